@@ -1,0 +1,109 @@
+// What a backend must do. It moves bytes and runs ops on lanes; it knows nothing of plans, objects or policy.
+//
+// Threads: one thread calls a Backend. Lifetime: buffers passed to submit() stay valid until finish().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/lane.h"
+#include "base/status.h"
+#include "ops/op.h"
+
+namespace sluice {
+
+// A placed range of bytes in one arena. `data` is null on backends that move no data.
+struct Buffer {
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data);
+  }
+};
+
+// Runs an op. `operands` follow the op's schema; `workspace` has workspace_bytes(op) bytes.
+struct Launch {
+  const Op* op;
+  std::span<const Buffer> operands;
+  Buffer workspace;
+};
+
+// Copies between the arenas; the direction is the command's lane.
+struct Copy {
+  std::byte* to;
+  const std::byte* from;
+  int64_t bytes;
+};
+
+struct Command {
+  uint32_t id;                      // 0, 1, 2, ... in the order of submission within a step
+  Lane lane;
+  std::span<const uint32_t> waits;  // ids of earlier commands on other lanes that must finish first
+  std::variant<Launch, Copy> work;
+  double cost_ns;                   // how long the plan says it takes; only the simulator believes it
+};
+
+// When a command ran, in nanoseconds from the step's begin.
+struct Interval {
+  double start_ns = 0, end_ns = 0;
+};
+
+// A failure inside a step. `command` is the id of the command that failed, if known.
+struct Fault {
+  std::optional<uint32_t> command;
+  Error error;
+};
+
+struct Arenas {
+  std::byte* device = nullptr;
+  std::byte* host = nullptr;
+};
+
+// Bytes in use as the driver (device) and the operating system (host) report them for this process; 0 where
+// a tier does not exist. On a backend whose device is main memory, its arena counts as device and not as host.
+struct MemoryUse {
+  int64_t device_bytes = 0, host_bytes = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;
+
+  // Alignment of every offset in both arenas; a power of two.
+  virtual int64_t alignment() const = 0;
+
+  // Scratch bytes the op's kernel needs beside its operands.
+  virtual int64_t workspace_bytes(const Op& op) const = 0;
+
+  // Reserves both arenas, once, touched and ready. The backend owns them.
+  virtual Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) = 0;
+
+  // Prepares everything launching these ops needs (kernels, library plans), so that no step does.
+  virtual Status prepare(std::span<const Op> ops) = 0;
+
+  // Starts a step of `commands` commands.
+  virtual Status begin(uint32_t commands) = 0;
+  // Queues a command on its lane. May block to bound the run-ahead. After a fault it returns an error.
+  virtual Status submit(const Command& command) = 0;
+  // Waits for everything submitted since begin(). With `timeline`, fills it with one interval per command.
+  virtual std::optional<Fault> finish(std::vector<Interval>* timeline) = 0;
+
+  // Copies between main memory of the caller and an arena, outside a step; returns when done.
+  virtual Status upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  virtual Status download(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+
+  virtual MemoryUse memory() const = 0;
+};
+
+}  // namespace sluice

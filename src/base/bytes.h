@@ -1,0 +1,31 @@
+// Byte counts as people write them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace sluice {
+
+constexpr int64_t kKiB = 1024;
+constexpr int64_t kMiB = 1024 * kKiB;
+constexpr int64_t kGiB = 1024 * kMiB;
+
+// No limit: the cap of a tier whose size does not matter.
+constexpr int64_t kUnlimited = INT64_MAX;
+
+// "48MiB", "1.5GiB", "800 kB", "4096", "none" (kUnlimited). Binary suffixes are powers of 1024, decimal ones
+// (kB, MB, GB) of 1000; fractions are allowed; the result is positive.
+Result<int64_t> parse_bytes(std::string_view text);
+
+// Three significant digits in the largest binary unit that keeps the number at or above one: "47.2 MiB".
+std::string format_bytes(int64_t bytes);
+
+// Smallest multiple of `alignment` (a power of two) not below `bytes`.
+constexpr int64_t align_up(int64_t bytes, int64_t alignment) {
+  return (bytes + alignment - 1) & ~(alignment - 1);
+}
+
+}  // namespace sluice

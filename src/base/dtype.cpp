@@ -1,0 +1,23 @@
+#include "base/dtype.h"
+
+namespace sluice {
+
+std::string_view name_of(DType t) {
+  switch (t) {
+    case DType::F32: return "f32";
+    case DType::BF16: return "bf16";
+    case DType::F64: return "f64";
+    case DType::I32: return "i32";
+    case DType::U8: return "u8";
+  }
+  return "?";
+}
+
+Result<DType> parse_dtype(std::string_view text) {
+  for (DType t : {DType::F32, DType::BF16, DType::F64, DType::I32, DType::U8}) {
+    if (name_of(t) == text) return t;
+  }
+  return error("dtype '{}': allowed are f32, bf16, f64, i32, u8", text);
+}
+
+}  // namespace sluice

@@ -1,0 +1,44 @@
+// Element types and the host-side bfloat16.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace sluice {
+
+enum class DType : uint8_t { F32, BF16, F64, I32, U8 };
+
+constexpr int64_t size_of(DType t) {
+  switch (t) {
+    case DType::F32:
+    case DType::I32: return 4;
+    case DType::BF16: return 2;
+    case DType::F64: return 8;
+    case DType::U8: return 1;
+  }
+  return 0;
+}
+
+std::string_view name_of(DType t);
+// "f32", "bf16", "f64", "i32" or "u8".
+Result<DType> parse_dtype(std::string_view text);
+
+// Storage for a bfloat16; conversion rounds to nearest, ties to even, and keeps NaN.
+struct Bf16 {
+  uint16_t bits = 0;
+
+  Bf16() = default;
+  explicit Bf16(float value) : bits(round(value)) {}
+  explicit operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
+
+  static uint16_t round(float value) {
+    const auto u = std::bit_cast<uint32_t>(value);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
+    return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+  }
+};
+
+}  // namespace sluice
