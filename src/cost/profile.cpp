@@ -1,0 +1,45 @@
+#include "cost/profile.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace sluice {
+namespace {
+
+double estimate_ns(const Op& op, const Rates& rates) {
+  double rate = rates.product_flops;
+  if (std::holds_alternative<AttnFwd>(op)) rate = rates.attention_forward_flops;
+  if (std::holds_alternative<AttnBwd>(op)) rate = rates.attention_backward_flops;
+  return rates.launch_ns + 1e9 * std::max(flops(op) / rate, traffic(op) / rates.memory_bytes);
+}
+
+}  // namespace
+
+OpCost Profile::cost(const Op& op) const {
+  const auto it = measured_ns.find(cost_key(op));
+  const double ns = it != measured_ns.end() ? it->second : estimate_ns(op, rates);
+  return {ns, workspace_bytes ? align_up(workspace_bytes(op), alignment) : 0};
+}
+
+TaskCosts cost_of(const Program& program, const Profile& profile) {
+  TaskCosts costs;
+  std::unordered_map<std::string, OpCost> known;
+  for (const Task& task : program.tasks()) {
+    const auto [it, fresh] = known.try_emplace(text(task.op));
+    if (fresh) it->second = profile.cost(task.op);
+    costs.ns.push_back(it->second.ns);
+    costs.workspace_bytes.push_back(it->second.workspace_bytes);
+  }
+  return costs;
+}
+
+std::vector<Op> distinct_ops(const Program& program) {
+  std::vector<Op> out;
+  std::unordered_set<std::string> keys;
+  for (const Task& task : program.tasks()) {
+    if (keys.insert(cost_key(task.op)).second) out.push_back(task.op);
+  }
+  return out;
+}
+
+}  // namespace sluice

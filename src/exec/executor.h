@@ -1,0 +1,54 @@
+// Runs a Plan on a Backend. One loop for every backend and the simulator; no policy.
+//
+// Threads: one thread uses an Executor. It borrows the Program, the Plan and the Backend.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "plan/plan.h"
+
+namespace sluice {
+
+// High-water marks of what the executor handed out of each arena. They equal the plan's arena sizes when the
+// plan wastes nothing at its end.
+struct Ledger {
+  int64_t device_peak_bytes = 0, host_peak_bytes = 0;
+};
+
+class Executor {
+ public:
+  // `arenas` are the backend's, at least as large as the plan's.
+  Executor(const Program& program, const Plan& plan, Backend& backend, Arenas arenas);
+
+  // Runs one step and waits for it. With `timeline`, fills it with one interval per action. An error names the action.
+  Status step(std::vector<Interval>* timeline = nullptr);
+
+  // Copies an object's bytes to or from its home (all its homes when writing), between steps.
+  // REQUIRES: the object has a home; offset + data.size() <= its bytes.
+  Status write(ObjectId object, std::span<const std::byte> data, int64_t offset = 0);
+  Status read(ObjectId object, std::span<std::byte> data, int64_t offset = 0) const;
+
+  const Ledger& ledger() const { return ledger_; }
+  const Plan& plan() const { return plan_; }
+  const Program& program() const { return program_; }
+
+ private:
+  void resolve();
+
+  const Program& program_;
+  const Plan& plan_;
+  Backend& backend_;
+  const Arenas arenas_;
+  Ledger ledger_;
+  std::vector<Command> commands_;
+  std::vector<Buffer> operands_;
+};
+
+// Runs `plan` on the simulated backend and writes the predicted times into it.
+void predict(const Program& program, Plan& plan);
+
+}  // namespace sluice

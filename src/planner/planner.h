@@ -1,0 +1,34 @@
+// The search: from a Program, two caps and a machine profile to the fastest Plan found.
+#pragma once
+
+#include <functional>
+
+#include "planner/passes/passes.h"
+
+namespace sluice {
+
+struct PlanRequest {
+  // Caps on everything the process holds in a tier; the profile's overheads come off before anything is placed.
+  int64_t device_cap_bytes = kUnlimited;
+  int64_t host_cap_bytes = kUnlimited;
+  // Room to keep free between steps for evaluation and sampling (see Limits).
+  int64_t boundary_device_bytes = 0, boundary_host_bytes = 0;
+  // Set for a program that runs at another plan's boundary: the places of its objects, and where its own room begins.
+  std::vector<Home> fixed_homes;
+  int64_t device_base = 0, host_base = 0;
+};
+
+// The fastest plan found. Deterministic. A larger cap never gives a slower plan: the plans of all smaller budgets
+// on a fixed grid stay candidates. When no plan fits, the error says what is needed at least, what was given, the largest
+// residents at the tightest moment, and what to change.
+Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request);
+
+// The smallest device arena for which make_plan finds a plan, given the host cap.
+Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile, const PlanRequest& request);
+
+// A valid plan from random decisions: random activations dropped, random residency budgets. For tests: results must not
+// depend on it. Empty when the decisions drawn do not fit.
+std::optional<Plan> random_plan(const Program& program, const Profile& profile, const PlanRequest& request,
+                                uint64_t seed);
+
+}  // namespace sluice

@@ -1,0 +1,78 @@
+// The planner's working data: a Program unrolled into the order in which tasks run (with recomputation), the values
+// they use, where those values are resident, and when.
+//
+// Positions 0 .. N-1 are the task runs of a step; position N is the boundary between steps. Values that survive steps
+// live on a circle: after N comes 0 of the next step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cost/profile.h"
+#include "plan/plan.h"
+
+namespace sluice {
+
+struct Run {
+  TaskId task;
+  bool recompute;
+  uint32_t first_value;  // in Schedule::use_values, one per use of the task
+};
+
+struct ValueUse {
+  uint32_t position;
+  bool writes;
+};
+
+// One life of an object's content: from where it is made (or given) to its last use. An object that is recomputed
+// has one value per life.
+struct Value {
+  ObjectId object;
+  int64_t bytes;
+  bool circular = false;     // content survives the step
+  bool given = false;        // content is there when the step starts
+  bool host_home = false;    // given on the host and (circular, written) returned there; never resident at the boundary
+  bool needed_after = false; // a metric: stored after its last use
+  bool fixed = false;        // resident at a given device address; not the planner's to move
+  std::vector<ValueUse> uses;
+};
+
+struct Schedule {
+  std::vector<Run> runs;
+  std::vector<uint32_t> use_values;
+  std::vector<Value> values;
+  std::vector<double> start_ns;         // by position, as if nothing ever stalled; [N] is the end
+  std::vector<int64_t> workspace_bytes; // by position; [N] is what must be free at the boundary
+
+  uint32_t size() const { return static_cast<uint32_t>(runs.size()); }
+};
+
+// Where a value is resident without interruption. `begin > end` wraps around the boundary.
+struct Span {
+  uint32_t value = 0;
+  uint32_t begin = 0, end = 0;   // positions during which its bytes are taken, inclusive
+  uint32_t first_use = 0, last_use = 0;
+  bool load = false, store = false;
+  bool always = false;           // resident all step long and at the boundary
+  int64_t address = kNowhere;
+
+  bool wraps() const { return begin > end; }
+};
+
+// A host copy of a value.
+struct HostSlot {
+  uint32_t value = 0;
+  uint32_t begin = 0, end = 0;   // positions
+  bool always = false;
+  bool home = false;             // the value is here between steps
+  int64_t address = kNowhere;
+};
+
+struct Residency {
+  std::vector<Span> spans;         // by value, then by time
+  std::vector<HostSlot> slots;
+  int64_t device_peak_bytes = 0;   // by bytes, before packing
+};
+
+}  // namespace sluice

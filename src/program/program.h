@@ -1,0 +1,113 @@
+// A Program is one step as data: an ordered list of tasks over objects. It says what is computed and in which
+// order sums are formed; it holds no memory decision. Two programs with equal hash() compute the same thing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "ops/op.h"
+
+namespace sluice {
+
+enum class ObjectKind : uint8_t {
+  Param,
+  Grad,
+  OptState,    // moments and master weights
+  Activation,  // written by forward tasks; may be dropped and computed again
+  ActGrad,     // gradient of an activation
+  Input,       // written by the trainer before every step
+  Constant,    // written once
+  Metric,      // read by the trainer after every step
+};
+constexpr int kObjectKinds = 8;
+std::string_view name_of(ObjectKind kind);
+
+// A named byte range. Objects of one `role` in different layers and chunks are alike.
+struct Object {
+  std::string name;  // unique: "x_mid.L3.r0c1"
+  std::string role;  // "x_mid"
+  ObjectKind kind;
+  DType dtype;
+  int64_t bytes;
+  int32_t layer = -1, round = -1, chunk = -1;
+  bool persistent = false;  // its content survives the step
+};
+
+// A task's use of an object: the bytes [offset, offset + bytes) of it.
+struct Use {
+  ObjectId object;
+  Access access;
+  int64_t offset, bytes;
+};
+
+enum class Phase : uint8_t { Forward, Backward, Update };
+std::string_view name_of(Phase phase);
+
+struct Task {
+  std::string name;  // unique: "gate_up.L3.r0c1"
+  Op op;
+  std::vector<Use> uses;  // in the order of the op's operands
+  Phase phase;
+  int32_t layer = -1, round = -1, chunk = -1;
+};
+
+// What one step does, for reports.
+struct StepFacts {
+  int64_t tokens = 0;           // trained tokens per step
+  double model_flops = 0;       // per step, by the formula of model/flops.h
+};
+
+class Program {
+ public:
+  ObjectId add(Object object);
+  // Appends a task; `uses` bind the op's operands in order. Sizes and access follow from the op's schema.
+  TaskId add(std::string name, Op op, std::span<const ObjectId> bound, Phase phase, int layer, int round, int chunk);
+  // As above for ops on a part of their objects: offsets_bytes[i] is where operand i begins in its object.
+  TaskId add(std::string name, Op op, std::span<const ObjectId> bound, std::span<const int64_t> offsets_bytes,
+             Phase phase, int layer, int round, int chunk);
+
+  const std::vector<Object>& objects() const { return objects_; }
+  const std::vector<Task>& tasks() const { return tasks_; }
+  const Object& object(ObjectId id) const { return objects_[id.value]; }
+  const Task& task(TaskId id) const { return tasks_[id.value]; }
+
+  StepFacts facts;
+
+  // Content hash over objects and tasks.
+  uint64_t hash() const;
+
+ private:
+  std::vector<Object> objects_;
+  std::vector<Task> tasks_;
+};
+
+// Checks a Program's own rules: uses lie inside their objects and agree with the op's schema; a task never binds
+// overlapping bytes to two operands when it writes one of them; the first use of an object that does not survive
+// steps is a whole write; inputs and constants are never written; every metric is written.
+Status verify(const Program& program);
+
+// How contents evolve. Every write or accumulate turns version v of an object into v + 1; versions start at 0.
+struct Versions {
+  // before[t][i]: the version task t's use i needs (for a Write: the version it replaces).
+  std::vector<std::vector<uint32_t>> before;
+  // last[o]: the version of object o after the step.
+  std::vector<uint32_t> last;
+};
+Versions versions_of(const Program& program);
+
+// Total bytes per kind, and of everything.
+struct Footprint {
+  int64_t by_kind[kObjectKinds] = {};
+  int64_t total = 0;
+};
+Footprint footprint(const Program& program);
+
+// One line per task with its operands.
+std::string dump_text(const Program& program);
+// Graphviz, tasks as nodes and objects as edges between them. For programs small enough to look at.
+std::string dump_dot(const Program& program);
+
+}  // namespace sluice
