@@ -43,14 +43,18 @@ class ArenaMap {
     return {};
   }
 
-  // Removes what overlaps [offset, end) and calls f(block) for each.
+  // Removes what overlaps [offset, end) and calls f(block) for each. What is left of a block on either side holds no
+  // object any more, but its accesses still count.
   template <class F>
   Status clear(int64_t offset, int64_t end, F&& f) {
     auto it = blocks_.lower_bound(offset);
     if (it != blocks_.begin() && std::prev(it)->second.end > offset) --it;
     while (it != blocks_.end() && it->first < end) {
       SLUICE_TRY(f(it->second));
+      const auto [begin, block] = *it;
       it = blocks_.erase(it);
+      if (begin < offset) blocks_[begin] = Block{offset, ObjectId(), 0, kNone, block.last};
+      if (block.end > end) it = blocks_.insert_or_assign(end, Block{block.end, ObjectId(), 0, kNone, block.last}).first;
     }
     return {};
   }

@@ -20,13 +20,17 @@ class Tracker {
     Clock last{kNone, kNone, kNone};
   };
 
-  // Everything that touched [offset, end) so far; forgets it and starts a fresh range written by `id`.
+  // Joins everything that touched [offset, end) so far into `after` and starts a fresh range written by `id`. What is
+  // left of ranges on either side keeps its history.
   void write(int64_t offset, int64_t end, int64_t id, Lane lane, Clock& after) {
     auto it = ranges_.lower_bound(offset);
     if (it != ranges_.begin() && std::prev(it)->second.end > offset) --it;
     while (it != ranges_.end() && it->first < end) {
       for (size_t l = 0; l < kLaneCount; ++l) after[l] = std::max(after[l], it->second.last[l]);
+      const auto [begin, old] = *it;
       it = ranges_.erase(it);
+      if (begin < offset) ranges_[begin] = {offset, old.writer, old.last};
+      if (old.end > end) it = ranges_.insert_or_assign(end, old).first;
     }
     Range& range = ranges_[offset] = {end, id, {kNone, kNone, kNone}};
     range.last[static_cast<size_t>(lane)] = id;
@@ -110,7 +114,7 @@ bool Emitter::pack_device() {
     items.push_back({s_.workspace_bytes[p], p, p});
     owners.push_back(p);
   }
-  const int64_t used = pack(items, n_, limits_.device_bytes);
+  const int64_t used = pack(items, n_, align_down(limits_.device_bytes, limits_.alignment));
   if (used == kNowhere) return false;
   for (size_t i = 0; i < r_.spans.size(); ++i) r_.spans[i].address = limits_.device_base + items[i].offset;
   workspace_address_.assign(n_ + 1, kNowhere);
@@ -137,7 +141,7 @@ bool Emitter::pack_host() {
     owners.push_back(slot.value);
   }
   if (limits_.boundary_host_bytes > 0) items.push_back({limits_.boundary_host_bytes, 0, n_});
-  const int64_t used = pack(items, n_, limits_.host_bytes);
+  const int64_t used = pack(items, n_, align_down(limits_.host_bytes, limits_.alignment));
   if (used == kNowhere) return false;
   for (size_t i = 0; i < owners.size(); ++i) host_address_[owners[i]] = limits_.host_base + items[i].offset;
   if (limits_.boundary_host_bytes > 0) plan_.boundary_host_offset = limits_.host_base + items.back().offset;
