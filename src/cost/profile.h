@@ -31,6 +31,11 @@ struct Profile {
   Rates rates;
   double load_bytes_per_s = 1e10, store_bytes_per_s = 1e10;  // sustained, both directions busy
   double transfer_latency_ns = 1000;
+  double peak_flops = 0;
+  // Part of its speed that compute loses to each copy lane at work: about nothing on a GPU, much on a CPU, where copies
+  // take cores and memory bandwidth.
+  double copy_slowdown = 0;
+  double peak_flops = 0;              // data sheet rate of dense matrix products, for MFU; 0: unknown
   int64_t alignment = 64;
   int64_t device_overhead_bytes = 0;  // held on the device beside the arena
   int64_t host_overhead_bytes = 0;    // resident in the process beside the arenas

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Training speed and peak memory of a Hugging Face Llama in PyTorch on one GPU, as one JSON line.
+
+Parameters, gradients, and AdamW state are bf16; the decoder layers are compiled one by one; the
+loss is computed in chunks of tokens, so the logits never exist whole. Weights and tokens are
+random: nothing is downloaded.
+
+    python torch_llama.py --model 8b
+    python torch_llama.py --model 1b --micro-batch 2 --accum 8 --checkpointing
+
+A tiny run on a CPU tests the script itself:
+
+    python torch_llama.py --device cpu --hidden 64 --layers 2 --heads 4 --kv-heads 2 \\
+        --intermediate 96 --vocab 300 --seq-len 128 --accum 2 --chunk 48
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+
+import torch
+import transformers
+from torch.utils.checkpoint import checkpoint
+from transformers import LlamaConfig, LlamaForCausalLM
+
+SHAPES = {
+    "8b": {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "intermediate": 14336,
+           "vocab": 128256, "tied": False},
+    "1b": {"hidden": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "intermediate": 8192,
+           "vocab": 128256, "tied": True},
+}
+IGNORE = -1
+
+
+class ChunkedCrossEntropy(torch.autograd.Function):
+    """Sum of the cross-entropy of `hidden @ weight.T`, divided by `denominator`.
+
+    The gradients are computed chunk by chunk in the forward pass, while each chunk's logits exist.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, weight, targets, denominator, chunk):
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(weight)
+        loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        for h, t, g in zip(hidden.split(chunk), targets.split(chunk), grad_hidden.split(chunk)):
+            counted = (t != IGNORE).unsqueeze(1)
+            index = t.clamp_min(0).unsqueeze(1)
+            logits = (h @ weight.T).float()
+            log_sum = logits.logsumexp(1, keepdim=True)
+            loss += ((log_sum - logits.gather(1, index)) * counted).sum()
+            grad = logits.sub_(log_sum).exp_()
+            grad.scatter_add_(1, index, torch.full_like(log_sum, -1.0))
+            grad = grad.mul_(counted / denominator).to(weight.dtype)
+            torch.mm(grad, weight, out=g)
+            grad_weight.addmm_(grad.T, h)
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        return loss / denominator
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_loss):
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grad_hidden.mul_(grad_loss), grad_weight.mul_(grad_loss), None, None, None
+
+
+def parse_args():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--model", choices=SHAPES, default="8b")
+    for name in ("hidden", "layers", "heads", "kv-heads", "intermediate", "vocab"):
+        p.add_argument(f"--{name}", type=int, help="overrides the model's value")
+    p.add_argument("--seq-len", type=int, default=8192)
+    p.add_argument("--micro-batch", type=int, default=1, help="sequences per micro-batch")
+    p.add_argument("--accum", type=int, default=16, help="micro-batches per step")
+    p.add_argument("--chunk", type=int, default=2048, help="tokens per chunk of the loss")
+    p.add_argument("--checkpointing", action="store_true", help="recompute each layer in backward")
+    p.add_argument("--attention", choices=("auto", "flash", "cudnn"), default="flash",
+                   help="which scaled_dot_product_attention backend may run on a GPU")
+    p.add_argument("--no-compile", action="store_true")
+    p.add_argument("--steps", type=int, default=5, help="measured steps")
+    p.add_argument("--warmup", type=int, default=2)
+    p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    args = p.parse_args()
+    for name, value in SHAPES[args.model].items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)
+    return args
+
+
+def build(args):
+    config = LlamaConfig(
+        hidden_size=args.hidden,
+        num_hidden_layers=args.layers,
+        num_attention_heads=args.heads,
+        num_key_value_heads=args.kv_heads,
+        intermediate_size=args.intermediate,
+        vocab_size=args.vocab,
+        max_position_embeddings=args.seq_len,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+        tie_word_embeddings=args.tied,
+        attn_implementation="sdpa",
+    )
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device(args.device):
+        model = LlamaForCausalLM(config)
+    torch.set_default_dtype(torch.float32)
+    assert all(p.dtype == torch.bfloat16 for p in model.parameters())
+    return model.train()
+
+
+def choose_attention(name):
+    if name == "auto":
+        return
+    torch.backends.cuda.enable_flash_sdp(name == "flash")
+    torch.backends.cuda.enable_cudnn_sdp(name == "cudnn")
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_math_sdp(False)
+
+
+def hidden_states(model, tokens, checkpointing):
+    """The input of the head. No attention mask: each layer's attention is plainly causal."""
+    base = model.model
+    x = base.embed_tokens(tokens)
+    positions = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
+    rope = base.rotary_emb(x, position_ids=positions)
+    for layer in base.layers:
+        if checkpointing:
+            x = checkpoint(layer, x, attention_mask=None, position_embeddings=rope,
+                           use_reentrant=False)
+        else:
+            x = layer(x, attention_mask=None, position_embeddings=rope)
+    return base.norm(x)
+
+
+def main():
+    args = parse_args()
+    cuda = args.device == "cuda"
+    torch.manual_seed(0)
+    if cuda:
+        choose_attention(args.attention)
+    model = build(args)
+    if not args.no_compile:
+        for layer in model.model.layers:
+            layer.compile()
+    params = list(model.parameters())
+    optimizer = torch.optim.AdamW(params, lr=1e-5, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+    tokens_per_step = args.accum * args.micro_batch * args.seq_len
+    times, losses = [], []
+    for step in range(args.warmup + args.steps):
+        ids = torch.randint(args.vocab, (args.accum, args.micro_batch, args.seq_len + 1),
+                            device=args.device)
+        if cuda:
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        total = torch.zeros((), device=args.device)
+        for row in ids:
+            hidden = hidden_states(model, row[:, :-1], args.checkpointing)
+            loss = ChunkedCrossEntropy.apply(hidden.flatten(0, 1), model.lm_head.weight,
+                                             row[:, 1:].flatten(), tokens_per_step, args.chunk)
+            loss.backward()
+            total += loss.detach()
+        norm = torch.nn.utils.clip_grad_norm_(params, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(total.item())
+        if cuda:
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+        print(f"step {step}: loss {losses[-1]:.4f}, norm {norm.item():.3f}, {times[-1]:.3f} s, "
+              f"{tokens_per_step / times[-1]:.1f} tok/s", file=sys.stderr, flush=True)
+
+    seconds = statistics.median(times[args.warmup :])
+    peak = torch.cuda.max_memory_reserved() / 2**30 if cuda else 0.0
+    print(f"{tokens_per_step / seconds:.1f} tok/s, peak {peak:.2f} GiB", file=sys.stderr)
+    print(json.dumps({
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "model": args.model,
+        "parameters": sum(p.numel() for p in params),
+        "seq_len": args.seq_len,
+        "micro_batch": args.micro_batch,
+        "accum": args.accum,
+        "checkpointing": args.checkpointing,
+        "attention": args.attention,
+        "compile": not args.no_compile,
+        "steps": args.steps,
+        "median_s": round(seconds, 4),
+        "tokens_per_s": round(tokens_per_step / seconds, 1),
+        "peak_reserved_gib": round(peak, 2),
+        "peak_allocated_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2) if cuda else 0.0,
+        "first_loss": round(losses[0], 4),
+        "last_loss": round(losses[-1], 4),
+    }))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+// The command line: parse, call the API, print.
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "sluice/sluice.h"
+
+namespace {
+
+// Signal handlers reach nothing but globals.
+std::atomic<bool> interrupted{false};
+
+void on_interrupt(int) {
+  // A second signal ends the process at once.
+  if (interrupted.exchange(true)) std::signal(SIGINT, SIG_DFL);
+}
+
+int report(const sluice::Outcome& outcome) {
+  if (outcome.ok) return 0;
+  std::fprintf(stderr, "sluice: %s\n", outcome.error.c_str());
+  return 1;
+}
+
+// Options that train, plan and simulate share.
+struct RunOptions {
+  sluice::RunRequest request;
+  std::string device_mem, host_mem, run_dir, backend, device;
+  std::vector<std::string> set;
+
+  void add_to(CLI::App& command) {
+    command.add_option("CONFIG", request.config_path, "configuration file (TOML)")->required();
+    command.add_option("--device-mem", device_mem, "device cap, such as 48MiB or none (memory.device)");
+    command.add_option("--host-mem", host_mem, "host cap, such as 1GiB or none (memory.host)");
+    command.add_option("--run-dir", run_dir, "where results go (run.dir)");
+    command.add_option("--backend", backend, "auto, cpu or cuda (run.backend)");
+    command.add_option("--device", device, "index of the GPU (run.device)");
+    command.add_option("--set", set, "override a key: key=value; may be repeated")->allow_extra_args(false);
+  }
+
+  sluice::RunRequest& finish() {
+    for (const auto& [key, value] : {std::pair<const char*, std::string&>{"memory.device", device_mem},
+                                     {"memory.host", host_mem},
+                                     {"run.dir", run_dir},
+                                     {"run.backend", backend},
+                                     {"run.device", device}}) {
+      if (!value.empty()) request.settings.push_back(std::string(key) + "=" + value);
+    }
+    request.settings.insert(request.settings.end(), set.begin(), set.end());
+    return request;
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Sluice trains transformers whose working set does not fit the accelerator."};
+  app.require_subcommand(1);
+  int status = 0;
+
+  RunOptions train_options, plan_options, simulate_options;
+  CLI::App* train = app.add_subcommand("train", "train a model under memory caps");
+  train_options.add_to(*train);
+  train->callback([&] { status = report(sluice::train(train_options.finish(), interrupted)); });
+
+  CLI::App* plan = app.add_subcommand("plan", "find, print and save the plan without training");
+  plan_options.add_to(*plan);
+  plan->add_option("--machine", plan_options.request.machine, "plan for h200, h100, a100, rtx3090, rtx4090 or rtx5090");
+  plan->callback([&] { status = report(sluice::plan(plan_options.finish())); });
+
+  CLI::App* simulate = app.add_subcommand("simulate", "run the plan on the virtual clock");
+  simulate_options.add_to(*simulate);
+  simulate->add_option("--machine", simulate_options.request.machine, "simulate h200, h100, a100, rtx3090, rtx4090 or rtx5090");
+  simulate->callback([&] { status = report(sluice::simulate(simulate_options.finish())); });
+
+  sluice::DemoRequest demo_request;
+  CLI::App* demo = app.add_subcommand("demo", "train Llama-3 shapes on random tokens and report speed");
+  demo->add_option("HOST_GIB", demo_request.host_gib, "host cap in GiB; 0: none")->required();
+  demo->add_option("DEVICE_GIB", demo_request.device_gib, "device cap in GiB; 0: none")->required();
+  demo->add_option("SEQ_LEN", demo_request.seq_len, "tokens per sequence")->required();
+  demo->add_option("SIZE", demo_request.size, "tiny, 1, 8, 15 or 32 (billions of parameters)")->required();
+  demo->add_option("--steps", demo_request.steps, "steps to time after one to warm up");
+  demo->add_option("--tokens-per-step", demo_request.tokens_per_step, "0: chosen");
+  demo->add_flag("--explain", demo_request.explain, "print the formulas");
+  demo->add_flag("--simulate", demo_request.simulate_only, "plan and simulate only");
+  demo->add_option("--machine", demo_request.machine, "simulate h200, h100, a100, rtx3090, rtx4090 or rtx5090");
+  demo->add_option("--set", demo_request.settings, "override a key: key=value; may be repeated")->allow_extra_args(false);
+  demo->callback([&] { status = report(sluice::demo(demo_request, interrupted)); });
+
+  app.add_subcommand("doctor", "show what this machine has and what is missing")->callback([&] {
+    status = report(sluice::doctor());
+  });
+  app.add_subcommand("keys", "list every configuration key")->callback([&] {
+    std::fputs(sluice::keys_help().c_str(), stdout);
+  });
+
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
+  CLI11_PARSE(app, argc, argv);
+  return status;
+}

@@ -1,0 +1,57 @@
+// Sluice's public API: what the command line does, as functions.
+//
+// Requests name configuration files, overrides and run directories; results are written to the run directory and reported
+// to standard output as the work goes. A function returns an Outcome: its error, if any, names the thing, the value and what
+// is allowed. One thread at a time calls into the library.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+struct Outcome {
+  bool ok = true;
+  std::string error;  // one paragraph; empty when ok
+};
+
+struct RunRequest {
+  std::string config_path;            // empty: defaults
+  std::vector<std::string> settings;  // "key=value", applied in order after the file
+  std::string machine;                // a machine preset to plan for instead of this one; empty: this one
+};
+
+// Trains. When `interrupted` becomes true the step in progress is finished, a checkpoint is written, and the run ends.
+Outcome train(const RunRequest& request, const std::atomic<bool>& interrupted);
+
+// Finds the plan, prints and saves it.
+Outcome plan(const RunRequest& request);
+
+// Finds the plan and runs it on the virtual clock: prints its timeline in numbers, saves trace.json and timeline.svg.
+Outcome simulate(const RunRequest& request);
+
+struct DemoRequest {
+  double host_gib = 0, device_gib = 0;  // caps; 0: none
+  int64_t seq_len = 0;
+  std::string size;                     // tiny, 1, 8, 15, 32
+  int64_t steps = 3;
+  int64_t tokens_per_step = 0;          // 0: chosen
+  bool explain = false;                 // print the formulas
+  bool simulate_only = false;
+  std::string machine;                  // as in RunRequest
+  std::vector<std::string> settings;    // more key=value
+};
+
+// Trains Llama-3 shapes with random weights and tokens and reports tokens/s, model TFLOP/s, MFU and HFU. Where the
+// model cannot run (no GPU), it is planned and simulated.
+Outcome demo(const DemoRequest& request, const std::atomic<bool>& interrupted);
+
+// Prints what this machine has and what is missing, with the command that fixes it.
+Outcome doctor();
+
+// Every configuration key with its default and meaning, as text.
+std::string keys_help();
+
+}  // namespace sluice

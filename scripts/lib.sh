@@ -1,0 +1,52 @@
+# What the scripts share: packages, configuring and building. Source it after `set -euo pipefail`.
+# shellcheck shell=bash
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root" || exit
+
+say() { printf '==> %s\n' "$*"; }
+
+# Debian and Ubuntu packages of a build; a tool that is already on the PATH counts as installed.
+packages=(g++ cmake ninja-build libfmt-dev libcli11-dev nlohmann-json3-dev libgtest-dev libdnnl-dev)
+declare -A tool_of=([g++]=g++ [cmake]=cmake [ninja-build]=ninja)
+
+# missing_packages PRESET: one per line.
+missing_packages() {
+  local package
+  for package in "${packages[@]}"; do
+    # A CUDA build does without a library for products on the CPU.
+    if [[ $1 == cuda && $package == libdnnl-dev ]]; then continue; fi
+    if [[ -n ${tool_of[$package]:-} ]] && command -v "${tool_of[$package]}" >/dev/null; then continue; fi
+    if [[ $(dpkg-query -W -f='${Status}' "$package" 2>/dev/null) != "install ok installed" ]]; then
+      printf '%s\n' "$package"
+    fi
+  done
+}
+
+# install_packages PRESET: installs what the preset's build misses when run as root; otherwise says how and stops
+# with 2. On systems without dpkg, CMake reports what it does not find.
+install_packages() {
+  command -v dpkg-query >/dev/null || return 0
+  local missing
+  mapfile -t missing < <(missing_packages "$1")
+  ((${#missing[@]})) || return 0
+  if ((EUID != 0)); then
+    printf 'These packages are missing. Install them and run this again:\n  sudo apt-get install %s\n' "${missing[*]}" >&2
+    exit 2
+  fi
+  say "Installing ${missing[*]}"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# build PRESET [TARGET...]: configures build/PRESET when it is new and builds the targets, or everything.
+build() {
+  local preset=$1 dir="build/$1"
+  shift
+  if [[ ! -f $dir/build.ninja ]]; then
+    say "Configuring $dir"
+    cmake --preset "$preset"
+  fi
+  say "Building $dir"
+  cmake --build "$dir" ${1:+--target "$@"}
+}

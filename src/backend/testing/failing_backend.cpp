@@ -1,0 +1,51 @@
+#include "backend/testing/failing_backend.h"
+
+namespace sluice {
+
+Status FailingBackend::count() {
+  if (++calls_ != fail_at_) return {};
+  return error("injected failure at call {}", calls_);
+}
+
+Result<Arenas> FailingBackend::reserve(int64_t device_bytes, int64_t host_bytes) {
+  SLUICE_TRY(count());
+  return inner().reserve(device_bytes, host_bytes);
+}
+
+Status FailingBackend::prepare(std::span<const Op> ops) {
+  SLUICE_TRY(count());
+  return inner().prepare(ops);
+}
+
+Status FailingBackend::begin(uint32_t commands) {
+  SLUICE_TRY(count());
+  fault_.reset();
+  return inner().begin(commands);
+}
+
+Status FailingBackend::submit(const Command& command) {
+  if (Status failure = count(); !failure.ok()) fault_ = Fault{command.id, failure.error()};
+  if (!fault_) return inner().submit(command);
+  if (mode_ == Mode::Asynchronous) return {};
+  return fault_->error;
+}
+
+std::optional<Fault> FailingBackend::finish(std::vector<Interval>* timeline) {
+  const Status failure = count();
+  // Whatever fails, nothing may be left in flight.
+  std::optional<Fault> inner_fault = inner().finish(timeline);
+  if (!failure.ok()) return Fault{std::nullopt, failure.error()};
+  return fault_ ? fault_ : inner_fault;
+}
+
+Status FailingBackend::upload(std::byte* to, const std::byte* from, int64_t bytes) {
+  SLUICE_TRY(count());
+  return inner().upload(to, from, bytes);
+}
+
+Status FailingBackend::download(std::byte* to, const std::byte* from, int64_t bytes) {
+  SLUICE_TRY(count());
+  return inner().download(to, from, bytes);
+}
+
+}  // namespace sluice

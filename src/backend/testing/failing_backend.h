@@ -1,0 +1,51 @@
+// A backend that fails once, at a call of the test's choice.
+#pragma once
+
+#include <optional>
+
+#include "backend/testing/forwarding.h"
+
+namespace sluice {
+
+// Counts the calls of reserve, prepare, begin, submit, finish, upload and download from 1; call number
+// `fail_at` fails with "injected failure at call N", the others reach the inner backend. A test that lets
+// fail_at run from 1 to the number of calls of a good run visits every place where a backend can fail.
+//
+// A failing submit behaves as backend.h says of a fault: its command and all later ones of the step do not
+// run, and finish() waits for the earlier ones and then reports the fault with the command's id.
+class FailingBackend final : public ForwardingBackend {
+ public:
+  // How a submit fails; other calls always fail when they are made.
+  enum class Mode {
+    Synchronous,   // submit() itself returns the error, and so do all later ones of the step
+    Asynchronous,  // submit() and all later ones of the step succeed; only finish() tells
+  };
+
+  FailingBackend(Backend& inner, int64_t fail_at, Mode mode)
+      : ForwardingBackend(inner), fail_at_(fail_at), mode_(mode) {}
+  FailingBackend(std::unique_ptr<Backend> inner, int64_t fail_at, Mode mode)
+      : ForwardingBackend(std::move(inner)), fail_at_(fail_at), mode_(mode) {}
+
+  int64_t calls() const { return calls_; }
+  // Whether the failure has been injected.
+  bool failed() const { return calls_ >= fail_at_; }
+
+  Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override;
+  Status prepare(std::span<const Op> ops) override;
+  Status begin(uint32_t commands) override;
+  Status submit(const Command& command) override;
+  std::optional<Fault> finish(std::vector<Interval>* timeline) override;
+  Status upload(std::byte* to, const std::byte* from, int64_t bytes) override;
+  Status download(std::byte* to, const std::byte* from, int64_t bytes) override;
+
+ private:
+  // Counts one call: an error if it is the one to fail.
+  Status count();
+
+  int64_t fail_at_;
+  Mode mode_;
+  int64_t calls_ = 0;
+  std::optional<Fault> fault_;  // of this step
+};
+
+}  // namespace sluice

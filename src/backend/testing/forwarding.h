@@ -1,0 +1,43 @@
+// A backend that hands every call on to another one: what the testing backends are made of.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+
+namespace sluice {
+
+class ForwardingBackend : public Backend {
+ public:
+  // Borrows `inner`, which outlives this.
+  explicit ForwardingBackend(Backend& inner) : inner_(&inner) {}
+  explicit ForwardingBackend(std::unique_ptr<Backend> inner)
+      : owned_(std::move(inner)), inner_(owned_.get()) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  int64_t alignment() const override { return inner_->alignment(); }
+  int64_t workspace_bytes(const Op& op) const override { return inner_->workspace_bytes(op); }
+  Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override {
+    return inner_->reserve(device_bytes, host_bytes);
+  }
+  Status prepare(std::span<const Op> ops) override { return inner_->prepare(ops); }
+  Status begin(uint32_t commands) override { return inner_->begin(commands); }
+  Status submit(const Command& command) override { return inner_->submit(command); }
+  std::optional<Fault> finish(std::vector<Interval>* timeline) override { return inner_->finish(timeline); }
+  Status upload(std::byte* to, const std::byte* from, int64_t bytes) override {
+    return inner_->upload(to, from, bytes);
+  }
+  Status download(std::byte* to, const std::byte* from, int64_t bytes) override {
+    return inner_->download(to, from, bytes);
+  }
+  MemoryUse memory() const override { return inner_->memory(); }
+
+ protected:
+  Backend& inner() { return *inner_; }
+
+ private:
+  std::unique_ptr<Backend> owned_;
+  Backend* inner_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,33 @@
+#include "backend/testing/recording_backend.h"
+
+#include <fmt/format.h>
+
+namespace sluice {
+
+std::string text(const Record& record) {
+  std::string out = fmt::format("step {} #{} {} {} {} bytes", record.step, record.id, name_of(record.lane),
+                                record.kind, record.bytes);
+  if (!record.waits.empty()) out += " waits";
+  for (const uint32_t id : record.waits) out += fmt::format(" {}", id);
+  return out;
+}
+
+Status RecordingBackend::begin(uint32_t commands) {
+  ++steps_;
+  return inner().begin(commands);
+}
+
+Status RecordingBackend::submit(const Command& command) {
+  Record record{steps_ - 1, command.id, command.lane, {command.waits.begin(), command.waits.end()},
+                "copy",     0};
+  if (const auto* launch = std::get_if<Launch>(&command.work)) {
+    record.kind = name_of(*launch->op);
+    for (const Buffer& buffer : launch->operands) record.bytes += buffer.bytes;
+  } else {
+    record.bytes = std::get<Copy>(command.work).bytes;
+  }
+  records_.push_back(std::move(record));
+  return inner().submit(command);
+}
+
+}  // namespace sluice

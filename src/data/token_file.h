@@ -1,0 +1,86 @@
+// Files of token ids, memory-mapped.
+//
+// Sluice's own format (little-endian): TokenFileHeader, tokens as uint16 or uint32, zeros up to a multiple of
+// 8, then documents + 1 int64 token indices: where each document begins, and the token count. Documents have
+// tokens. llm.c's format: 256 int32 (magic 20240520 for uint16 tokens or 20240801 for uint32, version 1,
+// token count, zeros), then the tokens. It marks no documents, so the file is one.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "io/file.h"
+
+namespace sluice {
+
+struct TokenFileHeader {
+  std::array<char, 8> magic;
+  uint32_t version;
+  uint32_t token_bytes;  // 2 or 4
+  int64_t tokens, documents;
+  int64_t max_token, max_token_index;  // the largest id and where it stands first
+  int64_t reserved[2];
+};
+static_assert(sizeof(TokenFileHeader) == 64);
+
+class TokenFile {
+ public:
+  // Checks the header, the size and the document boundaries; an llm.c file is read once for its largest
+  // token.
+  static Result<TokenFile> open(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  int64_t tokens() const { return tokens_; }
+  // Where each document begins, and the token count at the end.
+  std::span<const int64_t> boundaries() const { return boundaries_; }
+  int32_t max_token() const { return max_token_; }
+  int64_t max_token_index() const { return max_token_index_; }
+
+  // Copies tokens [first, first + out.size()). REQUIRES: they exist.
+  void read(int64_t first, std::span<int32_t> out) const;
+  // As MappedFile::release().
+  void release() const { file_.release(); }
+
+ private:
+  explicit TokenFile(MappedFile file) : file_(std::move(file)) {}
+  Status open_own();
+  Status open_llmc();
+  Status set_max(int64_t token, int64_t index);
+
+  MappedFile file_;
+  const std::byte* data_ = nullptr;
+  int64_t token_bytes_ = 0, tokens_ = 0;
+  std::span<const int64_t> boundaries_;
+  std::vector<int64_t> whole_;  // the boundaries of a file without them
+  int32_t max_token_ = 0;
+  int64_t max_token_index_ = 0;
+};
+
+// Writes a TokenFile in order; it appears on commit() (AtomicFile).
+class TokenFileWriter {
+ public:
+  // token_bytes: 2 or 4.
+  static Result<TokenFileWriter> create(const std::filesystem::path& path, int token_bytes);
+
+  // Appends to the current document. REQUIRES: the ids fit token_bytes.
+  Status append(std::span<const int32_t> tokens);
+  // The next token begins another document. A document without tokens leaves no trace.
+  void end_document();
+  // Ends the last document. REQUIRES: there is a token.
+  Status commit();
+
+ private:
+  TokenFileWriter(AtomicFile file, int token_bytes);
+
+  AtomicFile file_;
+  TokenFileHeader header_;
+  std::vector<int64_t> boundaries_{0};
+  std::vector<std::byte> buffer_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,46 @@
+// An open file of the operating system, and the form of errors about it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "base/status.h"
+
+namespace sluice {
+
+// "cannot <verb> <path>: <reason>", with the reason of the last failed system call.
+Error file_error(std::string_view verb, const std::filesystem::path& path);
+
+// Owns a file descriptor.
+class Descriptor {
+ public:
+  // `flags` and `mode` as for open(2). The descriptor is not inherited by other programs.
+  static Result<Descriptor> open(const std::filesystem::path& path, int flags, unsigned mode = 0);
+
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { close(); }
+
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  void close();
+
+  // Writes all of `bytes`: at byte `offset`, or at the end of a file opened with O_APPEND. `path` is for the
+  // error.
+  Status write(std::span<const std::byte> bytes, std::optional<int64_t> offset,
+               const std::filesystem::path& path);
+
+ private:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  int fd_;
+};
+
+}  // namespace sluice

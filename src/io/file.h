@@ -1,0 +1,93 @@
+// Files: whole reads, memory maps, and writes that are either complete or not there.
+//
+// Every error names the path and the operating system's reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "io/descriptor.h"
+
+namespace sluice {
+
+Result<std::string> read_file(const std::filesystem::path& path);
+
+// Replaces the file at `path`; a reader sees the old content or the new one, never a part.
+Status write_file(const std::filesystem::path& path, std::string_view content);
+
+// Creates the directory and its parents; one that exists is fine.
+Status make_directories(const std::filesystem::path& path);
+
+// The regular files under `directory`, as sorted paths relative to it. Names that begin with a dot are left
+// out with all below them; links to directories are not followed.
+Result<std::vector<std::filesystem::path>> list_files(const std::filesystem::path& directory);
+
+// A read-only memory map of a whole file. Another process that truncates the file while it is mapped causes
+// SIGBUS on access; files that this project writes are replaced, never truncated.
+class MappedFile {
+ public:
+  static Result<MappedFile> open(const std::filesystem::path& path);
+
+  MappedFile(MappedFile&& other) noexcept
+      : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+  MappedFile& operator=(MappedFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~MappedFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+  // Takes the pages read so far out of the process's resident memory, which a host cap counts; another access
+  // reads them again. Safe beside readers.
+  void release() const;
+
+ private:
+  explicit MappedFile(std::filesystem::path path) : path_(std::move(path)) {}
+
+  std::filesystem::path path_;
+  std::span<const std::byte> bytes_;
+};
+
+// A file under construction. It lives beside its destination as "<path>.<pid>.tmp" until commit() makes it
+// durable and moves it there; destroyed without commit(), it is removed. A killed process leaves the
+// temporary file.
+class AtomicFile {
+ public:
+  static Result<AtomicFile> create(const std::filesystem::path& path);
+
+  AtomicFile(AtomicFile&&) noexcept = default;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+
+  const std::filesystem::path& path() const { return path_; }
+
+  // Writes all of `bytes` at byte `offset`; a gap left before it reads as zeros.
+  Status write_at(int64_t offset, std::span<const std::byte> bytes) {
+    return fd_.write(bytes, offset, temporary_);
+  }
+  Status write_at(int64_t offset, std::string_view text) {
+    return write_at(offset, std::as_bytes(std::span(text)));
+  }
+
+  // Flushes to the device, renames to path() and flushes the directory. Nothing can be written afterwards.
+  Status commit();
+
+ private:
+  AtomicFile(std::filesystem::path path, std::filesystem::path temporary, Descriptor fd)
+      : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)) {}
+
+  std::filesystem::path path_, temporary_;
+  Descriptor fd_;
+};
+
+}  // namespace sluice

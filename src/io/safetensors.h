@@ -1,0 +1,104 @@
+// Reading and writing safetensors files, single or sharded.
+//
+// A file is an 8-byte little-endian header length, a JSON header (safetensors_header.h) and the tensors'
+// bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "io/file.h"
+#include "io/safetensors_header.h"
+
+namespace sluice {
+
+// A tensor inside a mapped file: row-major, little-endian, not necessarily aligned to its element size.
+struct SafeTensor {
+  TensorInfo info;
+  std::span<const std::byte> bytes;
+};
+
+// One mapped file. Views stay valid while the object, or what it was moved to, lives.
+class SafeTensorsFile {
+ public:
+  static Result<SafeTensorsFile> open(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return file_.path(); }
+  std::span<const SafeTensor> tensors() const { return tensors_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // As MappedFile::release().
+  void release() const { file_.release(); }
+
+ private:
+  explicit SafeTensorsFile(MappedFile file) : file_(std::move(file)) {}
+
+  MappedFile file_;
+  std::vector<SafeTensor> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+// The tensors of a checkpoint, wherever its files put them.
+class TensorFiles {
+ public:
+  // `path` is a .safetensors file, a shard index (*.index.json), or a directory that holds model.safetensors
+  // or model.safetensors.index.json. Every tensor that an index lists must be in the file it names.
+  static Result<TensorFiles> open(const std::filesystem::path& path);
+
+  // Null when there is no such tensor.
+  const SafeTensor* find(std::string_view name) const;
+  // The same with an error that names the checkpoint.
+  Result<const SafeTensor*> get(std::string_view name) const;
+
+  // In order.
+  std::vector<std::string_view> names() const;
+  // As MappedFile::release(): to be called while loading, so that a checkpoint does not become resident as a
+  // whole.
+  void release() const {
+    for (const SafeTensorsFile& file : files_) file.release();
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  explicit TensorFiles(std::filesystem::path path) : path_(std::move(path)) {}
+  Status add_file(const std::filesystem::path& file);
+  Status add_shards(const std::filesystem::path& index);
+
+  std::filesystem::path path_;
+  std::vector<SafeTensorsFile> files_;
+  std::map<std::string, const SafeTensor*, std::less<>> by_name_;
+};
+
+// Writes one file of tensors declared in advance, so that a checkpoint never has to be in memory whole. The
+// file appears at its path on commit(), complete and durable (AtomicFile).
+class SafeTensorsWriter {
+ public:
+  // Names must differ. Hugging Face readers want metadata {"format": "pt"}.
+  static Result<SafeTensorsWriter> create(const std::filesystem::path& path,
+                                          const std::vector<TensorInfo>& tensors,
+                                          const std::map<std::string, std::string>& metadata = {});
+
+  // Writes a piece of a declared tensor at byte `offset` inside it. Pieces come in any order; each byte once.
+  Status write(std::string_view tensor, int64_t offset, std::span<const std::byte> bytes);
+
+  // REQUIRES: every tensor is complete.
+  Status commit();
+
+ private:
+  struct Slot {
+    int64_t begin, bytes, written = 0;
+  };
+  explicit SafeTensorsWriter(AtomicFile file) : file_(std::move(file)) {}
+
+  AtomicFile file_;
+  std::map<std::string, Slot, std::less<>> slots_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,52 @@
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "trace/trace.h"
+
+namespace sluice {
+namespace {
+
+void put_counters(std::string& out, std::string_view name, const std::vector<MemoryPoint>& history) {
+  for (const MemoryPoint& p : history) {
+    fmt::format_to(std::back_inserter(out), ",\n{{\"ph\":\"C\",\"pid\":1,\"name\":\"{} MiB\",\"ts\":{:.3f},\"args\":{{",
+                   name, p.ns / 1e3);
+    for (size_t k = 0; k < p.bytes.size(); ++k) {
+      const std::string_view kind = k < kObjectKinds ? name_of(static_cast<ObjectKind>(k)) : "workspace";
+      fmt::format_to(std::back_inserter(out), "{}\"{}\":{:.3f}", k == 0 ? "" : ",", kind,
+                     double(p.bytes[k]) / (1024.0 * 1024.0));
+    }
+    out += "}}";
+  }
+}
+
+}  // namespace
+
+std::string chrome_trace(const Program& program, const Plan& plan, std::span<const Interval> timeline) {
+  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+                    "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"one step\"}}";
+  auto put = std::back_inserter(out);
+  for (const Lane lane : kLanes) {
+    fmt::format_to(put, ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}}",
+                   static_cast<int>(lane) + 1, name_of(lane));
+  }
+  // Object and task names hold letters, digits, dots and underscores only, so nothing needs escaping.
+  for (size_t id = 0; id < plan.actions.size(); ++id) {
+    const Action& a = plan.actions[id];
+    const Interval& t = timeline[id];
+    fmt::format_to(put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{",
+                   static_cast<int>(a.lane) + 1, label(program, a), t.start_ns / 1e3, (t.end_ns - t.start_ns) / 1e3);
+    if (a.kind == ActionKind::Run) {
+      fmt::format_to(put, "\"op\":\"{}\",\"recompute\":{}", text(program.task(a.task).op), a.recompute);
+    } else {
+      fmt::format_to(put, "\"bytes\":{}", a.bytes);
+    }
+    fmt::format_to(put, ",\"predicted_us\":{:.3f}}}}}", a.cost_ns / 1e3);
+  }
+  const MemoryHistory memory = memory_history(program, plan, timeline);
+  put_counters(out, "device", memory.device);
+  put_counters(out, "host", memory.host);
+  return out + "\n]}\n";
+}
+
+}  // namespace sluice

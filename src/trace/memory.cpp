@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <map>
+
+#include "trace/trace.h"
+
+namespace sluice {
+namespace {
+
+// Content of a byte range from its first access to its last.
+struct Life {
+  int64_t end_offset;
+  size_t kind;
+  int64_t bytes;
+  double begin_ns, end_ns;
+};
+
+class ArenaLives {
+ public:
+  void touch(int64_t offset, int64_t bytes, size_t kind, bool fresh, const Interval& when) {
+    auto it = lives_.find(offset);
+    if (!fresh && it != lives_.end() && it->second.bytes == bytes) {
+      it->second.end_ns = std::max(it->second.end_ns, when.end_ns);
+      return;
+    }
+    auto next = lives_.lower_bound(offset);
+    if (next != lives_.begin() && std::prev(next)->second.end_offset > offset) --next;
+    while (next != lives_.end() && next->first < offset + bytes) {
+      ended_.push_back(next->second);
+      next = lives_.erase(next);
+    }
+    lives_[offset] = {offset + bytes, kind, bytes, when.start_ns, when.end_ns};
+  }
+  // Content that is there all the time, at least until something else takes its place.
+  void resident(int64_t offset, int64_t bytes, size_t kind, double end_ns) {
+    touch(offset, bytes, kind, true, {0, end_ns});
+  }
+
+  std::vector<MemoryPoint> history() {
+    for (const auto& [offset, life] : lives_) ended_.push_back(life);
+    std::vector<std::tuple<double, size_t, int64_t>> changes;
+    for (const Life& l : ended_) {
+      changes.emplace_back(l.begin_ns, l.kind, l.bytes);
+      changes.emplace_back(l.end_ns, l.kind, -l.bytes);
+    }
+    std::sort(changes.begin(), changes.end());
+    std::vector<MemoryPoint> out;
+    MemoryPoint now{0, {}};
+    for (const auto& [ns, kind, bytes] : changes) {
+      now.bytes[kind] += bytes;
+      now.ns = ns;
+      if (!out.empty() && out.back().ns == ns) {
+        out.back() = now;
+      } else {
+        out.push_back(now);
+      }
+    }
+    return out;
+  }
+
+ private:
+  std::map<int64_t, Life> lives_;
+  std::vector<Life> ended_;
+};
+
+}  // namespace
+
+int64_t MemoryPoint::total() const {
+  int64_t sum = 0;
+  for (const int64_t b : bytes) sum += b;
+  return sum;
+}
+
+std::vector<Interval> predicted_timeline(const Plan& plan) {
+  std::vector<Interval> out;
+  for (const Action& a : plan.actions) out.push_back({a.start_ns, a.end_ns});
+  return out;
+}
+
+MemoryHistory memory_history(const Program& program, const Plan& plan, std::span<const Interval> timeline) {
+  ArenaLives device, host;
+  double end_ns = 0;
+  for (const Interval& t : timeline) end_ns = std::max(end_ns, t.end_ns);
+  const auto kind_of = [&](ObjectId id) { return static_cast<size_t>(program.object(id).kind); };
+  for (uint32_t o = 0; o < plan.homes.size(); ++o) {
+    const int64_t bytes = program.objects()[o].bytes;
+    const Home& home = plan.homes[o];
+    if (home.device_offset != kNowhere) device.resident(home.device_offset, bytes, kind_of(ObjectId(o)), end_ns);
+    if (home.host_offset != kNowhere) host.resident(home.host_offset, bytes, kind_of(ObjectId(o)), end_ns);
+  }
+  for (size_t id = 0; id < plan.actions.size(); ++id) {
+    const Action& a = plan.actions[id];
+    const Interval& when = timeline[id];
+    if (a.kind != ActionKind::Run) {
+      device.touch(a.device_offset, a.bytes, kind_of(a.object), a.kind == ActionKind::Load, when);
+      host.touch(a.host_offset, a.bytes, kind_of(a.object), false, when);
+      continue;
+    }
+    const Task& task = program.task(a.task);
+    for (size_t i = 0; i < task.uses.size(); ++i) {
+      const Use& u = task.uses[i];
+      device.touch(plan.addresses_of(a)[i], program.object(u.object).bytes, kind_of(u.object),
+                   u.access == Access::Write, when);
+    }
+    if (a.bytes > 0) device.touch(a.device_offset, a.bytes, kObjectKinds, true, when);
+  }
+  return {device.history(), host.history()};
+}
+
+}  // namespace sluice

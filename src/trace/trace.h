@@ -1,0 +1,34 @@
+// Pictures of a step: a Chrome trace (Perfetto, chrome://tracing) and an SVG timeline.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+
+#include "backend/backend.h"
+#include "plan/plan.h"
+
+namespace sluice {
+
+// One row per lane, one slice per action, and counters of device and host memory in use by kind. `timeline` has one
+// interval per action, measured or predicted (predicted_timeline).
+std::string chrome_trace(const Program& program, const Plan& plan, std::span<const Interval> timeline);
+
+// The times the plan predicts.
+std::vector<Interval> predicted_timeline(const Plan& plan);
+
+// Lanes over time, coloured by phase, with device memory by kind below.
+std::string timeline_svg(const Program& program, const Plan& plan, std::span<const Interval> timeline);
+
+// Bytes of one arena that hold something at a time, by object kind; workspaces come last.
+struct MemoryPoint {
+  double ns;
+  std::array<int64_t, kObjectKinds + 1> bytes;
+  int64_t total() const;
+};
+struct MemoryHistory {
+  std::vector<MemoryPoint> device, host;  // at every change, by time
+};
+MemoryHistory memory_history(const Program& program, const Plan& plan, std::span<const Interval> timeline);
+
+}  // namespace sluice

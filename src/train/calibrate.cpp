@@ -1,0 +1,175 @@
+#include "train/calibrate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "base/philox.h"
+#include "io/file.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+// Values an op can really meet: small normal-like floats, ids below the vocabulary, positions that count up, a clip scale
+// and step arguments that make AdamW do its work.
+void fill(const Op& op, const Operand& operand, size_t index, std::vector<std::byte>& out) {
+  out.assign(static_cast<size_t>(operand.bytes()), std::byte{0});
+  const auto random = [&](int64_t i) {
+    const Philox4 r = philox(index + 1, static_cast<uint64_t>(i), 0);
+    return (uniform_open(r.v[0]) + uniform_open(r.v[1]) - 1.0f) * 0.5f;
+  };
+  if (operand.name == "args") {
+    const StepArgs args{1, 1, 1e-4f, 0.1f, 0.05f, 1e-4f, 1, 0};
+    std::copy_n(reinterpret_cast<const std::byte*>(&args), sizeof args, out.begin());
+  } else if (operand.dtype == DType::I32) {
+    int64_t row = operand.elements, vocab = 1;
+    if (const auto* a = std::get_if<AttnFwd>(&op)) row = a->shape.q_len;
+    if (const auto* a = std::get_if<AttnBwd>(&op)) row = a->shape.q_len;
+    if (const auto* a = std::get_if<Embed>(&op)) vocab = a->vocab;
+    if (const auto* a = std::get_if<EmbedBwd>(&op)) vocab = a->vocab;
+    if (const auto* a = std::get_if<HeadLoss>(&op)) vocab = a->vocab;
+    auto* ids = reinterpret_cast<int32_t*>(out.data());
+    for (int64_t i = 0; i < operand.elements; ++i) {
+      const bool position = operand.name == "pos";
+      ids[i] = static_cast<int32_t>(position ? i % row : philox(7, static_cast<uint64_t>(i), 0).v[0] % uint64_t(vocab));
+    }
+  } else if (operand.name == "clip") {
+    auto* clip = reinterpret_cast<float*>(out.data());
+    clip[0] = clip[1] = 1;
+  } else if (operand.dtype == DType::F32) {
+    auto* x = reinterpret_cast<float*>(out.data());
+    // Second moments and softmax statistics must not be negative or tiny.
+    const bool positive = operand.name == "v" || operand.name == "lse";
+    for (int64_t i = 0; i < operand.elements; ++i) x[i] = positive ? 1.0f + random(i % 4099) : random(i % 65521);
+  } else if (operand.dtype == DType::BF16) {
+    auto* x = reinterpret_cast<Bf16*>(out.data());
+    const bool positive = operand.name == "v";
+    for (int64_t i = 0; i < operand.elements; ++i) x[i] = Bf16(positive ? 1.0f + random(i % 4099) : random(i % 65521));
+  }
+}
+
+struct Placement {
+  std::vector<Buffer> operands;
+  Buffer workspace;
+};
+
+int64_t bytes_of(const Op& op, const Backend& backend) {
+  int64_t total = align_up(backend.workspace_bytes(op), backend.alignment());
+  for (const Operand& o : operands(op)) total += align_up(o.bytes(), backend.alignment());
+  return total;
+}
+
+Result<Placement> place(const Op& op, Backend& backend, std::byte* base) {
+  Placement out;
+  std::vector<std::byte> data;
+  const Operands schema = operands(op);
+  for (size_t i = 0; i < schema.size(); ++i) {
+    fill(op, schema[i], i, data);
+    SLUICE_TRY(backend.upload(base, data.data(), schema[i].bytes()));
+    out.operands.push_back({base, schema[i].bytes()});
+    base += align_up(schema[i].bytes(), backend.alignment());
+  }
+  out.workspace = {base, backend.workspace_bytes(op)};
+  return out;
+}
+
+// Median over repetitions of one launch, in a step of their own.
+Result<double> time_op(const Op& op, Backend& backend, std::byte* base) {
+  SLUICE_ASSIGN(const Placement placed, place(op, backend, base));
+  const auto run = [&](uint32_t repetitions) -> Result<std::vector<double>> {
+    SLUICE_TRY(backend.begin(repetitions));
+    Status status;
+    for (uint32_t i = 0; i < repetitions && status.ok(); ++i) {
+      status = backend.submit({i, Lane::Compute, {}, Launch{&op, placed.operands, placed.workspace}, 0});
+    }
+    std::vector<Interval> timeline;
+    const auto fault = backend.finish(&timeline);
+    if (fault) return fault->error;
+    SLUICE_TRY(status);
+    std::vector<double> ns;
+    for (const Interval& t : timeline) ns.push_back(t.end_ns - t.start_ns);
+    std::sort(ns.begin(), ns.end());
+    return ns;
+  };
+  SLUICE_ASSIGN(const std::vector<double> warm, run(2));
+  // About 30 ms per op, three to fifteen repetitions.
+  const double each = std::max(warm.front(), 1.0);
+  const auto repetitions = static_cast<uint32_t>(std::clamp(3e7 / each, 3.0, 15.0));
+  SLUICE_ASSIGN(const std::vector<double> ns, run(repetitions));
+  return ns[ns.size() / 2];
+}
+
+// Sustained rates of both directions at once. The arenas hold 2 * bytes each.
+Status measure_links(Backend& backend, Arenas arenas, int64_t bytes, Profile& profile) {
+  constexpr uint32_t kPairs = 6;  // the first one warms up
+  SLUICE_TRY(backend.begin(2 * kPairs));
+  Status status;
+  for (uint32_t i = 0; i < 2 * kPairs && status.ok(); ++i) {
+    const bool load = i % 2 == 0;
+    const Copy copy = load ? Copy{arenas.device, arenas.host, bytes}
+                           : Copy{arenas.host + bytes, arenas.device + bytes, bytes};
+    status = backend.submit({i, load ? Lane::Load : Lane::Store, {}, copy, 0});
+  }
+  std::vector<Interval> timeline;
+  if (const auto fault = backend.finish(&timeline)) return fault->error;
+  SLUICE_TRY(status);
+  double ns[2] = {0, 0};
+  for (uint32_t i = 2; i < 2 * kPairs; ++i) ns[i % 2] += timeline[i].end_ns - timeline[i].start_ns;
+  profile.load_bytes_per_s = 1e9 * double(bytes) * (kPairs - 1) / ns[0];
+  profile.store_bytes_per_s = 1e9 * double(bytes) * (kPairs - 1) / ns[1];
+  return {};
+}
+
+// Returns whether the cache has the links.
+bool read_cache(const std::filesystem::path& path, Profile& profile) {
+  const auto text = read_file(path);
+  if (!text.ok()) return false;  // no cache yet
+  const json root = json::parse(*text, nullptr, false);
+  if (!root.is_object() || root.value("machine", "") != profile.name || !root.contains("ns")) return false;
+  for (const auto& [key, ns] : root["ns"].items()) {
+    if (ns.is_number() && ns.get<double>() > 0) profile.measured_ns.emplace(key, ns.get<double>());
+  }
+  const double load = root.value("load_bytes_per_s", 0.0), store = root.value("store_bytes_per_s", 0.0);
+  if (!(load > 0) || !(store > 0)) return false;
+  profile.load_bytes_per_s = load;
+  profile.store_bytes_per_s = store;
+  return true;
+}
+
+}  // namespace
+
+Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& cache, Profile& profile,
+                 const Progress& progress) {
+  constexpr int64_t kLinkBytes = 16 * kMiB;
+  const bool links_known = read_cache(cache, profile);
+  std::vector<Op> missing;
+  int64_t bytes = 2 * kLinkBytes;
+  for (const Op& op : ops) {
+    if (profile.measured_ns.count(cost_key(op))) continue;
+    missing.push_back(op);
+    bytes = std::max(bytes, bytes_of(op, backend));
+  }
+  if (missing.empty() && links_known) return {};
+  SLUICE_ASSIGN(const Arenas arenas, backend.reserve(bytes, 2 * kLinkBytes));
+  SLUICE_TRY(backend.prepare(missing));
+  if (!links_known) SLUICE_TRY(measure_links(backend, arenas, kLinkBytes, profile));
+  const auto total = static_cast<int64_t>(missing.size());
+  for (int64_t i = 0; i < total; ++i) {
+    progress(i, total);
+    const Op& op = missing[static_cast<size_t>(i)];
+    SLUICE_ASSIGN(profile.measured_ns[cost_key(op)], time_op(op, backend, arenas.device));
+  }
+  progress(total, total);
+  json root = {{"machine", profile.name},
+               {"load_bytes_per_s", profile.load_bytes_per_s},
+               {"store_bytes_per_s", profile.store_bytes_per_s},
+               {"ns", json::object()}};
+  for (const auto& [key, ns] : profile.measured_ns) root["ns"][key] = ns;
+  SLUICE_TRY(make_directories(cache.parent_path()));
+  return write_file(cache, root.dump(1));
+}
+
+}  // namespace sluice

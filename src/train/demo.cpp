@@ -1,0 +1,73 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "sluice/sluice.h"
+#include "train/report.h"
+
+namespace sluice {
+namespace {
+
+void print_speed(const std::string& what, const Speed& v, double step_ns) {
+  fmt::print("{:<10} {:>10.1f} ms {:>10.0f} tok/s {:>9.2f} TFLOP/s   MFU {:>5.1f} %   HFU {:>5.1f} %\n", what,
+             step_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
+  std::fflush(stdout);
+}
+
+Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interrupted) {
+  const Stage& s = p.stages.training;
+  const double peak = peak_flops(p);
+  SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p));
+  SLUICE_ASSIGN(const StepResult warm_up, session->step());
+  print_speed("warm-up", speed_of(s.model.program, s.plan, warm_up.ns, peak), warm_up.ns);
+  std::vector<double> ns;
+  for (int64_t i = 1; i <= steps && !interrupted; ++i) {
+    SLUICE_ASSIGN(const StepResult r, session->step());
+    ns.push_back(r.ns);
+    print_speed(fmt::format("step {}", i), speed_of(s.model.program, s.plan, r.ns, peak), r.ns);
+  }
+  if (ns.empty()) return {};
+  std::sort(ns.begin(), ns.end());
+  const double median = ns[ns.size() / 2];
+  print_speed("median", speed_of(s.model.program, s.plan, median, peak), median);
+  const MemoryReport memory = session->memory();
+  fmt::print("simulated  {:>10.1f} ms ({:+.1f} %)\npeak memory: device {} of {}, host {} of {}\n",
+             s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1), format_bytes(memory.device_peak_bytes),
+             format_bytes(p.config.memory.device), format_bytes(memory.host_peak_bytes),
+             format_bytes(p.config.memory.host));
+  return {};
+}
+
+}  // namespace
+
+Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
+  std::vector<std::string> settings{"model.preset=" + r.size, fmt::format("train.seq_len={}", r.seq_len),
+                                    "sample.tokens=0"};
+  // Enough tokens that weights and optimizer traffic are paid once per many chunks.
+  const int64_t wanted = r.tokens_per_step > 0 ? r.tokens_per_step : r.size == "tiny" ? 4096 : 131072;
+  const int64_t sequences = std::max<int64_t>(1, wanted / std::max<int64_t>(1, r.seq_len));
+  settings.push_back(fmt::format("train.tokens_per_step={}", sequences * r.seq_len));
+  if (r.device_gib > 0) settings.push_back(fmt::format("memory.device={}GiB", r.device_gib));
+  if (r.host_gib > 0) settings.push_back(fmt::format("memory.host={}GiB", r.host_gib));
+  settings.insert(settings.end(), r.settings.begin(), r.settings.end());
+  auto config = load_config("", settings);
+  if (!config.ok()) return {false, config.message()};
+  if (r.explain) fmt::print("{}\n", explain_speed());
+  auto prepared = prepare(std::move(*config), r.machine, false);
+  if (!prepared.ok()) return {false, prepared.message()};
+  fmt::print("{}", describe(*prepared));
+  std::fflush(stdout);
+  const Stage& s = prepared->stages.training;
+  const bool large_for_cpu = prepared->machine.backend == "cpu" && r.size != "tiny";
+  if (r.simulate_only || large_for_cpu || prepared->machine.backend == "sim") {
+    if (large_for_cpu && !r.simulate_only) fmt::print("no GPU here: size {} is simulated, not run\n", r.size);
+    print_speed("simulated", speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared)),
+                s.plan.makespan_ns);
+    return {};
+  }
+  const Status status = measure(*prepared, r.steps, interrupted);
+  return status.ok() ? Outcome{} : Outcome{false, status.message()};
+}
+
+}  // namespace sluice

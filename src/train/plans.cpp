@@ -1,0 +1,125 @@
+#include "train/plans.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace sluice {
+namespace {
+
+// What a program needs in each tier when everything that outlives it lies elsewhere.
+struct Room {
+  int64_t device_bytes = 0, host_bytes = 0;
+};
+
+Result<Room> room_of(const Program& program, const Profile& profile) {
+  PlanRequest request;
+  int64_t end = 0;
+  for (const Object& o : program.objects()) {
+    Home home;
+    if (o.persistent) {
+      home.host_offset = end;
+      end += align_up(o.bytes, profile.alignment);
+    }
+    request.fixed_homes.push_back(home);
+  }
+  request.host_base = end;
+  SLUICE_ASSIGN(const int64_t least, minimal_device_bytes(program, profile, request));
+  // The tightest plan is the one that leaves most to the host.
+  request.device_cap_bytes = least + profile.device_overhead_bytes;
+  SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
+  // A little more than the least, so that other residents than assumed here still leave a place for everything.
+  return Room{align_up(least + least / 16, profile.alignment), plan.host_bytes - end};
+}
+
+Result<Plan> plan_between_steps(const Program& program, const Stage& training, const Room& room,
+                                const Profile& profile) {
+  std::unordered_map<std::string_view, const Home*> homes;
+  for (size_t o = 0; o < training.plan.homes.size(); ++o) {
+    const Object& object = training.model.program.objects()[o];
+    if (object.persistent) homes[object.name] = &training.plan.homes[o];
+  }
+  PlanRequest request;
+  for (const Object& o : program.objects()) {
+    const auto it = homes.find(o.name);
+    request.fixed_homes.push_back(o.persistent && it != homes.end() ? *it->second : Home{});
+  }
+  request.device_base = training.plan.boundary_device_offset;
+  request.host_base = training.plan.boundary_host_offset;
+  request.device_cap_bytes = profile.device_overhead_bytes + request.device_base + room.device_bytes;
+  request.host_cap_bytes = profile.host_overhead_bytes + request.host_base + room.host_bytes;
+  return make_plan(program, profile, request);
+}
+
+template <class F>
+void for_each_stage(const Stages& s, F&& f) {
+  f(s.training);
+  for (const auto* stage : {&s.evaluation, &s.sampling, &s.flush}) {
+    if (stage->has_value()) f(**stage);
+  }
+}
+
+}  // namespace
+
+StepShape evaluation_shape(const StepShape& training) {
+  StepShape shape = training;
+  shape.rounds = 1;
+  shape.chunks_per_round = training.chunks_per_sequence();
+  return shape;
+}
+
+int64_t Stages::device_bytes() const {
+  int64_t bytes = 0;
+  for_each_stage(*this, [&](const Stage& s) { bytes = std::max(bytes, s.plan.device_bytes); });
+  return bytes;
+}
+
+int64_t Stages::host_bytes() const {
+  int64_t bytes = 0;
+  for_each_stage(*this, [&](const Stage& s) { bytes = std::max(bytes, s.plan.host_bytes); });
+  return bytes;
+}
+
+Result<Stages> make_stages(const StageRequest& r, const Profile& profile) {
+  Stages stages;
+  stages.training.model = build_training(r.model, r.shape, r.numerics, r.optimizer);
+  if (r.evaluate) stages.evaluation = Stage{build_evaluation(r.model, evaluation_shape(r.shape), r.numerics), {}};
+  if (r.sample_window > 0) stages.sampling = Stage{build_sampling(r.model, r.sample_window, r.numerics), {}};
+  if (r.optimizer.deferred) stages.flush = Stage{build_flush(r.model, r.numerics, r.optimizer), {}};
+
+  std::unordered_map<const Stage*, Room> rooms;
+  PlanRequest request;
+  request.device_cap_bytes = r.device_cap_bytes;
+  request.host_cap_bytes = r.host_cap_bytes;
+  for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
+    if (!stage->has_value()) continue;
+    SLUICE_ASSIGN(const Room room, room_of((*stage)->model.program, profile));
+    rooms[&**stage] = room;
+    request.boundary_device_bytes = std::max(request.boundary_device_bytes, room.device_bytes);
+    request.boundary_host_bytes = std::max(request.boundary_host_bytes, room.host_bytes);
+  }
+  SLUICE_ASSIGN(stages.training.plan, make_plan(stages.training.model.program, profile, request));
+  const Room boundary{request.boundary_device_bytes, request.boundary_host_bytes};
+  for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
+    if (!stage->has_value()) continue;
+    SLUICE_ASSIGN((*stage)->plan, plan_between_steps((*stage)->model.program, stages.training, boundary, profile));
+  }
+  return stages;
+}
+
+std::vector<Op> all_ops(const Stages& stages) {
+  std::vector<Op> out;
+  std::unordered_set<std::string> seen;
+  for_each_stage(stages, [&](const Stage& s) {
+    for (const Task& task : s.model.program.tasks()) {
+      if (seen.insert(text(task.op)).second) out.push_back(task.op);
+    }
+  });
+  return out;
+}
+
+std::vector<Op> training_ops(const StageRequest& r) {
+  return distinct_ops(build_training(r.model, r.shape, r.numerics, r.optimizer).program);
+}
+
+}  // namespace sluice

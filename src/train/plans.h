@@ -1,0 +1,49 @@
+// The plans of a run: one for training, and one for each program that runs between steps in the room that the training
+// plan keeps free for it.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "cost/profile.h"
+#include "exec/executor.h"
+#include "model/build.h"
+#include "planner/planner.h"
+
+namespace sluice {
+
+struct Stage {
+  Model model;
+  Plan plan;
+};
+
+struct Stages {
+  Stage training;
+  std::optional<Stage> evaluation, sampling, flush;
+
+  // Arenas that hold every stage.
+  int64_t device_bytes() const;
+  int64_t host_bytes() const;
+};
+
+struct StageRequest {
+  LlamaConfig model;
+  StepShape shape;
+  Numerics numerics;
+  OptimizerConfig optimizer;
+  int64_t device_cap_bytes = kUnlimited, host_cap_bytes = kUnlimited;
+  int64_t sample_window = 0;  // tokens; 0: no sampling
+  bool evaluate = false;
+};
+
+Result<Stages> make_stages(const StageRequest& request, const Profile& profile);
+
+// Shape of one evaluation: a single chunk, or all chunks of one sequence.
+StepShape evaluation_shape(const StepShape& training);
+
+// Every op of every stage, once per distinct attributes.
+std::vector<Op> all_ops(const Stages& stages);
+// The ops that calibration measures for a request, before there are plans.
+std::vector<Op> training_ops(const StageRequest& request);
+
+}  // namespace sluice

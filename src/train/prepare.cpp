@@ -1,0 +1,95 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <unistd.h>
+
+#include "data/corpus.h"
+#include "planner/shape.h"
+#include "train/calibrate.h"
+#include "train/session.h"
+
+namespace sluice {
+namespace {
+
+Status open_data(Prepared& p) {
+  const RunConfig& c = p.config;
+  BatchOptions options;
+  options.mode = c.data.mode == "packed" ? BatchMode::Packed : BatchMode::Contiguous;
+  options.sequence = c.train.seq_len;
+  options.rows = c.train.tokens_per_step / c.train.seq_len;
+  options.seed = uint64_t(c.train.seed);
+  options.vocab = p.model.vocab;
+  options.respect_documents = c.data.respect_documents;
+  if (c.data.paths.empty()) {
+    p.train = make_random_batches(options);
+    return {};
+  }
+  CorpusOptions corpus_options;
+  corpus_options.paths = c.data.paths;
+  corpus_options.include = c.data.include;
+  corpus_options.exclude = c.data.exclude;
+  corpus_options.heldout = c.data.heldout;
+  SLUICE_ASSIGN(Corpus corpus, open_corpus(corpus_options, c.data.cache));
+  SLUICE_ASSIGN(p.train, make_batches(std::move(corpus.train), options));
+  if (corpus.heldout) {
+    options.rows = std::max<int64_t>(1, c.eval.rows);
+    SLUICE_ASSIGN(p.heldout, make_batches(std::move(*corpus.heldout), options));
+  }
+  return {};
+}
+
+// Measured costs win over estimates; measuring happens once per machine and op.
+Status measure_costs(Prepared& p, const StageRequest& request) {
+  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make(true));
+  const std::vector<Op> ops = training_ops(request);
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const auto cache = std::filesystem::path(p.config.data.cache) / "costs.json";
+  return calibrate(*backend, ops, cache, p.machine.profile, [&](int64_t done, int64_t total) {
+    if (terminal) fmt::print(stderr, "\rmeasuring op costs {}/{}{}", done, total, done == total ? "\n" : "");
+  });
+}
+
+}  // namespace
+
+Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps) {
+  Prepared p;
+  p.config = std::move(config);
+  SLUICE_ASSIGN(p.model, resolve_model(p.config));
+  SLUICE_ASSIGN(p.machine, resolve_machine(p.config, preset));
+  SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
+  p.optimizer = resolve_optimizer(p.config, p.machine);
+  SLUICE_TRY(open_data(p));
+
+  StageRequest request;
+  request.model = p.model;
+  request.numerics = p.numerics;
+  request.optimizer = p.optimizer;
+  request.device_cap_bytes = std::min(p.config.memory.device, p.machine.device_total_bytes);
+  request.host_cap_bytes = p.config.memory.host;
+
+  ShapeRequest shape_request;
+  shape_request.seq_len = p.config.train.seq_len;
+  shape_request.tokens_per_step = p.config.train.tokens_per_step;
+  shape_request.packed = p.train->packed();
+  shape_request.chunk_tokens = p.config.shape.chunk_tokens;
+  shape_request.chunks_per_round = p.config.shape.chunks_per_round;
+  shape_request.head_tokens = p.config.shape.head_tokens;
+  shape_request.device_cap_bytes = request.device_cap_bytes;
+  shape_request.host_cap_bytes = request.host_cap_bytes;
+  SLUICE_ASSIGN(const ShapeChoice choice, choose_shape(p.model, p.numerics, p.optimizer, shape_request, p.machine.profile));
+  p.shape = request.shape = choice.shape;
+  p.why_shape = choice.why;
+
+  if (p.machine.backend != "sim") SLUICE_TRY(measure_costs(p, request));
+  if (between_steps) {
+    request.evaluate = p.heldout != nullptr && p.config.eval.rows > 0;
+    if (p.model.vocab == 256 && p.config.sample.tokens > 0) {
+      request.sample_window = std::min<int64_t>(p.config.train.seq_len, 256);
+    }
+  }
+  SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
+  return p;
+}
+
+}  // namespace sluice

@@ -1,0 +1,128 @@
+#include "train/report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "io/file.h"
+#include "model/flops.h"
+#include "trace/trace.h"
+
+namespace sluice {
+namespace {
+
+std::string count(double n) {
+  if (n >= 1e9) return fmt::format("{:.2f} B", n / 1e9);
+  if (n >= 1e6) return fmt::format("{:.2f} M", n / 1e6);
+  return fmt::format("{:.0f}", n);
+}
+
+}  // namespace
+
+std::string describe(const Prepared& p) {
+  const LlamaConfig& m = p.model;
+  const StepShape& s = p.shape;
+  std::string out;
+  out += fmt::format("machine  {}\n", p.machine.description);
+  out += fmt::format("model    {} parameters: {} layers of {}, {} heads ({} kv) of {}, ffn {}, vocabulary {}{}\n",
+                     count(double(m.params())), m.layers, m.dim, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab,
+                     m.tied_embeddings ? ", tied" : "");
+  out += fmt::format("numbers  {} compute, {} gradients, {} state{}{}\n", name_of(p.numerics.compute),
+                     name_of(p.numerics.grad), name_of(p.numerics.state), p.numerics.master ? ", f32 master weights" : "",
+                     p.numerics.stochastic ? ", stochastic rounding" : "");
+  out += fmt::format("shape    chunk {} x {} chunks x {} rounds = {} tokens per step, sequences of {}; logits of {} rows\n",
+                     s.chunk_tokens, s.chunks_per_round, s.rounds, s.tokens(), s.seq_len, s.head_tokens);
+  if (!p.why_shape.empty()) out += fmt::format("         {}\n", p.why_shape);
+  out += fmt::format("caps     device {}, host {}\n", format_bytes(p.config.memory.device),
+                     format_bytes(p.config.memory.host));
+  return out + explain(p.stages.training.model.program, p.stages.training.plan);
+}
+
+Speed speed_of(const Program& program, const Plan& plan, double step_ns, double peak) {
+  double executed = 0;
+  for (const Action& a : plan.actions) {
+    if (a.kind != ActionKind::Run) continue;
+    const Op& op = program.task(a.task).op;
+    executed += flops(op);
+    // Attention's backward computes the scores again: a fifth product beside its four.
+    if (std::holds_alternative<AttnBwd>(op)) executed += flops(op) / 4;
+  }
+  Speed v;
+  v.tokens_per_s = double(program.facts.tokens) / step_ns * 1e9;
+  v.model_tflops = program.facts.model_flops / step_ns / 1e3;
+  v.hardware_tflops = executed / step_ns / 1e3;
+  if (peak > 0) {
+    v.mfu = v.model_tflops * 1e12 / peak;
+    v.hfu = v.hardware_tflops * 1e12 / peak;
+  }
+  return v;
+}
+
+std::string explain_speed() {
+  return "tokens/s       tokens per step / seconds per step\n"
+         "model FLOPs    per token: L (6 D (2 Q + 2 K + 3 F) + 6 S Q) + 6 D V, multiply-add = 2, causal attention counted\n"
+         "               half; L layers, D model dim, Q = heads x head dim, K = kv heads x head dim, F ffn dim, S sequence\n"
+         "               length, V vocabulary\n"
+         "model TFLOP/s  model FLOPs per token x tokens/s / 1e12\n"
+         "MFU            model FLOP/s / peak\n"
+         "HFU            (FLOPs of every product and attention block that ran, recomputation included, plus the scores that\n"
+         "               attention's backward computes again) / seconds / peak\n"
+         "peak           the data sheet's dense rate in the compute type on a GPU that is known; elsewhere the fastest\n"
+         "               matrix product measured on this machine\n";
+}
+
+double peak_flops(const Prepared& p) {
+  if (p.machine.profile.peak_flops > 0) return p.machine.profile.peak_flops;
+  double best = 0;
+  for (const Task& task : p.stages.training.model.program.tasks()) {
+    const bool product = std::holds_alternative<Linear>(task.op) || std::holds_alternative<LinearDgrad>(task.op) ||
+                         std::holds_alternative<LinearWgrad>(task.op);
+    if (product) best = std::max(best, flops(task.op) / p.machine.profile.cost(task.op).ns * 1e9);
+  }
+  return best;
+}
+
+std::string format_duration(double seconds) {
+  const auto s = static_cast<int64_t>(seconds + 0.5);
+  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+  if (s >= 60) return fmt::format("{}:{:02}", s / 60, s % 60);
+  return fmt::format("{} s", s);
+}
+
+ProgressLine::ProgressLine() : terminal_(isatty(STDOUT_FILENO) != 0) {}
+
+void ProgressLine::show(const std::string& text, bool important) {
+  using namespace std::chrono;
+  const double now = double(duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count());
+  if (terminal_) {
+    fmt::print("\r{:<{}}", text, width_);
+    width_ = text.size();
+  } else if (important || now - shown_ns_ >= 5e9) {
+    fmt::print("{}\n", text);
+    shown_ns_ = now;
+  }
+  std::fflush(stdout);
+}
+
+void ProgressLine::end() {
+  if (terminal_ && width_ > 0) fmt::print("\n");
+  width_ = 0;
+  std::fflush(stdout);
+}
+
+Status save_plan(const Prepared& p) {
+  const std::filesystem::path dir = p.config.run.dir;
+  const Program& program = p.stages.training.model.program;
+  const Plan& plan = p.stages.training.plan;
+  SLUICE_TRY(make_directories(dir));
+  SLUICE_TRY(write_file(dir / "config.toml", to_toml(p.config)));
+  SLUICE_TRY(write_file(dir / "plan.txt", describe(p) + "\n" + to_text(program, plan)));
+  const std::vector<Interval> predicted = predicted_timeline(plan);
+  SLUICE_TRY(write_file(dir / "timeline.svg", timeline_svg(program, plan, predicted)));
+  return write_file(dir / "predicted.json", chrome_trace(program, plan, predicted));
+}
+
+}  // namespace sluice

@@ -1,0 +1,82 @@
+// A training run: data, machine, plans and state brought together, and the steps.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/batches.h"
+#include "train/config.h"
+#include "train/plans.h"
+#include "train/setup.h"
+
+namespace sluice {
+
+// Everything decided before memory is taken: what `sluice plan` shows.
+struct Prepared {
+  RunConfig config;
+  LlamaConfig model;
+  Numerics numerics;
+  OptimizerConfig optimizer;
+  StepShape shape;
+  std::string why_shape;
+  Machine machine;
+  Stages stages;
+  std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
+};
+// `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
+Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps);
+
+struct StepResult {
+  double loss = 0;           // mean over targets
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  double ns = 0;             // wall clock
+  int64_t tokens = 0;
+};
+
+struct MemoryReport {
+  int64_t device_bytes = 0, host_bytes = 0;            // in use, as driver and operating system say
+  int64_t device_peak_bytes = 0, host_peak_bytes = 0;  // the most seen
+};
+
+class Session {
+ public:
+  // Takes the memory, makes or loads the state. Borrows `prepared`.
+  static Result<std::unique_ptr<Session>> open(const Prepared& prepared);
+
+  // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined.
+  Result<StepResult> step(std::vector<Interval>* timeline = nullptr);
+  // Mean loss over the held-out rows. REQUIRES: evaluation was planned and there is held-out data.
+  Result<double> evaluate();
+  // Continues a prompt of bytes. REQUIRES: sampling was planned.
+  Result<std::string> sample(const std::string& prompt, int64_t tokens, double temperature);
+  Status save(const std::filesystem::path& dir);
+
+  int64_t steps_done() const { return steps_done_; }
+  MemoryReport memory();
+  // An error when a cap is exceeded.
+  Status check_caps();
+  Executor& training() { return *training_; }
+
+ private:
+  explicit Session(const Prepared& prepared) : p_(prepared) {}
+  Status start();
+  Status apply_pending();
+  StepArgs args_for_update(int64_t step) const;
+  // Reads `rows` rows of a source into the batch objects of a stage, and counts the targets.
+  Result<int64_t> feed(const BatchSource& source, int64_t step, int64_t first_row, const Model& model,
+                       const StepShape& shape, Executor& executor);
+
+  const Prepared& p_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Executor> training_, evaluation_, sampling_, flush_;
+  int64_t steps_done_ = 0;
+  bool pending_ = false;  // the last step's update has not been applied
+  MemoryReport memory_;
+  std::vector<int32_t> tokens_, targets_, positions_, staging_;
+};
+
+}  // namespace sluice

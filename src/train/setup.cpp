@@ -1,0 +1,145 @@
+#include "train/setup.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <numbers>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda_backend.h"
+#include "cost/presets.h"
+#include "io/file.h"
+
+namespace sluice {
+
+Result<LlamaConfig> resolve_model(const RunConfig& config) {
+  if (config.model.config.empty()) return llama_preset(config.model.preset);
+  SLUICE_ASSIGN(const std::string text, read_file(config.model.config));
+  auto parsed = parse_llama_config(text);
+  if (!parsed.ok()) return error("{}: {}", config.model.config, parsed.message());
+  return parsed;
+}
+
+Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine) {
+  const auto dtype = [](const std::string& text, DType otherwise) {
+    return text == "auto" ? otherwise : *parse_dtype(text);
+  };
+  const auto toggle = [](const std::string& text, bool otherwise) { return text == "auto" ? otherwise : text == "on"; };
+  Numerics n;
+  n.compute = dtype(config.train.compute, machine.fast_bf16 ? DType::BF16 : DType::F32);
+  const bool bf16 = n.compute == DType::BF16;
+  const bool compact = bf16 && machine.backend != "cpu";
+  n.grad = dtype(config.train.grad, compact ? DType::BF16 : DType::F32);
+  n.state = dtype(config.train.state, compact ? DType::BF16 : DType::F32);
+  // Master weights go with f32 state; bf16 state goes with stochastic rounding.
+  n.master = toggle(config.train.master, bf16 && n.state == DType::F32);
+  n.stochastic = toggle(config.train.stochastic, bf16 && !n.master);
+  SLUICE_TRY(validate(n));
+  return n;
+}
+
+OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine) {
+  OptimizerConfig o;
+  o.beta1 = float(config.train.beta1);
+  o.beta2 = float(config.train.beta2);
+  o.eps = float(config.train.eps);
+  o.weight_decay = float(config.train.weight_decay);
+  o.clip_norm = float(config.train.clip_norm);
+  const std::string& deferred = config.train.deferred_update;
+  o.deferred = deferred == "on" || (deferred == "auto" && machine.backend != "cpu");
+  return o;
+}
+
+Result<std::unique_ptr<Backend>> Machine::make(bool timeline) const {
+  if (backend == "cuda") {
+    CudaOptions options;
+    options.device = device;
+    options.timeline = timeline;
+    return make_cuda_backend(options);
+  }
+  SLUICE_CHECK(backend == "cpu", "no backend named {}", backend);
+  return make_cpu_backend(CpuOptions{threads});
+}
+
+namespace {
+
+// The backend's exact workspaces; a backend that is only asked holds no arenas.
+Status ask_backend(Machine& m) {
+  SLUICE_ASSIGN(std::unique_ptr<Backend> backend, m.make());
+  m.profile.alignment = backend->alignment();
+  m.profile.workspace_bytes = [shared = std::shared_ptr<Backend>(std::move(backend))](const Op& op) {
+    return shared->workspace_bytes(op);
+  };
+  return {};
+}
+
+Result<Machine> cpu_machine(const RunConfig& config) {
+  // What the process grows by after planning: command queues, library code, metrics.
+  constexpr int64_t kMargin = 48 * kMiB;
+  Machine m;
+  m.backend = "cpu";
+  m.threads = int(config.run.threads);
+  m.fast_bf16 = cpu_has_fast_bf16();
+  m.description = cpu_description();
+  m.profile.name = fmt::format("{} ({} threads)", m.description, m.threads);
+  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, m.make());
+  m.profile.host_overhead_bytes = backend->memory().host_bytes + kMargin;
+  SLUICE_TRY(ask_backend(m));
+  return m;
+}
+
+Result<Machine> cuda_machine(const RunConfig& config) {
+  SLUICE_ASSIGN(const std::vector<CudaDevice> devices, cuda_devices());
+  if (config.run.device >= int64_t(devices.size())) {
+    return error("run.device = {}: there are {} GPUs, numbered from 0", config.run.device, devices.size());
+  }
+  const CudaDevice& gpu = devices[size_t(config.run.device)];
+  constexpr int64_t kHostMargin = 256 * kMiB;
+  Machine m;
+  m.backend = "cuda";
+  m.device = int(config.run.device);
+  m.fast_bf16 = true;
+  m.description = fmt::format("{}, {} of {} free", gpu.name, format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes));
+  m.device_total_bytes = gpu.free_bytes;
+  // Rates of ops that are not measured come from the preset nearest to this GPU.
+  std::string preset = "h100";
+  for (const char* name : {"h200", "h100", "a100", "3090", "4090", "5090"}) {
+    std::string model = gpu.name;
+    std::transform(model.begin(), model.end(), model.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+    if (model.find(name) != std::string::npos) preset = std::isdigit(name[0]) ? std::string("rtx") + name : name;
+  }
+  SLUICE_ASSIGN(m.profile, machine_preset(preset));
+  m.profile.name = gpu.name;
+  SLUICE_TRY(ask_backend(m));
+  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, m.make());
+  m.profile.host_overhead_bytes = backend->memory().host_bytes + kHostMargin;
+  return m;
+}
+
+}  // namespace
+
+Result<Machine> resolve_machine(const RunConfig& config, const std::string& preset) {
+  if (!preset.empty() || config.run.backend == "sim") {
+    Machine m;
+    m.backend = "sim";
+    SLUICE_ASSIGN(m.profile, machine_preset(preset.empty() ? "h200" : preset));
+    m.description = "simulated " + m.profile.name;
+    m.fast_bf16 = m.profile.name != "cpu";
+    return m;
+  }
+  if (config.run.backend == "cuda") return cuda_machine(config);
+  if (config.run.backend == "auto") {
+    if (const auto devices = cuda_devices(); devices.ok() && !devices->empty()) return cuda_machine(config);
+  }
+  return cpu_machine(config);
+}
+
+double learning_rate(const RunConfig& config, int64_t step) {
+  const auto& t = config.train;
+  if (step <= t.warmup_steps) return t.learning_rate * double(step) / double(t.warmup_steps);
+  const double span = double(std::max<int64_t>(1, t.steps - t.warmup_steps));
+  const double done = std::min(1.0, double(step - t.warmup_steps) / span);
+  return t.min_learning_rate + 0.5 * (t.learning_rate - t.min_learning_rate) * (1 + std::cos(std::numbers::pi * done));
+}
+
+}  // namespace sluice

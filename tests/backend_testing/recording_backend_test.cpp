@@ -1,0 +1,52 @@
+#include "backend/testing/recording_backend.h"
+
+#include "backend_testing/fake_backend.h"
+
+namespace sluice {
+namespace {
+
+TEST(RecordingBackend, NotesCommandsOfEveryStep) {
+  FakeBackend inner;
+  RecordingBackend backend(inner);
+  const Op op = Cast{};
+  const std::vector<Buffer> operands{{nullptr, 10}, {nullptr, 20}};
+  const std::vector<uint32_t> waits{0};
+
+  ASSERT_TRUE(backend.begin(2).ok());
+  ASSERT_TRUE(backend.submit(copy_command(0, Lane::Load, 4096)).ok());
+  ASSERT_TRUE(
+      backend.submit({.id = 1, .lane = Lane::Compute, .waits = waits, .work = Launch{&op, operands, {}}})
+          .ok());
+  EXPECT_FALSE(backend.finish(nullptr));
+  ASSERT_TRUE(backend.begin(1).ok());
+  ASSERT_TRUE(backend.submit(copy_command(0, Lane::Store, 7)).ok());
+
+  EXPECT_EQ(backend.records(), (std::vector<Record>{{0, 0, Lane::Load, {}, "copy", 4096},
+                                                    {0, 1, Lane::Compute, {0}, "cast", 30},
+                                                    {1, 0, Lane::Store, {}, "copy", 7}}));
+}
+
+TEST(RecordingBackend, PassesCommandsOn) {
+  FakeBackend inner;
+  RecordingBackend backend(inner);
+  ASSERT_TRUE(backend.begin(1).ok());
+  ASSERT_TRUE(backend.submit(copy_command(0, Lane::Load, 4096)).ok());
+  EXPECT_EQ(inner.commands.at(0).bytes, 4096);
+}
+
+TEST(RecordingBackend, RecordsACommandThatFails) {
+  FakeBackend inner;
+  inner.fault_at = 0;
+  RecordingBackend backend(inner);
+  ASSERT_TRUE(backend.begin(1).ok());
+  EXPECT_FALSE(backend.submit(copy_command(0, Lane::Load, 1)).ok());
+  EXPECT_EQ(backend.records().size(), 1u);
+}
+
+TEST(RecordingBackend, WritesARecordInOneLine) {
+  EXPECT_EQ(text(Record{2, 3, Lane::Compute, {1, 2}, "linear", 4096}),
+            "step 2 #3 compute linear 4096 bytes waits 1 2");
+}
+
+}  // namespace
+}  // namespace sluice

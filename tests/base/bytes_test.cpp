@@ -1,0 +1,47 @@
+#include "base/bytes.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+TEST(Bytes, ParsesBinaryAndDecimalUnits) {
+  EXPECT_EQ(*parse_bytes("4096"), 4096);
+  EXPECT_EQ(*parse_bytes("7B"), 7);
+  EXPECT_EQ(*parse_bytes("48MiB"), 48 * kMiB);
+  EXPECT_EQ(*parse_bytes("1.5GiB"), 3 * kGiB / 2);
+  EXPECT_EQ(*parse_bytes("800 kB"), 800'000);
+  EXPECT_EQ(*parse_bytes("2GB"), 2'000'000'000);
+}
+
+TEST(Bytes, ParsesNoLimit) {
+  EXPECT_EQ(*parse_bytes("none"), kUnlimited);
+  EXPECT_EQ(*parse_bytes("unlimited"), kUnlimited);
+}
+
+TEST(Bytes, RefusesWhatIsNoSize) {
+  for (const char* text : {"", "MiB", "-1MiB", "0", "12 parsecs", "nan", "inf", "1e30GiB", "3MiB more"}) {
+    const auto parsed = parse_bytes(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_NE(parsed.message().find("48MiB"), std::string::npos) << "the message shows what is allowed";
+  }
+}
+
+TEST(Bytes, FormatsThreeDigits) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_bytes(47 * kMiB + 200 * kKiB), "47.2 MiB");
+  EXPECT_EQ(format_bytes(300 * kGiB), "300 GiB");
+  EXPECT_EQ(format_bytes(kUnlimited), "none");
+}
+
+TEST(Bytes, AlignsUp) {
+  EXPECT_EQ(align_up(0, 64), 0);
+  EXPECT_EQ(align_up(1, 64), 64);
+  EXPECT_EQ(align_up(64, 64), 64);
+  EXPECT_EQ(align_up(65, 64), 128);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,336 @@
+#include "conformance/cases.h"
+
+#include <cctype>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+#include "base/check.h"
+
+namespace sluice::conformance {
+namespace {
+
+constexpr auto kF32 = DType::F32;
+constexpr auto kBf16 = DType::BF16;
+constexpr std::initializer_list<DType> kDTypes{kF32, kBf16};
+constexpr float kEps = 1e-5f;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+struct DTypes {
+  DType dtype, grad;
+};
+constexpr std::initializer_list<DTypes> kGradDTypes{{kF32, kF32}, {kBf16, kBf16}, {kBf16, kF32}};
+
+class List {
+ public:
+  void add(Op op, std::string note = "", Data data = {}) {
+    data.seed = cases.size() + 1;
+    cases.push_back({std::move(op), std::move(data), std::move(note)});
+  }
+  std::vector<Case> cases;
+};
+
+void add_embedding(List& list) {
+  for (const DType dtype : kDTypes) {
+    list.add(Embed{1, 50, 24, dtype});
+    list.add(Embed{129, 50, 66, dtype});
+  }
+  for (const auto [dtype, grad] : kGradDTypes) {
+    for (const bool accumulate : {false, true}) {
+      list.add(EmbedBwd{1, 9, 24, dtype, grad, accumulate});
+      list.add(EmbedBwd{129, 50, 66, dtype, grad, accumulate});
+      list.add(EmbedBwd{33, 3, 8, dtype, grad, accumulate}, "all_tokens_alike");
+    }
+  }
+}
+
+void add_norms(List& list) {
+  struct Shape {
+    int64_t tokens, dim;
+  };
+  for (const auto [tokens, dim] : {Shape{1, 8}, {7, 66}, {33, 200}, {129, 1024}}) {
+    for (const DType dtype : kDTypes) list.add(RmsNorm{tokens, dim, kEps, dtype});
+    for (const auto [dtype, grad] : kGradDTypes) {
+      for (const bool accumulate : {false, true}) {
+        for (const bool residual : {false, true}) {
+          list.add(RmsNormBwd{tokens, dim, kEps, dtype, grad, accumulate, residual});
+        }
+      }
+    }
+  }
+  for (const DType dtype : kDTypes) {
+    list.add(RmsNorm{7, 24, kEps, dtype}, "large", {.spread = 100});
+    list.add(RmsNorm{7, 24, kEps, dtype}, "near_eps", {.spread = 3e-3});
+    list.add(RmsNormBwd{7, 24, kEps, dtype, dtype, false, true}, "near_eps", {.spread = 3e-3});
+  }
+}
+
+void add_products(List& list) {
+  struct Shape {
+    int64_t tokens, in, out;
+  };
+  for (const auto [tokens, in, out] :
+       {Shape{1, 8, 16}, {7, 24, 40}, {5, 13, 11}, {33, 80, 96}, {129, 130, 66}, {64, 256, 192}}) {
+    for (const DType dtype : kDTypes) {
+      for (const bool residual : {false, true}) list.add(Linear{tokens, in, out, dtype, residual});
+      for (const bool accumulate : {false, true}) {
+        list.add(LinearDgrad{tokens, in, out, dtype, accumulate});
+      }
+    }
+    for (const auto [dtype, grad] : kGradDTypes) {
+      for (const bool accumulate : {false, true}) {
+        list.add(LinearWgrad{tokens, in, out, dtype, grad, accumulate});
+      }
+    }
+  }
+  for (const DType dtype : kDTypes) {
+    list.add(Logits{1, 8, 16, dtype});
+    list.add(Logits{7, 66, 50, dtype});
+    list.add(Logits{33, 200, 304, dtype});
+  }
+}
+
+void add_rotary(List& list) {
+  struct Heads {
+    int64_t tokens, heads, head_dim;
+  };
+  for (const auto [tokens, heads, head_dim] :
+       {Heads{1, 1, 8}, {7, 2, 16}, {33, 4, 32}, {129, 2, 64}, {7, 3, 80}, {33, 2, 128}}) {
+    for (const DType dtype : kDTypes) {
+      // All columns, and the first half only, as in a joint product for K and V.
+      list.add(Linear{tokens, 40, heads * head_dim, dtype, false, heads, head_dim});
+      list.add(Linear{tokens, 24, 2 * heads * head_dim, dtype, false, heads, head_dim});
+    }
+    for (const auto [dtype, in] : kGradDTypes) {
+      for (const int64_t ratio : {1, 2, 4}) {
+        list.add(RopeBwd{tokens, heads * ratio, heads, head_dim, in, dtype});
+      }
+    }
+  }
+}
+
+void add_elementwise(List& list) {
+  for (const DType in : kDTypes) {
+    for (const DType out : kDTypes) {
+      for (const int64_t n : {1, 77, 4099}) list.add(Cast{n, in, out});
+    }
+  }
+  list.add(Cast{33, kF32, kBf16}, "nan", {.special = kNan});
+  list.add(Cast{33, kF32, kBf16}, "inf", {.special = -INFINITY});
+  list.add(Cast{33, kF32, kBf16}, "overflow", {.special = double{std::numeric_limits<float>::max()}});
+  list.add(Cast{33, kF32, kBf16}, "tie_down", {.special = 1 + 1.0 / 256});
+  list.add(Cast{33, kF32, kBf16}, "tie_up", {.special = 1 + 3.0 / 256});
+
+  for (const DType dtype : kDTypes) {
+    struct Shape {
+      int64_t tokens, dim;
+    };
+    for (const auto [tokens, dim] : {Shape{1, 8}, {7, 66}, {33, 200}, {129, 24}}) {
+      list.add(Swiglu{tokens, dim, dtype});
+      list.add(SwigluBwd{tokens, dim, dtype});
+    }
+    list.add(Swiglu{33, 24, dtype}, "saturated", {.spread = 40});
+    list.add(SwigluBwd{33, 24, dtype}, "saturated", {.spread = 40});
+  }
+}
+
+struct Attention {
+  AttnShape shape;  // dtype to be filled in
+  std::vector<int64_t> documents;
+  std::string note;
+};
+
+std::vector<Attention> attention_shapes() {
+  return {
+      {{1, 1, 1, 1, 1, 8, 0, false}, {}, "one_token"},
+      {{1, 7, 7, 2, 2, 16, 0, false}, {}, ""},
+      {{3, 33, 33, 4, 2, 32, 0, false}, {}, "rows"},
+      {{1, 129, 129, 4, 1, 64, 0, false}, {}, ""},
+      {{2, 40, 40, 4, 4, 80, 0, false}, {}, ""},
+      {{1, 65, 65, 8, 2, 128, 0, false}, {}, ""},
+      {{1, 16, 16, 2, 1, 16, 0, false}, {-9}, "document_began_before"},
+      {{1, 33, 33, 2, 1, 16, 0, true}, {0, 5, 20, 21}, "documents"},
+      {{2, 48, 48, 4, 2, 64, 0, true}, {0, 17, 31}, "documents"},
+      {{1, 24, 24, 2, 2, 32, 0, true}, {-7, 10}, "document_began_before"},
+      {{1, 24, 24, 4, 2, 32, 24, false}, {}, "next_block"},
+      {{1, 7, 33, 2, 2, 16, 40, false}, {}, "far_block"},
+      {{1, 33, 16, 4, 1, 64, 16, false}, {}, "short_block"},
+      {{1, 24, 24, 4, 2, 32, 24, true}, {0, 10, 30, 40}, "documents_across"},
+      {{1, 33, 40, 2, 1, 80, 47, true}, {-2, 39, 60}, "one_key_visible"},
+      {{1, 16, 16, 2, 1, 8, 16, true}, {-3, 16}, "nothing_visible"},
+  };
+}
+
+void add_attention(List& list) {
+  for (const Attention& attention : attention_shapes()) {
+    AttnShape shape = attention.shape;
+    const auto add = [&](Op op) {
+      list.add(std::move(op), attention.note, {.documents = attention.documents});
+    };
+    for (const DType dtype : kDTypes) {
+      shape.dtype = dtype;
+      add(AttnFwd{shape, dtype, false});
+      if (dtype != kF32) add(AttnFwd{shape, kF32, false});
+      add(AttnFwd{shape, kF32, true});
+    }
+    for (const auto [dtype, grad] : kGradDTypes) {
+      shape.dtype = dtype;
+      add(AttnBwd{shape, grad, false, false});
+      if (shape.head_dim <= 32) {
+        add(AttnBwd{shape, grad, true, false});
+        add(AttnBwd{shape, grad, false, true});
+      }
+      add(AttnBwd{shape, grad, true, true});
+    }
+  }
+  for (const DType dtype : kDTypes) {
+    const AttnShape shape{1, 70, 70, 2, 1, 32, 0, false, dtype};
+    list.add(AttnFwd{shape, dtype, false}, "sharp", {.spread = 3});
+    list.add(AttnBwd{shape, dtype, false, false}, "sharp", {.spread = 3});
+  }
+}
+
+void add_loss(List& list) {
+  struct Shape {
+    int64_t tokens, dim, vocab, sub;
+  };
+  for (const auto [tokens, dim, vocab, sub] :
+       {Shape{1, 16, 32, 1}, {7, 66, 50, 3}, {33, 64, 200, 16}, {129, 48, 320, 50}}) {
+    for (const auto [dtype, grad] : kGradDTypes) {
+      for (const bool accumulate : {false, true}) {
+        list.add(HeadLoss{tokens, dim, vocab, sub, dtype, grad, accumulate, accumulate, false}, "",
+                 {.ignored = 0.3});
+      }
+    }
+    for (const DType dtype : kDTypes) {
+      for (const bool accumulate : {false, true}) {
+        list.add(HeadLoss{tokens, dim, vocab, sub, dtype, dtype, accumulate, false, true});
+      }
+    }
+  }
+  for (const DType dtype : kDTypes) {
+    list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, true, true, false}, "no_target_counts", {.ignored = 1});
+    list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, false, false}, "no_target_counts", {.ignored = 1});
+    list.add(HeadLoss{9, 24, 40, 64, dtype, dtype, true, false, false}, "one_sub_chunk");
+    list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, true, false}, "sharp", {.spread = 4});
+  }
+}
+
+void add_norm_clipping(List& list) {
+  for (const DType dtype : kDTypes) {
+    for (const bool first : {false, true}) {
+      list.add(SumSq{1, 0, 1, dtype, first});
+      list.add(SumSq{77, 2, 5, dtype, first});
+      list.add(SumSq{5003, 0, 3, dtype, first});
+      list.add(SumSq{33, 1, 3, dtype, first}, "nan", {.special = kNan});
+      list.add(SumSq{33, 1, 3, dtype, first}, "inf", {.special = INFINITY});
+    }
+    list.add(SumSq{33, 1, 3, dtype, false}, "beyond_f32", {.special = 1e25});
+  }
+  for (const float limit : {0.0f, 1.0f, 1e9f}) {
+    for (const int64_t slots : {1, 5, 100}) list.add(ClipScale{slots, limit});
+    list.add(ClipScale{5, limit}, "nan", {.special = kNan});
+    list.add(ClipScale{5, limit}, "inf", {.special = INFINITY});
+  }
+}
+
+void add_update(List& list) {
+  AdamW op{1000, 0, 11, 0.9f, 0.999f, 1e-8f, 0.1f, kF32, kF32, kF32, false, false};
+  const auto types = [&](DType dtype, DType grad, DType state, bool master, bool stochastic) {
+    op.dtype = dtype, op.grad_dtype = grad, op.state_dtype = state, op.master = master,
+    op.stochastic = stochastic;
+  };
+  const auto sizes = [&](std::string note, Data data) {
+    struct Part {
+      int64_t elements, first;
+    };
+    for (const auto [elements, first] : {Part{1, 0}, {77, 3}, {1000, 128}, {4099, 0}}) {
+      op.elements = elements, op.first = first;
+      list.add(op, note, data);
+    }
+  };
+  for (const DType grad : kDTypes) {
+    for (const bool stochastic : {false, true}) {
+      types(kF32, grad, kF32, false, stochastic), sizes("", {});
+      types(kBf16, grad, kF32, true, stochastic), sizes("", {});
+      types(kBf16, grad, kF32, false, stochastic), sizes("", {});
+      types(kBf16, grad, kBf16, false, stochastic), sizes("", {});
+      types(kBf16, grad, kBf16, true, stochastic), sizes("", {});
+    }
+  }
+  for (const bool master : {false, true}) {
+    types(kBf16, kBf16, kBf16, master, !master);
+    sizes("no_update", {.update = false});
+    sizes("clip_0", {.clip = 0});
+    sizes("unclipped", {.clip = 1});
+  }
+  types(kF32, kF32, kF32, false, false), sizes("clip_0", {.clip = 0});
+}
+
+}  // namespace
+
+std::string Case::name() const {
+  std::string name = text(op) + (note.empty() ? "" : " " + note);
+  for (char& c : name) {
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  }
+  return name;
+}
+
+std::vector<Case> all_cases() {
+  List list;
+  add_embedding(list);
+  add_norms(list);
+  add_products(list);
+  add_rotary(list);
+  add_elementwise(list);
+  add_attention(list);
+  add_loss(list);
+  add_norm_clipping(list);
+  add_update(list);
+  return std::move(list.cases);
+}
+
+namespace {
+
+bool fits(DType dtype, std::initializer_list<int64_t> dims) {
+  if (dtype != kBf16) return false;
+  for (const int64_t dim : dims) {
+    if (dim % 8 != 0) return false;
+  }
+  return true;
+}
+
+bool suits(const Linear& op) {
+  return fits(op.dtype, {op.in, op.out});
+}
+bool suits(const LinearDgrad& op) {
+  return fits(op.dtype, {op.in, op.out});
+}
+bool suits(const LinearWgrad& op) {
+  return fits(op.dtype, {op.in, op.out});
+}
+bool suits(const AttnFwd& op) {
+  return fits(op.shape.dtype, {op.shape.head_dim});
+}
+bool suits(const AttnBwd& op) {
+  return fits(op.shape.dtype, {op.shape.head_dim});
+}
+bool suits(const HeadLoss& op) {
+  return fits(op.dtype, {op.dim, op.vocab});
+}
+bool suits(const Logits& op) {
+  return fits(op.dtype, {op.dim, op.vocab});
+}
+bool suits(const auto& op) {
+  if constexpr (requires { op.dim; }) return op.dim % 8 == 0;
+  return true;
+}
+
+}  // namespace
+
+bool suits_tensor_cores(const Op& op) {
+  return std::visit([](const auto& o) { return suits(o); }, op);
+}
+
+}  // namespace sluice::conformance

@@ -1,0 +1,29 @@
+// The op instances that every backend is tested with.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "conformance/data.h"
+#include "ops/op.h"
+
+namespace sluice::conformance {
+
+struct Case {
+  Op op;
+  Data data;
+  std::string note;  // what is special about it; part of the name
+
+  // Letters, digits and underscores; different for every case.
+  std::string name() const;
+};
+
+// Every op: f32 and bf16, overwriting and accumulating, sizes that no vector width or tile divides, and the
+// situations an op's contract singles out.
+std::vector<Case> all_cases();
+
+// Whether a backend on tensor cores takes the op: products and attention in bf16 only, dimensions that are
+// multiples of 8.
+bool suits_tensor_cores(const Op& op);
+
+}  // namespace sluice::conformance

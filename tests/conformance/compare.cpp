@@ -1,0 +1,86 @@
+#include "conformance/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/check.h"
+#include "ops/rounding.h"
+
+namespace sluice::conformance {
+namespace {
+
+// The float next to `x` on the side of `toward`, or x itself if it is one.
+float to_float(double x, double toward) {
+  const auto f = static_cast<float>(x);
+  if (double{f} == x || std::isinf(x)) return f;
+  const bool passed = toward < x ? double{f} > x : double{f} < x;
+  return passed ? std::nextafter(f, static_cast<float>(toward)) : f;
+}
+
+// `x` as an operand of `dtype` stores it. `toward` is the side on which the fp32 result may lie.
+double store(double x, double toward, DType dtype, const uint32_t* draw) {
+  if (dtype == DType::F64) return x;
+  const float f = to_float(x, toward);
+  if (dtype == DType::F32) return double{f};
+  if (draw == nullptr) return double{static_cast<float>(Bf16(f))};
+  const uint32_t bits = round_stochastic(std::bit_cast<uint32_t>(f), *draw);
+  return double{std::bit_cast<float>(bits << 16)};
+}
+
+struct Range {
+  double low, high;
+};
+
+Range acceptable(const Approx& a, DType dtype, const uint32_t* draw) {
+  if (!std::isfinite(a.value)) return {a.value, a.value};
+  return {store(a.value - a.bound, -INFINITY, dtype, draw), store(a.value + a.bound, INFINITY, dtype, draw)};
+}
+
+// Largest error of the operand's own rounding: half a unit in the last place, or a whole one.
+double rounding_error(const Approx& a, DType dtype, bool stochastic) {
+  return (stochastic ? 2 : 1) * unit_of(dtype) * std::abs(a.value);
+}
+
+}  // namespace
+
+Comparison compare(std::string_view name, const Tensor& got, const Expected& expected) {
+  Comparison result;
+  int64_t wrong = 0, inexact = 0;
+  std::string first_wrong;
+  double errors = 0, variances = 0;
+  const auto n = static_cast<int64_t>(expected.values.size());
+  SLUICE_CHECK(got.elements() == n, "{} has {} elements, the reference {}", name, got.elements(), n);
+  for (int64_t i = 0; i < n; ++i) {
+    const Approx& e = expected.values[static_cast<size_t>(i)];
+    const double g = got.at(i);
+    if (std::isnan(e.value) && std::isnan(g)) continue;
+    const uint32_t* draw = expected.draws.empty() ? nullptr : &expected.draws[static_cast<size_t>(i)];
+    const Range range = acceptable(e, got.dtype, draw);
+    if (!(range.low <= g && g <= range.high)) {
+      if (wrong++ == 0) {
+        first_wrong = fmt::format("element {} is {:.9g}, expected {:.9g} -+ {:.3g}, so {:.9g} to {:.9g}", i,
+                                  g, e.value, e.bound, range.low, range.high);
+      }
+    }
+    if (!std::isfinite(e.value) || e.bound == 0) continue;
+    const double rounding = rounding_error(e, got.dtype, draw != nullptr);
+    result.elementwise = std::max(result.elementwise, (std::abs(g - e.value) - rounding) / e.bound);
+    errors += square(g - e.value);
+    variances += e.variance + square(rounding);
+    ++inexact;
+  }
+  if (wrong > 0)
+    result.findings.push_back(fmt::format("{}: {} of {} elements wrong: {}", name, wrong, n, first_wrong));
+  const double allowed = (1 + 3 / std::sqrt(double(std::max<int64_t>(inexact, 1)))) * std::sqrt(variances);
+  if (allowed > 0) result.normwise = std::sqrt(errors) / allowed;
+  if (wrong == 0 && result.normwise > 1) {
+    result.findings.push_back(
+        fmt::format("{}: error of norm {:.3g}, expected at most {:.3g}", name, std::sqrt(errors), allowed));
+  }
+  return result;
+}
+
+}  // namespace sluice::conformance

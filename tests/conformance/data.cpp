@@ -1,0 +1,193 @@
+#include "conformance/data.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "base/check.h"
+#include "conformance/reference.h"
+
+namespace sluice::conformance {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+
+  // Standard normal, away from zero.
+  double normal() {
+    for (;;) {
+      const double x = normal_(engine_);
+      if (std::abs(x) > 1e-3) return x;
+    }
+  }
+  // In [first, end).
+  int64_t integer(int64_t first, int64_t end) {
+    return std::uniform_int_distribution<int64_t>(first, end - 1)(engine_);
+  }
+
+ private:
+  std::mt19937_64 engine_;
+  std::normal_distribution<double> normal_;
+};
+
+void fill_normal(Tensor& tensor, Random& random, double spread) {
+  for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, spread * random.normal());
+}
+
+void scale(Tensor& tensor, double factor) {
+  for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, factor * tensor.at(i));
+}
+void square_all(Tensor& tensor) {
+  for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, square(tensor.at(i)));
+}
+
+void fill_integers(Tensor& tensor, Random& random, int64_t end) {
+  for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, double(random.integer(0, end)));
+}
+
+void set_args(Tensor& tensor, const StepArgs& args) {
+  std::memcpy(tensor.bytes.data(), &args, sizeof args);
+}
+
+// Rotary frequencies of a Llama with base 10000, as a config's inv_freq holds them.
+void fill_inv_freq(Tensor& tensor) {
+  const auto n = double(tensor.elements());
+  for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, std::pow(10000.0, -double(i) / n));
+}
+
+void put_special(Tensor& tensor, const Data& data) {
+  if (data.special) tensor.set(tensor.elements() / 2, *data.special);
+}
+
+// Positions inside documents, from where these begin.
+void fill_positions(Tensor& pos, const AttnShape& shape, std::vector<int64_t> documents) {
+  if (documents.empty()) documents = {shape.distance > 0 ? -5 : 0};
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    for (int64_t i = 0; i < shape.q_len; ++i) {
+      const int64_t at = shape.distance + i;
+      int64_t start = documents.front();
+      for (size_t k = 1; k < documents.size(); ++k) {
+        if (documents[k] + row <= at) start = documents[k] + row;
+      }
+      pos.set(row * shape.q_len + i, double(at - start));
+    }
+  }
+}
+
+void adapt(const Embed& op, const Data&, Random& random, Tensors& t) {
+  fill_integers(t[Embed::kIds], random, op.vocab);
+}
+
+// A third of the vocabulary only, so that ids repeat and rows stay unnamed.
+void adapt(const EmbedBwd& op, const Data&, Random& random, Tensors& t) {
+  fill_integers(t[EmbedBwd::kIds], random, std::max<int64_t>(op.vocab / 3, 1));
+}
+
+void adapt(const Linear& op, const Data&, Random& random, Tensors& t) {
+  if (op.rope_heads == 0) return;
+  fill_integers(t[Linear::kPos], random, 8192);
+  fill_inv_freq(t[Linear::kInvFreq]);
+}
+
+void adapt(const RopeBwd&, const Data&, Random& random, Tensors& t) {
+  fill_integers(t[RopeBwd::kPos], random, 8192);
+  fill_inv_freq(t[RopeBwd::kInvFreq]);
+}
+
+// The result over other blocks: a log-sum-exp near this block's, and nothing at all for every fifth query.
+void adapt(const AttnFwd& op, const Data& data, Random& random, Tensors& t) {
+  const AttnShape& s = op.shape;
+  fill_positions(t[AttnFwd::kPos], s, data.documents);
+  if (!op.merge) return;
+  const auto lse = block_lse(s, t[AttnFwd::kQ], t[AttnFwd::kKv], t[AttnFwd::kPos]);
+  for (int64_t i = 0; i < t[AttnFwd::kLse].elements(); ++i) {
+    const double near = lse[static_cast<size_t>(i)];
+    const bool nothing = i % 5 == 4;
+    t[AttnFwd::kLse].set(i, nothing ? -INFINITY : (std::isfinite(near) ? near : 0) + random.normal());
+    if (!nothing) continue;
+    const int64_t query = i % s.q_len, head = i / s.q_len % s.q_heads, row = i / s.q_len / s.q_heads;
+    for (int64_t d = 0; d < s.head_dim; ++d) {
+      t[AttnFwd::kO].set(((row * s.q_len + query) * s.q_heads + head) * s.head_dim + d, 0);
+    }
+  }
+}
+
+// The global log-sum-exp is at least the block's.
+void adapt(const AttnBwd& op, const Data& data, Random& random, Tensors& t) {
+  fill_positions(t[AttnBwd::kPos], op.shape, data.documents);
+  const auto lse = block_lse(op.shape, t[AttnBwd::kQ], t[AttnBwd::kKv], t[AttnBwd::kPos]);
+  for (int64_t i = 0; i < t[AttnBwd::kLse].elements(); ++i) {
+    const double own = lse[static_cast<size_t>(i)];
+    t[AttnBwd::kLse].set(i, (std::isfinite(own) ? own : 0) + 0.5 * std::abs(random.normal()));
+  }
+}
+
+void adapt(const HeadLoss& op, const Data& data, Random& random, Tensors& t) {
+  scale(t[HeadLoss::kW], 2 / std::sqrt(double(op.dim)));  // logits of about 2
+  int64_t counted = 0;
+  for (int64_t i = 0; i < op.tokens; ++i) {
+    const bool ignored = std::floor(double(i + 1) * data.ignored) > std::floor(double(i) * data.ignored);
+    t[HeadLoss::kTargets].set(i, ignored ? -1 : double(random.integer(0, op.vocab)));
+    counted += ignored ? 0 : 1;
+  }
+  set_args(t[HeadLoss::kArgs],
+           {.step = 3, .seed = 7, .inv_targets = 1.0f / float(std::max<int64_t>(counted, 1))});
+}
+
+void adapt(const Logits& op, const Data&, Random&, Tensors& t) {
+  set_args(t[Logits::kArgs], {.step = 3, .seed = 7, .row = static_cast<int32_t>(op.tokens - 1)});
+}
+
+void adapt(const Cast&, const Data& data, Random&, Tensors& t) {
+  put_special(t[Cast::kX], data);
+}
+void adapt(const SumSq&, const Data& data, Random&, Tensors& t) {
+  put_special(t[SumSq::kG], data);
+}
+void adapt(const ClipScale&, const Data& data, Random&, Tensors& t) {
+  square_all(t[ClipScale::kSums]);
+  put_special(t[ClipScale::kSums], data);
+}
+
+// The magnitudes of a training step: gradients of 0.01, their mean and variance, parameters of 0.02.
+void adapt(const AdamW& op, const Data& data, Random&, Tensors& t) {
+  scale(t[AdamW::kP], 0.02);
+  scale(t[AdamW::kG], 0.01);
+  scale(t[AdamW::kM], 0.005);
+  square_all(t[AdamW::kV]);
+  scale(t[AdamW::kV], 1e-4);
+  if (op.master) scale(t[AdamW::kMaster], 0.02);
+  t[AdamW::kClip].set(0, 3.0);
+  t[AdamW::kClip].set(1, double{data.clip});
+  const int64_t step = 5;
+  set_args(t[AdamW::kArgs], {.step = step,
+                             .seed = data.seed,
+                             .learning_rate = 1e-3f,
+                             .bias1 = 1 - std::pow(op.beta1, float(step)),
+                             .bias2 = 1 - std::pow(op.beta2, float(step)),
+                             .inv_targets = 1,
+                             .update = data.update ? 1 : 0});
+}
+
+template <class T>
+void adapt(const T&, const Data&, Random&, Tensors&) {}
+
+}  // namespace
+
+std::vector<Tensor> make_operands(const Op& op, const Data& data) {
+  Random random(data.seed);
+  Tensors tensors;
+  for (const Operand& operand : operands(op)) {
+    Tensor tensor = make_tensor(operand.dtype, operand.elements);
+    const bool numbers = operand.dtype != DType::I32 && operand.dtype != DType::U8;
+    if (numbers && operand.access != Access::Write) fill_normal(tensor, random, data.spread);
+    tensors.push_back(std::move(tensor));
+  }
+  std::visit([&](const auto& o) { adapt(o, data, random, tensors); }, op);
+  return tensors;
+}
+
+}  // namespace sluice::conformance

@@ -1,0 +1,30 @@
+// Random operands for an op: never zero, valid where they are indices or positions, the same on every run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "conformance/tensor.h"
+#include "ops/op.h"
+
+namespace sluice::conformance {
+
+// What the operands should look like beyond being random.
+struct Data {
+  uint64_t seed = 1;
+  double spread = 1;  // standard deviation of the random numbers
+  // Attention: where documents begin, in tokens from the first key of the block; ascending, the first at or
+  // before the first query. In row r of several all but the first begin r tokens later. Empty: one document,
+  // which begins with the row, or some tokens before the block when distance > 0.
+  std::vector<int64_t> documents;
+  double ignored = 0;             // HeadLoss: share of targets that do not count, evenly spread
+  bool update = true;             // AdamW: StepArgs::update
+  float clip = 0.75f;             // AdamW: clip[1]
+  std::optional<double> special;  // SumSq, ClipScale and Cast: the value of one element in the middle
+};
+
+// The operands of `op` before it runs. Those that it only writes are zero.
+std::vector<Tensor> make_operands(const Op& op, const Data& data);
+
+}  // namespace sluice::conformance

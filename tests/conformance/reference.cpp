@@ -1,0 +1,27 @@
+#include "conformance/reference.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/check.h"
+#include "conformance/reference_ops.h"
+
+namespace sluice::conformance {
+
+Outputs reference(const Op& op, Inputs in) {
+  const Operands schema = operands(op);
+  SLUICE_CHECK(in.size() == schema.size(), "{} operands given, {} has {}", in.size(), text(op),
+               schema.size());
+  for (size_t i = 0; i < schema.size(); ++i) {
+    SLUICE_CHECK(in[i].dtype == schema[i].dtype && in[i].elements() == schema[i].elements,
+                 "operand {} of {} has {} elements of {}, not {} of {}", schema[i].name, text(op),
+                 in[i].elements(), name_of(in[i].dtype), schema[i].elements, name_of(schema[i].dtype));
+  }
+  Outputs outputs = std::visit([&](const auto& o) { return expect(o, in); }, op);
+  const auto writes = [](const Operand& o) { return o.access != Access::Read; };
+  SLUICE_CHECK(std::count_if(schema.begin(), schema.end(), writes) == std::ssize(outputs),
+               "{} operands expected of {}", outputs.size(), text(op));
+  return outputs;
+}
+
+}  // namespace sluice::conformance

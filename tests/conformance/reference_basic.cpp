@@ -1,0 +1,138 @@
+// Embedding, normalisation, casts and the gated activation.
+#include <algorithm>
+
+#include "conformance/reference_ops.h"
+
+namespace sluice::conformance {
+namespace {
+
+size_t index(int64_t i) {
+  return static_cast<size_t>(i);
+}
+
+// 1 / sqrt(mean(x^2) + eps) of one row.
+Approx inverse_rms(std::span<const double> x, float eps) {
+  Sum squares;
+  for (const double v : x) squares.add(Approx(v), v);
+  return Approx(1) / sqrt(squares.total() / Approx(double(x.size())) + Approx(double{eps}));
+}
+
+std::span<const double> row(const std::vector<double>& matrix, int64_t t, int64_t columns) {
+  return std::span(matrix).subspan(index(t * columns), index(columns));
+}
+
+Approx sigmoid(double x) {
+  return Approx(1) / (Approx(1) + exp(Approx(-x)));
+}
+
+// silu(gate) * up.
+Approx gated(double gate, double up) {
+  return Approx(gate) * sigmoid(gate) * Approx(up);
+}
+
+}  // namespace
+
+Outputs expect(const Embed& op, Inputs in) {
+  const auto ids = in[Embed::kIds].as<int32_t>();
+  const auto table = in[Embed::kTable].values();
+  Expected y{Embed::kY};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    const auto source = row(table, ids[index(t)], op.dim);
+    y.values.insert(y.values.end(), source.begin(), source.end());
+  }
+  return {y};
+}
+
+Outputs expect(const EmbedBwd& op, Inputs in) {
+  const auto ids = in[EmbedBwd::kIds].as<int32_t>();
+  const auto dy = in[EmbedBwd::kDy].values();
+  const Old old(op.accumulate, in[EmbedBwd::kDTable]);
+  std::vector<Sum> sums(index(op.vocab * op.dim));
+  std::vector<bool> seen(index(op.vocab));
+  for (size_t i = 0; i < sums.size(); ++i) sums[i].add(old[i]);
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    const int64_t v = ids[index(t)];
+    seen[index(v)] = true;
+    for (int64_t d = 0; d < op.dim; ++d) sums[index(v * op.dim + d)].add(dy[index(t * op.dim + d)]);
+  }
+  Expected dtable{EmbedBwd::kDTable};
+  for (size_t i = 0; i < sums.size(); ++i) {
+    // A row that no token names gets nothing added: it stays what it was, or is zero.
+    dtable.values.push_back(seen[i / index(op.dim)] ? sums[i].total() : Approx(old[i]));
+  }
+  return {dtable};
+}
+
+Outputs expect(const RmsNorm& op, Inputs in) {
+  const auto x = in[RmsNorm::kX].values(), w = in[RmsNorm::kW].values();
+  Expected y{RmsNorm::kY};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    const auto xt = row(x, t, op.dim);
+    const Approx r = inverse_rms(xt, op.eps);
+    for (size_t d = 0; d < xt.size(); ++d) y.values.push_back(Approx(xt[d]) * r * Approx(w[d]));
+  }
+  return {y};
+}
+
+// With r = 1 / rms(x) and g = dy * w:  dx = r g - x r^3 (g . x) / dim,  dw = sum over rows of dy x r.
+Outputs expect(const RmsNormBwd& op, Inputs in) {
+  const auto x = in[RmsNormBwd::kX].values(), w = in[RmsNormBwd::kW].values();
+  const auto dy = in[RmsNormBwd::kDy].values();
+  const Old old_dw(op.accumulate, in[RmsNormBwd::kDw]);
+  const auto dres = op.has_residual ? in[RmsNormBwd::kDres].values() : std::vector<double>();
+  std::vector<Sum> dw(index(op.dim));
+  for (size_t d = 0; d < dw.size(); ++d) dw[d].add(old_dw[d]);
+  Expected dx{RmsNormBwd::kDx};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    const auto xt = row(x, t, op.dim), dyt = row(dy, t, op.dim);
+    const Approx r = inverse_rms(xt, op.eps);
+    Sum dot;
+    for (size_t d = 0; d < xt.size(); ++d) dot.add(Approx(dyt[d]) * Approx(w[d]), xt[d]);
+    const Approx pull = r * r * r * dot.total() / Approx(double(op.dim));
+    for (size_t d = 0; d < xt.size(); ++d) {
+      Approx g = r * (Approx(dyt[d]) * Approx(w[d])) - Approx(xt[d]) * pull;
+      if (op.has_residual) g = g + Approx(dres[index(t * op.dim) + d]);
+      dx.values.push_back(g);
+      dw[d].add(r * Approx(xt[d]), dyt[d]);
+    }
+  }
+  Expected dw_out{RmsNormBwd::kDw};
+  for (const Sum& sum : dw) dw_out.values.push_back(sum.total());
+  return {dx, dw_out};
+}
+
+Outputs expect(const Cast&, Inputs in) {
+  Expected y{Cast::kY};
+  for (const double v : in[Cast::kX].values()) y.values.emplace_back(v);
+  return {y};
+}
+
+Outputs expect(const Swiglu& op, Inputs in) {
+  const auto gu = in[Swiglu::kGu].values();
+  Expected y{Swiglu::kY};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    const auto gut = row(gu, t, 2 * op.dim);
+    for (int64_t d = 0; d < op.dim; ++d) y.values.push_back(gated(gut[index(d)], gut[index(op.dim + d)]));
+  }
+  return {y};
+}
+
+// With s = sigmoid(gate):  dgate = dy up s (1 + gate (1 - s)),  dup = dy gate s.
+Outputs expect(const SwigluBwd& op, Inputs in) {
+  const auto gu = in[SwigluBwd::kGu].values(), dy = in[SwigluBwd::kDy].values();
+  Expected dgu{SwigluBwd::kDgu, std::vector<Approx>(gu.size())};
+  Expected y{SwigluBwd::kY};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    for (int64_t d = 0; d < op.dim; ++d) {
+      const size_t gate_at = index(t * 2 * op.dim + d), up_at = gate_at + index(op.dim);
+      const Approx gate(gu[gate_at]), up(gu[up_at]), g(dy[index(t * op.dim + d)]);
+      const Approx s = sigmoid(gate.value);
+      dgu.values[gate_at] = g * up * s * (Approx(1) + gate * (Approx(1) - s));
+      dgu.values[up_at] = g * (gate * s);
+      y.values.push_back(gated(gate.value, up.value));
+    }
+  }
+  return {dgu, y};
+}
+
+}  // namespace sluice::conformance

@@ -1,0 +1,207 @@
+// Matrix products, rotary embedding and the loss.
+#include <algorithm>
+#include <cmath>
+
+#include "conformance/reference_ops.h"
+
+namespace sluice::conformance {
+namespace {
+
+size_t index(int64_t i) {
+  return static_cast<size_t>(i);
+}
+
+// A row-major matrix, or its transpose, of exact values.
+struct Matrix {
+  std::vector<double> values;
+  int64_t columns;
+
+  double operator()(int64_t r, int64_t c) const { return values[index(r * columns + c)]; }
+};
+Matrix matrix(const Tensor& tensor, int64_t columns) {
+  return {tensor.values(), columns};
+}
+
+// out[r, c] = sum over k < depth of term(r, c, k), plus old[r, c], for all rows and columns.
+template <class Term>
+std::vector<Approx> product(int64_t rows, int64_t columns, int64_t depth, const Old& old, Term term) {
+  std::vector<Approx> out;
+  out.reserve(index(rows * columns));
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < columns; ++c) {
+      Sum sum;
+      if (old.any()) sum.add(old[index(r * columns + c)]);
+      for (int64_t k = 0; k < depth; ++k) {
+        const auto [a, b] = term(r, c, k);
+        sum.add(Approx(a), b);
+      }
+      out.push_back(sum.total());
+    }
+  }
+  return out;
+}
+
+struct Factors {
+  double a, b;
+};
+
+struct Turn {
+  Approx cos, sin;
+};
+
+// The rotation of pair i at position `pos`; the angle itself is an fp32 product.
+Turn turn(int32_t pos, float inv_freq) {
+  const Approx angle = Approx(double(pos)) * Approx(double{inv_freq});
+  return {cos(angle), sin(angle)};
+}
+
+// Rotates `heads` heads at the start of each row of x ([tokens, columns]) forwards, or back again.
+void rotate(std::vector<Approx>& x, int64_t tokens, int64_t columns, int64_t heads, int64_t head_dim,
+            std::span<const int32_t> pos, std::span<const float> inv_freq, bool back) {
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < head_dim / 2; ++i) {
+      Turn by = turn(pos[index(t)], inv_freq[index(i)]);
+      if (back) by.sin = -by.sin;
+      for (int64_t h = 0; h < heads; ++h) {
+        Approx& first = x[index(t * columns + h * head_dim + i)];
+        Approx& second = x[index(t * columns + h * head_dim + i + head_dim / 2)];
+        const Approx a = first, b = second;
+        first = a * by.cos - b * by.sin;
+        second = b * by.cos + a * by.sin;
+      }
+    }
+  }
+}
+
+// One row of logits: their log-sum-exp beside them.
+struct LogitRow {
+  std::vector<Approx> logits;
+  Approx lse;
+};
+
+LogitRow logit_row(const Matrix& x, const Matrix& w, int64_t t, int64_t vocab) {
+  LogitRow row{product(1, vocab, x.columns, Old(false, {}),
+                       [&](int64_t, int64_t v, int64_t k) {
+                         return Factors{x(t, k), w(v, k)};
+                       }),
+               {}};
+  double top = -INFINITY;
+  for (const Approx& z : row.logits) top = std::max(top, z.value);
+  Sum sum;
+  for (const Approx& z : row.logits) sum.add(exp(z - Approx(top)));
+  row.lse = log(sum.total()) + Approx(top);
+  return row;
+}
+
+}  // namespace
+
+Outputs expect(const Linear& op, Inputs in) {
+  const Matrix x = matrix(in[Linear::kX], op.in), w = matrix(in[Linear::kW], op.in);
+  const Old residual(op.has_residual, in[op.has_residual ? Linear::kResidual : Linear::kX]);
+  Expected y{Linear::kY, product(op.tokens, op.out, op.in, residual, [&](int64_t t, int64_t o, int64_t k) {
+               return Factors{x(t, k), w(o, k)};
+             })};
+  if (op.rope_heads > 0) {
+    // The product and the rotation may be two passes over y.
+    const int64_t rotated = op.rope_heads * op.head_dim;
+    for (int64_t t = 0; t < op.tokens; ++t) {
+      for (int64_t o = 0; o < rotated; ++o) {
+        Approx& v = y.values[index(t * op.out + o)];
+        v = stored(v, op.dtype);
+      }
+    }
+    rotate(y.values, op.tokens, op.out, op.rope_heads, op.head_dim, in[Linear::kPos].as<int32_t>(),
+           in[Linear::kInvFreq].as<float>(), false);
+  }
+  return {y};
+}
+
+Outputs expect(const LinearDgrad& op, Inputs in) {
+  const Matrix dy = matrix(in[LinearDgrad::kDy], op.out), w = matrix(in[LinearDgrad::kW], op.in);
+  const Old old(op.accumulate, in[LinearDgrad::kDx]);
+  return {{LinearDgrad::kDx, product(op.tokens, op.in, op.out, old, [&](int64_t t, int64_t i, int64_t k) {
+             return Factors{dy(t, k), w(k, i)};
+           })}};
+}
+
+Outputs expect(const LinearWgrad& op, Inputs in) {
+  const Matrix dy = matrix(in[LinearWgrad::kDy], op.out), x = matrix(in[LinearWgrad::kX], op.in);
+  const Old old(op.accumulate, in[LinearWgrad::kDw]);
+  return {{LinearWgrad::kDw, product(op.out, op.in, op.tokens, old, [&](int64_t o, int64_t i, int64_t t) {
+             return Factors{dy(t, o), x(t, i)};
+           })}};
+}
+
+Outputs expect(const RopeBwd& op, Inputs in) {
+  const auto pos = in[RopeBwd::kPos].as<int32_t>();
+  const auto inv_freq = in[RopeBwd::kInvFreq].as<float>();
+  const auto dq_rotated = in[RopeBwd::kDqRotated].values(), dkv_rotated = in[RopeBwd::kDkvRotated].values();
+  Expected dq{RopeBwd::kDq, {dq_rotated.begin(), dq_rotated.end()}};
+  Expected dkv{RopeBwd::kDkv, {dkv_rotated.begin(), dkv_rotated.end()}};
+  rotate(dq.values, op.tokens, op.q_heads * op.head_dim, op.q_heads, op.head_dim, pos, inv_freq, true);
+  rotate(dkv.values, op.tokens, 2 * op.kv_heads * op.head_dim, op.kv_heads, op.head_dim, pos, inv_freq, true);
+  return {dq, dkv};
+}
+
+Outputs expect(const HeadLoss& op, Inputs in) {
+  const Matrix x = matrix(in[HeadLoss::kX], op.dim), w = matrix(in[HeadLoss::kW], op.dim);
+  const auto targets = in[HeadLoss::kTargets].as<int32_t>();
+  const double inv_targets = double{step_args(in[HeadLoss::kArgs]).inv_targets};
+
+  Sum loss;
+  if (op.accumulate_loss) loss.add(in[HeadLoss::kLoss].at(0));
+  std::vector<Approx> dlogits(index(op.tokens * op.vocab));  // enters two products
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    const int32_t target = targets[index(t)];
+    if (target < 0) continue;
+    const LogitRow row = logit_row(x, w, t, op.vocab);
+    loss.add(row.lse - row.logits[index(target)]);
+    for (int64_t v = 0; v < op.vocab; ++v) {
+      const Approx p = exp(row.logits[index(v)] - row.lse);
+      const Approx d = (v == target ? p - Approx(1) : p) * Approx(inv_targets);
+      dlogits[index(t * op.vocab + v)] = stored(d, op.dtype);
+    }
+  }
+  Outputs out{{HeadLoss::kLoss, {loss.total(unit_of(DType::F64))}}};
+  if (op.forward_only) return out;
+
+  Expected dx{HeadLoss::kDx};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    for (int64_t d = 0; d < op.dim; ++d) {
+      Sum sum;
+      for (int64_t v = 0; v < op.vocab; ++v) sum.add(dlogits[index(t * op.vocab + v)], w(v, d));
+      dx.values.push_back(targets[index(t)] < 0 ? Approx(0) : sum.total());
+    }
+  }
+
+  // Sub-chunk by sub-chunk, rounded to grad_dtype after each but the last, whose rounding is the operand's
+  // own.
+  const Old old(op.accumulate_dw, in[HeadLoss::kDw]);
+  Expected dw{HeadLoss::kDw};
+  for (int64_t i = 0; i < op.vocab * op.dim; ++i) dw.values.emplace_back(old[index(i)]);
+  for (int64_t begin = 0; begin < op.tokens; begin += op.sub_tokens) {
+    const int64_t end = std::min(begin + op.sub_tokens, op.tokens);
+    for (int64_t v = 0; v < op.vocab; ++v) {
+      for (int64_t d = 0; d < op.dim; ++d) {
+        Approx& total = dw.values[index(v * op.dim + d)];
+        Sum sum;
+        sum.add(begin == 0 ? total : stored(total, op.grad_dtype));
+        for (int64_t t = begin; t < end; ++t) sum.add(dlogits[index(t * op.vocab + v)], x(t, d));
+        total = sum.total();
+      }
+    }
+  }
+  out.push_back(std::move(dx));
+  out.push_back(std::move(dw));
+  return out;
+}
+
+Outputs expect(const Logits& op, Inputs in) {
+  const Matrix x = matrix(in[Logits::kX], op.dim), w = matrix(in[Logits::kW], op.dim);
+  const int64_t row = step_args(in[Logits::kArgs]).row;
+  return {{Logits::kLogits, product(1, op.vocab, op.dim, Old(false, {}), [&](int64_t, int64_t v, int64_t k) {
+             return Factors{x(row, k), w(v, k)};
+           })}};
+}
+
+}  // namespace sluice::conformance

@@ -1,0 +1,47 @@
+// The references of single ops, one family per source file; reference() picks among them.
+#pragma once
+
+#include "conformance/reference.h"
+
+namespace sluice::conformance {
+
+// reference_basic.cpp
+Outputs expect(const Embed& op, Inputs in);
+Outputs expect(const EmbedBwd& op, Inputs in);
+Outputs expect(const RmsNorm& op, Inputs in);
+Outputs expect(const RmsNormBwd& op, Inputs in);
+Outputs expect(const Cast& op, Inputs in);
+Outputs expect(const Swiglu& op, Inputs in);
+Outputs expect(const SwigluBwd& op, Inputs in);
+
+// reference_linear.cpp
+Outputs expect(const Linear& op, Inputs in);
+Outputs expect(const LinearDgrad& op, Inputs in);
+Outputs expect(const LinearWgrad& op, Inputs in);
+Outputs expect(const RopeBwd& op, Inputs in);
+Outputs expect(const HeadLoss& op, Inputs in);
+Outputs expect(const Logits& op, Inputs in);
+
+// reference_attention.cpp
+Outputs expect(const AttnFwd& op, Inputs in);
+Outputs expect(const AttnBwd& op, Inputs in);
+
+// reference_update.cpp
+Outputs expect(const SumSq& op, Inputs in);
+Outputs expect(const ClipScale& op, Inputs in);
+Outputs expect(const AdamW& op, Inputs in);
+
+// The old content of an operand that may be accumulated into: a term of every sum, zero when it is
+// overwritten.
+class Old {
+ public:
+  Old(bool accumulate, const Tensor& operand)
+      : values_(accumulate ? operand.values() : std::vector<double>()) {}
+  bool any() const { return !values_.empty(); }
+  double operator[](size_t i) const { return values_.empty() ? 0.0 : values_[i]; }
+
+ private:
+  std::vector<double> values_;
+};
+
+}  // namespace sluice::conformance

@@ -1,0 +1,271 @@
+#include "conformance/relations.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "conformance/compare.h"
+#include "conformance/reference.h"
+
+namespace sluice::conformance {
+namespace {
+
+using Findings = std::vector<std::string>;
+using Tensors = std::vector<Tensor>;
+
+// Elements [first, first + elements) of a tensor.
+Tensor part(const Tensor& whole, int64_t first, int64_t elements) {
+  const auto begin = whole.bytes.begin() + first * size_of(whole.dtype);
+  return {whole.dtype, {begin, begin + elements * size_of(whole.dtype)}};
+}
+void put_part(Tensor& whole, int64_t first, const Tensor& values) {
+  std::copy(values.bytes.begin(), values.bytes.end(), whole.bytes.begin() + first * size_of(whole.dtype));
+}
+
+// Runs an op, or adds to the findings and returns nothing.
+Tensors run(Harness& harness, const Op& op, Tensors operands, Findings& findings) {
+  Result<Tensors> result = harness.run(op, std::move(operands));
+  if (result.ok()) return std::move(*result);
+  findings.push_back(fmt::format("{}: {}", text(op), result.message()));
+  return {};
+}
+
+// A sequence of kChunks chunks of kChunk tokens.
+constexpr int64_t kChunks = 3, kChunk = 20, kTokens = kChunks * kChunk;
+
+// Attention over the whole sequence at once, and its operands chunk by chunk.
+class Sequence {
+ public:
+  explicit Sequence(const AttnShape& shape, const Data& data)
+      : s_(shape), given_(make_operands(AttnBwd{shape, DType::F32, false, false}, data)) {
+    // The global output and log-sum-exp that the backward needs.
+    const AttnFwd forward{shape, shape.dtype, false};
+    const Tensor o = make_tensor(shape.dtype, q().elements()),
+                 lse = make_tensor(DType::F32, kTokens * s_.q_heads);
+    for (const Expected& e : reference(forward, Tensors{q(), kv(), pos(), o, lse})) {
+      Tensor& target = given_[e.operand == AttnFwd::kO ? AttnBwd::kO : AttnBwd::kLse];
+      for (size_t i = 0; i < e.values.size(); ++i) target.set(static_cast<int64_t>(i), e.values[i].value);
+    }
+  }
+
+  // One AttnFwd after the other: the diagonal block, then the earlier ones.
+  Findings forward(Harness& harness) const {
+    Findings findings;
+    Tensor o = make_tensor(DType::F32, q().elements()), lse = make_tensor(DType::F32, kTokens * s_.q_heads);
+    for (int64_t c = 0; c < kChunks; ++c) {
+      Tensor o_chunk = make_tensor(DType::F32, q_elements()),
+             lse_chunk = make_tensor(DType::F32, kChunk * s_.q_heads);
+      for (int64_t b = c; b >= 0; --b) {
+        Tensors out = run(harness, AttnFwd{block(c, b), DType::F32, b < c},
+                          {q_part(q(), c), kv_part(kv(), b), pos_part(c), o_chunk, lse_chunk}, findings);
+        if (out.empty()) return findings;
+        o_chunk = out[AttnFwd::kO], lse_chunk = out[AttnFwd::kLse];
+      }
+      put_part(o, c * q_elements(), o_chunk);
+      put_lse(lse, c, lse_chunk);
+    }
+    const AttnFwd dense{s_, DType::F32, false};
+    judge(dense, Tensors{q(), kv(), pos(), o, lse}, findings);
+    return findings;
+  }
+
+  // One AttnBwd per chunk and block at or before it; dq adds up over blocks, dkv over chunks.
+  Findings backward(Harness& harness) const {
+    Findings findings;
+    Tensor dq = make_tensor(DType::F32, q().elements()), dkv = make_tensor(DType::F32, kv().elements());
+    for (int64_t c = kChunks - 1; c >= 0; --c) {
+      for (int64_t b = c; b >= 0; --b) {
+        const Tensors out =
+            run(harness, AttnBwd{block(c, b), DType::F32, b < c, c < kChunks - 1},
+                {q_part(q(), c), kv_part(kv(), b), pos_part(c), q_part(given_[AttnBwd::kO], c), lse_part(c),
+                 q_part(given_[AttnBwd::kDo], c), q_part(dq, c), kv_part(dkv, b)},
+                findings);
+        if (out.empty()) return findings;
+        put_part(dq, c * q_elements(), out[AttnBwd::kDq]);
+        put_part(dkv, b * kv_elements(), out[AttnBwd::kDkv]);
+      }
+    }
+    Tensors all = given_;
+    all[AttnBwd::kDq] = dq, all[AttnBwd::kDkv] = dkv;
+    judge(AttnBwd{s_, DType::F32, false, false}, all, findings);
+    return findings;
+  }
+
+ private:
+  const Tensor& q() const { return given_[AttnBwd::kQ]; }
+  const Tensor& kv() const { return given_[AttnBwd::kKv]; }
+  const Tensor& pos() const { return given_[AttnBwd::kPos]; }
+  int64_t q_elements() const { return kChunk * s_.q_heads * s_.head_dim; }
+  int64_t kv_elements() const { return kChunk * 2 * s_.kv_heads * s_.head_dim; }
+
+  Tensor q_part(const Tensor& whole, int64_t c) const { return part(whole, c * q_elements(), q_elements()); }
+  Tensor kv_part(const Tensor& whole, int64_t b) const {
+    return part(whole, b * kv_elements(), kv_elements());
+  }
+  Tensor pos_part(int64_t c) const { return part(pos(), c * kChunk, kChunk); }
+
+  // lse is [heads, tokens]: a chunk's is a column block of the sequence's.
+  Tensor lse_part(int64_t c) const {
+    Tensor chunk = make_tensor(DType::F32, kChunk * s_.q_heads);
+    for (int64_t h = 0; h < s_.q_heads; ++h) {
+      put_part(chunk, h * kChunk, part(given_[AttnBwd::kLse], h * kTokens + c * kChunk, kChunk));
+    }
+    return chunk;
+  }
+  void put_lse(Tensor& whole, int64_t c, const Tensor& chunk) const {
+    for (int64_t h = 0; h < s_.q_heads; ++h) {
+      put_part(whole, h * kTokens + c * kChunk, part(chunk, h * kChunk, kChunk));
+    }
+  }
+
+  AttnShape block(int64_t c, int64_t b) const {
+    AttnShape shape = s_;
+    shape.q_len = shape.kv_len = kChunk;
+    shape.distance = (c - b) * kChunk;
+    return shape;
+  }
+
+  // Compares with the dense op. A result that comes about in kChunks blocks is within kChunks times the bound
+  // of one, and the merges or additions are once more as many roundings.
+  static void judge(const Op& dense, const Tensors& got, Findings& findings) {
+    for (Expected expected : reference(dense, got)) {
+      for (Approx& a : expected.values) {
+        a.bound *= kChunks + 1;
+        a.variance *= square(kChunks + 1);
+      }
+      const auto i = static_cast<size_t>(expected.operand);
+      const Findings more = compare(operands(dense)[i].name, got[i], expected).findings;
+      findings.insert(findings.end(), more.begin(), more.end());
+    }
+  }
+
+  AttnShape s_;
+  Tensors given_;  // of AttnBwd over the whole sequence
+};
+
+void add_attention(std::vector<Relation>& all, DType dtype, bool packed) {
+  const AttnShape shape{1, kTokens, kTokens, 4, 2, 16, 0, packed, dtype};
+  Data data;
+  // Boundaries inside a chunk, at the edge of one, and a document that spans three.
+  if (packed) data.documents = {0, 7, 2 * kChunk};
+  const std::string name = fmt::format("{}{}", name_of(dtype), packed ? "_packed" : "");
+  all.push_back({"attn_fwd_in_blocks_is_dense_" + name, AttnFwd{shape, dtype, false},
+                 [=](Harness& harness) { return Sequence(shape, data).forward(harness); }});
+  all.push_back({"attn_bwd_in_blocks_is_dense_" + name, AttnBwd{shape, dtype, false, false},
+                 [=](Harness& harness) { return Sequence(shape, data).backward(harness); }});
+}
+
+Findings same_swiglu(Harness& harness, DType dtype) {
+  Findings findings;
+  const SwigluBwd backward{33, 72, dtype};
+  const Tensors back = run(harness, backward, make_operands(backward, {}), findings);
+  if (back.empty()) return findings;
+  const Tensor& gu = back[SwigluBwd::kGu];
+  const Tensors fore = run(harness, Swiglu{33, 72, dtype}, {gu, back[SwigluBwd::kY]}, findings);
+  if (fore.empty()) return findings;
+  if (fore[Swiglu::kY].bytes != back[SwigluBwd::kY].bytes) findings.emplace_back("y differs");
+  return findings;
+}
+
+AdamW bf16_update(int64_t elements, bool master) {
+  constexpr auto kBf16 = DType::BF16;
+  return {elements, 0, 5, 0.9f, 0.999f, 1e-8f, 0.1f, kBf16, kBf16, kBf16, master, true};
+}
+
+Findings same_in_parts(Harness& harness) {
+  Findings findings;
+  constexpr int64_t kElements = 1000, kCut = 333;
+  const AdamW op = bf16_update(kElements, true);
+  const Tensors before = make_operands(op, {}), whole = run(harness, op, before, findings);
+  for (const auto& [first, elements] : {std::pair{int64_t{0}, kCut}, std::pair{kCut, kElements - kCut}}) {
+    AdamW half = op;
+    half.first = first, half.elements = elements;
+    Tensors mine;
+    for (size_t i = 0; i < before.size(); ++i) {
+      const bool shared = i == AdamW::kClip || i == AdamW::kArgs;
+      mine.push_back(shared ? before[i] : part(before[i], first, elements));
+    }
+    const Tensors after = run(harness, half, mine, findings);
+    if (!findings.empty()) return findings;
+    for (const int i : {AdamW::kP, AdamW::kM, AdamW::kV, AdamW::kMaster}) {
+      const auto k = static_cast<size_t>(i);
+      if (after[k].bytes == part(whole[k], first, elements).bytes) continue;
+      findings.push_back(fmt::format("{} differs from element {} on", operands(op)[k].name, first));
+    }
+  }
+  return findings;
+}
+
+Findings p_rounds_master(Harness& harness) {
+  Findings findings;
+  const AdamW op = bf16_update(1000, true);
+  const Tensors after = run(harness, op, make_operands(op, {}), findings);
+  if (after.empty()) return findings;
+  if (make_tensor(DType::BF16, after[AdamW::kMaster].values()).bytes != after[AdamW::kP].bytes) {
+    findings.emplace_back("p is not the master rounded to nearest");
+  }
+  return findings;
+}
+
+// The two bfloat16 values around x, which are the same when x is one.
+struct Neighbours {
+  double below, above;
+};
+Neighbours neighbours(double x) {
+  const int exponent = std::ilogb(x);
+  const double ulp = std::ldexp(1.0, exponent - 7);
+  return {std::floor(x / ulp) * ulp, std::ceil(x / ulp) * ulp};
+}
+
+// Independent of ops/rounding.h. The rounding of a magnitude x between a < x < b is b with probability
+// f = (x - a) / (b - a): its error in units of b - a has mean 0 and variance f (1 - f).
+Findings unbiased(Harness& harness) {
+  Findings findings;
+  const AdamW op = bf16_update(1 << 15, false);
+  const Tensors before = make_operands(op, {}), after = run(harness, op, before, findings);
+  if (after.empty()) return findings;
+  for (const Expected& expected : reference(op, before)) {
+    const auto k = static_cast<size_t>(expected.operand);
+    double errors = 0, variance = 0, uncertainty = 0;
+    for (int64_t i = 0; i < op.elements; ++i) {
+      const Approx& x = expected.values[static_cast<size_t>(i)];
+      const double got = after[k].at(i), magnitude = std::abs(x.value);
+      const auto [below, above] = neighbours(magnitude);
+      const double rounded = std::copysign(1.0, x.value) * got;
+      if (rounded < below - x.bound || rounded > above + x.bound) {
+        findings.push_back(
+            fmt::format("{}[{}] is {:.9g}, no neighbour of {:.9g}", operands(op)[k].name, i, got, x.value));
+        return findings;
+      }
+      if (below == above) continue;
+      const double fraction = (magnitude - below) / (above - below);
+      errors += (rounded - magnitude) / (above - below);
+      variance += fraction * (1 - fraction);
+      uncertainty += x.bound / (above - below);
+    }
+    if (std::abs(errors) > 5 * std::sqrt(variance) + uncertainty) {
+      findings.push_back(fmt::format("{}: mean error of {} roundings is {:.3g} units, sigma {:.3g}",
+                                     operands(op)[k].name, op.elements, errors / double(op.elements),
+                                     std::sqrt(variance) / double(op.elements)));
+    }
+  }
+  return findings;
+}
+
+}  // namespace
+
+std::vector<Relation> all_relations() {
+  std::vector<Relation> all;
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    add_attention(all, dtype, false);
+    add_attention(all, dtype, true);
+    all.push_back({fmt::format("swiglu_bwd_writes_y_of_swiglu_{}", name_of(dtype)), Swiglu{33, 72, dtype},
+                   [=](Harness& harness) { return same_swiglu(harness, dtype); }});
+  }
+  all.push_back({"adamw_in_parts_is_whole", bf16_update(1000, true), same_in_parts});
+  all.push_back({"adamw_p_rounds_master", bf16_update(1000, true), p_rounds_master});
+  all.push_back({"adamw_stochastic_rounding_is_unbiased", bf16_update(1 << 15, false), unbiased});
+  return all;
+}
+
+}  // namespace sluice::conformance

@@ -1,0 +1,24 @@
+// What holds between the results of several ops: what no comparison of one op with its reference shows.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "conformance/harness.h"
+
+namespace sluice::conformance {
+
+struct Relation {
+  std::string name;
+  Op example;  // a backend that does not take this op is not asked
+  std::function<std::vector<std::string>(Harness&)> check;  // findings; empty: it holds
+};
+
+// - Attention over a sequence block by block, merged forward and accumulated backward, is dense attention.
+// - SwigluBwd writes the bits of y that Swiglu writes.
+// - AdamW in two parts writes the bits that it writes in one; p is the master's rounding; stochastic rounding
+//   goes to one of the two neighbours and is unbiased.
+std::vector<Relation> all_relations();
+
+}  // namespace sluice::conformance

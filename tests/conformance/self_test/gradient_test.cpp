@@ -1,0 +1,134 @@
+// The reference's backward ops are the derivatives of its forward ops, by central differences in double
+// precision.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "conformance/data.h"
+#include "conformance/reference.h"
+
+namespace sluice::conformance {
+namespace {
+
+constexpr auto kF32 = DType::F32;
+
+std::vector<double> values_of(const Outputs& outputs, int operand) {
+  std::vector<double> values;
+  for (const Expected& expected : outputs) {
+    if (expected.operand != operand) continue;
+    for (const Approx& a : expected.values) values.push_back(a.value);
+  }
+  return values;
+}
+
+// Differences have an error of h^2 f''' / 6, and h is 1/128.
+void expect_gradient(const std::vector<double>& gradient, const Op& forward, std::vector<Tensor> in, int x,
+                     int y, const std::vector<double>& dy) {
+  Tensor& tensor = in[static_cast<size_t>(x)];
+  const auto loss = [&] {
+    const std::vector<double> values = values_of(reference(forward, in), y);
+    double sum = 0;
+    for (size_t i = 0; i < values.size(); ++i) sum += values[i] * dy[i];
+    return sum;
+  };
+  double scale = 0;
+  for (const double g : gradient) scale = std::max(scale, std::abs(g));
+  ASSERT_EQ(gradient.size(), static_cast<size_t>(tensor.elements()));
+  ASSERT_GT(scale, 0);
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    const double value = tensor.at(i);
+    tensor.set(i, value + 0x1p-7);
+    const double above = tensor.at(i), loss_above = loss();
+    tensor.set(i, value - 0x1p-7);
+    const double below = tensor.at(i), loss_below = loss();
+    tensor.set(i, value);
+    EXPECT_NEAR(gradient[static_cast<size_t>(i)], (loss_above - loss_below) / (above - below), 1e-3 * scale)
+        << "element " << i;
+  }
+}
+
+TEST(Gradients, Embed) {
+  const EmbedBwd backward{9, 7, 4, kF32, kF32, false};
+  const auto in = make_operands(backward, {});
+  const Tensor table = make_tensor(kF32, 7 * 4), y = make_tensor(kF32, 9 * 4);
+  expect_gradient(values_of(reference(backward, in), EmbedBwd::kDTable), Embed{9, 7, 4, kF32},
+                  {in[EmbedBwd::kIds], table, y}, Embed::kTable, Embed::kY, in[EmbedBwd::kDy].values());
+}
+
+TEST(Gradients, RmsNorm) {
+  const RmsNormBwd backward{3, 6, 1e-3f, kF32, kF32, false, false};
+  const auto in = make_operands(backward, {});
+  const auto out = reference(backward, in);
+  const RmsNorm forward{3, 6, 1e-3f, kF32};
+  const std::vector<Tensor> forward_in{in[RmsNormBwd::kX], in[RmsNormBwd::kW], make_tensor(kF32, 18)};
+  const auto dy = in[RmsNormBwd::kDy].values();
+  expect_gradient(values_of(out, RmsNormBwd::kDx), forward, forward_in, RmsNorm::kX, RmsNorm::kY, dy);
+  expect_gradient(values_of(out, RmsNormBwd::kDw), forward, forward_in, RmsNorm::kW, RmsNorm::kY, dy);
+}
+
+TEST(Gradients, Linear) {
+  const Linear forward{3, 4, 5, kF32};
+  const auto in = make_operands(forward, {});
+  const auto dgrad_in = make_operands(LinearDgrad{3, 4, 5, kF32, false}, {});
+  const Tensor& dy = dgrad_in[LinearDgrad::kDy];
+  const std::vector<Tensor> for_dx{dy, in[Linear::kW], make_tensor(kF32, 12)};
+  const std::vector<Tensor> for_dw{dy, in[Linear::kX], make_tensor(kF32, 20)};
+  const auto dx = reference(LinearDgrad{3, 4, 5, kF32, false}, for_dx);
+  const auto dw = reference(LinearWgrad{3, 4, 5, kF32, kF32, false}, for_dw);
+  expect_gradient(values_of(dx, LinearDgrad::kDx), forward, in, Linear::kX, Linear::kY, dy.values());
+  expect_gradient(values_of(dw, LinearWgrad::kDw), forward, in, Linear::kW, Linear::kY, dy.values());
+}
+
+// With the identity for weights the product is the rotation alone.
+TEST(Gradients, Rope) {
+  const RopeBwd backward{3, 2, 1, 4, kF32, kF32};
+  const auto in = make_operands(backward, {});
+  Tensor identity = make_tensor(kF32, 64);
+  for (int64_t i = 0; i < 8; ++i) identity.set(9 * i, 1);
+  const Tensor x = in[RopeBwd::kDkvRotated], y = make_tensor(kF32, 24);
+  const auto out = reference(backward, in);
+  const auto& pos = in[RopeBwd::kPos];
+  const auto& inv_freq = in[RopeBwd::kInvFreq];
+  expect_gradient(values_of(out, RopeBwd::kDq), Linear{3, 8, 8, kF32, false, 2, 4},
+                  {x, identity, y, pos, inv_freq}, Linear::kX, Linear::kY, in[RopeBwd::kDqRotated].values());
+  expect_gradient(values_of(out, RopeBwd::kDkv), Linear{3, 8, 8, kF32, false, 1, 4},
+                  {x, identity, y, pos, inv_freq}, Linear::kX, Linear::kY, in[RopeBwd::kDkvRotated].values());
+}
+
+TEST(Gradients, Swiglu) {
+  const SwigluBwd backward{3, 5, kF32};
+  const auto in = make_operands(backward, {});
+  expect_gradient(values_of(reference(backward, in), SwigluBwd::kDgu), Swiglu{3, 5, kF32},
+                  {in[SwigluBwd::kGu], make_tensor(kF32, 15)}, Swiglu::kGu, Swiglu::kY,
+                  in[SwigluBwd::kDy].values());
+}
+
+TEST(Gradients, Attention) {
+  const AttnShape shape{2, 6, 6, 4, 2, 4, 0, true, kF32};
+  const AttnFwd forward{shape, kF32, false};
+  const AttnBwd backward{shape, kF32, false, false};
+  auto in = make_operands(backward, {.documents = {-1, 3}});
+  const std::vector<Tensor> forward_in{in[AttnBwd::kQ], in[AttnBwd::kKv], in[AttnBwd::kPos], in[AttnBwd::kO],
+                                       in[AttnBwd::kLse]};
+  const auto results = reference(forward, forward_in);
+  in[AttnBwd::kO] = make_tensor(kF32, values_of(results, AttnFwd::kO));
+  in[AttnBwd::kLse] = make_tensor(kF32, values_of(results, AttnFwd::kLse));
+  const auto out = reference(backward, in);
+  const auto dout = in[AttnBwd::kDo].values();
+  expect_gradient(values_of(out, AttnBwd::kDq), forward, forward_in, AttnFwd::kQ, AttnFwd::kO, dout);
+  expect_gradient(values_of(out, AttnBwd::kDkv), forward, forward_in, AttnFwd::kKv, AttnFwd::kO, dout);
+}
+
+TEST(Gradients, HeadLoss) {
+  const HeadLoss op{5, 4, 7, 2, kF32, kF32, false, false, false};
+  const HeadLoss forward{5, 4, 7, 2, kF32, kF32, false, false, true};
+  const auto in = make_operands(op, {.ignored = 0.3});
+  const auto out = reference(op, in);
+  const std::vector<Tensor> forward_in(in.begin(), in.begin() + HeadLoss::kLoss + 1);
+  const std::vector<double> dloss{double{step_args(in[HeadLoss::kArgs]).inv_targets}};
+  expect_gradient(values_of(out, HeadLoss::kDx), forward, forward_in, HeadLoss::kX, HeadLoss::kLoss, dloss);
+  expect_gradient(values_of(out, HeadLoss::kDw), forward, forward_in, HeadLoss::kW, HeadLoss::kLoss, dloss);
+}
+
+}  // namespace
+}  // namespace sluice::conformance

@@ -1,0 +1,115 @@
+// Order across lanes, arenas and errors of the CUDA backend.
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "conformance_cuda/gpu.h"
+
+namespace sluice::conformance {
+namespace {
+
+constexpr int64_t kElements = 1 << 20;
+constexpr int64_t kBytes = kElements * int64_t{sizeof(float)};
+
+class CudaLanes : public testing::Test {
+ protected:
+  void SetUp() override { SLUICE_SKIP_WITHOUT_GPU(); }
+
+  void make(const CudaOptions& options, int64_t device_bytes, int64_t host_bytes) {
+    auto made = make_cuda_backend(options);
+    ASSERT_TRUE(made.ok()) << made.message();
+    backend_ = std::move(*made);
+    auto reserved = backend_->reserve(device_bytes, host_bytes);
+    ASSERT_TRUE(reserved.ok()) << reserved.message();
+    arenas_ = *reserved;
+  }
+  void submit(Lane lane, std::vector<uint32_t> waits, std::variant<Launch, Copy> work) {
+    const Status status = backend_->submit({next_++, lane, waits, work, 0});
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+
+  std::unique_ptr<Backend> backend_;
+  Arenas arenas_;
+  uint32_t next_ = 0;
+};
+
+// Each round loads a vector, sums its squares and stores the result; one device buffer serves all rounds, so
+// a missing wait would let a load overwrite what is still being read.
+TEST_F(CudaLanes, WaitsOrderReuseOfABuffer) {
+  constexpr uint32_t kRounds = 40;
+  CudaOptions options = untuned();
+  options.run_ahead = 7;
+  options.timeline = true;
+  const Op op = SumSq{kElements, 0, 1, DType::F32, true};
+  make(options, 64 * kMiB, kRounds * kBytes + kRounds * 256);
+  ASSERT_TRUE(backend_->prepare({&op, 1}).ok());
+
+  std::vector<float> values(kElements);
+  for (uint32_t r = 0; r < kRounds; ++r) {
+    std::fill(values.begin(), values.end(), float(r + 1));
+    ASSERT_TRUE(
+        backend_->upload(arenas_.host + r * kBytes, reinterpret_cast<std::byte*>(values.data()), kBytes)
+            .ok());
+  }
+  std::byte* sums = arenas_.device + kBytes;
+  const Buffer operands[] = {{arenas_.device, kBytes}, {sums, 8}};
+  const Buffer workspace{sums + 256, backend_->workspace_bytes(op)};
+  ASSERT_TRUE(backend_->begin(3 * kRounds).ok());
+  for (uint32_t r = 0; r < kRounds; ++r) {
+    const uint32_t load = 3 * r;
+    submit(Lane::Load, r == 0 ? std::vector<uint32_t>{} : std::vector{load - 2},
+           Copy{arenas_.device, arenas_.host + r * kBytes, kBytes});
+    submit(Lane::Compute, r == 0 ? std::vector{load} : std::vector{load, load - 1},
+           Launch{&op, operands, workspace});
+    submit(Lane::Store, {load + 1}, Copy{arenas_.host + kRounds * kBytes + r * 256, sums, 8});
+  }
+  std::vector<Interval> timeline;
+  const auto fault = backend_->finish(&timeline);
+  ASSERT_FALSE(fault) << fault->error.message;
+
+  for (uint32_t r = 0; r < kRounds; ++r) {
+    double sum = 0;
+    ASSERT_TRUE(
+        backend_->download(reinterpret_cast<std::byte*>(&sum), arenas_.host + kRounds * kBytes + r * 256, 8)
+            .ok());
+    EXPECT_EQ(sum, double(r + 1) * double(r + 1) * double(kElements)) << "round " << r;
+  }
+  ASSERT_EQ(timeline.size(), 3 * kRounds);
+  constexpr double kClockNs = 2000;  // of the events
+  for (uint32_t r = 0; r < kRounds; ++r) {
+    EXPECT_LE(timeline[3 * r].end_ns, timeline[3 * r + 1].start_ns + kClockNs) << "round " << r;
+    EXPECT_LE(timeline[3 * r + 1].end_ns, timeline[3 * r + 2].start_ns + kClockNs) << "round " << r;
+  }
+}
+
+TEST_F(CudaLanes, ReserveNamesWhatIsMissing) {
+  auto made = make_cuda_backend(untuned());
+  ASSERT_TRUE(made.ok()) << made.message();
+  constexpr int64_t kTooMuch = int64_t{1} << 50;
+  const auto reserved = (*made)->reserve(kTooMuch, 0);
+  ASSERT_FALSE(reserved.ok());
+  EXPECT_NE(reserved.message().find(format_bytes(kTooMuch)), std::string::npos) << reserved.message();
+  EXPECT_NE(reserved.message().find("free of"), std::string::npos) << reserved.message();
+}
+
+TEST_F(CudaLanes, MemoryGrowsByTheArenas) {
+  auto made = make_cuda_backend(untuned());
+  ASSERT_TRUE(made.ok()) << made.message();
+  const MemoryUse before = (*made)->memory();
+  constexpr int64_t kArena = 512 * kMiB;
+  ASSERT_TRUE((*made)->reserve(kArena, kArena).ok());
+  const MemoryUse after = (*made)->memory();
+  EXPECT_NEAR(double(after.device_bytes - before.device_bytes), double(kArena), double(4 * kMiB));
+  EXPECT_NEAR(double(after.host_bytes - before.host_bytes), double(kArena), double(16 * kMiB));
+}
+
+TEST_F(CudaLanes, UnsupportedOpsAreNamed) {
+  auto made = make_cuda_backend(untuned());
+  ASSERT_TRUE(made.ok()) << made.message();
+  const Op op = Linear{8, 12, 16, DType::BF16};
+  const Status status = (*made)->prepare({&op, 1});
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("in = 12"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace sluice::conformance

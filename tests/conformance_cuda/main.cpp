@@ -1,0 +1,21 @@
+// Every op that the CUDA backend takes, on the GPU.
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+#include "conformance/suite.h"
+#include "conformance_cuda/gpu.h"
+
+int main(int argc, char** argv) {
+  using namespace sluice;
+  testing::InitGoogleTest(&argc, argv);
+  if (conformance::gpu_problem().empty()) {
+    conformance::register_suite({
+        .name = "cuda",
+        .make = [] { return make_cuda_backend(conformance::untuned()); },
+        .device_bytes = 128 * kMiB,
+        .demands = {.same_bits_when_shifted = true},
+        .takes = [](const Op& op) { return cuda_supports(op).ok(); },
+    });
+  }
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,130 @@
+#include "io/file.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "temp_dir.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+size_t entries(const fs::path& directory) {
+  return size_t(std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
+}
+
+TEST(File, ReadsWhatWasWritten) {
+  TempDir dir;
+  const std::string content("a\0b\n", 4);
+  ASSERT_TRUE(write_file(dir / "x", content).ok());
+  EXPECT_EQ(*read_file(dir / "x"), content);
+}
+
+TEST(File, WriteReplacesAndLeavesNoTemporary) {
+  TempDir dir;
+  ASSERT_TRUE(write_file(dir / "x", "long old content").ok());
+  ASSERT_TRUE(write_file(dir / "x", "new").ok());
+  EXPECT_EQ(*read_file(dir / "x"), "new");
+  EXPECT_EQ(entries(dir.path()), 1u);
+}
+
+TEST(File, ErrorsNamePathAndReason) {
+  const std::string message = read_file("/no/such/file").message();
+  EXPECT_NE(message.find("/no/such/file"), std::string::npos) << message;
+  EXPECT_NE(message.find("No such file"), std::string::npos) << message;
+  EXPECT_NE(write_file("/no/such/dir/x", "").message().find("/no/such/dir/x"), std::string::npos);
+}
+
+TEST(File, MakesDirectories) {
+  TempDir dir;
+  EXPECT_TRUE(make_directories(dir / "a/b/c").ok());
+  EXPECT_TRUE(make_directories(dir / "a/b/c").ok());
+  EXPECT_TRUE(fs::is_directory(dir / "a/b/c"));
+}
+
+TEST(File, ADirectoryCannotReplaceAFile) {
+  TempDir dir;
+  dir.add("a", "");
+  EXPECT_FALSE(make_directories(dir / "a").ok());
+  EXPECT_FALSE(make_directories(dir / "a/b").ok());
+}
+
+TEST(File, ListsFilesSortedWithoutHiddenOnes) {
+  TempDir dir;
+  for (const char* name : {"b.txt", "a/z.txt", "a/.hidden", ".git/config", "a/b/c.txt"}) dir.add(name, "");
+  const std::vector<fs::path> expected{"a/b/c.txt", "a/z.txt", "b.txt"};
+  EXPECT_EQ(*list_files(dir.path()), expected);
+}
+
+TEST(File, ListingAMissingDirectoryIsAnError) {
+  EXPECT_NE(list_files("/no/such/dir").message().find("/no/such/dir"), std::string::npos);
+}
+
+TEST(MappedFile, ShowsTheContentAndMoves) {
+  TempDir dir;
+  auto opened = MappedFile::open(dir.add("x", "hello"));
+  ASSERT_TRUE(opened.ok());
+  const MappedFile moved = std::move(*opened);
+  ASSERT_EQ(moved.bytes().size(), 5u);
+  EXPECT_EQ(static_cast<char>(moved.bytes()[4]), 'o');
+  EXPECT_EQ(moved.path(), dir / "x");
+}
+
+// The resident bytes of this process that are file pages.
+int64_t resident_file_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    constexpr std::string_view kKey = "RssFile:";
+    if (line.starts_with(kKey)) return std::stoll(line.substr(kKey.size())) * 1024;
+  }
+  return 0;
+}
+
+TEST(MappedFile, ReleaseTakesItOutOfResidentMemory) {
+  TempDir dir;
+  const std::string content(16 << 20, 'x');
+  const auto file = MappedFile::open(dir.add("x", content));
+  const auto touch = [&] { return std::count(file->bytes().begin(), file->bytes().end(), std::byte{'x'}); };
+  EXPECT_EQ(touch(), int64_t(content.size()));
+  const int64_t before = resident_file_bytes();
+  file->release();
+  EXPECT_LT(resident_file_bytes(), before - int64_t(content.size()) / 2);
+  EXPECT_EQ(touch(), int64_t(content.size())) << "the content comes back";
+}
+
+TEST(MappedFile, EmptyFileHasNoBytes) {
+  TempDir dir;
+  EXPECT_TRUE(MappedFile::open(dir.add("x", ""))->bytes().empty());
+}
+
+TEST(MappedFile, ADirectoryIsAnError) {
+  TempDir dir;
+  EXPECT_NE(MappedFile::open(dir.path()).message().find("not a regular file"), std::string::npos);
+}
+
+TEST(AtomicFile, WithoutCommitNothingChanges) {
+  TempDir dir;
+  dir.add("x", "old");
+  {
+    auto file = AtomicFile::create(dir / "x");
+    ASSERT_TRUE(file->write_at(0, "half of it").ok());
+    EXPECT_EQ(entries(dir.path()), 2u);
+  }
+  EXPECT_EQ(*read_file(dir / "x"), "old");
+  EXPECT_EQ(entries(dir.path()), 1u);
+}
+
+TEST(AtomicFile, PiecesComeInAnyOrder) {
+  TempDir dir;
+  auto file = AtomicFile::create(dir / "x");
+  ASSERT_TRUE(file->write_at(3, "def").ok());
+  ASSERT_TRUE(file->write_at(0, "abc").ok());
+  ASSERT_TRUE(file->commit().ok());
+  EXPECT_EQ(*read_file(dir / "x"), "abcdef");
+}
+
+}  // namespace
+}  // namespace sluice
