@@ -31,7 +31,6 @@ struct Profile {
   Rates rates;
   double load_bytes_per_s = 1e10, store_bytes_per_s = 1e10;  // sustained, both directions busy
   double transfer_latency_ns = 1000;
-  double peak_flops = 0;
   // Part of its speed that compute loses to each copy lane at work: about nothing on a GPU, much on a CPU, where copies
   // take cores and memory bandwidth.
   double copy_slowdown = 0;
