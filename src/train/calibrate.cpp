@@ -76,30 +76,45 @@ Result<Placement> place(const Op& op, Backend& backend, std::byte* base) {
   return out;
 }
 
-// Median over repetitions of one launch, in a step of their own.
-Result<double> time_op(const Op& op, Backend& backend, std::byte* base) {
-  SLUICE_ASSIGN(const Placement placed, place(op, backend, base));
-  const auto run = [&](uint32_t repetitions) -> Result<std::vector<double>> {
-    SLUICE_TRY(backend.begin(repetitions));
-    Status status;
-    for (uint32_t i = 0; i < repetitions && status.ok(); ++i) {
-      status = backend.submit({i, Lane::Compute, {}, Launch{&op, placed.operands, placed.workspace}, 0});
-    }
-    std::vector<Interval> timeline;
-    const auto fault = backend.finish(&timeline);
-    if (fault) return fault->error;
-    SLUICE_TRY(status);
-    std::vector<double> ns;
-    for (const Interval& t : timeline) ns.push_back(t.end_ns - t.start_ns);
-    std::sort(ns.begin(), ns.end());
-    return ns;
-  };
-  SLUICE_ASSIGN(const std::vector<double> warm, run(2));
-  // About 30 ms per op, three to fifteen repetitions.
-  const double each = std::max(warm.front(), 1.0);
-  const auto repetitions = static_cast<uint32_t>(std::clamp(3e7 / each, 3.0, 15.0));
-  SLUICE_ASSIGN(const std::vector<double> ns, run(repetitions));
+Result<std::vector<Interval>> run(Backend& backend, std::span<const std::pair<const Op*, const Placement*>> launches) {
+  SLUICE_TRY(backend.begin(static_cast<uint32_t>(launches.size())));
+  Status status;
+  for (uint32_t i = 0; i < launches.size() && status.ok(); ++i) {
+    const auto& [op, placed] = launches[i];
+    status = backend.submit({i, Lane::Compute, {}, Launch{op, placed->operands, placed->workspace}, 0});
+  }
+  std::vector<Interval> timeline;
+  if (const auto fault = backend.finish(&timeline)) return fault->error;
+  SLUICE_TRY(status);
+  return timeline;
+}
+
+double median_ns(std::span<const Interval> timeline) {
+  std::vector<double> ns;
+  for (const Interval& t : timeline) ns.push_back(t.end_ns - t.start_ns);
+  std::nth_element(ns.begin(), ns.begin() + long(ns.size() / 2), ns.end());
   return ns[ns.size() / 2];
+}
+
+// An op with its operands in the arena, and how long it takes.
+struct Timed {
+  const Op* op = nullptr;
+  Placement placed;
+  double ns = 0;
+};
+
+// Median over repetitions of one op, after `heat_ns` of `heater`.
+Status time_op(Backend& backend, const Timed& heater, double heat_ns, Timed& timed) {
+  const std::pair<const Op*, const Placement*> launch{timed.op, &timed.placed}, heat{heater.op, &heater.placed};
+  SLUICE_ASSIGN(const std::vector<Interval> warm, run(backend, std::vector(2, launch)));
+  // About 30 ms per op, three to fifteen repetitions.
+  const double each = std::max(warm.back().end_ns - warm.back().start_ns, 1.0);
+  const auto repetitions = static_cast<size_t>(std::clamp(3e7 / each, 3.0, 15.0));
+  std::vector launches(heater.ns > 0 ? static_cast<size_t>(heat_ns / heater.ns) : 0, heat);
+  launches.insert(launches.end(), repetitions, launch);
+  SLUICE_ASSIGN(const std::vector<Interval> timeline, run(backend, launches));
+  timed.ns = median_ns(std::span(timeline).last(repetitions));
+  return {};
 }
 
 // Sustained rates of both directions at once. The arenas hold 2 * bytes each.
@@ -136,36 +151,54 @@ bool read_cache(const std::filesystem::path& path, Profile& profile) {
   if (!(load > 0) || !(store > 0)) return false;
   profile.load_bytes_per_s = load;
   profile.store_bytes_per_s = store;
+  profile.device_overhead_bytes = root.value("device_overhead_bytes", profile.device_overhead_bytes);
   return true;
 }
 
 }  // namespace
 
-Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& cache, Profile& profile,
-                 const Progress& progress) {
+Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& cache, double heat_ns,
+                 Profile& profile, const Progress& progress) {
   constexpr int64_t kLinkBytes = 16 * kMiB;
   const bool links_known = read_cache(cache, profile);
   std::vector<Op> missing;
-  int64_t bytes = 2 * kLinkBytes;
+  int64_t bytes = 0;
   for (const Op& op : ops) {
     if (profile.measured_ns.count(cost_key(op))) continue;
     missing.push_back(op);
     bytes = std::max(bytes, bytes_of(op, backend));
   }
   if (missing.empty() && links_known) return {};
-  SLUICE_ASSIGN(const Arenas arenas, backend.reserve(bytes, 2 * kLinkBytes));
+  const auto heaviest =
+      std::max_element(missing.begin(), missing.end(), [](const Op& a, const Op& b) { return flops(a) < flops(b); });
+  const int64_t heater_bytes = heat_ns > 0 && heaviest != missing.end() ? bytes_of(*heaviest, backend) : 0;
+  SLUICE_ASSIGN(const Arenas arenas,
+                backend.reserve(std::max(bytes + heater_bytes, 2 * kLinkBytes), 2 * kLinkBytes));
   SLUICE_TRY(backend.prepare(missing));
   if (!links_known) SLUICE_TRY(measure_links(backend, arenas, kLinkBytes, profile));
+  Timed heater;
+  if (heater_bytes > 0) {
+    heater.op = &*heaviest;
+    SLUICE_ASSIGN(heater.placed, place(*heaviest, backend, arenas.device));
+    SLUICE_TRY(time_op(backend, Timed(), 0, heater));
+  }
   const auto total = static_cast<int64_t>(missing.size());
   for (int64_t i = 0; i < total; ++i) {
     progress(i, total);
-    const Op& op = missing[static_cast<size_t>(i)];
-    SLUICE_ASSIGN(profile.measured_ns[cost_key(op)], time_op(op, backend, arenas.device));
+    Timed timed{&missing[static_cast<size_t>(i)]};
+    SLUICE_ASSIGN(timed.placed, place(*timed.op, backend, arenas.device + heater_bytes));
+    SLUICE_TRY(time_op(backend, heater, heat_ns, timed));
+    profile.measured_ns[cost_key(*timed.op)] = timed.ns;
   }
+  // What the process holds on the device beside its arena: context, kernels, library handles.
+  const MemoryUse use = backend.memory();
+  profile.device_overhead_bytes =
+      std::max<int64_t>(0, use.device_bytes - std::max(bytes + heater_bytes, 2 * kLinkBytes));
   progress(total, total);
   json root = {{"machine", profile.name},
                {"load_bytes_per_s", profile.load_bytes_per_s},
                {"store_bytes_per_s", profile.store_bytes_per_s},
+               {"device_overhead_bytes", profile.device_overhead_bytes},
                {"ns", json::object()}};
   for (const auto& [key, ns] : profile.measured_ns) root["ns"][key] = ns;
   SLUICE_TRY(make_directories(cache.parent_path()));

@@ -66,6 +66,8 @@ void visit_keys(Config& c, F&& key) {
   key("run.checkpoint_every", c.run.checkpoint_every, kNotNegative, "steps between checkpoints; 0: at the end only");
   key("run.resume", c.run.resume, nullptr, "checkpoint directory to go on from");
   key("run.trace", c.run.trace, nullptr, "write trace.json of one step");
+  key("run.deterministic", c.run.deterministic, nullptr,
+      "equal bits in every run on a GPU too, at some speed; CPU runs always are");
 }
 
 // Sizes have their own parser, so they are visited apart.

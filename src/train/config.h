@@ -56,6 +56,7 @@ struct RunConfig {
     int64_t checkpoint_every = 0;
     std::string resume;
     bool trace = true;
+    bool deterministic = false;
   } run;
 };
 

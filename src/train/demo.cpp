@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "io/file.h"
 #include "sluice/sluice.h"
+#include "trace/trace.h"
 #include "train/report.h"
 
 namespace sluice {
@@ -22,8 +24,10 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   SLUICE_ASSIGN(const StepResult warm_up, session->step());
   print_speed("warm-up", speed_of(s.model.program, s.plan, warm_up.ns, peak), warm_up.ns);
   std::vector<double> ns;
+  std::vector<Interval> timeline;
   for (int64_t i = 1; i <= steps && !interrupted; ++i) {
-    SLUICE_ASSIGN(const StepResult r, session->step());
+    const bool traced = p.config.run.trace && i == steps;
+    SLUICE_ASSIGN(const StepResult r, session->step(traced ? &timeline : nullptr));
     ns.push_back(r.ns);
     print_speed(fmt::format("step {}", i), speed_of(s.model.program, s.plan, r.ns, peak), r.ns);
   }
@@ -36,7 +40,11 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
              s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1), format_bytes(memory.device_peak_bytes),
              format_bytes(p.config.memory.device), format_bytes(memory.host_peak_bytes),
              format_bytes(p.config.memory.host));
-  return {};
+  if (timeline.empty()) return {};
+  fmt::print("\nthe last step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
+  const std::filesystem::path dir = p.config.run.dir;
+  SLUICE_TRY(make_directories(dir));
+  return write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 
 #include "io/file.h"
 #include "model/flops.h"
@@ -59,6 +60,38 @@ Speed speed_of(const Program& program, const Plan& plan, double step_ns, double 
     v.hfu = v.hardware_tflops * 1e12 / peak;
   }
   return v;
+}
+
+std::string compare_to_plan(const Program& program, const Plan& plan, std::span<const Interval> timeline) {
+  struct Row {
+    int64_t count = 0;
+    double predicted_ns = 0, measured_ns = 0;
+  };
+  std::map<std::string, Row> rows;
+  double compute_end = 0, idle = 0, predicted_idle = 0, predicted_end = 0;
+  for (size_t id = 0; id < plan.actions.size(); ++id) {
+    const Action& a = plan.actions[id];
+    const Interval& t = timeline[id];
+    std::string name(name_of(a.lane));
+    if (a.kind == ActionKind::Run) {
+      name = std::string(name_of(program.task(a.task).op)) + (a.recompute ? " (again)" : "");
+      idle += std::max(0.0, t.start_ns - compute_end);
+      compute_end = t.end_ns;
+      predicted_idle += std::max(0.0, a.start_ns - predicted_end);
+      predicted_end = a.end_ns;
+    }
+    Row& row = rows[name];
+    ++row.count;
+    row.predicted_ns += a.end_ns - a.start_ns;
+    row.measured_ns += t.end_ns - t.start_ns;
+  }
+  rows["compute idle"] = {1, predicted_idle, idle};
+  std::string out = fmt::format("{:<24} {:>7} {:>14} {:>14}\n", "", "count", "predicted ms", "measured ms");
+  for (const auto& [name, row] : rows) {
+    out += fmt::format("{:<24} {:>7} {:>14.2f} {:>14.2f}\n", name, row.count, row.predicted_ns / 1e6,
+                       row.measured_ns / 1e6);
+  }
+  return out;
 }
 
 std::string explain_speed() {

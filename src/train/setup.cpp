@@ -55,6 +55,7 @@ Result<std::unique_ptr<Backend>> Machine::make(bool timeline) const {
     CudaOptions options;
     options.device = device;
     options.timeline = timeline;
+    options.deterministic = deterministic;
     return make_cuda_backend(options);
   }
   SLUICE_CHECK(backend == "cpu", "no backend named {}", backend);
@@ -98,6 +99,7 @@ Result<Machine> cuda_machine(const RunConfig& config) {
   Machine m;
   m.backend = "cuda";
   m.device = int(config.run.device);
+  m.deterministic = config.run.deterministic;
   m.fast_bf16 = true;
   m.description = fmt::format("{}, {} of {} free", gpu.name, format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes));
   m.device_total_bytes = gpu.free_bytes;

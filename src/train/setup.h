@@ -20,6 +20,7 @@ struct Machine {
   bool fast_bf16 = false;
   int64_t device_total_bytes = kUnlimited;  // what the device has
   int threads = 0, device = 0;
+  bool deterministic = false;
   Profile profile;
 
   // A fresh backend. REQUIRES: backend is not "sim".

@@ -1,0 +1,141 @@
+// Time of every op of a training step on the CPU backend, at the shapes of a small and a larger model.
+//
+//   sluice_bench_cpu_ops [--threads N] [--dtype f32|bf16] [--filter TEXT]
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/bytes.h"
+
+namespace sluice {
+namespace {
+
+struct Model {
+  int64_t tokens, sequence, dim, heads, kv_heads, head_dim, ffn, vocab;
+};
+
+// The ops of one layer, the head and the update.
+std::vector<Op> ops_of(const Model& m, DType t) {
+  const int64_t q = m.heads * m.head_dim, kv = 2 * m.kv_heads * m.head_dim, n = m.tokens;
+  const AttnShape shape{n / m.sequence, m.sequence, m.sequence, m.heads, m.kv_heads, m.head_dim, 0, false, t};
+  const auto f32 = DType::F32;
+  return {Embed{n, m.vocab, m.dim, t},
+          EmbedBwd{n, m.vocab, m.dim, t, f32, true},
+          RmsNorm{n, m.dim, 1e-5f, t},
+          RmsNormBwd{n, m.dim, 1e-5f, t, f32, true, true},
+          Linear{n, m.dim, q, t, false, m.heads, m.head_dim},
+          Linear{n, m.dim, kv, t, false, m.kv_heads, m.head_dim},
+          Linear{n, q, m.dim, t, true},
+          Linear{n, m.dim, 2 * m.ffn, t},
+          Linear{n, m.ffn, m.dim, t, true},
+          LinearDgrad{n, m.dim, q, t, true},
+          LinearDgrad{n, m.dim, 2 * m.ffn, t, false},
+          LinearDgrad{n, m.ffn, m.dim, t, false},
+          LinearWgrad{n, m.dim, q, t, f32, true},
+          LinearWgrad{n, m.dim, 2 * m.ffn, t, f32, true},
+          LinearWgrad{n, m.ffn, m.dim, t, f32, true},
+          LinearWgrad{n, m.ffn, m.dim, t, t, true},
+          AttnFwd{shape, t, false},
+          AttnBwd{shape, t, false, false},
+          RopeBwd{n, m.heads, m.kv_heads, m.head_dim, t, t},
+          Cast{n * m.dim, t, t == f32 ? DType::BF16 : f32},
+          Swiglu{n, m.ffn, t},
+          SwigluBwd{n, m.ffn, t},
+          HeadLoss{n, m.dim, m.vocab, 1024, t, f32, true, true, false},
+          Logits{n, m.dim, m.vocab, t},
+          SumSq{m.dim * m.ffn, 0, 1, f32, true},
+          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, false, false},
+          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, t == DType::BF16, false},
+          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, t, t, false, t == DType::BF16}};
+}
+
+// Contents that keep every kernel on its usual path: small values, valid ids, an update that is not skipped.
+void fill(const Operand& operand, std::byte* data) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-0.5f, 0.5f);
+  if (operand.name == "args") {
+    *reinterpret_cast<StepArgs*>(data) = {.step = 1, .seed = 1, .learning_rate = 1e-4f, .bias1 = 0.1f, .bias2 = 0.05f,
+                                          .inv_targets = 1e-3f, .update = 1, .row = 0};
+    return;
+  }
+  for (int64_t i = 0; i < operand.elements; ++i) {
+    const float x = operand.name == "v" ? 0.1f : operand.name == "lse" ? 5.0f : uniform(random);
+    if (operand.dtype == DType::F32) reinterpret_cast<float*>(data)[i] = x;
+    if (operand.dtype == DType::BF16) reinterpret_cast<Bf16*>(data)[i] = Bf16(x);
+    if (operand.dtype == DType::F64) reinterpret_cast<double*>(data)[i] = double{x};
+    if (operand.dtype == DType::I32) {
+      reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(operand.name == "pos" ? i % 4096 : i % 256);
+    }
+  }
+}
+
+// The shortest of several runs, in nanoseconds.
+Result<double> time_of(Backend& backend, std::byte* arena, const Op& op) {
+  SLUICE_TRY(backend.prepare({&op, 1}));
+  std::vector<Buffer> buffers;
+  for (const Operand& operand : operands(op)) {
+    buffers.push_back({arena, operand.bytes()});
+    fill(operand, arena);
+    arena += align_up(operand.bytes(), backend.alignment());
+  }
+  const Buffer workspace{arena, backend.workspace_bytes(op)};
+  double best = 1e18, total = 0;
+  constexpr double kEnoughNs = 2e8;
+  constexpr uint32_t kRuns = 4;
+  for (int round = 0; round < 50 && total < kEnoughNs; ++round) {
+    SLUICE_TRY(backend.begin(kRuns));
+    for (uint32_t id = 0; id < kRuns; ++id) {
+      SLUICE_TRY(backend.submit({id, Lane::Compute, {}, Launch{&op, buffers, workspace}, 0}));
+    }
+    std::vector<Interval> timeline;
+    if (auto fault = backend.finish(&timeline)) return fault->error;
+    for (const Interval& i : timeline) best = std::min(best, i.end_ns - i.start_ns);
+    total += timeline.back().end_ns;
+  }
+  return best;
+}
+
+Status run(const CpuOptions& options, const std::vector<DType>& types, const std::string& filter) {
+  const std::vector<Model> models{{.tokens = 2048, .sequence = 256, .dim = 320, .heads = 5, .kv_heads = 5,
+                                   .head_dim = 64, .ffn = 864, .vocab = 256},
+                                  {.tokens = 2048, .sequence = 2048, .dim = 1024, .heads = 16, .kv_heads = 4,
+                                   .head_dim = 64, .ffn = 2816, .vocab = 32000}};
+  const auto backend = make_cpu_backend(options);
+  SLUICE_ASSIGN(const Arenas arenas, backend->reserve(2 * kGiB, 0));
+  std::printf("%s\n", cpu_description().c_str());
+  for (const Model& model : models) {
+    for (const DType type : types) {
+      std::printf("\n%10s %9s %8s  op\n", "us", "GFLOP/s", "GB/s");
+      for (const Op& op : ops_of(model, type)) {
+        if (text(op).find(filter) == std::string::npos) continue;
+        SLUICE_ASSIGN(const double ns, time_of(*backend, arenas.device, op));
+        std::printf("%10.0f %9.0f %8.1f  %s\n", ns / 1e3, flops(op) / ns, traffic(op) / ns, text(op).c_str());
+        std::fflush(stdout);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  CLI::App app{"Time of every op on the CPU backend"};
+  sluice::CpuOptions options;
+  std::string dtype, filter;
+  app.add_option("--threads", options.threads, "Threads that compute; 0: all cores");
+  app.add_option("--dtype", dtype, "f32 or bf16; both when absent")->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_option("--filter", filter, "Only ops whose text contains this");
+  CLI11_PARSE(app, argc, argv);
+  std::vector<sluice::DType> types{sluice::DType::F32, sluice::DType::BF16};
+  if (dtype == "f32") types.pop_back();
+  if (dtype == "bf16") types.erase(types.begin());
+  const sluice::Status status = sluice::run(options, types, filter);
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());
+  return status.ok() ? 0 : 1;
+}

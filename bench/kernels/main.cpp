@@ -1,0 +1,280 @@
+// How fast the CUDA backend's ops are, at the shapes of Llama-3 8B: TFLOP/s for products and attention, GB/s
+// for the rest against a device-to-device copy in the same run. Random data, sustained load, times from CUDA
+// events.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "backend/cuda/cuda_backend.h"
+#include "base/bytes.h"
+
+namespace {
+
+using namespace sluice;
+
+constexpr int64_t kDim = 4096, kFfn = 14336, kVocab = 128256, kQHeads = 32, kKvHeads = 8, kHeadDim = 128;
+constexpr int64_t kKvDim = kKvHeads * kHeadDim;
+constexpr int64_t kLayerParams = 2 * kDim * kDim + 2 * kDim * kKvDim + 3 * kDim * kFfn + 2 * kDim;
+constexpr int64_t kPatternBytes = 256 * kMiB;
+constexpr int64_t kDocument = 700;          // tokens per document where sequences are packed
+constexpr int64_t kColdBytes = 512 * kMiB;  // operands rotate over so much memory, to miss the L2 cache
+constexpr double kTargetNs = 60e6;          // of timed work per op
+constexpr auto kBf16 = DType::BF16;
+constexpr auto kF32 = DType::F32;
+
+struct Entry {
+  std::string name;
+  Op op;
+};
+
+AttnShape attention(int64_t rows, int64_t length, int64_t distance = 0, bool packed = false) {
+  return {rows, length, length, kQHeads, kKvHeads, kHeadDim, distance, packed, kBf16};
+}
+
+std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
+  const int64_t t = tokens, rows = tokens / sequence;
+  const int64_t brief_length = std::min<int64_t>(1024, tokens);
+  const AttnShape full = attention(rows, sequence), brief = attention(tokens / brief_length, brief_length),
+                  earlier = attention(1, sequence, sequence), packed = attention(rows, sequence, 0, true);
+  return {
+      {"copy (cast bf16 to bf16)", Cast{t * kDim * 4, kBf16, kBf16}},
+      {"embed", Embed{t, kVocab, kDim, kBf16}},
+      {"embed bwd", EmbedBwd{t, kVocab, kDim, kBf16, kBf16, true}},
+      {"rms norm", RmsNorm{t, kDim, 1e-5f, kBf16}},
+      {"rms norm bwd + residual", RmsNormBwd{t, kDim, 1e-5f, kBf16, kBf16, true, true}},
+      {"rope bwd bf16", RopeBwd{t, kQHeads, kKvHeads, kHeadDim, kBf16, kBf16}},
+      {"rope bwd f32", RopeBwd{t, kQHeads, kKvHeads, kHeadDim, kF32, kBf16}},
+      {"swiglu", Swiglu{t, kFfn, kBf16}},
+      {"swiglu bwd", SwigluBwd{t, kFfn, kBf16}},
+      {"cast f32 to bf16", Cast{t * kDim, kF32, kBf16}},
+      {"sum of squares, layer", SumSq{kLayerParams, 0, 64, kBf16, false}},
+      {"adamw bf16 stochastic",
+       AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16, kBf16, kBf16, false, true}},
+      {"adamw f32 state, master",
+       AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16, kF32, kF32, true, false}},
+      {"q + rope", Linear{t, kDim, kDim, kBf16, false, kQHeads, kHeadDim}},
+      {"kv + rope", Linear{t, kDim, 2 * kKvDim, kBf16, false, kKvHeads, kHeadDim}},
+      {"o + residual", Linear{t, kDim, kDim, kBf16, true}},
+      {"gate, up", Linear{t, kDim, 2 * kFfn, kBf16}},
+      {"down + residual", Linear{t, kFfn, kDim, kBf16, true}},
+      {"dgrad q", LinearDgrad{t, kDim, kDim, kBf16, false}},
+      {"dgrad kv, adding", LinearDgrad{t, kDim, 2 * kKvDim, kBf16, true}},
+      {"dgrad gate, up", LinearDgrad{t, kDim, 2 * kFfn, kBf16, false}},
+      {"dgrad down", LinearDgrad{t, kFfn, kDim, kBf16, false}},
+      {"wgrad q", LinearWgrad{t, kDim, kDim, kBf16, kBf16, true}},
+      {"wgrad kv", LinearWgrad{t, kDim, 2 * kKvDim, kBf16, kBf16, true}},
+      {"wgrad gate, up", LinearWgrad{t, kDim, 2 * kFfn, kBf16, kBf16, true}},
+      {"wgrad gate, up f32", LinearWgrad{t, kDim, 2 * kFfn, kBf16, kF32, true}},
+      {"wgrad down", LinearWgrad{t, kFfn, kDim, kBf16, kBf16, true}},
+      {"attention", AttnFwd{full, kBf16, false}},
+      {"attention bwd", AttnBwd{full, kBf16, false, false}},
+      {"attention 1k rows", AttnFwd{brief, kBf16, false}},
+      {"attention bwd 1k rows", AttnBwd{brief, kBf16, false, false}},
+      {"attention block, merged", AttnFwd{earlier, kF32, true}},
+      {"attention bwd block, adding", AttnBwd{earlier, kF32, true, true}},
+      {"attention packed (dense flops)", AttnFwd{packed, kBf16, false}},
+      {"attention bwd packed (dense flops)", AttnBwd{packed, kBf16, false, false}},
+      {"head and loss", HeadLoss{t, kDim, kVocab, 1024, kBf16, kBf16, true, true, false}},
+      {"head and loss, no gradients", HeadLoss{t, kDim, kVocab, 1024, kBf16, kBf16, true, false, true}},
+      {"logits of one token", Logits{t, kDim, kVocab, kBf16}},
+  };
+}
+
+// An op's operands and workspace in the arena, several times over.
+struct Placed {
+  std::vector<std::vector<Buffer>> sets;
+  Buffer workspace;
+};
+
+class Bench {
+ public:
+  Bench(Backend& backend, std::byte* arena, int64_t bytes)
+      : backend_(backend), arena_(arena), bytes_(bytes) {}
+
+  // Bell-shaped bf16 numbers; seen as f32 they look alike.
+  Status fill_pattern() {
+    std::vector<uint16_t> pattern(size_t(kPatternBytes / 2));
+    std::minstd_rand random(1);
+    std::normal_distribution<float> normal(0.0f, 0.5f);
+    std::vector<uint16_t> numbers(1 << 16);
+    for (uint16_t& x : numbers) x = Bf16(normal(random)).bits;
+    for (uint16_t& x : pattern) x = numbers[random() % numbers.size()];
+    return backend_.upload(arena_, reinterpret_cast<const std::byte*>(pattern.data()), kPatternBytes);
+  }
+
+  // Median nanoseconds of one run.
+  Result<double> time(const Op& op, int64_t sequence) {
+    SLUICE_ASSIGN(const Placed placed, place(op, sequence));
+    SLUICE_ASSIGN(const std::vector<double> trial, run(op, placed, 3));
+    const int count = std::clamp(int(kTargetNs / std::max(trial.back(), 1e3)), 5, 400);
+    SLUICE_ASSIGN(std::vector<double> times, run(op, placed, count));
+    std::ranges::nth_element(times, times.begin() + count / 2);
+    return times[size_t(count / 2)];
+  }
+
+ private:
+  Result<Placed> place(const Op& op, int64_t sequence) {
+    Placed placed;
+    int64_t offset = kPatternBytes;
+    const auto put = [&](int64_t bytes) {
+      const Buffer buffer{arena_ + offset, bytes};
+      offset += align_up(bytes, backend_.alignment());
+      return buffer;
+    };
+    placed.workspace = put(backend_.workspace_bytes(op));
+    const Operands schema = operands(op);
+    int64_t set_bytes = 0;
+    for (const Operand& operand : schema) set_bytes += operand.bytes();
+    const int64_t sets = std::clamp<int64_t>(kColdBytes / set_bytes + 1, 1, 8);
+    for (int64_t i = 0; i < sets; ++i) {
+      auto& set = placed.sets.emplace_back();
+      for (const Operand& operand : schema) set.push_back(put(operand.bytes()));
+    }
+    if (offset > bytes_)
+      return error("{} does not fit the arena of {}", format_bytes(offset), format_bytes(bytes_));
+    for (const auto& set : placed.sets) {
+      for (size_t i = 0; i < schema.size(); ++i) SLUICE_TRY(fill(schema[i], set[i], sequence));
+    }
+    return placed;
+  }
+
+  Status fill(const Operand& operand, const Buffer& buffer, int64_t sequence) {
+    const auto upload = [&](const auto& values) {
+      return backend_.upload(buffer.data, reinterpret_cast<const std::byte*>(values.data()),
+                             int64_t(values.size() * sizeof values[0]));
+    };
+    if (operand.name == "args") {
+      return upload(std::vector{StepArgs{3, 17, 1e-4f, 0.2f, 0.1f, 1e-4f, 1, 5}});
+    }
+    if (operand.name == "clip") return upload(std::vector{1.0f, 0.5f});
+    if (operand.name == "inv_freq") {
+      std::vector<float> values(size_t(operand.elements));
+      for (size_t i = 0; i < values.size(); ++i) {
+        values[i] = std::pow(500000.0f, -float(i) / float(values.size()));
+      }
+      return upload(values);
+    }
+    if (operand.dtype == DType::I32) {
+      std::vector<int32_t> values(size_t(operand.elements));
+      std::minstd_rand random(2);
+      for (size_t i = 0; i < values.size(); ++i) {
+        values[i] =
+            operand.name == "pos" ? int32_t(int64_t(i) % sequence % kDocument) : int32_t(random() % kVocab);
+      }
+      return upload(values);
+    }
+    return copy_pattern(buffer);
+  }
+
+  Status copy_pattern(const Buffer& buffer) {
+    const int64_t pieces = (buffer.bytes + kPatternBytes - 1) / kPatternBytes;
+    SLUICE_TRY(backend_.begin(uint32_t(pieces)));
+    for (int64_t i = 0; i < pieces; ++i) {
+      const int64_t at = i * kPatternBytes;
+      SLUICE_TRY(backend_.submit({uint32_t(i),
+                                  Lane::Compute,
+                                  {},
+                                  Copy{buffer.data + at, arena_, std::min(kPatternBytes, buffer.bytes - at)},
+                                  0}));
+    }
+    return finish(nullptr);
+  }
+
+  Result<std::vector<double>> run(const Op& op, const Placed& placed, int count) {
+    SLUICE_TRY(backend_.begin(uint32_t(count)));
+    for (int i = 0; i < count; ++i) {
+      const auto& set = placed.sets[size_t(i) % placed.sets.size()];
+      SLUICE_TRY(backend_.submit({uint32_t(i), Lane::Compute, {}, Launch{&op, set, placed.workspace}, 0}));
+    }
+    std::vector<Interval> timeline;
+    SLUICE_TRY(finish(&timeline));
+    std::vector<double> times;
+    for (const Interval& interval : timeline) times.push_back(interval.end_ns - interval.start_ns);
+    return times;
+  }
+
+  Status finish(std::vector<Interval>* timeline) {
+    if (auto fault = backend_.finish(timeline)) return fault->error;
+    return {};
+  }
+
+  Backend& backend_;
+  std::byte* arena_;
+  int64_t bytes_;
+};
+
+struct Settings {
+  CudaOptions options;
+  std::vector<int64_t> tokens{8192, 16384};
+  int64_t sequence = 8192;
+  int64_t arena_bytes = 24 * kGiB;
+  std::string only;
+};
+
+Status run(Settings settings) {
+  settings.options.timeline = true;
+  settings.options.log = [](std::string_view line) { fmt::print("  {}\n", line); };
+  SLUICE_ASSIGN(const auto backend, make_cuda_backend(settings.options));
+  SLUICE_ASSIGN(const Arenas arenas, backend->reserve(settings.arena_bytes, 0));
+  SLUICE_ASSIGN(const auto devices, cuda_devices());
+  const CudaReport report = cuda_report();
+  fmt::print("{}, driver CUDA {}, cuBLASLt {}, cuDNN {}\n", devices[size_t(settings.options.device)].name,
+             report.driver, report.cublaslt, report.cudnn);
+
+  std::vector<std::vector<Entry>> all;
+  for (const int64_t tokens : settings.tokens) {
+    auto& chosen = all.emplace_back(entries(tokens, std::min(settings.sequence, tokens)));
+    std::erase_if(chosen, [&](const Entry& entry) {
+      return entry.name.find(settings.only) == entry.name.npos && !entry.name.starts_with("copy");
+    });
+    for (const Entry& entry : chosen) SLUICE_TRY(backend->prepare({&entry.op, 1}));
+  }
+  Bench bench(*backend, arenas.device, settings.arena_bytes);
+  SLUICE_TRY(bench.fill_pattern());
+  for (size_t i = 0; i < all.size(); ++i) {
+    fmt::print("\n{} tokens\n{:<36}{:>10}{:>10}{:>9}{:>8}\n", settings.tokens[i], "op", "us", "TFLOP/s",
+               "GB/s", "of copy");
+    double copy_rate = 0;
+    for (const Entry& entry : all[i]) {
+      SLUICE_ASSIGN(const double ns, bench.time(entry.op, settings.sequence));
+      const double rate = traffic(entry.op) / ns;
+      if (copy_rate == 0) copy_rate = rate;
+      const double tera = flops(entry.op) / ns / 1e3;
+      fmt::print("{:<36}{:>10.1f}{:>10}{:>9.0f}{:>7.0f}%\n", entry.name, ns / 1e3,
+                 tera > 0 ? fmt::format("{:.1f}", tera) : "", rate, 100 * rate / copy_rate);
+      std::fflush(stdout);
+    }
+  }
+  const MemoryUse use = backend->memory();
+  fmt::print("\nthis process holds {} on the device, {} beside the arena\n", format_bytes(use.device_bytes),
+             format_bytes(use.device_bytes - settings.arena_bytes));
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  bool fast = false, untuned = false;
+  CLI::App app{"Times the CUDA backend's ops at the shapes of Llama-3 8B."};
+  app.add_option("--device", settings.options.device, "GPU, counted from 0");
+  app.add_option("--tokens", settings.tokens, "Chunk sizes to time")->delimiter(',');
+  app.add_option("--sequence", settings.sequence, "Sequence length");
+  app.add_option("--only", settings.only, "Only ops with this text in their name");
+  app.add_flag("--nondeterministic", fast, "Attention backward with atomic additions");
+  app.add_flag("--untuned", untuned, "Take cuBLASLt's first guess");
+  CLI11_PARSE(app, argc, argv);
+  settings.options.deterministic = !fast;
+  settings.options.tune = !untuned;
+  if (const Status status = run(settings); !status.ok()) {
+    fmt::print(stderr, "sluice_bench_kernels: {}\n", status.message());
+    return EXIT_FAILURE;
+  }
+  return EXIT_SUCCESS;
+}

@@ -1,0 +1,47 @@
+// One anonymous mapping, touched and ready.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "base/status.h"
+
+namespace sluice::cpu {
+
+class ThreadPool;
+
+class Arena {
+ public:
+  Arena() = default;
+  ~Arena();
+  Arena(Arena&& other) noexcept { swap(other); }
+  Arena& operator=(Arena&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  // Maps `bytes` in huge pages where the system grants them and writes every page with all threads. `what`
+  // names the arena in errors.
+  static Result<Arena> create(std::string_view what, int64_t bytes, ThreadPool& pool);
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void swap(Arena& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Main memory that can still be taken: what the system calls available, or what the control group allows.
+int64_t available_bytes();
+// Resident memory of this process.
+int64_t resident_bytes();
+
+}  // namespace sluice::cpu

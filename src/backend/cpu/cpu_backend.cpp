@@ -1,0 +1,132 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "backend/cpu/arena.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/lanes.h"
+#include "backend/cpu/op_table.h"
+#include "backend/cpu/thread_pool.h"
+
+namespace sluice {
+namespace {
+
+using cpu::Arena;
+using cpu::Gemm;
+
+constexpr int64_t kAlignment = 64;  // a cache line, and the widest vector
+
+int core_count() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const CpuOptions& options)
+      : isa_(options.isa),
+        pool_(options.threads > 0 ? options.threads : core_count(), Gemm::thread_start),
+        gemm_(isa_),
+        scratch_(static_cast<size_t>(pool_.threads())),
+        scratch_data_(scratch_.size()),
+        lanes_([this](const Launch& launch) { return run(launch); }, Gemm::thread_start) {}
+
+  std::string_view name() const override { return "cpu"; }
+  int64_t alignment() const override { return kAlignment; }
+
+  int64_t workspace_bytes(const Op& op) const override {
+    int64_t product_bytes = 0;
+    for (const cpu::GemmShape& shape : cpu::products(op)) {
+      product_bytes = std::max(product_bytes, gemm_.workspace_bytes(shape));
+    }
+    return cpu::own_workspace_bytes(op) + product_bytes;
+  }
+
+  Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override {
+    SLUICE_CHECK(!device_.data() && !host_.data(), "arenas are reserved once");
+    SLUICE_ASSIGN(device_, Arena::create("device", device_bytes, pool_));
+    SLUICE_ASSIGN(host_, Arena::create("host", host_bytes, pool_));
+    return Arenas{device_.data(), host_.data()};
+  }
+
+  Status prepare(std::span<const Op> ops) override {
+    int64_t scratch = 0;
+    for (const Op& op : ops) {
+      for (const cpu::GemmShape& shape : cpu::products(op)) {
+        SLUICE_TRY(gemm_.prepare(shape));
+        scratch = std::max(scratch, gemm_.scratch_bytes(shape));
+      }
+      scratch = std::max(scratch, cpu::scratch_bytes(op));
+      table_.add(op, workspace_bytes(op));
+    }
+    for (size_t i = 0; i < scratch_.size(); ++i) {
+      if (scratch > scratch_[i].bytes()) {
+        SLUICE_ASSIGN(scratch_[i], Arena::create("scratch", scratch, pool_));
+      }
+      scratch_data_[i] = scratch_[i].data();
+    }
+    return {};
+  }
+
+  Status begin(uint32_t commands) override { return lanes_.begin(commands); }
+  Status submit(const Command& command) override { return lanes_.submit(command); }
+  std::optional<Fault> finish(std::vector<Interval>* timeline) override { return lanes_.finish(timeline); }
+
+  Status upload(std::byte* to, const std::byte* from, int64_t bytes) override {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return {};
+  }
+  Status download(std::byte* to, const std::byte* from, int64_t bytes) override {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    return {};
+  }
+
+  MemoryUse memory() const override {
+    return {device_.bytes(), std::max<int64_t>(0, cpu::resident_bytes() - device_.bytes())};
+  }
+
+ private:
+  // On the compute lane's thread.
+  Status run(const Launch& launch) {
+    SLUICE_TRY(table_.check(launch));
+    return cpu::launch(*launch.op, {launch.operands, launch.workspace.data},
+                       {pool_, gemm_, scratch_data_, isa_});
+  }
+
+  CpuIsa isa_;
+  cpu::ThreadPool pool_;
+  Gemm gemm_;
+  cpu::OpTable table_;
+  Arena device_, host_;
+  std::vector<Arena> scratch_;  // per thread of the pool
+  std::vector<std::byte*> scratch_data_;
+  cpu::Lanes lanes_;  // last, so that its threads end before what they use
+};
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown processor";
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
+  return std::make_unique<CpuBackend>(options);
+}
+
+bool cpu_has_fast_bf16() {
+  return Gemm::has_fast_bf16();
+}
+
+std::string cpu_description() {
+  return fmt::format("{}, {} cores, {}, products by {}", processor_name(), core_count(),
+                     name_of(best_cpu_isa()), cpu::GemmProvider::name());
+}
+
+}  // namespace sluice

@@ -1,0 +1,32 @@
+// The CPU backend: the "device" is an arena of main memory, lanes are threads, copies are memcpy.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cpu/isa.h"
+
+namespace sluice {
+
+struct CpuOptions {
+  int threads =
+      0;  // that compute; 0: one per core this process may use. Copies have one more thread per direction.
+  CpuIsa isa =
+      best_cpu_isa();  // of the kernels; products go by what their provider finds. Up to best_cpu_isa().
+};
+
+// Results depend neither on timing nor on the number of threads; they do depend on the instruction set.
+//
+// Commands of a step may be any mix of launches (on the compute lane) and copies (on the others). A launch
+// fails, and with it the step, when its op was not given to prepare() or its buffers have other sizes than
+// the op asks for, and when ids or targets lie outside the vocabulary.
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options = {});
+
+// Products of bf16 matrices run on hardware made for them, and faster than f32.
+bool cpu_has_fast_bf16();
+
+// The processor, the cores this process may use and the provider of matrix products, in one line.
+std::string cpu_description();
+
+}  // namespace sluice

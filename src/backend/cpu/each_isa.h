@@ -1,0 +1,58 @@
+// Compiles a file of inner loops once per instruction set. Define SLUICE_LOOPS as its path, with quotes, and
+// include this: the file's functions then exist in namespaces v4, v3 and base, and SLUICE_LOOP(isa, f,
+// arguments...) calls the one for `isa`. What the loops include must be included before: headers compiled for
+// a newer instruction set must not reach the rest of the program.
+//
+// No include guard: each source file includes it for its own loops.
+#include "backend/cpu/isa.h"
+#include "backend/cpu/simd_includes.h"
+
+#if defined(__x86_64__)
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4")
+#define SLUICE_REGISTERS 32
+namespace sluice::cpu::v4 {
+namespace {
+#include "backend/cpu/simd.h"
+//
+#include SLUICE_LOOPS
+}  // namespace
+}  // namespace sluice::cpu::v4
+#undef SLUICE_REGISTERS
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define SLUICE_REGISTERS 8
+namespace sluice::cpu::v3 {
+namespace {
+#include "backend/cpu/simd.h"
+//
+#include SLUICE_LOOPS
+}  // namespace
+}  // namespace sluice::cpu::v3
+#undef SLUICE_REGISTERS
+#pragma GCC pop_options
+
+#endif
+
+#define SLUICE_REGISTERS 4
+namespace sluice::cpu::base {
+namespace {
+#include "backend/cpu/simd.h"
+//
+#include SLUICE_LOOPS
+}  // namespace
+}  // namespace sluice::cpu::base
+#undef SLUICE_REGISTERS
+
+#undef SLUICE_LOOP
+#if defined(__x86_64__)
+#define SLUICE_LOOP(isa, function, ...)                               \
+  ((isa) >= CpuIsa::Avx512 ? ::sluice::cpu::v4::function(__VA_ARGS__) \
+   : (isa) == CpuIsa::Avx2 ? ::sluice::cpu::v3::function(__VA_ARGS__) \
+                           : ::sluice::cpu::base::function(__VA_ARGS__))
+#else
+#define SLUICE_LOOP(isa, function, ...) ((void)(isa), ::sluice::cpu::base::function(__VA_ARGS__))
+#endif

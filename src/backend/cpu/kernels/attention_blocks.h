@@ -1,0 +1,122 @@
+// Included by the loops of attention, inside the namespace of each instruction set.
+//
+// Products and transposes of small f32 blocks that sit in a core's cache.
+
+// A matrix whose element (r, c) is at data[r * row + c * col].
+struct Strided {
+  const float* data;
+  int64_t row, col;
+
+  SLUICE_INLINE Strided from_row(int64_t r) const { return {data + r * row, row, col}; }
+};
+
+// C[kRows, 16 * kVecs] (+)= A[kRows, k] B[k, 16 * kVecs], C kept in registers. ldb and ldc are row strides.
+template <int kRows, int kVecs>
+SLUICE_INLINE void multiply_tile(int64_t k, Strided a, const float* b, int64_t ldb, float* c, int64_t ldc,
+                                 bool accumulate) {
+  F16 acc[kRows][kVecs];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) acc[r][v] = accumulate ? load(c + r * ldc + v * kVec) : F16{};
+  }
+  for (int64_t p = 0; p < k; ++p) {
+    F16 row[kVecs];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) row[v] = load(b + p * ldb + v * kVec);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const float x = a.data[r * a.row + p * a.col];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) acc[r][v] += x * row[v];
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) store(c + r * ldc + v * kVec, acc[r][v]);
+  }
+}
+
+// The largest tile whose sums, with a row of B, fit the registers.
+constexpr int kTileRows = SLUICE_REGISTERS == 32 ? 8 : SLUICE_REGISTERS == 8 ? 6 : 3;
+constexpr int kTileVecs = SLUICE_REGISTERS == 32 ? 2 : 1;
+
+template <int kVecs>
+SLUICE_INLINE void multiply_columns(int64_t m, int64_t k, Strided a, const float* b, int64_t ldb, float* c,
+                                    int64_t ldc, bool accumulate) {
+  int64_t i = 0;
+  for (; i + kTileRows <= m; i += kTileRows) {
+    multiply_tile<kTileRows, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
+  }
+  for (; i + 2 <= m; i += 2) multiply_tile<2, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
+  if (i < m) multiply_tile<1, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
+}
+
+// C[m, n] (+)= A[m, k] B[k, n]; n is a multiple of 16.
+inline void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b, int64_t ldb, float* c,
+                     int64_t ldc, bool accumulate) {
+  int64_t j = 0;
+  for (; j + kTileVecs * kVec <= n; j += kTileVecs * kVec) {
+    multiply_columns<kTileVecs>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
+  }
+  for (; j < n; j += kVec) multiply_columns<1>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
+}
+
+// to[i][:] = scale * from[i][:] for `rows` rows of `cols` columns; columns up to `to_stride` and rows up to
+// `padded_rows` become zero.
+template <class T>
+SLUICE_INLINE void copy_block(const T* from, int64_t from_stride, int64_t rows, int64_t cols, float scale,
+                              float* to, int64_t to_stride, int64_t padded_rows) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for_each_vector(cols, [&](int64_t j, auto part) SLUICE_INLINE_BODY {
+      store(to + i * to_stride + j, load(from + i * from_stride + j, part) * scale);
+    });
+  }
+  for (int64_t j = rows * to_stride; j < padded_rows * to_stride; j += kVec) store(to + j, F16{});
+}
+
+// A 16 x 16 transpose in four rounds; round s exchanges the elements whose row and column differ in bit s.
+SLUICE_INLINE void transpose_16(F16 (&x)[kVec]) {
+#pragma GCC unroll 4
+  for (int bit = 1; bit < kVec; bit *= 2) {
+    I16 low, high;
+    for (int i = 0; i < kVec; ++i) {
+      low[i] = (i & bit) ? i - bit + kVec : i;
+      high[i] = (i & bit) ? i + kVec : i + bit;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kVec; ++i) {
+      if (i & bit) continue;
+      const F16 a = x[i], b = x[i + bit];
+      x[i] = __builtin_shuffle(a, b, low);
+      x[i + bit] = __builtin_shuffle(a, b, high);
+    }
+  }
+}
+
+// to[c][r] = scale * from[r][c]; rows and columns are multiples of 16.
+SLUICE_INLINE void transpose_block(const float* from, int64_t rows, int64_t cols, float scale, float* to) {
+  for (int64_t r = 0; r < rows; r += kVec) {
+    for (int64_t c = 0; c < cols; c += kVec) {
+      F16 x[kVec];
+#pragma GCC unroll 16
+      for (int i = 0; i < kVec; ++i) x[i] = load(from + (r + i) * cols + c) * scale;
+      transpose_16(x);
+#pragma GCC unroll 16
+      for (int i = 0; i < kVec; ++i) store(to + (c + i) * rows + r, x[i]);
+    }
+  }
+}
+
+// Hides what the queries may not see of keys [first, first + count).
+SLUICE_INLINE void mask_scores(const Visible& visible, int64_t first, int64_t count, float* scores) {
+  for (int64_t j = 0; j < count; ++j) {
+    const I16 key = I16{} + static_cast<int32_t>(first + j);
+    for (int64_t i = 0; i < kQueryBlock; i += kVec) {
+      float* s = scores + j * kQueryBlock + i;
+      const F16 not_after = key <= load(visible.high + i) ? load(s) : splat(kMasked);
+      store(s, key >= load(visible.low + i) ? not_after : splat(kMasked));
+    }
+  }
+}

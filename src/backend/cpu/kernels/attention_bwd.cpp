@@ -1,0 +1,177 @@
+// Gradients of attention over one block of keys: the probabilities come again from the scores and the global
+// log-sum-exp, block by block.
+//
+// A task owns a range of keys of one key/value head, so each element of dk and dv has one owner, who adds
+// up in a fixed order. The tasks of different key ranges add to the same dq one after the other, by
+// increasing range: a counter per query block says whose turn it is.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <thread>
+
+#include "backend/cpu/kernels/attention.h"
+#include "backend/cpu/spin.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kBlocksPerTask = 4;
+constexpr int64_t kKeysPerTask = kBlocksPerTask * kKeyBlock;
+
+struct Workspace {
+  float* dq;                     // [tokens, q_heads * head_dim]; null: sums build up in the operand
+  std::atomic<uint32_t>* turns;  // [rows, q_heads, query blocks]
+
+  Workspace(const AttnBwd& op, Carver& carver) {
+    const AttnShape& s = op.shape;
+    const bool several = s.kv_len > kKeysPerTask;
+    dq = several && op.grad_dtype != DType::F32 ? carver.take<float>(s.tokens() * s.q_heads * s.head_dim)
+                                                : nullptr;
+    turns = several ? carver.take<std::atomic<uint32_t>>(turn_count(s)) : nullptr;
+  }
+  static int64_t turn_count(const AttnShape& s) {
+    return s.rows * s.q_heads * ceil_div(s.q_len, kQueryBlock);
+  }
+};
+
+// One key block.
+struct Keys {
+  float *k, *v;    // [64, head_dim padded]
+  float *dk, *dv;  // likewise
+};
+
+struct Scratch {
+  Keys keys[kBlocksPerTask];
+  float *q, *d_o;      // [64, head_dim padded]
+  float *q_t, *do_t;   // [head_dim padded, 64]; q_t is scaled to scores in base 2
+  float* dq;           // [64, head_dim padded]
+  float *p, *ds;       // [64 keys, 64 queries]
+  float *lse, *delta;  // [64]; lse in base 2, delta = sum of o * do
+  Visible* visible;
+
+  Scratch(const AttnShape& s, Carver& carver) {
+    const int64_t block = kQueryBlock * padded_head_dim(s);
+    for (Keys& key : keys) {
+      for (float** piece : {&key.k, &key.v, &key.dk, &key.dv}) *piece = carver.take<float>(block);
+    }
+    for (float** piece : {&q, &d_o, &q_t, &do_t, &dq}) *piece = carver.take<float>(block);
+    for (float** piece : {&p, &ds}) *piece = carver.take<float>(kKeyBlock * kQueryBlock);
+    for (float** piece : {&lse, &delta}) *piece = carver.take<float>(kQueryBlock);
+    visible = carver.take<Visible>(1);
+  }
+};
+
+// A range of keys against all queries of one head of one row. Pointers are to the row's first token, at this
+// head's first column.
+template <class T, class G>
+struct Task {
+  const AttnShape* shape;
+  const T *q, *o, *d_o;
+  const int32_t* pos;
+  const float* lse;
+  G* dq;
+  float* dq_sum;                 // the f32 place of dq sums between tasks; null when there is one task
+  std::atomic<uint32_t>* turns;  // per query block; null when there is one task
+  bool accumulate_dq;
+  int64_t first, count;  // keys
+};
+
+inline void wait_for_turn(const std::atomic<uint32_t>& turn, uint32_t mine) {
+  for (int spins = 0; turn.load(std::memory_order_acquire) != mine; ++spins) {
+    spins < 1000 ? pause_thread() : std::this_thread::yield();
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cpu
+
+#define SLUICE_LOOPS "backend/cpu/kernels/attention_bwd_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::cpu {
+namespace {
+
+// One key range of one key/value head: all query heads of its group, in order.
+template <class T, class G>
+void run_keys(const AttnBwd& op, const Args& args, const Workspace& ws, CpuIsa isa, int64_t row,
+              int64_t kv_head, int64_t first, Scratch& x) {
+  const AttnShape& s = op.shape;
+  const int64_t dim = padded_head_dim(s), kv_cols = s.kv_heads * s.head_dim, group = s.q_heads / s.kv_heads;
+  const int64_t count = std::min(kKeysPerTask, s.kv_len - first), blocks = ceil_div(s.q_len, kQueryBlock);
+  const int64_t kv_offset = (row * s.kv_len + first) * 2 * kv_cols + kv_head * s.head_dim;
+  const T* kv = args.in<T>(AttnBwd::kKv) + kv_offset;
+  SLUICE_LOOP(isa, load_keys, kv, kv + kv_cols, 2 * kv_cols, s.head_dim, dim, count, x);
+  for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const int64_t offset = row * s.q_len * s.q_heads * s.head_dim + head * s.head_dim;
+    const int64_t row_head = row * s.q_heads + head;
+    G* dq = args.out<G>(AttnBwd::kDq) + offset;
+    float* dq_sum = ws.dq ? ws.dq + offset : nullptr;
+    if constexpr (std::is_same_v<G, float>) dq_sum = dq;
+    const Task<T, G> queries{.shape = &s,
+                             .q = args.in<T>(AttnBwd::kQ) + offset,
+                             .o = args.in<T>(AttnBwd::kO) + offset,
+                             .d_o = args.in<T>(AttnBwd::kDo) + offset,
+                             .pos = args.in<int32_t>(AttnBwd::kPos) + row * s.q_len,
+                             .lse = args.in<float>(AttnBwd::kLse) + row_head * s.q_len,
+                             .dq = dq,
+                             .dq_sum = dq_sum,
+                             .turns = ws.turns ? ws.turns + row_head * blocks : nullptr,
+                             .accumulate_dq = op.accumulate_dq,
+                             .first = first,
+                             .count = count};
+    SLUICE_LOOP(isa, run_queries, queries, x);
+  }
+  G* dkv = args.out<G>(AttnBwd::kDkv) + kv_offset;
+  for (int64_t b = 0; b * kKeyBlock < count; ++b) {
+    const int64_t keys = std::min(kKeyBlock, count - b * kKeyBlock);
+    G* to = dkv + b * kKeyBlock * 2 * kv_cols;
+    SLUICE_LOOP(isa, put_rows, x.keys[b].dk, dim, keys, s.head_dim, score_scale(s), op.accumulate_dkv, to,
+                2 * kv_cols);
+    SLUICE_LOOP(isa, put_rows, x.keys[b].dv, dim, keys, s.head_dim, 1.0f, op.accumulate_dkv, to + kv_cols,
+                2 * kv_cols);
+  }
+}
+
+template <class T, class G>
+void run_all(const AttnBwd& op, const Args& args, const Machine& machine) {
+  const AttnShape& s = op.shape;
+  Carver carver(args.workspace);
+  const Workspace ws(op, carver);
+  if (ws.turns) std::uninitialized_fill_n(ws.turns, Workspace::turn_count(s), 0u);
+  const int64_t heads = s.rows * s.kv_heads;
+  // Tasks start in order, so a task only ever waits for one that has started.
+  machine.pool.parallel_for(ceil_div(s.kv_len, kKeysPerTask) * heads, [&](int64_t task, int worker) {
+    Carver scratch_carver(machine.scratch[static_cast<size_t>(worker)]);
+    Scratch scratch(s, scratch_carver);
+    run_keys<T, G>(op, args, ws, machine.isa, task % heads / s.kv_heads, task % s.kv_heads,
+                   task / heads * kKeysPerTask, scratch);
+  });
+}
+
+}  // namespace
+
+int64_t workspace_of(const AttnBwd& op) {
+  Carver size(nullptr);
+  (void)Workspace(op, size);
+  return size.used();
+}
+
+int64_t scratch_of(const AttnBwd& op) {
+  Carver size(nullptr);
+  (void)Scratch(op.shape, size);
+  return size.used();
+}
+
+Status launch(const AttnBwd& op, const Args& args, const Machine& machine) {
+  if (op.shape.dtype == DType::F32) {
+    run_all<float, float>(op, args, machine);
+  } else if (op.grad_dtype == DType::F32) {
+    run_all<Bf16, float>(op, args, machine);
+  } else {
+    run_all<Bf16, Bf16>(op, args, machine);
+  }
+  return {};
+}
+
+}  // namespace sluice::cpu

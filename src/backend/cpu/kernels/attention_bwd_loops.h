@@ -1,0 +1,125 @@
+// Included by each_isa.h.
+
+#include "backend/cpu/kernels/attention_blocks.h"
+
+template <class T, class G>
+SLUICE_INLINE void load_queries(const Task<T, G>& t, int64_t first, int64_t count, Scratch& x) {
+  const AttnShape& s = *t.shape;
+  const int64_t dim = padded_head_dim(s), stride = s.q_heads * s.head_dim;
+  copy_block(t.q + first * stride, stride, count, s.head_dim, 1.0f, x.q, dim, kQueryBlock);
+  copy_block(t.d_o + first * stride, stride, count, s.head_dim, 1.0f, x.d_o, dim, kQueryBlock);
+  transpose_block(x.q, kQueryBlock, dim, score_scale(s) * kLog2E, x.q_t);
+  transpose_block(x.d_o, kQueryBlock, dim, 1.0f, x.do_t);
+  for (int64_t i = 0; i < kQueryBlock; ++i) {
+    F16 products{};
+    for_each_vector(i < count ? s.head_dim : 0, [&](int64_t d, auto part) SLUICE_INLINE_BODY {
+      products += load(t.o + (first + i) * stride + d, part) * load(x.d_o + i * dim + d);
+    });
+    x.delta[i] = sum(products);
+    // A query that saw no key anywhere has lse = -inf: any large number makes its probabilities 0.
+    const float lse = i < count ? t.lse[first + i] : -INFINITY;
+    x.lse[i] = lse == -INFINITY ? -kLowest : lse * kLog2E;
+  }
+}
+
+// p = exp(score - lse), ds = p (dp - delta); p holds the scores, ds holds dp = v do^T.
+SLUICE_INLINE void softmax_gradient(int64_t keys, Scratch& x) {
+  for (int64_t i = 0; i < kQueryBlock; i += kVec) {
+    const F16 lse = load(x.lse + i), delta = load(x.delta + i);
+    for (int64_t j = 0; j < keys; ++j) {
+      float *p = x.p + j * kQueryBlock + i, *ds = x.ds + j * kQueryBlock + i;
+      const F16 probability = exp2(load(p) - lse);
+      store(p, probability);
+      store(ds, probability * (load(ds) - delta));
+    }
+  }
+}
+
+SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t keys, const Keys& key,
+                                 Scratch& x) {
+  const int64_t dim = padded_head_dim(s);
+  multiply(keys, kQueryBlock, s.head_dim, {key.k, dim, 1}, x.q_t, kQueryBlock, x.p, kQueryBlock, false);
+  if (!x.visible->all(first_key, keys)) mask_scores(*x.visible, first_key, keys, x.p);
+  multiply(keys, kQueryBlock, s.head_dim, {key.v, dim, 1}, x.do_t, kQueryBlock, x.ds, kQueryBlock, false);
+  softmax_gradient(keys, x);
+  multiply(keys, dim, kQueryBlock, {x.p, kQueryBlock, 1}, x.d_o, dim, key.dv, dim, true);
+  multiply(keys, dim, kQueryBlock, {x.ds, kQueryBlock, 1}, x.q, dim, key.dk, dim, true);
+  multiply(kQueryBlock, dim, keys, {x.ds, 1, kQueryBlock}, key.k, dim, x.dq, dim, true);
+}
+
+// Adds the block's dq to the sum of the tasks before; the last task writes the result.
+template <class T, class G>
+SLUICE_INLINE void put_dq(const Task<T, G>& t, int64_t first, int64_t count, const Scratch& x) {
+  const AttnShape& s = *t.shape;
+  const int64_t dim = padded_head_dim(s), stride = s.q_heads * s.head_dim;
+  const bool first_task = t.first == 0, last_task = t.first + t.count == s.kv_len;
+  const float scale = score_scale(s);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t offset = (first + i) * stride;
+    for_each_vector(s.head_dim, [&](int64_t d, auto part) SLUICE_INLINE_BODY {
+      F16 sum = load(x.dq + i * dim + d) * scale;
+      if (!first_task) {
+        sum += load(t.dq_sum + offset + d, part);
+      } else if (t.accumulate_dq) {
+        sum += load(t.dq + offset + d, part);
+      }
+      if (last_task) {
+        store(t.dq + offset + d, sum, part);
+      } else {
+        store(t.dq_sum + offset + d, sum, part);
+      }
+    });
+  }
+}
+
+template <class T, class G>
+void run_queries(const Task<T, G>& t, Scratch& x) {
+  const AttnShape& s = *t.shape;
+  const int64_t dim = padded_head_dim(s);
+  for (int64_t first = 0; first < s.q_len; first += kQueryBlock) {
+    const int64_t count = std::min(kQueryBlock, s.q_len - first);
+    x.visible->set(s, t.pos, first, count);
+    const bool visible = !x.visible->none(t.first, t.count);
+    if (visible) load_queries(t, first, count, x);
+    for (int64_t i = 0; i < kQueryBlock * dim; i += kVec) store(x.dq + i, F16{});
+    for (int64_t b = 0; b * kKeyBlock < t.count && visible; ++b) {
+      const int64_t key = t.first + b * kKeyBlock, keys = std::min(kKeyBlock, t.first + t.count - key);
+      if (!x.visible->none(key, keys)) add_gradients(s, key, keys, x.keys[b], x);
+    }
+    if (!t.turns) {
+      put_dq(t, first, count, x);
+      continue;
+    }
+    const auto mine = static_cast<uint32_t>(t.first / kKeysPerTask);
+    std::atomic<uint32_t>& turn = t.turns[first / kQueryBlock];
+    wait_for_turn(turn, mine);
+    put_dq(t, first, count, x);
+    turn.store(mine + 1, std::memory_order_release);
+  }
+}
+
+// K and V of a task, [count, head_dim] with `stride`, into the scratch, and zero gradients.
+template <class T>
+void load_keys(const T* k, const T* v, int64_t stride, int64_t head_dim, int64_t dim, int64_t count,
+               Scratch& x) {
+  for (int64_t b = 0; b * kKeyBlock < count; ++b) {
+    const int64_t first = b * kKeyBlock, keys = std::min(kKeyBlock, count - first);
+    copy_block(k + first * stride, stride, keys, head_dim, 1.0f, x.keys[b].k, dim, keys);
+    copy_block(v + first * stride, stride, keys, head_dim, 1.0f, x.keys[b].v, dim, keys);
+    for (int64_t i = 0; i < keys * dim; i += kVec) {
+      store(x.keys[b].dk + i, F16{});
+      store(x.keys[b].dv + i, F16{});
+    }
+  }
+}
+template <class G>
+void put_rows(const float* from, int64_t dim, int64_t rows, int64_t head_dim, float scale, bool accumulate,
+              G* to, int64_t stride) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for_each_vector(head_dim, [&](int64_t d, auto part) SLUICE_INLINE_BODY {
+      F16 sum = load(from + i * dim + d) * scale;
+      if (accumulate) sum += load(to + i * stride + d, part);
+      store(to + i * stride + d, sum, part);
+    });
+  }
+}

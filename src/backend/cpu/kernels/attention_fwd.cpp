@@ -1,0 +1,110 @@
+// Attention over one block of keys by the online softmax (Dao et al., 2022).
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/kernels/attention.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kBlocksPerTask = 4;  // query blocks that share one copy of a key block
+
+// One query block's state.
+struct Queries {
+  float* transposed;       // [head_dim padded, 64], scaled to scores in base 2
+  float* o;                // [64, head_dim padded], not normalised
+  float *maximum, *total;  // [64]
+  Visible* visible;
+};
+
+struct Scratch {
+  Queries queries[kBlocksPerTask];
+  float *k, *v;    // [64, head_dim padded]
+  float* scores;   // [64 keys, 64 queries]
+  float* rescale;  // [64]
+
+  Scratch(const AttnShape& s, Carver& carver) {
+    const int64_t dim = padded_head_dim(s);
+    for (Queries& q : queries) {
+      q.transposed = carver.take<float>(dim * kQueryBlock);
+      q.o = carver.take<float>(kQueryBlock * dim);
+      q.maximum = carver.take<float>(kQueryBlock);
+      q.total = carver.take<float>(kQueryBlock);
+      q.visible = carver.take<Visible>(1);
+    }
+    k = carver.take<float>(kKeyBlock * dim);
+    v = carver.take<float>(kKeyBlock * dim);
+    scores = carver.take<float>(kKeyBlock * kQueryBlock);
+    rescale = carver.take<float>(kQueryBlock);
+  }
+};
+
+// Up to kBlocksPerTask query blocks of one head of one row. Pointers are to the row's first token.
+template <class T, class O>
+struct Task {
+  const AttnShape* shape;
+  const T *q, *k, *v;  // at this head's first column
+  const int32_t* pos;
+  O* o;
+  float* lse;
+  bool merge;
+  int64_t first, count;  // queries
+};
+
+}  // namespace
+}  // namespace sluice::cpu
+
+#define SLUICE_LOOPS "backend/cpu/kernels/attention_fwd_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::cpu {
+namespace {
+
+template <class T, class O>
+void run_all(const AttnFwd& op, const Args& args, const Machine& machine) {
+  const AttnShape& s = op.shape;
+  constexpr int64_t kQueries = kBlocksPerTask * kQueryBlock;
+  const int64_t parts = ceil_div(s.q_len, kQueries), heads = s.rows * s.q_heads;
+  const int64_t kv_cols = s.kv_heads * s.head_dim, group = s.q_heads / s.kv_heads;
+  machine.pool.parallel_for(parts * heads, [&](int64_t task, int worker) {
+    // The last queries of a row see the most keys: they go first, so that all threads end together.
+    const int64_t first = (parts - 1 - task / heads) * kQueries;
+    const int64_t row = task % heads / s.q_heads, head = task % s.q_heads;
+    const int64_t q_offset = row * s.q_len * s.q_heads * s.head_dim + head * s.head_dim;
+    const T* kv = args.in<T>(AttnFwd::kKv) + row * s.kv_len * 2 * kv_cols + head / group * s.head_dim;
+    Carver carver(machine.scratch[static_cast<size_t>(worker)]);
+    Scratch scratch(s, carver);
+    const Task<T, O> queries{.shape = &s,
+                             .q = args.in<T>(AttnFwd::kQ) + q_offset,
+                             .k = kv,
+                             .v = kv + kv_cols,
+                             .pos = args.in<int32_t>(AttnFwd::kPos) + row * s.q_len,
+                             .o = args.out<O>(AttnFwd::kO) + q_offset,
+                             .lse = args.out<float>(AttnFwd::kLse) + (row * s.q_heads + head) * s.q_len,
+                             .merge = op.merge,
+                             .first = first,
+                             .count = std::min(kQueries, s.q_len - first)};
+    SLUICE_LOOP(machine.isa, run_queries, queries, scratch);
+  });
+}
+
+}  // namespace
+
+int64_t scratch_of(const AttnFwd& op) {
+  Carver size(nullptr);
+  (void)Scratch(op.shape, size);
+  return size.used();
+}
+
+Status launch(const AttnFwd& op, const Args& args, const Machine& machine) {
+  if (op.shape.dtype == DType::F32) {
+    run_all<float, float>(op, args, machine);
+  } else if (op.out_dtype == DType::F32) {
+    run_all<Bf16, float>(op, args, machine);
+  } else {
+    run_all<Bf16, Bf16>(op, args, machine);
+  }
+  return {};
+}
+
+}  // namespace sluice::cpu

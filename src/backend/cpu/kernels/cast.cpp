@@ -1,0 +1,27 @@
+#include <algorithm>
+
+#include "backend/cpu/kernels/kernels.h"
+
+#define SLUICE_LOOPS "backend/cpu/kernels/cast_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::cpu {
+namespace {
+constexpr int64_t kBlock = 32 * kKiB;  // elements per task
+}
+
+Status launch(const Cast& op, const Args& args, const Machine& machine) {
+  with_type(op.in_dtype, [&](auto x_type) {
+    with_type(op.dtype, [&](auto y_type) {
+      const auto* x = args.in<decltype(x_type)>(Cast::kX);
+      auto* y = args.out<decltype(y_type)>(Cast::kY);
+      machine.pool.parallel_for(ceil_div(op.elements, kBlock), [&](int64_t task, int) {
+        const int64_t begin = task * kBlock;
+        SLUICE_LOOP(machine.isa, convert, x + begin, y + begin, std::min(kBlock, op.elements - begin));
+      });
+    });
+  });
+  return {};
+}
+
+}  // namespace sluice::cpu

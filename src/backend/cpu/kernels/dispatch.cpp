@@ -1,0 +1,36 @@
+#include "backend/cpu/kernels/kernels.h"
+
+namespace sluice::cpu {
+
+std::vector<GemmShape> products(const Op& op) {
+  return std::visit(
+      [](const auto& o) -> std::vector<GemmShape> {
+        if constexpr (requires { products_of(o); }) return products_of(o);
+        return {};
+      },
+      op);
+}
+
+int64_t own_workspace_bytes(const Op& op) {
+  return std::visit(
+      [](const auto& o) -> int64_t {
+        if constexpr (requires { workspace_of(o); }) return workspace_of(o);
+        return 0;
+      },
+      op);
+}
+
+int64_t scratch_bytes(const Op& op) {
+  return std::visit(
+      [](const auto& o) -> int64_t {
+        if constexpr (requires { scratch_of(o); }) return scratch_of(o);
+        return 0;
+      },
+      op);
+}
+
+Status launch(const Op& op, const Args& args, const Machine& machine) {
+  return std::visit([&](const auto& o) { return launch(o, args, machine); }, op);
+}
+
+}  // namespace sluice::cpu

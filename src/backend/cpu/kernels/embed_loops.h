@@ -1,0 +1,20 @@
+// Included by each_isa.h.
+
+// sum = the rows of dy listed in `tokens`, added in that order.
+template <class T>
+void sum_rows(const T* dy, const int32_t* tokens, int64_t count, int64_t dim, float* sum) {
+  for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+    F16 total{};
+    for (int64_t k = 0; k < count; ++k) total += load(dy + tokens[k] * dim + i, part);
+    store(sum + i, total, part);
+  });
+}
+
+// grad (+)= sum
+template <class G>
+void put_row(const float* sum, bool accumulate, int64_t dim, G* grad) {
+  for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+    const F16 x = load(sum + i, part);
+    store(grad + i, accumulate ? load(grad + i, part) + x : x, part);
+  });
+}

@@ -1,0 +1,136 @@
+// The output head: cross-entropy over sub-chunks of rows, and the logits of one row.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/kernels/kernels.h"
+
+#define SLUICE_LOOPS "backend/cpu/kernels/head_loss_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kRowsPerTask = 4;
+constexpr int64_t kLogitsPerTask = 64;
+
+// The products of a sub-chunk of `rows` rows; `first` is the one that begins dw.
+GemmShape logits_product(const HeadLoss& op, int64_t rows) {
+  return {Layout::NT, rows, op.vocab, op.dim, op.dtype, DType::F32, false};
+}
+GemmShape dx_product(const HeadLoss& op, int64_t rows) {
+  return {Layout::NN, rows, op.dim, op.vocab, op.dtype, op.dtype, false};
+}
+GemmShape dw_product(const HeadLoss& op, int64_t rows, bool first) {
+  return {Layout::TN, op.vocab, op.dim, rows, op.dtype, op.grad_dtype, op.accumulate_dw || !first};
+}
+
+struct Workspace {
+  float* logits;       // [sub_tokens, vocab]
+  double* losses;      // [tokens]
+  std::byte* dlogits;  // [sub_tokens, vocab] in dtype; the logits' own place in f32
+  std::byte* product;
+
+  Workspace(const HeadLoss& op, Carver& carver) {
+    const int64_t count = std::min(op.sub_tokens, op.tokens) * op.vocab;
+    logits = carver.take<float>(count);
+    losses = carver.take<double>(op.tokens);
+    dlogits = op.forward_only || op.dtype == DType::F32 ? reinterpret_cast<std::byte*>(logits)
+                                                        : carver.take<std::byte>(count * size_of(op.dtype));
+    product = carver.take<std::byte>(0);
+  }
+};
+
+Status check_targets(const HeadLoss& op, const int32_t* targets) {
+  const int32_t* bad =
+      std::find_if(targets, targets + op.tokens, [&](int32_t t) { return t < -1 || t >= op.vocab; });
+  if (bad == targets + op.tokens) return {};
+  return error("row {} has target {}, but the vocabulary has {} entries", bad - targets, *bad, op.vocab);
+}
+
+// Losses of `rows` rows from row `first` on, and their dlogits unless forward_only.
+void rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, const Workspace& ws,
+               int64_t first, int64_t rows) {
+  const auto* targets = args.in<int32_t>(HeadLoss::kTargets) + first;
+  const float scale = args.in<StepArgs>(HeadLoss::kArgs)->inv_targets;
+  with_type(op.dtype, [&](auto type) {
+    using T = decltype(type);
+    machine.pool.parallel_for(ceil_div(rows, kRowsPerTask), [&](int64_t task, int) {
+      const int64_t end = std::min(rows, (task + 1) * kRowsPerTask);
+      for (int64_t r = task * kRowsPerTask; r < end; ++r) {
+        T* dlogits = op.forward_only ? nullptr : reinterpret_cast<T*>(ws.dlogits) + r * op.vocab;
+        if (targets[r] >= 0) {
+          ws.losses[first + r] = SLUICE_LOOP(machine.isa, cross_entropy, ws.logits + r * op.vocab, op.vocab,
+                                             targets[r], scale, dlogits);
+        } else {
+          ws.losses[first + r] = 0;
+          if (dlogits) std::fill_n(dlogits, op.vocab, T(0.0f));
+        }
+      }
+    });
+  });
+}
+
+}  // namespace
+
+std::vector<GemmShape> products_of(const HeadLoss& op) {
+  std::vector<GemmShape> shapes;
+  const int64_t sub = std::min(op.sub_tokens, op.tokens);
+  for (const int64_t rows : {sub, op.tokens % sub}) {
+    if (rows == 0) continue;
+    shapes.push_back(logits_product(op, rows));
+    if (op.forward_only) continue;
+    shapes.push_back(dx_product(op, rows));
+    shapes.push_back(dw_product(op, rows, true));
+    shapes.push_back(dw_product(op, rows, false));
+  }
+  return shapes;
+}
+
+int64_t workspace_of(const HeadLoss& op) {
+  Carver size(nullptr);
+  (void)Workspace(op, size);
+  return size.used();
+}
+
+Status launch(const HeadLoss& op, const Args& args, const Machine& machine) {
+  SLUICE_TRY(check_targets(op, args.in<int32_t>(HeadLoss::kTargets)));
+  Carver carver(args.workspace);
+  const Workspace ws(op, carver);
+  const int64_t row = op.dim * size_of(op.dtype);
+  for (int64_t first = 0; first < op.tokens; first += op.sub_tokens) {
+    const int64_t rows = std::min(op.sub_tokens, op.tokens - first);
+    const auto* x = args.in<std::byte>(HeadLoss::kX) + first * row;
+    SLUICE_TRY(
+        machine.multiply(logits_product(op, rows), x, args.in<void>(HeadLoss::kW), ws.logits, ws.product));
+    rows_loss(op, args, machine, ws, first, rows);
+    if (op.forward_only) continue;
+    SLUICE_TRY(machine.multiply(dx_product(op, rows), ws.dlogits, args.in<void>(HeadLoss::kW),
+                                args.out<std::byte>(HeadLoss::kDx) + first * row, ws.product));
+    SLUICE_TRY(machine.multiply(dw_product(op, rows, first == 0), ws.dlogits, x,
+                                args.out<void>(HeadLoss::kDw), ws.product));
+  }
+  auto* loss = args.out<double>(HeadLoss::kLoss);
+  double total = op.accumulate_loss ? *loss : 0.0;
+  for (int64_t t = 0; t < op.tokens; ++t) total += ws.losses[t];
+  *loss = total;
+  return {};
+}
+
+Status launch(const Logits& op, const Args& args, const Machine& machine) {
+  const int64_t row = args.in<StepArgs>(Logits::kArgs)->row;
+  if (row < 0 || row >= op.tokens) return error("logits of row {} of {}", row, op.tokens);
+  auto* logits = args.out<float>(Logits::kLogits);
+  with_type(op.dtype, [&](auto type) {
+    using T = decltype(type);
+    const T *x = args.in<T>(Logits::kX) + row * op.dim, *w = args.in<T>(Logits::kW);
+    machine.pool.parallel_for(ceil_div(op.vocab, kLogitsPerTask), [&](int64_t task, int) {
+      const int64_t end = std::min(op.vocab, (task + 1) * kLogitsPerTask);
+      for (int64_t v = task * kLogitsPerTask; v < end; ++v) {
+        logits[v] = SLUICE_LOOP(machine.isa, dot, x, w + v * op.dim, op.dim);
+      }
+    });
+  });
+  return {};
+}
+
+}  // namespace sluice::cpu

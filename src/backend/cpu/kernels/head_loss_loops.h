@@ -1,0 +1,38 @@
+// Included by each_isa.h.
+
+// -log softmax(logits)[target]; the gradient, scale * (softmax(logits) - onehot(target)), goes to dlogits
+// unless null. dlogits may be the logits themselves.
+template <class T>
+double cross_entropy(const float* logits, int64_t vocab, int64_t target, float scale, T* dlogits) {
+  F16 tops = splat(-INFINITY);
+  int64_t i = 0;
+  for (; i + kVec <= vocab; i += kVec) tops = max(tops, load(logits + i));
+  float top = max(tops);
+  for (; i < vocab; ++i) top = std::max(top, logits[i]);
+  const float chosen = logits[target];
+  F16 sums{};
+  for (i = 0; i + kVec <= vocab; i += kVec) sums += exp(load(logits + i) - top);
+  float total = sum(sums);
+  if (i < vocab) {
+    float rest[kVec];
+    store(rest, exp(load(logits + i, vocab - i) - top));
+    for (int64_t j = 0; j < vocab - i; ++j) total += rest[j];
+  }
+  if (dlogits) {
+    const float factor = scale / total;
+    for_each_vector(vocab, [&](int64_t j, auto part) SLUICE_INLINE_BODY {
+      store(dlogits + j, exp(load(logits + j, part) - top) * factor, part);
+    });
+    // From the probability in f32, not from its rounding to T.
+    dlogits[target] = T((std::exp(chosen - top) / total - 1.0f) * scale);
+  }
+  return std::log(double{total}) + (double{top} - double{chosen});
+}
+
+template <class T>
+float dot(const T* a, const T* b, int64_t n) {
+  F16 sums{};
+  for_each_vector(
+      n, [&](int64_t i, auto part) SLUICE_INLINE_BODY { sums += load(a + i, part) * load(b + i, part); });
+  return sum(sums);
+}

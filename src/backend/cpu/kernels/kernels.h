@@ -1,0 +1,118 @@
+// The CPU kernels: one launch() per op of ops/op.h, which runs the op on a pool of threads, and what it needs
+// beside its operands.
+//
+// Kernels work in fixed blocks chosen by the op alone, so their results depend neither on scheduling nor on
+// the number of threads. Elementwise arithmetic and sums are in f32 unless the op says otherwise.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/thread_pool.h"
+#include "base/bytes.h"
+#include "ops/op.h"
+
+namespace sluice::cpu {
+
+// What kernels run on.
+struct Machine {
+  ThreadPool& pool;
+  Gemm& gemm;
+  std::span<std::byte* const> scratch;  // one block per thread of the pool
+  CpuIsa isa;
+
+  Status multiply(const GemmShape& shape, const void* a, const void* b, void* c, std::byte* workspace) const {
+    return gemm.run(shape, pool, scratch, a, b, c, workspace);
+  }
+};
+
+struct Args {
+  std::span<const Buffer> operands;  // in the op's order
+  std::byte* workspace;
+
+  template <class T>
+  const T* in(int i) const {
+    return operands[static_cast<size_t>(i)].as<const T>();
+  }
+  template <class T>
+  T* out(int i) const {
+    return operands[static_cast<size_t>(i)].as<T>();
+  }
+};
+
+// The products an op runs; to prepare them and to size its workspace.
+std::vector<GemmShape> products(const Op& op);
+// Workspace beside that of the op's products.
+int64_t own_workspace_bytes(const Op& op);
+// Scratch per thread.
+int64_t scratch_bytes(const Op& op);
+
+// REQUIRES: products(op) are prepared; operands and workspace have the sizes the op asks for.
+Status launch(const Op& op, const Args& args, const Machine& machine);
+
+Status launch(const Embed& op, const Args& args, const Machine& machine);
+Status launch(const EmbedBwd& op, const Args& args, const Machine& machine);
+Status launch(const RmsNorm& op, const Args& args, const Machine& machine);
+Status launch(const RmsNormBwd& op, const Args& args, const Machine& machine);
+Status launch(const Linear& op, const Args& args, const Machine& machine);
+Status launch(const LinearDgrad& op, const Args& args, const Machine& machine);
+Status launch(const LinearWgrad& op, const Args& args, const Machine& machine);
+Status launch(const AttnFwd& op, const Args& args, const Machine& machine);
+Status launch(const AttnBwd& op, const Args& args, const Machine& machine);
+Status launch(const RopeBwd& op, const Args& args, const Machine& machine);
+Status launch(const Cast& op, const Args& args, const Machine& machine);
+Status launch(const Swiglu& op, const Args& args, const Machine& machine);
+Status launch(const SwigluBwd& op, const Args& args, const Machine& machine);
+Status launch(const HeadLoss& op, const Args& args, const Machine& machine);
+Status launch(const Logits& op, const Args& args, const Machine& machine);
+Status launch(const SumSq& op, const Args& args, const Machine& machine);
+Status launch(const ClipScale& op, const Args& args, const Machine& machine);
+Status launch(const AdamW& op, const Args& args, const Machine& machine);
+
+// Of the ops that have some; the others need none.
+std::vector<GemmShape> products_of(const Linear& op);
+std::vector<GemmShape> products_of(const LinearDgrad& op);
+std::vector<GemmShape> products_of(const LinearWgrad& op);
+std::vector<GemmShape> products_of(const HeadLoss& op);
+int64_t workspace_of(const EmbedBwd& op);
+int64_t workspace_of(const RmsNormBwd& op);
+int64_t workspace_of(const AttnBwd& op);
+int64_t workspace_of(const HeadLoss& op);
+int64_t workspace_of(const SumSq& op);
+int64_t scratch_of(const EmbedBwd& op);
+int64_t scratch_of(const AttnFwd& op);
+int64_t scratch_of(const AttnBwd& op);
+
+// Hands out consecutive pieces of a workspace or scratch block, each aligned to 64 bytes; with a null base it
+// only adds up.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+  template <class T>
+  T* take(int64_t count) {
+    T* piece = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ += align_up(count * int64_t{sizeof(T)}, 64);
+    return piece;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  int64_t used_ = 0;
+};
+
+// Calls f with a value of the element type's C++ type: float or Bf16.
+template <class F>
+decltype(auto) with_type(DType t, F&& f) {
+  return t == DType::BF16 ? f(Bf16{}) : f(float{});
+}
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,78 @@
+#include <algorithm>
+
+#include "backend/cpu/kernels/kernels.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kRowsPerTask = 16;
+
+template <class T>
+struct BackwardRows {
+  const T *x, *w, *dy, *dres;  // dres may be null
+  T* dx;
+  float* dw;  // sum over these rows
+  int64_t rows, dim;
+  float eps;
+};
+
+// Rows whose share of dw one task sums up: at most 64 partial sums, of at least 16 rows.
+int64_t block_rows(const RmsNormBwd& op) {
+  return std::max<int64_t>(16, ceil_div(op.tokens, 64));
+}
+
+}  // namespace
+}  // namespace sluice::cpu
+
+#define SLUICE_LOOPS "backend/cpu/kernels/rms_norm_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::cpu {
+
+Status launch(const RmsNorm& op, const Args& args, const Machine& machine) {
+  with_type(op.dtype, [&](auto type) {
+    using T = decltype(type);
+    const T *x = args.in<T>(RmsNorm::kX), *w = args.in<T>(RmsNorm::kW);
+    T* y = args.out<T>(RmsNorm::kY);
+    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+      const int64_t first = task * kRowsPerTask;
+      SLUICE_LOOP(machine.isa, forward, x + first * op.dim, w, y + first * op.dim,
+                  std::min(kRowsPerTask, op.tokens - first), op.dim, op.eps);
+    });
+  });
+  return {};
+}
+
+int64_t workspace_of(const RmsNormBwd& op) {
+  Carver size(nullptr);
+  size.take<float>(ceil_div(op.tokens, block_rows(op)) * op.dim);
+  return size.used();
+}
+
+Status launch(const RmsNormBwd& op, const Args& args, const Machine& machine) {
+  const int64_t block = block_rows(op), blocks = ceil_div(op.tokens, block);
+  auto* partials = Carver(args.workspace).take<float>(blocks * op.dim);
+  with_type(op.dtype, [&](auto type) {
+    using T = decltype(type);
+    machine.pool.parallel_for(blocks, [&](int64_t b, int) {
+      const int64_t first = b * block, offset = first * op.dim;
+      const BackwardRows<T> rows{.x = args.in<T>(RmsNormBwd::kX) + offset,
+                                 .w = args.in<T>(RmsNormBwd::kW),
+                                 .dy = args.in<T>(RmsNormBwd::kDy) + offset,
+                                 .dres = op.has_residual ? args.in<T>(RmsNormBwd::kDres) + offset : nullptr,
+                                 .dx = args.out<T>(RmsNormBwd::kDx) + offset,
+                                 .dw = partials + b * op.dim,
+                                 .rows = std::min(block, op.tokens - first),
+                                 .dim = op.dim,
+                                 .eps = op.eps};
+      SLUICE_LOOP(machine.isa, backward, rows);
+    });
+  });
+  with_type(op.grad_dtype, [&](auto type) {
+    SLUICE_LOOP(machine.isa, add_partials, partials, blocks, op.dim, op.accumulate,
+                args.out<decltype(type)>(RmsNormBwd::kDw));
+  });
+  return {};
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,80 @@
+#include "backend/cpu/kernels/rope.h"
+
+#include <algorithm>
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kRowsPerTask = 16;
+
+template <class T>
+struct RotateRows {
+  T* y;
+  const int32_t* pos;
+  const float* inv_freq;
+  int64_t rows, cols, heads, head_dim;
+};
+
+// The gradients of q and kv, rotated, to their unrotated places; V passes.
+template <class X, class Y>
+struct UnrotateRows {
+  const X *dq_in, *dkv_in;
+  const int32_t* pos;
+  const float* inv_freq;
+  Y *dq, *dkv;
+  int64_t rows, q_heads, kv_heads, head_dim;
+};
+
+}  // namespace
+}  // namespace sluice::cpu
+
+#define SLUICE_LOOPS "backend/cpu/kernels/rope_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::cpu {
+
+void apply_rope(const Linear& op, const Args& args, const Machine& machine) {
+  with_type(op.dtype, [&](auto type) {
+    using T = decltype(type);
+    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+      const int64_t first = task * kRowsPerTask;
+      const RotateRows<T> rows{.y = args.out<T>(Linear::kY) + first * op.out,
+                               .pos = args.in<int32_t>(Linear::kPos) + first,
+                               .inv_freq = args.in<float>(Linear::kInvFreq),
+                               .rows = std::min(kRowsPerTask, op.tokens - first),
+                               .cols = op.out,
+                               .heads = op.rope_heads,
+                               .head_dim = op.head_dim};
+      SLUICE_LOOP(machine.isa, rotate_rows, rows);
+    });
+  });
+}
+
+Status launch(const RopeBwd& op, const Args& args, const Machine& machine) {
+  if (op.head_dim > kMaxHeadDim)
+    return error("head_dim {} is above the limit of {}", op.head_dim, kMaxHeadDim);
+  const int64_t q_cols = op.q_heads * op.head_dim, kv_cols = 2 * op.kv_heads * op.head_dim;
+  with_type(op.in_dtype, [&](auto in_type) {
+    with_type(op.dtype, [&](auto out_type) {
+      using X = decltype(in_type);
+      using Y = decltype(out_type);
+      machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+        const int64_t first = task * kRowsPerTask;
+        const UnrotateRows<X, Y> rows{.dq_in = args.in<X>(RopeBwd::kDqRotated) + first * q_cols,
+                                      .dkv_in = args.in<X>(RopeBwd::kDkvRotated) + first * kv_cols,
+                                      .pos = args.in<int32_t>(RopeBwd::kPos) + first,
+                                      .inv_freq = args.in<float>(RopeBwd::kInvFreq),
+                                      .dq = args.out<Y>(RopeBwd::kDq) + first * q_cols,
+                                      .dkv = args.out<Y>(RopeBwd::kDkv) + first * kv_cols,
+                                      .rows = std::min(kRowsPerTask, op.tokens - first),
+                                      .q_heads = op.q_heads,
+                                      .kv_heads = op.kv_heads,
+                                      .head_dim = op.head_dim};
+        SLUICE_LOOP(machine.isa, unrotate_rows, rows);
+      });
+    });
+  });
+  return {};
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,41 @@
+#include <algorithm>
+
+#include "backend/cpu/kernels/kernels.h"
+
+#define SLUICE_LOOPS "backend/cpu/kernels/swiglu_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kRowsPerTask = 8;
+
+}  // namespace
+
+Status launch(const Swiglu& op, const Args& args, const Machine& machine) {
+  with_type(op.dtype, [&](auto type) {
+    using T = decltype(type);
+    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+      const int64_t first = task * kRowsPerTask;
+      SLUICE_LOOP(machine.isa, forward, args.in<T>(Swiglu::kGu) + first * 2 * op.dim,
+                  args.out<T>(Swiglu::kY) + first * op.dim, std::min(kRowsPerTask, op.tokens - first),
+                  op.dim);
+    });
+  });
+  return {};
+}
+
+Status launch(const SwigluBwd& op, const Args& args, const Machine& machine) {
+  with_type(op.dtype, [&](auto type) {
+    using T = decltype(type);
+    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+      const int64_t first = task * kRowsPerTask, offset = first * op.dim;
+      SLUICE_LOOP(machine.isa, backward, args.in<T>(SwigluBwd::kGu) + 2 * offset,
+                  args.in<T>(SwigluBwd::kDy) + offset, args.out<T>(SwigluBwd::kDgu) + 2 * offset,
+                  args.out<T>(SwigluBwd::kY) + offset, std::min(kRowsPerTask, op.tokens - first), op.dim);
+    });
+  });
+  return {};
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,144 @@
+#include "backend/cpu/lanes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "backend/cpu/spin.h"
+
+namespace sluice::cpu {
+
+Lanes::Lanes(LaunchFn launch, void (*thread_start)()) : launch_(std::move(launch)) {
+  for (const Lane lane : kLanes) {
+    queue(lane).ids.resize(1);
+    queue(lane).thread = std::thread([this, lane, thread_start] { serve(lane, thread_start); });
+  }
+}
+
+Lanes::~Lanes() {
+  for (Queue& q : queues_) push(q, kStop);
+  for (Queue& q : queues_) q.thread.join();
+}
+
+Status Lanes::begin(uint32_t commands) {
+  if (slots_.size() < commands) {
+    slots_.resize(commands);
+    intervals_.resize(commands);
+    lane_of_.resize(commands);
+    for (Queue& q : queues_) q.ids.resize(size_t{commands} + 1);
+  }
+  for (Queue& q : queues_) {
+    q.base = q.pushed.load();
+    q.finished.store(0);
+  }
+  commands_ = commands;
+  submitted_ = 0;
+  {
+    const std::lock_guard lock(fault_mutex_);
+    fault_.reset();
+  }
+  failed_.store(false);
+  begin_ = std::chrono::steady_clock::now();
+  return {};
+}
+
+Status Lanes::submit(const Command& command) {
+  if (failed_.load()) {
+    const std::lock_guard lock(fault_mutex_);
+    return fault_->error;
+  }
+  SLUICE_CHECK(command.id == submitted_ && command.id < commands_, "command {} after {} of {}", command.id,
+               submitted_, commands_);
+  Slot& slot = slots_[command.id];
+  slot.after.fill(0);
+  for (const uint32_t w : command.waits) {
+    SLUICE_CHECK(w < command.id, "command {} waits for {}, which was not submitted", command.id, w);
+    uint32_t& after = slot.after[static_cast<size_t>(lane_of_[w])];
+    after = std::max(after, w + 1);
+  }
+  const bool is_launch = std::holds_alternative<Launch>(command.work);
+  SLUICE_CHECK(is_launch == (command.lane == Lane::Compute), "command {}: a {} on lane {}", command.id,
+               is_launch ? "launch" : "copy", name_of(command.lane));
+  if (is_launch) {
+    const auto& launch = std::get<Launch>(command.work);
+    SLUICE_CHECK(launch.operands.size() <= kMaxOperands, "{} operands", launch.operands.size());
+    slot.op = launch.op;
+    slot.operand_count = static_cast<uint32_t>(launch.operands.size());
+    std::ranges::copy(launch.operands, slot.operands.begin());
+    slot.workspace = launch.workspace;
+  } else {
+    slot.op = nullptr;
+    slot.copy = std::get<Copy>(command.work);
+  }
+  lane_of_[command.id] = command.lane;
+  ++submitted_;
+  push(queue(command.lane), command.id);
+  return {};
+}
+
+void Lanes::push(Queue& q, uint32_t id) {
+  q.ids[q.pushed.load() - q.base] = id;
+  q.pushed.fetch_add(1);
+  q.pushed.notify_all();
+}
+
+std::optional<Fault> Lanes::finish(std::vector<Interval>* timeline) {
+  std::array<uint32_t, kLaneCount> last{};
+  for (uint32_t id = 0; id < submitted_; ++id) last[static_cast<size_t>(lane_of_[id])] = id + 1;
+  for (const Lane lane : kLanes) {
+    const std::atomic<uint32_t>& finished = queue(lane).finished;
+    for (uint32_t f; (f = finished.load()) < last[static_cast<size_t>(lane)];) wait_while_equal(finished, f);
+  }
+  if (timeline) timeline->assign(intervals_.begin(), intervals_.begin() + submitted_);
+  const std::lock_guard lock(fault_mutex_);
+  return fault_;
+}
+
+void Lanes::serve(Lane lane, void (*thread_start)()) {
+  thread_start();
+  Queue& q = queue(lane);
+  for (;;) {
+    wait_while_equal(q.pushed, q.taken);
+    for (const uint32_t pushed = q.pushed.load(); q.taken != pushed; ++q.taken) {
+      const uint32_t id = q.ids[q.taken - q.base];
+      if (id == kStop) return;
+      run_command(lane, id);
+    }
+  }
+}
+
+void Lanes::run_command(Lane lane, uint32_t id) {
+  const Slot& slot = slots_[id];
+  for (const Lane other : kLanes) {
+    const std::atomic<uint32_t>& finished = queue(other).finished;
+    for (uint32_t f; (f = finished.load()) < slot.after[static_cast<size_t>(other)];)
+      wait_while_equal(finished, f);
+  }
+  Interval& interval = intervals_[id];
+  interval.start_ns = now_ns();
+  if (!failed_.load()) {
+    if (Status status = run_work(slot); !status.ok()) fail(id, status.error());
+  }
+  interval.end_ns = now_ns();
+  Queue& q = queue(lane);
+  q.finished.store(id + 1);
+  q.finished.notify_all();
+}
+
+Status Lanes::run_work(const Slot& slot) {
+  if (slot.op) return launch_({slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace});
+  std::memcpy(slot.copy.to, slot.copy.from, static_cast<size_t>(slot.copy.bytes));
+  return {};
+}
+
+void Lanes::fail(uint32_t id, Error error) {
+  const std::lock_guard lock(fault_mutex_);
+  if (!fault_) fault_ = Fault{id, std::move(error)};
+  failed_.store(true);
+}
+
+double Lanes::now_ns() const {
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin_).count();
+}
+
+}  // namespace sluice::cpu

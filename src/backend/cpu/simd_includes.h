@@ -1,0 +1,16 @@
+// What simd.h and the loops use of the rest of the program.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "base/dtype.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif

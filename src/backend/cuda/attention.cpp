@@ -1,0 +1,292 @@
+#include "backend/cuda/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cuda/check.h"
+#include "base/bytes.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+// cuDNN's tiles; other lengths take slower or less tested paths there.
+constexpr int64_t kCudnnLength = 128;
+// Bookkeeping of a graph beside what the formulas count.
+constexpr int64_t kGraphSlack = 1 * kMiB;
+
+// Lays out parts of a workspace one after the other.
+class Parts {
+ public:
+  int64_t add(int64_t bytes) {
+    const int64_t offset = bytes_;
+    bytes_ += align_up(bytes, kAlignment);
+    return offset;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+int64_t query_elements(const AttnShape& s) {
+  return s.tokens() * s.q_heads * s.head_dim;
+}
+int64_t key_elements(const AttnShape& s) {
+  return s.rows * s.kv_len * 2 * s.kv_heads * s.head_dim;
+}
+int64_t lse_elements(const AttnShape& s) {
+  return s.tokens() * s.q_heads;
+}
+
+AttentionBlock block_of(const AttnShape& s, const Buffer& q, const Buffer& kv, const Buffer& pos) {
+  return {q.as<bf16>(),
+          kv.as<bf16>(),
+          pos.as<int32_t>(),
+          s.rows,
+          s.q_len,
+          s.kv_len,
+          s.q_heads,
+          s.kv_heads,
+          s.head_dim,
+          s.distance,
+          float(1 / std::sqrt(double(s.head_dim))),
+          s.packed};
+}
+
+// The largest divisor of n that is at most `most`, at least 1.
+int64_t divisor_below(int64_t n, int64_t most) {
+  int64_t d = std::min(n, most);
+  while (d > 1 && n % d != 0) --d;
+  return std::max<int64_t>(d, 1);
+}
+
+// Adds bf16 `from` to a gradient operand, or converts it.
+Status add_to(const Buffer& to, const bf16* from, int64_t elements, DType dtype, bool accumulate,
+              cudaStream_t stream) {
+  if (dtype == DType::F32) {
+    SLUICE_CUDA_TRY(add_gradient(from, to.as<float>(), elements, accumulate, stream));
+  } else {
+    SLUICE_CUDA_TRY(add_gradient(from, to.as<bf16>(), elements, accumulate, stream));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Attention> Attention::create(const Options& options) {
+  Attention attention;
+  attention.options_ = options;
+  SLUICE_CUDA_TRY(cudnnCreate(attention.handle_.receive()));
+  return attention;
+}
+
+bool Attention::suits_cudnn(const AttnShape& s, bool backward) const {
+  if (s.packed || s.q_len % kCudnnLength != 0 || s.kv_len % kCudnnLength != 0) return false;
+  if (s.head_dim % 8 != 0 || s.head_dim > kMaxHeadDim || s.head_dim < 32) return false;
+  if (!backward || !options_.deterministic) return true;
+  return graph_workspace_bound(s, true) <= options_.workspace_cap;
+}
+
+// Only deterministic backward is cut up: whole key heads of one row, or several rows when all heads fit.
+Attention::Calls Attention::calls(const AttnShape& s, bool backward) const {
+  if (!backward || !options_.deterministic) return {s.rows, s.kv_heads};
+  const int64_t group = s.q_heads / s.kv_heads;
+  const int64_t scores = group * s.q_len * s.kv_len * 2;
+  const int64_t per_head = scores + (group > 1 ? 2 * group * s.kv_len * s.head_dim * 2 : 0) +
+                           (options_.cc_major == 9 ? 0 : group * s.q_len * s.head_dim * 4);
+  const int64_t fit = std::max<int64_t>((options_.workspace_cap - kGraphSlack) / per_head, 1);
+  const int64_t heads = divisor_below(s.kv_heads, fit);
+  return {heads == s.kv_heads ? divisor_below(s.rows, fit / heads) : 1, heads};
+}
+
+// The backward's scratch as measured on Hopper: bf16 dK and dV per query head where these share key heads,
+// and bf16 dS when deterministic; on other architectures also an f32 dQ. Plans that want more are not used.
+int64_t Attention::graph_workspace_bound(const AttnShape& s, bool backward) const {
+  if (!backward) return kGraphSlack;
+  const Calls call = calls(s, true);
+  const int64_t q_heads = call.kv_heads * (s.q_heads / s.kv_heads);
+  int64_t bytes = kGraphSlack;
+  if (q_heads != call.kv_heads) bytes += call.rows * 2 * q_heads * s.kv_len * s.head_dim * 2;
+  if (options_.deterministic) bytes += call.rows * q_heads * s.q_len * s.kv_len * 2;
+  if (options_.cc_major != 9) bytes += call.rows * q_heads * s.q_len * s.head_dim * 4;
+  return bytes;
+}
+
+Result<CudnnAttention> Attention::build(const AttnShape& s, bool backward) const {
+  const Calls call = calls(s, backward);
+  const CudnnAttentionShape shape{
+      call.rows,      s.q_len,    s.kv_len,  call.kv_heads * (s.q_heads / s.kv_heads),
+      call.kv_heads,  s.head_dim, s.q_heads, s.kv_heads,
+      s.distance == 0};
+  const auto kind = !backward                ? CudnnAttentionKind::Forward
+                    : options_.deterministic ? CudnnAttentionKind::BackwardDeterministic
+                                             : CudnnAttentionKind::Backward;
+  SLUICE_ASSIGN(CudnnAttention graph, CudnnAttention::build({.handle = handle_.get()}, kind, shape));
+  const int64_t bound = graph_workspace_bound(s, backward);
+  if (graph.workspace_bytes() > bound) {
+    return error("its workspace of {} is more than {}", format_bytes(graph.workspace_bytes()),
+                 format_bytes(bound));
+  }
+  return graph;
+}
+
+const Attention::Plan& Attention::plan(const AttnShape& s, bool backward) {
+  static const Plan kOwn{std::nullopt, "own kernels"};
+  if (!suits_cudnn(s, backward)) return kOwn;
+  const Key key{s.rows, s.q_len, s.kv_len, s.q_heads, s.kv_heads, s.head_dim, s.distance == 0, backward};
+  if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
+  Plan plan;
+  auto graph = build(s, backward);
+  if (graph.ok()) {
+    const Calls call = calls(s, backward);
+    const int64_t count = s.rows / call.rows * (s.kv_heads / call.kv_heads);
+    plan.about = fmt::format("cuDNN{}, {} call{}, workspace {}",
+                             backward && options_.deterministic ? " deterministic" : "", count,
+                             count == 1 ? "" : "s", format_bytes(graph->workspace_bytes()));
+    plan.graph = std::move(*graph);
+  } else {
+    plan.about = fmt::format("own kernels, because cuDNN declined: {}", graph.message());
+  }
+  return plans_.emplace(key, std::move(plan)).first->second;
+}
+
+std::string Attention::prepare(const AttnFwd& op) {
+  return fmt::format("{}: {}", text(Op(op)), plan(op.shape, false).about);
+}
+std::string Attention::prepare(const AttnBwd& op) {
+  return fmt::format("{}: {}", text(Op(op)), plan(op.shape, true).about);
+}
+
+Attention::ForwardLayout Attention::layout(const AttnFwd& op) const {
+  Parts parts;
+  ForwardLayout at{};
+  at.graph = parts.add(suits_cudnn(op.shape, false) ? graph_workspace_bound(op.shape, false) : 0);
+  at.o = parts.add(op.out_dtype == DType::BF16 ? 0 : query_elements(op.shape) * 2);
+  at.lse = parts.add(op.merge ? lse_elements(op.shape) * 4 : 0);
+  at.bytes = parts.bytes();
+  return at;
+}
+
+Attention::BackwardLayout Attention::layout(const AttnBwd& op) const {
+  const AttnShape& s = op.shape;
+  const bool cudnn = suits_cudnn(s, true), wide = op.grad_dtype != DType::BF16;
+  Parts parts;
+  BackwardLayout at{};
+  at.graph = parts.add(cudnn ? graph_workspace_bound(s, true) : 0);
+  at.row_sum = parts.add(lse_elements(s) * 4);
+  at.dq_sum = parts.add(cudnn && !options_.deterministic ? query_elements(s) * 4 : 0);
+  at.dq = parts.add(wide || op.accumulate_dq ? query_elements(s) * 2 : 0);
+  at.dkv = parts.add(wide || op.accumulate_dkv ? key_elements(s) * 2 : 0);
+  at.bytes = parts.bytes();
+  return at;
+}
+
+int64_t Attention::workspace_bytes(const AttnFwd& op) const {
+  return layout(op).bytes;
+}
+int64_t Attention::workspace_bytes(const AttnBwd& op) const {
+  return layout(op).bytes;
+}
+
+Status Attention::block_forward(const AttnShape& shape, const AttentionBlock& block, bf16* o, float* lse,
+                                std::byte* workspace, cudaStream_t stream) {
+  const Plan& chosen = plan(shape, false);
+  if (!chosen.graph) {
+    SLUICE_CUDA_TRY(attention_fwd(block, o, lse, stream));
+    return {};
+  }
+  SLUICE_CUDA_TRY(cudnnSetStream(handle_.get(), stream));
+  const CudnnAttentionTensors tensors{
+      .q = block.q, .k = block.kv, .v = block.kv + shape.kv_heads * shape.head_dim, .o = o, .lse = lse};
+  return chosen.graph->run(handle_.get(), tensors, workspace);
+}
+
+Status Attention::run(const AttnFwd& op, std::span<const Buffer> operands, Buffer workspace,
+                      cudaStream_t stream) {
+  const AttnShape& s = op.shape;
+  const AttentionBlock block =
+      block_of(s, operands[AttnFwd::kQ], operands[AttnFwd::kKv], operands[AttnFwd::kPos]);
+  auto* o = operands[AttnFwd::kO].as<bf16>();
+  auto* lse = operands[AttnFwd::kLse].as<float>();
+  const ForwardLayout at = layout(op);
+  std::byte* graph_workspace = workspace.data + at.graph;
+  if (op.out_dtype == DType::BF16) return block_forward(s, block, o, lse, graph_workspace, stream);
+
+  auto* block_o = reinterpret_cast<bf16*>(workspace.data + at.o);
+  auto* block_lse = op.merge ? reinterpret_cast<float*>(workspace.data + at.lse) : lse;
+  SLUICE_TRY(block_forward(s, block, block_o, block_lse, graph_workspace, stream));
+  auto* sum = operands[AttnFwd::kO].as<float>();
+  if (op.merge) {
+    SLUICE_CUDA_TRY(
+        attention_merge(block_o, block_lse, sum, lse, s.rows, s.q_len, s.q_heads, s.head_dim, stream));
+  } else {
+    SLUICE_CUDA_TRY(cast(block_o, sum, query_elements(s), stream));
+  }
+  return {};
+}
+
+Status Attention::block_backward(const AttnBwd& op, const AttentionBlock& block, const BackwardBuffers& b,
+                                 cudaStream_t stream) {
+  const AttnShape& s = op.shape;
+  const BackwardLayout at = layout(op);
+  auto* row_sum = reinterpret_cast<float*>(b.workspace + at.row_sum);
+  const Plan& chosen = plan(s, true);
+  if (!chosen.graph) {
+    SLUICE_CUDA_TRY(attention_delta(block, b.o, b.d_o, row_sum, stream));
+    SLUICE_CUDA_TRY(attention_bwd(block, b.d_o, b.lse, row_sum, b.dq, b.dkv, stream));
+    return {};
+  }
+  SLUICE_CUDA_TRY(cudnnSetStream(handle_.get(), stream));
+  const Calls call = calls(s, true);
+  const int64_t values = s.kv_heads * s.head_dim, group = s.q_heads / s.kv_heads;
+  for (int64_t row = 0; row < s.rows; row += call.rows) {
+    for (int64_t head = 0; head < s.kv_heads; head += call.kv_heads) {
+      const int64_t q = (row * s.q_len * s.q_heads + head * group) * s.head_dim;
+      const int64_t k = (row * s.kv_len * 2 * s.kv_heads + head) * s.head_dim;
+      const int64_t sums = (row * s.q_heads + head * group) * s.q_len;
+      const CudnnAttentionTensors tensors{
+          .q = block.q + q,
+          .k = block.kv + k,
+          .v = block.kv + k + values,
+          .o = const_cast<bf16*>(b.o + q),
+          .lse = const_cast<float*>(b.lse + sums),
+          .d_o = b.d_o + q,
+          .dq = b.dq + q,
+          .dk = b.dkv + k,
+          .dv = b.dkv + k + values,
+          .row_sum = row_sum + sums,
+          .dq_sum = b.workspace + at.dq_sum,
+      };
+      SLUICE_TRY(chosen.graph->run(handle_.get(), tensors, b.workspace + at.graph));
+    }
+  }
+  return {};
+}
+
+Status Attention::run(const AttnBwd& op, std::span<const Buffer> operands, Buffer workspace,
+                      cudaStream_t stream) {
+  const AttnShape& s = op.shape;
+  const AttentionBlock block =
+      block_of(s, operands[AttnBwd::kQ], operands[AttnBwd::kKv], operands[AttnBwd::kPos]);
+  const BackwardLayout at = layout(op);
+  const Buffer &dq = operands[AttnBwd::kDq], &dkv = operands[AttnBwd::kDkv];
+  const bool wide = op.grad_dtype != DType::BF16;
+  const bool through_dq = wide || op.accumulate_dq, through_dkv = wide || op.accumulate_dkv;
+  const BackwardBuffers buffers{
+      .o = operands[AttnBwd::kO].as<bf16>(),
+      .d_o = operands[AttnBwd::kDo].as<bf16>(),
+      .lse = operands[AttnBwd::kLse].as<float>(),
+      .dq = through_dq ? reinterpret_cast<bf16*>(workspace.data + at.dq) : dq.as<bf16>(),
+      .dkv = through_dkv ? reinterpret_cast<bf16*>(workspace.data + at.dkv) : dkv.as<bf16>(),
+      .workspace = workspace.data,
+  };
+  SLUICE_TRY(block_backward(op, block, buffers, stream));
+  if (through_dq)
+    SLUICE_TRY(add_to(dq, buffers.dq, query_elements(s), op.grad_dtype, op.accumulate_dq, stream));
+  if (through_dkv)
+    SLUICE_TRY(add_to(dkv, buffers.dkv, key_elements(s), op.grad_dtype, op.accumulate_dkv, stream));
+  return {};
+}
+
+}  // namespace sluice::cuda

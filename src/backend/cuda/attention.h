@@ -1,0 +1,92 @@
+// Attention: which kernels run an op, with how much workspace, and running it.
+//
+// cuDNN takes blocks whose lengths are multiples of 128, without document boundaries; own kernels take the
+// rest. Either computes one block in bf16; merging with other blocks, conversion to f32 and accumulation
+// follow in own kernels, through workspace. The workspace of an op depends on its shape only, never on what
+// was prepared.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cuda/cudnn_attention.h"
+#include "backend/cuda/handle.h"
+#include "backend/cuda/kernels/kernels.h"
+#include "ops/op.h"
+
+namespace sluice::cuda {
+
+class Attention {
+ public:
+  struct Options {
+    bool deterministic;
+    // Most that deterministic backward may use; it works on as many heads at a time as fit.
+    int64_t workspace_cap;
+    int cc_major;
+  };
+  static Result<Attention> create(const Options& options);
+
+  int64_t workspace_bytes(const AttnFwd& op) const;
+  int64_t workspace_bytes(const AttnBwd& op) const;
+
+  // Builds what the op needs; returns one line about it.
+  std::string prepare(const AttnFwd& op);
+  std::string prepare(const AttnBwd& op);
+
+  // Queues the op. An op that was not prepared is prepared first.
+  Status run(const AttnFwd& op, std::span<const Buffer> operands, Buffer workspace, cudaStream_t stream);
+  Status run(const AttnBwd& op, std::span<const Buffer> operands, Buffer workspace, cudaStream_t stream);
+
+ private:
+  // What a graph is built for.
+  struct Key {
+    int64_t rows, q_len, kv_len, q_heads, kv_heads, head_dim;
+    bool causal, backward;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Plan {
+    std::optional<CudnnAttention> graph;  // empty: own kernels
+    std::string about;
+  };
+  // How backward is cut up: rows and key heads per call of the graph.
+  struct Calls {
+    int64_t rows, kv_heads;
+  };
+  // Where intermediate results lie in the workspace.
+  struct ForwardLayout {
+    int64_t graph, o, lse, bytes;
+  };
+  struct BackwardLayout {
+    int64_t graph, row_sum, dq_sum, dq, dkv, bytes;
+  };
+
+  const Plan& plan(const AttnShape& shape, bool backward);
+  Result<CudnnAttention> build(const AttnShape& shape, bool backward) const;
+  bool suits_cudnn(const AttnShape& shape, bool backward) const;
+  Calls calls(const AttnShape& shape, bool backward) const;
+  int64_t graph_workspace_bound(const AttnShape& shape, bool backward) const;
+  ForwardLayout layout(const AttnFwd& op) const;
+  BackwardLayout layout(const AttnBwd& op) const;
+
+  Status block_forward(const AttnShape& shape, const AttentionBlock& block, bf16* o, float* lse,
+                       std::byte* workspace, cudaStream_t stream);
+  struct BackwardBuffers {
+    const bf16 *o, *d_o;
+    const float* lse;
+    bf16 *dq, *dkv;
+    std::byte* workspace;
+  };
+  Status block_backward(const AttnBwd& op, const AttentionBlock& block, const BackwardBuffers& buffers,
+                        cudaStream_t stream);
+
+  Options options_{};
+  Cudnn handle_;
+  std::map<Key, Plan> plans_;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,207 @@
+#include "backend/cuda/cuda_backend.h"
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstring>
+#include <set>
+
+#include "backend/cuda/arenas.h"
+#include "backend/cuda/check.h"
+#include "backend/cuda/device.h"
+#include "backend/cuda/lanes.h"
+#include "backend/cuda/runner.h"
+#include "base/bytes.h"
+
+namespace sluice {
+namespace {
+
+// What cuBLASLt, cuDNN and the memory system like best; arena offsets keep to it.
+constexpr int64_t kAlignment = 256;
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(CudaOptions options, CudaDevice device, std::shared_ptr<const cuda::Nvml> nvml,
+              std::optional<cuda::Nvml::Memory> before, cuda::Lanes lanes, cuda::Runner runner)
+      : options_(std::move(options)),
+        device_(std::move(device)),
+        nvml_(std::move(nvml)),
+        before_(before),
+        lanes_(std::move(lanes)),
+        runner_(std::move(runner)) {}
+
+  std::string_view name() const override { return "cuda"; }
+  int64_t alignment() const override { return kAlignment; }
+  int64_t workspace_bytes(const Op& op) const override { return runner_.workspace_bytes(op); }
+
+  Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override;
+  Status prepare(std::span<const Op> ops) override;
+  Status begin(uint32_t commands) override;
+  Status submit(const Command& command) override;
+  std::optional<Fault> finish(std::vector<Interval>* timeline) override;
+  Status upload(std::byte* to, const std::byte* from, int64_t bytes) override;
+  Status download(std::byte* to, const std::byte* from, int64_t bytes) override;
+  MemoryUse memory() const override;
+
+ private:
+  int64_t device_bytes() const;
+  Status queue(const Command& command);
+  Status rehearse(const Op& op);
+  // `arena_side` is the address that lies in an arena.
+  Status transfer(void* to, const void* from, int64_t bytes, const void* arena_side);
+
+  CudaOptions options_;
+  CudaDevice device_;
+  std::shared_ptr<const cuda::Nvml> nvml_;
+  std::optional<cuda::Nvml::Memory> before_;  // the device before this process came
+  cuda::DeviceArena device_arena_;
+  cuda::HostArena host_arena_;
+  cuda::Lanes lanes_;
+  cuda::Runner runner_;
+  std::set<std::string> prepared_;       // cost keys
+  std::vector<std::string_view> names_;  // of the commands queued in this step
+  std::optional<Fault> fault_;
+};
+
+std::string_view name_of_work(const Command& command) {
+  if (const auto* launch = std::get_if<Launch>(&command.work)) return name_of(*launch->op);
+  return "copy";
+}
+
+Result<Arenas> CudaBackend::reserve(int64_t device_bytes, int64_t host_bytes) {
+  SLUICE_ASSIGN(device_arena_, cuda::DeviceArena::reserve(device_bytes, device_, *nvml_));
+  SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(host_bytes));
+  return Arenas{device_arena_.data(), host_arena_.data()};
+}
+
+Status CudaBackend::prepare(std::span<const Op> ops) {
+  for (const Op& op : ops) {
+    const std::string key = cost_key(op);
+    if (prepared_.contains(key)) continue;
+    SLUICE_TRY(cuda_supports(op));
+    const cuda::Scratch scratch{device_arena_.data(), options_.tune ? device_arena_.bytes() : 0};
+    SLUICE_TRY(runner_.prepare(op, scratch, lanes_.stream(Lane::Compute), options_.log));
+    SLUICE_TRY(rehearse(op));
+    prepared_.insert(key);
+  }
+  return {};
+}
+
+// Runs the op once on zeros in the arena, if it fits there: the driver loads kernels when they first run, and
+// what they take belongs to the memory that memory() reports before the first step. Zeros are valid ids and
+// positions.
+Status CudaBackend::rehearse(const Op& op) {
+  int64_t offset = 0;
+  const auto place = [&](int64_t bytes) {
+    const Buffer buffer{device_arena_.data() + offset, bytes};
+    offset += align_up(bytes, kAlignment);
+    return buffer;
+  };
+  std::vector<Buffer> buffers;
+  for (const Operand& operand : operands(op)) buffers.push_back(place(operand.bytes()));
+  const Buffer workspace = place(workspace_bytes(op));
+  if (offset > device_arena_.bytes()) return {};
+  cudaStream_t stream = lanes_.stream(Lane::Compute);
+  SLUICE_CUDA_TRY(cudaMemsetAsync(device_arena_.data(), 0, size_t(offset), stream));
+  Status status = runner_.run({&op, buffers, workspace}, stream);
+  if (status.ok()) status = cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  if (!status.ok()) return error("\"{}\" failed its rehearsal: {}", text(op), status.message());
+  return {};
+}
+
+Status CudaBackend::begin(uint32_t commands) {
+  if (fault_) return fault_->error;
+  names_.clear();
+  names_.reserve(commands);
+  return lanes_.begin(commands);
+}
+
+Status CudaBackend::submit(const Command& command) {
+  if (fault_) return fault_->error;
+  names_.push_back(name_of_work(command));
+  Status status = queue(command);
+  if (!status.ok()) {
+    fault_ = Fault{command.id, error("command {} ({}): {}", command.id, names_.back(), status.message())};
+    return fault_->error;
+  }
+  return {};
+}
+
+Status CudaBackend::queue(const Command& command) {
+  SLUICE_TRY(lanes_.open(command));
+  cudaStream_t stream = lanes_.stream(command.lane);
+  if (const auto* launch = std::get_if<Launch>(&command.work)) {
+    SLUICE_TRY(runner_.run(*launch, stream));
+  } else {
+    constexpr std::array<cudaMemcpyKind, kLaneCount> kKinds{cudaMemcpyDeviceToDevice, cudaMemcpyHostToDevice,
+                                                            cudaMemcpyDeviceToHost};
+    const Copy& copy = std::get<Copy>(command.work);
+    SLUICE_CUDA_TRY(
+        cudaMemcpyAsync(copy.to, copy.from, size_t(copy.bytes), kKinds[size_t(command.lane)], stream));
+  }
+  return lanes_.close(command);
+}
+
+std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {
+  // What was queued before a fault may still use buffers: wait for it in any case.
+  const auto failure = lanes_.drain();
+  if (failure && !fault_) {
+    fault_ = Fault{failure->command, error("command {} ({}), or one that ran beside it: {}", failure->command,
+                                           names_[failure->command], failure->error.message)};
+  }
+  if (fault_) return fault_;
+  if (timeline == nullptr) return std::nullopt;
+  timeline->clear();
+  if (!options_.timeline) return std::nullopt;
+  if (const Status status = lanes_.intervals(*timeline); !status.ok())
+    return Fault{std::nullopt, status.error()};
+  return std::nullopt;
+}
+
+Status CudaBackend::transfer(void* to, const void* from, int64_t bytes, const void* arena_side) {
+  if (host_arena_.contains(arena_side)) {
+    std::memcpy(to, from, size_t(bytes));
+    return {};
+  }
+  SLUICE_CUDA_TRY(cudaMemcpy(to, from, size_t(bytes), cudaMemcpyDefault));
+  // From pageable memory cudaMemcpy returns once the bytes are staged, and the lanes do not wait for its stream.
+  SLUICE_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy));
+  return {};
+}
+
+Status CudaBackend::upload(std::byte* to, const std::byte* from, int64_t bytes) {
+  return transfer(to, from, bytes, to);
+}
+Status CudaBackend::download(std::byte* to, const std::byte* from, int64_t bytes) {
+  return transfer(to, from, bytes, from);
+}
+
+MemoryUse CudaBackend::memory() const {
+  return {device_bytes(), cuda::resident_bytes()};
+}
+
+int64_t CudaBackend::device_bytes() const {
+  if (const auto own = nvml_->own_bytes()) return *own;
+  // The driver does not tell processes apart here: take the growth since this one came, or everything in use.
+  if (const auto now = nvml_->memory(); now && before_) return now->used - before_->used;
+  size_t free = 0, total = 0;
+  return cudaMemGetInfo(&free, &total) == cudaSuccess ? int64_t(total - free) : 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
+  auto nvml = cuda::Nvml::open(options.device);
+  const auto before = nvml->memory();  // this process has no context yet
+  SLUICE_ASSIGN(CudaDevice device, cuda::open_device(options.device));
+  SLUICE_ASSIGN(auto lanes, cuda::Lanes::create(options.timeline, options.run_ahead));
+  SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic));
+  SLUICE_ASSIGN(
+      auto attention,
+      cuda::Attention::create({options.deterministic, options.attention_workspace_bytes, device.cc_major}));
+  return std::unique_ptr<Backend>(
+      std::make_unique<CudaBackend>(options, std::move(device), std::move(nvml), before, std::move(lanes),
+                                    cuda::Runner(std::move(products), std::move(attention))));
+}
+
+}  // namespace sluice

@@ -1,0 +1,69 @@
+// The CUDA backend: NVIDIA GPUs of compute capability 8.0 and up. No CUDA header is needed to use it.
+//
+// Products run on cuBLASLt, attention on cuDNN or on own kernels, everything else on own kernels. Activations
+// and parameters are bf16; gradients, optimizer state and master weights bf16 or f32.
+//
+// Order of calls: reserve(), prepare(), then uploads and steps. prepare() times library algorithms with the
+// device arena as its scratch, so whatever the arena held before it is lost.
+//
+// upload() and download() take addresses in either arena. The caller's memory is pageable, so both are
+// synchronous; within the host arena they are plain memory copies.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/bytes.h"
+
+namespace sluice {
+
+struct CudaOptions {
+  int device = 0;
+  // Equal inputs give equal bits, whatever the plan and in every process on one kind of GPU. Costs a few per
+  // cent of attention's backward and its workspace.
+  bool deterministic = true;
+  // Most workspace that attention's deterministic backward takes; it works on as many heads at a time as fit,
+  // and falls back on slower kernels when not even one does (sequence blocks of 8,192 take 550 MB per key
+  // head of four query heads).
+  int64_t attention_workspace_bytes = 1280 * kMiB;
+  int run_ahead = 256;    // commands in flight before submit() waits
+  bool timeline = false;  // time every command, so that finish() can report when each one ran
+  bool tune =
+      true;  // prepare() times several algorithms per product; otherwise cuBLASLt's first guess is taken
+  // Receives one line per product and attention shape that prepare() settles.
+  std::function<void(std::string_view)> log;
+};
+
+// Fails when there is no driver, when it is too old, or when the device does not exist or is too old.
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options);
+
+// Whether the backend can run the op: element types, row lengths that are multiples of 8, head size up to
+// 128. The error names the op and what is allowed.
+Status cuda_supports(const Op& op);
+
+struct CudaDevice {
+  std::string name;
+  int cc_major = 0, cc_minor = 0;
+  int multiprocessors = 0;
+  int64_t total_bytes = 0, free_bytes = 0;
+};
+Result<std::vector<CudaDevice>> cuda_devices();
+
+// What this program was built with and what it finds at run time; versions as "13.0" or "9.14.0", empty if
+// absent.
+struct CudaReport {
+  std::string driver;   // newest CUDA version the driver supports
+  std::string runtime;  // CUDA runtime this program is linked with
+  std::string cublaslt;
+  std::string cudnn, cudnn_built;
+  std::vector<CudaDevice> devices;
+  std::string problem;  // why no device can be used, if so
+};
+CudaReport cuda_report();
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+// The GPU: finding it, and who uses how much of its memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backend/cuda/cuda_backend.h"
+#include "base/status.h"
+
+namespace sluice::cuda {
+
+// Makes the device current, which creates this process's context on it, and returns its description. The
+// error says what is missing: a driver, a newer driver, the device, or compute capability 8.0.
+Result<CudaDevice> open_device(int index);
+
+// The driver's management library (NVML), loaded when it is there: the only source that tells this process's
+// device memory from that of others.
+class Nvml {
+ public:
+  // Watches a GPU. Without NVML every question has no answer.
+  static std::shared_ptr<const Nvml> open(int device);
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  // Bytes of the device, and those in use by anyone.
+  struct Memory {
+    int64_t total, used;
+  };
+  std::optional<Memory> memory() const;
+  // Bytes that this process holds, its context included; unknown in most containers.
+  std::optional<int64_t> own_bytes() const;
+  // "process 123 holds 4.2 GiB, ..." for all others; empty if none is known.
+  std::string others() const;
+
+ private:
+  struct Functions;
+  Nvml() = default;
+
+  std::unique_ptr<Functions> functions_;
+};
+
+}  // namespace sluice::cuda

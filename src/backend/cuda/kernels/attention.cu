@@ -1,0 +1,128 @@
+// Attention forward over one block of keys (online softmax, Milakov and Gimelshein 2018; tiled as in
+// FlashAttention-2, Dao 2023). Serves packed documents and every shape that cuDNN does not take.
+#include "backend/cuda/kernels/attention_tile.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kKeys = 64;  // keys per tile
+
+template <int D>
+struct ForwardTiles {
+  bf16 *q, *k, *v;
+
+  __device__ explicit ForwardTiles(unsigned char* shared)
+      : q(reinterpret_cast<bf16*>(shared)), k(q + kOwnRows * kTileStride<D>), v(k + kKeys * kTileStride<D>) {}
+  static constexpr size_t bytes() { return tile_bytes<D>(kOwnRows) + 2 * tile_bytes<D>(kKeys); }
+};
+
+// Turns a warp's scores into weights 2^(scale (score - max)) and folds them into the running row maxima and
+// sums; `o` is rescaled to the new maxima. Index r is the row: g or g + 8.
+template <int D>
+__device__ void fold(float (&s)[kKeys / 8][4], float (&o)[D / 8][4], float (&row_max)[2], float (&row_sum)[2],
+                     float scale) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float top = row_max[r];
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 2));
+    const float base = top == -INFINITY ? 0.0f : top * scale;
+    const float rescale = exp2f(row_max[r] * scale - base);
+    row_max[r] = top;
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+      s[n][2 * r] = exp2f(s[n][2 * r] * scale - base);
+      s[n][2 * r + 1] = exp2f(s[n][2 * r + 1] * scale - base);
+      sum += s[n][2 * r] + s[n][2 * r + 1];
+    }
+    row_sum[r] = row_sum[r] * rescale + sum;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      o[n][2 * r] *= rescale;
+      o[n][2 * r + 1] *= rescale;
+    }
+  }
+}
+
+// One block per (tile of 64 queries, query head, row).
+template <int D>
+__global__ void __launch_bounds__(kAttentionThreads)
+    attention_fwd_kernel(AttentionBlock block, bf16* o, float* lse) {
+  const ForwardTiles<D> tiles(dynamic_shared());
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, head_dim = int(block.head_dim);
+  // The last queries see most keys: start them first.
+  const int64_t first = int64_t{gridDim.x - 1 - blockIdx.x} * kOwnRows;
+  const int64_t head = blockIdx.y, row = blockIdx.z, kv_head = head / (block.q_heads / block.kv_heads);
+  const HeadRows k_rows = key_rows(block, row, kv_head), v_rows = value_rows(block, row, kv_head);
+  const TileRange range = tile_range<kOwnRows>(block, row, first);
+  const KeyRange seen[2] = {visible_keys(block, row, first + warp * kWarpRows + lane / 4),
+                            visible_keys(block, row, first + warp * kWarpRows + lane / 4 + 8)};
+  const float scale = block.scale * kLog2E;
+
+  float acc[D / 8][4] = {};
+  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};
+  int key = range.begin < range.end ? range.begin / kKeys * kKeys : 0;
+  copy_tile<D, kOwnRows>(tiles.q, query_rows(block, block.q, row, head), first, head_dim);
+  copy_tile<D, kKeys>(tiles.k, k_rows, key, head_dim);
+  close_copies();
+  for (; key < range.end; key += kKeys) {
+    await_copies<0>();
+    __syncthreads();  // K is here, and every warp is done with the last V
+    copy_tile<D, kKeys>(tiles.v, v_rows, key, head_dim);
+    close_copies();
+
+    float s[kKeys / 8][4] = {};
+    multiply_rows<D, kKeys>(s, tiles.q + warp * kWarpRows * kTileStride<D>, tiles.k);
+    const bool masked = !range.covers(key, kKeys);
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (masked && !seen[i / 2].has(key + n * 8 + lane % 4 * 2 + i % 2)) s[n][i] = -INFINITY;
+      }
+    }
+    await_copies<0>();
+    __syncthreads();  // V is here, and every warp is done with this K
+    if (key + kKeys < range.end) copy_tile<D, kKeys>(tiles.k, k_rows, key + kKeys, head_dim);
+    close_copies();
+    fold<D>(s, acc, row_max, row_sum, scale);
+    multiply_columns<D, kKeys>(acc, s, tiles.v);
+  }
+  await_copies<0>();
+
+  float inverse[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sum = row_sum[r];
+    sum += __shfl_xor_sync(kFullWarp, sum, 1);
+    sum += __shfl_xor_sync(kFullWarp, sum, 2);
+    inverse[r] = sum > 0 ? 1.0f / sum : 0.0f;
+    const int64_t i = first + warp * kWarpRows + lane / 4 + 8 * r;
+    if (lane % 4 == 0 && i < block.q_len) {
+      lse[(row * block.q_heads + head) * block.q_len + i] =
+          sum > 0 ? row_max[r] * block.scale + logf(sum) : -INFINITY;
+    }
+  }
+  const HeadRows out = query_rows(block, o, row, head);
+  store_rows<D>(acc, const_cast<bf16*>(out.base), out.stride, first + warp * kWarpRows, out.count, head_dim,
+                inverse[0], inverse[1]);
+}
+
+template <int D>
+cudaError_t run(const AttentionBlock& block, bf16* o, float* lse, cudaStream_t stream) {
+  const dim3 grid(blocks_for(block.q_len, kOwnRows), unsigned(block.q_heads), unsigned(block.rows));
+  return launch(attention_fwd_kernel<D>, grid, kAttentionThreads, ForwardTiles<D>::bytes(), stream, block, o,
+                lse);
+}
+
+}  // namespace
+
+cudaError_t attention_fwd(const AttentionBlock& block, bf16* o, float* lse, cudaStream_t stream) {
+  return block.head_dim <= 64 ? run<64>(block, o, lse, stream) : run<128>(block, o, lse, stream);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,79 @@
+// Attention's small companions: merging the results of two blocks, and the row sums of o * do.
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kMaxHeads = 1024;
+
+// The place of (row, head, i) in lse, for the token row * q_len + i.
+__device__ int64_t lse_index(int64_t token, int head, int heads, int64_t q_len) {
+  return (token / q_len * heads + head) * q_len + token % q_len;
+}
+
+// One block per token: with a, b the two log-sum-exps and c their union's, o = o e^(a-c) + block_o e^(b-c).
+__global__ void __launch_bounds__(kThreads)
+    merge_kernel(const bf16* block_o, const float* block_lse, float* o, float* lse, int64_t q_len, int heads,
+                 int head_dim) {
+  __shared__ float old_weight[kMaxHeads], new_weight[kMaxHeads];
+  const int64_t token = blockIdx.x;
+  for (int head = threadIdx.x; head < heads; head += kThreads) {
+    const int64_t at = lse_index(token, head, heads, q_len);
+    const float a = lse[at], b = block_lse[at], top = fmaxf(a, b);
+    float c = top;
+    if (top != -INFINITY) c = top + logf(expf(a - top) + expf(b - top));
+    old_weight[head] = top == -INFINITY ? 0.0f : expf(a - c);
+    new_weight[head] = top == -INFINITY ? 0.0f : expf(b - c);
+    lse[at] = c;
+  }
+  __syncthreads();
+  const int elements = heads * head_dim;
+  const int64_t base = token * elements;
+  for (int i = threadIdx.x * kVec; i < elements; i += kThreads * kVec) {
+    const int head = i / head_dim;
+    float x[kVec], add[kVec];
+    load8(o + base + i, x);
+    load8(block_o + base + i, add);
+    for (int j = 0; j < kVec; ++j) x[j] = x[j] * old_weight[head] + add[j] * new_weight[head];
+    store8(o + base + i, x);
+  }
+}
+
+// One block per token, one warp per head at a time.
+__global__ void __launch_bounds__(kThreads)
+    delta_kernel(const bf16* o, const bf16* d_o, float* delta, int64_t q_len, int heads, int head_dim) {
+  const int64_t token = blockIdx.x;
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  for (int head = warp; head < heads; head += kThreads / kWarp) {
+    const int64_t base = (token * heads + head) * head_dim;
+    float sum = 0;
+    for (int i = lane * kVec; i < head_dim; i += kWarp * kVec) {
+      float x[kVec], g[kVec];
+      load8(o + base + i, x);
+      load8(d_o + base + i, g);
+      for (int j = 0; j < kVec; ++j) sum += x[j] * g[j];
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) delta[lse_index(token, head, heads, q_len)] = sum;
+  }
+}
+
+}  // namespace
+
+cudaError_t attention_merge(const bf16* block_o, const float* block_lse, float* o, float* lse, int64_t rows,
+                            int64_t q_len, int64_t heads, int64_t head_dim, cudaStream_t stream) {
+  return launch(merge_kernel, dim3(unsigned(rows * q_len)), kThreads, 0, stream, block_o, block_lse, o, lse,
+                q_len, int(heads), int(head_dim));
+}
+
+cudaError_t attention_delta(const AttentionBlock& block, const bf16* o, const bf16* d_o, float* delta,
+                            cudaStream_t stream) {
+  return launch(delta_kernel, dim3(unsigned(block.rows * block.q_len)), kThreads, 0, stream, o, d_o, delta,
+                block.q_len, int(block.q_heads), int(block.head_dim));
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,180 @@
+// What the own attention kernels share: tiles in shared memory, products of tiles, and which keys a query
+// sees.
+//
+// Blocks have four warps; a warp owns 16 rows of its block's tile. Heads are padded with zeros to D columns.
+#pragma once
+
+#include <climits>
+
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/ptx.cuh"
+#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace sluice::cuda {
+
+constexpr int kAttentionThreads = 128;
+constexpr int kWarpRows = 16;
+constexpr int kOwnRows = 64;  // rows of the tile that the block's warps share out
+constexpr float kLog2E = 1.4426950408889634f;
+
+// Rows are padded by 16 bytes, so that the eight rows of a matrix lie in different banks.
+template <int D>
+constexpr int kTileStride = D + 8;
+
+template <int D>
+constexpr size_t tile_bytes(int rows) {
+  return size_t(rows) * kTileStride<D> * sizeof(bf16);
+}
+
+// The memory of one head: row i starts at base + i * stride, `count` rows exist.
+struct HeadRows {
+  const bf16* base;
+  int64_t stride;
+  int64_t count;
+};
+
+// Starts copying rows [first, first + ROWS) of a head; rows and columns that do not exist become zero.
+template <int D, int ROWS>
+__device__ inline void copy_tile(bf16* tile, const HeadRows& head, int64_t first, int head_dim) {
+  constexpr int kChunks = D / kVec;
+#pragma unroll
+  for (int item = threadIdx.x; item < ROWS * kChunks; item += kAttentionThreads) {
+    const int row = item / kChunks, column = item % kChunks * kVec;
+    const bool valid = first + row < head.count && column < head_dim;
+    const bf16* from = valid ? head.base + (first + row) * head.stride + column : head.base;
+    copy_async(tile + row * kTileStride<D> + column, from, valid);
+  }
+}
+
+// c (16 x N) += a (16 x D) b^T, with b (N x D); both tiles in shared memory, row-major.
+template <int D, int N>
+__device__ inline void multiply_rows(float (&c)[N / 8][4], const bf16* a, const bf16* b) {
+  const int lane = threadIdx.x % kWarp;
+  const bf16* a_row = a + (lane & 15) * kTileStride<D> + (lane >> 4) * 8;
+  const bf16* b_row = b + ((lane & 7) + (lane >> 4) * 8) * kTileStride<D> + ((lane >> 3) & 1) * 8;
+#pragma unroll
+  for (int k = 0; k < D; k += 16) {
+    uint32_t fragment[4];
+    load_matrices(fragment, a_row + k);
+#pragma unroll
+    for (int n = 0; n < N; n += 16) {
+      uint32_t columns[4];
+      load_matrices(columns, b_row + n * kTileStride<D> + k);
+      multiply_add(c[n / 8], fragment, columns[0], columns[1]);
+      multiply_add(c[n / 8 + 1], fragment, columns[2], columns[3]);
+    }
+  }
+}
+
+// c (16 x D) += p (16 x N) b, with p in the registers of an accumulator and b (N x D) in shared memory.
+template <int D, int N>
+__device__ inline void multiply_columns(float (&c)[D / 8][4], const float (&p)[N / 8][4], const bf16* b) {
+  const int lane = threadIdx.x % kWarp;
+  const bf16* b_row = b + (lane & 15) * kTileStride<D> + (lane >> 4) * 8;
+#pragma unroll
+  for (int k = 0; k < N; k += 16) {
+    const float(&low)[4] = p[k / 8];
+    const float(&high)[4] = p[k / 8 + 1];
+    const uint32_t fragment[4] = {pack_bf16(low[0], low[1]), pack_bf16(low[2], low[3]),
+                                  pack_bf16(high[0], high[1]), pack_bf16(high[2], high[3])};
+#pragma unroll
+    for (int n = 0; n < D; n += 16) {
+      uint32_t columns[4];
+      load_matrices_transposed(columns, b_row + k * kTileStride<D> + n);
+      multiply_add(c[n / 8], fragment, columns[0], columns[1]);
+      multiply_add(c[n / 8 + 1], fragment, columns[2], columns[3]);
+    }
+  }
+}
+
+// Writes a warp's 16 x D accumulator, times `factor`, to rows [first, first + 16) of a head.
+template <int D>
+__device__ inline void store_rows(const float (&c)[D / 8][4], bf16* base, int64_t stride, int64_t first,
+                                  int64_t count, int head_dim, float factor_low, float factor_high) {
+  const int lane = threadIdx.x % kWarp, column = lane % 4 * 2;
+  const int64_t low = first + lane / 4, high = low + 8;
+#pragma unroll
+  for (int n = 0; n < D / 8; ++n) {
+    if (n * 8 >= head_dim) continue;
+    if (low < count) {
+      *reinterpret_cast<uint32_t*>(base + low * stride + n * 8 + column) =
+          pack_bf16(c[n][0] * factor_low, c[n][1] * factor_low);
+    }
+    if (high < count) {
+      *reinterpret_cast<uint32_t*>(base + high * stride + n * 8 + column) =
+          pack_bf16(c[n][2] * factor_high, c[n][3] * factor_high);
+    }
+  }
+}
+
+// Keys of the block that query i of a row sees: [begin, end), empty for queries that do not exist.
+struct KeyRange {
+  int begin, end;
+
+  __device__ bool has(int key) const { return begin <= key && key < end; }
+};
+
+__device__ inline KeyRange visible_keys(const AttentionBlock& block, int64_t row, int64_t i) {
+  if (i >= block.q_len) return {0, 0};
+  const int64_t last = block.distance + i;
+  const int64_t begin = block.packed ? last - block.pos[row * block.q_len + i] : 0;
+  const int64_t end = min(last + 1, block.kv_len);
+  return {int(min(max(begin, int64_t{0}), end)), int(end)};
+}
+
+// The keys that some query of a tile sees, [begin, end), and those that every one sees, [all_begin, all_end).
+struct TileRange {
+  int begin, end, all_begin, all_end;
+
+  __device__ bool touches(int first, int count) const { return first < end && first + count > begin; }
+  __device__ bool covers(int first, int count) const {
+    return first >= all_begin && first + count <= all_end;
+  }
+};
+
+// Every warp works it out for itself, so that all of a block agree without a barrier.
+template <int ROWS>
+__device__ inline TileRange tile_range(const AttentionBlock& block, int64_t row, int64_t first) {
+  TileRange range{INT_MAX, 0, 0, INT_MAX};
+  for (int i = threadIdx.x % kWarp; i < ROWS; i += kWarp) {
+    const KeyRange keys = visible_keys(block, row, first + i);
+    if (keys.begin < keys.end) {
+      range.begin = min(range.begin, keys.begin);
+      range.end = max(range.end, keys.end);
+    }
+    range.all_begin = max(range.all_begin, keys.begin);
+    range.all_end = min(range.all_end, keys.end);
+  }
+#pragma unroll
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    range.begin = min(range.begin, __shfl_xor_sync(kFullWarp, range.begin, offset));
+    range.end = max(range.end, __shfl_xor_sync(kFullWarp, range.end, offset));
+    range.all_begin = max(range.all_begin, __shfl_xor_sync(kFullWarp, range.all_begin, offset));
+    range.all_end = min(range.all_end, __shfl_xor_sync(kFullWarp, range.all_end, offset));
+  }
+  return range;
+}
+
+// q, o, dq and do share one layout, k and v another.
+__device__ inline HeadRows query_rows(const AttentionBlock& block, const bf16* base, int64_t row,
+                                      int64_t head) {
+  const int64_t stride = block.q_heads * block.head_dim;
+  return {base + row * block.q_len * stride + head * block.head_dim, stride, block.q_len};
+}
+__device__ inline int64_t key_offset(const AttentionBlock& block, int64_t row, int64_t kv_head) {
+  return row * block.kv_len * 2 * block.kv_heads * block.head_dim + kv_head * block.head_dim;
+}
+__device__ inline int64_t value_offset(const AttentionBlock& block) {
+  return block.kv_heads * block.head_dim;
+}
+__device__ inline HeadRows key_rows(const AttentionBlock& block, int64_t row, int64_t kv_head) {
+  return {block.kv + key_offset(block, row, kv_head), 2 * block.kv_heads * block.head_dim, block.kv_len};
+}
+__device__ inline HeadRows value_rows(const AttentionBlock& block, int64_t row, int64_t kv_head) {
+  HeadRows rows = key_rows(block, row, kv_head);
+  rows.base += value_offset(block);
+  return rows;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,52 @@
+// Conversions between element types, and adding a bf16 gradient to one in f32 or bf16.
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class In, class Out>
+__global__ void cast_kernel(const In* x, Out* y, int64_t elements, bool accumulate) {
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVec;
+  if (i + kVec <= elements) {
+    float v[kVec];
+    load8(x + i, v);
+    if (accumulate) {
+      float old[kVec];
+      load8(y + i, old);
+      for (int j = 0; j < kVec; ++j) v[j] += old[j];
+    }
+    store8(y + i, v);
+    return;
+  }
+  for (int64_t k = i; k < elements; ++k) {
+    store_float(y + k, to_float(x[k]) + (accumulate ? to_float(y[k]) : 0.0f));
+  }
+}
+
+template <class In, class Out>
+cudaError_t run(const In* x, Out* y, int64_t elements, bool accumulate, cudaStream_t stream) {
+  return launch(cast_kernel<In, Out>, dim3(blocks_for(elements, kThreads * kVec)), kThreads, 0, stream, x, y,
+                elements, accumulate);
+}
+
+}  // namespace
+
+template <class In, class Out>
+cudaError_t cast(const In* x, Out* y, int64_t elements, cudaStream_t stream) {
+  return run(x, y, elements, false, stream);
+}
+template cudaError_t cast(const float*, bf16*, int64_t, cudaStream_t);
+template cudaError_t cast(const bf16*, float*, int64_t, cudaStream_t);
+
+template <class G>
+cudaError_t add_gradient(const bf16* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream) {
+  return run(x, y, elements, accumulate, stream);
+}
+template cudaError_t add_gradient(const bf16*, float*, int64_t, bool, cudaStream_t);
+template cudaError_t add_gradient(const bf16*, bf16*, int64_t, bool, cudaStream_t);
+
+}  // namespace sluice::cuda

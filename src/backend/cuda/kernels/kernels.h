@@ -1,0 +1,126 @@
+// Host side of the own kernels: one function per op family, defined in the .cu file of the same name. Sizes
+// are in elements unless a name says bytes; every row length is a multiple of 8 and every base address of 16
+// bytes. A function only queues work on `stream`; it returns what cudaLaunchKernel returned.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "ops/step_args.h"
+
+namespace sluice::cuda {
+
+using bf16 = __nv_bfloat16;
+
+// --- embed.cu ---
+cudaError_t embed(const int32_t* ids, const bf16* table, bf16* y, int64_t tokens, int64_t dim,
+                  cudaStream_t stream);
+
+int64_t embed_bwd_workspace_bytes(int64_t tokens);
+// G is float or bf16, here and below.
+template <class G>
+cudaError_t embed_bwd(const int32_t* ids, const bf16* dy, G* dtable, void* workspace, int64_t tokens,
+                      int64_t vocab, int64_t dim, bool accumulate, cudaStream_t stream);
+
+// --- rms_norm.cu ---
+// The longest row the norm kernels take.
+constexpr int64_t kMaxNormDim = 16384;
+
+cudaError_t rms_norm(const bf16* x, const bf16* w, bf16* y, int64_t tokens, int64_t dim, float eps,
+                     cudaStream_t stream);
+
+int64_t rms_norm_bwd_workspace_bytes(int64_t tokens, int64_t dim);
+// `dres` is null when no residual gradient is added.
+template <class G>
+cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx, G* dw,
+                         void* workspace, int64_t tokens, int64_t dim, float eps, bool accumulate,
+                         cudaStream_t stream);
+
+// --- rope.cu ---
+// Rotates the first `heads` heads of every row in place; rows are `stride` apart.
+cudaError_t rope(bf16* y, const int32_t* pos, const float* inv_freq, int64_t tokens, int64_t stride,
+                 int64_t heads, int64_t head_dim, cudaStream_t stream);
+
+// Rotates back all heads of dq and the first half of the heads of dkv; T is float or bf16.
+template <class T>
+cudaError_t rope_bwd(const T* dq_rotated, const T* dkv_rotated, const int32_t* pos, const float* inv_freq,
+                     bf16* dq, bf16* dkv, int64_t tokens, int64_t q_heads, int64_t kv_heads, int64_t head_dim,
+                     cudaStream_t stream);
+
+// --- swiglu.cu ---
+cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, cudaStream_t stream);
+cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t tokens, int64_t dim,
+                       cudaStream_t stream);
+
+// --- cast.cu ---
+template <class In, class Out>
+cudaError_t cast(const In* x, Out* y, int64_t elements, cudaStream_t stream);
+// y = x, or y += x
+template <class G>
+cudaError_t add_gradient(const bf16* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream);
+
+// --- loss.cu ---
+// Per row of logits: row_loss = -log p(target), 0 where target < 0. With `gradients`, the first half of each
+// row's memory becomes inv_targets * d(row_loss)/d(logits) in bf16. Rows are `stride` floats apart, a
+// multiple of 8.
+cudaError_t softmax_loss(float* logits, const int32_t* targets, const StepArgs* args, float* row_loss,
+                         int64_t rows, int64_t vocab, int64_t stride, bool gradients, cudaStream_t stream);
+// loss[0] = or += sum of row_loss
+cudaError_t sum_loss(const float* row_loss, double* loss, int64_t rows, bool accumulate, cudaStream_t stream);
+// logits[v] = x[args.row, :] . w[v, :]
+cudaError_t row_logits(const bf16* x, const bf16* w, const StepArgs* args, float* logits, int64_t dim,
+                       int64_t vocab, cudaStream_t stream);
+
+// --- norm.cu ---
+int64_t sum_sq_workspace_bytes();
+template <class G>
+cudaError_t sum_sq(const G* g, double* sums, void* workspace, int64_t elements, int64_t slot, int64_t slots,
+                   bool first, cudaStream_t stream);
+cudaError_t clip_scale(const double* sums, float* clip, int64_t slots, float max_norm, cudaStream_t stream);
+
+// --- adamw.cu ---
+struct AdamWParams {
+  int64_t elements, first;
+  uint64_t object;
+  float beta1, beta2, eps, weight_decay;
+};
+// `master` is null without a master copy; G and S are the types of gradient and state.
+template <class G, class S>
+cudaError_t adamw(const AdamWParams& params, bf16* p, const G* g, S* m, S* v, float* master,
+                  const float* clip, const StepArgs* args, bool stochastic, cudaStream_t stream);
+
+// --- attention.cu, attention_bwd.cu, attention_merge.cu ---
+// The longest head the own attention kernels take.
+constexpr int64_t kMaxHeadDim = 128;
+
+// One attention block, as in AttnShape. `pos` is read only when `packed`.
+struct AttentionBlock {
+  const bf16* q;
+  const bf16* kv;
+  const int32_t* pos;
+  int64_t rows, q_len, kv_len, q_heads, kv_heads, head_dim, distance;
+  float scale;  // of the scores: 1 / sqrt(head_dim)
+  bool packed;
+};
+cudaError_t attention_fwd(const AttentionBlock& block, bf16* o, float* lse, cudaStream_t stream);
+
+// delta[row, head, i] = sum over the head of o * do
+cudaError_t attention_delta(const AttentionBlock& block, const bf16* o, const bf16* d_o, float* delta,
+                            cudaStream_t stream);
+// dq and dkv are overwritten.
+cudaError_t attention_bwd(const AttentionBlock& block, const bf16* d_o, const float* lse, const float* delta,
+                          bf16* dq, bf16* dkv, cudaStream_t stream);
+
+// Merges a block's result into o and lse by log-sum-exp; lse is [rows, heads, q_len].
+cudaError_t attention_merge(const bf16* block_o, const float* block_lse, float* o, float* lse, int64_t rows,
+                            int64_t q_len, int64_t heads, int64_t head_dim, cudaStream_t stream);
+
+// --- tuning.cu ---
+// Fills with bell-shaped random numbers of the given standard deviation.
+cudaError_t fill_random(bf16* x, int64_t elements, float scale, uint64_t seed, cudaStream_t stream);
+// hash[0] += a value that depends on every 4-byte word and its place.
+cudaError_t hash_words(const uint32_t* words, int64_t count, uint64_t* hash, cudaStream_t stream);
+
+}  // namespace sluice::cuda

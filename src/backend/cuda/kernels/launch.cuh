@@ -1,0 +1,42 @@
+// The one place where kernels are started.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::cuda {
+
+// Dynamic shared memory that a kernel gets without asking.
+constexpr size_t kPlainSharedBytes = 48 * 1024;
+
+// Starts `kernel`; an empty grid is no launch. `shared` is the dynamic shared memory in bytes.
+template <class... Params, class... Args>
+cudaError_t launch(void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared, cudaStream_t stream,
+                   Args... args) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return cudaSuccess;
+  if (shared > kPlainSharedBytes) {
+    const auto status = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                             cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared));
+    if (status != cudaSuccess) return status;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+}
+
+constexpr unsigned blocks_for(int64_t items, int64_t per_block) {
+  return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
+
+// Threads of a block that walks `items` items: a multiple of the warp, at most `most`.
+constexpr unsigned threads_for(int64_t items, int64_t most) {
+  const int64_t warps = (items + 31) / 32 * 32;
+  return static_cast<unsigned>(warps < 32 ? 32 : warps < most ? warps : most);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,148 @@
+// Cross-entropy over rows of f32 logits, its gradient in bf16 in the same memory, and the logits of a single
+// row.
+//
+// A row of 128,256 logits is 513 KB, more than a block's shared memory: one pass finds maximum and sum
+// online, a second one, which mostly hits the L2 cache, writes the gradient.
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kLossThreads = 512;
+constexpr int kSumThreads = 1024;
+constexpr int kDotWarps = 8;
+constexpr float kMinusInfinity = -__builtin_huge_valf();
+
+// sum of exp(x - max) over what has been seen.
+struct Softmax {
+  float max = kMinusInfinity, sum = 0;
+
+  __device__ void add(float other_max, float other_sum) {
+    const float top = fmaxf(max, other_max);
+    if (top == kMinusInfinity) return;
+    sum = sum * __expf(max - top) + other_sum * __expf(other_max - top);
+    max = top;
+  }
+};
+
+// Columns past `vocab` read as -inf.
+__device__ void load_logits(const float* row, int64_t column, int64_t vocab, float (&x)[kVec]) {
+  load8(row + column, x);
+  if (column + kVec > vocab) {
+    for (int j = 0; j < kVec; ++j) x[j] = column + j < vocab ? x[j] : kMinusInfinity;
+  }
+}
+
+// log of the sum of exp over the row; every thread receives it.
+__device__ float log_sum_exp(const float* row, int64_t vocab, Softmax* scratch) {
+  Softmax mine;
+#pragma unroll 4
+  for (int64_t column = threadIdx.x * kVec; column < vocab; column += kLossThreads * kVec) {
+    float x[kVec];
+    load_logits(row, column, vocab, x);
+    float top = x[0];
+    for (int j = 1; j < kVec; ++j) top = fmaxf(top, x[j]);
+    if (top > mine.max) {
+      mine.sum *= __expf(mine.max - top);
+      mine.max = top;
+    }
+    if (mine.max == kMinusInfinity) continue;
+    for (int j = 0; j < kVec; ++j) mine.sum += __expf(x[j] - mine.max);
+  }
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const float max = __shfl_xor_sync(kFullWarp, mine.max, offset);
+    const float sum = __shfl_xor_sync(kFullWarp, mine.sum, offset);
+    mine.add(max, sum);
+  }
+  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = mine;
+  __syncthreads();
+  Softmax all;
+  for (int i = 0; i < kLossThreads / kWarp; ++i) all.add(scratch[i].max, scratch[i].sum);
+  return all.max + logf(all.sum);
+}
+
+__global__ void __launch_bounds__(kLossThreads)
+    softmax_loss_kernel(float* logits, const int32_t* targets, const StepArgs* args, float* row_loss,
+                        int64_t vocab, int64_t stride, bool gradients) {
+  __shared__ __align__(16) unsigned char scratch[kLossThreads / kWarp * sizeof(Softmax)];
+  const float* row = logits + blockIdx.x * stride;
+  const int64_t target = targets[blockIdx.x];
+  const bool counts = target >= 0;
+  float lse = 0, scale = 0;
+  if (counts) {
+    lse = log_sum_exp(row, vocab, reinterpret_cast<Softmax*>(scratch));
+    scale = args->inv_targets;
+  }
+  if (threadIdx.x == 0) row_loss[blockIdx.x] = counts ? lse - row[target] : 0.0f;
+  if (!gradients) return;
+
+  // Gradients are half as wide as logits: those of trip k land where logits of trip k / 2 were. A barrier
+  // during trip b lets the gradients of trips up to 2 b + 1 go ahead, so barriers at 0, 2, 6, 14, ... are
+  // enough.
+  bf16* gradient = reinterpret_cast<bf16*>(logits + blockIdx.x * stride);
+  const int64_t trips = (vocab + kLossThreads * kVec - 1) / (kLossThreads * kVec);
+  for (int64_t trip = 0; trip < trips; ++trip) {
+    const int64_t column = (trip * kLossThreads + threadIdx.x) * kVec;
+    float x[kVec] = {};
+    if (counts && column < vocab) {
+      load_logits(row, column, vocab, x);
+      for (int j = 0; j < kVec; ++j) {
+        x[j] = (__expf(x[j] - lse) - (column + j == target ? 1.0f : 0.0f)) * scale;
+      }
+    }
+    if (((trip + 1) & (trip + 2)) == 0) __syncthreads();
+    if (column < vocab) store8(gradient + column, x);
+  }
+}
+
+__global__ void sum_loss_kernel(const float* row_loss, double* loss, int64_t rows, bool accumulate) {
+  __shared__ double scratch[kMaxWarps];
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) sum += double(row_loss[i]);
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) loss[0] = (accumulate ? loss[0] : 0.0) + sum;
+}
+
+// One warp per vocabulary entry.
+__global__ void row_logits_kernel(const bf16* x, const bf16* w, const StepArgs* args, float* logits,
+                                  int64_t dim, int64_t vocab) {
+  const int64_t v = int64_t{blockIdx.x} * kDotWarps + threadIdx.x / kWarp;
+  if (v >= vocab) return;
+  const int lane = threadIdx.x % kWarp;
+  const bf16* a = x + int64_t{args->row} * dim;
+  const bf16* b = w + v * dim;
+  float sum = 0;
+#pragma unroll 4
+  for (int64_t i = lane * kVec; i < dim; i += kWarp * kVec) {
+    float p[kVec], q[kVec];
+    load8(a + i, p);
+    load8(b + i, q);
+    for (int j = 0; j < kVec; ++j) sum += p[j] * q[j];
+  }
+  sum = warp_sum(sum);
+  if (lane == 0) logits[v] = sum;
+}
+
+}  // namespace
+
+cudaError_t softmax_loss(float* logits, const int32_t* targets, const StepArgs* args, float* row_loss,
+                         int64_t rows, int64_t vocab, int64_t stride, bool gradients, cudaStream_t stream) {
+  return launch(softmax_loss_kernel, dim3(unsigned(rows)), kLossThreads, 0, stream, logits, targets, args,
+                row_loss, vocab, stride, gradients);
+}
+
+cudaError_t sum_loss(const float* row_loss, double* loss, int64_t rows, bool accumulate,
+                     cudaStream_t stream) {
+  return launch(sum_loss_kernel, dim3(1), kSumThreads, 0, stream, row_loss, loss, rows, accumulate);
+}
+
+cudaError_t row_logits(const bf16* x, const bf16* w, const StepArgs* args, float* logits, int64_t dim,
+                       int64_t vocab, cudaStream_t stream) {
+  return launch(row_logits_kernel, dim3(blocks_for(vocab, kDotWarps)), kDotWarps * kWarp, 0, stream, x, w,
+                args, logits, dim, vocab);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,195 @@
+// RMSNorm, forward and backward: one pass over memory each, rows held in registers.
+//
+// Backward, with r = 1/sqrt(mean(x^2) + eps):
+//   dx = r * (w * dy) - x * r^3 / dim * sum(w * dy * x) (+ dres)
+//   dw = sum over rows of dy * x * r
+// Each of a fixed number of blocks sums dw over its rows, a second kernel adds the blocks in order; the
+// number is the same on every GPU so that the bits are too.
+#include <type_traits>
+
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+// Three blocks of 256 threads on each of the 132 multiprocessors of an H100 or H200.
+constexpr int64_t kDwBlocks = 396;
+constexpr int kMaxThreads = 512;
+constexpr int kDwColumns = 32, kDwRows = 8;  // threads of a block of the second kernel
+
+// V: vectors of 8 per thread.
+template <int V>
+__global__ void __launch_bounds__(kMaxThreads)
+    rms_norm_kernel(const bf16* x, const bf16* w, bf16* y, int64_t dim, float inv_dim, float eps) {
+  __shared__ float scratch[kMaxWarps];
+  const bf16* from = x + blockIdx.x * dim;
+  bf16* to = y + blockIdx.x * dim;
+  Vec8<bf16> row[V];
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    const int64_t column = (threadIdx.x + int64_t{i} * blockDim.x) * kVec;
+    if (column < dim) row[i] = Vec8<bf16>::load(from + column);
+  }
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    const int64_t column = (threadIdx.x + int64_t{i} * blockDim.x) * kVec;
+    if (column >= dim) continue;
+    float v[kVec];
+    row[i].unpack(v);
+    for (int j = 0; j < kVec; ++j) squares += v[j] * v[j];
+  }
+  const float r = rsqrtf(block_sum(squares, scratch) * inv_dim + eps);
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    const int64_t column = (threadIdx.x + int64_t{i} * blockDim.x) * kVec;
+    if (column >= dim) continue;
+    float v[kVec], weight[kVec];
+    row[i].unpack(v);
+    load8(w + column, weight);
+    for (int j = 0; j < kVec; ++j) v[j] *= r * weight[j];
+    store8(to + column, v);
+  }
+}
+
+template <int V>
+__global__ void __launch_bounds__(V <= 2 ? 256 : kMaxThreads, V <= 2 ? 3 : 1)
+    rms_norm_bwd_kernel(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx,
+                        float* dw_blocks, int64_t tokens, int64_t dim, float inv_dim, float eps) {
+  __shared__ float scratch[2][2][kMaxWarps];
+  const auto column_of = [&](int i) { return (threadIdx.x + int64_t{i} * blockDim.x) * kVec; };
+  float dw[V][kVec] = {};
+
+  int turn = 0;  // two sets of scratch, so that one barrier a row is enough
+  for (int64_t t = blockIdx.x; t < tokens; t += gridDim.x, turn ^= 1) {
+    Vec8<bf16> row[V], grad[V], residual[V];
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const int64_t column = column_of(i);
+      if (column >= dim) continue;
+      row[i] = Vec8<bf16>::load(x + t * dim + column);
+      grad[i] = Vec8<bf16>::load(dy + t * dim + column);
+      if (dres) residual[i] = Vec8<bf16>::load(dres + t * dim + column);
+    }
+    float squares = 0, dot = 0;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      if (column_of(i) >= dim) continue;
+      float a[kVec], g[kVec], b[kVec];
+      row[i].unpack(a);
+      grad[i].unpack(g);
+      load8(w + column_of(i), b);
+      for (int j = 0; j < kVec; ++j) {
+        squares += a[j] * a[j];
+        dot += a[j] * g[j] * b[j];
+      }
+    }
+    // Both sums behind one barrier.
+    const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp;
+    squares = warp_sum(squares);
+    dot = warp_sum(dot);
+    if (lane == 0) {
+      scratch[turn][0][warp] = squares;
+      scratch[turn][1][warp] = dot;
+    }
+    __syncthreads();
+    squares = warp_sum(lane < warps ? scratch[turn][0][lane] : 0.0f);
+    dot = warp_sum(lane < warps ? scratch[turn][1][lane] : 0.0f);
+
+    const float r = rsqrtf(squares * inv_dim + eps);
+    const float pull = r * r * r * inv_dim * dot;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const int64_t column = column_of(i);
+      if (column >= dim) continue;
+      float a[kVec], g[kVec], b[kVec], out[kVec];
+      row[i].unpack(a);
+      grad[i].unpack(g);
+      load8(w + column, b);
+      for (int j = 0; j < kVec; ++j) {
+        out[j] = r * b[j] * g[j] - a[j] * pull;
+        dw[i][j] += g[j] * a[j] * r;
+      }
+      if (dres) {
+        float extra[kVec];
+        residual[i].unpack(extra);
+        for (int j = 0; j < kVec; ++j) out[j] += extra[j];
+      }
+      store8(dx + t * dim + column, out);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    if (column_of(i) < dim) store8(dw_blocks + blockIdx.x * dim + column_of(i), dw[i]);
+  }
+}
+
+template <class G>
+__global__ void sum_dw_kernel(const float* dw_blocks, G* dw, int64_t blocks, int64_t dim, bool accumulate) {
+  __shared__ float partial[kDwRows][kDwColumns];
+  const int x = threadIdx.x % kDwColumns, y = threadIdx.x / kDwColumns;
+  const int64_t column = int64_t{blockIdx.x} * kDwColumns + x;
+  float sum = 0;
+  if (column < dim) {
+#pragma unroll 8
+    for (int64_t block = y; block < blocks; block += kDwRows) sum += dw_blocks[block * dim + column];
+  }
+  partial[y][x] = sum;
+  __syncthreads();
+  if (y > 0 || column >= dim) return;
+  float total = accumulate ? to_float(dw[column]) : 0.0f;
+  for (int i = 0; i < kDwRows; ++i) total += partial[i][x];
+  store_float(dw + column, total);
+}
+
+int64_t dw_blocks_for(int64_t tokens) {
+  return tokens < kDwBlocks ? tokens : kDwBlocks;
+}
+
+// Calls f with the number of vectors per thread as a constant, and the threads of a block.
+template <class F>
+cudaError_t with_row_shape(int64_t dim, F f) {
+  const int64_t vectors = dim / kVec;
+  if (vectors <= 256) return f(std::integral_constant<int, 1>{}, threads_for(vectors, 256));
+  if (vectors <= 512) return f(std::integral_constant<int, 2>{}, threads_for((vectors + 1) / 2, 256));
+  return f(std::integral_constant<int, 4>{}, threads_for((vectors + 3) / 4, kMaxThreads));
+}
+
+}  // namespace
+
+cudaError_t rms_norm(const bf16* x, const bf16* w, bf16* y, int64_t tokens, int64_t dim, float eps,
+                     cudaStream_t stream) {
+  return with_row_shape(dim, [&](auto v, unsigned threads) {
+    return launch(rms_norm_kernel<decltype(v)::value>, dim3(unsigned(tokens)), threads, 0, stream, x, w, y,
+                  dim, 1.0f / float(dim), eps);
+  });
+}
+
+int64_t rms_norm_bwd_workspace_bytes(int64_t tokens, int64_t dim) {
+  return dw_blocks_for(tokens) * dim * int64_t{sizeof(float)};
+}
+
+template <class G>
+cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx, G* dw,
+                         void* workspace, int64_t tokens, int64_t dim, float eps, bool accumulate,
+                         cudaStream_t stream) {
+  auto* dw_blocks = static_cast<float*>(workspace);
+  const int64_t blocks = dw_blocks_for(tokens);
+  const auto status = with_row_shape(dim, [&](auto v, unsigned threads) {
+    return launch(rms_norm_bwd_kernel<decltype(v)::value>, dim3(unsigned(blocks)), threads, 0, stream, x, w,
+                  dy, dres, dx, dw_blocks, tokens, dim, 1.0f / float(dim), eps);
+  });
+  if (status != cudaSuccess) return status;
+  return launch(sum_dw_kernel<G>, dim3(blocks_for(dim, kDwColumns)), kDwColumns * kDwRows, 0, stream,
+                dw_blocks, dw, blocks, dim, accumulate);
+}
+
+template cudaError_t rms_norm_bwd(const bf16*, const bf16*, const bf16*, const bf16*, bf16*, float*, void*,
+                                  int64_t, int64_t, float, bool, cudaStream_t);
+template cudaError_t rms_norm_bwd(const bf16*, const bf16*, const bf16*, const bf16*, bf16*, bf16*, void*,
+                                  int64_t, int64_t, float, bool, cudaStream_t);
+
+}  // namespace sluice::cuda

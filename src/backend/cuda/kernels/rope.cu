@@ -1,0 +1,122 @@
+// Rotary position embedding and its inverse. Element i of a head pairs with element i + head_dim / 2:
+//   (a, b) -> (a cos - b sin, b cos + a sin), angle = pos * inv_freq[i].
+//
+// The angle is reduced to one turn in double precision, so that positions of a million stay exact; it is
+// computed once per token and serves every head.
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kMaxPairs = 128;  // head_dim / 2 at most
+
+struct Rotation {
+  float cos[kMaxPairs], sin[kMaxPairs];
+};
+
+// All threads of the block take part; ends with a barrier. sign is -1 to rotate back.
+__device__ void fill_rotation(Rotation& rotation, int32_t pos, const float* inv_freq, int pairs, float sign) {
+  constexpr double kInverseTurn = 0.15915494309189535;  // 1 / (2 pi)
+  for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
+    const double turns = double(pos) * double(inv_freq[i]) * kInverseTurn;
+    float sin, cos;
+    sincospif(float(2.0 * (turns - rint(turns))), &sin, &cos);
+    rotation.cos[i] = cos;
+    rotation.sin[i] = sign * sin;
+  }
+  __syncthreads();
+}
+
+// Rotates W pairs starting at pair i of one head. `in` and `out` may be the same.
+template <int W, class In>
+__device__ void rotate(const Rotation& rotation, const In* in, bf16* out, int i, int pairs) {
+  float a[W], b[W], low[W], high[W];
+  if constexpr (W == kVec) {
+    load8(in + i, a);
+    load8(in + i + pairs, b);
+  } else {
+    a[0] = to_float(in[i]);
+    b[0] = to_float(in[i + pairs]);
+  }
+#pragma unroll
+  for (int j = 0; j < W; ++j) {
+    const float cos = rotation.cos[i + j], sin = rotation.sin[i + j];
+    low[j] = a[j] * cos - b[j] * sin;
+    high[j] = b[j] * cos + a[j] * sin;
+  }
+  if constexpr (W == kVec) {
+    store8(out + i, low);
+    store8(out + i + pairs, high);
+  } else {
+    store_float(out + i, low[0]);
+    store_float(out + i + pairs, high[0]);
+  }
+}
+
+// Rotates `heads` heads of one row by all threads of the block.
+template <int W, class In>
+__device__ void rotate_heads(const Rotation& rotation, const In* in, bf16* out, int heads, int pairs) {
+  const int per_head = pairs / W;
+  for (int item = threadIdx.x; item < heads * per_head; item += blockDim.x) {
+    const int head = item / per_head, i = item % per_head * W;
+    rotate<W>(rotation, in + head * 2 * pairs, out + head * 2 * pairs, i, pairs);
+  }
+}
+
+template <int W>
+__global__ void rope_kernel(bf16* y, const int32_t* pos, const float* inv_freq, int64_t stride, int heads,
+                            int pairs) {
+  __shared__ Rotation rotation;
+  const int64_t token = blockIdx.x;
+  fill_rotation(rotation, pos[token], inv_freq, pairs, 1.0f);
+  rotate_heads<W>(rotation, y + token * stride, y + token * stride, heads, pairs);
+}
+
+template <int W, class T>
+__global__ void rope_bwd_kernel(const T* dq_rotated, const T* dkv_rotated, const int32_t* pos,
+                                const float* inv_freq, bf16* dq, bf16* dkv, int q_heads, int kv_heads,
+                                int pairs) {
+  __shared__ Rotation rotation;
+  const int64_t token = blockIdx.x;
+  fill_rotation(rotation, pos[token], inv_freq, pairs, -1.0f);
+  const int64_t q_row = token * q_heads * 2 * pairs, kv_row = token * 2 * kv_heads * 2 * pairs;
+  rotate_heads<W>(rotation, dq_rotated + q_row, dq + q_row, q_heads, pairs);
+  rotate_heads<W>(rotation, dkv_rotated + kv_row, dkv + kv_row, kv_heads, pairs);
+  const int v_elements = kv_heads * 2 * pairs;
+  const T* v_in = dkv_rotated + kv_row + v_elements;
+  bf16* v_out = dkv + kv_row + v_elements;
+  for (int i = threadIdx.x * kVec; i < v_elements; i += blockDim.x * kVec) {
+    float x[kVec];
+    load8(v_in + i, x);
+    store8(v_out + i, x);
+  }
+}
+
+}  // namespace
+
+cudaError_t rope(bf16* y, const int32_t* pos, const float* inv_freq, int64_t tokens, int64_t stride,
+                 int64_t heads, int64_t head_dim, cudaStream_t stream) {
+  const int pairs = int(head_dim / 2);
+  const auto kernel = pairs % kVec == 0 ? rope_kernel<kVec> : rope_kernel<1>;
+  return launch(kernel, dim3(unsigned(tokens)), threads_for(heads * pairs / kVec, 256), 0, stream, y, pos,
+                inv_freq, stride, int(heads), pairs);
+}
+
+template <class T>
+cudaError_t rope_bwd(const T* dq_rotated, const T* dkv_rotated, const int32_t* pos, const float* inv_freq,
+                     bf16* dq, bf16* dkv, int64_t tokens, int64_t q_heads, int64_t kv_heads, int64_t head_dim,
+                     cudaStream_t stream) {
+  const int pairs = int(head_dim / 2);
+  const auto kernel = pairs % kVec == 0 ? rope_bwd_kernel<kVec, T> : rope_bwd_kernel<1, T>;
+  return launch(kernel, dim3(unsigned(tokens)), threads_for(q_heads * pairs / kVec, 256), 0, stream,
+                dq_rotated, dkv_rotated, pos, inv_freq, dq, dkv, int(q_heads), int(kv_heads), pairs);
+}
+
+template cudaError_t rope_bwd(const float*, const float*, const int32_t*, const float*, bf16*, bf16*, int64_t,
+                              int64_t, int64_t, int64_t, cudaStream_t);
+template cudaError_t rope_bwd(const bf16*, const bf16*, const int32_t*, const float*, bf16*, bf16*, int64_t,
+                              int64_t, int64_t, int64_t, cudaStream_t);
+
+}  // namespace sluice::cuda

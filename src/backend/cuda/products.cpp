@@ -1,0 +1,269 @@
+#include "backend/cuda/products.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cuda/check.h"
+#include "backend/cuda/kernels/kernels.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kCandidates = 8;
+constexpr int64_t kAlignment = 256;
+
+void list(std::vector<Product>& all, const Product& product) {
+  if (std::ranges::find(all, product) == all.end()) all.push_back(product);
+}
+
+void add_products(const Linear& op, std::vector<Product>& all) {
+  list(all, product_of(op));
+}
+void add_products(const LinearDgrad& op, std::vector<Product>& all) {
+  list(all, product_of(op));
+}
+void add_products(const LinearWgrad& op, std::vector<Product>& all) {
+  list(all, product_of(op));
+}
+void add_products(const HeadLoss& op, std::vector<Product>& all) {
+  for (int64_t begin = 0; begin < op.tokens; begin += op.sub_tokens) {
+    const HeadProducts products = head_products(op, std::min(op.sub_tokens, op.tokens - begin), begin == 0);
+    list(all, products.logits);
+    if (op.forward_only) continue;
+    list(all, products.dx);
+    list(all, products.dw);
+  }
+}
+void add_products(const auto&, std::vector<Product>&) {}
+
+// Where a product's operands lie in scratch.
+struct Placement {
+  int64_t a, b, d, workspace, hash, bytes;
+};
+
+Placement place(const Product& p) {
+  Placement at{};
+  const auto put = [&](int64_t bytes) {
+    const int64_t offset = at.bytes;
+    at.bytes = align_up(at.bytes + bytes, kAlignment);
+    return offset;
+  };
+  at.a = put((p.a_transposed ? p.k : p.m) * p.a_stride * 2);
+  at.b = put((p.b_transposed ? p.n : p.k) * p.b_stride * 2);
+  at.d = put(p.m * p.d_stride * (p.f32_result ? 4 : 2));
+  at.workspace = put(kProductWorkspaceBytes);
+  at.hash = put(int64_t{sizeof(uint64_t)});
+  return at;
+}
+
+// Milliseconds of work to time per candidate, and runs at least.
+constexpr double kTimedMs = 8;
+constexpr int kLeastRuns = 4;
+
+struct Timer {
+  Event begin, end;
+
+  Status create() {
+    SLUICE_CUDA_TRY(cudaEventCreate(begin.receive()));
+    SLUICE_CUDA_TRY(cudaEventCreate(end.receive()));
+    return {};
+  }
+  // Milliseconds that `runs` calls of f take on the stream.
+  template <class F>
+  Result<float> time(int runs, cudaStream_t stream, F f) {
+    SLUICE_CUDA_TRY(cudaEventRecord(begin.get(), stream));
+    for (int i = 0; i < runs; ++i) SLUICE_TRY(f());
+    SLUICE_CUDA_TRY(cudaEventRecord(end.get(), stream));
+    SLUICE_CUDA_TRY(cudaEventSynchronize(end.get()));
+    float ms = 0;
+    SLUICE_CUDA_TRY(cudaEventElapsedTime(&ms, begin.get(), end.get()));
+    return ms;
+  }
+};
+
+}  // namespace
+
+std::string Product::text() const {
+  return fmt::format("product {}x{}x{} {}{} {}{}", m, n, k, a_transposed ? 't' : 'n',
+                     b_transposed ? 't' : 'n', f32_result ? "f32" : "bf16", add ? " add" : "");
+}
+
+Product product_of(const Linear& op) {
+  return {op.tokens, op.out, op.in, op.in, op.in, op.out, false, true, false, op.has_residual};
+}
+Product product_of(const LinearDgrad& op) {
+  return {op.tokens, op.in, op.out, op.out, op.in, op.in, false, false, false, op.accumulate};
+}
+Product product_of(const LinearWgrad& op) {
+  return {op.out,       op.in, op.tokens, op.out, op.in, op.in, true, false, op.grad_dtype == DType::F32,
+          op.accumulate};
+}
+
+HeadProducts head_products(const HeadLoss& op, int64_t rows, bool first_sub_chunk) {
+  const int64_t stride = logits_stride(op.vocab);
+  return {
+      .logits = {rows, op.vocab, op.dim, op.dim, op.dim, stride, false, true, true, false},
+      .dx = {rows, op.dim, op.vocab, 2 * stride, op.dim, op.dim, false, false, false, false},
+      .dw = {op.vocab, op.dim, rows, 2 * stride, op.dim, op.dim, true, false, op.grad_dtype == DType::F32,
+             op.accumulate_dw || !first_sub_chunk},
+  };
+}
+
+std::vector<Product> products_of(const Op& op) {
+  std::vector<Product> all;
+  std::visit([&](const auto& o) { add_products(o, all); }, op);
+  return all;
+}
+
+Result<Products> Products::create(bool reproducible) {
+  Products products;
+  products.reproducible_ = reproducible;
+  SLUICE_CUDA_TRY(cublasLtCreate(products.handle_.receive()));
+  return products;
+}
+
+// cuBLASLt is column-major: a row-major matrix is its transpose there, so D^T = op(B)^T op(A)^T and the
+// operands change places.
+Result<Products::Plan> Products::describe(const Product& p) const {
+  Plan plan;
+  SLUICE_CUDA_TRY(cublasLtMatmulDescCreate(plan.desc.receive(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const cublasOperation_t first = p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t second = p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  SLUICE_CUDA_TRY(
+      cublasLtMatmulDescSetAttribute(plan.desc.get(), CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
+  SLUICE_CUDA_TRY(
+      cublasLtMatmulDescSetAttribute(plan.desc.get(), CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+
+  const int64_t a_rows = p.a_transposed ? p.k : p.m, a_columns = p.a_transposed ? p.m : p.k;
+  const int64_t b_rows = p.b_transposed ? p.n : p.k, b_columns = p.b_transposed ? p.k : p.n;
+  SLUICE_CUDA_TRY(cublasLtMatrixLayoutCreate(plan.a.receive(), CUDA_R_16BF, uint64_t(a_columns),
+                                             uint64_t(a_rows), p.a_stride));
+  SLUICE_CUDA_TRY(cublasLtMatrixLayoutCreate(plan.b.receive(), CUDA_R_16BF, uint64_t(b_columns),
+                                             uint64_t(b_rows), p.b_stride));
+  SLUICE_CUDA_TRY(cublasLtMatrixLayoutCreate(plan.d.receive(), p.f32_result ? CUDA_R_32F : CUDA_R_16BF,
+                                             uint64_t(p.n), uint64_t(p.m), p.d_stride));
+  return plan;
+}
+
+Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const Plan& plan) const {
+  MatmulPreference preference;
+  SLUICE_CUDA_TRY(cublasLtMatmulPreferenceCreate(preference.receive()));
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) -> Status {
+    SLUICE_CUDA_TRY(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value));
+    return {};
+  };
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kProductWorkspaceBytes}));
+  // Rows are multiples of 16 bytes apart, and so are sub-chunks.
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    SLUICE_TRY(set(attribute, uint32_t{16}));
+  }
+  // Partial results are summed in fp32 and in a fixed order: neither rounded to the output's type first nor added up in
+  // the output itself.
+  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}));
+
+  std::vector<cublasLtMatmulHeuristicResult_t> found(kCandidates);
+  int count = 0;
+  SLUICE_CUDA_TRY(cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.desc.get(), plan.b.get(), plan.a.get(),
+                                                 plan.d.get(), plan.d.get(), preference.get(), kCandidates,
+                                                 found.data(), &count));
+  found.resize(size_t(count));
+  std::erase_if(found, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
+  if (found.empty()) return error("cublasLtMatmulAlgoGetHeuristic: no algorithm");
+  return found;
+}
+
+Status Products::launch(const Product& product, const Plan& plan, const cublasLtMatmulAlgo_t& algo,
+                        const Operands& o, cudaStream_t stream) const {
+  const float one = 1, beta = product.add ? 1 : 0;
+  SLUICE_CUDA_TRY(cublasLtMatmul(handle_.get(), plan.desc.get(), &one, o.b, plan.b.get(), o.a, plan.a.get(),
+                                 &beta, product.add ? o.c : o.d, plan.d.get(), o.d, plan.d.get(), &algo,
+                                 o.workspace.data, size_t(o.workspace.bytes), stream));
+  return {};
+}
+
+Status Products::tune(const Product& product, Plan& plan,
+                      const std::vector<cublasLtMatmulHeuristicResult_t>& found, const Scratch& scratch,
+                      cudaStream_t stream) const {
+  const Placement at = place(product);
+  const auto words = [&](int64_t offset) { return reinterpret_cast<bf16*>(scratch.data + offset); };
+  SLUICE_CUDA_TRY(fill_random(words(at.a), (at.b - at.a) / 2, 1.0f, 1, stream));
+  SLUICE_CUDA_TRY(fill_random(words(at.b), (at.d - at.b) / 2, 0.02f, 2, stream));
+  const Operands operands{scratch.data + at.a,
+                          scratch.data + at.b,
+                          scratch.data + at.d,
+                          scratch.data + at.d,
+                          {scratch.data + at.workspace, kProductWorkspaceBytes}};
+
+  // The result's hash: algorithms that sum in the first one's order give its bits.
+  auto* hash = reinterpret_cast<uint64_t*>(scratch.data + at.hash);
+  const auto hash_of = [&](const cublasLtMatmulAlgo_t& algo) -> Result<uint64_t> {
+    SLUICE_CUDA_TRY(cudaMemsetAsync(operands.d, 0, size_t(at.workspace - at.d), stream));
+    SLUICE_CUDA_TRY(cudaMemsetAsync(hash, 0, sizeof *hash, stream));
+    SLUICE_TRY(launch(product, plan, algo, operands, stream));
+    SLUICE_CUDA_TRY(
+        hash_words(static_cast<const uint32_t*>(operands.d), (at.workspace - at.d) / 4, hash, stream));
+    uint64_t value = 0;
+    SLUICE_CUDA_TRY(cudaMemcpyAsync(&value, hash, sizeof value, cudaMemcpyDeviceToHost, stream));
+    SLUICE_CUDA_TRY(cudaStreamSynchronize(stream));
+    return value;
+  };
+
+  struct Entrant {
+    size_t index;
+    float ms;  // the best of its timings, per run
+  };
+  std::vector<Entrant> entrants;
+  SLUICE_ASSIGN(const uint64_t first, hash_of(found[0].algo));
+  for (size_t i = 0; i < found.size(); ++i) {
+    SLUICE_ASSIGN(const uint64_t own, hash_of(found[i].algo));
+    if (!reproducible_ || own == first) entrants.push_back({i, INFINITY});
+  }
+
+  Timer timer;
+  SLUICE_TRY(timer.create());
+  const auto time = [&](const Entrant& entrant, int runs) {
+    return timer.time(runs, stream,
+                      [&] { return launch(product, plan, found[entrant.index].algo, operands, stream); });
+  };
+  SLUICE_ASSIGN(const float single, time(entrants[0], 1));
+  const int runs = std::max(kLeastRuns, int(kTimedMs / std::max(double(single), 0.01)));
+  // In turns, so that a changing clock treats all alike.
+  for (int turn = 0; turn < 2; ++turn) {
+    for (Entrant& entrant : entrants) {
+      SLUICE_ASSIGN(const float ms, time(entrant, runs));
+      entrant.ms = std::min(entrant.ms, ms / float(runs));
+    }
+  }
+  const Entrant& best = *std::ranges::min_element(entrants, {}, &Entrant::ms);
+  plan.algo = found[best.index].algo;
+  const double tera = 2e-9 * double(product.m) * double(product.n) * double(product.k);
+  plan.about = fmt::format(
+      "{}: choice {} of {} ({} give equal bits), {:.3f} ms, {:.0f} TFLOP/s; first guess {:.3f} ms",
+      product.text(), best.index + 1, found.size(), entrants.size(), best.ms, tera / best.ms, entrants[0].ms);
+  return {};
+}
+
+Result<std::string> Products::prepare(const Product& product, const Scratch& scratch, cudaStream_t stream) {
+  if (const auto known = plans_.find(product); known != plans_.end()) return known->second.about;
+  SLUICE_ASSIGN(Plan plan, describe(product));
+  auto found = candidates(plan);
+  if (!found.ok()) return error("{}: {}", product.text(), found.message());
+  plan.algo = found->front().algo;
+  plan.about = fmt::format("{}: first guess of {}", product.text(), found->size());
+  if (place(product).bytes <= scratch.bytes) SLUICE_TRY(tune(product, plan, *found, scratch, stream));
+  return plans_.emplace(product, std::move(plan)).first->second.about;
+}
+
+Status Products::run(const Product& product, const void* a, const void* b, const void* c, void* d,
+                     const Scratch& workspace, cudaStream_t stream) {
+  auto plan = plans_.find(product);
+  if (plan == plans_.end()) {
+    if (const auto prepared = prepare(product, {}, stream); !prepared.ok()) return prepared.error();
+    plan = plans_.find(product);
+  }
+  return launch(product, plan->second, plan->second.algo, {a, b, c, d, workspace}, stream);
+}
+
+}  // namespace sluice::cuda

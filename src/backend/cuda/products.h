@@ -1,0 +1,98 @@
+// Matrix products on cuBLASLt: bf16 operands, f32 accumulation, bf16 or f32 result.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/handle.h"
+#include "base/bytes.h"
+#include "base/status.h"
+#include "ops/op.h"
+
+namespace sluice::cuda {
+
+// Workspace of every product; cuBLASLt's own advice for Hopper.
+constexpr int64_t kProductWorkspaceBytes = 32 * kMiB;
+
+// D[m, n] = op(A)[m, k] op(B)[k, n] (+ C), all row-major; op transposes where said. The strides are those of
+// the matrices' rows as they lie in memory, in elements. C has D's stride and type and may be D itself.
+struct Product {
+  int64_t m, n, k;
+  int64_t a_stride, b_stride, d_stride;
+  bool a_transposed, b_transposed;
+  bool f32_result;
+  bool add;
+
+  auto operator<=>(const Product&) const = default;
+  std::string text() const;
+};
+
+Product product_of(const Linear& op);
+Product product_of(const LinearDgrad& op);
+Product product_of(const LinearWgrad& op);
+
+// All products of an op, equal ones once. Empty for ops without any.
+std::vector<Product> products_of(const Op& op);
+
+// The products of HeadLoss over one sub-chunk of `rows` rows. The gradients of the logits lie in the first
+// halves of the rows of f32 logits, hence the doubled stride.
+struct HeadProducts {
+  Product logits, dx, dw;
+};
+HeadProducts head_products(const HeadLoss& op, int64_t rows, bool first_sub_chunk);
+// Row stride of the f32 logits of HeadLoss.
+constexpr int64_t logits_stride(int64_t vocab) {
+  return align_up(vocab, 64);
+}
+
+// Device memory that nobody uses at the moment.
+struct Scratch {
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
+
+class Products {
+ public:
+  // With `reproducible`, the algorithms of one product all give the same bits, so that choosing among them by
+  // time changes no result.
+  static Result<Products> create(bool reproducible);
+
+  // Chooses the product's algorithm: the fastest of several, timed on `scratch` under load, or cuBLASLt's
+  // first guess when scratch is too small. A product prepared before is left as it is. Returns one line about
+  // it.
+  Result<std::string> prepare(const Product& product, const Scratch& scratch, cudaStream_t stream);
+
+  // Queues the product. `c` is read only when product.add. A product that was not prepared is prepared
+  // without timing first.
+  Status run(const Product& product, const void* a, const void* b, const void* c, void* d,
+             const Scratch& workspace, cudaStream_t stream);
+
+ private:
+  struct Plan {
+    MatmulDesc desc;
+    MatrixLayout a, b, d;
+    cublasLtMatmulAlgo_t algo{};
+    std::string about;
+  };
+  struct Operands {
+    const void *a, *b, *c;
+    void* d;
+    Scratch workspace;
+  };
+
+  Result<Plan> describe(const Product& product) const;
+  Result<std::vector<cublasLtMatmulHeuristicResult_t>> candidates(const Plan& plan) const;
+  Status launch(const Product& product, const Plan& plan, const cublasLtMatmulAlgo_t& algo,
+                const Operands& operands, cudaStream_t stream) const;
+  Status tune(const Product& product, Plan& plan, const std::vector<cublasLtMatmulHeuristicResult_t>& found,
+              const Scratch& scratch, cudaStream_t stream) const;
+
+  CublasLt handle_;
+  bool reproducible_ = true;
+  std::map<Product, Plan> plans_;
+};
+
+}  // namespace sluice::cuda

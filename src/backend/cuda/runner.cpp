@@ -1,0 +1,259 @@
+#include "backend/cuda/runner.h"
+
+#include <algorithm>
+
+#include "backend/cuda/check.h"
+#include "backend/cuda/kernels/kernels.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+
+// Calls f with a value of the C++ type of `dtype`, which is F32 or BF16.
+template <class F>
+Status with_float(DType dtype, F f) {
+  if (dtype == DType::F32) {
+    SLUICE_CUDA_TRY(f(float{}));
+  } else {
+    SLUICE_CUDA_TRY(f(bf16{}));
+  }
+  return {};
+}
+
+// The parts of HeadLoss's workspace.
+struct HeadLayout {
+  int64_t product, logits, row_loss, bytes;
+};
+HeadLayout layout(const HeadLoss& op) {
+  HeadLayout at{};
+  at.logits = kProductWorkspaceBytes;
+  at.row_loss =
+      at.logits + align_up(std::min(op.sub_tokens, op.tokens) * logits_stride(op.vocab) * 4, kAlignment);
+  at.bytes = at.row_loss + align_up(op.tokens * 4, kAlignment);
+  return at;
+}
+
+int64_t workspace_of(const EmbedBwd& op) {
+  return embed_bwd_workspace_bytes(op.tokens);
+}
+int64_t workspace_of(const RmsNormBwd& op) {
+  return rms_norm_bwd_workspace_bytes(op.tokens, op.dim);
+}
+int64_t workspace_of(const Linear&) {
+  return kProductWorkspaceBytes;
+}
+int64_t workspace_of(const LinearDgrad&) {
+  return kProductWorkspaceBytes;
+}
+int64_t workspace_of(const LinearWgrad&) {
+  return kProductWorkspaceBytes;
+}
+int64_t workspace_of(const HeadLoss& op) {
+  return layout(op).bytes;
+}
+int64_t workspace_of(const SumSq&) {
+  return sum_sq_workspace_bytes();
+}
+int64_t workspace_of(const auto&) {
+  return 0;
+}
+
+}  // namespace
+
+// An op's operands, typed, and where it runs.
+struct Runner::Call {
+  std::span<const Buffer> operands;
+  Buffer workspace;
+  cudaStream_t stream;
+
+  const Buffer& operator[](int i) const { return operands[size_t(i)]; }
+  template <class T>
+  T* as(int i) const {
+    return operands[size_t(i)].as<T>();
+  }
+  Scratch scratch() const { return {workspace.data, workspace.bytes}; }
+};
+
+int64_t Runner::workspace_bytes(const Op& op) const {
+  if (const auto* forward = std::get_if<AttnFwd>(&op)) return attention_.workspace_bytes(*forward);
+  if (const auto* backward = std::get_if<AttnBwd>(&op)) return attention_.workspace_bytes(*backward);
+  return std::visit([](const auto& o) { return workspace_of(o); }, op);
+}
+
+Status Runner::prepare(const Op& op, const Scratch& scratch, cudaStream_t stream,
+                       const std::function<void(std::string_view)>& log) {
+  const auto report = [&](const std::string& line) {
+    if (log) log(line);
+  };
+  for (const Product& product : products_of(op)) {
+    SLUICE_ASSIGN(const std::string about, products_.prepare(product, scratch, stream));
+    report(about);
+  }
+  if (const auto* forward = std::get_if<AttnFwd>(&op)) report(attention_.prepare(*forward));
+  if (const auto* backward = std::get_if<AttnBwd>(&op)) report(attention_.prepare(*backward));
+  return {};
+}
+
+Status Runner::run(const Launch& launch, cudaStream_t stream) {
+  const Call call{launch.operands, launch.workspace, stream};
+  return std::visit([&](const auto& op) { return run(op, call); }, *launch.op);
+}
+
+Status Runner::run(const Embed& op, const Call& call) {
+  SLUICE_CUDA_TRY(embed(call.as<int32_t>(Embed::kIds), call.as<bf16>(Embed::kTable), call.as<bf16>(Embed::kY),
+                        op.tokens, op.dim, call.stream));
+  return {};
+}
+
+Status Runner::run(const EmbedBwd& op, const Call& call) {
+  return with_float(op.grad_dtype, [&](auto grad) {
+    return embed_bwd(call.as<int32_t>(EmbedBwd::kIds), call.as<bf16>(EmbedBwd::kDy),
+                     call.as<decltype(grad)>(EmbedBwd::kDTable), call.workspace.data, op.tokens, op.vocab,
+                     op.dim, op.accumulate, call.stream);
+  });
+}
+
+Status Runner::run(const RmsNorm& op, const Call& call) {
+  SLUICE_CUDA_TRY(rms_norm(call.as<bf16>(RmsNorm::kX), call.as<bf16>(RmsNorm::kW), call.as<bf16>(RmsNorm::kY),
+                           op.tokens, op.dim, op.eps, call.stream));
+  return {};
+}
+
+Status Runner::run(const RmsNormBwd& op, const Call& call) {
+  return with_float(op.grad_dtype, [&](auto grad) {
+    return rms_norm_bwd(call.as<bf16>(RmsNormBwd::kX), call.as<bf16>(RmsNormBwd::kW),
+                        call.as<bf16>(RmsNormBwd::kDy),
+                        op.has_residual ? call.as<bf16>(RmsNormBwd::kDres) : nullptr,
+                        call.as<bf16>(RmsNormBwd::kDx), call.as<decltype(grad)>(RmsNormBwd::kDw),
+                        call.workspace.data, op.tokens, op.dim, op.eps, op.accumulate, call.stream);
+  });
+}
+
+Status Runner::run(const Linear& op, const Call& call) {
+  auto* y = call.as<bf16>(Linear::kY);
+  SLUICE_TRY(products_.run(product_of(op), call[Linear::kX].data, call[Linear::kW].data,
+                           op.has_residual ? call[Linear::kResidual].data : nullptr, y, call.scratch(),
+                           call.stream));
+  if (op.rope_heads == 0) return {};
+  SLUICE_CUDA_TRY(rope(y, call.as<int32_t>(Linear::kPos), call.as<float>(Linear::kInvFreq), op.tokens, op.out,
+                       op.rope_heads, op.head_dim, call.stream));
+  return {};
+}
+
+Status Runner::run(const LinearDgrad& op, const Call& call) {
+  void* dx = call[LinearDgrad::kDx].data;
+  return products_.run(product_of(op), call[LinearDgrad::kDy].data, call[LinearDgrad::kW].data, dx, dx,
+                       call.scratch(), call.stream);
+}
+
+Status Runner::run(const LinearWgrad& op, const Call& call) {
+  void* dw = call[LinearWgrad::kDw].data;
+  return products_.run(product_of(op), call[LinearWgrad::kDy].data, call[LinearWgrad::kX].data, dw, dw,
+                       call.scratch(), call.stream);
+}
+
+Status Runner::run(const AttnFwd& op, const Call& call) {
+  return attention_.run(op, call.operands, call.workspace, call.stream);
+}
+
+Status Runner::run(const AttnBwd& op, const Call& call) {
+  return attention_.run(op, call.operands, call.workspace, call.stream);
+}
+
+Status Runner::run(const RopeBwd& op, const Call& call) {
+  return with_float(op.in_dtype, [&](auto in) {
+    using In = decltype(in);
+    return rope_bwd(call.as<In>(RopeBwd::kDqRotated), call.as<In>(RopeBwd::kDkvRotated),
+                    call.as<int32_t>(RopeBwd::kPos), call.as<float>(RopeBwd::kInvFreq),
+                    call.as<bf16>(RopeBwd::kDq), call.as<bf16>(RopeBwd::kDkv), op.tokens, op.q_heads,
+                    op.kv_heads, op.head_dim, call.stream);
+  });
+}
+
+Status Runner::run(const Cast& op, const Call& call) {
+  const Buffer &x = call[Cast::kX], &y = call[Cast::kY];
+  if (op.in_dtype == op.dtype) {
+    SLUICE_CUDA_TRY(cudaMemcpyAsync(y.data, x.data, size_t(op.elements * size_of(op.dtype)),
+                                    cudaMemcpyDeviceToDevice, call.stream));
+  } else if (op.dtype == DType::F32) {
+    SLUICE_CUDA_TRY(cast(x.as<bf16>(), y.as<float>(), op.elements, call.stream));
+  } else {
+    SLUICE_CUDA_TRY(cast(x.as<float>(), y.as<bf16>(), op.elements, call.stream));
+  }
+  return {};
+}
+
+Status Runner::run(const Swiglu& op, const Call& call) {
+  SLUICE_CUDA_TRY(
+      swiglu(call.as<bf16>(Swiglu::kGu), call.as<bf16>(Swiglu::kY), op.tokens, op.dim, call.stream));
+  return {};
+}
+
+Status Runner::run(const SwigluBwd& op, const Call& call) {
+  SLUICE_CUDA_TRY(swiglu_bwd(call.as<bf16>(SwigluBwd::kGu), call.as<bf16>(SwigluBwd::kDy),
+                             call.as<bf16>(SwigluBwd::kDgu), call.as<bf16>(SwigluBwd::kY), op.tokens, op.dim,
+                             call.stream));
+  return {};
+}
+
+Status Runner::run(const HeadLoss& op, const Call& call) {
+  const HeadLayout at = layout(op);
+  const Scratch scratch{call.workspace.data, kProductWorkspaceBytes};
+  auto* logits = reinterpret_cast<float*>(call.workspace.data + at.logits);
+  auto* row_loss = reinterpret_cast<float*>(call.workspace.data + at.row_loss);
+  const void* w = call[HeadLoss::kW].data;
+  for (int64_t begin = 0; begin < op.tokens; begin += op.sub_tokens) {
+    const int64_t rows = std::min(op.sub_tokens, op.tokens - begin);
+    const HeadProducts products = head_products(op, rows, begin == 0);
+    const bf16* x = call.as<bf16>(HeadLoss::kX) + begin * op.dim;
+    SLUICE_TRY(products_.run(products.logits, x, w, nullptr, logits, scratch, call.stream));
+    SLUICE_CUDA_TRY(softmax_loss(logits, call.as<int32_t>(HeadLoss::kTargets) + begin,
+                                 call.as<StepArgs>(HeadLoss::kArgs), row_loss + begin, rows, op.vocab,
+                                 logits_stride(op.vocab), !op.forward_only, call.stream));
+    if (op.forward_only) continue;
+    // The logits' memory now holds their gradients.
+    bf16* dx = call.as<bf16>(HeadLoss::kDx) + begin * op.dim;
+    void* dw = call[HeadLoss::kDw].data;
+    SLUICE_TRY(products_.run(products.dx, logits, w, nullptr, dx, scratch, call.stream));
+    SLUICE_TRY(products_.run(products.dw, logits, x, dw, dw, scratch, call.stream));
+  }
+  SLUICE_CUDA_TRY(
+      sum_loss(row_loss, call.as<double>(HeadLoss::kLoss), op.tokens, op.accumulate_loss, call.stream));
+  return {};
+}
+
+Status Runner::run(const Logits& op, const Call& call) {
+  SLUICE_CUDA_TRY(row_logits(call.as<bf16>(Logits::kX), call.as<bf16>(Logits::kW),
+                             call.as<StepArgs>(Logits::kArgs), call.as<float>(Logits::kLogits), op.dim,
+                             op.vocab, call.stream));
+  return {};
+}
+
+Status Runner::run(const SumSq& op, const Call& call) {
+  return with_float(op.dtype, [&](auto grad) {
+    return sum_sq(call.as<decltype(grad)>(SumSq::kG), call.as<double>(SumSq::kSums), call.workspace.data,
+                  op.elements, op.slot, op.slots, op.first, call.stream);
+  });
+}
+
+Status Runner::run(const ClipScale& op, const Call& call) {
+  SLUICE_CUDA_TRY(clip_scale(call.as<double>(ClipScale::kSums), call.as<float>(ClipScale::kClip), op.slots,
+                             op.max_norm, call.stream));
+  return {};
+}
+
+Status Runner::run(const AdamW& op, const Call& call) {
+  const AdamWParams params{op.elements, op.first, op.object, op.beta1, op.beta2, op.eps, op.weight_decay};
+  const auto run_typed = [&](auto grad, auto state) {
+    using S = decltype(state);
+    return adamw(params, call.as<bf16>(AdamW::kP), call.as<decltype(grad)>(AdamW::kG), call.as<S>(AdamW::kM),
+                 call.as<S>(AdamW::kV), op.master ? call.as<float>(AdamW::kMaster) : nullptr,
+                 call.as<float>(AdamW::kClip), call.as<StepArgs>(AdamW::kArgs), op.stochastic, call.stream);
+  };
+  return with_float(op.grad_dtype, [&](auto grad) {
+    return op.state_dtype == DType::F32 ? run_typed(grad, float{}) : run_typed(grad, bf16{});
+  });
+}
+
+}  // namespace sluice::cuda

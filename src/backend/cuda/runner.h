@@ -1,0 +1,55 @@
+// Queues ops: one function per op that places its pieces and calls the kernels.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "backend/backend.h"
+#include "backend/cuda/attention.h"
+#include "backend/cuda/products.h"
+
+namespace sluice::cuda {
+
+class Runner {
+ public:
+  Runner(Products products, Attention attention)
+      : products_(std::move(products)), attention_(std::move(attention)) {}
+
+  int64_t workspace_bytes(const Op& op) const;
+
+  // Chooses library algorithms for the op's products, timing them on `scratch`, and builds its attention
+  // plans. `log` may be empty; it receives a line for each.
+  Status prepare(const Op& op, const Scratch& scratch, cudaStream_t stream,
+                 const std::function<void(std::string_view)>& log);
+
+  // Queues the op on the stream.
+  Status run(const Launch& launch, cudaStream_t stream);
+
+ private:
+  struct Call;
+
+  Status run(const Embed& op, const Call& call);
+  Status run(const EmbedBwd& op, const Call& call);
+  Status run(const RmsNorm& op, const Call& call);
+  Status run(const RmsNormBwd& op, const Call& call);
+  Status run(const Linear& op, const Call& call);
+  Status run(const LinearDgrad& op, const Call& call);
+  Status run(const LinearWgrad& op, const Call& call);
+  Status run(const AttnFwd& op, const Call& call);
+  Status run(const AttnBwd& op, const Call& call);
+  Status run(const RopeBwd& op, const Call& call);
+  Status run(const Cast& op, const Call& call);
+  Status run(const Swiglu& op, const Call& call);
+  Status run(const SwigluBwd& op, const Call& call);
+  Status run(const HeadLoss& op, const Call& call);
+  Status run(const Logits& op, const Call& call);
+  Status run(const SumSq& op, const Call& call);
+  Status run(const ClipScale& op, const Call& call);
+  Status run(const AdamW& op, const Call& call);
+
+  Products products_;
+  Attention attention_;
+};
+
+}  // namespace sluice::cuda

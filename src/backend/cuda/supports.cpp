@@ -1,0 +1,121 @@
+// What the kernels take; the one place that says so.
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/kernels/kernels.h"
+
+namespace sluice {
+namespace {
+
+struct Row {
+  std::string_view name;
+  int64_t length;
+};
+
+// Collects the first objection.
+class Objection {
+ public:
+  Objection& activations(DType dtype) {
+    if (dtype != DType::BF16) object("{} activations and parameters; bf16 is needed", name_of(dtype));
+    return *this;
+  }
+  Objection& floating(std::string_view what, DType dtype) {
+    if (dtype != DType::BF16 && dtype != DType::F32)
+      object("{} {}; bf16 or f32 is needed", name_of(dtype), what);
+    return *this;
+  }
+  Objection& rows(std::initializer_list<Row> rows) {
+    for (const auto& [name, length] : rows) {
+      if (length % 8 != 0) object("{} = {}; a multiple of 8 is needed", name, length);
+    }
+    return *this;
+  }
+  Objection& most(std::string_view name, int64_t value, int64_t limit) {
+    if (value > limit) object("{} = {}; at most {} is supported", name, value, limit);
+    return *this;
+  }
+  Objection& require(bool holds, std::string_view otherwise) {
+    if (!holds) object("{}", otherwise);
+    return *this;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  template <class... Args>
+  void object(fmt::format_string<Args...> format, Args&&... args) {
+    if (text_.empty()) text_ = fmt::format(format, std::forward<Args>(args)...);
+  }
+  std::string text_;
+};
+
+void examine(const Embed& op, Objection& o) {
+  o.activations(op.dtype).rows({{"dim", op.dim}});
+}
+void examine(const EmbedBwd& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"dim", op.dim}});
+}
+void examine(const RmsNorm& op, Objection& o) {
+  o.activations(op.dtype).rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
+}
+void examine(const RmsNormBwd& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.grad_dtype);
+  o.rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
+}
+void examine(const Linear& op, Objection& o) {
+  o.activations(op.dtype).rows({{"in", op.in}, {"out", op.out}, {"head_dim", op.head_dim}});
+  o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
+}
+void examine(const LinearDgrad& op, Objection& o) {
+  o.activations(op.dtype).rows({{"in", op.in}, {"out", op.out}});
+}
+void examine(const LinearWgrad& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"in", op.in}, {"out", op.out}});
+}
+void examine(const AttnShape& shape, Objection& o) {
+  o.activations(shape.dtype).rows({{"head_dim", shape.head_dim}});
+  o.most("head_dim", shape.head_dim, cuda::kMaxHeadDim).most("rows", shape.rows, 65535);
+}
+void examine(const AttnFwd& op, Objection& o) {
+  examine(op.shape, o);
+  o.floating("output", op.out_dtype);
+  o.require(!op.merge || op.out_dtype == DType::F32, "merging into bf16; an f32 output is needed");
+}
+void examine(const AttnBwd& op, Objection& o) {
+  examine(op.shape, o);
+  o.floating("gradients", op.grad_dtype);
+}
+void examine(const RopeBwd& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.in_dtype).rows({{"head_dim", op.head_dim}});
+  o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
+}
+void examine(const Cast& op, Objection& o) {
+  o.floating("input", op.in_dtype).floating("output", op.dtype);
+}
+void examine(const Swiglu& op, Objection& o) {
+  o.activations(op.dtype).rows({{"dim", op.dim}});
+}
+void examine(const SwigluBwd& op, Objection& o) {
+  o.activations(op.dtype).rows({{"dim", op.dim}});
+}
+void examine(const HeadLoss& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"dim", op.dim}});
+}
+void examine(const Logits& op, Objection& o) {
+  o.activations(op.dtype).rows({{"dim", op.dim}});
+}
+void examine(const SumSq& op, Objection& o) {
+  o.floating("gradients", op.dtype);
+}
+void examine(const ClipScale&, Objection&) {}
+void examine(const AdamW& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.grad_dtype).floating("state", op.state_dtype);
+}
+
+}  // namespace
+
+Status cuda_supports(const Op& op) {
+  Objection objection;
+  std::visit([&](const auto& o) { examine(o, objection); }, op);
+  if (objection.text().empty()) return {};
+  return error("the CUDA backend cannot run \"{}\": {}", text(op), objection.text());
+}
+
+}  // namespace sluice
