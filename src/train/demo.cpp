@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "io/file.h"
 #include "sluice/sluice.h"
@@ -40,10 +41,30 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
              s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1), format_bytes(memory.device_peak_bytes),
              format_bytes(p.config.memory.device), format_bytes(memory.host_peak_bytes),
              format_bytes(p.config.memory.host));
+  const std::filesystem::path dir = p.config.run.dir;
+  const Speed speed = speed_of(s.model.program, s.plan, median, peak);
+  SLUICE_TRY(make_directories(dir));
+  const nlohmann::ordered_json result = {{"machine", p.machine.description},
+                                         {"tokens_per_step", p.shape.tokens()},
+                                         {"seq_len", p.shape.seq_len},
+                                         {"chunk_tokens", p.shape.chunk_tokens},
+                                         {"chunks_per_round", p.shape.chunks_per_round},
+                                         {"rounds", p.shape.rounds},
+                                         {"steps", ns.size()},
+                                         {"median_ms", median / 1e6},
+                                         {"simulated_ms", s.plan.makespan_ns / 1e6},
+                                         {"lower_bound_ms", s.plan.lower_bound_ns / 1e6},
+                                         {"tokens_per_s", speed.tokens_per_s},
+                                         {"model_tflops", speed.model_tflops},
+                                         {"mfu", speed.mfu},
+                                         {"hfu", speed.hfu},
+                                         {"device_peak_bytes", memory.device_peak_bytes},
+                                         {"device_cap_bytes", p.config.memory.device},
+                                         {"host_peak_bytes", memory.host_peak_bytes},
+                                         {"host_cap_bytes", p.config.memory.host}};
+  SLUICE_TRY(write_file(dir / "demo.json", result.dump(1) + "\n"));
   if (timeline.empty()) return {};
   fmt::print("\nthe last step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
-  const std::filesystem::path dir = p.config.run.dir;
-  SLUICE_TRY(make_directories(dir));
   return write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline));
 }
 
