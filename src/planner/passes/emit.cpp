@@ -104,7 +104,11 @@ class Emitter {
 
 bool Emitter::pack_device() {
   std::vector<PackItem> items;
-  for (const Span& s : r_.spans) {
+  std::vector<size_t> packed;  // spans whose address is not given
+  for (size_t i = 0; i < r_.spans.size(); ++i) {
+    const Span& s = r_.spans[i];
+    if (s.address != kNowhere) continue;
+    packed.push_back(i);
     const int64_t bytes = s_.values[s.value].bytes;
     items.push_back(s.always ? PackItem{bytes, 0, n_} : PackItem{bytes, s.begin, s.end});
   }
@@ -116,10 +120,10 @@ bool Emitter::pack_device() {
   }
   const int64_t used = pack(items, n_, align_down(limits_.device_bytes, limits_.alignment));
   if (used == kNowhere) return false;
-  for (size_t i = 0; i < r_.spans.size(); ++i) r_.spans[i].address = limits_.device_base + items[i].offset;
+  for (size_t i = 0; i < packed.size(); ++i) r_.spans[packed[i]].address = limits_.device_base + items[i].offset;
   workspace_address_.assign(n_ + 1, kNowhere);
   for (size_t i = 0; i < owners.size(); ++i) {
-    workspace_address_[owners[i]] = limits_.device_base + items[r_.spans.size() + i].offset;
+    workspace_address_[owners[i]] = limits_.device_base + items[packed.size() + i].offset;
   }
   plan_.device_bytes = limits_.device_base + used;
   plan_.boundary_device_offset = workspace_address_[n_];

@@ -46,6 +46,7 @@ class Resident {
   void cut_gaps();
   void restore_cuts();
   void split_into_spans();
+  void keep_copies_equal(uint32_t v);
   void split_value(uint32_t v, const std::vector<const Gap*>& cuts);
   void drain_stores();
   void start_loads_early();
@@ -180,8 +181,25 @@ void Resident::split_into_spans() {
     if (g.cut) cuts[g.value].push_back(&g);
   }
   for (uint32_t v = 0; v < s_.values.size(); ++v) {
-    if (!s_.values[v].fixed) split_value(v, cuts[v]);
+    if (s_.values[v].fixed) {
+      keep_copies_equal(v);
+    } else {
+      split_value(v, cuts[v]);
+    }
   }
+}
+
+// A fixed value may have a home on the host as well; what is written to one must reach the other.
+void Resident::keep_copies_equal(uint32_t index) {
+  const Value& v = s_.values[index];
+  const Home& home = limits_.fixed_homes[v.object.value];
+  const bool written = std::any_of(v.uses.begin(), v.uses.end(), [](const ValueUse& u) { return u.writes; });
+  if (home.host_offset == kNowhere || !written) return;
+  const uint32_t first = v.uses.front().position, last = v.uses.back().position;
+  Span span{index, first, last, first, last, false, true};
+  span.address = home.device_offset;
+  out_.spans.push_back(span);
+  out_.slots.push_back({index, 0, n_, true, true});
 }
 
 void Resident::split_value(uint32_t index, const std::vector<const Gap*>& cuts) {
@@ -251,7 +269,7 @@ void Resident::drain_stores() {
     Span& span = out_.spans[i];
     const int64_t bytes = s_.values[span.value].bytes;
     lane_ns = std::max(lane_ns, time_of(span.last_use + 1)) + profile_.transfer_ns(bytes, false);
-    if (span.wraps()) continue;
+    if (span.wraps() || s_.values[span.value].fixed) continue;
     while (span.end + 1 < n_ && time_of(span.end + 1) < lane_ns &&
            pressure_[span.end + 1] + bytes <= fill_) {
       pressure_[++span.end] += bytes;
