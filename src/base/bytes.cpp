@@ -44,7 +44,9 @@ Result<int64_t> parse_bytes(std::string_view text) {
   return error("size '{}': unknown unit '{}'; expected {}", text, suffix, kAllowed);
 }
 
-std::string format_bytes(int64_t bytes) {
+namespace {
+
+std::string format(int64_t bytes, bool up) {
   if (bytes == kUnlimited) return "none";
   constexpr std::array<const char*, 5> kNames{"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
@@ -54,7 +56,14 @@ std::string format_bytes(int64_t bytes) {
     ++unit;
   }
   const int decimals = unit == 0 || std::abs(value) >= 100 ? 0 : std::abs(value) >= 10 ? 1 : 2;
+  const double scale = std::pow(10.0, decimals);
+  if (up) value = std::ceil(value * scale) / scale;
   return fmt::format("{:.{}f} {}", value, decimals, kNames[unit]);
 }
+
+}  // namespace
+
+std::string format_bytes(int64_t bytes) { return format(bytes, false); }
+std::string format_bytes_up(int64_t bytes) { return format(bytes, true); }
 
 }  // namespace sluice

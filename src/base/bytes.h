@@ -22,6 +22,8 @@ Result<int64_t> parse_bytes(std::string_view text);
 
 // Three significant digits in the largest binary unit that keeps the number at or above one: "47.2 MiB".
 std::string format_bytes(int64_t bytes);
+// The same, rounded up: read back, it is never less than `bytes`. For limits that a user is told to keep.
+std::string format_bytes_up(int64_t bytes);
 
 // Smallest multiple of `alignment` (a power of two) not below `bytes`.
 constexpr int64_t align_up(int64_t bytes, int64_t alignment) {

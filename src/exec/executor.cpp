@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "backend/sim/sim_backend.h"
-
 namespace sluice {
 namespace {
 
@@ -110,8 +108,8 @@ Status Executor::read(ObjectId object, std::span<std::byte> data, int64_t offset
   return backend_.download(data.data(), from + offset, bytes);
 }
 
-void predict(const Program& program, Plan& plan) {
-  SimBackend sim;
+void predict(const Program& program, Plan& plan, const SimOptions& options) {
+  SimBackend sim(options);
   Executor executor(program, plan, sim, {});
   std::vector<Interval> timeline;
   const Status status = executor.step(&timeline);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/sim/sim_backend.h"
 #include "plan/plan.h"
 
 namespace sluice {
@@ -49,6 +50,6 @@ class Executor {
 };
 
 // Runs `plan` on the simulated backend and writes the predicted times into it.
-void predict(const Program& program, Plan& plan);
+void predict(const Program& program, Plan& plan, const SimOptions& options = {});
 
 }  // namespace sluice

@@ -417,10 +417,11 @@ size_t Builder::slot(ObjectId param) const {
 void Builder::sum_squares(const std::vector<ObjectId>& params) {
   phase_ = Phase::Update;
   for (const ObjectId param : params) {
-    const ObjectId g = grad(param);
-    const int64_t n = program().object(g).bytes / size_of(num_.grad);
-    task("norm_of." + program().object(param).name,
-         SumSq{n, int64_t(slot(param)), int64_t(weights_.size()), num_.grad, !accumulates(sums_)}, {g, sums_}, {-1, -1, -1});
+    const ObjectId uses[] = {grad(param), sums_};
+    const int64_t n = program().object(uses[0]).bytes / size_of(num_.grad);
+    program().add("norm_of." + program().object(param).name,
+                  SumSq{n, int64_t(slot(param)), int64_t(weights_.size()), num_.grad, !accumulates(sums_)}, uses, phase_,
+                  program().object(param).layer, -1, -1);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/philox.h"
 #include "exec/executor.h"
@@ -27,12 +28,14 @@ struct Policy {
 constexpr double kReserves[] = {0, 0.08, 0.2, 0.4};
 constexpr double kShares[] = {0.25, 0.5, 0.75};
 constexpr double kAllCut = 1.0;  // reserve: every gap is cut
+// Above this many tasks a candidate costs too much to try every policy at every budget.
+constexpr size_t kLargeProgram = 1500;
 
 class Planner {
  public:
   Planner(const Program& program, const Profile& profile, const PlanRequest& request)
       : program_(program), profile_(profile), costs_(cost_of(program, profile)),
-        groups_(recompute_groups(program, costs_)) {
+        groups_(recompute_groups(program, costs_)), quick_(request.quick) {
     limits_.alignment = profile.alignment;
     limits_.device_bytes = budget(request.device_cap_bytes, profile.device_overhead_bytes, request.device_base);
     limits_.host_bytes = budget(request.host_cap_bytes, profile.host_overhead_bytes, request.host_base);
@@ -61,6 +64,8 @@ class Planner {
   std::optional<Plan> build(const Policy& policy, int64_t device_budget);
   void consider(const Policy& policy, int64_t device_budget, std::optional<Plan>& best);
   std::vector<Policy> policies() const;
+  void search_grid(int64_t least, int64_t most, std::optional<Plan>& best);
+  void search_coarse(std::optional<Plan>& best);
   int64_t resident_bytes(const Schedule& schedule) const;
   std::string describe(const Policy& policy) const;
 
@@ -68,6 +73,7 @@ class Planner {
   const Profile& profile_;
   const TaskCosts costs_;
   const std::vector<RecomputeGroup> groups_;
+  const bool quick_;
   Limits limits_;
   std::vector<int> group_of_;       // by object: index in groups_, -1 when always kept
   std::vector<double> forward_at_;  // by object: place of its (layer, chunk) in the forward pass, 0 to 1
@@ -134,7 +140,7 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
     if (!residency) return std::nullopt;
     auto plan = emit(program_, s, std::move(*residency), profile_, limits);
     if (!plan) continue;
-    predict(program_, *plan);
+    predict(program_, *plan, {profile_.copy_slowdown});
     plan->policy = describe(policy);
     return plan;
   }
@@ -210,6 +216,47 @@ int64_t Planner::minimal_budget() {
   return high;
 }
 
+// Every policy at every budget of a fixed grid, eight to the octave: a larger cap sees the budgets of a smaller one and
+// more, so it is never slower.
+void Planner::search_grid(int64_t least, int64_t most, std::optional<Plan>& best) {
+  constexpr double kPerOctave = 8;
+  const double compute_ns = schedule({levels(), levels(), 0, 0}).start_ns.back();
+  const std::vector<Policy> candidates = policies();
+  for (auto k = static_cast<int64_t>(std::ceil(kPerOctave * std::log2(double(least))));; ++k) {
+    const double budget = std::exp2(double(k) / kPerOctave);
+    if (budget > double(most)) break;
+    for (const Policy& policy : candidates) consider(policy, static_cast<int64_t>(budget), best);
+    if (best && best->makespan_ns <= compute_ns * 1.001) break;
+  }
+}
+
+// For programs of many tasks: at the whole budget, first the save levels, then reserves and mixes around the best one.
+void Planner::search_coarse(std::optional<Plan>& best) {
+  const int64_t budget = limits_.device_bytes;
+  Policy top{0, 0, 0, 0.15};
+  double top_ns = -1;
+  const auto attempt = [&](const Policy& policy) {
+    if (top_ns > 0 && schedule(policy).start_ns.back() >= top_ns) return;
+    auto plan = build(policy, budget);
+    if (!plan || (top_ns > 0 && plan->makespan_ns >= top_ns)) return;
+    top = policy;
+    top_ns = plan->makespan_ns;
+    if (!best || top_ns < best->makespan_ns) best = std::move(plan);
+  };
+  for (int level = 0; level <= levels(); level += quick_ ? 2 : 1) attempt({level, level, 0, 0.15});
+  if (quick_) return;
+  for (const double reserve : {0.05, 0.3}) attempt({top.early_level, top.late_level, 0, reserve});
+  const Policy base = top;
+  for (const int other : {base.late_level - 1, base.late_level + 1, base.late_level - 2}) {
+    if (other < 0 || other > levels()) continue;
+    const auto [early, late] = std::minmax(other, base.late_level);
+    for (const double share : {0.5, 0.25, 0.75}) attempt({early, late, share, base.reserve});
+  }
+  for (const double share : {0.125, 0.375, 0.625, 0.875}) {
+    if (top.early_level != top.late_level) attempt({top.early_level, top.late_level, share, top.reserve});
+  }
+}
+
 Result<Plan> Planner::search() {
   const Policy everything{levels(), levels(), 0, 0};
   const int64_t all = resident_bytes(schedule(everything));
@@ -222,15 +269,10 @@ Result<Plan> Planner::search() {
     const int64_t least = minimal_budget();
     if (least == kNowhere || least > limits_.device_bytes) return infeasible();
     consider({0, 0, 0, kAllCut}, least, best);
-    // A fixed grid of budgets, eight to the octave: a larger cap sees the budgets of a smaller one and more.
-    constexpr double kPerOctave = 8;
-    const double top = std::min<double>(double(limits_.device_bytes), 2.0 * double(all));
-    const std::vector<Policy> candidates = policies();
-    for (auto k = static_cast<int64_t>(std::ceil(kPerOctave * std::log2(double(least))));; ++k) {
-      const double budget = std::exp2(double(k) / kPerOctave);
-      if (budget > top) break;
-      for (const Policy& policy : candidates) consider(policy, static_cast<int64_t>(budget), best);
-      if (best && best->makespan_ns <= compute_ns * 1.001) break;
+    if (program_.tasks().size() > kLargeProgram || quick_) {
+      search_coarse(best);
+    } else {
+      search_grid(least, std::min(limits_.device_bytes, 2 * all), best);
     }
   }
   if (!best) return infeasible();
@@ -267,21 +309,26 @@ Error Planner::infeasible() {
   for (const auto& [bytes, name] : residents) {
     largest += fmt::format("{}{} {}", largest.empty() ? "" : ", ", name, format_bytes(bytes));
   }
+  // Is it the host? Without its cap the device's may do.
+  const int64_t host_bytes = std::exchange(limits_.host_bytes, kUnlimited / 4);
   const int64_t least = minimal_budget();
-  const int64_t device_given = limits_.device_bytes + profile_.device_overhead_bytes + limits_.device_base;
+  limits_.host_bytes = host_bytes;
+  const auto cap = [](int64_t arena, int64_t beside) { return arena >= kUnlimited / 4 ? kUnlimited : arena + beside; };
+  const int64_t device_given = cap(limits_.device_bytes, profile_.device_overhead_bytes + limits_.device_base);
+  const int64_t host_given = cap(limits_.host_bytes, profile_.host_overhead_bytes + limits_.host_base);
   if (least != kNowhere && least <= limits_.device_bytes) {
-    const int64_t persistent = footprint(program_).by_kind[int(ObjectKind::Param)] +
-                               footprint(program_).by_kind[int(ObjectKind::OptState)];
-    return error("host memory: no plan fits the host cap of {} beside a device cap of {}: parameters and optimizer state "
-                 "alone take {}, and {} are held by the process itself. Raise the host cap or the device cap, use fewer "
-                 "tokens per round, or optimizer state of a smaller type.",
-                 format_bytes(limits_.host_bytes + profile_.host_overhead_bytes), format_bytes(device_given),
-                 format_bytes(persistent), format_bytes(profile_.host_overhead_bytes));
+    const Footprint all = footprint(program_);
+    return error("host memory: no plan fits a host cap of {} beside a device cap of {}. The process itself holds {} on the "
+                 "host; parameters take {}, optimizer state {} and gradients {}, and what does not stay on the device must "
+                 "fit the host. Raise the host cap or the device cap, use fewer tokens per round, or state of a smaller type.",
+                 format_bytes(host_given), format_bytes(device_given), format_bytes(profile_.host_overhead_bytes),
+                 format_bytes(all.by_kind[int(ObjectKind::Param)]), format_bytes(all.by_kind[int(ObjectKind::OptState)]),
+                 format_bytes(all.by_kind[int(ObjectKind::Grad)]));
   }
   return error("device memory: the smallest cap that works is {}, {} was given. The tightest moment is {}; its largest "
                "residents are {}. Raise the device cap, or make chunks or head_tokens smaller.",
                least == kNowhere ? std::string("unknown")
-                                 : format_bytes(least + profile_.device_overhead_bytes + limits_.device_base),
+                                 : format_bytes_up(least + profile_.device_overhead_bytes + limits_.device_base),
                format_bytes(device_given), program_.task(s.runs[at].task).name, largest);
 }
 
@@ -309,7 +356,7 @@ std::optional<Plan> Planner::random(uint64_t seed) {
   if (!residency) return std::nullopt;
   limits.device_bytes = std::min(limits_.device_bytes, 2 * all);
   auto plan = emit(program_, s, std::move(*residency), profile_, limits);
-  if (plan) predict(program_, *plan);
+  if (plan) predict(program_, *plan, {profile_.copy_slowdown});
   return plan;
 }
 

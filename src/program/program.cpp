@@ -2,9 +2,19 @@
 
 #include <fmt/format.h>
 
-#include "base/hash.h"
+#include <bit>
 
 namespace sluice {
+namespace {
+
+// Adds an op's attributes to a hash.
+struct HashFields {
+  Hash& hash;
+  void operator()(std::string_view, float value) { hash.add(std::bit_cast<uint32_t>(value)); }
+  void operator()(std::string_view, auto value) { hash.add(value); }
+};
+
+}  // namespace
 
 std::string_view name_of(ObjectKind kind) {
   constexpr std::string_view kNames[kObjectKinds] = {"param", "grad", "opt_state", "activation",
@@ -19,6 +29,7 @@ std::string_view name_of(Phase phase) {
 
 ObjectId Program::add(Object object) {
   SLUICE_CHECK(object.bytes > 0, "object {} has {} bytes", object.name, object.bytes);
+  objects_hash_.add(object.name).add(object.kind).add(object.dtype).add(object.bytes).add(object.persistent);
   objects_.push_back(std::move(object));
   return ObjectId(objects_.size() - 1);
 }
@@ -39,18 +50,11 @@ TaskId Program::add(std::string name, Op op, std::span<const ObjectId> bound, st
   for (size_t i = 0; i < schema.size(); ++i) {
     task.uses.push_back({bound[i], schema[i].access, offsets_bytes[i], schema[i].bytes()});
   }
+  tasks_hash_.add(task.name).add(task.op.index()).add(task.phase);
+  std::visit([&](const auto& o) { o.fields(HashFields{tasks_hash_}); }, task.op);
+  for (const Use& u : task.uses) tasks_hash_.add(u.object.value).add(u.offset);
   tasks_.push_back(std::move(task));
   return TaskId(tasks_.size() - 1);
-}
-
-uint64_t Program::hash() const {
-  Hash h;
-  for (const Object& o : objects_) h.add(o.name).add(o.kind).add(o.dtype).add(o.bytes).add(o.persistent);
-  for (const Task& t : tasks_) {
-    h.add(t.name).add(text(t.op)).add(t.phase);
-    for (const Use& u : t.uses) h.add(u.object.value).add(u.offset);
-  }
-  return h.value();
 }
 
 Versions versions_of(const Program& program) {

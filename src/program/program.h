@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/ids.h"
 #include "ops/op.h"
 
@@ -76,12 +77,13 @@ class Program {
 
   StepFacts facts;
 
-  // Content hash over objects and tasks.
-  uint64_t hash() const;
+  // Content hash over objects and tasks. Kept up to date as they are added, so asking costs nothing.
+  uint64_t hash() const { return Hash().add(objects_hash_.value()).add(tasks_hash_.value()).value(); }
 
  private:
   std::vector<Object> objects_;
   std::vector<Task> tasks_;
+  Hash objects_hash_, tasks_hash_;
 };
 
 // Checks a Program's own rules: uses lie inside their objects and agree with the op's schema; a task never binds

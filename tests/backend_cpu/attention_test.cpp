@@ -113,8 +113,9 @@ TEST_P(Attention, BackwardMatchesDefinition) {
   for (const DType type : {s.dtype, DType::F32}) {
     const Contents after =
         run_op(AttnBwd{s, type, false, false}, {reference.q, reference.kv, reference.pos, o, lse, grad});
-    EXPECT_LT(relative_error(after[AttnBwd::kDq], dq), tolerance(type));
-    EXPECT_LT(relative_error(after[AttnBwd::kDkv], dkv), tolerance(type));
+    // In bf16 the probabilities and their gradients are rounded before the products, whatever the results' type.
+    EXPECT_LT(relative_error(after[AttnBwd::kDq], dq), tolerance(s.dtype));
+    EXPECT_LT(relative_error(after[AttnBwd::kDkv], dkv), tolerance(s.dtype));
   }
 }
 

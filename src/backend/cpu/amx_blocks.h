@@ -10,17 +10,17 @@ constexpr int64_t kBlock = 2 * kTile;  // rows and columns of a block of C: 2 x 
 
 using H32 = uint16_t __attribute__((vector_size(64)));
 
-// The tile registers hold full tiles while this lives. Tile state is per thread and dear to save: it is given
+// All eight tiles full. Static data: the compiler does not know how much of it _tile_loadconfig reads.
+alignas(64) const struct {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+} kFullTiles;
+
+// The tile registers can be used while this lives. Their state is per thread and dear to save: it is given
 // back at once.
 struct TileScope {
-  TileScope() {
-    struct alignas(64) {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
-    _tile_loadconfig(&config);
-  }
+  TileScope() { _tile_loadconfig(&kFullTiles); }
   TileScope(const TileScope&) = delete;
   TileScope& operator=(const TileScope&) = delete;
   ~TileScope() { _tile_release(); }
@@ -56,15 +56,19 @@ SLUICE_INLINE void multiply_block(int64_t depth, const Left& a, const Right& b, 
     _tile_zero(2);
     _tile_zero(3);
   }
+  const void *top = a.top, *bottom = a.bottom, *first = b.first, *second = b.second;
+#pragma GCC unroll 1
   for (int64_t k = 0; k < depth; ++k) {
-    _tile_loadd(4, ahead(a.top, k * a.step), a.row);
-    _tile_loadd(6, ahead(b.first, k * b.step), 64);
+    _tile_loadd(4, top, a.row);
+    _tile_loadd(6, first, 64);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, ahead(b.second, k * b.step), 64);
+    _tile_loadd(7, second, 64);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, ahead(a.bottom, k * a.step), a.row);
+    _tile_loadd(5, bottom, a.row);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
+    top = ahead(top, a.step), bottom = ahead(bottom, a.step);
+    first = ahead(first, b.step), second = ahead(second, b.step);
   }
   _tile_stored(0, c, row);
   _tile_stored(1, c + kTile, row);
@@ -97,26 +101,6 @@ SLUICE_INLINE H32 pair_high(H32 a, H32 b) {
   constexpr H32 kHigh = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
                          24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
   return __builtin_shuffle(a, b, kHigh);
-}
-
-// A 16 x 16 transpose of 32-bit elements in four rounds; round s exchanges those whose row and column differ
-// in bit s.
-SLUICE_INLINE void transpose_16(F16 (&x)[kVec]) {
-#pragma GCC unroll 4
-  for (int bit = 1; bit < kVec; bit *= 2) {
-    I16 low, high;
-    for (int i = 0; i < kVec; ++i) {
-      low[i] = (i & bit) ? i - bit + kVec : i;
-      high[i] = (i & bit) ? i + kVec : i + bit;
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kVec; ++i) {
-      if (i & bit) continue;
-      const F16 a = x[i], b = x[i + bit];
-      x[i] = __builtin_shuffle(a, b, low);
-      x[i + bit] = __builtin_shuffle(a, b, high);
-    }
-  }
 }
 
 // Two paired tiles from rows [rows, cols] along k: to[0] has columns 0 to 15, to[1] the next 16. Zeros beyond

@@ -18,3 +18,11 @@ namespace {
 #undef SLUICE_REGISTERS
 #pragma GCC pop_options
 #endif
+
+#undef SLUICE_AMX_LOOP
+#if defined(__x86_64__)
+#define SLUICE_AMX_LOOP(function, ...) ::sluice::cpu::amx::function(__VA_ARGS__)
+#else
+#define SLUICE_AMX_LOOP(function, ...) SLUICE_CHECK(false, "{}: no AMX on this architecture", #function)
+#endif
+#undef SLUICE_LOOPS

@@ -56,3 +56,4 @@ namespace {
 #else
 #define SLUICE_LOOP(isa, function, ...) ((void)(isa), ::sluice::cpu::base::function(__VA_ARGS__))
 #endif
+#undef SLUICE_LOOPS

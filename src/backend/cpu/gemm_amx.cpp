@@ -8,9 +8,10 @@ namespace sluice::cpu {
 namespace {
 
 constexpr int64_t kPackedBytes = 4 * kMiB;   // of B at once, unless a single panel is more
-constexpr int64_t kSliceBytes = 256 * kKiB;  // of A per task, so that it stays in a core's second-level cache
-constexpr int64_t kPanel = 32;  // columns of B packed together, and rows of A multiplied together
-constexpr int64_t kChunk = 16;  // tiles along k that are multiplied before the next rows' turn
+constexpr int64_t kSliceBytes = 768 * kKiB;  // of A per task, so that it stays in a core's second-level cache
+constexpr int64_t kPanelsPerTask = 4;        // packed together, since they lie side by side
+constexpr int64_t kPanel = 32;     // columns of B packed together, and rows of A multiplied together
+constexpr int64_t kMaxChunk = 10;  // tiles along k that are multiplied before the next rows' turn
 
 int64_t panels_of(int64_t n) {
   return (n + kPanel - 1) / kPanel;
@@ -77,7 +78,6 @@ int64_t amx_scratch_bytes(const GemmShape& s) {
   return rows * depth_of(s.k) * 64 + rows * kPanel * int64_t{sizeof(float)};
 }
 
-#if defined(__x86_64__)
 void amx_multiply(const GemmShape& s, ThreadPool& pool, std::span<std::byte* const> scratch, const void* a,
                   const void* b, void* c, std::byte* workspace) {
   auto* packed = reinterpret_cast<Bf16*>(workspace);
@@ -85,29 +85,26 @@ void amx_multiply(const GemmShape& s, ThreadPool& pool, std::span<std::byte* con
   const int64_t rows = slice_rows(s, pool.threads()), slices = (s.m + rows - 1) / rows;
   for (int64_t first = 0; first < panels; first += group) {
     const int64_t count = std::min(group, panels - first);
-    pool.parallel_for(count, [&](int64_t panel, int) {
-      amx::pack_panel({&s, static_cast<const Bf16*>(b), packed, first}, panel);
+    pool.parallel_for((count + kPanelsPerTask - 1) / kPanelsPerTask, [&](int64_t task, int) {
+      const int64_t begin = task * kPanelsPerTask;
+      const Packing packing{&s, static_cast<const Bf16*>(b), packed, first};
+      SLUICE_AMX_LOOP(pack_panels, packing, begin, std::min(count, begin + kPanelsPerTask));
     });
     pool.parallel_for(slices, [&](int64_t slice, int worker) {
       std::byte* own = scratch[static_cast<size_t>(worker)];
-      amx::multiply_slice({.shape = &s,
-                           .a = static_cast<const Bf16*>(a),
-                           .packed = packed,
-                           .c = c,
-                           .first_row = slice * rows,
-                           .rows = std::min(rows, s.m - slice * rows),
-                           .first_panel = first,
-                           .panels = count,
-                           .packed_a = reinterpret_cast<Bf16*>(own + rows * kPanel * int64_t{sizeof(float)}),
-                           .sums = reinterpret_cast<float*>(own)});
+      const Slice part{.shape = &s,
+                       .a = static_cast<const Bf16*>(a),
+                       .packed = packed,
+                       .c = c,
+                       .first_row = slice * rows,
+                       .rows = std::min(rows, s.m - slice * rows),
+                       .first_panel = first,
+                       .panels = count,
+                       .packed_a = reinterpret_cast<Bf16*>(own + rows * kPanel * int64_t{sizeof(float)}),
+                       .sums = reinterpret_cast<float*>(own)};
+      SLUICE_AMX_LOOP(multiply_slice, part);
     });
   }
 }
-#else
-void amx_multiply(const GemmShape&, ThreadPool&, std::span<std::byte* const>, const void*, const void*, void*,
-                  std::byte*) {
-  SLUICE_CHECK(false, "no AMX on this architecture");
-}
-#endif
 
 }  // namespace sluice::cpu

@@ -1,32 +1,44 @@
 // Included by amx_isa.h.
 
-// Packs 32 columns of B, number `panel` of the group: tiles by k, two of 16 columns for each.
-void pack_panel(const Packing& p, int64_t panel) {
+// Packs the columns of B that make up panels [begin, end) of the group: a panel's tiles by k, two of 16
+// columns for each.
+void pack_panels(const Packing& p, int64_t begin, int64_t end) {
   const GemmShape& s = *p.shape;
-  const int64_t depth = depth_of(s.k), column = (p.first_panel + panel) * kBlock;
-  Bf16* to = p.packed + panel * depth * 2 * kTileBytes / 2;
-  for (int64_t t = 0; t < depth; ++t, to += kTileBytes) {
+  const int64_t depth = depth_of(s.k);
+  for (int64_t t = 0; t < depth; ++t) {
     const int64_t k = t * kTileDepth;
-    Bf16* second = to + kTileBytes / 2;
-    if (s.layout == Layout::NT) {
-      pair_columns(p.b + column * s.k + k, s.k, s.n - column, s.k - k, to);
-      pair_columns(p.b + (column + kTile) * s.k + k, s.k, s.n - column - kTile, s.k - k, second);
-    } else {
-      pair_rows(p.b + k * s.n + column, s.n, s.k - k, s.n - column, to, second);
+    for (int64_t panel = begin; panel < end; ++panel) {
+      const int64_t column = (p.first_panel + panel) * kBlock;
+      Bf16* first = p.packed + (panel * depth + t) * kTileBytes;
+      Bf16* second = first + kTileBytes / 2;
+      if (s.layout == Layout::NT) {
+        pair_columns(p.b + column * s.k + k, s.k, s.n - column, s.k - k, first);
+        pair_columns(p.b + (column + kTile) * s.k + k, s.k, s.n - column - kTile, s.k - k, second);
+      } else {
+        pair_rows(p.b + k * s.n + column, s.n, s.k - k, s.n - column, first, second);
+      }
     }
   }
 }
 
-// Packs 32 rows of A from `row` on: by k, a tile of 16 rows and a tile of the next 16.
-SLUICE_INLINE void pack_rows(const GemmShape& s, const Bf16* a, int64_t row, Bf16* to) {
-  for (int64_t k = 0; k < s.k; k += kTileDepth, to += kTileBytes) {
-    if (s.layout == Layout::TN) {
-      transpose_rows(a + k * s.m + row, s.m, s.k - k, s.m - row, to, to + kTileBytes / 2);
-      continue;
-    }
-    for (int64_t i = 0; i < kBlock; ++i) {
-      const H32 x = load_bf16(a + (row + i) * s.k + k, row + i < s.m ? s.k - k : 0);
-      _mm512_storeu_si512(to + 32 * i, (__m512i)x);
+// Packs the slice's blocks of A from number `begin` on: a block's tiles by k, one of 16 rows and one of the
+// next 16.
+void pack_blocks(const Slice& slice, int64_t begin) {
+  const GemmShape& s = *slice.shape;
+  const int64_t depth = depth_of(s.k), blocks = (slice.rows + kBlock - 1) / kBlock;
+  for (int64_t t = 0; t < depth; ++t) {
+    const int64_t k = t * kTileDepth;
+    for (int64_t block = begin; block < blocks; ++block) {
+      const int64_t row = slice.first_row + block * kBlock;
+      Bf16* to = slice.packed_a + (block * depth + t) * kTileBytes;
+      if (s.layout == Layout::TN) {
+        transpose_rows(slice.a + k * s.m + row, s.m, s.k - k, s.m - row, to, to + kTileBytes / 2);
+        continue;
+      }
+      for (int64_t i = 0; i < kBlock; ++i) {
+        const H32 x = load_bf16(slice.a + (row + i) * s.k + k, row + i < s.m ? s.k - k : 0);
+        _mm512_storeu_si512(to + 32 * i, (__m512i)x);
+      }
     }
   }
 }
@@ -58,6 +70,7 @@ template <class C>
 SLUICE_INLINE void multiply_slice_to(const Slice& s, C* c) {
   const GemmShape& shape = *s.shape;
   const int64_t depth = depth_of(shape.k), blocks = (s.rows + kBlock - 1) / kBlock;
+  const int64_t chunks = (depth + kMaxChunk - 1) / kMaxChunk, longest = (depth + chunks - 1) / chunks;
   // The block's part of A: in place where possible.
   const auto left = [&](int64_t block, int64_t t) SLUICE_INLINE_BODY {
     const int64_t row = s.first_row + block * kBlock;
@@ -71,8 +84,8 @@ SLUICE_INLINE void multiply_slice_to(const Slice& s, C* c) {
   for (int64_t panel = 0; panel < s.panels; ++panel) {
     const int64_t column = (s.first_panel + panel) * kBlock, cols = std::min(kBlock, shape.n - column);
     const Bf16* b = s.packed + panel * depth * kTileBytes;
-    for (int64_t t = 0; t < depth; t += kChunk) {
-      const int64_t chunk = std::min(kChunk, depth - t);
+    for (int64_t t = 0; t < depth; t += longest) {
+      const int64_t chunk = std::min(longest, depth - t);
       const Right right{b + t * kTileBytes, b + t * kTileBytes + kTileBytes / 2, 2 * kTileBytes};
       for (int64_t block = 0; block < blocks; ++block) {
         const int64_t row = s.first_row + block * kBlock, rows = std::min(kBlock, s.first_row + s.rows - row);
@@ -94,11 +107,10 @@ SLUICE_INLINE void multiply_slice_to(const Slice& s, C* c) {
 void multiply_slice(const Slice& s) {
   const TileScope tiles;
   const GemmShape& shape = *s.shape;
-  const int64_t depth = depth_of(shape.k);
-  for (int64_t row = s.first_row; row < s.first_row + s.rows; row += kBlock) {
-    if (packs_a(shape) || row + kBlock > shape.m) {
-      pack_rows(shape, s.a, row, s.packed_a + (row - s.first_row) / kBlock * depth * kTileBytes);
-    }
+  if (packs_a(shape)) {
+    pack_blocks(s, 0);
+  } else if (s.rows % kBlock != 0) {
+    pack_blocks(s, s.rows / kBlock);
   }
   if (shape.out == DType::F32) {
     multiply_slice_to(s, static_cast<float*>(s.c));

@@ -29,6 +29,8 @@ std::string_view name_of(CpuIsa isa) {
       return "AVX2";
     case CpuIsa::Avx512:
       return "AVX-512";
+    case CpuIsa::Amx:
+      return "AVX-512 and AMX";
   }
   return "";
 }

@@ -1,6 +1,7 @@
 #include "backend/cuda/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "backend/cuda/check.h"
@@ -13,7 +14,7 @@ constexpr int64_t kAlignment = 256;
 // cuDNN's tiles; other lengths take slower or less tested paths there.
 constexpr int64_t kCudnnLength = 128;
 // Bookkeeping of a graph beside what the formulas count.
-constexpr int64_t kGraphSlack = 1 * kMiB;
+constexpr int64_t kGraphSlack = 64 * kKiB;
 
 // Lays out parts of a workspace one after the other.
 class Parts {
@@ -78,6 +79,11 @@ Result<Attention> Attention::create(const Options& options) {
   Attention attention;
   attention.options_ = options;
   SLUICE_CUDA_TRY(cudnnCreate(attention.handle_.receive()));
+  int least = 0, greatest = 0;
+  SLUICE_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  SLUICE_CUDA_TRY(cudaStreamCreateWithPriority(attention.side_.receive(), cudaStreamNonBlocking, greatest));
+  SLUICE_CUDA_TRY(cudaEventCreateWithFlags(attention.fork_.receive(), cudaEventDisableTiming));
+  SLUICE_CUDA_TRY(cudaEventCreateWithFlags(attention.join_.receive(), cudaEventDisableTiming));
   return attention;
 }
 
@@ -85,32 +91,45 @@ bool Attention::suits_cudnn(const AttnShape& s, bool backward) const {
   if (s.packed || s.q_len % kCudnnLength != 0 || s.kv_len % kCudnnLength != 0) return false;
   if (s.head_dim % 8 != 0 || s.head_dim > kMaxHeadDim || s.head_dim < 32) return false;
   if (!backward || !options_.deterministic) return true;
-  return graph_workspace_bound(s, true) <= options_.workspace_cap;
+  return all_graph_workspaces(s, true) <= options_.workspace_cap;
 }
 
-// Only deterministic backward is cut up: whole key heads of one row, or several rows when all heads fit.
+// Only deterministic backward is cut up, when all at once is more than its cap: into some key heads of one
+// row, or some rows. Two calls run side by side where they fit: the keys of a causal block have unequal work,
+// and one call alone would leave a fifth of the device idle at its end.
 Attention::Calls Attention::calls(const AttnShape& s, bool backward) const {
-  if (!backward || !options_.deterministic) return {s.rows, s.kv_heads};
-  const int64_t group = s.q_heads / s.kv_heads;
-  const int64_t scores = group * s.q_len * s.kv_len * 2;
-  const int64_t per_head = scores + (group > 1 ? 2 * group * s.kv_len * s.head_dim * 2 : 0) +
-                           (options_.cc_major == 9 ? 0 : group * s.q_len * s.head_dim * 4);
-  const int64_t fit = std::max<int64_t>((options_.workspace_cap - kGraphSlack) / per_head, 1);
-  const int64_t heads = divisor_below(s.kv_heads, fit);
-  return {heads == s.kv_heads ? divisor_below(s.rows, fit / heads) : 1, heads};
+  const Calls whole{s.rows, s.kv_heads, 1};
+  if (!backward || !options_.deterministic) return whole;
+  if (backward_graph_workspace(s, s.rows, s.kv_heads) <= options_.workspace_cap) return whole;
+  const int64_t per_head = backward_graph_workspace(s, 1, 1) - kGraphSlack;
+  for (const int64_t lanes : {2, 1}) {
+    const int64_t fit = (options_.workspace_cap / lanes - kGraphSlack) / per_head;
+    if (fit < 1) continue;
+    const int64_t heads = divisor_below(s.kv_heads, fit);
+    return {heads == s.kv_heads ? divisor_below(s.rows, fit / heads) : 1, heads, lanes};
+  }
+  return {1, 1, 1};  // more than the cap
 }
 
 // The backward's scratch as measured on Hopper: bf16 dK and dV per query head where these share key heads,
 // and bf16 dS when deterministic; on other architectures also an f32 dQ. Plans that want more are not used.
-int64_t Attention::graph_workspace_bound(const AttnShape& s, bool backward) const {
+int64_t Attention::backward_graph_workspace(const AttnShape& s, int64_t rows, int64_t kv_heads) const {
+  const int64_t group = s.q_heads / s.kv_heads;
+  int64_t per_query_head = 0;
+  if (group > 1) per_query_head += 2 * s.kv_len * s.head_dim * 2;
+  if (options_.deterministic) per_query_head += s.q_len * s.kv_len * 2;
+  if (options_.cc_major != 9) per_query_head += s.q_len * s.head_dim * 4;
+  return kGraphSlack + rows * kv_heads * group * per_query_head;
+}
+
+int64_t Attention::graph_workspace(const AttnShape& s, bool backward) const {
   if (!backward) return kGraphSlack;
   const Calls call = calls(s, true);
-  const int64_t q_heads = call.kv_heads * (s.q_heads / s.kv_heads);
-  int64_t bytes = kGraphSlack;
-  if (q_heads != call.kv_heads) bytes += call.rows * 2 * q_heads * s.kv_len * s.head_dim * 2;
-  if (options_.deterministic) bytes += call.rows * q_heads * s.q_len * s.kv_len * 2;
-  if (options_.cc_major != 9) bytes += call.rows * q_heads * s.q_len * s.head_dim * 4;
-  return bytes;
+  return backward_graph_workspace(s, call.rows, call.kv_heads);
+}
+
+int64_t Attention::all_graph_workspaces(const AttnShape& s, bool backward) const {
+  return calls(s, backward).lanes * graph_workspace(s, backward);
 }
 
 Result<CudnnAttention> Attention::build(const AttnShape& s, bool backward) const {
@@ -123,7 +142,7 @@ Result<CudnnAttention> Attention::build(const AttnShape& s, bool backward) const
                     : options_.deterministic ? CudnnAttentionKind::BackwardDeterministic
                                              : CudnnAttentionKind::Backward;
   SLUICE_ASSIGN(CudnnAttention graph, CudnnAttention::build({.handle = handle_.get()}, kind, shape));
-  const int64_t bound = graph_workspace_bound(s, backward);
+  const int64_t bound = graph_workspace(s, backward);
   if (graph.workspace_bytes() > bound) {
     return error("its workspace of {} is more than {}", format_bytes(graph.workspace_bytes()),
                  format_bytes(bound));
@@ -141,9 +160,10 @@ const Attention::Plan& Attention::plan(const AttnShape& s, bool backward) {
   if (graph.ok()) {
     const Calls call = calls(s, backward);
     const int64_t count = s.rows / call.rows * (s.kv_heads / call.kv_heads);
-    plan.about = fmt::format("cuDNN{}, {} call{}, workspace {}",
-                             backward && options_.deterministic ? " deterministic" : "", count,
-                             count == 1 ? "" : "s", format_bytes(graph->workspace_bytes()));
+    plan.about =
+        fmt::format("cuDNN{}, {} call{}{}, workspace {} each",
+                    backward && options_.deterministic ? " deterministic" : "", count, count == 1 ? "" : "s",
+                    call.lanes > 1 ? " two at a time" : "", format_bytes(graph->workspace_bytes()));
     plan.graph = std::move(*graph);
   } else {
     plan.about = fmt::format("own kernels, because cuDNN declined: {}", graph.message());
@@ -161,7 +181,7 @@ std::string Attention::prepare(const AttnBwd& op) {
 Attention::ForwardLayout Attention::layout(const AttnFwd& op) const {
   Parts parts;
   ForwardLayout at{};
-  at.graph = parts.add(suits_cudnn(op.shape, false) ? graph_workspace_bound(op.shape, false) : 0);
+  at.graph = parts.add(suits_cudnn(op.shape, false) ? all_graph_workspaces(op.shape, false) : 0);
   at.o = parts.add(op.out_dtype == DType::BF16 ? 0 : query_elements(op.shape) * 2);
   at.lse = parts.add(op.merge ? lse_elements(op.shape) * 4 : 0);
   at.bytes = parts.bytes();
@@ -173,7 +193,7 @@ Attention::BackwardLayout Attention::layout(const AttnBwd& op) const {
   const bool cudnn = suits_cudnn(s, true), wide = op.grad_dtype != DType::BF16;
   Parts parts;
   BackwardLayout at{};
-  at.graph = parts.add(cudnn ? graph_workspace_bound(s, true) : 0);
+  at.graph = parts.add(cudnn ? all_graph_workspaces(s, true) : 0);
   at.row_sum = parts.add(lse_elements(s) * 4);
   at.dq_sum = parts.add(cudnn && !options_.deterministic ? query_elements(s) * 4 : 0);
   at.dq = parts.add(wide || op.accumulate_dq ? query_elements(s) * 2 : 0);
@@ -237,9 +257,23 @@ Status Attention::block_backward(const AttnBwd& op, const AttentionBlock& block,
     SLUICE_CUDA_TRY(attention_bwd(block, b.d_o, b.lse, row_sum, b.dq, b.dkv, stream));
     return {};
   }
-  SLUICE_CUDA_TRY(cudnnSetStream(handle_.get(), stream));
+  return graph_backward(*chosen.graph, op, block, b, stream);
+}
+
+Status Attention::graph_backward(const CudnnAttention& graph, const AttnBwd& op, const AttentionBlock& block,
+                                 const BackwardBuffers& b, cudaStream_t stream) {
+  const AttnShape& s = op.shape;
+  const BackwardLayout at = layout(op);
   const Calls call = calls(s, true);
+  const std::array<cudaStream_t, 2> streams{stream, side_.get()};
+  const int64_t workspace = graph_workspace(s, true);
+  auto* row_sum = reinterpret_cast<float*>(b.workspace + at.row_sum);
+  if (call.lanes > 1) {
+    SLUICE_CUDA_TRY(cudaEventRecord(fork_.get(), stream));
+    SLUICE_CUDA_TRY(cudaStreamWaitEvent(side_.get(), fork_.get(), 0));
+  }
   const int64_t values = s.kv_heads * s.head_dim, group = s.q_heads / s.kv_heads;
+  int64_t lane = 0;
   for (int64_t row = 0; row < s.rows; row += call.rows) {
     for (int64_t head = 0; head < s.kv_heads; head += call.kv_heads) {
       const int64_t q = (row * s.q_len * s.q_heads + head * group) * s.head_dim;
@@ -258,8 +292,14 @@ Status Attention::block_backward(const AttnBwd& op, const AttentionBlock& block,
           .row_sum = row_sum + sums,
           .dq_sum = b.workspace + at.dq_sum,
       };
-      SLUICE_TRY(chosen.graph->run(handle_.get(), tensors, b.workspace + at.graph));
+      SLUICE_CUDA_TRY(cudnnSetStream(handle_.get(), streams[size_t(lane)]));
+      SLUICE_TRY(graph.run(handle_.get(), tensors, b.workspace + at.graph + lane * workspace));
+      lane = (lane + 1) % call.lanes;
     }
+  }
+  if (call.lanes > 1) {
+    SLUICE_CUDA_TRY(cudaEventRecord(join_.get(), side_.get()));
+    SLUICE_CUDA_TRY(cudaStreamWaitEvent(stream, join_.get(), 0));
   }
   return {};
 }

@@ -25,7 +25,7 @@ class Attention {
  public:
   struct Options {
     bool deterministic;
-    // Most that deterministic backward may use; it works on as many heads at a time as fit.
+    // Most that the graphs of deterministic backward may use; they work on as many heads at a time as fit.
     int64_t workspace_cap;
     int cc_major;
   };
@@ -53,9 +53,10 @@ class Attention {
     std::optional<CudnnAttention> graph;  // empty: own kernels
     std::string about;
   };
-  // How backward is cut up: rows and key heads per call of the graph.
+  // How backward is cut up: rows and key heads per call of the graph, and how many calls run side by side, so
+  // that one fills the multiprocessors that the end of another leaves idle.
   struct Calls {
-    int64_t rows, kv_heads;
+    int64_t rows, kv_heads, lanes;
   };
   // Where intermediate results lie in the workspace.
   struct ForwardLayout {
@@ -69,7 +70,10 @@ class Attention {
   Result<CudnnAttention> build(const AttnShape& shape, bool backward) const;
   bool suits_cudnn(const AttnShape& shape, bool backward) const;
   Calls calls(const AttnShape& shape, bool backward) const;
-  int64_t graph_workspace_bound(const AttnShape& shape, bool backward) const;
+  // Upper bounds, of one call and of all that run side by side.
+  int64_t graph_workspace(const AttnShape& shape, bool backward) const;
+  int64_t all_graph_workspaces(const AttnShape& shape, bool backward) const;
+  int64_t backward_graph_workspace(const AttnShape& shape, int64_t rows, int64_t kv_heads) const;
   ForwardLayout layout(const AttnFwd& op) const;
   BackwardLayout layout(const AttnBwd& op) const;
 
@@ -83,9 +87,13 @@ class Attention {
   };
   Status block_backward(const AttnBwd& op, const AttentionBlock& block, const BackwardBuffers& buffers,
                         cudaStream_t stream);
+  Status graph_backward(const CudnnAttention& graph, const AttnBwd& op, const AttentionBlock& block,
+                        const BackwardBuffers& buffers, cudaStream_t stream);
 
   Options options_{};
   Cudnn handle_;
+  Stream side_;        // of every other call of a backward cut up
+  Event fork_, join_;  // between it and the op's own stream
   std::map<Key, Plan> plans_;
 };
 

@@ -164,7 +164,8 @@ Status CudaBackend::transfer(void* to, const void* from, int64_t bytes, const vo
     return {};
   }
   SLUICE_CUDA_TRY(cudaMemcpy(to, from, size_t(bytes), cudaMemcpyDefault));
-  // From pageable memory cudaMemcpy returns once the bytes are staged, and the lanes do not wait for its stream.
+  // From pageable memory cudaMemcpy returns once the bytes are staged, and the lanes do not wait for its
+  // stream.
   SLUICE_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy));
   return {};
 }

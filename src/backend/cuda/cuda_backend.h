@@ -27,14 +27,14 @@ struct CudaOptions {
   // Equal inputs give equal bits, whatever the plan and in every process on one kind of GPU. Costs a few per
   // cent of attention's backward and its workspace.
   bool deterministic = true;
-  // Most workspace that attention's deterministic backward takes; it works on as many heads at a time as fit,
-  // and falls back on slower kernels when not even one does (sequence blocks of 8,192 take 550 MB per key
-  // head of four query heads).
+  // Most workspace that attention's deterministic backward takes. It works on as many key heads at a time as
+  // fit (one takes 530 MB with four query heads and blocks of 8,192, 2.1 GB with 16,384), on slower kernels
+  // when none does, and fastest on all at once.
   int64_t attention_workspace_bytes = 1280 * kMiB;
   int run_ahead = 256;    // commands in flight before submit() waits
   bool timeline = false;  // time every command, so that finish() can report when each one ran
-  bool tune =
-      true;  // prepare() times several algorithms per product; otherwise cuBLASLt's first guess is taken
+  // prepare() times several algorithms per product; otherwise cuBLASLt's first guess is taken.
+  bool tune = true;
   // Receives one line per product and attention shape that prepare() settles.
   std::function<void(std::string_view)> log;
 };

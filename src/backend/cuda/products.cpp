@@ -159,9 +159,10 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const 
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     SLUICE_TRY(set(attribute, uint32_t{16}));
   }
-  // Partial results are summed in fp32 and in a fixed order: neither rounded to the output's type first nor added up in
-  // the output itself.
-  SLUICE_TRY(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}));
+  // Partial results are summed in fp32 and in a fixed order: neither rounded to the output's type first nor
+  // added up in the output itself.
+  SLUICE_TRY(
+      set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}));
 
   std::vector<cublasLtMatmulHeuristicResult_t> found(kCandidates);
   int count = 0;

@@ -2,14 +2,22 @@
 // command took the time its plan predicts.
 #pragma once
 
-#include <array>
+#include <vector>
 
 #include "backend/backend.h"
 
 namespace sluice {
 
+struct SimOptions {
+  // Part of its speed that the compute lane loses to each copy lane at work: with k of them it runs at
+  // 1 / (1 + k * copy_slowdown). Copies lose nothing. On a CPU copies take memory bandwidth and cores from products.
+  double copy_slowdown = 0;
+};
+
 class SimBackend final : public Backend {
  public:
+  explicit SimBackend(const SimOptions& options = {}) : options_(options) {}
+
   std::string_view name() const override { return "sim"; }
   int64_t alignment() const override { return 256; }
   int64_t workspace_bytes(const Op&) const override { return 0; }
@@ -23,8 +31,15 @@ class SimBackend final : public Backend {
   MemoryUse memory() const override { return memory_; }
 
  private:
-  std::vector<Interval> timeline_;
-  std::array<double, kLaneCount> lane_end_ns_{};
+  struct Queued {
+    std::span<const uint32_t> waits;
+    double cost_ns;
+    uint32_t next = UINT32_MAX;  // in its lane
+    Lane lane;
+  };
+
+  const SimOptions options_;
+  std::vector<Queued> queued_;  // by id
   MemoryUse memory_;
 };
 

@@ -294,6 +294,13 @@ void Resident::start_loads_early() {
     if (i > 0 && out_.spans[i - 1].value == span.value) earliest[i] = int64_t{out_.spans[i - 1].end} + 1;
     last_end[span.value] = span.end;
   }
+  // What comes before the first span of a value that is resident around the boundary is the end of its last one.
+  for (uint32_t i = static_cast<uint32_t>(out_.spans.size()); i-- > 0;) {
+    if (!out_.spans[i].wraps()) continue;
+    uint32_t first = i;
+    while (first > 0 && out_.spans[first - 1].value == out_.spans[i].value) --first;
+    if (first != i) earliest[first] = int64_t{out_.spans[i].end} + 1;
+  }
   const auto fits = [&](uint32_t p, int64_t bytes) { return pressure_[p] + bytes <= fill_; };
   double lane_ns = step_ns();
   for (const uint32_t i : loads) {

@@ -2,26 +2,69 @@
 
 // The draws of 16 consecutive elements.
 struct Draws {
-  uint32_t p[kVec], m[kVec], v[kVec];
+  U16 p, m, v;
 };
 
-SLUICE_INLINE void draw(uint64_t key, int64_t step, int64_t index, Draws& d) {
-  for (int64_t i = 0; i < kVec; ++i) {
-    const int64_t element = index + i;
-    const RoundingBits bits = rounding_bits(rounding_pair(key, step, element / 2), element % 2 != 0);
-    d.p[i] = bits.p, d.m[i] = bits.m, d.v[i] = bits.v;
+using L8 = uint64_t __attribute__((vector_size(64)));
+
+// Products of the lower halves.
+SLUICE_INLINE L8 multiply_low(L8 a, uint32_t b) {
+#if SLUICE_REGISTERS == 32
+  return (L8)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
+#else
+  return (a & 0xffffffffu) * uint64_t{b};
+#endif
+}
+
+// rounding_pair() of 8 consecutive pairs, in the lower halves of the lanes; the upper ones hold anything.
+SLUICE_INLINE void philox_8(uint64_t key, uint64_t first, uint64_t step, L8 (&c)[4]) {
+  c[0] = L8{0, 1, 2, 3, 4, 5, 6, 7} + first;
+  c[1] = c[0] >> 32;
+  c[2] = L8{} + step;
+  c[3] = L8{} + (step >> 32);
+  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+    const L8 p0 = multiply_low(c[0], 0xD2511F53u), p1 = multiply_low(c[2], 0xCD9E8D57u);
+    c[0] = (p1 >> 32) ^ c[1] ^ uint64_t { k0 };
+    c[1] = p1;
+    c[2] = (p0 >> 32) ^ c[3] ^ uint64_t { k1 };
+    c[3] = p0;
   }
 }
 
-// Like store(), rounded by the draws.
-SLUICE_INLINE void put(Bf16* to, F16 x, const uint32_t* draws, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i].bits = round_stochastic(std::bit_cast<uint32_t>(x[i]), draws[i]);
+// A lane's pair of elements takes its lower and its upper half: rounding_bits() of all.
+SLUICE_INLINE Draws draw(uint64_t key, int64_t step, int64_t index) {
+  if (index % 2 != 0) [[unlikely]] {
+    uint32_t p[kVec], m[kVec], v[kVec];
+    for (int64_t i = 0; i < kVec; ++i) {
+      const int64_t element = index + i;
+      const RoundingBits bits = rounding_bits(rounding_pair(key, step, element / 2), element % 2 != 0);
+      p[i] = bits.p, m[i] = bits.m, v[i] = bits.v;
+    }
+    return {std::bit_cast<U16>(p), std::bit_cast<U16>(m), std::bit_cast<U16>(v)};
+  }
+  L8 c[4];
+  philox_8(key, static_cast<uint64_t>(index / 2), static_cast<uint64_t>(step), c);
+  const U16 first = std::bit_cast<U16>((c[0] & 0xffffffffu) | (c[2] << 32));
+  const U16 second = std::bit_cast<U16>((c[1] & 0xffffffffu) | (c[3] << 32));
+  return {first & 0xffffu, first >> 16, second & 0xffffu};
 }
-SLUICE_INLINE void put(Bf16* to, F16 x, const uint32_t* draws, Whole) {
-  put(to, x, draws, kVec);
+
+// Like store(), rounded as round_stochastic() does.
+template <class Part>
+SLUICE_INLINE void put(Bf16* to, F16 x, U16 draws, Part part) {
+  const U16 u = std::bit_cast<U16>(x), exponent = u & 0x7f800000u;
+  const U16 not_finite = (x == x ? u : u | 0x400000u) >> 16;
+  const H16 bits = truncate(exponent == 0x7f800000u ? not_finite : (u + draws) >> 16);
+  if constexpr (std::is_same_v<Part, Whole>) {
+    *reinterpret_cast<H16Unaligned*>(to) = bits;
+  } else {
+    for (int64_t i = 0; i < part; ++i) to[i].bits = bits[i];
+  }
 }
 template <class Part>
-SLUICE_INLINE void put(float* to, F16 x, const uint32_t*, Part part) {
+SLUICE_INLINE void put(float* to, F16 x, U16, Part part) {
   store(to, x, part);
 }
 
@@ -36,8 +79,7 @@ void update(const Update& u, const Elements<P, G, S>& e) {
     w -= direction * u.learning_rate + w * u.decay;
     if (e.master) store(e.master + i, w, part);
     if constexpr (kStochastic) {
-      Draws d;
-      draw(u.key, u.step, e.index + i, d);
+      const Draws d = draw(u.key, u.step, e.index + i);
       put(e.m + i, m, d.m, part);
       put(e.v + i, v, d.v, part);
       e.master ? store(e.p + i, w, part) : put(e.p + i, w, d.p, part);

@@ -76,25 +76,6 @@ SLUICE_INLINE void copy_block(const T* from, int64_t from_stride, int64_t rows, 
   for (int64_t j = rows * to_stride; j < padded_rows * to_stride; j += kVec) store(to + j, F16{});
 }
 
-// A 16 x 16 transpose in four rounds; round s exchanges the elements whose row and column differ in bit s.
-SLUICE_INLINE void transpose_16(F16 (&x)[kVec]) {
-#pragma GCC unroll 4
-  for (int bit = 1; bit < kVec; bit *= 2) {
-    I16 low, high;
-    for (int i = 0; i < kVec; ++i) {
-      low[i] = (i & bit) ? i - bit + kVec : i;
-      high[i] = (i & bit) ? i + kVec : i + bit;
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kVec; ++i) {
-      if (i & bit) continue;
-      const F16 a = x[i], b = x[i + bit];
-      x[i] = __builtin_shuffle(a, b, low);
-      x[i + bit] = __builtin_shuffle(a, b, high);
-    }
-  }
-}
-
 // to[c][r] = scale * from[r][c]; rows and columns are multiples of 16.
 SLUICE_INLINE void transpose_block(const float* from, int64_t rows, int64_t cols, float scale, float* to) {
   for (int64_t r = 0; r < rows; r += kVec) {

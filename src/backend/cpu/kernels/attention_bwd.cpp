@@ -62,6 +62,39 @@ struct Scratch {
   }
 };
 
+// The same for AMX, which takes bf16 tiles (amx_blocks.h).
+struct AmxKeys {
+  Bf16 *k, *v;         // [64, head_dim]
+  Bf16* k_transposed;  // left operand: [head_dim / 32, 2 times 32 keys, 2 tiles]
+  float *dk, *dv;      // [64, head_dim]
+};
+
+struct AmxScratch {
+  AmxKeys keys[kBlocksPerTask];
+  Bf16 *q, *d_o;             // right operands along the head: [head_dim / 32, 4 tiles of 16 queries]
+  Bf16 *q_heads, *do_heads;  // right operands along the queries: [2 times 32 queries, head_dim / 16 tiles]
+  float *scores, *dp;        // [64 keys, 64 queries]
+  Bf16 *p, *ds;              // likewise
+  Bf16* ds_pairs;            // right operand: [2 times 32 keys, 4 tiles of 16 queries]
+  float *dq, *dq_rows;       // [head_dim, 64] and [64, head_dim]
+  float *lse, *delta;        // [64]; lse in base 2, delta = sum of o * do
+  Visible* visible;
+
+  AmxScratch(const AttnShape& s, Carver& carver) {
+    const int64_t block = kQueryBlock * s.head_dim, square = kKeyBlock * kQueryBlock;
+    for (AmxKeys& key : keys) {
+      for (Bf16** piece : {&key.k, &key.v, &key.k_transposed}) *piece = carver.take<Bf16>(block);
+      for (float** piece : {&key.dk, &key.dv}) *piece = carver.take<float>(block);
+    }
+    for (Bf16** piece : {&q, &d_o, &q_heads, &do_heads}) *piece = carver.take<Bf16>(block);
+    for (float** piece : {&scores, &dp}) *piece = carver.take<float>(square);
+    for (Bf16** piece : {&p, &ds, &ds_pairs}) *piece = carver.take<Bf16>(square);
+    for (float** piece : {&dq, &dq_rows}) *piece = carver.take<float>(block);
+    for (float** piece : {&lse, &delta}) *piece = carver.take<float>(kQueryBlock);
+    visible = carver.take<Visible>(1);
+  }
+};
+
 // A range of keys against all queries of one head of one row. Pointers are to the row's first token, at this
 // head's first column.
 template <class T, class G>
@@ -88,20 +121,27 @@ inline void wait_for_turn(const std::atomic<uint32_t>& turn, uint32_t mine) {
 
 #define SLUICE_LOOPS "backend/cpu/kernels/attention_bwd_loops.h"
 #include "backend/cpu/each_isa.h"
+#define SLUICE_LOOPS "backend/cpu/kernels/attention_bwd_amx_loops.h"
+#include "backend/cpu/amx_isa.h"
 
 namespace sluice::cpu {
 namespace {
 
 // One key range of one key/value head: all query heads of its group, in order.
-template <class T, class G>
+template <class T, class G, class S>
 void run_keys(const AttnBwd& op, const Args& args, const Workspace& ws, CpuIsa isa, int64_t row,
-              int64_t kv_head, int64_t first, Scratch& x) {
+              int64_t kv_head, int64_t first, S& x) {
+  constexpr bool kAmx = std::is_same_v<S, AmxScratch>;
   const AttnShape& s = op.shape;
   const int64_t dim = padded_head_dim(s), kv_cols = s.kv_heads * s.head_dim, group = s.q_heads / s.kv_heads;
   const int64_t count = std::min(kKeysPerTask, s.kv_len - first), blocks = ceil_div(s.q_len, kQueryBlock);
   const int64_t kv_offset = (row * s.kv_len + first) * 2 * kv_cols + kv_head * s.head_dim;
   const T* kv = args.in<T>(AttnBwd::kKv) + kv_offset;
-  SLUICE_LOOP(isa, load_keys, kv, kv + kv_cols, 2 * kv_cols, s.head_dim, dim, count, x);
+  if constexpr (kAmx) {
+    SLUICE_AMX_LOOP(load_keys_amx, kv, kv + kv_cols, 2 * kv_cols, s.head_dim, count, x);
+  } else {
+    SLUICE_LOOP(isa, load_keys, kv, kv + kv_cols, 2 * kv_cols, s.head_dim, dim, count, x);
+  }
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const int64_t offset = row * s.q_len * s.q_heads * s.head_dim + head * s.head_dim;
     const int64_t row_head = row * s.q_heads + head;
@@ -120,7 +160,11 @@ void run_keys(const AttnBwd& op, const Args& args, const Workspace& ws, CpuIsa i
                              .accumulate_dq = op.accumulate_dq,
                              .first = first,
                              .count = count};
-    SLUICE_LOOP(isa, run_queries, queries, x);
+    if constexpr (kAmx) {
+      SLUICE_AMX_LOOP(run_queries_amx, queries, x);
+    } else {
+      SLUICE_LOOP(isa, run_queries, queries, x);
+    }
   }
   G* dkv = args.out<G>(AttnBwd::kDkv) + kv_offset;
   for (int64_t b = 0; b * kKeyBlock < count; ++b) {
@@ -143,9 +187,18 @@ void run_all(const AttnBwd& op, const Args& args, const Machine& machine) {
   // Tasks start in order, so a task only ever waits for one that has started.
   machine.pool.parallel_for(ceil_div(s.kv_len, kKeysPerTask) * heads, [&](int64_t task, int worker) {
     Carver scratch_carver(machine.scratch[static_cast<size_t>(worker)]);
+    const auto run = [&](auto& scratch) {
+      run_keys<T, G>(op, args, ws, machine.isa, task % heads / s.kv_heads, task % s.kv_heads,
+                     task / heads * kKeysPerTask, scratch);
+    };
+    if constexpr (std::is_same_v<T, Bf16>) {
+      if (machine.isa == CpuIsa::Amx && suits_amx(s)) {
+        AmxScratch scratch(s, scratch_carver);
+        return run(scratch);
+      }
+    }
     Scratch scratch(s, scratch_carver);
-    run_keys<T, G>(op, args, ws, machine.isa, task % heads / s.kv_heads, task % s.kv_heads,
-                   task / heads * kKeysPerTask, scratch);
+    run(scratch);
   });
 }
 
@@ -158,9 +211,10 @@ int64_t workspace_of(const AttnBwd& op) {
 }
 
 int64_t scratch_of(const AttnBwd& op) {
-  Carver size(nullptr);
+  Carver size(nullptr), amx_size(nullptr);
   (void)Scratch(op.shape, size);
-  return size.used();
+  if (suits_amx(op.shape)) (void)AmxScratch(op.shape, amx_size);
+  return std::max(size.used(), amx_size.used());
 }
 
 Status launch(const AttnBwd& op, const Args& args, const Machine& machine) {

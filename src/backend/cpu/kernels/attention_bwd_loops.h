@@ -2,6 +2,25 @@
 
 #include "backend/cpu/kernels/attention_blocks.h"
 
+// lse in base 2, and delta = sum of o * do, of 64 queries of which `count` exist.
+template <class T, class G>
+SLUICE_INLINE void load_statistics(const Task<T, G>& t, int64_t first, int64_t count, float* lse,
+                                   float* delta) {
+  const AttnShape& s = *t.shape;
+  const int64_t stride = s.q_heads * s.head_dim;
+  for (int64_t i = 0; i < kQueryBlock; ++i) {
+    F16 products{};
+    for_each_vector(i < count ? s.head_dim : 0, [&](int64_t d, auto part) SLUICE_INLINE_BODY {
+      const int64_t at = (first + i) * stride + d;
+      products += load(t.o + at, part) * load(t.d_o + at, part);
+    });
+    delta[i] = sum(products);
+    // A query that saw no key anywhere has lse = -inf: any large number makes its probabilities 0.
+    const float natural = i < count ? t.lse[first + i] : -INFINITY;
+    lse[i] = natural == -INFINITY ? -kLowest : natural * kLog2E;
+  }
+}
+
 template <class T, class G>
 SLUICE_INLINE void load_queries(const Task<T, G>& t, int64_t first, int64_t count, Scratch& x) {
   const AttnShape& s = *t.shape;
@@ -10,16 +29,7 @@ SLUICE_INLINE void load_queries(const Task<T, G>& t, int64_t first, int64_t coun
   copy_block(t.d_o + first * stride, stride, count, s.head_dim, 1.0f, x.d_o, dim, kQueryBlock);
   transpose_block(x.q, kQueryBlock, dim, score_scale(s) * kLog2E, x.q_t);
   transpose_block(x.d_o, kQueryBlock, dim, 1.0f, x.do_t);
-  for (int64_t i = 0; i < kQueryBlock; ++i) {
-    F16 products{};
-    for_each_vector(i < count ? s.head_dim : 0, [&](int64_t d, auto part) SLUICE_INLINE_BODY {
-      products += load(t.o + (first + i) * stride + d, part) * load(x.d_o + i * dim + d);
-    });
-    x.delta[i] = sum(products);
-    // A query that saw no key anywhere has lse = -inf: any large number makes its probabilities 0.
-    const float lse = i < count ? t.lse[first + i] : -INFINITY;
-    x.lse[i] = lse == -INFINITY ? -kLowest : lse * kLog2E;
-  }
+  load_statistics(t, first, count, x.lse, x.delta);
 }
 
 // p = exp(score - lse), ds = p (dp - delta); p holds the scores, ds holds dp = v do^T.
@@ -47,9 +57,9 @@ SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t 
   multiply(kQueryBlock, dim, keys, {x.ds, 1, kQueryBlock}, key.k, dim, x.dq, dim, true);
 }
 
-// Adds the block's dq to the sum of the tasks before; the last task writes the result.
+// Adds dq ([count, head_dim padded]) to the sum of the tasks before; the last task writes the result.
 template <class T, class G>
-SLUICE_INLINE void put_dq(const Task<T, G>& t, int64_t first, int64_t count, const Scratch& x) {
+SLUICE_INLINE void put_dq(const Task<T, G>& t, int64_t first, int64_t count, const float* dq) {
   const AttnShape& s = *t.shape;
   const int64_t dim = padded_head_dim(s), stride = s.q_heads * s.head_dim;
   const bool first_task = t.first == 0, last_task = t.first + t.count == s.kv_len;
@@ -57,7 +67,7 @@ SLUICE_INLINE void put_dq(const Task<T, G>& t, int64_t first, int64_t count, con
   for (int64_t i = 0; i < count; ++i) {
     const int64_t offset = (first + i) * stride;
     for_each_vector(s.head_dim, [&](int64_t d, auto part) SLUICE_INLINE_BODY {
-      F16 sum = load(x.dq + i * dim + d) * scale;
+      F16 sum = load(dq + i * dim + d) * scale;
       if (!first_task) {
         sum += load(t.dq_sum + offset + d, part);
       } else if (t.accumulate_dq) {
@@ -70,6 +80,16 @@ SLUICE_INLINE void put_dq(const Task<T, G>& t, int64_t first, int64_t count, con
       }
     });
   }
+}
+
+template <class T, class G>
+SLUICE_INLINE void put_dq_in_turn(const Task<T, G>& t, int64_t first, int64_t count, const float* dq) {
+  if (!t.turns) return put_dq(t, first, count, dq);
+  const auto mine = static_cast<uint32_t>(t.first / kKeysPerTask);
+  std::atomic<uint32_t>& turn = t.turns[first / kQueryBlock];
+  wait_for_turn(turn, mine);
+  put_dq(t, first, count, dq);
+  turn.store(mine + 1, std::memory_order_release);
 }
 
 template <class T, class G>
@@ -86,15 +106,7 @@ void run_queries(const Task<T, G>& t, Scratch& x) {
       const int64_t key = t.first + b * kKeyBlock, keys = std::min(kKeyBlock, t.first + t.count - key);
       if (!x.visible->none(key, keys)) add_gradients(s, key, keys, x.keys[b], x);
     }
-    if (!t.turns) {
-      put_dq(t, first, count, x);
-      continue;
-    }
-    const auto mine = static_cast<uint32_t>(t.first / kKeysPerTask);
-    std::atomic<uint32_t>& turn = t.turns[first / kQueryBlock];
-    wait_for_turn(turn, mine);
-    put_dq(t, first, count, x);
-    turn.store(mine + 1, std::memory_order_release);
+    put_dq_in_turn(t, first, count, x.dq);
   }
 }
 

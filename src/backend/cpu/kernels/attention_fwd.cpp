@@ -39,6 +39,40 @@ struct Scratch {
   }
 };
 
+// The same for AMX, which takes bf16 tiles (amx_blocks.h). o and the probabilities are transposed.
+struct AmxQueries {
+  Bf16* q;                 // right operand: [head_dim / 32, 4 tiles of 16 queries]
+  float* o;                // [head_dim, 64]
+  float *maximum, *total;  // [64]; the maximum is not scaled
+  Visible* visible;
+};
+
+struct AmxScratch {
+  AmxQueries queries[kBlocksPerTask];
+  Bf16* k;        // [64, head_dim], where keys must be padded
+  Bf16* v;        // left operand, transposed: [head_dim / 32, 2 times 32 keys, 2 tiles]
+  float* scores;  // [64 keys, 64 queries]
+  Bf16* p;        // right operand: [2 times 32 keys, 4 tiles of 16 queries]
+  float* rescale;
+  float* rows;  // [64, head_dim]
+
+  AmxScratch(const AttnShape& s, Carver& carver) {
+    for (AmxQueries& q : queries) {
+      q.q = carver.take<Bf16>(s.head_dim * kQueryBlock);
+      q.o = carver.take<float>(s.head_dim * kQueryBlock);
+      q.maximum = carver.take<float>(kQueryBlock);
+      q.total = carver.take<float>(kQueryBlock);
+      q.visible = carver.take<Visible>(1);
+    }
+    k = carver.take<Bf16>(kKeyBlock * s.head_dim);
+    v = carver.take<Bf16>(kKeyBlock * s.head_dim);
+    scores = carver.take<float>(kKeyBlock * kQueryBlock);
+    p = carver.take<Bf16>(kKeyBlock * kQueryBlock);
+    rescale = carver.take<float>(kQueryBlock);
+    rows = carver.take<float>(kQueryBlock * s.head_dim);
+  }
+};
+
 // Up to kBlocksPerTask query blocks of one head of one row. Pointers are to the row's first token.
 template <class T, class O>
 struct Task {
@@ -56,6 +90,8 @@ struct Task {
 
 #define SLUICE_LOOPS "backend/cpu/kernels/attention_fwd_loops.h"
 #include "backend/cpu/each_isa.h"
+#define SLUICE_LOOPS "backend/cpu/kernels/attention_fwd_amx_loops.h"
+#include "backend/cpu/amx_isa.h"
 
 namespace sluice::cpu {
 namespace {
@@ -72,8 +108,6 @@ void run_all(const AttnFwd& op, const Args& args, const Machine& machine) {
     const int64_t row = task % heads / s.q_heads, head = task % s.q_heads;
     const int64_t q_offset = row * s.q_len * s.q_heads * s.head_dim + head * s.head_dim;
     const T* kv = args.in<T>(AttnFwd::kKv) + row * s.kv_len * 2 * kv_cols + head / group * s.head_dim;
-    Carver carver(machine.scratch[static_cast<size_t>(worker)]);
-    Scratch scratch(s, carver);
     const Task<T, O> queries{.shape = &s,
                              .q = args.in<T>(AttnFwd::kQ) + q_offset,
                              .k = kv,
@@ -84,6 +118,15 @@ void run_all(const AttnFwd& op, const Args& args, const Machine& machine) {
                              .merge = op.merge,
                              .first = first,
                              .count = std::min(kQueries, s.q_len - first)};
+    Carver carver(machine.scratch[static_cast<size_t>(worker)]);
+    if constexpr (std::is_same_v<T, Bf16>) {
+      if (machine.isa == CpuIsa::Amx && suits_amx(s)) {
+        AmxScratch scratch(s, carver);
+        SLUICE_AMX_LOOP(run_queries_amx, queries, scratch);
+        return;
+      }
+    }
+    Scratch scratch(s, carver);
     SLUICE_LOOP(machine.isa, run_queries, queries, scratch);
   });
 }
@@ -91,9 +134,10 @@ void run_all(const AttnFwd& op, const Args& args, const Machine& machine) {
 }  // namespace
 
 int64_t scratch_of(const AttnFwd& op) {
-  Carver size(nullptr);
+  Carver size(nullptr), amx_size(nullptr);
   (void)Scratch(op.shape, size);
-  return size.used();
+  if (suits_amx(op.shape)) (void)AmxScratch(op.shape, amx_size);
+  return std::max(size.used(), amx_size.used());
 }
 
 Status launch(const AttnFwd& op, const Args& args, const Machine& machine) {

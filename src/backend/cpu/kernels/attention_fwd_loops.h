@@ -56,14 +56,16 @@ SLUICE_INLINE void attend(const AttnShape& s, int64_t first_key, int64_t keys, Q
   multiply(kQueryBlock, dim, keys, {scratch.scores, 1, kQueryBlock}, scratch.v, dim, q.o, dim, true);
 }
 
-// Normalises, merges with what o and lse hold if asked, and writes both.
+// Normalises o ([count, head_dim padded]), merges with what the operands hold if asked, and writes o and lse.
+// `maximum` is in base 2.
 template <class T, class O>
-SLUICE_INLINE void end_queries(const Task<T, O>& t, int64_t first, int64_t count, const Queries& q) {
+SLUICE_INLINE void end_queries(const Task<T, O>& t, int64_t first, int64_t count, const float* rows,
+                               const float* maximum, const float* total_of) {
   const AttnShape& s = *t.shape;
   const int64_t dim = padded_head_dim(s), stride = s.q_heads * s.head_dim;
   for (int64_t i = 0; i < count; ++i) {
-    const float total = q.total[i];
-    float lse = total > 0 ? q.maximum[i] * kLn2 + std::log(total) : total == 0 ? -INFINITY : NAN;
+    const float total = total_of[i];
+    float lse = total > 0 ? maximum[i] * kLn2 + std::log(total) : total == 0 ? -INFINITY : NAN;
     float weight = total == 0 ? 0.0f : 1.0f / total, old_weight = 0;
     if (t.merge) {
       const float old = t.lse[first + i], top = std::max(old, lse);
@@ -79,7 +81,7 @@ SLUICE_INLINE void end_queries(const Task<T, O>& t, int64_t first, int64_t count
     t.lse[first + i] = lse;
     O* o = t.o + (first + i) * stride;
     for_each_vector(s.head_dim, [&](int64_t d, auto part) SLUICE_INLINE_BODY {
-      F16 x = load(q.o + i * dim + d) * weight;
+      F16 x = load(rows + i * dim + d) * weight;
       if (t.merge) x += load(o + d, part) * old_weight;
       store(o + d, x, part);
     });
@@ -109,6 +111,7 @@ void run_queries(const Task<T, O>& t, Scratch& scratch) {
     }
   }
   for (int64_t b = 0; b < blocks; ++b) {
-    end_queries(t, t.first + b * kQueryBlock, queries_in(b), scratch.queries[b]);
+    const Queries& q = scratch.queries[b];
+    end_queries(t, t.first + b * kQueryBlock, queries_in(b), q.o, q.maximum, q.total);
   }
 }

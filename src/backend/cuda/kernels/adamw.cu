@@ -28,28 +28,9 @@ struct Update {
     g *= clip;
     m = beta1 * m + (1.0f - beta1) * g;
     v = beta2 * v + (1.0f - beta2) * g * g;
-    const float root = sqrtf(v * inv_bias2);
+    const float root = approximate_sqrt(v * inv_bias2);
     w -= rate * (__fdividef(m * inv_bias1, root + eps) + decay * w);
   }
-};
-
-// The random bits of consecutive elements; one Philox call serves a pair.
-class Rounder {
- public:
-  __device__ Rounder(uint64_t key, int64_t step, int64_t element)
-      : key_(key), step_(step), pair_(rounding_pair(key, step, element >> 1)) {}
-
-  // Elements are asked for one after the other, from the one given to the constructor.
-  __device__ RoundingBits next(int64_t element, bool first) {
-    const bool odd = element & 1;
-    if (!odd && !first) pair_ = rounding_pair(key_, step_, element >> 1);
-    return rounding_bits(pair_, odd);
-  }
-
- private:
-  uint64_t key_;
-  int64_t step_;
-  Philox4 pair_;
 };
 
 // A bf16 that a draw rounded, as a float: storing it to bf16 changes nothing any more.
@@ -57,9 +38,35 @@ __device__ float rounded(float x, uint32_t draw) {
   return __uint_as_float(uint32_t{round_stochastic(__float_as_uint(x), draw)} << 16);
 }
 
+// The elements of one thread on their way.
+struct Elements {
+  float w[kVec], m[kVec], v[kVec];
+};
+
+// Rounds elements from `first` on; one Philox call serves a pair. kOdd: `first` is the second of its pair.
+// kWeights, kState: what is bf16.
+template <int kOdd, bool kWeights, bool kState>
+__device__ void round_elements(Elements& e, uint64_t key, int64_t step, int64_t first) {
+#pragma unroll
+  for (int k = 0; k < kVec / 2 + kOdd; ++k) {
+    const Philox4 pair = rounding_pair(key, step, (first >> 1) + k);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = 2 * k + half - kOdd;
+      if (i < 0 || i >= kVec) continue;
+      const RoundingBits bits = rounding_bits(pair, half == 1);
+      if constexpr (kWeights) e.w[i] = rounded(e.w[i], bits.p);
+      if constexpr (kState) {
+        e.m[i] = rounded(e.m[i], bits.m);
+        e.v[i] = rounded(e.v[i], bits.v);
+      }
+    }
+  }
+}
+
 template <bool kMaster, bool kStochastic, class G, class S>
 __global__ void __launch_bounds__(kThreads)
-    adamw_kernel(AdamWParams params, bf16* p, const G* g, S* m, S* v, float* master, const float* clip,
+    adamw_kernel(AdamWParams params, bf16* p, const G* gradient, S* m, S* v, float* master, const float* clip,
                  const StepArgs* args) {
   if (args->update == 0 || clip[1] == 0.0f) return;
   const int64_t begin = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVec;
@@ -67,57 +74,56 @@ __global__ void __launch_bounds__(kThreads)
   const bool whole = begin + kVec <= params.elements;
   const int count = whole ? kVec : int(params.elements - begin);
 
-  float ws[kVec] = {}, gs[kVec] = {}, ms[kVec] = {}, vs[kVec] = {};
+  Elements e{};
+  float g[kVec] = {};
   if (whole) {
     if constexpr (kMaster) {
-      load8(master + begin, ws);
+      load8(master + begin, e.w);
     } else {
-      load8(p + begin, ws);
+      load8(p + begin, e.w);
     }
-    load8(g + begin, gs);
-    load8(m + begin, ms);
-    load8(v + begin, vs);
+    load8(gradient + begin, g);
+    load8(m + begin, e.m);
+    load8(v + begin, e.v);
   } else {
 #pragma unroll
     for (int i = 0; i < kVec; ++i) {
       if (i >= count) continue;
-      ws[i] = kMaster ? master[begin + i] : to_float(p[begin + i]);
-      gs[i] = to_float(g[begin + i]);
-      ms[i] = to_float(m[begin + i]);
-      vs[i] = to_float(v[begin + i]);
+      e.w[i] = kMaster ? master[begin + i] : to_float(p[begin + i]);
+      g[i] = to_float(gradient[begin + i]);
+      e.m[i] = to_float(m[begin + i]);
+      e.v[i] = to_float(v[begin + i]);
     }
   }
 
   const Update update(params, *args, clip[1]);
 #pragma unroll
-  for (int i = 0; i < kVec; ++i) update(ws[i], ms[i], vs[i], gs[i]);
+  for (int i = 0; i < kVec; ++i) update(e.w[i], e.m[i], e.v[i], g[i]);
   if constexpr (kStochastic) {
-    Rounder rounder(rounding_key(args->seed, params.object), args->step, params.first + begin);
-#pragma unroll
-    for (int i = 0; i < kVec; ++i) {
-      const RoundingBits bits = rounder.next(params.first + begin + i, i == 0);
-      if constexpr (!kMaster) ws[i] = rounded(ws[i], bits.p);
-      if constexpr (sizeof(S) == sizeof(bf16)) {
-        ms[i] = rounded(ms[i], bits.m);
-        vs[i] = rounded(vs[i], bits.v);
-      }
+    constexpr bool kState = sizeof(S) == sizeof(bf16);
+    const uint64_t key = rounding_key(args->seed, params.object);
+    const int64_t first = params.first + begin;
+    if (first % 2 == 0) {
+      round_elements<0, !kMaster, kState>(e, key, args->step, first);
+    } else {
+      round_elements<1, !kMaster, kState>(e, key, args->step, first);
     }
   }
 
   if (whole) {
-    if constexpr (kMaster) store8(master + begin, ws);
-    store8(p + begin, ws);
-    store8(m + begin, ms);
-    store8(v + begin, vs);
+    if constexpr (kMaster) store8(master + begin, e.w);
+    store8(p + begin, e.w);
+    store8(m + begin, e.m);
+    store8(v + begin, e.v);
     return;
   }
 #pragma unroll
   for (int i = 0; i < kVec; ++i) {
     if (i >= count) continue;
-    if constexpr (kMaster) master[begin + i] = ws[i];
-    store_float(p + begin + i, ws[i]);
-    store_float(m + begin + i, ms[i]);
-    store_float(v + begin + i, vs[i]);
+    if constexpr (kMaster) master[begin + i] = e.w[i];
+    store_float(p + begin + i, e.w[i]);
+    store_float(m + begin + i, e.m[i]);
+    store_float(v + begin + i, e.v[i]);
   }
 }
 

@@ -1,8 +1,8 @@
 // Embedding: gather rows, and sum their gradients back.
 //
 // The gradient of a table row is the sum over the tokens that used it, in token order. A stable sort of the
-// tokens by id comes first; each token finds its place by counting, which is quadratic but needs no atomics:
-// 16,384 tokens take about a tenth of a millisecond.
+// tokens by id comes first; each token finds its place by counting, which is quadratic, but needs no atomics
+// and disappears beside the rest of a step.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kRankThreads = 128;
 constexpr int kRankTile = 1024;
-constexpr int kBatch = 8;  // rows in flight per thread
+constexpr int32_t kNone = INT32_MAX;  // larger than any id
+constexpr int kBatch = 8;             // rows in flight per thread
 
 __global__ void embed_kernel(const int32_t* ids, const bf16* table, bf16* y, int64_t dim) {
   const int64_t token = blockIdx.x;
@@ -23,19 +24,34 @@ __global__ void embed_kernel(const int32_t* ids, const bf16* table, bf16* y, int
   }
 }
 
+// How many ids of the tile come before (id, token): all smaller ones, and equal ones at the first `ties`
+// places. Places past the tile's end hold kNone.
+__device__ int32_t count_before(const int32_t* tile, int32_t id, int ties) {
+  const auto* quads = reinterpret_cast<const int4*>(tile);
+  const int32_t limit = ties == kRankTile ? id + 1 : id;
+  int32_t count = 0;
+#pragma unroll 4
+  for (int i = 0; i < kRankTile; i += 4) {
+    const int4 quad = quads[i / 4];
+    count += (quad.x < limit) + (quad.y < limit) + (quad.z < limit) + (quad.w < limit);
+  }
+  if (ties == kRankTile) return count;
+#pragma unroll 4
+  for (int i = 0; i < ties; ++i) count += tile[i] == id;
+  return count;
+}
+
 // sorted_ids and order: the tokens in ascending order of (id, token).
 __global__ void rank_kernel(const int32_t* ids, int32_t* sorted_ids, int32_t* order, int64_t tokens) {
-  __shared__ int32_t tile[kRankTile];
+  __shared__ __align__(16) int32_t tile[kRankTile];
   const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int32_t id = token < tokens ? ids[token] : 0;
   int32_t rank = 0;
   for (int64_t base = 0; base < tokens; base += kRankTile) {
-    const int count = int(min(int64_t{kRankTile}, tokens - base));
-    for (int i = threadIdx.x; i < count; i += blockDim.x) tile[i] = ids[base + i];
+    for (int i = threadIdx.x; i < kRankTile; i += blockDim.x)
+      tile[i] = base + i < tokens ? ids[base + i] : kNone;
     __syncthreads();
-    // Equal ids ahead of this token come before it.
-    const int64_t before = min(max(token - base, int64_t{0}), int64_t{count});
-    for (int i = 0; i < count; ++i) rank += (tile[i] < id) || (tile[i] == id && i < before);
+    rank += count_before(tile, id, int(min(max(token - base, int64_t{0}), int64_t{kRankTile})));
     __syncthreads();
   }
   if (token < tokens) {

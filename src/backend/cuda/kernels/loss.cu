@@ -12,6 +12,8 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kLossThreads = 512;
+constexpr int kBatch = 4;                       // vectors in flight per thread
+constexpr int64_t kTrip = kLossThreads * kVec;  // columns that a block reads at a time
 constexpr int kSumThreads = 1024;
 constexpr int kDotWarps = 8;
 constexpr float kMinusInfinity = -__builtin_huge_valf();
@@ -30,27 +32,32 @@ struct Softmax {
 
 // Columns past `vocab` read as -inf.
 __device__ void load_logits(const float* row, int64_t column, int64_t vocab, float (&x)[kVec]) {
-  load8(row + column, x);
-  if (column + kVec > vocab) {
-    for (int j = 0; j < kVec; ++j) x[j] = column + j < vocab ? x[j] : kMinusInfinity;
+  if (column + kVec <= vocab) {
+    load8(row + column, x);
+    return;
   }
+  for (int j = 0; j < kVec; ++j) x[j] = column + j < vocab ? row[column + j] : kMinusInfinity;
 }
 
 // log of the sum of exp over the row; every thread receives it.
 __device__ float log_sum_exp(const float* row, int64_t vocab, Softmax* scratch) {
   Softmax mine;
-#pragma unroll 4
-  for (int64_t column = threadIdx.x * kVec; column < vocab; column += kLossThreads * kVec) {
-    float x[kVec];
-    load_logits(row, column, vocab, x);
-    float top = x[0];
-    for (int j = 1; j < kVec; ++j) top = fmaxf(top, x[j]);
-    if (top > mine.max) {
-      mine.sum *= __expf(mine.max - top);
-      mine.max = top;
+  for (int64_t trip = 0; trip < vocab; trip += kBatch * kTrip) {
+    float x[kBatch][kVec];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) load_logits(row, trip + b * kTrip + threadIdx.x * kVec, vocab, x[b]);
+    float top = mine.max;
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      for (int j = 0; j < kVec; ++j) top = fmaxf(top, x[b][j]);
     }
-    if (mine.max == kMinusInfinity) continue;
-    for (int j = 0; j < kVec; ++j) mine.sum += __expf(x[j] - mine.max);
+    if (top == kMinusInfinity) continue;
+    mine.sum *= __expf(mine.max - top);
+    mine.max = top;
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      for (int j = 0; j < kVec; ++j) mine.sum += __expf(x[b][j] - top);
+    }
   }
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
     const float max = __shfl_xor_sync(kFullWarp, mine.max, offset);
@@ -83,9 +90,9 @@ __global__ void __launch_bounds__(kLossThreads)
   // during trip b lets the gradients of trips up to 2 b + 1 go ahead, so barriers at 0, 2, 6, 14, ... are
   // enough.
   bf16* gradient = reinterpret_cast<bf16*>(logits + blockIdx.x * stride);
-  const int64_t trips = (vocab + kLossThreads * kVec - 1) / (kLossThreads * kVec);
+  const int64_t trips = (vocab + kTrip - 1) / kTrip;
   for (int64_t trip = 0; trip < trips; ++trip) {
-    const int64_t column = (trip * kLossThreads + threadIdx.x) * kVec;
+    const int64_t column = trip * kTrip + threadIdx.x * kVec;
     float x[kVec] = {};
     if (counts && column < vocab) {
       load_logits(row, column, vocab, x);

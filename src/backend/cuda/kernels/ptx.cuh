@@ -1,5 +1,5 @@
 // Instructions that C++ does not reach: warp-level matrix products on bf16, asynchronous copies to shared
-// memory, and stores that must stay whole. Compute capability 8.0 and up.
+// memory, stores that must stay whole, fast roots. Compute capability 8.0 and up.
 //
 // Fragments of m16n8k16, with g = lane / 4 and t = lane % 4:
 //   A (16 x 16)  a[0] row g,     columns 2t, 2t+1     a[1] row g + 8, the same columns
@@ -62,6 +62,13 @@ __device__ inline void store_vector(void* p, uint4 v) {
   asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(__cvta_generic_to_global(p)), "r"(v.x), "r"(v.y),
                "r"(v.z), "r"(v.w)
                : "memory");
+}
+
+// Within 2^-23 of the root, relatively.
+__device__ inline float approximate_sqrt(float x) {
+  float root;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(x));
+  return root;
 }
 
 __device__ inline unsigned char* dynamic_shared() {

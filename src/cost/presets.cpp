@@ -1,0 +1,79 @@
+#include "cost/presets.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+namespace sluice {
+namespace {
+
+struct Gpu {
+  std::string_view name;
+  double peak_flops;        // dense bf16 with fp32 accumulation, data sheet
+  double memory_bytes;      // per second, data sheet
+  double link_bytes;        // per second and direction, both busy
+  double product_share;     // of the peak that products reach under sustained load
+  double attention_forward_share, attention_backward_share;
+};
+
+// H200: products, attention, memory and links measured on one (sustained products 690 TFLOP/s, cuDNN attention 631 and 510
+// TFLOP/s at 8,192 tokens, copies 4,256 GB/s and 50.8 GB/s each way). The others: data sheet rates with shares of the
+// same size, unmeasured; consumer cards hold a larger share of a lower peak.
+constexpr std::array<Gpu, 6> kGpus{{
+    {"h200", 989.5e12, 4.8e12, 50.8e9, 0.69, 0.60, 0.50},
+    {"h100", 989.5e12, 3.35e12, 50.0e9, 0.66, 0.60, 0.50},
+    {"a100", 312e12, 2.0e12, 23.0e9, 0.80, 0.60, 0.50},
+    {"rtx3090", 71e12, 0.936e12, 23.0e9, 0.85, 0.70, 0.60},
+    {"rtx4090", 165e12, 1.008e12, 23.0e9, 0.90, 0.75, 0.65},
+    {"rtx5090", 209.5e12, 1.79e12, 45.0e9, 0.90, 0.75, 0.65},
+}};
+
+// Library workspaces as the CUDA backend asks for them, to the size that decides a plan.
+int64_t gpu_workspace(const Op& op) {
+  constexpr int64_t kProduct = 32 << 20;
+  if (const auto* h = std::get_if<HeadLoss>(&op)) return h->sub_tokens * h->vocab * 4 + kProduct;
+  if (const auto* a = std::get_if<AttnBwd>(&op)) {
+    const AttnShape& s = a->shape;
+    const int64_t q = s.tokens() * s.q_heads, kv = s.rows * s.kv_len * s.q_heads;
+    return q * s.head_dim * 4 + q * 8 + 2 * kv * s.head_dim * 2;
+  }
+  if (const auto* a = std::get_if<AttnFwd>(&op)) {
+    return a->out_dtype == a->shape.dtype ? 1 << 20 : a->shape.tokens() * a->shape.q_heads * (a->shape.head_dim * 2 + 4);
+  }
+  if (std::holds_alternative<Linear>(op) || std::holds_alternative<LinearDgrad>(op) ||
+      std::holds_alternative<LinearWgrad>(op)) {
+    return kProduct;
+  }
+  return 4 << 20;
+}
+
+}  // namespace
+
+std::vector<std::string_view> machine_presets() {
+  std::vector<std::string_view> names;
+  for (const Gpu& gpu : kGpus) names.push_back(gpu.name);
+  return names;
+}
+
+Result<Profile> machine_preset(std::string_view name) {
+  const auto gpu = std::find_if(kGpus.begin(), kGpus.end(), [&](const Gpu& g) { return g.name == name; });
+  if (gpu == kGpus.end()) return error("machine '{}': known are {}", name, fmt::join(machine_presets(), ", "));
+  Profile p;
+  p.name = name;
+  p.peak_flops = gpu->peak_flops;
+  p.rates.product_flops = gpu->peak_flops * gpu->product_share;
+  p.rates.attention_forward_flops = gpu->peak_flops * gpu->attention_forward_share;
+  p.rates.attention_backward_flops = gpu->peak_flops * gpu->attention_backward_share;
+  p.rates.memory_bytes = gpu->memory_bytes * 0.88;  // what a copy reaches of the data sheet
+  p.rates.launch_ns = 4000;
+  p.load_bytes_per_s = p.store_bytes_per_s = gpu->link_bytes;
+  p.transfer_latency_ns = 10000;
+  p.alignment = 256;
+  p.device_overhead_bytes = 600 * kMiB;  // context, kernels and library handles, measured on the H200
+  p.host_overhead_bytes = kGiB;
+  p.workspace_bytes = gpu_workspace;
+  return p;
+}
+
+}  // namespace sluice

@@ -1,0 +1,105 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+
+#include "base/bytes.h"
+#include "plan/plan.h"
+
+namespace sluice {
+namespace {
+
+using ByKind = std::array<int64_t, kObjectKinds>;
+
+std::string list(const ByKind& bytes) {
+  std::string out;
+  for (int k = 0; k < kObjectKinds; ++k) {
+    if (bytes[size_t(k)] == 0) continue;
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name_of(static_cast<ObjectKind>(k)),
+                       format_bytes(bytes[size_t(k)]));
+  }
+  return out.empty() ? "nothing" : out;
+}
+
+// Why the compute lane stood still before each task: the lane of the newest thing it waited for.
+struct Stalls {
+  double load_ns = 0, store_ns = 0;
+};
+
+Stalls stalls_of(const Plan& plan) {
+  Stalls stalls;
+  double compute_end = 0;
+  for (const Action& a : plan.actions) {
+    if (a.kind != ActionKind::Run) continue;
+    const double stall = a.start_ns - compute_end;
+    compute_end = a.end_ns;
+    if (stall <= 0) continue;
+    double latest = -1;
+    bool load = true;
+    for (const uint32_t wait : plan.waits_of(a)) {
+      if (plan.actions[wait].end_ns <= latest) continue;
+      latest = plan.actions[wait].end_ns;
+      load = plan.actions[wait].lane == Lane::Load;
+    }
+    (load ? stalls.load_ns : stalls.store_ns) += stall;
+  }
+  return stalls;
+}
+
+std::string_view binding(const Plan& plan, const PlanTotals& t, const Stalls& stalls) {
+  const double step = std::max(plan.makespan_ns, 1.0);
+  if (t.compute_ns - t.recompute_ns > 0.98 * step) return "compute";
+  if (t.load_ns > 0.95 * step) return "the host-to-device link";
+  if (t.store_ns > 0.95 * step) return "the device-to-host link";
+  if (t.recompute_ns > stalls.load_ns + stalls.store_ns) return "device memory, through recomputation";
+  return stalls.load_ns >= stalls.store_ns ? "device memory, through loads that cannot start earlier"
+                                           : "device memory, through stores that must end first";
+}
+
+}  // namespace
+
+std::string explain(const Program& program, const Plan& plan) {
+  const PlanTotals t = totals(program, plan);
+  const Stalls stalls = stalls_of(plan);
+  ByKind resident{}, loaded{}, stored{};
+  for (size_t o = 0; o < plan.homes.size(); ++o) {
+    const Object& object = program.objects()[o];
+    if (plan.homes[o].device_offset != kNowhere) resident[static_cast<size_t>(object.kind)] += object.bytes;
+  }
+  std::map<std::string, double> recomputed;
+  for (const Action& a : plan.actions) {
+    if (a.kind == ActionKind::Load) loaded[static_cast<size_t>(program.object(a.object).kind)] += a.bytes;
+    if (a.kind == ActionKind::Store) stored[static_cast<size_t>(program.object(a.object).kind)] += a.bytes;
+    if (a.recompute) {
+      const std::string& name = program.task(a.task).name;
+      recomputed[name.substr(0, name.find('.'))] += a.cost_ns;
+    }
+  }
+  std::string again;
+  for (const auto& [name, ns] : recomputed) {
+    again += fmt::format("{}{} {:.1f} %", again.empty() ? "" : ", ", name, 100 * ns / plan.makespan_ns);
+  }
+  const double step = std::max(plan.makespan_ns, 1.0);
+  std::string out;
+  const auto put = std::back_inserter(out);
+  fmt::format_to(put, "plan     device arena {}, host arena {}; {} task runs, {} loads, {} stores\n",
+                 format_bytes(plan.device_bytes), format_bytes(plan.host_bytes),
+                 plan.actions.size() - size_t(t.loads) - size_t(t.stores), t.loads, t.stores);
+  fmt::format_to(put, "stays    {}\n", list(resident));
+  fmt::format_to(put, "loads    {} per step: {}\n", format_bytes(t.loaded_bytes), list(loaded));
+  fmt::format_to(put, "stores   {} per step: {}\n", format_bytes(t.stored_bytes), list(stored));
+  fmt::format_to(put, "again    {}\n", again.empty() ? "nothing is recomputed" : again);
+  fmt::format_to(put, "policy   {}\n", plan.policy);
+  fmt::format_to(put, "step     {:.1f} ms predicted; no plan is faster than {:.1f} ms (gap {:.1f} %)\n", step / 1e6,
+                 plan.lower_bound_ns / 1e6, plan.lower_bound_ns > 0 ? 100 * (step / plan.lower_bound_ns - 1) : 0.0);
+  fmt::format_to(put, "stalls   {:.1f} % of the step waiting for loads, {:.1f} % for stores\n",
+                 100 * stalls.load_ns / step, 100 * stalls.store_ns / step);
+  fmt::format_to(put, "links    host to device {:.0f} % busy, device to host {:.0f} %\n", 100 * t.load_ns / step,
+                 100 * t.store_ns / step);
+  fmt::format_to(put, "binds    {}\n", binding(plan, t, stalls));
+  return out;
+}
+
+}  // namespace sluice

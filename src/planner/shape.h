@@ -1,0 +1,26 @@
+// The search for the shape of a step: how its tokens are cut into chunks and rounds.
+#pragma once
+
+#include "model/build.h"
+#include "planner/planner.h"
+
+namespace sluice {
+
+struct ShapeRequest {
+  int64_t seq_len = 0, tokens_per_step = 0;
+  bool packed = false;
+  // Given values are kept; 0: chosen.
+  int64_t chunk_tokens = 0, chunks_per_round = 0, head_tokens = 0;
+  int64_t device_cap_bytes = kUnlimited, host_cap_bytes = kUnlimited;
+};
+
+struct ShapeChoice {
+  StepShape shape;
+  std::string why;  // the candidates and their simulated speed, in words
+};
+
+// The shape whose coarsely searched plan is fastest on the profile. Deterministic.
+Result<ShapeChoice> choose_shape(const LlamaConfig& model, const Numerics& numerics, const OptimizerConfig& optimizer,
+                                 const ShapeRequest& request, const Profile& profile);
+
+}  // namespace sluice

@@ -1,0 +1,75 @@
+// A cap changes the plan and nothing else: losses, norms, weights and optimizer state are the same bits.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "equivalence/small_runs.h"
+
+namespace sluice {
+namespace {
+
+class Caps : public testing::TestWithParam<std::tuple<NamedShape, NamedNumerics>> {
+ protected:
+  static constexpr int64_t kSteps = 3;
+
+  StageRequest request(bool deferred) const {
+    return small_request(std::get<0>(GetParam()).shape, std::get<1>(GetParam()).numerics, deferred);
+  }
+  // The run without caps, updates at the end of the step: what all others must equal.
+  rig::History plain() const {
+    rig::Rig run(request(false));
+    return rig::run_steps(run, kSteps);
+  }
+};
+
+// The request with the smallest device cap, within a tenth, for which it can be planned.
+StageRequest tightest(StageRequest request, const Backend& backend) {
+  const Profile profile = rig::profile_of(backend);
+  const Model model = build_training(request.model, request.shape, request.numerics, request.optimizer);
+  request.device_cap_bytes = rig::must(minimal_device_bytes(model.program, profile, {}));
+  // A deferred update needs room beside the training program, which this minimum does not know of.
+  for (int i = 0; i < 20 && !make_stages(request, profile).ok(); ++i) {
+    request.device_cap_bytes += request.device_cap_bytes / 10;
+  }
+  return request;
+}
+
+void run_under_caps(const StageRequest& unlimited, const rig::History& expected) {
+  int64_t device_bytes = 0;
+  {
+    SCOPED_TRACE("no cap");
+    rig::Rig run(unlimited);
+    device_bytes = run.plan().device_bytes;
+    expect_same(rig::run_steps(run, 3), expected);
+  }
+  const StageRequest least = tightest(unlimited, *rig::small_backend());
+  EXPECT_LT(least.device_cap_bytes, device_bytes);
+  for (const double share : {0.8, 0.5, 0.0}) {
+    StageRequest capped = unlimited;
+    capped.device_cap_bytes = std::max(int64_t(share * double(device_bytes)), least.device_cap_bytes);
+    SCOPED_TRACE(testing::Message() << "device cap " << capped.device_cap_bytes << " of " << device_bytes);
+    rig::Rig run(capped);
+    EXPECT_LE(run.plan().device_bytes, capped.device_cap_bytes);
+    EXPECT_GT(totals(run.model().program, run.plan()).loads, 0);
+    expect_same(rig::run_steps(run, 3), expected);
+    EXPECT_LE(run.training().ledger().device_peak_bytes, capped.device_cap_bytes);
+  }
+}
+
+TEST_P(Caps, DoNotChangeResults) {
+  run_under_caps(request(false), plain());
+}
+
+TEST_P(Caps, DoNotChangeResultsOfDeferredUpdates) {
+  run_under_caps(request(true), plain());
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, Caps,
+                         testing::Combine(testing::ValuesIn(kShapes), testing::ValuesIn(kNumerics)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name) + "_" +
+                                  std::get<1>(test.param).name;
+                         });
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,37 @@
+// Plans are proved valid whatever the machine's op times and link rates are: measured costs must not decide
+// whether planning works.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "equivalence/small_runs.h"
+
+namespace sluice {
+namespace {
+
+class RandomCosts : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomCosts, GiveAPlan) {
+  const auto backend = rig::small_backend();
+  const Model model =
+      build_training({32, 2, 4, 2, 8, 48, 256, 1e-5, false, {}}, {16, 64, 1, 1, 64, true}, {}, {});
+  std::mt19937_64 random(GetParam());
+  const auto uniform = [&] { return double(random() % 1000) / 1000; };
+  Profile profile = rig::profile_of(*backend);
+  profile.load_bytes_per_s = 1e9 * std::pow(100, uniform());
+  profile.store_bytes_per_s = 1e9 * std::pow(100, uniform());
+  profile.transfer_latency_ns = 100 + 4000 * uniform();
+  for (const Op& op : distinct_ops(model.program))
+    profile.measured_ns[cost_key(op)] = 500 * std::pow(100, uniform());
+  PlanRequest request;
+  request.device_cap_bytes = (150 + int64_t(random() % 300)) << 10;
+  request.boundary_device_bytes = 60000;
+  const auto plan = make_plan(model.program, profile, request);  // proves what it returns
+  EXPECT_TRUE(plan.ok()) << plan.message();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomCosts, testing::Values(1, 2, 3, 4, 7, 11, 12, 38, 40, 64, 116));
+
+}  // namespace
+}  // namespace sluice

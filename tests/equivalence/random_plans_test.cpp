@@ -1,0 +1,152 @@
+// Any legal plan, not only a good one, computes the same bits.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "backend/testing/delaying_backend.h"
+#include "equivalence/small_runs.h"
+#include "train/weights.h"
+
+namespace sluice {
+namespace {
+
+// Two layers, two chunks per sequence, documents across chunks: everything a plan can get wrong, in about 150
+// tasks.
+const StepShape kShape{16, 8, 2, 1, 8, true};
+
+// A program on one backend with room for every plan tried.
+class ManyPlans {
+ public:
+  explicit ManyPlans(const Numerics& numerics, bool deferred)
+      : request_(small_request(kShape, numerics, deferred)),
+        model_(build_training(request_.model, request_.shape, numerics, request_.optimizer)),
+        backend_(rig::small_backend()),
+        profile_(rig::profile_of(*backend_)),
+        tokens_(rig::random_tokens(kShape, request_.model.vocab, 3)) {
+    device_bytes_ = 4 * footprint(model_.program).total;
+    arenas_ = rig::must(backend_->reserve(device_bytes_, device_bytes_));
+    std::vector<Op> all;
+    for (const Task& task : model_.program.tasks()) all.push_back(task.op);
+    rig::must(backend_->prepare(all));
+    for (const Task& task : model_.program.tasks()) workspaces_.push_back(backend_->workspace_bytes(task.op));
+  }
+
+  const Program& program() const { return model_.program; }
+  const Profile& profile() const { return profile_; }
+  Backend& backend() { return *backend_; }
+  Status check(const Plan& plan) const { return verify(model_.program, plan, workspaces_); }
+  bool fits(const Plan& plan) const {
+    return plan.device_bytes <= device_bytes_ && plan.host_bytes <= device_bytes_;
+  }
+
+  // Two steps from a fresh state, the arenas full of NaNs before.
+  rig::History run(const Plan& plan, Backend& backend) {
+    std::memset(arenas_.device, 0xff, size_t(plan.device_bytes));
+    std::memset(arenas_.host, 0xff, size_t(plan.host_bytes));
+    Executor executor(model_.program, plan, backend, arenas_);
+    rig::must(initialize(request_.model, model_, 1, executor, [](int64_t, int64_t) {}));
+    rig::History out;
+    for (int64_t step = 1; step <= 2; ++step) {
+      StepArgs args = rig::args_for(step, request_.optimizer, tokens_.counted());
+      args.update = request_.optimizer.deferred && step == 1 ? 0 : 1;
+      rig::write_tokens(executor, model_, kShape, tokens_);
+      rig::write_args(executor, model_, args);
+      rig::must(executor.step());
+      const rig::Losses losses = rig::read_losses(executor, model_, tokens_);
+      out.losses.push_back(losses.loss);
+      out.norms.push_back(losses.norm);
+    }
+    out.state = rig::read_state(executor, {ObjectKind::Param, ObjectKind::OptState});
+    if (request_.optimizer.deferred) out.state.merge(rig::read_state(executor, {ObjectKind::Grad}));
+    return out;
+  }
+  rig::History run(const Plan& plan) { return run(plan, *backend_); }
+
+ private:
+  StageRequest request_;
+  Model model_;
+  std::unique_ptr<Backend> backend_;
+  Profile profile_;
+  rig::Tokens tokens_;
+  int64_t device_bytes_ = 0;
+  Arenas arenas_;
+  std::vector<int64_t> workspaces_;
+};
+
+class RandomPlans : public testing::TestWithParam<std::tuple<NamedNumerics, bool>> {};
+
+TEST_P(RandomPlans, AreValidAndComputeTheSame) {
+  ManyPlans runs(std::get<0>(GetParam()).numerics, std::get<1>(GetParam()));
+  const rig::History expected = runs.run(rig::must(make_plan(runs.program(), runs.profile(), {})));
+  constexpr uint64_t kSeeds = 100;  // in each of six variants
+  int tried = 0, streaming = 0, recomputing = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const std::optional<Plan> plan = random_plan(runs.program(), runs.profile(), {}, seed);
+    if (!plan || !runs.fits(*plan)) continue;
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const Status valid = runs.check(*plan);
+    ASSERT_TRUE(valid.ok()) << valid.message();
+    expect_same(runs.run(*plan), expected);
+    const PlanTotals sums = totals(runs.program(), *plan);
+    ++tried, streaming += sums.stores > 1 ? 1 : 0, recomputing += sums.recompute_ns > 0 ? 1 : 0;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(tried, kSeeds / 2);
+  EXPECT_GT(streaming, tried / 4);
+  EXPECT_GT(recomputing, tried / 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, RandomPlans,
+                         testing::Combine(testing::ValuesIn(kNumerics), testing::Bool()),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name) +
+                                  (std::get<1>(test.param) ? "_deferred" : "");
+                         });
+
+// Lanes that run ahead and fall behind as far as the waits allow.
+TEST(DelayedLanes, DoNotChangeResults) {
+  ManyPlans runs({}, false);
+  const rig::History expected = runs.run(rig::must(make_plan(runs.program(), runs.profile(), {})));
+  int tried = 0;
+  for (uint64_t seed = 0; tried < 25 && seed < 100; ++seed) {
+    const std::optional<Plan> plan = random_plan(runs.program(), runs.profile(), {}, seed);
+    if (!plan || !runs.fits(*plan)) continue;
+    Delays delays;
+    delays.seed = seed;
+    delays.window = size_t{1} << (seed % 9);
+    delays.longest = std::chrono::microseconds(seed % 3 == 0 ? 20 : 0);
+    DelayingBackend backend(runs.backend(), delays);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    expect_same(runs.run(*plan, backend), expected);
+    ++tried;
+  }
+  EXPECT_EQ(tried, 25);
+}
+
+// Without its waits a plan is only safe by luck; the delaying backend must be able to show it, or the test
+// above means nothing. The race is real, so this is not for ThreadSanitizer.
+#ifndef __SANITIZE_THREAD__
+TEST(DelayedLanes, ShowMissingWaits) {
+  ManyPlans runs({}, false);
+  const rig::History expected = runs.run(rig::must(make_plan(runs.program(), runs.profile(), {})));
+  const auto computes_the_same = [&](const Plan& plan, uint64_t seed) {
+    DelayingBackend backend(runs.backend(), {seed, 64, {}});
+    try {
+      return runs.run(plan, backend) == expected;
+    } catch (const std::runtime_error&) {
+      return false;  // such as a token id that was not there yet
+    }
+  };
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    std::optional<Plan> plan = random_plan(runs.program(), runs.profile(), {}, seed);
+    if (!plan || !runs.fits(*plan) || totals(runs.program(), *plan).loads < 20) continue;
+    for (Action& a : plan->actions) a.wait_count = 0;
+    EXPECT_FALSE(runs.check(*plan).ok());
+    if (!computes_the_same(*plan, seed)) return;
+  }
+  FAIL() << "plans without waits computed the right thing";
+}
+#endif
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,194 @@
+#include "equivalence/rig/rig.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "train/weights.h"
+
+namespace sluice::rig {
+
+int64_t Tokens::counted() const {
+  return std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
+}
+
+Tokens random_tokens(const StepShape& shape, int64_t vocab, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](int64_t n) { return int64_t(random() % uint64_t(n)); };
+  Tokens out;
+  int64_t left = 0;  // of the document, with this token
+  for (int64_t i = 0; i < shape.tokens(); ++i) {
+    const bool row_begins = i % shape.seq_len == 0;
+    if (row_begins || (shape.packed && left == 0)) {
+      left = shape.packed ? 1 + below(shape.seq_len * 3 / 2) : shape.seq_len;
+      out.positions.push_back(0);
+    } else {
+      out.positions.push_back(out.positions.back() + 1);
+    }
+    --left;
+    out.tokens.push_back(int32_t(below(vocab)));
+    const bool last = shape.packed && (left == 0 || (i + 1) % shape.seq_len == 0);
+    out.targets.push_back(last || i % 11 == 3 ? -1 : int32_t(below(vocab)));
+  }
+  return out;
+}
+
+Profile profile_of(const Backend& backend) {
+  Profile profile;
+  profile.name = "test";
+  profile.load_bytes_per_s = profile.store_bytes_per_s = 1e11;
+  profile.transfer_latency_ns = 200;
+  profile.alignment = backend.alignment();
+  profile.workspace_bytes = [&backend](const Op& op) { return backend.workspace_bytes(op); };
+  return profile;
+}
+
+std::unique_ptr<Backend> small_backend() {
+  CpuOptions options;
+  options.threads = 1;
+  return make_cpu_backend(options);
+}
+
+ObjectId find(const Program& program, std::string_view name) {
+  for (uint32_t o = 0; o < program.objects().size(); ++o) {
+    if (program.objects()[o].name == name) return ObjectId(o);
+  }
+  throw std::runtime_error("no object " + std::string(name));
+}
+
+std::vector<std::byte> read_bytes(const Executor& executor, ObjectId id) {
+  std::vector<std::byte> out(size_t(executor.program().object(id).bytes));
+  must(executor.read(id, out));
+  return out;
+}
+
+std::vector<float> read_floats(const Executor& executor, ObjectId id) {
+  const Object& object = executor.program().object(id);
+  std::vector<float> out(size_t(object.bytes / size_of(object.dtype)));
+  if (object.dtype == DType::F32) {
+    must(executor.read(id, std::as_writable_bytes(std::span(out))));
+    return out;
+  }
+  std::vector<Bf16> raw(out.size());
+  must(executor.read(id, std::as_writable_bytes(std::span(raw))));
+  std::transform(raw.begin(), raw.end(), out.begin(), [](Bf16 v) { return float(v); });
+  return out;
+}
+
+void write_floats(Executor& executor, ObjectId id, const std::vector<float>& values) {
+  must(executor.write(id, std::as_bytes(std::span(values))));
+}
+
+void write_tokens(Executor& executor, const Model& model, const StepShape& shape, const Tokens& tokens) {
+  std::vector<int32_t> chunk;
+  long at = 0;
+  const long n = long(shape.chunk_tokens);
+  for (const auto& round : model.batch) {
+    for (const ObjectId id : round) {
+      chunk.clear();
+      for (const auto* part : {&tokens.tokens, &tokens.targets, &tokens.positions}) {
+        chunk.insert(chunk.end(), part->begin() + at, part->begin() + at + n);
+      }
+      must(executor.write(id, std::as_bytes(std::span<const int32_t>(chunk))));
+      at += n;
+    }
+  }
+}
+
+void write_args(Executor& executor, const Model& model, const StepArgs& args) {
+  must(executor.write(model.args, std::as_bytes(std::span(&args, 1))));
+}
+
+StepArgs args_for(int64_t step, const OptimizerConfig& optimizer, int64_t counted) {
+  StepArgs args{};
+  args.step = step;
+  args.seed = 7;
+  args.learning_rate = 1e-2f;
+  args.bias1 = float(1 - std::pow(double(optimizer.beta1), double(step)));
+  args.bias2 = float(1 - std::pow(double(optimizer.beta2), double(step)));
+  args.inv_targets = 1.0f / float(counted);
+  args.update = 1;
+  return args;
+}
+
+Losses read_losses(const Executor& executor, const Model& model, const Tokens& tokens) {
+  double sum = 0;
+  float clip[2];
+  must(executor.read(model.loss, std::as_writable_bytes(std::span(&sum, 1))));
+  must(executor.read(model.clip, std::as_writable_bytes(std::span(clip))));
+  return {sum / double(tokens.counted()), clip[0], clip[1]};
+}
+
+State read_state(const Executor& executor, std::initializer_list<ObjectKind> kinds) {
+  State out;
+  const auto& objects = executor.program().objects();
+  for (uint32_t o = 0; o < objects.size(); ++o) {
+    if (std::find(kinds.begin(), kinds.end(), objects[o].kind) == kinds.end()) continue;
+    out[objects[o].name] = read_bytes(executor, ObjectId(o));
+  }
+  return out;
+}
+
+Rig::Rig(const StageRequest& request, Stages stages, std::unique_ptr<Backend>&& backend)
+    : request_(request), backend_(std::move(backend)), stages_(std::move(stages)) {
+  arenas_ = must(backend_->reserve(stages_.device_bytes(), stages_.host_bytes()));
+  must(backend_->prepare(all_ops(stages_)));
+  // Whatever a plan forgets to write must not happen to be zero.
+  std::memset(arenas_.device, 0xff, size_t(stages_.device_bytes()));
+  std::memset(arenas_.host, 0xff, size_t(stages_.host_bytes()));
+  const auto executor = [&](const Stage& s) {
+    return std::make_unique<Executor>(s.model.program, s.plan, *backend_, arenas_);
+  };
+  training_ = executor(stages_.training);
+  if (stages_.flush) flush_ = executor(*stages_.flush);
+}
+
+Rig::Rig(const StageRequest& request, std::unique_ptr<Backend>&& backend)
+    : Rig(request, must(make_stages(request, profile_of(*backend))), std::move(backend)) {}
+
+void Rig::initialize(uint64_t seed) {
+  must(sluice::initialize(request_.model, model(), seed, *training_, [](int64_t, int64_t) {}));
+}
+
+Losses Rig::step(int64_t step, const Tokens& tokens) {
+  const bool deferred = request_.optimizer.deferred;
+  const int64_t updated = deferred ? std::max<int64_t>(1, step - 1) : step;
+  StepArgs args = args_for(updated, request_.optimizer, tokens.counted());
+  args.update = deferred && step == 1 ? 0 : 1;
+  write_tokens(*training_, model(), request_.shape, tokens);
+  write_args(*training_, model(), args);
+  must(training_->step());
+  return read_losses(*training_, model(), tokens);
+}
+
+void Rig::flush(int64_t step) {
+  if (!request_.optimizer.deferred) return;
+  write_args(*flush_, stages_.flush->model, args_for(step, request_.optimizer, 1));
+  must(flush_->step());
+}
+
+Losses Rig::measure(const Tokens& tokens) {
+  StepArgs args = args_for(1, request_.optimizer, tokens.counted());
+  args.update = 0;
+  write_tokens(*training_, model(), request_.shape, tokens);
+  write_args(*training_, model(), args);
+  must(training_->step());
+  return read_losses(*training_, model(), tokens);
+}
+
+History run_steps(Rig& rig, int64_t steps) {
+  rig.initialize();
+  History out;
+  for (int64_t step = 1; step <= steps; ++step) {
+    const StageRequest& r = rig.request();
+    const Losses losses = rig.step(step, random_tokens(r.shape, r.model.vocab, uint64_t(step)));
+    out.losses.push_back(losses.loss);
+    out.norms.push_back(losses.norm);
+  }
+  rig.flush(steps);
+  out.state = read_state(rig.training(), {ObjectKind::Param, ObjectKind::OptState});
+  return out;
+}
+
+}  // namespace sluice::rig

@@ -1,0 +1,109 @@
+// Runs whole programs on the CPU backend for tests: plans, memory, state and batches in one place.
+//
+// What must hold for a test to mean anything is checked by must(), which throws; GoogleTest reports it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "exec/executor.h"
+#include "model/build.h"
+#include "train/plans.h"
+
+namespace sluice::rig {
+
+inline void must(const Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.message());
+}
+template <class T>
+T must(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.message());
+  return std::move(*result);
+}
+
+// One step's rows, sequence after sequence.
+struct Tokens {
+  std::vector<int32_t> tokens, targets, positions;
+
+  int64_t counted() const;  // targets that are not ignored
+};
+// The next token is the target; every eleventh target is ignored. In packed shapes documents of 1 to 1.5
+// sequence lengths begin anywhere and a document's last token has no target.
+Tokens random_tokens(const StepShape& shape, int64_t vocab, uint64_t seed);
+
+// Link and compute of like speed, no overheads, and the backend's own workspaces (it is borrowed).
+Profile profile_of(const Backend& backend);
+
+// One compute thread: the programs are tiny, and results do not depend on it.
+std::unique_ptr<Backend> small_backend();
+
+ObjectId find(const Program& program, std::string_view name);
+std::vector<std::byte> read_bytes(const Executor& executor, ObjectId id);
+// Of an f32 or bf16 object.
+std::vector<float> read_floats(const Executor& executor, ObjectId id);
+void write_floats(Executor& executor, ObjectId id, const std::vector<float>& values);
+void write_tokens(Executor& executor, const Model& model, const StepShape& shape, const Tokens& tokens);
+void write_args(Executor& executor, const Model& model, const StepArgs& args);
+
+// For optimizer update `step` with the optimizer's betas.
+StepArgs args_for(int64_t step, const OptimizerConfig& optimizer, int64_t counted);
+
+struct Losses {
+  double loss;  // mean over counted targets
+  float norm, scale;
+};
+Losses read_losses(const Executor& executor, const Model& model, const Tokens& tokens);
+
+// Content of every object of these kinds, by name.
+using State = std::map<std::string, std::vector<std::byte>>;
+State read_state(const Executor& executor, std::initializer_list<ObjectKind> kinds);
+
+// Programs and plans of a run on one backend.
+class Rig {
+ public:
+  // Takes the backend.
+  Rig(const StageRequest& request, Stages stages, std::unique_ptr<Backend>&& backend);
+  // Plans within the request's caps.
+  Rig(const StageRequest& request, std::unique_ptr<Backend>&& backend);
+  explicit Rig(const StageRequest& request) : Rig(request, small_backend()) {}
+
+  const Model& model() const { return stages_.training.model; }
+  const Plan& plan() const { return stages_.training.plan; }
+  const StageRequest& request() const { return request_; }
+  Backend& backend() { return *backend_; }
+  Executor& training() { return *training_; }
+  Arenas arenas() const { return arenas_; }
+
+  // Random weights of the seed, zero state.
+  void initialize(uint64_t seed = 1);
+  // Optimizer step number `step`, from 1. A deferred update of the step before is applied inside.
+  Losses step(int64_t step, const Tokens& tokens);
+  // Applies a deferred update of step `step`; nothing when the request is not deferred.
+  void flush(int64_t step);
+  // Loss and norm without an update.
+  Losses measure(const Tokens& tokens);
+
+ private:
+  StageRequest request_;
+  std::unique_ptr<Backend> backend_;
+  Stages stages_;
+  Arenas arenas_;
+  std::unique_ptr<Executor> training_, flush_;
+};
+
+// Losses of some steps and the state they end in.
+struct History {
+  std::vector<double> losses;
+  std::vector<float> norms;
+  State state;
+
+  bool operator==(const History&) const = default;
+};
+// Runs `steps` steps from a fresh state, each on tokens of its own, and flushes.
+History run_steps(Rig& rig, int64_t steps);
+
+}  // namespace sluice::rig

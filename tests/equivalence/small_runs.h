@@ -1,0 +1,53 @@
+// Programs small enough to be run under many plans, with every feature that could differ between them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "equivalence/rig/rig.h"
+
+namespace sluice {
+
+struct NamedShape {
+  const char* name;
+  StepShape shape;
+};
+inline const NamedShape kShapes[] = {
+    {"one_chunk", {16, 32, 1, 2, 16}},
+    {"several_chunks", {16, 4, 4, 2, 4}},
+    {"packed", {16, 8, 4, 1, 8, true}},
+};
+
+struct NamedNumerics {
+  const char* name;
+  Numerics numerics;
+};
+inline const NamedNumerics kNumerics[] = {
+    {"f32", {}},
+    {"bf16_master", {DType::BF16, DType::F32, DType::F32, true, false}},
+    {"bf16_stochastic", {DType::BF16, DType::BF16, DType::BF16, false, true}},
+};
+
+inline StageRequest small_request(const StepShape& shape, const Numerics& numerics, bool deferred) {
+  StageRequest request;
+  request.model = {32, 2, 4, 2, 8, 48, 61, 1e-5, false, {}};
+  request.shape = shape;
+  request.numerics = numerics;
+  request.optimizer.part_elements = 1000;  // weights of one, two and four parts
+  request.optimizer.deferred = deferred;
+  return request;
+}
+
+// What differs, in words: a map of byte vectors printed by GoogleTest would fill the screen.
+inline void expect_same(const rig::History& got, const rig::History& expected) {
+  EXPECT_EQ(got.losses, expected.losses);
+  EXPECT_EQ(got.norms, expected.norms);
+  for (const auto& [name, bytes] : expected.state) {
+    const auto it = got.state.find(name);
+    ASSERT_NE(it, got.state.end()) << name;
+    EXPECT_TRUE(it->second == bytes) << name << " differs";
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,90 @@
+// The committed PyTorch fixtures (tests/fixtures/README.md), and how far from them a result may be.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "equivalence/rig/rig.h"
+#include "io/file.h"
+#include "io/safetensors.h"
+#include "train/weights.h"
+
+namespace sluice {
+
+struct Fixture {
+  std::filesystem::path dir;
+  LlamaConfig config;
+  TensorFiles expected;
+
+  explicit Fixture(const std::string& name)
+      : dir(std::filesystem::path(SLUICE_FIXTURES) / name),
+        config(rig::must(parse_llama_config(rig::must(read_file(dir / "config.json"))))),
+        expected(rig::must(TensorFiles::open(dir / "expected.safetensors"))) {}
+
+  template <class T>
+  std::vector<T> values(const std::string& tensor) const {
+    const SafeTensor* t = rig::must(expected.get(tensor));
+    std::vector<T> out(t->bytes.size() / sizeof(T));
+    std::memcpy(out.data(), t->bytes.data(), t->bytes.size());
+    return out;
+  }
+  // "" for the dense batch, "packed_" for the packed one.
+  rig::Tokens tokens(const std::string& prefix, int64_t seq_len) const {
+    rig::Tokens out{values<int32_t>(prefix + "tokens"), values<int32_t>(prefix + "targets"), {}};
+    if (!prefix.empty()) {
+      out.positions = values<int32_t>(prefix + "positions");
+    } else {
+      for (size_t i = 0; i < out.tokens.size(); ++i) out.positions.push_back(int32_t(i % size_t(seq_len)));
+    }
+    return out;
+  }
+};
+
+// A training run on the fixture's weights. Its updates are deferred, so that gradients outlive the step.
+inline std::unique_ptr<rig::Rig> open_fixture(const Fixture& fixture, const StepShape& shape,
+                                              const Numerics& numerics, bool deferred = true) {
+  StageRequest request;
+  request.model = fixture.config;
+  request.shape = shape;
+  request.numerics = numerics;
+  request.optimizer.deferred = deferred;
+  auto run = std::make_unique<rig::Rig>(request);
+  run->initialize();
+  rig::must(load_weights(fixture.config, run->model(), fixture.dir, run->training()));
+  return run;
+}
+
+// ||a - b|| / ||b|| and the cosine of the angle between them.
+struct Distance {
+  double relative = 0, cosine = 0, largest = 0;  // largest: max |a - b| / max |b|
+};
+inline Distance distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double aa = 0, bb = 0, ab = 0, dd = 0, worst = 0, top = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    const double x = a[i], y = b[i];
+    aa += x * x, bb += y * y, ab += x * y, dd += (x - y) * (x - y);
+    worst = std::max(worst, std::abs(x - y)), top = std::max(top, std::abs(y));
+  }
+  return {std::sqrt(dd / bb), ab / std::sqrt(aa * bb), worst / top};
+}
+
+// Calls f(tensor name, values) for every checkpoint tensor, with its part of object `prefix` + weight.
+template <class F>
+void for_each_tensor(const LlamaConfig& config, const Executor& executor, const std::string& prefix, F&& f) {
+  for (const Weight& weight : llama_weights(config)) {
+    const auto all = rig::read_floats(executor, rig::find(executor.program(), prefix + weight.object));
+    auto at = all.begin();
+    for (const WeightSource& s : weight.sources) {
+      const auto end = at + s.rows * s.cols;
+      f(s.tensor, std::vector<float>(at, end));
+      at = end;
+    }
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,88 @@
+// Loss and every gradient of a whole model against PyTorch, for every way to cut the same tokens.
+//
+// Tolerance in fp32. Every value is the end of a chain of about 3 layers x 12 ops, forward and back, each
+// with inner sums of at most 128 terms. Roundings behave like a random walk, so an op adds about sqrt(128) u
+// and the chain about sqrt(72) times that: 8.5 * 11.3 * 2^-24 = 6e-6 of a tensor's norm. Both sides round:
+// sqrt(2) times as much, and a factor 2 for ops whose inputs cancel: 2e-5. A single element may be off by a
+// few deviations of its share: 1e-4 of the largest. In bf16 only what is stored is rounded, to u = 2^-9:
+// sqrt(72) * 2^-9 = 1.7e-2 for the chain, and as much again from each of the rounded weights and the softmax,
+// whose scores are off by u times their size (up to 4): 0.1.
+#include <gtest/gtest.h>
+
+#include "reference/fixture.h"
+
+namespace sluice {
+namespace {
+
+struct Case {
+  const char* name;
+  const char* fixture;
+  const char* batch;  // prefix of its tensors
+  StepShape shape;
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
+const Case kCases[] = {
+    {"one_chunk", "llama_tiny", "", {64, 128, 1, 1, 128}},
+    {"tied", "llama_tiny_tied", "", {64, 128, 1, 1, 128}},
+    {"head_in_parts", "llama_tiny", "", {64, 128, 1, 1, 32}},
+    {"a_chunk_per_sequence", "llama_tiny", "", {64, 64, 2, 1, 64}},
+    {"two_rounds", "llama_tiny", "", {64, 64, 1, 2, 64}},
+    {"two_chunks_per_sequence", "llama_tiny", "", {64, 32, 4, 1, 32}},
+    {"two_chunks_two_rounds", "llama_tiny", "", {64, 32, 2, 2, 16}},
+    {"four_chunks_per_sequence", "llama_tiny", "", {64, 16, 8, 1, 16}},
+    {"tied_four_chunks_two_rounds", "llama_tiny_tied", "", {64, 16, 4, 2, 16}},
+    {"packed_one_chunk", "llama_tiny", "packed_", {128, 128, 1, 1, 128, true}},
+    {"packed_two_chunks", "llama_tiny", "packed_", {128, 64, 2, 1, 64, true}},
+    {"packed_four_chunks", "llama_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"packed_sixteen_chunks", "llama_tiny", "packed_", {128, 8, 16, 1, 8, true}},
+};
+
+class Gradients : public testing::TestWithParam<Case> {};
+
+std::string loss_name(const Case& c) {
+  return std::string(c.batch) + "loss";
+}
+std::string grad_name(const Case& c, const std::string& tensor) {
+  return (*c.batch == 0 ? "grad." : "packed.grad.") + tensor;
+}
+
+TEST_P(Gradients, MatchPyTorchInF32) {
+  const Case& c = GetParam();
+  const Fixture fixture(c.fixture);
+  const auto run = open_fixture(fixture, c.shape, {});
+  const rig::Losses got = run->measure(fixture.tokens(c.batch, c.shape.seq_len));
+  EXPECT_NEAR(got.loss, fixture.values<float>(loss_name(c))[0], 2e-6 * got.loss);
+  double squares = 0;
+  for_each_tensor(fixture.config, run->training(), "d_", [&](const std::string& tensor, const auto& values) {
+    const auto expected = fixture.values<float>(grad_name(c, tensor));
+    ASSERT_EQ(values.size(), expected.size()) << tensor;
+    const Distance d = distance(values, expected);
+    EXPECT_LT(d.relative, 2e-5) << tensor;
+    EXPECT_LT(d.largest, 1e-4) << tensor;
+    for (const float g : expected) squares += double(g) * g;
+  });
+  EXPECT_NEAR(got.norm, std::sqrt(squares), 2e-5 * got.norm);
+}
+
+TEST_P(Gradients, AreNearPyTorchInBf16) {
+  const Case& c = GetParam();
+  const Fixture fixture(c.fixture);
+  const auto run = open_fixture(fixture, c.shape, {DType::BF16, DType::F32, DType::F32, true, false});
+  const rig::Losses got = run->measure(fixture.tokens(c.batch, c.shape.seq_len));
+  const double expected_loss = fixture.values<float>(loss_name(c))[0];
+  EXPECT_NEAR(got.loss, expected_loss, 2e-3 * expected_loss);
+  for_each_tensor(fixture.config, run->training(), "d_", [&](const std::string& tensor, const auto& values) {
+    const Distance d = distance(values, fixture.values<float>(grad_name(c, tensor)));
+    EXPECT_GT(d.cosine, 0.99) << tensor;
+    EXPECT_LT(d.relative, 0.1) << tensor;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuts, Gradients, testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,73 @@
+// The public train(): what it leaves in the run directory, and that its checkpoints continue.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "io/temp_dir.h"
+#include "sluice/sluice.h"
+
+namespace sluice {
+namespace {
+
+RunRequest request(const TempDir& dir, const std::string& run, std::vector<std::string> more) {
+  const std::string model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
+  RunRequest r;
+  r.settings = {"model.config=" + model,
+                "train.seq_len=16",
+                "train.tokens_per_step=32",
+                "train.steps=4",
+                "run.backend=cpu",
+                "run.threads=1",
+                "train.deferred_update=on",
+                "data.cache=" + (dir / "cache").string(),
+                "run.dir=" + (dir / run).string()};
+  r.settings.insert(r.settings.end(), more.begin(), more.end());
+  return r;
+}
+
+std::string file_bytes(const std::filesystem::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+TEST(Train, WritesWhatItPromisesAndContinuesFromACheckpoint) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = false;
+  const Outcome whole = train(request(dir, "whole", {"run.checkpoint_every=2"}), interrupted);
+  ASSERT_TRUE(whole.ok) << whole.error;
+  for (const char* file : {"metrics.jsonl", "loss.svg", "trace.json", "checkpoint/model.safetensors",
+                           "checkpoint-2/checkpoint.json"}) {
+    EXPECT_FALSE(file_bytes(dir / "whole" / file).empty()) << file;
+  }
+  EXPECT_FALSE(nlohmann::json::parse(file_bytes(dir / "whole/trace.json"), nullptr, false).is_discarded());
+
+  const auto checkpoint = (dir / "whole/checkpoint-2").string();
+  const Outcome rest = train(request(dir, "rest", {"run.resume=" + checkpoint}), interrupted);
+  ASSERT_TRUE(rest.ok) << rest.error;
+  for (const char* file : {"checkpoint/model.safetensors", "checkpoint/optimizer.safetensors"}) {
+    EXPECT_TRUE(file_bytes(dir / "rest" / file) == file_bytes(dir / "whole" / file)) << file << " differs";
+  }
+}
+
+TEST(Train, StoppedBeforeItBeginsStillSaves) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = true;
+  const Outcome outcome = train(request(dir, "run", {}), interrupted);
+  ASSERT_TRUE(outcome.ok) << outcome.error;
+  EXPECT_EQ(nlohmann::json::parse(file_bytes(dir / "run/checkpoint/checkpoint.json"))["step"], 0);
+}
+
+TEST(Train, SaysWhatIsWrongWithItsSettings) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = false;
+  EXPECT_NE(train(request(dir, "run", {"train.stepz=1"}), interrupted).error.find("train.steps"),
+            std::string::npos);
+  const Outcome simulated = train(request(dir, "run", {"run.backend=sim"}), interrupted);
+  EXPECT_FALSE(simulated.ok);
+}
+
+}  // namespace
+}  // namespace sluice
