@@ -233,7 +233,7 @@ void Planner::search_grid(int64_t least, int64_t most, std::optional<Plan>& best
 // For programs of many tasks: at the whole budget, first the save levels, then reserves and mixes around the best one.
 void Planner::search_coarse(std::optional<Plan>& best) {
   const int64_t budget = limits_.device_bytes;
-  Policy top{0, 0, 0, 0.15};
+  Policy top{0, 0, 0, 0.45};
   double top_ns = -1;
   const auto attempt = [&](const Policy& policy) {
     if (top_ns > 0 && schedule(policy).start_ns.back() >= top_ns) return;
@@ -243,9 +243,11 @@ void Planner::search_coarse(std::optional<Plan>& best) {
     top_ns = plan->makespan_ns;
     if (!best || top_ns < best->makespan_ns) best = std::move(plan);
   };
-  for (int level = 0; level <= levels(); level += quick_ ? 2 : 1) attempt({level, level, 0, 0.15});
+  for (int level = 0; level <= levels(); level += quick_ ? 2 : 1) attempt({level, level, 0, 0.45});
   if (quick_) return;
-  for (const double reserve : {0.05, 0.3}) attempt({top.early_level, top.late_level, 0, reserve});
+  for (const double reserve : {0.05, 0.15, 0.25, 0.35, 0.55, 0.65}) {
+    attempt({top.early_level, top.late_level, 0, reserve});
+  }
   const Policy base = top;
   for (const int other : {base.late_level - 1, base.late_level + 1, base.late_level - 2}) {
     if (other < 0 || other > levels()) continue;

@@ -15,8 +15,8 @@ namespace sluice {
 namespace {
 
 // Staged at a time.
-constexpr int64_t kPieceElements = 4 << 20;
-constexpr int64_t kPieceBytes = 16 << 20;
+constexpr int64_t kPieceElements = 16 << 20;
+constexpr int64_t kPieceBytes = 32 << 20;
 
 // Calls f(first, count) over [0, n) in contiguous parts on all cores.
 template <class F>
@@ -28,13 +28,20 @@ void in_parallel(int64_t n, F&& f) {
   for (std::thread& t : pool) t.join();
 }
 
-// Standard normals (Box-Muller), element i from (key, i).
+// Normals (Box-Muller), four consecutive elements from one draw keyed by (key, element / 4).
+// REQUIRES: first is a multiple of 4.
 void normals(uint64_t key, int64_t first, std::span<float> out, float deviation) {
-  in_parallel(int64_t(out.size()), [&](int64_t begin, int64_t count) {
-    for (int64_t i = begin; i < begin + count; ++i) {
-      const Philox4 r = philox(key, static_cast<uint64_t>(first + i), 0);
-      const float radius = std::sqrt(-2 * std::log(uniform_open(r.v[0])));
-      out[size_t(i)] = deviation * radius * std::cos(2 * std::numbers::pi_v<float> * uniform_open(r.v[1]));
+  const auto n = static_cast<int64_t>(out.size());
+  in_parallel((n + 3) / 4, [&](int64_t begin, int64_t count) {
+    for (int64_t group = begin; group < begin + count; ++group) {
+      const Philox4 r = philox(key, static_cast<uint64_t>(first / 4 + group), 0);
+      for (int pair = 0; pair < 2; ++pair) {
+        const float radius = deviation * std::sqrt(-2 * std::log(uniform_open(r.v[2 * pair])));
+        const float angle = 2 * std::numbers::pi_v<float> * uniform_open(r.v[2 * pair + 1]);
+        const int64_t i = 4 * group + 2 * pair;
+        if (i < n) out[size_t(i)] = radius * std::cos(angle);
+        if (i + 1 < n) out[size_t(i + 1)] = radius * std::sin(angle);
+      }
     }
   });
 }
@@ -44,7 +51,10 @@ Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<co
   const DType dtype = executor.program().object(id).dtype;
   if (dtype == DType::F32) return executor.write(id, std::as_bytes(values), first * 4);
   std::vector<Bf16> rounded(values.size());
-  std::transform(values.begin(), values.end(), rounded.begin(), [](float v) { return Bf16(v); });
+  in_parallel(int64_t(values.size()), [&](int64_t begin, int64_t count) {
+    std::transform(values.begin() + begin, values.begin() + begin + count, rounded.begin() + begin,
+                   [](float v) { return Bf16(v); });
+  });
   return executor.write(id, std::as_bytes(std::span<const Bf16>(rounded)), first * 2);
 }
 

@@ -121,7 +121,7 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
 }
 
 bool cpu_has_fast_bf16() {
-  return best_cpu_isa() == CpuIsa::Amx || cpu::GemmProvider::has_fast_bf16();
+  return best_cpu_isa() == CpuIsa::Amx;
 }
 
 std::string cpu_description() {

@@ -1,6 +1,7 @@
 #include "backend/cpu/gemm.h"
 
 #include "backend/cpu/gemm_amx.h"
+#include "backend/cpu/gemm_vector.h"
 
 namespace sluice::cpu {
 
@@ -11,21 +12,27 @@ std::string text(const GemmShape& s) {
 }
 
 int64_t Gemm::workspace_bytes(const GemmShape& shape) const {
-  return use_amx(shape) ? amx_workspace_bytes(shape) : provider_.workspace_bytes(shape);
+  if (shape.in == DType::F32) return provider_.workspace_bytes(shape);
+  return isa_ == CpuIsa::Amx ? amx_workspace_bytes(shape) : vector_workspace_bytes(shape);
 }
 
 int64_t Gemm::scratch_bytes(const GemmShape& shape) const {
-  return use_amx(shape) ? amx_scratch_bytes(shape) : provider_.scratch_bytes(shape);
+  if (shape.in == DType::F32) return provider_.scratch_bytes(shape);
+  return isa_ == CpuIsa::Amx ? amx_scratch_bytes(shape) : vector_scratch_bytes(shape);
 }
 
 Status Gemm::prepare(const GemmShape& shape) {
-  return use_amx(shape) ? Status() : provider_.prepare(shape);
+  return shape.in == DType::F32 ? provider_.prepare(shape) : Status();
 }
 
 Status Gemm::run(const GemmShape& shape, ThreadPool& pool, std::span<std::byte* const> scratch, const void* a,
                  const void* b, void* c, std::byte* workspace) const {
-  if (!use_amx(shape)) return provider_.run(shape, pool, scratch, a, b, c, workspace);
-  amx_multiply(shape, pool, scratch, a, b, c, workspace);
+  if (shape.in == DType::F32) return provider_.run(shape, pool, scratch, a, b, c, workspace);
+  if (isa_ == CpuIsa::Amx) {
+    amx_multiply(shape, pool, scratch, a, b, c, workspace);
+  } else {
+    vector_multiply(isa_, shape, pool, scratch, a, b, c, workspace);
+  }
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Matrix products: bf16 on AMX by our own kernels where the CPU has it, everything else by one provider,
+// Matrix products. bf16 goes to our own kernels, on AMX where the CPU has it; f32 goes to one provider,
 // compiled in by SLUICE_GEMM: gemm_onednn.cpp, gemm_openblas.cpp or gemm_builtin.cpp.
 //
 // Each element of a product is summed up in an order that depends on the shape alone, so results depend
@@ -40,23 +40,19 @@ struct GemmShape {
 // "A B^T 512x320x864 bf16 -> f32"
 std::string text(const GemmShape& shape);
 
-// The provider. Its contract is that of Gemm, below; `scratch` has one block per thread of the pool.
+// The provider of f32 products; its functions are as those of Gemm, below. REQUIRES, all: shape.in is F32.
 class GemmProvider {
  public:
-  GemmProvider();
+  explicit GemmProvider(CpuIsa isa);
   ~GemmProvider();
   GemmProvider(const GemmProvider&) = delete;
   GemmProvider& operator=(const GemmProvider&) = delete;
 
   // "oneDNN 2.6.3" and alike.
   static std::string name();
-  // bf16 products run on hardware made for them and beat f32.
-  static bool has_fast_bf16();
-  // Every thread that will call run() or belong to its pool calls this once.
   static void thread_start();
 
   int64_t workspace_bytes(const GemmShape& shape) const;
-  // REQUIRES: prepare(shape) succeeded.
   int64_t scratch_bytes(const GemmShape& shape) const;
   Status prepare(const GemmShape& shape);
   Status run(const GemmShape& shape, ThreadPool& pool, std::span<std::byte* const> scratch, const void* a,
@@ -69,9 +65,10 @@ class GemmProvider {
 
 class Gemm {
  public:
-  // Own kernels are taken up to `isa`.
-  explicit Gemm(CpuIsa isa) : isa_(isa) {}
+  // Our own kernels use `isa`; a provider may use what it finds.
+  explicit Gemm(CpuIsa isa) : isa_(isa), provider_(isa) {}
 
+  // Every thread that will call run() or belong to its pool calls this once.
   static void thread_start() { GemmProvider::thread_start(); }
 
   // Scratch bytes of run(), shared by all threads; a function of the shape only, a multiple of 64.
@@ -88,8 +85,6 @@ class Gemm {
              const void* b, void* c, std::byte* workspace) const;
 
  private:
-  bool use_amx(const GemmShape& shape) const { return isa_ == CpuIsa::Amx && shape.in == DType::BF16; }
-
   CpuIsa isa_;
   GemmProvider provider_;
 };

@@ -1,8 +1,4 @@
-// Products of bf16 matrices on AMX.
-//
-// B is packed once per call, a group of columns at a time, by all threads; then each thread multiplies rows
-// of A with it. An element of C is the sum over k in order, whatever the cut. Values below the smallest
-// normal number (1e-38) count as zero, as AMX has it.
+// Products of bf16 matrices on AMX. Values below the smallest normal number (1e-38) count as zero there.
 #pragma once
 
 #include <span>
@@ -11,7 +7,7 @@
 
 namespace sluice::cpu {
 
-// REQUIRES, all: amx_available(); shape.in is BF16.
+// As Gemm's, of which this is a part. REQUIRES, all: amx_available(); shape.in is BF16.
 int64_t amx_workspace_bytes(const GemmShape& shape);
 int64_t amx_scratch_bytes(const GemmShape& shape);
 void amx_multiply(const GemmShape& shape, ThreadPool& pool, std::span<std::byte* const> scratch,

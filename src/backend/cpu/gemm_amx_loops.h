@@ -5,17 +5,18 @@
 void pack_panels(const Packing& p, int64_t begin, int64_t end) {
   const GemmShape& s = *p.shape;
   const int64_t depth = depth_of(s.k);
+  const auto* b = static_cast<const Bf16*>(p.b);
   for (int64_t t = 0; t < depth; ++t) {
     const int64_t k = t * kTileDepth;
     for (int64_t panel = begin; panel < end; ++panel) {
       const int64_t column = (p.first_panel + panel) * kBlock;
-      Bf16* first = p.packed + (panel * depth + t) * kTileBytes;
+      Bf16* first = static_cast<Bf16*>(p.packed) + (panel * depth + t) * kTileBytes;
       Bf16* second = first + kTileBytes / 2;
       if (s.layout == Layout::NT) {
-        pair_columns(p.b + column * s.k + k, s.k, s.n - column, s.k - k, first);
-        pair_columns(p.b + (column + kTile) * s.k + k, s.k, s.n - column - kTile, s.k - k, second);
+        pair_columns(b + column * s.k + k, s.k, s.n - column, s.k - k, first);
+        pair_columns(b + (column + kTile) * s.k + k, s.k, s.n - column - kTile, s.k - k, second);
       } else {
-        pair_rows(p.b + k * s.n + column, s.n, s.k - k, s.n - column, first, second);
+        pair_rows(b + k * s.n + column, s.n, s.k - k, s.n - column, first, second);
       }
     }
   }
@@ -25,18 +26,19 @@ void pack_panels(const Packing& p, int64_t begin, int64_t end) {
 // next 16.
 void pack_blocks(const Slice& slice, int64_t begin) {
   const GemmShape& s = *slice.shape;
+  const auto* a = static_cast<const Bf16*>(slice.a);
   const int64_t depth = depth_of(s.k), blocks = (slice.rows + kBlock - 1) / kBlock;
   for (int64_t t = 0; t < depth; ++t) {
     const int64_t k = t * kTileDepth;
     for (int64_t block = begin; block < blocks; ++block) {
       const int64_t row = slice.first_row + block * kBlock;
-      Bf16* to = slice.packed_a + (block * depth + t) * kTileBytes;
+      Bf16* to = static_cast<Bf16*>(slice.packed_a) + (block * depth + t) * kTileBytes;
       if (s.layout == Layout::TN) {
-        transpose_rows(slice.a + k * s.m + row, s.m, s.k - k, s.m - row, to, to + kTileBytes / 2);
+        transpose_rows(a + k * s.m + row, s.m, s.k - k, s.m - row, to, to + kTileBytes / 2);
         continue;
       }
       for (int64_t i = 0; i < kBlock; ++i) {
-        const H32 x = load_bf16(slice.a + (row + i) * s.k + k, row + i < s.m ? s.k - k : 0);
+        const H32 x = load_bf16(a + (row + i) * s.k + k, row + i < s.m ? s.k - k : 0);
         _mm512_storeu_si512(to + 32 * i, (__m512i)x);
       }
     }
@@ -75,15 +77,15 @@ SLUICE_INLINE void multiply_slice_to(const Slice& s, C* c) {
   const auto left = [&](int64_t block, int64_t t) SLUICE_INLINE_BODY {
     const int64_t row = s.first_row + block * kBlock;
     if (packs_a(shape) || row + kBlock > shape.m) {
-      const Bf16* tiles = s.packed_a + (block * depth + t) * kTileBytes;
+      const Bf16* tiles = static_cast<const Bf16*>(s.packed_a) + (block * depth + t) * kTileBytes;
       return Left{tiles, tiles + kTileBytes / 2, 64, 2 * kTileBytes};
     }
-    const Bf16* rows = s.a + row * shape.k + t * kTileDepth;
+    const Bf16* rows = static_cast<const Bf16*>(s.a) + row * shape.k + t * kTileDepth;
     return Left{rows, rows + kTile * shape.k, shape.k * 2, 64};
   };
   for (int64_t panel = 0; panel < s.panels; ++panel) {
     const int64_t column = (s.first_panel + panel) * kBlock, cols = std::min(kBlock, shape.n - column);
-    const Bf16* b = s.packed + panel * depth * kTileBytes;
+    const Bf16* b = static_cast<const Bf16*>(s.packed) + panel * depth * kTileBytes;
     for (int64_t t = 0; t < depth; t += longest) {
       const int64_t chunk = std::min(longest, depth - t);
       const Right right{b + t * kTileBytes, b + t * kTileBytes + kTileBytes / 2, 2 * kTileBytes};

@@ -1,4 +1,4 @@
-// Products by oneDNN's matmul primitives, 2.x or 3.x, each slice on one thread.
+// f32 products by oneDNN's matmul primitives, 2.x or 3.x, each slice on one thread.
 #include <oneapi/dnnl/dnnl.hpp>
 
 #if DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP
@@ -37,10 +37,6 @@ struct OneOpenmpThread {
   ~OneOpenmpThread() { limit_openmp(before); }
 };
 
-memory::data_type type_of(DType t) {
-  return t == DType::BF16 ? memory::data_type::bf16 : memory::data_type::f32;
-}
-
 // A slice is `rows` rows of the output.
 int64_t slice_rows(const GemmShape& s) {
   // A transposed A is copied by every slice together with the whole of B, so few large slices are best there.
@@ -54,10 +50,10 @@ struct Slice {
 
   // B is left in its plain layout when `b_blocked` is false, else its layout is oneDNN's choice.
   Slice(const GemmShape& s, int64_t rows, const dnnl::engine& engine) {
-    const memory::data_type in = type_of(s.in), out = type_of(s.out);
-    a = memory::desc({rows, s.k}, in, s.layout == Layout::TN ? memory::dims{1, s.m} : memory::dims{s.k, 1});
-    b = memory::desc({s.k, s.n}, in, s.layout == Layout::NT ? memory::dims{1, s.k} : memory::dims{s.n, 1});
-    c = memory::desc({rows, s.n}, out, memory::dims{s.n, 1});
+    constexpr auto kF32 = memory::data_type::f32;
+    a = memory::desc({rows, s.k}, kF32, s.layout == Layout::TN ? memory::dims{1, s.m} : memory::dims{s.k, 1});
+    b = memory::desc({s.k, s.n}, kF32, s.layout == Layout::NT ? memory::dims{1, s.k} : memory::dims{s.n, 1});
+    c = memory::desc({rows, s.n}, kF32, memory::dims{s.n, 1});
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (s.accumulate) {
@@ -103,27 +99,12 @@ struct GemmProvider::Impl {
   }
 };
 
-GemmProvider::GemmProvider() : impl_(std::make_unique<Impl>()) {}
+GemmProvider::GemmProvider(CpuIsa) : impl_(std::make_unique<Impl>()) {}
 GemmProvider::~GemmProvider() = default;
 
 std::string GemmProvider::name() {
   const dnnl_version_t* v = dnnl::version();
   return fmt::format("oneDNN {}.{}.{}", v->major, v->minor, v->patch);
-}
-
-bool GemmProvider::has_fast_bf16() {
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::avx512_core_bf16:
-    case dnnl::cpu_isa::avx512_core_amx:
-      return true;
-#if DNNL_VERSION_MAJOR >= 3
-    case dnnl::cpu_isa::avx512_core_fp16:
-    case dnnl::cpu_isa::avx512_core_amx_fp16:
-      return true;
-#endif
-    default:
-      return false;
-  }
 }
 
 void GemmProvider::thread_start() {

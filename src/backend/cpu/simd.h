@@ -132,8 +132,7 @@ SLUICE_INLINE float max(F16 x) {
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kLn2 = 0.69314718055994530942f;
 
-// 2^x within 2 ulp; exactly 1 at 0; 0 far below -126, infinity from 128 on; NaN stays. REQUIRES: x is not
-// infinite
+// 2^x within 2 ulp; exactly 1 at 0; 0 far below -126, infinity from 128 on; NaN stays.
 #if SLUICE_REGISTERS == 32
 // On [0, 1) a polynomial through 1 at 0 that keeps the largest relative error (8e-8) least.
 SLUICE_INLINE F16 exp2(F16 x) {

@@ -110,17 +110,28 @@ bool Emitter::pack_device() {
     if (s.address != kNowhere) continue;
     packed.push_back(i);
     const int64_t bytes = s_.values[s.value].bytes;
-    items.push_back(s.always ? PackItem{bytes, 0, n_} : PackItem{bytes, s.begin, s.end});
+    PackItem item = s.always ? PackItem(bytes, 0, n_) : PackItem(bytes, s.begin, s.end);
+    if (!s.always && !s.wraps()) {
+      item.latest_begin = s.first_use;
+      item.earliest_end = s.last_use;
+    }
+    items.push_back(item);
   }
   std::vector<uint32_t> owners;
   for (uint32_t p = 0; p <= n_; ++p) {
     if (s_.workspace_bytes[p] == 0) continue;
-    items.push_back({s_.workspace_bytes[p], p, p});
+    items.emplace_back(s_.workspace_bytes[p], p, p);
     owners.push_back(p);
   }
   const int64_t used = pack(items, n_, align_down(limits_.device_bytes, limits_.alignment));
   if (used == kNowhere) return false;
-  for (size_t i = 0; i < packed.size(); ++i) r_.spans[packed[i]].address = limits_.device_base + items[i].offset;
+  for (size_t i = 0; i < packed.size(); ++i) {
+    Span& span = r_.spans[packed[i]];
+    span.address = limits_.device_base + items[i].offset;
+    if (span.always || span.wraps()) continue;
+    span.begin = items[i].begin;
+    span.end = items[i].end;
+  }
   workspace_address_.assign(n_ + 1, kNowhere);
   for (size_t i = 0; i < owners.size(); ++i) {
     workspace_address_[owners[i]] = limits_.device_base + items[packed.size() + i].offset;
@@ -141,10 +152,10 @@ bool Emitter::pack_host() {
       host_address_[slot.value] = limits_.fixed_homes[v.object.value].host_offset;
       continue;
     }
-    items.push_back({v.bytes, slot.always ? 0 : slot.begin, slot.always ? n_ : slot.end});
+    items.emplace_back(v.bytes, slot.always ? 0 : slot.begin, slot.always ? n_ : slot.end);
     owners.push_back(slot.value);
   }
-  if (limits_.boundary_host_bytes > 0) items.push_back({limits_.boundary_host_bytes, 0, n_});
+  if (limits_.boundary_host_bytes > 0) items.emplace_back(limits_.boundary_host_bytes, 0, n_);
   const int64_t used = pack(items, n_, align_down(limits_.host_bytes, limits_.alignment));
   if (used == kNowhere) return false;
   for (size_t i = 0; i < owners.size(); ++i) host_address_[owners[i]] = limits_.host_base + items[i].offset;

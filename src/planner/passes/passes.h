@@ -43,10 +43,16 @@ std::optional<Residency> decide_residency(const Schedule& schedule, const Profil
                                           int64_t target_bytes, int64_t fill_bytes);
 
 // A thing to place: `bytes` (a multiple of the alignment) during [begin, end], or around the boundary when begin > end.
+// One that is loaded early may begin as late as latest_begin, and one whose store drains may end as early as
+// earliest_end, if room is short: packing moves begin and end within these.
 struct PackItem {
   int64_t bytes;
   uint32_t begin, end;
+  uint32_t latest_begin, earliest_end;
   int64_t offset = kNowhere;  // result
+
+  PackItem(int64_t size, uint32_t first, uint32_t last)
+      : bytes(size), begin(first), end(last), latest_begin(first), earliest_end(last) {}
 };
 // Assigns offsets so that no two items overlap in both time (positions 0 .. last) and space. Returns the bytes used, or
 // kNowhere when no packing within `capacity` was found.

@@ -1,67 +1,6 @@
-// Included by the loops of attention, inside the namespace of each instruction set.
-//
-// Products and transposes of small f32 blocks that sit in a core's cache.
+// Blocks of attention in f32. Included by its loops, inside the namespace of each instruction set.
 
-// A matrix whose element (r, c) is at data[r * row + c * col].
-struct Strided {
-  const float* data;
-  int64_t row, col;
-
-  SLUICE_INLINE Strided from_row(int64_t r) const { return {data + r * row, row, col}; }
-};
-
-// C[kRows, 16 * kVecs] (+)= A[kRows, k] B[k, 16 * kVecs], C kept in registers. ldb and ldc are row strides.
-template <int kRows, int kVecs>
-SLUICE_INLINE void multiply_tile(int64_t k, Strided a, const float* b, int64_t ldb, float* c, int64_t ldc,
-                                 bool accumulate) {
-  F16 acc[kRows][kVecs];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) acc[r][v] = accumulate ? load(c + r * ldc + v * kVec) : F16{};
-  }
-  for (int64_t p = 0; p < k; ++p) {
-    F16 row[kVecs];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) row[v] = load(b + p * ldb + v * kVec);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const float x = a.data[r * a.row + p * a.col];
-#pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) acc[r][v] += x * row[v];
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) store(c + r * ldc + v * kVec, acc[r][v]);
-  }
-}
-
-// The largest tile whose sums, with a row of B, fit the registers.
-constexpr int kTileRows = SLUICE_REGISTERS == 32 ? 8 : SLUICE_REGISTERS == 8 ? 6 : 3;
-constexpr int kTileVecs = SLUICE_REGISTERS == 32 ? 2 : 1;
-
-template <int kVecs>
-SLUICE_INLINE void multiply_columns(int64_t m, int64_t k, Strided a, const float* b, int64_t ldb, float* c,
-                                    int64_t ldc, bool accumulate) {
-  int64_t i = 0;
-  for (; i + kTileRows <= m; i += kTileRows) {
-    multiply_tile<kTileRows, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
-  }
-  for (; i + 2 <= m; i += 2) multiply_tile<2, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
-  if (i < m) multiply_tile<1, kVecs>(k, a.from_row(i), b, ldb, c + i * ldc, ldc, accumulate);
-}
-
-// C[m, n] (+)= A[m, k] B[k, n]; n is a multiple of 16.
-inline void multiply(int64_t m, int64_t n, int64_t k, Strided a, const float* b, int64_t ldb, float* c,
-                     int64_t ldc, bool accumulate) {
-  int64_t j = 0;
-  for (; j + kTileVecs * kVec <= n; j += kTileVecs * kVec) {
-    multiply_columns<kTileVecs>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
-  }
-  for (; j < n; j += kVec) multiply_columns<1>(m, k, a, b + j, ldb, c + j, ldc, accumulate);
-}
+#include "backend/cpu/block_product.h"
 
 // to[i][:] = scale * from[i][:] for `rows` rows of `cols` columns; columns up to `to_stride` and rows up to
 // `padded_rows` become zero.

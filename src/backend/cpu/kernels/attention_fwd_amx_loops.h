@@ -40,7 +40,8 @@ SLUICE_INLINE bool softmax_block(float scale, AmxQueries& q, const float* scores
       // 32 keys fill the 16 rows of a tile; the next 32 begin four tiles on.
       store_bf16(to + (j / 32 * 4 * kTile + j % 32 / 2) * 32, interleave(round_both(a, b)), 32);
     }
-    // Not before * scale - offset: a fused multiply-add leaves the product's rounding, which is large for kLowest.
+    // Not before * scale - offset: a fused multiply-add leaves the product's rounding, which is large for
+    // kLowest.
     const F16 factor = exp2((before - top) * scale);
     store(rescale + i, factor);
     store(q.maximum + i, top);
