@@ -12,8 +12,8 @@ struct Reference {
 
   double key(int64_t row, int64_t j, int64_t head, int64_t d, bool value) const {
     const int64_t cols = s.kv_heads * s.head_dim;
-    return kv[size_t((row * s.kv_len + j) * 2 * cols + (value ? cols : 0) + head / (s.q_heads / s.kv_heads) * s.head_dim +
-                     d)];
+    return kv[size_t((row * s.kv_len + j) * 2 * cols + (value ? cols : 0) +
+                     head / (s.q_heads / s.kv_heads) * s.head_dim + d)];
   }
   size_t q_index(int64_t row, int64_t i, int64_t head, int64_t d) const {
     return size_t(((row * s.q_len + i) * s.q_heads + head) * s.head_dim + d);
@@ -113,7 +113,8 @@ TEST_P(Attention, BackwardMatchesDefinition) {
   for (const DType type : {s.dtype, DType::F32}) {
     const Contents after =
         run_op(AttnBwd{s, type, false, false}, {reference.q, reference.kv, reference.pos, o, lse, grad});
-    // In bf16 the probabilities and their gradients are rounded before the products, whatever the results' type.
+    // In bf16 the probabilities and their gradients are rounded before the products, whatever the results'
+    // type.
     EXPECT_LT(relative_error(after[AttnBwd::kDq], dq), tolerance(s.dtype));
     EXPECT_LT(relative_error(after[AttnBwd::kDkv], dkv), tolerance(s.dtype));
   }
@@ -124,27 +125,28 @@ TEST_P(Attention, DoesNotDependOnThreads) {
   const Reference reference = make(s, {50, 3, 170});
   Values o, lse;
   reference.forward(o, lse);
-  const Contents contents{reference.q, reference.kv, reference.pos, o, lse, random_values(int64_t(o.size()), 3)};
+  const Contents contents{reference.q, reference.kv, reference.pos,
+                          o,           lse,          random_values(int64_t(o.size()), 3)};
   const Op op = AttnBwd{s, s.dtype, false, false};
-  const Contents one = run_op(op, contents, 1), three = run_op(op, contents, 3);
+  const Contents one = run_op(op, contents, {.threads = 1}), three = run_op(op, contents, {.threads = 3});
   EXPECT_EQ(one[AttnBwd::kDq], three[AttnBwd::kDq]);
   EXPECT_EQ(one[AttnBwd::kDkv], three[AttnBwd::kDkv]);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, Attention,
-    ::testing::Values(AttnShape{2, 130, 130, 4, 2, 32, 0, false, DType::F32},
-                      AttnShape{1, 330, 330, 2, 1, 64, 0, true, DType::F32},
-                      AttnShape{2, 5, 5, 2, 2, 8, 0, false, DType::F32},
-                      AttnShape{1, 100, 70, 2, 2, 48, 90, false, DType::F32},
-                      AttnShape{2, 330, 330, 2, 2, 64, 0, true, DType::BF16},
-                      AttnShape{1, 129, 129, 3, 1, 128, 0, false, DType::BF16}));
+INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
+                         ::testing::Values(AttnShape{2, 130, 130, 4, 2, 32, 0, false, DType::F32},
+                                           AttnShape{1, 330, 330, 2, 1, 64, 0, true, DType::F32},
+                                           AttnShape{2, 5, 5, 2, 2, 8, 0, false, DType::F32},
+                                           AttnShape{1, 100, 70, 2, 2, 48, 90, false, DType::F32},
+                                           AttnShape{2, 330, 330, 2, 2, 64, 0, true, DType::BF16},
+                                           AttnShape{1, 129, 129, 3, 1, 128, 0, false, DType::BF16}));
 
 // A block of keys before the queries, of which documents see a part, one key, or nothing.
 TEST(Attention, EarlierBlockOfPackedDocuments) {
   const AttnShape s{1, 70, 100, 2, 1, 16, 100, true, DType::F32};
   Reference reference = make(s, {1000});
-  for (int64_t i = 0; i < s.q_len; ++i) reference.pos[size_t(i)] = double(i < 20 ? i + 30 : i < 40 ? i + 1 : i - 40);
+  for (int64_t i = 0; i < s.q_len; ++i)
+    reference.pos[size_t(i)] = double(i < 20 ? i + 30 : i < 40 ? i + 1 : i - 40);
   Values o, lse;
   reference.forward(o, lse);
   const Contents after = run_op(AttnFwd{s, DType::F32, false}, {reference.q, reference.kv, reference.pos});
@@ -167,9 +169,8 @@ TEST(Attention, MergeOfBlocksIsTheWhole) {
   const Values q = half(reference.q, true), pos = half(reference.pos, true);
   const Contents first = run_op(AttnFwd{late, DType::F32, false}, {q, half(reference.kv, true), pos});
   late.distance = 100;
-  const Contents both =
-      run_op(AttnFwd{late, DType::F32, true},
-             {q, half(reference.kv, false), pos, first[AttnFwd::kO], first[AttnFwd::kLse]});
+  const Contents both = run_op(AttnFwd{late, DType::F32, true},
+                               {q, half(reference.kv, false), pos, first[AttnFwd::kO], first[AttnFwd::kLse]});
   EXPECT_LT(relative_error(both[AttnFwd::kO], half(o, true)), tolerance(DType::F32));
 }
 

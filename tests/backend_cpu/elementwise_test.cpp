@@ -32,8 +32,10 @@ TEST_P(Elementwise, RmsNorm) {
       dw[size_t(i)] += dy[at(i)] * x[at(i)] * s;
     }
   }
-  EXPECT_LT(relative_error(run_op(RmsNorm{tokens, dim, 1e-5f, dtype}, {x, w})[RmsNorm::kY], y), tolerance(dtype));
-  const Contents after = run_op(RmsNormBwd{tokens, dim, 1e-5f, dtype, DType::F32, false, true}, {x, w, dy, {}, {}, res});
+  EXPECT_LT(relative_error(run_op(RmsNorm{tokens, dim, 1e-5f, dtype}, {x, w})[RmsNorm::kY], y),
+            tolerance(dtype));
+  const Contents after =
+      run_op(RmsNormBwd{tokens, dim, 1e-5f, dtype, DType::F32, false, true}, {x, w, dy, {}, {}, res});
   EXPECT_LT(relative_error(after[RmsNormBwd::kDx], dx), tolerance(dtype));
   EXPECT_LT(relative_error(after[RmsNormBwd::kDw], dw), tolerance(DType::F32));
 }
@@ -83,8 +85,8 @@ TEST_P(Elementwise, RopeBwdUndoesLinearsRotation) {
   for (int64_t t = 0; t < tokens; ++t) pos.push_back(double(7 * t));
   for (int64_t i = 0; i < head_dim / 2; ++i) inv_freq.push_back(1.0 / double(1 + i));
   const Values q = random(tokens * cols, 1), v = random(tokens * cols, 2);
-  const Values turned =
-      run_op(Linear{tokens, cols, cols, dtype, false, heads, head_dim}, {q, identity, {}, pos, inv_freq})[Linear::kY];
+  const Values turned = run_op(Linear{tokens, cols, cols, dtype, false, heads, head_dim},
+                               {q, identity, {}, pos, inv_freq})[Linear::kY];
   Values turned_kv, kv;
   for (int64_t t = 0; t < tokens; ++t) {
     const auto row = [&](const Values& from, Values& to) {
@@ -92,7 +94,8 @@ TEST_P(Elementwise, RopeBwdUndoesLinearsRotation) {
     };
     row(turned, turned_kv), row(v, turned_kv), row(q, kv), row(v, kv);
   }
-  const Contents after = run_op(RopeBwd{tokens, heads, heads, head_dim, dtype, dtype}, {turned, turned_kv, pos, inv_freq});
+  const Contents after =
+      run_op(RopeBwd{tokens, heads, heads, head_dim, dtype, dtype}, {turned, turned_kv, pos, inv_freq});
   EXPECT_LT(relative_error(after[RopeBwd::kDq], q), tolerance(dtype));
   EXPECT_LT(relative_error(after[RopeBwd::kDkv], kv), tolerance(dtype));
 }
@@ -166,10 +169,20 @@ TEST(ClipScale, SkipsWhenNotFinite) {
 struct AdamWCase {
   static constexpr int64_t kElements = 1000;
   Values p = random_values(kElements, 1), g = random_values(kElements, 2), m = random_values(kElements, 3), v;
-  StepArgs args{.step = 3, .seed = 42, .learning_rate = 0.01f, .bias1 = 0.271f, .bias2 = 0.142625f, .update = 1};
-  AdamW op{.elements = kElements, .first = 5, .object = 9, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-           .weight_decay = 0.1f, .dtype = DType::F32, .grad_dtype = DType::F32, .state_dtype = DType::F32,
-           .master = false, .stochastic = false};
+  StepArgs args{
+      .step = 3, .seed = 42, .learning_rate = 0.01f, .bias1 = 0.271f, .bias2 = 0.142625f, .update = 1};
+  AdamW op{.elements = kElements,
+           .first = 5,
+           .object = 9,
+           .beta1 = 0.9f,
+           .beta2 = 0.95f,
+           .eps = 1e-8f,
+           .weight_decay = 0.1f,
+           .dtype = DType::F32,
+           .grad_dtype = DType::F32,
+           .state_dtype = DType::F32,
+           .master = false,
+           .stochastic = false};
 
   AdamWCase() {
     for (const double x : random_values(kElements, 4)) v.push_back(x * x);
@@ -227,7 +240,7 @@ TEST(AdamW, RoundsByTheKeyedBits) {
 
 TEST(Faults, IdOutsideTheVocabulary) {
   std::optional<Fault> fault;
-  run_op(Embed{3, 10, 4, DType::F32}, {{1, 10, 2}}, 1, &fault);
+  run_op(Embed{3, 10, 4, DType::F32}, {{1, 10, 2}}, {.threads = 1}, &fault);
   ASSERT_TRUE(fault.has_value());
   EXPECT_NE(fault->error.message.find("token 1 has id 10"), std::string::npos) << fault->error.message;
 }

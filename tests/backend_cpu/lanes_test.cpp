@@ -10,8 +10,8 @@
 namespace sluice::testing {
 namespace {
 
-constexpr int64_t kCells = 64;          // cells per arena
-constexpr int64_t kCell = 16 * kKiB;    // bytes
+constexpr int64_t kCells = 64;        // cells per arena
+constexpr int64_t kCell = 16 * kKiB;  // bytes
 
 // Cells of both arenas; commands move whole cells, or copy one by a Cast on the compute lane.
 class Step {
@@ -48,8 +48,8 @@ class Step {
   Arenas arenas_;
 };
 
-// Random commands on random cells, each waiting for exactly the earlier commands of other lanes that it conflicts with,
-// leave what they leave in program order.
+// Random commands on random cells, each waiting for exactly the earlier commands of other lanes that it
+// conflicts with, leave what they leave in program order.
 TEST(Lanes, RandomStepsEqualProgramOrder) {
   Step step;
   std::mt19937 random(7);
@@ -73,7 +73,8 @@ TEST(Lanes, RandomStepsEqualProgramOrder) {
       std::vector<uint32_t> waits;
       for (uint32_t w = 0; w < id; ++w) {
         const Use& earlier = uses[w];
-        if (earlier.lane != lane && (earlier.to == use.to || earlier.to == use.from || earlier.from == use.to)) {
+        if (earlier.lane != lane &&
+            (earlier.to == use.to || earlier.to == use.from || earlier.from == use.to)) {
           waits.push_back(w);
         }
       }

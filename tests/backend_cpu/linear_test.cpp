@@ -26,15 +26,16 @@ class LinearOps : public ::testing::TestWithParam<Shape> {
  protected:
   const int64_t tokens = GetParam().tokens, in = GetParam().in, out = GetParam().out;
   const DType dtype = GetParam().dtype;
-  const Values x = rounded(dtype, random_values(tokens * in, 1)), w = rounded(dtype, random_values(out * in, 2));
-  const Values dy = rounded(dtype, random_values(tokens * out, 3));
+  const Values x = rounded(dtype, random_values(tokens*in, 1)), w = rounded(dtype, random_values(out*in, 2));
+  const Values dy = rounded(dtype, random_values(tokens* out, 3));
 };
 
 TEST_P(LinearOps, Forward) {
   const Values expected = product(
       tokens, out, in, [&](int64_t t, int64_t p) { return x[size_t(t * in + p)]; },
       [&](int64_t p, int64_t o) { return w[size_t(o * in + p)]; });
-  EXPECT_LT(relative_error(run_op(Linear{tokens, in, out, dtype}, {x, w})[Linear::kY], expected), tolerance(dtype));
+  EXPECT_LT(relative_error(run_op(Linear{tokens, in, out, dtype}, {x, w})[Linear::kY], expected),
+            tolerance(dtype));
   const Contents with_residual = run_op(Linear{tokens, in, out, dtype, true}, {x, w, {}, dy});
   EXPECT_LT(relative_error(with_residual[Linear::kY], add(expected, dy)), tolerance(dtype));
 }
@@ -62,9 +63,10 @@ TEST_P(LinearOps, Wgrad) {
 }
 
 TEST_P(LinearOps, DoNotDependOnThreads) {
-  const Op forward = Linear{tokens, in, out, dtype}, wgrad = LinearWgrad{tokens, in, out, dtype, DType::F32, false};
-  EXPECT_EQ(run_op(forward, {x, w}, 1), run_op(forward, {x, w}, 3));
-  EXPECT_EQ(run_op(wgrad, {dy, x}, 1), run_op(wgrad, {dy, x}, 3));
+  const Op forward = Linear{tokens, in, out, dtype},
+           wgrad = LinearWgrad{tokens, in, out, dtype, DType::F32, false};
+  EXPECT_EQ(run_op(forward, {x, w}, {.threads = 1}), run_op(forward, {x, w}, {.threads = 3}));
+  EXPECT_EQ(run_op(wgrad, {dy, x}, {.threads = 1}), run_op(wgrad, {dy, x}, {.threads = 3}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, LinearOps,
@@ -76,7 +78,8 @@ TEST(Linear, RotatesTheFirstHeads) {
   const Values x = random_values(tokens * in, 1), w = random_values(out * in, 2);
   Values pos, inv_freq;
   for (int64_t t = 0; t < tokens; ++t) pos.push_back(double(t * 1003));
-  for (int64_t i = 0; i < half; ++i) inv_freq.push_back(double(float(std::pow(10000.0, -double(i) / double(half)))));
+  for (int64_t i = 0; i < half; ++i)
+    inv_freq.push_back(double(float(std::pow(10000.0, -double(i) / double(half)))));
   const Values plain = run_op(Linear{tokens, in, out, DType::F32}, {x, w})[Linear::kY];
   Values expected = plain;
   for (int64_t t = 0; t < tokens; ++t)
@@ -87,7 +90,8 @@ TEST(Linear, RotatesTheFirstHeads) {
         expected[a] = plain[a] * std::cos(angle) - plain[b] * std::sin(angle);
         expected[b] = plain[b] * std::cos(angle) + plain[a] * std::sin(angle);
       }
-  const Contents rotated = run_op(Linear{tokens, in, out, DType::F32, false, heads, head_dim}, {x, w, {}, pos, inv_freq});
+  const Contents rotated =
+      run_op(Linear{tokens, in, out, DType::F32, false, heads, head_dim}, {x, w, {}, pos, inv_freq});
   EXPECT_LT(relative_error(rotated[Linear::kY], expected), tolerance(DType::F32));
 }
 

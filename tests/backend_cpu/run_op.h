@@ -29,11 +29,21 @@ inline void encode(DType type, const Values& values, std::byte* to) {
     const double v = values[i];
     const auto put = [&](auto x) { std::memcpy(to + i * sizeof x, &x, sizeof x); };
     switch (type) {
-      case DType::F32: put(static_cast<float>(v)); break;
-      case DType::BF16: put(Bf16(static_cast<float>(v))); break;
-      case DType::F64: put(v); break;
-      case DType::I32: put(static_cast<int32_t>(v)); break;
-      case DType::U8: put(static_cast<uint8_t>(v)); break;
+      case DType::F32:
+        put(static_cast<float>(v));
+        break;
+      case DType::BF16:
+        put(Bf16(static_cast<float>(v)));
+        break;
+      case DType::F64:
+        put(v);
+        break;
+      case DType::I32:
+        put(static_cast<int32_t>(v));
+        break;
+      case DType::U8:
+        put(static_cast<uint8_t>(v));
+        break;
     }
   }
 }
@@ -46,11 +56,21 @@ inline Values decode(DType type, const std::byte* from, int64_t elements) {
       return x;
     };
     switch (type) {
-      case DType::F32: values[i] = double{get(float{})}; break;
-      case DType::BF16: values[i] = double{float(get(Bf16{}))}; break;
-      case DType::F64: values[i] = get(double{}); break;
-      case DType::I32: values[i] = get(int32_t{}); break;
-      case DType::U8: values[i] = get(uint8_t{}); break;
+      case DType::F32:
+        values[i] = double{get(float{})};
+        break;
+      case DType::BF16:
+        values[i] = double{float(get(Bf16{}))};
+        break;
+      case DType::F64:
+        values[i] = get(double{});
+        break;
+      case DType::I32:
+        values[i] = get(int32_t{});
+        break;
+      case DType::U8:
+        values[i] = get(uint8_t{});
+        break;
     }
   }
   return values;
@@ -72,9 +92,9 @@ inline Values as_values(const StepArgs& args) {
 using Contents = std::vector<Values>;
 
 // Runs `op` once and returns all operands as they are afterwards; a fault is left in `fault`.
-inline Contents run_op(const Op& op, const Contents& contents, int threads = 2,
+inline Contents run_op(const Op& op, const Contents& contents, const CpuOptions& options = {.threads = 2},
                        std::optional<Fault>* fault_out = nullptr) {
-  const auto backend = make_cpu_backend({.threads = threads});
+  const auto backend = make_cpu_backend(options);
   const Operands schema = operands(op);
   const int64_t align = backend->alignment(), workspace = backend->workspace_bytes(op);
   int64_t total = align_up(workspace, align);
@@ -125,6 +145,8 @@ inline double relative_error(const Values& a, const Values& b) {
 }
 
 // Tolerance of results stored as `type`: a few roundings to it.
-inline double tolerance(DType type) { return type == DType::BF16 ? 8e-3 : 4e-6; }
+inline double tolerance(DType type) {
+  return type == DType::BF16 ? 8e-3 : 4e-6;
+}
 
 }  // namespace sluice::testing

@@ -42,7 +42,7 @@ void amx_multiply(const GemmShape& shape, ThreadPool& pool, std::span<std::byte*
                   const void* a, const void* b, void* c, std::byte* workspace) {
   multiply_packed(
       shape, sizes_of(shape), pool, scratch, a, b, c, workspace,
-      [](const Packing& p, int64_t begin, int64_t end) { SLUICE_AMX_LOOP(pack_panels, p, begin, end); },
+      [](const Packing& p, int64_t begin, int64_t end) { SLUICE_AMX_LOOP(pack, p, begin, end); },
       [](const Slice& s) { SLUICE_AMX_LOOP(multiply_slice, s); });
 }
 

@@ -1,23 +1,43 @@
 // Included by amx_isa.h.
 
-// Packs the columns of B that make up panels [begin, end) of the group: a panel's tiles by k, two of 16
-// columns for each.
-void pack_panels(const Packing& p, int64_t begin, int64_t end) {
+// Asks for rows of 32 elements that are about to be read, or written if kWrite.
+template <bool kWrite, class T>
+SLUICE_INLINE void prefetch_rows(const T* p, int64_t rows, int64_t stride) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < kBlock; j += 64 / int64_t{sizeof(T)})
+      __builtin_prefetch(p + i * stride + j, kWrite);
+  }
+}
+
+// A panel's tiles lie by k, two of 16 columns for each.
+void pack(const Packing& p, int64_t begin, int64_t end) {
   const GemmShape& s = *p.shape;
-  const int64_t depth = depth_of(s.k);
   const auto* b = static_cast<const Bf16*>(p.b);
-  for (int64_t t = 0; t < depth; ++t) {
-    const int64_t k = t * kTileDepth;
+  const int64_t depth = depth_of(s.k);
+  const auto place = [&](int64_t panel, int64_t t) SLUICE_INLINE_BODY {
+    return static_cast<Bf16*>(p.packed) + (panel * depth + t) * kTileBytes;
+  };
+  if (s.layout == Layout::NT) {
     for (int64_t panel = begin; panel < end; ++panel) {
-      const int64_t column = (p.first_panel + panel) * kBlock;
-      Bf16* first = static_cast<Bf16*>(p.packed) + (panel * depth + t) * kTileBytes;
-      Bf16* second = first + kTileBytes / 2;
-      if (s.layout == Layout::NT) {
-        pair_columns(b + column * s.k + k, s.k, s.n - column, s.k - k, first);
-        pair_columns(b + (column + kTile) * s.k + k, s.k, s.n - column - kTile, s.k - k, second);
-      } else {
-        pair_rows(b + k * s.n + column, s.n, s.k - k, s.n - column, first, second);
+      const int64_t column = (p.first_panel + panel) * kBlock, columns = s.n - column;
+      const Bf16* rows = b + column * s.k;
+      for (int64_t t = 0; t < depth; ++t) {
+        Bf16* to = place(panel, t);
+        const int64_t k = t * kTileDepth;
+        pair_columns(rows + k, s.k, columns, s.k - k, to);
+        pair_columns(rows + kTile * s.k + k, s.k, columns - kTile, s.k - k, to + kTileBytes / 2);
       }
+    }
+    return;
+  }
+  for (int64_t t = begin; t < end; ++t) {
+    const int64_t k = t * kTileDepth;
+    for (int64_t panel = 0; panel < p.panels; ++panel) {
+      const int64_t column = (p.first_panel + panel) * kBlock;
+      Bf16* to = place(panel, t);
+      const Bf16* from = b + k * s.n + column;
+      prefetch_rows<false>(from + kTileDepth * s.n, std::min(kTileDepth, s.k - k - kTileDepth), s.n);
+      pair_rows(from, s.n, s.k - k, s.n - column, to, to + kTileBytes / 2);
     }
   }
 }
@@ -34,7 +54,9 @@ void pack_blocks(const Slice& slice, int64_t begin) {
       const int64_t row = slice.first_row + block * kBlock;
       Bf16* to = static_cast<Bf16*>(slice.packed_a) + (block * depth + t) * kTileBytes;
       if (s.layout == Layout::TN) {
-        transpose_rows(a + k * s.m + row, s.m, s.k - k, s.m - row, to, to + kTileBytes / 2);
+        const Bf16* from = a + k * s.m + row;
+        prefetch_rows<false>(from + kTileDepth * s.m, std::min(kTileDepth, s.k - k - kTileDepth), s.m);
+        transpose_rows(from, s.m, s.k - k, s.m - row, to, to + kTileBytes / 2);
         continue;
       }
       for (int64_t i = 0; i < kBlock; ++i) {
@@ -68,39 +90,65 @@ SLUICE_INLINE void put_block(const float* sums, int64_t rows, int64_t cols, bool
   }
 }
 
-template <class C>
-SLUICE_INLINE void multiply_slice_to(const Slice& s, C* c) {
+// The operands of block `block` of the slice and of a panel, from tile t along k on.
+SLUICE_INLINE Left left_of(const Slice& s, int64_t block, int64_t t) {
   const GemmShape& shape = *s.shape;
-  const int64_t depth = depth_of(shape.k), blocks = (s.rows + kBlock - 1) / kBlock;
-  const int64_t chunks = (depth + kMaxChunk - 1) / kMaxChunk, longest = (depth + chunks - 1) / chunks;
-  // The block's part of A: in place where possible.
-  const auto left = [&](int64_t block, int64_t t) SLUICE_INLINE_BODY {
-    const int64_t row = s.first_row + block * kBlock;
-    if (packs_a(shape) || row + kBlock > shape.m) {
-      const Bf16* tiles = static_cast<const Bf16*>(s.packed_a) + (block * depth + t) * kTileBytes;
-      return Left{tiles, tiles + kTileBytes / 2, 64, 2 * kTileBytes};
-    }
-    const Bf16* rows = static_cast<const Bf16*>(s.a) + row * shape.k + t * kTileDepth;
-    return Left{rows, rows + kTile * shape.k, shape.k * 2, 64};
-  };
+  const int64_t row = s.first_row + block * kBlock;
+  if (packs_a(shape) || row + kBlock > shape.m) {
+    const Bf16* tiles = static_cast<const Bf16*>(s.packed_a) + (block * depth_of(shape.k) + t) * kTileBytes;
+    return {tiles, tiles + kTileBytes / 2, 64, 2 * kTileBytes};
+  }
+  const Bf16* rows = static_cast<const Bf16*>(s.a) + row * shape.k + t * kTileDepth;
+  return {rows, rows + kTile * shape.k, shape.k * 2, 64};
+}
+SLUICE_INLINE Right right_of(const Slice& s, int64_t panel, int64_t t) {
+  const Bf16* tiles = static_cast<const Bf16*>(s.packed) + (panel * depth_of(s.shape->k) + t) * kTileBytes;
+  return {tiles, tiles + kTileBytes / 2, 2 * kTileBytes};
+}
+
+// Chunks along k of about one size.
+SLUICE_INLINE int64_t chunk_of(int64_t depth) {
+  const int64_t chunks = (depth + kMaxChunk - 1) / kMaxChunk;
+  return (depth + chunks - 1) / chunks;
+}
+
+// C itself holds the sums between chunks, but for blocks that are not whole.
+SLUICE_INLINE void multiply_slice_to(const Slice& s, float* c) {
+  const int64_t n = s.shape->n, depth = depth_of(s.shape->k), longest = chunk_of(depth);
   for (int64_t panel = 0; panel < s.panels; ++panel) {
-    const int64_t column = (s.first_panel + panel) * kBlock, cols = std::min(kBlock, shape.n - column);
-    const Bf16* b = static_cast<const Bf16*>(s.packed) + panel * depth * kTileBytes;
+    const int64_t column = (s.first_panel + panel) * kBlock, cols = std::min(kBlock, n - column);
     for (int64_t t = 0; t < depth; t += longest) {
       const int64_t chunk = std::min(longest, depth - t);
-      const Right right{b + t * kTileBytes, b + t * kTileBytes + kTileBytes / 2, 2 * kTileBytes};
-      for (int64_t block = 0; block < blocks; ++block) {
-        const int64_t row = s.first_row + block * kBlock, rows = std::min(kBlock, s.first_row + s.rows - row);
-        C* to = c + row * shape.n + column;
-        if constexpr (std::is_same_v<C, float>) {
-          if (rows == kBlock && cols == kBlock) {
-            multiply_block(chunk, left(block, t), right, to, shape.n, shape.accumulate || t > 0);
-            continue;
-          }
+      const bool accumulate = s.shape->accumulate || t > 0;
+      for (int64_t block = 0; block * kBlock < s.rows; ++block) {
+        const int64_t row = block * kBlock, rows = std::min(kBlock, s.rows - row);
+        float* to = c + (s.first_row + row) * n + column;
+        if (t == 0) prefetch_rows<true>(to, rows, n);
+        if (rows == kBlock && cols == kBlock) {
+          multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), to, n, accumulate);
+        } else {
+          multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), s.sums, kBlock, false);
+          put_block(s.sums, rows, cols, accumulate, to, n);
         }
-        float* sums = s.sums + block * kBlock * kBlock;
-        multiply_block(chunk, left(block, t), right, sums, kBlock, t > 0);
-        if (t + chunk == depth) put_block(sums, rows, cols, shape.accumulate, to, shape.n);
+      }
+    }
+  }
+}
+
+// The sums of one panel are kept in f32 and rounded once.
+SLUICE_INLINE void multiply_slice_to(const Slice& s, Bf16* c) {
+  const int64_t n = s.shape->n, depth = depth_of(s.shape->k), longest = chunk_of(depth);
+  for (int64_t panel = 0; panel < s.panels; ++panel) {
+    const int64_t column = (s.first_panel + panel) * kBlock, cols = std::min(kBlock, n - column);
+    for (int64_t t = 0; t < depth; t += longest) {
+      const int64_t chunk = std::min(longest, depth - t);
+      for (int64_t block = 0; block * kBlock < s.rows; ++block) {
+        const int64_t row = block * kBlock, rows = std::min(kBlock, s.rows - row);
+        Bf16* to = c + (s.first_row + row) * n + column;
+        float* sums = s.sums + row * kBlock;
+        if (t + chunk == depth) prefetch_rows<true>(to, rows, n);
+        multiply_block(chunk, left_of(s, block, t), right_of(s, panel, t), sums, kBlock, t > 0);
+        if (t + chunk == depth) put_block(sums, rows, cols, s.shape->accumulate, to, n);
       }
     }
   }

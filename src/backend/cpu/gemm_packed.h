@@ -11,17 +11,18 @@
 namespace sluice::cpu {
 
 constexpr int64_t kPanel = 32;              // columns of B packed together, and rows of A multiplied together
-constexpr int64_t kPanelsPerTask = 4;       // packed by one task: they lie side by side
+constexpr int64_t kUnitsPerTask = 2;        // packed by one task
 constexpr int64_t kPackedBytes = 4 * kMiB;  // of B at once, unless a single panel is more
 constexpr int64_t kSliceBytes = 768 * kKiB;  // of A per task, so that it stays in a core's second-level cache
 constexpr int64_t kMaxSlicePanels = 8;
 
-// What is to be packed: panels of B, counted from `first_panel`, to `packed`.
+// What is to be packed: panels [first_panel, first_panel + panels) of B. A task takes some units: panels
+// where the rows of B lie along k, else pieces of 32 along k. Either way it reads whole rows.
 struct Packing {
   const GemmShape* shape;
   const void* b;
   void* packed;
-  int64_t first_panel;
+  int64_t first_panel, panels;
 };
 
 // What is to be multiplied: rows [first_row, first_row + rows) of A with panels [first_panel, first_panel +
@@ -66,7 +67,7 @@ class PackedSizes {
   int64_t k_bytes_;
 };
 
-// `pack(packing, begin, end)` packs panels [begin, end) of a group; `multiply(slice)` multiplies.
+// `pack(packing, begin, end)` packs units [begin, end) of a group; `multiply(slice)` multiplies.
 template <class Pack, class Multiply>
 void multiply_packed(const GemmShape& s, const PackedSizes& sizes, ThreadPool& pool,
                      std::span<std::byte* const> scratch, const void* a, const void* b, void* c,
@@ -75,9 +76,10 @@ void multiply_packed(const GemmShape& s, const PackedSizes& sizes, ThreadPool& p
   const int64_t rows = sizes.slice_rows(pool.threads()), slices = (s.m + rows - 1) / rows;
   for (int64_t first = 0; first < panels; first += group) {
     const int64_t count = std::min(group, panels - first);
-    pool.parallel_for((count + kPanelsPerTask - 1) / kPanelsPerTask, [&](int64_t task, int) {
-      const int64_t begin = task * kPanelsPerTask;
-      pack(Packing{&s, b, workspace, first}, begin, std::min(count, begin + kPanelsPerTask));
+    const int64_t units = s.layout == Layout::NT ? count : panels_of(s.k);
+    pool.parallel_for((units + kUnitsPerTask - 1) / kUnitsPerTask, [&](int64_t task, int) {
+      const int64_t begin = task * kUnitsPerTask;
+      pack(Packing{&s, b, workspace, first, count}, begin, std::min(units, begin + kUnitsPerTask));
     });
     pool.parallel_for(slices, [&](int64_t slice, int worker) {
       std::byte* own = scratch[static_cast<size_t>(worker)];

@@ -41,7 +41,7 @@ void vector_multiply(CpuIsa isa, const GemmShape& shape, ThreadPool& pool,
                      std::byte* workspace) {
   multiply_packed(
       shape, sizes_of(shape), pool, scratch, a, b, c, workspace,
-      [isa](const Packing& p, int64_t begin, int64_t end) { SLUICE_LOOP(isa, pack_panels, p, begin, end); },
+      [isa](const Packing& p, int64_t begin, int64_t end) { SLUICE_LOOP(isa, pack, p, begin, end); },
       [isa](const Slice& s) { SLUICE_LOOP(isa, multiply_slice, s); });
 }
 

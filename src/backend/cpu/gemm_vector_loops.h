@@ -39,28 +39,31 @@ SLUICE_INLINE void pack_rows(const T* from, int64_t stride, int64_t columns, int
 }
 
 template <class T>
-SLUICE_INLINE void pack_panels_of(const Packing& p, const T* b, int64_t begin, int64_t end) {
+SLUICE_INLINE void pack_from(const Packing& p, const T* b, int64_t begin, int64_t end) {
   const GemmShape& s = *p.shape;
-  // In pieces along k, so that neighbouring panels are read while their lines are in the cache.
-  for (int64_t k = 0; k < s.k; k += kMaxChunk) {
-    const int64_t depth = std::min(kMaxChunk, s.k - k);
+  const auto place = [&](int64_t panel, int64_t k) SLUICE_INLINE_BODY {
+    return static_cast<float*>(p.packed) + (panel * s.k + k) * kPanel;
+  };
+  if (s.layout == Layout::NT) {
     for (int64_t panel = begin; panel < end; ++panel) {
       const int64_t column = (p.first_panel + panel) * kPanel;
-      float* to = static_cast<float*>(p.packed) + (panel * s.k + k) * kPanel;
-      if (s.layout == Layout::NT) {
-        pack_columns(b + column * s.k + k, s.k, s.n - column, depth, to);
-      } else {
-        pack_rows(b + k * s.n + column, s.n, s.n - column, depth, to);
-      }
+      pack_columns(b + column * s.k, s.k, s.n - column, s.k, place(panel, 0));
+    }
+    return;
+  }
+  for (int64_t k = begin * kPanel; k < std::min(s.k, end * kPanel); k += kPanel) {
+    for (int64_t panel = 0; panel < p.panels; ++panel) {
+      const int64_t column = (p.first_panel + panel) * kPanel;
+      pack_rows(b + k * s.n + column, s.n, s.n - column, std::min(kPanel, s.k - k), place(panel, k));
     }
   }
 }
 
-inline void pack_panels(const Packing& p, int64_t begin, int64_t end) {
+inline void pack(const Packing& p, int64_t begin, int64_t end) {
   if (p.shape->in == DType::BF16) {
-    pack_panels_of(p, static_cast<const Bf16*>(p.b), begin, end);
+    pack_from(p, static_cast<const Bf16*>(p.b), begin, end);
   } else {
-    pack_panels_of(p, static_cast<const float*>(p.b), begin, end);
+    pack_from(p, static_cast<const float*>(p.b), begin, end);
   }
 }
 

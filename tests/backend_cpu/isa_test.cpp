@@ -1,0 +1,72 @@
+// Every instruction set that this machine has gives the same results as the best one, up to rounding.
+#include "run_op.h"
+
+namespace sluice::testing {
+namespace {
+
+// Shapes with parts that are not whole vectors, tiles or blocks.
+std::vector<Op> ops_of(DType t) {
+  const DType f32 = DType::F32;
+  const AttnShape shape{2, 70, 70, 4, 2, 40, 0, true, t}, whole{1, 200, 200, 2, 2, 64, 0, false, t};
+  return {EmbedBwd{50, 12, 37, t, f32, true},
+          RmsNorm{9, 37, 1e-5f, t},
+          RmsNormBwd{40, 37, 1e-5f, t, f32, true, true},
+          Linear{45, 37, 60, t, false, 2, 20},
+          Linear{70, 96, 64, t, true},
+          LinearDgrad{45, 37, 61, t, true},
+          LinearWgrad{45, 37, 61, t, t, true},
+          LinearWgrad{330, 64, 96, t, f32, false},
+          AttnFwd{shape, t, false},
+          AttnFwd{whole, f32, false},
+          AttnBwd{shape, f32, false, false},
+          AttnBwd{whole, t, true, true},
+          RopeBwd{9, 2, 1, 20, t, f32},
+          Cast{1001, t, t == f32 ? DType::BF16 : f32},
+          Swiglu{9, 37, t},
+          SwigluBwd{9, 37, t},
+          HeadLoss{50, 37, 41, 16, t, f32, false, false, false},
+          Logits{3, 37, 41, t},
+          SumSq{1001, 0, 1, t, true},
+          AdamW{1001, 4, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, false, false}};
+}
+
+Contents contents_of(const Op& op) {
+  Contents contents;
+  uint32_t seed = 1;
+  for (const Operand& operand : operands(op)) {
+    Values values = random_values(operand.elements, ++seed);
+    if (operand.name == "args") {
+      values = as_values(
+          {.step = 1, .learning_rate = 0.01f, .bias1 = 0.1f, .bias2 = 0.05f, .inv_targets = 1, .update = 1});
+    } else if (operand.dtype == DType::I32) {
+      for (size_t i = 0; i < values.size(); ++i) values[i] = double(i % 7);
+    } else if (operand.name == "v" || operand.name == "clip") {
+      for (double& v : values) v *= v;
+    } else if (operand.name == "lse") {
+      for (double& v : values) v = 4 + v;
+    }
+    contents.push_back(std::move(values));
+  }
+  return contents;
+}
+
+class EveryIsa : public ::testing::TestWithParam<CpuIsa> {};
+INSTANTIATE_TEST_SUITE_P(Isas, EveryIsa, ::testing::Values(CpuIsa::Baseline, CpuIsa::Avx2, CpuIsa::Avx512));
+
+TEST_P(EveryIsa, AgreesWithTheBest) {
+  if (GetParam() > best_cpu_isa()) GTEST_SKIP() << "this machine has no " << name_of(GetParam());
+  for (const DType type : {DType::F32, DType::BF16}) {
+    for (const Op& op : ops_of(type)) {
+      const Contents contents = contents_of(op);
+      const Contents best = run_op(op, contents),
+                     here = run_op(op, contents, {.threads = 2, .isa = GetParam()});
+      for (size_t i = 0; i < best.size(); ++i) {
+        EXPECT_LT(relative_error(here[i], best[i]), tolerance(type))
+            << text(op) << ": " << operands(op)[i].name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::testing
