@@ -35,7 +35,8 @@ class Planner {
  public:
   Planner(const Program& program, const Profile& profile, const PlanRequest& request)
       : program_(program), profile_(profile), costs_(cost_of(program, profile)),
-        groups_(recompute_groups(program, costs_)), quick_(request.quick) {
+        groups_(recompute_groups(program, costs_)), quick_(request.quick),
+        device_cap_bytes_(request.device_cap_bytes), host_cap_bytes_(request.host_cap_bytes) {
     limits_.alignment = profile.alignment;
     limits_.device_bytes = budget(request.device_cap_bytes, profile.device_overhead_bytes, request.device_base);
     limits_.host_bytes = budget(request.host_cap_bytes, profile.host_overhead_bytes, request.host_base);
@@ -74,6 +75,7 @@ class Planner {
   const TaskCosts costs_;
   const std::vector<RecomputeGroup> groups_;
   const bool quick_;
+  const int64_t device_cap_bytes_, host_cap_bytes_;  // as given
   Limits limits_;
   std::vector<int> group_of_;       // by object: index in groups_, -1 when always kept
   std::vector<double> forward_at_;  // by object: place of its (layer, chunk) in the forward pass, 0 to 1
@@ -315,15 +317,12 @@ Error Planner::infeasible() {
   const int64_t host_bytes = std::exchange(limits_.host_bytes, kUnlimited / 4);
   const int64_t least = minimal_budget();
   limits_.host_bytes = host_bytes;
-  const auto cap = [](int64_t arena, int64_t beside) { return arena >= kUnlimited / 4 ? kUnlimited : arena + beside; };
-  const int64_t device_given = cap(limits_.device_bytes, profile_.device_overhead_bytes + limits_.device_base);
-  const int64_t host_given = cap(limits_.host_bytes, profile_.host_overhead_bytes + limits_.host_base);
   if (least != kNowhere && least <= limits_.device_bytes) {
     const Footprint all = footprint(program_);
     return error("host memory: no plan fits a host cap of {} beside a device cap of {}. The process itself holds {} on the "
                  "host; parameters take {}, optimizer state {} and gradients {}, and what does not stay on the device must "
                  "fit the host. Raise the host cap or the device cap, use fewer tokens per round, or state of a smaller type.",
-                 format_bytes(host_given), format_bytes(device_given), format_bytes(profile_.host_overhead_bytes),
+                 format_bytes(host_cap_bytes_), format_bytes(device_cap_bytes_), format_bytes(profile_.host_overhead_bytes),
                  format_bytes(all.by_kind[int(ObjectKind::Param)]), format_bytes(all.by_kind[int(ObjectKind::OptState)]),
                  format_bytes(all.by_kind[int(ObjectKind::Grad)]));
   }
@@ -331,7 +330,7 @@ Error Planner::infeasible() {
                "residents are {}. Raise the device cap, or make chunks or head_tokens smaller.",
                least == kNowhere ? std::string("unknown")
                                  : format_bytes_up(least + profile_.device_overhead_bytes + limits_.device_base),
-               format_bytes(device_given), program_.task(s.runs[at].task).name, largest);
+               format_bytes(device_cap_bytes_), program_.task(s.runs[at].task).name, largest);
 }
 
 std::optional<Plan> Planner::random(uint64_t seed) {

@@ -278,7 +278,7 @@ void Resident::drain_stores() {
 }
 
 // Loads in the order of their deadlines from the last to the first, each as late as the link allows and as early as
-// the memory allows. Loads of the first uses may begin in the tail of the step before.
+// the memory allows.
 void Resident::start_loads_early() {
   std::vector<uint32_t> loads;
   for (uint32_t i = 0; i < out_.spans.size(); ++i) {
@@ -288,18 +288,16 @@ void Resident::start_loads_early() {
                    [&](uint32_t a, uint32_t b) { return out_.spans[a].first_use > out_.spans[b].first_use; });
   // A load cannot begin before the value's span before it has ended, as its store feeds the load.
   std::vector<int64_t> earliest(out_.spans.size(), 0);
-  std::vector<uint32_t> last_end(s_.values.size(), 0);
   for (uint32_t i = 0; i < out_.spans.size(); ++i) {
     const Span& span = out_.spans[i];
     if (i > 0 && out_.spans[i - 1].value == span.value) earliest[i] = int64_t{out_.spans[i - 1].end} + 1;
-    last_end[span.value] = span.end;
   }
   // What comes before the first span of a value that is resident around the boundary is the end of its last one.
   for (uint32_t i = static_cast<uint32_t>(out_.spans.size()); i-- > 0;) {
     if (!out_.spans[i].wraps()) continue;
     uint32_t first = i;
     while (first > 0 && out_.spans[first - 1].value == out_.spans[i].value) --first;
-    if (first != i) earliest[first] = int64_t{out_.spans[i].end} + 1;
+    earliest[first] = std::max(earliest[first], int64_t{out_.spans[i].end} + 1);
   }
   const auto fits = [&](uint32_t p, int64_t bytes) { return pressure_[p] + bytes <= fill_; };
   double lane_ns = step_ns();
@@ -308,14 +306,6 @@ void Resident::start_loads_early() {
     const Value& v = s_.values[span.value];
     lane_ns = std::min(lane_ns, time_of(span.first_use)) - profile_.transfer_ns(v.bytes, true);
     while (int64_t{span.begin} > earliest[i] && time_of(span.begin) > lane_ns && fits(span.begin - 1, v.bytes)) {
-      pressure_[--span.begin] += v.bytes;
-    }
-    if (span.begin > 0 || lane_ns >= 0 || !v.circular || v.host_home) continue;
-    const uint32_t left = last_end[span.value];  // the value leaves the device here
-    if (!fits(n_, v.bytes) || left + 1 >= n_) continue;
-    pressure_[n_] += v.bytes;
-    span.begin = n_;
-    while (span.begin > left + 1 && time_of(span.begin) > step_ns() + lane_ns && fits(span.begin - 1, v.bytes)) {
       pressure_[--span.begin] += v.bytes;
     }
   }
