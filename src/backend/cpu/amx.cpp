@@ -1,6 +1,8 @@
 #include "backend/cpu/amx.h"
 
-#if defined(__x86_64__)
+#include "backend/cpu/isa.h"
+
+#if SLUICE_HAS_ISAS
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,7 +11,7 @@
 namespace sluice::cpu {
 namespace {
 
-#if defined(__x86_64__)
+#if SLUICE_HAS_ISAS
 bool ask() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;

@@ -3,9 +3,10 @@
 // A tile holds 16 rows of 64 bytes. The left operand's tile is 16 rows of 32 values along k; the right
 // operand's is "paired": row p holds, for each of 16 columns, the values 2p and 2p + 1 along k side by side.
 
-constexpr int64_t kTile = 16;       // rows of a tile, and columns of f32
-constexpr int64_t kTileDepth = 32;  // bf16 values along k
-constexpr int64_t kTileBytes = 1024;
+constexpr int64_t kTile = 16;                      // rows of a tile, and columns of f32
+constexpr int64_t kTileDepth = 32;                 // bf16 values along k
+constexpr int64_t kTileSize = kTile * kTileDepth;  // bf16 values of a tile
+constexpr int64_t kTileBytes = 2 * kTileSize;
 constexpr int64_t kBlock = 2 * kTile;  // rows and columns of a block of C: 2 x 2 tiles
 
 using H32 = uint16_t __attribute__((vector_size(64)));
@@ -103,8 +104,8 @@ SLUICE_INLINE H32 pair_high(H32 a, H32 b) {
   return __builtin_shuffle(a, b, kHigh);
 }
 
-// Two paired tiles from rows [rows, cols] along k: to[0] has columns 0 to 15, to[1] the next 16. Zeros beyond
-// `rows` (of 32) and `cols` (of 32).
+// Two paired tiles from rows [rows, cols] along k: `first` has columns 0 to 15, `second` the next 16. Zeros
+// beyond `rows` (of 32) and `cols` (of 32).
 SLUICE_INLINE void pair_rows(const Bf16* from, int64_t stride, int64_t rows, int64_t cols, Bf16* first,
                              Bf16* second) {
   for (int64_t p = 0; p < kTile; ++p) {
@@ -120,8 +121,9 @@ SLUICE_INLINE void pair_rows(const Bf16* from, int64_t stride, int64_t rows, int
 SLUICE_INLINE void pair_columns(const Bf16* from, int64_t stride, int64_t cols, int64_t depth, Bf16* to) {
   F16 x[kVec];
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < kVec; ++i)
+  for (int64_t i = 0; i < kVec; ++i) {
     x[i] = std::bit_cast<F16>(load_bf16(from + i * stride, i < cols ? depth : 0));
+  }
   transpose_16(x);
 #pragma GCC unroll 16
   for (int64_t i = 0; i < kVec; ++i) store(reinterpret_cast<float*>(to + 32 * i), x[i]);

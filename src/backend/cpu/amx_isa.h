@@ -1,8 +1,10 @@
 // Compiles a file of inner loops for CPUs with AMX and AVX512-BF16, into namespace sluice::cpu::amx; see
 // each_isa.h.
+#include "backend/cpu/amx.h"
+#include "backend/cpu/isa.h"
 #include "backend/cpu/simd_includes.h"
 
-#if defined(__x86_64__)
+#if SLUICE_HAS_ISAS
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16")
 #define SLUICE_REGISTERS 32
@@ -20,9 +22,9 @@ namespace {
 #endif
 
 #undef SLUICE_AMX_LOOP
-#if defined(__x86_64__)
+#if SLUICE_HAS_ISAS
 #define SLUICE_AMX_LOOP(function, ...) ::sluice::cpu::amx::function(__VA_ARGS__)
 #else
-#define SLUICE_AMX_LOOP(function, ...) SLUICE_CHECK(false, "{}: no AMX on this architecture", #function)
+#define SLUICE_AMX_LOOP(function, ...) ::sluice::cpu::no_amx(__VA_ARGS__)
 #endif
 #undef SLUICE_LOOPS

@@ -1,13 +1,13 @@
 // Compiles a file of inner loops once per instruction set. Define SLUICE_LOOPS as its path, with quotes, and
 // include this: the file's functions then exist in namespaces v4, v3 and base, and SLUICE_LOOP(isa, f,
-// arguments...) calls the one for `isa`. What the loops include must be included before: headers compiled for
-// a newer instruction set must not reach the rest of the program.
+// arguments...) calls the one for `isa`. Ordinary headers that the loops need go to simd_includes.h or
+// before: their functions, compiled for a newer instruction set, must not reach the rest of the program.
 //
 // No include guard: each source file includes it for its own loops.
 #include "backend/cpu/isa.h"
 #include "backend/cpu/simd_includes.h"
 
-#if defined(__x86_64__)
+#if SLUICE_HAS_ISAS
 
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4")
@@ -48,7 +48,7 @@ namespace {
 #undef SLUICE_REGISTERS
 
 #undef SLUICE_LOOP
-#if defined(__x86_64__)
+#if SLUICE_HAS_ISAS
 #define SLUICE_LOOP(isa, function, ...)                               \
   ((isa) >= CpuIsa::Avx512 ? ::sluice::cpu::v4::function(__VA_ARGS__) \
    : (isa) == CpuIsa::Avx2 ? ::sluice::cpu::v3::function(__VA_ARGS__) \

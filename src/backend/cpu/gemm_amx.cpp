@@ -7,18 +7,20 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr int64_t kMaxChunk = 10;  // tiles along k that are multiplied before the next rows' turn
+// Tiles along k that are multiplied before the next rows' turn.
+[[maybe_unused]] constexpr int64_t kMaxChunk = 10;
 
+// k in tiles.
 int64_t depth_of(int64_t k) {
   return (k + 31) / 32;
-}  // in tiles
+}
 
 PackedSizes sizes_of(const GemmShape& s) {
   return {s, depth_of(s.k) * 64};
 }
 
 // A is read in place when its rows lie along k in whole tiles.
-bool packs_a(const GemmShape& s) {
+[[maybe_unused]] bool packs_a(const GemmShape& s) {
   return s.layout == Layout::TN || s.k % 32 != 0;
 }
 

@@ -4,8 +4,9 @@
 template <bool kWrite, class T>
 SLUICE_INLINE void prefetch_rows(const T* p, int64_t rows, int64_t stride) {
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < kBlock; j += 64 / int64_t{sizeof(T)})
+    for (int64_t j = 0; j < kBlock; j += 64 / int64_t{sizeof(T)}) {
       __builtin_prefetch(p + i * stride + j, kWrite);
+    }
   }
 }
 
@@ -15,7 +16,7 @@ void pack(const Packing& p, int64_t begin, int64_t end) {
   const auto* b = static_cast<const Bf16*>(p.b);
   const int64_t depth = depth_of(s.k);
   const auto place = [&](int64_t panel, int64_t t) SLUICE_INLINE_BODY {
-    return static_cast<Bf16*>(p.packed) + (panel * depth + t) * kTileBytes;
+    return static_cast<Bf16*>(p.packed) + (panel * depth + t) * 2 * kTileSize;
   };
   if (s.layout == Layout::NT) {
     for (int64_t panel = begin; panel < end; ++panel) {
@@ -25,7 +26,7 @@ void pack(const Packing& p, int64_t begin, int64_t end) {
         Bf16* to = place(panel, t);
         const int64_t k = t * kTileDepth;
         pair_columns(rows + k, s.k, columns, s.k - k, to);
-        pair_columns(rows + kTile * s.k + k, s.k, columns - kTile, s.k - k, to + kTileBytes / 2);
+        pair_columns(rows + kTile * s.k + k, s.k, columns - kTile, s.k - k, to + kTileSize);
       }
     }
     return;
@@ -37,7 +38,7 @@ void pack(const Packing& p, int64_t begin, int64_t end) {
       Bf16* to = place(panel, t);
       const Bf16* from = b + k * s.n + column;
       prefetch_rows<false>(from + kTileDepth * s.n, std::min(kTileDepth, s.k - k - kTileDepth), s.n);
-      pair_rows(from, s.n, s.k - k, s.n - column, to, to + kTileBytes / 2);
+      pair_rows(from, s.n, s.k - k, s.n - column, to, to + kTileSize);
     }
   }
 }
@@ -52,11 +53,11 @@ void pack_blocks(const Slice& slice, int64_t begin) {
     const int64_t k = t * kTileDepth;
     for (int64_t block = begin; block < blocks; ++block) {
       const int64_t row = slice.first_row + block * kBlock;
-      Bf16* to = static_cast<Bf16*>(slice.packed_a) + (block * depth + t) * kTileBytes;
+      Bf16* to = static_cast<Bf16*>(slice.packed_a) + (block * depth + t) * 2 * kTileSize;
       if (s.layout == Layout::TN) {
         const Bf16* from = a + k * s.m + row;
         prefetch_rows<false>(from + kTileDepth * s.m, std::min(kTileDepth, s.k - k - kTileDepth), s.m);
-        transpose_rows(from, s.m, s.k - k, s.m - row, to, to + kTileBytes / 2);
+        transpose_rows(from, s.m, s.k - k, s.m - row, to, to + kTileSize);
         continue;
       }
       for (int64_t i = 0; i < kBlock; ++i) {
@@ -95,15 +96,16 @@ SLUICE_INLINE Left left_of(const Slice& s, int64_t block, int64_t t) {
   const GemmShape& shape = *s.shape;
   const int64_t row = s.first_row + block * kBlock;
   if (packs_a(shape) || row + kBlock > shape.m) {
-    const Bf16* tiles = static_cast<const Bf16*>(s.packed_a) + (block * depth_of(shape.k) + t) * kTileBytes;
-    return {tiles, tiles + kTileBytes / 2, 64, 2 * kTileBytes};
+    const Bf16* tiles =
+        static_cast<const Bf16*>(s.packed_a) + (block * depth_of(shape.k) + t) * 2 * kTileSize;
+    return {tiles, tiles + kTileSize, 64, 2 * kTileBytes};
   }
   const Bf16* rows = static_cast<const Bf16*>(s.a) + row * shape.k + t * kTileDepth;
   return {rows, rows + kTile * shape.k, shape.k * 2, 64};
 }
 SLUICE_INLINE Right right_of(const Slice& s, int64_t panel, int64_t t) {
-  const Bf16* tiles = static_cast<const Bf16*>(s.packed) + (panel * depth_of(s.shape->k) + t) * kTileBytes;
-  return {tiles, tiles + kTileBytes / 2, 2 * kTileBytes};
+  const Bf16* tiles = static_cast<const Bf16*>(s.packed) + (panel * depth_of(s.shape->k) + t) * 2 * kTileSize;
+  return {tiles, tiles + kTileSize, 2 * kTileBytes};
 }
 
 // Chunks along k of about one size.

@@ -8,7 +8,7 @@ struct GemmProvider::Impl {
   CpuIsa isa;
 };
 
-GemmProvider::GemmProvider(CpuIsa isa) : impl_(std::make_unique<Impl>(isa)) {}
+GemmProvider::GemmProvider(CpuIsa isa) : impl_(new Impl{isa}) {}
 GemmProvider::~GemmProvider() = default;
 
 std::string GemmProvider::name() {

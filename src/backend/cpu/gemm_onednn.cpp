@@ -37,18 +37,16 @@ struct OneOpenmpThread {
   ~OneOpenmpThread() { limit_openmp(before); }
 };
 
-// A slice is `rows` rows of the output.
+// A slice is this many rows of the output, by the shape alone: oneDNN's order of sums may depend on it.
 int64_t slice_rows(const GemmShape& s) {
-  // A transposed A is copied by every slice together with the whole of B, so few large slices are best there.
-  const int64_t slices = s.layout == Layout::TN ? 2 : std::clamp<int64_t>(s.m / 128, 2, 64);
-  return std::max<int64_t>(32, (s.m + slices - 1) / slices + 31) / 32 * 32;
+  const int64_t slices = std::clamp<int64_t>(s.m / 128, 2, 64);
+  return (std::max<int64_t>(32, (s.m + slices - 1) / slices) + 31) / 32 * 32;
 }
 
 struct Slice {
   dnnl::matmul primitive;
   memory::desc a, b, c, scratch;
 
-  // B is left in its plain layout when `b_blocked` is false, else its layout is oneDNN's choice.
   Slice(const GemmShape& s, int64_t rows, const dnnl::engine& engine) {
     constexpr auto kF32 = memory::data_type::f32;
     a = memory::desc({rows, s.k}, kF32, s.layout == Layout::TN ? memory::dims{1, s.m} : memory::dims{s.k, 1});

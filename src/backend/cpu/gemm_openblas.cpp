@@ -8,11 +8,10 @@
 namespace sluice::cpu {
 namespace {
 
-// A slice is this many rows of the output.
+// A slice is this many rows of the output, by the shape alone: OpenBLAS's order of sums may depend on it.
 int64_t slice_rows(const GemmShape& s) {
-  // Every slice packs the whole of B, so a slice has many rows.
   const int64_t slices = std::clamp<int64_t>(s.m / 128, 2, 64);
-  return std::max<int64_t>(32, ((s.m + slices - 1) / slices + 31) / 32 * 32);
+  return (std::max<int64_t>(32, (s.m + slices - 1) / slices) + 31) / 32 * 32;
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace sluice {
 
 CpuIsa best_cpu_isa() {
-#if defined(__x86_64__)
+#if SLUICE_HAS_ISAS
   __builtin_cpu_init();
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                   __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&

@@ -4,6 +4,13 @@
 #include <cstdint>
 #include <string_view>
 
+// Whether code for instruction sets beyond the baseline is compiled in: it needs GCC's target pragma.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define SLUICE_HAS_ISAS 1
+#else
+#define SLUICE_HAS_ISAS 0
+#endif
+
 namespace sluice {
 
 enum class CpuIsa : uint8_t {

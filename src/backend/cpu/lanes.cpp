@@ -111,8 +111,9 @@ void Lanes::run_command(Lane lane, uint32_t id) {
   const Slot& slot = slots_[id];
   for (const Lane other : kLanes) {
     const std::atomic<uint32_t>& finished = queue(other).finished;
-    for (uint32_t f; (f = finished.load()) < slot.after[static_cast<size_t>(other)];)
+    for (uint32_t f; (f = finished.load()) < slot.after[static_cast<size_t>(other)];) {
       wait_while_equal(finished, f);
+    }
   }
   Interval& interval = intervals_[id];
   interval.start_ns = now_ns();

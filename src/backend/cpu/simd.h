@@ -195,8 +195,9 @@ SLUICE_INLINE F16 square_root(F16 x) {
   return r;
 }
 
-// A 16 x 16 transpose of 32-bit elements in four rounds; round s exchanges the elements whose row and column
-// differ in bit s.
+#if SLUICE_HAS_ISAS
+// A 16 x 16 transpose of 32-bit elements in four rounds; round s exchanges those whose row and column differ
+// in bit s.
 SLUICE_INLINE void transpose_16(F16 (&x)[kVec]) {
 #pragma GCC unroll 4
   for (int bit = 1; bit < kVec; bit *= 2) {
@@ -214,3 +215,14 @@ SLUICE_INLINE void transpose_16(F16 (&x)[kVec]) {
     }
   }
 }
+#else
+SLUICE_INLINE void transpose_16(F16 (&x)[kVec]) {
+  for (int i = 0; i < kVec; ++i) {
+    for (int j = 0; j < i; ++j) {
+      const float swapped = x[i][j];
+      x[i][j] = x[j][i];
+      x[j][i] = swapped;
+    }
+  }
+}
+#endif

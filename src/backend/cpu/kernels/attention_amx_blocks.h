@@ -14,7 +14,7 @@ SLUICE_INLINE bool any_differs(F16 x, float y) {
 // Queries as a right operand whose k runs along the head: [tiles, 4 tiles of 16 queries].
 SLUICE_INLINE void pair_queries(const Bf16* q, int64_t stride, int64_t count, int64_t head_dim, Bf16* to) {
   for (int64_t d = 0; d < head_dim; d += kTileDepth) {
-    for (int64_t i = 0; i < kQueryBlock; i += kTile, to += kTileBytes / 2) {
+    for (int64_t i = 0; i < kQueryBlock; i += kTile, to += kTileSize) {
       pair_columns(q + i * stride + d, stride, count - i, kTileDepth, to);
     }
   }
@@ -23,8 +23,8 @@ SLUICE_INLINE void pair_queries(const Bf16* q, int64_t stride, int64_t count, in
 // Queries as a right operand whose columns run along the head: [2 times 32 queries, head_dim / 16 tiles].
 SLUICE_INLINE void pair_heads(const Bf16* q, int64_t stride, int64_t count, int64_t head_dim, Bf16* to) {
   for (int64_t i = 0; i < kQueryBlock; i += kTileDepth) {
-    for (int64_t d = 0; d < head_dim; d += kTileDepth, to += kTileBytes) {
-      pair_rows(q + i * stride + d, stride, count - i, kTileDepth, to, to + kTileBytes / 2);
+    for (int64_t d = 0; d < head_dim; d += kTileDepth, to += 2 * kTileSize) {
+      pair_rows(q + i * stride + d, stride, count - i, kTileDepth, to, to + kTileSize);
     }
   }
 }
@@ -48,8 +48,8 @@ SLUICE_INLINE Left left_rows(const Bf16* from, int64_t stride, int64_t count, in
 SLUICE_INLINE void transpose_keys(const Bf16* from, int64_t stride, int64_t count, int64_t head_dim,
                                   Bf16* to) {
   for (int64_t d = 0; d < head_dim; d += kTileDepth) {
-    for (int64_t j = 0; j < kKeyBlock; j += kTileDepth, to += kTileBytes) {
-      transpose_rows(from + j * stride + d, stride, count - j, kTileDepth, to, to + kTileBytes / 2);
+    for (int64_t j = 0; j < kKeyBlock; j += kTileDepth, to += 2 * kTileSize) {
+      transpose_rows(from + j * stride + d, stride, count - j, kTileDepth, to, to + kTileSize);
     }
   }
 }
@@ -60,8 +60,8 @@ SLUICE_INLINE void multiply_64(int64_t tiles, const Left& a, const Bf16* b, floa
     const int64_t down = r * kBlock * a.row;
     const Left rows{ahead(a.top, down), ahead(a.bottom, down), a.row, a.step};
     for (int64_t i = 0; i < 2; ++i) {
-      const Bf16* first = b + i * kTileBytes;
-      multiply_block(tiles, rows, {first, first + kTileBytes / 2, 4 * kTileBytes},
+      const Bf16* first = b + i * 2 * kTileSize;
+      multiply_block(tiles, rows, {first, first + kTileSize, 4 * kTileBytes},
                      c + r * kBlock * 64 + i * kBlock, 64, false);
     }
   }
@@ -70,12 +70,11 @@ SLUICE_INLINE void multiply_64(int64_t tiles, const Left& a, const Bf16* b, floa
 // C[head_dim, 64] += A B, with A from transpose_keys() and B [2 times 32 keys, 4 tiles of 16 queries].
 SLUICE_INLINE void multiply_transposed(int64_t tiles, const Bf16* a, const Bf16* b, float* c) {
   for (int64_t d = 0; d < tiles; ++d) {
-    const Bf16* top = a + d * 2 * kTileBytes;
+    const Bf16* top = a + d * 4 * kTileSize;
     for (int64_t i = 0; i < 2; ++i) {
-      const Bf16* first = b + i * kTileBytes;
-      multiply_block(2, {top, top + kTileBytes / 2, 64, 2 * kTileBytes},
-                     {first, first + kTileBytes / 2, 4 * kTileBytes}, c + d * kBlock * 64 + i * kBlock, 64,
-                     true);
+      const Bf16* first = b + i * 2 * kTileSize;
+      multiply_block(2, {top, top + kTileSize, 64, 2 * kTileBytes},
+                     {first, first + kTileSize, 4 * kTileBytes}, c + d * kBlock * 64 + i * kBlock, 64, true);
     }
   }
 }
@@ -85,9 +84,8 @@ SLUICE_INLINE void multiply_heads(int64_t tiles, const Bf16* a, const Bf16* b, f
   for (int64_t r = 0; r < 2; ++r) {
     const Bf16* top = a + r * kBlock * 64;
     for (int64_t d = 0; d < tiles; ++d) {
-      const Bf16* first = b + d * kTileBytes;
-      multiply_block(2, {top, top + kTile * 64, 128, 64},
-                     {first, first + kTileBytes / 2, tiles * 2 * kTileBytes},
+      const Bf16* first = b + d * 2 * kTileSize;
+      multiply_block(2, {top, top + kTile * 64, 128, 64}, {first, first + kTileSize, tiles * 2 * kTileBytes},
                      c + r * kBlock * tiles * 32 + d * kBlock, tiles * 32, true);
     }
   }

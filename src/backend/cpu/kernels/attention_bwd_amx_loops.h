@@ -22,7 +22,7 @@ SLUICE_INLINE void softmax_gradient(float scale, AmxScratch& x) {
   for (int64_t i = 0; i < kQueryBlock; i += 2 * kVec) {
     const F16 lse[2] = {load(x.lse + i), load(x.lse + i + kVec)};
     const F16 delta[2] = {load(x.delta + i), load(x.delta + i + kVec)};
-    Bf16* to = x.ds_pairs + i / kTile * kTileBytes / 2;
+    Bf16* to = x.ds_pairs + i / kTile * kTileSize;
     for (int64_t j = 0; j < kKeyBlock; j += 2) {
       H32 ds_rows[2];
 #pragma GCC unroll 2
@@ -41,7 +41,7 @@ SLUICE_INLINE void softmax_gradient(float scale, AmxScratch& x) {
       // 32 keys fill the 16 rows of a tile; the next 32 begin four tiles on.
       Bf16* pairs = to + (j / 32 * 4 * kTile + j % 32 / 2) * 32;
       store_bf16(pairs, pair_low(ds_rows[0], ds_rows[1]), 32);
-      store_bf16(pairs + kTileBytes / 2, pair_high(ds_rows[0], ds_rows[1]), 32);
+      store_bf16(pairs + kTileSize, pair_high(ds_rows[0], ds_rows[1]), 32);
     }
   }
 }
@@ -53,10 +53,12 @@ SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t 
     return Left{from, from + kTile * s.head_dim, s.head_dim * 2, 64};
   };
   multiply_64(tiles, rows(key.k), x.q, x.scores);
-  if (keys < kKeyBlock || !x.visible->all(first_key, keys))
+  if (keys < kKeyBlock || !x.visible->all(first_key, keys)) {
     mask_scores(*x.visible, first_key, keys, x.scores);
-  for (int64_t j = keys * kQueryBlock; j < kKeyBlock * kQueryBlock; j += kVec)
+  }
+  for (int64_t j = keys * kQueryBlock; j < kKeyBlock * kQueryBlock; j += kVec) {
     store(x.scores + j, splat(kMasked));
+  }
   multiply_64(tiles, rows(key.v), x.d_o, x.dp);
   softmax_gradient(score_scale(s) * kLog2E, x);
   multiply_heads(tiles, x.p, x.do_heads, key.dv);

@@ -31,7 +31,7 @@ SLUICE_INLINE bool softmax_block(float scale, AmxQueries& q, const float* scores
     top = max(top, other);
     const F16 offset = top * scale;
     F16 sums{}, other_sums{};
-    Bf16* to = p + i / kTile * kTileBytes / 2;
+    Bf16* to = p + i / kTile * kTileSize;
     for (int64_t j = 0; j < kKeyBlock; j += 2) {
       const F16 a = exp2(load(scores + j * kQueryBlock + i) * scale - offset);
       const F16 b = exp2(load(scores + (j + 1) * kQueryBlock + i) * scale - offset);
@@ -55,10 +55,12 @@ SLUICE_INLINE void attend(const AttnShape& s, int64_t first_key, int64_t keys, c
                           const AmxScratch& x) {
   const int64_t tiles = s.head_dim / kTileDepth;
   multiply_64(tiles, k, q.q, x.scores);
-  if (keys < kKeyBlock || !q.visible->all(first_key, keys))
+  if (keys < kKeyBlock || !q.visible->all(first_key, keys)) {
     mask_scores(*q.visible, first_key, keys, x.scores);
-  for (int64_t j = keys * kQueryBlock; j < kKeyBlock * kQueryBlock; j += kVec)
+  }
+  for (int64_t j = keys * kQueryBlock; j < kKeyBlock * kQueryBlock; j += kVec) {
     store(x.scores + j, splat(kMasked));
+  }
   if (softmax_block(score_scale(s) * kLog2E, q, x.scores, x.p, x.rescale)) {
     for (int64_t d = 0; d < s.head_dim; ++d) {
       for (int64_t i = 0; i < kQueryBlock; i += kVec) {
@@ -86,8 +88,9 @@ void run_queries_amx(const Task<Bf16, O>& t, AmxScratch& x) {
   const AttnShape& s = *t.shape;
   const int64_t stride = 2 * s.kv_heads * s.head_dim, blocks = block_count(t.count);
   const auto queries_in = [&](int64_t b) { return std::min(kQueryBlock, t.count - b * kQueryBlock); };
-  for (int64_t b = 0; b < blocks; ++b)
+  for (int64_t b = 0; b < blocks; ++b) {
     begin_queries(t, t.first + b * kQueryBlock, queries_in(b), x.queries[b]);
+  }
   for (int64_t key = 0; key < s.kv_len; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, s.kv_len - key);
     Left k{};

@@ -1,8 +1,9 @@
 // The CPU kernels: one launch() per op of ops/op.h, which runs the op on a pool of threads, and what it needs
 // beside its operands.
 //
-// Kernels work in fixed blocks chosen by the op alone, so their results depend neither on scheduling nor on
-// the number of threads. Elementwise arithmetic and sums are in f32 unless the op says otherwise.
+// However a kernel cuts its work, each result is summed up in an order that the op alone gives: it depends
+// neither on scheduling nor on the number of threads. Elementwise arithmetic and sums are in f32 unless the
+// op says otherwise.
 #pragma once
 
 #include <cstddef>

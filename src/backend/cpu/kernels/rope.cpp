@@ -51,8 +51,9 @@ void apply_rope(const Linear& op, const Args& args, const Machine& machine) {
 }
 
 Status launch(const RopeBwd& op, const Args& args, const Machine& machine) {
-  if (op.head_dim > kMaxHeadDim)
+  if (op.head_dim > kMaxHeadDim) {
     return error("head_dim {} is above the limit of {}", op.head_dim, kMaxHeadDim);
+  }
   const int64_t q_cols = op.q_heads * op.head_dim, kv_cols = 2 * op.kv_heads * op.head_dim;
   with_type(op.in_dtype, [&](auto in_type) {
     with_type(op.dtype, [&](auto out_type) {
