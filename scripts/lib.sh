@@ -45,7 +45,7 @@ build() {
   shift
   if [[ ! -f $dir/build.ninja ]]; then
     say "Configuring $dir"
-    cmake --preset "$preset"
+    cmake --preset "$preset" || return
   fi
   say "Building $dir"
   cmake --build "$dir" ${1:+--target "$@"}
