@@ -23,7 +23,10 @@ struct Run {
 struct ValueUse {
   uint32_t position;
   bool writes;
+  bool overwrites;  // every byte, without reading any: what was there before is of no use
 };
+
+constexpr uint32_t kNoUse = UINT32_MAX;
 
 // One life of an object's content: from where it is made (or given) to its last use. An object that is recomputed
 // has one value per life.
@@ -35,6 +38,8 @@ struct Value {
   bool host_home = false;    // given on the host and (circular, written) returned there; never resident at the boundary
   bool needed_after = false; // a metric: stored after its last use
   bool fixed = false;        // resident at a given device address; not the planner's to move
+  // Of an activation that the backward pass needs: index of its last use in the forward pass; kNoUse for others.
+  uint32_t crossing = kNoUse;
   std::vector<ValueUse> uses;
 };
 
@@ -48,6 +53,19 @@ struct Schedule {
   uint32_t size() const { return static_cast<uint32_t>(runs.size()); }
 };
 
+// The time between two uses of a value next to each other, interior positions [first, last]. Around the boundary the
+// interior is [first, N] and [0, last]; `last` is kNoUse when nothing lies before the first use.
+struct Gap {
+  uint32_t value;
+  uint32_t use;         // index of the use before the gap; the last one for a gap around the boundary
+  uint32_t first, last;
+  bool around;
+  bool written;         // what the device holds is not on the host yet
+  bool dead = false;    // the use after the gap overwrites everything: nothing has to travel
+  bool cut = false;     // not resident in the interior
+  double worth = 0;     // byte-ns of residency freed per ns of cost
+};
+
 // Where a value is resident without interruption. `begin > end` wraps around the boundary.
 struct Span {
   uint32_t value = 0;
@@ -58,6 +76,9 @@ struct Span {
   int64_t address = kNowhere;
 
   bool wraps() const { return begin > end; }
+  bool covers(uint32_t position) const {
+    return always || (wraps() ? position >= begin || position <= end : position >= begin && position <= end);
+  }
 };
 
 // A host copy of a value.

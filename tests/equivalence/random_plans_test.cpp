@@ -10,9 +10,9 @@
 namespace sluice {
 namespace {
 
-// Two layers, two chunks per sequence, documents across chunks: everything a plan can get wrong, in about 150
+// Two layers, two chunks per sequence, two rounds, documents across chunks: everything a plan can get wrong, in about 300
 // tasks.
-const StepShape kShape{16, 8, 2, 1, 8, true};
+const StepShape kShape{16, 8, 2, 2, 8, true};
 
 // A program on one backend with room for every plan tried.
 class ManyPlans {

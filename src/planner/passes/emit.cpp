@@ -62,8 +62,11 @@ class Emitter {
       : program_(program), s_(schedule), r_(std::move(residency)), profile_(profile), limits_(limits),
         n_(schedule.size()) {}
 
-  std::optional<Plan> run() {
-    if (!pack_device() || !pack_host()) return std::nullopt;
+  std::optional<Plan> run(Misfit& misfit) {
+    misfit = Misfit::Device;
+    if (!pack_device()) return std::nullopt;
+    misfit = Misfit::Host;
+    if (!pack_host()) return std::nullopt;
     set_homes();
     order_events();
     for (uint32_t p = 0; p <= n_; ++p) {
@@ -80,6 +83,13 @@ class Emitter {
   bool pack_host();
   void set_homes();
   void order_events();
+  // The next span of the same value; after the last comes the first.
+  uint32_t next_span(uint32_t span) const {
+    const uint32_t value = r_.spans[span].value;
+    if (span + 1 < r_.spans.size() && r_.spans[span + 1].value == value) return span + 1;
+    while (span > 0 && r_.spans[span - 1].value == value) --span;
+    return span;
+  }
   void launch(uint32_t position);
   void transfer(uint32_t span, ActionKind kind);
   // Appends the action, waiting for what `after` says beyond what its lane already knows.
@@ -248,6 +258,8 @@ void Emitter::launch(uint32_t p) {
     if (v.fixed) {
       address = limits_.fixed_homes[v.object.value].device_offset;
     } else {
+      // What is overwritten after a time away comes back without a load.
+      while (!r_.spans[current_[value]].covers(p)) current_[value] = next_span(current_[value]);
       address = r_.spans[current_[value]].address;
     }
     plan_.addresses.push_back(address);
@@ -301,8 +313,8 @@ void Emitter::transfer(uint32_t index, ActionKind kind) {
 }  // namespace
 
 std::optional<Plan> emit(const Program& program, const Schedule& schedule, Residency residency, const Profile& profile,
-                         const Limits& limits) {
-  auto plan = Emitter(program, schedule, std::move(residency), profile, limits).run();
+                         const Limits& limits, Misfit& misfit) {
+  auto plan = Emitter(program, schedule, std::move(residency), profile, limits).run(misfit);
   if (!plan) return std::nullopt;
   plan->program_hash = program.hash();
   plan->machine = profile.name;

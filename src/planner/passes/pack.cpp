@@ -1,9 +1,9 @@
 // Packing: addresses for things whose lifetimes are known (dynamic storage allocation, offline).
 //
-// Items around the boundary all live at the same instant, so they are stacked at the bottom, each leaving its place
-// to others while it is away. The rest is placed in order of birth by best fit. What must be there takes the room of what
-// only came early or lingers; early loads then come when there is room. Two variants are tried, as each
-// fragments on programs that the other packs well.
+// What lives long is placed first, the longest at the bottom: lifetimes nest, as the backward pass undoes the forward pass
+// in reverse, so they stack without holes. The rest is placed in order of birth by best fit, where it does not stand in the
+// way of something long-lived yet to come. What must be there takes the room of what only came early or lingers; early
+// loads then come when there is room. A few variants are tried, as each fragments on programs that the others pack well.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -18,20 +18,24 @@ bool around(const PackItem& item) { return item.begin > item.end; }
 // Places items in order of birth.
 class Sweep {
  public:
-  Sweep(std::vector<PackItem>& items, uint32_t last, int64_t capacity, uint32_t short_lived)
-      : items_(items), last_(last), capacity_(capacity), short_lived_(short_lived) {}
+  // Items that live longer than `long_lived` positions are placed first; of the others, those that live shorter than
+  // `short_lived` take the top of the room they find.
+  Sweep(std::vector<PackItem>& items, uint32_t last, int64_t capacity, uint32_t long_lived, uint32_t short_lived)
+      : items_(items), last_(last), capacity_(capacity), long_lived_(long_lived), short_lived_(short_lived) {}
 
   // The high-water mark, or kNowhere when something finds no place.
   int64_t run();
 
  private:
-  void stack_around();
+  void place_long_lived();
+  // The lowest offset at which nothing placed so far is in the way of the item at any time.
+  int64_t lowest_offset(const PackItem& item) const;
   bool place(uint32_t item);
   // As place(), if need be in the room of early loads and lingering stores.
   bool place_at_any_price(uint32_t item, uint32_t now);
   void place_early(uint32_t now);
   void remove(uint32_t item);
-  // Whether [offset, offset + bytes) stays free until `end`: no stacked item returns there before.
+  // Whether [offset, offset + bytes) stays free from now until `end`: nothing long-lived begins there before.
   bool stays_free(int64_t offset, int64_t bytes, uint32_t end) const;
   void release(int64_t offset, int64_t end);
   void take(int64_t offset, int64_t end);
@@ -44,18 +48,15 @@ class Sweep {
     free_.erase(it);
   }
 
-  struct Returning {
-    int64_t offset, end;
-    uint32_t at;
-  };
-
   std::vector<PackItem>& items_;
   const uint32_t last_;
   const int64_t capacity_;
-  const uint32_t short_lived_;  // items that live at most this long are placed from the top; 0: none
+  const uint32_t long_lived_, short_lived_;
+  uint32_t now_ = 0;
   std::map<int64_t, int64_t> free_;                 // offset -> end
   std::set<std::pair<int64_t, int64_t>> by_size_;   // (bytes, offset)
-  std::vector<Returning> returning_;                // stacked items, by offset
+  std::vector<uint32_t> long_;                      // placed first, by offset
+  std::vector<std::vector<uint32_t>> coming_;       // by position: those of them that begin there
   std::set<std::pair<uint32_t, uint32_t>> waiting_; // early loads without a place: (latest begin, item)
   std::set<std::pair<uint32_t, uint32_t>> early_;   // placed ones that are not needed yet
   std::set<std::pair<uint32_t, uint32_t>> lingering_;  // placed ones that may end before they do: (earliest end, item)
@@ -64,29 +65,52 @@ class Sweep {
   int64_t high_water_ = 0;
 };
 
-void Sweep::stack_around() {
+void Sweep::place_long_lived() {
   std::vector<uint32_t> order;
-  for (uint32_t i = 0; i < items_.size(); ++i) {
-    if (around(items_[i]) || (items_[i].begin == 0 && items_[i].end == last_)) order.push_back(i);
-  }
-  // Those never away at the very bottom, then by how long they are away, so that holes next to each other open together.
-  const auto key = [&](uint32_t i) {
+  const auto length = [&](uint32_t i) {
     const PackItem& item = items_[i];
-    return around(item) ? item.begin - item.end : 0u;
+    return around(item) ? last_ + 1 + item.end - item.begin : item.end - item.begin;
   };
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+  for (uint32_t i = 0; i < items_.size(); ++i) {
+    if (around(items_[i]) || length(i) >= long_lived_) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return length(a) > length(b); });
   for (const uint32_t i : order) {
-    items_[i].offset = high_water_;
-    high_water_ += items_[i].bytes;
-    if (around(items_[i])) returning_.push_back({items_[i].offset, high_water_, items_[i].begin});
+    PackItem& item = items_[i];
+    const int64_t offset = lowest_offset(item);
+    // What finds no place now may find one later, at the price of what can give way.
+    if (offset + item.bytes > capacity_ && !around(item)) continue;
+    item.offset = offset;
+    high_water_ = std::max(high_water_, offset + item.bytes);
+    const auto at = std::upper_bound(long_.begin(), long_.end(), offset,
+                                     [&](int64_t o, uint32_t other) { return o < items_[other].offset; });
+    long_.insert(at, i);
+    coming_[item.begin].push_back(i);
   }
 }
 
+int64_t Sweep::lowest_offset(const PackItem& item) const {
+  const auto meets = [&](const PackItem& other) {
+    if (around(item) && around(other)) return true;
+    if (around(item)) return other.end >= item.begin || other.begin <= item.end;
+    if (around(other)) return item.end >= other.begin || item.begin <= other.end;
+    return item.begin <= other.end && other.begin <= item.end;
+  };
+  int64_t offset = 0;
+  for (const uint32_t i : long_) {
+    const PackItem& other = items_[i];
+    if (other.offset + other.bytes <= offset || !meets(other)) continue;
+    if (other.offset - offset >= item.bytes) break;
+    offset = other.offset + other.bytes;
+  }
+  return offset;
+}
+
 bool Sweep::stays_free(int64_t offset, int64_t bytes, uint32_t end) const {
-  auto it = std::lower_bound(returning_.begin(), returning_.end(), offset,
-                             [](const Returning& r, int64_t o) { return r.end <= o; });
-  for (; it != returning_.end() && it->offset < offset + bytes; ++it) {
-    if (it->at <= end) return false;
+  for (uint32_t p = now_ + 1; p <= end; ++p) {
+    for (const uint32_t i : coming_[p]) {
+      if (items_[i].offset < offset + bytes && offset < items_[i].offset + items_[i].bytes) return false;
+    }
   }
   return true;
 }
@@ -174,30 +198,38 @@ void Sweep::place_early(uint32_t now) {
 }
 
 int64_t Sweep::run() {
-  stack_around();
-  if (high_water_ > capacity_) return kNowhere;
-  if (high_water_ < capacity_) insert(high_water_, capacity_);
+  coming_.resize(last_ + 1);
   deaths_.resize(last_ + 2);
   placed_.resize(items_.size());
+  place_long_lived();
+  if (high_water_ > capacity_) return kNowhere;
+  insert(0, capacity_);
   std::vector<std::vector<uint32_t>> births(last_ + 1), needed(last_ + 1);
   for (uint32_t i = 0; i < items_.size(); ++i) {
     const PackItem& item = items_[i];
-    if (around(item)) {
-      deaths_[item.end + 1].push_back(i);
-      placed_[i] = true;
-    }
     if (item.offset != kNowhere) continue;
     births[item.begin].push_back(i);
     if (item.latest_begin > item.begin) needed[item.latest_begin].push_back(i);
   }
-  std::vector<std::vector<size_t>> returns(last_ + 1);
-  for (size_t r = 0; r < returning_.size(); ++r) returns[returning_[r].at].push_back(r);
+  const auto begin_long_lived = [&](uint32_t i) {
+    take(items_[i].offset, items_[i].offset + items_[i].bytes);
+    placed_[i] = true;
+  };
+  for (const uint32_t i : long_) {
+    if (!around(items_[i])) continue;
+    begin_long_lived(i);
+    deaths_[items_[i].end + 1].push_back(i);
+  }
   std::vector<uint32_t> now;
   for (uint32_t p = 0; p <= last_; ++p) {
+    now_ = p;
     for (const uint32_t i : deaths_[p]) {
       if (placed_[i] && items_[i].end + 1 == p) remove(i);
     }
-    for (const size_t r : returns[p]) take(returning_[r].offset, returning_[r].end);
+    for (const uint32_t i : coming_[p]) {
+      begin_long_lived(i);
+      if (!around(items_[i])) deaths_[items_[i].end + 1].push_back(i);
+    }
     now.clear();
     for (const uint32_t i : births[p]) {
       if (items_[i].latest_begin == p) {
@@ -224,14 +256,18 @@ int64_t Sweep::run() {
 }  // namespace
 
 int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
-  constexpr uint32_t kShortLived = 24;  // runs: about one layer of one chunk
+  // In task runs: one layer of one chunk has about two dozen.
+  struct Variant {
+    uint32_t long_lived, short_lived;
+  };
+  constexpr Variant kVariants[] = {{100, 0}, {40, 0}, {300, 24}, {UINT32_MAX, 0}, {UINT32_MAX, 24}};
   int64_t total = 0;
   for (const PackItem& item : items) total += item.bytes;
   const int64_t space = std::min(capacity, total);
   const std::vector<PackItem> asked = items;
-  for (const uint32_t short_lived : {0u, kShortLived}) {
+  for (const Variant& v : kVariants) {
     items = asked;
-    const int64_t used = Sweep(items, last, space, short_lived).run();
+    const int64_t used = Sweep(items, last, space, v.long_lived, v.short_lived).run();
     if (used != kNowhere) return used;
   }
   return kNowhere;

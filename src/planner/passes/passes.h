@@ -23,24 +23,63 @@ struct Limits {
   int64_t device_base = 0, host_base = 0;
 };
 
-// Activations that may be dropped after the forward pass and computed again, in groups that are dropped together:
-// groups[0] costs most time to recompute per byte it frees.
-struct RecomputeGroup {
-  std::vector<std::string> roles;
-  double ns_per_byte = 0;
+// Activations that can be dropped after the forward pass and computed again, all of them together.
+struct RecomputeUnit {
+  std::vector<ObjectId> objects;
+  double ns = 0;       // to compute them again when everything else that the backward pass needs is there
+  int64_t bytes = 0;
 };
-std::vector<RecomputeGroup> recompute_groups(const Program& program, const TaskCosts& costs);
+std::vector<RecomputeUnit> recompute_units(const Program& program, const TaskCosts& costs);
 
-// Unrolls the program. dropped[o]: object o is not kept from forward to backward.
-Schedule unroll(const Program& program, const TaskCosts& costs, const std::vector<bool>& dropped,
+// How an activation gets from the forward to the backward pass.
+enum class Save : uint8_t {
+  Keep,   // on the device, as long as there is room
+  Host,   // by way of the host
+  Again,  // computed again
+};
+using Saves = std::vector<Save>;  // by object
+
+// The order of tasks: the program's, or with the forward pass of each round spread over the backward pass of the round
+// before it, where no data flows between the two. Links then carry what one saves while they carry what the other needs.
+std::vector<TaskId> task_order(const Program& program, const TaskCosts& costs, bool overlap_rounds);
+
+// Unrolls the program in the order given: what is saved by computing it again has its tasks run a second time.
+Schedule unroll(const Program& program, const std::vector<TaskId>& order, const TaskCosts& costs, const Saves& saves,
                 const Limits& limits);
 
-// Decides what is resident when: starts from everything resident, cuts gaps between uses until every position fits
-// `target_bytes` (or its own working set, where that is more), gives back cuts that were not needed, then fills what
-// is left below `fill_bytes` with loads that start early and stores that drain. Empty when some working set exceeds
-// the device limit.
+// What cutting a value's gap between the passes costs when it can be computed again instead: ns, by value; 0: it cannot.
+using AgainCosts = std::vector<double>;
+
+// Which gaps between uses are cut: first those between the passes that `saves` does not keep; then, wherever the bytes exceed
+// `target_bytes` (or the working set, where that is more), the gap that frees most byte-ns for its cost; cuts that turn out
+// unnecessary are given back, the dearest first. Times come from `start_ns`, one per position and the end.
+struct Cuts {
+  std::vector<Gap> gaps;
+  std::vector<int64_t> pressure;  // bytes charged at each position
+};
+// Empty when some working set exceeds the device limit.
+std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile,
+                             const Limits& limits, int64_t target_bytes, const Saves& saves, const AgainCosts& again);
+
+// The spans and host copies that follow from the cuts; nothing starts early or lingers yet.
+Residency split_at(const Schedule& schedule, const Limits& limits, const std::vector<Gap>& gaps);
+
+struct SavePolicy {
+  int64_t target_bytes = 0;  // of the device, for what stays
+  int64_t host_bytes = 0;    // that packing can be expected to fill
+  double lag_ns = 0;         // how far a link may run behind its work
+  double again_weight = 1;   // how dear a ns of computing is against a ns of a link, when gaps are cut
+  double away_weight = 0;    // how much being away for a whole step counts against going to the host
+};
+// Decides how each activation is saved. What the device holds stays; of the rest as much is sent to the host as the links
+// carry beside everything else that must travel, dearest to compute first; what remains is computed again.
+Saves choose_saves(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
+                   const Profile& profile, const Limits& limits, const SavePolicy& policy);
+
+// Decides what is resident when: cuts gaps, then fills what is left below `fill_bytes` with loads that start early and
+// stores that drain. Empty when some working set exceeds the device limit.
 std::optional<Residency> decide_residency(const Schedule& schedule, const Profile& profile, const Limits& limits,
-                                          int64_t target_bytes, int64_t fill_bytes);
+                                          const Saves& saves, int64_t target_bytes, int64_t fill_bytes);
 
 // A thing to place: `bytes` (a multiple of the alignment) during [begin, end], or around the boundary when begin > end.
 // One that is loaded early may begin as late as latest_begin, and one whose store drains may end as early as
@@ -58,8 +97,9 @@ struct PackItem {
 // kNowhere when no packing within `capacity` was found.
 int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
 
-// Addresses, order, waits. Empty when it does not pack within the limits.
+// Addresses, order, waits. Empty when it does not pack within the limits: `misfit` then names the tier.
+enum class Misfit : uint8_t { Device, Host };
 std::optional<Plan> emit(const Program& program, const Schedule& schedule, Residency residency, const Profile& profile,
-                         const Limits& limits);
+                         const Limits& limits, Misfit& misfit);
 
 }  // namespace sluice

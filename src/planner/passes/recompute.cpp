@@ -57,73 +57,70 @@ void closure(const Program& program, const Index& index, uint32_t o, std::set<ui
 
 }  // namespace
 
-std::vector<RecomputeGroup> recompute_groups(const Program& program, const TaskCosts& costs) {
+std::vector<RecomputeUnit> recompute_units(const Program& program, const TaskCosts& costs) {
   const Index index = index_of(program);
-  struct RoleFacts {
-    std::set<std::string> together;
-    double ns = 0, bytes = 0;
+  const auto objects = static_cast<uint32_t>(program.objects().size());
+  std::vector<std::set<uint32_t>> tasks(objects);
+  std::vector<uint32_t> first(objects);  // the first object of its unit, so far
+  std::iota(first.begin(), first.end(), 0u);
+  const auto unit_of = [&](uint32_t o) {
+    while (first[o] != o) o = first[o];
+    return o;
   };
-  std::map<std::string, RoleFacts> roles;
-  for (uint32_t o = 0; o < program.objects().size(); ++o) {
-    const Object& object = program.objects()[o];
-    // The residual stream between layers is what recomputation starts from; it is always kept.
-    if (!index.crosses[o] || object.role == "x" || object.layer < 0) continue;
-    std::set<uint32_t> tasks;
-    closure(program, index, o, tasks);
-    RoleFacts& facts = roles[object.role];
-    facts.together.insert(object.role);
-    facts.bytes += double(object.bytes);
-    for (const uint32_t t : tasks) {
-      facts.ns += costs.ns[t];
+  // What the same tasks write comes back together. The residual stream between layers is what recomputation starts from;
+  // it is always kept.
+  const auto droppable = [&](uint32_t o) {
+    return index.crosses[o] && program.objects()[o].role != "x" && program.objects()[o].layer >= 0;
+  };
+  for (uint32_t o = 0; o < objects; ++o) {
+    if (!droppable(o)) continue;
+    closure(program, index, o, tasks[o]);
+    for (const uint32_t t : tasks[o]) {
       for (const Use& u : program.tasks()[t].uses) {
-        if (u.access != Access::Read && index.crosses[u.object.value]) {
-          facts.together.insert(program.object(u.object).role);
-        }
+        if (u.access == Access::Read || !droppable(u.object.value)) continue;
+        const uint32_t one = unit_of(o), other = unit_of(u.object.value);
+        first[std::max(one, other)] = std::min(one, other);
       }
     }
   }
-  // Roles that come back together form one group; the group's price is its dearest member's, paid once.
-  std::vector<RecomputeGroup> groups;
-  std::set<std::string> done;
-  for (const auto& [role, facts] : roles) {
-    if (!done.insert(role).second) continue;
-    RecomputeGroup group{{role}, 0};
-    double ns = facts.ns, bytes = facts.bytes;
-    for (const auto& [other, other_facts] : roles) {
-      if (done.count(other) || (!facts.together.count(other) && !other_facts.together.count(role))) continue;
-      done.insert(other);
-      group.roles.push_back(other);
-      ns = std::max(ns, other_facts.ns);
-      bytes += other_facts.bytes;
-    }
-    group.ns_per_byte = ns / bytes;
-    groups.push_back(std::move(group));
+  std::map<uint32_t, std::pair<RecomputeUnit, std::set<uint32_t>>> units;
+  for (uint32_t o = 0; o < objects; ++o) {
+    if (!droppable(o)) continue;
+    auto& [unit, again] = units[unit_of(o)];
+    unit.objects.push_back(ObjectId(o));
+    unit.bytes += program.objects()[o].bytes;
+    again.insert(tasks[o].begin(), tasks[o].end());
   }
-  std::stable_sort(groups.begin(), groups.end(),
-                   [](const auto& a, const auto& b) { return a.ns_per_byte > b.ns_per_byte; });
-  return groups;
+  std::vector<RecomputeUnit> out;
+  for (auto& [o, entry] : units) {
+    for (const uint32_t t : entry.second) entry.first.ns += costs.ns[t];
+    out.push_back(std::move(entry.first));
+  }
+  return out;
 }
 
 namespace {
 
 class Unroller {
  public:
-  Unroller(const Program& program, const TaskCosts& costs, const std::vector<bool>& dropped, const Limits& limits)
-      : program_(program), costs_(costs), dropped_(dropped), limits_(limits), index_(index_of(program)),
+  Unroller(const Program& program, const TaskCosts& costs, const Saves& saves, const Limits& limits)
+      : program_(program), costs_(costs), saves_(saves), limits_(limits), index_(index_of(program)),
         current_(program.objects().size(), UINT32_MAX) {}
 
-  Schedule run() {
+  Schedule run(const std::vector<TaskId>& order) {
     double now = 0;
-    for (uint32_t t = 0; t < program_.tasks().size(); ++t) {
+    for (const TaskId id : order) {
+      const uint32_t t = id.value;
       const Task& task = program_.tasks()[t];
       provide_inputs(task);
       append(t, false);
       if (task.phase != Phase::Forward) continue;
       for (const Use& u : task.uses) {
         const uint32_t o = u.object.value;
-        if (dropped_[o] && index_.crosses[o] && index_.forward_end[o] == t) current_[o] = UINT32_MAX;
+        if (saves_[o] == Save::Again && index_.crosses[o] && index_.forward_end[o] == t) current_[o] = UINT32_MAX;
       }
     }
+    mark_crossings();
     for (const Run& run : out_.runs) {
       out_.start_ns.push_back(now);
       out_.workspace_bytes.push_back(costs_.workspace_bytes[run.task.value]);
@@ -135,6 +132,15 @@ class Unroller {
   }
 
  private:
+  void mark_crossings() {
+    for (size_t i = 0; i < out_.values.size(); ++i) {
+      Value& v = out_.values[i];
+      if (last_forward_[i] == kNoUse || v.uses.back().position == last_forward_[i]) continue;
+      v.crossing = 0;
+      while (v.uses[v.crossing].position != last_forward_[i]) ++v.crossing;
+    }
+  }
+
   void provide_inputs(const Task& task) {
     for (const Use& u : task.uses) {
       if (u.access != Access::Write && current_[u.object.value] == UINT32_MAX) provide(u.object.value);
@@ -172,6 +178,7 @@ class Unroller {
       v.host_home = v.host_home || (!v.fixed && home.host_offset != kNowhere);
     }
     out_.values.push_back(std::move(v));
+    last_forward_.push_back(kNoUse);
     return static_cast<uint32_t>(out_.values.size() - 1);
   }
 
@@ -185,28 +192,34 @@ class Unroller {
       out_.use_values.push_back(value);
       std::vector<ValueUse>& uses = out_.values[value].uses;
       const bool writes = u.access != Access::Read;
+      if (task.phase == Phase::Forward && !recompute && program_.object(u.object).kind == ObjectKind::Activation) {
+        last_forward_[value] = position;
+      }
       if (!uses.empty() && uses.back().position == position) {
         uses.back().writes = uses.back().writes || writes;
+        uses.back().overwrites = false;
       } else {
-        uses.push_back({position, writes});
+        uses.push_back({position, writes,
+                        u.access == Access::Write && u.offset == 0 && u.bytes == program_.object(u.object).bytes});
       }
     }
   }
 
   const Program& program_;
   const TaskCosts& costs_;
-  const std::vector<bool>& dropped_;
+  const Saves& saves_;
   const Limits& limits_;
   const Index index_;
+  std::vector<uint32_t> last_forward_;  // by value: position of its last use in the forward pass
   std::vector<uint32_t> current_;  // value of each object now; UINT32_MAX: not there
   Schedule out_;
 };
 
 }  // namespace
 
-Schedule unroll(const Program& program, const TaskCosts& costs, const std::vector<bool>& dropped,
+Schedule unroll(const Program& program, const std::vector<TaskId>& order, const TaskCosts& costs, const Saves& saves,
                 const Limits& limits) {
-  return Unroller(program, costs, dropped, limits).run();
+  return Unroller(program, costs, saves, limits).run(order);
 }
 
 }  // namespace sluice

@@ -1,0 +1,198 @@
+// Gaps: which values leave the device between which of their uses.
+#include <algorithm>
+#include <queue>
+
+#include "planner/passes/passes.h"
+#include "planner/pressure.h"
+
+namespace sluice {
+namespace {
+
+class GapCutter {
+ public:
+  GapCutter(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile, int64_t target_bytes,
+            const AgainCosts& again)
+      : s_(schedule), start_ns_(start_ns), profile_(profile), again_(again), target_(target_bytes), n_(schedule.size()) {}
+
+  bool working_sets_fit(int64_t device_bytes);
+  Cuts run(const Saves& saves);
+
+ private:
+  void charge_everything();
+  void collect();
+  void cut(Gap& gap) {
+    gap.cut = true;
+    add(gap, -s_.values[gap.value].bytes);
+  }
+  void cut_given(const Saves& saves);
+  void cut_where_full();
+  void give_back();
+
+  void add(const Gap& g, int64_t bytes) {
+    if (!g.around) return pressure_.add(g.first, g.last, bytes);
+    pressure_.add(g.first, n_, bytes);
+    if (g.last != kNoUse) pressure_.add(0, g.last, bytes);
+  }
+  int64_t most(const Gap& g) const {
+    int64_t bytes = pressure_.most(g.first, g.around ? n_ : g.last);
+    if (g.around && g.last != kNoUse) bytes = std::max(bytes, pressure_.most(0, g.last));
+    return bytes;
+  }
+  double length_ns(const Gap& g) const {
+    if (!g.around) return start_ns_[g.last + 1] - start_ns_[g.first];
+    return start_ns_[n_] - start_ns_[g.first] + (g.last == kNoUse ? 0 : start_ns_[g.last + 1]);
+  }
+  double cost_ns(const Gap& g) const {
+    const Value& v = s_.values[g.value];
+    const double transfers = profile_.transfer_ns(v.bytes, true) + (g.written ? profile_.transfer_ns(v.bytes, false) : 0);
+    const bool again = !again_.empty() && again_[g.value] > 0 && v.crossing == g.use && !g.around;
+    return again ? std::min(transfers, again_[g.value]) : transfers;
+  }
+
+  const Schedule& s_;
+  const std::vector<double>& start_ns_;
+  const Profile& profile_;
+  const AgainCosts& again_;
+  const int64_t target_;
+  const uint32_t n_;
+  Pressure pressure_;
+  std::vector<int64_t> floor_;  // bytes that must be there: working sets
+  std::vector<Gap> gaps_;
+};
+
+bool GapCutter::working_sets_fit(int64_t device_bytes) {
+  floor_ = s_.workspace_bytes;
+  for (const Value& v : s_.values) {
+    if (v.fixed) continue;
+    for (const ValueUse& u : v.uses) floor_[u.position] += v.bytes;
+  }
+  return *std::max_element(floor_.begin(), floor_.end()) <= device_bytes;
+}
+
+void GapCutter::charge_everything() {
+  std::vector<int64_t> change(n_ + 2, 0);
+  for (const Value& v : s_.values) {
+    if (v.fixed) continue;
+    const bool always = v.circular && !v.host_home;
+    change[always ? 0 : v.uses.front().position] += v.bytes;
+    change[always ? n_ + 1 : v.uses.back().position + 1] -= v.bytes;
+  }
+  std::vector<int64_t> bytes = s_.workspace_bytes;
+  int64_t sum = 0;
+  for (uint32_t p = 0; p <= n_; ++p) bytes[p] += sum += change[p];
+  pressure_ = Pressure(bytes);
+}
+
+void GapCutter::collect() {
+  for (uint32_t i = 0; i < s_.values.size(); ++i) {
+    const Value& v = s_.values[i];
+    if (v.fixed) continue;
+    // Of the gaps between one write and the next a single one has to store; that is charged to the longest.
+    const size_t first = gaps_.size();
+    size_t since = first;
+    const auto charge = [&] {
+      if (since == gaps_.size()) return;
+      std::max_element(gaps_.begin() + long(since), gaps_.end(), [&](const Gap& a, const Gap& b) {
+        return length_ns(a) < length_ns(b);
+      })->written = true;
+      since = gaps_.size();
+    };
+    const bool at_boundary = v.circular && !v.host_home;  // resident there unless cut
+    bool dirty = !v.given;
+    for (uint32_t k = 0; k + 1 < v.uses.size(); ++k) {
+      if (v.uses[k].writes) {
+        if (dirty) charge();
+        since = gaps_.size();
+        dirty = true;
+      }
+      if (v.uses[k + 1].position > v.uses[k].position + 1) {
+        gaps_.push_back({i, k, v.uses[k].position + 1, v.uses[k + 1].position - 1, false, false});
+        gaps_.back().dead = v.uses[k + 1].overwrites;
+      }
+    }
+    if (v.uses.back().writes && dirty) charge();
+    dirty = dirty || v.uses.back().writes;
+    if (at_boundary) {
+      const uint32_t before = v.uses.front().position;
+      gaps_.push_back({i, static_cast<uint32_t>(v.uses.size() - 1), v.uses.back().position + 1,
+                       before == 0 ? kNoUse : before - 1, true, false});
+    }
+    if (dirty) charge();
+    for (size_t g = first; g < gaps_.size(); ++g) {
+      gaps_[g].worth = length_ns(gaps_[g]) * double(v.bytes) / cost_ns(gaps_[g]);
+    }
+  }
+}
+
+void GapCutter::cut_given(const Saves& saves) {
+  for (Gap& g : gaps_) {
+    const Value& v = s_.values[g.value];
+    const bool given = !saves.empty() && saves[v.object.value] != Save::Keep && !g.around && v.crossing == g.use;
+    if (g.dead || given) cut(g);
+  }
+}
+
+void GapCutter::cut_where_full() {
+  std::vector<std::vector<uint32_t>> starting(n_ + 1);
+  for (uint32_t i = 0; i < gaps_.size(); ++i) {
+    const Gap& g = gaps_[i];
+    if (g.cut) continue;
+    starting[g.first].push_back(i);
+    if (g.around && g.last != kNoUse && g.first != 0) starting[0].push_back(i);
+  }
+  const auto worse = [&](uint32_t a, uint32_t b) {
+    return gaps_[a].worth != gaps_[b].worth ? gaps_[a].worth < gaps_[b].worth : a > b;
+  };
+  std::priority_queue<uint32_t, std::vector<uint32_t>, decltype(worse)> open(worse);
+  for (uint32_t p = 0; p <= n_; ++p) {
+    for (const uint32_t g : starting[p]) open.push(g);
+    const int64_t allowed = std::max(target_, floor_[p]);
+    for (int64_t bytes = pressure_.at(p); bytes > allowed && !open.empty();) {
+      Gap& g = gaps_[open.top()];
+      open.pop();
+      const bool covers = g.around ? p >= g.first || (g.last != kNoUse && p <= g.last) : p <= g.last;
+      if (g.cut || !covers) continue;
+      cut(g);
+      bytes -= s_.values[g.value].bytes;
+    }
+  }
+}
+
+void GapCutter::give_back() {
+  std::vector<uint32_t> order;
+  for (uint32_t g = 0; g < gaps_.size(); ++g) {
+    if (gaps_[g].cut && !gaps_[g].dead) order.push_back(g);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return gaps_[a].worth < gaps_[b].worth; });
+  for (const uint32_t i : order) {
+    Gap& g = gaps_[i];
+    const int64_t bytes = s_.values[g.value].bytes;
+    if (most(g) + bytes > target_) continue;
+    g.cut = false;
+    add(g, bytes);
+  }
+}
+
+Cuts GapCutter::run(const Saves& saves) {
+  charge_everything();
+  if (pressure_.most(0, n_) > target_) {
+    collect();
+    cut_given(saves);
+    cut_where_full();
+    give_back();
+  }
+  Cuts out{std::move(gaps_), std::vector<int64_t>(n_ + 1)};
+  for (uint32_t p = 0; p <= n_; ++p) out.pressure[p] = pressure_.at(p);
+  return out;
+}
+
+}  // namespace
+
+std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile,
+                             const Limits& limits, int64_t target_bytes, const Saves& saves, const AgainCosts& again) {
+  GapCutter cutter(schedule, start_ns, profile, target_bytes, again);
+  if (!cutter.working_sets_fit(limits.device_bytes)) return std::nullopt;
+  return cutter.run(saves);
+}
+
+}  // namespace sluice
