@@ -125,6 +125,11 @@ std::string compare_to_plan(const Program& program, const Plan& plan, std::span<
     out += fmt::format("{:<24} {:>7} {:>14.2f} {:>14.2f}\n", name, row.count, row.predicted_ns / 1e6,
                        row.measured_ns / 1e6);
   }
+  const auto stalls = [&](std::span<const Interval> times, double end_ns) {
+    return stalls_in_words(sum_by_cause(stalls_of(plan, times)), end_ns);
+  };
+  out += fmt::format("stalls predicted: {}\n", stalls(predicted_timeline(plan), predicted_end));
+  out += fmt::format("stalls measured:  {}\n", stalls(timeline, compute_end));
   return out;
 }
 
