@@ -89,12 +89,6 @@ TEST_F(Page, ShowsTheNumbersOfTheJson) {
   EXPECT_TRUE(has(shown, format_bytes(j["saved"][0]["bytes"].get<int64_t>())));
 }
 
-TEST_F(Page, EmbedsTheJsonAsItIs) {
-  const std::string begin = "<script type=\"application/json\" id=\"plan\">";
-  const size_t at = html_.find(begin) + begin.size();
-  EXPECT_EQ(json::parse(html_.substr(at, html_.find("</script>", at) - at)), json::parse(json_));
-}
-
 // Every colour that the plan calls for is on the canvas: phases and kinds in the lanes, kinds in the memory,
 // states in the map.
 TEST_F(Page, DrawsEveryPart) {

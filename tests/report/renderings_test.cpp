@@ -99,6 +99,13 @@ TEST(Json, RefusesWhatIsNoPlan) {
   EXPECT_TRUE(has(parse_summary(j.dump()).message(), "damaged"));
 }
 
+TEST(Html, EmbedsTheJsonAsItIs) {
+  const std::string text = small_plan(0.05).json(), html = to_html(text);
+  const std::string begin = "<script type=\"application/json\" id=\"plan\">";
+  const size_t at = html.find(begin) + begin.size();
+  EXPECT_EQ(json::parse(html.substr(at, html.find("</script>", at) - at)), json::parse(text));
+}
+
 TEST(Diff, SaysWhatChangedBetweenTwoCaps) {
   const SmallPlan tight = small_plan(0.05), roomy = small_plan(2);
   const PlanSummary before = tight.report().summary, after = roomy.report().summary;
