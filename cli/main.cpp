@@ -30,8 +30,8 @@ struct RunOptions {
   std::string device_mem, host_mem, run_dir, backend, device;
   std::vector<std::string> set;
 
-  void add_to(CLI::App& command) {
-    command.add_option("CONFIG", request.config_path, "configuration file (TOML)")->required();
+  void add_to(CLI::App& command, bool needs_config = true) {
+    command.add_option("CONFIG", request.config_path, "configuration file (TOML)")->required(needs_config);
     command.add_option("--device-mem", device_mem, "device cap, such as 48MiB or none (memory.device)");
     command.add_option("--host-mem", host_mem, "host cap, such as 1GiB or none (memory.host)");
     command.add_option("--run-dir", run_dir, "where results go (run.dir)");
@@ -65,10 +65,20 @@ int main(int argc, char** argv) {
   train_options.add_to(*train);
   train->callback([&] { status = report(sluice::train(train_options.finish(), interrupted)); });
 
-  CLI::App* plan = app.add_subcommand("plan", "find, print and save the plan without training");
-  plan_options.add_to(*plan);
+  sluice::PlanFiles plan_files;
+  std::vector<std::string> diff;
+  CLI::App* plan = app.add_subcommand("plan", "find, explain and save the plan without training");
+  plan_options.add_to(*plan, false);
+  plan->add_option("--json", plan_files.json, "write the plan's explanation for machines to this file");
+  plan->add_option("--html", plan_files.html, "write one self-contained page to this file");
+  plan->add_option("--diff", diff, "say what changed between two saved plans (plan.json), and plan nothing")
+      ->expected(2)
+      ->type_name("BEFORE AFTER");
   plan->add_option("--machine", plan_options.request.machine, "plan for h200, h100, a100, rtx3090, rtx4090 or rtx5090");
-  plan->callback([&] { status = report(sluice::plan(plan_options.finish())); });
+  plan->callback([&] {
+    status = report(diff.empty() ? sluice::plan(plan_options.finish(), plan_files)
+                                 : sluice::diff_plans(diff[0], diff[1]));
+  });
 
   CLI::App* simulate = app.add_subcommand("simulate", "run the plan on the virtual clock");
   simulate_options.add_to(*simulate);

@@ -39,6 +39,18 @@ install_packages() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# install_browser: Chromium for the tests that open the page of a plan. It is large and nothing else needs it, so the
+# tests do without where it cannot be had.
+install_browser() {
+  if command -v chromium >/dev/null || command -v google-chrome >/dev/null || ! command -v apt-get >/dev/null; then return 0; fi
+  if ((EUID == 0)); then
+    say "Installing chromium for the tests of the page (about 400 MB; --no-browser does without)"
+    apt-get update -qq || true
+    if DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; then return 0; fi
+  fi
+  say "No browser: the tests of the page skip themselves (apt-get install chromium)"
+}
+
 # build PRESET [TARGET...]: configures build/PRESET when it is new and builds the targets, or everything.
 build() {
   local preset=$1 dir="build/$1"

@@ -26,8 +26,18 @@ struct RunRequest {
 // Trains. When `interrupted` becomes true the step in progress is finished, a checkpoint is written, and the run ends.
 Outcome train(const RunRequest& request, const std::atomic<bool>& interrupted);
 
-// Finds the plan, prints and saves it.
-Outcome plan(const RunRequest& request);
+// Where `plan` writes its explanation beside the run directory; empty: nowhere.
+struct PlanFiles {
+  std::string json;  // for machines
+  std::string html;  // one self-contained page
+};
+
+// Finds the plan, prints a page of text about it and saves it.
+Outcome plan(const RunRequest& request, const PlanFiles& files = {});
+
+// Says in words what changed from one saved plan to another (the plan.json of a run directory, or
+// PlanFiles::json).
+Outcome diff_plans(const std::string& before_path, const std::string& after_path);
 
 // Finds the plan and runs it on the virtual clock: prints its timeline in numbers, saves trace.json and timeline.svg.
 Outcome simulate(const RunRequest& request);

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/interval.h"
 #include "base/lane.h"
 #include "base/status.h"
 #include "ops/op.h"
@@ -50,11 +51,6 @@ struct Command {
   std::span<const uint32_t> waits;  // ids of earlier commands on other lanes that must finish first
   std::variant<Launch, Copy> work;
   double cost_ns;                   // how long the plan says it takes; only the simulator believes it
-};
-
-// When a command ran, in nanoseconds from the step's begin.
-struct Interval {
-  double start_ns = 0, end_ns = 0;
 };
 
 // A failure inside a step. `command` is the id of the command that failed, if known.

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "plan/plan.h"
+#include "plan/stalls.h"
 
 namespace sluice {
 namespace {
@@ -23,46 +24,11 @@ std::string list(const ByKind& bytes) {
   return out.empty() ? "nothing" : out;
 }
 
-// Why the compute lane stood still before each task: the lane of the newest thing it waited for.
-struct Stalls {
-  double load_ns = 0, store_ns = 0;
-};
-
-Stalls stalls_of(const Plan& plan) {
-  Stalls stalls;
-  double compute_end = 0;
-  for (const Action& a : plan.actions) {
-    if (a.kind != ActionKind::Run) continue;
-    const double stall = a.start_ns - compute_end;
-    compute_end = a.end_ns;
-    if (stall <= 0) continue;
-    double latest = -1;
-    bool load = true;
-    for (const uint32_t wait : plan.waits_of(a)) {
-      if (plan.actions[wait].end_ns <= latest) continue;
-      latest = plan.actions[wait].end_ns;
-      load = plan.actions[wait].lane == Lane::Load;
-    }
-    (load ? stalls.load_ns : stalls.store_ns) += stall;
-  }
-  return stalls;
-}
-
-std::string_view binding(const Plan& plan, const PlanTotals& t, const Stalls& stalls) {
-  const double step = std::max(plan.makespan_ns, 1.0);
-  if (t.compute_ns - t.recompute_ns > 0.98 * step) return "compute";
-  if (t.load_ns > 0.95 * step) return "the host-to-device link";
-  if (t.store_ns > 0.95 * step) return "the device-to-host link";
-  if (t.recompute_ns > stalls.load_ns + stalls.store_ns) return "device memory, through recomputation";
-  return stalls.load_ns >= stalls.store_ns ? "device memory, through loads that cannot start earlier"
-                                           : "device memory, through stores that must end first";
-}
-
 }  // namespace
 
 std::string explain(const Program& program, const Plan& plan) {
   const PlanTotals t = totals(program, plan);
-  const Stalls stalls = stalls_of(plan);
+  const auto stalls = sum_by_cause(stalls_of(plan, predicted_timeline(plan)));
   ByKind resident{}, loaded{}, stored{};
   for (size_t o = 0; o < plan.homes.size(); ++o) {
     const Object& object = program.objects()[o];
@@ -95,10 +61,11 @@ std::string explain(const Program& program, const Plan& plan) {
   fmt::format_to(put, "step     {:.1f} ms predicted; no plan is faster than {:.1f} ms (gap {:.1f} %)\n", step / 1e6,
                  plan.lower_bound_ns / 1e6, plan.lower_bound_ns > 0 ? 100 * (step / plan.lower_bound_ns - 1) : 0.0);
   fmt::format_to(put, "stalls   {:.1f} % of the step waiting for loads, {:.1f} % for stores\n",
-                 100 * stalls.load_ns / step, 100 * stalls.store_ns / step);
+                 100 * stalls[size_t(StallCause::Load)] / step,
+                 100 * stalls[size_t(StallCause::Store)] / step);
   fmt::format_to(put, "links    host to device {:.0f} % busy, device to host {:.0f} %\n", 100 * t.load_ns / step,
                  100 * t.store_ns / step);
-  fmt::format_to(put, "binds    {}\n", binding(plan, t, stalls));
+  fmt::format_to(put, "binds    {}\n", what_binds(plan, t, stalls));
   return out;
 }
 

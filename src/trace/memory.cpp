@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "trace/trace.h"
 
@@ -25,7 +26,10 @@ class ArenaLives {
     auto next = lives_.lower_bound(offset);
     if (next != lives_.begin() && std::prev(next)->second.end_offset > offset) --next;
     while (next != lives_.end() && next->first < offset + bytes) {
-      ended_.push_back(next->second);
+      Life& old = next->second;
+      // What was to stay until the end of the step gives way here.
+      old.end_ns = std::clamp(when.start_ns, std::min(old.begin_ns, old.end_ns), old.end_ns);
+      ended_.push_back(old);
       next = lives_.erase(next);
     }
     lives_[offset] = {offset + bytes, kind, bytes, when.start_ns, when.end_ns};
@@ -33,6 +37,12 @@ class ArenaLives {
   // Content that is there all the time, at least until something else takes its place.
   void resident(int64_t offset, int64_t bytes, size_t kind, double end_ns) {
     touch(offset, bytes, kind, true, {0, end_ns});
+  }
+
+  // What is at a home when the step ends stays there.
+  void stays(int64_t offset, int64_t bytes, double end_ns) {
+    const auto it = lives_.find(offset);
+    if (it != lives_.end() && it->second.bytes == bytes) it->second.end_ns = end_ns;
   }
 
   std::vector<MemoryPoint> history() {
@@ -70,12 +80,6 @@ int64_t MemoryPoint::total() const {
   return sum;
 }
 
-std::vector<Interval> predicted_timeline(const Plan& plan) {
-  std::vector<Interval> out;
-  for (const Action& a : plan.actions) out.push_back({a.start_ns, a.end_ns});
-  return out;
-}
-
 MemoryHistory memory_history(const Program& program, const Plan& plan, std::span<const Interval> timeline) {
   ArenaLives device, host;
   double end_ns = 0;
@@ -92,7 +96,7 @@ MemoryHistory memory_history(const Program& program, const Plan& plan, std::span
     const Interval& when = timeline[id];
     if (a.kind != ActionKind::Run) {
       device.touch(a.device_offset, a.bytes, kind_of(a.object), a.kind == ActionKind::Load, when);
-      host.touch(a.host_offset, a.bytes, kind_of(a.object), false, when);
+      host.touch(a.host_offset, a.bytes, kind_of(a.object), a.kind == ActionKind::Store, when);
       continue;
     }
     const Task& task = program.task(a.task);
@@ -102,6 +106,11 @@ MemoryHistory memory_history(const Program& program, const Plan& plan, std::span
                    u.access == Access::Write, when);
     }
     if (a.bytes > 0) device.touch(a.device_offset, a.bytes, kObjectKinds, true, when);
+  }
+  for (uint32_t o = 0; o < plan.homes.size(); ++o) {
+    const int64_t bytes = program.objects()[o].bytes;
+    device.stays(plan.homes[o].device_offset, bytes, end_ns);
+    host.stays(plan.homes[o].host_offset, bytes, end_ns);
   }
   return {device.history(), host.history()};
 }

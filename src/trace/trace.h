@@ -5,17 +5,14 @@
 #include <span>
 #include <string>
 
-#include "backend/backend.h"
 #include "plan/plan.h"
+#include "plan/stalls.h"
 
 namespace sluice {
 
 // One row per lane, one slice per action, and counters of device and host memory in use by kind. `timeline` has one
 // interval per action, measured or predicted (predicted_timeline).
 std::string chrome_trace(const Program& program, const Plan& plan, std::span<const Interval> timeline);
-
-// The times the plan predicts.
-std::vector<Interval> predicted_timeline(const Plan& plan);
 
 // Lanes over time, coloured by phase, with device memory by kind below.
 std::string timeline_svg(const Program& program, const Plan& plan, std::span<const Interval> timeline);

@@ -23,23 +23,57 @@ std::string count(double n) {
 
 }  // namespace
 
-std::string describe(const Prepared& p) {
+std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
   const LlamaConfig& m = p.model;
   const StepShape& s = p.shape;
+  return {
+      {"machine", p.machine.description},
+      {"model", fmt::format("{} parameters: {} layers of {}, {} heads ({} kv) of {}, ffn {}, vocabulary {}{}",
+                            count(double(m.params())), m.layers, m.dim, m.heads, m.kv_heads, m.head_dim,
+                            m.ffn, m.vocab, m.tied_embeddings ? ", tied" : "")},
+      {"numbers", fmt::format("{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute),
+                              name_of(p.numerics.grad), name_of(p.numerics.state),
+                              p.numerics.master ? ", f32 master weights" : "",
+                              p.numerics.stochastic ? ", stochastic rounding" : "")},
+      {"shape",
+       fmt::format(
+           "chunk {} x {} chunks x {} rounds = {} tokens per step, sequences of {}; logits of {} rows",
+           s.chunk_tokens, s.chunks_per_round, s.rounds, s.tokens(), s.seq_len, s.head_tokens)},
+      {"", p.why_shape},
+      {"caps", fmt::format("device {}, host {}", format_bytes(p.config.memory.device),
+                           format_bytes(p.config.memory.host))},
+  };
+}
+
+std::string describe_run(const Prepared& p) {
   std::string out;
-  out += fmt::format("machine  {}\n", p.machine.description);
-  out += fmt::format("model    {} parameters: {} layers of {}, {} heads ({} kv) of {}, ffn {}, vocabulary {}{}\n",
-                     count(double(m.params())), m.layers, m.dim, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab,
-                     m.tied_embeddings ? ", tied" : "");
-  out += fmt::format("numbers  {} compute, {} gradients, {} state{}{}\n", name_of(p.numerics.compute),
-                     name_of(p.numerics.grad), name_of(p.numerics.state), p.numerics.master ? ", f32 master weights" : "",
-                     p.numerics.stochastic ? ", stochastic rounding" : "");
-  out += fmt::format("shape    chunk {} x {} chunks x {} rounds = {} tokens per step, sequences of {}; logits of {} rows\n",
-                     s.chunk_tokens, s.chunks_per_round, s.rounds, s.tokens(), s.seq_len, s.head_tokens);
-  if (!p.why_shape.empty()) out += fmt::format("         {}\n", p.why_shape);
-  out += fmt::format("caps     device {}, host {}\n", format_bytes(p.config.memory.device),
-                     format_bytes(p.config.memory.host));
-  return out + explain(p.stages.training.model.program, p.stages.training.plan);
+  for (const auto& [name, words] : facts_of(p)) {
+    if (!words.empty()) out += fmt::format("{:<9}{}\n", name, words);
+  }
+  return out;
+}
+
+std::string describe(const Prepared& p) {
+  return describe_run(p) + explain(p.stages.training.model.program, p.stages.training.plan);
+}
+
+PlanReport report_of(const Prepared& p) {
+  const Program& program = p.stages.training.model.program;
+  const Plan& plan = p.stages.training.plan;
+  ReportContext c;
+  for (auto& [name, words] : facts_of(p)) {
+    if (!words.empty()) c.facts.emplace_back(name.empty() ? "why" : name, std::move(words));
+  }
+  c.device_cap_bytes = p.config.memory.device;
+  c.host_cap_bytes = p.config.memory.host;
+  c.device_overhead_bytes = p.machine.profile.device_overhead_bytes;
+  c.host_overhead_bytes = p.machine.profile.host_overhead_bytes;
+  const Speed speed = speed_of(program, plan, plan.makespan_ns, peak_flops(p));
+  c.tokens_per_s = speed.tokens_per_s;
+  c.model_tflops = speed.model_tflops;
+  c.mfu = speed.mfu;
+  c.hfu = speed.hfu;
+  return make_report(program, plan, predicted_timeline(plan), c);
 }
 
 Speed speed_of(const Program& program, const Plan& plan, double step_ns, double peak) {
@@ -91,6 +125,11 @@ std::string compare_to_plan(const Program& program, const Plan& plan, std::span<
     out += fmt::format("{:<24} {:>7} {:>14.2f} {:>14.2f}\n", name, row.count, row.predicted_ns / 1e6,
                        row.measured_ns / 1e6);
   }
+  const auto stalls = [&](std::span<const Interval> times, double end_ns) {
+    return stalls_in_words(sum_by_cause(stalls_of(plan, times)), end_ns);
+  };
+  out += fmt::format("stalls predicted: {}\n", stalls(predicted_timeline(plan), predicted_end));
+  out += fmt::format("stalls measured:  {}\n", stalls(timeline, compute_end));
   return out;
 }
 
@@ -153,6 +192,7 @@ Status save_plan(const Prepared& p) {
   SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(dir / "config.toml", to_toml(p.config)));
   SLUICE_TRY(write_file(dir / "plan.txt", describe(p) + "\n" + to_text(program, plan)));
+  SLUICE_TRY(write_file(dir / "plan.json", to_json(report_of(p), program, plan)));
   const std::vector<Interval> predicted = predicted_timeline(plan);
   SLUICE_TRY(write_file(dir / "timeline.svg", timeline_svg(program, plan, predicted)));
   return write_file(dir / "predicted.json", chrome_trace(program, plan, predicted));

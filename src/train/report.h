@@ -4,12 +4,20 @@
 #include <string>
 #include <vector>
 
+#include "report/report.h"
 #include "train/session.h"
 
 namespace sluice {
 
-// Model, shape (and why), machine, caps, and the plan in ten lines.
+// Model, shape (and why), machine and caps: names and words.
+std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& prepared);
+// The facts, a line each.
+std::string describe_run(const Prepared& prepared);
+// The same and the plan in ten lines.
 std::string describe(const Prepared& prepared);
+
+// The training plan explained.
+PlanReport report_of(const Prepared& prepared);
 
 // Speeds of a step by the formulas of model/flops.h.
 struct Speed {
@@ -45,7 +53,8 @@ class ProgressLine {
   size_t width_ = 0;
 };
 
-// Writes config.toml, plan.txt, timeline.svg and predicted.json (a Chrome trace) into the run directory.
+// Writes config.toml, plan.txt, plan.json, timeline.svg and predicted.json (a Chrome trace) into the run
+// directory.
 Status save_plan(const Prepared& prepared);
 
 }  // namespace sluice

@@ -146,6 +146,23 @@ Status TrainingRun::run() {
   return finish(metrics);
 }
 
+// Prints the page of text, saves the plan, and writes what was asked for beside it.
+Status explain_plan(const Prepared& prepared, const PlanFiles& files) {
+  const Stage& s = prepared.stages.training;
+  const PlanReport report = report_of(prepared);
+  fmt::print("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary));
+  SLUICE_TRY(save_plan(prepared));
+  const std::string json = to_json(report, s.model.program, s.plan);
+  if (!files.json.empty()) SLUICE_TRY(write_file(files.json, json));
+  if (!files.html.empty()) SLUICE_TRY(write_file(files.html, to_html(json)));
+  const std::string dir = prepared.config.run.dir;
+  for (const std::string& path :
+       {(std::filesystem::path(dir) / "plan.txt").string(), files.json, files.html}) {
+    if (!path.empty()) fmt::print("saved: {}\n", path);
+  }
+  return {};
+}
+
 }  // namespace
 
 Outcome train(const RunRequest& request, const std::atomic<bool>& interrupted) {
@@ -157,15 +174,27 @@ Outcome train(const RunRequest& request, const std::atomic<bool>& interrupted) {
   return outcome(TrainingRun(*prepared, interrupted).run());
 }
 
-Outcome plan(const RunRequest& request) {
+Outcome plan(const RunRequest& request, const PlanFiles& files) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {false, config.message()};
   const auto prepared = prepare(std::move(*config), request.machine, true);
   if (!prepared.ok()) return {false, prepared.message()};
-  fmt::print("{}", describe(*prepared));
-  const Status saved = save_plan(*prepared);
-  if (saved.ok()) fmt::print("saved: {}\n", (std::filesystem::path(prepared->config.run.dir) / "plan.txt").string());
-  return outcome(saved);
+  return outcome(explain_plan(*prepared, files));
+}
+
+Outcome diff_plans(const std::string& before_path, const std::string& after_path) {
+  const auto read = [](const std::string& path) -> Result<PlanSummary> {
+    SLUICE_ASSIGN(const std::string text, read_file(path));
+    auto summary = parse_summary(text);
+    if (!summary.ok()) return error("{}: {}", path, summary.message());
+    return summary;
+  };
+  const auto before = read(before_path);
+  if (!before.ok()) return {false, before.message()};
+  const auto after = read(after_path);
+  if (!after.ok()) return {false, after.message()};
+  fmt::print("{}", diff_in_words(*before, *after));
+  return {};
 }
 
 Outcome simulate(const RunRequest& request) {

@@ -69,5 +69,24 @@ TEST(Train, SaysWhatIsWrongWithItsSettings) {
   EXPECT_FALSE(simulated.ok);
 }
 
+TEST(Plan, ExplainsAndCompares) {
+  const TempDir dir;
+  const std::string json = (dir / "plan.json").string(), html = (dir / "plan.html").string();
+  const Outcome planned = plan(request(dir, "run", {}), {json, html});
+  ASSERT_TRUE(planned.ok) << planned.error;
+  const std::string saved = file_bytes(dir / "run/plan.json");
+  EXPECT_EQ(nlohmann::json::parse(saved)["format"], "sluice plan 1");
+  EXPECT_TRUE(saved == file_bytes(json)) << "--json is the run directory's plan.json";
+  EXPECT_EQ(file_bytes(html).rfind("<!doctype html>", 0), 0u);
+
+  testing::internal::CaptureStdout();
+  EXPECT_TRUE(diff_plans(json, json).ok);
+  EXPECT_NE(testing::internal::GetCapturedStdout().find("the same"), std::string::npos);
+  const Outcome no_plan = diff_plans(json, html);
+  EXPECT_FALSE(no_plan.ok);
+  EXPECT_EQ(no_plan.error.rfind(html + ": not JSON", 0), 0u) << no_plan.error;
+  EXPECT_FALSE(diff_plans((dir / "missing.json").string(), json).ok);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,0 +1,131 @@
+#include "plan/stalls.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kNone = UINT32_MAX;
+
+// The action before each on its lane.
+std::vector<uint32_t> predecessors(const Plan& plan) {
+  std::vector<uint32_t> out(plan.actions.size(), kNone);
+  std::array<uint32_t, kLaneCount> last;
+  last.fill(kNone);
+  for (uint32_t id = 0; id < out.size(); ++id) {
+    uint32_t& on_lane = last[static_cast<size_t>(plan.actions[id].lane)];
+    out[id] = on_lane;
+    on_lane = id;
+  }
+  return out;
+}
+
+class Walk {
+ public:
+  Walk(const Plan& plan, std::span<const Interval> timeline)
+      : plan_(plan), timeline_(timeline), before_(predecessors(plan)) {}
+
+  Stall explain(uint32_t action, double begin_ns, double end_ns) const {
+    Stall stall{action, action, begin_ns, end_ns, {}};
+    double at_ns = end_ns;
+    uint32_t id = action;
+    while (at_ns > begin_ns) {
+      const uint32_t cause = last_to_end(id, at_ns, begin_ns);
+      if (cause == kNone) break;
+      if (id == action) stall.last = cause;
+      const double ended_ns = std::min(at_ns, timeline_[cause].end_ns);
+      const double started_ns = std::clamp(timeline_[cause].start_ns, begin_ns, ended_ns);
+      stall.ns[static_cast<size_t>(StallCause::Nothing)] += at_ns - ended_ns;
+      const StallCause lane = plan_.actions[cause].lane == Lane::Load ? StallCause::Load : StallCause::Store;
+      stall.ns[static_cast<size_t>(lane)] += ended_ns - started_ns;
+      at_ns = started_ns;
+      id = cause;
+    }
+    stall.ns[static_cast<size_t>(StallCause::Nothing)] += std::max(0.0, at_ns - begin_ns);
+    return stall;
+  }
+
+ private:
+  // Of the transfers that action `id` had to wait for: the one that ended last, if that was after `begin_ns`.
+  uint32_t last_to_end(uint32_t id, double at_ns, double begin_ns) const {
+    uint32_t found = kNone;
+    double latest_ns = begin_ns;
+    const auto see = [&](uint32_t other) {
+      if (other == kNone || plan_.actions[other].lane == Lane::Compute) return;
+      // Measured times of two lanes may disagree by a little.
+      const double ended_ns = std::min(at_ns, timeline_[other].end_ns);
+      if (ended_ns <= latest_ns) return;
+      latest_ns = ended_ns;
+      found = other;
+    };
+    for (const uint32_t wait : plan_.waits_of(plan_.actions[id])) see(wait);
+    see(before_[id]);
+    return found;
+  }
+
+  const Plan& plan_;
+  const std::span<const Interval> timeline_;
+  const std::vector<uint32_t> before_;
+};
+
+}  // namespace
+
+std::string_view name_of(StallCause cause) {
+  switch (cause) {
+    case StallCause::Load:
+      return "waiting for loads";
+    case StallCause::Store:
+      return "waiting for stores";
+    case StallCause::Nothing:
+      return "nothing under way";
+  }
+  return "?";
+}
+
+StallCause Stall::cause() const {
+  return static_cast<StallCause>(std::max_element(ns.begin(), ns.end()) - ns.begin());
+}
+
+std::vector<Stall> stalls_of(const Plan& plan, std::span<const Interval> timeline) {
+  const Walk walk(plan, timeline);
+  std::vector<Stall> out;
+  double compute_end_ns = 0;
+  for (uint32_t id = 0; id < plan.actions.size(); ++id) {
+    if (plan.actions[id].lane != Lane::Compute) continue;
+    if (timeline[id].start_ns > compute_end_ns) {
+      out.push_back(walk.explain(id, compute_end_ns, timeline[id].start_ns));
+    }
+    compute_end_ns = std::max(compute_end_ns, timeline[id].end_ns);
+  }
+  return out;
+}
+
+std::array<double, kStallCauses> sum_by_cause(std::span<const Stall> stalls) {
+  std::array<double, kStallCauses> sum{};
+  for (const Stall& stall : stalls) {
+    for (size_t c = 0; c < kStallCauses; ++c) sum[c] += stall.ns[c];
+  }
+  return sum;
+}
+
+std::string_view what_binds(const Plan& plan, const PlanTotals& t,
+                            const std::array<double, kStallCauses>& stalls) {
+  const double step = std::max(plan.makespan_ns, 1.0);
+  const double load = stalls[size_t(StallCause::Load)], store = stalls[size_t(StallCause::Store)];
+  if (t.compute_ns - t.recompute_ns > 0.98 * step) return "compute";
+  if (t.load_ns > 0.95 * step) return "the host-to-device link";
+  if (t.store_ns > 0.95 * step) return "the device-to-host link";
+  if (t.recompute_ns > load + store) return "device memory, through recomputation";
+  return load >= store ? "device memory, through loads that cannot start earlier"
+                       : "device memory, through stores that must end first";
+}
+
+std::vector<Interval> predicted_timeline(const Plan& plan) {
+  std::vector<Interval> out;
+  out.reserve(plan.actions.size());
+  for (const Action& a : plan.actions) out.push_back({a.start_ns, a.end_ns});
+  return out;
+}
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+// When the compute lane stood still, and what it stood still for. The same definition serves predicted and
+// measured times.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/interval.h"
+#include "plan/plan.h"
+
+namespace sluice {
+
+enum class StallCause : uint8_t {
+  Load,     // a load was under way that compute needed
+  Store,    // a store was under way that had to free room first
+  Nothing,  // nothing was under way that compute waited for: launches, or a backend that was late
+};
+constexpr size_t kStallCauses = 3;
+std::string_view name_of(StallCause cause);  // "waiting for loads", "waiting for stores", "nothing under way"
+
+// A gap on the compute lane before one action. The chain of last-finished waits is walked back from the
+// action to the gap's begin, and each piece of the gap goes to the lane that was at work on it: when compute
+// waits for a load, and that load waited for a store to free its room, each gets the time it took.
+struct Stall {
+  uint32_t action = 0;  // the run that came late
+  uint32_t last = 0;    // what it waited for last; itself when it waited for nothing
+  double begin_ns = 0, end_ns = 0;
+  std::array<double, kStallCauses> ns{};  // by cause; they sum to end_ns - begin_ns
+
+  StallCause cause() const;  // the largest
+};
+
+// The gaps in order. `timeline` has one interval per action. On predicted times they sum to
+// PlanTotals::stall_ns.
+std::vector<Stall> stalls_of(const Plan& plan, std::span<const Interval> timeline);
+
+// Their sums by cause.
+std::array<double, kStallCauses> sum_by_cause(std::span<const Stall> stalls);
+
+// What keeps the step from being faster, in words.
+std::string_view what_binds(const Plan& plan, const PlanTotals& totals,
+                            const std::array<double, kStallCauses>& stalls);
+
+// The times the plan predicts.
+std::vector<Interval> predicted_timeline(const Plan& plan);
+
+}  // namespace sluice

@@ -1,0 +1,10 @@
+// The parts of the page, embedded in the program from the files beside this one (embed.cmake).
+#pragma once
+
+#include <string_view>
+
+namespace sluice::page {
+
+extern const std::string_view kHtml, kCss, kJs;
+
+}  // namespace sluice::page

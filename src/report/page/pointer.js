@@ -1,0 +1,58 @@
+// What the timeline says about the place under the pointer.
+
+function showTip(e, rows) {
+  const tip = $('tip');
+  tip.replaceChildren(...rows.map(row => (row instanceof Node ? row : el('div', {}, row))));
+  const box = tip.getBoundingClientRect();
+  tip.style.left = Math.max(4, Math.min(e.clientX + 14, window.innerWidth - box.width - 8)) + 'px';
+  tip.style.top = (e.clientY + 18 + box.height > window.innerHeight ? e.clientY - box.height - 12 : e.clientY + 18) + 'px';
+  tip.style.visibility = 'visible';
+}
+function hideTip() { $('tip').style.visibility = 'hidden'; }
+
+function describeAction(l, i) {
+  const lane = lanes[l], ns = lane.columns.ns[i], bytes = actionBytes(lane, i);
+  const kind = l === 0 ? phaseNames[plan.actions.phases[lane.columns.kind[i]]] : `${lane.name} of ${kinds[lane.columns.kind[i]]}`;
+  return [el('b', {}, actionName(lane, i)), kind, `${timeText(ns)} from ${timeText(lane.start[i])}`,
+          l === 0 ? `operands ${bytesText(bytes)}` : `${bytesText(bytes)}, ${(bytes / Math.max(1, ns)).toFixed(1)} GB/s`];
+}
+function describeStall(i) {
+  const s = stallBefore[i], rows = [el('b', {}, `stall of ${timeText(lanes[0].columns.gap[i])}`)];
+  for (const c of causes) {
+    if (plan.stalls[c.key][s] > 0) rows.push(el('div', {}, swatch(c.colour), `${c.name} ${timeText(plan.stalls[c.key][s])}`));
+  }
+  rows.push('before ' + actionName(lanes[0], i));
+  const l = plan.stalls.lane[s];
+  if (l > 0) rows.push(`last waited for: ${lanes[l].name} ${actionName(lanes[l], plan.stalls.last[s])}`);
+  return rows;
+}
+// What lane l does at a time; near misses of a few pixels count.
+function describeLane(l, ns) {
+  const lane = lanes[l], slack = 2 / plotWidth * (view.to - view.from);
+  let i = above(lane.end, ns);
+  if (i < lane.n && lane.start[i] > ns) {
+    if (l === 0 && stallBefore[i] >= 0 && ns >= lane.start[i] - lane.columns.gap[i]) return describeStall(i);
+    if (lane.start[i] - ns > slack) i = i > 0 && ns - lane.end[i - 1] < slack ? i - 1 : lane.n;
+  }
+  return i < lane.n ? describeAction(l, i) : [`${lane.name}: nothing at ${timeText(ns)}`];
+}
+function describeMemory(tier, ns) {
+  const series = memory[tier], i = above(series.ns, ns) - 1;
+  if (i < 0) return [`${tier}: empty at ${timeText(ns)}`];
+  const rows = [el('b', {}, `${tier}: ${bytesText(series.total[i])} in use`), `at ${timeText(ns)}`];
+  for (const {kind, bytes} of [...series.kinds].reverse()) {
+    if (bytes[i] > 0) rows.push(el('div', {}, swatch('--' + kind), `${kind} ${bytesText(bytes[i])}`));
+  }
+  return rows;
+}
+function hover(e) {
+  const box = $('timeline').getBoundingClientRect(), x = e.clientX - box.left, y = e.clientY - box.top;
+  if (x < kLeft || x > kLeft + plotWidth) { crosshair = null; hideTip(); redraw(); return; }
+  crosshair = x;
+  redraw();
+  const ns = nsOf(x), l = Math.floor(y / (kLaneHeight + kLaneGap));
+  if (l < 3) showTip(e, describeLane(l, ns));
+  else if (y >= memoryTop.host) showTip(e, describeMemory('host', ns));
+  else if (y >= memoryTop.device) showTip(e, describeMemory('device', ns));
+  else hideTip();
+}

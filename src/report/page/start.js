@@ -1,0 +1,28 @@
+// The page comes to life.
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  for (const name of Object.keys(colourOf)) delete colourOf[name];
+  redraw();
+  drawMap();
+}
+function start() {
+  fillTiles();
+  fillTime();
+  fillLinks();
+  fillMemory();
+  fillTables();
+  fillLegends();
+  $('role').append(el('option', {value: ''}, 'all activations'), ...map.roles.map(r => el('option', {value: r}, r)));
+  document.title = `Plan: ${timeText(plan.step_ns)} per step`;
+  const dark = window.matchMedia('(prefers-color-scheme: dark)');
+  dark.addEventListener('change', e => setTheme(e.matches ? 'dark' : 'light'));
+  document.documentElement.dataset.theme = dark.matches ? 'dark' : 'light';
+  listen();
+  zoomFromFragment();
+  drawTimeline();
+  drawOverview();
+  drawMap();
+  document.body.dataset.ready = 'yes';
+}
+start();

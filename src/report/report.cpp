@@ -1,0 +1,239 @@
+#include "report/report.h"
+
+#include <algorithm>
+#include <map>
+
+namespace sluice {
+namespace {
+
+constexpr size_t kLongestStalls = 20;
+
+// What the plan does with every object.
+struct Fates {
+  std::vector<bool> loaded, again;  // by object
+};
+
+Fates fates_of(const Program& program, const Plan& plan) {
+  Fates f{std::vector<bool>(program.objects().size()), std::vector<bool>(program.objects().size())};
+  for (const Action& a : plan.actions) {
+    if (a.kind == ActionKind::Load) f.loaded[a.object.value] = true;
+    if (!a.recompute) continue;
+    for (const Use& use : program.task(a.task).uses) {
+      if (use.access != Access::Read) f.again[use.object.value] = true;
+    }
+  }
+  return f;
+}
+
+// Activations that the backward pass reads: what "saved" is about.
+std::vector<bool> read_by_backward(const Program& program) {
+  std::vector<bool> out(program.objects().size());
+  for (const Task& task : program.tasks()) {
+    if (task.phase != Phase::Backward) continue;
+    for (const Use& use : task.uses) {
+      const Object& object = program.object(use.object);
+      if (object.kind == ObjectKind::Activation && use.access == Access::Read) out[use.object.value] = true;
+    }
+  }
+  return out;
+}
+
+Saving saving_of(const Fates& fates, size_t object) {
+  if (fates.again[object]) return Saving::Again;
+  return fates.loaded[object] ? Saving::Host : Saving::Device;
+}
+
+void fill_lanes(PlanSummary& s, const Program& program, const Plan& plan,
+                std::span<const Interval> timeline) {
+  for (size_t id = 0; id < plan.actions.size(); ++id) {
+    const Action& a = plan.actions[id];
+    LaneReport& lane = s.lanes[static_cast<size_t>(a.lane)];
+    ++lane.actions;
+    lane.busy_ns += timeline[id].end_ns - timeline[id].start_ns;
+    if (a.kind != ActionKind::Run) lane.bytes[static_cast<size_t>(program.object(a.object).kind)] += a.bytes;
+  }
+  for (LaneReport& lane : s.lanes) lane.idle_ns = s.step_ns - lane.busy_ns;
+}
+
+void fill_time(PlanSummary& s, const Plan& plan, const PlanTotals& totals, std::span<const Interval> timeline,
+               std::span<const Stall> stalls) {
+  double last_ns = 0;
+  for (size_t id = 0; id < plan.actions.size(); ++id) {
+    if (plan.actions[id].lane == Lane::Compute) last_ns = std::max(last_ns, timeline[id].end_ns);
+  }
+  s.time.once_ns = totals.compute_ns - totals.recompute_ns;
+  s.time.again_ns = totals.recompute_ns;
+  s.time.slowed_ns = s.lanes[static_cast<size_t>(Lane::Compute)].busy_ns - totals.compute_ns;
+  s.time.stalls_ns = sum_by_cause(stalls);
+  s.time.tail_ns = s.step_ns - last_ns;
+}
+
+void fill_memory(PlanSummary& s, const Program& program, const Plan& plan, const MemoryHistory& memory,
+                 const ReportContext& context) {
+  s.device.cap_bytes = context.device_cap_bytes;
+  s.device.overhead_bytes = context.device_overhead_bytes;
+  s.device.arena_bytes = plan.device_bytes;
+  s.host.cap_bytes = context.host_cap_bytes;
+  s.host.overhead_bytes = context.host_overhead_bytes;
+  s.host.arena_bytes = plan.host_bytes;
+  for (auto [tier, history] : {std::pair{&s.device, &memory.device}, std::pair{&s.host, &memory.host}}) {
+    for (const MemoryPoint& p : *history) {
+      if (p.total() <= tier->peak_bytes) continue;
+      tier->peak_bytes = p.total();
+      tier->peak_ns = p.ns;
+    }
+  }
+  for (size_t o = 0; o < plan.homes.size(); ++o) {
+    const Object& object = program.objects()[o];
+    const auto kind = static_cast<size_t>(object.kind);
+    if (plan.homes[o].device_offset != kNowhere) s.device.homes[kind] += object.bytes;
+    if (plan.homes[o].host_offset != kNowhere) s.host.homes[kind] += object.bytes;
+  }
+}
+
+void fill_saved(PlanSummary& s, const Program& program, const Fates& fates, const std::vector<bool>& wanted) {
+  std::map<std::string, size_t> place;
+  for (size_t o = 0; o < wanted.size(); ++o) {
+    if (!wanted[o]) continue;
+    const Object& object = program.objects()[o];
+    const auto [it, fresh] = place.try_emplace(object.role, s.saved.size());
+    if (fresh) s.saved.push_back({object.role, 0, 0, {}});
+    RoleReport& role = s.saved[it->second];
+    ++role.objects;
+    role.bytes += object.bytes;
+    role.saved_bytes[static_cast<size_t>(saving_of(fates, o))] += object.bytes;
+  }
+}
+
+void fill_repeated(PlanSummary& s, const Program& program, const Plan& plan,
+                   std::span<const Interval> timeline) {
+  std::map<std::string, RepeatedTask> tasks;
+  for (size_t id = 0; id < plan.actions.size(); ++id) {
+    if (!plan.actions[id].recompute) continue;
+    const std::string& name = program.task(plan.actions[id].task).name;
+    RepeatedTask& t = tasks[name.substr(0, name.find('.'))];
+    ++t.runs;
+    t.ns += timeline[id].end_ns - timeline[id].start_ns;
+  }
+  for (auto& [what, t] : tasks) {
+    t.what = what;
+    s.repeated.push_back(t);
+  }
+  std::stable_sort(s.repeated.begin(), s.repeated.end(),
+                   [](const RepeatedTask& a, const RepeatedTask& b) { return a.ns > b.ns; });
+}
+
+void fill_stalls(PlanSummary& s, const Program& program, const Plan& plan, std::span<const Stall> stalls) {
+  std::vector<Stall> longest(stalls.begin(), stalls.end());
+  std::stable_sort(longest.begin(), longest.end(), [](const Stall& a, const Stall& b) {
+    return a.end_ns - a.begin_ns > b.end_ns - b.begin_ns;
+  });
+  longest.resize(std::min(longest.size(), kLongestStalls));
+  s.stall_count = static_cast<int64_t>(stalls.size());
+  for (const Stall& stall : longest) {
+    s.longest_stalls.push_back({label(program, plan.actions[stall.action]),
+                                stall.last == stall.action ? "" : label(program, plan.actions[stall.last]),
+                                stall.begin_ns, stall.ns});
+  }
+}
+
+// The row of an object: what belongs to no layer but has a chunk is the head's.
+int row_of(const Object& object, int head) {
+  return object.layer >= 0 ? object.layer : head;
+}
+
+SaveMap make_map(const Program& program, const Plan& plan, const Fates& fates,
+                 const std::vector<bool>& wanted) {
+  SaveMap map;
+  std::map<std::string, size_t> roles;
+  std::map<std::pair<int, int>, size_t> columns;
+  int head = 0;
+  for (const Object& object : program.objects()) {
+    if (object.kind == ObjectKind::Param) head = std::max(head, object.layer + 1);
+  }
+  for (size_t o = 0; o < wanted.size(); ++o) {
+    if (!wanted[o]) continue;
+    const Object& object = program.objects()[o];
+    columns[{object.round, object.chunk}] = 0;
+    if (!roles.try_emplace(object.role, map.roles.size()).second) continue;
+    map.roles.push_back(object.role);
+    map.role_bytes.push_back(object.bytes);
+  }
+  for (auto& [column, index] : columns) {
+    index = map.columns.size();
+    map.columns.push_back(column);
+  }
+  const auto rows = static_cast<size_t>(head) + 1;
+  for (int layer = 0; layer <= head; ++layer) map.layers.push_back(layer);
+  map.cells.assign(rows, std::string(map.columns.size() * map.roles.size(), '-'));
+  for (size_t o = 0; o < wanted.size(); ++o) {
+    if (!wanted[o]) continue;
+    const Object& object = program.objects()[o];
+    const size_t cell = columns[{object.round, object.chunk}] * map.roles.size() + roles[object.role];
+    map.cells[static_cast<size_t>(row_of(object, head))][cell] =
+        "dha"[static_cast<size_t>(saving_of(fates, o))];
+  }
+  map.weights.resize(rows);
+  for (size_t o = 0; o < program.objects().size(); ++o) {
+    const Object& object = program.objects()[o];
+    const auto kind = std::find(kWeightKinds.begin(), kWeightKinds.end(), object.kind);
+    if (kind == kWeightKinds.end()) continue;
+    SaveMap::Weights& row = map.weights[static_cast<size_t>(row_of(object, head))];
+    const auto k = static_cast<size_t>(kind - kWeightKinds.begin());
+    row.bytes[k] += object.bytes;
+    if (o < plan.homes.size() && plan.homes[o].device_offset != kNowhere) row.device_bytes[k] += object.bytes;
+  }
+  return map;
+}
+
+}  // namespace
+
+std::string_view report_kind(size_t kind) {
+  return kind < kObjectKinds ? name_of(static_cast<ObjectKind>(kind)) : std::string_view("workspace");
+}
+
+std::string_view name_of(Saving saving) {
+  switch (saving) {
+    case Saving::Device:
+      return "kept on the device";
+    case Saving::Host:
+      return "stored to the host";
+    case Saving::Again:
+      return "computed again";
+  }
+  return "?";
+}
+
+PlanReport make_report(const Program& program, const Plan& plan, std::span<const Interval> timeline,
+                       const ReportContext& context) {
+  PlanReport r;
+  r.timeline.assign(timeline.begin(), timeline.end());
+  r.stalls = stalls_of(plan, timeline);
+  r.memory = memory_history(program, plan, timeline);
+
+  PlanSummary& s = r.summary;
+  s.facts = context.facts;
+  s.policy = plan.policy;
+  s.tokens = program.facts.tokens;
+  for (const Interval& t : timeline) s.step_ns = std::max(s.step_ns, t.end_ns);
+  s.lower_bound_ns = plan.lower_bound_ns;
+  s.tokens_per_s = context.tokens_per_s;
+  s.model_tflops = context.model_tflops;
+  s.mfu = context.mfu;
+  s.hfu = context.hfu;
+  s.what_ifs = context.what_ifs;
+  const PlanTotals sums = totals(program, plan);
+  fill_lanes(s, program, plan, timeline);
+  fill_time(s, plan, sums, timeline, r.stalls);
+  s.binds = what_binds(plan, sums, s.time.stalls_ns);
+  fill_memory(s, program, plan, r.memory, context);
+  const Fates fates = fates_of(program, plan);
+  const std::vector<bool> wanted = read_by_backward(program);
+  fill_saved(s, program, fates, wanted);
+  fill_repeated(s, program, plan, timeline);
+  fill_stalls(s, program, plan, r.stalls);
+  r.map = make_map(program, plan, fates, wanted);
+  return r;
+}
+
+}  // namespace sluice

@@ -1,0 +1,167 @@
+// The page, opened in a real browser: it draws, zooms, shows the numbers of the JSON, and asks no other
+// machine for anything.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "io/temp_dir.h"
+#include "report/browser.h"
+#include "report/small_plan.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+bool has(const std::string& text, std::string_view what) {
+  return text.find(what) != std::string::npos;
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return at == std::string::npos ? text : text.replace(at, what.size(), by);
+}
+
+// The value of an attribute of the element with this id.
+std::string attribute(const std::string& dom, const std::string& id, const std::string& name) {
+  const size_t element = dom.find("id=\"" + id + "\"");
+  if (element == std::string::npos) return "no element " + id;
+  const size_t begin = dom.rfind('<', element), end = dom.find('>', element);
+  const size_t at = dom.find(" " + name + "=\"", begin);
+  if (at == std::string::npos || at > end) return "no attribute " + name;
+  const size_t value = at + name.size() + 3;
+  return dom.substr(value, dom.find('"', value) - value);
+}
+double number(const std::string& dom, const std::string& id, const std::string& name) {
+  const std::string text = attribute(dom, id, name);
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  EXPECT_TRUE(end != text.c_str() && *end == '\0') << id << "." << name << ": " << text;
+  return value;
+}
+
+class Page : public testing::Test {
+ protected:
+  void SetUp() override {
+    browser_ = find_browser();
+    if (!browser_) GTEST_SKIP() << "no browser on this machine; apt-get install chromium";
+    plan_ = small_plan(0.05);
+    plan_.context.tokens_per_s = 1234.5;
+    plan_.context.what_ifs = {{"+1 KiB device", 1.031}};
+    json_ = plan_.json();
+    html_ = to_html(json_);
+  }
+
+  // The document after the page's scripts, and then `script`, have run.
+  std::string open(const std::string& html, const std::string& script = "",
+                   const std::string& fragment = "") {
+    const std::string page =
+        script.empty() ? html : replaced(html, "</body>", "<script>" + script + "</script></body>");
+    return open_in_browser(*browser_, dir_.add("page.html", page).string(), fragment);
+  }
+
+  TempDir dir_;
+  std::optional<std::string> browser_;
+  SmallPlan plan_;
+  std::string json_, html_;
+};
+
+TEST_F(Page, ShowsTheNumbersOfTheJson) {
+  const json j = json::parse(json_);
+  const std::string dom = open(html_);
+  ASSERT_TRUE(has(dom, "data-ready=\"yes\"")) << dom.substr(0, 500);
+  EXPECT_EQ(number(dom, "step", "data-value"), j["step_ns"].get<double>());
+  EXPECT_EQ(number(dom, "speed", "data-value"), 1234.5);
+  EXPECT_EQ(number(dom, "gap", "data-value"),
+            j["step_ns"].get<double>() / j["lower_bound_ns"].get<double>() - 1);
+  EXPECT_EQ(number(dom, "device-memory", "data-value"), j["device"]["arena_bytes"].get<double>() + 100);
+  const std::string shown = dom.substr(0, dom.find("id=\"plan\""));  // without the JSON itself
+  EXPECT_TRUE(has(shown, j["binds"].get<std::string>()));
+  EXPECT_TRUE(has(shown, "tiny &lt;script&gt;")) << "words of a plan are words on the page";
+  EXPECT_TRUE(has(shown, "+1 KiB device"));
+  EXPECT_TRUE(has(shown, j["longest_stalls"][0]["before"].get<std::string>()));
+  for (const json& role : j["saved"]) {
+    EXPECT_TRUE(has(shown, "<td>" + role["role"].get<std::string>() + "</td>")) << role;
+  }
+  EXPECT_TRUE(has(shown, format_bytes(j["saved"][0]["bytes"].get<int64_t>())));
+}
+
+// Every colour that the plan calls for is on the canvas: phases and kinds in the lanes, kinds in the memory,
+// states in the map.
+TEST_F(Page, DrawsEveryPart) {
+  const std::string dom = open(html_, R"(
+    const seen = id => {
+      const c = document.getElementById(id), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+      const out = new Set();
+      for (let i = 0; i < d.length; i += 4) out.add('#' + [0, 1, 2].map(k => d[i + k].toString(16).padStart(2, '0')).join(''));
+      return out;
+    };
+    for (const id of ['timeline', 'overview', 'map']) {
+      const colours = seen(id), names = [];
+      for (const name of ['forward', 'backward', 'again', 'update', 'param', 'grad', 'activation', 'device', 'host', 'cap'])
+        if (colours.has(css('--' + name))) names.push(name);
+      document.getElementById(id).dataset.drawn = ' ' + names.join(' ') + ' ';
+    })");
+  const std::string timeline = attribute(dom, "timeline", "data-drawn");
+  for (const char* name :
+       {" forward ", " backward ", " again ", " update ", " param ", " grad ", " activation ", " cap "}) {
+    EXPECT_TRUE(has(timeline, name)) << name << "in" << timeline;
+  }
+  EXPECT_TRUE(has(attribute(dom, "overview", "data-drawn"), " backward "));
+  const std::string map = attribute(dom, "map", "data-drawn");
+  for (const char* name : {" device ", " host ", " again "})
+    EXPECT_TRUE(has(map, name)) << name << "in" << map;
+}
+
+TEST_F(Page, ZoomsByFragmentWheelAndKeys) {
+  std::string dom = open(html_);
+  EXPECT_EQ(number(dom, "range", "data-from"), 0);
+  EXPECT_EQ(number(dom, "range", "data-to"), 1);
+
+  dom = open(html_, "", "#zoom=0.2,0.4");
+  EXPECT_NEAR(number(dom, "range", "data-from"), 0.2, 1e-6);
+  EXPECT_NEAR(number(dom, "range", "data-to"), 0.4, 1e-6);
+
+  const std::string wheel = R"(
+    const box = document.getElementById('timeline').getBoundingClientRect();
+    document.getElementById('timeline').dispatchEvent(new WheelEvent('wheel',
+      {deltaY: -400, clientX: box.left + box.width / 2, clientY: box.top + 20, bubbles: true, cancelable: true}));)";
+  dom = open(html_, wheel);
+  const double from = number(dom, "range", "data-from"), to = number(dom, "range", "data-to");
+  EXPECT_NEAR(to - from, std::exp(-400 * 0.0018), 1e-6);
+  EXPECT_GT(from, 0.1);
+  EXPECT_LT(to, 0.9);
+
+  dom = open(html_, wheel + R"(
+    document.getElementById('timeline').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}));)");
+  EXPECT_NEAR(number(dom, "range", "data-from"), from + 0.2 * (to - from), 1e-6);
+}
+
+TEST_F(Page, ChangesItsTheme) {
+  EXPECT_TRUE(has(open(html_, "document.getElementById('theme').click()"), "data-theme=\"dark\""));
+}
+
+TEST_F(Page, AsksNobody) {
+  for (const char* way :
+       {"http:", "https:", "//cdn", "src=", "url(", "@import", "fetch(", "XMLHttpRequest", "import("}) {
+    EXPECT_FALSE(has(html_, way)) << way;
+  }
+  const std::string resources =
+      "document.body.dataset.resources = performance.getEntriesByType('resource').length";
+  EXPECT_TRUE(has(open(html_, resources), "data-resources=\"0\""));
+
+  // Even a page that tried could not; and the test would see it.
+  Listener listener;
+  const std::string address = "'http://127.0.0.1:" + std::to_string(listener.port()) + "/'";
+  const std::string attempt = "new Image().src = " + address + "; fetch(" + address + ").catch(() => {});";
+  EXPECT_TRUE(has(open(html_, attempt), "data-ready=\"yes\""));
+  EXPECT_EQ(listener.connections(), 0);
+  open(replaced(html_, "default-src 'none'; ", ""), attempt);
+  EXPECT_GT(listener.connections(), 0);
+}
+
+}  // namespace
+}  // namespace sluice

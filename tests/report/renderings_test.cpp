@@ -1,0 +1,131 @@
+// Text, JSON and differences.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "report/small_plan.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+bool has(const std::string& text, std::string_view what) {
+  return text.find(what) != std::string::npos;
+}
+
+TEST(PageOfText, SaysWhatItMust) {
+  SmallPlan p = small_plan(0.05);
+  p.context.what_ifs = {{"+1 KiB device", 1.031}};
+  const PlanSummary s = p.report().summary;
+  const std::string text = to_page_of_text(s);
+  for (const char* part :
+       {"bound", "gap", "binds", "policy", "waiting for loads", "computed again", "by kind", "param",
+        "between steps", "for backward", "stalls, the longest", "+1 KiB device", "+3.1 %"}) {
+    EXPECT_TRUE(has(text, part)) << part << " is missing in\n" << text;
+  }
+  EXPECT_TRUE(has(text, format_bytes(s.device.arena_bytes)));
+}
+
+TEST(Json, HoldsEveryActionAndTheMemory) {
+  const SmallPlan p = small_plan(0.05);
+  const PlanReport r = p.report();
+  const json j = json::parse(p.json());
+  size_t seen = 0;
+  for (size_t l = 0; l < kLaneCount; ++l) {
+    const json& lane = j["actions"]["lanes"][l];
+    int64_t end = 0;
+    size_t i = 0;
+    for (const Action& a : p.plan.actions) {
+      if (static_cast<size_t>(a.lane) != l) continue;
+      const std::string name = j["actions"]["what"][lane["what"][i].get<size_t>()].get<std::string>() +
+                               j["actions"]["where"][lane["where"][i].get<size_t>()].get<std::string>();
+      EXPECT_TRUE(has(label(p.program, a), name)) << name;
+      EXPECT_EQ(end + lane["gap"][i].get<int64_t>(), std::llround(a.start_ns));
+      end += lane["gap"][i].get<int64_t>() + lane["ns"][i].get<int64_t>();
+      EXPECT_EQ(end, std::llround(a.end_ns));
+      if (a.kind != ActionKind::Run) {
+        EXPECT_EQ(j["actions"]["sizes"][lane["size"][i].get<size_t>()], a.bytes);
+      }
+      ++i;
+    }
+    seen += i;
+    EXPECT_EQ(lane["ns"].size(), i);
+  }
+  EXPECT_EQ(seen, p.plan.actions.size());
+
+  int64_t peak = 0;
+  std::map<std::string, int64_t> now;
+  for (size_t i = 0; i < j["memory"]["device"]["ns"].size(); ++i) {
+    int64_t total = 0;
+    for (const auto& [kind, change] : j["memory"]["device"]["kinds"].items()) {
+      now[kind] += change[i].get<int64_t>();
+      total += now[kind];
+    }
+    peak = std::max(peak, total);
+  }
+  EXPECT_EQ(peak, r.summary.device.peak_bytes);
+  EXPECT_EQ(j["stalls"]["at"].size(), r.stalls.size());
+  EXPECT_EQ(j["device"]["cap_bytes"], p.context.device_cap_bytes);
+  EXPECT_TRUE(j["host"]["cap_bytes"].is_null()) << "no cap";
+}
+
+TEST(Json, ReadsBackWhatItWrote) {
+  SmallPlan p = small_plan(0.05);
+  p.context.what_ifs = {{"+1 KiB device", 1.031}};
+  p.context.tokens_per_s = 1.0 / 3;
+  const std::string text = p.json();
+  const auto read = parse_summary(text);
+  ASSERT_TRUE(read.ok()) << read.message();
+  // A report that holds what was read writes the same again.
+  PlanReport again = p.report();
+  again.summary = *read;
+  EXPECT_EQ(to_json(again, p.program, p.plan), text);
+  EXPECT_EQ(diff_in_words(*read, p.report().summary),
+            "the plans are the same in everything that a report shows\n");
+}
+
+TEST(Json, RefusesWhatIsNoPlan) {
+  EXPECT_TRUE(has(parse_summary("plan for program 12").message(), "not JSON"));
+  EXPECT_TRUE(has(parse_summary("").message(), "not JSON"));
+  EXPECT_TRUE(has(parse_summary("{\"traceEvents\":[]}").message(), "sluice plan 1"));
+  EXPECT_TRUE(has(parse_summary("[1]").message(), "sluice plan 1"));
+  json j = json::parse(small_plan(2).json());
+  j["lanes"].erase(2);
+  EXPECT_TRUE(has(parse_summary(j.dump()).message(), "damaged"));
+  j = json::parse(small_plan(2).json());
+  j["step_ns"] = "fast";
+  EXPECT_TRUE(has(parse_summary(j.dump()).message(), "damaged"));
+}
+
+TEST(Html, EmbedsTheJsonAsItIs) {
+  const std::string text = small_plan(0.05).json(), html = to_html(text);
+  const std::string begin = "<script type=\"application/json\" id=\"plan\">";
+  const size_t at = html.find(begin) + begin.size();
+  EXPECT_EQ(json::parse(html.substr(at, html.find("</script>", at) - at)), json::parse(text));
+}
+
+TEST(Diff, SaysWhatChangedBetweenTwoCaps) {
+  const SmallPlan tight = small_plan(0.05), roomy = small_plan(2);
+  const PlanSummary before = tight.report().summary, after = roomy.report().summary;
+  const std::string words = diff_in_words(before, after);
+  EXPECT_TRUE(has(words, "% faster")) << words;
+  EXPECT_TRUE(has(words, "cap " + format_bytes(before.device.cap_bytes) + ", then none")) << words;
+  EXPECT_TRUE(has(words, "no longer computed again")) << words;
+  EXPECT_TRUE(has(words, "now 100 % kept on the device")) << words;
+  EXPECT_TRUE(has(words, "of param per step, then 0 B")) << words;
+  EXPECT_TRUE(has(words, "waiting for loads")) << words;
+  EXPECT_FALSE(has(words, "a test")) << "facts that are equal are not mentioned:\n" << words;
+  EXPECT_TRUE(has(diff_in_words(after, before), "% slower"));
+}
+
+TEST(Diff, ComparesStepsOfDifferentSizePerToken) {
+  PlanSummary before = small_plan(2).report().summary, after = before;
+  after.tokens = 2 * before.tokens;
+  after.step_ns = 1.6 * before.step_ns;  // a quarter more tokens in the same time
+  EXPECT_TRUE(has(diff_in_words(before, after), "25.0 % faster per token")) << diff_in_words(before, after);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,71 @@
+// Plans of a tiny training program, small enough to check a report by hand and tight enough that everything
+// happens in them: loads, stores, recomputation and stalls.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "model/build.h"
+#include "planner/planner.h"
+#include "report/report.h"
+
+namespace sluice {
+
+struct SmallPlan {
+  Program program;
+  Plan plan;
+  ReportContext context;
+
+  PlanReport report() const { return make_report(program, plan, predicted_timeline(plan), context); }
+  std::string json() const { return to_json(report(), program, plan); }
+};
+
+inline Profile small_profile() {
+  Profile profile;
+  profile.name = "test";
+  profile.load_bytes_per_s = profile.store_bytes_per_s = 2e9;
+  profile.copy_slowdown = 0.1;
+  return profile;
+}
+
+inline Program small_program() {
+  const LlamaConfig model{32, 3, 4, 2, 8, 48, 61, 1e-5, false, {}};
+  OptimizerConfig optimizer;
+  optimizer.part_elements = 1000;
+  optimizer.deferred = true;
+  return build_training(model, {16, 8, 4, 2, 8}, {}, optimizer).program;
+}
+
+// `share` of the way from the least memory that works to one and a half times as much; 1.5 and more: no cap.
+inline SmallPlan small_plan(double share) {
+  SmallPlan out{small_program(), {}, {}};
+  const Profile profile = small_profile();
+  PlanRequest request;
+  if (share < 1.5) {
+    auto least = minimal_device_bytes(out.program, profile, request);
+    EXPECT_TRUE(least.ok());
+    request.device_cap_bytes = static_cast<int64_t>(double(*least) * (1 + share / 2));
+  }
+  auto plan = make_plan(out.program, profile, request);
+  EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.message());
+  out.plan = std::move(*plan);
+  out.context.facts = {{"machine", "a test"}, {"model", "tiny <script>"}};
+  out.context.device_cap_bytes = request.device_cap_bytes;
+  out.context.device_overhead_bytes = 100;
+  return out;
+}
+
+// The plan of some random decisions that fit.
+inline SmallPlan random_small_plan(uint64_t seed) {
+  SmallPlan out{small_program(), {}, {}};
+  for (;; ++seed) {
+    if (auto plan = random_plan(out.program, small_profile(), {}, seed * 1000)) {
+      out.plan = std::move(*plan);
+      return out;
+    }
+  }
+}
+
+}  // namespace sluice
