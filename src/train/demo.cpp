@@ -22,6 +22,8 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   const Stage& s = p.stages.training;
   const double peak = peak_flops(p);
   SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p));
+  fmt::print("{}", describe(session->start_up()));
+  std::fflush(stdout);
   SLUICE_ASSIGN(const StepResult warm_up, session->step());
   print_speed("warm-up", speed_of(s.model.program, s.plan, warm_up.ns, peak), warm_up.ns);
   std::vector<double> ns;

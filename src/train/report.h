@@ -11,6 +11,9 @@ namespace sluice {
 // Model, shape (and why), machine, caps, and the plan in ten lines.
 std::string describe(const Prepared& prepared);
 
+// "start-up: 12.3 s (measure 4.0 s, plan ...)".
+std::string describe(const StartUp& start_up);
+
 // Speeds of a step by the formulas of model/flops.h.
 struct Speed {
   double tokens_per_s = 0;
