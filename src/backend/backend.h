@@ -1,6 +1,7 @@
 // What a backend must do. It moves bytes and runs ops on lanes; it knows nothing of plans, objects or policy.
 //
-// Threads: one thread calls a Backend. Lifetime: buffers passed to submit() stay valid until finish().
+// Threads: one thread calls a Backend, except that several may upload, download and clear different bytes at
+// once. Lifetime: buffers passed to submit() stay valid until finish().
 #pragma once
 
 #include <cstddef>
@@ -82,7 +83,8 @@ class Backend {
   // Scratch bytes the op's kernel needs beside its operands.
   virtual int64_t workspace_bytes(const Op& op) const = 0;
 
-  // Reserves both arenas, once, touched and ready. The backend owns them.
+  // Reserves both arenas, once. The backend owns them. Work that takes long, such as pinning the host arena,
+  // may go on after this returns: begin() waits for it and returns its error.
   virtual Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) = 0;
 
   // Prepares everything launching these ops needs (kernels, library plans), so that no step does.
@@ -98,6 +100,15 @@ class Backend {
   // Copies between main memory of the caller and an arena, outside a step; returns when done.
   virtual Status upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual Status download(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  // Sets bytes of an arena to zero, outside a step.
+  virtual Status clear(std::byte* to, int64_t bytes) {
+    static constexpr std::byte kZeros[4096] = {};
+    for (int64_t done = 0; done < bytes; done += int64_t{sizeof kZeros}) {
+      const int64_t n = bytes - done < int64_t{sizeof kZeros} ? bytes - done : int64_t{sizeof kZeros};
+      SLUICE_TRY(upload(to + done, kZeros, n));
+    }
+    return {};
+  }
 
   virtual MemoryUse memory() const = 0;
 };

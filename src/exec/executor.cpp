@@ -96,6 +96,16 @@ Status Executor::write(ObjectId object, std::span<const std::byte> data, int64_t
   return {};
 }
 
+Status Executor::clear(ObjectId object) {
+  const Home& home = plan_.homes[object.value];
+  const int64_t bytes = program_.object(object).bytes;
+  SLUICE_CHECK(home.device_offset != kNowhere || home.host_offset != kNowhere, "{} has no home",
+               program_.object(object).name);
+  if (home.device_offset != kNowhere) SLUICE_TRY(backend_.clear(arenas_.device + home.device_offset, bytes));
+  if (home.host_offset != kNowhere) SLUICE_TRY(backend_.clear(arenas_.host + home.host_offset, bytes));
+  return {};
+}
+
 Status Executor::read(ObjectId object, std::span<std::byte> data, int64_t offset) const {
   const Home& home = plan_.homes[object.value];
   const auto bytes = static_cast<int64_t>(data.size());

@@ -1,6 +1,7 @@
 // Runs a Plan on a Backend. One loop for every backend and the simulator; no policy.
 //
-// Threads: one thread uses an Executor. It borrows the Program, the Plan and the Backend.
+// Threads: one thread uses an Executor, except that several may write, read and clear different bytes at
+// once. It borrows the Program, the Plan and the Backend.
 #pragma once
 
 #include <functional>
@@ -32,6 +33,8 @@ class Executor {
   // REQUIRES: the object has a home; offset + data.size() <= its bytes.
   Status write(ObjectId object, std::span<const std::byte> data, int64_t offset = 0);
   Status read(ObjectId object, std::span<std::byte> data, int64_t offset = 0) const;
+  // Sets an object to zero at all its homes, between steps. REQUIRES: it has one.
+  Status clear(ObjectId object);
 
   const Ledger& ledger() const { return ledger_; }
   const Plan& plan() const { return plan_; }

@@ -117,7 +117,8 @@ struct Linear {
   }
 };
 
-// dx (+)= dy w
+// dx (+)= dy w. Accumulating, a backend may round the product to dx's type before it is added: libraries do
+// so in some of their kernels. The sum itself is fp32 either way, rounded once more as it is stored.
 struct LinearDgrad {
   static constexpr std::string_view kName = "linear_dgrad";
   enum { kDy, kW, kDx };
@@ -132,7 +133,7 @@ struct LinearDgrad {
   }
 };
 
-// dw (+)= dy^T x
+// dw (+)= dy^T x, accumulated as in LinearDgrad.
 struct LinearWgrad {
   static constexpr std::string_view kName = "linear_wgrad";
   enum { kDy, kX, kDw };
@@ -259,9 +260,10 @@ struct SwigluBwd {
   void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
 };
 
-// Cross-entropy of x w^T against targets (-1: does not count), sub_tokens rows of logits at a time, so that logits
-// never exist whole. loss[0] (+)= sum over counted rows of -log p(target), f64. Unless forward_only also the
-// gradients of args.inv_targets * loss: dx, and dw (accumulated over the sub-chunks in grad_dtype).
+// Cross-entropy of x w^T against targets (-1: does not count), sub_tokens rows of logits at a time, so that
+// logits never exist whole. loss[0] (+)= sum over counted rows of -log p(target), f64. Unless forward_only
+// also the gradients of args.inv_targets * loss: dx, and dw (accumulated over the sub-chunks in grad_dtype,
+// as in LinearDgrad).
 struct HeadLoss {
   static constexpr std::string_view kName = "head_loss";
   enum { kX, kW, kTargets, kArgs, kLoss, kDx, kDw };

@@ -13,14 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-// Values an op can really meet: small normal-like floats, ids below the vocabulary, positions that count up, a clip scale
-// and step arguments that make AdamW do its work.
-void fill(const Op& op, const Operand& operand, size_t index, std::vector<std::byte>& out) {
-  out.assign(static_cast<size_t>(operand.bytes()), std::byte{0});
-  const auto random = [&](int64_t i) {
-    const Philox4 r = philox(index + 1, static_cast<uint64_t>(i), 0);
-    return (uniform_open(r.v[0]) + uniform_open(r.v[1]) - 1.0f) * 0.5f;
-  };
+// Small operands, made on the host: ids below the vocabulary, positions that count up, a clip scale and step
+// arguments that make AdamW do its work, zeros for sums.
+std::vector<std::byte> small_values(const Op& op, const Operand& operand) {
+  std::vector<std::byte> out(static_cast<size_t>(operand.bytes()), std::byte{0});
   if (operand.name == "args") {
     const StepArgs args{1, 1, 1e-4f, 0.1f, 0.05f, 1e-4f, 1, 0};
     std::copy_n(reinterpret_cast<const std::byte*>(&args), sizeof args, out.begin());
@@ -39,16 +35,69 @@ void fill(const Op& op, const Operand& operand, size_t index, std::vector<std::b
   } else if (operand.name == "clip") {
     auto* clip = reinterpret_cast<float*>(out.data());
     clip[0] = clip[1] = 1;
-  } else if (operand.dtype == DType::F32) {
-    auto* x = reinterpret_cast<float*>(out.data());
+  }
+  return out;
+}
+
+// Blocks of floats in the host arena, from which large operands are filled over the load lane. The operands
+// of a large model are tens of gigabytes together: made one by one, and copied from pageable memory, they
+// would take minutes.
+class FloatBlocks {
+ public:
+  // A block repeats after a prime number of elements, so that the rows of no matrix are alike.
+  static constexpr int64_t kPeriod = 65521, kElements = 32 * kPeriod;
+  static constexpr int64_t kBytes = 2 * kElements * (4 + 2);
+
+  // Writes the blocks to `host`, kBytes of the backend's host arena.
+  static Result<FloatBlocks> create(Backend& backend, std::byte* host) {
+    std::vector<float> random(kPeriod);
+    for (int64_t i = 0; i < kPeriod; ++i) {
+      const Philox4 r = philox(1, static_cast<uint64_t>(i), 0);
+      random[size_t(i)] = (uniform_open(r.v[0]) + uniform_open(r.v[1]) - 1.0f) * 0.5f;
+    }
+    const FloatBlocks blocks(host);
+    for (const bool positive : {false, true}) {
+      std::vector<float> wide(kElements);
+      for (int64_t i = 0; i < kElements; ++i)
+        wide[size_t(i)] = random[size_t(i % kPeriod)] + (positive ? 1.0f : 0.0f);
+      std::vector<Bf16> narrow(kElements);
+      std::transform(wide.begin(), wide.end(), narrow.begin(), [](float x) { return Bf16(x); });
+      std::byte* at = host + offset(DType::F32, positive);
+      SLUICE_TRY(backend.upload(at, reinterpret_cast<const std::byte*>(wide.data()), 4 * kElements));
+      at = host + offset(DType::BF16, positive);
+      SLUICE_TRY(backend.upload(at, reinterpret_cast<const std::byte*>(narrow.data()), 2 * kElements));
+    }
+    return blocks;
+  }
+
+  // Adds the copies that fill an operand of floats at `to`.
+  void fill(const Operand& operand, std::byte* to, std::vector<Copy>& copies) const {
     // Second moments and softmax statistics must not be negative or tiny.
     const bool positive = operand.name == "v" || operand.name == "lse";
-    for (int64_t i = 0; i < operand.elements; ++i) x[i] = positive ? 1.0f + random(i % 4099) : random(i % 65521);
-  } else if (operand.dtype == DType::BF16) {
-    auto* x = reinterpret_cast<Bf16*>(out.data());
-    const bool positive = operand.name == "v";
-    for (int64_t i = 0; i < operand.elements; ++i) x[i] = Bf16(positive ? 1.0f + random(i % 4099) : random(i % 65521));
+    const std::byte* from = host_ + offset(operand.dtype, positive);
+    const int64_t block = kElements * size_of(operand.dtype);
+    for (int64_t done = 0; done < operand.bytes(); done += block) {
+      copies.push_back({to + done, from, std::min(block, operand.bytes() - done)});
+    }
   }
+
+ private:
+  explicit FloatBlocks(const std::byte* host) : host_(host) {}
+  static int64_t offset(DType dtype, bool positive) {
+    return kElements * ((dtype == DType::F32 ? 0 : 4 + 4) + (positive ? size_of(dtype) : 0));
+  }
+
+  const std::byte* host_;
+};
+
+Status load_all(Backend& backend, std::span<const Copy> copies) {
+  SLUICE_TRY(backend.begin(static_cast<uint32_t>(copies.size())));
+  Status status;
+  for (uint32_t i = 0; i < copies.size() && status.ok(); ++i) {
+    status = backend.submit({i, Lane::Load, {}, copies[i], 0});
+  }
+  if (const auto fault = backend.finish(nullptr)) return fault->error;
+  return status;
 }
 
 struct Placement {
@@ -62,16 +111,22 @@ int64_t bytes_of(const Op& op, const Backend& backend) {
   return total;
 }
 
-Result<Placement> place(const Op& op, Backend& backend, std::byte* base) {
+// Places an op at `base` and gives it values that it can really meet: small normal-like floats, and what
+// small_values says.
+Result<Placement> place(const Op& op, Backend& backend, const FloatBlocks& blocks, std::byte* base) {
   Placement out;
-  std::vector<std::byte> data;
-  const Operands schema = operands(op);
-  for (size_t i = 0; i < schema.size(); ++i) {
-    fill(op, schema[i], i, data);
-    SLUICE_TRY(backend.upload(base, data.data(), schema[i].bytes()));
-    out.operands.push_back({base, schema[i].bytes()});
-    base += align_up(schema[i].bytes(), backend.alignment());
+  std::vector<Copy> copies;
+  for (const Operand& operand : operands(op)) {
+    const bool floats = operand.dtype == DType::F32 || operand.dtype == DType::BF16;
+    if (floats && operand.name != "clip") {
+      if (operand.access != Access::Write) blocks.fill(operand, base, copies);
+    } else {
+      SLUICE_TRY(backend.upload(base, small_values(op, operand).data(), operand.bytes()));
+    }
+    out.operands.push_back({base, operand.bytes()});
+    base += align_up(operand.bytes(), backend.alignment());
   }
+  if (!copies.empty()) SLUICE_TRY(load_all(backend, copies));
   out.workspace = {base, backend.workspace_bytes(op)};
   return out;
 }
@@ -172,21 +227,22 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
   const auto heaviest =
       std::max_element(missing.begin(), missing.end(), [](const Op& a, const Op& b) { return flops(a) < flops(b); });
   const int64_t heater_bytes = heat_ns > 0 && heaviest != missing.end() ? bytes_of(*heaviest, backend) : 0;
-  SLUICE_ASSIGN(const Arenas arenas,
-                backend.reserve(std::max(bytes + heater_bytes, 2 * kLinkBytes), 2 * kLinkBytes));
+  SLUICE_ASSIGN(const Arenas arenas, backend.reserve(std::max(bytes + heater_bytes, 2 * kLinkBytes),
+                                                     2 * kLinkBytes + FloatBlocks::kBytes));
   SLUICE_TRY(backend.prepare(missing));
   if (!links_known) SLUICE_TRY(measure_links(backend, arenas, kLinkBytes, profile));
+  SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, arenas.host + 2 * kLinkBytes));
   Timed heater;
   if (heater_bytes > 0) {
     heater.op = &*heaviest;
-    SLUICE_ASSIGN(heater.placed, place(*heaviest, backend, arenas.device));
+    SLUICE_ASSIGN(heater.placed, place(*heaviest, backend, blocks, arenas.device));
     SLUICE_TRY(time_op(backend, Timed(), 0, heater));
   }
   const auto total = static_cast<int64_t>(missing.size());
   for (int64_t i = 0; i < total; ++i) {
     progress(i, total);
     Timed timed{&missing[static_cast<size_t>(i)]};
-    SLUICE_ASSIGN(timed.placed, place(*timed.op, backend, arenas.device + heater_bytes));
+    SLUICE_ASSIGN(timed.placed, place(*timed.op, backend, blocks, arenas.device + heater_bytes));
     SLUICE_TRY(time_op(backend, heater, heat_ns, timed));
     profile.measured_ns[cost_key(*timed.op)] = timed.ns;
   }

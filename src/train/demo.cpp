@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "sluice/sluice.h"
 #include "trace/trace.h"
+#include "train/breakdown.h"
 #include "train/report.h"
 
 namespace sluice {
@@ -18,16 +19,73 @@ void print_speed(const std::string& what, const Speed& v, double step_ns) {
   std::fflush(stdout);
 }
 
+nlohmann::ordered_json to_json(const Breakdown& b) {
+  return {{"step", b.step_ns() / 1e6},
+          {"compute", b.compute_ns / 1e6},
+          {"recompute", b.recompute_ns / 1e6},
+          {"stall_loads", b.stall_loads_ns / 1e6},
+          {"stall_stores", b.stall_stores_ns / 1e6},
+          {"stall_other", b.stall_other_ns / 1e6},
+          {"tail", b.tail_ns / 1e6},
+          {"loading", b.loading_ns / 1e6},
+          {"storing", b.storing_ns / 1e6}};
+}
+
+// What demo.json says. `timeline` is of one measured step; it may be empty.
+nlohmann::ordered_json result_of(const Prepared& p, const Session& session, std::span<const double> sorted_ns,
+                                 const MemoryReport& memory, std::span<const Interval> timeline) {
+  const Stage& s = p.stages.training;
+  const double median = sorted_ns[sorted_ns.size() / 2];
+  const Speed speed = speed_of(s.model.program, s.plan, median, peak_flops(p));
+  const PlanTotals t = totals(s.model.program, s.plan);
+  const StartUp& up = session.start_up();
+  nlohmann::ordered_json result = {{"machine", p.machine.description},
+                                   {"tokens_per_step", p.shape.tokens()},
+                                   {"seq_len", p.shape.seq_len},
+                                   {"chunk_tokens", p.shape.chunk_tokens},
+                                   {"chunks_per_round", p.shape.chunks_per_round},
+                                   {"rounds", p.shape.rounds},
+                                   {"steps", sorted_ns.size()},
+                                   {"median_ms", median / 1e6},
+                                   {"fastest_ms", sorted_ns.front() / 1e6},
+                                   {"slowest_ms", sorted_ns.back() / 1e6},
+                                   {"simulated_ms", s.plan.makespan_ns / 1e6},
+                                   {"lower_bound_ms", s.plan.lower_bound_ns / 1e6},
+                                   {"tokens_per_s", speed.tokens_per_s},
+                                   {"model_tflops", speed.model_tflops},
+                                   {"mfu", speed.mfu},
+                                   {"hfu", speed.hfu},
+                                   {"recompute_share", t.compute_ns > 0 ? t.recompute_ns / t.compute_ns : 0},
+                                   {"loaded_bytes", t.loaded_bytes},
+                                   {"stored_bytes", t.stored_bytes},
+                                   {"device_peak_bytes", memory.device_peak_bytes},
+                                   {"device_cap_bytes", p.config.memory.device},
+                                   {"host_peak_bytes", memory.host_peak_bytes},
+                                   {"host_cap_bytes", p.config.memory.host},
+                                   {"policy", s.plan.policy}};
+  result["start_up_s"] = {{"total", up.total_s()},   {"measure", up.measure_s},
+                          {"plan", up.plan_s},       {"reserve", up.reserve_s},
+                          {"prepare", up.prepare_s}, {"initialise", up.initialize_s},
+                          {"pin", up.pin_s}};
+  result["simulated_breakdown_ms"] = to_json(breakdown_of(s.plan, predicted_timeline(s.plan)));
+  if (!timeline.empty()) result["measured_breakdown_ms"] = to_json(breakdown_of(s.plan, timeline));
+  return result;
+}
+
 Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interrupted) {
   const Stage& s = p.stages.training;
   const double peak = peak_flops(p);
+  SLUICE_TRY(save_plan(p));
   SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p));
+  fmt::print("{}", describe(session->start_up()));
+  std::fflush(stdout);
   SLUICE_ASSIGN(const StepResult warm_up, session->step());
   print_speed("warm-up", speed_of(s.model.program, s.plan, warm_up.ns, peak), warm_up.ns);
   std::vector<double> ns;
   std::vector<Interval> timeline;
   for (int64_t i = 1; i <= steps && !interrupted; ++i) {
-    const bool traced = p.config.run.trace && i == steps;
+    // Early, so that a run that is interrupted has it; reading the times makes its step a little longer.
+    const bool traced = p.config.run.trace && i == std::min<int64_t>(steps, 2);
     SLUICE_ASSIGN(const StepResult r, session->step(traced ? &timeline : nullptr));
     ns.push_back(r.ns);
     print_speed(fmt::format("step {}", i), speed_of(s.model.program, s.plan, r.ns, peak), r.ns);
@@ -42,29 +100,10 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
              format_bytes(p.config.memory.device), format_bytes(memory.host_peak_bytes),
              format_bytes(p.config.memory.host));
   const std::filesystem::path dir = p.config.run.dir;
-  const Speed speed = speed_of(s.model.program, s.plan, median, peak);
   SLUICE_TRY(make_directories(dir));
-  const nlohmann::ordered_json result = {{"machine", p.machine.description},
-                                         {"tokens_per_step", p.shape.tokens()},
-                                         {"seq_len", p.shape.seq_len},
-                                         {"chunk_tokens", p.shape.chunk_tokens},
-                                         {"chunks_per_round", p.shape.chunks_per_round},
-                                         {"rounds", p.shape.rounds},
-                                         {"steps", ns.size()},
-                                         {"median_ms", median / 1e6},
-                                         {"simulated_ms", s.plan.makespan_ns / 1e6},
-                                         {"lower_bound_ms", s.plan.lower_bound_ns / 1e6},
-                                         {"tokens_per_s", speed.tokens_per_s},
-                                         {"model_tflops", speed.model_tflops},
-                                         {"mfu", speed.mfu},
-                                         {"hfu", speed.hfu},
-                                         {"device_peak_bytes", memory.device_peak_bytes},
-                                         {"device_cap_bytes", p.config.memory.device},
-                                         {"host_peak_bytes", memory.host_peak_bytes},
-                                         {"host_cap_bytes", p.config.memory.host}};
-  SLUICE_TRY(write_file(dir / "demo.json", result.dump(1) + "\n"));
+  SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
   if (timeline.empty()) return {};
-  fmt::print("\nthe last step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
+  fmt::print("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
   return write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline));
 }
 

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <unistd.h>
 
+#include "base/hash.h"
+#include "base/stopwatch.h"
 #include "data/corpus.h"
 #include "planner/shape.h"
 #include "train/calibrate.h"
@@ -41,15 +43,26 @@ Status open_data(Prepared& p) {
 
 // Measured costs win over estimates; measuring happens once per machine and op.
 Status measure_costs(Prepared& p, const StageRequest& request) {
+  const Stopwatch watch;
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make(true));
   const std::vector<Op> ops = training_ops(request);
   const bool terminal = isatty(STDERR_FILENO) != 0;
-  const auto cache = std::filesystem::path(p.config.data.cache) / "costs.json";
+  // A file for each machine, so that switching between two measures neither again.
+  const auto cache = std::filesystem::path(p.config.data.cache) /
+                     fmt::format("costs-{:016x}.json", Hash().add(p.machine.profile.name).value());
   // GPUs lower their clocks under sustained load; measuring at those takes a tenth of a second per op.
   const double heat_ns = p.machine.backend == "cuda" ? 1e8 : 0;
-  return calibrate(*backend, ops, cache, heat_ns, p.machine.profile, [&](int64_t done, int64_t total) {
-    if (terminal) fmt::print(stderr, "\rmeasuring op costs {}/{}{}", done, total, done == total ? "\n" : "");
-  });
+  double shown_s = 0;
+  SLUICE_TRY(calibrate(*backend, ops, cache, heat_ns, p.machine.profile, [&](int64_t done, int64_t total) {
+    if (terminal) {
+      fmt::print(stderr, "\rmeasuring op costs {}/{}{}", done, total, done == total ? "\n" : "");
+    } else if (watch.seconds() - shown_s > 5) {
+      shown_s = watch.seconds();
+      fmt::print(stderr, "measuring op costs {}/{}\n", done, total);
+    }
+  }));
+  p.start_up.measure_s = watch.seconds();
+  return {};
 }
 
 }  // namespace
@@ -90,7 +103,9 @@ Result<Prepared> prepare(RunConfig config, const std::string& preset, bool betwe
       request.sample_window = std::min<int64_t>(p.config.train.seq_len, 256);
     }
   }
+  const Stopwatch watch;
   SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
+  p.start_up.plan_s = watch.seconds();
   return p;
 }
 

@@ -76,6 +76,14 @@ PlanReport report_of(const Prepared& p) {
   return make_report(program, plan, predicted_timeline(plan), c);
 }
 
+std::string describe(const StartUp& s) {
+  return fmt::format(
+      "start-up {:.1f} s: measure {:.1f} s, plan {:.1f} s, reserve {:.1f} s, prepare {:.1f} s, initialise "
+      "{:.1f} s, pin {:.1f} "
+      "s\n",
+      s.total_s(), s.measure_s, s.plan_s, s.reserve_s, s.prepare_s, s.initialize_s, s.pin_s);
+}
+
 Speed speed_of(const Program& program, const Plan& plan, double step_ns, double peak) {
   double executed = 0;
   for (const Action& a : plan.actions) {

@@ -18,6 +18,8 @@ std::string describe(const Prepared& prepared);
 
 // The training plan explained.
 PlanReport report_of(const Prepared& prepared);
+// "start-up: 12.3 s (measure 4.0 s, plan ...)".
+std::string describe(const StartUp& start_up);
 
 // Speeds of a step by the formulas of model/flops.h.
 struct Speed {

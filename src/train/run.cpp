@@ -126,6 +126,7 @@ Status TrainingRun::run() {
   std::fflush(stdout);
   SLUICE_TRY(save_plan(p_));
   SLUICE_ASSIGN(session_, Session::open(p_));
+  fmt::print("{}", describe(session_->start_up()));
   std::error_code ignored;
   std::filesystem::remove(dir_ / "metrics.jsonl", ignored);
   SLUICE_ASSIGN(JsonLines metrics, JsonLines::open(dir_ / "metrics.jsonl"));

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/philox.h"
+#include "base/stopwatch.h"
 #include "train/weights.h"
 
 namespace sluice {
@@ -40,10 +41,18 @@ Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared) {
 
 Status Session::start() {
   const Stages& s = p_.stages;
+  start_up_ = p_.start_up;
+  Stopwatch watch;
   SLUICE_ASSIGN(backend_, p_.machine.make(p_.config.run.trace));
+  // Large arenas take long enough to want a word.
+  if (s.host_bytes() + s.device_bytes() > 16 * kGiB) {
+    fmt::print(stderr, "taking {} of device and {} of host memory\n", format_bytes(s.device_bytes()),
+               format_bytes(s.host_bytes()));
+  }
   SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(s.device_bytes(), s.host_bytes()));
-  const std::vector<Op> ops = all_ops(s);
-  SLUICE_TRY(backend_->prepare(ops));
+  start_up_.reserve_s = watch.lap();
+  SLUICE_TRY(backend_->prepare(all_ops(s)));
+  start_up_.prepare_s = watch.lap();
   const auto executor = [&](const Stage& stage) {
     return std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas);
   };
@@ -51,15 +60,24 @@ Status Session::start() {
   if (s.evaluation) evaluation_ = executor(*s.evaluation);
   if (s.sampling) sampling_ = executor(*s.sampling);
   if (s.flush) flush_ = executor(*s.flush);
+  SLUICE_TRY(fill_state());
+  start_up_.initialize_s = watch.lap();
+  // An empty step waits for what reserve() left to do, and has its errors now rather than in the first step.
+  SLUICE_TRY(backend_->begin(0));
+  if (const auto fault = backend_->finish(nullptr)) return fault->error;
+  start_up_.pin_s = watch.lap();
+  return check_caps();
+}
 
-  const Model& model = s.training.model;
+Status Session::fill_state() {
+  const Model& model = p_.stages.training.model;
   double shown_ns = now_ns();
-  SLUICE_TRY(initialize(p_.model, model, uint64_t(p_.config.train.seed), *training_, [&](int64_t done, int64_t total) {
-    // Large states take long enough to want a word.
-    if (now_ns() - shown_ns < 2e9) return;
-    shown_ns = now_ns();
-    fmt::print(stderr, "  state: {} of {}\n", format_bytes(done), format_bytes(total));
-  }));
+  SLUICE_TRY(initialize(p_.model, model, uint64_t(p_.config.train.seed), *training_,
+                        [&](int64_t done, int64_t total) {
+                          if (now_ns() - shown_ns < 2e9) return;
+                          shown_ns = now_ns();
+                          fmt::print(stderr, "  state: {} of {}\n", format_bytes(done), format_bytes(total));
+                        }));
   if (!p_.config.model.weights.empty()) {
     SLUICE_TRY(load_weights(p_.model, model, p_.config.model.weights, *training_));
   }
@@ -67,7 +85,7 @@ Status Session::start() {
     SLUICE_ASSIGN(const CheckpointInfo info, load_checkpoint(p_.model, model, p_.config.run.resume, *training_));
     steps_done_ = info.step;
   }
-  return check_caps();
+  return {};
 }
 
 StepArgs Session::args_for_update(int64_t step) const {

@@ -14,6 +14,18 @@
 
 namespace sluice {
 
+// Where the time before the first step went, in seconds.
+struct StartUp {
+  double measure_s = 0;  // costs of ops and links that were not in the cache
+  double plan_s = 0;
+  double reserve_s = 0;     // taking both arenas
+  double prepare_s = 0;     // kernels and library plans
+  double initialize_s = 0;  // making or loading the state
+  double pin_s = 0;         // what was left of pinning the host arena then
+
+  double total_s() const { return measure_s + plan_s + reserve_s + prepare_s + initialize_s + pin_s; }
+};
+
 // Everything decided before memory is taken: what `sluice plan` shows.
 struct Prepared {
   RunConfig config;
@@ -24,6 +36,7 @@ struct Prepared {
   std::string why_shape;
   Machine machine;
   Stages stages;
+  StartUp start_up;                             // up to the plan
   std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
 };
 // `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
@@ -56,6 +69,7 @@ class Session {
   Status save(const std::filesystem::path& dir);
 
   int64_t steps_done() const { return steps_done_; }
+  const StartUp& start_up() const { return start_up_; }
   MemoryReport memory();
   // An error when a cap is exceeded.
   Status check_caps();
@@ -64,6 +78,7 @@ class Session {
  private:
   explicit Session(const Prepared& prepared) : p_(prepared) {}
   Status start();
+  Status fill_state();
   Status apply_pending();
   StepArgs args_for_update(int64_t step) const;
   // Reads `rows` rows of a source into the batch objects of a stage, and counts the targets.
@@ -76,6 +91,7 @@ class Session {
   int64_t steps_done_ = 0;
   bool pending_ = false;  // the last step's update has not been applied
   MemoryReport memory_;
+  StartUp start_up_;
   std::vector<int32_t> tokens_, targets_, positions_, staging_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <numbers>
 
 #include "backend/cpu/cpu_backend.h"
@@ -56,6 +57,7 @@ Result<std::unique_ptr<Backend>> Machine::make(bool timeline) const {
     options.device = device;
     options.timeline = timeline;
     options.deterministic = deterministic;
+    options.cache = library_cache;
     return make_cuda_backend(options);
   }
   SLUICE_CHECK(backend == "cpu", "no backend named {}", backend);
@@ -112,7 +114,10 @@ Result<Machine> cuda_machine(const RunConfig& config) {
     if (model.find(name) != std::string::npos) preset = std::isdigit(name[0]) ? std::string("rtx") + name : name;
   }
   SLUICE_ASSIGN(m.profile, machine_preset(preset));
-  m.profile.name = gpu.name;
+  // Other versions have other speeds, and so have deterministic kernels.
+  m.profile.name =
+      fmt::format("{} ({}{})", gpu.name, cuda_versions(), m.deterministic ? ", deterministic" : "");
+  m.library_cache = (std::filesystem::path(config.data.cache) / "cuda-libraries").string();
   SLUICE_TRY(ask_backend(m));
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, m.make());
   m.profile.host_overhead_bytes = backend->memory().host_bytes + kHostMargin;

@@ -21,6 +21,7 @@ struct Machine {
   int64_t device_total_bytes = kUnlimited;  // what the device has
   int threads = 0, device = 0;
   bool deterministic = false;
+  std::string library_cache;  // file of what the GPU's libraries chose; empty: none
   Profile profile;
 
   // A fresh backend. REQUIRES: backend is not "sim".

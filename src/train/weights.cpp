@@ -1,8 +1,10 @@
 #include "train/weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <thread>
@@ -14,47 +16,68 @@
 namespace sluice {
 namespace {
 
-// Staged at a time.
-constexpr int64_t kPieceElements = 16 << 20;
+// Elements that one thread makes at a time: their bytes stay in its cache until they are written.
+constexpr int64_t kTileElements = 256 << 10;
 constexpr int64_t kPieceBytes = 32 << 20;
 
-// Calls f(first, count) over [0, n) in contiguous parts on all cores.
-template <class F>
-void in_parallel(int64_t n, F&& f) {
-  const auto threads = std::max<int64_t>(1, std::min<int64_t>(std::thread::hardware_concurrency(), n >> 16));
-  std::vector<std::thread> pool;
-  for (int64_t t = 1; t < threads; ++t) pool.emplace_back([&, t] { f(n * t / threads, n * (t + 1) / threads - n * t / threads); });
-  f(0, n / threads);
-  for (std::thread& t : pool) t.join();
+// What a thread makes a tile in.
+struct Tile {
+  std::vector<float> values;
+  std::vector<Bf16> rounded;
+};
+
+// Calls f(job, tile) for jobs 0 to count - 1 on all cores; after each job of its own this thread calls
+// report(). `bytes` is the work in all: little work is done by this thread alone. The first error ends the
+// rest.
+template <class F, class Report>
+Status for_each_job(int64_t count, int64_t bytes, F&& f, Report&& report) {
+  const int64_t cores = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, 32);
+  const int64_t threads = std::clamp<int64_t>(bytes >> 18, 1, cores);
+  std::atomic<int64_t> next = 0;
+  std::mutex mutex;
+  Status first_error;
+  const auto work = [&](bool reports) {
+    Tile tile;
+    for (int64_t job = next++; job < count; job = next++) {
+      if (const Status status = f(job, tile); !status.ok()) {
+        const std::lock_guard lock(mutex);
+        if (first_error.ok()) first_error = status;
+        next = count;
+      }
+      if (reports) report();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (int64_t t = 1; t < std::min(threads, count); ++t) others.emplace_back(work, false);
+    work(true);
+  }
+  return first_error;
 }
 
 // Normals (Box-Muller), four consecutive elements from one draw keyed by (key, element / 4).
 // REQUIRES: first is a multiple of 4.
 void normals(uint64_t key, int64_t first, std::span<float> out, float deviation) {
   const auto n = static_cast<int64_t>(out.size());
-  in_parallel((n + 3) / 4, [&](int64_t begin, int64_t count) {
-    for (int64_t group = begin; group < begin + count; ++group) {
-      const Philox4 r = philox(key, static_cast<uint64_t>(first / 4 + group), 0);
-      for (int pair = 0; pair < 2; ++pair) {
-        const float radius = deviation * std::sqrt(-2 * std::log(uniform_open(r.v[2 * pair])));
-        const float angle = 2 * std::numbers::pi_v<float> * uniform_open(r.v[2 * pair + 1]);
-        const int64_t i = 4 * group + 2 * pair;
-        if (i < n) out[size_t(i)] = radius * std::cos(angle);
-        if (i + 1 < n) out[size_t(i + 1)] = radius * std::sin(angle);
-      }
+  for (int64_t group = 0; group < (n + 3) / 4; ++group) {
+    const Philox4 r = philox(key, static_cast<uint64_t>(first / 4 + group), 0);
+    for (int pair = 0; pair < 2; ++pair) {
+      const float radius = deviation * std::sqrt(-2 * std::log(uniform_open(r.v[2 * pair])));
+      const float angle = 2 * std::numbers::pi_v<float> * uniform_open(r.v[2 * pair + 1]);
+      const int64_t i = 4 * group + 2 * pair;
+      if (i < n) out[size_t(i)] = radius * std::cos(angle);
+      if (i + 1 < n) out[size_t(i + 1)] = radius * std::sin(angle);
     }
-  });
+  }
 }
 
 // Writes f32 values into an object of f32 or bf16 elements, from element `first` on.
-Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<const float> values) {
+Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<const float> values,
+                    std::vector<Bf16>& rounded) {
   const DType dtype = executor.program().object(id).dtype;
   if (dtype == DType::F32) return executor.write(id, std::as_bytes(values), first * 4);
-  std::vector<Bf16> rounded(values.size());
-  in_parallel(int64_t(values.size()), [&](int64_t begin, int64_t count) {
-    std::transform(values.begin() + begin, values.begin() + begin + count, rounded.begin() + begin,
-                   [](float v) { return Bf16(v); });
-  });
+  rounded.resize(values.size());
+  std::transform(values.begin(), values.end(), rounded.begin(), [](float v) { return Bf16(v); });
   return executor.write(id, std::as_bytes(std::span<const Bf16>(rounded)), first * 2);
 }
 
@@ -77,9 +100,10 @@ ParamObjects find_param(const Program& program, const std::string& name) {
   return out;
 }
 
-// Writes elements [first, first + size) of a parameter and of its master weights.
-Status write_param(Executor& executor, const ParamObjects& objects, int64_t first, std::span<const float> values) {
-  SLUICE_TRY(write_floats(executor, objects.param, first, values));
+// Writes elements [first, first + tile.values.size()) of a parameter and of its master weights.
+Status write_param(Executor& executor, const ParamObjects& objects, int64_t first, Tile& tile) {
+  const std::span<const float> values(tile.values);
+  SLUICE_TRY(write_floats(executor, objects.param, first, values, tile.rounded));
   int64_t part_first = 0;
   for (const ObjectId master : objects.masters) {
     const int64_t part = executor.program().object(master).bytes / 4;
@@ -87,7 +111,7 @@ Status write_param(Executor& executor, const ParamObjects& objects, int64_t firs
     const int64_t end = std::min(first + int64_t(values.size()), part_first + part);
     if (begin < end) {
       const auto piece = values.subspan(size_t(begin - first), size_t(end - begin));
-      SLUICE_TRY(write_floats(executor, master, begin - part_first, piece));
+      SLUICE_TRY(write_floats(executor, master, begin - part_first, piece, tile.rounded));
     }
     part_first += part;
   }
@@ -99,12 +123,29 @@ Status write_constants(const LlamaConfig& config, const Model& model, Executor& 
   return executor.write(model.inv_freq, std::as_bytes(std::span(inv_freq)));
 }
 
-Status zero(Executor& executor, ObjectId id, std::span<const std::byte> zeros) {
-  const int64_t total = executor.program().object(id).bytes;
-  for (int64_t done = 0; done < total; done += int64_t(zeros.size())) {
-    SLUICE_TRY(executor.write(id, zeros.first(size_t(std::min<int64_t>(int64_t(zeros.size()), total - done))), done));
+// Part of the state: `count` elements of a parameter from `first` on, or a whole object that becomes zero.
+struct Job {
+  ObjectId zero;  // or
+  const Weight* weight = nullptr;
+  const ParamObjects* objects = nullptr;
+  int64_t first = 0, count = 0;
+  int64_t bytes = 0;
+};
+
+void add_tiles(const Weight& weight, const ParamObjects& objects, const Program& program,
+               std::vector<Job>& jobs) {
+  const Object& object = program.object(objects.param);
+  const int64_t size = size_of(object.dtype), elements = object.bytes / size;
+  for (int64_t first = 0; first < elements; first += kTileElements) {
+    const int64_t count = std::min(kTileElements, elements - first);
+    jobs.push_back({{}, &weight, &objects, first, count, count * size});
   }
-  return {};
+}
+
+std::vector<ParamObjects> find_params(const Program& program, std::span<const Weight> weights) {
+  std::vector<ParamObjects> out;
+  for (const Weight& weight : weights) out.push_back(find_param(program, weight.object));
+  return out;
 }
 
 }  // namespace
@@ -112,70 +153,105 @@ Status zero(Executor& executor, ObjectId id, std::span<const std::byte> zeros) {
 Status initialize(const LlamaConfig& config, const Model& model, uint64_t seed, Executor& executor,
                   const ByteProgress& progress) {
   const Program& program = model.program;
-  int64_t total = 0, done = 0;
-  for (const Object& o : program.objects()) total += o.persistent ? o.bytes : 0;
-  std::vector<float> values;
-  const std::vector<std::byte> zeros(size_t{kPieceBytes});
   SLUICE_TRY(write_constants(config, model, executor));
+  const std::vector<Weight> weights = llama_weights(config);
+  const std::vector<ParamObjects> params = find_params(program, weights);
+  std::vector<Job> jobs;
+  // Weights first: they take longest, and zeros even out the end.
+  for (size_t w = 0; w < weights.size(); ++w) add_tiles(weights[w], params[w], program, jobs);
   for (uint32_t o = 0; o < program.objects().size(); ++o) {
     const Object& object = program.objects()[o];
     if (!object.persistent || object.kind == ObjectKind::Param || object.kind == ObjectKind::Constant) continue;
-    SLUICE_TRY(zero(executor, ObjectId(o), zeros));
-    progress(done += object.bytes, total);
+    // Master weights are written with their parameters.
+    if (object.kind == ObjectKind::OptState && object.name.starts_with("master_")) continue;
+    jobs.push_back({ObjectId(o), nullptr, nullptr, 0, 0, object.bytes});
   }
-  for (const Weight& weight : llama_weights(config)) {
-    const ParamObjects objects = find_param(program, weight.object);
-    const Object& object = program.object(objects.param);
-    const int64_t elements = object.bytes / size_of(object.dtype);
-    const bool into_residual = object.role == "wo" || object.role == "wd";
-    const float deviation = into_residual ? 0.02f / std::sqrt(2.0f * float(config.layers)) : 0.02f;
-    const uint64_t key = Hash().add(seed).add(weight.object).value();
-    for (int64_t first = 0; first < elements; first += kPieceElements) {
-      values.assign(size_t(std::min(kPieceElements, elements - first)), 1.0f);
-      if (!weight.is_norm) normals(key, first, values, deviation);
-      SLUICE_TRY(write_param(executor, objects, first, values));
+  int64_t total = 0;
+  for (const Job& job : jobs) total += job.bytes;
+  std::atomic<int64_t> done = 0;
+  const auto run = [&](int64_t index, Tile& tile) -> Status {
+    const Job& job = jobs[size_t(index)];
+    if (job.weight == nullptr) {
+      SLUICE_TRY(executor.clear(job.zero));
+    } else {
+      const std::string& role = program.object(job.objects->param).role;
+      const bool into_residual = role == "wo" || role == "wd";
+      const float deviation = into_residual ? 0.02f / std::sqrt(2.0f * float(config.layers)) : 0.02f;
+      const uint64_t key = Hash().add(seed).add(job.weight->object).value();
+      tile.values.assign(size_t(job.count), 1.0f);
+      if (!job.weight->is_norm) normals(key, job.first, tile.values, deviation);
+      SLUICE_TRY(write_param(executor, *job.objects, job.first, tile));
     }
-    progress(done += object.bytes, total);
-  }
-  return {};
+    done += job.bytes;
+    return {};
+  };
+  return for_each_job(int64_t(jobs.size()), total, run, [&] { progress(done, total); });
 }
+
+namespace {
+
+// A tensor of a checkpoint, of the type and shape that the model needs.
+Result<const SafeTensor*> find_tensor(const TensorFiles& files, const Weight& weight,
+                                      const WeightSource& source, const std::filesystem::path& checkpoint) {
+  SLUICE_ASSIGN(const SafeTensor* tensor, files.get(source.tensor));
+  const std::vector<int64_t> expected =
+      weight.is_norm ? std::vector<int64_t>{source.rows} : std::vector<int64_t>{source.rows, source.cols};
+  if (tensor->info.shape != expected) {
+    return error("{}: tensor {} has shape [{}], the model needs [{}]", checkpoint.string(), source.tensor,
+                 fmt::join(tensor->info.shape, ", "), fmt::join(expected, ", "));
+  }
+  if (tensor->info.type != TensorType::BF16 && tensor->info.type != TensorType::F32) {
+    return error("{}: tensor {} has a type other than F32 and BF16", checkpoint.string(), source.tensor);
+  }
+  return tensor;
+}
+
+// Elements [first, first + count) of a tensor as floats.
+void read_floats(const SafeTensor& tensor, int64_t first, int64_t count, Tile& tile) {
+  tile.values.resize(size_t(count));
+  if (tensor.info.type == TensorType::F32) {
+    std::memcpy(tile.values.data(), tensor.bytes.data() + 4 * first, size_t(4 * count));
+    return;
+  }
+  tile.rounded.resize(size_t(count));
+  std::memcpy(tile.rounded.data(), tensor.bytes.data() + 2 * first, size_t(2 * count));
+  std::transform(tile.rounded.begin(), tile.rounded.end(), tile.values.begin(),
+                 [](Bf16 v) { return float(v); });
+}
+
+}  // namespace
 
 Status load_weights(const LlamaConfig& config, const Model& model, const std::filesystem::path& checkpoint,
                     Executor& executor) {
   SLUICE_ASSIGN(const TensorFiles files, TensorFiles::open(checkpoint));
-  std::vector<float> values;
-  for (const Weight& weight : llama_weights(config)) {
-    const ParamObjects objects = find_param(model.program, weight.object);
+  const std::vector<Weight> weights = llama_weights(config);
+  const std::vector<ParamObjects> params = find_params(model.program, weights);
+  // A tile of a tensor, and where its first element lies in the parameter.
+  struct Part {
+    const SafeTensor* tensor;
+    const ParamObjects* objects;
+    int64_t from, to, count;
+  };
+  std::vector<Part> parts;
+  int64_t total = 0;
+  for (size_t w = 0; w < weights.size(); ++w) {
     int64_t first = 0;
-    for (const WeightSource& source : weight.sources) {
-      SLUICE_ASSIGN(const SafeTensor* tensor, files.get(source.tensor));
-      const std::vector<int64_t> expected =
-          weight.is_norm ? std::vector<int64_t>{source.rows} : std::vector<int64_t>{source.rows, source.cols};
-      if (tensor->info.shape != expected) {
-        return error("{}: tensor {} has shape [{}], the model needs [{}]", checkpoint.string(), source.tensor,
-                     fmt::join(tensor->info.shape, ", "), fmt::join(expected, ", "));
-      }
-      const bool bf16 = tensor->info.type == TensorType::BF16;
-      if (!bf16 && tensor->info.type != TensorType::F32) {
-        return error("{}: tensor {} has a type other than F32 and BF16", checkpoint.string(), source.tensor);
-      }
+    for (const WeightSource& source : weights[w].sources) {
+      SLUICE_ASSIGN(const SafeTensor* tensor, find_tensor(files, weights[w], source, checkpoint));
       const int64_t elements = source.rows * source.cols;
-      for (int64_t done = 0; done < elements; done += kPieceElements) {
-        const int64_t n = std::min(kPieceElements, elements - done);
-        values.resize(size_t(n));
-        if (bf16) {
-          std::vector<Bf16> raw(values.size());
-          std::memcpy(raw.data(), tensor->bytes.data() + 2 * done, size_t(2 * n));
-          std::transform(raw.begin(), raw.end(), values.begin(), [](Bf16 v) { return float(v); });
-        } else {
-          std::memcpy(values.data(), tensor->bytes.data() + 4 * done, size_t(4 * n));
-        }
-        SLUICE_TRY(write_param(executor, objects, first + done, values));
+      for (int64_t done = 0; done < elements; done += kTileElements) {
+        parts.push_back({tensor, &params[w], done, first + done, std::min(kTileElements, elements - done)});
       }
       first += elements;
     }
+    total += first * 4;
   }
-  return {};
+  const auto run = [&](int64_t index, Tile& tile) -> Status {
+    const Part& part = parts[size_t(index)];
+    read_floats(*part.tensor, part.from, part.count, tile);
+    return write_param(executor, *part.objects, part.to, tile);
+  };
+  return for_each_job(int64_t(parts.size()), total, run, [] {});
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // Matrix products, rotary embedding and the loss.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "conformance/reference_ops.h"
 
@@ -22,20 +23,32 @@ Matrix matrix(const Tensor& tensor, int64_t columns) {
   return {tensor.values(), columns};
 }
 
-// out[r, c] = sum over k < depth of term(r, c, k), plus old[r, c], for all rows and columns.
+// The sum of a product added to what an operand of `dtype` held. Two ways conform (ops/op.h): the old value
+// is one more term of the sum, or the product is rounded to the operand's type before it is added.
+Approx accumulated(const Approx& old, const Sum& product, DType dtype) {
+  Sum together = product;
+  together.add(old);
+  const Approx one = together.total(), two = old + stored(product.total(), dtype);
+  return {one.value, std::max(one.bound, two.bound), std::max(one.variance, two.variance)};
+}
+
+// out[r, c] = sum over k < depth of term(r, c, k), plus old[r, c], for all rows and columns. With `gradient`,
+// the type of old, the sum is accumulated into it.
 template <class Term>
-std::vector<Approx> product(int64_t rows, int64_t columns, int64_t depth, const Old& old, Term term) {
+std::vector<Approx> product(int64_t rows, int64_t columns, int64_t depth, const Old& old, Term term,
+                            std::optional<DType> gradient = std::nullopt) {
   std::vector<Approx> out;
   out.reserve(index(rows * columns));
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
       Sum sum;
-      if (old.any()) sum.add(old[index(r * columns + c)]);
+      const size_t at = index(r * columns + c);
+      if (old.any() && !gradient) sum.add(old[at]);
       for (int64_t k = 0; k < depth; ++k) {
         const auto [a, b] = term(r, c, k);
         sum.add(Approx(a), b);
       }
-      out.push_back(sum.total());
+      out.push_back(old.any() && gradient ? accumulated(old[at], sum, *gradient) : sum.total());
     }
   }
   return out;
@@ -119,17 +132,23 @@ Outputs expect(const Linear& op, Inputs in) {
 Outputs expect(const LinearDgrad& op, Inputs in) {
   const Matrix dy = matrix(in[LinearDgrad::kDy], op.out), w = matrix(in[LinearDgrad::kW], op.in);
   const Old old(op.accumulate, in[LinearDgrad::kDx]);
-  return {{LinearDgrad::kDx, product(op.tokens, op.in, op.out, old, [&](int64_t t, int64_t i, int64_t k) {
-             return Factors{dy(t, k), w(k, i)};
-           })}};
+  return {{LinearDgrad::kDx, product(
+                                 op.tokens, op.in, op.out, old,
+                                 [&](int64_t t, int64_t i, int64_t k) {
+                                   return Factors{dy(t, k), w(k, i)};
+                                 },
+                                 op.dtype)}};
 }
 
 Outputs expect(const LinearWgrad& op, Inputs in) {
   const Matrix dy = matrix(in[LinearWgrad::kDy], op.out), x = matrix(in[LinearWgrad::kX], op.in);
   const Old old(op.accumulate, in[LinearWgrad::kDw]);
-  return {{LinearWgrad::kDw, product(op.out, op.in, op.tokens, old, [&](int64_t o, int64_t i, int64_t t) {
-             return Factors{dy(t, o), x(t, i)};
-           })}};
+  return {{LinearWgrad::kDw, product(
+                                 op.out, op.in, op.tokens, old,
+                                 [&](int64_t o, int64_t i, int64_t t) {
+                                   return Factors{dy(t, o), x(t, i)};
+                                 },
+                                 op.grad_dtype)}};
 }
 
 Outputs expect(const RopeBwd& op, Inputs in) {
@@ -185,9 +204,12 @@ Outputs expect(const HeadLoss& op, Inputs in) {
       for (int64_t d = 0; d < op.dim; ++d) {
         Approx& total = dw.values[index(v * op.dim + d)];
         Sum sum;
-        sum.add(begin == 0 ? total : stored(total, op.grad_dtype));
         for (int64_t t = begin; t < end; ++t) sum.add(dlogits[index(t * op.vocab + v)], x(t, d));
-        total = sum.total();
+        if (begin > 0) {
+          total = accumulated(stored(total, op.grad_dtype), sum, op.grad_dtype);
+        } else {
+          total = op.accumulate_dw ? accumulated(total, sum, op.grad_dtype) : sum.total();
+        }
       }
     }
   }

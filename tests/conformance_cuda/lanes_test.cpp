@@ -81,6 +81,29 @@ TEST_F(CudaLanes, WaitsOrderReuseOfABuffer) {
   }
 }
 
+// The host arena is pinned in pieces of a gigabyte; a copy may lie across two, and what was written while
+// they were being pinned stays.
+TEST_F(CudaLanes, CopiesCrossPiecesOfTheHostArena) {
+  constexpr int64_t kEdge = kGiB, kPart = 3 * kMiB;
+  make(untuned(), 2 * kPart, kEdge + 2 * kPart);
+  std::vector<uint32_t> values(2 * kPart / 4), back(values.size());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = uint32_t(i) * 2654435761u;
+  std::byte* host = arenas_.host + kEdge - kPart;
+  ASSERT_TRUE(backend_->upload(host, reinterpret_cast<std::byte*>(values.data()), 2 * kPart).ok());
+  ASSERT_TRUE(backend_->begin(2).ok());
+  submit(Lane::Load, {}, Copy{arenas_.device, host, 2 * kPart});
+  submit(Lane::Store, {0}, Copy{host + kPart / 2, arenas_.device, 2 * kPart});
+  const auto fault = backend_->finish(nullptr);
+  ASSERT_FALSE(fault) << fault->error.message;
+  ASSERT_TRUE(
+      backend_->download(reinterpret_cast<std::byte*>(back.data()), host + kPart / 2, 2 * kPart).ok());
+  EXPECT_EQ(values, back);
+  ASSERT_TRUE(backend_->clear(arenas_.device, kPart).ok());
+  ASSERT_TRUE(backend_->download(reinterpret_cast<std::byte*>(back.data()), arenas_.device, 2 * kPart).ok());
+  std::fill(values.begin(), values.begin() + kPart / 4, 0u);
+  EXPECT_EQ(values, back);
+}
+
 TEST_F(CudaLanes, ReserveNamesWhatIsMissing) {
   auto made = make_cuda_backend(untuned());
   ASSERT_TRUE(made.ok()) << made.message();
@@ -97,6 +120,9 @@ TEST_F(CudaLanes, MemoryGrowsByTheArenas) {
   const MemoryUse before = (*made)->memory();
   constexpr int64_t kArena = 512 * kMiB;
   ASSERT_TRUE((*made)->reserve(kArena, kArena).ok());
+  // An empty step ends when the host arena is pinned.
+  ASSERT_TRUE((*made)->begin(0).ok());
+  ASSERT_FALSE((*made)->finish(nullptr));
   const MemoryUse after = (*made)->memory();
   EXPECT_NEAR(double(after.device_bytes - before.device_bytes), double(kArena), double(4 * kMiB));
   EXPECT_NEAR(double(after.host_bytes - before.host_bytes), double(kArena), double(16 * kMiB));

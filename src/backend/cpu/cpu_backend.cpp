@@ -83,6 +83,10 @@ class CpuBackend final : public Backend {
     std::memcpy(to, from, static_cast<size_t>(bytes));
     return {};
   }
+  Status clear(std::byte* to, int64_t bytes) override {
+    std::memset(to, 0, static_cast<size_t>(bytes));
+    return {};
+  }
 
   MemoryUse memory() const override {
     return {device_.bytes(), std::max<int64_t>(0, cpu::resident_bytes() - device_.bytes())};

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -18,21 +20,95 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int64_t kHugePage = 2 * kMiB;
+// Registered at a time; also the unit that a thread works on.
+constexpr int64_t kPiece = kGiB;
+constexpr int64_t kMostThreads = 16;
 
-// Writes to every page, so that the system hands them out now, and in parallel.
-void touch(std::byte* data, int64_t bytes) {
+// Has the system hand out the pages of a range now, without changing what others may be writing there.
+void populate(std::byte* data, int64_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(data, size_t(bytes), MADV_POPULATE_WRITE) == 0) return;  // Linux 5.14
+#endif
   const int64_t page = sysconf(_SC_PAGESIZE);
-  const int64_t workers = std::max<int64_t>(1, std::thread::hardware_concurrency());
-  const int64_t share = align_up((bytes + workers - 1) / workers, kHugePage);
-  std::vector<std::jthread> threads;
-  for (int64_t begin = 0; begin < bytes; begin += share) {
-    threads.emplace_back([=, end = std::min(begin + share, bytes)] {
-      for (int64_t at = begin; at < end; at += page) data[at] = std::byte{0};
-    });
+  for (int64_t at = 0; at < bytes; at += page) {
+    std::atomic_ref(reinterpret_cast<unsigned char&>(data[at])).fetch_or(0, std::memory_order_relaxed);
   }
 }
 
 }  // namespace
+
+// The memory and the threads that register it. Lives in one place, as they refer to it.
+struct HostArena::Mapping {
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+  int device = 0;
+  std::atomic<int64_t> next = 0;  // piece to register
+  std::vector<char> registered;   // by piece
+  std::mutex mutex;
+  Status status;  // the first error
+  std::vector<std::jthread> threads;
+
+  int64_t pieces() const { return (bytes + kPiece - 1) / kPiece; }
+  int64_t piece_bytes(int64_t piece) const { return std::min(kPiece, bytes - piece * kPiece); }
+
+  // Calls f(piece) for every piece, on threads of its own.
+  template <class F>
+  void start(F f) {
+    next = 0;
+    const int64_t most = std::min<int64_t>(kMostThreads, std::max(1u, std::thread::hardware_concurrency()));
+    for (int64_t t = 0; t < std::min(pieces(), most); ++t) {
+      threads.emplace_back([this, f] {
+        cudaSetDevice(device);  // else a thread would open a context on the first GPU
+        for (int64_t piece = next++; piece < pieces(); piece = next++) f(piece);
+      });
+    }
+  }
+
+  void register_piece(int64_t piece) {
+    std::byte* begin = data + piece * kPiece;
+    populate(begin, piece_bytes(piece));
+    const Status done = check(cudaHostRegister(begin, size_t(piece_bytes(piece)), cudaHostRegisterPortable),
+                              "cudaHostRegister");
+    if (done.ok()) {
+      registered[size_t(piece)] = 1;
+      return;
+    }
+    cudaGetLastError();  // of this thread
+    const std::lock_guard lock(mutex);
+    if (status.ok()) {
+      status = error("the host arena of {} cannot be pinned: {}; see the limit on locked memory (ulimit -l)",
+                     format_bytes(bytes), done.message());
+    }
+    next = pieces();  // the others need not go on
+  }
+
+  ~Mapping() {
+    next = pieces();
+    threads.clear();
+    start([this](int64_t piece) {
+      if (registered[size_t(piece)]) cudaHostUnregister(data + piece * kPiece);
+    });
+    threads.clear();
+    if (data != nullptr) munmap(data, size_t(bytes));
+  }
+};
+
+HostArena::HostArena() = default;
+HostArena::~HostArena() = default;
+HostArena::HostArena(HostArena&&) noexcept = default;
+HostArena& HostArena::operator=(HostArena&&) noexcept = default;
+
+std::byte* HostArena::data() const {
+  return mapping_ ? mapping_->data : nullptr;
+}
+int64_t HostArena::bytes() const {
+  return mapping_ ? mapping_->bytes : 0;
+}
+
+int64_t HostArena::in_one_piece(const void* p, int64_t bytes) const {
+  const int64_t offset = static_cast<const std::byte*>(p) - data();
+  return std::min(bytes, kPiece - offset % kPiece);
+}
 
 Result<DeviceArena> DeviceArena::reserve(int64_t bytes, const CudaDevice& device, const Nvml& nvml) {
   DeviceArena arena;
@@ -58,7 +134,7 @@ void DeviceArena::Free::operator()(std::byte* p) const {
   cudaFree(p);
 }
 
-Result<HostArena> HostArena::reserve(int64_t bytes) {
+Result<HostArena> HostArena::reserve(int64_t bytes, int device) {
   HostArena arena;
   if (bytes == 0) return arena;
   const int64_t mapped = align_up(bytes, kHugePage);
@@ -68,23 +144,21 @@ Result<HostArena> HostArena::reserve(int64_t bytes) {
     return error("the host arena needs {}, but the system does not give it: mmap: {}", format_bytes(bytes),
                  std::strerror(errno));
   }
-  arena.mapping_ = {static_cast<std::byte*>(data), Unmap{mapped, false}};
   madvise(data, size_t(mapped), MADV_HUGEPAGE);  // a wish; plain pages work too
-  touch(arena.data(), mapped);
-  if (const Status status =
-          check(cudaHostRegister(data, size_t(mapped), cudaHostRegisterPortable), "cudaHostRegister");
-      !status.ok()) {
-    cudaGetLastError();
-    return error("the host arena of {} cannot be pinned: {}; see the limit on locked memory (ulimit -l)",
-                 format_bytes(bytes), status.message());
-  }
-  arena.mapping_.get_deleter().registered = true;
+  arena.mapping_ = std::make_unique<Mapping>();
+  Mapping& mapping = *arena.mapping_;
+  mapping.data = static_cast<std::byte*>(data);
+  mapping.bytes = mapped;
+  mapping.device = device;
+  mapping.registered.resize(size_t(mapping.pieces()));
+  mapping.start([&mapping](int64_t piece) { mapping.register_piece(piece); });
   return arena;
 }
 
-void HostArena::Unmap::operator()(std::byte* p) const {
-  if (registered) cudaHostUnregister(p);
-  munmap(p, size_t(bytes));
+Status HostArena::wait() {
+  if (!mapping_) return {};
+  mapping_->threads.clear();
+  return mapping_->status;
 }
 
 int64_t resident_bytes() {

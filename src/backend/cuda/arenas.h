@@ -29,27 +29,35 @@ class DeviceArena {
   int64_t bytes_ = 0;
 };
 
-// Main memory that the GPU can copy from and to at full speed: touched by all processors, on huge pages where
-// the system grants them, then registered with CUDA in one piece.
+// Main memory that the GPU can copy from and to at full speed: on huge pages where the system grants them,
+// and registered with CUDA. A hundred gigabytes take the better part of a minute, so it happens in pieces, on
+// several threads, while the owner already writes to the memory: it is readable, writable and zero from the
+// start.
 class HostArena {
  public:
-  HostArena() : mapping_(nullptr, Unmap{0, false}) {}
-  static Result<HostArena> reserve(int64_t bytes);
+  HostArena();
+  ~HostArena();
+  HostArena(HostArena&&) noexcept;
+  HostArena& operator=(HostArena&&) noexcept;
 
-  std::byte* data() const { return mapping_.get(); }
-  int64_t bytes() const { return mapping_.get_deleter().bytes; }
+  // Maps the memory and begins to register it with `device`.
+  static Result<HostArena> reserve(int64_t bytes, int device);
+  // Waits until all of it is registered. Copies of the GPU need that; plain access does not.
+  Status wait();
+
+  std::byte* data() const;
+  int64_t bytes() const;
   bool contains(const void* p) const {
     const auto* byte = static_cast<const std::byte*>(p);
     return data() != nullptr && byte >= data() && byte < data() + bytes();
   }
+  // How many of `bytes` bytes from p on lie in one registered piece: a copy of the GPU may not leave it.
+  // REQUIRES: contains(p).
+  int64_t in_one_piece(const void* p, int64_t bytes) const;
 
  private:
-  struct Unmap {
-    int64_t bytes;
-    bool registered;
-    void operator()(std::byte* p) const;
-  };
-  std::unique_ptr<std::byte, Unmap> mapping_;
+  struct Mapping;
+  std::unique_ptr<Mapping> mapping_;
 };
 
 // Resident bytes of this process; registered memory is resident like any other.

@@ -75,9 +75,10 @@ Status add_to(const Buffer& to, const bf16* from, int64_t elements, DType dtype,
 
 }  // namespace
 
-Result<Attention> Attention::create(const Options& options) {
+Result<Attention> Attention::create(const Options& options, std::shared_ptr<LibraryCache> cache) {
   Attention attention;
   attention.options_ = options;
+  attention.cache_ = std::move(cache);
   SLUICE_CUDA_TRY(cudnnCreate(attention.handle_.receive()));
   int least = 0, greatest = 0;
   SLUICE_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -132,7 +133,7 @@ int64_t Attention::all_graph_workspaces(const AttnShape& s, bool backward) const
   return calls(s, backward).lanes * graph_workspace(s, backward);
 }
 
-Result<CudnnAttention> Attention::build(const AttnShape& s, bool backward) const {
+Result<Attention::Built> Attention::build(const AttnShape& s, bool backward) const {
   const Calls call = calls(s, backward);
   const CudnnAttentionShape shape{
       call.rows,      s.q_len,    s.kv_len,  call.kv_heads * (s.q_heads / s.kv_heads),
@@ -141,13 +142,23 @@ Result<CudnnAttention> Attention::build(const AttnShape& s, bool backward) const
   const auto kind = !backward                ? CudnnAttentionKind::Forward
                     : options_.deterministic ? CudnnAttentionKind::BackwardDeterministic
                                              : CudnnAttentionKind::Backward;
-  SLUICE_ASSIGN(CudnnAttention graph, CudnnAttention::build({.handle = handle_.get()}, kind, shape));
   const int64_t bound = graph_workspace(s, backward);
+  const std::string key =
+      fmt::format("attention {} rows {} q {} kv {} heads {} {} of {} {} dim {}{}", int(kind), shape.rows,
+                  shape.q_len, shape.kv_len, shape.q_heads, shape.kv_heads, shape.all_q_heads,
+                  shape.all_kv_heads, shape.head_dim, shape.causal ? " causal" : "");
+  if (const std::string* known = cache_->find(key)) {
+    auto restored = CudnnAttention::restore({.handle = handle_.get()}, kind, shape, *known);
+    if (restored.ok() && restored->workspace_bytes() <= bound) return Built{std::move(*restored), true};
+  }
+  SLUICE_ASSIGN(CudnnAttention graph, CudnnAttention::build({.handle = handle_.get()}, kind, shape));
   if (graph.workspace_bytes() > bound) {
     return error("its workspace of {} is more than {}", format_bytes(graph.workspace_bytes()),
                  format_bytes(bound));
   }
-  return graph;
+  // Not every engine can be written down; it is built again then.
+  if (auto text = graph.serialized(); text.ok()) cache_->put(key, std::move(*text));
+  return Built{std::move(graph), false};
 }
 
 const Attention::Plan& Attention::plan(const AttnShape& s, bool backward) {
@@ -156,17 +167,18 @@ const Attention::Plan& Attention::plan(const AttnShape& s, bool backward) {
   const Key key{s.rows, s.q_len, s.kv_len, s.q_heads, s.kv_heads, s.head_dim, s.distance == 0, backward};
   if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
   Plan plan;
-  auto graph = build(s, backward);
-  if (graph.ok()) {
+  auto built = build(s, backward);
+  if (built.ok()) {
     const Calls call = calls(s, backward);
     const int64_t count = s.rows / call.rows * (s.kv_heads / call.kv_heads);
     plan.about =
-        fmt::format("cuDNN{}, {} call{}{}, workspace {} each",
+        fmt::format("cuDNN{}, {} call{}{}, workspace {} each{}",
                     backward && options_.deterministic ? " deterministic" : "", count, count == 1 ? "" : "s",
-                    call.lanes > 1 ? " two at a time" : "", format_bytes(graph->workspace_bytes()));
-    plan.graph = std::move(*graph);
+                    call.lanes > 1 ? " two at a time" : "", format_bytes(built->graph.workspace_bytes()),
+                    built->before ? ", built before" : "");
+    plan.graph = std::move(built->graph);
   } else {
-    plan.about = fmt::format("own kernels, because cuDNN declined: {}", graph.message());
+    plan.about = fmt::format("own kernels, because cuDNN declined: {}", built.message());
   }
   return plans_.emplace(key, std::move(plan)).first->second;
 }

@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include "backend/cuda/cudnn_attention.h"
 #include "backend/cuda/handle.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/library_cache.h"
 #include "ops/op.h"
 
 namespace sluice::cuda {
@@ -29,7 +31,8 @@ class Attention {
     int64_t workspace_cap;
     int cc_major;
   };
-  static Result<Attention> create(const Options& options);
+  // Graphs that are built are kept in `cache`.
+  static Result<Attention> create(const Options& options, std::shared_ptr<LibraryCache> cache);
 
   int64_t workspace_bytes(const AttnFwd& op) const;
   int64_t workspace_bytes(const AttnBwd& op) const;
@@ -67,7 +70,12 @@ class Attention {
   };
 
   const Plan& plan(const AttnShape& shape, bool backward);
-  Result<CudnnAttention> build(const AttnShape& shape, bool backward) const;
+  // A graph, from the cache if possible.
+  struct Built {
+    CudnnAttention graph;
+    bool before;  // it was in the cache
+  };
+  Result<Built> build(const AttnShape& shape, bool backward) const;
   bool suits_cudnn(const AttnShape& shape, bool backward) const;
   Calls calls(const AttnShape& shape, bool backward) const;
   // Upper bounds, of one call and of all that run side by side.
@@ -91,6 +99,7 @@ class Attention {
                         const BackwardBuffers& buffers, cudaStream_t stream);
 
   Options options_{};
+  std::shared_ptr<LibraryCache> cache_;
   Cudnn handle_;
   Stream side_;        // of every other call of a backward cut up
   Event fork_, join_;  // between it and the op's own stream

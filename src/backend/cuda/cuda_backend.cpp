@@ -22,11 +22,13 @@ constexpr int64_t kAlignment = 256;
 class CudaBackend final : public Backend {
  public:
   CudaBackend(CudaOptions options, CudaDevice device, std::shared_ptr<const cuda::Nvml> nvml,
-              std::optional<cuda::Nvml::Memory> before, cuda::Lanes lanes, cuda::Runner runner)
+              std::optional<cuda::Nvml::Memory> before, std::shared_ptr<cuda::LibraryCache> cache,
+              cuda::Lanes lanes, cuda::Runner runner)
       : options_(std::move(options)),
         device_(std::move(device)),
         nvml_(std::move(nvml)),
         before_(before),
+        cache_(std::move(cache)),
         lanes_(std::move(lanes)),
         runner_(std::move(runner)) {}
 
@@ -41,11 +43,13 @@ class CudaBackend final : public Backend {
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
   Status upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   Status download(std::byte* to, const std::byte* from, int64_t bytes) override;
+  Status clear(std::byte* to, int64_t bytes) override;
   MemoryUse memory() const override;
 
  private:
   int64_t device_bytes() const;
   Status queue(const Command& command);
+  Status queue_copy(const Copy& copy, Lane lane);
   Status rehearse(const Op& op);
   // `arena_side` is the address that lies in an arena.
   Status transfer(void* to, const void* from, int64_t bytes, const void* arena_side);
@@ -54,6 +58,7 @@ class CudaBackend final : public Backend {
   CudaDevice device_;
   std::shared_ptr<const cuda::Nvml> nvml_;
   std::optional<cuda::Nvml::Memory> before_;  // the device before this process came
+  std::shared_ptr<cuda::LibraryCache> cache_;
   cuda::DeviceArena device_arena_;
   cuda::HostArena host_arena_;
   cuda::Lanes lanes_;
@@ -70,7 +75,7 @@ std::string_view name_of_work(const Command& command) {
 
 Result<Arenas> CudaBackend::reserve(int64_t device_bytes, int64_t host_bytes) {
   SLUICE_ASSIGN(device_arena_, cuda::DeviceArena::reserve(device_bytes, device_, *nvml_));
-  SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(host_bytes));
+  SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(host_bytes, options_.device));
   return Arenas{device_arena_.data(), host_arena_.data()};
 }
 
@@ -84,6 +89,8 @@ Status CudaBackend::prepare(std::span<const Op> ops) {
     SLUICE_TRY(rehearse(op));
     prepared_.insert(key);
   }
+  // Without the file the next start takes longer, no more.
+  if (const Status saved = cache_->save(); !saved.ok() && options_.log) options_.log(saved.message());
   return {};
 }
 
@@ -111,6 +118,7 @@ Status CudaBackend::rehearse(const Op& op) {
 
 Status CudaBackend::begin(uint32_t commands) {
   if (fault_) return fault_->error;
+  SLUICE_TRY(host_arena_.wait());
   names_.clear();
   names_.reserve(commands);
   return lanes_.begin(commands);
@@ -133,13 +141,23 @@ Status CudaBackend::queue(const Command& command) {
   if (const auto* launch = std::get_if<Launch>(&command.work)) {
     SLUICE_TRY(runner_.run(*launch, stream));
   } else {
-    constexpr std::array<cudaMemcpyKind, kLaneCount> kKinds{cudaMemcpyDeviceToDevice, cudaMemcpyHostToDevice,
-                                                            cudaMemcpyDeviceToHost};
-    const Copy& copy = std::get<Copy>(command.work);
-    SLUICE_CUDA_TRY(
-        cudaMemcpyAsync(copy.to, copy.from, size_t(copy.bytes), kKinds[size_t(command.lane)], stream));
+    SLUICE_TRY(queue_copy(std::get<Copy>(command.work), command.lane));
   }
   return lanes_.close(command);
+}
+
+Status CudaBackend::queue_copy(const Copy& copy, Lane lane) {
+  constexpr std::array<cudaMemcpyKind, kLaneCount> kKinds{cudaMemcpyDeviceToDevice, cudaMemcpyHostToDevice,
+                                                          cudaMemcpyDeviceToHost};
+  const std::byte* host = lane == Lane::Load ? copy.from : copy.to;
+  for (int64_t done = 0; done < copy.bytes;) {
+    int64_t bytes = copy.bytes - done;
+    if (host_arena_.contains(host + done)) bytes = host_arena_.in_one_piece(host + done, bytes);
+    SLUICE_CUDA_TRY(cudaMemcpyAsync(copy.to + done, copy.from + done, size_t(bytes), kKinds[size_t(lane)],
+                                    lanes_.stream(lane)));
+    done += bytes;
+  }
+  return {};
 }
 
 std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {
@@ -163,6 +181,7 @@ Status CudaBackend::transfer(void* to, const void* from, int64_t bytes, const vo
     std::memcpy(to, from, size_t(bytes));
     return {};
   }
+  SLUICE_CUDA_TRY(cudaSetDevice(options_.device));  // any thread may come
   SLUICE_CUDA_TRY(cudaMemcpy(to, from, size_t(bytes), cudaMemcpyDefault));
   // From pageable memory cudaMemcpy returns once the bytes are staged, and the lanes do not wait for its
   // stream.
@@ -175,6 +194,17 @@ Status CudaBackend::upload(std::byte* to, const std::byte* from, int64_t bytes) 
 }
 Status CudaBackend::download(std::byte* to, const std::byte* from, int64_t bytes) {
   return transfer(to, from, bytes, from);
+}
+
+Status CudaBackend::clear(std::byte* to, int64_t bytes) {
+  if (host_arena_.contains(to)) {
+    std::memset(to, 0, size_t(bytes));
+    return {};
+  }
+  SLUICE_CUDA_TRY(cudaSetDevice(options_.device));
+  SLUICE_CUDA_TRY(cudaMemset(to, 0, size_t(bytes)));
+  SLUICE_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy));
+  return {};
 }
 
 MemoryUse CudaBackend::memory() const {
@@ -196,13 +226,15 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   const auto before = nvml->memory();  // this process has no context yet
   SLUICE_ASSIGN(CudaDevice device, cuda::open_device(options.device));
   SLUICE_ASSIGN(auto lanes, cuda::Lanes::create(options.timeline, options.run_ahead));
-  SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic));
-  SLUICE_ASSIGN(
-      auto attention,
-      cuda::Attention::create({options.deterministic, options.attention_workspace_bytes, device.cc_major}));
-  return std::unique_ptr<Backend>(
-      std::make_unique<CudaBackend>(options, std::move(device), std::move(nvml), before, std::move(lanes),
-                                    cuda::Runner(std::move(products), std::move(attention))));
+  auto cache = std::make_shared<cuda::LibraryCache>(
+      options.cache, options.cache.empty() ? "" : fmt::format("{}, {}", device.name, cuda_versions()));
+  SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic, cache));
+  const cuda::Attention::Options attention_options{options.deterministic, options.attention_workspace_bytes,
+                                                   device.cc_major};
+  SLUICE_ASSIGN(auto attention, cuda::Attention::create(attention_options, cache));
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(
+      options, std::move(device), std::move(nvml), before, cache, std::move(lanes),
+      cuda::Runner(std::move(products), std::move(attention))));
 }
 
 }  // namespace sluice

@@ -6,8 +6,9 @@
 // Order of calls: reserve(), prepare(), then uploads and steps. prepare() times library algorithms with the
 // device arena as its scratch, so whatever the arena held before it is lost.
 //
-// upload() and download() take addresses in either arena. The caller's memory is pageable, so both are
-// synchronous; within the host arena they are plain memory copies.
+// upload(), download() and clear() take addresses in either arena. The caller's memory is pageable, so they
+// are synchronous; within the host arena they are plain memory accesses. The host arena is being pinned while
+// they and prepare() run; the first begin() waits for the rest.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,8 @@ struct CudaOptions {
   bool timeline = false;  // time every command, so that finish() can report when each one ran
   // prepare() times several algorithms per product; otherwise cuBLASLt's first guess is taken.
   bool tune = true;
+  // A file in which choices and compiled library plans are kept from one start to the next; empty: none.
+  std::string cache;
   // Receives one line per product and attention shape that prepare() settles.
   std::function<void(std::string_view)> log;
 };
@@ -65,5 +68,8 @@ struct CudaReport {
   std::string problem;  // why no device can be used, if so
 };
 CudaReport cuda_report();
+
+// What speeds depend on beside the GPU: "driver 580.65, CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.14.0".
+std::string cuda_versions();
 
 }  // namespace sluice

@@ -337,11 +337,41 @@ Result<CudnnAttention> CudnnAttention::build(const CudnnTarget& target, CudnnAtt
     graph.backward(kind == CudnnAttentionKind::BackwardDeterministic);
   }
   SLUICE_TRY(builder.status());
+  SLUICE_ASSIGN(CudnnDescriptor plan, builder.plan(target));
+  return around(std::move(plan), kind, shape);
+}
+
+Result<CudnnAttention> CudnnAttention::restore(const CudnnTarget& target, CudnnAttentionKind kind,
+                                               const CudnnAttentionShape& shape,
+                                               const std::string& serialized) {
+  CudnnDescriptor plan;
+  SLUICE_CUDA_TRY(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, plan.receive()));
+  SLUICE_CUDA_TRY(cudnnBackendSetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                                           &target.handle));
+  SLUICE_CUDA_TRY(cudnnBackendSetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                           CUDNN_TYPE_CHAR, int64_t(serialized.size()), serialized.data()));
+  SLUICE_CUDA_TRY(cudnnBackendFinalize(plan.get()));
+  return around(std::move(plan), kind, shape);
+}
+
+Result<std::string> CudnnAttention::serialized() const {
+  int64_t bytes = 0;
+  SLUICE_CUDA_TRY(cudnnBackendGetAttribute(plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                           CUDNN_TYPE_CHAR, 0, &bytes, nullptr));
+  std::string text(size_t(bytes), 0);
+  SLUICE_CUDA_TRY(cudnnBackendGetAttribute(plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                           CUDNN_TYPE_CHAR, bytes, &bytes, text.data()));
+  text.resize(size_t(bytes));
+  return text;
+}
+
+Result<CudnnAttention> CudnnAttention::around(CudnnDescriptor plan, CudnnAttentionKind kind,
+                                              const CudnnAttentionShape& shape) {
   CudnnAttention attention;
   attention.kind_ = kind;
   attention.causal_ = shape.causal;
   attention.scale_ = float(1 / std::sqrt(double(shape.head_dim)));
-  SLUICE_ASSIGN(attention.plan_, builder.plan(target));
+  attention.plan_ = std::move(plan);
   int64_t count = 0;
   SLUICE_CUDA_TRY(cudnnBackendGetAttribute(attention.plan_.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                            CUDNN_TYPE_INT64, 1, &count, &attention.workspace_bytes_));

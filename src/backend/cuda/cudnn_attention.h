@@ -8,6 +8,7 @@
 #include <cudnn.h>
 
 #include <cstdint>
+#include <string>
 
 #include "backend/cuda/handle.h"
 #include "base/status.h"
@@ -47,6 +48,11 @@ class CudnnAttention {
   // Fails when cuDNN has no engine for the shape. Takes 30 to 600 ms: kernels are compiled at run time.
   static Result<CudnnAttention> build(const CudnnTarget& target, CudnnAttentionKind kind,
                                       const CudnnAttentionShape& shape);
+  // A graph that serialized() described before, of the same kind and shape, for the same GPU and cuDNN:
+  // quick.
+  static Result<CudnnAttention> restore(const CudnnTarget& target, CudnnAttentionKind kind,
+                                        const CudnnAttentionShape& shape, const std::string& serialized);
+  Result<std::string> serialized() const;
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
@@ -54,6 +60,9 @@ class CudnnAttention {
   Status run(cudnnHandle_t handle, const CudnnAttentionTensors& tensors, void* workspace) const;
 
  private:
+  static Result<CudnnAttention> around(CudnnDescriptor plan, CudnnAttentionKind kind,
+                                       const CudnnAttentionShape& shape);
+
   CudnnAttentionKind kind_ = CudnnAttentionKind::Forward;
   bool causal_ = false;
   float scale_ = 0;

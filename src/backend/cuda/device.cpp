@@ -91,6 +91,7 @@ struct Nvml::Functions {
   int (*shutdown)() = nullptr;
   int (*memory)(void*, MemoryInfo*) = nullptr;
   int (*processes)(void*, unsigned*, Process*) = nullptr;
+  int (*driver_version)(char*, unsigned) = nullptr;
 
   std::vector<Process> list() const {
     std::vector<Process> all(64);
@@ -123,6 +124,7 @@ std::shared_ptr<const Nvml> Nvml::open(int device) {
     return nvml;
   }
   find("nvmlDeviceGetComputeRunningProcesses_v3", functions->processes);
+  find("nvmlSystemGetDriverVersion", functions->driver_version);
   functions->library = library;
   nvml->functions_ = std::move(functions);
   if (by_bus_id(bus_id.data(), &nvml->functions_->device) != 0) return std::shared_ptr<Nvml>(new Nvml);
@@ -147,6 +149,12 @@ std::optional<int64_t> Nvml::own_bytes() const {
     if (process.pid == unsigned(getpid())) return int64_t(process.bytes);
   }
   return std::nullopt;
+}
+
+std::string Nvml::driver_version() const {
+  std::array<char, 96> text{};
+  if (!functions_ || functions_->driver_version == nullptr) return {};
+  return functions_->driver_version(text.data(), unsigned(text.size())) == 0 ? text.data() : "";
 }
 
 std::string Nvml::others() const {
@@ -188,6 +196,14 @@ CudaReport cuda_report() {
     report.problem = devices.message();
   }
   return report;
+}
+
+std::string cuda_versions() {
+  int cuda = 0;
+  if (cudaDriverGetVersion(&cuda) != cudaSuccess || cuda == 0) return {};
+  return fmt::format("driver {} (CUDA {}), cuBLASLt {}, cuDNN {}", cuda::Nvml::open(0)->driver_version(),
+                     cuda::version_text(cuda), cuda::library_version(cublasLtGetVersion()),
+                     cuda::library_version(cudnnGetVersion()));
 }
 
 }  // namespace sluice

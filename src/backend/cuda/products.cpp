@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/kernels/kernels.h"
@@ -56,9 +57,10 @@ Placement place(const Product& p) {
   return at;
 }
 
-// Milliseconds of work to time per candidate, and runs at least.
-constexpr double kTimedMs = 8;
-constexpr int kLeastRuns = 4;
+// Milliseconds of work to time per candidate and turn, and runs at least; how many come to the second turn.
+constexpr double kTimedMs = 6;
+constexpr int kLeastRuns = 3;
+constexpr size_t kFinalists = 3;
 
 struct Timer {
   Event begin, end;
@@ -115,8 +117,9 @@ std::vector<Product> products_of(const Op& op) {
   return all;
 }
 
-Result<Products> Products::create(bool reproducible) {
+Result<Products> Products::create(bool reproducible, std::shared_ptr<LibraryCache> cache) {
   Products products;
+  products.cache_ = std::move(cache);
   products.reproducible_ = reproducible;
   SLUICE_CUDA_TRY(cublasLtCreate(products.handle_.receive()));
   return products;
@@ -231,29 +234,62 @@ Status Products::tune(const Product& product, Plan& plan,
   SLUICE_ASSIGN(const float single, time(entrants[0], 1));
   const int runs = std::max(kLeastRuns, int(kTimedMs / std::max(double(single), 0.01)));
   // In turns, so that a changing clock treats all alike.
-  for (int turn = 0; turn < 2; ++turn) {
+  const auto turn = [&]() -> Status {
     for (Entrant& entrant : entrants) {
       SLUICE_ASSIGN(const float ms, time(entrant, runs));
       entrant.ms = std::min(entrant.ms, ms / float(runs));
     }
-  }
+    return {};
+  };
+  SLUICE_TRY(turn());
+  const float first_ms = entrants[0].ms;
+  const size_t equal = entrants.size();
+  std::ranges::stable_sort(entrants, {}, &Entrant::ms);
+  entrants.resize(std::min(equal, kFinalists));
+  SLUICE_TRY(turn());
   const Entrant& best = *std::ranges::min_element(entrants, {}, &Entrant::ms);
   plan.algo = found[best.index].algo;
   const double tera = 2e-9 * double(product.m) * double(product.n) * double(product.k);
   plan.about = fmt::format(
       "{}: choice {} of {} ({} give equal bits), {:.3f} ms, {:.0f} TFLOP/s; first guess {:.3f} ms",
-      product.text(), best.index + 1, found.size(), entrants.size(), best.ms, tera / best.ms, entrants[0].ms);
+      product.text(), best.index + 1, found.size(), equal, best.ms, tera / best.ms, first_ms);
   return {};
+}
+
+std::string Products::cache_key(const Product& p) const {
+  return fmt::format("{} strides {} {} {}{}", p.text(), p.a_stride, p.b_stride, p.d_stride,
+                     reproducible_ ? " reproducible" : "");
+}
+
+std::optional<cublasLtMatmulAlgo_t> Products::cached(const Product& product, const Plan& plan) const {
+  const std::string* bytes = cache_->find(cache_key(product));
+  cublasLtMatmulAlgo_t algo{};
+  if (bytes == nullptr || bytes->size() != sizeof algo) return std::nullopt;
+  std::memcpy(&algo, bytes->data(), sizeof algo);
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t code = cublasLtMatmulAlgoCheck(
+      handle_.get(), plan.desc.get(), plan.b.get(), plan.a.get(), plan.d.get(), plan.d.get(), &algo, &result);
+  if (code != CUBLAS_STATUS_SUCCESS || result.workspaceSize > size_t{kProductWorkspaceBytes})
+    return std::nullopt;
+  return algo;
 }
 
 Result<std::string> Products::prepare(const Product& product, const Scratch& scratch, cudaStream_t stream) {
   if (const auto known = plans_.find(product); known != plans_.end()) return known->second.about;
   SLUICE_ASSIGN(Plan plan, describe(product));
+  if (const auto algo = cached(product, plan)) {
+    plan.algo = *algo;
+    plan.about = fmt::format("{}: chosen before", product.text());
+    return plans_.emplace(product, std::move(plan)).first->second.about;
+  }
   auto found = candidates(plan);
   if (!found.ok()) return error("{}: {}", product.text(), found.message());
   plan.algo = found->front().algo;
   plan.about = fmt::format("{}: first guess of {}", product.text(), found->size());
-  if (place(product).bytes <= scratch.bytes) SLUICE_TRY(tune(product, plan, *found, scratch, stream));
+  if (place(product).bytes <= scratch.bytes) {
+    SLUICE_TRY(tune(product, plan, *found, scratch, stream));
+    cache_->put(cache_key(product), {reinterpret_cast<const char*>(&plan.algo), sizeof plan.algo});
+  }
   return plans_.emplace(product, std::move(plan)).first->second.about;
 }
 

@@ -4,10 +4,13 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/cuda/handle.h"
+#include "backend/cuda/library_cache.h"
 #include "base/bytes.h"
 #include "base/status.h"
 #include "ops/op.h"
@@ -57,12 +60,12 @@ struct Scratch {
 class Products {
  public:
   // With `reproducible`, the algorithms of one product all give the same bits, so that choosing among them by
-  // time changes no result.
-  static Result<Products> create(bool reproducible);
+  // time changes no result. Choices made by time are kept in `cache`.
+  static Result<Products> create(bool reproducible, std::shared_ptr<LibraryCache> cache);
 
-  // Chooses the product's algorithm: the fastest of several, timed on `scratch` under load, or cuBLASLt's
-  // first guess when scratch is too small. A product prepared before is left as it is. Returns one line about
-  // it.
+  // Chooses the product's algorithm: the cache's, else the fastest of several, timed on `scratch` under load,
+  // or cuBLASLt's first guess when scratch is too small. A product prepared before is left as it is. Returns
+  // one line about it.
   Result<std::string> prepare(const Product& product, const Scratch& scratch, cudaStream_t stream);
 
   // Queues the product. `c` is read only when product.add. A product that was not prepared is prepared
@@ -85,6 +88,9 @@ class Products {
 
   Result<Plan> describe(const Product& product) const;
   Result<std::vector<cublasLtMatmulHeuristicResult_t>> candidates(const Plan& plan) const;
+  // The algorithm that the cache names, if this cuBLASLt runs it.
+  std::optional<cublasLtMatmulAlgo_t> cached(const Product& product, const Plan& plan) const;
+  std::string cache_key(const Product& product) const;
   Status launch(const Product& product, const Plan& plan, const cublasLtMatmulAlgo_t& algo,
                 const Operands& operands, cudaStream_t stream) const;
   Status tune(const Product& product, Plan& plan, const std::vector<cublasLtMatmulHeuristicResult_t>& found,
@@ -92,6 +98,7 @@ class Products {
 
   CublasLt handle_;
   bool reproducible_ = true;
+  std::shared_ptr<LibraryCache> cache_;
   std::map<Product, Plan> plans_;
 };
 

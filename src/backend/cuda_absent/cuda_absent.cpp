@@ -19,4 +19,8 @@ CudaReport cuda_report() {
   return report;
 }
 
+std::string cuda_versions() {
+  return {};
+}
+
 }  // namespace sluice

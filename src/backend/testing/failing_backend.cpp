@@ -3,8 +3,8 @@
 namespace sluice {
 
 Status FailingBackend::count() {
-  if (++calls_ != fail_at_) return {};
-  return error("injected failure at call {}", calls_);
+  if (const int64_t call = ++calls_; call == fail_at_) return error("injected failure at call {}", call);
+  return {};
 }
 
 Result<Arenas> FailingBackend::reserve(int64_t device_bytes, int64_t host_bytes) {
@@ -46,6 +46,11 @@ Status FailingBackend::upload(std::byte* to, const std::byte* from, int64_t byte
 Status FailingBackend::download(std::byte* to, const std::byte* from, int64_t bytes) {
   SLUICE_TRY(count());
   return inner().download(to, from, bytes);
+}
+
+Status FailingBackend::clear(std::byte* to, int64_t bytes) {
+  SLUICE_TRY(count());
+  return inner().clear(to, bytes);
 }
 
 }  // namespace sluice

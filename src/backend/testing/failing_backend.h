@@ -1,13 +1,14 @@
 // A backend that fails once, at a call of the test's choice.
 #pragma once
 
+#include <atomic>
 #include <optional>
 
 #include "backend/testing/forwarding.h"
 
 namespace sluice {
 
-// Counts the calls of reserve, prepare, begin, submit, finish, upload and download from 1; call number
+// Counts the calls of reserve, prepare, begin, submit, finish, upload, download and clear from 1; call number
 // `fail_at` fails with "injected failure at call N", the others reach the inner backend. A test that lets
 // fail_at run from 1 to the number of calls of a good run visits every place where a backend can fail.
 //
@@ -37,6 +38,7 @@ class FailingBackend final : public ForwardingBackend {
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
   Status upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   Status download(std::byte* to, const std::byte* from, int64_t bytes) override;
+  Status clear(std::byte* to, int64_t bytes) override;
 
  private:
   // Counts one call: an error if it is the one to fail.
@@ -44,7 +46,7 @@ class FailingBackend final : public ForwardingBackend {
 
   int64_t fail_at_;
   Mode mode_;
-  int64_t calls_ = 0;
+  std::atomic<int64_t> calls_ = 0;
   std::optional<Fault> fault_;  // of this step
 };
 

@@ -30,6 +30,7 @@ class ForwardingBackend : public Backend {
   Status download(std::byte* to, const std::byte* from, int64_t bytes) override {
     return inner_->download(to, from, bytes);
   }
+  Status clear(std::byte* to, int64_t bytes) override { return inner_->clear(to, bytes); }
   MemoryUse memory() const override { return inner_->memory(); }
 
  protected:

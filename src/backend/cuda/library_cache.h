@@ -1,0 +1,37 @@
+// What the CUDA libraries chose and compiled for this GPU, kept on disk: choosing takes seconds and compiling
+// a second per attention shape, at every start.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "base/status.h"
+
+namespace sluice::cuda {
+
+// Byte strings by name. Threads: one.
+class LibraryCache {
+ public:
+  LibraryCache() = default;  // forgets everything at its end
+  // Reads `path` when it was written for the same identity (GPU, driver and library versions); otherwise, and
+  // when the file is absent or damaged, begins empty. An empty path: as the default.
+  LibraryCache(std::filesystem::path path, std::string identity);
+
+  // Null when absent.
+  const std::string* find(const std::string& key) const;
+  // REQUIRES: the key has no line break.
+  void put(const std::string& key, std::string value);
+  // Writes the file, whole or not at all, if something was put since it was read.
+  Status save();
+
+ private:
+  void read();
+
+  std::filesystem::path path_;
+  std::string identity_;
+  std::map<std::string, std::string> values_;
+  bool changed_ = false;
+};
+
+}  // namespace sluice::cuda

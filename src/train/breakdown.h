@@ -1,0 +1,31 @@
+// Where the time of one step went, from when its actions ran.
+#pragma once
+
+#include <span>
+
+#include "backend/backend.h"
+#include "plan/plan.h"
+
+namespace sluice {
+
+// Nanoseconds. The first six add up to the step: compute at work, its stalls by what it waited for, and the
+// tail after it.
+struct Breakdown {
+  double compute_ns = 0;                  // first runs
+  double recompute_ns = 0;                // runs of tasks that had run before
+  double stall_loads_ns = 0;              // compute stood still until a load had ended
+  double stall_stores_ns = 0;             // until a store had
+  double stall_other_ns = 0;              // for no action's sake: submission, gaps between kernels
+  double tail_ns = 0;                     // transfers after the last run
+  double loading_ns = 0, storing_ns = 0;  // the copy lanes at work
+
+  double step_ns() const {
+    return compute_ns + recompute_ns + stall_loads_ns + stall_stores_ns + stall_other_ns + tail_ns;
+  }
+};
+
+// `timeline` has one interval per action, measured or predicted. A stall belongs to the transfer that ended
+// last among those that the run waited for, up to that end; what is left of it to nobody.
+Breakdown breakdown_of(const Plan& plan, std::span<const Interval> timeline);
+
+}  // namespace sluice
