@@ -50,7 +50,8 @@ std::vector<Op> ops_of(const Model& m, DType t) {
           SumSq{m.dim * m.ffn, 0, 1, f32, true},
           AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, false, false},
           AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, t == DType::BF16, false},
-          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, t, t, false, t == DType::BF16}};
+          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, t, t, false, t == DType::BF16},
+          AdamWMoments{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, t, t, t == DType::BF16}};
 }
 
 // Contents that keep every kernel on its usual path: small values, valid ids, an update that is not skipped.

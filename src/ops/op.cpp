@@ -143,10 +143,23 @@ Operands ClipScale::operands() const {
 }
 
 Operands AdamW::operands() const {
-  Operands o{{"p", A, dtype, elements},       {"g", R, grad_dtype, elements}, {"m", A, state_dtype, elements},
-             {"v", A, state_dtype, elements}, {"clip", R, kF32, 2},           args_operand()};
+  const Access state = moments ? A : R;
+  Operands o{{"p", A, dtype, elements},
+             {"g", R, grad_dtype, elements},
+             {"m", state, state_dtype, elements},
+             {"v", state, state_dtype, elements},
+             {"clip", R, kF32, 2},
+             args_operand()};
   if (master) o.push_back({"master", A, kF32, elements});
   return o;
+}
+
+Operands AdamWMoments::operands() const {
+  return {{"g", R, grad_dtype, elements},
+          {"m", A, state_dtype, elements},
+          {"v", A, state_dtype, elements},
+          {"clip", R, kF32, 2},
+          args_operand()};
 }
 
 std::string_view name_of(const Op& op) {
@@ -190,6 +203,12 @@ std::string text(const Op& op) {
 std::string cost_key(const Op& op) {
   if (const auto* adamw = std::get_if<AdamW>(&op)) {
     AdamW plain = *adamw;
+    plain.first = 0;
+    plain.object = 0;
+    return text(plain);
+  }
+  if (const auto* moments = std::get_if<AdamWMoments>(&op)) {
+    AdamWMoments plain = *moments;
     plain.first = 0;
     plain.object = 0;
     return text(plain);

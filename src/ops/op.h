@@ -335,18 +335,38 @@ struct AdamW {
   float beta1, beta2, eps, weight_decay;
   DType dtype, grad_dtype, state_dtype;
   bool master, stochastic;
+  bool moments = true;  // false: m and v are only read; the same new weights
 
   Operands operands() const;
   double flops() const { return 0; }
   void fields(auto&& f) const {
     f("n", elements), f("first", first), f("object", object), f("b1", beta1), f("b2", beta2), f("eps", eps),
         f("wd", weight_decay), f("dtype", dtype), f("grad", grad_dtype), f("state", state_dtype),
-        f("master", master), f("sr", stochastic);
+        f("master", master), f("sr", stochastic), f("moments", moments);
   }
 };
 
-using Op = std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
-                        RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale, AdamW>;
+// What AdamW without `moments` left out: m and v become what AdamW makes of them, bit for bit.
+struct AdamWMoments {
+  static constexpr std::string_view kName = "adamw_moments";
+  enum { kG, kM, kV, kClip, kArgs };
+  int64_t elements, first;
+  uint64_t object;  // as AdamW's
+  float beta1, beta2;
+  DType grad_dtype, state_dtype;
+  bool stochastic;
+
+  Operands operands() const;
+  double flops() const { return 0; }
+  void fields(auto&& f) const {
+    f("n", elements), f("first", first), f("object", object), f("b1", beta1), f("b2", beta2),
+        f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
+  }
+};
+
+using Op =
+    std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
+                 RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale, AdamW, AdamWMoments>;
 
 std::string_view name_of(const Op& op);
 Operands operands(const Op& op);
@@ -356,8 +376,8 @@ double flops(const Op& op);
 double traffic(const Op& op);
 // All attributes as text, "linear tokens=512 in=320 ...": for dumps and hashes.
 std::string text(const Op& op);
-// As text(), without attributes that do not change how long the op takes (AdamW's object and first element, SumSq's
-// slot): ops with equal keys cost the same.
+// As text(), without attributes that do not change how long the op takes (an update's object and first
+// element, SumSq's slot): ops with equal keys cost the same.
 std::string cost_key(const Op& op);
 
 }  // namespace sluice

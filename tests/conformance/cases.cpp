@@ -245,8 +245,15 @@ void add_update(List& list) {
       int64_t elements, first;
     };
     for (const auto [elements, first] : {Part{1, 0}, {77, 3}, {1000, 128}, {4099, 0}}) {
-      op.elements = elements, op.first = first;
+      op.elements = elements, op.first = first, op.moments = true;
       list.add(op, note, data);
+      op.moments = false;
+      list.add(op, note, data);
+      // Of the weights and of a master copy it knows nothing.
+      if (op.dtype == kF32 || op.master) continue;
+      list.add(AdamWMoments{elements, first, op.object, op.beta1, op.beta2, op.grad_dtype, op.state_dtype,
+                            op.stochastic},
+               note, data);
     }
   };
   for (const DType grad : kDTypes) {

@@ -153,23 +153,31 @@ void adapt(const ClipScale&, const Data& data, Random&, Tensors& t) {
 }
 
 // The magnitudes of a training step: gradients of 0.01, their mean and variance, parameters of 0.02.
+// UpdateOp: AdamW or AdamWMoments.
+template <class UpdateOp>
+void adapt_moments(const UpdateOp& op, const Data& data, Tensors& t) {
+  scale(t[UpdateOp::kG], 0.01);
+  scale(t[UpdateOp::kM], 0.005);
+  square_all(t[UpdateOp::kV]);
+  scale(t[UpdateOp::kV], 1e-4);
+  t[UpdateOp::kClip].set(0, 3.0);
+  t[UpdateOp::kClip].set(1, double{data.clip});
+  const int64_t step = 5;
+  set_args(t[UpdateOp::kArgs], {.step = step,
+                                .seed = data.seed,
+                                .learning_rate = 1e-3f,
+                                .bias1 = 1 - std::pow(op.beta1, float(step)),
+                                .bias2 = 1 - std::pow(op.beta2, float(step)),
+                                .inv_targets = 1,
+                                .update = data.update ? 1 : 0});
+}
 void adapt(const AdamW& op, const Data& data, Random&, Tensors& t) {
   scale(t[AdamW::kP], 0.02);
-  scale(t[AdamW::kG], 0.01);
-  scale(t[AdamW::kM], 0.005);
-  square_all(t[AdamW::kV]);
-  scale(t[AdamW::kV], 1e-4);
   if (op.master) scale(t[AdamW::kMaster], 0.02);
-  t[AdamW::kClip].set(0, 3.0);
-  t[AdamW::kClip].set(1, double{data.clip});
-  const int64_t step = 5;
-  set_args(t[AdamW::kArgs], {.step = step,
-                             .seed = data.seed,
-                             .learning_rate = 1e-3f,
-                             .bias1 = 1 - std::pow(op.beta1, float(step)),
-                             .bias2 = 1 - std::pow(op.beta2, float(step)),
-                             .inv_targets = 1,
-                             .update = data.update ? 1 : 0});
+  adapt_moments(op, data, t);
+}
+void adapt(const AdamWMoments& op, const Data& data, Random&, Tensors& t) {
+  adapt_moments(op, data, t);
 }
 
 template <class T>

@@ -30,6 +30,7 @@ Outputs expect(const AttnBwd& op, Inputs in);
 Outputs expect(const SumSq& op, Inputs in);
 Outputs expect(const ClipScale& op, Inputs in);
 Outputs expect(const AdamW& op, Inputs in);
+Outputs expect(const AdamWMoments& op, Inputs in);
 
 // The old content of an operand that may be accumulated into: a term of every sum, zero when it is
 // overwritten.

@@ -196,6 +196,34 @@ Findings same_in_parts(Harness& harness) {
   return findings;
 }
 
+// The weights now and the moments later are the whole update.
+Findings same_in_two_steps(Harness& harness, AdamW op) {
+  Findings findings;
+  op.moments = true;
+  const Tensors before = make_operands(op, {}), whole = run(harness, op, before, findings);
+  op.moments = false;
+  const Tensors weights = run(harness, op, before, findings);
+  const AdamWMoments rest{op.elements, op.first,      op.object,      op.beta1,
+                          op.beta2,    op.grad_dtype, op.state_dtype, op.stochastic};
+  const Tensors moments = run(
+      harness, rest,
+      {before[AdamW::kG], before[AdamW::kM], before[AdamW::kV], before[AdamW::kClip], before[AdamW::kArgs]},
+      findings);
+  if (!findings.empty()) return findings;
+  const auto same = [&](int operand, const Tensor& got) {
+    const auto k = static_cast<size_t>(operand);
+    if (got.bytes != whole[k].bytes) findings.push_back(fmt::format("{} differs", operands(op)[k].name));
+    if (whole[k].bytes == before[k].bytes) {
+      findings.push_back(fmt::format("{} was not updated", operands(op)[k].name));
+    }
+  };
+  same(AdamW::kP, weights[AdamW::kP]);
+  if (op.master) same(AdamW::kMaster, weights[AdamW::kMaster]);
+  same(AdamW::kM, moments[AdamWMoments::kM]);
+  same(AdamW::kV, moments[AdamWMoments::kV]);
+  return findings;
+}
+
 Findings p_rounds_master(Harness& harness) {
   Findings findings;
   const AdamW op = bf16_update(1000, true);
@@ -263,6 +291,21 @@ std::vector<Relation> all_relations() {
                    [=](Harness& harness) { return same_swiglu(harness, dtype); }});
   }
   all.push_back({"adamw_in_parts_is_whole", bf16_update(1000, true), same_in_parts});
+  const auto add_two_steps = [&](const char* name, const AdamW& op) {
+    all.push_back({fmt::format("adamw_in_two_steps_is_whole_{}", name), op,
+                   [=](Harness& harness) { return same_in_two_steps(harness, op); }});
+  };
+  // More elements than one task or block takes, not a multiple of any vector.
+  AdamW two_steps = bf16_update(40'003, false);
+  add_two_steps("bf16_stochastic", two_steps);
+  two_steps.first = 3;
+  add_two_steps("bf16_stochastic_odd", two_steps);
+  two_steps.state_dtype = DType::F32, two_steps.grad_dtype = DType::F32;
+  add_two_steps("bf16_stochastic_f32_state", two_steps);
+  two_steps.master = true, two_steps.stochastic = false;
+  add_two_steps("master", two_steps);
+  two_steps.master = false, two_steps.dtype = DType::F32;
+  add_two_steps("f32", two_steps);
   all.push_back({"adamw_p_rounds_master", bf16_update(1000, true), p_rounds_master});
   all.push_back({"adamw_stochastic_rounding_is_unbiased", bf16_update(1 << 15, false), unbiased});
   return all;

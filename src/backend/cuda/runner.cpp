@@ -249,7 +249,21 @@ Status Runner::run(const AdamW& op, const Call& call) {
     using S = decltype(state);
     return adamw(params, call.as<bf16>(AdamW::kP), call.as<decltype(grad)>(AdamW::kG), call.as<S>(AdamW::kM),
                  call.as<S>(AdamW::kV), op.master ? call.as<float>(AdamW::kMaster) : nullptr,
-                 call.as<float>(AdamW::kClip), call.as<StepArgs>(AdamW::kArgs), op.stochastic, call.stream);
+                 call.as<float>(AdamW::kClip), call.as<StepArgs>(AdamW::kArgs), op.stochastic, op.moments,
+                 call.stream);
+  };
+  return with_float(op.grad_dtype, [&](auto grad) {
+    return op.state_dtype == DType::F32 ? run_typed(grad, float{}) : run_typed(grad, bf16{});
+  });
+}
+
+Status Runner::run(const AdamWMoments& op, const Call& call) {
+  using M = AdamWMoments;
+  const AdamWParams params{op.elements, op.first, op.object, op.beta1, op.beta2, 0, 0};
+  const auto run_typed = [&](auto grad, auto state) {
+    using S = decltype(state);
+    return adamw_moments(params, call.as<decltype(grad)>(M::kG), call.as<S>(M::kM), call.as<S>(M::kV),
+                         call.as<float>(M::kClip), call.as<StepArgs>(M::kArgs), op.stochastic, call.stream);
   };
   return with_float(op.grad_dtype, [&](auto grad) {
     return op.state_dtype == DType::F32 ? run_typed(grad, float{}) : run_typed(grad, bf16{});

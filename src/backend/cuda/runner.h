@@ -47,6 +47,7 @@ class Runner {
   Status run(const SumSq& op, const Call& call);
   Status run(const ClipScale& op, const Call& call);
   Status run(const AdamW& op, const Call& call);
+  Status run(const AdamWMoments& op, const Call& call);
 
   Products products_;
   Attention attention_;

@@ -108,6 +108,9 @@ void examine(const ClipScale&, Objection&) {}
 void examine(const AdamW& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype).floating("state", op.state_dtype);
 }
+void examine(const AdamWMoments& op, Objection& o) {
+  o.floating("gradients", op.grad_dtype).floating("state", op.state_dtype);
+}
 
 }  // namespace
 

@@ -316,6 +316,24 @@ TEST(Harness, CatchesRoundingToNearestForStochastic) {
   EXPECT_EQ(harness.check({op, {}, ""}).findings.size(), 3u);  // p, m and v
 }
 
+// Moments that are updated later must take the draws that AdamW would have given them.
+TEST(Relations, CatchLateMomentsOfOtherDraws) {
+  struct Shifted : ReferenceBackend {
+    void run(const Launch& launch) override {
+      Op op = *launch.op;
+      if (auto* moments = std::get_if<AdamWMoments>(&op)) ++moments->object;
+      write(launch, results(op, read(launch)));
+    }
+  } backend;
+  Harness harness = harness_of(backend);
+  int caught = 0;
+  for (const Relation& relation : all_relations()) {
+    if (relation.name.find("two_steps_is_whole_bf16_stochastic") == std::string::npos) continue;
+    caught += relation.check(harness).size() == 2 ? 1 : 0;  // m and v
+  }
+  EXPECT_EQ(caught, 2);  // f32 state is not rounded
+}
+
 // Adds the random bits to a number that was rounded up by half a unit before.
 TEST(Relations, CatchBiasedStochasticRounding) {
   struct Biased : ReferenceBackend {

@@ -68,25 +68,63 @@ SLUICE_INLINE void put(float* to, F16 x, U16, Part part) {
   store(to, x, part);
 }
 
+// The new moments of 16 elements, before they are rounded.
+struct Moments {
+  F16 m, v;
+};
+
+template <class G, class S, class Part>
+SLUICE_INLINE Moments moments_at(const Update& u, const State<G, S>& s, int64_t i, Part part) {
+  const F16 g = load(s.g + i, part) * u.clip;
+  return {load(s.m + i, part) * u.beta1 + g * (1.0f - u.beta1),
+          load(s.v + i, part) * u.beta2 + g * g * (1.0f - u.beta2)};
+}
+
+// `d` counts only when kStochastic.
+template <bool kStochastic, class G, class S, class Part>
+SLUICE_INLINE void put_moments(const State<G, S>& s, int64_t i, const Moments& to, const Draws& d,
+                               Part part) {
+  if constexpr (kStochastic) {
+    put(s.m + i, to.m, d.m, part);
+    put(s.v + i, to.v, d.v, part);
+  } else {
+    store(s.m + i, to.m, part);
+    store(s.v + i, to.v, part);
+  }
+}
+
+template <bool kStochastic>
+SLUICE_INLINE Draws draws_of(const Update& u, int64_t index) {
+  if constexpr (kStochastic) {
+    return draw(u.key, u.step, index);
+  } else {
+    return {U16{}, U16{}, U16{}};
+  }
+}
+
+// Whether the moments are written is no template parameter: the same code makes the same weights.
 template <bool kStochastic, class P, class G, class S>
-void update(const Update& u, const Elements<P, G, S>& e) {
-  for_each_vector(e.n, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-    const F16 g = load(e.g + i, part) * u.clip;
-    const F16 m = load(e.m + i, part) * u.beta1 + g * (1.0f - u.beta1);
-    const F16 v = load(e.v + i, part) * u.beta2 + g * g * (1.0f - u.beta2);
-    F16 w = e.master ? load(e.master + i, part) : load(e.p + i, part);
-    const F16 direction = (m * u.inv_bias1) / (square_root(v * u.inv_bias2) + u.eps);
+void update(const Update& u, const State<G, S>& s, const Weights<P>& to, bool write_moments) {
+  for_each_vector(s.n, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+    const Moments moments = moments_at(u, s, i, part);
+    F16 w = to.master ? load(to.master + i, part) : load(to.p + i, part);
+    const F16 direction = (moments.m * u.inv_bias1) / (square_root(moments.v * u.inv_bias2) + u.eps);
     w -= direction * u.learning_rate + w * u.decay;
-    if (e.master) store(e.master + i, w, part);
-    if constexpr (kStochastic) {
-      const Draws d = draw(u.key, u.step, e.index + i);
-      put(e.m + i, m, d.m, part);
-      put(e.v + i, v, d.v, part);
-      e.master ? store(e.p + i, w, part) : put(e.p + i, w, d.p, part);
+    if (to.master) store(to.master + i, w, part);
+    const Draws d = draws_of<kStochastic>(u, s.index + i);
+    if (write_moments) put_moments<kStochastic>(s, i, moments, d, part);
+    if (kStochastic && !to.master) {
+      put(to.p + i, w, d.p, part);
     } else {
-      store(e.m + i, m, part);
-      store(e.v + i, v, part);
-      store(e.p + i, w, part);
+      store(to.p + i, w, part);
     }
+  });
+}
+
+template <bool kStochastic, class G, class S>
+void update_moments(const Update& u, const State<G, S>& s) {
+  for_each_vector(s.n, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+    const Draws d = draws_of<kStochastic>(u, s.index + i);
+    put_moments<kStochastic>(s, i, moments_at(u, s, i, part), d, part);
   });
 }

@@ -73,6 +73,7 @@ Status launch(const Logits& op, const Args& args, const Machine& machine);
 Status launch(const SumSq& op, const Args& args, const Machine& machine);
 Status launch(const ClipScale& op, const Args& args, const Machine& machine);
 Status launch(const AdamW& op, const Args& args, const Machine& machine);
+Status launch(const AdamWMoments& op, const Args& args, const Machine& machine);
 
 // Of the ops that have some; the others need none.
 std::vector<GemmShape> products_of(const Linear& op);

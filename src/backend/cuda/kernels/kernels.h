@@ -86,10 +86,16 @@ struct AdamWParams {
   uint64_t object;
   float beta1, beta2, eps, weight_decay;
 };
-// `master` is null without a master copy; G and S are the types of gradient and state.
+// `master` is null without a master copy; G and S are the types of gradient and state. m and v are written
+// only with `moments`.
 template <class G, class S>
 cudaError_t adamw(const AdamWParams& params, bf16* p, const G* g, S* m, S* v, float* master,
-                  const float* clip, const StepArgs* args, bool stochastic, cudaStream_t stream);
+                  const float* clip, const StepArgs* args, bool stochastic, bool moments,
+                  cudaStream_t stream);
+// m and v alone; of the parameters eps and weight_decay do not matter.
+template <class G, class S>
+cudaError_t adamw_moments(const AdamWParams& params, const G* g, S* m, S* v, const float* clip,
+                          const StepArgs* args, bool stochastic, cudaStream_t stream);
 
 // --- attention.cu, attention_bwd.cu, attention_merge.cu ---
 // The longest head the own attention kernels take.
