@@ -77,8 +77,13 @@ class Builder {
   void forward(int round);
   void backward(int round);
   void add_optimizer_state();
+  // Whether moments are updated in the backward pass of this round.
+  bool late_moments(int round) const {
+    return optimizer_ != nullptr && optimizer_->deferred && optimizer_->late_moments && round == 0;
+  }
   void sum_squares(const std::vector<ObjectId>& params);
-  void update(const std::vector<ObjectId>& params);
+  void update(const std::vector<ObjectId>& params, bool moments = true);
+  void update_moments(const std::vector<ObjectId>& params);
   std::vector<ObjectId> layer_params(int layer) const;
   std::vector<ObjectId> head_params() const;
   std::vector<ObjectId> all_params() const;
@@ -346,19 +351,21 @@ ObjectId Builder::attention_backward(const Saved& s, ObjectId d_o, const Place& 
   return d_h1;
 }
 
-// Every chunk passes a layer before the next layer starts. With a deferred update, each weight's pending update comes
-// just before its first use.
+// Every chunk passes a layer before the next layer starts. With a deferred update, each weight's pending
+// update comes just before its first use. The head's is followed by the backward pass, so its moments are
+// never late.
 void Builder::forward(int round) {
   const auto chunks = int(shape_.chunks_per_round);
   const bool update_first = optimizer_ != nullptr && optimizer_->deferred && round == 0;
+  const bool moments = !late_moments(round);
   saved_.assign(size_t(c_.layers), std::vector<Saved>(size_t(chunks)));
   dkv_.assign(size_t(c_.layers), std::vector<ObjectId>(size_t(chunks)));
   x_.assign(size_t(chunks), {});
-  if (update_first) update({embedding_});
+  if (update_first) update({embedding_}, moments);
   phase_ = Phase::Forward;
   for (int c = 0; c < chunks; ++c) x_[size_t(c)] = embed({-1, round, c});
   for (int l = 0; l < c_.layers; ++l) {
-    if (update_first) update(layer_params(l));
+    if (update_first) update(layer_params(l), moments);
     phase_ = Phase::Forward;
     for (int c = 0; c < chunks; ++c) {
       Saved& s = saved_[size_t(l)][size_t(c)];
@@ -369,17 +376,20 @@ void Builder::forward(int round) {
   if (update_first) update(head_params());
 }
 
-// Layers and chunks in reverse. x_ holds the output of the last layer and then the gradient coming down. In the last
-// round the norm of a weight's gradient is taken as soon as the gradient is complete, while it is at hand.
+// Layers and chunks in reverse. x_ holds the output of the last layer and then the gradient coming down. In
+// the last round the norm of a weight's gradient is taken as soon as the gradient is complete, while it is at
+// hand. Late moments take the last step's gradient before it is overwritten.
 void Builder::backward(int round) {
   const auto chunks = int(shape_.chunks_per_round);
-  const bool complete = round + 1 == shape_.rounds;
+  const bool complete = round + 1 == shape_.rounds, late = late_moments(round);
+  if (late && c_.tied_embeddings) update_moments({embedding_});  // whose gradient the head writes first
   for (int c = chunks - 1; c >= 0; --c) {
     phase_ = Phase::Forward;
     x_[size_t(c)] = head(x_[size_t(c)], false, {-1, round, c});
   }
   if (complete) sum_squares(head_params());
   for (int l = int(c_.layers) - 1; l >= 0; --l) {
+    if (late) update_moments(layer_params(l));
     phase_ = Phase::Backward;
     for (int c = chunks - 1; c >= 0; --c) {
       const ObjectId dx = act_grad("dx", c_.dim, {l, round, c});
@@ -388,6 +398,7 @@ void Builder::backward(int round) {
     }
     if (complete) sum_squares(layer_params(l));
   }
+  if (late && !c_.tied_embeddings) update_moments({embedding_});
   phase_ = Phase::Backward;
   for (int c = chunks - 1; c >= 0; --c) {
     const Place at{-1, round, c};
@@ -448,18 +459,17 @@ void Builder::add_optimizer_state() {
                                      -1, optimizer_->deferred});
 }
 
-void Builder::update(const std::vector<ObjectId>& params) {
+void Builder::update(const std::vector<ObjectId>& params, bool moments) {
   phase_ = Phase::Update;
   for (const ObjectId param : params) {
     const size_t index = slot(param);
     const Weight& weight = weights_[index].second;
     const OptimizerParts& parts = parts_.at(param.value);
     for (size_t i = 0; i < parts.m.size(); ++i) {
-      const AdamW op{parts.elements[i],  parts.first[i],  index,
-                     optimizer_->beta1,  optimizer_->beta2, optimizer_->eps,
-                     weight.is_norm ? 0.f : optimizer_->weight_decay,
-                     num_.compute,       num_.grad,       num_.state,
-                     num_.master,        num_.stochastic};
+      const float decay = weight.is_norm ? 0.f : optimizer_->weight_decay;
+      const AdamW op{parts.elements[i], parts.first[i],  index,        optimizer_->beta1, optimizer_->beta2,
+                     optimizer_->eps,   decay,           num_.compute, num_.grad,         num_.state,
+                     num_.master,       num_.stochastic, moments};
       std::vector<ObjectId> uses{param, grad(param), parts.m[i], parts.v[i], model_.clip, model_.args};
       std::vector<int64_t> offsets{parts.first[i] * size_of(num_.compute), parts.first[i] * size_of(num_.grad),
                                    0, 0, 0, 0};
@@ -469,6 +479,23 @@ void Builder::update(const std::vector<ObjectId>& params) {
       }
       program().add(fmt::format("adamw.{}.p{}", weight.object, i), op, uses, offsets, phase_,
                     program().object(param).layer, -1, -1);
+    }
+  }
+}
+
+// What update(params, false) left out.
+void Builder::update_moments(const std::vector<ObjectId>& params) {
+  phase_ = Phase::Update;
+  for (const ObjectId param : params) {
+    const size_t index = slot(param);
+    const OptimizerParts& parts = parts_.at(param.value);
+    for (size_t i = 0; i < parts.m.size(); ++i) {
+      const AdamWMoments op{parts.elements[i], parts.first[i], index,      optimizer_->beta1,
+                            optimizer_->beta2, num_.grad,      num_.state, num_.stochastic};
+      const ObjectId uses[] = {grad(param), parts.m[i], parts.v[i], model_.clip, model_.args};
+      const int64_t offsets[] = {parts.first[i] * size_of(num_.grad), 0, 0, 0, 0};
+      program().add(fmt::format("adamw_moments.{}.p{}", weights_[index].second.object, i), op, uses, offsets,
+                    phase_, program().object(param).layer, -1, -1);
     }
   }
 }

@@ -42,6 +42,10 @@ struct OptimizerConfig {
   // The update of step k runs inside step k+1, each weight's just before its first use, where its traffic hides under
   // the forward pass. Same arithmetic, same results; read weights after a flush.
   bool deferred = false;
+  // With deferred: the forward pass makes only the new weights; the moments follow in round 0's backward
+  // pass, each before its gradient is overwritten, so that the forward pass has nothing of them to store.
+  // Same results.
+  bool late_moments = false;
 };
 
 // A Program and the handles the trainer needs.

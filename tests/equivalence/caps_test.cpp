@@ -12,12 +12,12 @@ class Caps : public testing::TestWithParam<std::tuple<NamedShape, NamedNumerics>
  protected:
   static constexpr int64_t kSteps = 3;
 
-  StageRequest request(bool deferred) const {
-    return small_request(std::get<0>(GetParam()).shape, std::get<1>(GetParam()).numerics, deferred);
+  StageRequest request(Updates updates) const {
+    return small_request(std::get<0>(GetParam()).shape, std::get<1>(GetParam()).numerics, updates);
   }
   // The run without caps, updates at the end of the step: what all others must equal.
   rig::History plain() const {
-    rig::Rig run(request(false));
+    rig::Rig run(request(Updates::AtTheEnd));
     return rig::run_steps(run, kSteps);
   }
 };
@@ -57,11 +57,36 @@ void run_under_caps(const StageRequest& unlimited, const rig::History& expected)
 }
 
 TEST_P(Caps, DoNotChangeResults) {
-  run_under_caps(request(false), plain());
+  run_under_caps(request(Updates::AtTheEnd), plain());
 }
 
 TEST_P(Caps, DoNotChangeResultsOfDeferredUpdates) {
-  run_under_caps(request(true), plain());
+  run_under_caps(request(Updates::Deferred), plain());
+}
+
+TEST_P(Caps, DoNotChangeResultsOfLateMoments) {
+  run_under_caps(request(Updates::LateMoments), plain());
+}
+
+// Applying a pending update early leaves nothing for the next step to apply.
+TEST_P(Caps, DoNotChangeResultsOfFlushesInTheMiddle) {
+  for (const Updates updates : {Updates::Deferred, Updates::LateMoments}) {
+    SCOPED_TRACE(name_of(updates));
+    rig::Rig run(tightest(request(updates), *rig::small_backend()));
+    expect_same(rig::run_steps(run, kSteps, {1, 2}), plain());
+  }
+}
+
+// The head writes the embedding's gradient first.
+TEST(TiedEmbeddings, DoNotChangeResultsOfLateMoments) {
+  const auto request = [](Updates updates) {
+    StageRequest r =
+        small_request({16, 8, 4, 2, 8, true}, {DType::BF16, DType::BF16, DType::BF16, false, true}, updates);
+    r.model.tied_embeddings = true;
+    return r;
+  };
+  rig::Rig plain(request(Updates::AtTheEnd));
+  run_under_caps(request(Updates::LateMoments), rig::run_steps(plain, 3));
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, Caps,

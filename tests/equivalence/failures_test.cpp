@@ -20,7 +20,7 @@ int64_t threads_of_process() {
 
 // A capped program, so that all lanes are in use.
 StageRequest capped_request() {
-  StageRequest request = small_request({16, 8, 2, 1, 8, true}, {}, false);
+  StageRequest request = small_request({16, 8, 2, 1, 8, true}, {});
   const auto backend = rig::small_backend();
   request.device_cap_bytes = rig::must(make_stages(request, rig::profile_of(*backend))).device_bytes() / 2;
   return request;

@@ -12,7 +12,7 @@ class Memory : public testing::TestWithParam<double> {
  protected:
   // A run whose device arena is at most GetParam() of what it would take without a cap.
   static StageRequest request() {
-    StageRequest request = small_request({16, 8, 4, 1, 8}, {}, false);
+    StageRequest request = small_request({16, 8, 4, 1, 8}, {});
     const auto backend = rig::small_backend();
     const int64_t all = rig::must(make_stages(request, rig::profile_of(*backend))).device_bytes();
     request.device_cap_bytes = int64_t(GetParam() * double(all));
@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Shares, Memory, testing::Values(1.0, 0.7, 0.5, 0.3),
 
 // A step reports when every action ran, in an order that respects the plan's waits.
 TEST(Timeline, RespectsWaits) {
-  StageRequest request = small_request({16, 8, 4, 1, 8}, {}, false);
+  StageRequest request = small_request({16, 8, 4, 1, 8}, {});
   request.device_cap_bytes = 300 << 10;
   rig::Rig run(request);
   run.initialize();
@@ -94,7 +94,7 @@ TEST(Timeline, RespectsWaits) {
 
 // Results do not depend on the number of threads.
 TEST(Threads, DoNotChangeResults) {
-  const StageRequest request = small_request({16, 8, 4, 1, 8}, {}, false);
+  const StageRequest request = small_request({16, 8, 4, 1, 8}, {});
   rig::Rig one(request);
   const rig::History expected = rig::run_steps(one, 2);
   for (const int threads : {2, 3}) {

@@ -17,8 +17,8 @@ const StepShape kShape{16, 8, 2, 2, 8, true};
 // A program on one backend with room for every plan tried.
 class ManyPlans {
  public:
-  explicit ManyPlans(const Numerics& numerics, bool deferred)
-      : request_(small_request(kShape, numerics, deferred)),
+  explicit ManyPlans(const Numerics& numerics, Updates updates)
+      : request_(small_request(kShape, numerics, updates)),
         model_(build_training(request_.model, request_.shape, numerics, request_.optimizer)),
         backend_(rig::small_backend()),
         profile_(rig::profile_of(*backend_)),
@@ -73,12 +73,16 @@ class ManyPlans {
   std::vector<int64_t> workspaces_;
 };
 
-class RandomPlans : public testing::TestWithParam<std::tuple<NamedNumerics, bool>> {};
+class RandomPlans : public testing::TestWithParam<std::tuple<NamedNumerics, Updates>> {};
 
 TEST_P(RandomPlans, AreValidAndComputeTheSame) {
   ManyPlans runs(std::get<0>(GetParam()).numerics, std::get<1>(GetParam()));
   const rig::History expected = runs.run(rig::must(make_plan(runs.program(), runs.profile(), {})));
-  constexpr uint64_t kSeeds = 100;  // in each of six variants
+  if (std::get<1>(GetParam()) == Updates::LateMoments) {
+    ManyPlans early(std::get<0>(GetParam()).numerics, Updates::Deferred);
+    expect_same(early.run(rig::must(make_plan(early.program(), early.profile(), {}))), expected);
+  }
+  constexpr uint64_t kSeeds = 100;  // in each of nine variants
   int tried = 0, streaming = 0, recomputing = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const std::optional<Plan> plan = random_plan(runs.program(), runs.profile(), {}, seed);
@@ -97,15 +101,17 @@ TEST_P(RandomPlans, AreValidAndComputeTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, RandomPlans,
-                         testing::Combine(testing::ValuesIn(kNumerics), testing::Bool()),
+                         testing::Combine(testing::ValuesIn(kNumerics),
+                                          testing::Values(Updates::AtTheEnd, Updates::Deferred,
+                                                          Updates::LateMoments)),
                          [](const auto& test) {
-                           return std::string(std::get<0>(test.param).name) +
-                                  (std::get<1>(test.param) ? "_deferred" : "");
+                           return std::string(std::get<0>(test.param).name) + "_" +
+                                  name_of(std::get<1>(test.param));
                          });
 
 // Lanes that run ahead and fall behind as far as the waits allow.
 TEST(DelayedLanes, DoNotChangeResults) {
-  ManyPlans runs({}, false);
+  ManyPlans runs({}, Updates::AtTheEnd);
   const rig::History expected = runs.run(rig::must(make_plan(runs.program(), runs.profile(), {})));
   int tried = 0;
   for (uint64_t seed = 0; tried < 25 && seed < 100; ++seed) {
@@ -127,7 +133,7 @@ TEST(DelayedLanes, DoNotChangeResults) {
 // above means nothing. The race is real, so this is not for ThreadSanitizer.
 #ifndef __SANITIZE_THREAD__
 TEST(DelayedLanes, ShowMissingWaits) {
-  ManyPlans runs({}, false);
+  ManyPlans runs({}, Updates::AtTheEnd);
   const rig::History expected = runs.run(rig::must(make_plan(runs.program(), runs.profile(), {})));
   const auto computes_the_same = [&](const Plan& plan, uint64_t seed) {
     DelayingBackend backend(runs.backend(), {seed, 64, {}});

@@ -29,13 +29,23 @@ inline const NamedNumerics kNumerics[] = {
     {"bf16_stochastic", {DType::BF16, DType::BF16, DType::BF16, false, true}},
 };
 
-inline StageRequest small_request(const StepShape& shape, const Numerics& numerics, bool deferred) {
+// When weights and moments of a step are updated: see OptimizerConfig.
+enum class Updates { AtTheEnd, Deferred, LateMoments };
+inline const char* name_of(Updates updates) {
+  return updates == Updates::AtTheEnd   ? "at_the_end"
+         : updates == Updates::Deferred ? "deferred"
+                                        : "late_moments";
+}
+
+inline StageRequest small_request(const StepShape& shape, const Numerics& numerics,
+                                  Updates updates = Updates::AtTheEnd) {
   StageRequest request;
   request.model = {32, 2, 4, 2, 8, 48, 61, 1e-5, false, {}};
   request.shape = shape;
   request.numerics = numerics;
   request.optimizer.part_elements = 1000;  // weights of one, two and four parts
-  request.optimizer.deferred = deferred;
+  request.optimizer.deferred = updates != Updates::AtTheEnd;
+  request.optimizer.late_moments = updates == Updates::LateMoments;
   return request;
 }
 

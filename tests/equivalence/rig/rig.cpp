@@ -148,6 +148,7 @@ Rig::Rig(const StageRequest& request, std::unique_ptr<Backend>&& backend)
     : Rig(request, must(make_stages(request, profile_of(*backend))), std::move(backend)) {}
 
 void Rig::initialize(uint64_t seed) {
+  pending_ = false;
   must(sluice::initialize(request_.model, model(), seed, *training_, [](int64_t, int64_t) {}));
 }
 
@@ -155,17 +156,19 @@ Losses Rig::step(int64_t step, const Tokens& tokens) {
   const bool deferred = request_.optimizer.deferred;
   const int64_t updated = deferred ? std::max<int64_t>(1, step - 1) : step;
   StepArgs args = args_for(updated, request_.optimizer, tokens.counted());
-  args.update = deferred && step == 1 ? 0 : 1;
+  args.update = deferred && !pending_ ? 0 : 1;
   write_tokens(*training_, model(), request_.shape, tokens);
   write_args(*training_, model(), args);
   must(training_->step());
+  pending_ = deferred;
   return read_losses(*training_, model(), tokens);
 }
 
 void Rig::flush(int64_t step) {
-  if (!request_.optimizer.deferred) return;
+  if (!pending_) return;
   write_args(*flush_, stages_.flush->model, args_for(step, request_.optimizer, 1));
   must(flush_->step());
+  pending_ = false;
 }
 
 Losses Rig::measure(const Tokens& tokens) {
@@ -177,7 +180,7 @@ Losses Rig::measure(const Tokens& tokens) {
   return read_losses(*training_, model(), tokens);
 }
 
-History run_steps(Rig& rig, int64_t steps) {
+History run_steps(Rig& rig, int64_t steps, const std::set<int64_t>& flush_after) {
   rig.initialize();
   History out;
   for (int64_t step = 1; step <= steps; ++step) {
@@ -185,6 +188,7 @@ History run_steps(Rig& rig, int64_t steps) {
     const Losses losses = rig.step(step, random_tokens(r.shape, r.model.vocab, uint64_t(step)));
     out.losses.push_back(losses.loss);
     out.norms.push_back(losses.norm);
+    if (flush_after.count(step)) rig.flush(step);
   }
   rig.flush(steps);
   out.state = read_state(rig.training(), {ObjectKind::Param, ObjectKind::OptState});

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -80,9 +81,10 @@ class Rig {
 
   // Random weights of the seed, zero state.
   void initialize(uint64_t seed = 1);
-  // Optimizer step number `step`, from 1. A deferred update of the step before is applied inside.
+  // Optimizer step number `step`, from 1. A deferred update of the step before is applied inside, if still
+  // pending.
   Losses step(int64_t step, const Tokens& tokens);
-  // Applies a deferred update of step `step`; nothing when the request is not deferred.
+  // Applies the deferred update of step `step`, the last one; nothing when none is pending.
   void flush(int64_t step);
   // Loss and norm without an update.
   Losses measure(const Tokens& tokens);
@@ -93,6 +95,7 @@ class Rig {
   Stages stages_;
   Arenas arenas_;
   std::unique_ptr<Executor> training_, flush_;
+  bool pending_ = false;  // a deferred update
 };
 
 // Losses of some steps and the state they end in.
@@ -103,7 +106,8 @@ struct History {
 
   bool operator==(const History&) const = default;
 };
-// Runs `steps` steps from a fresh state, each on tokens of its own, and flushes.
-History run_steps(Rig& rig, int64_t steps);
+// Runs `steps` steps from a fresh state, each on tokens of its own, and flushes at the end and after
+// `flush_after`.
+History run_steps(Rig& rig, int64_t steps, const std::set<int64_t>& flush_after = {});
 
 }  // namespace sluice::rig
