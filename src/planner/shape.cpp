@@ -48,6 +48,14 @@ std::vector<StepShape> candidates(const LlamaConfig& model, const ShapeRequest& 
   return out;
 }
 
+constexpr std::string_view kOnly = "the only one that fits what was given";
+
+bool loads_moments(const Program& program, const Plan& plan) {
+  return std::any_of(plan.actions.begin(), plan.actions.end(), [&](const Action& a) {
+    return a.kind == ActionKind::Load && program.object(a.object).kind == ObjectKind::OptState;
+  });
+}
+
 std::string text(const StepShape& s) {
   return fmt::format("{} x {} x {}", s.chunk_tokens, s.chunks_per_round, s.rounds);
 }
@@ -63,9 +71,10 @@ Result<ShapeChoice> choose_shape(const LlamaConfig& model, const Numerics& numer
     return error("shape: {} tokens per step cannot be cut into chunks of {} and rounds of {} chunks", r.tokens_per_step,
                  r.chunk_tokens, r.chunks_per_round);
   }
-  if (shapes.size() == 1) {
+  const bool only = shapes.size() == 1;
+  if (only && !optimizer.deferred) {
     SLUICE_TRY(validate(shapes.front()));
-    return ShapeChoice{shapes.front(), "the only one that fits what was given"};
+    return ShapeChoice{shapes.front(), false, std::string(kOnly)};
   }
   PlanRequest plan_request;
   plan_request.device_cap_bytes = r.device_cap_bytes;
@@ -80,20 +89,32 @@ Result<ShapeChoice> choose_shape(const LlamaConfig& model, const Numerics& numer
       refused = valid.error();
       continue;
     }
-    const Program program = build_training(model, shape, numerics, optimizer).program;
-    const auto plan = make_plan(program, profile, plan_request);
-    if (!plan.ok()) {
-      refused = plan.error();
-      continue;
+    double shape_ns = 0;
+    for (const bool late : {false, true}) {
+      OptimizerConfig update = optimizer;
+      update.late_moments = late;
+      const Program program = build_training(model, shape, numerics, update).program;
+      const auto plan = make_plan(program, profile, plan_request);
+      if (!plan.ok()) {
+        refused = plan.error();
+        continue;
+      }
+      if (shape_ns == 0 || plan->makespan_ns < shape_ns) shape_ns = plan->makespan_ns;
+      // The smaller chunk wins a tie.
+      if (best_ns == 0 || plan->makespan_ns < best_ns * 0.999) {
+        best_ns = plan->makespan_ns;
+        best.shape = shape;
+        best.late_moments = late;
+      }
+      // Moments that stay on the device have no traffic to spread.
+      if (!optimizer.deferred || !loads_moments(program, *plan)) break;
     }
+    if (shape_ns == 0) continue;
     others += fmt::format("{}{}: {:.0f}", others.empty() ? "" : ", ", text(shape),
-                          double(shape.tokens()) / plan->makespan_ns * 1e9);
-    if (best_ns > 0 && plan->makespan_ns >= best_ns * 0.999) continue;  // the smaller chunk wins a tie
-    best_ns = plan->makespan_ns;
-    best.shape = shape;
+                          double(shape.tokens()) / shape_ns * 1e9);
   }
   if (best_ns == 0) return *refused;
-  best.why = fmt::format("fastest of the estimates, tok/s: {}", others);
+  best.why = only ? std::string(kOnly) : fmt::format("fastest of the estimates, tok/s: {}", others);
   return best;
 }
 

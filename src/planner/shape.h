@@ -16,6 +16,7 @@ struct ShapeRequest {
 
 struct ShapeChoice {
   StepShape shape;
+  bool late_moments = false;  // see OptimizerConfig: the same results, other traffic
   std::string why;  // the candidates and their simulated speed, in words
 };
 

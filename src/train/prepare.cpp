@@ -94,6 +94,7 @@ Result<Prepared> prepare(RunConfig config, const std::string& preset, bool betwe
   shape_request.host_cap_bytes = request.host_cap_bytes;
   SLUICE_ASSIGN(const ShapeChoice choice, choose_shape(p.model, p.numerics, p.optimizer, shape_request, p.machine.profile));
   p.shape = request.shape = choice.shape;
+  p.optimizer.late_moments = request.optimizer.late_moments = choice.late_moments;
   p.why_shape = choice.why;
 
   if (p.machine.backend != "sim") SLUICE_TRY(measure_costs(p, request));
