@@ -52,6 +52,9 @@ struct Command {
   std::span<const uint32_t> waits;  // ids of earlier commands on other lanes that must finish first
   std::variant<Launch, Copy> work;
   double cost_ns;                   // how long the plan says it takes; only the simulator believes it
+  // For profilers: what it belongs to from the whole down, "round 0/layer 3/chunk 1/gate_up.L3.r0c1". May be
+  // empty.
+  std::string_view path = {};
 };
 
 // A failure inside a step. `command` is the id of the command that failed, if known.

@@ -60,6 +60,22 @@ void Executor::resolve() {
   }
 }
 
+void Executor::annotate() {
+  paths_.clear();
+  for (const Action& a : plan_.actions) {
+    std::string path;
+    if (a.kind == ActionKind::Run) {
+      const Task& task = program_.task(a.task);
+      for (const auto& [name, number] :
+           {std::pair{"round", task.round}, {"layer", task.layer}, {"chunk", task.chunk}}) {
+        if (number >= 0) path += fmt::format("{} {}/", name, number);
+      }
+    }
+    paths_.push_back(path + label(program_, a));
+  }
+  for (size_t i = 0; i < commands_.size(); ++i) commands_[i].path = paths_[i];
+}
+
 Status Executor::step(std::vector<Interval>* timeline) {
   SLUICE_TRY(backend_.begin(static_cast<uint32_t>(commands_.size())));
   Status submitted;

@@ -36,6 +36,9 @@ class Executor {
   // Sets an object to zero at all its homes, between steps. REQUIRES: it has one.
   Status clear(ObjectId object);
 
+  // Gives the commands paths for profilers; costs memory and time once.
+  void annotate();
+
   const Ledger& ledger() const { return ledger_; }
   const Plan& plan() const { return plan_; }
   const Program& program() const { return program_; }
@@ -50,6 +53,7 @@ class Executor {
   Ledger ledger_;
   std::vector<Command> commands_;
   std::vector<Buffer> operands_;
+  std::vector<std::string> paths_;
 };
 
 // Runs `plan` on the simulated backend and writes the predicted times into it.

@@ -54,7 +54,9 @@ Status Session::start() {
   SLUICE_TRY(backend_->prepare(all_ops(s)));
   start_up_.prepare_s = watch.lap();
   const auto executor = [&](const Stage& stage) {
-    return std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas);
+    auto made = std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas);
+    made->annotate();
+    return made;
   };
   training_ = executor(s.training);
   if (s.evaluation) evaluation_ = executor(*s.evaluation);

@@ -1,41 +1,16 @@
 #include "backend/cpu/arena.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <limits>
-#include <string>
 
 #include "backend/cpu/thread_pool.h"
 #include "base/bytes.h"
+#include "base/host_memory.h"
 
 namespace sluice::cpu {
-namespace {
-
-// The first number in a file such as /sys/fs/cgroup/memory.max; nothing when there is none ("max").
-int64_t number_in(const char* path, int64_t otherwise) {
-  std::ifstream file(path);
-  int64_t value = 0;
-  return file >> value ? value : otherwise;
-}
-
-int64_t meminfo_available() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  int64_t kib = 0;
-  while (file >> key >> kib) {
-    if (key == "MemAvailable:") return kib * kKiB;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return kUnlimited;
-}
-
-}  // namespace
-
 Arena::~Arena() {
   if (data_) munmap(data_, static_cast<size_t>(bytes_));
 }
@@ -63,19 +38,6 @@ Result<Arena> Arena::create(std::string_view what, int64_t bytes, ThreadPool& po
                 static_cast<size_t>(std::min(kBlock, bytes - block * kBlock)));
   });
   return arena;
-}
-
-int64_t available_bytes() {
-  const int64_t limit = number_in("/sys/fs/cgroup/memory.max", kUnlimited);
-  const int64_t used = number_in("/sys/fs/cgroup/memory.current", 0);
-  return std::min(meminfo_available(), limit == kUnlimited ? kUnlimited : std::max<int64_t>(0, limit - used));
-}
-
-int64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t size = 0, resident = 0;
-  file >> size >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace sluice::cpu

@@ -39,9 +39,4 @@ class Arena {
   int64_t bytes_ = 0;
 };
 
-// Main memory that can still be taken: what the system calls available, or what the control group allows.
-int64_t available_bytes();
-// Resident memory of this process.
-int64_t resident_bytes();
-
 }  // namespace sluice::cpu

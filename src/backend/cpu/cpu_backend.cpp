@@ -11,6 +11,7 @@
 #include "backend/cpu/lanes.h"
 #include "backend/cpu/op_table.h"
 #include "backend/cpu/thread_pool.h"
+#include "base/host_memory.h"
 
 namespace sluice {
 namespace {
@@ -89,7 +90,7 @@ class CpuBackend final : public Backend {
   }
 
   MemoryUse memory() const override {
-    return {device_.bytes(), std::max<int64_t>(0, cpu::resident_bytes() - device_.bytes())};
+    return {device_.bytes(), std::max<int64_t>(0, resident_bytes() - device_.bytes())};
   }
 
  private:

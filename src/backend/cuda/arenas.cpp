@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -15,6 +14,7 @@
 
 #include "backend/cuda/check.h"
 #include "base/bytes.h"
+#include "base/host_memory.h"
 
 namespace sluice::cuda {
 namespace {
@@ -110,7 +110,8 @@ int64_t HostArena::in_one_piece(const void* p, int64_t bytes) const {
   return std::min(bytes, kPiece - offset % kPiece);
 }
 
-Result<DeviceArena> DeviceArena::reserve(int64_t bytes, const CudaDevice& device, const Nvml& nvml) {
+Result<DeviceArena> DeviceArena::reserve(int64_t bytes, const CudaDevice& device, const Nvml& nvml,
+                                         int64_t others_bytes) {
   DeviceArena arena;
   if (bytes == 0) return arena;
   void* data = nullptr;
@@ -119,7 +120,11 @@ Result<DeviceArena> DeviceArena::reserve(int64_t bytes, const CudaDevice& device
     cudaGetLastError();  // an allocation that failed is no lasting error
     size_t free = 0, total = 0;
     SLUICE_CUDA_TRY(cudaMemGetInfo(&free, &total));
-    const std::string others = nvml.others();
+    std::string others = nvml.others();
+    if (others.empty() && others_bytes > kGiB) {
+      others = fmt::format("{} were in use before this process came (nvidia-smi shows by whom)",
+                           format_bytes(others_bytes));
+    }
     return error("the device arena needs {}, but {} has {} free of {}{}{}: lower the device cap",
                  format_bytes(bytes), device.name, format_bytes(int64_t(free)), format_bytes(int64_t(total)),
                  others.empty() ? "" : "; ", others);
@@ -138,6 +143,11 @@ Result<HostArena> HostArena::reserve(int64_t bytes, int device) {
   HostArena arena;
   if (bytes == 0) return arena;
   const int64_t mapped = align_up(bytes, kHugePage);
+  // The system would promise more than it has, and end a process that takes it at its word.
+  if (const int64_t available = available_bytes(); mapped > available) {
+    return error("the host arena needs {}, but only {} of main memory are available: lower the host cap",
+                 format_bytes(mapped), format_bytes(available));
+  }
   void* data = mmap(nullptr, size_t(mapped), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
@@ -159,14 +169,6 @@ Status HostArena::wait() {
   if (!mapping_) return {};
   mapping_->threads.clear();
   return mapping_->status;
-}
-
-int64_t resident_bytes() {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/self/statm", "r"),
-                                                             std::fclose);
-  long long size = 0, resident = 0;
-  if (!file || std::fscanf(file.get(), "%lld %lld", &size, &resident) != 2) return 0;
-  return int64_t{resident} * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace sluice::cuda

@@ -15,8 +15,10 @@ namespace sluice::cuda {
 class DeviceArena {
  public:
   DeviceArena() = default;
-  // The error names the bytes asked for, what is free, and who holds the rest if that is known.
-  static Result<DeviceArena> reserve(int64_t bytes, const CudaDevice& device, const Nvml& nvml);
+  // The error names the bytes asked for, what is free, and who holds the rest as far as that is known.
+  // `others_bytes`: in use before this process came.
+  static Result<DeviceArena> reserve(int64_t bytes, const CudaDevice& device, const Nvml& nvml,
+                                     int64_t others_bytes);
 
   std::byte* data() const { return data_.get(); }
   int64_t bytes() const { return bytes_; }
@@ -40,7 +42,7 @@ class HostArena {
   HostArena(HostArena&&) noexcept;
   HostArena& operator=(HostArena&&) noexcept;
 
-  // Maps the memory and begins to register it with `device`.
+  // Maps the memory and begins to register it with `device`. The error names what is available.
   static Result<HostArena> reserve(int64_t bytes, int device);
   // Waits until all of it is registered. Copies of the GPU need that; plain access does not.
   Status wait();
@@ -59,8 +61,5 @@ class HostArena {
   struct Mapping;
   std::unique_ptr<Mapping> mapping_;
 };
-
-// Resident bytes of this process; registered memory is resident like any other.
-int64_t resident_bytes();
 
 }  // namespace sluice::cuda

@@ -11,11 +11,39 @@ std::string_view function_of(std::string_view call) {
   return call.substr(0, call.find('('));
 }
 
+// What to do about an error, after its message; empty where the message says it all.
+std::string_view advice(cudaError_t code) {
+  switch (code) {
+    case cudaErrorMemoryAllocation:
+      return ": the device has no memory left beside the arena; lower the device cap";
+    case cudaErrorInsufficientDriver:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorUnsupportedPtxVersion:
+      return ": update the NVIDIA driver";
+    case cudaErrorDevicesUnavailable:
+      return ": another process holds the GPU for itself, or it has failed; nvidia-smi shows which";
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorAssert:
+      return ": a kernel failed; this process cannot use the GPU any more";
+    case cudaErrorECCUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorNoDevice:
+    case cudaErrorUnknown:
+      return ": the GPU failed or is lost; nvidia-smi and the kernel's log (Xid) say more";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 Status check(cudaError_t code, std::string_view call) {
   if (code == cudaSuccess) return {};
-  return error("{}: {} ({})", function_of(call), cudaGetErrorString(code), cudaGetErrorName(code));
+  return error("{}: {} ({}){}", function_of(call), cudaGetErrorString(code), cudaGetErrorName(code),
+               advice(code));
 }
 
 Status check(cublasStatus_t code, std::string_view call) {

@@ -10,8 +10,10 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/lanes.h"
+#include "backend/cuda/ranges.h"
 #include "backend/cuda/runner.h"
 #include "base/bytes.h"
+#include "base/host_memory.h"
 
 namespace sluice {
 namespace {
@@ -66,6 +68,7 @@ class CudaBackend final : public Backend {
   std::set<std::string> prepared_;       // cost keys
   std::vector<std::string_view> names_;  // of the commands queued in this step
   std::optional<Fault> fault_;
+  cuda::Ranges ranges_;
 };
 
 std::string_view name_of_work(const Command& command) {
@@ -74,7 +77,8 @@ std::string_view name_of_work(const Command& command) {
 }
 
 Result<Arenas> CudaBackend::reserve(int64_t device_bytes, int64_t host_bytes) {
-  SLUICE_ASSIGN(device_arena_, cuda::DeviceArena::reserve(device_bytes, device_, *nvml_));
+  SLUICE_ASSIGN(device_arena_,
+                cuda::DeviceArena::reserve(device_bytes, device_, *nvml_, before_ ? before_->used : 0));
   SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(host_bytes, options_.device));
   return Arenas{device_arena_.data(), host_arena_.data()};
 }
@@ -121,12 +125,14 @@ Status CudaBackend::begin(uint32_t commands) {
   SLUICE_TRY(host_arena_.wait());
   names_.clear();
   names_.reserve(commands);
+  ranges_.begin_step();
   return lanes_.begin(commands);
 }
 
 Status CudaBackend::submit(const Command& command) {
   if (fault_) return fault_->error;
   names_.push_back(name_of_work(command));
+  ranges_.enter(command.path, command.lane != Lane::Compute);
   Status status = queue(command);
   if (!status.ok()) {
     fault_ = Fault{command.id, error("command {} ({}): {}", command.id, names_.back(), status.message())};
@@ -163,6 +169,7 @@ Status CudaBackend::queue_copy(const Copy& copy, Lane lane) {
 std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {
   // What was queued before a fault may still use buffers: wait for it in any case.
   const auto failure = lanes_.drain();
+  ranges_.end_step();
   if (failure && !fault_) {
     fault_ = Fault{failure->command, error("command {} ({}), or one that ran beside it: {}", failure->command,
                                            names_[failure->command], failure->error.message)};
@@ -208,7 +215,7 @@ Status CudaBackend::clear(std::byte* to, int64_t bytes) {
 }
 
 MemoryUse CudaBackend::memory() const {
-  return {device_bytes(), cuda::resident_bytes()};
+  return {device_bytes(), resident_bytes()};
 }
 
 int64_t CudaBackend::device_bytes() const {

@@ -1,0 +1,13 @@
+// Main memory as the operating system counts it.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice {
+
+// What can still be taken: what the system calls available, or what the control group allows.
+int64_t available_bytes();
+// What this process has resident, pinned memory included.
+int64_t resident_bytes();
+
+}  // namespace sluice
