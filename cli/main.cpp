@@ -99,9 +99,14 @@ int main(int argc, char** argv) {
   demo->add_option("--set", demo_request.settings, "override a key: key=value; may be repeated")->allow_extra_args(false);
   demo->callback([&] { status = report(sluice::demo(demo_request, interrupted)); });
 
-  app.add_subcommand("doctor", "show what this machine has and what is missing")->callback([&] {
-    status = report(sluice::doctor());
-  });
+  sluice::DoctorRequest doctor_request;
+  CLI::App* doctor = app.add_subcommand("doctor", "show what this machine has and what is missing");
+  doctor->add_flag("--calibrate", doctor_request.calibrate,
+                   "time the links and every op of a step under load, and keep the times");
+  doctor->add_option("CONFIG", doctor_request.config_path, "configuration file whose step to time");
+  doctor->add_option("--set", doctor_request.settings, "override a key: key=value; may be repeated")
+      ->allow_extra_args(false);
+  doctor->callback([&] { status = report(sluice::doctor(doctor_request)); });
   app.add_subcommand("keys", "list every configuration key")->callback([&] {
     std::fputs(sluice::keys_help().c_str(), stdout);
   });

@@ -58,8 +58,14 @@ struct DemoRequest {
 // model cannot run (no GPU), it is planned and simulated.
 Outcome demo(const DemoRequest& request, const std::atomic<bool>& interrupted);
 
+struct DoctorRequest {
+  bool calibrate = false;   // also time the links and every op of a configuration's step
+  std::string config_path;  // as in RunRequest
+  std::vector<std::string> settings;
+};
+
 // Prints what this machine has and what is missing, with the command that fixes it.
-Outcome doctor();
+Outcome doctor(const DoctorRequest& request);
 
 // Every configuration key with its default and meaning, as text.
 std::string keys_help();

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <unistd.h>
 
-#include "base/hash.h"
 #include "base/stopwatch.h"
 #include "data/corpus.h"
 #include "planner/shape.h"
@@ -47,9 +46,7 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make(true));
   const std::vector<Op> ops = training_ops(request);
   const bool terminal = isatty(STDERR_FILENO) != 0;
-  // A file for each machine, so that switching between two measures neither again.
-  const auto cache = std::filesystem::path(p.config.data.cache) /
-                     fmt::format("costs-{:016x}.json", Hash().add(p.machine.profile.name).value());
+  const std::filesystem::path cache = cost_cache(p.config, p.machine);
   // GPUs lower their clocks under sustained load; measuring at those takes a tenth of a second per op.
   const double heat_ns = p.machine.backend == "cuda" ? 1e8 : 0;
   double shown_s = 0;

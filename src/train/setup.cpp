@@ -8,6 +8,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cuda/cuda_backend.h"
+#include "base/hash.h"
 #include "cost/presets.h"
 #include "io/file.h"
 
@@ -140,6 +141,11 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& pres
     if (const auto devices = cuda_devices(); devices.ok() && !devices->empty()) return cuda_machine(config);
   }
   return cpu_machine(config);
+}
+
+std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine) {
+  return std::filesystem::path(config.data.cache) /
+         fmt::format("costs-{:016x}.json", Hash().add(machine.profile.name).value());
 }
 
 double learning_rate(const RunConfig& config, int64_t step) {

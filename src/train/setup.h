@@ -1,6 +1,7 @@
 // A RunConfig made concrete: the model, the shape, the number formats and the machine.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "backend/backend.h"
@@ -30,6 +31,10 @@ struct Machine {
 // The machine that config.run names; "auto" is the GPU where there is one, else the CPU. `preset` names a machine of
 // cost/presets.h to plan for instead; empty: none.
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& preset);
+
+// The file that keeps the machine's measured costs: one per machine, so that switching between two measures
+// neither again.
+std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine);
 
 // "auto" becomes: bf16 with bf16 gradients and state and stochastic rounding on a GPU; on a CPU bf16 with f32 gradients,
 // state and master weights where bf16 products are fast, and f32 elsewhere.

@@ -54,6 +54,8 @@ struct CudaDevice {
   int cc_major = 0, cc_minor = 0;
   int multiprocessors = 0;
   int64_t total_bytes = 0, free_bytes = 0;
+  int pcie_generation = 0, pcie_width = 0;  // the most that the slot and the GPU do; 0: unknown
+  std::string others;                       // "process 123 holds 4.2 GiB, ..."; empty if none is known
 };
 Result<std::vector<CudaDevice>> cuda_devices();
 
@@ -61,6 +63,7 @@ Result<std::vector<CudaDevice>> cuda_devices();
 // absent.
 struct CudaReport {
   std::string driver;   // newest CUDA version the driver supports
+  std::string kernel_driver;  // version of the driver itself, if NVML is there
   std::string runtime;  // CUDA runtime this program is linked with
   std::string cublaslt;
   std::string cudnn, cudnn_built;

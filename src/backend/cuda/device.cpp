@@ -33,7 +33,9 @@ Result<int> device_count() {
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code == cudaSuccess && count > 0) return count;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-    return error("no NVIDIA driver is installed (libcuda.so.1 was not found)");
+    return error(
+        "no NVIDIA driver is installed (libcuda.so.1 was not found); in a container it comes from the host: "
+        "start it with --gpus all");
   }
   if (code == cudaErrorInsufficientDriver || driver < CUDART_VERSION / 1000 * 1000) {
     return error("the NVIDIA driver supports CUDA {}, this program needs {} or later: update the driver",
@@ -48,7 +50,13 @@ Result<CudaDevice> describe(int index) {
   SLUICE_CUDA_TRY(cudaGetDeviceProperties(&properties, index));
   CudaDevice device{properties.name, properties.major, properties.minor, properties.multiProcessorCount,
                     int64_t(properties.totalGlobalMem)};
-  if (const auto memory = Nvml::open(index)->memory()) {
+  const auto nvml = Nvml::open(index);
+  device.others = nvml->others();
+  if (const auto link = nvml->pcie()) {
+    device.pcie_generation = int(link->generation);
+    device.pcie_width = int(link->width);
+  }
+  if (const auto memory = nvml->memory()) {
     device.free_bytes = memory->total - memory->used;
     return device;
   }
@@ -92,6 +100,8 @@ struct Nvml::Functions {
   int (*memory)(void*, MemoryInfo*) = nullptr;
   int (*processes)(void*, unsigned*, Process*) = nullptr;
   int (*driver_version)(char*, unsigned) = nullptr;
+  int (*pcie_generation)(void*, unsigned*) = nullptr;
+  int (*pcie_width)(void*, unsigned*) = nullptr;
 
   std::vector<Process> list() const {
     std::vector<Process> all(64);
@@ -125,6 +135,8 @@ std::shared_ptr<const Nvml> Nvml::open(int device) {
   }
   find("nvmlDeviceGetComputeRunningProcesses_v3", functions->processes);
   find("nvmlSystemGetDriverVersion", functions->driver_version);
+  find("nvmlDeviceGetMaxPcieLinkGeneration", functions->pcie_generation);
+  find("nvmlDeviceGetMaxPcieLinkWidth", functions->pcie_width);
   functions->library = library;
   nvml->functions_ = std::move(functions);
   if (by_bus_id(bus_id.data(), &nvml->functions_->device) != 0) return std::shared_ptr<Nvml>(new Nvml);
@@ -149,6 +161,14 @@ std::optional<int64_t> Nvml::own_bytes() const {
     if (process.pid == unsigned(getpid())) return int64_t(process.bytes);
   }
   return std::nullopt;
+}
+
+std::optional<Nvml::Pcie> Nvml::pcie() const {
+  Pcie link{};
+  if (!functions_ || functions_->pcie_generation == nullptr || functions_->pcie_width == nullptr) return {};
+  if (functions_->pcie_generation(functions_->device, &link.generation) != 0) return {};
+  if (functions_->pcie_width(functions_->device, &link.width) != 0) return {};
+  return link;
 }
 
 std::string Nvml::driver_version() const {
@@ -189,6 +209,7 @@ CudaReport cuda_report() {
   report.cublaslt = cuda::library_version(cublasLtGetVersion());
   report.cudnn = cuda::library_version(cudnnGetVersion());
   report.cudnn_built = cuda::library_version(CUDNN_VERSION);
+  report.kernel_driver = cuda::Nvml::open(0)->driver_version();
   auto devices = cuda_devices();
   if (devices.ok()) {
     report.devices = std::move(*devices);

@@ -32,6 +32,11 @@ class Nvml {
   std::optional<Memory> memory() const;
   // Bytes that this process holds, its context included; unknown in most containers.
   std::optional<int64_t> own_bytes() const;
+  // Generation and width of the link to the host at its best, if known.
+  struct Pcie {
+    unsigned generation, width;
+  };
+  std::optional<Pcie> pcie() const;
   // Of the kernel driver, such as "580.65.06"; empty if unknown.
   std::string driver_version() const;
   // "process 123 holds 4.2 GiB, ..." for all others; empty if none is known.
