@@ -268,8 +268,10 @@ Status copy_out(const Executor& executor, ObjectId id, int64_t offset, int64_t b
   return {};
 }
 
-Status save_model(const LlamaConfig& config, const Program& program, const std::filesystem::path& path,
-                  const Executor& executor) {
+}  // namespace
+
+Status save_weights(const LlamaConfig& config, const Program& program, const std::filesystem::path& path,
+                    const Executor& executor) {
   std::vector<TensorInfo> infos;
   const std::vector<Weight> weights = llama_weights(config);
   for (const Weight& weight : weights) {
@@ -293,6 +295,8 @@ Status save_model(const LlamaConfig& config, const Program& program, const std::
   return writer.commit();
 }
 
+namespace {
+
 std::vector<ObjectId> state_objects(const Program& program) {
   std::vector<ObjectId> out;
   for (uint32_t o = 0; o < program.objects().size(); ++o) {
@@ -307,7 +311,7 @@ Status save_checkpoint(const LlamaConfig& config, const Model& model, const Chec
                        const std::filesystem::path& dir, const Executor& executor) {
   const Program& program = model.program;
   SLUICE_TRY(make_directories(dir));
-  SLUICE_TRY(save_model(config, program, dir / "model.safetensors", executor));
+  SLUICE_TRY(save_weights(config, program, dir / "model.safetensors", executor));
   std::vector<TensorInfo> infos;
   for (const ObjectId id : state_objects(program)) {
     const Object& o = program.object(id);

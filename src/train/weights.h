@@ -23,6 +23,10 @@ Status initialize(const LlamaConfig& config, const Model& model, uint64_t seed, 
 Status load_weights(const LlamaConfig& config, const Model& model, const std::filesystem::path& checkpoint,
                     Executor& executor);
 
+// Writes the weights alone, with Hugging Face names and in their own type.
+Status save_weights(const LlamaConfig& config, const Program& program, const std::filesystem::path& path,
+                    const Executor& executor);
+
 // What a checkpoint says beside tensors.
 struct CheckpointInfo {
   int64_t step = 0;  // updates applied

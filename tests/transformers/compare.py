@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Compares Sluice with Hugging Face transformers on this machine's GPU (or CPU).
+
+    tests/transformers/compare.py gradients OUT_DIR [--model 1] [--seq-len 2048] [--tokens 4096]
+    tests/transformers/compare.py curve OUT_DIR --text FILE_OR_FOLDER ... [--steps 200]
+
+Needs torch, transformers and safetensors, and a build (cmake --preset cuda). Random weights come from Sluice's initialisation,
+so both start from the same bits; batches are those that Sluice trains on.
+
+gradients: logits, loss and the gradient of every tensor of the first step. The yardstick is transformers in fp32 on the same
+    bf16 weights; transformers in bf16 against it says how far bf16 may be off. Fails when Sluice's relative error on a tensor is
+    more than twice that, or when the loss differs by more than twice as much.
+curve: the losses of a bf16 run of Sluice over those of transformers in fp32 with torch's AdamW, data order and learning rates the
+    same. Fails when the means of the last quarter of both curves differ by more than the standard error of that mean.
+
+Results go to OUT_DIR/gradients.json or curve.json.
+"""
+import argparse
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import load_file
+from transformers import AutoConfig, LlamaForCausalLM
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["gradients", "curve"])
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cuda")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--model", help="preset; default: 1 for gradients, tiny for curve")
+    parser.add_argument("--seq-len", type=int, help="default: 2048 for gradients, 256 for curve")
+    parser.add_argument("--tokens", type=int, default=4096, help="per step")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--text", nargs="+", default=[], help="files or folders to train on")
+    parser.add_argument("--set", action="append", default=[], help="key=value for Sluice")
+    args = parser.parse_args()
+    curve = args.what == "curve"
+    if curve and not args.text:
+        parser.error("curve needs --text")
+    args.model = args.model or ("tiny" if curve else "1")
+    args.seq_len = args.seq_len or (256 if curve else 2048)
+    return args
+
+
+def settings_of(args):
+    """Sluice's configuration, as key=value."""
+    settings = [f"model.preset={args.model}", f"train.seq_len={args.seq_len}", f"train.tokens_per_step={args.tokens}",
+                "train.compute=bf16", f"data.cache={args.out / 'cache'}", "run.trace=false", "sample.tokens=0"]
+    if args.what == "curve":
+        paths = ", ".join(json.dumps(str(pathlib.Path(p).resolve())) for p in args.text)
+        settings += [f"data.paths=[{paths}]", f"train.steps={args.steps}", "eval.every=0", "eval.rows=0"]
+    else:
+        settings += ["train.steps=1"]
+    return settings + args.set
+
+
+def dump(args):
+    folder = args.out / "dump"
+    subprocess.run([str(args.build / "tests/transformers/sluice_transformers_dump"), str(folder), "-", *settings_of(args)],
+                   check=True)
+    return folder
+
+
+def load_model(folder, dtype, device):
+    config = AutoConfig.from_pretrained(folder)
+    config._attn_implementation = "sdpa"
+    model = LlamaForCausalLM(config)
+    state = load_file(folder / "model.safetensors")
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    allowed = {"lm_head.weight"} if config.tie_word_embeddings else set()
+    assert set(missing) <= allowed and not unexpected, (missing, unexpected)
+    model.tie_weights()
+    return model.to(device=device, dtype=dtype).train()
+
+
+def loss_of(model, tokens, targets, counted):
+    """Sum of the losses of one row over the number of targets of all rows, so that rows add up."""
+    logits = model(input_ids=tokens[None].long(), use_cache=False).logits[0]
+    return F.cross_entropy(logits.float(), targets.long(), ignore_index=-1, reduction="sum") / counted
+
+
+def step_of(folder, dtype, device, rows_of_logits, window):
+    """Loss, gradients by name on the CPU in fp32, and some logits, of the first batch."""
+    model = load_model(folder, dtype, device)
+    batches = load_file(folder / "batches.safetensors")
+    tokens, targets = batches["tokens"][0].to(device), batches["targets"][0].to(device)
+    counted = int((targets >= 0).sum())
+    loss = 0.0
+    for row in range(tokens.shape[0]):
+        part = loss_of(model, tokens[row], targets[row], counted)
+        part.backward()
+        loss += part.item()
+    gradients = {name: p.grad.float().cpu() for name, p in model.named_parameters()}
+    with torch.no_grad():
+        logits = model(input_ids=tokens[:1, :window].long(), use_cache=False).logits[0, rows_of_logits].float().cpu()
+    return loss, gradients, logits
+
+
+def distance(got, want):
+    """Relative error and cosine of two tensors."""
+    got, want = got.double().flatten(), want.double().flatten()
+    norm = want.norm().item()
+    return {"error": (got - want).norm().item() / norm,
+            "cosine": (torch.dot(got, want) / (got.norm() * want.norm())).item()}
+
+
+def gradients(args):
+    folder = dump(args)
+    with safe_open(folder / "step.safetensors", "pt") as file:
+        ours = {name: file.get_tensor(name) for name in file.keys()}
+    rows = ours["logit_rows"].long()
+    window = int(rows.max()) + 1
+    exact_loss, exact, exact_logits = step_of(folder, torch.float32, args.device, rows, window)
+    torch_loss, theirs, their_logits = step_of(folder, torch.bfloat16, args.device, rows, window)
+    loss = ours["loss"].item()
+    result = {"device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu", "model": args.model,
+              "loss": {"sluice": loss, "bf16": torch_loss, "fp32": exact_loss},
+              "logits": {"sluice": distance(ours["logits"], exact_logits), "bf16": distance(their_logits, exact_logits)},
+              "tensors": {}}
+    failures = []
+    # The loss of one batch may be right by chance: a rounding of its terms is the least that is allowed.
+    if abs(loss - exact_loss) > 2 * max(abs(torch_loss - exact_loss), 2**-9 / math.sqrt(args.tokens) * exact_loss):
+        failures.append("loss")
+    if result["logits"]["sluice"]["error"] > 2 * result["logits"]["bf16"]["error"]:
+        failures.append("logits")
+    for name, want in exact.items():
+        pair = {"sluice": distance(ours["grad." + name], want), "bf16": distance(theirs[name], want)}
+        result["tensors"][name] = pair
+        if not pair["sluice"]["error"] <= 2 * pair["bf16"]["error"]:
+            failures.append(name)
+    result["failures"] = failures
+    (args.out / "gradients.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(f"loss: Sluice {loss:.6f}, transformers bf16 {torch_loss:.6f}, fp32 {exact_loss:.6f}")
+    print("against fp32, relative error and cosine:        Sluice               transformers bf16")
+    worst = sorted(result["tensors"].items(), key=lambda item: -item[1]["sluice"]["error"] / item[1]["bf16"]["error"])
+    for name, pair in [("logits", result["logits"]), *worst[:12]]:
+        print(f"{name:<44}" + "".join(f"{pair[k]['error']:>12.5f}{pair[k]['cosine']:>10.6f}" for k in ("sluice", "bf16")))
+    print(f"{len(exact)} tensors, {len(failures)} failures {failures[:5]}")
+    return not failures
+
+
+def reference_losses(args, folder, rates):
+    """Losses of transformers in fp32 with AdamW, one per learning rate."""
+    model = load_model(folder, torch.float32, args.device)
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    norms = [p for p in model.parameters() if p.dim() == 1]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": norms, "weight_decay": 0.0}],
+                                  lr=rates[0], betas=(0.9, 0.95), eps=1e-8)
+    batches = load_file(folder / "batches.safetensors")
+    losses = []
+    for step, rate in enumerate(rates):
+        tokens, targets = batches["tokens"][step].to(args.device), batches["targets"][step].to(args.device)
+        logits = model(input_ids=tokens.long(), use_cache=False).logits
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten().long(), ignore_index=-1)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def curve(args):
+    # Positions that run through a row, as transformers counts them.
+    args.set.insert(0, "data.respect_documents=false")
+    folder = dump(args)
+    run = args.out / "run"
+    command = [str(args.build / "cli/sluice"), "train", str(args.out / "empty.toml")]
+    (args.out / "empty.toml").write_text("")
+    for setting in [*settings_of(args), f"run.dir={run}"]:
+        command += ["--set", setting]
+    subprocess.run(command, check=True)
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [s for s in steps if "loss" in s]
+    ours = [s["loss"] for s in steps]
+    theirs = reference_losses(args, folder, [s["learning_rate"] for s in steps])
+    quarter = max(2, len(ours) // 4)
+    differences = [a - b for a, b in zip(ours, theirs)]
+    last = statistics.mean(differences[-quarter:])
+    # How well a quarter of the curve knows its own mean: batches differ.
+    allowed = statistics.stdev(theirs[-quarter:]) / math.sqrt(quarter)
+    result = {"steps": len(ours), "sluice": ours, "transformers_fp32": theirs,
+              "largest_difference": max(map(abs, differences)), "last_quarter_difference": last, "allowed": allowed}
+    (args.out / "curve.json").write_text(json.dumps(result, indent=1) + "\n")
+    for step in range(0, len(ours), max(1, len(ours) // 10)):
+        print(f"step {step + 1:>4}: Sluice {ours[step]:.4f}, transformers fp32 {theirs[step]:.4f}")
+    print(f"last {quarter} steps: Sluice {statistics.mean(ours[-quarter:]):.4f}, fp32 {statistics.mean(theirs[-quarter:]):.4f}, "
+          f"difference {last:+.4f}, allowed {allowed:.4f}; largest difference of a step {result['largest_difference']:.4f}")
+    return abs(last) <= allowed
+
+
+def main():
+    args = parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    args.out.mkdir(parents=True, exist_ok=True)
+    args.out = args.out.resolve()
+    sys.exit(0 if {"gradients": gradients, "curve": curve}[args.what](args) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+// What a configuration's first step computes, for a comparison with another implementation.
+//
+//   sluice_transformers_dump OUT_DIR CONFIG|- [key=value ...]
+//
+// Writes to OUT_DIR:
+//   config.json, model.safetensors   the initial weights, or those of model.weights
+//   step.safetensors                 loss (mean over targets), grad.<name> in train.grad, logits of some rows
+//   of the first
+//                                    sequence's beginning, and which rows those are
+//   batches.safetensors              tokens and targets of all train.steps steps, [steps, rows, seq_len]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "io/file.h"
+#include "io/safetensors.h"
+#include "train/session.h"
+#include "train/weights.h"
+
+namespace sluice {
+namespace {
+
+using Path = std::filesystem::path;
+
+template <class T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+struct Rows {
+  std::vector<int32_t> tokens, targets, positions;
+
+  Rows(const Prepared& p, int64_t step) {
+    const auto seq = size_t(p.shape.seq_len), all = size_t(p.shape.tokens());
+    tokens.resize(all), targets.resize(all), positions.resize(all);
+    for (size_t at = 0; at < all; at += seq) {
+      p.train->fill(step, int64_t(at / seq), std::span(tokens).subspan(at, seq),
+                    std::span(targets).subspan(at, seq), std::span(positions).subspan(at, seq));
+    }
+  }
+  int64_t counted() const {
+    return std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
+  }
+};
+
+Status write_batches(const Prepared& p, const Path& path) {
+  const int64_t steps = std::max<int64_t>(1, p.config.train.steps), seq = p.shape.seq_len;
+  const std::vector<int64_t> shape{steps, p.shape.tokens() / seq, seq};
+  SLUICE_ASSIGN(auto writer, SafeTensorsWriter::create(path, {{"tokens", TensorType::I32, shape},
+                                                              {"targets", TensorType::I32, shape}}));
+  for (int64_t step = 0; step < steps; ++step) {
+    const Rows rows(p, step);
+    SLUICE_TRY(writer.write("tokens", step * p.shape.tokens() * 4, bytes_of(rows.tokens)));
+    SLUICE_TRY(writer.write("targets", step * p.shape.tokens() * 4, bytes_of(rows.targets)));
+  }
+  return writer.commit();
+}
+
+// The batch object of one chunk: tokens, targets, positions.
+Status write_chunk(Executor& executor, ObjectId id, const Rows& rows, size_t at, size_t chunk) {
+  std::vector<int32_t> staging;
+  for (const auto* part : {&rows.tokens, &rows.targets, &rows.positions}) {
+    staging.insert(staging.end(), part->begin() + long(at), part->begin() + long(at + chunk));
+  }
+  return executor.write(id, bytes_of(staging));
+}
+
+Status write_args(Executor& executor, const Model& model, float inv_targets, int32_t row) {
+  StepArgs args{};
+  args.step = 1;
+  args.bias1 = args.bias2 = 1;
+  args.inv_targets = inv_targets;
+  args.row = row;
+  return executor.write(model.args, std::as_bytes(std::span(&args, 1)));
+}
+
+// Gradients under the names of a checkpoint, with the shapes of its tensors.
+struct Gradient {
+  TensorInfo info;
+  ObjectId object;
+  int64_t offset_bytes;
+};
+
+std::vector<Gradient> gradients_of(const Prepared& p) {
+  const Program& program = p.stages.training.model.program;
+  std::vector<Gradient> out;
+  for (const Weight& weight : llama_weights(p.model)) {
+    const auto& objects = program.objects();
+    const auto found = std::find_if(objects.begin(), objects.end(), [&](const Object& o) {
+      return o.kind == ObjectKind::Grad && o.name == "d_" + weight.object;
+    });
+    int64_t offset = 0;
+    for (const WeightSource& s : weight.sources) {
+      TensorInfo info{"grad." + s.tensor, tensor_type(found->dtype), {s.rows}};
+      if (!weight.is_norm) info.shape.push_back(s.cols);
+      out.push_back({info, ObjectId(uint32_t(found - objects.begin())), offset});
+      offset += info.bytes();
+    }
+  }
+  return out;
+}
+
+// One step without an update, and the logits of `rows_of_logits` rows.
+Status write_step(const Prepared& p, Executor& training, Executor& sampling, const Path& path) {
+  const Rows rows(p, 0);
+  const Model &model = p.stages.training.model, &sampler = p.stages.sampling->model;
+  size_t at = 0;
+  for (const auto& round : model.batch) {
+    for (const ObjectId id : round) {
+      SLUICE_TRY(write_chunk(training, id, rows, at, size_t(p.shape.chunk_tokens)));
+      at += size_t(p.shape.chunk_tokens);
+    }
+  }
+  const float inv_targets = 1.0f / float(rows.counted());
+  SLUICE_TRY(write_args(training, model, inv_targets, 0));
+  SLUICE_TRY(training.step());
+  double sum = 0;
+  SLUICE_TRY(training.read(model.loss, std::as_writable_bytes(std::span(&sum, 1))));
+  const double loss = sum * double{inv_targets};
+
+  const int64_t window = sampler.program.object(sampler.batch[0][0]).bytes / 12;
+  const std::vector<int32_t> at_rows{0, 1, int32_t(window / 2), int32_t(window - 1)};
+  const int64_t logit_rows = int64_t(at_rows.size());
+  const std::vector<Gradient> gradients = gradients_of(p);
+  std::vector<TensorInfo> infos{{"loss", TensorType::F64, {1}},
+                                {"logit_rows", TensorType::I32, {logit_rows}},
+                                {"logits", TensorType::F32, {logit_rows, p.model.vocab}}};
+  for (const Gradient& g : gradients) infos.push_back(g.info);
+  SLUICE_ASSIGN(auto writer, SafeTensorsWriter::create(path, infos));
+  SLUICE_TRY(writer.write("loss", 0, std::as_bytes(std::span(&loss, 1))));
+  SLUICE_TRY(writer.write("logit_rows", 0, bytes_of(at_rows)));
+  std::vector<std::byte> piece;
+  for (const Gradient& g : gradients) {
+    piece.resize(size_t(g.info.bytes()));
+    SLUICE_TRY(training.read(g.object, piece, g.offset_bytes));
+    SLUICE_TRY(writer.write(g.info.name, 0, piece));
+  }
+  std::vector<float> logits(size_t(p.model.vocab));
+  for (int64_t i = 0; i < logit_rows; ++i) {
+    SLUICE_TRY(write_chunk(sampling, sampler.batch[0][0], rows, 0, size_t(window)));
+    SLUICE_TRY(write_args(sampling, sampler, 1, at_rows[size_t(i)]));
+    SLUICE_TRY(sampling.step());
+    SLUICE_TRY(sampling.read(sampler.logits, std::as_writable_bytes(std::span(logits))));
+    SLUICE_TRY(writer.write("logits", i * p.model.vocab * 4, bytes_of(logits)));
+  }
+  return writer.commit();
+}
+
+Status dump(const Path& out, const std::string& config_path, std::vector<std::string> settings) {
+  // A deferred update leaves the gradients of a step where they can be read.
+  settings.emplace_back("train.deferred_update=on");
+  SLUICE_ASSIGN(RunConfig config, load_config(config_path, settings));
+  SLUICE_ASSIGN(Prepared p, prepare(std::move(config), "", false));
+  StageRequest request{
+      p.model, p.shape, p.numerics, p.optimizer, p.config.memory.device, p.config.memory.host};
+  request.device_cap_bytes = std::min(request.device_cap_bytes, p.machine.device_total_bytes);
+  request.sample_window = std::min<int64_t>(p.shape.seq_len, 512);
+  SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
+  SLUICE_TRY(make_directories(out));
+  SLUICE_TRY(write_file(out / "config.json", to_json(p.model)));
+  SLUICE_TRY(write_batches(p, out / "batches.safetensors"));
+
+  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
+  SLUICE_ASSIGN(const Arenas arenas, backend->reserve(p.stages.device_bytes(), p.stages.host_bytes()));
+  SLUICE_TRY(backend->prepare(all_ops(p.stages)));
+  const Stage &training_stage = p.stages.training, &sampling_stage = *p.stages.sampling;
+  Executor training(training_stage.model.program, training_stage.plan, *backend, arenas);
+  Executor sampling(sampling_stage.model.program, sampling_stage.plan, *backend, arenas);
+  SLUICE_TRY(initialize(p.model, training_stage.model, uint64_t(p.config.train.seed), training,
+                        [](int64_t, int64_t) {}));
+  if (!p.config.model.weights.empty()) {
+    SLUICE_TRY(load_weights(p.model, training_stage.model, p.config.model.weights, training));
+  }
+  SLUICE_TRY(save_weights(p.model, training_stage.model.program, out / "model.safetensors", training));
+  SLUICE_TRY(write_step(p, training, sampling, out / "step.safetensors"));
+  fmt::print("{}: {} tokens per step, written to {}\n", p.machine.description, p.shape.tokens(),
+             out.string());
+  return {};
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: sluice_transformers_dump OUT_DIR CONFIG|- [key=value ...]\n");
+    return 2;
+  }
+  const std::string config = argv[2];
+  const sluice::Status status =
+      sluice::dump(argv[1], config == "-" ? "" : config, std::vector<std::string>(argv + 3, argv + argc));
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.message().c_str());
+  return 1;
+}
