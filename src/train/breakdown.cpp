@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/stalls.h"
+
 namespace sluice {
 
 Breakdown breakdown_of(const Plan& plan, std::span<const Interval> timeline) {
@@ -17,21 +19,13 @@ Breakdown breakdown_of(const Plan& plan, std::span<const Interval> timeline) {
     }
     // Events have a resolution: a run may seem to begin just before the one ahead of it ends.
     const double start = std::max(t.start_ns, compute_end);
-    double released = compute_end;
-    Lane by = Lane::Compute;
-    for (const uint32_t wait : plan.waits_of(a)) {
-      if (timeline[wait].end_ns <= released) continue;
-      released = timeline[wait].end_ns;
-      by = plan.actions[wait].lane;
-    }
-    released = std::min(released, start);
-    if (by == Lane::Load) out.stall_loads_ns += released - compute_end;
-    if (by == Lane::Store) out.stall_stores_ns += released - compute_end;
-    out.stall_other_ns += start - (by == Lane::Compute ? compute_end : released);
-    const double run_end = std::max(t.end_ns, start);
-    (a.recompute ? out.recompute_ns : out.compute_ns) += run_end - start;
-    compute_end = run_end;
+    compute_end = std::max(t.end_ns, start);
+    (a.recompute ? out.recompute_ns : out.compute_ns) += compute_end - start;
   }
+  const auto stalls = sum_by_cause(stalls_of(plan, timeline));
+  out.stall_loads_ns = stalls[size_t(StallCause::Load)];
+  out.stall_stores_ns = stalls[size_t(StallCause::Store)];
+  out.stall_other_ns = stalls[size_t(StallCause::Nothing)];
   out.tail_ns = std::max(0.0, end - compute_end);
   return out;
 }

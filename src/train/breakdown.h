@@ -13,9 +13,9 @@ namespace sluice {
 struct Breakdown {
   double compute_ns = 0;                  // first runs
   double recompute_ns = 0;                // runs of tasks that had run before
-  double stall_loads_ns = 0;              // compute stood still until a load had ended
-  double stall_stores_ns = 0;             // until a store had
-  double stall_other_ns = 0;              // for no action's sake: submission, gaps between kernels
+  double stall_loads_ns = 0;              // compute stood still for loads
+  double stall_stores_ns = 0;             // for stores
+  double stall_other_ns = 0;              // while nothing was under way that it waited for
   double tail_ns = 0;                     // transfers after the last run
   double loading_ns = 0, storing_ns = 0;  // the copy lanes at work
 
@@ -24,8 +24,7 @@ struct Breakdown {
   }
 };
 
-// `timeline` has one interval per action, measured or predicted. A stall belongs to the transfer that ended
-// last among those that the run waited for, up to that end; what is left of it to nobody.
+// `timeline` has one interval per action, measured or predicted. Stalls are those of plan/stalls.h.
 Breakdown breakdown_of(const Plan& plan, std::span<const Interval> timeline);
 
 }  // namespace sluice
