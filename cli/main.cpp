@@ -1,22 +1,13 @@
 // The command line: parse, call the API, print.
 #include <CLI/CLI.hpp>
-#include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "interrupt.h"
 #include "sluice/sluice.h"
 
 namespace {
-
-// Signal handlers reach nothing but globals.
-std::atomic<bool> interrupted{false};
-
-void on_interrupt(int) {
-  // A second signal ends the process at once.
-  if (interrupted.exchange(true)) std::signal(SIGINT, SIG_DFL);
-}
 
 int report(const sluice::Outcome& outcome) {
   if (outcome.ok) return 0;
@@ -63,7 +54,7 @@ int main(int argc, char** argv) {
   RunOptions train_options, plan_options, simulate_options;
   CLI::App* train = app.add_subcommand("train", "train a model under memory caps");
   train_options.add_to(*train);
-  train->callback([&] { status = report(sluice::train(train_options.finish(), interrupted)); });
+  train->callback([&] { status = report(sluice::train(train_options.finish(), watch_interrupts())); });
 
   sluice::PlanFiles plan_files;
   std::vector<std::string> diff;
@@ -82,7 +73,8 @@ int main(int argc, char** argv) {
 
   CLI::App* simulate = app.add_subcommand("simulate", "run the plan on the virtual clock");
   simulate_options.add_to(*simulate);
-  simulate->add_option("--machine", simulate_options.request.machine, "simulate h200, h100, a100, rtx3090, rtx4090 or rtx5090");
+  simulate->add_option("--machine", simulate_options.request.machine,
+                       "simulate h200, h100, a100, rtx3090, rtx4090 or rtx5090");
   simulate->callback([&] { status = report(sluice::simulate(simulate_options.finish())); });
 
   sluice::DemoRequest demo_request;
@@ -95,9 +87,11 @@ int main(int argc, char** argv) {
   demo->add_option("--tokens-per-step", demo_request.tokens_per_step, "0: chosen");
   demo->add_flag("--explain", demo_request.explain, "print the formulas");
   demo->add_flag("--simulate", demo_request.simulate_only, "plan and simulate only");
-  demo->add_option("--machine", demo_request.machine, "simulate h200, h100, a100, rtx3090, rtx4090 or rtx5090");
-  demo->add_option("--set", demo_request.settings, "override a key: key=value; may be repeated")->allow_extra_args(false);
-  demo->callback([&] { status = report(sluice::demo(demo_request, interrupted)); });
+  demo->add_option("--machine", demo_request.machine,
+                   "simulate h200, h100, a100, rtx3090, rtx4090 or rtx5090");
+  demo->add_option("--set", demo_request.settings, "override a key: key=value; may be repeated")
+      ->allow_extra_args(false);
+  demo->callback([&] { status = report(sluice::demo(demo_request, watch_interrupts())); });
 
   sluice::DoctorRequest doctor_request;
   CLI::App* doctor = app.add_subcommand("doctor", "show what this machine has and what is missing");
@@ -111,8 +105,6 @@ int main(int argc, char** argv) {
     std::fputs(sluice::keys_help().c_str(), stdout);
   });
 
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
   CLI11_PARSE(app, argc, argv);
   return status;
 }
