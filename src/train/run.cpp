@@ -11,6 +11,7 @@
 #include "io/plot.h"
 #include "sluice/sluice.h"
 #include "trace/trace.h"
+#include "train/history.h"
 #include "train/report.h"
 
 namespace sluice {
@@ -29,6 +30,7 @@ class TrainingRun {
   Status run();
 
  private:
+  Result<JsonLines> open_metrics();
   Status one_step(JsonLines& metrics);
   Status evaluate(JsonLines& metrics);
   Status finish(JsonLines& metrics);
@@ -39,7 +41,7 @@ class TrainingRun {
   const std::filesystem::path dir_;
   std::unique_ptr<Session> session_;
   ProgressLine line_;
-  Series training_{"training", {}}, heldout_{"held-out", {}};
+  Series training_, heldout_;  // of the whole run, the part before a resume included
   std::vector<double> step_ns_;
   StepResult last_;
 };
@@ -50,8 +52,8 @@ std::string TrainingRun::progress() const {
   const double ns = recent[recent.size() / 2];
   const MemoryReport memory = session_->memory();
   const int64_t total = p_.config.train.steps, done = session_->steps_done();
-  return fmt::format("step {}/{}  loss {:.4f}  norm {:.2f}  {:.0f} tok/s  ETA {}  device {}/{}  host {}/{}", done, total,
-                     last_.loss, last_.gradient_norm, double(last_.tokens) / ns * 1e9,
+  return fmt::format("step {}/{}  loss {:.4f}  norm {:.2f}  {:.0f} tok/s  ETA {}  device {}/{}  host {}/{}",
+                     done, total, last_.loss, last_.gradient_norm, double(last_.tokens) / ns * 1e9,
                      format_duration(double(total - done) * ns / 1e9), format_bytes(memory.device_bytes),
                      format_bytes(p_.config.memory.device), format_bytes(memory.host_bytes),
                      format_bytes(p_.config.memory.host));
@@ -105,7 +107,8 @@ Status TrainingRun::finish(JsonLines& metrics) {
     fmt::print("sample: {}{}\n", sample.prompt, text);
   }
   SLUICE_TRY(session_->save(dir_ / "checkpoint"));
-  SLUICE_TRY(write_file(dir_ / "loss.svg", render({"Loss", "step", "nats per token", {training_, heldout_}})));
+  SLUICE_TRY(
+      write_file(dir_ / "loss.svg", render({"Loss", "step", "nats per token", {training_, heldout_}})));
   const MemoryReport memory = session_->memory();
   fmt::print("peak memory: device {} of {}, host {} of {}\n", format_bytes(memory.device_peak_bytes),
              format_bytes(p_.config.memory.device), format_bytes(memory.host_peak_bytes),
@@ -121,15 +124,28 @@ Status TrainingRun::finish(JsonLines& metrics) {
   return {};
 }
 
+// A new run begins an empty log. One that resumes goes on with the log beside its checkpoint, up to the
+// checkpoint's step.
+Result<JsonLines> TrainingRun::open_metrics() {
+  History history;
+  std::filesystem::path checkpoint = p_.config.run.resume;
+  if (!checkpoint.empty()) {
+    if (!checkpoint.has_filename()) checkpoint = checkpoint.parent_path();  // written with a slash at its end
+    SLUICE_ASSIGN(history, read_history(checkpoint.parent_path() / "metrics.jsonl", session_->steps_done()));
+  }
+  training_ = std::move(history.training);
+  heldout_ = std::move(history.heldout);
+  SLUICE_TRY(write_file(dir_ / "metrics.jsonl", history.lines));
+  return JsonLines::open(dir_ / "metrics.jsonl");
+}
+
 Status TrainingRun::run() {
   fmt::print("{}", describe(p_));
   std::fflush(stdout);
   SLUICE_TRY(save_plan(p_));
   SLUICE_ASSIGN(session_, Session::open(p_));
   fmt::print("{}", describe(session_->start_up()));
-  std::error_code ignored;
-  std::filesystem::remove(dir_ / "metrics.jsonl", ignored);
-  SLUICE_ASSIGN(JsonLines metrics, JsonLines::open(dir_ / "metrics.jsonl"));
+  SLUICE_ASSIGN(JsonLines metrics, open_metrics());
   const auto& c = p_.config;
   while (session_->steps_done() < c.train.steps && !interrupted_) {
     SLUICE_TRY(one_step(metrics));
@@ -171,7 +187,8 @@ Outcome train(const RunRequest& request, const std::atomic<bool>& interrupted) {
   if (!config.ok()) return {false, config.message()};
   auto prepared = prepare(std::move(*config), request.machine, true);
   if (!prepared.ok()) return {false, prepared.message()};
-  if (prepared->machine.backend == "sim") return {false, "run.backend = sim: a simulated machine cannot train; use sluice simulate"};
+  if (prepared->machine.backend == "sim")
+    return {false, "run.backend = sim: a simulated machine cannot train; use sluice simulate"};
   return outcome(TrainingRun(*prepared, interrupted).run());
 }
 
@@ -210,13 +227,15 @@ Outcome simulate(const RunRequest& request) {
              s.plan.makespan_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
   const Status saved = save_plan(*prepared);
   const std::filesystem::path dir = prepared->config.run.dir;
-  if (saved.ok()) fmt::print("saved: {} and {}\n", (dir / "predicted.json").string(), (dir / "timeline.svg").string());
+  if (saved.ok())
+    fmt::print("saved: {} and {}\n", (dir / "predicted.json").string(), (dir / "timeline.svg").string());
   return outcome(saved);
 }
 
 std::string keys_help() {
   std::string out;
-  for (const KeyHelp& key : config_keys()) out += fmt::format("{:<28} {}  (default {})\n", key.name, key.meaning, key.value);
+  for (const KeyHelp& key : config_keys())
+    out += fmt::format("{:<28} {}  (default {})\n", key.name, key.meaning, key.value);
   return out;
 }
 
