@@ -88,7 +88,8 @@ class Program {
 
 // Checks a Program's own rules: uses lie inside their objects and agree with the op's schema; a task never binds
 // overlapping bytes to two operands when it writes one of them; the first use of an object that does not survive
-// steps is a whole write; inputs and constants are never written; every metric is written.
+// steps is a whole write; inputs and constants are never written; every metric that does not survive
+// steps is written.
 Status verify(const Program& program);
 
 // How contents evolve. Every write or accumulate turns version v of an object into v + 1; versions start at 0.

@@ -69,7 +69,8 @@ Status verify(const Program& program) {
   }
   for (size_t i = 0; i < program.objects().size(); ++i) {
     const Object& o = program.objects()[i];
-    if (o.kind == ObjectKind::Metric && !written[i]) return error("metric {} is never written", o.name);
+    // One that survives the step may come from the step before.
+    if (o.kind == ObjectKind::Metric && !o.persistent && !written[i]) return error("metric {} is never written", o.name);
   }
   return {};
 }

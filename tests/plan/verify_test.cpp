@@ -1,0 +1,363 @@
+// The proof of plans: a plan written by hand passes, and every way of breaking it is rejected with the words
+// for it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kBytes = 256;  // of every object: 8 x 8 f32
+constexpr int64_t kWorkspace = 128;
+
+Object object(std::string name, ObjectKind kind, bool persistent = false) {
+  Object o;
+  o.name = o.role = std::move(name);
+  o.kind = kind;
+  o.dtype = DType::F32;
+  o.bytes = kBytes;
+  o.persistent = persistent;
+  return o;
+}
+
+enum ObjectIndex : uint32_t { kX, kY, kW, kM };
+
+// y = x;  w += y^T x;  m = w. x comes from the host, w lives there, m goes there.
+Program example() {
+  Program p;
+  for (Object o : {object("x", ObjectKind::Input), object("y", ObjectKind::Activation),
+                   object("w", ObjectKind::Param, true), object("m", ObjectKind::Metric)}) {
+    p.add(std::move(o));
+  }
+  const auto add = [&](const char* name, Op op, std::vector<ObjectId> bound) {
+    p.add(name, op, bound, Phase::Forward, 0, 0, 0);
+  };
+  add("copy", Cast{64, DType::F32, DType::F32}, {ObjectId(kX), ObjectId(kY)});
+  add("change", LinearWgrad{8, 8, 8, DType::F32, DType::F32, true},
+      {ObjectId(kY), ObjectId(kX), ObjectId(kW)});
+  add("show", Cast{64, DType::F32, DType::F32}, {ObjectId(kW), ObjectId(kM)});
+  return p;
+}
+
+// One action with its own addresses and waits: easier to break than the Plan's shared arrays.
+struct Step {
+  Action action;
+  std::vector<int64_t> addresses;
+  std::vector<uint32_t> waits;
+};
+
+struct Draft {
+  int64_t device_bytes = 1280, host_bytes = 768;
+  std::vector<Step> steps;
+  std::vector<Home> homes;
+  std::vector<int64_t> workspaces{0, kWorkspace, 0};
+  uint64_t hash_change = 0;
+};
+
+Step move(ActionKind kind, ObjectIndex object, int64_t device, int64_t host, std::vector<uint32_t> waits) {
+  Action a{kind, kind == ActionKind::Load ? Lane::Load : Lane::Store};
+  a.object = ObjectId(object);
+  a.device_offset = device;
+  a.host_offset = host;
+  a.bytes = kBytes;
+  return {a, {}, std::move(waits)};
+}
+
+Step run(uint32_t task, std::vector<int64_t> addresses, std::vector<uint32_t> waits) {
+  Action a{ActionKind::Run, Lane::Compute};
+  a.task = TaskId(task);
+  return {a, std::move(addresses), std::move(waits)};
+}
+
+enum StepIndex : size_t { kLoadX, kLoadW, kCopy, kChange, kShow, kStoreW, kStoreM };
+
+Draft valid() {
+  Draft d;
+  d.steps = {move(ActionKind::Load, kX, 0, 0, {}),
+             move(ActionKind::Load, kW, 256, 256, {}),
+             run(0, {0, 512}, {kLoadX}),
+             run(1, {512, 0, 256}, {kLoadW}),
+             run(2, {256, 1024}, {}),
+             move(ActionKind::Store, kW, 256, 256, {kChange}),
+             move(ActionKind::Store, kM, 1024, 512, {kShow})};
+  d.steps[kChange].action.device_offset = 768;
+  d.steps[kChange].action.bytes = kWorkspace;
+  d.homes = {{kNowhere, 0}, {}, {kNowhere, 256}, {kNowhere, 512}};
+  return d;
+}
+
+Status check(const Draft& d) {
+  const Program program = example();
+  Plan plan;
+  plan.program_hash = program.hash() + d.hash_change;
+  plan.device_bytes = d.device_bytes;
+  plan.host_bytes = d.host_bytes;
+  plan.alignment = 64;
+  plan.homes = d.homes;
+  for (const Step& s : d.steps) {
+    Action a = s.action;
+    a.first_address = uint32_t(plan.addresses.size());
+    a.address_count = uint32_t(s.addresses.size());
+    a.first_wait = uint32_t(plan.waits.size());
+    a.wait_count = uint32_t(s.waits.size());
+    plan.addresses.insert(plan.addresses.end(), s.addresses.begin(), s.addresses.end());
+    plan.waits.insert(plan.waits.end(), s.waits.begin(), s.waits.end());
+    plan.actions.push_back(a);
+  }
+  return verify(program, plan, d.workspaces);
+}
+
+TEST(Verify, TakesAValidPlan) {
+  const Status status = check(valid());
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+// The proof knows the order of lanes: whoever waits for a lane's second action has its first.
+TEST(Verify, TakesAnotherOrder) {
+  Draft d = valid();
+  std::swap(d.steps[kLoadX], d.steps[kLoadW]);
+  d.steps[kCopy].waits = {1};
+  d.steps[kChange].waits = {};
+  const Status status = check(d);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+struct Broken {
+  const char* name;
+  std::function<void(Draft&)> breaking;
+  std::vector<std::string> says;
+};
+void PrintTo(const Broken& b, std::ostream* out) {
+  *out << b.name;
+}
+
+void erase(Draft& d, size_t step) {
+  d.steps.erase(d.steps.begin() + long(step));
+  for (Step& s : d.steps) {
+    for (uint32_t& w : s.waits) w -= w > step;
+  }
+}
+
+class Rejects : public testing::TestWithParam<Broken> {};
+
+TEST_P(Rejects, Plan) {
+  Draft d = valid();
+  GetParam().breaking(d);
+  const Status status = check(d);
+  ASSERT_FALSE(status.ok());
+  for (const std::string& part : GetParam().says) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message() << "\nlacks: " << part;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(UseBeforeArrival, Rejects,
+                         testing::Values(Broken{"never_loaded",
+                                                [](Draft& d) {
+                                                  erase(d, kLoadX);
+                                                  d.steps[kCopy - 1].waits = {};
+                                                },
+                                                {"copy", "uses x", "nothing lies"}},
+                                         Broken{"loaded_later",
+                                                [](Draft& d) {
+                                                  std::rotate(d.steps.begin() + kLoadW,
+                                                              d.steps.begin() + kCopy,
+                                                              d.steps.begin() + kShow);
+                                                  d.steps[2].waits = {};  // change, now before the load
+                                                },
+                                                {"change", "uses w", "nothing lies"}},
+                                         Broken{"not_computed_yet",
+                                                [](Draft& d) {
+                                                  std::swap(d.steps[kCopy], d.steps[kChange]);
+                                                  d.steps[kCopy].waits = {kLoadX, kLoadW};
+                                                },
+                                                {"change", "uses y"}},
+                                         Broken{"stored_before_computed",
+                                                [](Draft& d) { d.steps[kStoreM].action.device_offset = 768; },
+                                                {"store m", "uses m"}},
+                                         Broken{"old_version",
+                                                [](Draft& d) {
+                                                  d.steps.insert(
+                                                      d.steps.begin() + kShow,
+                                                      move(ActionKind::Load, kW, 256, 256, {kChange}));
+                                                  d.steps[kShow + 1].waits = {kShow};
+                                                  d.steps[kShow + 2].waits = {kShow};
+                                                  d.steps[kShow + 3].waits = {kShow + 1};
+                                                },
+                                                {"show", "needs version 1 of w", "is version 0"}}),
+                         [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Overlap, Rejects,
+    testing::Values(
+        Broken{"live_object",
+               [](Draft& d) {
+                 d.steps[kCopy].addresses[1] = d.steps[kChange].addresses[0] = 256;  // y over w
+                 d.steps[kCopy].waits = {kLoadW};
+               },
+               {"change", "uses w", "where y lies"}},
+        Broken{"part_of_a_live_object",
+               [](Draft& d) {
+                 d.steps[kCopy].addresses[1] = d.steps[kChange].addresses[0] = 448;
+                 d.steps[kCopy].waits = {kLoadW};
+               },
+               {"change", "uses w"}},
+        Broken{"own_operands", [](Draft& d) { d.steps[kShow].addresses[1] = 320; }, {"show", "overlaps"}},
+        Broken{"workspace_and_operand",
+               [](Draft& d) { d.steps[kChange].action.device_offset = 512; },
+               {"change", "overlaps"}},
+        Broken{"homes", [](Draft& d) { d.homes[kW].host_offset = 128; }, {"homes of", "overlap"}},
+        Broken{"load_over_what_is_read",
+               [](Draft& d) {
+                 // x leaves for w before `change` has read it.
+                 d.steps.insert(d.steps.begin() + kChange, move(ActionKind::Load, kW, 0, 256, {kCopy}));
+                 d.steps[kChange + 1].waits = {kChange};
+                 d.steps[kChange + 3].waits = {kChange + 1};
+                 d.steps[kChange + 4].waits = {kChange + 2};
+               },
+               {"change", "uses x"}}),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    CapOverrun, Rejects,
+    testing::Values(
+        Broken{
+            "device", [](Draft& d) { d.device_bytes = 1216; }, {"show", "outside the device arena", "1280"}},
+        Broken{"host", [](Draft& d) { d.host_bytes = 704; }, {"store m", "outside the host arena", "768"}},
+        Broken{"home", [](Draft& d) { d.host_bytes = 448; }, {"home of w", "outside the host arena"}},
+        Broken{"workspace",
+               [](Draft& d) { d.steps[kChange].action.device_offset = 1216; },
+               {"change", "outside the device arena"}},
+        Broken{"below_zero",
+               [](Draft& d) { d.steps[kShow].addresses[1] = d.steps[kStoreM].action.device_offset = -64; },
+               {"show", "outside the device arena"}},
+        Broken{"alignment",
+               [](Draft& d) { d.steps[kShow].addresses[1] = d.steps[kStoreM].action.device_offset = 1000; },
+               {"show", "1000", "not a multiple of 64"}}),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    MissingWait, Rejects,
+    testing::Values(Broken{"task_for_load",
+                           [](Draft& d) { d.steps[kCopy].waits = {}; },
+                           {"copy", "does not wait for action 0 (load x)", "it reads x"}},
+                    Broken{"accumulation_for_load",
+                           [](Draft& d) { d.steps[kChange].waits = {}; },
+                           {"change", "does not wait for action 1 (load w)"}},
+                    Broken{"store_for_task",
+                           [](Draft& d) { d.steps[kStoreW].waits = {kCopy}; },
+                           {"store w", "does not wait for action 3 (change)"}},
+                    Broken{"metric_for_task",
+                           [](Draft& d) { d.steps[kStoreM].waits = {}; },
+                           {"store m", "does not wait for action 4 (show)"}},
+                    Broken{"load_over_a_reader",
+                           [](Draft& d) { d.steps.push_back(move(ActionKind::Load, kX, 256, 0, {})); },
+                           {"load x", "does not wait for", "it overwrites w"}},
+                    Broken{"write_over_a_store_in_flight",
+                           [](Draft& d) {
+                             // y is computed again, over w, which is being stored.
+                             Step again = run(0, {0, 256}, {});
+                             again.action.recompute = true;
+                             d.steps.push_back(again);
+                           },
+                           {"copy (again)", "does not wait for action 5 (store w)"}},
+                    Broken{"change_under_a_store_in_flight",
+                           [](Draft& d) {
+                             d.steps.insert(d.steps.begin() + kChange,
+                                            move(ActionKind::Store, kW, 256, 256, {kLoadW}));
+                             d.steps[kChange + 2].waits = {};
+                             d.steps[kChange + 3].waits = {kChange + 1};
+                             d.steps[kChange + 4].waits = {kChange + 2};
+                           },
+                           {"change", "does not wait for action 3 (store w)", "it changes w"}}),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Cycle, Rejects,
+                         testing::Values(Broken{"waits_for_a_later_one",
+                                                [](Draft& d) { d.steps[kLoadW].waits = {kShow}; },
+                                                {"load w", "cycle"}},
+                                         Broken{"waits_for_itself",
+                                                [](Draft& d) {
+                                                  d.steps[kCopy].waits = {kLoadX, kCopy};
+                                                },
+                                                {"copy", "cycle"}},
+                                         Broken{"waits_for_nothing_there",
+                                                [](Draft& d) {
+                                                  d.steps[kStoreM].waits = {kShow, 1000};
+                                                },
+                                                {"store m", "1000"}}),
+                         [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    LostWriteBack, Rejects,
+    testing::Values(
+        Broken{"never_stored", [](Draft& d) { erase(d, kStoreW); }, {"w", "write-back is lost"}},
+        Broken{"metric_never_stored", [](Draft& d) { erase(d, kStoreM); }, {"m", "write-back is lost"}},
+        Broken{"stored_before_the_change",
+               [](Draft& d) {
+                 std::rotate(d.steps.begin() + kChange, d.steps.begin() + kStoreW, d.steps.begin() + kStoreM);
+                 d.steps[kChange].waits = {kLoadW};
+                 d.steps[kChange + 1].waits = {kChange};
+                 d.steps[kStoreM].waits = {kShow + 1};
+               },
+               {"w", "write-back is lost"}},
+        Broken{"stored_elsewhere",
+               [](Draft& d) { d.steps[kStoreW].action.host_offset = 0; },
+               {"w", "write-back is lost"}},
+        Broken{"second_home_is_stale",
+               [](Draft& d) {
+                 d.homes[kW].device_offset = 1024;
+                 d.device_bytes = 1536;
+                 d.steps[kShow].addresses[1] = d.steps[kStoreM].action.device_offset = 1280;
+               },
+               {"w", "device home", "write-back is lost"}},
+        Broken{"home_overwritten",
+               [](Draft& d) { d.steps[kStoreM].action.host_offset = 256; },
+               {"write-back is lost"}}),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Malformed, Rejects,
+    testing::Values(
+        Broken{"other_program", [](Draft& d) { d.hash_change = 1; }, {"the plan is for program"}},
+        Broken{"task_left_out",
+               [](Draft& d) {
+                 erase(d, kStoreM);
+                 erase(d, kShow);
+               },
+               {"show never runs"}},
+        Broken{"task_run_twice",
+               [](Draft& d) {
+                 d.steps.push_back(run(1, {512, 0, 256}, {kStoreW}));
+               },
+               {"change", "needs version 0 of w"}},
+        Broken{"unknown_task", [](Draft& d) { d.steps[kShow].action.task = TaskId(9); }, {"unknown task"}},
+        Broken{"unknown_object",
+               [](Draft& d) { d.steps[kLoadX].action.object = ObjectId(9); },
+               {"unknown object"}},
+        Broken{"too_few_addresses",
+               [](Draft& d) { d.steps[kShow].addresses.pop_back(); },
+               {"show", "1 addresses for 2 uses"}},
+        Broken{"part_of_an_object",
+               [](Draft& d) { d.steps[kLoadX].action.bytes = 128; },
+               {"load x", "moves 128"}},
+        Broken{"copy_on_the_wrong_lane",
+               [](Draft& d) { d.steps[kLoadX].action.lane = Lane::Store; },
+               {"load x"}},
+        Broken{"task_on_the_wrong_lane", [](Draft& d) { d.steps[kCopy].action.lane = Lane::Load; }, {"copy"}},
+        Broken{"workspace_too_small", [](Draft& d) { d.workspaces[1] = 192; }, {"change", "192"}},
+        Broken{"no_home", [](Draft& d) { d.homes[kW] = {}; }, {"w", "has no home"}},
+        Broken{"input_without_host_home",
+               [](Draft& d) {
+                 d.homes[kX] = {0, kNowhere};
+               },
+               {"x", "no host home"}},
+        Broken{"homes_missing", [](Draft& d) { d.homes.pop_back(); }, {"3 homes for 4 objects"}}),
+    [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace sluice
