@@ -30,7 +30,8 @@ std::vector<std::byte> small_values(const Op& op, const Operand& operand) {
     auto* ids = reinterpret_cast<int32_t*>(out.data());
     for (int64_t i = 0; i < operand.elements; ++i) {
       const bool position = operand.name == "pos";
-      ids[i] = static_cast<int32_t>(position ? i % row : philox(7, static_cast<uint64_t>(i), 0).v[0] % uint64_t(vocab));
+      ids[i] = static_cast<int32_t>(position ? i % row
+                                             : philox(7, static_cast<uint64_t>(i), 0).v[0] % uint64_t(vocab));
     }
   } else if (operand.name == "clip") {
     auto* clip = reinterpret_cast<float*>(out.data());
@@ -131,7 +132,8 @@ Result<Placement> place(const Op& op, Backend& backend, const FloatBlocks& block
   return out;
 }
 
-Result<std::vector<Interval>> run(Backend& backend, std::span<const std::pair<const Op*, const Placement*>> launches) {
+Result<std::vector<Interval>> run(Backend& backend,
+                                  std::span<const std::pair<const Op*, const Placement*>> launches) {
   SLUICE_TRY(backend.begin(static_cast<uint32_t>(launches.size())));
   Status status;
   for (uint32_t i = 0; i < launches.size() && status.ok(); ++i) {
@@ -160,7 +162,8 @@ struct Timed {
 
 // Median over repetitions of one op, after `heat_ns` of `heater`.
 Status time_op(Backend& backend, const Timed& heater, double heat_ns, Timed& timed) {
-  const std::pair<const Op*, const Placement*> launch{timed.op, &timed.placed}, heat{heater.op, &heater.placed};
+  const std::pair<const Op*, const Placement*> launch{timed.op, &timed.placed},
+      heat{heater.op, &heater.placed};
   SLUICE_ASSIGN(const std::vector<Interval> warm, run(backend, std::vector(2, launch)));
   // About 30 ms per op, three to fifteen repetitions.
   const double each = std::max(warm.back().end_ns - warm.back().start_ns, 1.0);
@@ -172,29 +175,84 @@ Status time_op(Backend& backend, const Timed& heater, double heat_ns, Timed& tim
   return {};
 }
 
-// Sustained rates of both directions at once. The arenas hold 2 * bytes each.
-Status measure_links(Backend& backend, Arenas arenas, int64_t bytes, Profile& profile) {
-  constexpr uint32_t kPairs = 6;  // the first one warms up
-  SLUICE_TRY(backend.begin(2 * kPairs));
+struct LinkRates {
+  double load_bytes_per_s = 0, store_bytes_per_s = 0;
+  double busy_ns = 0;  // of one launch beside both copies, in the mean
+};
+
+// Where the copies of measure_links() are, and how many there are.
+struct LinkTest {
+  Arenas arenas;       // each holds 2 * bytes
+  int64_t bytes = 0;   // of a copy
+  uint32_t pairs = 0;  // of a load and a store; the first one warms up
+};
+
+// Sustained rates of both directions at once, beside `launches` of `busy`. What is measured lies inside the
+// time in which all three lanes were at work.
+Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const Timed& busy,
+                                uint32_t launches) {
+  SLUICE_TRY(backend.begin(2 * test.pairs + launches));
   Status status;
-  for (uint32_t i = 0; i < 2 * kPairs && status.ok(); ++i) {
+  for (uint32_t i = 0; i < 2 * test.pairs && status.ok(); ++i) {
     const bool load = i % 2 == 0;
-    const Copy copy = load ? Copy{arenas.device, arenas.host, bytes}
-                           : Copy{arenas.host + bytes, arenas.device + bytes, bytes};
+    const Copy copy = load ? Copy{test.arenas.device, test.arenas.host, test.bytes}
+                           : Copy{test.arenas.host + test.bytes, test.arenas.device + test.bytes, test.bytes};
     status = backend.submit({i, load ? Lane::Load : Lane::Store, {}, copy, 0});
+  }
+  for (uint32_t i = 0; i < launches && status.ok(); ++i) {
+    const Launch launch{busy.op, busy.placed.operands, busy.placed.workspace};
+    status = backend.submit({2 * test.pairs + i, Lane::Compute, {}, launch, 0});
   }
   std::vector<Interval> timeline;
   if (const auto fault = backend.finish(&timeline)) return fault->error;
   SLUICE_TRY(status);
-  double ns[2] = {0, 0};
-  for (uint32_t i = 2; i < 2 * kPairs; ++i) ns[i % 2] += timeline[i].end_ns - timeline[i].start_ns;
-  profile.load_bytes_per_s = 1e9 * double(bytes) * (kPairs - 1) / ns[0];
-  profile.store_bytes_per_s = 1e9 * double(bytes) * (kPairs - 1) / ns[1];
+  const std::span copies = std::span(timeline).first(2 * test.pairs),
+                  computing = std::span(timeline).subspan(copies.size());
+  const double first_ns = std::max(copies[0].end_ns, copies[1].end_ns);
+  double last_ns = std::min(copies[copies.size() - 2].end_ns, copies[copies.size() - 1].end_ns);
+  if (!computing.empty()) last_ns = std::min(last_ns, computing.back().end_ns);
+  const auto mean_ns = [&](std::span<const Interval> lane, size_t stride) {
+    double inside = 0, all = 0;
+    int64_t inside_count = 0, count = 0;
+    for (size_t i = 0; i < lane.size(); i += stride) {
+      const double ns = lane[i].end_ns - lane[i].start_ns;
+      const bool counts = lane[i].start_ns >= first_ns && lane[i].end_ns <= last_ns;
+      inside += counts ? ns : 0;
+      inside_count += counts;
+      all += ns;
+      ++count;
+    }
+    // On a machine busy with other things the lanes may not have met.
+    return inside_count > 0 ? inside / double(inside_count) : all / double(std::max<int64_t>(1, count));
+  };
+  const double load_ns = std::max(1.0, mean_ns(copies, 2)),
+               store_ns = std::max(1.0, mean_ns(copies.subspan(1), 2));
+  if (!(load_ns > 0) || !(store_ns > 0))
+    return error("measuring links: no copy lay inside the measured time");
+  return LinkRates{1e9 * double(test.bytes) / load_ns, 1e9 * double(test.bytes) / store_ns,
+                   mean_ns(computing, 1)};
+}
+
+// The links of a machine whose copies take cores and memory bandwidth from compute, and how much of them.
+Status measure_shared(Backend& backend, LinkTest test, Timed& product, Profile& profile) {
+  SLUICE_TRY(time_op(backend, Timed(), 0, product));
+  SLUICE_ASSIGN(const LinkRates alone, measure_links(backend, test, product, 0));
+  // Products for well beyond the copies' time, which grows when products run.
+  constexpr double kWindowNs = 3e8;
+  const double pair_ns = 1e9 * double(test.bytes) / std::min(alone.load_bytes_per_s, alone.store_bytes_per_s);
+  test.pairs = static_cast<uint32_t>(std::clamp(kWindowNs / pair_ns, 6.0, 500.0));
+  const auto launches = static_cast<uint32_t>(std::clamp(4 * pair_ns * test.pairs / product.ns, 8.0, 5000.0));
+  SLUICE_ASSIGN(const LinkRates shared, measure_links(backend, test, product, launches));
+  profile.load_bytes_per_s = shared.load_bytes_per_s;
+  profile.store_bytes_per_s = shared.store_bytes_per_s;
+  constexpr double kCopyLanes = 2;
+  if (shared.busy_ns > 0)
+    profile.copy_slowdown = std::max(0.0, (shared.busy_ns / product.ns - 1) / kCopyLanes);
   return {};
 }
 
-// Returns whether the cache has the links.
-bool read_cache(const std::filesystem::path& path, Profile& profile) {
+// Returns whether the cache has the links, and what compute loses to copies if `shared`.
+bool read_cache(const std::filesystem::path& path, bool shared, Profile& profile) {
   const auto text = read_file(path);
   if (!text.ok()) return false;  // no cache yet
   const json root = json::parse(*text, nullptr, false);
@@ -203,7 +261,9 @@ bool read_cache(const std::filesystem::path& path, Profile& profile) {
     if (ns.is_number() && ns.get<double>() > 0) profile.measured_ns.emplace(key, ns.get<double>());
   }
   const double load = root.value("load_bytes_per_s", 0.0), store = root.value("store_bytes_per_s", 0.0);
-  if (!(load > 0) || !(store > 0)) return false;
+  const double slowdown = root.value("copy_slowdown", -1.0);
+  if (!(load > 0) || !(store > 0) || (shared && !(slowdown >= 0))) return false;
+  if (shared) profile.copy_slowdown = slowdown;
   profile.load_bytes_per_s = load;
   profile.store_bytes_per_s = store;
   profile.device_overhead_bytes = root.value("device_overhead_bytes", profile.device_overhead_bytes);
@@ -212,10 +272,11 @@ bool read_cache(const std::filesystem::path& path, Profile& profile) {
 
 }  // namespace
 
-Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& cache, double heat_ns,
-                 Profile& profile, const Progress& progress) {
+Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& cache,
+                 const CalibrateOptions& options, Profile& profile, const Progress& progress) {
   constexpr int64_t kLinkBytes = 16 * kMiB;
-  const bool links_known = read_cache(cache, profile);
+  constexpr uint32_t kPairs = 6;
+  const bool links_known = read_cache(cache, options.shared_cores, profile);
   std::vector<Op> missing;
   int64_t bytes = 0;
   for (const Op& op : ops) {
@@ -224,36 +285,58 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
     bytes = std::max(bytes, bytes_of(op, backend));
   }
   if (missing.empty() && links_known) return {};
-  const auto heaviest =
-      std::max_element(missing.begin(), missing.end(), [](const Op& a, const Op& b) { return flops(a) < flops(b); });
-  const int64_t heater_bytes = heat_ns > 0 && heaviest != missing.end() ? bytes_of(*heaviest, backend) : 0;
-  SLUICE_ASSIGN(const Arenas arenas, backend.reserve(std::max(bytes + heater_bytes, 2 * kLinkBytes),
-                                                     2 * kLinkBytes + FloatBlocks::kBytes));
-  SLUICE_TRY(backend.prepare(missing));
-  if (!links_known) SLUICE_TRY(measure_links(backend, arenas, kLinkBytes, profile));
+  const auto heaviest_of = [](std::span<const Op> from) {
+    return *std::max_element(from.begin(), from.end(),
+                             [](const Op& a, const Op& b) { return flops(a) < flops(b); });
+  };
+  const bool with_product = !links_known && options.shared_cores;
+  Timed heater, product;
+  Op heaviest, beside;
+  int64_t extra_bytes = 0;
+  if (options.heat_ns > 0 && !missing.empty()) {
+    heaviest = heaviest_of(missing);
+    heater.op = &heaviest;
+    extra_bytes = bytes_of(heaviest, backend);
+  }
+  std::vector<Op> prepared = missing;
+  if (with_product) {
+    beside = heaviest_of(ops);
+    product.op = &beside;
+    prepared.push_back(beside);
+    bytes = std::max(bytes, 2 * kLinkBytes + bytes_of(beside, backend));
+  }
+  const int64_t device_bytes = std::max(bytes + extra_bytes, 2 * kLinkBytes);
+  SLUICE_ASSIGN(const Arenas arenas, backend.reserve(device_bytes, 2 * kLinkBytes + FloatBlocks::kBytes));
+  SLUICE_TRY(backend.prepare(prepared));
   SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, arenas.host + 2 * kLinkBytes));
-  Timed heater;
-  if (heater_bytes > 0) {
-    heater.op = &*heaviest;
-    SLUICE_ASSIGN(heater.placed, place(*heaviest, backend, blocks, arenas.device));
+  if (with_product) {
+    SLUICE_ASSIGN(product.placed, place(beside, backend, blocks, arenas.device + 2 * kLinkBytes));
+    SLUICE_TRY(measure_shared(backend, {arenas, kLinkBytes, kPairs}, product, profile));
+  } else if (!links_known) {
+    SLUICE_ASSIGN(const LinkRates rates, measure_links(backend, {arenas, kLinkBytes, kPairs}, Timed(), 0));
+    profile.load_bytes_per_s = rates.load_bytes_per_s;
+    profile.store_bytes_per_s = rates.store_bytes_per_s;
+  }
+  if (heater.op) {
+    SLUICE_ASSIGN(heater.placed, place(heaviest, backend, blocks, arenas.device));
     SLUICE_TRY(time_op(backend, Timed(), 0, heater));
   }
   const auto total = static_cast<int64_t>(missing.size());
   for (int64_t i = 0; i < total; ++i) {
     progress(i, total);
     Timed timed{&missing[static_cast<size_t>(i)]};
-    SLUICE_ASSIGN(timed.placed, place(*timed.op, backend, blocks, arenas.device + heater_bytes));
-    SLUICE_TRY(time_op(backend, heater, heat_ns, timed));
+    SLUICE_ASSIGN(timed.placed, place(*timed.op, backend, blocks, arenas.device + extra_bytes));
+    SLUICE_TRY(time_op(backend, heater, options.heat_ns, timed));
     profile.measured_ns[cost_key(*timed.op)] = timed.ns;
   }
   // What the process holds on the device beside its arena: context, kernels, library handles.
   const MemoryUse use = backend.memory();
-  profile.device_overhead_bytes =
-      std::max<int64_t>(0, use.device_bytes - std::max(bytes + heater_bytes, 2 * kLinkBytes));
+  profile.device_overhead_bytes = std::max<int64_t>(0, use.device_bytes - device_bytes);
   progress(total, total);
   json root = {{"machine", profile.name},
                {"load_bytes_per_s", profile.load_bytes_per_s},
                {"store_bytes_per_s", profile.store_bytes_per_s},
+               {"copy_slowdown", profile.copy_slowdown},
                {"device_overhead_bytes", profile.device_overhead_bytes},
                {"ns", json::object()}};
   for (const auto& [key, ns] : profile.measured_ns) root["ns"][key] = ns;

@@ -13,12 +13,20 @@ namespace sluice {
 // Called with (done, total) as ops are measured.
 using Progress = std::function<void(int64_t, int64_t)>;
 
-// Times every op, warmed up, on arenas of its own, with random real-valued data, into profile.measured_ns (medians), and
-// the links with both directions busy into its transfer rates. What `cache` holds for a machine of profile.name is
-// not measured again. With `heat_ns` every op is timed right after that long a time of the heaviest one, at the clocks that
-// a device holds under load rather than those of an idle one. `backend` must not have reserved its arenas yet;
-// afterwards it is good for nothing else.
-Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& cache, double heat_ns,
-                 Profile& profile, const Progress& progress);
+struct CalibrateOptions {
+  // Every op is timed right after that long a time of the heaviest one: at the clocks that a device holds
+  // under load rather than those of an idle one.
+  double heat_ns = 0;
+  // Copies and kernels share cores and memory bandwidth, as on a CPU: links are timed while compute is busy,
+  // and compute's loss is measured into profile.copy_slowdown. Elsewhere links are timed alone, both
+  // directions at once.
+  bool shared_cores = false;
+};
+
+// Times every op, warmed up, on arenas of its own, with random real-valued data, into profile.measured_ns
+// (medians), and the links into its transfer rates. What `cache` holds for a machine of profile.name is not
+// measured again. `backend` must not have reserved its arenas yet; afterwards it is good for nothing else.
+Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& cache,
+                 const CalibrateOptions& options, Profile& profile, const Progress& progress);
 
 }  // namespace sluice

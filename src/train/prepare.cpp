@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
+#include <unistd.h>
 #include <algorithm>
 #include <cstdio>
-#include <unistd.h>
 
 #include "base/stopwatch.h"
 #include "data/corpus.h"
@@ -47,10 +47,12 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
   const std::vector<Op> ops = training_ops(request);
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const std::filesystem::path cache = cost_cache(p.config, p.machine);
+  CalibrateOptions options;
+  options.shared_cores = p.machine.backend == "cpu";
   // GPUs lower their clocks under sustained load; measuring at those takes a tenth of a second per op.
-  const double heat_ns = p.machine.backend == "cuda" ? 1e8 : 0;
+  options.heat_ns = p.machine.backend == "cuda" ? 1e8 : 0;
   double shown_s = 0;
-  SLUICE_TRY(calibrate(*backend, ops, cache, heat_ns, p.machine.profile, [&](int64_t done, int64_t total) {
+  SLUICE_TRY(calibrate(*backend, ops, cache, options, p.machine.profile, [&](int64_t done, int64_t total) {
     if (terminal) {
       fmt::print(stderr, "\rmeasuring op costs {}/{}{}", done, total, done == total ? "\n" : "");
     } else if (watch.seconds() - shown_s > 5) {
@@ -89,7 +91,8 @@ Result<Prepared> prepare(RunConfig config, const std::string& preset, bool betwe
   shape_request.head_tokens = p.config.shape.head_tokens;
   shape_request.device_cap_bytes = request.device_cap_bytes;
   shape_request.host_cap_bytes = request.host_cap_bytes;
-  SLUICE_ASSIGN(const ShapeChoice choice, choose_shape(p.model, p.numerics, p.optimizer, shape_request, p.machine.profile));
+  SLUICE_ASSIGN(const ShapeChoice choice,
+                choose_shape(p.model, p.numerics, p.optimizer, shape_request, p.machine.profile));
   p.shape = request.shape = choice.shape;
   p.optimizer.late_moments = request.optimizer.late_moments = choice.late_moments;
   p.why_shape = choice.why;
