@@ -58,6 +58,10 @@ nlohmann::ordered_json result_of(const Prepared& p, const Session& session, std:
                                    {"recompute_share", t.compute_ns > 0 ? t.recompute_ns / t.compute_ns : 0},
                                    {"loaded_bytes", t.loaded_bytes},
                                    {"stored_bytes", t.stored_bytes},
+                                   {"device_arena_bytes", s.plan.device_bytes},
+                                   {"device_ledger_bytes", session.training().ledger().device_peak_bytes},
+                                   {"host_arena_bytes", s.plan.host_bytes},
+                                   {"host_ledger_bytes", session.training().ledger().host_peak_bytes},
                                    {"device_peak_bytes", memory.device_peak_bytes},
                                    {"device_cap_bytes", p.config.memory.device},
                                    {"host_peak_bytes", memory.host_peak_bytes},
@@ -96,9 +100,9 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   print_speed("median", speed_of(s.model.program, s.plan, median, peak), median);
   const MemoryReport memory = session->memory();
   fmt::print("simulated  {:>10.1f} ms ({:+.1f} %)\npeak memory: device {} of {}, host {} of {}\n",
-             s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1), format_bytes(memory.device_peak_bytes),
-             format_bytes(p.config.memory.device), format_bytes(memory.host_peak_bytes),
-             format_bytes(p.config.memory.host));
+             s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1),
+             format_bytes(memory.device_peak_bytes), format_bytes(p.config.memory.device),
+             format_bytes(memory.host_peak_bytes), format_bytes(p.config.memory.host));
   const std::filesystem::path dir = p.config.run.dir;
   SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
@@ -110,6 +114,10 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
 }  // namespace
 
 Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
+  for (const auto& [name, gib] : {std::pair{"HOST_GIB", r.host_gib}, {"DEVICE_GIB", r.device_gib}}) {
+    if (!(gib >= 0))
+      return {false, fmt::format("{} = {}: allowed are 0, for no cap, and positive numbers", name, gib)};
+  }
   std::vector<std::string> settings{"model.preset=" + r.size, fmt::format("train.seq_len={}", r.seq_len),
                                     "sample.tokens=0"};
   // Enough tokens that weights and optimizer traffic are paid once per many chunks.

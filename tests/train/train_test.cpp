@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <vector>
@@ -101,6 +102,20 @@ TEST(Train, StoppedBeforeItBeginsStillSaves) {
   const Outcome outcome = train(request(dir, "run", {}), interrupted);
   ASSERT_TRUE(outcome.ok) << outcome.error;
   EXPECT_EQ(nlohmann::json::parse(file_bytes(dir / "run/checkpoint/checkpoint.json"))["step"], 0);
+}
+
+TEST(Demo, RefusesCapsThatAreNone) {
+  const std::atomic<bool> interrupted = false;
+  for (const double cap : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    DemoRequest r;
+    r.seq_len = 256;
+    r.size = "tiny";
+    r.simulate_only = true;
+    r.device_gib = cap;
+    EXPECT_NE(demo(r, interrupted).error.find("DEVICE_GIB"), std::string::npos);
+    std::swap(r.device_gib, r.host_gib);
+    EXPECT_NE(demo(r, interrupted).error.find("HOST_GIB"), std::string::npos);
+  }
 }
 
 TEST(Train, SaysWhatIsWrongWithItsSettings) {
