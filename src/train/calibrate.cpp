@@ -246,8 +246,9 @@ Status measure_shared(Backend& backend, LinkTest test, Timed& product, Profile& 
   profile.load_bytes_per_s = shared.load_bytes_per_s;
   profile.store_bytes_per_s = shared.store_bytes_per_s;
   constexpr double kCopyLanes = 2;
-  if (shared.busy_ns > 0)
+  if (shared.busy_ns > 0) {
     profile.copy_slowdown = std::max(0.0, (shared.busy_ns / product.ns - 1) / kCopyLanes);
+  }
   return {};
 }
 
@@ -268,6 +269,18 @@ bool read_cache(const std::filesystem::path& path, bool shared, Profile& profile
   profile.store_bytes_per_s = store;
   profile.device_overhead_bytes = root.value("device_overhead_bytes", profile.device_overhead_bytes);
   return true;
+}
+
+Status write_cache(const std::filesystem::path& cache, bool shared, const Profile& profile) {
+  json root = {{"machine", profile.name},
+               {"load_bytes_per_s", profile.load_bytes_per_s},
+               {"store_bytes_per_s", profile.store_bytes_per_s},
+               {"device_overhead_bytes", profile.device_overhead_bytes},
+               {"ns", json::object()}};
+  if (shared) root["copy_slowdown"] = profile.copy_slowdown;
+  for (const auto& [key, ns] : profile.measured_ns) root["ns"][key] = ns;
+  SLUICE_TRY(make_directories(cache.parent_path()));
+  return write_file(cache, root.dump(1));
 }
 
 }  // namespace
@@ -333,15 +346,7 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
   const MemoryUse use = backend.memory();
   profile.device_overhead_bytes = std::max<int64_t>(0, use.device_bytes - device_bytes);
   progress(total, total);
-  json root = {{"machine", profile.name},
-               {"load_bytes_per_s", profile.load_bytes_per_s},
-               {"store_bytes_per_s", profile.store_bytes_per_s},
-               {"copy_slowdown", profile.copy_slowdown},
-               {"device_overhead_bytes", profile.device_overhead_bytes},
-               {"ns", json::object()}};
-  for (const auto& [key, ns] : profile.measured_ns) root["ns"][key] = ns;
-  SLUICE_TRY(make_directories(cache.parent_path()));
-  return write_file(cache, root.dump(1));
+  return write_cache(cache, options.shared_cores, profile);
 }
 
 }  // namespace sluice

@@ -1,0 +1,92 @@
+// Calibration on a machine whose costs are known: the simulator with a price for every command.
+#include "train/calibrate.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/sim/sim_backend.h"
+#include "backend/testing/forwarding.h"
+#include "io/temp_dir.h"
+
+namespace sluice {
+namespace {
+
+constexpr double kLoadRate = 4e9, kStoreRate = 2e9;  // bytes per second
+const Op kLight = Cast{4096, DType::F32, DType::F32};
+const Op kHeavy = Linear{64, 64, 64, DType::F32};
+
+double cost_of(const Op& op) {
+  return std::holds_alternative<Linear>(op) ? 3e6 : 1e5;
+}
+
+class PricedBackend final : public ForwardingBackend {
+ public:
+  explicit PricedBackend(double slowdown)
+      : ForwardingBackend(std::make_unique<SimBackend>(SimOptions{slowdown})) {}
+
+  Status submit(const Command& command) override {
+    ++commands;
+    Command priced = command;
+    if (const auto* launch = std::get_if<Launch>(&command.work)) {
+      priced.cost_ns = cost_of(*launch->op);
+    } else {
+      const double rate = command.lane == Lane::Load ? kLoadRate : kStoreRate;
+      priced.cost_ns = 1e9 * double(std::get<Copy>(command.work).bytes) / rate;
+    }
+    return ForwardingBackend::submit(priced);
+  }
+
+  int64_t commands = 0;
+};
+
+Profile calibrated(const std::filesystem::path& cache, bool shared_cores, double slowdown,
+                   int64_t* commands) {
+  PricedBackend backend(slowdown);
+  Profile profile;
+  profile.name = "priced";
+  CalibrateOptions options;
+  options.shared_cores = shared_cores;
+  const std::vector<Op> ops{kLight, kHeavy};
+  const Status status = calibrate(backend, ops, cache, options, profile, [](int64_t, int64_t) {});
+  EXPECT_TRUE(status.ok()) << status.message();
+  *commands = backend.commands;
+  return profile;
+}
+
+TEST(Calibrate, FindsWhatComputeLosesToCopies) {
+  for (const double slowdown : {0.0, 0.25, 1.5}) {
+    const TempDir dir;
+    int64_t commands = 0;
+    const Profile p = calibrated(dir / "costs.json", true, slowdown, &commands);
+    // At the ends of the measured time one direction may have stopped.
+    EXPECT_NEAR(p.copy_slowdown, slowdown, 0.02 * (1 + slowdown));
+    EXPECT_NEAR(p.load_bytes_per_s, kLoadRate, 1e-6 * kLoadRate);
+    EXPECT_NEAR(p.store_bytes_per_s, kStoreRate, 1e-6 * kStoreRate);
+    EXPECT_DOUBLE_EQ(p.cost(kLight).ns, cost_of(kLight));
+    EXPECT_DOUBLE_EQ(p.cost(kHeavy).ns, cost_of(kHeavy));
+  }
+}
+
+TEST(Calibrate, MeasuresOnce) {
+  const TempDir dir;
+  int64_t first_commands = 0, commands = 0;
+  const Profile first = calibrated(dir / "costs.json", true, 0.5, &first_commands);
+  const Profile again = calibrated(dir / "costs.json", true, 9, &commands);
+  EXPECT_GT(first_commands, 0);
+  EXPECT_EQ(commands, 0);
+  EXPECT_EQ(again.copy_slowdown, first.copy_slowdown);
+  EXPECT_EQ(again.load_bytes_per_s, first.load_bytes_per_s);
+  EXPECT_EQ(again.store_bytes_per_s, first.store_bytes_per_s);
+}
+
+// A cache from before, without what compute loses to copies, is completed.
+TEST(Calibrate, CompletesACacheWithoutTheSlowdown) {
+  const TempDir dir;
+  int64_t commands = 0;
+  EXPECT_EQ(calibrated(dir / "costs.json", false, 0.5, &commands).copy_slowdown, 0);
+  const Profile p = calibrated(dir / "costs.json", true, 0.5, &commands);
+  EXPECT_GT(commands, 0);
+  EXPECT_NEAR(p.copy_slowdown, 0.5, 0.03);
+}
+
+}  // namespace
+}  // namespace sluice
