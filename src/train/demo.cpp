@@ -32,7 +32,7 @@ nlohmann::ordered_json to_json(const Breakdown& b) {
 }
 
 // What demo.json says. `timeline` is of one measured step; it may be empty.
-nlohmann::ordered_json result_of(const Prepared& p, const Session& session, std::span<const double> sorted_ns,
+nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<const double> sorted_ns,
                                  const MemoryReport& memory, std::span<const Interval> timeline) {
   const Stage& s = p.stages.training;
   const double median = sorted_ns[sorted_ns.size() / 2];
