@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
@@ -160,17 +161,17 @@ struct Timed {
   double ns = 0;
 };
 
-// Median over repetitions of one op, after `heat_ns` of `heater`.
-Status time_op(Backend& backend, const Timed& heater, double heat_ns, Timed& timed) {
-  const std::pair<const Op*, const Placement*> launch{timed.op, &timed.placed},
-      heat{heater.op, &heater.placed};
+// Median over repetitions of one op, after as many more of it as take `heat_ns`: each op at the clocks that its own load
+// leaves a device.
+Status time_op(Backend& backend, double heat_ns, Timed& timed) {
+  constexpr double kMostLaunches = 2000;  // of heating: ops far below a millisecond draw little power
+  const std::pair<const Op*, const Placement*> launch{timed.op, &timed.placed};
   SLUICE_ASSIGN(const std::vector<Interval> warm, run(backend, std::vector(2, launch)));
   // About 30 ms per op, three to fifteen repetitions.
   const double each = std::max(warm.back().end_ns - warm.back().start_ns, 1.0);
   const auto repetitions = static_cast<size_t>(std::clamp(3e7 / each, 3.0, 15.0));
-  std::vector launches(heater.ns > 0 ? static_cast<size_t>(heat_ns / heater.ns) : 0, heat);
-  launches.insert(launches.end(), repetitions, launch);
-  SLUICE_ASSIGN(const std::vector<Interval> timeline, run(backend, launches));
+  const auto heating = static_cast<size_t>(std::min(heat_ns / each, kMostLaunches));
+  SLUICE_ASSIGN(const std::vector<Interval> timeline, run(backend, std::vector(heating + repetitions, launch)));
   timed.ns = median_ns(std::span(timeline).last(repetitions));
   return {};
 }
@@ -235,7 +236,7 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const Ti
 
 // The links of a machine whose copies take cores and memory bandwidth from compute, and how much of them.
 Status measure_shared(Backend& backend, LinkTest test, Timed& product, Profile& profile) {
-  SLUICE_TRY(time_op(backend, Timed(), 0, product));
+  SLUICE_TRY(time_op(backend, 0, product));
   SLUICE_ASSIGN(const LinkRates alone, measure_links(backend, test, product, 0));
   // Products for well beyond the copies' time, which grows when products run.
   constexpr double kWindowNs = 3e8;
@@ -289,7 +290,6 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
                  const CalibrateOptions& options, Profile& profile, const Progress& progress) {
   constexpr int64_t kLinkBytes = 16 * kMiB;
   constexpr uint32_t kPairs = 6;
-  constexpr double kWarmUps = 10;  // in heat_ns, once
   const bool links_known = read_cache(cache, options.shared_cores, profile);
   std::vector<Op> missing;
   int64_t bytes = 0;
@@ -304,14 +304,8 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
                              [](const Op& a, const Op& b) { return flops(a) < flops(b); });
   };
   const bool with_product = !links_known && options.shared_cores;
-  Timed heater, product;
-  Op heaviest, beside;
-  int64_t extra_bytes = 0;
-  if (options.heat_ns > 0 && !missing.empty()) {
-    heaviest = heaviest_of(missing);
-    heater.op = &heaviest;
-    extra_bytes = bytes_of(heaviest, backend);
-  }
+  Timed product;
+  Op beside;
   std::vector<Op> prepared = missing;
   if (with_product) {
     beside = heaviest_of(ops);
@@ -319,7 +313,7 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
     prepared.push_back(beside);
     bytes = std::max(bytes, 2 * kLinkBytes + bytes_of(beside, backend));
   }
-  const int64_t device_bytes = std::max(bytes + extra_bytes, 2 * kLinkBytes);
+  const int64_t device_bytes = std::max(bytes, 2 * kLinkBytes);
   SLUICE_ASSIGN(const Arenas arenas, backend.reserve(device_bytes, 2 * kLinkBytes + FloatBlocks::kBytes));
   SLUICE_TRY(backend.prepare(prepared));
   SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, arenas.host + 2 * kLinkBytes));
@@ -331,25 +325,34 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
     profile.load_bytes_per_s = rates.load_bytes_per_s;
     profile.store_bytes_per_s = rates.store_bytes_per_s;
   }
-  if (heater.op) {
-    SLUICE_ASSIGN(heater.placed, place(heaviest, backend, blocks, arenas.device));
-    SLUICE_TRY(time_op(backend, Timed(), 0, heater));
-    // The first op is to meet a device as warm as the last one does.
-    SLUICE_TRY(time_op(backend, heater, kWarmUps * options.heat_ns, heater));
-  }
   const auto total = static_cast<int64_t>(missing.size());
   for (int64_t i = 0; i < total; ++i) {
     progress(i, total);
     Timed timed{&missing[static_cast<size_t>(i)]};
-    SLUICE_ASSIGN(timed.placed, place(*timed.op, backend, blocks, arenas.device + extra_bytes));
-    SLUICE_TRY(time_op(backend, heater, options.heat_ns, timed));
+    SLUICE_ASSIGN(timed.placed, place(*timed.op, backend, blocks, arenas.device));
+    SLUICE_TRY(time_op(backend, options.heat_ns, timed));
     profile.measured_ns[cost_key(*timed.op)] = timed.ns;
   }
   // What the process holds on the device beside its arena: context, kernels, library handles.
   const MemoryUse use = backend.memory();
   profile.device_overhead_bytes = std::max<int64_t>(0, use.device_bytes - device_bytes);
+  // Programs between steps and library plans for other shapes load a few more kernels.
+  constexpr int64_t kLaterKernels = 48 * kMiB;
+  if (profile.device_overhead_bytes > 0) profile.device_overhead_bytes += kLaterKernels;
   progress(total, total);
   return write_cache(cache, options.shared_cores, profile);
+}
+
+Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline, int64_t device_overhead_bytes,
+             const std::filesystem::path& cache, Profile profile) {
+  std::map<std::string, std::vector<Interval>> runs;
+  for (size_t i = 0; i < timeline.size(); ++i) {
+    if (plan.actions[i].kind != ActionKind::Run) continue;
+    runs[cost_key(program.task(plan.actions[i].task).op)].push_back(timeline[i]);
+  }
+  for (const auto& [key, times] : runs) profile.measured_ns[key] = median_ns(times);
+  profile.device_overhead_bytes = std::max(profile.device_overhead_bytes, device_overhead_bytes);
+  return write_cache(cache, false, profile);
 }
 
 }  // namespace sluice

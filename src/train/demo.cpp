@@ -8,6 +8,7 @@
 #include "sluice/sluice.h"
 #include "trace/trace.h"
 #include "train/breakdown.h"
+#include "train/calibrate.h"
 #include "train/report.h"
 
 namespace sluice {
@@ -107,6 +108,10 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
   if (timeline.empty()) return {};
+  if (p.machine.backend == "cuda") {
+    SLUICE_TRY(learn(s.model.program, s.plan, timeline, memory.device_peak_bytes - p.stages.device_bytes(),
+                     cost_cache(p.config, p.machine), p.machine.profile));
+  }
   fmt::print("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
   return write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline));
 }

@@ -49,9 +49,8 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
   const std::filesystem::path cache = cost_cache(p.config, p.machine);
   CalibrateOptions options;
   options.shared_cores = p.machine.backend == "cpu";
-  // GPUs lower their clocks under sustained load, over some seconds. After a tenth of a second of it per op, with pauses
-  // to fill operands, an H200 was still 13 % faster than within a step.
-  options.heat_ns = p.machine.backend == "cuda" ? 4e8 : 0;
+  // GPUs lower their clocks under sustained load.
+  options.heat_ns = p.machine.backend == "cuda" ? 3e8 : 0;
   double shown_s = 0;
   SLUICE_TRY(calibrate(*backend, ops, cache, options, p.machine.profile, [&](int64_t done, int64_t total) {
     if (terminal) {
