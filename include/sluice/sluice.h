@@ -58,6 +58,24 @@ struct DemoRequest {
 // model cannot run (no GPU), it is planned and simulated.
 Outcome demo(const DemoRequest& request, const std::atomic<bool>& interrupted);
 
+struct SweepRequest {
+  // Lists "a,b,c" and ranges "first:last:step"; see train/grid.h.
+  std::string device_mem = "none", host_mem = "none", seq_len;
+  std::string model;            // presets, or paths of a config.json
+  std::string machine;          // as in RunRequest
+  bool measure = false;         // run every cell on this machine instead of simulating it
+  bool fresh = false;           // plan cells again that the table has
+  int64_t steps = 3;            // timed per measured cell
+  int64_t tokens_per_step = 0;  // 0: chosen
+  std::string out_dir = "runs/sweep";
+  std::vector<std::string> settings;  // more key=value
+};
+
+// Plans (or measures) every cell of a grid of models, sequence lengths and caps: sweep.csv and heatmaps in
+// out_dir. Cells that the table has are not run again. When `interrupted` becomes true the cells in progress
+// are finished and kept.
+Outcome sweep(const SweepRequest& request, const std::atomic<bool>& interrupted);
+
 struct DoctorRequest {
   bool calibrate = false;   // also time the links and every op of a configuration's step
   std::string config_path;  // as in RunRequest
