@@ -86,6 +86,10 @@ int main(int argc, char** argv) {
       ->expected(2)
       ->type_name("BEFORE AFTER");
   plan->add_option("--machine", plan_options.request.machine, "plan for h200, h100, a100, rtx3090, rtx4090 or rtx5090");
+  plan->add_flag("--frontier", plan_options.request.frontier,
+                 "the smallest caps that work, and what each costs in speed");
+  plan->add_flag("--what-if", plan_options.request.what_if,
+                 "what other caps and steps would change; small models: always");
   plan->callback([&] {
     status = report(diff.empty() ? sluice::plan(plan_options.finish(), plan_files)
                                  : sluice::diff_plans(diff[0], diff[1]));

@@ -21,6 +21,9 @@ struct RunRequest {
   std::string config_path;            // empty: defaults
   std::vector<std::string> settings;  // "key=value", applied in order after the file
   std::string machine;                // a machine preset to plan for instead of this one; empty: this one
+  // plan only:
+  bool frontier = false;  // print the smallest caps and what they cost instead of one plan
+  bool what_if = false;   // print what-ifs also for large programs
 };
 
 // Trains. When `interrupted` becomes true the step in progress is finished, a checkpoint is written, and the run ends.
