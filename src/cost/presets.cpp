@@ -29,8 +29,8 @@ constexpr std::array<Gpu, 6> kGpus{{
     {"rtx5090", 209.5e12, 1.79e12, 45.0e9, 0.90, 0.75, 0.65},
 }};
 
-// Total memory as nvidia-smi reports it for these cards; the data sheets' 24, 32, 40, 80 and 141 GB are
-// rounded names.
+// Total memory as nvidia-smi prints it for these cards (the RTX 4090's is unchecked); 24, 32, 40, 80 and 141 GB
+// are rounded names. The A100 with 40 GB is planned with the other's memory rate, 2.0 instead of 1.555 TB/s.
 constexpr std::array<Card, 7> kCards{{
     {"RTX 4090 24 GB", "rtx4090", 24564 * kMiB},
     {"RTX 3090 24 GB", "rtx3090", 24576 * kMiB},
