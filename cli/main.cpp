@@ -44,6 +44,26 @@ struct RunOptions {
   }
 };
 
+CLI::App* add_sweep(CLI::App& app, sluice::SweepRequest& request) {
+  CLI::App* sweep =
+      app.add_subcommand("sweep", "plan or measure a grid of models, sequence lengths and caps");
+  sweep->add_option("--device-mem", request.device_mem, "device caps: 8GiB,16GiB or 6GiB:80GiB:2GiB");
+  sweep->add_option("--host-mem", request.host_mem, "host caps, the same way");
+  sweep->add_option("--seq-len", request.seq_len, "tokens per sequence: 512,8192")->required();
+  sweep->add_option("--model", request.model, "tiny, 1, 8, 15, 32, or paths of a config.json")->required();
+  sweep->add_option("--machine", request.machine, "simulate h200, h100, a100, rtx3090, rtx4090 or rtx5090");
+  sweep->add_option("--tokens-per-step", request.tokens_per_step, "0: chosen");
+  sweep->add_option("--steps", request.steps, "steps to time per measured cell")
+      ->check(CLI::Range(1, 1000000));
+  sweep->add_option("--out", request.out_dir, "where the table and the heatmaps go");
+  sweep->add_flag("--fresh", request.fresh, "forget the table that is there");
+  sweep->add_option("--set", request.settings, "override a key: key=value; may be repeated")
+      ->allow_extra_args(false);
+  CLI::Option* measure = sweep->add_flag("--measure", request.measure, "run every cell on this machine");
+  sweep->add_flag("--simulate")->description("plan and simulate every cell; the default")->excludes(measure);
+  return sweep;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -66,6 +86,10 @@ int main(int argc, char** argv) {
       ->expected(2)
       ->type_name("BEFORE AFTER");
   plan->add_option("--machine", plan_options.request.machine, "plan for h200, h100, a100, rtx3090, rtx4090 or rtx5090");
+  plan->add_flag("--frontier", plan_options.request.frontier,
+                 "the smallest caps that work, and what each costs in speed");
+  plan->add_flag("--what-if", plan_options.request.what_if,
+                 "what other caps and steps would change; small models: always");
   plan->callback([&] {
     status = report(diff.empty() ? sluice::plan(plan_options.finish(), plan_files)
                                  : sluice::diff_plans(diff[0], diff[1]));
@@ -92,6 +116,11 @@ int main(int argc, char** argv) {
   demo->add_option("--set", demo_request.settings, "override a key: key=value; may be repeated")
       ->allow_extra_args(false);
   demo->callback([&] { status = report(sluice::demo(demo_request, watch_interrupts())); });
+
+  sluice::SweepRequest sweep_request;
+  add_sweep(app, sweep_request)->callback([&] {
+    status = report(sluice::sweep(sweep_request, watch_interrupts()));
+  });
 
   sluice::DoctorRequest doctor_request;
   CLI::App* doctor = app.add_subcommand("doctor", "show what this machine has and what is missing");

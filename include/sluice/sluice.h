@@ -21,6 +21,9 @@ struct RunRequest {
   std::string config_path;            // empty: defaults
   std::vector<std::string> settings;  // "key=value", applied in order after the file
   std::string machine;                // a machine preset to plan for instead of this one; empty: this one
+  // plan only:
+  bool frontier = false;  // print the smallest caps and what they cost instead of one plan
+  bool what_if = false;   // print what-ifs also for large programs
 };
 
 // Trains. When `interrupted` becomes true the step in progress is finished, a checkpoint is written, and the run ends.
@@ -57,6 +60,24 @@ struct DemoRequest {
 // Trains Llama-3 shapes with random weights and tokens and reports tokens/s, model TFLOP/s, MFU and HFU. Where the
 // model cannot run (no GPU), it is planned and simulated.
 Outcome demo(const DemoRequest& request, const std::atomic<bool>& interrupted);
+
+struct SweepRequest {
+  // Lists "a,b,c" and ranges "first:last:step"; see train/grid.h.
+  std::string device_mem = "none", host_mem = "none", seq_len;
+  std::string model;            // presets, or paths of a config.json
+  std::string machine;          // as in RunRequest
+  bool measure = false;         // run every cell on this machine instead of simulating it
+  bool fresh = false;           // plan cells again that the table has
+  int64_t steps = 3;            // timed per measured cell
+  int64_t tokens_per_step = 0;  // 0: chosen
+  std::string out_dir = "runs/sweep";
+  std::vector<std::string> settings;  // more key=value
+};
+
+// Plans (or measures) every cell of a grid of models, sequence lengths and caps: sweep.csv and heatmaps in
+// out_dir. Cells that the table has are not run again. When `interrupted` becomes true the cells in progress
+// are finished and kept.
+Outcome sweep(const SweepRequest& request, const std::atomic<bool>& interrupted);
 
 struct DoctorRequest {
   bool calibrate = false;   // also time the links and every op of a configuration's step

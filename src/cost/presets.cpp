@@ -29,6 +29,18 @@ constexpr std::array<Gpu, 6> kGpus{{
     {"rtx5090", 209.5e12, 1.79e12, 45.0e9, 0.90, 0.75, 0.65},
 }};
 
+// Total memory as nvidia-smi prints it for these cards (the RTX 4090's is unchecked); 24, 32, 40, 80 and 141 GB
+// are rounded names. The A100 with 40 GB is planned with the other's memory rate, 2.0 instead of 1.555 TB/s.
+constexpr std::array<Card, 7> kCards{{
+    {"RTX 4090 24 GB", "rtx4090", 24564 * kMiB},
+    {"RTX 3090 24 GB", "rtx3090", 24576 * kMiB},
+    {"RTX 5090 32 GB", "rtx5090", 32607 * kMiB},
+    {"A100 40 GB", "a100", 40960 * kMiB},
+    {"H100 80 GB", "h100", 81559 * kMiB},
+    {"A100 80 GB", "a100", 81920 * kMiB},
+    {"H200 141 GB", "h200", 143771 * kMiB},
+}};
+
 // Library workspaces as the CUDA backend asks for them, to the size that decides a plan.
 int64_t gpu_workspace(const Op& op) {
   constexpr int64_t kProduct = 32 << 20;
@@ -54,6 +66,10 @@ std::vector<std::string_view> machine_presets() {
   std::vector<std::string_view> names;
   for (const Gpu& gpu : kGpus) names.push_back(gpu.name);
   return names;
+}
+
+std::span<const Card> cards() {
+  return kCards;
 }
 
 Result<Profile> machine_preset(std::string_view name) {

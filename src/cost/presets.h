@@ -1,6 +1,7 @@
 // Profiles of machines that are not here, to plan for them.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -11,5 +12,17 @@ namespace sluice {
 // "h200", "h100", "a100", "rtx3090", "rtx4090", "rtx5090". Rates are estimates; the source of each stands beside it.
 Result<Profile> machine_preset(std::string_view name);
 std::vector<std::string_view> machine_presets();
+
+// A GPU as it is sold: what "which card do I need" chooses from.
+struct Card {
+  std::string_view name;
+  std::string_view machine;  // its preset
+  int64_t memory_bytes;      // what the driver reports in all
+
+  // The largest cap to plan for: the driver and other processes keep some.
+  int64_t usable_bytes() const { return memory_bytes - kGiB; }
+};
+// From the smallest memory to the largest.
+std::span<const Card> cards();
 
 }  // namespace sluice

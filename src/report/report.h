@@ -23,7 +23,7 @@ std::string_view report_kind(size_t kind);  // the name of the kind, or "workspa
 // A change of the request and what it would do to the speed: "+4 GiB device", 1.031.
 struct WhatIf {
   std::string change;
-  double speedup = 1;
+  double speedup = 1;  // tokens/s with the change over tokens/s of the plan; 0: does not fit
 };
 
 // What a report needs to know beside the Plan.

@@ -123,8 +123,11 @@ class Page {
 
   void what_ifs() {
     if (s_.what_ifs.empty()) return;
-    line("\nwhat if{:>30}", "speed");
-    for (const WhatIf& w : s_.what_ifs) line("  {:<28}{:>+6.1f} %", w.change, 100 * (w.speedup - 1));
+    line("\nwhat if{:>38}", "speed");
+    for (const WhatIf& w : s_.what_ifs) {
+      const double gain = 100 * (w.speedup - 1);
+      line("  {:<34}{}", w.change, w.speedup == 0 ? "does not fit" : fmt::format("{:>+7.1f} %", gain));
+    }
   }
 
   const PlanSummary& s_;

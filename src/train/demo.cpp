@@ -9,6 +9,7 @@
 #include "trace/trace.h"
 #include "train/breakdown.h"
 #include "train/calibrate.h"
+#include "train/demo.h"
 #include "train/report.h"
 
 namespace sluice {
@@ -84,21 +85,15 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p));
   fmt::print("{}", describe(session->start_up()));
   std::fflush(stdout);
-  SLUICE_ASSIGN(const StepResult warm_up, session->step());
-  print_speed("warm-up", speed_of(s.model.program, s.plan, warm_up.ns, peak), warm_up.ns);
-  std::vector<double> ns;
-  std::vector<Interval> timeline;
-  for (int64_t i = 1; i <= steps && !interrupted; ++i) {
-    // Early, so that a run that is interrupted has it; reading the times makes its step a little longer.
-    const bool traced = p.config.run.trace && i == std::min<int64_t>(steps, 2);
-    SLUICE_ASSIGN(const StepResult r, session->step(traced ? &timeline : nullptr));
-    ns.push_back(r.ns);
-    print_speed(fmt::format("step {}", i), speed_of(s.model.program, s.plan, r.ns, peak), r.ns);
-  }
+  const auto show = [&](const std::string& what, double ns) {
+    print_speed(what, speed_of(s.model.program, s.plan, ns, peak), ns);
+  };
+  SLUICE_ASSIGN(const MeasuredSteps measured, measure_steps(*session, steps, p.config.run.trace, interrupted, show));
+  const std::vector<double>& ns = measured.ns;
+  const std::vector<Interval>& timeline = measured.timeline;
   if (ns.empty()) return {};
-  std::sort(ns.begin(), ns.end());
-  const double median = ns[ns.size() / 2];
-  print_speed("median", speed_of(s.model.program, s.plan, median, peak), median);
+  const double median = measured.median_ns();
+  show("median", median);
   const MemoryReport memory = session->memory();
   fmt::print("simulated  {:>10.1f} ms ({:+.1f} %)\npeak memory: device {} of {}, host {} of {}\n",
              s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1),
@@ -118,17 +113,37 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
 
 }  // namespace
 
+std::vector<std::string> demo_settings(const std::string& model, int64_t seq_len, int64_t tokens_per_step) {
+  const int64_t wanted = tokens_per_step > 0 ? tokens_per_step : model == "tiny" ? 4096 : 131072;
+  const int64_t sequences = std::max<int64_t>(1, wanted / std::max<int64_t>(1, seq_len));
+  return {(model.ends_with(".json") ? "model.config=" : "model.preset=") + model,
+          fmt::format("train.seq_len={}", seq_len), "sample.tokens=0",
+          fmt::format("train.tokens_per_step={}", sequences * seq_len)};
+}
+
+Result<MeasuredSteps> measure_steps(Session& session, int64_t steps, bool traced,
+                                    const std::atomic<bool>& interrupted,
+                                    const std::function<void(const std::string& what, double ns)>& show) {
+  SLUICE_ASSIGN(const StepResult warm_up, session.step());
+  show("warm-up", warm_up.ns);
+  MeasuredSteps measured;
+  for (int64_t i = 1; i <= steps && !interrupted; ++i) {
+    // Early, so that a run that is interrupted has it; reading the times makes its step a little longer.
+    const bool trace_it = traced && i == std::min<int64_t>(steps, 2);
+    SLUICE_ASSIGN(const StepResult r, session.step(trace_it ? &measured.timeline : nullptr));
+    measured.ns.push_back(r.ns);
+    show(fmt::format("step {}", i), r.ns);
+  }
+  std::sort(measured.ns.begin(), measured.ns.end());
+  return measured;
+}
+
 Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
   for (const auto& [name, gib] : {std::pair{"HOST_GIB", r.host_gib}, {"DEVICE_GIB", r.device_gib}}) {
     if (!(gib >= 0))
       return {false, fmt::format("{} = {}: allowed are 0, for no cap, and positive numbers", name, gib)};
   }
-  std::vector<std::string> settings{"model.preset=" + r.size, fmt::format("train.seq_len={}", r.seq_len),
-                                    "sample.tokens=0"};
-  // Enough tokens that weights and optimizer traffic are paid once per many chunks.
-  const int64_t wanted = r.tokens_per_step > 0 ? r.tokens_per_step : r.size == "tiny" ? 4096 : 131072;
-  const int64_t sequences = std::max<int64_t>(1, wanted / std::max<int64_t>(1, r.seq_len));
-  settings.push_back(fmt::format("train.tokens_per_step={}", sequences * r.seq_len));
+  std::vector<std::string> settings = demo_settings(r.size, r.seq_len, r.tokens_per_step);
   if (r.device_gib > 0) settings.push_back(fmt::format("memory.device={}GiB", r.device_gib));
   if (r.host_gib > 0) settings.push_back(fmt::format("memory.host={}GiB", r.host_gib));
   settings.insert(settings.end(), r.settings.begin(), r.settings.end());

@@ -59,6 +59,32 @@ void for_each_stage(const Stages& s, F&& f) {
   }
 }
 
+// The programs, without plans.
+Stages build_stages(const StageRequest& r) {
+  Stages stages;
+  stages.training.model = build_training(r.model, r.shape, r.numerics, r.optimizer);
+  if (r.evaluate)
+    stages.evaluation = Stage{build_evaluation(r.model, evaluation_shape(r.shape), r.numerics), {}};
+  if (r.sample_window > 0) stages.sampling = Stage{build_sampling(r.model, r.sample_window, r.numerics), {}};
+  if (r.optimizer.deferred) stages.flush = Stage{build_flush(r.model, r.numerics, r.optimizer), {}};
+  return stages;
+}
+
+// The caps, and room at the boundary for the largest of the programs between steps.
+Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& stages,
+                                         const Profile& profile) {
+  PlanRequest request;
+  request.device_cap_bytes = r.device_cap_bytes;
+  request.host_cap_bytes = r.host_cap_bytes;
+  for (const auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
+    if (!stage->has_value()) continue;
+    SLUICE_ASSIGN(const Room room, room_of((*stage)->model.program, profile));
+    request.boundary_device_bytes = std::max(request.boundary_device_bytes, room.device_bytes);
+    request.boundary_host_bytes = std::max(request.boundary_host_bytes, room.host_bytes);
+  }
+  return request;
+}
+
 }  // namespace
 
 StepShape evaluation_shape(const StepShape& training) {
@@ -81,23 +107,8 @@ int64_t Stages::host_bytes() const {
 }
 
 Result<Stages> make_stages(const StageRequest& r, const Profile& profile) {
-  Stages stages;
-  stages.training.model = build_training(r.model, r.shape, r.numerics, r.optimizer);
-  if (r.evaluate) stages.evaluation = Stage{build_evaluation(r.model, evaluation_shape(r.shape), r.numerics), {}};
-  if (r.sample_window > 0) stages.sampling = Stage{build_sampling(r.model, r.sample_window, r.numerics), {}};
-  if (r.optimizer.deferred) stages.flush = Stage{build_flush(r.model, r.numerics, r.optimizer), {}};
-
-  std::unordered_map<const Stage*, Room> rooms;
-  PlanRequest request;
-  request.device_cap_bytes = r.device_cap_bytes;
-  request.host_cap_bytes = r.host_cap_bytes;
-  for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
-    if (!stage->has_value()) continue;
-    SLUICE_ASSIGN(const Room room, room_of((*stage)->model.program, profile));
-    rooms[&**stage] = room;
-    request.boundary_device_bytes = std::max(request.boundary_device_bytes, room.device_bytes);
-    request.boundary_host_bytes = std::max(request.boundary_host_bytes, room.host_bytes);
-  }
+  Stages stages = build_stages(r);
+  SLUICE_ASSIGN(const PlanRequest request, request_for_training(r, stages, profile));
   SLUICE_ASSIGN(stages.training.plan, make_plan(stages.training.model.program, profile, request));
   const Room boundary{request.boundary_device_bytes, request.boundary_host_bytes};
   for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
@@ -105,6 +116,19 @@ Result<Stages> make_stages(const StageRequest& r, const Profile& profile) {
     SLUICE_ASSIGN((*stage)->plan, plan_between_steps((*stage)->model.program, stages.training, boundary, profile));
   }
   return stages;
+}
+
+Status check_stages_fit(const StageRequest& r, const Profile& profile) {
+  const Stages stages = build_stages(r);
+  SLUICE_ASSIGN(PlanRequest request, request_for_training(r, stages, profile));
+  const Program& program = stages.training.model.program;
+  const auto least = minimal_device_bytes(program, profile, request);
+  if (least.ok() && r.device_cap_bytes == kUnlimited) return {};
+  if (least.ok() && *least + profile.device_overhead_bytes <= r.device_cap_bytes) return {};
+  // The refusal in the planner's words.
+  request.quick = true;
+  SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
+  return {};
 }
 
 std::vector<Op> all_ops(const Stages& stages) {

@@ -37,6 +37,8 @@ struct StageRequest {
 };
 
 Result<Stages> make_stages(const StageRequest& request, const Profile& profile);
+// Whether the training plan fits beside the room for the others, without the search for the fastest.
+Status check_stages_fit(const StageRequest& request, const Profile& profile);
 
 // Shape of one evaluation: a single chunk, or all chunks of one sequence.
 StepShape evaluation_shape(const StepShape& training);

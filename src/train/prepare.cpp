@@ -64,13 +64,9 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
   return {};
 }
 
-}  // namespace
-
-Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps) {
-  Prepared p;
-  p.config = std::move(config);
+// Everything up to the shape of the step; the rest is the search for plans.
+Result<StageRequest> decide_shape(Prepared& p) {
   SLUICE_ASSIGN(p.model, resolve_model(p.config));
-  SLUICE_ASSIGN(p.machine, resolve_machine(p.config, preset));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
   p.optimizer = resolve_optimizer(p.config, p.machine);
   SLUICE_TRY(open_data(p));
@@ -96,7 +92,22 @@ Result<Prepared> prepare(RunConfig config, const std::string& preset, bool betwe
   p.shape = request.shape = choice.shape;
   p.optimizer.late_moments = request.optimizer.late_moments = choice.late_moments;
   p.why_shape = choice.why;
+  return request;
+}
 
+}  // namespace
+
+Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps) {
+  SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
+  return prepare_on(std::move(config), std::move(machine), between_steps);
+}
+
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps) {
+  Prepared p;
+  p.config = std::move(config);
+  p.resolved = machine;
+  p.machine = std::move(machine);
+  SLUICE_ASSIGN(StageRequest request, decide_shape(p));
   if (p.machine.backend != "sim") SLUICE_TRY(measure_costs(p, request));
   if (between_steps) {
     request.evaluate = p.heldout != nullptr && p.config.eval.rows > 0;
@@ -108,6 +119,14 @@ Result<Prepared> prepare(RunConfig config, const std::string& preset, bool betwe
   SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
   p.start_up.plan_s = watch.seconds();
   return p;
+}
+
+Status check_fit(RunConfig config, Machine machine) {
+  Prepared p;
+  p.config = std::move(config);
+  p.machine = std::move(machine);
+  SLUICE_ASSIGN(const StageRequest request, decide_shape(p));
+  return check_stages_fit(request, p.machine.profile);
 }
 
 }  // namespace sluice

@@ -57,7 +57,7 @@ std::string describe(const Prepared& p) {
   return describe_run(p) + explain(p.stages.training.model.program, p.stages.training.plan);
 }
 
-PlanReport report_of(const Prepared& p) {
+PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
   const Program& program = p.stages.training.model.program;
   const Plan& plan = p.stages.training.plan;
   ReportContext c;
@@ -73,6 +73,7 @@ PlanReport report_of(const Prepared& p) {
   c.model_tflops = speed.model_tflops;
   c.mfu = speed.mfu;
   c.hfu = speed.hfu;
+  c.what_ifs = std::move(what_ifs);
   return make_report(program, plan, predicted_timeline(plan), c);
 }
 
@@ -193,14 +194,14 @@ void ProgressLine::end() {
   std::fflush(stdout);
 }
 
-Status save_plan(const Prepared& p) {
+Status save_plan(const Prepared& p, const std::vector<WhatIf>& what_ifs) {
   const std::filesystem::path dir = p.config.run.dir;
   const Program& program = p.stages.training.model.program;
   const Plan& plan = p.stages.training.plan;
   SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(dir / "config.toml", to_toml(p.config)));
   SLUICE_TRY(write_file(dir / "plan.txt", describe(p) + "\n" + to_text(program, plan)));
-  SLUICE_TRY(write_file(dir / "plan.json", to_json(report_of(p), program, plan)));
+  SLUICE_TRY(write_file(dir / "plan.json", to_json(report_of(p, what_ifs), program, plan)));
   const std::vector<Interval> predicted = predicted_timeline(plan);
   SLUICE_TRY(write_file(dir / "timeline.svg", timeline_svg(program, plan, predicted)));
   return write_file(dir / "predicted.json", chrome_trace(program, plan, predicted));

@@ -17,7 +17,7 @@ std::string describe_run(const Prepared& prepared);
 std::string describe(const Prepared& prepared);
 
 // The training plan explained.
-PlanReport report_of(const Prepared& prepared);
+PlanReport report_of(const Prepared& prepared, std::vector<WhatIf> what_ifs = {});
 // "start-up: 12.3 s (measure 4.0 s, plan ...)".
 std::string describe(const StartUp& start_up);
 
@@ -57,6 +57,6 @@ class ProgressLine {
 
 // Writes config.toml, plan.txt, plan.json, timeline.svg and predicted.json (a Chrome trace) into the run
 // directory.
-Status save_plan(const Prepared& prepared);
+Status save_plan(const Prepared& prepared, const std::vector<WhatIf>& what_ifs = {});
 
 }  // namespace sluice

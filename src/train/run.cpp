@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,8 +12,10 @@
 #include "io/plot.h"
 #include "sluice/sluice.h"
 #include "trace/trace.h"
+#include "train/frontier.h"
 #include "train/history.h"
 #include "train/report.h"
+#include "train/what_if.h"
 
 namespace sluice {
 namespace {
@@ -164,11 +167,12 @@ Status TrainingRun::run() {
 }
 
 // Prints the page of text, saves the plan, and writes what was asked for beside it.
-Status explain_plan(const Prepared& prepared, const PlanFiles& files) {
+Status explain_plan(const Prepared& prepared, const PlanFiles& files, bool with_what_ifs) {
   const Stage& s = prepared.stages.training;
-  const PlanReport report = report_of(prepared);
+  const std::vector<WhatIf> changes = with_what_ifs ? what_ifs(prepared) : std::vector<WhatIf>{};
+  const PlanReport report = report_of(prepared, changes);
   fmt::print("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary));
-  SLUICE_TRY(save_plan(prepared));
+  SLUICE_TRY(save_plan(prepared, changes));
   const std::string json = to_json(report, s.model.program, s.plan);
   if (!files.json.empty()) SLUICE_TRY(write_file(files.json, json));
   if (!files.html.empty()) SLUICE_TRY(write_file(files.html, to_html(json)));
@@ -177,6 +181,17 @@ Status explain_plan(const Prepared& prepared, const PlanFiles& files) {
        {(std::filesystem::path(dir) / "plan.txt").string(), files.json, files.html}) {
     if (!path.empty()) fmt::print("saved: {}\n", path);
   }
+  return {};
+}
+
+Status print_frontier(const RunConfig& config, const std::string& preset) {
+  SLUICE_ASSIGN(const Machine machine, resolve_machine(config, preset));
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const std::atomic<bool> never = false;  // nothing is lost when the process is ended
+  SLUICE_ASSIGN(const Frontier frontier, find_frontier(config, machine, never, [&](const std::string& doing) {
+                  if (terminal) fmt::print(stderr, "\r{:<70}\r", doing);
+                }));
+  fmt::print("machine  {}\n{}", machine.description, text(frontier));
   return {};
 }
 
@@ -195,9 +210,10 @@ Outcome train(const RunRequest& request, const std::atomic<bool>& interrupted) {
 Outcome plan(const RunRequest& request, const PlanFiles& files) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {false, config.message()};
+  if (request.frontier) return outcome(print_frontier(*config, request.machine));
   const auto prepared = prepare(std::move(*config), request.machine, true);
   if (!prepared.ok()) return {false, prepared.message()};
-  return outcome(explain_plan(*prepared, files));
+  return outcome(explain_plan(*prepared, files, request.what_if || what_ifs_are_cheap(*prepared)));
 }
 
 Outcome diff_plans(const std::string& before_path, const std::string& after_path) {

@@ -35,12 +35,18 @@ struct Prepared {
   StepShape shape;
   std::string why_shape;
   Machine machine;
+  Machine resolved;  // the machine before costs were measured: what the shape was chosen for
   Stages stages;
   StartUp start_up;                             // up to the plan
   std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
 };
 // `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
 Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps);
+// The same on a machine that is resolved already. Several threads may prepare for one that is only simulated.
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps);
+// Whether prepare_on(config, machine, false) finds plans, without the search for the fastest; an error is its
+// refusal.
+Status check_fit(RunConfig config, Machine machine);
 
 struct StepResult {
   double loss = 0;           // mean over targets

@@ -100,7 +100,8 @@ function fillTables() {
   $('what-ifs').append(headings('change', 'speed'));
   for (const w of plan.what_ifs) {
     const gain = 100 * (w.speedup - 1);
-    $('what-ifs').append(el('tr', {}, cell(w.change), cell((gain > 0 ? '+' : '') + gain.toFixed(1) + ' %')));
+    const words = w.speedup === 0 ? 'does not fit' : (gain > 0 ? '+' : '') + gain.toFixed(1) + ' %';
+    $('what-ifs').append(el('tr', {}, cell(w.change), cell(words)));
   }
 
   for (const [name, words] of [...plan.facts, ['policy', plan.policy]]) {

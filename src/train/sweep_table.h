@@ -1,0 +1,53 @@
+// The table of a sweep: one row per cell, kept as CSV.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace sluice {
+
+struct SweepRow {
+  // What the cell is. `inputs` is a hash of everything that decides its result; rows with the same one are
+  // the same cell.
+  std::string model, machine, mode;  // mode: simulate or measure
+  int64_t seq_len = 0, tokens_per_step = 0;
+  int64_t device_cap_bytes = kUnlimited, host_cap_bytes = kUnlimited;
+  std::string inputs;
+
+  // What came out. Status: "ok", "infeasible" (the caps are too small), "error" (anything else, see message).
+  std::string status;
+  double tokens_per_s = 0, model_tflops = 0, mfu = 0, hfu = 0, step_ms = 0, lower_bound_ms = 0;
+  // Infeasible: the smallest device cap that works beside this host cap, and the other way round; 0: none
+  // does.
+  int64_t needs_device_bytes = 0, needs_host_bytes = 0;
+  std::string shape;  // chunk tokens x chunks per round x rounds
+  double planning_s = 0;
+  std::string slower_than;  // a cell with less memory that is faster; empty: none, as it should be
+  std::string message;
+
+  bool ok() const { return status == "ok"; }
+};
+
+std::string sweep_header();
+std::string sweep_line(const SweepRow& row);
+
+// The rows of a file; none when it does not exist. A last line that a killed process left unfinished is
+// dropped, and the file mended. Any other line that is no row is an error naming it.
+Result<std::vector<SweepRow>> load_sweep(const std::filesystem::path& path);
+
+// Sorts by model, machine, mode, sequence length, tokens per step and caps: the order of the finished file.
+void sort_sweep(std::vector<SweepRow>& rows);
+
+// More memory is never slower, in either cap. Fills slower_than of every row that breaks it; returns how many
+// do. A row that does not fit although one with less memory does breaks it, too.
+int64_t mark_slower(std::span<SweepRow> rows);
+
+// "8 GiB", "1.5 GiB", "none"; rounded up, so that what is needed stays enough.
+std::string cap_text(int64_t bytes);
+
+}  // namespace sluice
