@@ -146,7 +146,10 @@ void Resident::drain_stores() {
     const int64_t bytes = s_.values[span.value].bytes;
     lane_ns = std::max(lane_ns, time_of(span.last_use + 1)) + profile_.transfer_ns(bytes, false);
     if (span.wraps() || s_.values[span.value].fixed) continue;
-    while (span.end + 1 < n_ && time_of(span.end + 1) < lane_ns &&
+    // By its next span the value has to be stored.
+    const bool comes_back = i + 1 < out_.spans.size() && out_.spans[i + 1].value == span.value;
+    const uint32_t limit = comes_back ? std::min(out_.spans[i + 1].begin, n_) : n_;
+    while (span.end + 1 < limit && time_of(span.end + 1) < lane_ns &&
            pressure_[span.end + 1] + bytes <= fill_) {
       pressure_[++span.end] += bytes;
     }
