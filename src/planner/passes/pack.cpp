@@ -23,11 +23,12 @@ class Sweep {
   Sweep(std::vector<PackItem>& items, uint32_t last, int64_t capacity, uint32_t long_lived, uint32_t short_lived)
       : items_(items), last_(last), capacity_(capacity), long_lived_(long_lived), short_lived_(short_lived) {}
 
-  // The high-water mark, or kNowhere when something finds no place.
-  int64_t run();
+  // Whether everything found a place.
+  bool run();
 
  private:
-  void place_long_lived();
+  // False when something around the boundary, which cannot wait, finds no place.
+  bool place_long_lived();
   // The lowest offset at which nothing placed so far is in the way of the item at any time.
   int64_t lowest_offset(const PackItem& item) const;
   bool place(uint32_t item);
@@ -62,10 +63,9 @@ class Sweep {
   std::set<std::pair<uint32_t, uint32_t>> lingering_;  // placed ones that may end before they do: (earliest end, item)
   std::vector<std::vector<uint32_t>> deaths_;       // by position: items that may end before it
   std::vector<bool> placed_;                        // by item: holds its place now
-  int64_t high_water_ = 0;
 };
 
-void Sweep::place_long_lived() {
+bool Sweep::place_long_lived() {
   std::vector<uint32_t> order;
   const auto length = [&](uint32_t i) {
     const PackItem& item = items_[i];
@@ -79,14 +79,17 @@ void Sweep::place_long_lived() {
     PackItem& item = items_[i];
     const int64_t offset = lowest_offset(item);
     // What finds no place now may find one later, at the price of what can give way.
-    if (offset + item.bytes > capacity_ && !around(item)) continue;
+    if (offset + item.bytes > capacity_) {
+      if (around(item)) return false;
+      continue;
+    }
     item.offset = offset;
-    high_water_ = std::max(high_water_, offset + item.bytes);
     const auto at = std::upper_bound(long_.begin(), long_.end(), offset,
                                      [&](int64_t o, uint32_t other) { return o < items_[other].offset; });
     long_.insert(at, i);
     coming_[item.begin].push_back(i);
   }
+  return true;
 }
 
 int64_t Sweep::lowest_offset(const PackItem& item) const {
@@ -150,7 +153,6 @@ bool Sweep::place(uint32_t index) {
     if (!stays_free(offset, item.bytes, item.end)) continue;
     item.offset = offset;
     take(offset, offset + item.bytes);
-    high_water_ = std::max(high_water_, offset + item.bytes);
     placed_[index] = true;
     deaths_[item.end + 1].push_back(index);
     if (item.end > item.earliest_end) lingering_.insert({item.earliest_end, index});
@@ -197,12 +199,11 @@ void Sweep::place_early(uint32_t now) {
   }
 }
 
-int64_t Sweep::run() {
+bool Sweep::run() {
   coming_.resize(last_ + 1);
   deaths_.resize(last_ + 2);
   placed_.resize(items_.size());
-  place_long_lived();
-  if (high_water_ > capacity_) return kNowhere;
+  if (!place_long_lived()) return false;
   insert(0, capacity_);
   std::vector<std::vector<uint32_t>> births(last_ + 1), needed(last_ + 1);
   for (uint32_t i = 0; i < items_.size(); ++i) {
@@ -246,11 +247,11 @@ int64_t Sweep::run() {
     }
     std::stable_sort(now.begin(), now.end(), [&](uint32_t a, uint32_t b) { return items_[a].bytes > items_[b].bytes; });
     for (const uint32_t i : now) {
-      if (!place_at_any_price(i, p)) return kNowhere;
+      if (!place_at_any_price(i, p)) return false;
     }
     place_early(p);
   }
-  return high_water_;
+  return true;
 }
 
 }  // namespace
@@ -267,8 +268,10 @@ int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
   const std::vector<PackItem> asked = items;
   for (const Variant& v : kVariants) {
     items = asked;
-    const int64_t used = Sweep(items, last, space, v.long_lived, v.short_lived).run();
-    if (used != kNowhere) return used;
+    if (!Sweep(items, last, space, v.long_lived, v.short_lived).run()) continue;
+    int64_t used = 0;
+    for (const PackItem& item : items) used = std::max(used, item.offset + item.bytes);
+    return used;
   }
   return kNowhere;
 }
