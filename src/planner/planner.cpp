@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <numeric>
 #include <utility>
 
 #include "base/philox.h"
@@ -43,6 +41,7 @@ class Planner {
     limits_.device_base = request.device_base;
     limits_.host_base = request.host_base;
     for (const bool overlap : {false, true}) {
+      if (overlap && quick_) continue;
       order_[overlap] = task_order(program, costs_, overlap);
       plain_[overlap] = unroll(program, order_[overlap], costs_, Saves(program.objects().size(), Save::Keep), limits_);
     }
@@ -76,7 +75,7 @@ class Planner {
   const bool quick_;
   const int64_t device_cap_bytes_, host_cap_bytes_;  // as given
   Limits limits_;
-  // Without and with overlapping rounds.
+  // Without and, unless quick, with overlapping rounds.
   std::vector<TaskId> order_[2];
   Schedule plain_[2];        // nothing computed again
   int64_t again_bytes_ = 0;  // that can be computed again

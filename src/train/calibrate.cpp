@@ -228,8 +228,6 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const Ti
   };
   const double load_ns = std::max(1.0, mean_ns(copies, 2)),
                store_ns = std::max(1.0, mean_ns(copies.subspan(1), 2));
-  if (!(load_ns > 0) || !(store_ns > 0))
-    return error("measuring links: no copy lay inside the measured time");
   return LinkRates{1e9 * double(test.bytes) / load_ns, 1e9 * double(test.bytes) / store_ns,
                    mean_ns(computing, 1)};
 }

@@ -112,7 +112,6 @@ class Saver {
 
  private:
   struct Crossing {
-    uint32_t unit;
     uint32_t release = 0, deadline = kNoUse;  // positions: stored after, needed before
     double store_ns = 0, load_ns = 0;
     int64_t bytes = 0;
@@ -189,7 +188,6 @@ void Saver::decide(const Residency& residency) {
   Pressure host(host_bytes);
   std::vector<uint32_t> order;
   for (uint32_t u = 0; u < units_.size(); ++u) {
-    crossings[u].unit = u;
     for (const ObjectId o : units_[u].objects) saves_[o.value] = Save::Keep;
     if (crossings[u].bytes > 0) order.push_back(u);
   }
