@@ -243,6 +243,7 @@ Result<Plan> Planner::search() {
     }
   }
   if (!best) return infeasible();
+  submit_by_start(*best);
   best->lower_bound_ns = plain_[0].start_ns.back();
   SLUICE_TRY(verify(program_, *best, costs_.workspace_bytes));
   return std::move(*best);

@@ -102,4 +102,9 @@ enum class Misfit : uint8_t { Device, Host };
 std::optional<Plan> emit(const Program& program, const Schedule& schedule, Residency residency, const Profile& profile,
                          const Limits& limits, Misfit& misfit);
 
+// Puts the actions of a simulated plan in the order in which they are predicted to start; order within a lane and waits stay as
+// they are. A device's queue of copies holds a few dozen: a store that is submitted long before it can begin would fill
+// it, and hold up the thread that submits the work behind it.
+void submit_by_start(Plan& plan);
+
 }  // namespace sluice
