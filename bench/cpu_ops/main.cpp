@@ -100,7 +100,7 @@ Result<double> time_of(Backend& backend, std::byte* arena, int64_t arena_bytes, 
   std::vector<double> times;
   double total = 0;
   while (total < kEnoughNs) {
-    SLUICE_TRY(backend.begin(static_cast<uint32_t>(runs.size())));
+    SLUICE_TRY(backend.begin(static_cast<uint32_t>(runs.size()), true));
     for (uint32_t id = 0; id < runs.size(); ++id) {
       SLUICE_TRY(backend.submit({id, Lane::Compute, {}, Launch{&op, runs[id], workspace}, 0}));
     }

@@ -178,7 +178,7 @@ class Bench {
 
   Status copy_pattern(const Buffer& buffer) {
     const int64_t pieces = (buffer.bytes + kPatternBytes - 1) / kPatternBytes;
-    SLUICE_TRY(backend_.begin(uint32_t(pieces)));
+    SLUICE_TRY(backend_.begin(uint32_t(pieces), true));
     for (int64_t i = 0; i < pieces; ++i) {
       const int64_t at = i * kPatternBytes;
       SLUICE_TRY(backend_.submit({uint32_t(i),
@@ -191,7 +191,7 @@ class Bench {
   }
 
   Result<std::vector<double>> run(const Op& op, const Placed& placed, int count) {
-    SLUICE_TRY(backend_.begin(uint32_t(count)));
+    SLUICE_TRY(backend_.begin(uint32_t(count), true));
     for (int i = 0; i < count; ++i) {
       const auto& set = placed.sets[size_t(i) % placed.sets.size()];
       SLUICE_TRY(backend_.submit({uint32_t(i), Lane::Compute, {}, Launch{&op, set, placed.workspace}, 0}));
@@ -222,7 +222,6 @@ struct Settings {
 };
 
 Status run(Settings settings) {
-  settings.options.timeline = true;
   settings.options.log = [](std::string_view line) { fmt::print("  {}\n", line); };
   SLUICE_ASSIGN(const auto backend, make_cuda_backend(settings.options));
   SLUICE_ASSIGN(const Arenas arenas, backend->reserve(settings.arena_bytes, 0));

@@ -55,6 +55,7 @@ struct Command {
   // For profilers: what it belongs to from the whole down, "round 0/layer 3/chunk 1/gate_up.L3.r0c1". May be
   // empty.
   std::string_view path = {};
+  bool awaited = true;  // a later command on another lane waits for it
 };
 
 // A failure inside a step. `command` is the id of the command that failed, if known.
@@ -93,11 +94,13 @@ class Backend {
   // Prepares everything launching these ops needs (kernels, library plans), so that no step does.
   virtual Status prepare(std::span<const Op> ops) = 0;
 
-  // Starts a step of `commands` commands.
-  virtual Status begin(uint32_t commands) = 0;
+  // Starts a step of `commands` commands, which are timed if finish() is to tell when each one ran: on a GPU
+  // that takes time of its own.
+  virtual Status begin(uint32_t commands, bool timed) = 0;
   // Queues a command on its lane. May block to bound the run-ahead. After a fault it returns an error.
   virtual Status submit(const Command& command) = 0;
   // Waits for everything submitted since begin(). With `timeline`, fills it with one interval per command.
+  // REQUIRES: for a timeline, a timed step.
   virtual std::optional<Fault> finish(std::vector<Interval>* timeline) = 0;
 
   // Copies between main memory of the caller and an arena, outside a step; returns when done.

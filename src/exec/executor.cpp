@@ -56,6 +56,8 @@ void Executor::resolve() {
       command.work = a.kind == ActionKind::Load ? Copy{device.data, host.data, a.bytes}
                                                 : Copy{host.data, device.data, a.bytes};
     }
+    command.awaited = false;
+    for (const uint32_t wait : command.waits) commands_[wait].awaited = true;
     commands_.push_back(command);
   }
 }
@@ -77,7 +79,7 @@ void Executor::annotate() {
 }
 
 Status Executor::step(std::vector<Interval>* timeline) {
-  SLUICE_TRY(backend_.begin(static_cast<uint32_t>(commands_.size())));
+  SLUICE_TRY(backend_.begin(static_cast<uint32_t>(commands_.size()), timeline != nullptr));
   Status submitted;
   const Command* last = nullptr;
   for (const Command& command : commands_) {

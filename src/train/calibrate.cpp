@@ -93,7 +93,7 @@ class FloatBlocks {
 };
 
 Status load_all(Backend& backend, std::span<const Copy> copies) {
-  SLUICE_TRY(backend.begin(static_cast<uint32_t>(copies.size())));
+  SLUICE_TRY(backend.begin(static_cast<uint32_t>(copies.size()), true));
   Status status;
   for (uint32_t i = 0; i < copies.size() && status.ok(); ++i) {
     status = backend.submit({i, Lane::Load, {}, copies[i], 0});
@@ -135,7 +135,7 @@ Result<Placement> place(const Op& op, Backend& backend, const FloatBlocks& block
 
 Result<std::vector<Interval>> run(Backend& backend,
                                   std::span<const std::pair<const Op*, const Placement*>> launches) {
-  SLUICE_TRY(backend.begin(static_cast<uint32_t>(launches.size())));
+  SLUICE_TRY(backend.begin(static_cast<uint32_t>(launches.size()), true));
   Status status;
   for (uint32_t i = 0; i < launches.size() && status.ok(); ++i) {
     const auto& [op, placed] = launches[i];
@@ -192,7 +192,7 @@ struct LinkTest {
 // time in which all three lanes were at work.
 Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const Timed& busy,
                                 uint32_t launches) {
-  SLUICE_TRY(backend.begin(2 * test.pairs + launches));
+  SLUICE_TRY(backend.begin(2 * test.pairs + launches, true));
   Status status;
   for (uint32_t i = 0; i < 2 * test.pairs && status.ok(); ++i) {
     const bool load = i % 2 == 0;

@@ -52,7 +52,7 @@ void show_gpus(const CudaReport& cuda) {
 Status show_links() {
   SLUICE_ASSIGN(const RunConfig config, load_config("", {"run.backend=cuda"}));
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, ""));
-  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, machine.make(true));
+  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, machine.make());
   SLUICE_TRY(
       calibrate(*backend, {}, cost_cache(config, machine), CalibrateOptions{}, machine.profile, [](int64_t, int64_t) {}));
   fmt::print("links    both at work: load {:.1f} GB/s, store {:.1f} GB/s\n",

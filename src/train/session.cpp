@@ -43,7 +43,7 @@ Status Session::start() {
   const Stages& s = p_.stages;
   start_up_ = p_.start_up;
   Stopwatch watch;
-  SLUICE_ASSIGN(backend_, p_.machine.make(p_.config.run.trace));
+  SLUICE_ASSIGN(backend_, p_.machine.make());
   // Large arenas take long enough to want a word.
   if (s.host_bytes() + s.device_bytes() > 16 * kGiB) {
     fmt::print(stderr, "taking {} of device and {} of host memory\n", format_bytes(s.device_bytes()),
@@ -65,7 +65,7 @@ Status Session::start() {
   SLUICE_TRY(fill_state());
   start_up_.initialize_s = watch.lap();
   // An empty step waits for what reserve() left to do, and has its errors now rather than in the first step.
-  SLUICE_TRY(backend_->begin(0));
+  SLUICE_TRY(backend_->begin(0, false));
   if (const auto fault = backend_->finish(nullptr)) return fault->error;
   start_up_.pin_s = watch.lap();
   return check_caps();

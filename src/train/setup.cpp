@@ -52,11 +52,10 @@ OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machin
   return o;
 }
 
-Result<std::unique_ptr<Backend>> Machine::make(bool timeline) const {
+Result<std::unique_ptr<Backend>> Machine::make() const {
   if (backend == "cuda") {
     CudaOptions options;
     options.device = device;
-    options.timeline = timeline;
     options.deterministic = deterministic;
     options.cache = library_cache;
     return make_cuda_backend(options);

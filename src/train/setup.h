@@ -26,7 +26,7 @@ struct Machine {
   Profile profile;
 
   // A fresh backend. REQUIRES: backend is not "sim".
-  Result<std::unique_ptr<Backend>> make(bool timeline = false) const;
+  Result<std::unique_ptr<Backend>> make() const;
 };
 // The machine that config.run names; "auto" is the GPU where there is one, else the CPU. `preset` names a machine of
 // cost/presets.h to plan for instead; empty: none.

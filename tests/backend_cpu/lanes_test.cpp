@@ -100,7 +100,7 @@ TEST(Lanes, FirstFailureStopsTheStep) {
   Step step;
   std::memset(step.host(0), 1, kCell);
   std::memset(step.host(1), 2, kCell);
-  ASSERT_TRUE(step.backend().begin(4).ok());
+  ASSERT_TRUE(step.backend().begin(4, true).ok());
   ASSERT_TRUE(step.load(0, 0, 0).ok());
   ASSERT_TRUE(step.fail(1, {0}).ok());
   // These may be refused, if the failure is already known, but never run.
@@ -114,7 +114,7 @@ TEST(Lanes, FirstFailureStopsTheStep) {
 
 TEST(Lanes, SubmitAfterAFailureReturnsIt) {
   Step step;
-  ASSERT_TRUE(step.backend().begin(2).ok());
+  ASSERT_TRUE(step.backend().begin(2, true).ok());
   ASSERT_TRUE(step.fail(0).ok());
   ASSERT_TRUE(step.backend().finish(nullptr).has_value());
   const Status status = step.load(1, 0, 0);
@@ -124,11 +124,11 @@ TEST(Lanes, SubmitAfterAFailureReturnsIt) {
 
 TEST(Lanes, NextStepRunsAfterAFailure) {
   Step step;
-  ASSERT_TRUE(step.backend().begin(1).ok());
+  ASSERT_TRUE(step.backend().begin(1, true).ok());
   ASSERT_TRUE(step.fail(0).ok());
   ASSERT_TRUE(step.backend().finish(nullptr).has_value());
   std::memset(step.host(3), 5, kCell);
-  ASSERT_TRUE(step.backend().begin(1).ok());
+  ASSERT_TRUE(step.backend().begin(1, true).ok());
   ASSERT_TRUE(step.load(0, 0, 3).ok());
   EXPECT_FALSE(step.backend().finish(nullptr).has_value());
   EXPECT_EQ(*step.device(0), std::byte{5});
@@ -136,7 +136,7 @@ TEST(Lanes, NextStepRunsAfterAFailure) {
 
 TEST(Lanes, TimelineKeepsOrderAndWaits) {
   Step step;
-  ASSERT_TRUE(step.backend().begin(4).ok());
+  ASSERT_TRUE(step.backend().begin(4, true).ok());
   ASSERT_TRUE(step.load(0, 0, 0).ok());
   ASSERT_TRUE(step.cast(1, 1, 0, {0}).ok());
   ASSERT_TRUE(step.store(2, 1, 1, {1}).ok());
@@ -153,7 +153,7 @@ TEST(Lanes, TimelineKeepsOrderAndWaits) {
 TEST(Lanes, FaultForAnOpThatWasNotPrepared) {
   Step step;
   const Op op = Cast{3, DType::F32, DType::BF16};
-  ASSERT_TRUE(step.backend().begin(1).ok());
+  ASSERT_TRUE(step.backend().begin(1, true).ok());
   ASSERT_TRUE(step.backend().submit({0, Lane::Compute, {}, Launch{&op, {}, {}}, 0}).ok());
   const std::optional<Fault> fault = step.backend().finish(nullptr);
   ASSERT_TRUE(fault.has_value());
@@ -173,7 +173,7 @@ TEST(Lanes, NoThreadIsLeft) {
   {
     Step step;
     EXPECT_GT(thread_count(), before);
-    ASSERT_TRUE(step.backend().begin(1).ok());
+    ASSERT_TRUE(step.backend().begin(1, true).ok());
     ASSERT_TRUE(step.load(0, 0, 0).ok());
   }
   EXPECT_EQ(thread_count(), before);

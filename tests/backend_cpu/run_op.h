@@ -118,7 +118,7 @@ inline Contents run_op(const Op& op, const Contents& contents, const CpuOptions&
       encode(schema[i].dtype, contents[i], buffers[i].data);
     }
   }
-  EXPECT_TRUE(backend->begin(1).ok());
+  EXPECT_TRUE(backend->begin(1, true).ok());
   EXPECT_TRUE(backend->submit({0, Lane::Compute, {}, Launch{&ops[0], buffers, scratch}, 0}).ok());
   const std::optional<Fault> fault = backend->finish(nullptr);
   if (fault_out) {

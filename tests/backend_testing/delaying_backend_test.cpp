@@ -121,7 +121,7 @@ TEST(DelayingBackend, CopiesWhatACommandPointsTo) {
   FakeBackend inner;
   DelayingBackend backend(inner, {});
   const Op op = Cast{};
-  ASSERT_TRUE(backend.begin(1).ok());
+  ASSERT_TRUE(backend.begin(1, true).ok());
   {
     std::vector<Buffer> operands{{nullptr, 123}};
     ASSERT_TRUE(backend.submit({.id = 0, .lane = Lane::Compute, .work = Launch{&op, operands, {}}}).ok());

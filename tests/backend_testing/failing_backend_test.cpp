@@ -18,7 +18,7 @@ std::vector<std::string> run_all(FailingBackend& backend) {
   const Result<Arenas> arenas = backend.reserve(1, 1);
   note("reserve", arenas.ok() ? Status() : Status(arenas.error()));
   note("prepare", backend.prepare({}));
-  note("begin", backend.begin(3));
+  note("begin", backend.begin(3, true));
   for (uint32_t id = 0; id < 3; ++id) note("submit", backend.submit(copy_command(id, Lane::Load, id)));
   if (const std::optional<Fault> fault = backend.finish(nullptr)) {
     failures.push_back(fmt::format("finish: {} command {}", fault->error.message,

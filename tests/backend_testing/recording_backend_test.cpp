@@ -12,13 +12,13 @@ TEST(RecordingBackend, NotesCommandsOfEveryStep) {
   const std::vector<Buffer> operands{{nullptr, 10}, {nullptr, 20}};
   const std::vector<uint32_t> waits{0};
 
-  ASSERT_TRUE(backend.begin(2).ok());
+  ASSERT_TRUE(backend.begin(2, true).ok());
   ASSERT_TRUE(backend.submit(copy_command(0, Lane::Load, 4096)).ok());
   ASSERT_TRUE(
       backend.submit({.id = 1, .lane = Lane::Compute, .waits = waits, .work = Launch{&op, operands, {}}})
           .ok());
   EXPECT_FALSE(backend.finish(nullptr));
-  ASSERT_TRUE(backend.begin(1).ok());
+  ASSERT_TRUE(backend.begin(1, true).ok());
   ASSERT_TRUE(backend.submit(copy_command(0, Lane::Store, 7)).ok());
 
   EXPECT_EQ(backend.records(), (std::vector<Record>{{0, 0, Lane::Load, {}, "copy", 4096},
@@ -29,7 +29,7 @@ TEST(RecordingBackend, NotesCommandsOfEveryStep) {
 TEST(RecordingBackend, PassesCommandsOn) {
   FakeBackend inner;
   RecordingBackend backend(inner);
-  ASSERT_TRUE(backend.begin(1).ok());
+  ASSERT_TRUE(backend.begin(1, true).ok());
   ASSERT_TRUE(backend.submit(copy_command(0, Lane::Load, 4096)).ok());
   EXPECT_EQ(inner.commands.at(0).bytes, 4096);
 }
@@ -38,7 +38,7 @@ TEST(RecordingBackend, RecordsACommandThatFails) {
   FakeBackend inner;
   inner.fault_at = 0;
   RecordingBackend backend(inner);
-  ASSERT_TRUE(backend.begin(1).ok());
+  ASSERT_TRUE(backend.begin(1, true).ok());
   EXPECT_FALSE(backend.submit(copy_command(0, Lane::Load, 1)).ok());
   EXPECT_EQ(backend.records().size(), 1u);
 }

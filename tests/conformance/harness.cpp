@@ -87,7 +87,7 @@ Status launch(Backend& backend, const Op& op, const Layout& layout, std::byte* d
   std::vector<Buffer> buffers;
   for (const Range& range : layout.operands) buffers.push_back({device + range.offset, range.bytes});
   const Buffer workspace{device + layout.workspace.offset, layout.workspace.bytes};
-  SLUICE_TRY(backend.begin(1));
+  SLUICE_TRY(backend.begin(1, true));
   const Status submitted =
       backend.submit({.id = 0, .lane = Lane::Compute, .work = Launch{&op, buffers, workspace}});
   const std::optional<Fault> fault = backend.finish(nullptr);

@@ -38,7 +38,6 @@ TEST_F(CudaLanes, WaitsOrderReuseOfABuffer) {
   constexpr uint32_t kRounds = 40;
   CudaOptions options = untuned();
   options.run_ahead = 7;
-  options.timeline = true;
   const Op op = SumSq{kElements, 0, 1, DType::F32, true};
   make(options, 64 * kMiB, kRounds * kBytes + kRounds * 256);
   ASSERT_TRUE(backend_->prepare({&op, 1}).ok());
@@ -53,7 +52,7 @@ TEST_F(CudaLanes, WaitsOrderReuseOfABuffer) {
   std::byte* sums = arenas_.device + kBytes;
   const Buffer operands[] = {{arenas_.device, kBytes}, {sums, 8}};
   const Buffer workspace{sums + 256, backend_->workspace_bytes(op)};
-  ASSERT_TRUE(backend_->begin(3 * kRounds).ok());
+  ASSERT_TRUE(backend_->begin(3 * kRounds, true).ok());
   for (uint32_t r = 0; r < kRounds; ++r) {
     const uint32_t load = 3 * r;
     submit(Lane::Load, r == 0 ? std::vector<uint32_t>{} : std::vector{load - 2},
@@ -90,7 +89,7 @@ TEST_F(CudaLanes, CopiesCrossPiecesOfTheHostArena) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = uint32_t(i) * 2654435761u;
   std::byte* host = arenas_.host + kEdge - kPart;
   ASSERT_TRUE(backend_->upload(host, reinterpret_cast<std::byte*>(values.data()), 2 * kPart).ok());
-  ASSERT_TRUE(backend_->begin(2).ok());
+  ASSERT_TRUE(backend_->begin(2, true).ok());
   submit(Lane::Load, {}, Copy{arenas_.device, host, 2 * kPart});
   submit(Lane::Store, {0}, Copy{host + kPart / 2, arenas_.device, 2 * kPart});
   const auto fault = backend_->finish(nullptr);
@@ -121,7 +120,7 @@ TEST_F(CudaLanes, MemoryGrowsByTheArenas) {
   constexpr int64_t kArena = 512 * kMiB;
   ASSERT_TRUE((*made)->reserve(kArena, kArena).ok());
   // An empty step ends when the host arena is pinned.
-  ASSERT_TRUE((*made)->begin(0).ok());
+  ASSERT_TRUE((*made)->begin(0, true).ok());
   ASSERT_FALSE((*made)->finish(nullptr));
   const MemoryUse after = (*made)->memory();
   EXPECT_NEAR(double(after.device_bytes - before.device_bytes), double(kArena), double(4 * kMiB));

@@ -72,7 +72,7 @@ class CpuBackend final : public Backend {
     return {};
   }
 
-  Status begin(uint32_t commands) override { return lanes_.begin(commands); }
+  Status begin(uint32_t commands, bool) override { return lanes_.begin(commands); }
   Status submit(const Command& command) override { return lanes_.submit(command); }
   std::optional<Fault> finish(std::vector<Interval>* timeline) override { return lanes_.finish(timeline); }
 

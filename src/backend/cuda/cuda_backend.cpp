@@ -40,7 +40,7 @@ class CudaBackend final : public Backend {
 
   Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override;
   Status prepare(std::span<const Op> ops) override;
-  Status begin(uint32_t commands) override;
+  Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
   Status upload(std::byte* to, const std::byte* from, int64_t bytes) override;
@@ -120,13 +120,13 @@ Status CudaBackend::rehearse(const Op& op) {
   return {};
 }
 
-Status CudaBackend::begin(uint32_t commands) {
+Status CudaBackend::begin(uint32_t commands, bool timed) {
   if (fault_) return fault_->error;
   SLUICE_TRY(host_arena_.wait());
   names_.clear();
   names_.reserve(commands);
   ranges_.begin_step();
-  return lanes_.begin(commands);
+  return lanes_.begin(commands, timed);
 }
 
 Status CudaBackend::submit(const Command& command) {
@@ -176,8 +176,6 @@ std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {
   }
   if (fault_) return fault_;
   if (timeline == nullptr) return std::nullopt;
-  timeline->clear();
-  if (!options_.timeline) return std::nullopt;
   if (const Status status = lanes_.intervals(*timeline); !status.ok())
     return Fault{std::nullopt, status.error()};
   return std::nullopt;
@@ -232,7 +230,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   auto nvml = cuda::Nvml::open(options.device);
   const auto before = nvml->memory();  // this process has no context yet
   SLUICE_ASSIGN(CudaDevice device, cuda::open_device(options.device));
-  SLUICE_ASSIGN(auto lanes, cuda::Lanes::create(options.timeline, options.run_ahead));
+  SLUICE_ASSIGN(auto lanes, cuda::Lanes::create(options.run_ahead));
   auto cache = std::make_shared<cuda::LibraryCache>(
       options.cache, options.cache.empty() ? "" : fmt::format("{}, {}", device.name, cuda_versions()));
   SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic, cache));

@@ -33,7 +33,6 @@ struct CudaOptions {
   // when none does, and fastest on all at once.
   int64_t attention_workspace_bytes = 1280 * kMiB;
   int run_ahead = 256;    // commands in flight before submit() waits
-  bool timeline = false;  // time every command, so that finish() can report when each one ran
   // prepare() times several algorithms per product; otherwise cuBLASLt's first guess is taken.
   bool tune = true;
   // A file in which choices and compiled library plans are kept from one start to the next; empty: none.

@@ -1,12 +1,19 @@
 #include "backend/cuda/lanes.h"
 
+#include <algorithm>
+
 #include "backend/cuda/check.h"
 
 namespace sluice::cuda {
+namespace {
 
-Result<Lanes> Lanes::create(bool timing, int run_ahead) {
+// Commands of a lane that nobody waits for share an event: enough for the run-ahead to be known.
+constexpr uint32_t kEventStride = 16;
+
+}  // namespace
+
+Result<Lanes> Lanes::create(int run_ahead) {
   Lanes lanes;
-  lanes.timing_ = timing;
   lanes.run_ahead_ = uint32_t(std::max(run_ahead, 1));
   int least = 0, greatest = 0;
   SLUICE_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -22,27 +29,33 @@ Result<Lanes> Lanes::create(bool timing, int run_ahead) {
 
 // The host thread sleeps while it waits, instead of spinning.
 Status Lanes::create_events(uint32_t commands) {
-  const unsigned flags = cudaEventBlockingSync | (timing_ ? 0u : unsigned(cudaEventDisableTiming));
-  const auto grow = [&](std::vector<Event>& events) -> Status {
+  const auto grow = [&](std::vector<Event>& events, unsigned flags) -> Status {
     while (events.size() < commands) {
       Event event;
-      SLUICE_CUDA_TRY(cudaEventCreateWithFlags(event.receive(), flags));
+      SLUICE_CUDA_TRY(cudaEventCreateWithFlags(event.receive(), cudaEventBlockingSync | flags));
       events.push_back(std::move(event));
     }
     return {};
   };
-  SLUICE_TRY(grow(after_));
-  if (timing_) SLUICE_TRY(grow(before_));
-  return {};
+  if (!timed_) return grow(plain_, cudaEventDisableTiming);
+  SLUICE_TRY(grow(before_, 0));
+  return grow(after_, 0);
 }
 
-Status Lanes::begin(uint32_t commands) {
+Status Lanes::begin(uint32_t commands, bool timed) {
+  timed_ = timed;
   SLUICE_TRY(create_events(commands));
+  commands_ = commands;
   lane_of_.clear();
   lane_of_.reserve(commands);
   finished_ = 0;
+  for (Progress& p : progress_) {
+    p.recorded.clear();
+    p.queued = p.settled = -1;
+    p.unrecorded = 0;
+  }
   for (auto& row : waited_) row.fill(0);
-  if (!timing_) return {};
+  if (!timed_) return {};
   SLUICE_CUDA_TRY(cudaEventRecord(origin_.get(), stream(Lane::Compute)));
   for (const Lane lane : {Lane::Load, Lane::Store}) {
     SLUICE_CUDA_TRY(cudaStreamWaitEvent(stream(lane), origin_.get(), 0));
@@ -51,41 +64,60 @@ Status Lanes::begin(uint32_t commands) {
 }
 
 Status Lanes::open(const Command& command) {
-  SLUICE_CHECK(command.id == lane_of_.size() && command.id < after_.size(),
-               "command {} submitted as number {} of {}", command.id, lane_of_.size(), after_.size());
+  SLUICE_CHECK(command.id == lane_of_.size() && command.id < commands_,
+               "command {} submitted as number {} of {}", command.id, lane_of_.size(), commands_);
   // Commands up to an old one may still be under way on other lanes, but no more than run_ahead in all.
-  while (command.id - finished_ >= run_ahead_) {
-    SLUICE_CUDA_TRY(cudaEventSynchronize(after_[finished_].get()));
-    ++finished_;
-  }
+  for (; command.id - finished_ >= run_ahead_; ++finished_) SLUICE_TRY(settle(finished_));
   for (const uint32_t id : command.waits) {
     SLUICE_CHECK(id < command.id, "command {} waits for command {}", command.id, id);
     const Lane other = lane_of_[id];
     int64_t& known = waited_[size_t(command.lane)][size_t(other)];
     if (other == command.lane || id < known) continue;
-    SLUICE_CUDA_TRY(cudaStreamWaitEvent(stream(command.lane), after_[id].get(), 0));
+    SLUICE_CUDA_TRY(cudaStreamWaitEvent(stream(command.lane), done(id), 0));
     known = int64_t{id} + 1;
   }
-  if (timing_) SLUICE_CUDA_TRY(cudaEventRecord(before_[command.id].get(), stream(command.lane)));
+  if (timed_) SLUICE_CUDA_TRY(cudaEventRecord(before_[command.id].get(), stream(command.lane)));
   return {};
 }
 
 Status Lanes::close(const Command& command) {
-  SLUICE_CUDA_TRY(cudaEventRecord(after_[command.id].get(), stream(command.lane)));
   lane_of_.push_back(command.lane);
+  Progress& p = progress_[size_t(command.lane)];
+  p.queued = command.id;
+  if (timed_ || command.awaited || ++p.unrecorded == kEventStride) return record(command.id);
+  return {};
+}
+
+Status Lanes::record(uint32_t id) {
+  const Lane lane = lane_of_[id];
+  SLUICE_CUDA_TRY(cudaEventRecord(done(id), stream(lane)));
+  progress_[size_t(lane)].recorded.push_back(id);
+  progress_[size_t(lane)].unrecorded = 0;
+  return {};
+}
+
+Status Lanes::settle(uint32_t id) {
+  Progress& p = progress_[size_t(lane_of_[id])];
+  if (p.settled >= id) return {};
+  auto event = std::lower_bound(p.recorded.begin(), p.recorded.end(), id);
+  if (event == p.recorded.end()) {
+    SLUICE_TRY(record(uint32_t(p.queued)));
+    event = std::prev(p.recorded.end());
+  }
+  SLUICE_CUDA_TRY(cudaEventSynchronize(done(*event)));
+  p.settled = *event;
   return {};
 }
 
 std::optional<Lanes::Failure> Lanes::drain() {
   for (; finished_ < lane_of_.size(); ++finished_) {
-    const Status status = check(cudaEventSynchronize(after_[finished_].get()), "cudaEventSynchronize");
-    if (!status.ok()) return Failure{finished_, status.error()};
+    if (const Status status = settle(finished_); !status.ok()) return Failure{finished_, status.error()};
   }
   return std::nullopt;
 }
 
 Status Lanes::intervals(std::vector<Interval>& out) const {
-  SLUICE_CHECK(timing_, "intervals of lanes without timing");
+  SLUICE_CHECK(timed_, "intervals of a step that was not timed");
   constexpr double kNsPerMs = 1e6;
   out.resize(lane_of_.size());
   for (size_t i = 0; i < out.size(); ++i) {

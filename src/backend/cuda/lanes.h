@@ -13,16 +13,18 @@
 
 namespace sluice::cuda {
 
-// Every command records an event after itself; with timing also one before. Events are created when a step is
-// longer than all before it, never within one.
+// A command that another lane waits for records an event after itself, and so does now and then another: an
+// event holds the next kernel of its stream up for as long as it takes to tell the host, 8 us on an H200 whose
+// links are busy. In a timed step every command records one before and one after itself. Events are created when
+// a step is longer than all before it, never within one.
 class Lanes {
  public:
   Lanes() = default;
-  static Result<Lanes> create(bool timing, int run_ahead);
+  static Result<Lanes> create(int run_ahead);
 
   cudaStream_t stream(Lane lane) const { return streams_[size_t(lane)].get(); }
 
-  Status begin(uint32_t commands);
+  Status begin(uint32_t commands, bool timed);
   // Before the command's work: its stream waits for the commands it names, and this thread for old ones when
   // too many are under way.
   Status open(const Command& command);
@@ -30,30 +32,41 @@ class Lanes {
   Status close(const Command& command);
 
   // Waits for everything queued since begin(). On failure names the first command that is not known to have
-  // finished.
+  // finished: once a kernel has failed, the driver says no more of any.
   struct Failure {
     uint32_t command;
     Error error;
   };
   std::optional<Failure> drain();
 
-  // When the commands ran, after drain(). REQUIRES: timing.
+  // When the commands ran, after drain(). REQUIRES: the step was timed.
   Status intervals(std::vector<Interval>& out) const;
 
  private:
   Status create_events(uint32_t commands);
+  cudaEvent_t done(uint32_t id) const { return (timed_ ? after_ : plain_)[id].get(); }
+  Status record(uint32_t id);
+  // Waits until the command has finished, and with it what came before it on its lane.
+  Status settle(uint32_t id);
 
-  bool timing_ = false;
   uint32_t run_ahead_ = 0;
   std::array<Stream, kLaneCount> streams_;
-  Event origin_;               // of the step's times
-  std::vector<Event> before_;  // empty without timing
-  std::vector<Event> after_;
+  bool timed_ = false;  // the step under way
+  Event origin_;        // of its times
+  std::vector<Event> plain_, before_, after_;  // by command: without times, and for timed steps
 
   // The step under way: the lane of each command queued, and how many from the start are known to have
   // finished.
+  uint32_t commands_ = 0;  // announced
   std::vector<Lane> lane_of_;
   uint32_t finished_ = 0;
+  struct Progress {
+    std::vector<uint32_t> recorded;  // commands with events, ascending
+    int64_t queued = -1;             // the last command
+    int64_t settled = -1;            // it and all before it are known to have finished
+    uint32_t unrecorded = 0;         // commands since the last event
+  };
+  std::array<Progress, kLaneCount> progress_;
   // waited_[a][b]: lane a waits for the commands of lane b with lower ids already.
   std::array<std::array<int64_t, kLaneCount>, kLaneCount> waited_{};
 };

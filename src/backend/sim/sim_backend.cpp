@@ -22,7 +22,7 @@ Result<Arenas> SimBackend::reserve(int64_t device_bytes, int64_t host_bytes) {
   return Arenas{};
 }
 
-Status SimBackend::begin(uint32_t commands) {
+Status SimBackend::begin(uint32_t commands, bool) {
   queued_.clear();
   queued_.reserve(commands);
   return {};

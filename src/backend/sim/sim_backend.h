@@ -23,7 +23,7 @@ class SimBackend final : public Backend {
   int64_t workspace_bytes(const Op&) const override { return 0; }
   Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override;
   Status prepare(std::span<const Op>) override { return {}; }
-  Status begin(uint32_t commands) override;
+  Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
   Status upload(std::byte*, const std::byte*, int64_t) override { return {}; }

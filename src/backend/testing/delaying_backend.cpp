@@ -5,12 +5,12 @@
 
 namespace sluice {
 
-Status DelayingBackend::begin(uint32_t commands) {
+Status DelayingBackend::begin(uint32_t commands, bool timed) {
   for (auto& lane : held_) lane.clear();
   held_count_ = 0;
   inner_id_.clear();
   outer_id_.clear();
-  return inner().begin(commands);
+  return inner().begin(commands, timed);
 }
 
 Status DelayingBackend::submit(const Command& command) {

@@ -32,7 +32,7 @@ class DelayingBackend final : public ForwardingBackend {
   DelayingBackend(std::unique_ptr<Backend> inner, const Delays& delays)
       : ForwardingBackend(std::move(inner)), delays_(delays), random_(delays.seed) {}
 
-  Status begin(uint32_t commands) override;
+  Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
 

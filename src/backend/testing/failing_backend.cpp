@@ -17,10 +17,10 @@ Status FailingBackend::prepare(std::span<const Op> ops) {
   return inner().prepare(ops);
 }
 
-Status FailingBackend::begin(uint32_t commands) {
+Status FailingBackend::begin(uint32_t commands, bool timed) {
   SLUICE_TRY(count());
   fault_.reset();
-  return inner().begin(commands);
+  return inner().begin(commands, timed);
 }
 
 Status FailingBackend::submit(const Command& command) {

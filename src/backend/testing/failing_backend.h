@@ -33,7 +33,7 @@ class FailingBackend final : public ForwardingBackend {
 
   Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override;
   Status prepare(std::span<const Op> ops) override;
-  Status begin(uint32_t commands) override;
+  Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
   Status upload(std::byte* to, const std::byte* from, int64_t bytes) override;

@@ -21,7 +21,7 @@ class ForwardingBackend : public Backend {
     return inner_->reserve(device_bytes, host_bytes);
   }
   Status prepare(std::span<const Op> ops) override { return inner_->prepare(ops); }
-  Status begin(uint32_t commands) override { return inner_->begin(commands); }
+  Status begin(uint32_t commands, bool timed) override { return inner_->begin(commands, timed); }
   Status submit(const Command& command) override { return inner_->submit(command); }
   std::optional<Fault> finish(std::vector<Interval>* timeline) override { return inner_->finish(timeline); }
   Status upload(std::byte* to, const std::byte* from, int64_t bytes) override {

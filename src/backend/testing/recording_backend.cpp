@@ -12,9 +12,9 @@ std::string text(const Record& record) {
   return out;
 }
 
-Status RecordingBackend::begin(uint32_t commands) {
+Status RecordingBackend::begin(uint32_t commands, bool timed) {
   ++steps_;
-  return inner().begin(commands);
+  return inner().begin(commands, timed);
 }
 
 Status RecordingBackend::submit(const Command& command) {

@@ -29,7 +29,7 @@ class RecordingBackend final : public ForwardingBackend {
 
   const std::vector<Record>& records() const { return records_; }
 
-  Status begin(uint32_t commands) override;
+  Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
 
  private:

@@ -23,7 +23,7 @@ class ReferenceBackend : public Backend {
     return Arenas{reinterpret_cast<std::byte*>(device_.data()), reinterpret_cast<std::byte*>(host_.data())};
   }
   Status prepare(std::span<const Op>) override { return {}; }
-  Status begin(uint32_t) override { return {}; }
+  Status begin(uint32_t, bool) override { return {}; }
   Status submit(const Command& command) override {
     if (const auto* launch = std::get_if<Launch>(&command.work)) {
       run(*launch);
