@@ -182,7 +182,7 @@ void Builder::add_inputs() {
   model_.inv_freq = persistent("inv_freq", "inv_freq", ObjectKind::Constant, DType::F32, c_.head_dim / 2, -1);
   for (int r = 0; r < shape_.rounds; ++r) {
     std::vector<ObjectId>& row = model_.batch.emplace_back();
-    for (int c = 0; c < shape_.chunks_per_round; ++c) {
+    for (int c = 0; c < shape_.chunks_in(r); ++c) {
       row.push_back(object("batch", ObjectKind::Input, DType::I32, 3 * shape_.chunk_tokens, {-1, r, c}));
     }
   }
@@ -355,7 +355,7 @@ ObjectId Builder::attention_backward(const Saved& s, ObjectId d_o, const Place& 
 // update comes just before its first use. The head's is followed by the backward pass, so its moments are
 // never late.
 void Builder::forward(int round) {
-  const auto chunks = int(shape_.chunks_per_round);
+  const auto chunks = int(shape_.chunks_in(round));
   const bool update_first = optimizer_ != nullptr && optimizer_->deferred && round == 0;
   const bool moments = !late_moments(round);
   saved_.assign(size_t(c_.layers), std::vector<Saved>(size_t(chunks)));
@@ -380,7 +380,7 @@ void Builder::forward(int round) {
 // the last round the norm of a weight's gradient is taken as soon as the gradient is complete, while it is at
 // hand. Late moments take the last step's gradient before it is overwritten.
 void Builder::backward(int round) {
-  const auto chunks = int(shape_.chunks_per_round);
+  const auto chunks = int(shape_.chunks_in(round));
   const bool complete = round + 1 == shape_.rounds, late = late_moments(round);
   if (late && c_.tied_embeddings) update_moments({embedding_});  // whose gradient the head writes first
   for (int c = chunks - 1; c >= 0; --c) {

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "model/build.h"
 
 namespace sluice {
@@ -14,11 +16,37 @@ Status validate(const StepShape& s) {
   if (s.chunk_tokens % s.seq_len != 0 && s.seq_len % s.chunk_tokens != 0) {
     return error("shape: chunk_tokens {} neither divides seq_len {} nor is a multiple of it", s.chunk_tokens, s.seq_len);
   }
-  if (s.chunks_per_round % s.chunks_per_sequence() != 0) {
-    return error("shape: chunks_per_round {} is not a multiple of the {} chunks of a sequence", s.chunks_per_round,
-                 s.chunks_per_sequence());
+  const int64_t whole = s.chunks_per_sequence();
+  for (const auto& [key, value] : {std::pair{"chunks_per_round", s.chunks_per_round}, {"first_chunks", s.first_chunks}}) {
+    if (value < 0 || value % whole != 0) {
+      return error("shape: {} is {}; it must be a multiple of the {} chunks of a sequence", key, value, whole);
+    }
+  }
+  if (s.short_rounds < 0 || s.short_rounds >= s.rounds || (s.short_rounds > 0 && s.chunks_per_round == whole)) {
+    return error("shape: {} of {} rounds cannot be shorter than {} chunks by a sequence", s.short_rounds, s.rounds,
+                 s.chunks_per_round);
   }
   return {};
+}
+
+void spread(StepShape& s, int64_t chunks, int64_t rounds, int64_t first_chunks) {
+  const int64_t whole = s.chunks_per_sequence(), sequences = chunks / whole;
+  const int64_t first = first_chunks > 0 ? first_chunks / whole : (sequences + rounds - 1) / rounds;
+  const int64_t others = std::max<int64_t>(rounds - 1, 1), left = rounds > 1 ? sequences - first : first;
+  const int64_t longest = (left + others - 1) / others;
+  s.rounds = rounds;
+  s.chunks_per_round = longest * whole;
+  s.first_chunks = first == longest ? 0 : first * whole;
+  s.short_rounds = longest * others - left;
+}
+
+std::string text(const StepShape& s) {
+  if (s.first_chunks == 0 && s.short_rounds == 0) {
+    return fmt::format("{} x {} x {}", s.chunk_tokens, s.chunks_per_round, s.rounds);
+  }
+  std::string rounds;
+  for (int64_t r = 0; r < s.rounds; ++r) rounds += fmt::format("{}{}", r == 0 ? "" : " + ", s.chunks_in(r));
+  return fmt::format("{} x ({})", s.chunk_tokens, rounds);
 }
 
 Status validate(const Numerics& n) {

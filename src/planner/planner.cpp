@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/parallel.h"
 #include "base/philox.h"
 #include "exec/executor.h"
 
@@ -30,7 +31,7 @@ class Planner {
  public:
   Planner(const Program& program, const Profile& profile, const PlanRequest& request)
       : program_(program), profile_(profile), costs_(cost_of(program, profile)),
-        units_(recompute_units(program, costs_)), quick_(request.quick),
+        units_(recompute_units(program, costs_)), quick_(request.quick), threads_(request.threads),
         device_cap_bytes_(request.device_cap_bytes), host_cap_bytes_(request.host_cap_bytes) {
     limits_.alignment = profile.alignment;
     limits_.device_bytes = budget(request.device_cap_bytes, profile.device_overhead_bytes, request.device_base);
@@ -41,7 +42,6 @@ class Planner {
     limits_.device_base = request.device_base;
     limits_.host_base = request.host_base;
     for (const bool overlap : {false, true}) {
-      if (overlap && quick_) continue;
       order_[overlap] = task_order(program, costs_, overlap);
       plain_[overlap] = unroll(program, order_[overlap], costs_, Saves(program.objects().size(), Save::Keep), limits_);
     }
@@ -60,11 +60,13 @@ class Planner {
   }
   // Everything that can be computed again is.
   Saves all_again() const;
-  std::optional<Plan> build(const Policy& policy, int64_t device_budget);
+  std::optional<Plan> build(const Policy& policy, int64_t device_budget) const;
+  // Builds the policies' plans for the whole budget; the fastest, if it is faster than best, becomes best. Its index, or -1.
+  int64_t consider_all(const std::vector<Policy>& policies, std::optional<Plan>& best) const;
   void consider(const Policy& policy, int64_t device_budget, std::optional<Plan>& best);
   std::vector<Policy> policies() const;
   void search_grid(int64_t least, int64_t most, std::optional<Plan>& best);
-  void search_coarse(std::optional<Plan>& best);
+  void search_coarse(std::optional<Plan>& best) const;
   int64_t resident_bytes() const;
   std::string describe(const Policy& policy, const Saves& saves) const;
 
@@ -73,9 +75,10 @@ class Planner {
   const TaskCosts costs_;
   const std::vector<RecomputeUnit> units_;
   const bool quick_;
+  const int threads_;
   const int64_t device_cap_bytes_, host_cap_bytes_;  // as given
   Limits limits_;
-  // Without and, unless quick, with overlapping rounds.
+  // Without and with overlapping rounds.
   std::vector<TaskId> order_[2];
   Schedule plain_[2];        // nothing computed again
   int64_t again_bytes_ = 0;  // that can be computed again
@@ -103,7 +106,7 @@ std::string Planner::describe(const Policy& p, const Saves& saves) const {
 }
 
 // One plan. Fragmentation may keep what fits by bytes from packing: then less is made resident, or less sent to the host.
-std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) {
+std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) const {
   Limits limits = limits_;
   limits.device_bytes = device_budget;
   double device_share = 1, host_share = 1;
@@ -208,23 +211,33 @@ void Planner::search_grid(int64_t least, int64_t most, std::optional<Plan>& best
   }
 }
 
+int64_t Planner::consider_all(const std::vector<Policy>& policies, std::optional<Plan>& best) const {
+  std::vector<std::optional<Plan>> plans(policies.size());
+  for_each_parallel(int64_t(plans.size()), threads_,
+                    [&](int64_t i) { plans[size_t(i)] = build(policies[size_t(i)], limits_.device_bytes); });
+  int64_t chosen = -1;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (!plans[i] || (best && plans[i]->makespan_ns >= best->makespan_ns)) continue;
+    best = std::move(plans[i]);
+    chosen = int64_t(i);
+  }
+  return chosen;
+}
+
 // For programs of many tasks: at the whole budget, one setting after the other.
-void Planner::search_coarse(std::optional<Plan>& best) {
-  const int64_t budget = limits_.device_bytes;
+void Planner::search_coarse(std::optional<Plan>& best) const {
   Policy top{false, 0.35, 2};
-  double top_ns = -1;
-  const auto attempt = [&](const Policy& policy) {
-    auto plan = build(policy, budget);
-    if (!plan || (top_ns > 0 && plan->makespan_ns >= top_ns)) return;
-    top = policy;
-    top_ns = plan->makespan_ns;
-    if (!best || top_ns < best->makespan_ns) best = std::move(plan);
+  const auto consider = [&](const std::vector<Policy>& policies) {
+    if (const int64_t i = consider_all(policies, best); i >= 0) top = policies[size_t(i)];
   };
-  attempt(top);
+  consider({top, {false, 0.35, 2, true}});
   if (quick_) return;
-  attempt({false, 0.35, 2, true});
-  for (const double reserve : {0.1, 0.2, 0.5, 0.65}) attempt({false, reserve, top.again_weight, top.overlap});
-  for (const double weight : {0.5, 1., 4., 8.}) attempt({false, top.reserve, weight, top.overlap});
+  std::vector<Policy> policies;
+  for (const double reserve : {0.1, 0.2, 0.5, 0.65}) policies.push_back({false, reserve, top.again_weight, top.overlap});
+  consider(policies);
+  policies.clear();
+  for (const double weight : {0.5, 1., 4., 8.}) policies.push_back({false, top.reserve, weight, top.overlap});
+  consider(policies);
 }
 
 Result<Plan> Planner::search() {
@@ -233,13 +246,13 @@ Result<Plan> Planner::search() {
   std::optional<Plan> best;
   if (all <= limits_.device_bytes) best = build(everything, limits_.device_bytes);
   if (!best) {
-    const int64_t least = minimal_budget();
-    if (least == kNowhere || least > limits_.device_bytes) return infeasible();
-    consider(kTight, least, best);
-    if (program_.tasks().size() > kLargeProgram || quick_) {
-      search_coarse(best);
-    } else {
-      search_grid(least, std::min(limits_.device_bytes, 2 * all), best);
+    const bool coarse = quick_ || program_.tasks().size() > kLargeProgram;
+    if (coarse) search_coarse(best);
+    if (!best || !coarse) {
+      const int64_t least = minimal_budget();
+      if (least == kNowhere || least > limits_.device_bytes) return infeasible();
+      consider(kTight, least, best);
+      if (!coarse) search_grid(least, std::min(limits_.device_bytes, 2 * all), best);
     }
   }
   if (!best) return infeasible();

@@ -16,6 +16,7 @@ struct PlanRequest {
   // Set for a program that runs at another plan's boundary: the places of its objects, and where its own room begins.
   std::vector<Home> fixed_homes;
   int64_t device_base = 0, host_base = 0;
+  int threads = 1;     // to search with; the plan does not depend on it
   bool quick = false;  // a few candidates only: to compare shapes, not to run
 };
 

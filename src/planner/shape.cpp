@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/parallel.h"
 
 namespace sluice {
 namespace {
@@ -10,6 +14,8 @@ namespace {
 // Larger chunks than this gain nothing on any machine: every kernel is long past its overheads.
 constexpr int64_t kLargestChunk = 32768;
 constexpr int64_t kSmallestChunk = 1024;
+// Where the search begins: enough to amortise the traffic of weights and gradients.
+constexpr int64_t kTokensPerRound = 32768;
 
 int64_t head_tokens(const LlamaConfig& model, const ShapeRequest& r, int64_t chunk) {
   if (r.head_tokens > 0) return std::min(r.head_tokens, chunk);
@@ -18,8 +24,8 @@ int64_t head_tokens(const LlamaConfig& model, const ShapeRequest& r, int64_t chu
   return std::min(rows, chunk);
 }
 
-// Shapes that divide the step, chunks ascending.
-std::vector<StepShape> candidates(const LlamaConfig& model, const ShapeRequest& r) {
+// Chunk sizes that divide the step, ascending.
+std::vector<int64_t> chunk_sizes(const ShapeRequest& r) {
   std::vector<int64_t> chunks;
   if (r.chunk_tokens > 0) {
     chunks.push_back(r.chunk_tokens);
@@ -32,20 +38,10 @@ std::vector<StepShape> candidates(const LlamaConfig& model, const ShapeRequest& 
     }
   }
   std::sort(chunks.begin(), chunks.end());
-  std::vector<StepShape> out;
-  for (const int64_t c : chunks) {
-    if (c > r.tokens_per_step || r.tokens_per_step % c != 0) continue;
-    StepShape s{r.seq_len, c, 1, 1, head_tokens(model, r, c), r.packed};
-    const int64_t whole = s.chunks_per_sequence();
-    for (const int64_t sequences : {1, 2, 4}) {
-      s.chunks_per_round = r.chunks_per_round > 0 ? r.chunks_per_round : whole * sequences;
-      if ((r.tokens_per_step / c) % s.chunks_per_round != 0) continue;
-      s.rounds = r.tokens_per_step / c / s.chunks_per_round;
-      out.push_back(s);
-      if (r.chunks_per_round > 0) break;
-    }
-  }
-  return out;
+  std::erase_if(chunks, [&](int64_t c) {
+    return r.tokens_per_step % std::max(c, r.seq_len) != 0 || (c % r.seq_len != 0 && r.seq_len % c != 0);
+  });
+  return chunks;
 }
 
 constexpr std::string_view kOnly = "the only one that fits what was given";
@@ -56,66 +52,157 @@ bool loads_moments(const Program& program, const Plan& plan) {
   });
 }
 
-std::string text(const StepShape& s) {
-  return fmt::format("{} x {} x {}", s.chunk_tokens, s.chunks_per_round, s.rounds);
+// How a step is cut, in sequences (or chunks, where those hold several): what the search moves through.
+struct Point {
+  int64_t chunk, rounds, first;
+  friend auto operator<=>(const Point&, const Point&) = default;
+};
+
+class ShapeSearch {
+ public:
+  ShapeSearch(const LlamaConfig& model, const Numerics& numerics, const OptimizerConfig& optimizer,
+              const ShapeRequest& request, const Profile& profile)
+      : model_(model), numerics_(numerics), optimizer_(optimizer), r_(request), profile_(profile) {}
+
+  Result<ShapeChoice> run();
+
+ private:
+  struct Found {
+    double ns = 0;  // 0: does not fit
+    bool late_moments = false;
+  };
+
+  int64_t units(int64_t chunk) const { return r_.tokens_per_step / std::max(chunk, r_.seq_len); }
+  StepShape shape(const Point& p) const;
+  std::optional<Point> point(int64_t chunk, int64_t rounds, int64_t first = 0) const;
+  Found plan(const Point& p, std::optional<Error>& refused) const;
+  // Plans those that are new; the fastest of all, if it is faster than `best`, becomes best_.
+  bool visit(const std::vector<std::optional<Point>>& points);
+  std::vector<std::optional<Point>> neighbours() const;
+
+  const LlamaConfig& model_;
+  const Numerics& numerics_;
+  const OptimizerConfig& optimizer_;
+  const ShapeRequest& r_;
+  const Profile& profile_;
+  std::map<Point, Found> known_;
+  std::optional<Point> best_;
+  std::optional<Error> refused_;
+};
+
+StepShape ShapeSearch::shape(const Point& p) const {
+  StepShape s{r_.seq_len, p.chunk, 1, 1, head_tokens(model_, r_, p.chunk), r_.packed};
+  const int64_t whole = s.chunks_per_sequence();
+  spread(s, units(p.chunk) * whole, p.rounds, p.first * whole);
+  return s;
+}
+
+// Empty when the step cannot be cut so, or the configuration wants it otherwise.
+std::optional<Point> ShapeSearch::point(int64_t chunk, int64_t rounds, int64_t first) const {
+  const int64_t all = units(chunk), whole = std::max<int64_t>(r_.seq_len / chunk, 1);
+  if (r_.rounds > 0) rounds = r_.rounds;
+  if (r_.first_round_chunks > 0) first = r_.first_round_chunks / whole;
+  if (rounds < 1 || rounds > all || r_.first_round_chunks % whole != 0) return std::nullopt;
+  const int64_t even = (all + rounds - 1) / rounds;
+  if (first == 0) first = even;
+  if (first > all - (rounds - 1) || (rounds == 1 && first != all)) return std::nullopt;
+  if (r_.first_round_chunks == 0 && first < even) return std::nullopt;
+  return Point{chunk, rounds, first};
+}
+
+ShapeSearch::Found ShapeSearch::plan(const Point& p, std::optional<Error>& refused) const {
+  PlanRequest request;
+  request.device_cap_bytes = r_.device_cap_bytes;
+  request.host_cap_bytes = r_.host_cap_bytes;
+  request.quick = true;
+  Found found;
+  for (const bool late : {false, true}) {
+    OptimizerConfig update = optimizer_;
+    update.late_moments = late;
+    const Program program = build_training(model_, shape(p), numerics_, update).program;
+    const auto plan = make_plan(program, profile_, request);
+    if (!plan.ok()) {
+      refused = plan.error();
+      continue;
+    }
+    if (found.ns == 0 || plan->makespan_ns < found.ns * 0.999) found = {plan->makespan_ns, late};
+    // Moments that stay on the device have no traffic to spread.
+    if (!optimizer_.deferred || !loads_moments(program, *plan)) break;
+  }
+  return found;
+}
+
+bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
+  std::vector<Point> fresh;
+  for (const auto& p : points) {
+    if (p && !known_.contains(*p) && std::find(fresh.begin(), fresh.end(), *p) == fresh.end()) fresh.push_back(*p);
+  }
+  std::vector<Found> found(fresh.size());
+  std::vector<std::optional<Error>> refused(fresh.size());
+  for_each_parallel(int64_t(fresh.size()), r_.threads,
+                    [&](int64_t i) { found[size_t(i)] = plan(fresh[size_t(i)], refused[size_t(i)]); });
+  bool better = false;
+  for (size_t i = 0; i < fresh.size(); ++i) {
+    known_[fresh[i]] = found[i];
+    if (found[i].ns == 0) {
+      refused_ = refused[i];
+    } else if (!best_ || found[i].ns < known_[*best_].ns * 0.999) {  // the one that came first wins a tie
+      best_ = fresh[i];
+      better = true;
+    }
+  }
+  return better;
+}
+
+std::vector<std::optional<Point>> ShapeSearch::neighbours() const {
+  const auto [chunk, rounds, first] = *best_;
+  // Of many rounds one more or less makes no difference.
+  const int64_t step = std::max<int64_t>(1, rounds / 6), more = std::max<int64_t>(1, first / 6);
+  return {point(chunk, rounds - step),        point(chunk, rounds + step),        point(chunk, rounds, first + more),
+          point(chunk, rounds, first - more), point(chunk, rounds + step, first), point(chunk, rounds + step, first + more)};
+}
+
+Result<ShapeChoice> ShapeSearch::run() {
+  const std::vector<int64_t> chunks = chunk_sizes(r_);
+  std::vector<std::optional<Point>> starts;
+  for (const int64_t c : chunks) {
+    // A sequence each takes the least memory.
+    starts.push_back(point(c, units(c)));
+    if (r_.any) break;
+    const int64_t per_round = std::max<int64_t>(1, kTokensPerRound / std::max(c, r_.seq_len));
+    starts.push_back(point(c, (units(c) + per_round - 1) / per_round));
+  }
+  std::erase(starts, std::nullopt);
+  if (starts.empty()) {
+    return error("shape: {} tokens per step of sequences of {} cannot be cut into chunks of {} in {} rounds, the first of {} "
+                 "chunks (0: any)", r_.tokens_per_step, r_.seq_len, r_.chunk_tokens, r_.rounds, r_.first_round_chunks);
+  }
+  for (const auto& p : starts) SLUICE_TRY(validate(shape(*p)));
+  visit(starts);
+  if (!best_) return *refused_;
+  while (!r_.any && visit(neighbours())) continue;
+  const Found& found = known_[*best_];
+  ShapeChoice choice{shape(*best_), found.late_moments, std::string(kOnly)};
+  if (known_.size() == 1) return choice;
+  std::vector<std::pair<double, Point>> order;
+  for (const auto& [p, f] : known_) {
+    if (f.ns > 0) order.emplace_back(f.ns, p);
+  }
+  std::sort(order.begin(), order.end());
+  std::string others;
+  for (size_t i = 0; i < std::min<size_t>(order.size(), 4); ++i) {
+    others += fmt::format("{}{}: {:.0f}", i == 0 ? "" : ", ", text(shape(order[i].second)),
+                          double(r_.tokens_per_step) / order[i].first * 1e9);
+  }
+  choice.why = fmt::format("fastest of {} estimates, tok/s: {}", known_.size(), others);
+  return choice;
 }
 
 }  // namespace
 
 Result<ShapeChoice> choose_shape(const LlamaConfig& model, const Numerics& numerics, const OptimizerConfig& optimizer,
-                                 const ShapeRequest& r, const Profile& profile) {
-  std::vector<StepShape> shapes = candidates(model, r);
-  if (shapes.empty()) {
-    const StepShape given{r.seq_len, std::max<int64_t>(r.chunk_tokens, 1), std::max<int64_t>(r.chunks_per_round, 1), 1, 1};
-    SLUICE_TRY(validate(given));
-    return error("shape: {} tokens per step cannot be cut into chunks of {} and rounds of {} chunks", r.tokens_per_step,
-                 r.chunk_tokens, r.chunks_per_round);
-  }
-  const bool only = shapes.size() == 1;
-  if (only && !optimizer.deferred) {
-    SLUICE_TRY(validate(shapes.front()));
-    return ShapeChoice{shapes.front(), false, std::string(kOnly)};
-  }
-  PlanRequest plan_request;
-  plan_request.device_cap_bytes = r.device_cap_bytes;
-  plan_request.host_cap_bytes = r.host_cap_bytes;
-  plan_request.quick = true;
-  ShapeChoice best;
-  double best_ns = 0;
-  std::string others;
-  std::optional<Error> refused;
-  for (const StepShape& shape : shapes) {
-    if (const Status valid = validate(shape); !valid.ok()) {
-      refused = valid.error();
-      continue;
-    }
-    double shape_ns = 0;
-    for (const bool late : {false, true}) {
-      OptimizerConfig update = optimizer;
-      update.late_moments = late;
-      const Program program = build_training(model, shape, numerics, update).program;
-      const auto plan = make_plan(program, profile, plan_request);
-      if (!plan.ok()) {
-        refused = plan.error();
-        continue;
-      }
-      if (shape_ns == 0 || plan->makespan_ns < shape_ns) shape_ns = plan->makespan_ns;
-      // The smaller chunk wins a tie.
-      if (best_ns == 0 || plan->makespan_ns < best_ns * 0.999) {
-        best_ns = plan->makespan_ns;
-        best.shape = shape;
-        best.late_moments = late;
-      }
-      // Moments that stay on the device have no traffic to spread.
-      if (!optimizer.deferred || !loads_moments(program, *plan)) break;
-    }
-    if (shape_ns == 0) continue;
-    others += fmt::format("{}{}: {:.0f}", others.empty() ? "" : ", ", text(shape),
-                          double(shape.tokens()) / shape_ns * 1e9);
-  }
-  if (best_ns == 0) return *refused;
-  best.why = only ? std::string(kOnly) : fmt::format("fastest of the estimates, tok/s: {}", others);
-  return best;
+                                 const ShapeRequest& request, const Profile& profile) {
+  return ShapeSearch(model, numerics, optimizer, request, profile).run();
 }
 
 }  // namespace sluice

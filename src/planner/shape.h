@@ -10,8 +10,10 @@ struct ShapeRequest {
   int64_t seq_len = 0, tokens_per_step = 0;
   bool packed = false;
   // Given values are kept; 0: chosen.
-  int64_t chunk_tokens = 0, chunks_per_round = 0, head_tokens = 0;
+  int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;
   int64_t device_cap_bytes = kUnlimited, host_cap_bytes = kUnlimited;
+  bool any = false;  // to know whether one fits, not which is fastest
+  int threads = 1;
 };
 
 struct ShapeChoice {
@@ -20,7 +22,8 @@ struct ShapeChoice {
   std::string why;  // the candidates and their simulated speed, in words
 };
 
-// The shape whose coarsely searched plan is fastest on the profile. Deterministic.
+// The shape whose coarsely searched plan is fastest on the profile: among chunk sizes at two numbers of rounds, then
+// from there step by step to other numbers of rounds and a longer first one. Deterministic.
 Result<ShapeChoice> choose_shape(const LlamaConfig& model, const Numerics& numerics, const OptimizerConfig& optimizer,
                                  const ShapeRequest& request, const Profile& profile);
 

@@ -52,7 +52,9 @@ void visit_keys(Config& c, F&& key) {
   key("train.stochastic", c.train.stochastic, toggle, "stochastic rounding of bf16 weights and moments");
   key("train.deferred_update", c.train.deferred_update, toggle, "update each weight just before its next use");
   key("shape.chunk_tokens", c.shape.chunk_tokens, kNotNegative, "tokens processed together; 0: chosen");
-  key("shape.chunks_per_round", c.shape.chunks_per_round, kNotNegative, "chunks per forward and backward; 0: chosen");
+  key("shape.rounds", c.shape.rounds, kNotNegative, "forward and backward passes of a step; 0: chosen");
+  key("shape.first_round_chunks", c.shape.first_round_chunks, kNotNegative,
+      "chunks of the first of them, which updates the weights, too; 0: chosen");
   key("shape.head_tokens", c.shape.head_tokens, kNotNegative, "rows of logits that exist at once; 0: chosen");
   key("eval.every", c.eval.every, kNotNegative, "steps between evaluations; 0: at the end only");
   key("eval.rows", c.eval.rows, kNotNegative, "held-out sequences per evaluation");

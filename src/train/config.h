@@ -36,7 +36,7 @@ struct RunConfig {
     std::string master = "auto", stochastic = "auto", deferred_update = "auto";
   } train;
   struct {
-    int64_t chunk_tokens = 0, chunks_per_round = 0, head_tokens = 0;  // 0: chosen
+    int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;  // 0: chosen
   } shape;
   struct {
     int64_t device = kUnlimited, host = kUnlimited;

@@ -47,22 +47,6 @@ int64_t readable_cap(int64_t bytes) {
   return align_up(bytes, int64_t(std::bit_floor(uint64_t(std::max<int64_t>(bytes / 100, 1)))));
 }
 
-void for_each_parallel(int64_t count, int threads, const std::atomic<bool>& stop,
-                       const std::function<void(int64_t)>& fn) {
-  std::atomic<int64_t> next = 0;
-  const auto work = [&] {
-    while (!stop) {
-      const int64_t i = next.fetch_add(1);
-      if (i >= count) return;
-      fn(i);
-    }
-  };
-  std::vector<std::thread> others;
-  for (int i = 1; i < std::min<int64_t>(threads, count); ++i) others.emplace_back(work);
-  work();
-  for (std::thread& t : others) t.join();
-}
-
 int planning_threads(const Machine& machine) {
   return machine.backend == "sim" ? int(std::max(1u, std::thread::hardware_concurrency())) : 1;
 }

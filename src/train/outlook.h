@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/parallel.h"
 #include "train/report.h"
 
 namespace sluice {
@@ -31,10 +32,6 @@ Outlook outlook_of(const Prepared& prepared);
 // Up to a number that is easy to read and at most a hundredth larger.
 int64_t readable_cap(int64_t bytes);
 
-// Calls fn(0) ... fn(count - 1), `threads` at a time, beginning in order; stops beginning more once `stop` is
-// true.
-void for_each_parallel(int64_t count, int threads, const std::atomic<bool>& stop,
-                       const std::function<void(int64_t)>& fn);
 // Threads that may plan for a machine at once: all cores for one that is only simulated. On the machine at
 // hand one, because there planning may measure.
 int planning_threads(const Machine& machine);

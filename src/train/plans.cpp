@@ -4,6 +4,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/parallel.h"
+
 namespace sluice {
 namespace {
 
@@ -74,6 +76,7 @@ Stages build_stages(const StageRequest& r) {
 Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& stages,
                                          const Profile& profile) {
   PlanRequest request;
+  request.threads = search_threads();
   request.device_cap_bytes = r.device_cap_bytes;
   request.host_cap_bytes = r.host_cap_bytes;
   for (const auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
@@ -89,8 +92,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
 
 StepShape evaluation_shape(const StepShape& training) {
   StepShape shape = training;
-  shape.rounds = 1;
-  shape.chunks_per_round = training.chunks_per_sequence();
+  spread(shape, training.chunks_per_sequence(), 1);
   return shape;
 }
 

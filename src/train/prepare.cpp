@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/parallel.h"
 #include "base/stopwatch.h"
 #include "data/corpus.h"
 #include "planner/shape.h"
@@ -43,7 +44,7 @@ Status open_data(Prepared& p) {
 // Measured costs win over estimates; measuring happens once per machine and op.
 Status measure_costs(Prepared& p, const StageRequest& request) {
   const Stopwatch watch;
-  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make(true));
+  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
   const std::vector<Op> ops = training_ops(request);
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const std::filesystem::path cache = cost_cache(p.config, p.machine);
@@ -65,7 +66,7 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
 }
 
 // Everything up to the shape of the step; the rest is the search for plans.
-Result<StageRequest> decide_shape(Prepared& p) {
+Result<StageRequest> decide_shape(Prepared& p, bool any_shape = false) {
   SLUICE_ASSIGN(p.model, resolve_model(p.config));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
   p.optimizer = resolve_optimizer(p.config, p.machine);
@@ -83,8 +84,11 @@ Result<StageRequest> decide_shape(Prepared& p) {
   shape_request.tokens_per_step = p.config.train.tokens_per_step;
   shape_request.packed = p.train->packed();
   shape_request.chunk_tokens = p.config.shape.chunk_tokens;
-  shape_request.chunks_per_round = p.config.shape.chunks_per_round;
+  shape_request.rounds = p.config.shape.rounds;
+  shape_request.first_round_chunks = p.config.shape.first_round_chunks;
   shape_request.head_tokens = p.config.shape.head_tokens;
+  shape_request.any = any_shape;
+  shape_request.threads = search_threads();
   shape_request.device_cap_bytes = request.device_cap_bytes;
   shape_request.host_cap_bytes = request.host_cap_bytes;
   SLUICE_ASSIGN(const ShapeChoice choice,
@@ -125,7 +129,7 @@ Status check_fit(RunConfig config, Machine machine) {
   Prepared p;
   p.config = std::move(config);
   p.machine = std::move(machine);
-  SLUICE_ASSIGN(const StageRequest request, decide_shape(p));
+  SLUICE_ASSIGN(const StageRequest request, decide_shape(p, true));
   return check_stages_fit(request, p.machine.profile);
 }
 

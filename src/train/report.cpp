@@ -37,8 +37,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
                               p.numerics.stochastic ? ", stochastic rounding" : "")},
       {"shape",
        fmt::format(
-           "chunk {} x {} chunks x {} rounds = {} tokens per step, sequences of {}; logits of {} rows",
-           s.chunk_tokens, s.chunks_per_round, s.rounds, s.tokens(), s.seq_len, s.head_tokens)},
+           "chunks x rounds {} = {} tokens per step, sequences of {}; logits of {} rows", text(s), s.tokens(), s.seq_len,
+           s.head_tokens)},
       {"", p.why_shape},
       {"caps", fmt::format("device {}, host {}", format_bytes(p.config.memory.device),
                            format_bytes(p.config.memory.host))},

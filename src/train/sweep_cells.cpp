@@ -68,8 +68,7 @@ void fill(SweepRow& r, const Outlook& found) {
   r.hfu = found.speed.hfu;
   r.step_ms = found.step_ns / 1e6;
   r.lower_bound_ms = found.lower_bound_ns / 1e6;
-  const StepShape& s = found.shape;
-  r.shape = fmt::format("{} x {} x {}", s.chunk_tokens, s.chunks_per_round, s.rounds);
+  r.shape = text(found.shape);
 }
 
 void plan_cell(SweepCell& cell, const Machine& machine) {

@@ -331,6 +331,8 @@ Status save_checkpoint(const LlamaConfig& config, const Model& model, const Chec
                                  {"chunk_tokens", s.chunk_tokens},
                                  {"chunks_per_round", s.chunks_per_round},
                                  {"rounds", s.rounds},
+                                 {"first_chunks", s.first_chunks},
+                                 {"short_rounds", s.short_rounds},
                                  {"head_tokens", s.head_tokens}}}};
   return write_file(dir / "checkpoint.json", root.dump(2));
 }
@@ -360,6 +362,8 @@ Result<CheckpointInfo> load_checkpoint(const LlamaConfig& config, const Model& m
     info.shape.chunk_tokens = shape->value("chunk_tokens", int64_t{0});
     info.shape.chunks_per_round = shape->value("chunks_per_round", int64_t{0});
     info.shape.rounds = shape->value("rounds", int64_t{0});
+    info.shape.first_chunks = shape->value("first_chunks", int64_t{0});
+    info.shape.short_rounds = shape->value("short_rounds", int64_t{0});
     info.shape.head_tokens = shape->value("head_tokens", int64_t{0});
   }
   return info;

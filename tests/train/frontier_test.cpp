@@ -35,7 +35,7 @@ RunConfig small_config(const std::string& device_mem = "none", const std::string
   static const TempDir dir;
   static const std::string model = dir.add("config.json", kModel).string();
   return must(load_config("", {"model.config=" + model, "train.seq_len=64", "train.tokens_per_step=64",
-                               "shape.chunk_tokens=64", "shape.chunks_per_round=1", "sample.tokens=0",
+                               "shape.chunk_tokens=64", "shape.rounds=1", "sample.tokens=0",
                                "memory.device=" + device_mem, "memory.host=" + host_mem}));
 }
 
