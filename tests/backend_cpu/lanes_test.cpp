@@ -64,7 +64,7 @@ TEST(Lanes, RandomStepsEqualProgramOrder) {
     std::memcpy(step.device(0), device.data(), device.size());
     constexpr uint32_t kCommands = 150;
     std::vector<Use> uses;
-    ASSERT_TRUE(step.backend().begin(kCommands).ok());
+    ASSERT_TRUE(step.backend().begin(kCommands, true).ok());
     for (uint32_t id = 0; id < kCommands; ++id) {
       const int64_t a = random() % 6, b = random() % 6;
       const Lane lane = kLanes[random() % kLaneCount];

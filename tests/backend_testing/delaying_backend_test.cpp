@@ -16,7 +16,7 @@ std::vector<uint32_t> waits_of(uint32_t id) {
 }
 
 void submit_all(Backend& backend) {
-  ASSERT_TRUE(backend.begin(kCommands).ok());
+  ASSERT_TRUE(backend.begin(kCommands, true).ok());
   for (uint32_t id = 0; id < kCommands; ++id) {
     const std::vector<uint32_t> waits = waits_of(id);
     ASSERT_TRUE(backend.submit(copy_command(id, kLanes[id % 3], id + 1, waits)).ok());
