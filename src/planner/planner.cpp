@@ -110,7 +110,7 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
   Limits limits = limits_;
   limits.device_bytes = device_budget;
   double device_share = 1, host_share = 1;
-  for (int attempt = 0; attempt < 6; ++attempt) {
+  for (int attempt = 0; attempt < 8; ++attempt) {
     const double fill = policy.tight ? 0 : double(device_budget) * device_share;
     SavePolicy saving;
     saving.target_bytes = static_cast<int64_t>(fill * (1 - policy.reserve));
@@ -119,10 +119,10 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
     saving.lag_ns = 1e9 * policy.reserve * fill / std::max(profile_.load_bytes_per_s, profile_.store_bytes_per_s);
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
-    const Saves saves =
-        policy.tight ? all_again() : choose_saves(program_, plain_[policy.overlap], units_, profile_, limits_, saving);
+    auto [saves, use] = policy.tight ? SaveChoice{all_again(), {}}
+                                     : choose_saves(program_, plain_[policy.overlap], units_, profile_, limits_, saving);
     const Schedule s = unroll(program_, order_[policy.overlap], costs_, saves, limits_);
-    auto residency = decide_residency(s, profile_, limits, saves, saving.target_bytes, static_cast<int64_t>(fill));
+    auto residency = decide_residency(s, profile_, limits, saves, saving.target_bytes, static_cast<int64_t>(fill), use);
     if (!residency) return std::nullopt;
     Misfit misfit{};
     if (auto plan = emit(program_, s, std::move(*residency), profile_, limits, misfit)) {
@@ -131,7 +131,7 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
       return plan;
     }
     if (policy.tight) return std::nullopt;
-    (misfit == Misfit::Device ? device_share : host_share) -= 0.04;
+    (misfit == Misfit::Device ? device_share : host_share) -= misfit == Misfit::Device ? 0.04 : 0.01;
   }
   return std::nullopt;
 }

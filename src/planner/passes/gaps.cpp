@@ -8,11 +8,23 @@
 namespace sluice {
 namespace {
 
+// What a transfer costs on a link that is free, as part of its time; and the part of the step in which it looks for time.
+constexpr double kFree = 0.15;
+constexpr double kWindow = 0.02;
+
 class GapCutter {
  public:
   GapCutter(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile, int64_t target_bytes,
-            const AgainCosts& again)
-      : s_(schedule), start_ns_(start_ns), profile_(profile), again_(again), target_(target_bytes), n_(schedule.size()) {}
+            const AgainCosts& again, const LinkUse& use)
+      : s_(schedule), start_ns_(start_ns), profile_(profile), again_(again), use_(use), target_(target_bytes),
+        n_(schedule.size()) {
+    if (use_.empty()) return;
+    uint32_t plain = 0;
+    for (uint32_t p = 0; p <= n_; ++p) {
+      plain_.push_back(plain);
+      plain += p < n_ && !schedule.runs[p].recompute;
+    }
+  }
 
   bool working_sets_fit(int64_t device_bytes);
   Cuts run(const Saves& saves);
@@ -44,7 +56,14 @@ class GapCutter {
   }
   double cost_ns(const Gap& g) const {
     const Value& v = s_.values[g.value];
-    const double transfers = profile_.transfer_ns(v.bytes, true) + (g.written ? profile_.transfer_ns(v.bytes, false) : 0);
+    double load_ns = profile_.transfer_ns(v.bytes, true), store_ns = g.written ? profile_.transfer_ns(v.bytes, false) : 0;
+    if (!use_.empty()) {
+      const double window_ns = std::min(length_ns(g), kWindow * start_ns_[n_]);
+      const uint32_t back = g.around && g.last == kNoUse ? 0 : g.last + 1;
+      load_ns *= kFree + (1 - kFree) * use_.loads_before(plain_[back], window_ns);
+      store_ns *= kFree + (1 - kFree) * use_.stores_after(plain_[g.first], window_ns);
+    }
+    const double transfers = load_ns + store_ns;
     const bool again = !again_.empty() && again_[g.value] > 0 && v.crossing == g.use && !g.around;
     return again ? std::min(transfers, again_[g.value]) : transfers;
   }
@@ -53,6 +72,8 @@ class GapCutter {
   const std::vector<double>& start_ns_;
   const Profile& profile_;
   const AgainCosts& again_;
+  const LinkUse& use_;
+  std::vector<uint32_t> plain_;  // by position: that of the plain schedule
   const int64_t target_;
   const uint32_t n_;
   Pressure pressure_;
@@ -188,9 +209,22 @@ Cuts GapCutter::run(const Saves& saves) {
 
 }  // namespace
 
+double LinkUse::loads_before(uint32_t p, double window_ns) const {
+  const double begin_ns = std::max(0.0, start_ns[p] - window_ns);
+  const auto q = size_t(std::lower_bound(start_ns.begin(), start_ns.end(), begin_ns) - start_ns.begin());
+  return q >= p ? 1 : (load_ns[p] - load_ns[q]) / (start_ns[p] - start_ns[q]);
+}
+
+double LinkUse::stores_after(uint32_t p, double window_ns) const {
+  const double end_ns = std::min(start_ns.back(), start_ns[p] + window_ns);
+  const auto q = size_t(std::upper_bound(start_ns.begin(), start_ns.end(), end_ns) - start_ns.begin()) - 1;
+  return q <= p ? 1 : (store_ns[q] - store_ns[p]) / (start_ns[q] - start_ns[p]);
+}
+
 std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile,
-                             const Limits& limits, int64_t target_bytes, const Saves& saves, const AgainCosts& again) {
-  GapCutter cutter(schedule, start_ns, profile, target_bytes, again);
+                             const Limits& limits, int64_t target_bytes, const Saves& saves, const AgainCosts& again,
+                             const LinkUse& use) {
+  GapCutter cutter(schedule, start_ns, profile, target_bytes, again, use);
   if (!cutter.working_sets_fit(limits.device_bytes)) return std::nullopt;
   return cutter.run(saves);
 }

@@ -50,6 +50,17 @@ Schedule unroll(const Program& program, const std::vector<TaskId>& order, const 
 // What cutting a value's gap between the passes costs when it can be computed again instead: ns, by value; 0: it cannot.
 using AgainCosts = std::vector<double>;
 
+// How much of each link's time is taken, as sums over positions of the plain schedule (nothing computed again): what a
+// transfer costs where it would run. Empty: every transfer costs its time.
+struct LinkUse {
+  std::vector<double> start_ns, load_ns, store_ns;  // by position: when it starts, and time taken on the links before it
+
+  bool empty() const { return start_ns.empty(); }
+  // Part of the link's time that is taken in the window before or after a position.
+  double loads_before(uint32_t position, double window_ns) const;
+  double stores_after(uint32_t position, double window_ns) const;
+};
+
 // Which gaps between uses are cut: first those between the passes that `saves` does not keep; then, wherever the bytes exceed
 // `target_bytes` (or the working set, where that is more), the gap that frees most byte-ns for its cost; cuts that turn out
 // unnecessary are given back, the dearest first. Times come from `start_ns`, one per position and the end.
@@ -59,7 +70,8 @@ struct Cuts {
 };
 // Empty when some working set exceeds the device limit.
 std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile,
-                             const Limits& limits, int64_t target_bytes, const Saves& saves, const AgainCosts& again);
+                             const Limits& limits, int64_t target_bytes, const Saves& saves, const AgainCosts& again,
+                             const LinkUse& use);
 
 // The spans and host copies that follow from the cuts; nothing starts early or lingers yet.
 Residency split_at(const Schedule& schedule, const Limits& limits, const std::vector<Gap>& gaps);
@@ -73,13 +85,18 @@ struct SavePolicy {
 };
 // Decides how each activation is saved. What the device holds stays; of the rest as much is sent to the host as the links
 // carry beside everything else that must travel, dearest to compute first; what remains is computed again.
-Saves choose_saves(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
-                   const Profile& profile, const Limits& limits, const SavePolicy& policy);
+struct SaveChoice {
+  Saves saves;
+  LinkUse use;
+};
+SaveChoice choose_saves(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
+                        const Profile& profile, const Limits& limits, const SavePolicy& policy);
 
 // Decides what is resident when: cuts gaps, then fills what is left below `fill_bytes` with loads that start early and
 // stores that drain. Empty when some working set exceeds the device limit.
 std::optional<Residency> decide_residency(const Schedule& schedule, const Profile& profile, const Limits& limits,
-                                          const Saves& saves, int64_t target_bytes, int64_t fill_bytes);
+                                          const Saves& saves, int64_t target_bytes, int64_t fill_bytes,
+                                          const LinkUse& use = {});
 
 // A thing to place: `bytes` (a multiple of the alignment) during [begin, end], or around the boundary when begin > end.
 // One that is loaded early may begin as late as latest_begin, and one whose store drains may end as early as

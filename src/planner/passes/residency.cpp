@@ -221,8 +221,9 @@ Residency split_at(const Schedule& schedule, const Limits& limits, const std::ve
 }
 
 std::optional<Residency> decide_residency(const Schedule& schedule, const Profile& profile, const Limits& limits,
-                                          const Saves& saves, int64_t target_bytes, int64_t fill_bytes) {
-  auto cuts = cut_gaps(schedule, schedule.start_ns, profile, limits, target_bytes, saves, {});
+                                          const Saves& saves, int64_t target_bytes, int64_t fill_bytes,
+                                          const LinkUse& use) {
+  auto cuts = cut_gaps(schedule, schedule.start_ns, profile, limits, target_bytes, saves, {}, use);
   if (!cuts) return std::nullopt;
   return Resident(schedule, profile, limits, std::move(*cuts), fill_bytes).run();
 }

@@ -41,6 +41,12 @@ class LinkTime {
     const double left = forward(p, n_, ns);
     if (left > 0) forward(0, p, left);
   }
+  // Time taken before each position.
+  std::vector<double> taken() const {
+    std::vector<double> out(n_ + 1, 0);
+    for (uint32_t p = 0; p < n_; ++p) out[p + 1] = out[p] + start_ns_[p + 1] - start_ns_[p] - free_[p];
+    return out;
+  }
   void take_before(uint32_t p, double ns) {
     const double left = backward(p, 0, ns);
     if (left > 0) backward(n_, p, left);
@@ -98,16 +104,16 @@ class Saver {
     }
   }
 
-  Saves run() {
+  SaveChoice run() {
     // What is computed again takes time, in which links carry more, and leaves room, in which more can stay: a few rounds
     // settle it.
     for (int round = 0; round < 3; ++round) {
       stretch();
-      auto cuts = cut_gaps(s_, start_ns_, profile_, limits_, policy_.target_bytes, saves_, again_);
+      auto cuts = cut_gaps(s_, start_ns_, profile_, limits_, policy_.target_bytes, saves_, again_, use_);
       if (!cuts) break;
       decide(split_at(s_, limits_, cuts->gaps));
     }
-    return std::move(saves_);
+    return {std::move(saves_), std::move(use_)};
   }
 
  private:
@@ -143,6 +149,7 @@ class Saver {
   const SavePolicy policy_;
   const uint32_t n_;
   Saves saves_;
+  LinkUse use_;
   std::vector<uint32_t> value_of_;  // by object
   AgainCosts again_;
   std::vector<uint32_t> unit_of_;   // by value
@@ -203,6 +210,7 @@ void Saver::decide(const Residency& residency) {
     const Save save = send_to_host(crossings[u], loads, stores, host) ? Save::Host : Save::Again;
     for (const ObjectId o : units_[u].objects) saves_[o.value] = save;
   }
+  use_ = {start_ns_, loads.taken(), stores.taken()};
 }
 
 // Whether the unit can travel without its link falling behind by more than the policy allows, and without the host
@@ -222,8 +230,8 @@ bool Saver::send_to_host(const Crossing& c, LinkTime& loads, LinkTime& stores, P
 
 }  // namespace
 
-Saves choose_saves(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
-                   const Profile& profile, const Limits& limits, const SavePolicy& policy) {
+SaveChoice choose_saves(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
+                        const Profile& profile, const Limits& limits, const SavePolicy& policy) {
   return Saver(program, plain, units, profile, limits, policy).run();
 }
 
