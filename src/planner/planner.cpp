@@ -110,6 +110,8 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
   Limits limits = limits_;
   limits.device_bytes = device_budget;
   double device_share = 1, host_share = 1;
+  std::optional<Plan> best;
+  Misfit misfit{};
   for (int attempt = 0; attempt < 8; ++attempt) {
     const double fill = policy.tight ? 0 : double(device_budget) * device_share;
     SavePolicy saving;
@@ -122,18 +124,25 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
     auto [saves, use] = policy.tight ? SaveChoice{all_again(), {}}
                                      : choose_saves(program_, plain_[policy.overlap], units_, profile_, limits_, saving);
     const Schedule s = unroll(program_, order_[policy.overlap], costs_, saves, limits_);
-    auto residency = decide_residency(s, profile_, limits, saves, saving.target_bytes, static_cast<int64_t>(fill), use);
-    if (!residency) return std::nullopt;
-    Misfit misfit{};
-    if (auto plan = emit(program_, s, std::move(*residency), profile_, limits, misfit)) {
-      predict(program_, *plan, {profile_.copy_slowdown});
-      plan->policy = describe(policy, saves);
-      return plan;
+    for (const bool search_places : {false, true}) {
+      limits.search_places = search_places;
+      auto residency = decide_residency(s, profile_, limits, saves, saving.target_bytes, static_cast<int64_t>(fill),
+                                        use);
+      if (!residency) return best;
+      auto plan = emit(program_, s, std::move(*residency), profile_, limits, misfit);
+      if (plan) {
+        predict(program_, *plan, {profile_.copy_slowdown});
+        plan->policy = describe(policy, saves);
+        if (!best || plan->makespan_ns < best->makespan_ns) best = std::move(plan);
+        if (!search_places) return best;
+      }
+      // Beside one whose places were searched, only what packs without is still of interest.
+      if (best || misfit == Misfit::Host) break;
     }
-    if (policy.tight) return std::nullopt;
+    if (policy.tight) return best;
     (misfit == Misfit::Device ? device_share : host_share) -= misfit == Misfit::Device ? 0.04 : 0.01;
   }
-  return std::nullopt;
+  return best;
 }
 
 void Planner::consider(const Policy& policy, int64_t device_budget, std::optional<Plan>& best) {
@@ -167,6 +176,9 @@ int64_t Planner::minimal_budget() {
     if (!residency) return false;
     // Nothing early, nothing lingering: the tightest there is.
     Misfit misfit{};
+    limits.search_places = false;
+    if (emit(program_, s, *residency, profile_, limits, misfit)) return true;
+    limits.search_places = true;
     return emit(program_, s, std::move(*residency), profile_, limits, misfit).has_value();
   };
   int64_t floor = 0;
@@ -198,11 +210,12 @@ int64_t Planner::minimal_budget() {
   return high;
 }
 
-// Every policy at every budget of a fixed grid, eight to the octave: a larger cap sees the budgets of a smaller one and
-// more, so it is never slower.
+// Every policy at the smallest budget and at those of a fixed grid, eight to the octave: a larger cap sees the budgets of a
+// smaller one and more, so it is never slower.
 void Planner::search_grid(int64_t least, int64_t most, std::optional<Plan>& best) {
   constexpr double kPerOctave = 8;
   const std::vector<Policy> candidates = policies();
+  for (const Policy& policy : candidates) consider(policy, least, best);
   for (auto k = static_cast<int64_t>(std::ceil(kPerOctave * std::log2(double(least))));; ++k) {
     const double budget = std::exp2(double(k) / kPerOctave);
     if (budget > double(most)) break;

@@ -125,6 +125,8 @@ bool Emitter::pack_device() {
       item.latest_begin = s.first_use;
       item.earliest_end = s.last_use;
     }
+    // A load for the next step can come as late as the boundary.
+    if (s.wraps() && s.load && s.first_use < s.begin) item.latest_begin = n_;
     items.push_back(item);
   }
   std::vector<uint32_t> owners;
@@ -133,12 +135,13 @@ bool Emitter::pack_device() {
     items.emplace_back(s_.workspace_bytes[p], p, p);
     owners.push_back(p);
   }
-  const int64_t used = pack(items, n_, align_down(limits_.device_bytes, limits_.alignment));
+  const int64_t space = align_down(limits_.device_bytes, limits_.alignment);
+  const int64_t used = limits_.search_places ? pack_few(items, n_, space) : pack(items, n_, space);
   if (used == kNowhere) return false;
   for (size_t i = 0; i < packed.size(); ++i) {
     Span& span = r_.spans[packed[i]];
     span.address = limits_.device_base + items[i].offset;
-    if (span.always || span.wraps()) continue;
+    if (span.always) continue;
     span.begin = items[i].begin;
     span.end = items[i].end;
   }
@@ -166,7 +169,10 @@ bool Emitter::pack_host() {
     owners.push_back(slot.value);
   }
   if (limits_.boundary_host_bytes > 0) items.emplace_back(limits_.boundary_host_bytes, 0, n_);
-  const int64_t used = pack(items, n_, align_down(limits_.host_bytes, limits_.alignment));
+  const int64_t space = align_down(limits_.host_bytes, limits_.alignment);
+  const std::vector<PackItem> asked = items;
+  int64_t used = pack(items, n_, space);
+  if (used == kNowhere) used = pack_few(items = asked, n_, space);
   if (used == kNowhere) return false;
   for (size_t i = 0; i < owners.size(); ++i) host_address_[owners[i]] = limits_.host_base + items[i].offset;
   if (limits_.boundary_host_bytes > 0) plan_.boundary_host_offset = limits_.host_base + items.back().offset;

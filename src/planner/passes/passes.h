@@ -21,6 +21,7 @@ struct Limits {
   // begin at these offsets.
   std::vector<Home> fixed_homes;
   int64_t device_base = 0, host_base = 0;
+  bool search_places = false;  // on the device: see pack_few()
 };
 
 // Activations that can be dropped after the forward pass and computed again, all of them together.
@@ -113,6 +114,9 @@ struct PackItem {
 // Assigns offsets so that no two items overlap in both time (positions 0 .. last) and space. Returns the bytes used, or
 // kNowhere when no packing within `capacity` was found.
 int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
+// The same by search, which finds packings where pack() finds none, but rather lets early loads and lingering stores give
+// way. Of many items it finds none.
+int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
 
 // Addresses, order, waits. Empty when it does not pack within the limits: `misfit` then names the tier.
 enum class Misfit : uint8_t { Device, Host };

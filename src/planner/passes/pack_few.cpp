@@ -1,0 +1,112 @@
+// Packing of few things by search: each takes the lowest place that those before it in a list leave free;
+// what finds none moves to the front of the list, and everything is placed again. It finds packings where a
+// sweep through time fails, at a cost that grows with the square of the number of things.
+#include <algorithm>
+#include <numeric>
+
+#include "planner/passes/passes.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kFew = 400;  // more cost more than a candidate that does not pack
+// A round's cost grows with the square of the number of things.
+size_t rounds_for(size_t things) { return std::min<size_t>(40, 2'000'000 / (things * things + 1)); }
+
+bool around(const PackItem& item) {
+  return item.begin > item.end;
+}
+
+bool meet(const PackItem& a, const PackItem& b) {
+  if (around(a) && around(b)) return true;
+  if (around(a)) return b.end >= a.begin || b.begin <= a.end;
+  if (around(b)) return a.end >= b.begin || a.begin <= b.end;
+  return a.begin <= b.end && b.begin <= a.end;
+}
+
+bool overlap(const PackItem& a, const PackItem& b) {
+  return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+// The lowest offset at which none of the items `placed`, in the order of their offsets, is in the way.
+int64_t lowest_offset(const std::vector<PackItem>& items, const std::vector<uint32_t>& placed,
+                      const PackItem& item) {
+  int64_t offset = 0;
+  for (const uint32_t i : placed) {
+    const PackItem& other = items[i];
+    if (other.offset + other.bytes <= offset || !meet(item, other)) continue;
+    if (other.offset - offset >= item.bytes) break;
+    offset = other.offset + other.bytes;
+  }
+  return offset;
+}
+
+// Places everything for the times it asks for. False when no packing was found.
+bool search(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
+  std::vector<uint32_t> order(items.size()), placed;
+  std::iota(order.begin(), order.end(), 0u);
+  const auto area = [&](uint32_t i) {
+    const PackItem& item = items[i];
+    const uint32_t positions = around(item) ? last + 2 + item.end - item.begin : 1 + item.end - item.begin;
+    return double(item.bytes) * double(positions);
+  };
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return area(a) > area(b); });
+  for (size_t round = 0; round < rounds_for(items.size()); ++round) {
+    placed.clear();
+    auto it = order.begin();
+    for (; it != order.end(); ++it) {
+      PackItem& item = items[*it];
+      item.offset = lowest_offset(items, placed, item);
+      if (item.offset + item.bytes > capacity) break;
+      const auto at = std::upper_bound(placed.begin(), placed.end(), item.offset,
+                                       [&](int64_t o, uint32_t other) { return o < items[other].offset; });
+      placed.insert(at, *it);
+    }
+    if (it == order.end()) return true;
+    std::rotate(order.begin(), it, it + 1);
+  }
+  return false;
+}
+
+// Lets what was cut short begin as early and end as late as it asked for, where nothing is in the way.
+void extend(std::vector<PackItem>& items, const std::vector<PackItem>& asked) {
+  const auto free = [&](uint32_t index, uint32_t position) {
+    PackItem probe(items[index].bytes, position, position);
+    probe.offset = items[index].offset;
+    for (uint32_t i = 0; i < items.size(); ++i) {
+      if (i != index && meet(probe, items[i]) && overlap(probe, items[i])) return false;
+    }
+    return true;
+  };
+  std::vector<uint32_t> order(items.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return asked[a].latest_begin < asked[b].latest_begin; });
+  for (const uint32_t i : order) {
+    while (items[i].begin > asked[i].begin && free(i, items[i].begin - 1)) --items[i].begin;
+  }
+  for (const uint32_t i : order) {
+    while (items[i].end < asked[i].end && free(i, items[i].end + 1)) ++items[i].end;
+  }
+}
+
+}  // namespace
+
+int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
+  if (items.size() > kFew) return kNowhere;
+  const std::vector<PackItem> asked = items;
+  if (!search(items, last, capacity)) {
+    items = asked;
+    for (PackItem& item : items) {
+      item.begin = item.latest_begin;
+      item.end = item.earliest_end;
+    }
+    if (!search(items, last, capacity)) return kNowhere;
+    extend(items, asked);
+  }
+  int64_t used = 0;
+  for (const PackItem& item : items) used = std::max(used, item.offset + item.bytes);
+  return used;
+}
+
+}  // namespace sluice
