@@ -1,0 +1,123 @@
+// The planner against exhaustive search on tiny random programs.
+//
+//   sluice_test_exhaustive                   a sample: no plan is missed, and not worse than when this was
+//   written sluice_test_exhaustive --programs 4000   the distribution, for docs/benchmarks.md; minutes
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <thread>
+
+#include "planner/planner.h"
+#include "search.h"
+
+namespace sluice::exhaustive {
+namespace {
+
+struct Outcome {
+  bool missed = false;   // a step exists where the planner found none
+  bool beaten = false;   // the plan is shorter than anything the search with bytes found, which must not be
+  bool open = false;     // the search with bytes gave up
+  double by_bytes = 0;   // how much longer the plan is than the shortest step, as a part of it
+  double by_places = 0;  // the same with addresses; 0 when no shorter one was found
+};
+
+Outcome compare(uint64_t seed, bool with_places) {
+  const Instance instance = random_instance(seed);
+  PlanRequest request;
+  request.device_cap_bytes = instance.device_bytes;
+  const auto plan = make_plan(instance.program, instance.profile, request);
+  const double bound_ns = plan.ok() ? plan->makespan_ns * (1 + 1e-9) : 1e12;
+  Outcome out;
+  const Best best = shortest_step(instance, Room::Bytes, bound_ns);
+  out.open = !best.complete;
+  const bool found = std::isfinite(best.makespan_ns);
+  out.missed = !plan.ok() && found;
+  out.beaten = plan.ok() && !found && best.complete;
+  if (plan.ok() && found) out.by_bytes = plan->makespan_ns / best.makespan_ns - 1;
+  if (with_places && out.by_bytes > 1e-6) {
+    const Best placed = shortest_step(instance, Room::Addresses, bound_ns, 20'000);
+    if (std::isfinite(placed.makespan_ns))
+      out.by_places = std::max(0.0, plan->makespan_ns / placed.makespan_ns - 1);
+  }
+  return out;
+}
+
+// The smallest value that a part `p` of the values does not exceed.
+double percentile(std::vector<double> values, double p) {
+  std::sort(values.begin(), values.end());
+  return values[std::min(values.size() - 1, size_t(std::ceil(p * double(values.size()))) - 1)];
+}
+
+std::vector<double> collect(const std::vector<Outcome>& outcomes, double Outcome::*gap) {
+  std::vector<double> out;
+  for (const Outcome& o : outcomes) {
+    if (!o.open && !o.missed) out.push_back(o.*gap);
+  }
+  return out;
+}
+
+TEST(Exhaustive, NoPlanIsMissedAndFewAreMuchLonger) {
+  std::vector<Outcome> outcomes;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    outcomes.push_back(compare(seed, false));
+    EXPECT_FALSE(outcomes.back().missed) << "seed " << seed << ": there is a step that fits, but no plan";
+    EXPECT_FALSE(outcomes.back().beaten) << "seed " << seed << ": the plan is shorter than the shortest step";
+  }
+  const std::vector<double> gaps = collect(outcomes, &Outcome::by_bytes);
+  ASSERT_GT(gaps.size(), 190u) << "too many searches gave up";
+  // The aim is 5 % at the 95th percentile, and it is missed by far: see docs/benchmarks.md. These are guards
+  // just above what was measured; lower them with every improvement.
+  EXPECT_LE(percentile(gaps, 0.5), 0.04);
+  EXPECT_LE(percentile(gaps, 0.9), 0.40);
+  EXPECT_LE(percentile(gaps, 0.95), 0.55);
+}
+
+void print_distribution(const char* opponent, const std::vector<double>& gaps) {
+  const auto best = std::count_if(gaps.begin(), gaps.end(), [](double g) { return g < 1e-6; });
+  fmt::print("| {} | {:.1f} % |", opponent, 100 * double(best) / double(gaps.size()));
+  for (const double p : {0.5, 0.75, 0.9, 0.95, 0.99, 1.0})
+    fmt::print(" {:.1f} % |", 100 * percentile(gaps, p));
+  fmt::print("\n");
+}
+
+int distribution(size_t programs) {
+  std::vector<Outcome> outcomes(programs);
+  std::atomic<size_t> next = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) {
+      threads.emplace_back([&] {
+        for (size_t p = next++; p < programs; p = next++) outcomes[p] = compare(p + 1, true);
+      });
+    }
+  }
+  const auto count = [&](bool Outcome::*flag) {
+    return std::count_if(outcomes.begin(), outcomes.end(), [&](const Outcome& o) { return o.*flag; });
+  };
+  fmt::print(
+      "{} programs: {} without a plan where a step exists, {} given up, {} plans shorter than the shortest "
+      "step\n\n",
+      programs, count(&Outcome::missed), count(&Outcome::open), count(&Outcome::beaten));
+  fmt::print(
+      "| opponent | as short | p50 | p75 | p90 | p95 | p99 | max |\n|---|---|---|---|---|---|---|---|\n");
+  print_distribution("bytes only", collect(outcomes, &Outcome::by_bytes));
+  print_distribution("with addresses", collect(outcomes, &Outcome::by_places));
+  return count(&Outcome::missed) + count(&Outcome::beaten) == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace sluice::exhaustive
+
+int main(int argc, char** argv) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (argv[i] == std::string_view("--programs")) {
+      return sluice::exhaustive::distribution(size_t(std::max(1L, std::strtol(argv[i + 1], nullptr, 10))));
+    }
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
