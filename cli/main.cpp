@@ -90,6 +90,11 @@ int main(int argc, char** argv) {
                  "the smallest caps that work, and what each costs in speed");
   plan->add_flag("--what-if", plan_options.request.what_if,
                  "what other caps and steps would change; small models: always");
+  plan->add_flag("--passes", plan_options.request.passes,
+                 "check what every pass of the planner makes, and show what each decides, how often it ran and how long");
+  plan->add_option("--skip-passes", plan_options.request.skip_passes,
+                   "leave passes out: overlap, saves, drain, early, submission; the plan stays valid")
+      ->type_name("NAME[,NAME]");
   plan->callback([&] {
     status = report(diff.empty() ? sluice::plan(plan_options.finish(), plan_files)
                                  : sluice::diff_plans(diff[0], diff[1]));

@@ -24,6 +24,8 @@ struct RunRequest {
   // plan only:
   bool frontier = false;  // print the smallest caps and what they cost instead of one plan
   bool what_if = false;   // print what-ifs also for large programs
+  bool passes = false;    // check what every pass of the planner makes, and print what they did
+  std::string skip_passes;  // names of passes to leave out, with commas between
 };
 
 // Trains. When `interrupted` becomes true the step in progress is finished, a checkpoint is written, and the run ends.

@@ -30,8 +30,8 @@ constexpr size_t kLargeProgram = 1500;
 class Planner {
  public:
   Planner(const Program& program, const Profile& profile, const PlanRequest& request)
-      : program_(program), profile_(profile), costs_(cost_of(program, profile)),
-        units_(recompute_units(program, costs_)), quick_(request.quick), threads_(request.threads),
+      : program_(program), profile_(profile), passes_(request.passes != nullptr ? *request.passes : own_passes_),
+        costs_(cost_of(program, profile)), units_(units()), quick_(request.quick), threads_(request.threads),
         device_cap_bytes_(request.device_cap_bytes), host_cap_bytes_(request.host_cap_bytes) {
     limits_.alignment = profile.alignment;
     limits_.device_bytes = budget(request.device_cap_bytes, profile.device_overhead_bytes, request.device_base);
@@ -42,8 +42,8 @@ class Planner {
     limits_.device_base = request.device_base;
     limits_.host_base = request.host_base;
     for (const bool overlap : {false, true}) {
-      order_[overlap] = task_order(program, costs_, overlap);
-      plain_[overlap] = unroll(program, order_[overlap], costs_, Saves(program.objects().size(), Save::Keep), limits_);
+      order_[overlap] = order(overlap);
+      plain_[overlap] = unrolled(overlap, Saves(program.objects().size(), Save::Keep));
     }
     for (const RecomputeUnit& unit : units_) again_bytes_ += unit.bytes;
   }
@@ -55,6 +55,19 @@ class Planner {
   Error infeasible();
 
  private:
+  // The passes, each run by the runner.
+  std::vector<RecomputeUnit> units() const;
+  std::vector<TaskId> order(bool overlap) const;
+  SaveChoice chosen(bool overlap, const SavePolicy& policy) const;
+  Schedule unrolled(bool overlap, const Saves& saves) const;
+  std::optional<Residency> residency(const Schedule& s, const Limits& limits, const Saves& saves, int64_t target_bytes,
+                                     int64_t fill_bytes, const LinkUse& use = {}) const {
+    return decide_residency(s, profile_, limits, saves, target_bytes, fill_bytes, use, passes_);
+  }
+  std::optional<Plan> emitted(const Schedule& s, Residency residency, const Limits& limits, Misfit& misfit) const;
+  void predict_times(Plan& plan) const;
+  void submit(Plan& plan) const;
+
   static int64_t budget(int64_t cap, int64_t overhead, int64_t base) {
     return cap == kUnlimited ? kUnlimited / 4 : std::max<int64_t>(0, cap - overhead - base);
   }
@@ -72,6 +85,8 @@ class Planner {
 
   const Program& program_;
   const Profile& profile_;
+  PassRunner own_passes_;
+  PassRunner& passes_;
   const TaskCosts costs_;
   const std::vector<RecomputeUnit> units_;
   const bool quick_;
@@ -83,6 +98,86 @@ class Planner {
   Schedule plain_[2];        // nothing computed again
   int64_t again_bytes_ = 0;  // that can be computed again
 };
+
+std::vector<RecomputeUnit> Planner::units() const {
+  const auto check = [&](const std::vector<RecomputeUnit>& found) -> Status {
+    std::vector<bool> seen(program_.objects().size(), false);
+    for (const RecomputeUnit& unit : found) {
+      for (const ObjectId o : unit.objects) {
+        if (seen[o.value]) return error("{} is in two units", program_.object(o).name);
+        seen[o.value] = true;
+      }
+    }
+    return {};
+  };
+  return passes_.run<std::vector<RecomputeUnit>>(
+      Pass::Units, {}, [&] { return recompute_units(program_, costs_); }, check);
+}
+
+std::vector<TaskId> Planner::order(bool overlap) const {
+  const auto as_written = [&] { return task_order(program_, costs_, false); };
+  if (!overlap) return as_written();
+  const auto check = [&](std::vector<TaskId> tasks) -> Status {
+    std::sort(tasks.begin(), tasks.end(), [](TaskId a, TaskId b) { return a.value < b.value; });
+    for (uint32_t t = 0; t < program_.tasks().size(); ++t) {
+      if (tasks.size() != program_.tasks().size() || tasks[t].value != t) return error("task {} is not there once", t);
+    }
+    return {};
+  };
+  return passes_.run<std::vector<TaskId>>(
+      Pass::Order, as_written(), [&] { return task_order(program_, costs_, true); }, check);
+}
+
+SaveChoice Planner::chosen(bool overlap, const SavePolicy& policy) const {
+  const SaveChoice none{Saves(program_.objects().size(), Save::Keep), {}};
+  const auto check = [&](const SaveChoice& choice) -> Status {
+    const Saves& saves = choice.saves;
+    for (size_t o = 0; o < saves.size(); ++o) {
+      if (saves[o] == Save::Keep || program_.objects()[o].kind == ObjectKind::Activation) continue;
+      return error("{} is no activation", program_.objects()[o].name);
+    }
+    return {};
+  };
+  return passes_.run<SaveChoice>(
+      Pass::Saves, none, [&] { return choose_saves(program_, plain_[overlap], units_, profile_, limits_, policy); }, check);
+}
+
+Schedule Planner::unrolled(bool overlap, const Saves& saves) const {
+  const auto check = [&](const Schedule& s) -> Status {
+    std::vector<int> times(program_.tasks().size(), 0);
+    for (const Run& run : s.runs) times[run.task.value] += !run.recompute;
+    for (size_t t = 0; t < times.size(); ++t) {
+      if (times[t] != 1) return error("{} runs {} times", program_.tasks()[t].name, times[t]);
+    }
+    return {};
+  };
+  return passes_.run<Schedule>(
+      Pass::Unroll, {}, [&] { return unroll(program_, order_[overlap], costs_, saves, limits_); }, check);
+}
+
+std::optional<Plan> Planner::emitted(const Schedule& s, Residency residency, const Limits& limits, Misfit& misfit) const {
+  return passes_.run<std::optional<Plan>>(
+      Pass::Emit, std::nullopt, [&] { return emit(program_, s, std::move(residency), profile_, limits, misfit); },
+      [&](const std::optional<Plan>& plan) { return plan ? verify(program_, *plan, costs_.workspace_bytes) : Status(); });
+}
+
+void Planner::predict_times(Plan& plan) const {
+  const auto work = [&] { return predict(program_, plan, {profile_.copy_slowdown}), true; };
+  passes_.run<bool>(Pass::Predict, false, work, [&](bool) -> Status {
+    for (const Action& a : plan.actions) {
+      for (const uint32_t wait : plan.waits_of(a)) {
+        if (plan.actions[wait].end_ns > a.start_ns) return error("{} starts too early", label(program_, a));
+      }
+    }
+    return {};
+  });
+}
+
+void Planner::submit(Plan& plan) const {
+  const auto work = [&] { return submit_by_start(plan), true; };
+  passes_.run<bool>(Pass::Submission, false, work,
+                    [&](bool) { return verify(program_, plan, costs_.workspace_bytes); });
+}
 
 Saves Planner::all_again() const {
   Saves saves(program_.objects().size(), Save::Keep);
@@ -121,17 +216,15 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
     saving.lag_ns = 1e9 * policy.reserve * fill / std::max(profile_.load_bytes_per_s, profile_.store_bytes_per_s);
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
-    auto [saves, use] = policy.tight ? SaveChoice{all_again(), {}}
-                                     : choose_saves(program_, plain_[policy.overlap], units_, profile_, limits_, saving);
-    const Schedule s = unroll(program_, order_[policy.overlap], costs_, saves, limits_);
+    const auto [saves, use] = policy.tight ? SaveChoice{all_again(), {}} : chosen(policy.overlap, saving);
+    const Schedule s = unrolled(policy.overlap, saves);
     for (const bool search_places : {false, true}) {
       limits.search_places = search_places;
-      auto residency = decide_residency(s, profile_, limits, saves, saving.target_bytes, static_cast<int64_t>(fill),
-                                        use);
-      if (!residency) return best;
-      auto plan = emit(program_, s, std::move(*residency), profile_, limits, misfit);
+      auto resident = residency(s, limits, saves, saving.target_bytes, static_cast<int64_t>(fill), use);
+      if (!resident) return best;
+      auto plan = emitted(s, std::move(*resident), limits, misfit);
       if (plan) {
-        predict(program_, *plan, {profile_.copy_slowdown});
+        predict_times(*plan);
         plan->policy = describe(policy, saves);
         if (!best || plan->makespan_ns < best->makespan_ns) best = std::move(plan);
         if (!search_places) return best;
@@ -162,24 +255,24 @@ std::vector<Policy> Planner::policies() const {
 int64_t Planner::resident_bytes() const {
   Limits unlimited = limits_;
   unlimited.device_bytes = kUnlimited / 4;
-  const auto residency = decide_residency(plain_[0], profile_, unlimited, {}, kUnlimited / 4, 0);
-  return residency ? residency->device_peak_bytes : kUnlimited / 4;
+  const auto all = residency(plain_[0], unlimited, {}, kUnlimited / 4, 0);
+  return all ? all->device_peak_bytes : kUnlimited / 4;
 }
 
 int64_t Planner::minimal_budget() {
-  const Schedule s = unroll(program_, order_[0], costs_, all_again(), limits_);
+  const Schedule s = unrolled(false, all_again());
   Limits limits = limits_;
   limits.device_bytes = kUnlimited / 4;
   const auto fits = [&](int64_t budget) {
     limits.device_bytes = budget;
-    auto residency = decide_residency(s, profile_, limits, {}, 0, 0);
-    if (!residency) return false;
+    auto least = residency(s, limits, {}, 0, 0);
+    if (!least) return false;
     // Nothing early, nothing lingering: the tightest there is.
     Misfit misfit{};
     limits.search_places = false;
-    if (emit(program_, s, *residency, profile_, limits, misfit)) return true;
+    if (emitted(s, *least, limits, misfit)) return true;
     limits.search_places = true;
-    return emit(program_, s, std::move(*residency), profile_, limits, misfit).has_value();
+    return emitted(s, std::move(*least), limits, misfit).has_value();
   };
   int64_t floor = 0;
   for (uint32_t p = 0; p <= s.size(); ++p) {
@@ -269,14 +362,14 @@ Result<Plan> Planner::search() {
     }
   }
   if (!best) return infeasible();
-  submit_by_start(*best);
+  submit(*best);
   best->lower_bound_ns = plain_[0].start_ns.back();
   SLUICE_TRY(verify(program_, *best, costs_.workspace_bytes));
   return std::move(*best);
 }
 
 Error Planner::infeasible() {
-  const Schedule s = unroll(program_, order_[0], costs_, all_again(), limits_);
+  const Schedule s = unrolled(false, all_again());
   // The run with the largest working set.
   int64_t most = -1;
   uint32_t at = 0;
@@ -332,17 +425,17 @@ std::optional<Plan> Planner::random(uint64_t seed) {
     const Save save = uniform() < by_host ? Save::Host : Save::Again;
     for (const ObjectId o : unit.objects) saves[o.value] = save;
   }
-  const Schedule s = unroll(program_, order_[uniform() < 0.5], costs_, saves, limits_);
+  const Schedule s = unrolled(uniform() < 0.5, saves);
   const int64_t all = resident_bytes();
   Limits limits = limits_;
   limits.device_bytes = std::min(limits.device_bytes, static_cast<int64_t>(double(all) * (0.15 + 1.1 * uniform())));
-  auto residency = decide_residency(s, profile_, limits, saves, static_cast<int64_t>(double(limits.device_bytes) * uniform()),
-                                    limits.device_bytes);
-  if (!residency) return std::nullopt;
+  auto resident = residency(s, limits, saves, static_cast<int64_t>(double(limits.device_bytes) * uniform()),
+                            limits.device_bytes);
+  if (!resident) return std::nullopt;
   limits.device_bytes = std::min(limits_.device_bytes, 2 * all);
   Misfit misfit{};
-  auto plan = emit(program_, s, std::move(*residency), profile_, limits, misfit);
-  if (plan) predict(program_, *plan, {profile_.copy_slowdown});
+  auto plan = emitted(s, std::move(*resident), limits, misfit);
+  if (plan) predict_times(*plan);
   return plan;
 }
 

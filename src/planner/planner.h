@@ -18,6 +18,7 @@ struct PlanRequest {
   int64_t device_base = 0, host_base = 0;
   int threads = 1;     // to search with; the plan does not depend on it
   bool quick = false;  // a few candidates only: to compare shapes, not to run
+  PassRunner* passes = nullptr;  // what runs the passes, to leave some out or to see them; null: all run, unseen
 };
 
 // The fastest plan found. Deterministic. For programs of up to 1,500 tasks a larger device cap never gives a slower

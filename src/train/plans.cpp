@@ -79,6 +79,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   request.threads = search_threads();
   request.device_cap_bytes = r.device_cap_bytes;
   request.host_cap_bytes = r.host_cap_bytes;
+  request.passes = r.passes;
   for (const auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
     if (!stage->has_value()) continue;
     SLUICE_ASSIGN(const Room room, room_of((*stage)->model.program, profile));

@@ -101,12 +101,12 @@ Result<StageRequest> decide_shape(Prepared& p, bool any_shape = false) {
 
 }  // namespace
 
-Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps) {
+Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps, PassRunner* passes) {
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
-  return prepare_on(std::move(config), std::move(machine), between_steps);
+  return prepare_on(std::move(config), std::move(machine), between_steps, passes);
 }
 
-Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps) {
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PassRunner* passes) {
   Prepared p;
   p.config = std::move(config);
   p.resolved = machine;
@@ -119,6 +119,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_step
       request.sample_window = std::min<int64_t>(p.config.train.seq_len, 256);
     }
   }
+  request.passes = passes;
   const Stopwatch watch;
   SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
   p.start_up.plan_s = watch.seconds();

@@ -211,9 +211,16 @@ Outcome plan(const RunRequest& request, const PlanFiles& files) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {false, config.message()};
   if (request.frontier) return outcome(print_frontier(*config, request.machine));
-  const auto prepared = prepare(std::move(*config), request.machine, true);
+  PassRunner passes;
+  if (const Status known = passes.skip(request.skip_passes); !known.ok()) return {false, known.message()};
+  if (request.passes) passes.check_all();
+  const auto prepared = prepare(std::move(*config), request.machine, true, &passes);
   if (!prepared.ok()) return {false, prepared.message()};
-  return outcome(explain_plan(*prepared, files, request.what_if || what_ifs_are_cheap(*prepared)));
+  // What-ifs are planned with every pass: beside a plan without some they would say nothing.
+  const bool with_what_ifs = request.skip_passes.empty() && (request.what_if || what_ifs_are_cheap(*prepared));
+  const Outcome explained = outcome(explain_plan(*prepared, files, with_what_ifs));
+  if (explained.ok && request.passes) fmt::print("\n{}", passes.table());
+  return explained;
 }
 
 Outcome diff_plans(const std::string& before_path, const std::string& after_path) {

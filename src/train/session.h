@@ -41,9 +41,10 @@ struct Prepared {
   std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
 };
 // `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
-Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps);
+// `passes`: what runs the planner's passes for training; null: all run, unseen.
+Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps, PassRunner* passes = nullptr);
 // The same on a machine that is resolved already. Several threads may prepare for one that is only simulated.
-Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps);
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PassRunner* passes = nullptr);
 // Whether prepare_on(config, machine, false) finds plans, without the search for the fastest; an error is its
 // refusal.
 Status check_fit(RunConfig config, Machine machine);

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "planner/passes/runner.h"
 #include "planner/schedule.h"
 
 namespace sluice {
@@ -93,11 +94,14 @@ struct SaveChoice {
 SaveChoice choose_saves(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
                         const Profile& profile, const Limits& limits, const SavePolicy& policy);
 
+// Every use lies in a span of its value, and no span begins after it is used or ends before.
+Status verify(const Schedule& schedule, const Residency& residency);
+
 // Decides what is resident when: cuts gaps, then fills what is left below `fill_bytes` with loads that start early and
 // stores that drain. Empty when some working set exceeds the device limit.
 std::optional<Residency> decide_residency(const Schedule& schedule, const Profile& profile, const Limits& limits,
                                           const Saves& saves, int64_t target_bytes, int64_t fill_bytes,
-                                          const LinkUse& use = {});
+                                          const LinkUse& use, PassRunner& passes);
 
 // A thing to place: `bytes` (a multiple of the alignment) during [begin, end], or around the boundary when begin > end.
 // One that is loaded early may begin as late as latest_begin, and one whose store drains may end as early as

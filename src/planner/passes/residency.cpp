@@ -16,10 +16,14 @@ class Resident {
     split_into_spans();
     return std::move(out_);
   }
-  Residency run() {
+  Residency run(PassRunner& passes) {
     split_into_spans();
-    drain_stores();
-    start_loads_early();
+    const auto move = [&](Pass pass, void (Resident::*decide)()) {
+      const auto work = [&] { return (this->*decide)(), true; };
+      passes.run<bool>(pass, false, work, [&](bool) { return verify(s_, out_); });
+    };
+    move(Pass::Drain, &Resident::drain_stores);
+    move(Pass::Early, &Resident::start_loads_early);
     out_.device_peak_bytes = *std::max_element(pressure_.begin(), pressure_.end());
     return std::move(out_);
   }
@@ -220,12 +224,39 @@ Residency split_at(const Schedule& schedule, const Limits& limits, const std::ve
   return Resident(schedule, Profile(), limits, {gaps, {}}, 0).split();
 }
 
+Status verify(const Schedule& schedule, const Residency& residency) {
+  std::vector<std::vector<const Span*>> spans(schedule.values.size());
+  for (const Span& span : residency.spans) {
+    if (!span.covers(span.first_use) || !span.covers(span.last_use)) {
+      return error("value {}: not resident at its uses {} and {}", span.value, span.first_use, span.last_use);
+    }
+    spans[span.value].push_back(&span);
+  }
+  for (uint32_t v = 0; v < schedule.values.size(); ++v) {
+    if (schedule.values[v].fixed) continue;
+    for (const ValueUse& use : schedule.values[v].uses) {
+      const auto covering = std::count_if(spans[v].begin(), spans[v].end(),
+                                          [&](const Span* span) { return span->covers(use.position); });
+      if (covering != 1) return error("value {}: {} spans at its use {}", v, covering, use.position);
+    }
+  }
+  return {};
+}
+
 std::optional<Residency> decide_residency(const Schedule& schedule, const Profile& profile, const Limits& limits,
                                           const Saves& saves, int64_t target_bytes, int64_t fill_bytes,
-                                          const LinkUse& use) {
-  auto cuts = cut_gaps(schedule, schedule.start_ns, profile, limits, target_bytes, saves, {}, use);
+                                          const LinkUse& use, PassRunner& passes) {
+  const auto cut = [&] { return cut_gaps(schedule, schedule.start_ns, profile, limits, target_bytes, saves, {}, use); };
+  const auto fits = [&](const std::optional<Cuts>& cuts) -> Status {
+    for (size_t p = 0; cuts && p < cuts->pressure.size(); ++p) {
+      if (cuts->pressure[p] <= limits.device_bytes) continue;
+      return error("{} bytes at position {} of {} allowed", cuts->pressure[p], p, limits.device_bytes);
+    }
+    return {};
+  };
+  auto cuts = passes.run<std::optional<Cuts>>(Pass::Gaps, std::nullopt, cut, fits);
   if (!cuts) return std::nullopt;
-  return Resident(schedule, profile, limits, std::move(*cuts), fill_bytes).run();
+  return Resident(schedule, profile, limits, std::move(*cuts), fill_bytes).run(passes);
 }
 
 }  // namespace sluice

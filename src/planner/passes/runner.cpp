@@ -1,0 +1,63 @@
+#include "planner/passes/runner.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::array<PassFacts, kPassCount> kPasses{{
+    {"units", "which activations come back together, and what computing them again costs", false},
+    {"overlap", "an order of tasks in which rounds overlap, beside the program's", true},
+    {"saves", "which activations go to the host and which are computed again; without: none before they must",
+     true},
+    {"unroll", "the task runs, recomputation included, and the lives of values in them", false},
+    {"gaps", "which values leave the device between which uses", false},
+    {"drain", "how long a stored value keeps its room", true},
+    {"early", "how early a load begins", true},
+    {"emit", "addresses, homes, actions and their waits", false},
+    {"predict", "start and end of every action", false},
+    {"submission", "the order in which actions are submitted", true},
+}};
+
+}  // namespace
+
+const PassFacts& facts_of(Pass pass) {
+  return kPasses[size_t(pass)];
+}
+
+Status PassRunner::skip(std::string_view names) {
+  while (!names.empty()) {
+    const size_t comma = std::min(names.find(','), names.size());
+    const std::string_view name = names.substr(0, comma);
+    names.remove_prefix(std::min(comma + 1, names.size()));
+    bool found = false;
+    std::string allowed;
+    for (size_t i = 0; i < kPassCount; ++i) {
+      if (!kPasses[i].optional) continue;
+      allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", kPasses[i].name);
+      if (kPasses[i].name == name) found = records_[i].skipped = true;
+    }
+    if (!found) return error("pass '{}': those that can be left out are {}", name, allowed);
+  }
+  return {};
+}
+
+std::string PassRunner::table() const {
+  std::string out =
+      fmt::format("{:<11} {:>8} {:>10} {:>8}  {}\n", "pass", "runs", "ms", "checked", "decides");
+  for (size_t i = 0; i < kPassCount; ++i) {
+    const Record& r = records_[i];
+    out += fmt::format("{:<11} {:>8} {:>10.1f} {:>8}  {}{}\n", kPasses[i].name,
+                       r.skipped ? "left out" : fmt::to_string(r.runs.load()), 1e-6 * double(r.ns.load()), r.checks,
+                       kPasses[i].decides, kPasses[i].optional ? "; can be left out" : "");
+  }
+  return out;
+}
+
+void PassRunner::require(Pass pass, const Status& status) {
+  SLUICE_CHECK(status.ok(), "pass {}: {}", facts_of(pass).name, status.message());
+}
+
+}  // namespace sluice

@@ -1,0 +1,84 @@
+// What runs the passes: which ran, which were left out, and whether plans hold without them.
+#include <gtest/gtest.h>
+
+#include "model/build.h"
+#include "planner/planner.h"
+
+namespace sluice {
+namespace {
+
+// A tiny model that needs every pass: rounds that can overlap, activations to save, and moments to stream.
+Model tiny_model() {
+  OptimizerConfig optimizer;
+  optimizer.part_elements = 1000;
+  return build_training({32, 2, 4, 2, 8, 48, 61, 1e-5, false, {}}, {16, 32, 1, 2, 16}, {}, optimizer);
+}
+
+Profile slow_links() {
+  Profile profile;
+  profile.name = "test";
+  profile.load_bytes_per_s = profile.store_bytes_per_s = 2e9;
+  return profile;
+}
+
+Result<Plan> plan_with(PassRunner& passes, int64_t device_bytes) {
+  PlanRequest request;
+  request.device_cap_bytes = device_bytes;
+  request.passes = &passes;
+  return make_plan(tiny_model().program, slow_links(), request);
+}
+
+constexpr int64_t kCap = 62 * 1024;  // little more than the least: few candidates
+
+TEST(Passes, AllRunAndPassTheirChecks) {
+  PassRunner passes;
+  passes.check_all();
+  const auto plan = plan_with(passes, kCap);
+  ASSERT_TRUE(plan.ok()) << plan.message();
+  for (size_t p = 0; p < kPassCount; ++p) {
+    const auto& record = passes.record_of(Pass(p));
+    EXPECT_GT(record.runs, 0) << facts_of(Pass(p)).name;
+    EXPECT_EQ(record.checks, record.runs) << facts_of(Pass(p)).name;
+  }
+}
+
+// Whether they are slower is not said: a heuristic may lose to none on one program.
+TEST(Passes, WithoutThemPlansAreValid) {
+  for (const std::string names :
+       {"overlap", "saves", "drain", "early", "submission", "overlap,saves,drain,early,submission"}) {
+    PassRunner passes;
+    passes.check_all();
+    ASSERT_TRUE(passes.skip(names).ok());
+    const auto plan = plan_with(passes, kCap);  // make_plan proves what it returns
+    ASSERT_TRUE(plan.ok()) << names << ": " << plan.message();
+    for (size_t p = 0; p < kPassCount; ++p) {
+      const auto& record = passes.record_of(Pass(p));
+      const std::string listed = fmt::format(",{},", names), name = fmt::format(",{},", facts_of(Pass(p)).name);
+      const bool skipped = listed.find(name) != std::string::npos;
+      EXPECT_EQ(record.runs == 0, skipped) << names << ": " << facts_of(Pass(p)).name;
+    }
+  }
+}
+
+TEST(Passes, TheErrorOfAnUnknownNameSaysWhichAreAllowed) {
+  PassRunner passes;
+  for (const char* name : {"nonsense", "emit", "drain,emit", ",", "drain,,early"}) {
+    const Status status = passes.skip(name);
+    ASSERT_FALSE(status.ok()) << name;
+    EXPECT_NE(status.message().find("overlap, saves, drain, early, submission"), std::string::npos)
+        << status.message();
+  }
+  EXPECT_TRUE(passes.skip("").ok());
+}
+
+TEST(Passes, TheTableNamesEveryPass) {
+  PassRunner passes;
+  ASSERT_TRUE(passes.skip("drain").ok());
+  ASSERT_TRUE(plan_with(passes, kCap).ok());
+  const std::string table = passes.table();
+  for (size_t p = 0; p < kPassCount; ++p) EXPECT_NE(table.find(facts_of(Pass(p)).name), std::string::npos);
+  EXPECT_NE(table.find("left out"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice
