@@ -1,5 +1,7 @@
 #include "base/host_memory.h"
 
+#include <malloc.h>
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,6 +55,12 @@ int64_t resident_bytes() {
   int64_t size = 0, resident = 0;
   file >> size >> resident;
   return resident * sysconf(_SC_PAGESIZE);
+}
+
+void release_freed_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace sluice

@@ -9,5 +9,7 @@ namespace sluice {
 int64_t available_bytes();
 // What this process has resident, pinned memory included.
 int64_t resident_bytes();
+// Gives memory that was freed back to the operating system, which would go on counting it as the process's.
+void release_freed_memory();
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/host_memory.h"
 #include "base/parallel.h"
 #include "base/stopwatch.h"
 #include "data/corpus.h"
@@ -123,6 +124,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_step
   const Stopwatch watch;
   SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
   p.start_up.plan_s = watch.seconds();
+  release_freed_memory();  // of the search, which takes more than running the plan
   return p;
 }
 
