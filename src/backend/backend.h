@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "backend/device_activity.h"
 #include "base/interval.h"
 #include "base/lane.h"
 #include "base/status.h"
@@ -117,6 +118,11 @@ class Backend {
   }
 
   virtual MemoryUse memory() const = 0;
+
+  // Has the next step note what runs on the device, by name; activities() then returns it, once. Outside a step. An
+  // error says what is missing: the step runs without.
+  virtual Status note_activities() { return error("the {} backend does not tell kernels apart", name()); }
+  virtual Result<std::vector<DeviceActivity>> activities() { return std::vector<DeviceActivity>(); }
 };
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <map>
 
 #include "trace/trace.h"
 
@@ -20,9 +21,49 @@ void put_counters(std::string& out, std::string_view name, const std::vector<Mem
   }
 }
 
+// Names of kernels come from outside.
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) >= 0x20) out += c;
+  }
+  return out;
+}
+
+// Rows below the lanes, one per stream. A stream is named after the lane that it works for, if one is known.
+void put_activities(std::string& out, const Program& program, const Plan& plan,
+                    std::span<const DeviceActivity> activities) {
+  auto put = std::back_inserter(out);
+  std::map<uint32_t, std::string> rows;
+  for (const DeviceActivity& a : activities) {
+    std::string& row = rows[a.stream];
+    if (row.empty() && a.command) row = fmt::format("stream {} ({})", a.stream, name_of(plan.actions[*a.command].lane));
+  }
+  constexpr int kFirstRow = 100;
+  std::map<uint32_t, int> row_of;
+  const auto put_row = [&](int row, std::string_view event, std::string_view key, const std::string& value) {
+    fmt::format_to(put, ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"args\":{{\"{}\":{}}}}}", row, event, key, value);
+  };
+  for (const auto& [stream, name] : rows) {
+    const int row = kFirstRow + int(row_of.size());
+    row_of[stream] = row;
+    put_row(row, "thread_name", "name", fmt::format("\"{}\"", name.empty() ? fmt::format("stream {}", stream) : name));
+    put_row(row, "thread_sort_index", "sort_index", fmt::format("{}", row));
+  }
+  for (const DeviceActivity& a : activities) {
+    fmt::format_to(put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},", row_of[a.stream],
+                   escaped(a.name), a.time.start_ns / 1e3, (a.time.end_ns - a.time.start_ns) / 1e3);
+    fmt::format_to(put, "\"args\":{{\"action\":\"{}\"", a.command ? label(program, plan.actions[*a.command]) : "");
+    if (a.bytes > 0) fmt::format_to(put, ",\"bytes\":{}", a.bytes);
+    out += "}}";
+  }
+}
+
 }  // namespace
 
-std::string chrome_trace(const Program& program, const Plan& plan, std::span<const Interval> timeline) {
+std::string chrome_trace(const Program& program, const Plan& plan, std::span<const Interval> timeline,
+                         std::span<const DeviceActivity> activities) {
   std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
                     "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"one step\"}}";
   auto put = std::back_inserter(out);
@@ -43,6 +84,7 @@ std::string chrome_trace(const Program& program, const Plan& plan, std::span<con
     }
     fmt::format_to(put, ",\"predicted_us\":{:.3f}}}}}", a.cost_ns / 1e3);
   }
+  put_activities(out, program, plan, activities);
   const MemoryHistory memory = memory_history(program, plan, timeline);
   put_counters(out, "device", memory.device);
   put_counters(out, "host", memory.host);

@@ -68,6 +68,8 @@ void visit_keys(Config& c, F&& key) {
   key("run.checkpoint_every", c.run.checkpoint_every, kNotNegative, "steps between checkpoints; 0: at the end only");
   key("run.resume", c.run.resume, nullptr, "checkpoint directory to go on from");
   key("run.trace", c.run.trace, nullptr, "write trace.json of one step");
+  key("run.trace_kernels", c.run.trace_kernels, nullptr,
+      "name the kernels of that step in it (CUPTI, whose memory counts against the caps)");
   key("run.deterministic", c.run.deterministic, nullptr,
       "equal bits in every run on a GPU too, at some speed; CPU runs always are");
 }

@@ -55,7 +55,7 @@ struct RunConfig {
     std::string dir = "runs/latest";
     int64_t checkpoint_every = 0;
     std::string resume;
-    bool trace = true;
+    bool trace = true, trace_kernels = false;
     bool deterministic = false;
   } run;
 };

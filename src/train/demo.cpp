@@ -103,12 +103,13 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
   if (timeline.empty()) return {};
-  if (p.machine.backend == "cuda") {
+  // Noting kernels takes time of its own.
+  if (p.machine.backend == "cuda" && !p.config.run.trace_kernels) {
     SLUICE_TRY(learn(s.model.program, s.plan, timeline, memory.device_peak_bytes - p.stages.device_bytes(),
                      cost_cache(p.config, p.machine), p.machine.profile));
   }
   fmt::print("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
-  return write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline));
+  return write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline, session->activities()));
 }
 
 }  // namespace
@@ -130,6 +131,7 @@ Result<MeasuredSteps> measure_steps(Session& session, int64_t steps, bool traced
   for (int64_t i = 1; i <= steps && !interrupted; ++i) {
     // Early, so that a run that is interrupted has it; reading the times makes its step a little longer.
     const bool trace_it = traced && i == std::min<int64_t>(steps, 2);
+    if (trace_it) session.note_activities();
     SLUICE_ASSIGN(const StepResult r, session.step(trace_it ? &measured.timeline : nullptr));
     measured.ns.push_back(r.ns);
     show(fmt::format("step {}", i), r.ns);

@@ -66,6 +66,7 @@ Status TrainingRun::one_step(JsonLines& metrics) {
   // The second step is the first that runs warm.
   const bool traced = p_.config.run.trace && step_ns_.size() == 1;
   std::vector<Interval> timeline;
+  if (traced) session_->note_activities();
   SLUICE_ASSIGN(last_, session_->step(traced ? &timeline : nullptr));
   step_ns_.push_back(last_.ns);
   const int64_t step = session_->steps_done();
@@ -82,7 +83,7 @@ Status TrainingRun::one_step(JsonLines& metrics) {
                              {"host_bytes", memory.host_bytes}}));
   if (traced) {
     const Stage& s = p_.stages.training;
-    SLUICE_TRY(write_file(dir_ / "trace.json", chrome_trace(s.model.program, s.plan, timeline)));
+    SLUICE_TRY(write_file(dir_ / "trace.json", chrome_trace(s.model.program, s.plan, timeline, session_->activities())));
   }
   line_.show(progress(), step == 1 || step == p_.config.train.steps);
   return {};

@@ -150,6 +150,20 @@ Result<StepResult> Session::step(std::vector<Interval>* timeline) {
                     now_ns() - begin_ns, p_.shape.tokens()};
 }
 
+void Session::note_activities() {
+  if (!p_.config.run.trace_kernels) return;
+  if (const Status noted = backend_->note_activities(); !noted.ok()) {
+    fmt::print(stderr, "warning: the trace will not name kernels: {}\n", noted.message());
+  }
+}
+
+std::vector<DeviceActivity> Session::activities() {
+  auto noted = backend_->activities();
+  if (noted.ok()) return std::move(*noted);
+  fmt::print(stderr, "warning: the trace does not name kernels: {}\n", noted.message());
+  return {};
+}
+
 Status Session::apply_pending() {
   if (!pending_) return {};
   StepArgs args = args_for_update(steps_done_);

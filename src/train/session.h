@@ -69,6 +69,11 @@ class Session {
 
   // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined.
   Result<StepResult> step(std::vector<Interval>* timeline = nullptr);
+  // Has the next step note what runs on the device, if run.trace_kernels says so; where that is not possible, a warning
+  // says why.
+  void note_activities();
+  // What it noted; nothing is there a second time.
+  std::vector<DeviceActivity> activities();
   // Mean loss over the held-out rows. REQUIRES: evaluation was planned and there is held-out data.
   Result<double> evaluate();
   // Continues a prompt of bytes. REQUIRES: sampling was planned.

@@ -9,6 +9,7 @@
 #include "backend/cuda/arenas.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/device.h"
+#include "backend/cuda/kernel_profiler.h"
 #include "backend/cuda/lanes.h"
 #include "backend/cuda/ranges.h"
 #include "backend/cuda/runner.h"
@@ -47,8 +48,11 @@ class CudaBackend final : public Backend {
   Status download(std::byte* to, const std::byte* from, int64_t bytes) override;
   Status clear(std::byte* to, int64_t bytes) override;
   MemoryUse memory() const override;
+  Status note_activities() override;
+  Result<std::vector<DeviceActivity>> activities() override;
 
  private:
+  void end_noting(std::span<const Interval> timeline);
   int64_t device_bytes() const;
   Status queue(const Command& command);
   Status queue_copy(const Copy& copy, Lane lane);
@@ -69,6 +73,10 @@ class CudaBackend final : public Backend {
   std::vector<std::string_view> names_;  // of the commands queued in this step
   std::optional<Fault> fault_;
   cuda::Ranges ranges_;
+  std::unique_ptr<cuda::KernelProfiler> profiler_;  // opened when first asked for
+  bool noting_ = false;                             // it is on
+  std::optional<Error> not_noted_;                  // why the last step has no activities
+  std::vector<DeviceActivity> activities_;
 };
 
 std::string_view name_of_work(const Command& command) {
@@ -133,7 +141,9 @@ Status CudaBackend::submit(const Command& command) {
   if (fault_) return fault_->error;
   names_.push_back(name_of_work(command));
   ranges_.enter(command.path, command.lane != Lane::Compute);
+  if (noting_) profiler_->enter(command.id);
   Status status = queue(command);
+  if (noting_) profiler_->leave();
   if (!status.ok()) {
     fault_ = Fault{command.id, error("command {} ({}): {}", command.id, names_.back(), status.message())};
     return fault_->error;
@@ -174,11 +184,41 @@ std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {
     fault_ = Fault{failure->command, error("command {} ({}), or one that ran beside it: {}", failure->command,
                                            names_[failure->command], failure->error.message)};
   }
+  Status timed;
+  if (timeline != nullptr && !fault_) timed = lanes_.intervals(*timeline);
+  if (noting_)
+    end_noting(timeline != nullptr ? std::span<const Interval>(*timeline) : std::span<const Interval>());
   if (fault_) return fault_;
-  if (timeline == nullptr) return std::nullopt;
-  if (const Status status = lanes_.intervals(*timeline); !status.ok())
-    return Fault{std::nullopt, status.error()};
+  if (!timed.ok()) return Fault{std::nullopt, timed.error()};
   return std::nullopt;
+}
+
+Status CudaBackend::note_activities() {
+  if (!profiler_) {
+    SLUICE_ASSIGN(profiler_, cuda::KernelProfiler::open());
+  }
+  SLUICE_TRY(profiler_->turn_on());
+  noting_ = true;
+  return {};
+}
+
+void CudaBackend::end_noting(std::span<const Interval> timeline) {
+  noting_ = false;
+  auto records = profiler_->turn_off();
+  not_noted_.reset();
+  activities_.clear();
+  if (!records.ok()) {
+    not_noted_ = records.error();
+  } else {
+    activities_ = place_on_timeline(std::move(records->activities), records->calls, timeline);
+    // The step's inputs were copied after noting began and before the step did.
+    std::erase_if(activities_, [](const DeviceActivity& a) { return !a.command && a.time.start_ns < 0; });
+  }
+}
+
+Result<std::vector<DeviceActivity>> CudaBackend::activities() {
+  if (not_noted_) return *std::exchange(not_noted_, std::nullopt);
+  return std::exchange(activities_, {});
 }
 
 Status CudaBackend::transfer(void* to, const void* from, int64_t bytes, const void* arena_side) {
