@@ -1,6 +1,7 @@
-// How fast the CUDA backend's ops are, at the shapes of Llama-3 8B: TFLOP/s for products and attention, GB/s
-// for the rest against a device-to-device copy in the same run. Random data, sustained load, times from CUDA
-// events.
+// How fast the CUDA backend's ops are, at the shapes of Llama-3 8B, all in one run: GB/s against the device's
+// own copies, and products and attention against the library's best: the same product without what is fused
+// to it or added up, by the fastest of the library's algorithms, those included that vary from run to run.
+// Random data, sustained load, times from CUDA events.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +9,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -43,7 +46,7 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
   const AttnShape full = attention(rows, sequence), brief = attention(tokens / brief_length, brief_length),
                   earlier = attention(1, sequence, sequence), packed = attention(rows, sequence, 0, true);
   return {
-      {"copy (cast bf16 to bf16)", Cast{t * kDim * 4, kBf16, kBf16}},
+      {"cast bf16 to bf16", Cast{t * kDim * 4, kBf16, kBf16}},
       {"embed", Embed{t, kVocab, kDim, kBf16}},
       {"embed bwd", EmbedBwd{t, kVocab, kDim, kBf16, kBf16, true}},
       {"rms norm", RmsNorm{t, kDim, 1e-5f, kBf16}},
@@ -90,6 +93,29 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
   };
 }
 
+// What the library does of an op: the bare product or attention with a bf16 result.
+std::optional<Op> bare(const Op& op) {
+  if (const auto* o = std::get_if<Linear>(&op)) return Linear{o->tokens, o->in, o->out, kBf16};
+  if (const auto* o = std::get_if<LinearDgrad>(&op))
+    return LinearDgrad{o->tokens, o->in, o->out, kBf16, false};
+  if (const auto* o = std::get_if<LinearWgrad>(&op))
+    return LinearWgrad{o->tokens, o->in, o->out, kBf16, kBf16, false};
+  if (const auto* o = std::get_if<AttnFwd>(&op)) return AttnFwd{o->shape, kBf16, false};
+  if (const auto* o = std::get_if<AttnBwd>(&op)) return AttnBwd{o->shape, kBf16, false, false};
+  return std::nullopt;
+}
+
+// Bell-shaped bf16 numbers; seen as f32 they look alike.
+std::vector<uint16_t> make_pattern() {
+  std::vector<uint16_t> pattern(size_t(kPatternBytes / 2));
+  std::minstd_rand random(1);
+  std::normal_distribution<float> normal(0.0f, 0.5f);
+  std::vector<uint16_t> numbers(1 << 16);
+  for (uint16_t& x : numbers) x = Bf16(normal(random)).bits;
+  for (uint16_t& x : pattern) x = numbers[random() % numbers.size()];
+  return pattern;
+}
+
 // An op's operands and workspace in the arena, several times over.
 struct Placed {
   std::vector<std::vector<Buffer>> sets;
@@ -101,15 +127,25 @@ class Bench {
   Bench(Backend& backend, std::byte* arena, int64_t bytes)
       : backend_(backend), arena_(arena), bytes_(bytes) {}
 
-  // Bell-shaped bf16 numbers; seen as f32 they look alike.
-  Status fill_pattern() {
-    std::vector<uint16_t> pattern(size_t(kPatternBytes / 2));
-    std::minstd_rand random(1);
-    std::normal_distribution<float> normal(0.0f, 0.5f);
-    std::vector<uint16_t> numbers(1 << 16);
-    for (uint16_t& x : numbers) x = Bf16(normal(random)).bits;
-    for (uint16_t& x : pattern) x = numbers[random() % numbers.size()];
+  Status upload_pattern(const std::vector<uint16_t>& pattern) {
     return backend_.upload(arena_, reinterpret_cast<const std::byte*>(pattern.data()), kPatternBytes);
+  }
+
+  // Bytes read and written per nanosecond by the device's own copies, each of 256 MiB: the median.
+  Result<double> copy_rate() {
+    constexpr int kCopies = 100;
+    SLUICE_TRY(backend_.begin(kCopies));
+    for (int i = 0; i < kCopies; ++i) {
+      const int64_t to = (1 + i % 4) * kPatternBytes;
+      SLUICE_TRY(
+          backend_.submit({uint32_t(i), Lane::Compute, {}, Copy{arena_ + to, arena_, kPatternBytes}, 0}));
+    }
+    std::vector<Interval> timeline;
+    SLUICE_TRY(finish(&timeline));
+    std::ranges::nth_element(timeline, timeline.begin() + kCopies / 2, {},
+                             [](const Interval& t) { return t.end_ns - t.start_ns; });
+    const Interval& middle = timeline[kCopies / 2];
+    return 2 * double(kPatternBytes) / (middle.end_ns - middle.start_ns);
   }
 
   // Median nanoseconds of one run.
@@ -215,43 +251,79 @@ class Bench {
 
 struct Settings {
   CudaOptions options;
-  std::vector<int64_t> tokens{8192, 16384};
+  std::vector<int64_t> tokens{8192};
   int64_t sequence = 8192;
   int64_t arena_bytes = 24 * kGiB;
   std::string only;
 };
 
+using Rows = std::vector<std::vector<Entry>>;  // by chunk size
+
+// Nanoseconds of what the library does of the ops, by cost key.
+Result<std::map<std::string, double>> time_library(const Settings& settings, const Rows& all,
+                                                   const std::vector<uint16_t>& pattern) {
+  CudaOptions options = settings.options;
+  options.deterministic = false;
+  options.tune = true;
+  SLUICE_ASSIGN(const auto backend, make_cuda_backend(options));
+  SLUICE_ASSIGN(const Arenas arenas, backend->reserve(settings.arena_bytes, 0));
+  std::map<std::string, std::pair<Op, double>> ops;
+  for (const auto& rows : all) {
+    for (const Entry& entry : rows) {
+      if (const auto op = bare(entry.op)) ops.try_emplace(cost_key(*op), *op, 0.0);
+    }
+  }
+  for (const auto& [key, op] : ops) SLUICE_TRY(backend->prepare({&op.first, 1}));
+  Bench bench(*backend, arenas.device, settings.arena_bytes);
+  SLUICE_TRY(bench.upload_pattern(pattern));
+  std::map<std::string, double> out;
+  for (const auto& [key, op] : ops) {
+    SLUICE_ASSIGN(out[key], bench.time(op.first, settings.sequence));
+  }
+  return out;
+}
+
+void print_row(const Entry& entry, double ns, double copy_rate,
+               const std::map<std::string, double>& library) {
+  const double rate = traffic(entry.op) / ns, tera = flops(entry.op) / ns / 1e3;
+  const auto alone = bare(entry.op);
+  fmt::print("{:<36}{:>10.1f}{:>10}{:>9.0f}{:>7.0f}%{:>10}\n", entry.name, ns / 1e3,
+             tera > 0 ? fmt::format("{:.1f}", tera) : "", rate, 100 * rate / copy_rate,
+             alone ? fmt::format("{:.0f}%", 100 * library.at(cost_key(*alone)) / ns) : "");
+  std::fflush(stdout);
+}
+
 Status run(Settings settings) {
   settings.options.log = [](std::string_view line) { fmt::print("  {}\n", line); };
+  Rows all;
+  for (const int64_t tokens : settings.tokens) {
+    auto& chosen = all.emplace_back(entries(tokens, std::min(settings.sequence, tokens)));
+    std::erase_if(chosen,
+                  [&](const Entry& entry) { return entry.name.find(settings.only) == entry.name.npos; });
+  }
+  const std::vector<uint16_t> pattern = make_pattern();
+  fmt::print("the library alone:\n");
+  SLUICE_ASSIGN(const auto library, time_library(settings, all, pattern));
+
   SLUICE_ASSIGN(const auto backend, make_cuda_backend(settings.options));
   SLUICE_ASSIGN(const Arenas arenas, backend->reserve(settings.arena_bytes, 0));
   SLUICE_ASSIGN(const auto devices, cuda_devices());
-  const CudaReport report = cuda_report();
-  fmt::print("{}, driver CUDA {}, cuBLASLt {}, cuDNN {}\n", devices[size_t(settings.options.device)].name,
-             report.driver, report.cublaslt, report.cudnn);
-
-  std::vector<std::vector<Entry>> all;
-  for (const int64_t tokens : settings.tokens) {
-    auto& chosen = all.emplace_back(entries(tokens, std::min(settings.sequence, tokens)));
-    std::erase_if(chosen, [&](const Entry& entry) {
-      return entry.name.find(settings.only) == entry.name.npos && !entry.name.starts_with("copy");
-    });
-    for (const Entry& entry : chosen) SLUICE_TRY(backend->prepare({&entry.op, 1}));
+  fmt::print("as the backend runs it:\n");
+  for (const auto& rows : all) {
+    for (const Entry& entry : rows) SLUICE_TRY(backend->prepare({&entry.op, 1}));
   }
   Bench bench(*backend, arenas.device, settings.arena_bytes);
-  SLUICE_TRY(bench.fill_pattern());
+  SLUICE_TRY(bench.upload_pattern(pattern));
+  SLUICE_ASSIGN(const double copy_rate, bench.copy_rate());
+  fmt::print("\n{}, {}; {}; the device copies {:.0f} GB/s\n", devices[size_t(settings.options.device)].name,
+             cuda_versions(), settings.options.deterministic ? "deterministic" : "not deterministic",
+             copy_rate);
   for (size_t i = 0; i < all.size(); ++i) {
-    fmt::print("\n{} tokens\n{:<36}{:>10}{:>10}{:>9}{:>8}\n", settings.tokens[i], "op", "us", "TFLOP/s",
-               "GB/s", "of copy");
-    double copy_rate = 0;
+    fmt::print("\n{} tokens\n{:<36}{:>10}{:>10}{:>9}{:>8}{:>10}\n", settings.tokens[i], "op", "us", "TFLOP/s",
+               "GB/s", "of copy", "of lib.");
     for (const Entry& entry : all[i]) {
       SLUICE_ASSIGN(const double ns, bench.time(entry.op, settings.sequence));
-      const double rate = traffic(entry.op) / ns;
-      if (copy_rate == 0) copy_rate = rate;
-      const double tera = flops(entry.op) / ns / 1e3;
-      fmt::print("{:<36}{:>10.1f}{:>10}{:>9.0f}{:>7.0f}%\n", entry.name, ns / 1e3,
-                 tera > 0 ? fmt::format("{:.1f}", tera) : "", rate, 100 * rate / copy_rate);
-      std::fflush(stdout);
+      print_row(entry, ns, copy_rate, library);
     }
   }
   const MemoryUse use = backend->memory();
@@ -271,6 +343,7 @@ int main(int argc, char** argv) {
   app.add_option("--sequence", settings.sequence, "Sequence length");
   app.add_option("--only", settings.only, "Only ops with this text in their name");
   app.add_flag("--nondeterministic", fast, "Attention backward with atomic additions");
+  app.add_option("--cache", settings.options.cache, "File that keeps the libraries' choices for the next run");
   app.add_flag("--untuned", untuned, "Take cuBLASLt's first guess");
   CLI11_PARSE(app, argc, argv);
   settings.options.deterministic = !fast;
