@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Compares Sluice with Hugging Face transformers on this machine's GPU (or CPU).
 
+    tests/transformers/compare.py all OUT_DIR          # both, with a short table at the end; two to three minutes
     tests/transformers/compare.py gradients OUT_DIR [--model 1] [--seq-len 2048] [--tokens 4096]
-    tests/transformers/compare.py curve OUT_DIR --text FILE_OR_FOLDER ... [--steps 200]
+    tests/transformers/compare.py curve OUT_DIR [--text FILE_OR_FOLDER ...] [--steps 200]
 
-Needs torch, transformers and safetensors, and a build (cmake --preset cuda). Random weights come from Sluice's initialisation,
-so both start from the same bits; batches are those that Sluice trains on.
+Needs torch, transformers and safetensors, and a build (cmake --preset cuda, targets sluice and sluice_transformers_dump). Random
+weights come from Sluice's initialisation, so both start from the same bits; batches are those that Sluice trains on. Text is this
+repository's own unless --text says otherwise.
 
 gradients: logits, loss and the gradient of every tensor of the first step. The yardstick is transformers in fp32 on the same
     bf16 weights; transformers in bf16 against it says how far bf16 may be off. Fails when Sluice's relative error on a tensor is
@@ -13,15 +15,18 @@ gradients: logits, loss and the gradient of every tensor of the first step. The 
 curve: the losses of a bf16 run of Sluice over those of transformers in fp32 with torch's AdamW, data order and learning rates the
     same. Fails when the means of the last quarter of both curves differ by more than the standard error of that mean.
 
-Results go to OUT_DIR/gradients.json or curve.json.
+Results go to OUT_DIR/gradients/gradients.json and OUT_DIR/curve/curve.json.
 """
 import argparse
+import contextlib
+import copy
 import json
 import math
 import pathlib
 import statistics
 import subprocess
 import sys
+import time
 
 import torch
 import torch.nn.functional as F
@@ -34,29 +39,36 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["gradients", "curve"])
+    parser.add_argument("what", choices=["all", "gradients", "curve"])
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cuda")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--model", help="preset; default: 1 for gradients, tiny for curve")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--model", help="preset or config.json; default: 1 for gradients, tiny for curve")
     parser.add_argument("--seq-len", type=int, help="default: 2048 for gradients, 256 for curve")
     parser.add_argument("--tokens", type=int, default=4096, help="per step")
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--text", nargs="+", default=[], help="files or folders to train on")
+    parser.add_argument("--text", nargs="+", default=[ROOT / "src", ROOT / "docs"], help="files or folders to train on")
     parser.add_argument("--set", action="append", default=[], help="key=value for Sluice")
-    args = parser.parse_args()
-    curve = args.what == "curve"
-    if curve and not args.text:
-        parser.error("curve needs --text")
+    return parser.parse_args()
+
+
+def only(args, what):
+    """The arguments of one of the comparisons, with its defaults."""
+    args = copy.deepcopy(args)
+    curve = what == "curve"
+    args.what = what
+    args.out = args.out.resolve() / what
     args.model = args.model or ("tiny" if curve else "1")
     args.seq_len = args.seq_len or (256 if curve else 2048)
+    args.out.mkdir(parents=True, exist_ok=True)
     return args
 
 
 def settings_of(args):
     """Sluice's configuration, as key=value."""
-    settings = [f"model.preset={args.model}", f"train.seq_len={args.seq_len}", f"train.tokens_per_step={args.tokens}",
-                "train.compute=bf16", f"data.cache={args.out / 'cache'}", "run.trace=false", "sample.tokens=0"]
+    model = "config" if args.model.endswith(".json") else "preset"
+    settings = [f"model.{model}={args.model}", f"run.backend={args.device}", f"train.seq_len={args.seq_len}",
+                f"train.tokens_per_step={args.tokens}", "train.compute=bf16", f"data.cache={args.out.parent / 'cache'}", "run.trace=false", "sample.tokens=0"]
     if args.what == "curve":
         paths = ", ".join(json.dumps(str(pathlib.Path(p).resolve())) for p in args.text)
         settings += [f"data.paths=[{paths}]", f"train.steps={args.steps}", "eval.every=0", "eval.rows=0"]
@@ -75,13 +87,28 @@ def dump(args):
 def load_model(folder, dtype, device):
     config = AutoConfig.from_pretrained(folder)
     config._attn_implementation = "sdpa"
-    model = LlamaForCausalLM(config)
-    state = load_file(folder / "model.safetensors")
+    # Made where it runs, as filling a billion weights on the CPU takes a minute, and in its type: model.to() would round the
+    # frequencies of the rotary embedding, too, which no run of transformers does.
+    with torch.device(device), default_dtype(dtype):
+        model = LlamaForCausalLM(config)
+    state = load_file(folder / "model.safetensors", device=device)
     missing, unexpected = model.load_state_dict(state, strict=False)
     allowed = {"lm_head.weight"} if config.tie_word_embeddings else set()
     assert set(missing) <= allowed and not unexpected, (missing, unexpected)
     model.tie_weights()
-    return model.to(device=device, dtype=dtype).train()
+    assert {p.dtype for p in model.parameters()} == {dtype}
+    assert all(b.dtype == torch.float32 for b in model.buffers() if b.is_floating_point())
+    return model.train()
+
+
+@contextlib.contextmanager
+def default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def loss_of(model, tokens, targets, counted):
@@ -107,9 +134,9 @@ def step_of(folder, dtype, device, rows_of_logits, window):
     return loss, gradients, logits
 
 
-def distance(got, want):
+def distance(got, want, device):
     """Relative error and cosine of two tensors."""
-    got, want = got.double().flatten(), want.double().flatten()
+    got, want = got.to(device).double().flatten(), want.to(device).double().flatten()
     norm = want.norm().item()
     return {"error": (got - want).norm().item() / norm,
             "cosine": (torch.dot(got, want) / (got.norm() * want.norm())).item()}
@@ -126,7 +153,7 @@ def gradients(args):
     loss = ours["loss"].item()
     result = {"device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu", "model": args.model,
               "loss": {"sluice": loss, "bf16": torch_loss, "fp32": exact_loss},
-              "logits": {"sluice": distance(ours["logits"], exact_logits), "bf16": distance(their_logits, exact_logits)},
+              "logits": {"sluice": distance(ours["logits"], exact_logits, args.device), "bf16": distance(their_logits, exact_logits, args.device)},
               "tensors": {}}
     failures = []
     # The loss of one batch may be right by chance: a rounding of its terms is the least that is allowed.
@@ -135,7 +162,7 @@ def gradients(args):
     if result["logits"]["sluice"]["error"] > 2 * result["logits"]["bf16"]["error"]:
         failures.append("logits")
     for name, want in exact.items():
-        pair = {"sluice": distance(ours["grad." + name], want), "bf16": distance(theirs[name], want)}
+        pair = {"sluice": distance(ours["grad." + name], want, args.device), "bf16": distance(theirs[name], want, args.device)}
         result["tensors"][name] = pair
         if not pair["sluice"]["error"] <= 2 * pair["bf16"]["error"]:
             failures.append(name)
@@ -147,7 +174,7 @@ def gradients(args):
     for name, pair in [("logits", result["logits"]), *worst[:12]]:
         print(f"{name:<44}" + "".join(f"{pair[k]['error']:>12.5f}{pair[k]['cosine']:>10.6f}" for k in ("sluice", "bf16")))
     print(f"{len(exact)} tensors, {len(failures)} failures {failures[:5]}")
-    return not failures
+    return result, not failures
 
 
 def reference_losses(args, folder, rates):
@@ -199,16 +226,41 @@ def curve(args):
         print(f"step {step + 1:>4}: Sluice {ours[step]:.4f}, transformers fp32 {theirs[step]:.4f}")
     print(f"last {quarter} steps: Sluice {statistics.mean(ours[-quarter:]):.4f}, fp32 {statistics.mean(theirs[-quarter:]):.4f}, "
           f"difference {last:+.4f}, allowed {allowed:.4f}; largest difference of a step {result['largest_difference']:.4f}")
-    return abs(last) <= allowed
+    return result, abs(last) <= allowed
+
+
+def table(found, seconds):
+    """What all comparisons say, in a few rows: value of Sluice, of transformers in bf16, and what is allowed."""
+    rows = [("", "Sluice", "bf16", "allowed")]
+    result, ok = found["gradients"]
+    loss, tensors = result["loss"], result["tensors"].values()
+    rows.append((f"loss of model {result['model']}, off fp32 by", f"{abs(loss['sluice'] - loss['fp32']):.6f}",
+                 f"{abs(loss['bf16'] - loss['fp32']):.6f}", ""))
+    for what, of in (("logits", [result["logits"]]), (f"gradients of {len(tensors)} tensors", tensors)):
+        ratio = max(t["sluice"]["error"] / t["bf16"]["error"] for t in of)
+        rows.append((f"{what}: largest relative error", *(f"{max(t[k]['error'] for t in of):.5f}" for k in ("sluice", "bf16")), ""))
+        rows.append((f"{what}: least cosine", *(f"{min(t[k]['cosine'] for t in of):.6f}" for k in ("sluice", "bf16")), ""))
+        rows.append((f"{what}: largest ratio of errors", f"{ratio:.2f}", "1", "2"))
+    rows.append(("  all of it", "passes" if ok else f"FAILS: {', '.join(result['failures'][:3])}", "", ""))
+    result, ok = found["curve"]
+    rows.append((f"curve of {result['steps']} steps: end off fp32 by", f"{result['last_quarter_difference']:+.4f}", "",
+                 f"{result['allowed']:.4f}"))
+    rows.append(("  all of it", "passes" if ok else "FAILS", "", ""))
+    print(f"\n{found['gradients'][0]['device']}, {seconds:.0f} s")
+    for row in rows:
+        print(f"{row[0]:<48}{row[1]:>12}{row[2]:>12}{row[3]:>10}")
 
 
 def main():
     args = parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    args.out.mkdir(parents=True, exist_ok=True)
-    args.out = args.out.resolve()
-    sys.exit(0 if {"gradients": gradients, "curve": curve}[args.what](args) else 1)
+    begin = time.monotonic()
+    run = {"gradients": gradients, "curve": curve}
+    found = {what: run[what](only(args, what)) for what in (run if args.what == "all" else [args.what])}
+    if args.what == "all":
+        table(found, time.monotonic() - begin)
+    sys.exit(0 if all(ok for _, ok in found.values()) else 1)
 
 
 if __name__ == "__main__":
