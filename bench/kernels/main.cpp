@@ -134,7 +134,7 @@ class Bench {
   // Bytes read and written per nanosecond by the device's own copies, each of 256 MiB: the median.
   Result<double> copy_rate() {
     constexpr int kCopies = 100;
-    SLUICE_TRY(backend_.begin(kCopies));
+    SLUICE_TRY(backend_.begin(kCopies, true));
     for (int i = 0; i < kCopies; ++i) {
       const int64_t to = (1 + i % 4) * kPatternBytes;
       SLUICE_TRY(
