@@ -174,8 +174,10 @@ Result<ShapeChoice> ShapeSearch::run() {
   }
   std::erase(starts, std::nullopt);
   if (starts.empty()) {
-    return error("shape: {} tokens per step of sequences of {} cannot be cut into chunks of {} in {} rounds, the first of {} "
-                 "chunks (0: any)", r_.tokens_per_step, r_.seq_len, r_.chunk_tokens, r_.rounds, r_.first_round_chunks);
+    return error("shape: a step of {} tokens in sequences of {} cannot be cut with chunk_tokens {}, rounds {} and "
+                 "first_round_chunks {} (0: chosen). Sequences are whole in a round, chunk_tokens divides seq_len or is a "
+                 "multiple of it, and the first round is the longest",
+                 r_.tokens_per_step, r_.seq_len, r_.chunk_tokens, r_.rounds, r_.first_round_chunks);
   }
   for (const auto& p : starts) SLUICE_TRY(validate(shape(*p)));
   visit(starts);
