@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "exec/executor.h"
+#include "planner/refusal.h"
 
 namespace sluice {
 namespace {
@@ -19,9 +20,12 @@ struct Policy {
   double reserve = 0;       // part of the device budget that is held back for transfers under way
   double again_weight = 1;  // see SavePolicy
   bool overlap = false;     // rounds overlap
+  bool lean = false;        // as little on the host as possible: everything is computed again and the device is full
 };
 
-constexpr Policy kTight{true};
+constexpr Policy kTight{.tight = true};
+constexpr Policy kLean{.lean = true};
+constexpr Policy kEverything{.reserve = 0, .again_weight = 1};
 constexpr double kReserves[] = {0, 0.08, 0.2, 0.4};
 constexpr double kAgainWeights[] = {0.5, 2, 8};
 // Above this many tasks a candidate costs too much to try every policy at every budget.
@@ -31,7 +35,8 @@ class Planner {
  public:
   Planner(const Program& program, const Profile& profile, const PlanRequest& request)
       : program_(program), profile_(profile), passes_(request.passes != nullptr ? *request.passes : own_passes_),
-        costs_(cost_of(program, profile)), units_(units()), quick_(request.quick), threads_(request.threads),
+        costs_(cost_of(program, profile)), units_(units()), quick_(request.quick), explain_(request.explain),
+        threads_(request.threads),
         device_cap_bytes_(request.device_cap_bytes), host_cap_bytes_(request.host_cap_bytes) {
     limits_.alignment = profile.alignment;
     limits_.device_bytes = budget(request.device_cap_bytes, profile.device_overhead_bytes, request.device_base);
@@ -52,6 +57,8 @@ class Planner {
   std::optional<Plan> random(uint64_t seed);
   // Smallest device budget at which everything cut and everything dropped packs; kNowhere when nothing fits.
   int64_t minimal_budget();
+  // The same where the host is too small for that, which takes more on the device.
+  int64_t minimal_lean_budget();
   Error infeasible();
 
  private:
@@ -68,6 +75,10 @@ class Planner {
   void predict_times(Plan& plan) const;
   void submit(Plan& plan) const;
 
+  Error infeasible_on_device(int64_t least);
+  Error infeasible_on_host(int64_t least);
+  // How full the host is under a policy, before packing.
+  Tightest tightest_host(const Policy& policy, int64_t device_budget) const;
   static int64_t budget(int64_t cap, int64_t overhead, int64_t base) {
     return cap == kUnlimited ? kUnlimited / 4 : std::max<int64_t>(0, cap - overhead - base);
   }
@@ -89,7 +100,7 @@ class Planner {
   PassRunner& passes_;
   const TaskCosts costs_;
   const std::vector<RecomputeUnit> units_;
-  const bool quick_;
+  const bool quick_, explain_;
   const int threads_;
   const int64_t device_cap_bytes_, host_cap_bytes_;  // as given
   Limits limits_;
@@ -216,7 +227,7 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
     saving.lag_ns = 1e9 * policy.reserve * fill / std::max(profile_.load_bytes_per_s, profile_.store_bytes_per_s);
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
-    const auto [saves, use] = policy.tight ? SaveChoice{all_again(), {}} : chosen(policy.overlap, saving);
+    const auto [saves, use] = policy.tight || policy.lean ? SaveChoice{all_again(), {}} : chosen(policy.overlap, saving);
     const Schedule s = unrolled(policy.overlap, saves);
     for (const bool search_places : {false, true}) {
       limits.search_places = search_places;
@@ -232,7 +243,7 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
       // Beside one whose places were searched, only what packs without is still of interest.
       if (best || misfit == Misfit::Host) break;
     }
-    if (policy.tight) return best;
+    if (policy.tight || (policy.lean && misfit == Misfit::Host)) return best;
     (misfit == Misfit::Device ? device_share : host_share) -= misfit == Misfit::Device ? 0.04 : 0.01;
   }
   return best;
@@ -290,6 +301,8 @@ int64_t Planner::minimal_budget() {
     floor = std::max(floor, bytes);
   }
   int64_t high = floor;
+  // Where the host is too small, no device is large enough.
+  if (!fits(high) && !fits(kUnlimited / 4)) return kNowhere;
   while (!fits(high)) {
     if (high > 8 * floor) return kNowhere;
     high += high / 8 + limits_.alignment;
@@ -347,72 +360,83 @@ void Planner::search_coarse(std::optional<Plan>& best) const {
 }
 
 Result<Plan> Planner::search() {
-  const Policy everything{false, 0, 1};
   const int64_t all = resident_bytes();
   std::optional<Plan> best;
-  if (all <= limits_.device_bytes) best = build(everything, limits_.device_bytes);
+  if (all <= limits_.device_bytes) best = build(kEverything, limits_.device_bytes);
   if (!best) {
     const bool coarse = quick_ || program_.tasks().size() > kLargeProgram;
     if (coarse) search_coarse(best);
     if (!best || !coarse) {
       const int64_t least = minimal_budget();
-      if (least == kNowhere || least > limits_.device_bytes) return infeasible();
-      consider(kTight, least, best);
-      if (!coarse) search_grid(least, std::min(limits_.device_bytes, 2 * all), best);
+      if (least == kNowhere) {
+        consider(kLean, limits_.device_bytes, best);
+      } else if (least <= limits_.device_bytes) {
+        consider(kTight, least, best);
+      }
+      if (!best) return infeasible();
+      if (!coarse) {
+        // The leanest plan's budget, too, must not depend on the cap.
+        const int64_t from = least == kNowhere ? std::min(minimal_lean_budget(), limits_.device_bytes) : least;
+        if (least == kNowhere) consider(kLean, from, best);
+        search_grid(from, std::min(limits_.device_bytes, 2 * all), best);
+      }
     }
   }
-  if (!best) return infeasible();
   submit(*best);
   best->lower_bound_ns = plain_[0].start_ns.back();
   SLUICE_TRY(verify(program_, *best, costs_.workspace_bytes));
   return std::move(*best);
 }
 
+int64_t Planner::minimal_lean_budget() {
+  const int64_t host_budget = std::exchange(limits_.host_bytes, kUnlimited / 4);
+  const int64_t floor = minimal_budget();
+  limits_.host_bytes = host_budget;
+  if (floor == kNowhere) return kNowhere;
+  const auto works = [&](int64_t budget) { return build(kLean, budget).has_value(); };
+  return least_bytes(floor, resident_bytes(), limits_.alignment, works);
+}
+
 Error Planner::infeasible() {
-  const Schedule s = unrolled(false, all_again());
-  // The run with the largest working set.
-  int64_t most = -1;
-  uint32_t at = 0;
-  std::vector<std::pair<int64_t, std::string>> residents;
-  for (uint32_t p = 0; p < s.size(); ++p) {
-    const Task& task = program_.task(s.runs[p].task);
-    std::vector<std::pair<int64_t, std::string>> here;
-    std::vector<uint32_t> seen;
-    int64_t bytes = s.workspace_bytes[p];
-    if (bytes > 0) here.emplace_back(bytes, "workspace");
-    for (size_t i = 0; i < task.uses.size(); ++i) {
-      const uint32_t v = s.use_values[s.runs[p].first_value + i];
-      if (s.values[v].fixed || std::find(seen.begin(), seen.end(), v) != seen.end()) continue;
-      seen.push_back(v);
-      bytes += s.values[v].bytes;
-      here.emplace_back(s.values[v].bytes, program_.object(s.values[v].object).name);
-    }
-    if (bytes > most) most = bytes, at = p, residents = std::move(here);
-  }
-  std::sort(residents.rbegin(), residents.rend());
-  residents.resize(std::min<size_t>(3, residents.size()));
-  std::string largest;
-  for (const auto& [bytes, name] : residents) {
-    largest += fmt::format("{}{} {}", largest.empty() ? "" : ", ", name, format_bytes(bytes));
-  }
   // Is it the host? Without its cap the device's may do.
-  const int64_t host_bytes = std::exchange(limits_.host_bytes, kUnlimited / 4);
+  const int64_t host_budget = std::exchange(limits_.host_bytes, kUnlimited / 4);
+  if (!explain_) return error("{} memory: no plan fits", build(kTight, limits_.device_bytes) ? "host" : "device");
   const int64_t least = minimal_budget();
-  limits_.host_bytes = host_bytes;
-  if (least != kNowhere && least <= limits_.device_bytes) {
-    const Footprint all = footprint(program_);
-    return error("host memory: no plan fits a host cap of {} beside a device cap of {}. The process itself holds {} on the "
-                 "host; parameters take {}, optimizer state {} and gradients {}, and what does not stay on the device must "
-                 "fit the host. Raise the host cap or the device cap, use fewer tokens per round, or state of a smaller type.",
-                 format_bytes(host_cap_bytes_), format_bytes(device_cap_bytes_), format_bytes(profile_.host_overhead_bytes),
-                 format_bytes(all.by_kind[int(ObjectKind::Param)]), format_bytes(all.by_kind[int(ObjectKind::OptState)]),
-                 format_bytes(all.by_kind[int(ObjectKind::Grad)]));
-  }
-  return error("device memory: the smallest cap that works is {}, {} was given. The tightest moment is {}; its largest "
-               "residents are {}. Raise the device cap, or make chunks or head_tokens smaller.",
-               least == kNowhere ? std::string("unknown")
-                                 : format_bytes_up(least + profile_.device_overhead_bytes + limits_.device_base),
-               format_bytes(device_cap_bytes_), program_.task(s.runs[at].task).name, largest);
+  if (least != kNowhere && least <= limits_.device_bytes) return infeasible_on_host(least);
+  limits_.host_bytes = host_budget;
+  return infeasible_on_device(least);
+}
+
+// REQUIRES: nothing below `least` works on the device.
+Error Planner::infeasible_on_device(int64_t least) {
+  const int64_t held = profile_.device_overhead_bytes + limits_.device_base;
+  int64_t beside = host_cap_bytes_ == kUnlimited ? least : minimal_budget();
+  if (beside == kNowhere) beside = minimal_lean_budget();
+  const Schedule s = unrolled(false, all_again());
+  const int64_t works = beside == kNowhere ? least : beside;
+  return refuse_device(device_cap_bytes_, works == kNowhere ? kNowhere : works + held,
+                       host_cap_bytes_, beside != kNowhere, tightest_on_device(program_, s));
+}
+
+// REQUIRES: the host's limit is lifted, and the device then has room for the tightest plan, which takes `least` of it.
+Error Planner::infeasible_on_host(int64_t least) {
+  const bool resident = resident_bytes() <= limits_.device_bytes;
+  const Policy lean = resident ? kEverything : kLean;
+  const Tightest tightest = tightest_host(lean, limits_.device_bytes);
+  const auto works = [&](int64_t budget) {
+    limits_.host_bytes = budget;
+    return build(lean, limits_.device_bytes) || (!resident && build(kTight, least));
+  };
+  const int64_t budget = least_bytes(tightest.bytes, 4 * tightest.bytes, limits_.alignment, works);
+  const int64_t held = profile_.host_overhead_bytes + limits_.host_base;
+  return refuse_host(host_cap_bytes_, budget == kNowhere ? kNowhere : budget + held, device_cap_bytes_, held, tightest);
+}
+
+Tightest Planner::tightest_host(const Policy& policy, int64_t device_budget) const {
+  const Saves saves = policy.lean ? all_again() : Saves();
+  const Schedule s = policy.lean ? unrolled(false, saves) : plain_[0];
+  const auto found = residency(s, limits_, saves, device_budget, device_budget);
+  return tightest_on_host(program_, s, found ? found->slots : std::vector<HostSlot>(), limits_);
 }
 
 std::optional<Plan> Planner::random(uint64_t seed) {
@@ -447,7 +471,8 @@ Result<Plan> make_plan(const Program& program, const Profile& profile, const Pla
 
 Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile, const PlanRequest& request) {
   Planner planner(program, profile, request);
-  const int64_t least = planner.minimal_budget();
+  int64_t least = planner.minimal_budget();
+  if (least == kNowhere) least = planner.minimal_lean_budget();
   if (least == kNowhere) return planner.infeasible();
   return least;
 }

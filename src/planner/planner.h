@@ -19,6 +19,7 @@ struct PlanRequest {
   int threads = 1;     // to search with; the plan does not depend on it
   bool quick = false;  // a few candidates only: to compare shapes, not to run
   PassRunner* passes = nullptr;  // what runs the passes, to leave some out or to see them; null: all run, unseen
+  bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
 };
 
 // The fastest plan found. Deterministic. For programs of up to 1,500 tasks a larger device cap never gives a slower

@@ -75,7 +75,9 @@ class ShapeSearch {
   int64_t units(int64_t chunk) const { return r_.tokens_per_step / std::max(chunk, r_.seq_len); }
   StepShape shape(const Point& p) const;
   std::optional<Point> point(int64_t chunk, int64_t rounds, int64_t first = 0) const;
-  Found plan(const Point& p, std::optional<Error>& refused) const;
+  Found plan(const Point& p) const;
+  // Why nothing fits, in full: what one sequence per round of the smallest chunks needs is the least.
+  Error refusal(const Point& least) const;
   // Plans those that are new; the fastest of all, if it is faster than `best`, becomes best_.
   bool visit(const std::vector<std::optional<Point>>& points);
   std::vector<std::optional<Point>> neighbours() const;
@@ -87,7 +89,6 @@ class ShapeSearch {
   const Profile& profile_;
   std::map<Point, Found> known_;
   std::optional<Point> best_;
-  std::optional<Error> refused_;
 };
 
 StepShape ShapeSearch::shape(const Point& p) const {
@@ -110,21 +111,30 @@ std::optional<Point> ShapeSearch::point(int64_t chunk, int64_t rounds, int64_t f
   return Point{chunk, rounds, first};
 }
 
-ShapeSearch::Found ShapeSearch::plan(const Point& p, std::optional<Error>& refused) const {
+Error ShapeSearch::refusal(const Point& least) const {
   PlanRequest request;
   request.device_cap_bytes = r_.device_cap_bytes;
   request.host_cap_bytes = r_.host_cap_bytes;
   request.quick = true;
+  request.explain = !r_.any;
+  OptimizerConfig update = optimizer_;
+  update.late_moments = false;
+  return make_plan(build_training(model_, shape(least), numerics_, update).program, profile_, request).error();
+}
+
+ShapeSearch::Found ShapeSearch::plan(const Point& p) const {
+  PlanRequest request;
+  request.device_cap_bytes = r_.device_cap_bytes;
+  request.host_cap_bytes = r_.host_cap_bytes;
+  request.quick = true;
+  request.explain = false;
   Found found;
   for (const bool late : {false, true}) {
     OptimizerConfig update = optimizer_;
     update.late_moments = late;
     const Program program = build_training(model_, shape(p), numerics_, update).program;
     const auto plan = make_plan(program, profile_, request);
-    if (!plan.ok()) {
-      refused = plan.error();
-      continue;
-    }
+    if (!plan.ok()) continue;
     if (found.ns == 0 || plan->makespan_ns < found.ns * 0.999) found = {plan->makespan_ns, late};
     // Moments that stay on the device have no traffic to spread.
     if (!optimizer_.deferred || !loads_moments(program, *plan)) break;
@@ -138,15 +148,13 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
     if (p && !known_.contains(*p) && std::find(fresh.begin(), fresh.end(), *p) == fresh.end()) fresh.push_back(*p);
   }
   std::vector<Found> found(fresh.size());
-  std::vector<std::optional<Error>> refused(fresh.size());
   for_each_parallel(int64_t(fresh.size()), r_.threads,
-                    [&](int64_t i) { found[size_t(i)] = plan(fresh[size_t(i)], refused[size_t(i)]); });
+                    [&](int64_t i) { found[size_t(i)] = plan(fresh[size_t(i)]); });
   bool better = false;
   for (size_t i = 0; i < fresh.size(); ++i) {
     known_[fresh[i]] = found[i];
-    if (found[i].ns == 0) {
-      refused_ = refused[i];
-    } else if (!best_ || found[i].ns < known_[*best_].ns * 0.999) {  // the one that came first wins a tie
+    if (found[i].ns == 0) continue;
+    if (!best_ || found[i].ns < known_[*best_].ns * 0.999) {  // the one that came first wins a tie
       best_ = fresh[i];
       better = true;
     }
@@ -181,7 +189,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   }
   for (const auto& p : starts) SLUICE_TRY(validate(shape(*p)));
   visit(starts);
-  if (!best_) return *refused_;
+  if (!best_) return refusal(*starts.front());
   while (!r_.any && visit(neighbours())) continue;
   const Found& found = known_[*best_];
   ShapeChoice choice{shape(*best_), found.late_moments, std::string(kOnly)};

@@ -128,8 +128,8 @@ Status check_stages_fit(const StageRequest& r, const Profile& profile) {
   const auto least = minimal_device_bytes(program, profile, request);
   if (least.ok() && r.device_cap_bytes == kUnlimited) return {};
   if (least.ok() && *least + profile.device_overhead_bytes <= r.device_cap_bytes) return {};
-  // The refusal in the planner's words.
   request.quick = true;
+  request.explain = false;
   SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
   return {};
 }

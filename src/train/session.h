@@ -45,8 +45,8 @@ struct Prepared {
 Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps, PassRunner* passes = nullptr);
 // The same on a machine that is resolved already. Several threads may prepare for one that is only simulated.
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PassRunner* passes = nullptr);
-// Whether prepare_on(config, machine, false) finds plans, without the search for the fastest; an error is its
-// refusal.
+// Whether prepare_on(config, machine, false) finds plans, without the search for the fastest. A refusal names the tier
+// and nothing else.
 Status check_fit(RunConfig config, Machine machine);
 
 struct StepResult {

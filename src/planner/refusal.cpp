@@ -1,0 +1,139 @@
+#include "planner/refusal.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+using Residents = std::vector<std::pair<int64_t, std::string>>;
+
+std::string three_largest(Residents residents) {
+  std::stable_sort(residents.begin(), residents.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  residents.resize(std::min<size_t>(3, residents.size()));
+  std::string out;
+  for (const auto& [bytes, name] : residents) {
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name, format_bytes(bytes));
+  }
+  return out;
+}
+
+// What the run at a position works on.
+Residents working_set(const Program& program, const Schedule& s, uint32_t position) {
+  Residents out;
+  const int64_t workspace = s.workspace_bytes[position];
+  if (workspace > 0) out.emplace_back(workspace, "workspace");
+  const Task& task = program.task(s.runs[position].task);
+  std::vector<uint32_t> seen;
+  for (size_t i = 0; i < task.uses.size(); ++i) {
+    const uint32_t v = s.use_values[s.runs[position].first_value + i];
+    if (s.values[v].fixed || std::find(seen.begin(), seen.end(), v) != seen.end()) continue;
+    seen.push_back(v);
+    out.emplace_back(s.values[v].bytes, program.object(s.values[v].object).name);
+  }
+  return out;
+}
+
+std::string name_of(const Program& program, const Schedule& s, uint32_t position) {
+  return position < s.size() ? program.task(s.runs[position].task).name : "the boundary between steps";
+}
+
+bool there(const HostSlot& slot, uint32_t position) {
+  return slot.always || (slot.begin <= position && position <= slot.end);
+}
+
+std::string or_unknown(int64_t bytes) {
+  return bytes == kNowhere ? "unknown" : format_bytes_up(bytes);
+}
+
+}  // namespace
+
+Tightest tightest_on_device(const Program& program, const Schedule& s) {
+  Tightest out{s.workspace_bytes[s.size()], name_of(program, s, s.size()), ""};
+  if (out.bytes > 0) out.largest = three_largest({{out.bytes, "room for what runs between steps"}});
+  for (uint32_t p = 0; p < s.size(); ++p) {
+    Residents here = working_set(program, s, p);
+    int64_t bytes = 0;
+    for (const auto& resident : here) bytes += resident.first;
+    if (bytes > out.bytes) out = {bytes, name_of(program, s, p), three_largest(std::move(here))};
+  }
+  return out;
+}
+
+Tightest tightest_on_host(const Program& program, const Schedule& s, const std::vector<HostSlot>& slots,
+                          const Limits& limits) {
+  const auto given = [&](const HostSlot& slot) {
+    const auto& homes = limits.fixed_homes;
+    return !homes.empty() && homes[s.values[slot.value].object.value].host_offset != kNowhere;
+  };
+  std::vector<int64_t> change(s.size() + 2, 0);
+  for (const HostSlot& slot : slots) {
+    if (given(slot)) continue;
+    change[slot.always ? 0 : slot.begin] += s.values[slot.value].bytes;
+    change[slot.always ? s.size() + 1 : slot.end + 1] -= s.values[slot.value].bytes;
+  }
+  int64_t bytes = limits.boundary_host_bytes, most = -1;
+  uint32_t at = 0;
+  for (uint32_t p = 0; p <= s.size(); ++p) {
+    bytes += change[p];
+    if (bytes > most) most = bytes, at = p;
+  }
+  Residents here;
+  if (limits.boundary_host_bytes > 0)
+    here.emplace_back(limits.boundary_host_bytes, "room for what runs between steps");
+  for (const HostSlot& slot : slots) {
+    const Value& v = s.values[slot.value];
+    if (!given(slot) && there(slot, at)) here.emplace_back(v.bytes, program.object(v.object).name);
+  }
+  return {most, name_of(program, s, at), three_largest(std::move(here))};
+}
+
+int64_t least_bytes(int64_t floor, int64_t ceiling, int64_t alignment,
+                    const std::function<bool(int64_t)>& works) {
+  const auto precision = [&](int64_t bytes) { return align_up(std::max(alignment, bytes / 256), alignment); };
+  int64_t low = align_down(floor - 1, alignment), high = align_up(floor, alignment);
+  // What works lies close above the floor, mostly.
+  for (int64_t step = precision(floor); !works(high); step *= 2) {
+    if (high >= ceiling) return kNowhere;
+    low = high;
+    high = std::min(high + step, align_up(ceiling, alignment));
+  }
+  while (high - low > precision(low)) {
+    const int64_t middle = align_up(low + (high - low) / 2, alignment);
+    (works(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_bytes, bool beside_host,
+                    const Tightest& tightest) {
+  const std::string host = format_bytes(host_cap_bytes);
+  const std::string beside =
+      host_cap_bytes == kUnlimited ? ""
+      : beside_host                ? " beside a host cap of " + host
+                    : " beside a larger host cap than " + host + ", which no device cap works with,";
+  return error(
+      "device memory: the smallest cap that works{} is {}, {} was given. The tightest moment is {}; its "
+      "largest "
+      "residents are {}. Raise the device cap, or make chunks or head_tokens smaller.",
+      beside, or_unknown(least_bytes), format_bytes(given_bytes), tightest.moment, tightest.largest);
+}
+
+Error refuse_host(int64_t given_bytes, int64_t least_bytes, int64_t device_cap_bytes, int64_t held_bytes,
+                  const Tightest& tightest) {
+  const std::string device =
+      device_cap_bytes == kUnlimited ? "no device cap" : "a device cap of " + format_bytes(device_cap_bytes);
+  return error(
+      "host memory: the smallest cap that works beside {} is {}, {} was given, of which the process itself "
+      "takes "
+      "{}. The tightest moment is {}, with {} on the host; its largest residents are {}. Raise the host cap "
+      "or the "
+      "device cap, use fewer tokens per round, or optimizer state of a smaller type.",
+      device, or_unknown(least_bytes), format_bytes(given_bytes), format_bytes(held_bytes), tightest.moment,
+      format_bytes(tightest.bytes), tightest.largest);
+}
+
+}  // namespace sluice

@@ -1,0 +1,36 @@
+// What the planner says when no plan fits: which cap is too small, what works, and what is in the way.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "planner/passes/passes.h"
+
+namespace sluice {
+
+// The fullest moment of a tier.
+struct Tightest {
+  int64_t bytes = 0;    // there at that moment, by bytes
+  std::string moment;   // the task that runs then
+  std::string largest;  // its three largest residents, each with its size
+};
+// Of the device when a task has only its own operands and workspace beside it.
+Tightest tightest_on_device(const Program& program, const Schedule& schedule);
+// Of the host, from its copies and the room for programs between steps.
+Tightest tightest_on_host(const Program& program, const Schedule& schedule,
+                          const std::vector<HostSlot>& slots, const Limits& limits);
+
+// The smallest multiple of `alignment` with which `works`, at most one part in 256 too large, given that what
+// works with some bytes works with more. Nothing below `floor` works; kNowhere when not even `ceiling` does.
+int64_t least_bytes(int64_t floor, int64_t ceiling, int64_t alignment,
+                    const std::function<bool(int64_t)>& works);
+
+// Caps as given and as needed, in bytes that a process holds; kNowhere: nothing was found that works.
+// `beside_host`: what works, works beside the host cap; otherwise that is too small as well.
+Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_bytes, bool beside_host,
+                    const Tightest& tightest);
+// `held_bytes` of the cap are the process's own.
+Error refuse_host(int64_t given_bytes, int64_t least_bytes, int64_t device_cap_bytes, int64_t held_bytes,
+                  const Tightest& tightest);
+
+}  // namespace sluice

@@ -1,0 +1,104 @@
+// What a refusal says is true: the cap that it names works, and a little less does not.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "equivalence/small_runs.h"
+#include "planner/planner.h"
+
+namespace sluice {
+namespace {
+
+// A byte count that follows `before`; 0 if there is none.
+int64_t bytes_after(const std::string& message, const std::string& before) {
+  const auto at = message.find(before);
+  if (at == std::string::npos) return 0;
+  const auto from = at + before.size();
+  const auto bytes = parse_bytes(message.substr(from, message.find(',', from) - from));
+  return bytes.ok() ? *bytes : 0;
+}
+
+int64_t residents_named(const std::string& message) {
+  const auto residents = message.find("largest residents are ");
+  if (residents == std::string::npos) return 0;
+  const std::string list = message.substr(residents, message.find(". Raise") - residents);
+  return 1 + std::count(list.begin(), list.end(), ',');
+}
+
+class Refusals : public testing::TestWithParam<NamedShape> {
+ protected:
+  Result<Plan> plan(int64_t device, int64_t host) const {
+    PlanRequest request;
+    request.device_cap_bytes = device;
+    request.host_cap_bytes = host;
+    request.boundary_device_bytes = request.boundary_host_bytes = 1000;
+    return make_plan(program_, profile_, request);
+  }
+  // What the process holds itself counts.
+  static Profile profile() {
+    Profile p;
+    p.device_overhead_bytes = 5000;
+    p.host_overhead_bytes = 3000;
+    return p;
+  }
+
+  const StageRequest request_ = small_request(GetParam().shape, kNumerics[1].numerics);
+  const Program program_ =
+      build_training(request_.model, request_.shape, request_.numerics, request_.optimizer).program;
+  const Profile profile_ = profile();
+};
+
+TEST_P(Refusals, NameADeviceCapThatWorks) {
+  const auto refused = plan(1, kUnlimited);
+  ASSERT_FALSE(refused.ok());
+  SCOPED_TRACE(refused.message());
+  EXPECT_TRUE(refused.message().starts_with("device memory:"));
+  EXPECT_EQ(residents_named(refused.message()), 3);
+  const int64_t cap = bytes_after(refused.message(), "cap that works is ");
+  EXPECT_TRUE(plan(cap, kUnlimited).ok());
+  EXPECT_FALSE(plan(cap * 97 / 100, kUnlimited).ok());
+}
+
+TEST_P(Refusals, NameAHostCapThatWorks) {
+  const int64_t all = rig::must(plan(kUnlimited, kUnlimited)).device_bytes + profile_.device_overhead_bytes;
+  const int64_t least = bytes_after(plan(1, kUnlimited).message(), "cap that works is ");
+  int64_t before = INT64_MAX;
+  for (const int64_t device : {least, least + (all - least) / 2, kUnlimited}) {
+    const auto refused = plan(device, 1);
+    ASSERT_FALSE(refused.ok());
+    SCOPED_TRACE(refused.message());
+    EXPECT_TRUE(refused.message().starts_with("host memory:"));
+    EXPECT_EQ(residents_named(refused.message()), 3);
+    const int64_t cap = bytes_after(
+        refused.message(), device == kUnlimited ? "beside no device cap is "
+                                                : "beside a device cap of " + format_bytes(device) + " is ");
+    const auto accepted = plan(device, cap);
+    ASSERT_TRUE(accepted.ok()) << accepted.message();
+    EXPECT_LE(accepted->host_bytes + profile_.host_overhead_bytes, cap);
+    EXPECT_FALSE(plan(device, cap * 97 / 100).ok());
+    // What more of the device holds, the host does not have to.
+    EXPECT_LT(cap, before);
+    before = cap;
+  }
+}
+
+// A device cap is named beside the host cap that was given, while there is one that works.
+TEST_P(Refusals, NameADeviceCapBesideTheHosts) {
+  const int64_t free = bytes_after(plan(1, kUnlimited).message(), "cap that works is ");
+  const int64_t host =
+      bytes_after(plan(free, 1).message(), "beside a device cap of " + format_bytes(free) + " is ") / 2;
+  const auto refused = plan(1, host);
+  ASSERT_FALSE(refused.ok());
+  SCOPED_TRACE(refused.message());
+  const int64_t cap = bytes_after(refused.message(), "beside a host cap of " + format_bytes(host) + " is ");
+  EXPECT_GT(cap, free);
+  EXPECT_TRUE(plan(cap, host).ok());
+  EXPECT_FALSE(plan(cap * 97 / 100, host).ok());
+  EXPECT_NE(plan(1, 1).message().find("which no device cap works with"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Refusals, testing::ValuesIn(kShapes),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace sluice
