@@ -20,6 +20,7 @@ struct Policy {
   double reserve = 0;       // part of the device budget that is held back for transfers under way
   double again_weight = 1;  // see SavePolicy
   bool overlap = false;     // rounds overlap
+  bool priced = true;       // see SavePolicy
   bool lean = false;        // as little on the host as possible: everything is computed again and the device is full
 };
 
@@ -27,7 +28,8 @@ constexpr Policy kTight{.tight = true};
 constexpr Policy kLean{.lean = true};
 constexpr Policy kEverything{.reserve = 0, .again_weight = 1};
 constexpr double kReserves[] = {0, 0.08, 0.2, 0.4};
-constexpr double kAgainWeights[] = {0.5, 2, 8};
+// Weights of computing again, with and without prices for links.
+constexpr std::pair<double, bool> kPrices[] = {{0.5, true}, {2, true}, {2, false}, {8, false}};
 // Above this many tasks a candidate costs too much to try every policy at every budget.
 constexpr size_t kLargeProgram = 1500;
 
@@ -227,6 +229,7 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
     saving.lag_ns = 1e9 * policy.reserve * fill / std::max(profile_.load_bytes_per_s, profile_.store_bytes_per_s);
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
+    saving.priced = policy.priced;
     const auto [saves, use] = policy.tight || policy.lean ? SaveChoice{all_again(), {}} : chosen(policy.overlap, saving);
     const Schedule s = unrolled(policy.overlap, saves);
     for (const bool search_places : {false, true}) {
@@ -257,7 +260,7 @@ void Planner::consider(const Policy& policy, int64_t device_budget, std::optiona
 std::vector<Policy> Planner::policies() const {
   std::vector<Policy> out;
   for (const double reserve : kReserves) {
-    for (const double weight : kAgainWeights) out.push_back({false, reserve, weight});
+    for (const auto& [weight, priced] : kPrices) out.push_back({.reserve = reserve, .again_weight = weight, .priced = priced});
   }
   return out;
 }
@@ -356,6 +359,7 @@ void Planner::search_coarse(std::optional<Plan>& best) const {
   consider(policies);
   policies.clear();
   for (const double weight : {0.5, 1., 4., 8.}) policies.push_back({false, top.reserve, weight, top.overlap});
+  for (const double weight : {2., 8.}) policies.push_back({false, top.reserve, weight, top.overlap, false});
   consider(policies);
 }
 

@@ -112,7 +112,9 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_step
   p.config = std::move(config);
   p.resolved = machine;
   p.machine = std::move(machine);
+  Stopwatch watch;
   SLUICE_ASSIGN(StageRequest request, decide_shape(p));
+  const double shape_s = watch.seconds();
   if (p.machine.backend != "sim") SLUICE_TRY(measure_costs(p, request));
   if (between_steps) {
     request.evaluate = p.heldout != nullptr && p.config.eval.rows > 0;
@@ -121,9 +123,9 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_step
     }
   }
   request.passes = passes;
-  const Stopwatch watch;
+  watch = Stopwatch();
   SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
-  p.start_up.plan_s = watch.seconds();
+  p.start_up.plan_s = shape_s + watch.seconds();
   release_freed_memory();  // of the search, which takes more than running the plan
   return p;
 }

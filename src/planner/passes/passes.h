@@ -83,6 +83,7 @@ struct SavePolicy {
   int64_t host_bytes = 0;    // that packing can be expected to fill
   double lag_ns = 0;         // how far a link may run behind its work
   double again_weight = 1;   // how dear a ns of computing is against a ns of a link, when gaps are cut
+  bool priced = true;        // a transfer costs what its link has to spare, not its time
   double away_weight = 0;    // how much being away for a whole step counts against going to the host
 };
 // Decides how each activation is saved. What the device holds stays; of the rest as much is sent to the host as the links

@@ -210,7 +210,7 @@ void Saver::decide(const Residency& residency) {
     const Save save = send_to_host(crossings[u], loads, stores, host) ? Save::Host : Save::Again;
     for (const ObjectId o : units_[u].objects) saves_[o.value] = save;
   }
-  use_ = {start_ns_, loads.taken(), stores.taken()};
+  if (policy_.priced) use_ = {start_ns_, loads.taken(), stores.taken()};
 }
 
 // Whether the unit can travel without its link falling behind by more than the policy allows, and without the host
