@@ -77,6 +77,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
                                          const Profile& profile) {
   PlanRequest request;
   request.threads = search_threads();
+  request.quick = r.quick;
   request.device_cap_bytes = r.device_cap_bytes;
   request.host_cap_bytes = r.host_cap_bytes;
   request.passes = r.passes;

@@ -34,6 +34,7 @@ struct StageRequest {
   int64_t device_cap_bytes = kUnlimited, host_cap_bytes = kUnlimited;
   int64_t sample_window = 0;  // tokens; 0: no sampling
   bool evaluate = false;
+  bool quick = false;  // see PlanRequest
   PassRunner* passes = nullptr;  // for the training plan; see PlanRequest
 };
 
