@@ -21,6 +21,10 @@ struct Shape {
   int64_t tokens, in, out;
   DType dtype;
 };
+// Without this, names of tests would show the bytes of a Shape, padding included.
+void PrintTo(const Shape& s, std::ostream* out) {
+  *out << s.tokens << " x " << s.in << " x " << s.out;
+}
 
 class LinearOps : public ::testing::TestWithParam<Shape> {
  protected:
@@ -71,7 +75,11 @@ TEST_P(LinearOps, DoNotDependOnThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, LinearOps,
                          ::testing::Values(Shape{300, 96, 130, DType::F32}, Shape{1, 7, 3, DType::F32},
-                                           Shape{257, 64, 32, DType::BF16}, Shape{33, 40, 97, DType::BF16}));
+                                           Shape{257, 64, 32, DType::BF16}, Shape{33, 40, 97, DType::BF16}),
+                         [](const auto& test) {
+                           const Shape& s = test.param;
+                           return fmt::format("{}x{}x{}_{}", s.tokens, s.in, s.out, name_of(s.dtype));
+                         });
 
 TEST(Linear, RotatesTheFirstHeads) {
   const int64_t tokens = 40, heads = 2, head_dim = 24, out = 60, in = 16, half = head_dim / 2;
