@@ -9,6 +9,14 @@
 
 namespace sluice {
 
+// Sanitizers slow programs down ten to twenty times and find what they find in a few rounds: where a test
+// tries many cases of one kind, it tries one in so many.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr int64_t kOneIn = 10;
+#else
+inline constexpr int64_t kOneIn = 1;
+#endif
+
 struct NamedShape {
   const char* name;
   StepShape shape;
