@@ -288,27 +288,15 @@ int64_t Planner::minimal_budget() {
     limits.search_places = true;
     return emitted(s, std::move(*least), limits, misfit).has_value();
   };
-  int64_t floor = 0;
-  for (uint32_t p = 0; p <= s.size(); ++p) {
-    int64_t bytes = s.workspace_bytes[p];
-    if (p < s.size()) {
-      const Task& task = program_.task(s.runs[p].task);
-      std::vector<uint32_t> seen;
-      for (size_t i = 0; i < task.uses.size(); ++i) {
-        const uint32_t v = s.use_values[s.runs[p].first_value + i];
-        if (s.values[v].fixed || std::find(seen.begin(), seen.end(), v) != seen.end()) continue;
-        seen.push_back(v);
-        bytes += s.values[v].bytes;
-      }
-    }
-    floor = std::max(floor, bytes);
-  }
+  const int64_t floor = tightest_on_device(program_, s).bytes;
   int64_t high = floor;
-  // Where the host is too small, no device is large enough.
-  if (!fits(high) && !fits(kUnlimited / 4)) return kNowhere;
-  while (!fits(high)) {
-    if (high > 8 * floor) return kNowhere;
-    high += high / 8 + limits_.alignment;
+  if (!fits(high)) {
+    // Where the host is too small, no device is large enough.
+    if (!fits(kUnlimited / 4)) return kNowhere;
+    do {
+      if (high > 8 * floor) return kNowhere;
+      high += high / 8 + limits_.alignment;
+    } while (!fits(high));
   }
   int64_t low = floor - 1;
   while (high - low > std::max<int64_t>(limits_.alignment, floor / 256)) {
@@ -348,19 +336,26 @@ int64_t Planner::consider_all(const std::vector<Policy>& policies, std::optional
 
 // For programs of many tasks: at the whole budget, one setting after the other.
 void Planner::search_coarse(std::optional<Plan>& best) const {
-  Policy top{false, 0.35, 2};
-  const auto consider = [&](const std::vector<Policy>& policies) {
+  Policy top{.reserve = 0.35, .again_weight = 2};
+  std::vector<Policy> policies{top, top};
+  policies.back().overlap = true;
+  const auto consider = [&] {
     if (const int64_t i = consider_all(policies, best); i >= 0) top = policies[size_t(i)];
+    policies.clear();
   };
-  consider({top, {false, 0.35, 2, true}});
+  consider();
   if (quick_) return;
-  std::vector<Policy> policies;
-  for (const double reserve : {0.1, 0.2, 0.5, 0.65}) policies.push_back({false, reserve, top.again_weight, top.overlap});
-  consider(policies);
-  policies.clear();
-  for (const double weight : {0.5, 1., 4., 8.}) policies.push_back({false, top.reserve, weight, top.overlap});
-  for (const double weight : {2., 8.}) policies.push_back({false, top.reserve, weight, top.overlap, false});
-  consider(policies);
+  for (const double reserve : {0.1, 0.2, 0.5, 0.65}) {
+    policies.push_back(top);
+    policies.back().reserve = reserve;
+  }
+  consider();
+  for (const auto& [weight, priced] : {std::pair{0.5, true}, {1., true}, {4., true}, {8., true}, {2., false}, {8., false}}) {
+    policies.push_back(top);
+    policies.back().again_weight = weight;
+    policies.back().priced = priced;
+  }
+  consider();
 }
 
 Result<Plan> Planner::search() {
@@ -380,8 +375,12 @@ Result<Plan> Planner::search() {
       if (!best) return infeasible();
       if (!coarse) {
         // The leanest plan's budget, too, must not depend on the cap.
-        const int64_t from = least == kNowhere ? std::min(minimal_lean_budget(), limits_.device_bytes) : least;
-        if (least == kNowhere) consider(kLean, from, best);
+        int64_t from = least;
+        if (from == kNowhere) {
+          from = minimal_lean_budget();
+          if (from == kNowhere || from > limits_.device_bytes) from = limits_.device_bytes;
+          consider(kLean, from, best);
+        }
         search_grid(from, std::min(limits_.device_bytes, 2 * all), best);
       }
     }

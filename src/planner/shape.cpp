@@ -75,10 +75,11 @@ class ShapeSearch {
   int64_t units(int64_t chunk) const { return r_.tokens_per_step / std::max(chunk, r_.seq_len); }
   StepShape shape(const Point& p) const;
   std::optional<Point> point(int64_t chunk, int64_t rounds, int64_t first = 0) const;
+  Result<Plan> quick_plan(const Program& program, bool explain) const;
   Found plan(const Point& p) const;
   // Why nothing fits, in full: what one sequence per round of the smallest chunks needs is the least.
   Error refusal(const Point& least) const;
-  // Plans those that are new; the fastest of all, if it is faster than `best`, becomes best_.
+  // Plans those that are new. Whether one of them is the fastest so far: it is best_ then.
   bool visit(const std::vector<std::optional<Point>>& points);
   std::vector<std::optional<Point>> neighbours() const;
 
@@ -111,29 +112,28 @@ std::optional<Point> ShapeSearch::point(int64_t chunk, int64_t rounds, int64_t f
   return Point{chunk, rounds, first};
 }
 
-Error ShapeSearch::refusal(const Point& least) const {
+Result<Plan> ShapeSearch::quick_plan(const Program& program, bool explain) const {
   PlanRequest request;
   request.device_cap_bytes = r_.device_cap_bytes;
   request.host_cap_bytes = r_.host_cap_bytes;
   request.quick = true;
-  request.explain = !r_.any;
+  request.explain = explain;
+  return make_plan(program, profile_, request);
+}
+
+Error ShapeSearch::refusal(const Point& least) const {
   OptimizerConfig update = optimizer_;
   update.late_moments = false;
-  return make_plan(build_training(model_, shape(least), numerics_, update).program, profile_, request).error();
+  return quick_plan(build_training(model_, shape(least), numerics_, update).program, true).error();
 }
 
 ShapeSearch::Found ShapeSearch::plan(const Point& p) const {
-  PlanRequest request;
-  request.device_cap_bytes = r_.device_cap_bytes;
-  request.host_cap_bytes = r_.host_cap_bytes;
-  request.quick = true;
-  request.explain = false;
   Found found;
   for (const bool late : {false, true}) {
     OptimizerConfig update = optimizer_;
     update.late_moments = late;
     const Program program = build_training(model_, shape(p), numerics_, update).program;
-    const auto plan = make_plan(program, profile_, request);
+    const auto plan = quick_plan(program, false);
     if (!plan.ok()) continue;
     if (found.ns == 0 || plan->makespan_ns < found.ns * 0.999) found = {plan->makespan_ns, late};
     // Moments that stay on the device have no traffic to spread.
@@ -176,7 +176,6 @@ Result<ShapeChoice> ShapeSearch::run() {
   for (const int64_t c : chunks) {
     // A sequence each takes the least memory.
     starts.push_back(point(c, units(c)));
-    if (r_.any) break;
     const int64_t per_round = std::max<int64_t>(1, kTokensPerRound / std::max(c, r_.seq_len));
     starts.push_back(point(c, (units(c) + per_round - 1) / per_round));
   }
@@ -188,9 +187,10 @@ Result<ShapeChoice> ShapeSearch::run() {
                  r_.tokens_per_step, r_.seq_len, r_.chunk_tokens, r_.rounds, r_.first_round_chunks);
   }
   for (const auto& p : starts) SLUICE_TRY(validate(shape(*p)));
+  if (r_.least) return ShapeChoice{shape(*starts.front()), false, "takes the least memory"};
   visit(starts);
   if (!best_) return refusal(*starts.front());
-  while (!r_.any && visit(neighbours())) continue;
+  while (visit(neighbours())) continue;
   const Found& found = known_[*best_];
   ShapeChoice choice{shape(*best_), found.late_moments, std::string(kOnly)};
   if (known_.size() == 1) return choice;

@@ -67,7 +67,7 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
 }
 
 // Everything up to the shape of the step; the rest is the search for plans.
-Result<StageRequest> decide_shape(Prepared& p, bool any_shape = false) {
+Result<StageRequest> decide_shape(Prepared& p, bool least_shape = false) {
   SLUICE_ASSIGN(p.model, resolve_model(p.config));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
   p.optimizer = resolve_optimizer(p.config, p.machine);
@@ -88,7 +88,7 @@ Result<StageRequest> decide_shape(Prepared& p, bool any_shape = false) {
   shape_request.rounds = p.config.shape.rounds;
   shape_request.first_round_chunks = p.config.shape.first_round_chunks;
   shape_request.head_tokens = p.config.shape.head_tokens;
-  shape_request.any = any_shape;
+  shape_request.least = least_shape;
   shape_request.threads = search_threads();
   shape_request.device_cap_bytes = request.device_cap_bytes;
   shape_request.host_cap_bytes = request.host_cap_bytes;

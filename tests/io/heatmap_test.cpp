@@ -4,16 +4,11 @@
 
 #include <set>
 
+#include "io/count.h"
 #include "io/raster.h"
 
 namespace sluice {
 namespace {
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t n = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
 
 uint32_t big_endian(const std::string& bytes, size_t at) {
   uint32_t v = 0;

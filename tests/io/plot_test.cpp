@@ -5,14 +5,10 @@
 #include <cmath>
 #include <limits>
 
+#include "io/count.h"
+
 namespace sluice {
 namespace {
-
-size_t count(const std::string& text, const std::string& part) {
-  size_t n = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
 
 TEST(Svg, EscapesTextAndAttributes) {
   Svg svg(100, 50);

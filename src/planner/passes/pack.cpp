@@ -8,12 +8,10 @@
 #include <map>
 #include <set>
 
-#include "planner/passes/passes.h"
+#include "planner/passes/places.h"
 
 namespace sluice {
 namespace {
-
-bool around(const PackItem& item) { return item.begin > item.end; }
 
 // Places items in order of birth.
 class Sweep {
@@ -29,8 +27,6 @@ class Sweep {
  private:
   // False when something around the boundary, which cannot wait, finds no place.
   bool place_long_lived();
-  // The lowest offset at which nothing placed so far is in the way of the item at any time.
-  int64_t lowest_offset(const PackItem& item) const;
   bool place(uint32_t item);
   // As place(), if need be in the room of early loads and lingering stores.
   bool place_at_any_price(uint32_t item, uint32_t now);
@@ -77,7 +73,7 @@ bool Sweep::place_long_lived() {
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return length(a) > length(b); });
   for (const uint32_t i : order) {
     PackItem& item = items_[i];
-    const int64_t offset = lowest_offset(item);
+    const int64_t offset = lowest_offset(items_, long_, item);
     // What finds no place now may find one later, at the price of what can give way.
     if (offset + item.bytes > capacity_) {
       if (around(item)) return false;
@@ -90,23 +86,6 @@ bool Sweep::place_long_lived() {
     coming_[item.begin].push_back(i);
   }
   return true;
-}
-
-int64_t Sweep::lowest_offset(const PackItem& item) const {
-  const auto meets = [&](const PackItem& other) {
-    if (around(item) && around(other)) return true;
-    if (around(item)) return other.end >= item.begin || other.begin <= item.end;
-    if (around(other)) return item.end >= other.begin || item.begin <= other.end;
-    return item.begin <= other.end && other.begin <= item.end;
-  };
-  int64_t offset = 0;
-  for (const uint32_t i : long_) {
-    const PackItem& other = items_[i];
-    if (other.offset + other.bytes <= offset || !meets(other)) continue;
-    if (other.offset - offset >= item.bytes) break;
-    offset = other.offset + other.bytes;
-  }
-  return offset;
 }
 
 bool Sweep::stays_free(int64_t offset, int64_t bytes, uint32_t end) const {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "planner/passes/passes.h"
+#include "planner/passes/places.h"
 
 namespace sluice {
 namespace {
@@ -13,32 +13,8 @@ constexpr size_t kFew = 400;  // more cost more than a candidate that does not p
 // A round's cost grows with the square of the number of things.
 size_t rounds_for(size_t things) { return std::min<size_t>(40, 2'000'000 / (things * things + 1)); }
 
-bool around(const PackItem& item) {
-  return item.begin > item.end;
-}
-
-bool meet(const PackItem& a, const PackItem& b) {
-  if (around(a) && around(b)) return true;
-  if (around(a)) return b.end >= a.begin || b.begin <= a.end;
-  if (around(b)) return a.end >= b.begin || a.begin <= b.end;
-  return a.begin <= b.end && b.begin <= a.end;
-}
-
 bool overlap(const PackItem& a, const PackItem& b) {
   return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-}
-
-// The lowest offset at which none of the items `placed`, in the order of their offsets, is in the way.
-int64_t lowest_offset(const std::vector<PackItem>& items, const std::vector<uint32_t>& placed,
-                      const PackItem& item) {
-  int64_t offset = 0;
-  for (const uint32_t i : placed) {
-    const PackItem& other = items[i];
-    if (other.offset + other.bytes <= offset || !meet(item, other)) continue;
-    if (other.offset - offset >= item.bytes) break;
-    offset = other.offset + other.bytes;
-  }
-  return offset;
 }
 
 // Places everything for the times it asks for. False when no packing was found.

@@ -86,12 +86,12 @@ struct SavePolicy {
   bool priced = true;        // a transfer costs what its link has to spare, not its time
   double away_weight = 0;    // how much being away for a whole step counts against going to the host
 };
-// Decides how each activation is saved. What the device holds stays; of the rest as much is sent to the host as the links
-// carry beside everything else that must travel, dearest to compute first; what remains is computed again.
 struct SaveChoice {
   Saves saves;
-  LinkUse use;
+  LinkUse use;  // with these saves; empty without prices
 };
+// Decides how each activation is saved. What the device holds stays; of the rest as much is sent to the host as the links
+// carry beside everything else that must travel, dearest to compute first; what remains is computed again.
 SaveChoice choose_saves(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
                         const Profile& profile, const Limits& limits, const SavePolicy& policy);
 

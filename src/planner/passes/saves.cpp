@@ -41,15 +41,15 @@ class LinkTime {
     const double left = forward(p, n_, ns);
     if (left > 0) forward(0, p, left);
   }
+  void take_before(uint32_t p, double ns) {
+    const double left = backward(p, 0, ns);
+    if (left > 0) backward(n_, p, left);
+  }
   // Time taken before each position.
   std::vector<double> taken() const {
     std::vector<double> out(n_ + 1, 0);
     for (uint32_t p = 0; p < n_; ++p) out[p + 1] = out[p] + start_ns_[p + 1] - start_ns_[p] - free_[p];
     return out;
-  }
-  void take_before(uint32_t p, double ns) {
-    const double left = backward(p, 0, ns);
-    if (left > 0) backward(n_, p, left);
   }
 
  private:
