@@ -3,7 +3,7 @@
 
 A step is --accum micro-batches of --batch random sequences, a clip of the global gradient norm to
 1, and an AdamW update. Needs torch and transformers; reads nothing from the network. --compile
-needs a C++ compiler.
+needs a C++ compiler. Each step says on stderr that it is done.
 
     python torch_cpu_llama.py --threads 2 --dtype bf16 --compile
 """
@@ -12,6 +12,7 @@ import argparse
 import json
 import resource
 import statistics
+import sys
 import time
 
 import torch
@@ -102,6 +103,7 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         times.append(time.perf_counter() - start)
         losses.append(total)
+        print(f"step {len(times)}", file=sys.stderr, flush=True)
 
     seconds = statistics.median(times[args.warmup :])
     tokens_per_step = args.accum * args.batch * args.seq_len

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "backend/cpu/cpu_backend.h"
 #include "equivalence/small_runs.h"
 
 namespace sluice {

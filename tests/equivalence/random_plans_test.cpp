@@ -1,8 +1,6 @@
 // Any legal plan, not only a good one, computes the same bits.
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "backend/testing/delaying_backend.h"
 #include "equivalence/small_runs.h"
 #include "train/weights.h"
@@ -41,8 +39,7 @@ class ManyPlans {
 
   // Two steps from a fresh state, the arenas full of NaNs before.
   rig::History run(const Plan& plan, Backend& backend) {
-    std::memset(arenas_.device, 0xff, size_t(plan.device_bytes));
-    std::memset(arenas_.host, 0xff, size_t(plan.host_bytes));
+    rig::poison(*backend_, arenas_, plan.device_bytes, plan.host_bytes);
     Executor executor(model_.program, plan, backend, arenas_);
     rig::must(initialize(request_.model, model_, 1, executor, [](int64_t, int64_t) {}));
     rig::History out;
@@ -101,7 +98,7 @@ TEST_P(RandomPlans, AreValidAndComputeTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, RandomPlans,
-                         testing::Combine(testing::ValuesIn(kNumerics),
+                         testing::Combine(testing::ValuesIn(numerics_under_test()),
                                           testing::Values(Updates::AtTheEnd, Updates::Deferred,
                                                           Updates::LateMoments)),
                          [](const auto& test) {
@@ -111,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, RandomPlans,
 
 // Lanes that run ahead and fall behind as far as the waits allow.
 TEST(DelayedLanes, DoNotChangeResults) {
-  ManyPlans runs({}, Updates::AtTheEnd);
+  ManyPlans runs(numerics_under_test().front().numerics, Updates::AtTheEnd);
   const rig::History expected = runs.run(rig::must(make_plan(runs.program(), runs.profile(), {})));
   int tried = 0;
   for (uint64_t seed = 0; tried < 25 && seed < 100; ++seed) {
@@ -133,7 +130,7 @@ TEST(DelayedLanes, DoNotChangeResults) {
 // above means nothing. The race is real, so this is not for ThreadSanitizer.
 #ifndef __SANITIZE_THREAD__
 TEST(DelayedLanes, ShowMissingWaits) {
-  ManyPlans runs({}, Updates::AtTheEnd);
+  ManyPlans runs(numerics_under_test().front().numerics, Updates::AtTheEnd);
   const rig::History expected = runs.run(rig::must(make_plan(runs.program(), runs.profile(), {})));
   const auto computes_the_same = [&](const Plan& plan, uint64_t seed) {
     DelayingBackend backend(runs.backend(), {seed, 64, {}});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "equivalence/rig/rig.h"
 
@@ -36,6 +37,15 @@ inline const NamedNumerics kNumerics[] = {
     {"bf16_master", {DType::BF16, DType::F32, DType::F32, true, false}},
     {"bf16_stochastic", {DType::BF16, DType::BF16, DType::BF16, false, true}},
 };
+
+// Those that the backend under test takes.
+inline std::vector<NamedNumerics> numerics_under_test() {
+  std::vector<NamedNumerics> out;
+  for (const NamedNumerics& n : kNumerics) {
+    if (rig::takes(n.numerics)) out.push_back(n);
+  }
+  return out;
+}
 
 // When weights and moments of a step are updated: see OptimizerConfig.
 enum class Updates { AtTheEnd, Deferred, LateMoments };

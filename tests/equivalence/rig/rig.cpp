@@ -44,10 +44,10 @@ Profile profile_of(const Backend& backend) {
   return profile;
 }
 
-std::unique_ptr<Backend> small_backend() {
-  CpuOptions options;
-  options.threads = 1;
-  return make_cpu_backend(options);
+void poison(Backend& backend, const Arenas& arenas, int64_t device_bytes, int64_t host_bytes) {
+  const std::vector<std::byte> nans(size_t(std::max(device_bytes, host_bytes)), std::byte{0xff});
+  must(backend.upload(arenas.device, nans.data(), device_bytes));
+  must(backend.upload(arenas.host, nans.data(), host_bytes));
 }
 
 ObjectId find(const Program& program, std::string_view name) {
@@ -134,9 +134,7 @@ Rig::Rig(const StageRequest& request, Stages stages, std::unique_ptr<Backend>&& 
     : request_(request), backend_(std::move(backend)), stages_(std::move(stages)) {
   arenas_ = must(backend_->reserve(stages_.device_bytes(), stages_.host_bytes()));
   must(backend_->prepare(all_ops(stages_)));
-  // Whatever a plan forgets to write must not happen to be zero.
-  std::memset(arenas_.device, 0xff, size_t(stages_.device_bytes()));
-  std::memset(arenas_.host, 0xff, size_t(stages_.host_bytes()));
+  poison(*backend_, arenas_, stages_.device_bytes(), stages_.host_bytes());
   const auto executor = [&](const Stage& s) {
     return std::make_unique<Executor>(s.model.program, s.plan, *backend_, arenas_);
   };

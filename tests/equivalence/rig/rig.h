@@ -1,4 +1,4 @@
-// Runs whole programs on the CPU backend for tests: plans, memory, state and batches in one place.
+// Runs whole programs for tests: plans, memory, state and batches in one place.
 //
 // What must hold for a test to mean anything is checked by must(), which throws; GoogleTest reports it.
 #pragma once
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/cpu_backend.h"
+#include "backend/backend.h"
 #include "exec/executor.h"
 #include "model/build.h"
 #include "train/plans.h"
@@ -39,8 +39,13 @@ Tokens random_tokens(const StepShape& shape, int64_t vocab, uint64_t seed);
 // Link and compute of like speed, no overheads, and the backend's own workspaces (it is borrowed).
 Profile profile_of(const Backend& backend);
 
-// One compute thread: the programs are tiny, and results do not depend on it.
+// The backend under test, for tiny programs, and what it takes. Every test executable links one definition of these:
+// sluice_test_rig_cpu, or sluice_test_rig_cuda.
 std::unique_ptr<Backend> small_backend();
+bool takes(const Numerics& numerics);
+
+// Fills the arenas with NaNs up to these sizes: whatever a plan forgets to write must not happen to be zero.
+void poison(Backend& backend, const Arenas& arenas, int64_t device_bytes, int64_t host_bytes);
 
 ObjectId find(const Program& program, std::string_view name);
 std::vector<std::byte> read_bytes(const Executor& executor, ObjectId id);

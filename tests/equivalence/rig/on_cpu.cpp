@@ -1,0 +1,16 @@
+#include "backend/cpu/cpu_backend.h"
+#include "equivalence/rig/rig.h"
+
+namespace sluice::rig {
+
+std::unique_ptr<Backend> small_backend() {
+  CpuOptions options;
+  options.threads = 1;  // results do not depend on it
+  return make_cpu_backend(options);
+}
+
+bool takes(const Numerics&) {
+  return true;
+}
+
+}  // namespace sluice::rig
