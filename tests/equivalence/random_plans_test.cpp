@@ -1,6 +1,8 @@
 // Any legal plan, not only a good one, computes the same bits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "backend/testing/delaying_backend.h"
 #include "equivalence/small_runs.h"
 #include "train/weights.h"
@@ -21,12 +23,12 @@ class ManyPlans {
         backend_(rig::small_backend()),
         profile_(rig::profile_of(*backend_)),
         tokens_(rig::random_tokens(kShape, request_.model.vocab, 3)) {
-    device_bytes_ = 4 * footprint(model_.program).total;
-    arenas_ = rig::must(backend_->reserve(device_bytes_, device_bytes_));
     std::vector<Op> all;
     for (const Task& task : model_.program.tasks()) all.push_back(task.op);
+    for (const Op& op : all) workspaces_.push_back(backend_->workspace_bytes(op));
+    device_bytes_ = 4 * (footprint(model_.program).total + *std::max_element(workspaces_.begin(), workspaces_.end()));
+    arenas_ = rig::must(backend_->reserve(device_bytes_, device_bytes_));
     rig::must(backend_->prepare(all));
-    for (const Task& task : model_.program.tasks()) workspaces_.push_back(backend_->workspace_bytes(task.op));
   }
 
   const Program& program() const { return model_.program; }
