@@ -26,7 +26,7 @@ class ManyPlans {
     std::vector<Op> all;
     for (const Task& task : model_.program.tasks()) all.push_back(task.op);
     for (const Op& op : all) workspaces_.push_back(backend_->workspace_bytes(op));
-    device_bytes_ = 4 * (footprint(model_.program).total + *std::max_element(workspaces_.begin(), workspaces_.end()));
+    device_bytes_ = 16 * (footprint(model_.program).total + *std::max_element(workspaces_.begin(), workspaces_.end()));
     arenas_ = rig::must(backend_->reserve(device_bytes_, device_bytes_));
     rig::must(backend_->prepare(all));
   }
