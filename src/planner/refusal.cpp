@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace sluice {
@@ -81,12 +82,25 @@ Tightest tightest_on_host(const Program& program, const Schedule& s, const std::
     bytes += change[p];
     if (bytes > most) most = bytes, at = p;
   }
+  // By role: a single object is rarely what is in the way.
+  struct Role {
+    int64_t bytes = 0, count = 0;
+    std::string_view name;  // of the first
+  };
+  std::map<std::string_view, Role> roles;
+  for (const HostSlot& slot : slots) {
+    const Value& v = s.values[slot.value];
+    if (given(slot) || !there(slot, at)) continue;
+    const Object& object = program.object(v.object);
+    Role& role = roles.try_emplace(object.role, Role{0, 0, object.name}).first->second;
+    role.bytes += v.bytes;
+    ++role.count;
+  }
   Residents here;
   if (limits.boundary_host_bytes > 0)
     here.emplace_back(limits.boundary_host_bytes, "room for what runs between steps");
-  for (const HostSlot& slot : slots) {
-    const Value& v = s.values[slot.value];
-    if (!given(slot) && there(slot, at)) here.emplace_back(v.bytes, program.object(v.object).name);
+  for (const auto& [name, role] : roles) {
+    here.emplace_back(role.bytes, role.count == 1 ? std::string(role.name) : fmt::format("{} x {}", role.count, name));
   }
   return {most, name_of(program, s, at), three_largest(std::move(here))};
 }

@@ -15,15 +15,18 @@ bool recomputable(const Program& program, const Task& task) {
   });
 }
 
+// By object.
 struct Index {
-  std::vector<std::vector<uint32_t>> writers;  // by object, in program order
-  std::vector<bool> crosses;                   // read in the forward and in the backward pass
+  std::vector<std::vector<uint32_t>> writers;  // in program order
+  std::vector<bool> crosses;                   // written in the forward pass, used in the backward pass, can be computed again
+  std::vector<bool> temporary;                 // only used in the forward pass, can be computed again
   std::vector<uint32_t> forward_end;           // last forward task using it
 };
 
 Index index_of(const Program& program) {
   const size_t n = program.objects().size();
-  Index index{std::vector<std::vector<uint32_t>>(n), std::vector<bool>(n, false), std::vector<uint32_t>(n, 0)};
+  Index index{std::vector<std::vector<uint32_t>>(n), std::vector<bool>(n, false), std::vector<bool>(n, false),
+              std::vector<uint32_t>(n, 0)};
   for (uint32_t t = 0; t < program.tasks().size(); ++t) {
     const Task& task = program.tasks()[t];
     for (const Use& u : task.uses) {
@@ -36,9 +39,11 @@ Index index_of(const Program& program) {
   }
   for (size_t o = 0; o < n; ++o) {
     const auto& writers = index.writers[o];
-    index.crosses[o] = index.crosses[o] && !writers.empty() &&
-                       std::all_of(writers.begin(), writers.end(),
-                                   [&](uint32_t t) { return recomputable(program, program.tasks()[t]); });
+    const bool again = !writers.empty() && std::all_of(writers.begin(), writers.end(), [&](uint32_t t) {
+      return recomputable(program, program.tasks()[t]);
+    });
+    index.temporary[o] = again && !index.crosses[o];
+    index.crosses[o] = again && index.crosses[o];
   }
   return index;
 }
@@ -48,9 +53,7 @@ void closure(const Program& program, const Index& index, uint32_t o, std::set<ui
   for (const uint32_t t : index.writers[o]) {
     if (!tasks.insert(t).second) continue;
     for (const Use& u : program.tasks()[t].uses) {
-      const bool temporary =
-          program.object(u.object).kind == ObjectKind::Activation && !index.crosses[u.object.value];
-      if (temporary && u.object.value != o) closure(program, index, u.object.value, tasks);
+      if (index.temporary[u.object.value] && u.object.value != o) closure(program, index, u.object.value, tasks);
     }
   }
 }
@@ -117,7 +120,8 @@ class Unroller {
       if (task.phase != Phase::Forward) continue;
       for (const Use& u : task.uses) {
         const uint32_t o = u.object.value;
-        if (saves_[o] == Save::Again && index_.crosses[o] && index_.forward_end[o] == t) current_[o] = UINT32_MAX;
+        const bool gone = index_.temporary[o] || (saves_[o] == Save::Again && index_.crosses[o]);
+        if (gone && index_.forward_end[o] == t) current_[o] = UINT32_MAX;
       }
     }
     mark_crossings();
