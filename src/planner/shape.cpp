@@ -24,20 +24,20 @@ int64_t head_tokens(const LlamaConfig& model, const ShapeRequest& r, int64_t chu
   return std::min(rows, chunk);
 }
 
-// Chunk sizes that divide the step, ascending.
+// Chunk sizes that divide the step, descending.
 std::vector<int64_t> chunk_sizes(const ShapeRequest& r) {
   std::vector<int64_t> chunks;
   if (r.chunk_tokens > 0) {
     chunks.push_back(r.chunk_tokens);
   } else {
     for (int64_t c = r.seq_len; c > kSmallestChunk && c > kLargestChunk / 4 && c % 2 == 0; c /= 2) {
-      if (c / 2 <= kLargestChunk / 2) chunks.push_back(c / 2);
+      if (c / 2 <= kLargestChunk) chunks.push_back(c / 2);
     }
     for (int64_t c = r.seq_len; c <= std::max(r.seq_len, std::min(kLargestChunk, r.tokens_per_step)); c *= 2) {
       if (c >= kSmallestChunk || c == r.tokens_per_step || 2 * c > r.tokens_per_step) chunks.push_back(c);
     }
   }
-  std::sort(chunks.begin(), chunks.end());
+  std::sort(chunks.begin(), chunks.end(), std::greater());
   std::erase_if(chunks, [&](int64_t c) {
     return r.tokens_per_step % std::max(c, r.seq_len) != 0 || (c % r.seq_len != 0 && r.seq_len % c != 0);
   });
@@ -51,6 +51,8 @@ bool loads_moments(const Program& program, const Plan& plan) {
     return a.kind == ActionKind::Load && program.object(a.object).kind == ObjectKind::OptState;
   });
 }
+
+constexpr int kFirstSizes = 2;  // of chunks that are planned before any is ruled out
 
 // How a step is cut, in sequences (or chunks, where those hold several): what the search moves through.
 struct Point {
@@ -70,16 +72,19 @@ class ShapeSearch {
   struct Found {
     double ns = 0;  // 0: does not fit
     bool late_moments = false;
+    bool loads_moments = false;
   };
 
   int64_t units(int64_t chunk) const { return r_.tokens_per_step / std::max(chunk, r_.seq_len); }
   StepShape shape(const Point& p) const;
   std::optional<Point> point(int64_t chunk, int64_t rounds, int64_t first = 0) const;
   Result<Plan> quick_plan(const Program& program, bool explain) const;
-  Found plan(const Point& p) const;
+  Found plan(const Point& p, bool late_moments) const;
+  // The faster of both ways to update moments; what was `found` is one of them.
+  Found other_moments(const Point& p, const Found& found) const;
   // Why nothing fits, in full: what one sequence per round of the smallest chunks needs is the least.
   Error refusal(const Point& least) const;
-  // Plans those that are new. Whether one of them is the fastest so far: it is best_ then.
+  // Plans those that are new, with moments as the fastest so far has them. Whether one of them is faster: it is best_ then.
   bool visit(const std::vector<std::optional<Point>>& points);
   std::vector<std::optional<Point>> neighbours() const;
 
@@ -127,19 +132,20 @@ Error ShapeSearch::refusal(const Point& least) const {
   return quick_plan(build_training(model_, shape(least), numerics_, update).program, true).error();
 }
 
-ShapeSearch::Found ShapeSearch::plan(const Point& p) const {
-  Found found;
-  for (const bool late : {false, true}) {
-    OptimizerConfig update = optimizer_;
-    update.late_moments = late;
-    const Program program = build_training(model_, shape(p), numerics_, update).program;
-    const auto plan = quick_plan(program, false);
-    if (!plan.ok()) continue;
-    if (found.ns == 0 || plan->makespan_ns < found.ns * 0.999) found = {plan->makespan_ns, late};
-    // Moments that stay on the device have no traffic to spread.
-    if (!optimizer_.deferred || !loads_moments(program, *plan)) break;
-  }
-  return found;
+ShapeSearch::Found ShapeSearch::plan(const Point& p, bool late_moments) const {
+  OptimizerConfig update = optimizer_;
+  update.late_moments = late_moments;
+  const Program program = build_training(model_, shape(p), numerics_, update).program;
+  const auto plan = quick_plan(program, false);
+  if (!plan.ok()) return {0, late_moments, true};
+  return {plan->makespan_ns, late_moments, loads_moments(program, *plan)};
+}
+
+ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found) const {
+  // Moments that stay on the device have no traffic to spread.
+  if (!optimizer_.deferred || !found.loads_moments) return found;
+  const Found other = plan(p, !found.late_moments);
+  return other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999) ? other : found;
 }
 
 bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
@@ -148,8 +154,10 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
     if (p && !known_.contains(*p) && std::find(fresh.begin(), fresh.end(), *p) == fresh.end()) fresh.push_back(*p);
   }
   std::vector<Found> found(fresh.size());
-  for_each_parallel(int64_t(fresh.size()), r_.threads,
-                    [&](int64_t i) { found[size_t(i)] = plan(fresh[size_t(i)]); });
+  for_each_parallel(int64_t(fresh.size()), r_.threads, [&](int64_t i) {
+    const Point& p = fresh[size_t(i)];
+    found[size_t(i)] = best_ ? plan(p, known_[*best_].late_moments) : other_moments(p, plan(p, false));
+  });
   bool better = false;
   for (size_t i = 0; i < fresh.size(); ++i) {
     known_[fresh[i]] = found[i];
@@ -174,10 +182,10 @@ Result<ShapeChoice> ShapeSearch::run() {
   const std::vector<int64_t> chunks = chunk_sizes(r_);
   std::vector<std::optional<Point>> starts;
   for (const int64_t c : chunks) {
-    // A sequence each takes the least memory.
-    starts.push_back(point(c, units(c)));
     const int64_t per_round = std::max<int64_t>(1, kTokensPerRound / std::max(c, r_.seq_len));
     starts.push_back(point(c, (units(c) + per_round - 1) / per_round));
+    // A sequence each takes the least memory.
+    starts.push_back(point(c, units(c)));
   }
   std::erase(starts, std::nullopt);
   if (starts.empty()) {
@@ -187,11 +195,19 @@ Result<ShapeChoice> ShapeSearch::run() {
                  r_.tokens_per_step, r_.seq_len, r_.chunk_tokens, r_.rounds, r_.first_round_chunks);
   }
   for (const auto& p : starts) SLUICE_TRY(validate(shape(*p)));
-  if (r_.least) return ShapeChoice{shape(*starts.front()), false, "takes the least memory"};
-  visit(starts);
-  if (!best_) return refusal(*starts.front());
+  if (r_.least) return ShapeChoice{shape(*starts.back()), false, "takes the least memory"};
+  // From large chunks to small ones, whose programs have many tasks, as long as that pays or nothing fits.
+  for (size_t size = kFirstSizes, from = 0; from < starts.size(); ++size) {
+    const int64_t least = chunks[std::min(size, chunks.size()) - 1];
+    size_t end = from;
+    while (end < starts.size() && starts[end]->chunk >= least) ++end;
+    const bool better = visit({starts.begin() + long(from), starts.begin() + long(end)});
+    if (best_ && !better) break;
+    from = end;
+  }
+  if (!best_) return refusal(*starts.back());
   while (visit(neighbours())) continue;
-  const Found& found = known_[*best_];
+  const Found found = known_[*best_] = other_moments(*best_, known_[*best_]);
   ShapeChoice choice{shape(*best_), found.late_moments, std::string(kOnly)};
   if (known_.size() == 1) return choice;
   std::vector<std::pair<double, Point>> order;
