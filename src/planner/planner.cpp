@@ -37,7 +37,7 @@ class Planner {
  public:
   Planner(const Program& program, const Profile& profile, const PlanRequest& request)
       : program_(program), profile_(profile), passes_(request.passes != nullptr ? *request.passes : own_passes_),
-        costs_(cost_of(program, profile)), units_(units()), quick_(request.quick), explain_(request.explain),
+        costs_(cost_of(program, profile)), units_(units()), quick_(request.quick), least_(request.least), explain_(request.explain),
         threads_(request.threads),
         device_cap_bytes_(request.device_cap_bytes), host_cap_bytes_(request.host_cap_bytes) {
     limits_.alignment = profile.alignment;
@@ -102,7 +102,7 @@ class Planner {
   PassRunner& passes_;
   const TaskCosts costs_;
   const std::vector<RecomputeUnit> units_;
-  const bool quick_, explain_;
+  const bool quick_, least_, explain_;
   const int threads_;
   const int64_t device_cap_bytes_, host_cap_bytes_;  // as given
   Limits limits_;
@@ -244,7 +244,7 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
         if (!search_places) return best;
       }
       // Beside one whose places were searched, only what packs without is still of interest.
-      if (best || misfit == Misfit::Host) break;
+      if (best || misfit == Misfit::Host || program_.tasks().size() > kFewItems) break;
     }
     if (policy.tight || (policy.lean && misfit == Misfit::Host)) return best;
     (misfit == Misfit::Device ? device_share : host_share) -= misfit == Misfit::Device ? 0.04 : 0.01;
@@ -285,6 +285,7 @@ int64_t Planner::minimal_budget() {
     Misfit misfit{};
     limits.search_places = false;
     if (emitted(s, *least, limits, misfit)) return true;
+    if (program_.tasks().size() > kFewItems) return false;
     limits.search_places = true;
     return emitted(s, std::move(*least), limits, misfit).has_value();
   };
@@ -361,10 +362,10 @@ void Planner::search_coarse(std::optional<Plan>& best) const {
 Result<Plan> Planner::search() {
   const int64_t all = resident_bytes();
   std::optional<Plan> best;
-  if (all <= limits_.device_bytes) best = build(kEverything, limits_.device_bytes);
+  if (all <= limits_.device_bytes && !least_) best = build(kEverything, limits_.device_bytes);
   if (!best) {
     const bool coarse = quick_ || program_.tasks().size() > kLargeProgram;
-    if (coarse) search_coarse(best);
+    if (coarse && !least_) search_coarse(best);
     if (!best || !coarse) {
       const int64_t least = minimal_budget();
       if (least == kNowhere) {
@@ -373,7 +374,7 @@ Result<Plan> Planner::search() {
         consider(kTight, least, best);
       }
       if (!best) return infeasible();
-      if (!coarse) {
+      if (!coarse && !least_) {
         // The leanest plan's budget, too, must not depend on the cap.
         int64_t from = least;
         if (from == kNowhere) {
@@ -453,9 +454,10 @@ std::optional<Plan> Planner::random(uint64_t seed) {
     for (const ObjectId o : unit.objects) saves[o.value] = save;
   }
   const Schedule s = unrolled(uniform() < 0.5, saves);
-  const int64_t all = resident_bytes();
+  // From the largest working set to more than everything.
+  const int64_t all = resident_bytes(), least = tightest_on_device(program_, s).bytes;
   Limits limits = limits_;
-  limits.device_bytes = std::min(limits.device_bytes, static_cast<int64_t>(double(all) * (0.15 + 1.1 * uniform())));
+  limits.device_bytes = std::min(limits.device_bytes, least + static_cast<int64_t>(double(all + all / 4 - least) * uniform()));
   auto resident = residency(s, limits, saves, static_cast<int64_t>(double(limits.device_bytes) * uniform()),
                             limits.device_bytes);
   if (!resident) return std::nullopt;

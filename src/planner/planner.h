@@ -18,6 +18,7 @@ struct PlanRequest {
   int64_t device_base = 0, host_base = 0;
   int threads = 1;     // to search with; the plan does not depend on it
   bool quick = false;  // a few candidates only: to compare shapes, not to run
+  bool least = false;  // the plan that takes the least device memory, however slow
   PassRunner* passes = nullptr;  // what runs the passes, to leave some out or to see them; null: all run, unseen
   bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
 };

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "base/parallel.h"
+#include "train/plan_cache.h"
 
 namespace sluice {
 namespace {
@@ -26,12 +27,10 @@ Result<Room> room_of(const Program& program, const Profile& profile) {
     request.fixed_homes.push_back(home);
   }
   request.host_base = end;
-  SLUICE_ASSIGN(const int64_t least, minimal_device_bytes(program, profile, request));
-  // The tightest plan is the one that leaves most to the host.
-  request.device_cap_bytes = least + profile.device_overhead_bytes;
+  request.least = true;  // which is also the one that leaves most to the host
   SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
   // A little more than the least, so that other residents than assumed here still leave a place for everything.
-  return Room{align_up(least + least / 16, profile.alignment), plan.host_bytes - end};
+  return Room{align_up(plan.device_bytes + plan.device_bytes / 16, profile.alignment), plan.host_bytes - end};
 }
 
 Result<Plan> plan_between_steps(const Program& program, const Stage& training, const Room& room,
@@ -110,8 +109,9 @@ int64_t Stages::host_bytes() const {
   return bytes;
 }
 
-Result<Stages> make_stages(const StageRequest& r, const Profile& profile) {
+Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const PlanCache* cache) {
   Stages stages = build_stages(r);
+  if (cache != nullptr && cache->find(r, profile, stages)) return stages;
   SLUICE_ASSIGN(const PlanRequest request, request_for_training(r, stages, profile));
   SLUICE_ASSIGN(stages.training.plan, make_plan(stages.training.model.program, profile, request));
   const Room boundary{request.boundary_device_bytes, request.boundary_host_bytes};
@@ -119,6 +119,7 @@ Result<Stages> make_stages(const StageRequest& r, const Profile& profile) {
     if (!stage->has_value()) continue;
     SLUICE_ASSIGN((*stage)->plan, plan_between_steps((*stage)->model.program, stages.training, boundary, profile));
   }
+  if (cache != nullptr) cache->keep(r, profile, stages);
   return stages;
 }
 

@@ -12,6 +12,8 @@
 
 namespace sluice {
 
+class PlanCache;
+
 struct Stage {
   Model model;
   Plan plan;
@@ -38,7 +40,8 @@ struct StageRequest {
   PassRunner* passes = nullptr;  // for the training plan; see PlanRequest
 };
 
-Result<Stages> make_stages(const StageRequest& request, const Profile& profile);
+// With a cache, what it has is not searched for again (see plan_cache.h).
+Result<Stages> make_stages(const StageRequest& request, const Profile& profile, const PlanCache* cache = nullptr);
 // Whether the training plan fits beside the room for the others, without the search for the fastest.
 Status check_stages_fit(const StageRequest& request, const Profile& profile);
 

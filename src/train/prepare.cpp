@@ -10,6 +10,7 @@
 #include "data/corpus.h"
 #include "planner/shape.h"
 #include "train/calibrate.h"
+#include "train/plan_cache.h"
 #include "train/session.h"
 
 namespace sluice {
@@ -67,7 +68,7 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
 }
 
 // Everything up to the shape of the step; the rest is the search for plans.
-Result<StageRequest> decide_shape(Prepared& p, bool least_shape = false) {
+Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache* cache) {
   SLUICE_ASSIGN(p.model, resolve_model(p.config));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
   p.optimizer = resolve_optimizer(p.config, p.machine);
@@ -92,11 +93,15 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape = false) {
   shape_request.threads = search_threads();
   shape_request.device_cap_bytes = request.device_cap_bytes;
   shape_request.host_cap_bytes = request.host_cap_bytes;
-  SLUICE_ASSIGN(const ShapeChoice choice,
-                choose_shape(p.model, p.numerics, p.optimizer, shape_request, p.machine.profile));
-  p.shape = request.shape = choice.shape;
-  p.optimizer.late_moments = request.optimizer.late_moments = choice.late_moments;
-  p.why_shape = choice.why;
+  const Profile& profile = p.machine.profile;
+  auto choice = cache == nullptr ? std::nullopt : cache->find(p.model, p.numerics, p.optimizer, shape_request, profile);
+  if (!choice) {
+    SLUICE_ASSIGN(choice, choose_shape(p.model, p.numerics, p.optimizer, shape_request, profile));
+    if (cache != nullptr) cache->keep(p.model, p.numerics, p.optimizer, shape_request, profile, *choice);
+  }
+  p.shape = request.shape = choice->shape;
+  p.optimizer.late_moments = request.optimizer.late_moments = choice->late_moments;
+  p.why_shape = choice->why;
   return request;
 }
 
@@ -104,16 +109,19 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape = false) {
 
 Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps, PassRunner* passes) {
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
-  return prepare_on(std::move(config), std::move(machine), between_steps, passes);
+  const PlanCache cache(std::filesystem::path(config.data.cache) / "plans");
+  // Who wants to see the passes, or leave some out, wants them to run.
+  return prepare_on(std::move(config), std::move(machine), between_steps, passes, passes == nullptr ? &cache : nullptr);
 }
 
-Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PassRunner* passes) {
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PassRunner* passes,
+                            const PlanCache* cache) {
   Prepared p;
   p.config = std::move(config);
   p.resolved = machine;
   p.machine = std::move(machine);
   Stopwatch watch;
-  SLUICE_ASSIGN(StageRequest request, decide_shape(p));
+  SLUICE_ASSIGN(StageRequest request, decide_shape(p, false, cache));
   const double shape_s = watch.seconds();
   if (p.machine.backend != "sim") SLUICE_TRY(measure_costs(p, request));
   if (between_steps) {
@@ -124,7 +132,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_step
   }
   request.passes = passes;
   watch = Stopwatch();
-  SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
+  SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile, cache));
   p.start_up.plan_s = shape_s + watch.seconds();
   release_freed_memory();  // of the search, which takes more than running the plan
   return p;
@@ -134,7 +142,7 @@ Status check_fit(RunConfig config, Machine machine) {
   Prepared p;
   p.config = std::move(config);
   p.machine = std::move(machine);
-  SLUICE_ASSIGN(const StageRequest request, decide_shape(p, true));
+  SLUICE_ASSIGN(const StageRequest request, decide_shape(p, true, nullptr));
   return check_stages_fit(request, p.machine.profile);
 }
 

@@ -44,7 +44,8 @@ struct Prepared {
 // `passes`: what runs the planner's passes for training; null: all run, unseen.
 Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps, PassRunner* passes = nullptr);
 // The same on a machine that is resolved already. Several threads may prepare for one that is only simulated.
-Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PassRunner* passes = nullptr);
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PassRunner* passes = nullptr,
+                            const PlanCache* cache = nullptr);
 // Whether prepare_on(config, machine, false) finds plans, without the search for the fastest. A refusal names the tier
 // and nothing else.
 Status check_fit(RunConfig config, Machine machine);

@@ -6,6 +6,7 @@
 // loads then come when there is room. A few variants are tried, as each fragments on programs that the others pack well.
 #include <algorithm>
 #include <map>
+#include <memory_resource>
 #include <set>
 
 #include "planner/passes/places.h"
@@ -34,6 +35,10 @@ class Sweep {
   void remove(uint32_t item);
   // Whether [offset, offset + bytes) stays free from now until `end`: nothing long-lived begins there before.
   bool stays_free(int64_t offset, int64_t bytes, uint32_t end) const;
+  // The long-lived ones that begin at a position.
+  std::span<const Place> coming(uint32_t position) const {
+    return {coming_.data() + coming_from_[position], coming_.data() + coming_from_[position + 1]};
+  }
   void release(int64_t offset, int64_t end);
   void take(int64_t offset, int64_t end);
   void insert(int64_t offset, int64_t end) {
@@ -50,13 +55,16 @@ class Sweep {
   const int64_t capacity_;
   const uint32_t long_lived_, short_lived_;
   uint32_t now_ = 0;
-  std::map<int64_t, int64_t> free_;                 // offset -> end
-  std::set<std::pair<int64_t, int64_t>> by_size_;   // (bytes, offset)
-  std::vector<uint32_t> long_;                      // placed first, by offset
-  std::vector<std::vector<uint32_t>> coming_;       // by position: those of them that begin there
-  std::set<std::pair<uint32_t, uint32_t>> waiting_; // early loads without a place: (latest begin, item)
-  std::set<std::pair<uint32_t, uint32_t>> early_;   // placed ones that are not needed yet
-  std::set<std::pair<uint32_t, uint32_t>> lingering_;  // placed ones that may end before they do: (earliest end, item)
+  std::pmr::unsynchronized_pool_resource nodes_;
+  std::pmr::map<int64_t, int64_t> free_{&nodes_};                // offset -> end
+  std::pmr::set<std::pair<int64_t, int64_t>> by_size_{&nodes_};  // (bytes, offset)
+  std::vector<Place> long_;                         // placed first, by offset
+  std::vector<Place> coming_;                       // the same by the position where they begin,
+  std::vector<uint32_t> coming_from_;               // and where those of each position are among them
+  using Deadlines = std::pmr::set<std::pair<uint32_t, uint32_t>>;  // (position, item)
+  Deadlines waiting_{&nodes_};    // early loads without a place, by their latest begin
+  Deadlines early_{&nodes_};      // placed ones that are not needed yet
+  Deadlines lingering_{&nodes_};  // placed ones that may end before they do, by their earliest end
   std::vector<std::vector<uint32_t>> deaths_;       // by position: items that may end before it
   std::vector<bool> placed_;                        // by item: holds its place now
 };
@@ -73,7 +81,7 @@ bool Sweep::place_long_lived() {
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return length(a) > length(b); });
   for (const uint32_t i : order) {
     PackItem& item = items_[i];
-    const int64_t offset = lowest_offset(items_, long_, item);
+    const int64_t offset = lowest_offset(long_, item);
     // What finds no place now may find one later, at the price of what can give way.
     if (offset + item.bytes > capacity_) {
       if (around(item)) return false;
@@ -81,18 +89,21 @@ bool Sweep::place_long_lived() {
     }
     item.offset = offset;
     const auto at = std::upper_bound(long_.begin(), long_.end(), offset,
-                                     [&](int64_t o, uint32_t other) { return o < items_[other].offset; });
-    long_.insert(at, i);
-    coming_[item.begin].push_back(i);
+                                     [](int64_t o, const Place& other) { return o < other.offset; });
+    long_.insert(at, place_of(item, i));
+  }
+  coming_ = long_;
+  std::stable_sort(coming_.begin(), coming_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  for (uint32_t p = 0, i = 0; p <= last_ + 1; ++p) {
+    coming_from_.push_back(i);
+    while (i < coming_.size() && coming_[i].begin == p) ++i;
   }
   return true;
 }
 
 bool Sweep::stays_free(int64_t offset, int64_t bytes, uint32_t end) const {
-  for (uint32_t p = now_ + 1; p <= end; ++p) {
-    for (const uint32_t i : coming_[p]) {
-      if (items_[i].offset < offset + bytes && offset < items_[i].offset + items_[i].bytes) return false;
-    }
+  for (uint32_t i = coming_from_[now_ + 1]; i < coming_from_[end + 1]; ++i) {
+    if (coming_[i].offset < offset + bytes && offset < coming_[i].offset + coming_[i].bytes) return false;
   }
   return true;
 }
@@ -179,7 +190,6 @@ void Sweep::place_early(uint32_t now) {
 }
 
 bool Sweep::run() {
-  coming_.resize(last_ + 1);
   deaths_.resize(last_ + 2);
   placed_.resize(items_.size());
   if (!place_long_lived()) return false;
@@ -195,10 +205,10 @@ bool Sweep::run() {
     take(items_[i].offset, items_[i].offset + items_[i].bytes);
     placed_[i] = true;
   };
-  for (const uint32_t i : long_) {
-    if (!around(items_[i])) continue;
-    begin_long_lived(i);
-    deaths_[items_[i].end + 1].push_back(i);
+  for (const Place& p : long_) {
+    if (!around(p)) continue;
+    begin_long_lived(p.item);
+    deaths_[p.end + 1].push_back(p.item);
   }
   std::vector<uint32_t> now;
   for (uint32_t p = 0; p <= last_; ++p) {
@@ -206,9 +216,9 @@ bool Sweep::run() {
     for (const uint32_t i : deaths_[p]) {
       if (placed_[i] && items_[i].end + 1 == p) remove(i);
     }
-    for (const uint32_t i : coming_[p]) {
-      begin_long_lived(i);
-      if (!around(items_[i])) deaths_[items_[i].end + 1].push_back(i);
+    for (const Place& long_lived : coming(p)) {
+      begin_long_lived(long_lived.item);
+      if (!around(long_lived)) deaths_[long_lived.end + 1].push_back(long_lived.item);
     }
     now.clear();
     for (const uint32_t i : births[p]) {

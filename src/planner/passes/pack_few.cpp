@@ -9,7 +9,6 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kFew = 400;  // more cost more than a candidate that does not pack
 // A round's cost grows with the square of the number of things.
 size_t rounds_for(size_t things) { return std::min<size_t>(40, 2'000'000 / (things * things + 1)); }
 
@@ -19,7 +18,8 @@ bool overlap(const PackItem& a, const PackItem& b) {
 
 // Places everything for the times it asks for. False when no packing was found.
 bool search(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
-  std::vector<uint32_t> order(items.size()), placed;
+  std::vector<uint32_t> order(items.size());
+  std::vector<Place> placed;
   std::iota(order.begin(), order.end(), 0u);
   const auto area = [&](uint32_t i) {
     const PackItem& item = items[i];
@@ -32,11 +32,11 @@ bool search(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
     auto it = order.begin();
     for (; it != order.end(); ++it) {
       PackItem& item = items[*it];
-      item.offset = lowest_offset(items, placed, item);
+      item.offset = lowest_offset(placed, item);
       if (item.offset + item.bytes > capacity) break;
       const auto at = std::upper_bound(placed.begin(), placed.end(), item.offset,
-                                       [&](int64_t o, uint32_t other) { return o < items[other].offset; });
-      placed.insert(at, *it);
+                                       [](int64_t o, const Place& other) { return o < other.offset; });
+      placed.insert(at, place_of(item, *it));
     }
     if (it == order.end()) return true;
     std::rotate(order.begin(), it, it + 1);
@@ -69,7 +69,7 @@ void extend(std::vector<PackItem>& items, const std::vector<PackItem>& asked) {
 }  // namespace
 
 int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
-  if (items.size() > kFew) return kNowhere;
+  if (items.size() > kFewItems) return kNowhere;
   const std::vector<PackItem> asked = items;
   if (!search(items, last, capacity)) {
     items = asked;

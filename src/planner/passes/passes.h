@@ -120,7 +120,8 @@ struct PackItem {
 // kNowhere when no packing within `capacity` was found.
 int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
 // The same by search, which finds packings where pack() finds none, but rather lets early loads and lingering stores give
-// way. Of many items it finds none.
+// way. It is for few items, as its cost grows with their square; of more it finds none.
+constexpr size_t kFewItems = 400;
 int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
 
 // Addresses, order, waits. Empty when it does not pack within the limits: `misfit` then names the tier.

@@ -7,21 +7,33 @@
 
 namespace sluice {
 
-inline bool around(const PackItem& item) { return item.begin > item.end; }
+// Where an item lies.
+struct Place {
+  int64_t offset, bytes;
+  uint32_t begin, end;  // around the boundary when begin > end
+  uint32_t item;
+};
+inline Place place_of(const PackItem& item, uint32_t index) {
+  return {item.offset, item.bytes, item.begin, item.end, index};
+}
+
+// Of items and places alike.
+bool around(const auto& item) {
+  return item.begin > item.end;
+}
 
 // Whether two are there at one time.
-inline bool meet(const PackItem& a, const PackItem& b) {
+bool meet(const auto& a, const auto& b) {
   if (around(a) && around(b)) return true;
   if (around(a)) return b.end >= a.begin || b.begin <= a.end;
   if (around(b)) return a.end >= b.begin || a.begin <= b.end;
   return a.begin <= b.end && b.begin <= a.end;
 }
 
-// The lowest offset at which none of the items `placed`, in the order of their offsets, is in the way of `item`.
-inline int64_t lowest_offset(std::span<const PackItem> items, std::span<const uint32_t> placed, const PackItem& item) {
+// The lowest offset at which nothing that is `placed`, in the order of offsets, is in the way of `item`.
+inline int64_t lowest_offset(std::span<const Place> placed, const PackItem& item) {
   int64_t offset = 0;
-  for (const uint32_t i : placed) {
-    const PackItem& other = items[i];
+  for (const Place& other : placed) {
     if (other.offset + other.bytes <= offset || !meet(item, other)) continue;
     if (other.offset - offset >= item.bytes) break;
     offset = other.offset + other.bytes;

@@ -1,0 +1,118 @@
+#include "plan/store.h"
+
+#include <bit>
+#include <cstring>
+
+#include "base/hash.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kFormat = "sluice plan 1";
+constexpr size_t kChecksumBytes = sizeof(uint64_t);
+
+// A plan's fields, in one order for both directions.
+template <class Archive, class AnyAction>
+void action_fields(Archive& a, AnyAction& x) {
+  a(x.kind), a(x.lane), a(x.recompute), a(x.task.value), a(x.object.value), a(x.first_address), a(x.address_count);
+  a(x.device_offset), a(x.host_offset), a(x.bytes), a(x.first_wait), a(x.wait_count);
+  a(x.cost_ns), a(x.start_ns), a(x.end_ns);
+}
+
+template <class Archive, class AnyPlan>
+void fields(Archive& a, AnyPlan& p) {
+  a(p.program_hash), a(p.machine), a(p.device_bytes), a(p.host_bytes), a(p.alignment);
+  a.sequence(p.actions, [&](auto& action) { action_fields(a, action); });
+  a.sequence(p.addresses, a), a.sequence(p.waits, a);
+  a.sequence(p.homes, [&](auto& home) { a(home.device_offset), a(home.host_offset); });
+  a(p.boundary_device_offset), a(p.boundary_host_offset), a(p.makespan_ns), a(p.lower_bound_ns), a(p.policy);
+}
+
+class Writer {
+ public:
+  template <class T>
+    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void operator()(const T& value) {
+    char raw[sizeof(T)];
+    std::memcpy(raw, &value, sizeof(T));
+    out.append(raw, sizeof(T));
+  }
+  void operator()(const std::string& text) {
+    (*this)(text.size());
+    out += text;
+  }
+  template <class T, class F>
+  void sequence(const std::vector<T>& values, F&& each) {
+    (*this)(values.size());
+    for (const T& value : values) each(value);
+  }
+
+  std::string out;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : rest_(bytes) {}
+
+  template <class T>
+    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  void operator()(T& value) {
+    const std::string_view raw = take(sizeof(T));
+    if (!raw.empty()) std::memcpy(&value, raw.data(), sizeof(T));
+  }
+  void operator()(std::string& text) {
+    size_t n = 0;
+    (*this)(n);
+    text = take(n);
+  }
+  template <class T, class F>
+  void sequence(std::vector<T>& values, F&& each) {
+    size_t n = 0;
+    (*this)(n);
+    if (n > rest_.size()) fail();  // an element takes a byte or more
+    for (size_t i = 0; i < n && !failed_; ++i) each(values.emplace_back());
+  }
+
+  bool complete() const { return !failed_ && rest_.empty(); }
+
+ private:
+  std::string_view take(size_t n) {
+    if (n > rest_.size()) fail();
+    const std::string_view out = rest_.substr(0, failed_ ? 0 : n);
+    rest_.remove_prefix(out.size());
+    return out;
+  }
+  void fail() {
+    failed_ = true;
+    rest_ = {};
+  }
+
+  std::string_view rest_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+std::string to_bytes(const Plan& plan) {
+  Writer writer;
+  writer.out = kFormat;
+  fields(writer, plan);
+  writer(Hash().add(writer.out).value());
+  return std::move(writer.out);
+}
+
+Result<Plan> plan_from_bytes(std::string_view bytes) {
+  if (!bytes.starts_with(kFormat)) return error("not a plan of this format (\"{}\")", kFormat);
+  uint64_t checksum = 0;
+  if (bytes.size() < kFormat.size() + kChecksumBytes) return error("a plan of {} bytes is cut short", bytes.size());
+  std::memcpy(&checksum, bytes.end() - kChecksumBytes, kChecksumBytes);
+  bytes.remove_suffix(kChecksumBytes);
+  if (Hash().add(bytes).value() != checksum) return error("the plan's bytes do not match their checksum");
+  Plan plan;
+  Reader reader(bytes.substr(kFormat.size()));
+  fields(reader, plan);
+  if (!reader.complete()) return error("the plan's bytes are cut short or too many");
+  return plan;
+}
+
+}  // namespace sluice

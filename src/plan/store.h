@@ -1,0 +1,18 @@
+// Plans as bytes, for a cache: exact, of this program's own, not for exchange between versions of it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "plan/plan.h"
+
+namespace sluice {
+
+std::string to_bytes(const Plan& plan);
+
+// The plan that to_bytes() was given. An error when the bytes are cut short, changed, or of another format. What was read is as
+// good as its writer: verify() proves it.
+Result<Plan> plan_from_bytes(std::string_view bytes);
+
+}  // namespace sluice
