@@ -94,6 +94,9 @@ class Planner {
   void search_grid(int64_t least, int64_t most, std::optional<Plan>& best);
   void search_coarse(std::optional<Plan>& best) const;
   int64_t resident_bytes() const;
+  // What both tiers hold together at least: bytes at the fullest moment when all that can be computed again is.
+  // REQUIRES: no homes are given.
+  int64_t least_in_both_tiers() const;
   std::string describe(const Policy& policy, const Saves& saves) const;
 
   const Program& program_;
@@ -273,6 +276,20 @@ int64_t Planner::resident_bytes() const {
   return all ? all->device_peak_bytes : kUnlimited / 4;
 }
 
+int64_t Planner::least_in_both_tiers() const {
+  const Schedule s = unrolled(false, all_again());
+  std::vector<int64_t> change(s.size() + 2, 0);
+  for (const Value& v : s.values) {
+    if (v.fixed) continue;
+    const bool always = v.circular || v.host_home;
+    change[always ? 0 : v.uses.front().position] += v.bytes;
+    change[always ? s.size() + 1 : v.uses.back().position + 1] -= v.bytes;
+  }
+  int64_t bytes = 0, most = 0;
+  for (const int64_t c : change) most = std::max(most, bytes += c);
+  return most;
+}
+
 int64_t Planner::minimal_budget() {
   const Schedule s = unrolled(false, all_again());
   Limits limits = limits_;
@@ -360,6 +377,9 @@ void Planner::search_coarse(std::optional<Plan>& best) const {
 }
 
 Result<Plan> Planner::search() {
+  // Most caps that cannot work are found out here, before a search.
+  const bool own_homes = limits_.fixed_homes.empty();
+  if (own_homes && least_in_both_tiers() > limits_.device_bytes + limits_.host_bytes) return infeasible();
   const int64_t all = resident_bytes();
   std::optional<Plan> best;
   if (all <= limits_.device_bytes && !least_) best = build(kEverything, limits_.device_bytes);
@@ -404,7 +424,10 @@ int64_t Planner::minimal_lean_budget() {
 Error Planner::infeasible() {
   // Is it the host? Without its cap the device's may do.
   const int64_t host_budget = std::exchange(limits_.host_bytes, kUnlimited / 4);
-  if (!explain_) return error("{} memory: no plan fits", build(kTight, limits_.device_bytes) ? "host" : "device");
+  if (!explain_) {
+    const bool device_fits = tightest_on_device(program_, unrolled(false, all_again())).bytes <= limits_.device_bytes;
+    return error("{} memory: no plan fits", device_fits ? "host" : "device");
+  }
   const int64_t least = minimal_budget();
   if (least != kNowhere && least <= limits_.device_bytes) return infeasible_on_host(least);
   limits_.host_bytes = host_budget;

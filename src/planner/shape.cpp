@@ -44,6 +44,17 @@ std::vector<int64_t> chunk_sizes(const ShapeRequest& r) {
   return chunks;
 }
 
+// Blocks of attention grow with the square of a sequence's chunks. Programs of more tasks than this take longer to plan than
+// smaller chunks can be worth.
+constexpr int64_t kMostTasks = 150'000;
+
+int64_t estimated_tasks(const LlamaConfig& model, const ShapeRequest& r, int64_t chunk) {
+  constexpr int64_t kTasksPerLayer = 24;  // and chunk, in both passes, beside attention
+  const int64_t in_sequence = std::max<int64_t>(1, r.seq_len / chunk);
+  const int64_t chunks = r.tokens_per_step / chunk;
+  return model.layers * chunks * (kTasksPerLayer + in_sequence + 1);
+}
+
 constexpr std::string_view kOnly = "the only one that fits what was given";
 
 bool loads_moments(const Program& program, const Plan& plan) {
@@ -179,7 +190,8 @@ std::vector<std::optional<Point>> ShapeSearch::neighbours() const {
 }
 
 Result<ShapeChoice> ShapeSearch::run() {
-  const std::vector<int64_t> chunks = chunk_sizes(r_);
+  std::vector<int64_t> chunks = chunk_sizes(r_);
+  while (chunks.size() > 1 && estimated_tasks(model_, r_, chunks.back()) > kMostTasks) chunks.pop_back();
   std::vector<std::optional<Point>> starts;
   for (const int64_t c : chunks) {
     const int64_t per_round = std::max<int64_t>(1, kTokensPerRound / std::max(c, r_.seq_len));
