@@ -33,6 +33,19 @@ constexpr std::pair<double, bool> kPrices[] = {{0.5, true}, {2, true}, {2, false
 // Above this many tasks a candidate costs too much to try every policy at every budget.
 constexpr size_t kLargeProgram = 1500;
 
+// 2^(k/8) bytes. From a table, as libraries round exp2() differently and plans are the same on every machine.
+int64_t grid_budget(int k) {
+  constexpr double kOctave[] = {1,
+                                1.0905077326652577,
+                                1.189207115002721,
+                                1.2968395546510096,
+                                1.4142135623730951,
+                                1.5422108254079407,
+                                1.681792830507429,
+                                1.8340080864093424};
+  return static_cast<int64_t>(std::ldexp(kOctave[k % 8], k / 8));
+}
+
 class Planner {
  public:
   Planner(const Program& program, const Profile& profile, const PlanRequest& request)
@@ -328,13 +341,13 @@ int64_t Planner::minimal_budget() {
 // Every policy at the smallest budget and at those of a fixed grid, eight to the octave: a larger cap sees the budgets of a
 // smaller one and more, so it is never slower.
 void Planner::search_grid(int64_t least, int64_t most, std::optional<Plan>& best) {
-  constexpr double kPerOctave = 8;
   const std::vector<Policy> candidates = policies();
   for (const Policy& policy : candidates) consider(policy, least, best);
-  for (auto k = static_cast<int64_t>(std::ceil(kPerOctave * std::log2(double(least))));; ++k) {
-    const double budget = std::exp2(double(k) / kPerOctave);
-    if (budget > double(most)) break;
-    for (const Policy& policy : candidates) consider(policy, static_cast<int64_t>(budget), best);
+  for (int k = 0;; ++k) {
+    const int64_t budget = grid_budget(k);
+    if (budget < least) continue;
+    if (budget > most) break;
+    for (const Policy& policy : candidates) consider(policy, budget, best);
     if (best && best->makespan_ns <= plain_[0].start_ns.back() * 1.001) break;
   }
 }
