@@ -48,6 +48,10 @@ std::vector<int64_t> chunk_sizes(const ShapeRequest& r) {
 // smaller chunks can be worth.
 constexpr int64_t kMostTasks = 150'000;
 
+// A size that begins this much behind the fastest shape is followed up, too, if its programs have no more tasks than this.
+constexpr double kBehind = 1.06;
+constexpr int64_t kFewTasks = 20'000;
+
 int64_t estimated_tasks(const LlamaConfig& model, const ShapeRequest& r, int64_t chunk) {
   constexpr int64_t kTasksPerLayer = 24;  // and chunk, in both passes, beside attention
   const int64_t in_sequence = std::max<int64_t>(1, r.seq_len / chunk);
@@ -97,7 +101,11 @@ class ShapeSearch {
   Error refusal(const Point& least) const;
   // Plans those that are new, with moments as the fastest so far has them. Whether one of them is faster: it is best_ then.
   bool visit(const std::vector<std::optional<Point>>& points);
-  std::vector<std::optional<Point>> neighbours() const;
+  std::vector<std::optional<Point>> neighbours(const Point& of) const;
+  // The fastest so far with these chunks.
+  std::optional<Point> best_with(int64_t chunk) const;
+  // Goes from there to neighbours as long as one is faster.
+  void climb(int64_t chunk);
 
   const LlamaConfig& model_;
   const Numerics& numerics_;
@@ -181,12 +189,28 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
   return better;
 }
 
-std::vector<std::optional<Point>> ShapeSearch::neighbours() const {
-  const auto [chunk, rounds, first] = *best_;
+std::vector<std::optional<Point>> ShapeSearch::neighbours(const Point& of) const {
+  const auto [chunk, rounds, first] = of;
   // Of many rounds one more or less makes no difference.
   const int64_t step = std::max<int64_t>(1, rounds / 6), more = std::max<int64_t>(1, first / 6);
   return {point(chunk, rounds - step),        point(chunk, rounds + step),        point(chunk, rounds, first + more),
           point(chunk, rounds, first - more), point(chunk, rounds + step, first), point(chunk, rounds + step, first + more)};
+}
+
+std::optional<Point> ShapeSearch::best_with(int64_t chunk) const {
+  std::optional<Point> best;
+  for (const auto& [p, found] : known_) {
+    if (p.chunk != chunk || found.ns == 0) continue;
+    if (!best || found.ns < known_.at(*best).ns * 0.999) best = p;
+  }
+  return best;
+}
+
+void ShapeSearch::climb(int64_t chunk) {
+  for (auto top = best_with(chunk), last = std::optional<Point>(); top && top != last; top = best_with(chunk)) {
+    last = top;
+    visit(neighbours(*top));
+  }
 }
 
 Result<ShapeChoice> ShapeSearch::run() {
@@ -218,7 +242,12 @@ Result<ShapeChoice> ShapeSearch::run() {
     from = end;
   }
   if (!best_) return refusal(*starts.back());
-  while (visit(neighbours())) continue;
+  // A size of chunks that begins a little behind may end ahead.
+  climb(best_->chunk);
+  for (const int64_t chunk : chunks) {
+    const auto top = best_with(chunk);
+    if (top && known_[*top].ns < known_[*best_].ns * kBehind && estimated_tasks(model_, r_, chunk) < kFewTasks) climb(chunk);
+  }
   const Found found = known_[*best_] = other_moments(*best_, known_[*best_]);
   ShapeChoice choice{shape(*best_), found.late_moments, std::string(kOnly)};
   if (known_.size() == 1) return choice;

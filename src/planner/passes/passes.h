@@ -31,6 +31,8 @@ struct RecomputeUnit {
   double ns = 0;       // to compute them again when everything else that the backward pass needs is there
   int64_t bytes = 0;
 };
+// By object: the last task that writes it, if it is an activation and all its writers can run again; UINT32_MAX otherwise.
+std::vector<uint32_t> last_writers_that_can_run_again(const Program& program);
 std::vector<RecomputeUnit> recompute_units(const Program& program, const TaskCosts& costs);
 
 // How an activation gets from the forward to the backward pass.

@@ -60,6 +60,15 @@ void closure(const Program& program, const Index& index, uint32_t o, std::set<ui
 
 }  // namespace
 
+std::vector<uint32_t> last_writers_that_can_run_again(const Program& program) {
+  const Index index = index_of(program);
+  std::vector<uint32_t> out(program.objects().size(), UINT32_MAX);
+  for (size_t o = 0; o < out.size(); ++o) {
+    if (index.crosses[o] || index.temporary[o]) out[o] = index.writers[o].back();
+  }
+  return out;
+}
+
 std::vector<RecomputeUnit> recompute_units(const Program& program, const TaskCosts& costs) {
   const Index index = index_of(program);
   const auto objects = static_cast<uint32_t>(program.objects().size());
