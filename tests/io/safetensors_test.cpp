@@ -162,8 +162,7 @@ TEST(SafeTensorsFile, AllowsUnalignedData) {
 }
 
 TEST(TensorFiles, ReadsTheFixture) {
-  const auto files =
-      TensorFiles::open(std::filesystem::path(__FILE__).parent_path() / "../fixtures/llama_tiny");
+  const auto files = TensorFiles::open(SLUICE_FIXTURES "/llama_tiny");
   ASSERT_TRUE(files.ok()) << files.message();
   const SafeTensor* embedding = files->find("model.embed_tokens.weight");
   ASSERT_NE(embedding, nullptr);
