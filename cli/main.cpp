@@ -85,13 +85,15 @@ int main(int argc, char** argv) {
   plan->add_option("--diff", diff, "say what changed between two saved plans (plan.json), and plan nothing")
       ->expected(2)
       ->type_name("BEFORE AFTER");
-  plan->add_option("--machine", plan_options.request.machine, "plan for h200, h100, a100, rtx3090, rtx4090 or rtx5090");
+  plan->add_option("--machine", plan_options.request.machine,
+                   "plan for h200, h100, a100, rtx3090, rtx4090 or rtx5090");
   plan->add_flag("--frontier", plan_options.request.frontier,
                  "the smallest caps that work, and what each costs in speed");
   plan->add_flag("--what-if", plan_options.request.what_if,
                  "what other caps and steps would change; small models: always");
   plan->add_flag("--passes", plan_options.request.passes,
-                 "check what every pass of the planner makes, and show what each decides, how often it ran and how long");
+                 "check what every pass of the planner makes, and show what each decides, how often it ran "
+                 "and how long");
   plan->add_option("--skip-passes", plan_options.request.skip_passes,
                    "leave passes out: overlap, saves, drain, early, submission; the plan stays valid")
       ->type_name("NAME[,NAME]");

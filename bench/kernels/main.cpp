@@ -343,7 +343,8 @@ int main(int argc, char** argv) {
   app.add_option("--sequence", settings.sequence, "Sequence length");
   app.add_option("--only", settings.only, "Only ops with this text in their name");
   app.add_flag("--nondeterministic", fast, "Attention backward with atomic additions");
-  app.add_option("--cache", settings.options.cache, "File that keeps the libraries' choices for the next run");
+  app.add_option("--cache", settings.options.cache,
+                 "File that keeps the libraries' choices for the next run");
   app.add_flag("--untuned", untuned, "Take cuBLASLt's first guess");
   CLI11_PARSE(app, argc, argv);
   settings.options.deterministic = !fast;

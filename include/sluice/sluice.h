@@ -1,8 +1,8 @@
 // Sluice's public API: what the command line does, as functions.
 //
-// Requests name configuration files, overrides and run directories; results are written to the run directory and reported
-// to standard output as the work goes. A function returns an Outcome: its error, if any, names the thing, the value and what
-// is allowed. One thread at a time calls into the library.
+// Requests name configuration files, overrides and run directories; results are written to the run directory
+// and reported to standard output as the work goes. A function returns an Outcome: its error, if any, names
+// the thing, the value and what is allowed. One thread at a time calls into the library.
 #pragma once
 
 #include <atomic>
@@ -22,13 +22,14 @@ struct RunRequest {
   std::vector<std::string> settings;  // "key=value", applied in order after the file
   std::string machine;                // a machine preset to plan for instead of this one; empty: this one
   // plan only:
-  bool frontier = false;  // print the smallest caps and what they cost instead of one plan
-  bool what_if = false;   // print what-ifs also for large programs
-  bool passes = false;    // check what every pass of the planner makes, and print what they did
+  bool frontier = false;    // print the smallest caps and what they cost instead of one plan
+  bool what_if = false;     // print what-ifs also for large programs
+  bool passes = false;      // check what every pass of the planner makes, and print what they did
   std::string skip_passes;  // names of passes to leave out, with commas between
 };
 
-// Trains. When `interrupted` becomes true the step in progress is finished, a checkpoint is written, and the run ends.
+// Trains. When `interrupted` becomes true the step in progress is finished, a checkpoint is written, and the
+// run ends.
 Outcome train(const RunRequest& request, const std::atomic<bool>& interrupted);
 
 // Where `plan` writes its explanation beside the run directory; empty: nowhere.
@@ -44,23 +45,24 @@ Outcome plan(const RunRequest& request, const PlanFiles& files = {});
 // PlanFiles::json).
 Outcome diff_plans(const std::string& before_path, const std::string& after_path);
 
-// Finds the plan and runs it on the virtual clock: prints its timeline in numbers, saves trace.json and timeline.svg.
+// Finds the plan and runs it on the virtual clock: prints its timeline in numbers, saves trace.json and
+// timeline.svg.
 Outcome simulate(const RunRequest& request);
 
 struct DemoRequest {
   double host_gib = 0, device_gib = 0;  // caps; 0: none
   int64_t seq_len = 0;
-  std::string size;                     // tiny, 1, 8, 15, 32
+  std::string size;  // tiny, 1, 8, 15, 32
   int64_t steps = 3;
-  int64_t tokens_per_step = 0;          // 0: chosen
-  bool explain = false;                 // print the formulas
+  int64_t tokens_per_step = 0;  // 0: chosen
+  bool explain = false;         // print the formulas
   bool simulate_only = false;
-  std::string machine;                  // as in RunRequest
-  std::vector<std::string> settings;    // more key=value
+  std::string machine;                // as in RunRequest
+  std::vector<std::string> settings;  // more key=value
 };
 
-// Trains Llama-3 shapes with random weights and tokens and reports tokens/s, model TFLOP/s, MFU and HFU. Where the
-// model cannot run (no GPU), it is planned and simulated.
+// Trains Llama-3 shapes with random weights and tokens and reports tokens/s, model TFLOP/s, MFU and HFU.
+// Where the model cannot run (no GPU), it is planned and simulated.
 Outcome demo(const DemoRequest& request, const std::atomic<bool>& interrupted);
 
 struct SweepRequest {

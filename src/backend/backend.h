@@ -48,11 +48,11 @@ struct Copy {
 };
 
 struct Command {
-  uint32_t id;                      // 0, 1, 2, ... in the order of submission within a step
+  uint32_t id;  // 0, 1, 2, ... in the order of submission within a step
   Lane lane;
   std::span<const uint32_t> waits;  // ids of earlier commands on other lanes that must finish first
   std::variant<Launch, Copy> work;
-  double cost_ns;                   // how long the plan says it takes; only the simulator believes it
+  double cost_ns;  // how long the plan says it takes; only the simulator believes it
   // For profilers: what it belongs to from the whole down, "round 0/layer 3/chunk 1/gate_up.L3.r0c1". May be
   // empty.
   std::string_view path = {};
@@ -71,7 +71,8 @@ struct Arenas {
 };
 
 // Bytes in use as the driver (device) and the operating system (host) report them for this process; 0 where
-// a tier does not exist. On a backend whose device is main memory, its arena counts as device and not as host.
+// a tier does not exist. On a backend whose device is main memory, its arena counts as device and not as
+// host.
 struct MemoryUse {
   int64_t device_bytes = 0, host_bytes = 0;
 };
@@ -119,8 +120,8 @@ class Backend {
 
   virtual MemoryUse memory() const = 0;
 
-  // Has the next step note what runs on the device, by name; activities() then returns it, once. Outside a step. An
-  // error says what is missing: the step runs without.
+  // Has the next step note what runs on the device, by name; activities() then returns it, once. Outside a
+  // step. An error says what is missing: the step runs without.
   virtual Status note_activities() { return error("the {} backend does not tell kernels apart", name()); }
   virtual Result<std::vector<DeviceActivity>> activities() { return std::vector<DeviceActivity>(); }
 };

@@ -63,7 +63,11 @@ std::string format(int64_t bytes, bool up) {
 
 }  // namespace
 
-std::string format_bytes(int64_t bytes) { return format(bytes, false); }
-std::string format_bytes_up(int64_t bytes) { return format(bytes, true); }
+std::string format_bytes(int64_t bytes) {
+  return format(bytes, false);
+}
+std::string format_bytes_up(int64_t bytes) {
+  return format(bytes, true);
+}
 
 }  // namespace sluice

@@ -31,6 +31,8 @@ constexpr int64_t align_up(int64_t bytes, int64_t alignment) {
 }
 
 // Largest multiple of `alignment` (a power of two) not above `bytes`.
-constexpr int64_t align_down(int64_t bytes, int64_t alignment) { return bytes & ~(alignment - 1); }
+constexpr int64_t align_down(int64_t bytes, int64_t alignment) {
+  return bytes & ~(alignment - 1);
+}
 
 }  // namespace sluice

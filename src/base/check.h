@@ -13,8 +13,8 @@ namespace sluice {
 
 }  // namespace sluice
 
-#define SLUICE_CHECK(condition, ...)                                                          \
-  do {                                                                                        \
-    if (!(condition)) [[unlikely]]                                                            \
-      ::sluice::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__));       \
+#define SLUICE_CHECK(condition, ...)                                                    \
+  do {                                                                                  \
+    if (!(condition)) [[unlikely]]                                                      \
+      ::sluice::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
   } while (false)

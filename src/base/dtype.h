@@ -14,10 +14,14 @@ enum class DType : uint8_t { F32, BF16, F64, I32, U8 };
 constexpr int64_t size_of(DType t) {
   switch (t) {
     case DType::F32:
-    case DType::I32: return 4;
-    case DType::BF16: return 2;
-    case DType::F64: return 8;
-    case DType::U8: return 1;
+    case DType::I32:
+      return 4;
+    case DType::BF16:
+      return 2;
+    case DType::F64:
+      return 8;
+    case DType::U8:
+      return 1;
   }
   return 0;
 }

@@ -14,8 +14,7 @@ class Hash {
     return step(0xff);
   }
   template <class T>
-    requires std::is_integral_v<T> || std::is_enum_v<T>
-  Hash& add(T value) {
+  requires std::is_integral_v<T> || std::is_enum_v<T> Hash& add(T value) {
     auto v = static_cast<uint64_t>(value);
     for (int i = 0; i < 8; ++i, v >>= 8) step(static_cast<unsigned char>(v & 0xff));
     return *this;

@@ -27,6 +27,8 @@ void for_each_parallel(int64_t count, int threads, const std::function<void(int6
   for_each_parallel(count, threads, never, fn);
 }
 
-int search_threads() { return int(std::clamp(std::thread::hardware_concurrency(), 1u, 8u)); }
+int search_threads() {
+  return int(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+}
 
 }  // namespace sluice

@@ -32,8 +32,8 @@ SLUICE_HOST_DEVICE inline Philox4 philox(uint64_t key, uint64_t counter_low, uin
   return c;
 }
 
-// Uniform in (0, 1) from 32 random bits; never 0, so that log() is finite, and never 1: 23 bits and the half are what a
-// float holds exactly.
+// Uniform in (0, 1) from 32 random bits; never 0, so that log() is finite, and never 1: 23 bits and the half
+// are what a float holds exactly.
 SLUICE_HOST_DEVICE inline float uniform_open(uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5f) * (1.0f / 8388608.0f);
 }

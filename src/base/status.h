@@ -76,8 +76,8 @@ class [[nodiscard]] Result {
 #define SLUICE_CONCAT(a, b) SLUICE_CONCAT_(a, b)
 
 // Returns the error of a Status expression to the caller.
-#define SLUICE_TRY(expression)                                \
-  do {                                                        \
+#define SLUICE_TRY(expression)                                              \
+  do {                                                                      \
     if (auto status_ = (expression); !status_.ok()) return status_.error(); \
   } while (false)
 

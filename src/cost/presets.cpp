@@ -10,16 +10,16 @@ namespace {
 
 struct Gpu {
   std::string_view name;
-  double peak_flops;        // dense bf16 with fp32 accumulation, data sheet
-  double memory_bytes;      // per second, data sheet
-  double link_bytes;        // per second and direction, both busy
-  double product_share;     // of the peak that products reach under sustained load
+  double peak_flops;     // dense bf16 with fp32 accumulation, data sheet
+  double memory_bytes;   // per second, data sheet
+  double link_bytes;     // per second and direction, both busy
+  double product_share;  // of the peak that products reach under sustained load
   double attention_forward_share, attention_backward_share;
 };
 
-// H200: products, attention, memory and links measured on one (sustained products 690 TFLOP/s, cuDNN attention 631 and 510
-// TFLOP/s at 8,192 tokens, copies 4,256 GB/s and 50.8 GB/s each way). The others: data sheet rates with shares of the
-// same size, unmeasured; consumer cards hold a larger share of a lower peak.
+// H200: products, attention, memory and links measured on one (sustained products 690 TFLOP/s, cuDNN
+// attention 631 and 510 TFLOP/s at 8,192 tokens, copies 4,256 GB/s and 50.8 GB/s each way). The others: data
+// sheet rates with shares of the same size, unmeasured; consumer cards hold a larger share of a lower peak.
 constexpr std::array<Gpu, 6> kGpus{{
     {"h200", 989.5e12, 4.8e12, 50.8e9, 0.69, 0.60, 0.50},
     {"h100", 989.5e12, 3.35e12, 50.0e9, 0.66, 0.60, 0.50},
@@ -29,8 +29,9 @@ constexpr std::array<Gpu, 6> kGpus{{
     {"rtx5090", 209.5e12, 1.79e12, 45.0e9, 0.90, 0.75, 0.65},
 }};
 
-// Total memory as nvidia-smi prints it for these cards (the RTX 4090's is unchecked); 24, 32, 40, 80 and 141 GB
-// are rounded names. The A100 with 40 GB is planned with the other's memory rate, 2.0 instead of 1.555 TB/s.
+// Total memory as nvidia-smi prints it for these cards (the RTX 4090's is unchecked); 24, 32, 40, 80 and 141
+// GB are rounded names. The A100 with 40 GB is planned with the other's memory rate, 2.0 instead of 1.555
+// TB/s.
 constexpr std::array<Card, 7> kCards{{
     {"RTX 4090 24 GB", "rtx4090", 24564 * kMiB},
     {"RTX 3090 24 GB", "rtx3090", 24576 * kMiB},
@@ -51,7 +52,9 @@ int64_t gpu_workspace(const Op& op) {
     return q * s.head_dim * 4 + q * 8 + 2 * kv * s.head_dim * 2;
   }
   if (const auto* a = std::get_if<AttnFwd>(&op)) {
-    return a->out_dtype == a->shape.dtype ? 1 << 20 : a->shape.tokens() * a->shape.q_heads * (a->shape.head_dim * 2 + 4);
+    return a->out_dtype == a->shape.dtype
+               ? 1 << 20
+               : a->shape.tokens() * a->shape.q_heads * (a->shape.head_dim * 2 + 4);
   }
   if (std::holds_alternative<Linear>(op) || std::holds_alternative<LinearDgrad>(op) ||
       std::holds_alternative<LinearWgrad>(op)) {
@@ -74,7 +77,8 @@ std::span<const Card> cards() {
 
 Result<Profile> machine_preset(std::string_view name) {
   const auto gpu = std::find_if(kGpus.begin(), kGpus.end(), [&](const Gpu& g) { return g.name == name; });
-  if (gpu == kGpus.end()) return error("machine '{}': known are {}", name, fmt::join(machine_presets(), ", "));
+  if (gpu == kGpus.end())
+    return error("machine '{}': known are {}", name, fmt::join(machine_presets(), ", "));
   Profile p;
   p.name = name;
   p.peak_flops = gpu->peak_flops;

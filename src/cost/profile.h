@@ -1,5 +1,5 @@
-// What a machine costs: how long each op takes, how fast the links are, how much memory the runtime itself holds.
-// Used by the planner and, through the plan's predictions, by the simulator.
+// What a machine costs: how long each op takes, how fast the links are, how much memory the runtime itself
+// holds. Used by the planner and, through the plan's predictions, by the simulator.
 #pragma once
 
 #include <functional>
@@ -17,12 +17,12 @@ struct OpCost {
   int64_t workspace_bytes = 0;
 };
 
-// Rates from which the time of an op that was never measured is estimated: the larger of FLOPs over the rate of the unit
-// that does them and bytes over memory bandwidth, plus a launch.
+// Rates from which the time of an op that was never measured is estimated: the larger of FLOPs over the rate
+// of the unit that does them and bytes over memory bandwidth, plus a launch.
 struct Rates {
-  double product_flops = 1e11;    // matrix products, per second
+  double product_flops = 1e11;  // matrix products, per second
   double attention_forward_flops = 1e11, attention_backward_flops = 1e11;
-  double memory_bytes = 1e10;     // device memory, read + write, per second
+  double memory_bytes = 1e10;  // device memory, read + write, per second
   double launch_ns = 1000;
 };
 
@@ -31,10 +31,10 @@ struct Profile {
   Rates rates;
   double load_bytes_per_s = 1e10, store_bytes_per_s = 1e10;  // sustained, both directions busy
   double transfer_latency_ns = 1000;
-  // Part of its speed that compute loses to each copy lane at work: about nothing on a GPU, much on a CPU, where copies
-  // take cores and memory bandwidth.
+  // Part of its speed that compute loses to each copy lane at work: about nothing on a GPU, much on a CPU,
+  // where copies take cores and memory bandwidth.
   double copy_slowdown = 0;
-  double peak_flops = 0;              // data sheet rate of dense matrix products, for MFU; 0: unknown
+  double peak_flops = 0;  // data sheet rate of dense matrix products, for MFU; 0: unknown
   int64_t alignment = 64;
   int64_t device_overhead_bytes = 0;  // held on the device beside the arena
   int64_t host_overhead_bytes = 0;    // resident in the process beside the arenas
@@ -51,8 +51,8 @@ struct Profile {
 
 // A Program with its costs on one machine: what the planner works on.
 struct TaskCosts {
-  std::vector<double> ns;               // by task
-  std::vector<int64_t> workspace_bytes; // by task
+  std::vector<double> ns;                // by task
+  std::vector<int64_t> workspace_bytes;  // by task
 };
 TaskCosts cost_of(const Program& program, const Profile& profile);
 

@@ -36,7 +36,8 @@ void Executor::resolve() {
   for (uint32_t id = 0; id < plan_.actions.size(); ++id) {
     const Action& a = plan_.actions[id];
     Command command{id, a.lane, plan_.waits_of(a), {}, a.cost_ns};
-    if (a.bytes > 0) ledger_.device_peak_bytes = std::max(ledger_.device_peak_bytes, a.device_offset + a.bytes);
+    if (a.bytes > 0)
+      ledger_.device_peak_bytes = std::max(ledger_.device_peak_bytes, a.device_offset + a.bytes);
     if (a.kind == ActionKind::Run) {
       const Task& task = program_.task(a.task);
       const auto addresses = plan_.addresses_of(a);
@@ -103,8 +104,8 @@ Status Executor::write(ObjectId object, std::span<const std::byte> data, int64_t
   const auto bytes = static_cast<int64_t>(data.size());
   SLUICE_CHECK(home.device_offset != kNowhere || home.host_offset != kNowhere, "{} has no home",
                program_.object(object).name);
-  SLUICE_CHECK(offset + bytes <= program_.object(object).bytes, "{}: {} + {} bytes", program_.object(object).name,
-               offset, bytes);
+  SLUICE_CHECK(offset + bytes <= program_.object(object).bytes, "{}: {} + {} bytes",
+               program_.object(object).name, offset, bytes);
   if (home.device_offset != kNowhere) {
     SLUICE_TRY(backend_.upload(arenas_.device + home.device_offset + offset, data.data(), bytes));
   }
@@ -129,8 +130,8 @@ Status Executor::read(ObjectId object, std::span<std::byte> data, int64_t offset
   const auto bytes = static_cast<int64_t>(data.size());
   SLUICE_CHECK(home.device_offset != kNowhere || home.host_offset != kNowhere, "{} has no home",
                program_.object(object).name);
-  SLUICE_CHECK(offset + bytes <= program_.object(object).bytes, "{}: {} + {} bytes", program_.object(object).name,
-               offset, bytes);
+  SLUICE_CHECK(offset + bytes <= program_.object(object).bytes, "{}: {} + {} bytes",
+               program_.object(object).name, offset, bytes);
   const bool on_host = home.host_offset != kNowhere;
   const std::byte* from = on_host ? arenas_.host + home.host_offset : arenas_.device + home.device_offset;
   return backend_.download(data.data(), from + offset, bytes);

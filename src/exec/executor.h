@@ -26,7 +26,8 @@ class Executor {
   // `arenas` are the backend's, at least as large as the plan's.
   Executor(const Program& program, const Plan& plan, Backend& backend, Arenas arenas);
 
-  // Runs one step and waits for it. With `timeline`, fills it with one interval per action. An error names the action.
+  // Runs one step and waits for it. With `timeline`, fills it with one interval per action. An error names
+  // the action.
   Status step(std::vector<Interval>* timeline = nullptr);
 
   // Copies an object's bytes to or from its home (all its homes when writing), between steps.

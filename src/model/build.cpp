@@ -45,7 +45,8 @@ class Builder {
   Program& program() { return model_.program; }
 
   ObjectId object(std::string_view role, ObjectKind kind, DType dtype, int64_t elements, const Place& at);
-  ObjectId persistent(std::string name, std::string role, ObjectKind kind, DType dtype, int64_t elements, int layer);
+  ObjectId persistent(std::string name, std::string role, ObjectKind kind, DType dtype, int64_t elements,
+                      int layer);
   ObjectId activation(std::string_view role, int64_t width, const Place& at) {
     return object(role, ObjectKind::Activation, num_.compute, shape_.chunk_tokens * width, at);
   }
@@ -64,15 +65,15 @@ class Builder {
   ObjectId batch(const Place& at) const { return model_.batch[size_t(at.round)][size_t(at.chunk)]; }
   // The i32[tokens] parts of a batch object.
   enum BatchPart { kTokens, kTargets, kPositions };
-  void batch_task(std::string_view what, Op op, std::initializer_list<ObjectId> uses, BatchPart part, size_t operand,
-                  const Place& at);
+  void batch_task(std::string_view what, Op op, std::initializer_list<ObjectId> uses, BatchPart part,
+                  size_t operand, const Place& at);
 
   ObjectId embed(const Place& at);
   Saved layer_forward(ObjectId x, const Place& at);
   void attention_forward(Saved& s, const Place& at);
   void layer_backward(const Saved& s, ObjectId dx_out, ObjectId dx, const Place& at);
   ObjectId attention_backward(const Saved& s, ObjectId d_o, const Place& at);  // returns d(h1)
-  ObjectId head(ObjectId x, bool forward_only, const Place& at);  // returns d(x)
+  ObjectId head(ObjectId x, bool forward_only, const Place& at);               // returns d(x)
 
   void forward(int round);
   void backward(int round);
@@ -114,16 +115,17 @@ class Builder {
   std::vector<ObjectId> x_;
 };
 
-ObjectId Builder::object(std::string_view role, ObjectKind kind, DType dtype, int64_t elements, const Place& at) {
+ObjectId Builder::object(std::string_view role, ObjectKind kind, DType dtype, int64_t elements,
+                         const Place& at) {
   std::string name(role);
   if (at.layer >= 0) name += fmt::format(".L{}", at.layer);
   name += fmt::format(".r{}c{}", at.round, at.chunk);
-  return program().add(Object{std::move(name), std::string(role), kind, dtype, elements * size_of(dtype), at.layer,
-                              at.round, at.chunk, false});
+  return program().add(Object{std::move(name), std::string(role), kind, dtype, elements * size_of(dtype),
+                              at.layer, at.round, at.chunk, false});
 }
 
-ObjectId Builder::persistent(std::string name, std::string role, ObjectKind kind, DType dtype, int64_t elements,
-                             int layer) {
+ObjectId Builder::persistent(std::string name, std::string role, ObjectKind kind, DType dtype,
+                             int64_t elements, int layer) {
   return program().add(
       Object{std::move(name), std::move(role), kind, dtype, elements * size_of(dtype), layer, -1, -1, true});
 }
@@ -132,8 +134,8 @@ void Builder::task(std::string_view what, Op op, std::initializer_list<ObjectId>
   std::string name(what);
   if (at.layer >= 0) name += fmt::format(".L{}", at.layer);
   if (at.round >= 0) name += fmt::format(".r{}c{}", at.round, at.chunk);
-  program().add(std::move(name), std::move(op), std::span(uses.begin(), uses.size()), phase_, at.layer, at.round,
-                at.chunk);
+  program().add(std::move(name), std::move(op), std::span(uses.begin(), uses.size()), phase_, at.layer,
+                at.round, at.chunk);
 }
 
 void Builder::batch_task(std::string_view what, Op op, std::initializer_list<ObjectId> uses, BatchPart part,
@@ -143,8 +145,8 @@ void Builder::batch_task(std::string_view what, Op op, std::initializer_list<Obj
   std::string name(what);
   if (at.layer >= 0) name += fmt::format(".L{}", at.layer);
   name += fmt::format(".r{}c{}", at.round, at.chunk);
-  program().add(std::move(name), std::move(op), std::span(uses.begin(), uses.size()), offsets, phase_, at.layer,
-                at.round, at.chunk);
+  program().add(std::move(name), std::move(op), std::span(uses.begin(), uses.size()), offsets, phase_,
+                at.layer, at.round, at.chunk);
 }
 
 void Builder::add_weights(Gradients gradients) {
@@ -157,18 +159,18 @@ void Builder::add_weights(Gradients gradients) {
     for (const WeightSource& s : w.sources) elements += s.rows * s.cols;
     const ObjectId id = persistent(w.object, role, ObjectKind::Param, num_.compute, elements, layer);
     if (gradients != Gradients::None) {
-      grads_[id.value] =
-          program().add(Object{"d_" + w.object, "d_" + role, ObjectKind::Grad, num_.grad,
-                               elements * size_of(num_.grad), layer, -1, -1, gradients == Gradients::Persistent});
+      grads_[id.value] = program().add(Object{"d_" + w.object, "d_" + role, ObjectKind::Grad, num_.grad,
+                                              elements * size_of(num_.grad), layer, -1, -1,
+                                              gradients == Gradients::Persistent});
     }
     if (role == "embedding") embedding_ = head_ = id;
     if (role == "norm") norm_ = id;
     if (role == "head") head_ = id;
     if (layer >= 0) {
       LayerParams& p = layers_[size_t(layer)];
-      const std::pair<const char*, ObjectId*> fields[] = {{"norm1", &p.norm1}, {"wq", &p.wq},   {"wkv", &p.wkv},
-                                                          {"wo", &p.wo},       {"norm2", &p.norm2},
-                                                          {"wgu", &p.wgu},     {"wd", &p.wd}};
+      const std::pair<const char*, ObjectId*> fields[] = {
+          {"norm1", &p.norm1}, {"wq", &p.wq},   {"wkv", &p.wkv}, {"wo", &p.wo},
+          {"norm2", &p.norm2}, {"wgu", &p.wgu}, {"wd", &p.wd}};
       for (const auto& [name, field] : fields) {
         if (role == name) *field = id;
       }
@@ -198,8 +200,8 @@ AttnShape Builder::attention_shape(int chunk, int block) const {
 
 ObjectId Builder::embed(const Place& at) {
   const ObjectId x = activation("x", c_.dim, {0, at.round, at.chunk});
-  batch_task("embed", Embed{shape_.chunk_tokens, c_.vocab, c_.dim, num_.compute}, {batch(at), embedding_, x}, kTokens,
-             Embed::kIds, at);
+  batch_task("embed", Embed{shape_.chunk_tokens, c_.vocab, c_.dim, num_.compute}, {batch(at), embedding_, x},
+             kTokens, Embed::kIds, at);
   return x;
 }
 
@@ -235,8 +237,8 @@ Saved Builder::layer_forward(ObjectId x, const Place& at) {
   return s;
 }
 
-// Attention of a chunk over every block of its sequence so far. A single block needs no merging; several are merged in
-// fp32 by log-sum-exp, the diagonal one first.
+// Attention of a chunk over every block of its sequence so far. A single block needs no merging; several are
+// merged in fp32 by log-sum-exp, the diagonal one first.
 void Builder::attention_forward(Saved& s, const Place& at) {
   s.o = activation("o", c_.q_dim(), at);
   s.lse = object("lse", ObjectKind::Activation, DType::F32, shape_.chunk_tokens * c_.heads, at);
@@ -259,7 +261,8 @@ void Builder::attention_forward(Saved& s, const Place& at) {
   task("o_cast", Cast{elements, DType::F32, num_.compute}, {sum, s.o}, at);
 }
 
-// Final norm, head and loss of a chunk; in training also their backward pass, as logits do not outlive the task.
+// Final norm, head and loss of a chunk; in training also their backward pass, as logits do not outlive the
+// task.
 ObjectId Builder::head(ObjectId x, bool forward_only, const Place& at) {
   const int64_t t = shape_.chunk_tokens;
   const DType dt = num_.compute;
@@ -267,9 +270,11 @@ ObjectId Builder::head(ObjectId x, bool forward_only, const Place& at) {
   const Place place{-1, at.round, at.chunk};
   const ObjectId h = activation("h", c_.dim, place);
   task("norm", RmsNorm{t, c_.dim, eps, dt}, {x, norm_, h}, place);
-  HeadLoss op{t, c_.dim, c_.vocab, shape_.head_tokens, dt, num_.grad, accumulates(model_.loss), false, forward_only};
+  HeadLoss op{t,     c_.dim,      c_.vocab, shape_.head_tokens, dt, num_.grad, accumulates(model_.loss),
+              false, forward_only};
   if (forward_only) {
-    batch_task("head_loss", op, {h, head_, batch(at), model_.args, model_.loss}, kTargets, HeadLoss::kTargets, place);
+    batch_task("head_loss", op, {h, head_, batch(at), model_.args, model_.loss}, kTargets, HeadLoss::kTargets,
+               place);
     return {};
   }
   phase_ = Phase::Backward;
@@ -288,7 +293,8 @@ void Builder::layer_backward(const Saved& s, ObjectId dx_out, ObjectId dx, const
   const int64_t t = shape_.chunk_tokens;
   const DType dt = num_.compute, gt = num_.grad;
   const auto eps = float(c_.norm_eps);
-  const auto wgrad = [&](std::string_view what, ObjectId dy, ObjectId x, ObjectId w, int64_t in, int64_t out) {
+  const auto wgrad = [&](std::string_view what, ObjectId dy, ObjectId x, ObjectId w, int64_t in,
+                         int64_t out) {
     task(what, LinearWgrad{t, in, out, dt, gt, accumulates(grad(w))}, {dy, x, grad(w)}, at);
   };
 
@@ -313,8 +319,8 @@ void Builder::layer_backward(const Saved& s, ObjectId dx_out, ObjectId dx, const
        {s.x, p.norm1, d_h1, dx, grad(p.norm1), dx_mid}, at);
 }
 
-// Gradients of K and V collect contributions of every later chunk of the sequence; chunks come in reverse, so they are
-// complete when the chunk itself is visited.
+// Gradients of K and V collect contributions of every later chunk of the sequence; chunks come in reverse, so
+// they are complete when the chunk itself is visited.
 ObjectId Builder::attention_backward(const Saved& s, ObjectId d_o, const Place& at) {
   const LayerParams& p = layers_[size_t(at.layer)];
   const int64_t t = shape_.chunk_tokens;
@@ -333,8 +339,8 @@ ObjectId Builder::attention_backward(const Saved& s, ObjectId d_o, const Place& 
     const ObjectId target = dkv(block);
     const std::string name = earlier == 0 ? "attn_bwd" : fmt::format("attn_bwd-{}", earlier);
     batch_task(name, AttnBwd{attention_shape(at.chunk, block), sum, accumulates(dq), accumulates(target)},
-               {s.q, saved_[size_t(at.layer)][size_t(block)].kv, batch(at), s.o, s.lse, d_o, dq, target}, kPositions,
-               AttnBwd::kPos, at);
+               {s.q, saved_[size_t(at.layer)][size_t(block)].kv, batch(at), s.o, s.lse, d_o, dq, target},
+               kPositions, AttnBwd::kPos, at);
   }
   const ObjectId d_q = act_grad("d_q", c_.q_dim(), at);
   const ObjectId d_kv = act_grad("d_kv", 2 * c_.kv_dim(), at);
@@ -421,7 +427,8 @@ std::vector<ObjectId> Builder::head_params() const {
 }
 
 size_t Builder::slot(ObjectId param) const {
-  const auto it = std::find_if(weights_.begin(), weights_.end(), [&](const auto& w) { return w.first == param; });
+  const auto it =
+      std::find_if(weights_.begin(), weights_.end(), [&](const auto& w) { return w.first == param; });
   return size_t(it - weights_.begin());
 }
 
@@ -431,8 +438,8 @@ void Builder::sum_squares(const std::vector<ObjectId>& params) {
     const ObjectId uses[] = {grad(param), sums_};
     const int64_t n = program().object(uses[0]).bytes / size_of(num_.grad);
     program().add("norm_of." + program().object(param).name,
-                  SumSq{n, int64_t(slot(param)), int64_t(weights_.size()), num_.grad, !accumulates(sums_)}, uses, phase_,
-                  program().object(param).layer, -1, -1);
+                  SumSq{n, int64_t(slot(param)), int64_t(weights_.size()), num_.grad, !accumulates(sums_)},
+                  uses, phase_, program().object(param).layer, -1, -1);
   }
 }
 
@@ -445,7 +452,8 @@ void Builder::add_optimizer_state() {
       const int64_t n = std::min(optimizer_->part_elements, total - first);
       const auto part = [&](const char* role, DType dtype) {
         return persistent(fmt::format("{}_{}.p{}", role, param.name, parts.m.size()),
-                          fmt::format("{}_{}", role, param.role), ObjectKind::OptState, dtype, n, param.layer);
+                          fmt::format("{}_{}", role, param.role), ObjectKind::OptState, dtype, n,
+                          param.layer);
       };
       const ObjectId m = part("m", num_.state), v = part("v", num_.state);
       if (num_.master) parts.master.push_back(part("master", DType::F32));
@@ -455,8 +463,8 @@ void Builder::add_optimizer_state() {
       parts.elements.push_back(n);
     }
   }
-  model_.clip = program().add(Object{"clip", "clip", ObjectKind::Metric, DType::F32, 2 * size_of(DType::F32), -1, -1,
-                                     -1, optimizer_->deferred});
+  model_.clip = program().add(Object{"clip", "clip", ObjectKind::Metric, DType::F32, 2 * size_of(DType::F32),
+                                     -1, -1, -1, optimizer_->deferred});
 }
 
 void Builder::update(const std::vector<ObjectId>& params, bool moments) {
@@ -471,8 +479,8 @@ void Builder::update(const std::vector<ObjectId>& params, bool moments) {
                      optimizer_->eps,   decay,           num_.compute, num_.grad,         num_.state,
                      num_.master,       num_.stochastic, moments};
       std::vector<ObjectId> uses{param, grad(param), parts.m[i], parts.v[i], model_.clip, model_.args};
-      std::vector<int64_t> offsets{parts.first[i] * size_of(num_.compute), parts.first[i] * size_of(num_.grad),
-                                   0, 0, 0, 0};
+      std::vector<int64_t> offsets{
+          parts.first[i] * size_of(num_.compute), parts.first[i] * size_of(num_.grad), 0, 0, 0, 0};
       if (num_.master) {
         uses.push_back(parts.master[i]);
         offsets.push_back(0);
@@ -547,14 +555,14 @@ Model Builder::evaluation() {
 Model Builder::sampling() {
   add_weights(Gradients::None);
   add_inputs();
-  model_.logits =
-      program().add(Object{"logits", "logits", ObjectKind::Metric, DType::F32, c_.vocab * size_of(DType::F32)});
+  model_.logits = program().add(
+      Object{"logits", "logits", ObjectKind::Metric, DType::F32, c_.vocab * size_of(DType::F32)});
   forward(0);
   const Place at{-1, 0, 0};
   const ObjectId h = activation("h", c_.dim, at);
   task("norm", RmsNorm{shape_.chunk_tokens, c_.dim, float(c_.norm_eps), num_.compute}, {x_[0], norm_, h}, at);
-  task("logits", Logits{shape_.chunk_tokens, c_.dim, c_.vocab, num_.compute}, {h, head_, model_.args, model_.logits},
-       at);
+  task("logits", Logits{shape_.chunk_tokens, c_.dim, c_.vocab, num_.compute},
+       {h, head_, model_.args, model_.logits}, at);
   return std::move(model_);
 }
 

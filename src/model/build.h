@@ -10,17 +10,17 @@
 
 namespace sluice {
 
-// How the tokens of a step are cut. It decides in which order sums are formed, so it may change the last bits of a
-// result; it is part of the Program.
+// How the tokens of a step are cut. It decides in which order sums are formed, so it may change the last bits
+// of a result; it is part of the Program.
 struct StepShape {
   int64_t seq_len = 0;
   int64_t chunk_tokens = 0;      // a multiple or a divisor of seq_len
   int64_t chunks_per_round = 1;  // of the second round; whole sequences
   int64_t rounds = 1;
-  int64_t head_tokens = 0;       // rows of logits that exist at once
-  bool packed = false;           // documents may begin inside a sequence
-  int64_t first_chunks = 0;      // of the first round; 0: chunks_per_round
-  int64_t short_rounds = 0;      // the last rounds, each shorter than the second by one sequence
+  int64_t head_tokens = 0;   // rows of logits that exist at once
+  bool packed = false;       // documents may begin inside a sequence
+  int64_t first_chunks = 0;  // of the first round; 0: chunks_per_round
+  int64_t short_rounds = 0;  // the last rounds, each shorter than the second by one sequence
 
   // Chunks a sequence is cut into; 1 when a chunk holds whole sequences.
   int64_t chunks_per_sequence() const { return chunk_tokens >= seq_len ? 1 : seq_len / chunk_tokens; }
@@ -29,14 +29,15 @@ struct StepShape {
     return chunks_per_round - (round + short_rounds >= rounds ? chunks_per_sequence() : 0);
   }
   int64_t chunks() const {
-    return chunks_in(0) + chunks_per_round * (rounds - 1) - std::min(short_rounds, rounds - 1) * chunks_per_sequence();
+    return chunks_in(0) + chunks_per_round * (rounds - 1) -
+           std::min(short_rounds, rounds - 1) * chunks_per_sequence();
   }
   int64_t tokens() const { return chunk_tokens * chunks(); }
   int64_t sequences() const { return tokens() / seq_len; }
 };
-// Spreads the chunks of a step over rounds as evenly as whole sequences allow, earlier rounds the longer ones.
-// `first_chunks` are the first round's; 0: its even share.
-// REQUIRES: seq_len and chunk_tokens are set; all are whole sequences, at least one per round.
+// Spreads the chunks of a step over rounds as evenly as whole sequences allow, earlier rounds the longer
+// ones. `first_chunks` are the first round's; 0: its even share. REQUIRES: seq_len and chunk_tokens are set;
+// all are whole sequences, at least one per round.
 void spread(StepShape& shape, int64_t chunks, int64_t rounds, int64_t first_chunks = 0);
 // "8192 x (5 + 4 + 4 + 3)": chunk tokens, and the chunks of each round.
 std::string text(const StepShape& shape);
@@ -54,10 +55,10 @@ Status validate(const Numerics& numerics);
 
 struct OptimizerConfig {
   float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
-  float clip_norm = 1.0f;              // 0: no clipping
-  int64_t part_elements = 16 << 20;    // a parameter's state is held in parts of at most this many elements
-  // The update of step k runs inside step k+1, each weight's just before its first use, where its traffic hides under
-  // the forward pass. Same arithmetic, same results; read weights after a flush.
+  float clip_norm = 1.0f;            // 0: no clipping
+  int64_t part_elements = 16 << 20;  // a parameter's state is held in parts of at most this many elements
+  // The update of step k runs inside step k+1, each weight's just before its first use, where its traffic
+  // hides under the forward pass. Same arithmetic, same results; read weights after a flush.
   bool deferred = false;
   // With deferred: the forward pass makes only the new weights; the moments follow in round 0's backward
   // pass, each before its gradient is overwritten, so that the forward pass has nothing of them to store.
@@ -68,12 +69,13 @@ struct OptimizerConfig {
 // A Program and the handles the trainer needs.
 struct Model {
   Program program;
-  ObjectId args;                             // StepArgs
-  ObjectId inv_freq;                         // constant
-  std::vector<std::vector<ObjectId>> batch;  // [round][chunk]: i32 [3][chunk_tokens]: tokens, targets, positions
-  ObjectId loss;                             // metric, f64[1]: sum over counted targets
-  ObjectId clip;                             // metric, f32[2]: gradient norm, scale (training)
-  ObjectId logits;                           // metric, f32[vocab] (sampling)
+  ObjectId args;      // StepArgs
+  ObjectId inv_freq;  // constant
+  std::vector<std::vector<ObjectId>>
+      batch;        // [round][chunk]: i32 [3][chunk_tokens]: tokens, targets, positions
+  ObjectId loss;    // metric, f64[1]: sum over counted targets
+  ObjectId clip;    // metric, f32[2]: gradient norm, scale (training)
+  ObjectId logits;  // metric, f32[vocab] (sampling)
 };
 
 // One optimizer step. REQUIRES: the arguments are valid.

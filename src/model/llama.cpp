@@ -16,10 +16,10 @@ template <class T>
 Status read(const json& object, const char* key, T& out) {
   const auto it = object.find(key);
   if (it == object.end() || it->is_null()) return {};
-  const bool fits = std::is_same_v<T, bool>       ? it->is_boolean()
-                    : std::is_same_v<T, int64_t>  ? it->is_number_integer()
-                    : std::is_same_v<T, double>   ? it->is_number()
-                                                  : it->is_string();
+  const bool fits = std::is_same_v<T, bool>      ? it->is_boolean()
+                    : std::is_same_v<T, int64_t> ? it->is_number_integer()
+                    : std::is_same_v<T, double>  ? it->is_number()
+                                                 : it->is_string();
   if (!fits) return error("model config: {} is {}, which is not of the expected type", key, it->dump());
   out = it->get<T>();
   return {};
@@ -35,7 +35,8 @@ Status read_rope(const json& root, RopeConfig& rope) {
     SLUICE_TRY(read(*it, "rope_type", type));
     SLUICE_TRY(read(*it, "rope_theta", rope.theta));
     if (type == "default") continue;
-    if (type != "llama3") return error("model config: {}.rope_type is '{}'; allowed are default, llama3", key, type);
+    if (type != "llama3")
+      return error("model config: {}.rope_type is '{}'; allowed are default, llama3", key, type);
     SLUICE_TRY(read(*it, "factor", rope.factor));
     SLUICE_TRY(read(*it, "low_freq_factor", rope.low_freq_factor));
     SLUICE_TRY(read(*it, "high_freq_factor", rope.high_freq_factor));
@@ -70,7 +71,8 @@ Status validate(const LlamaConfig& c) {
     if (value > (int64_t{1} << 31)) return error("model: {} is {}; it must be below 2^31", key, value);
   }
   if (c.heads % c.kv_heads != 0) {
-    return error("model: num_attention_heads {} is not a multiple of num_key_value_heads {}", c.heads, c.kv_heads);
+    return error("model: num_attention_heads {} is not a multiple of num_key_value_heads {}", c.heads,
+                 c.kv_heads);
   }
   if (c.head_dim % 2 != 0) {
     return error("model: head_dim is {}; rotary embedding needs an even number", c.head_dim);
@@ -95,7 +97,8 @@ Result<LlamaConfig> parse_llama_config(std::string_view text) {
   SLUICE_TRY(read(root, "head_dim", c.head_dim));
   if (c.head_dim == 0 && c.heads > 0) {
     if (c.dim % c.heads != 0) {
-      return error("model: hidden_size {} is not a multiple of num_attention_heads {}; give head_dim", c.dim, c.heads);
+      return error("model: hidden_size {} is not a multiple of num_attention_heads {}; give head_dim", c.dim,
+                   c.heads);
     }
     c.head_dim = c.dim / c.heads;
   }
@@ -137,9 +140,10 @@ std::string to_json(const LlamaConfig& c) {
 }
 
 Result<LlamaConfig> llama_preset(std::string_view name) {
-  // 1B and 8B are Llama-3.2-1B and Llama-3-8B; 15B and 32B keep the family's proportions at the widths that the
-  // published measurements of other systems use.
-  const auto make = [](int64_t dim, int64_t layers, int64_t heads, int64_t kv, int64_t hd, int64_t ffn, bool tied) {
+  // 1B and 8B are Llama-3.2-1B and Llama-3-8B; 15B and 32B keep the family's proportions at the widths that
+  // the published measurements of other systems use.
+  const auto make = [](int64_t dim, int64_t layers, int64_t heads, int64_t kv, int64_t hd, int64_t ffn,
+                       bool tied) {
     LlamaConfig c{dim, layers, heads, kv, hd, ffn, 128256, 1e-5, tied, {}};
     c.rope.theta = 500000;
     return c;
@@ -157,8 +161,8 @@ std::vector<float> rope_inv_freq(const RopeConfig& rope, int64_t head_dim) {
   for (size_t i = 0; i < out.size(); ++i) {
     double f = std::pow(rope.theta, -2.0 * double(i) / double(head_dim));
     if (rope.factor != 1) {
-      // Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones are left, and those
-      // between are blended.
+      // Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones are left,
+      // and those between are blended.
       const double wavelength = 2 * std::numbers::pi / f;
       const double ratio = double(rope.original_context) / wavelength;
       const double blend = (ratio - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);

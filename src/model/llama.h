@@ -30,11 +30,13 @@ struct LlamaConfig {
   int64_t params() const;
 };
 
-// Shapes that fit together: positive sizes, heads divisible by kv_heads, an even head_dim. Errors name the key.
+// Shapes that fit together: positive sizes, heads divisible by kv_heads, an even head_dim. Errors name the
+// key.
 Status validate(const LlamaConfig& config);
 
-// Reads the text of a config.json. Unknown keys are ignored, as checkpoints carry many; a key that would change the
-// arithmetic in a way Sluice does not do (attention bias, other activations, other rope types) is an error.
+// Reads the text of a config.json. Unknown keys are ignored, as checkpoints carry many; a key that would
+// change the arithmetic in a way Sluice does not do (attention bias, other activations, other rope types) is
+// an error.
 Result<LlamaConfig> parse_llama_config(std::string_view json);
 std::string to_json(const LlamaConfig& config);
 
@@ -52,7 +54,7 @@ struct WeightSource {
 struct Weight {
   std::string object;  // "wkv.L3"
   std::vector<WeightSource> sources;
-  bool is_norm;        // no weight decay; initialised to one
+  bool is_norm;  // no weight decay; initialised to one
 };
 // Every weight, in the order of the forward pass.
 std::vector<Weight> llama_weights(const LlamaConfig& config);

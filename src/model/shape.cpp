@@ -14,17 +14,21 @@ Status validate(const StepShape& s) {
     if (value <= 0) return error("shape: {} is {}; it must be positive", key, value);
   }
   if (s.chunk_tokens % s.seq_len != 0 && s.seq_len % s.chunk_tokens != 0) {
-    return error("shape: chunk_tokens {} neither divides seq_len {} nor is a multiple of it", s.chunk_tokens, s.seq_len);
+    return error("shape: chunk_tokens {} neither divides seq_len {} nor is a multiple of it", s.chunk_tokens,
+                 s.seq_len);
   }
   const int64_t whole = s.chunks_per_sequence();
-  for (const auto& [key, value] : {std::pair{"chunks_per_round", s.chunks_per_round}, {"first_chunks", s.first_chunks}}) {
+  for (const auto& [key, value] :
+       {std::pair{"chunks_per_round", s.chunks_per_round}, {"first_chunks", s.first_chunks}}) {
     if (value < 0 || value % whole != 0) {
-      return error("shape: {} is {}; it must be a multiple of the {} chunks of a sequence", key, value, whole);
+      return error("shape: {} is {}; it must be a multiple of the {} chunks of a sequence", key, value,
+                   whole);
     }
   }
-  if (s.short_rounds < 0 || s.short_rounds >= s.rounds || (s.short_rounds > 0 && s.chunks_per_round == whole)) {
-    return error("shape: {} of {} rounds cannot be shorter than {} chunks by a sequence", s.short_rounds, s.rounds,
-                 s.chunks_per_round);
+  if (s.short_rounds < 0 || s.short_rounds >= s.rounds ||
+      (s.short_rounds > 0 && s.chunks_per_round == whole)) {
+    return error("shape: {} of {} rounds cannot be shorter than {} chunks by a sequence", s.short_rounds,
+                 s.rounds, s.chunks_per_round);
   }
   return {};
 }
@@ -55,7 +59,8 @@ Status validate(const Numerics& n) {
       return error("numerics: {} is {}; allowed are f32, bf16", key, name_of(dtype));
     }
   }
-  if (n.compute == DType::F32 && (n.grad != DType::F32 || n.state != DType::F32 || n.master || n.stochastic)) {
+  if (n.compute == DType::F32 &&
+      (n.grad != DType::F32 || n.state != DType::F32 || n.master || n.stochastic)) {
     return error("numerics: with compute f32, grad and state are f32, and master and stochastic are off");
   }
   if (n.master && n.state != DType::F32) return error("numerics: master weights need state f32");

@@ -14,7 +14,9 @@ constexpr auto kI32 = DType::I32;
 constexpr auto kF32 = DType::F32;
 constexpr auto kF64 = DType::F64;
 
-Operand args_operand() { return {"args", R, DType::U8, int64_t{sizeof(StepArgs)}}; }
+Operand args_operand() {
+  return {"args", R, DType::U8, int64_t{sizeof(StepArgs)}};
+}
 
 // Collects an op's attributes as " name=value".
 struct Printer {
@@ -100,8 +102,12 @@ Operands AttnBwd::operands() const {
 
 Operands RopeBwd::operands() const {
   const int64_t q = tokens * q_heads * head_dim, kv = tokens * 2 * kv_heads * head_dim;
-  return {{"dq_rotated", R, in_dtype, q}, {"dkv_rotated", R, in_dtype, kv}, {"pos", R, kI32, tokens},
-          {"inv_freq", R, kF32, head_dim / 2}, {"dq", W, dtype, q}, {"dkv", W, dtype, kv}};
+  return {{"dq_rotated", R, in_dtype, q},
+          {"dkv_rotated", R, in_dtype, kv},
+          {"pos", R, kI32, tokens},
+          {"inv_freq", R, kF32, head_dim / 2},
+          {"dq", W, dtype, q},
+          {"dkv", W, dtype, kv}};
 }
 
 Operands Cast::operands() const {
@@ -120,8 +126,11 @@ Operands SwigluBwd::operands() const {
 }
 
 Operands HeadLoss::operands() const {
-  Operands o{{"x", R, dtype, tokens * dim}, {"w", R, dtype, vocab * dim}, {"targets", R, kI32, tokens},
-             args_operand(), {"loss", write_or(accumulate_loss), kF64, 1}};
+  Operands o{{"x", R, dtype, tokens * dim},
+             {"w", R, dtype, vocab * dim},
+             {"targets", R, kI32, tokens},
+             args_operand(),
+             {"loss", write_or(accumulate_loss), kF64, 1}};
   if (!forward_only) {
     o.push_back({"dx", W, dtype, tokens * dim});
     o.push_back({"dw", write_or(accumulate_dw), grad_dtype, vocab * dim});
@@ -130,9 +139,14 @@ Operands HeadLoss::operands() const {
 }
 
 Operands Logits::operands() const {
-  return {{"x", R, dtype, tokens * dim}, {"w", R, dtype, vocab * dim}, args_operand(), {"logits", W, kF32, vocab}};
+  return {{"x", R, dtype, tokens * dim},
+          {"w", R, dtype, vocab * dim},
+          args_operand(),
+          {"logits", W, kF32, vocab}};
 }
-double Logits::traffic() const { return double(vocab + 1) * double(dim) * double(size_of(dtype)); }
+double Logits::traffic() const {
+  return double(vocab + 1) * double(dim) * double(size_of(dtype));
+}
 
 Operands SumSq::operands() const {
   return {{"g", R, dtype, elements}, {"sums", first ? W : A, kF64, slots}};

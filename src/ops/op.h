@@ -35,7 +35,9 @@ struct Operand {
 };
 using Operands = std::vector<Operand>;
 
-constexpr Access write_or(bool accumulate) { return accumulate ? Access::Accumulate : Access::Write; }
+constexpr Access write_or(bool accumulate) {
+  return accumulate ? Access::Accumulate : Access::Write;
+}
 
 // y[t, :] = table[ids[t], :]
 struct Embed {
@@ -99,8 +101,8 @@ struct RmsNormBwd {
 };
 
 // y = x w^T (+ residual). With rope_heads > 0 the first rope_heads * head_dim columns of y are rotated by
-// rotary position embedding (halves paired: i with i + head_dim/2) with angle pos[t] * inv_freq[i]; a residual
-// and a rotation never come together.
+// rotary position embedding (halves paired: i with i + head_dim/2) with angle pos[t] * inv_freq[i]; a
+// residual and a rotation never come together.
 struct Linear {
   static constexpr std::string_view kName = "linear";
   enum { kX, kW, kY, kResidual = 3, kPos = 3, kInvFreq = 4 };
@@ -152,8 +154,8 @@ struct LinearWgrad {
 // The shape of one attention block: queries of a chunk against one block of keys and values.
 //
 // A chunk is `rows` independent rows of q_len tokens. distance is the index of the first query minus that of
-// the first key within the sequence: 0 is the diagonal block (q_len == kv_len, causal), otherwise the block lies wholly
-// before the queries (distance >= kv_len) and rows is 1. Query i may look at key j exactly when
+// the first key within the sequence: 0 is the diagonal block (q_len == kv_len, causal), otherwise the block
+// lies wholly before the queries (distance >= kv_len) and rows is 1. Query i may look at key j exactly when
 //     distance + i - pos[i] <= j <= distance + i,
 // where pos[i] is the query's position inside its document: causal, and never across a document boundary.
 // When !packed no document begins inside a row, so the lower bound holds for every j.
@@ -175,8 +177,8 @@ struct AttnShape {
 };
 
 // o = softmax(q k^T / sqrt(head_dim)) v over the keys of one block, lse = log of the softmax denominator
-// (natural log, scores scaled). q and o are [tokens, q_heads * head_dim]; kv is [rows * kv_len, 2 * kv_heads *
-// head_dim] with K in the first half of the columns and V in the second; lse is f32 [rows, q_heads, q_len].
+// (natural log, scores scaled). q and o are [tokens, q_heads * head_dim]; kv is [rows * kv_len, 2 * kv_heads
+// * head_dim] with K in the first half of the columns and V in the second; lse is f32 [rows, q_heads, q_len].
 // With merge, o (f32) and lse hold the result over other blocks and become the result over their union
 // (log-sum-exp merge). A query with no visible key in the block contributes nothing: o = 0, lse = -inf.
 struct AttnFwd {
@@ -324,8 +326,8 @@ struct ClipScale {
 // AdamW (Loshchilov and Hutter) on `elements` consecutive elements of one parameter, element `first` onwards:
 //   g' = clip[1] * g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
 //   w -= lr * ((m / bias1) / (sqrt(v / bias2) + eps) + weight_decay * w)
-// computed in fp32. With `master`, w is the f32 master copy and p its rounding to dtype (nearest). Without, w is p
-// itself; bf16 p, m and v are then rounded stochastically when `stochastic`, by random bits keyed by
+// computed in fp32. With `master`, w is the f32 master copy and p its rounding to dtype (nearest). Without, w
+// is p itself; bf16 p, m and v are then rounded stochastically when `stochastic`, by random bits keyed by
 // (args.seed, args.step, object, element), else to nearest.
 struct AdamW {
   static constexpr std::string_view kName = "adamw";

@@ -58,13 +58,14 @@ std::string explain(const Program& program, const Plan& plan) {
   fmt::format_to(put, "stores   {} per step: {}\n", format_bytes(t.stored_bytes), list(stored));
   fmt::format_to(put, "again    {}\n", again.empty() ? "nothing is recomputed" : again);
   fmt::format_to(put, "policy   {}\n", plan.policy);
-  fmt::format_to(put, "step     {:.1f} ms predicted; no plan is faster than {:.1f} ms (gap {:.1f} %)\n", step / 1e6,
-                 plan.lower_bound_ns / 1e6, plan.lower_bound_ns > 0 ? 100 * (step / plan.lower_bound_ns - 1) : 0.0);
+  fmt::format_to(put, "step     {:.1f} ms predicted; no plan is faster than {:.1f} ms (gap {:.1f} %)\n",
+                 step / 1e6, plan.lower_bound_ns / 1e6,
+                 plan.lower_bound_ns > 0 ? 100 * (step / plan.lower_bound_ns - 1) : 0.0);
   fmt::format_to(put, "stalls   {:.1f} % of the step waiting for loads, {:.1f} % for stores\n",
                  100 * stalls[size_t(StallCause::Load)] / step,
                  100 * stalls[size_t(StallCause::Store)] / step);
-  fmt::format_to(put, "links    host to device {:.0f} % busy, device to host {:.0f} %\n", 100 * t.load_ns / step,
-                 100 * t.store_ns / step);
+  fmt::format_to(put, "links    host to device {:.0f} % busy, device to host {:.0f} %\n",
+                 100 * t.load_ns / step, 100 * t.store_ns / step);
   fmt::format_to(put, "binds    {}\n", what_binds(plan, t, stalls));
   return out;
 }

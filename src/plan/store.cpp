@@ -14,7 +14,8 @@ constexpr size_t kChecksumBytes = sizeof(uint64_t);
 // A plan's fields, in one order for both directions.
 template <class Archive, class AnyAction>
 void action_fields(Archive& a, AnyAction& x) {
-  a(x.kind), a(x.lane), a(x.recompute), a(x.task.value), a(x.object.value), a(x.first_address), a(x.address_count);
+  a(x.kind), a(x.lane), a(x.recompute), a(x.task.value), a(x.object.value), a(x.first_address),
+      a(x.address_count);
   a(x.device_offset), a(x.host_offset), a(x.bytes), a(x.first_wait), a(x.wait_count);
   a(x.cost_ns), a(x.start_ns), a(x.end_ns);
 }
@@ -31,7 +32,7 @@ void fields(Archive& a, AnyPlan& p) {
 class Writer {
  public:
   template <class T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void operator()(const T& value) {
     char raw[sizeof(T)];
     std::memcpy(raw, &value, sizeof(T));
@@ -55,7 +56,7 @@ class Reader {
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
 
   template <class T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void operator()(T& value) {
     const std::string_view raw = take(sizeof(T));
     if (!raw.empty()) std::memcpy(&value, raw.data(), sizeof(T));
@@ -104,7 +105,8 @@ std::string to_bytes(const Plan& plan) {
 Result<Plan> plan_from_bytes(std::string_view bytes) {
   if (!bytes.starts_with(kFormat)) return error("not a plan of this format (\"{}\")", kFormat);
   uint64_t checksum = 0;
-  if (bytes.size() < kFormat.size() + kChecksumBytes) return error("a plan of {} bytes is cut short", bytes.size());
+  if (bytes.size() < kFormat.size() + kChecksumBytes)
+    return error("a plan of {} bytes is cut short", bytes.size());
   std::memcpy(&checksum, bytes.end() - kChecksumBytes, kChecksumBytes);
   bytes.remove_suffix(kChecksumBytes);
   if (Hash().add(bytes).value() != checksum) return error("the plan's bytes do not match their checksum");

@@ -11,8 +11,8 @@ namespace sluice {
 
 std::string to_bytes(const Plan& plan);
 
-// The plan that to_bytes() was given. An error when the bytes are cut short, changed, or of another format. What was read is as
-// good as its writer: verify() proves it.
+// The plan that to_bytes() was given. An error when the bytes are cut short, changed, or of another format.
+// What was read is as good as its writer: verify() proves it.
 Result<Plan> plan_from_bytes(std::string_view bytes);
 
 }  // namespace sluice

@@ -13,8 +13,10 @@ std::string label(const Program& program, const Action& a) {
       if (a.task.value >= program.tasks().size()) return "an unknown task";
       return program.task(a.task).name + (a.recompute ? " (again)" : "");
     }
-    case ActionKind::Load: return "load " + program.object(a.object).name;
-    case ActionKind::Store: return "store " + program.object(a.object).name;
+    case ActionKind::Load:
+      return "load " + program.object(a.object).name;
+    case ActionKind::Store:
+      return "store " + program.object(a.object).name;
   }
   return "?";
 }
@@ -45,7 +47,9 @@ std::string to_text(const Program& program, const Plan& plan) {
   return out;
 }
 
-uint64_t hash_of(const Program& program, const Plan& plan) { return Hash().add(to_text(program, plan)).value(); }
+uint64_t hash_of(const Program& program, const Plan& plan) {
+  return Hash().add(to_text(program, plan)).value();
+}
 
 PlanTotals totals(const Program& program, const Plan& plan) {
   PlanTotals t;

@@ -1,6 +1,6 @@
-// Proof of a Plan. Runs the plan's actions in order over a map of both arenas that says which version of which object
-// lies where and who touched it last, and checks every dependency against happens-before. Happens-before comes from vector
-// clocks: lanes are few, so an action's clock is one index per lane.
+// Proof of a Plan. Runs the plan's actions in order over a map of both arenas that says which version of
+// which object lies where and who touched it last, and checks every dependency against happens-before.
+// Happens-before comes from vector clocks: lanes are few, so an action's clock is one index per lane.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,15 +14,16 @@ namespace sluice {
 namespace {
 
 constexpr int64_t kNone = -1;
-using Clock = std::array<int64_t, kLaneCount>;  // newest action of each lane known to have finished; kNone: none
+using Clock =
+    std::array<int64_t, kLaneCount>;  // newest action of each lane known to have finished; kNone: none
 
 // A placed object (or a workspace: object invalid) and the last accesses of it.
 struct Block {
   int64_t end;
   ObjectId object;
   uint32_t version = 0;
-  int64_t writer = kNone;             // action that produced this content
-  Clock last{kNone, kNone, kNone};    // newest access per lane
+  int64_t writer = kNone;           // action that produced this content
+  Clock last{kNone, kNone, kNone};  // newest access per lane
 };
 
 // What lies where in one arena.
@@ -35,7 +36,8 @@ class ArenaMap {
 
   Status in_bounds(int64_t offset, int64_t bytes, int64_t alignment, std::string_view who) const {
     if (offset < 0 || bytes < 0 || offset + bytes > bytes_) {
-      return error("{}: bytes {} to {} lie outside the {} arena of {}", who, offset, offset + bytes, name_, bytes_);
+      return error("{}: bytes {} to {} lie outside the {} arena of {}", who, offset, offset + bytes, name_,
+                   bytes_);
     }
     if (offset % alignment != 0) {
       return error("{}: {} offset {} is not a multiple of {}", who, name_, offset, alignment);
@@ -43,8 +45,8 @@ class ArenaMap {
     return {};
   }
 
-  // Removes what overlaps [offset, end) and calls f(block) for each. What is left of a block on either side holds no
-  // object any more, but its accesses still count.
+  // Removes what overlaps [offset, end) and calls f(block) for each. What is left of a block on either side
+  // holds no object any more, but its accesses still count.
   template <class F>
   Status clear(int64_t offset, int64_t end, F&& f) {
     auto it = blocks_.lower_bound(offset);
@@ -54,7 +56,8 @@ class ArenaMap {
       const auto [begin, block] = *it;
       it = blocks_.erase(it);
       if (begin < offset) blocks_[begin] = Block{offset, ObjectId(), 0, kNone, block.last};
-      if (block.end > end) it = blocks_.insert_or_assign(end, Block{block.end, ObjectId(), 0, kNone, block.last}).first;
+      if (block.end > end)
+        it = blocks_.insert_or_assign(end, Block{block.end, ObjectId(), 0, kNone, block.last}).first;
     }
     return {};
   }
@@ -89,12 +92,15 @@ class Verifier {
   Status launch(uint32_t id);
   Status check_end();
   // Bytes [offset, offset + bytes) get new content from action `id`: whatever was there must be done with.
-  Status overwrite(ArenaMap& arena, int64_t offset, int64_t bytes, ObjectId object, uint32_t version, uint32_t id);
+  Status overwrite(ArenaMap& arena, int64_t offset, int64_t bytes, ObjectId object, uint32_t version,
+                   uint32_t id);
   // Action `id` uses the object at `offset`, which must be `version` there.
   Result<Block*> use(ArenaMap& arena, int64_t offset, ObjectId object, uint32_t version, uint32_t id);
   Status after(int64_t earlier, uint32_t id, std::string_view why, ObjectId object) const;
   Status after_all(const Block& block, uint32_t id, std::string_view why) const;
-  std::string who(uint32_t id) const { return fmt::format("action {} ({})", id, label(program_, plan_.actions[id])); }
+  std::string who(uint32_t id) const {
+    return fmt::format("action {} ({})", id, label(program_, plan_.actions[id]));
+  }
   std::string name(ObjectId id) const { return id.valid() ? program_.object(id).name : "a workspace"; }
 
   const Program& program_;
@@ -110,7 +116,8 @@ class Verifier {
 Status Verifier::after(int64_t earlier, uint32_t id, std::string_view why, ObjectId object) const {
   if (earlier == kNone) return {};
   const auto lane = static_cast<size_t>(plan_.actions[size_t(earlier)].lane);
-  if (clocks_[id][lane] >= earlier || plan_.actions[id].lane == plan_.actions[size_t(earlier)].lane) return {};
+  if (clocks_[id][lane] >= earlier || plan_.actions[id].lane == plan_.actions[size_t(earlier)].lane)
+    return {};
   return error("{} does not wait for {}: {} {}", who(id), who(uint32_t(earlier)), why, name(object));
 }
 
@@ -122,24 +129,24 @@ Status Verifier::after_all(const Block& block, uint32_t id, std::string_view why
 Status Verifier::overwrite(ArenaMap& arena, int64_t offset, int64_t bytes, ObjectId object, uint32_t version,
                            uint32_t id) {
   SLUICE_TRY(arena.in_bounds(offset, bytes, plan_.alignment, who(id)));
-  SLUICE_TRY(arena.clear(offset, offset + bytes, [&](const Block& block) {
-    return after_all(block, id, "it overwrites");
-  }));
+  SLUICE_TRY(arena.clear(offset, offset + bytes,
+                         [&](const Block& block) { return after_all(block, id, "it overwrites"); }));
   Block block{offset + bytes, object, version, int64_t{id}, {kNone, kNone, kNone}};
   block.last[static_cast<size_t>(plan_.actions[id].lane)] = id;
   arena.blocks()[offset] = block;
   return {};
 }
 
-Result<Block*> Verifier::use(ArenaMap& arena, int64_t offset, ObjectId object, uint32_t version, uint32_t id) {
+Result<Block*> Verifier::use(ArenaMap& arena, int64_t offset, ObjectId object, uint32_t version,
+                             uint32_t id) {
   Block* block = arena.at(offset);
   if (block == nullptr || block->object != object) {
     return error("{} uses {} at {} offset {}, where {} lies", who(id), name(object), arena.name(), offset,
                  block == nullptr ? "nothing" : name(block->object));
   }
   if (block->version != version) {
-    return error("{} needs version {} of {}; the one at {} offset {} is version {}", who(id), version, name(object),
-                 arena.name(), offset, block->version);
+    return error("{} needs version {} of {}; the one at {} offset {} is version {}", who(id), version,
+                 name(object), arena.name(), offset, block->version);
   }
   SLUICE_TRY(after(block->writer, id, "it reads", object));
   int64_t& last = block->last[static_cast<size_t>(plan_.actions[id].lane)];
@@ -155,7 +162,8 @@ Status Verifier::place_homes() {
     const Object& o = program_.objects()[i];
     const Home& home = plan_.homes[i];
     const bool fixed = o.kind == ObjectKind::Input || o.kind == ObjectKind::Metric;
-    if (fixed && home.host_offset == kNowhere) return error("{} {} has no host home", name_of(o.kind), o.name);
+    if (fixed && home.host_offset == kNowhere)
+      return error("{} {} has no host home", name_of(o.kind), o.name);
     if (o.persistent && home.host_offset == kNowhere && home.device_offset == kNowhere) {
       return error("{} must survive the step and has no home", o.name);
     }
@@ -186,7 +194,8 @@ Status Verifier::order(uint32_t id) {
   };
   join(lane_last_[lane]);
   for (const uint32_t wait : plan_.waits_of(a)) {
-    if (wait >= id) return error("{} waits for action {}, which does not come before it: a cycle", who(id), wait);
+    if (wait >= id)
+      return error("{} waits for action {}, which does not come before it: a cycle", who(id), wait);
     join(wait);
   }
   lane_last_[lane] = id;
@@ -228,7 +237,8 @@ Status Verifier::launch(uint32_t id) {
   for (size_t i = 0; i < task.uses.size(); ++i) {
     const Use& u = task.uses[i];
     if (u.access == Access::Write) {
-      SLUICE_TRY(overwrite(device_, addresses[i], program_.object(u.object).bytes, u.object, before[i] + 1, id));
+      SLUICE_TRY(
+          overwrite(device_, addresses[i], program_.object(u.object).bytes, u.object, before[i] + 1, id));
     } else if (u.access == Access::Accumulate) {
       Block& block = *device_.at(addresses[i]);
       SLUICE_TRY(after_all(block, id, "it changes"));
@@ -263,8 +273,8 @@ Status Verifier::check_end() {
       if (offset == kNowhere) continue;
       const Block* block = arena->at(offset);
       if (block == nullptr || block->object != ObjectId(i) || block->version != versions_.last[i]) {
-        return error("after the step {} is not at its {} home in its last version: a write-back is lost", o.name,
-                     arena->name());
+        return error("after the step {} is not at its {} home in its last version: a write-back is lost",
+                     o.name, arena->name());
       }
     }
   }

@@ -22,14 +22,15 @@ struct Turn {
 
 // Whether the content that a value has just after a position is used later, in this step or the next.
 bool live_after(const Value& v, uint32_t position) {
-  const auto next = std::find_if(v.uses.begin(), v.uses.end(), [&](const ValueUse& u) { return u.position > position; });
+  const auto next =
+      std::find_if(v.uses.begin(), v.uses.end(), [&](const ValueUse& u) { return u.position > position; });
   if (next == v.uses.begin() && !v.given) return false;  // not made yet
   if (next != v.uses.end()) return !next->overwrites;
   return v.circular && !v.uses.front().overwrites;
 }
 
-Turn turn_at(const Program& program, const Schedule& s, const TaskCosts& costs, const std::vector<uint32_t>& writer,
-             int32_t round, uint32_t position) {
+Turn turn_at(const Program& program, const Schedule& s, const TaskCosts& costs,
+             const std::vector<uint32_t>& writer, int32_t round, uint32_t position) {
   Turn turn;
   std::map<uint32_t, Again> by_task;
   for (const Value& v : s.values) {
@@ -47,7 +48,8 @@ Turn turn_at(const Program& program, const Schedule& s, const TaskCosts& costs, 
     }
   }
   for (const auto& [task, again] : by_task) turn.again.push_back(again);
-  std::stable_sort(turn.again.begin(), turn.again.end(), [](const Again& a, const Again& b) { return a.cheaper(b); });
+  std::stable_sort(turn.again.begin(), turn.again.end(),
+                   [](const Again& a, const Again& b) { return a.cheaper(b); });
   return turn;
 }
 
@@ -68,8 +70,8 @@ double take(std::vector<Again>& from, double bytes) {
 
 }  // namespace
 
-double lower_bound_ns(const Program& program, const Schedule& plain, const TaskCosts& costs, const Profile& profile,
-                      const Limits& limits) {
+double lower_bound_ns(const Program& program, const Schedule& plain, const TaskCosts& costs,
+                      const Profile& profile, const Limits& limits) {
   const std::vector<uint32_t> writer = last_writers_that_can_run_again(program);
   std::map<int32_t, uint32_t> turns;  // by round: the position of its last forward task
   for (uint32_t p = 0; p < plain.size(); ++p) {

@@ -17,12 +17,13 @@ namespace {
 
 // A candidate's settings.
 struct Policy {
-  bool tight = false;       // as little on the device as possible: everything is computed again and nothing stays
-  double reserve = 0;       // part of the device budget that is held back for transfers under way
+  bool tight = false;  // as little on the device as possible: everything is computed again and nothing stays
+  double reserve = 0;  // part of the device budget that is held back for transfers under way
   double again_weight = 1;  // see SavePolicy
   bool overlap = false;     // rounds overlap
   bool priced = true;       // see SavePolicy
-  bool lean = false;        // as little on the host as possible: everything is computed again and the device is full
+  bool lean =
+      false;  // as little on the host as possible: everything is computed again and the device is full
 };
 
 constexpr Policy kTight{.tight = true};
@@ -50,12 +51,20 @@ int64_t grid_budget(int k) {
 class Planner {
  public:
   Planner(const Program& program, const Profile& profile, const PlanRequest& request)
-      : program_(program), profile_(profile), passes_(request.passes != nullptr ? *request.passes : own_passes_),
-        costs_(cost_of(program, profile)), units_(units()), quick_(request.quick), least_(request.least), explain_(request.explain),
+      : program_(program),
+        profile_(profile),
+        passes_(request.passes != nullptr ? *request.passes : own_passes_),
+        costs_(cost_of(program, profile)),
+        units_(units()),
+        quick_(request.quick),
+        least_(request.least),
+        explain_(request.explain),
         threads_(request.threads),
-        device_cap_bytes_(request.device_cap_bytes), host_cap_bytes_(request.host_cap_bytes) {
+        device_cap_bytes_(request.device_cap_bytes),
+        host_cap_bytes_(request.host_cap_bytes) {
     limits_.alignment = profile.alignment;
-    limits_.device_bytes = budget(request.device_cap_bytes, profile.device_overhead_bytes, request.device_base);
+    limits_.device_bytes =
+        budget(request.device_cap_bytes, profile.device_overhead_bytes, request.device_base);
     limits_.host_bytes = budget(request.host_cap_bytes, profile.host_overhead_bytes, request.host_base);
     limits_.boundary_device_bytes = align_up(request.boundary_device_bytes, profile.alignment);
     limits_.boundary_host_bytes = align_up(request.boundary_host_bytes, profile.alignment);
@@ -83,11 +92,13 @@ class Planner {
   std::vector<TaskId> order(bool overlap) const;
   SaveChoice chosen(bool overlap, const SavePolicy& policy) const;
   Schedule unrolled(bool overlap, const Saves& saves) const;
-  std::optional<Residency> residency(const Schedule& s, const Limits& limits, const Saves& saves, int64_t target_bytes,
-                                     int64_t fill_bytes, const LinkUse& use = {}) const {
+  std::optional<Residency> residency(const Schedule& s, const Limits& limits, const Saves& saves,
+                                     int64_t target_bytes, int64_t fill_bytes,
+                                     const LinkUse& use = {}) const {
     return decide_residency(s, profile_, limits, saves, target_bytes, fill_bytes, use, passes_);
   }
-  std::optional<Plan> emitted(const Schedule& s, Residency residency, const Limits& limits, Misfit& misfit) const;
+  std::optional<Plan> emitted(const Schedule& s, Residency residency, const Limits& limits,
+                              Misfit& misfit) const;
   void predict_times(Plan& plan) const;
   void submit(Plan& plan) const;
 
@@ -101,15 +112,16 @@ class Planner {
   // Everything that can be computed again is.
   Saves all_again() const;
   std::optional<Plan> build(const Policy& policy, int64_t device_budget) const;
-  // Builds the policies' plans for the whole budget; the fastest, if it is faster than best, becomes best. Its index, or -1.
+  // Builds the policies' plans for the whole budget; the fastest, if it is faster than best, becomes best.
+  // Its index, or -1.
   int64_t consider_all(const std::vector<Policy>& policies, std::optional<Plan>& best) const;
   void consider(const Policy& policy, int64_t device_budget, std::optional<Plan>& best);
   std::vector<Policy> policies() const;
   void search_grid(int64_t least, int64_t most, std::optional<Plan>& best);
   void search_coarse(std::optional<Plan>& best) const;
   int64_t resident_bytes() const;
-  // What both tiers hold together at least: bytes at the fullest moment when all that can be computed again is.
-  // REQUIRES: no homes are given.
+  // What both tiers hold together at least: bytes at the fullest moment when all that can be computed again
+  // is. REQUIRES: no homes are given.
   int64_t least_in_both_tiers() const;
   std::string describe(const Policy& policy, const Saves& saves) const;
 
@@ -150,7 +162,8 @@ std::vector<TaskId> Planner::order(bool overlap) const {
   const auto check = [&](std::vector<TaskId> tasks) -> Status {
     std::sort(tasks.begin(), tasks.end(), [](TaskId a, TaskId b) { return a.value < b.value; });
     for (uint32_t t = 0; t < program_.tasks().size(); ++t) {
-      if (tasks.size() != program_.tasks().size() || tasks[t].value != t) return error("task {} is not there once", t);
+      if (tasks.size() != program_.tasks().size() || tasks[t].value != t)
+        return error("task {} is not there once", t);
     }
     return {};
   };
@@ -169,7 +182,8 @@ SaveChoice Planner::chosen(bool overlap, const SavePolicy& policy) const {
     return {};
   };
   return passes_.run<SaveChoice>(
-      Pass::Saves, none, [&] { return choose_saves(program_, plain_[overlap], units_, profile_, limits_, policy); }, check);
+      Pass::Saves, none,
+      [&] { return choose_saves(program_, plain_[overlap], units_, profile_, limits_, policy); }, check);
 }
 
 Schedule Planner::unrolled(bool overlap, const Saves& saves) const {
@@ -185,10 +199,14 @@ Schedule Planner::unrolled(bool overlap, const Saves& saves) const {
       Pass::Unroll, {}, [&] { return unroll(program_, order_[overlap], costs_, saves, limits_); }, check);
 }
 
-std::optional<Plan> Planner::emitted(const Schedule& s, Residency residency, const Limits& limits, Misfit& misfit) const {
+std::optional<Plan> Planner::emitted(const Schedule& s, Residency residency, const Limits& limits,
+                                     Misfit& misfit) const {
   return passes_.run<std::optional<Plan>>(
-      Pass::Emit, std::nullopt, [&] { return emit(program_, s, std::move(residency), profile_, limits, misfit); },
-      [&](const std::optional<Plan>& plan) { return plan ? verify(program_, *plan, costs_.workspace_bytes) : Status(); });
+      Pass::Emit, std::nullopt,
+      [&] { return emit(program_, s, std::move(residency), profile_, limits, misfit); },
+      [&](const std::optional<Plan>& plan) {
+        return plan ? verify(program_, *plan, costs_.workspace_bytes) : Status();
+      });
 }
 
 void Planner::predict_times(Plan& plan) const {
@@ -225,12 +243,14 @@ std::string Planner::describe(const Policy& p, const Saves& saves) const {
     if (save == Save::Host) host += double(unit.bytes);
   }
   const double all = std::max(double(again_bytes_), 1.0);
-  return fmt::format("of the activations that could be computed again {:.0f} % stay, {:.0f} % go to the host, {:.0f} % are "
-                     "computed again; {:.0f} % of the device budget held back for transfers, weight of computing {:g}",
-                     100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), 100 * p.reserve, p.again_weight);
+  return fmt::format(
+      "of the activations that could be computed again {:.0f} % stay, {:.0f} % go to the host, {:.0f} % are "
+      "computed again; {:.0f} % of the device budget held back for transfers, weight of computing {:g}",
+      100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), 100 * p.reserve, p.again_weight);
 }
 
-// One plan. Fragmentation may keep what fits by bytes from packing: then less is made resident, or less sent to the host.
+// One plan. Fragmentation may keep what fits by bytes from packing: then less is made resident, or less sent
+// to the host.
 std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) const {
   Limits limits = limits_;
   limits.device_bytes = device_budget;
@@ -244,11 +264,13 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
     saving.target_bytes = static_cast<int64_t>(fill * (1 - policy.reserve));
     saving.host_bytes = static_cast<int64_t>(double(limits_.host_bytes) * host_share);
     // A link that is behind keeps what it will move on the device.
-    saving.lag_ns = 1e9 * policy.reserve * fill / std::max(profile_.load_bytes_per_s, profile_.store_bytes_per_s);
+    saving.lag_ns =
+        1e9 * policy.reserve * fill / std::max(profile_.load_bytes_per_s, profile_.store_bytes_per_s);
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
     saving.priced = policy.priced;
-    const auto [saves, use] = policy.tight || policy.lean ? SaveChoice{all_again(), {}} : chosen(policy.overlap, saving);
+    const auto [saves, use] =
+        policy.tight || policy.lean ? SaveChoice{all_again(), {}} : chosen(policy.overlap, saving);
     const Schedule s = unrolled(policy.overlap, saves);
     for (const bool search_places : {false, true}) {
       limits.search_places = search_places;
@@ -265,7 +287,8 @@ std::optional<Plan> Planner::build(const Policy& policy, int64_t device_budget) 
       if (best || misfit == Misfit::Host || program_.tasks().size() > kFewItems) break;
     }
     if (policy.tight || (policy.lean && misfit == Misfit::Host)) return best;
-    (misfit == Misfit::Device ? device_share : host_share) -= (misfit == Misfit::Device ? 0.32 : 0.08) / attempts;
+    (misfit == Misfit::Device ? device_share : host_share) -=
+        (misfit == Misfit::Device ? 0.32 : 0.08) / attempts;
   }
   return best;
 }
@@ -278,7 +301,8 @@ void Planner::consider(const Policy& policy, int64_t device_budget, std::optiona
 std::vector<Policy> Planner::policies() const {
   std::vector<Policy> out;
   for (const double reserve : kReserves) {
-    for (const auto& [weight, priced] : kPrices) out.push_back({.reserve = reserve, .again_weight = weight, .priced = priced});
+    for (const auto& [weight, priced] : kPrices)
+      out.push_back({.reserve = reserve, .again_weight = weight, .priced = priced});
   }
   return out;
 }
@@ -340,8 +364,8 @@ int64_t Planner::minimal_budget() {
   return high;
 }
 
-// Every policy at the smallest budget and at those of a fixed grid, eight to the octave: a larger cap sees the budgets of a
-// smaller one and more, so it is never slower.
+// Every policy at the smallest budget and at those of a fixed grid, eight to the octave: a larger cap sees
+// the budgets of a smaller one and more, so it is never slower.
 void Planner::search_grid(int64_t least, int64_t most, std::optional<Plan>& best) {
   const std::vector<Policy> candidates = policies();
   for (const Policy& policy : candidates) consider(policy, least, best);
@@ -383,7 +407,8 @@ void Planner::search_coarse(std::optional<Plan>& best) const {
     policies.back().reserve = reserve;
   }
   consider();
-  for (const auto& [weight, priced] : {std::pair{0.5, true}, {1., true}, {4., true}, {8., true}, {2., false}, {8., false}}) {
+  for (const auto& [weight, priced] :
+       {std::pair{0.5, true}, {1., true}, {4., true}, {8., true}, {2., false}, {8., false}}) {
     policies.push_back(top);
     policies.back().again_weight = weight;
     policies.back().priced = priced;
@@ -442,7 +467,8 @@ Error Planner::infeasible() {
   // Is it the host? Without its cap the device's may do.
   const int64_t host_budget = std::exchange(limits_.host_bytes, kUnlimited / 4);
   if (!explain_) {
-    const bool device_fits = tightest_on_device(program_, unrolled(false, all_again())).bytes <= limits_.device_bytes;
+    const bool device_fits =
+        tightest_on_device(program_, unrolled(false, all_again())).bytes <= limits_.device_bytes;
     return error("{} memory: no plan fits", device_fits ? "host" : "device");
   }
   const int64_t least = minimal_budget();
@@ -458,11 +484,12 @@ Error Planner::infeasible_on_device(int64_t least) {
   if (beside == kNowhere) beside = minimal_lean_budget();
   const Schedule s = unrolled(false, all_again());
   const int64_t works = beside == kNowhere ? least : beside;
-  return refuse_device(device_cap_bytes_, works == kNowhere ? kNowhere : works + held,
-                       host_cap_bytes_, beside != kNowhere, tightest_on_device(program_, s));
+  return refuse_device(device_cap_bytes_, works == kNowhere ? kNowhere : works + held, host_cap_bytes_,
+                       beside != kNowhere, tightest_on_device(program_, s));
 }
 
-// REQUIRES: the host's limit is lifted, and the device then has room for the tightest plan, which takes `least` of it.
+// REQUIRES: the host's limit is lifted, and the device then has room for the tightest plan, which takes
+// `least` of it.
 Error Planner::infeasible_on_host(int64_t least) {
   const bool resident = resident_bytes() <= limits_.device_bytes;
   const Policy lean = resident ? kEverything : kLean;
@@ -473,7 +500,8 @@ Error Planner::infeasible_on_host(int64_t least) {
   };
   const int64_t budget = least_bytes(tightest.bytes, 4 * tightest.bytes, limits_.alignment, works);
   const int64_t held = profile_.host_overhead_bytes + limits_.host_base;
-  return refuse_host(host_cap_bytes_, budget == kNowhere ? kNowhere : budget + held, device_cap_bytes_, held, tightest);
+  return refuse_host(host_cap_bytes_, budget == kNowhere ? kNowhere : budget + held, device_cap_bytes_, held,
+                     tightest);
 }
 
 Tightest Planner::tightest_host(const Policy& policy, int64_t device_budget) const {
@@ -497,7 +525,8 @@ std::optional<Plan> Planner::random(uint64_t seed) {
   // From the largest working set to more than everything.
   const int64_t all = resident_bytes(), least = tightest_on_device(program_, s).bytes;
   Limits limits = limits_;
-  limits.device_bytes = std::min(limits.device_bytes, least + static_cast<int64_t>(double(all + all / 4 - least) * uniform()));
+  limits.device_bytes =
+      std::min(limits.device_bytes, least + static_cast<int64_t>(double(all + all / 4 - least) * uniform()));
   auto resident = residency(s, limits, saves, static_cast<int64_t>(double(limits.device_bytes) * uniform()),
                             limits.device_bytes);
   if (!resident) return std::nullopt;
@@ -514,7 +543,8 @@ Result<Plan> make_plan(const Program& program, const Profile& profile, const Pla
   return Planner(program, profile, request).search();
 }
 
-Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile, const PlanRequest& request) {
+Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile,
+                                     const PlanRequest& request) {
   Planner planner(program, profile, request);
   int64_t least = planner.minimal_budget();
   if (least == kNowhere) least = planner.minimal_lean_budget();

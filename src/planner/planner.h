@@ -8,32 +8,36 @@
 namespace sluice {
 
 struct PlanRequest {
-  // Caps on everything the process holds in a tier; the profile's overheads come off before anything is placed.
+  // Caps on everything the process holds in a tier; the profile's overheads come off before anything is
+  // placed.
   int64_t device_cap_bytes = kUnlimited;
   int64_t host_cap_bytes = kUnlimited;
   // Room to keep free between steps for evaluation and sampling (see Limits).
   int64_t boundary_device_bytes = 0, boundary_host_bytes = 0;
-  // Set for a program that runs at another plan's boundary: the places of its objects, and where its own room begins.
+  // Set for a program that runs at another plan's boundary: the places of its objects, and where its own room
+  // begins.
   std::vector<Home> fixed_homes;
   int64_t device_base = 0, host_base = 0;
   int threads = 1;     // to search with; the plan does not depend on it
   bool quick = false;  // a few candidates only: to compare shapes, not to run
   bool least = false;  // the plan that takes the least device memory, however slow
-  PassRunner* passes = nullptr;  // what runs the passes, to leave some out or to see them; null: all run, unseen
+  PassRunner* passes =
+      nullptr;          // what runs the passes, to leave some out or to see them; null: all run, unseen
   bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
 };
 
-// The fastest plan found. Deterministic. For programs of up to 1,500 tasks a larger device cap never gives a slower
-// plan: the plans of all smaller budgets on a fixed grid stay candidates. When no plan fits, the error names the tier and,
-// if asked to explain, what is needed at least, what was given, the largest residents at the tightest moment, and what to
-// change.
+// The fastest plan found. Deterministic. For programs of up to 1,500 tasks a larger device cap never gives a
+// slower plan: the plans of all smaller budgets on a fixed grid stay candidates. When no plan fits, the error
+// names the tier and, if asked to explain, what is needed at least, what was given, the largest residents at
+// the tightest moment, and what to change.
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request);
 
 // The smallest device arena for which make_plan finds a plan, given the host cap.
-Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile, const PlanRequest& request);
+Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile,
+                                     const PlanRequest& request);
 
-// A valid plan from random decisions: random activations dropped, random residency budgets. For tests: results must not
-// depend on it. Empty when the decisions drawn do not fit.
+// A valid plan from random decisions: random activations dropped, random residency budgets. For tests:
+// results must not depend on it. Empty when the decisions drawn do not fit.
 std::optional<Plan> random_plan(const Program& program, const Profile& profile, const PlanRequest& request,
                                 uint64_t seed);
 

@@ -100,7 +100,8 @@ Tightest tightest_on_host(const Program& program, const Schedule& s, const std::
   if (limits.boundary_host_bytes > 0)
     here.emplace_back(limits.boundary_host_bytes, "room for what runs between steps");
   for (const auto& [name, role] : roles) {
-    here.emplace_back(role.bytes, role.count == 1 ? std::string(role.name) : fmt::format("{} x {}", role.count, name));
+    here.emplace_back(role.bytes,
+                      role.count == 1 ? std::string(role.name) : fmt::format("{} x {}", role.count, name));
   }
   return {most, name_of(program, s, at), three_largest(std::move(here))};
 }

@@ -1,8 +1,8 @@
-// The planner's working data: a Program unrolled into the order in which tasks run (with recomputation), the values
-// they use, where those values are resident, and when.
+// The planner's working data: a Program unrolled into the order in which tasks run (with recomputation), the
+// values they use, where those values are resident, and when.
 //
-// Positions 0 .. N-1 are the task runs of a step; position N is the boundary between steps. Values that survive steps
-// live on a circle: after N comes 0 of the next step.
+// Positions 0 .. N-1 are the task runs of a step; position N is the boundary between steps. Values that
+// survive steps live on a circle: after N comes 0 of the next step.
 #pragma once
 
 #include <cstdint>
@@ -28,17 +28,19 @@ struct ValueUse {
 
 constexpr uint32_t kNoUse = UINT32_MAX;
 
-// One life of an object's content: from where it is made (or given) to its last use. An object that is recomputed
-// has one value per life.
+// One life of an object's content: from where it is made (or given) to its last use. An object that is
+// recomputed has one value per life.
 struct Value {
   ObjectId object;
   int64_t bytes;
-  bool circular = false;     // content survives the step
-  bool given = false;        // content is there when the step starts
-  bool host_home = false;    // given on the host and (circular, written) returned there; never resident at the boundary
-  bool needed_after = false; // a metric: stored after its last use
-  bool fixed = false;        // resident at a given device address; not the planner's to move
-  // Of an activation that the backward pass needs: index of its last use in the forward pass; kNoUse for others.
+  bool circular = false;  // content survives the step
+  bool given = false;     // content is there when the step starts
+  bool host_home =
+      false;  // given on the host and (circular, written) returned there; never resident at the boundary
+  bool needed_after = false;  // a metric: stored after its last use
+  bool fixed = false;         // resident at a given device address; not the planner's to move
+  // Of an activation that the backward pass needs: index of its last use in the forward pass; kNoUse for
+  // others.
   uint32_t crossing = kNoUse;
   std::vector<ValueUse> uses;
 };
@@ -47,32 +49,32 @@ struct Schedule {
   std::vector<Run> runs;
   std::vector<uint32_t> use_values;
   std::vector<Value> values;
-  std::vector<double> start_ns;         // by position, as if nothing ever stalled; [N] is the end
-  std::vector<int64_t> workspace_bytes; // by position; [N] is what must be free at the boundary
+  std::vector<double> start_ns;          // by position, as if nothing ever stalled; [N] is the end
+  std::vector<int64_t> workspace_bytes;  // by position; [N] is what must be free at the boundary
 
   uint32_t size() const { return static_cast<uint32_t>(runs.size()); }
 };
 
-// The time between two uses of a value next to each other, interior positions [first, last]. Around the boundary the
-// interior is [first, N] and [0, last]; `last` is kNoUse when nothing lies before the first use.
+// The time between two uses of a value next to each other, interior positions [first, last]. Around the
+// boundary the interior is [first, N] and [0, last]; `last` is kNoUse when nothing lies before the first use.
 struct Gap {
   uint32_t value;
-  uint32_t use;         // index of the use before the gap; the last one for a gap around the boundary
+  uint32_t use;  // index of the use before the gap; the last one for a gap around the boundary
   uint32_t first, last;
   bool around;
-  bool written;         // what the device holds is not on the host yet
-  bool dead = false;    // the use after the gap overwrites everything: nothing has to travel
-  bool cut = false;     // not resident in the interior
-  double worth = 0;     // byte-ns of residency freed per ns of cost
+  bool written;       // what the device holds is not on the host yet
+  bool dead = false;  // the use after the gap overwrites everything: nothing has to travel
+  bool cut = false;   // not resident in the interior
+  double worth = 0;   // byte-ns of residency freed per ns of cost
 };
 
 // Where a value is resident without interruption. `begin > end` wraps around the boundary.
 struct Span {
   uint32_t value = 0;
-  uint32_t begin = 0, end = 0;   // positions during which its bytes are taken, inclusive
+  uint32_t begin = 0, end = 0;  // positions during which its bytes are taken, inclusive
   uint32_t first_use = 0, last_use = 0;
   bool load = false, store = false;
-  bool always = false;           // resident all step long and at the boundary
+  bool always = false;  // resident all step long and at the boundary
   int64_t address = kNowhere;
 
   bool wraps() const { return begin > end; }
@@ -84,16 +86,16 @@ struct Span {
 // A host copy of a value.
 struct HostSlot {
   uint32_t value = 0;
-  uint32_t begin = 0, end = 0;   // positions
+  uint32_t begin = 0, end = 0;  // positions
   bool always = false;
-  bool home = false;             // the value is here between steps
+  bool home = false;  // the value is here between steps
   int64_t address = kNowhere;
 };
 
 struct Residency {
-  std::vector<Span> spans;         // by value, then by time
+  std::vector<Span> spans;  // by value, then by time
   std::vector<HostSlot> slots;
-  int64_t device_peak_bytes = 0;   // by bytes, before packing
+  int64_t device_peak_bytes = 0;  // by bytes, before packing
 };
 
 }  // namespace sluice

@@ -19,7 +19,8 @@ constexpr int64_t kTokensPerRound = 32768;
 
 int64_t head_tokens(const LlamaConfig& model, const ShapeRequest& r, int64_t chunk) {
   if (r.head_tokens > 0) return std::min(r.head_tokens, chunk);
-  // Logits of a large vocabulary are the largest thing on the device; a thousand rows keep their product efficient.
+  // Logits of a large vocabulary are the largest thing on the device; a thousand rows keep their product
+  // efficient.
   const int64_t rows = model.vocab > 16384 ? 1024 : 4096;
   return std::min(rows, chunk);
 }
@@ -33,7 +34,8 @@ std::vector<int64_t> chunk_sizes(const ShapeRequest& r) {
     for (int64_t c = r.seq_len; c > kSmallestChunk && c > kLargestChunk / 4 && c % 2 == 0; c /= 2) {
       if (c / 2 <= kLargestChunk) chunks.push_back(c / 2);
     }
-    for (int64_t c = r.seq_len; c <= std::max(r.seq_len, std::min(kLargestChunk, r.tokens_per_step)); c *= 2) {
+    for (int64_t c = r.seq_len; c <= std::max(r.seq_len, std::min(kLargestChunk, r.tokens_per_step));
+         c *= 2) {
       if (c >= kSmallestChunk || c == r.tokens_per_step || 2 * c > r.tokens_per_step) chunks.push_back(c);
     }
   }
@@ -44,11 +46,12 @@ std::vector<int64_t> chunk_sizes(const ShapeRequest& r) {
   return chunks;
 }
 
-// Blocks of attention grow with the square of a sequence's chunks. Programs of more tasks than this take longer to plan than
-// smaller chunks can be worth.
+// Blocks of attention grow with the square of a sequence's chunks. Programs of more tasks than this take
+// longer to plan than smaller chunks can be worth.
 constexpr int64_t kMostTasks = 150'000;
 
-// A size that begins this much behind the fastest shape is followed up, too, if its programs have no more tasks than this.
+// A size that begins this much behind the fastest shape is followed up, too, if its programs have no more
+// tasks than this.
 constexpr double kBehind = 1.06;
 constexpr int64_t kFewTasks = 20'000;
 
@@ -99,7 +102,8 @@ class ShapeSearch {
   Found other_moments(const Point& p, const Found& found) const;
   // Why nothing fits, in full: what one sequence per round of the smallest chunks needs is the least.
   Error refusal(const Point& least) const;
-  // Plans those that are new, with moments as the fastest so far has them. Whether one of them is faster: it is best_ then.
+  // Plans those that are new, with moments as the fastest so far has them. Whether one of them is faster: it
+  // is best_ then.
   bool visit(const std::vector<std::optional<Point>>& points);
   std::vector<std::optional<Point>> neighbours(const Point& of) const;
   // The fastest so far with these chunks.
@@ -170,7 +174,8 @@ ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found
 bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
   std::vector<Point> fresh;
   for (const auto& p : points) {
-    if (p && !known_.contains(*p) && std::find(fresh.begin(), fresh.end(), *p) == fresh.end()) fresh.push_back(*p);
+    if (p && !known_.contains(*p) && std::find(fresh.begin(), fresh.end(), *p) == fresh.end())
+      fresh.push_back(*p);
   }
   std::vector<Found> found(fresh.size());
   for_each_parallel(int64_t(fresh.size()), r_.threads, [&](int64_t i) {
@@ -193,8 +198,9 @@ std::vector<std::optional<Point>> ShapeSearch::neighbours(const Point& of) const
   const auto [chunk, rounds, first] = of;
   // Of many rounds one more or less makes no difference.
   const int64_t step = std::max<int64_t>(1, rounds / 6), more = std::max<int64_t>(1, first / 6);
-  return {point(chunk, rounds - step),        point(chunk, rounds + step),        point(chunk, rounds, first + more),
-          point(chunk, rounds, first - more), point(chunk, rounds + step, first), point(chunk, rounds + step, first + more)};
+  return {point(chunk, rounds - step),        point(chunk, rounds + step),
+          point(chunk, rounds, first + more), point(chunk, rounds, first - more),
+          point(chunk, rounds + step, first), point(chunk, rounds + step, first + more)};
 }
 
 std::optional<Point> ShapeSearch::best_with(int64_t chunk) const {
@@ -207,7 +213,8 @@ std::optional<Point> ShapeSearch::best_with(int64_t chunk) const {
 }
 
 void ShapeSearch::climb(int64_t chunk) {
-  for (auto top = best_with(chunk), last = std::optional<Point>(); top && top != last; top = best_with(chunk)) {
+  for (auto top = best_with(chunk), last = std::optional<Point>(); top && top != last;
+       top = best_with(chunk)) {
     last = top;
     visit(neighbours(*top));
   }
@@ -225,10 +232,12 @@ Result<ShapeChoice> ShapeSearch::run() {
   }
   std::erase(starts, std::nullopt);
   if (starts.empty()) {
-    return error("shape: a step of {} tokens in sequences of {} cannot be cut with chunk_tokens {}, rounds {} and "
-                 "first_round_chunks {} (0: chosen). Sequences are whole in a round, chunk_tokens divides seq_len or is a "
-                 "multiple of it, and the first round is the longest",
-                 r_.tokens_per_step, r_.seq_len, r_.chunk_tokens, r_.rounds, r_.first_round_chunks);
+    return error(
+        "shape: a step of {} tokens in sequences of {} cannot be cut with chunk_tokens {}, rounds {} and "
+        "first_round_chunks {} (0: chosen). Sequences are whole in a round, chunk_tokens divides seq_len or "
+        "is a "
+        "multiple of it, and the first round is the longest",
+        r_.tokens_per_step, r_.seq_len, r_.chunk_tokens, r_.rounds, r_.first_round_chunks);
   }
   for (const auto& p : starts) SLUICE_TRY(validate(shape(*p)));
   if (r_.least) return ShapeChoice{shape(*starts.back()), false, "takes the least memory"};
@@ -246,7 +255,9 @@ Result<ShapeChoice> ShapeSearch::run() {
   climb(best_->chunk);
   for (const int64_t chunk : chunks) {
     const auto top = best_with(chunk);
-    if (top && known_[*top].ns < known_[*best_].ns * kBehind && estimated_tasks(model_, r_, chunk) < kFewTasks) climb(chunk);
+    if (top && known_[*top].ns < known_[*best_].ns * kBehind &&
+        estimated_tasks(model_, r_, chunk) < kFewTasks)
+      climb(chunk);
   }
   const Found found = known_[*best_] = other_moments(*best_, known_[*best_]);
   ShapeChoice choice{shape(*best_), found.late_moments, std::string(kOnly)};
@@ -267,8 +278,9 @@ Result<ShapeChoice> ShapeSearch::run() {
 
 }  // namespace
 
-Result<ShapeChoice> choose_shape(const LlamaConfig& model, const Numerics& numerics, const OptimizerConfig& optimizer,
-                                 const ShapeRequest& request, const Profile& profile) {
+Result<ShapeChoice> choose_shape(const LlamaConfig& model, const Numerics& numerics,
+                                 const OptimizerConfig& optimizer, const ShapeRequest& request,
+                                 const Profile& profile) {
   return ShapeSearch(model, numerics, optimizer, request, profile).run();
 }
 

@@ -9,13 +9,15 @@
 namespace sluice {
 namespace {
 
-char symbol(Access access) { return access == Access::Read ? ' ' : access == Access::Write ? '=' : '+'; }
+char symbol(Access access) {
+  return access == Access::Read ? ' ' : access == Access::Write ? '=' : '+';
+}
 
 }  // namespace
 
 std::string dump_text(const Program& program) {
-  std::string out = fmt::format("program {:016x}: {} tasks, {} objects\n", program.hash(), program.tasks().size(),
-                                program.objects().size());
+  std::string out = fmt::format("program {:016x}: {} tasks, {} objects\n", program.hash(),
+                                program.tasks().size(), program.objects().size());
   for (const Task& task : program.tasks()) {
     fmt::format_to(std::back_inserter(out), "{} [{}]", task.name, text(task.op));
     for (const Use& use : task.uses) {

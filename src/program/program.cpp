@@ -17,8 +17,8 @@ struct HashFields {
 }  // namespace
 
 std::string_view name_of(ObjectKind kind) {
-  constexpr std::string_view kNames[kObjectKinds] = {"param", "grad", "opt_state", "activation",
-                                                     "act_grad", "input", "constant", "metric"};
+  constexpr std::string_view kNames[kObjectKinds] = {"param",    "grad",  "opt_state", "activation",
+                                                     "act_grad", "input", "constant",  "metric"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -34,17 +34,17 @@ ObjectId Program::add(Object object) {
   return ObjectId(objects_.size() - 1);
 }
 
-TaskId Program::add(std::string name, Op op, std::span<const ObjectId> bound, Phase phase, int layer, int round,
-                    int chunk) {
+TaskId Program::add(std::string name, Op op, std::span<const ObjectId> bound, Phase phase, int layer,
+                    int round, int chunk) {
   const std::vector<int64_t> offsets(bound.size(), 0);
   return add(std::move(name), std::move(op), bound, offsets, phase, layer, round, chunk);
 }
 
-TaskId Program::add(std::string name, Op op, std::span<const ObjectId> bound, std::span<const int64_t> offsets_bytes,
-                    Phase phase, int layer, int round, int chunk) {
+TaskId Program::add(std::string name, Op op, std::span<const ObjectId> bound,
+                    std::span<const int64_t> offsets_bytes, Phase phase, int layer, int round, int chunk) {
   const Operands schema = operands(op);
-  SLUICE_CHECK(schema.size() == bound.size(), "task {}: op {} has {} operands, {} are bound", name, name_of(op),
-               schema.size(), bound.size());
+  SLUICE_CHECK(schema.size() == bound.size(), "task {}: op {} has {} operands, {} are bound", name,
+               name_of(op), schema.size(), bound.size());
   Task task{std::move(name), std::move(op), {}, phase, layer, round, chunk};
   task.uses.reserve(schema.size());
   for (size_t i = 0; i < schema.size(); ++i) {

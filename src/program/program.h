@@ -57,15 +57,16 @@ struct Task {
 
 // What one step does, for reports.
 struct StepFacts {
-  int64_t tokens = 0;           // trained tokens per step
-  double model_flops = 0;       // per step, by the formula of model/flops.h
+  int64_t tokens = 0;      // trained tokens per step
+  double model_flops = 0;  // per step, by the formula of model/flops.h
 };
 
 class Program {
  public:
   ObjectId add(Object object);
   // Appends a task; `uses` bind the op's operands in order. Sizes and access follow from the op's schema.
-  TaskId add(std::string name, Op op, std::span<const ObjectId> bound, Phase phase, int layer, int round, int chunk);
+  TaskId add(std::string name, Op op, std::span<const ObjectId> bound, Phase phase, int layer, int round,
+             int chunk);
   // As above for ops on a part of their objects: offsets_bytes[i] is where operand i begins in its object.
   TaskId add(std::string name, Op op, std::span<const ObjectId> bound, std::span<const int64_t> offsets_bytes,
              Phase phase, int layer, int round, int chunk);
@@ -86,13 +87,14 @@ class Program {
   Hash objects_hash_, tasks_hash_;
 };
 
-// Checks a Program's own rules: uses lie inside their objects and agree with the op's schema; a task never binds
-// overlapping bytes to two operands when it writes one of them; the first use of an object that does not survive
-// steps is a whole write; inputs and constants are never written; every metric that does not survive
-// steps is written.
+// Checks a Program's own rules: uses lie inside their objects and agree with the op's schema; a task never
+// binds overlapping bytes to two operands when it writes one of them; the first use of an object that does
+// not survive steps is a whole write; inputs and constants are never written; every metric that does not
+// survive steps is written.
 Status verify(const Program& program);
 
-// How contents evolve. Every write or accumulate turns version v of an object into v + 1; versions start at 0.
+// How contents evolve. Every write or accumulate turns version v of an object into v + 1; versions start at
+// 0.
 struct Versions {
   // before[t][i]: the version task t's use i needs (for a Write: the version it replaces).
   std::vector<std::vector<uint32_t>> before;

@@ -15,7 +15,8 @@ Status verify_use(const Program& program, const Task& task, size_t i, const Oper
   }
   const Object& object = program.object(use.object);
   if (use.access != operand.access || use.bytes != operand.bytes()) {
-    return error("task {}: operand {} differs from the schema of {}", task.name, operand.name, name_of(task.op));
+    return error("task {}: operand {} differs from the schema of {}", task.name, operand.name,
+                 name_of(task.op));
   }
   if (use.offset < 0 || use.offset + use.bytes > object.bytes) {
     return error("task {}: operand {} covers bytes {} to {} of {}, which has {}", task.name, operand.name,
@@ -26,8 +27,8 @@ Status verify_use(const Program& program, const Task& task, size_t i, const Oper
     return error("task {} writes {}, which is {}", task.name, object.name, name_of(object.kind));
   }
   if (use.access == Access::Write && use.bytes != object.bytes) {
-    return error("task {} overwrites {} of the {} bytes of {}; a write covers its object", task.name, use.bytes,
-                 object.bytes, object.name);
+    return error("task {} overwrites {} of the {} bytes of {}; a write covers its object", task.name,
+                 use.bytes, object.bytes, object.name);
   }
   for (size_t j = 0; j < task.uses.size(); ++j) {
     const Use& other = task.uses[j];
@@ -70,7 +71,8 @@ Status verify(const Program& program) {
   for (size_t i = 0; i < program.objects().size(); ++i) {
     const Object& o = program.objects()[i];
     // One that survives the step may come from the step before.
-    if (o.kind == ObjectKind::Metric && !o.persistent && !written[i]) return error("metric {} is never written", o.name);
+    if (o.kind == ObjectKind::Metric && !o.persistent && !written[i])
+      return error("metric {} is never written", o.name);
   }
   return {};
 }

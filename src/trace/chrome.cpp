@@ -10,8 +10,9 @@ namespace {
 
 void put_counters(std::string& out, std::string_view name, const std::vector<MemoryPoint>& history) {
   for (const MemoryPoint& p : history) {
-    fmt::format_to(std::back_inserter(out), ",\n{{\"ph\":\"C\",\"pid\":1,\"name\":\"{} MiB\",\"ts\":{:.3f},\"args\":{{",
-                   name, p.ns / 1e3);
+    fmt::format_to(std::back_inserter(out),
+                   ",\n{{\"ph\":\"C\",\"pid\":1,\"name\":\"{} MiB\",\"ts\":{:.3f},\"args\":{{", name,
+                   p.ns / 1e3);
     for (size_t k = 0; k < p.bytes.size(); ++k) {
       const std::string_view kind = k < kObjectKinds ? name_of(static_cast<ObjectKind>(k)) : "workspace";
       fmt::format_to(std::back_inserter(out), "{}\"{}\":{:.3f}", k == 0 ? "" : ",", kind,
@@ -38,23 +39,28 @@ void put_activities(std::string& out, const Program& program, const Plan& plan,
   std::map<uint32_t, std::string> rows;
   for (const DeviceActivity& a : activities) {
     std::string& row = rows[a.stream];
-    if (row.empty() && a.command) row = fmt::format("stream {} ({})", a.stream, name_of(plan.actions[*a.command].lane));
+    if (row.empty() && a.command)
+      row = fmt::format("stream {} ({})", a.stream, name_of(plan.actions[*a.command].lane));
   }
   constexpr int kFirstRow = 100;
   std::map<uint32_t, int> row_of;
   const auto put_row = [&](int row, std::string_view event, std::string_view key, const std::string& value) {
-    fmt::format_to(put, ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"args\":{{\"{}\":{}}}}}", row, event, key, value);
+    fmt::format_to(put, ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"args\":{{\"{}\":{}}}}}",
+                   row, event, key, value);
   };
   for (const auto& [stream, name] : rows) {
     const int row = kFirstRow + int(row_of.size());
     row_of[stream] = row;
-    put_row(row, "thread_name", "name", fmt::format("\"{}\"", name.empty() ? fmt::format("stream {}", stream) : name));
+    put_row(row, "thread_name", "name",
+            fmt::format("\"{}\"", name.empty() ? fmt::format("stream {}", stream) : name));
     put_row(row, "thread_sort_index", "sort_index", fmt::format("{}", row));
   }
   for (const DeviceActivity& a : activities) {
-    fmt::format_to(put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},", row_of[a.stream],
-                   escaped(a.name), a.time.start_ns / 1e3, (a.time.end_ns - a.time.start_ns) / 1e3);
-    fmt::format_to(put, "\"args\":{{\"action\":\"{}\"", a.command ? label(program, plan.actions[*a.command]) : "");
+    fmt::format_to(
+        put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},",
+        row_of[a.stream], escaped(a.name), a.time.start_ns / 1e3, (a.time.end_ns - a.time.start_ns) / 1e3);
+    fmt::format_to(put, "\"args\":{{\"action\":\"{}\"",
+                   a.command ? label(program, plan.actions[*a.command]) : "");
     if (a.bytes > 0) fmt::format_to(put, ",\"bytes\":{}", a.bytes);
     out += "}}";
   }
@@ -64,19 +70,23 @@ void put_activities(std::string& out, const Program& program, const Plan& plan,
 
 std::string chrome_trace(const Program& program, const Plan& plan, std::span<const Interval> timeline,
                          std::span<const DeviceActivity> activities) {
-  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
-                    "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"one step\"}}";
+  std::string out =
+      "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+      "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"one step\"}}";
   auto put = std::back_inserter(out);
   for (const Lane lane : kLanes) {
-    fmt::format_to(put, ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}}",
-                   static_cast<int>(lane) + 1, name_of(lane));
+    fmt::format_to(
+        put, ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}}",
+        static_cast<int>(lane) + 1, name_of(lane));
   }
   // Object and task names hold letters, digits, dots and underscores only, so nothing needs escaping.
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
     const Interval& t = timeline[id];
-    fmt::format_to(put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{",
-                   static_cast<int>(a.lane) + 1, label(program, a), t.start_ns / 1e3, (t.end_ns - t.start_ns) / 1e3);
+    fmt::format_to(
+        put,
+        ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{",
+        static_cast<int>(a.lane) + 1, label(program, a), t.start_ns / 1e3, (t.end_ns - t.start_ns) / 1e3);
     if (a.kind == ActionKind::Run) {
       fmt::format_to(put, "\"op\":\"{}\",\"recompute\":{}", text(program.task(a.task).op), a.recompute);
     } else {

@@ -88,7 +88,8 @@ MemoryHistory memory_history(const Program& program, const Plan& plan, std::span
   for (uint32_t o = 0; o < plan.homes.size(); ++o) {
     const int64_t bytes = program.objects()[o].bytes;
     const Home& home = plan.homes[o];
-    if (home.device_offset != kNowhere) device.resident(home.device_offset, bytes, kind_of(ObjectId(o)), end_ns);
+    if (home.device_offset != kNowhere)
+      device.resident(home.device_offset, bytes, kind_of(ObjectId(o)), end_ns);
     if (home.host_offset != kNowhere) host.resident(home.host_offset, bytes, kind_of(ObjectId(o)), end_ns);
   }
   for (size_t id = 0; id < plan.actions.size(); ++id) {

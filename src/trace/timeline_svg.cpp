@@ -10,16 +10,20 @@
 namespace sluice {
 namespace {
 
-constexpr double kWidth = 1100, kLeft = 80, kRight = 20, kTop = 56, kLaneHeight = 34, kLaneGap = 8, kMemoryHeight = 150;
+constexpr double kWidth = 1100, kLeft = 80, kRight = 20, kTop = 56, kLaneHeight = 34, kLaneGap = 8,
+                 kMemoryHeight = 150;
 
 std::string_view colour_of(const Program& program, const Action& a) {
   if (a.kind == ActionKind::Load) return "#54aeff";
   if (a.kind == ActionKind::Store) return "#d4a72c";
   if (a.recompute) return "#cf222e";
   switch (program.task(a.task).phase) {
-    case Phase::Forward: return "#2da44e";
-    case Phase::Backward: return "#1f6f8b";
-    case Phase::Update: return "#8250df";
+    case Phase::Forward:
+      return "#2da44e";
+    case Phase::Backward:
+      return "#1f6f8b";
+    case Phase::Update:
+      return "#8250df";
   }
   return "#57606a";
 }
@@ -63,7 +67,8 @@ void draw_lanes(Svg& svg, const Program& program, const Plan& plan, std::span<co
   }
 }
 
-void draw_memory(Svg& svg, const std::vector<MemoryPoint>& history, int64_t cap_bytes, double top, const Axis& axis) {
+void draw_memory(Svg& svg, const std::vector<MemoryPoint>& history, int64_t cap_bytes, double top,
+                 const Axis& axis) {
   const auto y = [&](int64_t bytes) { return top + kMemoryHeight * (1 - double(bytes) / double(cap_bytes)); };
   svg.rect(axis.left, top, axis.right - axis.left, kMemoryHeight, {"#f6f8fa"});
   svg.text({kLeft - 8, top + 10}, format_bytes(cap_bytes), {11, Svg::Anchor::End});
@@ -100,14 +105,15 @@ std::string timeline_svg(const Program& program, const Plan& plan, std::span<con
   const double memory_top = kTop + kLaneCount * (kLaneHeight + kLaneGap) + 8;
   Svg svg(kWidth, memory_top + kMemoryHeight + 48);
   svg.text({kLeft, 22},
-           fmt::format("One step in {} of device memory and {} of host memory: {:.1f} ms", format_bytes(plan.device_bytes),
-                       format_bytes(plan.host_bytes), end_ns / 1e6),
+           fmt::format("One step in {} of device memory and {} of host memory: {:.1f} ms",
+                       format_bytes(plan.device_bytes), format_bytes(plan.host_bytes), end_ns / 1e6),
            {14, Svg::Anchor::Start, "#24292f", 0, true});
   draw_legend(svg);
   draw_lanes(svg, program, plan, timeline, axis);
   draw_memory(svg, memory_history(program, plan, timeline).device, plan.device_bytes, memory_top, axis);
   for (const double ms : ticks(0, end_ns / 1e6, 10)) {
-    svg.text({axis.x(ms * 1e6), memory_top + kMemoryHeight + 14}, fmt::format("{:g} ms", ms), {10, Svg::Anchor::Middle});
+    svg.text({axis.x(ms * 1e6), memory_top + kMemoryHeight + 14}, fmt::format("{:g} ms", ms),
+             {10, Svg::Anchor::Middle});
   }
   return svg.str();
 }

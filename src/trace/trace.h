@@ -11,9 +11,9 @@
 
 namespace sluice {
 
-// One row per lane, one slice per action, and counters of device and host memory in use by kind. `timeline` has one
-// interval per action, measured or predicted (predicted_timeline). Below the lanes one row per stream of `activities`, if
-// any: kernels by name, copies with their bytes, each with the action it is part of.
+// One row per lane, one slice per action, and counters of device and host memory in use by kind. `timeline`
+// has one interval per action, measured or predicted (predicted_timeline). Below the lanes one row per stream
+// of `activities`, if any: kernels by name, copies with their bytes, each with the action it is part of.
 std::string chrome_trace(const Program& program, const Plan& plan, std::span<const Interval> timeline,
                          std::span<const DeviceActivity> activities = {});
 

@@ -161,8 +161,8 @@ struct Timed {
   double ns = 0;
 };
 
-// Median over repetitions of one op, after as many more of it as take `heat_ns`: each op at the clocks that its own load
-// leaves a device.
+// Median over repetitions of one op, after as many more of it as take `heat_ns`: each op at the clocks that
+// its own load leaves a device.
 Status time_op(Backend& backend, double heat_ns, Timed& timed) {
   constexpr double kMostLaunches = 2000;  // of heating: ops far below a millisecond draw little power
   const std::pair<const Op*, const Placement*> launch{timed.op, &timed.placed};
@@ -171,7 +171,8 @@ Status time_op(Backend& backend, double heat_ns, Timed& timed) {
   const double each = std::max(warm.back().end_ns - warm.back().start_ns, 1.0);
   const auto repetitions = static_cast<size_t>(std::clamp(3e7 / each, 3.0, 15.0));
   const auto heating = static_cast<size_t>(std::min(heat_ns / each, kMostLaunches));
-  SLUICE_ASSIGN(const std::vector<Interval> timeline, run(backend, std::vector(heating + repetitions, launch)));
+  SLUICE_ASSIGN(const std::vector<Interval> timeline,
+                run(backend, std::vector(heating + repetitions, launch)));
   timed.ns = median_ns(std::span(timeline).last(repetitions));
   return {};
 }
@@ -341,8 +342,8 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
   return write_cache(cache, options.shared_cores, profile);
 }
 
-Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline, int64_t device_overhead_bytes,
-             const std::filesystem::path& cache, Profile profile) {
+Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline,
+             int64_t device_overhead_bytes, const std::filesystem::path& cache, Profile profile) {
   std::map<std::string, std::vector<Interval>> runs;
   for (size_t i = 0; i < timeline.size(); ++i) {
     if (plan.actions[i].kind != ActionKind::Run) continue;

@@ -15,8 +15,8 @@ namespace sluice {
 using Progress = std::function<void(int64_t, int64_t)>;
 
 struct CalibrateOptions {
-  // Every op is timed after that long a time of its own load: at the clocks that a device holds under it rather
-  // than those of an idle one.
+  // Every op is timed after that long a time of its own load: at the clocks that a device holds under it
+  // rather than those of an idle one.
   double heat_ns = 0;
   // Copies and kernels share cores and memory bandwidth, as on a CPU: links are timed while compute is busy,
   // and compute's loss is measured into profile.copy_slowdown. Elsewhere links are timed alone, both
@@ -30,10 +30,10 @@ struct CalibrateOptions {
 Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& cache,
                  const CalibrateOptions& options, Profile& profile, const Progress& progress);
 
-// Replaces costs in the cache by what they were within a measured step: medians over the runs of each op, amid all the
-// others and with the links at work; and what the process held on the device beside its arena, if that was more. For
-// machines on which copies do not slow compute down.
-Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline, int64_t device_overhead_bytes,
-             const std::filesystem::path& cache, Profile profile);
+// Replaces costs in the cache by what they were within a measured step: medians over the runs of each op,
+// amid all the others and with the links at work; and what the process held on the device beside its arena,
+// if that was more. For machines on which copies do not slow compute down.
+Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline,
+             int64_t device_overhead_bytes, const std::filesystem::path& cache, Profile profile);
 
 }  // namespace sluice

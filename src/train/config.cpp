@@ -18,20 +18,23 @@ constexpr Range kPositive{1, 9e15};
 constexpr Range kNotNegative{0, 9e15};
 using Choices = std::vector<std::string>;
 
-// Calls key(name, field, constraint, meaning) for every key. The constraint is a Range for numbers, Choices for words, and
-// nothing (nullptr) otherwise.
+// Calls key(name, field, constraint, meaning) for every key. The constraint is a Range for numbers, Choices
+// for words, and nothing (nullptr) otherwise.
 template <class Config, class F>
 void visit_keys(Config& c, F&& key) {
   const Choices dtypes{"auto", "f32", "bf16"}, toggle{"auto", "on", "off"};
   key("model.preset", c.model.preset, Choices{"tiny", "1", "8", "15", "32"}, "Llama-3 shapes by size");
   key("model.config", c.model.config, nullptr, "path of a Hugging Face config.json, instead of a preset");
   key("model.weights", c.model.weights, nullptr, "checkpoint to start from; empty: random weights");
-  key("data.paths", c.data.paths, nullptr, "text files, directories or patterns to learn; empty: random tokens");
+  key("data.paths", c.data.paths, nullptr,
+      "text files, directories or patterns to learn; empty: random tokens");
   key("data.include", c.data.include, nullptr, "endings of the file names to take inside directories");
   key("data.exclude", c.data.exclude, nullptr, "patterns of paths to leave out");
   key("data.heldout", c.data.heldout, Range{0, 0.9}, "fraction of the files to hold out for evaluation");
-  key("data.mode", c.data.mode, Choices{"contiguous", "packed"}, "cut the text, or pack whole documents side by side");
-  key("data.respect_documents", c.data.respect_documents, nullptr, "attention and targets end at document boundaries");
+  key("data.mode", c.data.mode, Choices{"contiguous", "packed"},
+      "cut the text, or pack whole documents side by side");
+  key("data.respect_documents", c.data.respect_documents, nullptr,
+      "attention and targets end at document boundaries");
   key("data.cache", c.data.cache, nullptr, "directory for tokens and measured costs");
   key("train.seq_len", c.train.seq_len, Range{2, 16777216}, "tokens per sequence");
   key("train.tokens_per_step", c.train.tokens_per_step, kPositive, "tokens per optimizer step");
@@ -50,7 +53,8 @@ void visit_keys(Config& c, F&& key) {
   key("train.state", c.train.state, dtypes, "type of the AdamW moments");
   key("train.master", c.train.master, toggle, "f32 master weights beside bf16 weights");
   key("train.stochastic", c.train.stochastic, toggle, "stochastic rounding of bf16 weights and moments");
-  key("train.deferred_update", c.train.deferred_update, toggle, "update each weight just before its next use");
+  key("train.deferred_update", c.train.deferred_update, toggle,
+      "update each weight just before its next use");
   key("shape.chunk_tokens", c.shape.chunk_tokens, kNotNegative, "tokens processed together; 0: chosen");
   key("shape.rounds", c.shape.rounds, kNotNegative, "forward and backward passes of a step; 0: chosen");
   key("shape.first_round_chunks", c.shape.first_round_chunks, kNotNegative,
@@ -65,7 +69,8 @@ void visit_keys(Config& c, F&& key) {
   key("run.device", c.run.device, Range{0, 1023}, "index of the GPU");
   key("run.threads", c.run.threads, Range{0, 4096}, "threads that compute on the CPU; 0: all cores");
   key("run.dir", c.run.dir, nullptr, "run directory");
-  key("run.checkpoint_every", c.run.checkpoint_every, kNotNegative, "steps between checkpoints; 0: at the end only");
+  key("run.checkpoint_every", c.run.checkpoint_every, kNotNegative,
+      "steps between checkpoints; 0: at the end only");
   key("run.resume", c.run.resume, nullptr, "checkpoint directory to go on from");
   key("run.trace", c.run.trace, nullptr, "write trace.json of one step");
   key("run.trace_kernels", c.run.trace_kernels, nullptr,
@@ -151,16 +156,26 @@ std::string quote(std::string_view text) {
   return out + '"';
 }
 
-std::string print(int64_t v) { return fmt::format("{}", v); }
-std::string print(double v) { return fmt::format("{}", v); }
-std::string print(bool v) { return v ? "true" : "false"; }
-std::string print(const std::string& v) { return quote(v); }
+std::string print(int64_t v) {
+  return fmt::format("{}", v);
+}
+std::string print(double v) {
+  return fmt::format("{}", v);
+}
+std::string print(bool v) {
+  return v ? "true" : "false";
+}
+std::string print(const std::string& v) {
+  return quote(v);
+}
 std::string print(const std::vector<std::string>& v) {
   std::string out;
   for (const std::string& s : v) out += (out.empty() ? "" : ", ") + quote(s);
   return "[" + out + "]";
 }
-std::string print_size(int64_t v) { return v == kUnlimited ? "none" : fmt::format("{}B", v); }
+std::string print_size(int64_t v) {
+  return v == kUnlimited ? "none" : fmt::format("{}B", v);
+}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -238,8 +253,8 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
     if (!status.ok()) return error("--set {}: {}", text, status.message());
   }
   if (config.train.tokens_per_step % config.train.seq_len != 0) {
-    return error("train.tokens_per_step = {}: must be a multiple of train.seq_len = {}", config.train.tokens_per_step,
-                 config.train.seq_len);
+    return error("train.tokens_per_step = {}: must be a multiple of train.seq_len = {}",
+                 config.train.tokens_per_step, config.train.seq_len);
   }
   return config;
 }

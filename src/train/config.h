@@ -1,5 +1,5 @@
-// The run configuration: every key with its type, default, range and meaning, in one table (visit_keys). Files, command
-// line overrides, help and the resolved copy in the run directory all go through it.
+// The run configuration: every key with its type, default, range and meaning, in one table (visit_keys).
+// Files, command line overrides, help and the resolved copy in the run directory all go through it.
 #pragma once
 
 #include <string>
@@ -64,8 +64,8 @@ struct KeyHelp {
   std::string name, value, meaning;
 };
 
-// A file (may be empty: defaults only) and then `settings`, each "key=value", in order. Errors name the file and line or the
-// setting, the value, and what is allowed; unknown keys name the nearest known one.
+// A file (may be empty: defaults only) and then `settings`, each "key=value", in order. Errors name the file
+// and line or the setting, the value, and what is allowed; unknown keys name the nearest known one.
 Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings);
 
 // As TOML that load_config reads back to the same configuration.

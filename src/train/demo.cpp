@@ -88,7 +88,8 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   const auto show = [&](const std::string& what, double ns) {
     print_speed(what, speed_of(s.model.program, s.plan, ns, peak), ns);
   };
-  SLUICE_ASSIGN(const MeasuredSteps measured, measure_steps(*session, steps, p.config.run.trace, interrupted, show));
+  SLUICE_ASSIGN(const MeasuredSteps measured,
+                measure_steps(*session, steps, p.config.run.trace, interrupted, show));
   const std::vector<double>& ns = measured.ns;
   const std::vector<Interval>& timeline = measured.timeline;
   if (ns.empty()) return {};
@@ -109,7 +110,8 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
                      cost_cache(p.config, p.machine), p.machine.profile));
   }
   fmt::print("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
-  return write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline, session->activities()));
+  return write_file(dir / "trace.json",
+                    chrome_trace(s.model.program, s.plan, timeline, session->activities()));
 }
 
 }  // namespace

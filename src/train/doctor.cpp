@@ -16,7 +16,8 @@ namespace {
 
 void show_host() {
   fmt::print("CPU      {}\n", cpu_description());
-  fmt::print("         bf16 products {}\n", cpu_has_fast_bf16() ? "in hardware" : "not in hardware: f32 is used");
+  fmt::print("         bf16 products {}\n",
+             cpu_has_fast_bf16() ? "in hardware" : "not in hardware: f32 is used");
   const double pages = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
   fmt::print("memory   {}, {} available\n", format_bytes(static_cast<int64_t>(pages)),
              format_bytes(available_bytes()));
@@ -53,8 +54,8 @@ Status show_links() {
   SLUICE_ASSIGN(const RunConfig config, load_config("", {"run.backend=cuda"}));
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, ""));
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, machine.make());
-  SLUICE_TRY(
-      calibrate(*backend, {}, cost_cache(config, machine), CalibrateOptions{}, machine.profile, [](int64_t, int64_t) {}));
+  SLUICE_TRY(calibrate(*backend, {}, cost_cache(config, machine), CalibrateOptions{}, machine.profile,
+                       [](int64_t, int64_t) {}));
   fmt::print("links    both at work: load {:.1f} GB/s, store {:.1f} GB/s\n",
              machine.profile.load_bytes_per_s / 1e9, machine.profile.store_bytes_per_s / 1e9);
   return {};

@@ -41,17 +41,15 @@ class Key {
   void one(float value) { one(double{value}); }
   void one(const std::string& value) { hash_.add(value); }
   template <class T>
-    requires std::is_integral_v<T> || std::is_enum_v<T>
-  void one(T value) {
-    hash_.add(value);
-  }
+  requires std::is_integral_v<T> || std::is_enum_v<T>
+  void one(T value) { hash_.add(value); }
 
   Hash hash_;
 };
 
 void add_scalars(Key& key, const Profile& p) {
-  key.add(p.name, p.load_bytes_per_s, p.store_bytes_per_s, p.transfer_latency_ns, p.copy_slowdown, p.alignment,
-          p.device_overhead_bytes, p.host_overhead_bytes);
+  key.add(p.name, p.load_bytes_per_s, p.store_bytes_per_s, p.transfer_latency_ns, p.copy_slowdown,
+          p.alignment, p.device_overhead_bytes, p.host_overhead_bytes);
 }
 
 // Stages in a fixed order, those that are there.
@@ -76,25 +74,28 @@ std::string name_of(const StageRequest& r, const Profile& profile, const Stages&
   return "plans-" + key.text();
 }
 
-std::string name_of(const LlamaConfig& model, const Numerics& n, const OptimizerConfig& o, const ShapeRequest& r,
-                    const Profile& profile) {
+std::string name_of(const LlamaConfig& model, const Numerics& n, const OptimizerConfig& o,
+                    const ShapeRequest& r, const Profile& profile) {
   Key key;
   add_scalars(key, profile);
   const Rates& rates = profile.rates;
-  key.add(rates.product_flops, rates.attention_forward_flops, rates.attention_backward_flops, rates.memory_bytes,
-          rates.launch_ns);
-  for (const auto& [op, ns] : std::map(profile.measured_ns.begin(), profile.measured_ns.end())) key.add(op, ns);
+  key.add(rates.product_flops, rates.attention_forward_flops, rates.attention_backward_flops,
+          rates.memory_bytes, rates.launch_ns);
+  for (const auto& [op, ns] : std::map(profile.measured_ns.begin(), profile.measured_ns.end()))
+    key.add(op, ns);
   key.add(to_json(model), n.compute, n.grad, n.state, n.master, n.stochastic);
   key.add(o.clip_norm, o.part_elements, o.deferred, o.late_moments);
-  key.add(r.seq_len, r.tokens_per_step, r.packed, r.chunk_tokens, r.rounds, r.first_round_chunks, r.head_tokens,
-          r.device_cap_bytes, r.host_cap_bytes, r.least);
+  key.add(r.seq_len, r.tokens_per_step, r.packed, r.chunk_tokens, r.rounds, r.first_round_chunks,
+          r.head_tokens, r.device_cap_bytes, r.host_cap_bytes, r.least);
   return "shape-" + key.text() + ".json";
 }
 
 }  // namespace
 
 void PlanCache::write(const std::filesystem::path& name, std::string_view content) const {
-  if (hash_of_this_program() == 0 || !make_directories(folder_).ok() || !write_file(folder_ / name, content).ok()) return;
+  if (hash_of_this_program() == 0 || !make_directories(folder_).ok() ||
+      !write_file(folder_ / name, content).ok())
+    return;
   std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> files;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder_, ignored)) {
@@ -149,8 +150,9 @@ std::optional<ShapeChoice> PlanCache::find(const LlamaConfig& model, const Numer
   try {
     const auto json = nlohmann::json::parse(*text);
     ShapeChoice choice;
-    choice.shape = {json.at("seq_len"), json.at("chunk_tokens"), json.at("chunks"), json.at("rounds"), json.at("head_tokens"),
-                    json.at("packed"), json.at("first_chunks"), json.at("short_rounds")};
+    choice.shape = {json.at("seq_len"),      json.at("chunk_tokens"), json.at("chunks"),
+                    json.at("rounds"),       json.at("head_tokens"),  json.at("packed"),
+                    json.at("first_chunks"), json.at("short_rounds")};
     choice.late_moments = json.at("late_moments");
     choice.why = json.at("why");
     if (!validate(choice.shape).ok()) return std::nullopt;
@@ -163,11 +165,16 @@ std::optional<ShapeChoice> PlanCache::find(const LlamaConfig& model, const Numer
 void PlanCache::keep(const LlamaConfig& model, const Numerics& numerics, const OptimizerConfig& optimizer,
                      const ShapeRequest& request, const Profile& profile, const ShapeChoice& choice) const {
   const StepShape& s = choice.shape;
-  const nlohmann::json json = {{"seq_len", s.seq_len},           {"chunk_tokens", s.chunk_tokens},
-                               {"chunks", s.chunks_per_round},   {"rounds", s.rounds},
-                               {"head_tokens", s.head_tokens},   {"packed", s.packed},
-                               {"first_chunks", s.first_chunks}, {"short_rounds", s.short_rounds},
-                               {"late_moments", choice.late_moments}, {"why", choice.why}};
+  const nlohmann::json json = {{"seq_len", s.seq_len},
+                               {"chunk_tokens", s.chunk_tokens},
+                               {"chunks", s.chunks_per_round},
+                               {"rounds", s.rounds},
+                               {"head_tokens", s.head_tokens},
+                               {"packed", s.packed},
+                               {"first_chunks", s.first_chunks},
+                               {"short_rounds", s.short_rounds},
+                               {"late_moments", choice.late_moments},
+                               {"why", choice.why}};
   write(name_of(model, numerics, optimizer, request, profile), json.dump(1) + "\n");
 }
 

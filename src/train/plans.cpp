@@ -29,7 +29,8 @@ Result<Room> room_of(const Program& program, const Profile& profile) {
   request.host_base = end;
   request.least = true;  // which is also the one that leaves most to the host
   SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
-  // A little more than the least, so that other residents than assumed here still leave a place for everything.
+  // A little more than the least, so that other residents than assumed here still leave a place for
+  // everything.
   return Room{align_up(plan.device_bytes + plan.device_bytes / 16, profile.alignment), plan.host_bytes - end};
 }
 
@@ -117,7 +118,8 @@ Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const 
   const Room boundary{request.boundary_device_bytes, request.boundary_host_bytes};
   for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
     if (!stage->has_value()) continue;
-    SLUICE_ASSIGN((*stage)->plan, plan_between_steps((*stage)->model.program, stages.training, boundary, profile));
+    SLUICE_ASSIGN((*stage)->plan,
+                  plan_between_steps((*stage)->model.program, stages.training, boundary, profile));
   }
   if (cache != nullptr) cache->keep(r, profile, stages);
   return stages;

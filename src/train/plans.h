@@ -1,5 +1,5 @@
-// The plans of a run: one for training, and one for each program that runs between steps in the room that the training
-// plan keeps free for it.
+// The plans of a run: one for training, and one for each program that runs between steps in the room that the
+// training plan keeps free for it.
 #pragma once
 
 #include <memory>
@@ -36,12 +36,13 @@ struct StageRequest {
   int64_t device_cap_bytes = kUnlimited, host_cap_bytes = kUnlimited;
   int64_t sample_window = 0;  // tokens; 0: no sampling
   bool evaluate = false;
-  bool quick = false;  // see PlanRequest
+  bool quick = false;            // see PlanRequest
   PassRunner* passes = nullptr;  // for the training plan; see PlanRequest
 };
 
 // With a cache, what it has is not searched for again (see plan_cache.h).
-Result<Stages> make_stages(const StageRequest& request, const Profile& profile, const PlanCache* cache = nullptr);
+Result<Stages> make_stages(const StageRequest& request, const Profile& profile,
+                           const PlanCache* cache = nullptr);
 // Whether the training plan fits beside the room for the others, without the search for the fastest.
 Status check_stages_fit(const StageRequest& request, const Profile& profile);
 

@@ -94,7 +94,8 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache
   shape_request.device_cap_bytes = request.device_cap_bytes;
   shape_request.host_cap_bytes = request.host_cap_bytes;
   const Profile& profile = p.machine.profile;
-  auto choice = cache == nullptr ? std::nullopt : cache->find(p.model, p.numerics, p.optimizer, shape_request, profile);
+  auto choice =
+      cache == nullptr ? std::nullopt : cache->find(p.model, p.numerics, p.optimizer, shape_request, profile);
   if (!choice) {
     SLUICE_ASSIGN(choice, choose_shape(p.model, p.numerics, p.optimizer, shape_request, profile));
     if (cache != nullptr) cache->keep(p.model, p.numerics, p.optimizer, shape_request, profile, *choice);
@@ -107,11 +108,13 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache
 
 }  // namespace
 
-Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps, PassRunner* passes) {
+Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps,
+                         PassRunner* passes) {
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
   const PlanCache cache(std::filesystem::path(config.data.cache) / "plans");
   // Who wants to see the passes, or leave some out, wants them to run.
-  return prepare_on(std::move(config), std::move(machine), between_steps, passes, passes == nullptr ? &cache : nullptr);
+  return prepare_on(std::move(config), std::move(machine), between_steps, passes,
+                    passes == nullptr ? &cache : nullptr);
 }
 
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PassRunner* passes,

@@ -35,10 +35,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
                               name_of(p.numerics.grad), name_of(p.numerics.state),
                               p.numerics.master ? ", f32 master weights" : "",
                               p.numerics.stochastic ? ", stochastic rounding" : "")},
-      {"shape",
-       fmt::format(
-           "chunks x rounds {} = {} tokens per step, sequences of {}; logits of {} rows", text(s), s.tokens(), s.seq_len,
-           s.head_tokens)},
+      {"shape", fmt::format("chunks x rounds {} = {} tokens per step, sequences of {}; logits of {} rows",
+                            text(s), s.tokens(), s.seq_len, s.head_tokens)},
       {"", p.why_shape},
       {"caps", fmt::format("device {}, host {}", format_bytes(p.config.memory.device),
                            format_bytes(p.config.memory.host))},
@@ -144,14 +142,18 @@ std::string compare_to_plan(const Program& program, const Plan& plan, std::span<
 
 std::string explain_speed() {
   return "tokens/s       tokens per step / seconds per step\n"
-         "model FLOPs    per token: L (6 D (2 Q + 2 K + 3 F) + 6 S Q) + 6 D V, multiply-add = 2, causal attention counted\n"
-         "               half; L layers, D model dim, Q = heads x head dim, K = kv heads x head dim, F ffn dim, S sequence\n"
+         "model FLOPs    per token: L (6 D (2 Q + 2 K + 3 F) + 6 S Q) + 6 D V, multiply-add = 2, causal "
+         "attention counted\n"
+         "               half; L layers, D model dim, Q = heads x head dim, K = kv heads x head dim, F ffn "
+         "dim, S sequence\n"
          "               length, V vocabulary\n"
          "model TFLOP/s  model FLOPs per token x tokens/s / 1e12\n"
          "MFU            model FLOP/s / peak\n"
-         "HFU            (FLOPs of every product and attention block that ran, recomputation included, plus the scores that\n"
+         "HFU            (FLOPs of every product and attention block that ran, recomputation included, plus "
+         "the scores that\n"
          "               attention's backward computes again) / seconds / peak\n"
-         "peak           the data sheet's dense rate in the compute type on a GPU that is known; elsewhere the fastest\n"
+         "peak           the data sheet's dense rate in the compute type on a GPU that is known; elsewhere "
+         "the fastest\n"
          "               matrix product measured on this machine\n";
 }
 
@@ -159,7 +161,8 @@ double peak_flops(const Prepared& p) {
   if (p.machine.profile.peak_flops > 0) return p.machine.profile.peak_flops;
   double best = 0;
   for (const Task& task : p.stages.training.model.program.tasks()) {
-    const bool product = std::holds_alternative<Linear>(task.op) || std::holds_alternative<LinearDgrad>(task.op) ||
+    const bool product = std::holds_alternative<Linear>(task.op) ||
+                         std::holds_alternative<LinearDgrad>(task.op) ||
                          std::holds_alternative<LinearWgrad>(task.op);
     if (product) best = std::max(best, flops(task.op) / p.machine.profile.cost(task.op).ns * 1e9);
   }

@@ -29,7 +29,8 @@ struct Speed {
   double mfu = 0, hfu = 0;     // of peak; 0 when the peak is unknown
 };
 Speed speed_of(const Program& program, const Plan& plan, double step_ns, double peak_flops);
-// By op: how often it ran, how long the plan said it would take, how long it took; and how long compute stood still.
+// By op: how often it ran, how long the plan said it would take, how long it took; and how long compute stood
+// still.
 std::string compare_to_plan(const Program& program, const Plan& plan, std::span<const Interval> timeline);
 // The formulas in words.
 std::string explain_speed();

@@ -83,7 +83,8 @@ Status TrainingRun::one_step(JsonLines& metrics) {
                              {"host_bytes", memory.host_bytes}}));
   if (traced) {
     const Stage& s = p_.stages.training;
-    SLUICE_TRY(write_file(dir_ / "trace.json", chrome_trace(s.model.program, s.plan, timeline, session_->activities())));
+    SLUICE_TRY(write_file(dir_ / "trace.json",
+                          chrome_trace(s.model.program, s.plan, timeline, session_->activities())));
   }
   line_.show(progress(), step == 1 || step == p_.config.train.steps);
   return {};
@@ -218,7 +219,8 @@ Outcome plan(const RunRequest& request, const PlanFiles& files) {
   const auto prepared = prepare(std::move(*config), request.machine, true, &passes);
   if (!prepared.ok()) return {false, prepared.message()};
   // What-ifs are planned with every pass: beside a plan without some they would say nothing.
-  const bool with_what_ifs = request.skip_passes.empty() && (request.what_if || what_ifs_are_cheap(*prepared));
+  const bool with_what_ifs =
+      request.skip_passes.empty() && (request.what_if || what_ifs_are_cheap(*prepared));
   const Outcome explained = outcome(explain_plan(*prepared, files, with_what_ifs));
   if (explained.ok && request.passes) fmt::print("\n{}", passes.table());
   return explained;

@@ -84,7 +84,8 @@ Status Session::fill_state() {
     SLUICE_TRY(load_weights(p_.model, model, p_.config.model.weights, *training_));
   }
   if (!p_.config.run.resume.empty()) {
-    SLUICE_ASSIGN(const CheckpointInfo info, load_checkpoint(p_.model, model, p_.config.run.resume, *training_));
+    SLUICE_ASSIGN(const CheckpointInfo info,
+                  load_checkpoint(p_.model, model, p_.config.run.resume, *training_));
     steps_done_ = info.step;
   }
   return {};
@@ -144,7 +145,8 @@ Result<StepResult> Session::step(std::vector<Interval>* timeline) {
   SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
   SLUICE_TRY(check_caps());
   if (!std::isfinite(loss)) {
-    return error("step {}: the loss is {}; lower train.learning_rate or raise train.warmup_steps", steps_done_, loss);
+    return error("step {}: the loss is {}; lower train.learning_rate or raise train.warmup_steps",
+                 steps_done_, loss);
   }
   return StepResult{loss * double(args.inv_targets), clip.norm, learning_rate(p_.config, steps_done_),
                     now_ns() - begin_ns, p_.shape.tokens()};
@@ -251,8 +253,8 @@ Status Session::check_caps() {
   const MemoryReport use = memory();
   const auto& caps = p_.config.memory;
   if (use.device_bytes > caps.device) {
-    return error("memory.device: the process holds {} on the device, the cap is {}", format_bytes(use.device_bytes),
-                 format_bytes(caps.device));
+    return error("memory.device: the process holds {} on the device, the cap is {}",
+                 format_bytes(use.device_bytes), format_bytes(caps.device));
   }
   if (use.host_bytes > caps.host) {
     return error("memory.host: {} of the process are resident, the cap is {}", format_bytes(use.host_bytes),

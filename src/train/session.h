@@ -42,19 +42,20 @@ struct Prepared {
 };
 // `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
 // `passes`: what runs the planner's passes for training; null: all run, unseen.
-Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps, PassRunner* passes = nullptr);
+Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps,
+                         PassRunner* passes = nullptr);
 // The same on a machine that is resolved already. Several threads may prepare for one that is only simulated.
-Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PassRunner* passes = nullptr,
-                            const PlanCache* cache = nullptr);
-// Whether prepare_on(config, machine, false) finds plans, without the search for the fastest. A refusal names the tier
-// and nothing else.
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
+                            PassRunner* passes = nullptr, const PlanCache* cache = nullptr);
+// Whether prepare_on(config, machine, false) finds plans, without the search for the fastest. A refusal names
+// the tier and nothing else.
 Status check_fit(RunConfig config, Machine machine);
 
 struct StepResult {
-  double loss = 0;           // mean over targets
+  double loss = 0;  // mean over targets
   double gradient_norm = 0;
   double learning_rate = 0;
-  double ns = 0;             // wall clock
+  double ns = 0;  // wall clock
   int64_t tokens = 0;
 };
 
@@ -70,8 +71,8 @@ class Session {
 
   // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined.
   Result<StepResult> step(std::vector<Interval>* timeline = nullptr);
-  // Has the next step note what runs on the device, if run.trace_kernels says so; where that is not possible, a warning
-  // says why.
+  // Has the next step note what runs on the device, if run.trace_kernels says so; where that is not possible,
+  // a warning says why.
   void note_activities();
   // What it noted; nothing is there a second time.
   std::vector<DeviceActivity> activities();

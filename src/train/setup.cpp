@@ -26,7 +26,9 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   const auto dtype = [](const std::string& text, DType otherwise) {
     return text == "auto" ? otherwise : *parse_dtype(text);
   };
-  const auto toggle = [](const std::string& text, bool otherwise) { return text == "auto" ? otherwise : text == "on"; };
+  const auto toggle = [](const std::string& text, bool otherwise) {
+    return text == "auto" ? otherwise : text == "on";
+  };
   Numerics n;
   n.compute = dtype(config.train.compute, machine.fast_bf16 ? DType::BF16 : DType::F32);
   const bool bf16 = n.compute == DType::BF16;
@@ -97,22 +99,26 @@ Result<Machine> cuda_machine(const RunConfig& config) {
     return error("run.device = {}: there are {} GPUs, numbered from 0", config.run.device, devices.size());
   }
   const CudaDevice& gpu = devices[size_t(config.run.device)];
-  // What comes after planning: kernels, queues, the driver's records of pinned memory. 600 MiB were seen with 109 GiB pinned.
+  // What comes after planning: kernels, queues, the driver's records of pinned memory. 600 MiB were seen with
+  // 109 GiB pinned.
   constexpr int64_t kHostMargin = 768 * kMiB;
   Machine m;
   m.backend = "cuda";
   m.device = int(config.run.device);
   m.deterministic = config.run.deterministic;
   m.fast_bf16 = true;
-  m.description = fmt::format("{}, {} of {} free", gpu.name, format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes));
+  m.description =
+      fmt::format("{}, {} of {} free", gpu.name, format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes));
   // Kernels and library handles come on top of the context that the free bytes already count.
   m.device_total_bytes = gpu.free_bytes - kGiB;
   // Rates of ops that are not measured come from the preset nearest to this GPU.
   std::string preset = "h100";
   for (const char* name : {"h200", "h100", "a100", "3090", "4090", "5090"}) {
     std::string model = gpu.name;
-    std::transform(model.begin(), model.end(), model.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-    if (model.find(name) != std::string::npos) preset = std::isdigit(name[0]) ? std::string("rtx") + name : name;
+    std::transform(model.begin(), model.end(), model.begin(),
+                   [](unsigned char c) { return char(std::tolower(c)); });
+    if (model.find(name) != std::string::npos)
+      preset = std::isdigit(name[0]) ? std::string("rtx") + name : name;
   }
   SLUICE_ASSIGN(m.profile, machine_preset(preset));
   // Other versions have other speeds, and so have deterministic kernels.
@@ -153,7 +159,8 @@ double learning_rate(const RunConfig& config, int64_t step) {
   if (step <= t.warmup_steps) return t.learning_rate * double(step) / double(t.warmup_steps);
   const double span = double(std::max<int64_t>(1, t.steps - t.warmup_steps));
   const double done = std::min(1.0, double(step - t.warmup_steps) / span);
-  return t.min_learning_rate + 0.5 * (t.learning_rate - t.min_learning_rate) * (1 + std::cos(std::numbers::pi * done));
+  return t.min_learning_rate +
+         0.5 * (t.learning_rate - t.min_learning_rate) * (1 + std::cos(std::numbers::pi * done));
 }
 
 }  // namespace sluice

@@ -161,7 +161,8 @@ Status initialize(const LlamaConfig& config, const Model& model, uint64_t seed, 
   for (size_t w = 0; w < weights.size(); ++w) add_tiles(weights[w], params[w], program, jobs);
   for (uint32_t o = 0; o < program.objects().size(); ++o) {
     const Object& object = program.objects()[o];
-    if (!object.persistent || object.kind == ObjectKind::Param || object.kind == ObjectKind::Constant) continue;
+    if (!object.persistent || object.kind == ObjectKind::Param || object.kind == ObjectKind::Constant)
+      continue;
     // Master weights are written with their parameters.
     if (object.kind == ObjectKind::OptState && object.name.starts_with("master_")) continue;
     jobs.push_back({ObjectId(o), nullptr, nullptr, 0, 0, object.bytes});
@@ -257,8 +258,8 @@ Status load_weights(const LlamaConfig& config, const Model& model, const std::fi
 namespace {
 
 // Copies bytes [offset, offset + bytes) of an object into a declared tensor, in pieces.
-Status copy_out(const Executor& executor, ObjectId id, int64_t offset, int64_t bytes, const std::string& tensor,
-                SafeTensorsWriter& writer) {
+Status copy_out(const Executor& executor, ObjectId id, int64_t offset, int64_t bytes,
+                const std::string& tensor, SafeTensorsWriter& writer) {
   std::vector<std::byte> piece;
   for (int64_t done = 0; done < bytes; done += kPieceBytes) {
     piece.resize(size_t(std::min(kPieceBytes, bytes - done)));
@@ -337,8 +338,8 @@ Status save_checkpoint(const LlamaConfig& config, const Model& model, const Chec
   return write_file(dir / "checkpoint.json", root.dump(2));
 }
 
-Result<CheckpointInfo> load_checkpoint(const LlamaConfig& config, const Model& model, const std::filesystem::path& dir,
-                                       Executor& executor) {
+Result<CheckpointInfo> load_checkpoint(const LlamaConfig& config, const Model& model,
+                                       const std::filesystem::path& dir, Executor& executor) {
   SLUICE_ASSIGN(const std::string text, read_file(dir / "checkpoint.json"));
   const auto root = nlohmann::json::parse(text, nullptr, false);
   if (!root.is_object() || !root.contains("step") || !root["step"].is_number_integer()) {

@@ -1,5 +1,5 @@
-// Model and optimizer state: made, loaded from a checkpoint, saved to one. Everything goes through an Executor object by
-// object, so that no copy of the state is ever whole outside the arenas.
+// Model and optimizer state: made, loaded from a checkpoint, saved to one. Everything goes through an
+// Executor object by object, so that no copy of the state is ever whole outside the arenas.
 #pragma once
 
 #include <filesystem>
@@ -18,8 +18,8 @@ using ByteProgress = std::function<void(int64_t, int64_t)>;
 Status initialize(const LlamaConfig& config, const Model& model, uint64_t seed, Executor& executor,
                   const ByteProgress& progress);
 
-// Replaces the weights by a checkpoint's (F32 or BF16 tensors with Hugging Face names), and master weights with them.
-// Errors name a missing tensor or one of another shape.
+// Replaces the weights by a checkpoint's (F32 or BF16 tensors with Hugging Face names), and master weights
+// with them. Errors name a missing tensor or one of another shape.
 Status load_weights(const LlamaConfig& config, const Model& model, const std::filesystem::path& checkpoint,
                     Executor& executor);
 
@@ -33,13 +33,13 @@ struct CheckpointInfo {
   StepShape shape;
 };
 
-// Writes <dir>/model.safetensors, optimizer.safetensors, config.json and checkpoint.json; each appears whole. The update of
-// a deferred step must have been flushed.
+// Writes <dir>/model.safetensors, optimizer.safetensors, config.json and checkpoint.json; each appears whole.
+// The update of a deferred step must have been flushed.
 Status save_checkpoint(const LlamaConfig& config, const Model& model, const CheckpointInfo& info,
                        const std::filesystem::path& dir, const Executor& executor);
 
 // Reads what save_checkpoint wrote.
-Result<CheckpointInfo> load_checkpoint(const LlamaConfig& config, const Model& model, const std::filesystem::path& dir,
-                                       Executor& executor);
+Result<CheckpointInfo> load_checkpoint(const LlamaConfig& config, const Model& model,
+                                       const std::filesystem::path& dir, Executor& executor);
 
 }  // namespace sluice

@@ -82,7 +82,8 @@ TEST(LibraryCache, WhatComesBackComputesTheSameBits) {
   ASSERT_TRUE(restored);
   for (size_t op = 0; op < built->operands.size(); ++op) {
     for (size_t i = 0; i < built->operands[op].size(); ++i) {
-      EXPECT_EQ(built->operands[op][i].bytes, restored->operands[op][i].bytes) << "op " << op << " operand " << i;
+      EXPECT_EQ(built->operands[op][i].bytes, restored->operands[op][i].bytes)
+          << "op " << op << " operand " << i;
     }
   }
   // Both products and both attention graphs came from the file.

@@ -1,9 +1,9 @@
 // Plans of small programs on every machine under many caps, against committed makespans: none may get worse.
 //
-//   sluice_test_corpus                  compare every other group; prints what got better, fails for what got worse
-//   sluice_test_corpus --all            compare all: some minutes
-//   sluice_test_corpus --update         plan everything, say what changed, rewrite plans.csv
-//   sluice_test_corpus --whole-models   full-size models and whole_models.csv instead: minutes; with
+//   sluice_test_corpus                  compare every other group; prints what got better, fails for what got
+//   worse sluice_test_corpus --all            compare all: some minutes sluice_test_corpus --update plan
+//   everything, say what changed, rewrite plans.csv sluice_test_corpus --whole-models   full-size models and
+//   whole_models.csv instead: minutes; with
 //   --update, too
 #include <fmt/format.h>
 #include <gtest/gtest.h>

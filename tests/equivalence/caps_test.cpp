@@ -98,12 +98,11 @@ TEST(FlushesInTheMiddle, DoNotChangeResults) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, Caps,
-                         testing::Combine(testing::ValuesIn(kShapes), testing::ValuesIn(numerics_under_test())),
-                         [](const auto& test) {
-                           return std::string(std::get<0>(test.param).name) + "_" +
-                                  std::get<1>(test.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Runs, Caps, testing::Combine(testing::ValuesIn(kShapes), testing::ValuesIn(numerics_under_test())),
+    [](const auto& test) {
+      return std::string(std::get<0>(test.param).name) + "_" + std::get<1>(test.param).name;
+    });
 
 }  // namespace
 }  // namespace sluice

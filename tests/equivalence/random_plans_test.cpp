@@ -10,8 +10,8 @@
 namespace sluice {
 namespace {
 
-// Two layers, two chunks per sequence, two rounds, documents across chunks: everything a plan can get wrong, in about 300
-// tasks.
+// Two layers, two chunks per sequence, two rounds, documents across chunks: everything a plan can get wrong,
+// in about 300 tasks.
 const StepShape kShape{16, 8, 2, 2, 8, true};
 
 // A program on one backend with room for every plan tried.
@@ -26,7 +26,8 @@ class ManyPlans {
     std::vector<Op> all;
     for (const Task& task : model_.program.tasks()) all.push_back(task.op);
     for (const Op& op : all) workspaces_.push_back(backend_->workspace_bytes(op));
-    device_bytes_ = 16 * (footprint(model_.program).total + *std::max_element(workspaces_.begin(), workspaces_.end()));
+    device_bytes_ =
+        16 * (footprint(model_.program).total + *std::max_element(workspaces_.begin(), workspaces_.end()));
     arenas_ = rig::must(backend_->reserve(device_bytes_, device_bytes_));
     rig::must(backend_->prepare(all));
   }

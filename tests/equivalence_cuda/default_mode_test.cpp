@@ -20,7 +20,8 @@ std::unique_ptr<Backend> default_backend() {
   return rig::must(make_cuda_backend(options));
 }
 
-// Larger than the other programs, so that attention takes the library's kernels, whose sums have no fixed order.
+// Larger than the other programs, so that attention takes the library's kernels, whose sums have no fixed
+// order.
 StageRequest request(int64_t device_cap_bytes) {
   StageRequest r = small_request({512, 512, 4, 2, 256}, {DType::BF16, DType::BF16, DType::BF16, false, true});
   r.model = {256, 2, 4, 2, 64, 512, 61, 1e-5, false, {}};
@@ -52,7 +53,8 @@ TEST(DefaultMode, CapsMoveLossesNoFurtherThanRunningAgain) {
   // Bits of the losses' own sums.
   const double rounding = 1e-6 * free.mean;
   EXPECT_LE(std::abs(capped.mean - free.mean), 2 * (free.most + capped.most) + rounding)
-      << "loss " << free.mean << " +- " << free.most << " without a cap, " << capped.mean << " +- " << capped.most << " under it";
+      << "loss " << free.mean << " +- " << free.most << " without a cap, " << capped.mean << " +- "
+      << capped.most << " under it";
 }
 
 }  // namespace

@@ -68,7 +68,8 @@ TEST(Exhaustive, NoPlanIsMissedAndFewAreMuchLonger) {
     outcomes.push_back(compare(seed, false));
     EXPECT_FALSE(outcomes.back().missed) << "seed " << seed << ": there is a step that fits, but no plan";
     EXPECT_FALSE(outcomes.back().beaten) << "seed " << seed << ": the plan is shorter than the shortest step";
-    EXPECT_FALSE(outcomes.back().crossed) << "seed " << seed << ": the lower bound is above the shortest step";
+    EXPECT_FALSE(outcomes.back().crossed)
+        << "seed " << seed << ": the lower bound is above the shortest step";
   }
   const std::vector<double> gaps = collect(outcomes, &Outcome::by_bytes);
   ASSERT_GT(gaps.size(), 190u) << "too many searches gave up";
@@ -104,7 +105,8 @@ int distribution(size_t programs) {
   fmt::print(
       "{} programs: {} without a plan where a step exists, {} given up, {} plans shorter than the shortest "
       "step, {} lower bounds above it\n\n",
-      programs, count(&Outcome::missed), count(&Outcome::open), count(&Outcome::beaten), count(&Outcome::crossed));
+      programs, count(&Outcome::missed), count(&Outcome::open), count(&Outcome::beaten),
+      count(&Outcome::crossed));
   fmt::print(
       "| opponent | as short | p50 | p75 | p90 | p95 | p99 | max |\n|---|---|---|---|---|---|---|---|\n");
   print_distribution("bytes only", collect(outcomes, &Outcome::by_bytes));

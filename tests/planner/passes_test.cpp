@@ -53,7 +53,8 @@ TEST(Passes, WithoutThemPlansAreValid) {
     ASSERT_TRUE(plan.ok()) << names << ": " << plan.message();
     for (size_t p = 0; p < kPassCount; ++p) {
       const auto& record = passes.record_of(Pass(p));
-      const std::string listed = fmt::format(",{},", names), name = fmt::format(",{},", facts_of(Pass(p)).name);
+      const std::string listed = fmt::format(",{},", names),
+                        name = fmt::format(",{},", facts_of(Pass(p)).name);
       const bool skipped = listed.find(name) != std::string::npos;
       EXPECT_EQ(record.runs == 0, skipped) << names << ": " << facts_of(Pass(p)).name;
     }

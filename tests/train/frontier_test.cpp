@@ -34,9 +34,9 @@ constexpr const char* kModel =
 RunConfig small_config(const std::string& device_mem = "none", const std::string& host_mem = "none") {
   static const TempDir dir;
   static const std::string model = dir.add("config.json", kModel).string();
-  return must(load_config("", {"model.config=" + model, "train.seq_len=64", "train.tokens_per_step=64",
-                               "shape.chunk_tokens=64", "shape.rounds=1", "sample.tokens=0",
-                               "memory.device=" + device_mem, "memory.host=" + host_mem}));
+  return must(load_config(
+      "", {"model.config=" + model, "train.seq_len=64", "train.tokens_per_step=64", "shape.chunk_tokens=64",
+           "shape.rounds=1", "sample.tokens=0", "memory.device=" + device_mem, "memory.host=" + host_mem}));
 }
 
 TEST(LeastCaps, FindsTheEdgeAndAsksForNothingThatFollows) {
@@ -79,8 +79,9 @@ TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
   const RunConfig config = small_config();
   const Frontier f = must(find_frontier(config, machine, interrupted, [](const std::string&) {}));
   ASSERT_FALSE(f.points.empty());
-  ASSERT_GE(f.points.size(), 2u) << f.points[0].device_cap_bytes << " of the device, " << f.points[0].host_cap_bytes
-                                 << " of the host: " << f.points[0].tokens_per_s << " tok/s";
+  ASSERT_GE(f.points.size(), 2u) << f.points[0].device_cap_bytes << " of the device, "
+                                 << f.points[0].host_cap_bytes << " of the host: " << f.points[0].tokens_per_s
+                                 << " tok/s";
   for (size_t i = 0; i < f.points.size(); ++i) {
     const FrontierPoint& p = f.points[i];
     EXPECT_GT(p.share, 0) << i;

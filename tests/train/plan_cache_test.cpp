@@ -49,7 +49,8 @@ TEST_F(PlanCacheTest, FindsWhatItKept) {
   ASSERT_TRUE(cache_.find(small_request(), profile_, again));
   EXPECT_EQ(to_text(again.training.model.program, again.training.plan),
             to_text(first.training.model.program, first.training.plan));
-  EXPECT_EQ(to_text(again.flush->model.program, again.flush->plan), to_text(first.flush->model.program, first.flush->plan));
+  EXPECT_EQ(to_text(again.flush->model.program, again.flush->plan),
+            to_text(first.flush->model.program, first.flush->plan));
   EXPECT_EQ(again.training.plan.lower_bound_ns, first.training.plan.lower_bound_ns);
 }
 
@@ -94,7 +95,8 @@ TEST_F(PlanCacheTest, ProvesWhatItFinds) {
 
 TEST_F(PlanCacheTest, KeepsTheNewestFiles) {
   StageRequest request = small_request();
-  for (int i = 0; i < 6; ++i, request.device_cap_bytes += 8192) (void)must(make_stages(request, profile_, &cache_));
+  for (int i = 0; i < 6; ++i, request.device_cap_bytes += 8192)
+    (void)must(make_stages(request, profile_, &cache_));
   EXPECT_EQ(files().size(), 3u);
   request.device_cap_bytes -= 8192;
   Stages last = programs();

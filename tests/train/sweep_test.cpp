@@ -93,8 +93,7 @@ SweepRequest small_sweep(const TempDir& dir) {
   r.device_mem = "601MiB,700MiB";
   r.host_mem = "2GiB,none";
   r.out_dir = (dir / "out").string();
-  r.settings = {"shape.chunk_tokens=16", "shape.rounds=2",
-                "data.cache=" + (dir / "cache").string()};
+  r.settings = {"shape.chunk_tokens=16", "shape.rounds=2", "data.cache=" + (dir / "cache").string()};
   return r;
 }
 

@@ -32,7 +32,7 @@ struct CudaOptions {
   // fit (one takes 530 MB with four query heads and blocks of 8,192, 2.1 GB with 16,384), on slower kernels
   // when none does, and fastest on all at once.
   int64_t attention_workspace_bytes = 1280 * kMiB;
-  int run_ahead = 256;    // commands in flight before submit() waits
+  int run_ahead = 256;  // commands in flight before submit() waits
   // prepare() times several algorithms per product; otherwise cuBLASLt's first guess is taken.
   bool tune = true;
   // A file in which choices and compiled library plans are kept from one start to the next; empty: none.
@@ -61,9 +61,9 @@ Result<std::vector<CudaDevice>> cuda_devices();
 // What this program was built with and what it finds at run time; versions as "13.0" or "9.14.0", empty if
 // absent.
 struct CudaReport {
-  std::string driver;   // newest CUDA version the driver supports
+  std::string driver;         // newest CUDA version the driver supports
   std::string kernel_driver;  // version of the driver itself, if NVML is there
-  std::string runtime;  // CUDA runtime this program is linked with
+  std::string runtime;        // CUDA runtime this program is linked with
   std::string cublaslt;
   std::string cudnn, cudnn_built;
   std::vector<CudaDevice> devices;

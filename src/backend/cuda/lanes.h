@@ -14,9 +14,9 @@
 namespace sluice::cuda {
 
 // A command that another lane waits for records an event after itself, and so does now and then another: an
-// event holds the next kernel of its stream up for as long as it takes to tell the host, 8 us on an H200 whose
-// links are busy. In a timed step every command records one before and one after itself. Events are created when
-// a step is longer than all before it, never within one.
+// event holds the next kernel of its stream up for as long as it takes to tell the host, 8 us on an H200
+// whose links are busy. In a timed step every command records one before and one after itself. Events are
+// created when a step is longer than all before it, never within one.
 class Lanes {
  public:
   Lanes() = default;
@@ -51,8 +51,8 @@ class Lanes {
 
   uint32_t run_ahead_ = 0;
   std::array<Stream, kLaneCount> streams_;
-  bool timed_ = false;  // the step under way
-  Event origin_;        // of its times
+  bool timed_ = false;                         // the step under way
+  Event origin_;                               // of its times
   std::vector<Event> plain_, before_, after_;  // by command: without times, and for timed steps
 
   // The step under way: the lane of each command queued, and how many from the start are known to have

@@ -4,15 +4,22 @@ namespace sluice {
 namespace {
 
 Error absent() {
-  return error("this build has no CUDA backend; configure with the cuda preset (cmake --preset cuda), or use "
-               "run.backend = cpu");
+  return error(
+      "this build has no CUDA backend; configure with the cuda preset (cmake --preset cuda), or use "
+      "run.backend = cpu");
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions&) { return absent(); }
-Status cuda_supports(const Op&) { return absent(); }
-Result<std::vector<CudaDevice>> cuda_devices() { return absent(); }
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions&) {
+  return absent();
+}
+Status cuda_supports(const Op&) {
+  return absent();
+}
+Result<std::vector<CudaDevice>> cuda_devices() {
+  return absent();
+}
 CudaReport cuda_report() {
   CudaReport report;
   report.problem = absent().message;

@@ -34,8 +34,8 @@ Status SimBackend::submit(const Command& command) {
   return {};
 }
 
-// From one event to the next. Between two of them everything runs at a constant rate: whenever the number of copies at
-// work changes, what is left of the running compute command is stretched or shrunk.
+// From one event to the next. Between two of them everything runs at a constant rate: whenever the number of
+// copies at work changes, what is left of the running compute command is stretched or shrunk.
 std::optional<Fault> SimBackend::finish(std::vector<Interval>* timeline) {
   std::vector<Interval> times(queued_.size());
   std::vector<bool> done(queued_.size(), false);

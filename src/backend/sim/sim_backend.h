@@ -1,5 +1,5 @@
-// A backend on a virtual clock: moves no data, computes nothing, and says when everything would have happened if every
-// command took the time its plan predicts.
+// A backend on a virtual clock: moves no data, computes nothing, and says when everything would have happened
+// if every command took the time its plan predicts.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,8 @@ namespace sluice {
 
 struct SimOptions {
   // Part of its speed that the compute lane loses to each copy lane at work: with k of them it runs at
-  // 1 / (1 + k * copy_slowdown). Copies lose nothing. On a CPU copies take memory bandwidth and cores from products.
+  // 1 / (1 + k * copy_slowdown). Copies lose nothing. On a CPU copies take memory bandwidth and cores from
+  // products.
   double copy_slowdown = 0;
 };
 

@@ -1,4 +1,5 @@
-// From residency to a Plan: addresses, the order of submission, and the waits that make it safe at any timing.
+// From residency to a Plan: addresses, the order of submission, and the waits that make it safe at any
+// timing.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -20,8 +21,8 @@ class Tracker {
     Clock last{kNone, kNone, kNone};
   };
 
-  // Joins everything that touched [offset, end) so far into `after` and starts a fresh range written by `id`. What is
-  // left of ranges on either side keeps its history.
+  // Joins everything that touched [offset, end) so far into `after` and starts a fresh range written by `id`.
+  // What is left of ranges on either side keeps its history.
   void write(int64_t offset, int64_t end, int64_t id, Lane lane, Clock& after) {
     auto it = ranges_.lower_bound(offset);
     if (it != ranges_.begin() && std::prev(it)->second.end > offset) --it;
@@ -59,7 +60,11 @@ class Emitter {
  public:
   Emitter(const Program& program, const Schedule& schedule, Residency residency, const Profile& profile,
           const Limits& limits)
-      : program_(program), s_(schedule), r_(std::move(residency)), profile_(profile), limits_(limits),
+      : program_(program),
+        s_(schedule),
+        r_(std::move(residency)),
+        profile_(profile),
+        limits_(limits),
         n_(schedule.size()) {}
 
   std::optional<Plan> run(Misfit& misfit) {
@@ -160,7 +165,8 @@ bool Emitter::pack_host() {
   host_address_.assign(s_.values.size(), kNowhere);
   for (const HostSlot& slot : r_.slots) {
     const Value& v = s_.values[slot.value];
-    const bool given = !limits_.fixed_homes.empty() && limits_.fixed_homes[v.object.value].host_offset != kNowhere;
+    const bool given =
+        !limits_.fixed_homes.empty() && limits_.fixed_homes[v.object.value].host_offset != kNowhere;
     if (given) {
       host_address_[slot.value] = limits_.fixed_homes[v.object.value].host_offset;
       continue;
@@ -200,8 +206,10 @@ void Emitter::set_homes() {
     if (fixed.device_offset == kNowhere && fixed.host_offset == kNowhere) continue;
     plan_.homes[o] = fixed;
     const int64_t bytes = program_.objects()[o].bytes;
-    if (fixed.device_offset != kNowhere) plan_.device_bytes = std::max(plan_.device_bytes, fixed.device_offset + bytes);
-    if (fixed.host_offset != kNowhere) plan_.host_bytes = std::max(plan_.host_bytes, fixed.host_offset + bytes);
+    if (fixed.device_offset != kNowhere)
+      plan_.device_bytes = std::max(plan_.device_bytes, fixed.device_offset + bytes);
+    if (fixed.host_offset != kNowhere)
+      plan_.host_bytes = std::max(plan_.host_bytes, fixed.host_offset + bytes);
   }
 }
 
@@ -305,7 +313,8 @@ void Emitter::transfer(uint32_t index, ActionKind kind) {
   action.cost_ns = profile_.transfer_ns(action.bytes, load);
   if (load) current_[span.value] = index;
   Clock after{kNone, kNone, kNone};
-  const int64_t device_end = action.device_offset + action.bytes, host_end = action.host_offset + action.bytes;
+  const int64_t device_end = action.device_offset + action.bytes,
+                host_end = action.host_offset + action.bytes;
   if (load) {
     host_.use(action.host_offset, host_end, id, action.lane, false, after, plan_.actions);
     device_.write(action.device_offset, device_end, id, action.lane, after);
@@ -318,8 +327,8 @@ void Emitter::transfer(uint32_t index, ActionKind kind) {
 
 }  // namespace
 
-std::optional<Plan> emit(const Program& program, const Schedule& schedule, Residency residency, const Profile& profile,
-                         const Limits& limits, Misfit& misfit) {
+std::optional<Plan> emit(const Program& program, const Schedule& schedule, Residency residency,
+                         const Profile& profile, const Limits& limits, Misfit& misfit) {
   auto plan = Emitter(program, schedule, std::move(residency), profile, limits).run(misfit);
   if (!plan) return std::nullopt;
   plan->program_hash = program.hash();

@@ -8,15 +8,21 @@
 namespace sluice {
 namespace {
 
-// What a transfer costs on a link that is free, as part of its time; and the part of the step in which it looks for time.
+// What a transfer costs on a link that is free, as part of its time; and the part of the step in which it
+// looks for time.
 constexpr double kFree = 0.15;
 constexpr double kWindow = 0.02;
 
 class GapCutter {
  public:
-  GapCutter(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile, int64_t target_bytes,
-            const AgainCosts& again, const LinkUse& use)
-      : s_(schedule), start_ns_(start_ns), profile_(profile), again_(again), use_(use), target_(target_bytes),
+  GapCutter(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile,
+            int64_t target_bytes, const AgainCosts& again, const LinkUse& use)
+      : s_(schedule),
+        start_ns_(start_ns),
+        profile_(profile),
+        again_(again),
+        use_(use),
+        target_(target_bytes),
         n_(schedule.size()) {
     if (use_.empty()) return;
     uint32_t plain = 0;
@@ -56,7 +62,8 @@ class GapCutter {
   }
   double cost_ns(const Gap& g) const {
     const Value& v = s_.values[g.value];
-    double load_ns = profile_.transfer_ns(v.bytes, true), store_ns = g.written ? profile_.transfer_ns(v.bytes, false) : 0;
+    double load_ns = profile_.transfer_ns(v.bytes, true),
+           store_ns = g.written ? profile_.transfer_ns(v.bytes, false) : 0;
     if (!use_.empty()) {
       const double window_ns = std::min(length_ns(g), kWindow * start_ns_[n_]);
       const uint32_t back = g.around && g.last == kNoUse ? 0 : g.last + 1;
@@ -148,7 +155,8 @@ void GapCutter::collect() {
 void GapCutter::cut_given(const Saves& saves) {
   for (Gap& g : gaps_) {
     const Value& v = s_.values[g.value];
-    const bool given = !saves.empty() && saves[v.object.value] != Save::Keep && !g.around && v.crossing == g.use;
+    const bool given =
+        !saves.empty() && saves[v.object.value] != Save::Keep && !g.around && v.crossing == g.use;
     if (g.dead || given) cut(g);
   }
 }
@@ -184,7 +192,8 @@ void GapCutter::give_back() {
   for (uint32_t g = 0; g < gaps_.size(); ++g) {
     if (gaps_[g].cut && !gaps_[g].dead) order.push_back(g);
   }
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return gaps_[a].worth < gaps_[b].worth; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return gaps_[a].worth < gaps_[b].worth; });
   for (const uint32_t i : order) {
     Gap& g = gaps_[i];
     const int64_t bytes = s_.values[g.value].bytes;
@@ -221,9 +230,9 @@ double LinkUse::stores_after(uint32_t p, double window_ns) const {
   return q <= p ? 1 : (store_ns[q] - store_ns[p]) / (start_ns[q] - start_ns[p]);
 }
 
-std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile,
-                             const Limits& limits, int64_t target_bytes, const Saves& saves, const AgainCosts& again,
-                             const LinkUse& use) {
+std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns,
+                             const Profile& profile, const Limits& limits, int64_t target_bytes,
+                             const Saves& saves, const AgainCosts& again, const LinkUse& use) {
   GapCutter cutter(schedule, start_ns, profile, target_bytes, again, use);
   if (!cutter.working_sets_fit(limits.device_bytes)) return std::nullopt;
   return cutter.run(saves);

@@ -1,5 +1,5 @@
-// The order of tasks: as in the Program, or with the forward pass of each round spread over the backward pass of the round
-// before it.
+// The order of tasks: as in the Program, or with the forward pass of each round spread over the backward pass
+// of the round before it.
 #include <algorithm>
 #include <numeric>
 #include <unordered_set>

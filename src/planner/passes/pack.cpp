@@ -1,9 +1,10 @@
 // Packing: addresses for things whose lifetimes are known (dynamic storage allocation, offline).
 //
-// What lives long is placed first, the longest at the bottom: lifetimes nest, as the backward pass undoes the forward pass
-// in reverse, so they stack without holes. The rest is placed in order of birth by best fit, where it does not stand in the
-// way of something long-lived yet to come. What must be there takes the room of what only came early or lingers; early
-// loads then come when there is room. A few variants are tried, as each fragments on programs that the others pack well.
+// What lives long is placed first, the longest at the bottom: lifetimes nest, as the backward pass undoes the
+// forward pass in reverse, so they stack without holes. The rest is placed in order of birth by best fit,
+// where it does not stand in the way of something long-lived yet to come. What must be there takes the room
+// of what only came early or lingers; early loads then come when there is room. A few variants are tried, as
+// each fragments on programs that the others pack well.
 #include <algorithm>
 #include <map>
 #include <memory_resource>
@@ -17,9 +18,10 @@ namespace {
 // Places items in order of birth.
 class Sweep {
  public:
-  // Items that live longer than `long_lived` positions are placed first; of the others, those that live shorter than
-  // `short_lived` take the top of the room they find.
-  Sweep(std::vector<PackItem>& items, uint32_t last, int64_t capacity, uint32_t long_lived, uint32_t short_lived)
+  // Items that live longer than `long_lived` positions are placed first; of the others, those that live
+  // shorter than `short_lived` take the top of the room they find.
+  Sweep(std::vector<PackItem>& items, uint32_t last, int64_t capacity, uint32_t long_lived,
+        uint32_t short_lived)
       : items_(items), last_(last), capacity_(capacity), long_lived_(long_lived), short_lived_(short_lived) {}
 
   // Whether everything found a place.
@@ -58,15 +60,15 @@ class Sweep {
   std::pmr::unsynchronized_pool_resource nodes_;
   std::pmr::map<int64_t, int64_t> free_{&nodes_};                // offset -> end
   std::pmr::set<std::pair<int64_t, int64_t>> by_size_{&nodes_};  // (bytes, offset)
-  std::vector<Place> long_;                         // placed first, by offset
-  std::vector<Place> coming_;                       // the same by the position where they begin,
-  std::vector<uint32_t> coming_from_;               // and where those of each position are among them
+  std::vector<Place> long_;                                      // placed first, by offset
+  std::vector<Place> coming_;                                    // the same by the position where they begin,
+  std::vector<uint32_t> coming_from_;  // and where those of each position are among them
   using Deadlines = std::pmr::set<std::pair<uint32_t, uint32_t>>;  // (position, item)
   Deadlines waiting_{&nodes_};    // early loads without a place, by their latest begin
   Deadlines early_{&nodes_};      // placed ones that are not needed yet
   Deadlines lingering_{&nodes_};  // placed ones that may end before they do, by their earliest end
-  std::vector<std::vector<uint32_t>> deaths_;       // by position: items that may end before it
-  std::vector<bool> placed_;                        // by item: holds its place now
+  std::vector<std::vector<uint32_t>> deaths_;  // by position: items that may end before it
+  std::vector<bool> placed_;                   // by item: holds its place now
 };
 
 bool Sweep::place_long_lived() {
@@ -93,7 +95,8 @@ bool Sweep::place_long_lived() {
     long_.insert(at, place_of(item, i));
   }
   coming_ = long_;
-  std::stable_sort(coming_.begin(), coming_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  std::stable_sort(coming_.begin(), coming_.end(),
+                   [](const Place& a, const Place& b) { return a.begin < b.begin; });
   for (uint32_t p = 0, i = 0; p <= last_ + 1; ++p) {
     coming_from_.push_back(i);
     while (i < coming_.size() && coming_[i].begin == p) ++i;
@@ -234,7 +237,8 @@ bool Sweep::run() {
       items_[i].begin = p;
       now.push_back(i);
     }
-    std::stable_sort(now.begin(), now.end(), [&](uint32_t a, uint32_t b) { return items_[a].bytes > items_[b].bytes; });
+    std::stable_sort(now.begin(), now.end(),
+                     [&](uint32_t a, uint32_t b) { return items_[a].bytes > items_[b].bytes; });
     for (const uint32_t i : now) {
       if (!place_at_any_price(i, p)) return false;
     }

@@ -10,7 +10,9 @@ namespace sluice {
 namespace {
 
 // A round's cost grows with the square of the number of things.
-size_t rounds_for(size_t things) { return std::min<size_t>(40, 2'000'000 / (things * things + 1)); }
+size_t rounds_for(size_t things) {
+  return std::min<size_t>(40, 2'000'000 / (things * things + 1));
+}
 
 bool overlap(const PackItem& a, const PackItem& b) {
   return a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;

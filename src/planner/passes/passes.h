@@ -18,8 +18,8 @@ struct Limits {
   int64_t boundary_device_bytes = 0;
   // Host bytes set aside for them all the time.
   int64_t boundary_host_bytes = 0;
-  // Given places, by object, of a program that runs at another plan's boundary; empty otherwise. Its own arenas then
-  // begin at these offsets.
+  // Given places, by object, of a program that runs at another plan's boundary; empty otherwise. Its own
+  // arenas then begin at these offsets.
   std::vector<Home> fixed_homes;
   int64_t device_base = 0, host_base = 0;
   bool search_places = false;  // on the device: see pack_few()
@@ -28,10 +28,11 @@ struct Limits {
 // Activations that can be dropped after the forward pass and computed again, all of them together.
 struct RecomputeUnit {
   std::vector<ObjectId> objects;
-  double ns = 0;       // to compute them again when everything else that the backward pass needs is there
+  double ns = 0;  // to compute them again when everything else that the backward pass needs is there
   int64_t bytes = 0;
 };
-// By object: the last task that writes it, if it is an activation and all its writers can run again; UINT32_MAX otherwise.
+// By object: the last task that writes it, if it is an activation and all its writers can run again;
+// UINT32_MAX otherwise.
 std::vector<uint32_t> last_writers_that_can_run_again(const Program& program);
 std::vector<RecomputeUnit> recompute_units(const Program& program, const TaskCosts& costs);
 
@@ -43,21 +44,25 @@ enum class Save : uint8_t {
 };
 using Saves = std::vector<Save>;  // by object
 
-// The order of tasks: the program's, or with the forward pass of each round spread over the backward pass of the round
-// before it, where no data flows between the two. Links then carry what one saves while they carry what the other needs.
+// The order of tasks: the program's, or with the forward pass of each round spread over the backward pass of
+// the round before it, where no data flows between the two. Links then carry what one saves while they carry
+// what the other needs.
 std::vector<TaskId> task_order(const Program& program, const TaskCosts& costs, bool overlap_rounds);
 
-// Unrolls the program in the order given: what is saved by computing it again has its tasks run a second time.
-Schedule unroll(const Program& program, const std::vector<TaskId>& order, const TaskCosts& costs, const Saves& saves,
-                const Limits& limits);
+// Unrolls the program in the order given: what is saved by computing it again has its tasks run a second
+// time.
+Schedule unroll(const Program& program, const std::vector<TaskId>& order, const TaskCosts& costs,
+                const Saves& saves, const Limits& limits);
 
-// What cutting a value's gap between the passes costs when it can be computed again instead: ns, by value; 0: it cannot.
+// What cutting a value's gap between the passes costs when it can be computed again instead: ns, by value; 0:
+// it cannot.
 using AgainCosts = std::vector<double>;
 
-// How much of each link's time is taken, as sums over positions of the plain schedule (nothing computed again): what a
-// transfer costs where it would run. Empty: every transfer costs its time.
+// How much of each link's time is taken, as sums over positions of the plain schedule (nothing computed
+// again): what a transfer costs where it would run. Empty: every transfer costs its time.
 struct LinkUse {
-  std::vector<double> start_ns, load_ns, store_ns;  // by position: when it starts, and time taken on the links before it
+  std::vector<double> start_ns, load_ns,
+      store_ns;  // by position: when it starts, and time taken on the links before it
 
   bool empty() const { return start_ns.empty(); }
   // Part of the link's time that is taken in the window before or after a position.
@@ -65,17 +70,18 @@ struct LinkUse {
   double stores_after(uint32_t position, double window_ns) const;
 };
 
-// Which gaps between uses are cut: first those between the passes that `saves` does not keep; then, wherever the bytes exceed
-// `target_bytes` (or the working set, where that is more), the gap that frees most byte-ns for its cost; cuts that turn out
-// unnecessary are given back, the dearest first. Times come from `start_ns`, one per position and the end.
+// Which gaps between uses are cut: first those between the passes that `saves` does not keep; then, wherever
+// the bytes exceed `target_bytes` (or the working set, where that is more), the gap that frees most byte-ns
+// for its cost; cuts that turn out unnecessary are given back, the dearest first. Times come from `start_ns`,
+// one per position and the end.
 struct Cuts {
   std::vector<Gap> gaps;
   std::vector<int64_t> pressure;  // bytes charged at each position
 };
 // Empty when some working set exceeds the device limit.
-std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile,
-                             const Limits& limits, int64_t target_bytes, const Saves& saves, const AgainCosts& again,
-                             const LinkUse& use);
+std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns,
+                             const Profile& profile, const Limits& limits, int64_t target_bytes,
+                             const Saves& saves, const AgainCosts& again, const LinkUse& use);
 
 // The spans and host copies that follow from the cuts; nothing starts early or lingers yet.
 Residency split_at(const Schedule& schedule, const Limits& limits, const std::vector<Gap>& gaps);
@@ -92,23 +98,25 @@ struct SaveChoice {
   Saves saves;
   LinkUse use;  // with these saves; empty without prices
 };
-// Decides how each activation is saved. What the device holds stays; of the rest as much is sent to the host as the links
-// carry beside everything else that must travel, dearest to compute first; what remains is computed again.
-SaveChoice choose_saves(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
-                        const Profile& profile, const Limits& limits, const SavePolicy& policy);
+// Decides how each activation is saved. What the device holds stays; of the rest as much is sent to the host
+// as the links carry beside everything else that must travel, dearest to compute first; what remains is
+// computed again.
+SaveChoice choose_saves(const Program& program, const Schedule& plain,
+                        const std::vector<RecomputeUnit>& units, const Profile& profile, const Limits& limits,
+                        const SavePolicy& policy);
 
 // Every use lies in a span of its value, and no span begins after it is used or ends before.
 Status verify(const Schedule& schedule, const Residency& residency);
 
-// Decides what is resident when: cuts gaps, then fills what is left below `fill_bytes` with loads that start early and
-// stores that drain. Empty when some working set exceeds the device limit.
-std::optional<Residency> decide_residency(const Schedule& schedule, const Profile& profile, const Limits& limits,
-                                          const Saves& saves, int64_t target_bytes, int64_t fill_bytes,
-                                          const LinkUse& use, PassRunner& passes);
+// Decides what is resident when: cuts gaps, then fills what is left below `fill_bytes` with loads that start
+// early and stores that drain. Empty when some working set exceeds the device limit.
+std::optional<Residency> decide_residency(const Schedule& schedule, const Profile& profile,
+                                          const Limits& limits, const Saves& saves, int64_t target_bytes,
+                                          int64_t fill_bytes, const LinkUse& use, PassRunner& passes);
 
-// A thing to place: `bytes` (a multiple of the alignment) during [begin, end], or around the boundary when begin > end.
-// One that is loaded early may begin as late as latest_begin, and one whose store drains may end as early as
-// earliest_end, if room is short: packing moves begin and end within these.
+// A thing to place: `bytes` (a multiple of the alignment) during [begin, end], or around the boundary when
+// begin > end. One that is loaded early may begin as late as latest_begin, and one whose store drains may end
+// as early as earliest_end, if room is short: packing moves begin and end within these.
 struct PackItem {
   int64_t bytes;
   uint32_t begin, end;
@@ -118,22 +126,22 @@ struct PackItem {
   PackItem(int64_t size, uint32_t first, uint32_t last)
       : bytes(size), begin(first), end(last), latest_begin(first), earliest_end(last) {}
 };
-// Assigns offsets so that no two items overlap in both time (positions 0 .. last) and space. Returns the bytes used, or
-// kNowhere when no packing within `capacity` was found.
+// Assigns offsets so that no two items overlap in both time (positions 0 .. last) and space. Returns the
+// bytes used, or kNowhere when no packing within `capacity` was found.
 int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
-// The same by search, which finds packings where pack() finds none, but rather lets early loads and lingering stores give
-// way. It is for few items, as its cost grows with their square; of more it finds none.
+// The same by search, which finds packings where pack() finds none, but rather lets early loads and lingering
+// stores give way. It is for few items, as its cost grows with their square; of more it finds none.
 constexpr size_t kFewItems = 400;
 int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
 
 // Addresses, order, waits. Empty when it does not pack within the limits: `misfit` then names the tier.
 enum class Misfit : uint8_t { Device, Host };
-std::optional<Plan> emit(const Program& program, const Schedule& schedule, Residency residency, const Profile& profile,
-                         const Limits& limits, Misfit& misfit);
+std::optional<Plan> emit(const Program& program, const Schedule& schedule, Residency residency,
+                         const Profile& profile, const Limits& limits, Misfit& misfit);
 
-// Puts the actions of a simulated plan in the order in which they are predicted to start; order within a lane and waits stay as
-// they are. A device's queue of copies holds a few dozen: a store that is submitted long before it can begin would fill
-// it, and hold up the thread that submits the work behind it.
+// Puts the actions of a simulated plan in the order in which they are predicted to start; order within a lane
+// and waits stay as they are. A device's queue of copies holds a few dozen: a store that is submitted long
+// before it can begin would fill it, and hold up the thread that submits the work behind it.
 void submit_by_start(Plan& plan);
 
 }  // namespace sluice

@@ -18,9 +18,9 @@ bool recomputable(const Program& program, const Task& task) {
 // By object.
 struct Index {
   std::vector<std::vector<uint32_t>> writers;  // in program order
-  std::vector<bool> crosses;                   // written in the forward pass, used in the backward pass, can be computed again
-  std::vector<bool> temporary;                 // only used in the forward pass, can be computed again
-  std::vector<uint32_t> forward_end;           // last forward task using it
+  std::vector<bool> crosses;  // written in the forward pass, used in the backward pass, can be computed again
+  std::vector<bool> temporary;        // only used in the forward pass, can be computed again
+  std::vector<uint32_t> forward_end;  // last forward task using it
 };
 
 Index index_of(const Program& program) {
@@ -48,12 +48,14 @@ Index index_of(const Program& program) {
   return index;
 }
 
-// Tasks to run again to have object `o` back when everything that crosses into the backward pass is kept, but `o`.
+// Tasks to run again to have object `o` back when everything that crosses into the backward pass is kept, but
+// `o`.
 void closure(const Program& program, const Index& index, uint32_t o, std::set<uint32_t>& tasks) {
   for (const uint32_t t : index.writers[o]) {
     if (!tasks.insert(t).second) continue;
     for (const Use& u : program.tasks()[t].uses) {
-      if (index.temporary[u.object.value] && u.object.value != o) closure(program, index, u.object.value, tasks);
+      if (index.temporary[u.object.value] && u.object.value != o)
+        closure(program, index, u.object.value, tasks);
     }
   }
 }
@@ -79,8 +81,8 @@ std::vector<RecomputeUnit> recompute_units(const Program& program, const TaskCos
     while (first[o] != o) o = first[o];
     return o;
   };
-  // What the same tasks write comes back together. The residual stream between layers is what recomputation starts from;
-  // it is always kept.
+  // What the same tasks write comes back together. The residual stream between layers is what recomputation
+  // starts from; it is always kept.
   const auto droppable = [&](uint32_t o) {
     return index.crosses[o] && program.objects()[o].role != "x" && program.objects()[o].layer >= 0;
   };
@@ -116,7 +118,11 @@ namespace {
 class Unroller {
  public:
   Unroller(const Program& program, const TaskCosts& costs, const Saves& saves, const Limits& limits)
-      : program_(program), costs_(costs), saves_(saves), limits_(limits), index_(index_of(program)),
+      : program_(program),
+        costs_(costs),
+        saves_(saves),
+        limits_(limits),
+        index_(index_of(program)),
         current_(program.objects().size(), UINT32_MAX) {}
 
   Schedule run(const std::vector<TaskId>& order) {
@@ -205,15 +211,17 @@ class Unroller {
       out_.use_values.push_back(value);
       std::vector<ValueUse>& uses = out_.values[value].uses;
       const bool writes = u.access != Access::Read;
-      if (task.phase == Phase::Forward && !recompute && program_.object(u.object).kind == ObjectKind::Activation) {
+      if (task.phase == Phase::Forward && !recompute &&
+          program_.object(u.object).kind == ObjectKind::Activation) {
         last_forward_[value] = position;
       }
       if (!uses.empty() && uses.back().position == position) {
         uses.back().writes = uses.back().writes || writes;
         uses.back().overwrites = false;
       } else {
-        uses.push_back({position, writes,
-                        u.access == Access::Write && u.offset == 0 && u.bytes == program_.object(u.object).bytes});
+        uses.push_back(
+            {position, writes,
+             u.access == Access::Write && u.offset == 0 && u.bytes == program_.object(u.object).bytes});
       }
     }
   }
@@ -224,14 +232,14 @@ class Unroller {
   const Limits& limits_;
   const Index index_;
   std::vector<uint32_t> last_forward_;  // by value: position of its last use in the forward pass
-  std::vector<uint32_t> current_;  // value of each object now; UINT32_MAX: not there
+  std::vector<uint32_t> current_;       // value of each object now; UINT32_MAX: not there
   Schedule out_;
 };
 
 }  // namespace
 
-Schedule unroll(const Program& program, const std::vector<TaskId>& order, const TaskCosts& costs, const Saves& saves,
-                const Limits& limits) {
+Schedule unroll(const Program& program, const std::vector<TaskId>& order, const TaskCosts& costs,
+                const Saves& saves, const Limits& limits) {
   return Unroller(program, costs, saves, limits).run(order);
 }
 

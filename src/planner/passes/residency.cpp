@@ -8,9 +8,15 @@ namespace {
 
 class Resident {
  public:
-  Resident(const Schedule& schedule, const Profile& profile, const Limits& limits, Cuts cuts, int64_t fill_bytes)
-      : s_(schedule), profile_(profile), limits_(limits), fill_(fill_bytes), n_(schedule.size()),
-        pressure_(std::move(cuts.pressure)), gaps_(std::move(cuts.gaps)) {}
+  Resident(const Schedule& schedule, const Profile& profile, const Limits& limits, Cuts cuts,
+           int64_t fill_bytes)
+      : s_(schedule),
+        profile_(profile),
+        limits_(limits),
+        fill_(fill_bytes),
+        n_(schedule.size()),
+        pressure_(std::move(cuts.pressure)),
+        gaps_(std::move(cuts.gaps)) {}
 
   Residency split() {
     split_into_spans();
@@ -135,8 +141,8 @@ void Resident::split_value(uint32_t index, const std::vector<const Gap*>& cuts) 
   out_.slots.push_back(slot);
 }
 
-// A stored value keeps its bytes until its store is predicted to have ended, where they are free; elsewhere whoever
-// takes them waits for the store.
+// A stored value keeps its bytes until its store is predicted to have ended, where they are free; elsewhere
+// whoever takes them waits for the store.
 void Resident::drain_stores() {
   std::vector<uint32_t> stores;
   for (uint32_t i = 0; i < out_.spans.size(); ++i) {
@@ -160,14 +166,15 @@ void Resident::drain_stores() {
   }
 }
 
-// Loads in the order of their deadlines from the last to the first, each as late as the link allows and as early as
-// the memory allows. What comes from the host for its first use of the step can come before the step begins: its deadline
-// is in the next step, and its load in this one.
+// Loads in the order of their deadlines from the last to the first, each as late as the link allows and as
+// early as the memory allows. What comes from the host for its first use of the step can come before the step
+// begins: its deadline is in the next step, and its load in this one.
 void Resident::start_loads_early() {
   struct Early {
     uint32_t span;
     bool next_step;
-    int64_t earliest;  // position: a load cannot begin before the span before it has ended, as its store feeds the load
+    int64_t earliest;  // position: a load cannot begin before the span before it has ended, as its store
+                       // feeds the load
   };
   std::vector<Early> loads;
   for (uint32_t i = 0, first = 0; i < out_.spans.size(); ++i) {
@@ -192,7 +199,8 @@ void Resident::start_loads_early() {
                    [&](const Early& a, const Early& b) { return deadline_ns(a) > deadline_ns(b); });
   double lane_ns = 2 * step_ns();
   for (const Early& e : loads) {
-    lane_ns = std::min(lane_ns, deadline_ns(e)) - profile_.transfer_ns(s_.values[out_.spans[e.span].value].bytes, true);
+    lane_ns = std::min(lane_ns, deadline_ns(e)) -
+              profile_.transfer_ns(s_.values[out_.spans[e.span].value].bytes, true);
     if (e.next_step) {
       start_before_the_step(out_.spans[e.span], lane_ns, e.earliest);
     } else {
@@ -243,10 +251,12 @@ Status verify(const Schedule& schedule, const Residency& residency) {
   return {};
 }
 
-std::optional<Residency> decide_residency(const Schedule& schedule, const Profile& profile, const Limits& limits,
-                                          const Saves& saves, int64_t target_bytes, int64_t fill_bytes,
-                                          const LinkUse& use, PassRunner& passes) {
-  const auto cut = [&] { return cut_gaps(schedule, schedule.start_ns, profile, limits, target_bytes, saves, {}, use); };
+std::optional<Residency> decide_residency(const Schedule& schedule, const Profile& profile,
+                                          const Limits& limits, const Saves& saves, int64_t target_bytes,
+                                          int64_t fill_bytes, const LinkUse& use, PassRunner& passes) {
+  const auto cut = [&] {
+    return cut_gaps(schedule, schedule.start_ns, profile, limits, target_bytes, saves, {}, use);
+  };
   const auto fits = [&](const std::optional<Cuts>& cuts) -> Status {
     for (size_t p = 0; cuts && p < cuts->pressure.size(); ++p) {
       if (cuts->pressure[p] <= limits.device_bytes) continue;

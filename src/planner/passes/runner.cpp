@@ -50,8 +50,8 @@ std::string PassRunner::table() const {
   for (size_t i = 0; i < kPassCount; ++i) {
     const Record& r = records_[i];
     out += fmt::format("{:<11} {:>8} {:>10.1f} {:>8}  {}{}\n", kPasses[i].name,
-                       r.skipped ? "left out" : fmt::to_string(r.runs.load()), 1e-6 * double(r.ns.load()), r.checks,
-                       kPasses[i].decides, kPasses[i].optional ? "; can be left out" : "");
+                       r.skipped ? "left out" : fmt::to_string(r.runs.load()), 1e-6 * double(r.ns.load()),
+                       r.checks, kPasses[i].decides, kPasses[i].optional ? "; can be left out" : "");
   }
   return out;
 }

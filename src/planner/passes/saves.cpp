@@ -9,12 +9,16 @@
 namespace sluice {
 namespace {
 
-// The time of one link over a step, handed out to transfers. A transfer may be spread over free time here and there: links
-// work through queues, so only totals matter.
+// The time of one link over a step, handed out to transfers. A transfer may be spread over free time here and
+// there: links work through queues, so only totals matter.
 class LinkTime {
  public:
   explicit LinkTime(const std::vector<double>& start_ns)
-      : start_ns_(start_ns), n_(static_cast<uint32_t>(start_ns.size() - 1)), free_(n_), later_(n_ + 1), earlier_(n_ + 1) {
+      : start_ns_(start_ns),
+        n_(static_cast<uint32_t>(start_ns.size() - 1)),
+        free_(n_),
+        later_(n_ + 1),
+        earlier_(n_ + 1) {
     for (uint32_t p = 0; p < n_; ++p) free_[p] = start_ns[p + 1] - start_ns[p];
     std::iota(later_.begin(), later_.end(), 0u);
     std::iota(earlier_.begin(), earlier_.end(), 0u);
@@ -83,17 +87,25 @@ class LinkTime {
 
   const std::vector<double>& start_ns_;
   const uint32_t n_;
-  std::vector<double> free_;              // ns, by position
-  std::vector<uint32_t> later_, earlier_;  // towards the next position with free time: from p on, and before p
+  std::vector<double> free_;  // ns, by position
+  std::vector<uint32_t> later_,
+      earlier_;  // towards the next position with free time: from p on, and before p
 };
 
 class Saver {
  public:
-  Saver(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units, const Profile& profile,
-        const Limits& limits, const SavePolicy& policy)
-      : s_(plain), units_(units), profile_(profile), limits_(limits), policy_(policy), n_(plain.size()),
-        saves_(program.objects().size(), Save::Keep), value_of_(program.objects().size(), kNoUse),
-        again_(plain.values.size(), 0), unit_of_(plain.values.size(), kNoUse) {
+  Saver(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
+        const Profile& profile, const Limits& limits, const SavePolicy& policy)
+      : s_(plain),
+        units_(units),
+        profile_(profile),
+        limits_(limits),
+        policy_(policy),
+        n_(plain.size()),
+        saves_(program.objects().size(), Save::Keep),
+        value_of_(program.objects().size(), kNoUse),
+        again_(plain.values.size(), 0),
+        unit_of_(plain.values.size(), kNoUse) {
     for (uint32_t v = 0; v < s_.values.size(); ++v) value_of_[s_.values[v].object.value] = v;
     for (uint32_t u = 0; u < units.size(); ++u) {
       for (const ObjectId o : units[u].objects) {
@@ -105,8 +117,8 @@ class Saver {
   }
 
   SaveChoice run() {
-    // What is computed again takes time, in which links carry more, and leaves room, in which more can stay: a few rounds
-    // settle it.
+    // What is computed again takes time, in which links carry more, and leaves room, in which more can stay:
+    // a few rounds settle it.
     for (int round = 0; round < 3; ++round) {
       stretch();
       auto cuts = cut_gaps(s_, start_ns_, profile_, limits_, policy_.target_bytes, saves_, again_, use_);
@@ -152,7 +164,7 @@ class Saver {
   LinkUse use_;
   std::vector<uint32_t> value_of_;  // by object
   AgainCosts again_;
-  std::vector<uint32_t> unit_of_;   // by value
+  std::vector<uint32_t> unit_of_;  // by value
   std::vector<double> start_ns_;
 };
 
@@ -198,7 +210,8 @@ void Saver::decide(const Residency& residency) {
     for (const ObjectId o : units_[u].objects) saves_[o.value] = Save::Keep;
     if (crossings[u].bytes > 0) order.push_back(u);
   }
-  // Room on the host is taken for as long as a unit is away, so with overlapping rounds, which fill it, length counts.
+  // Room on the host is taken for as long as a unit is away, so with overlapping rounds, which fill it,
+  // length counts.
   const auto price = [&](uint32_t u) {
     const double away_ns = start_ns_[crossings[u].deadline] - start_ns_[crossings[u].release];
     return units_[u].ns / double(units_[u].bytes) / (1 + policy_.away_weight * away_ns / start_ns_.back());
@@ -213,8 +226,8 @@ void Saver::decide(const Residency& residency) {
   if (policy_.priced) use_ = {start_ns_, loads.taken(), stores.taken()};
 }
 
-// Whether the unit can travel without its link falling behind by more than the policy allows, and without the host
-// overflowing; if so, it does.
+// Whether the unit can travel without its link falling behind by more than the policy allows, and without the
+// host overflowing; if so, it does.
 bool Saver::send_to_host(const Crossing& c, LinkTime& loads, LinkTime& stores, Pressure& host) {
   const double stored_ns = stores.end_of(c.release, c.store_ns);
   const double load_ns = loads.begin_of(c.deadline, c.load_ns);
@@ -230,8 +243,9 @@ bool Saver::send_to_host(const Crossing& c, LinkTime& loads, LinkTime& stores, P
 
 }  // namespace
 
-SaveChoice choose_saves(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
-                        const Profile& profile, const Limits& limits, const SavePolicy& policy) {
+SaveChoice choose_saves(const Program& program, const Schedule& plain,
+                        const std::vector<RecomputeUnit>& units, const Profile& profile, const Limits& limits,
+                        const SavePolicy& policy) {
   return Saver(program, plain, units, profile, limits, policy).run();
 }
 

@@ -9,8 +9,9 @@ namespace sluice {
 void submit_by_start(Plan& plan) {
   std::vector<uint32_t> order(plan.actions.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return plan.actions[a].start_ns < plan.actions[b].start_ns; });
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return plan.actions[a].start_ns < plan.actions[b].start_ns;
+  });
   std::vector<uint32_t> index(order.size());
   for (uint32_t i = 0; i < order.size(); ++i) index[order[i]] = i;
   std::vector<Action> actions;

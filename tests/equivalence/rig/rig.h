@@ -39,8 +39,8 @@ Tokens random_tokens(const StepShape& shape, int64_t vocab, uint64_t seed);
 // Link and compute of like speed, no overheads, and the backend's own workspaces (it is borrowed).
 Profile profile_of(const Backend& backend);
 
-// The backend under test, for tiny programs, and what it takes. Every test executable links one definition of these:
-// sluice_test_rig_cpu, or sluice_test_rig_cuda.
+// The backend under test, for tiny programs, and what it takes. Every test executable links one definition of
+// these: sluice_test_rig_cpu, or sluice_test_rig_cuda.
 std::unique_ptr<Backend> small_backend();
 bool takes(const Numerics& numerics);
 
