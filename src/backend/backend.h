@@ -59,7 +59,8 @@ struct Command {
   bool awaited = true;  // a later command on another lane waits for it
 };
 
-// A failure inside a step. `command` is the id of the command that failed, if known.
+// A failure inside a step. `command` is the id of the command that failed, or of the first that may have,
+// when the error says up to which; empty if unknown.
 struct Fault {
   std::optional<uint32_t> command;
   Error error;

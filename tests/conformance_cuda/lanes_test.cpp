@@ -1,5 +1,6 @@
 // Order across lanes, arenas and errors of the CUDA backend.
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/bytes.h"
 #include "conformance_cuda/gpu.h"
@@ -134,6 +135,39 @@ TEST_F(CudaLanes, UnsupportedOpsAreNamed) {
   const Status status = (*made)->prepare({&op, 1});
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.message().find("in = 12"), std::string::npos) << status.message();
+}
+
+// The process of a failed kernel cannot use the GPU any more, so that one is another.
+TEST_F(CudaLanes, AFailingKernelIsAmongThoseNamed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  constexpr uint32_t kLaunches = 60, kBad = 40, kRunAhead = 20;
+  const auto fail = [&] {
+    CudaOptions options = untuned();
+    options.run_ahead = kRunAhead;
+    const Op op = SumSq{kElements, 0, 1, DType::F32, true};
+    make(options, 64 * kMiB, kMiB);
+    if (!backend_->prepare({&op, 1}).ok() || !backend_->begin(kLaunches, false).ok()) std::exit(2);
+    const Buffer sum{arenas_.device + kBytes, 8};
+    const Buffer workspace{sum.data + 256, backend_->workspace_bytes(op)};
+    for (uint32_t i = 0; i < kLaunches; ++i) {
+      const Buffer vector{i == kBad ? reinterpret_cast<std::byte*>(256) : arenas_.device, kBytes};
+      const Buffer operands[] = {vector, sum};
+      Command command{i, Lane::Compute, {}, Launch{&op, operands, workspace}, 0};
+      command.awaited = false;
+      if (!backend_->submit(command).ok()) break;
+    }
+    const auto fault = backend_->finish(nullptr);
+    if (!fault || !fault->command) std::exit(1);
+    fprintf(stderr, "%s\n", fault->error.message.c_str());
+    const std::string& message = fault->error.message;
+    const size_t last = message.rfind("command ", message.find(" at the latest"));
+    if (last == std::string::npos) std::exit(4);
+    const auto until = uint32_t(std::atoi(message.c_str() + last + 8));
+    // What is queued is never more than kRunAhead ahead of what is known to have finished.
+    std::exit(*fault->command <= kBad && until >= kBad && until - *fault->command <= kRunAhead ? 0 : 3);
+  };
+  EXPECT_EXIT(fail(), testing::ExitedWithCode(0),
+              "sum_sq.* at the latest; CUDA_LAUNCH_BLOCKING=1 tells which");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 
@@ -21,6 +22,12 @@ namespace {
 
 // What cuBLASLt, cuDNN and the memory system like best; arena offsets keep to it.
 constexpr int64_t kAlignment = 256;
+
+// The driver was asked to wait for every kernel as it is launched.
+bool launches_block() {
+  const char* value = std::getenv("CUDA_LAUNCH_BLOCKING");
+  return value != nullptr && std::string_view(value) == "1";
+}
 
 class CudaBackend final : public Backend {
  public:
@@ -52,6 +59,7 @@ class CudaBackend final : public Backend {
   Result<std::vector<DeviceActivity>> activities() override;
 
  private:
+  void note_failure(const std::optional<cuda::Lanes::Failure>& failure);
   void end_noting(std::span<const Interval> timeline);
   int64_t device_bytes() const;
   Status queue(const Command& command);
@@ -145,7 +153,10 @@ Status CudaBackend::submit(const Command& command) {
   Status status = queue(command);
   if (noting_) profiler_->leave();
   if (!status.ok()) {
-    fault_ = Fault{command.id, error("command {} ({}): {}", command.id, names_.back(), status.message())};
+    // Unless launches are waited for, the error may be of one long before.
+    if (!launches_block()) note_failure(lanes_.drain());
+    if (!fault_)
+      fault_ = Fault{command.id, error("command {} ({}): {}", command.id, names_.back(), status.message())};
     return fault_->error;
   }
   return {};
@@ -176,14 +187,21 @@ Status CudaBackend::queue_copy(const Copy& copy, Lane lane) {
   return {};
 }
 
+void CudaBackend::note_failure(const std::optional<cuda::Lanes::Failure>& failure) {
+  if (!failure || fault_) return;
+  const auto& [first, last, reason] = *failure;
+  std::string which = fmt::format("command {} ({})", first, names_[first]);
+  if (last > first)
+    which += fmt::format(
+        " or a launch behind it, command {} ({}) at the latest; CUDA_LAUNCH_BLOCKING=1 tells which", last,
+        names_[last]);
+  fault_ = Fault{first, error("{}: {}", which, reason.message)};
+}
+
 std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {
   // What was queued before a fault may still use buffers: wait for it in any case.
-  const auto failure = lanes_.drain();
+  note_failure(lanes_.drain());
   ranges_.end_step();
-  if (failure && !fault_) {
-    fault_ = Fault{failure->command, error("command {} ({}), or one that ran beside it: {}", failure->command,
-                                           names_[failure->command], failure->error.message)};
-  }
   Status timed;
   if (timeline != nullptr && !fault_) timed = lanes_.intervals(*timeline);
   if (noting_)

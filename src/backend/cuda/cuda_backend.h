@@ -50,6 +50,7 @@ Status cuda_supports(const Op& op);
 
 struct CudaDevice {
   std::string name;
+  std::string uuid;  // of this very device: 32 hexadecimal digits
   int cc_major = 0, cc_minor = 0;
   int multiprocessors = 0;
   int64_t total_bytes = 0, free_bytes = 0;

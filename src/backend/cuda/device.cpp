@@ -48,8 +48,13 @@ Result<int> device_count() {
 Result<CudaDevice> describe(int index) {
   cudaDeviceProp properties{};
   SLUICE_CUDA_TRY(cudaGetDeviceProperties(&properties, index));
-  CudaDevice device{properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+  CudaDevice device{properties.name,
+                    {},
+                    properties.major,
+                    properties.minor,
+                    properties.multiProcessorCount,
                     int64_t(properties.totalGlobalMem)};
+  for (const char byte : properties.uuid.bytes) device.uuid += fmt::format("{:02x}", uint8_t(byte));
   const auto nvml = Nvml::open(index);
   device.others = nvml->others();
   if (const auto link = nvml->pcie()) {

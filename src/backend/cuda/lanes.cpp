@@ -77,13 +77,14 @@ Status Lanes::open(const Command& command) {
     known = int64_t{id} + 1;
   }
   if (timed_) SLUICE_CUDA_TRY(cudaEventRecord(before_[command.id].get(), stream(command.lane)));
+  // From here on a part of it may be under way.
+  lane_of_.push_back(command.lane);
+  progress_[size_t(command.lane)].queued = command.id;
   return {};
 }
 
 Status Lanes::close(const Command& command) {
-  lane_of_.push_back(command.lane);
   Progress& p = progress_[size_t(command.lane)];
-  p.queued = command.id;
   if (timed_ || command.awaited || ++p.unrecorded == kEventStride) return record(command.id);
   return {};
 }
@@ -111,9 +112,18 @@ Status Lanes::settle(uint32_t id) {
 
 std::optional<Lanes::Failure> Lanes::drain() {
   for (; finished_ < lane_of_.size(); ++finished_) {
-    if (const Status status = settle(finished_); !status.ok()) return Failure{finished_, status.error()};
+    if (const Status status = settle(finished_); !status.ok()) return failure(status.error());
   }
   return std::nullopt;
+}
+
+Lanes::Failure Lanes::failure(Error error) const {
+  // Copies do not fail once they are queued: where launches are under way it was one of them.
+  const Progress& compute = progress_[size_t(Lane::Compute)];
+  if (compute.settled >= compute.queued) return {finished_, finished_, std::move(error)};
+  auto first = uint32_t(compute.settled + 1);
+  while (lane_of_[first] != Lane::Compute) ++first;
+  return {first, uint32_t(compute.queued), std::move(error)};
 }
 
 Status Lanes::intervals(std::vector<Interval>& out) const {

@@ -31,10 +31,12 @@ class Lanes {
   // After its work has been queued.
   Status close(const Command& command);
 
-  // Waits for everything queued since begin(). On failure names the first command that is not known to have
-  // finished: once a kernel has failed, the driver says no more of any.
+  // Waits for everything queued since begin(). Once a kernel has failed the driver says no more of any
+  // command: the one that failed is one of the launches from `first`, the first that is not known to have
+  // finished, to `last`, the last one queued. When this thread was waiting for the GPU, as it mostly is, it
+  // is among the first 16: so often an event is recorded.
   struct Failure {
-    uint32_t command;
+    uint32_t first, last;
     Error error;
   };
   std::optional<Failure> drain();
@@ -48,6 +50,7 @@ class Lanes {
   Status record(uint32_t id);
   // Waits until the command has finished, and with it what came before it on its lane.
   Status settle(uint32_t id);
+  Failure failure(Error error) const;
 
   uint32_t run_ahead_ = 0;
   std::array<Stream, kLaneCount> streams_;
