@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
                  "check what every pass of the planner makes, and show what each decides, how often it ran "
                  "and how long");
   plan->add_option("--skip-passes", plan_options.request.skip_passes,
-                   "leave passes out: overlap, saves, drain, early, submission; the plan stays valid")
+                   "leave passes out: overlap, saves, drain, early, refine, submission; the plan stays valid")
       ->type_name("NAME[,NAME]");
   plan->callback([&] {
     status = report(diff.empty() ? sluice::plan(plan_options.finish(), plan_files)

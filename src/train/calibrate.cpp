@@ -1,9 +1,11 @@
 #include "train/calibrate.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/bytes.h"
 #include "base/philox.h"
@@ -147,11 +149,15 @@ Result<std::vector<Interval>> run(Backend& backend,
   return timeline;
 }
 
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + long(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
 double median_ns(std::span<const Interval> timeline) {
   std::vector<double> ns;
   for (const Interval& t : timeline) ns.push_back(t.end_ns - t.start_ns);
-  std::nth_element(ns.begin(), ns.begin() + long(ns.size() / 2), ns.end());
-  return ns[ns.size() / 2];
+  return median(std::move(ns));
 }
 
 // An op with its operands in the arena, and how long it takes.
@@ -342,16 +348,54 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
   return write_cache(cache, options.shared_cores, profile);
 }
 
+namespace {
+
+// What a run would have taken without copies beside it, which slow it down as the simulator has it: each of
+// the time's parts is divided by 1 + copies * slowdown.
+class WithoutCopies {
+ public:
+  WithoutCopies(const Plan& plan, std::span<const Interval> timeline, double slowdown) : slowdown_(slowdown) {
+    if (slowdown <= 0) return;
+    for (size_t i = 0; i < timeline.size(); ++i) {
+      if (plan.actions[i].kind == ActionKind::Run) continue;
+      changes_.push_back({timeline[i].start_ns, 1});
+      changes_.push_back({timeline[i].end_ns, -1});
+    }
+    std::sort(changes_.begin(), changes_.end());
+    int copies = 0;
+    for (auto& [ns, change] : changes_) change = copies += change;
+  }
+
+  double ns(const Interval& run) const {
+    const auto after = std::upper_bound(changes_.begin(), changes_.end(), std::pair(run.start_ns, INT_MAX));
+    int copies = after == changes_.begin() ? 0 : std::prev(after)->second;
+    double sum = 0, now = run.start_ns;
+    for (auto it = after; it != changes_.end() && it->first < run.end_ns; ++it) {
+      sum += (it->first - now) / (1 + copies * slowdown_);
+      std::tie(now, copies) = *it;
+    }
+    return sum + (run.end_ns - now) / (1 + copies * slowdown_);
+  }
+
+ private:
+  const double slowdown_;
+  std::vector<std::pair<double, int>> changes_;  // when, and how many copies are under way from then on
+};
+
+}  // namespace
+
 Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline,
-             int64_t device_overhead_bytes, const std::filesystem::path& cache, Profile profile) {
-  std::map<std::string, std::vector<Interval>> runs;
+             int64_t device_overhead_bytes, bool shared_cores, const std::filesystem::path& cache,
+             Profile profile) {
+  const WithoutCopies alone(plan, timeline, profile.copy_slowdown);
+  std::map<std::string, std::vector<double>> runs;
   for (size_t i = 0; i < timeline.size(); ++i) {
     if (plan.actions[i].kind != ActionKind::Run) continue;
-    runs[cost_key(program.task(plan.actions[i].task).op)].push_back(timeline[i]);
+    runs[cost_key(program.task(plan.actions[i].task).op)].push_back(alone.ns(timeline[i]));
   }
-  for (const auto& [key, times] : runs) profile.measured_ns[key] = median_ns(times);
+  for (const auto& [key, ns] : runs) profile.measured_ns[key] = median(ns);
   profile.device_overhead_bytes = std::max(profile.device_overhead_bytes, device_overhead_bytes);
-  return write_cache(cache, false, profile);
+  return write_cache(cache, shared_cores, profile);
 }
 
 }  // namespace sluice

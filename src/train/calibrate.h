@@ -30,10 +30,12 @@ struct CalibrateOptions {
 Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& cache,
                  const CalibrateOptions& options, Profile& profile, const Progress& progress);
 
-// Replaces costs in the cache by what they were within a measured step: medians over the runs of each op,
-// amid all the others and with the links at work; and what the process held on the device beside its arena,
-// if that was more. For machines on which copies do not slow compute down.
+// Replaces costs in the cache by what they were within a measured step, less what copies beside them cost
+// (profile.copy_slowdown): medians over the runs of each op, amid all the others and with the links at work.
+// Also keeps what the process held on the device beside its arena, if that was more. `shared_cores` as for
+// calibrate().
 Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline,
-             int64_t device_overhead_bytes, const std::filesystem::path& cache, Profile profile);
+             int64_t device_overhead_bytes, bool shared_cores, const std::filesystem::path& cache,
+             Profile profile);
 
 }  // namespace sluice

@@ -105,9 +105,11 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
   if (timeline.empty()) return {};
   // Noting kernels takes time of its own.
-  if (p.machine.backend == "cuda" && !p.config.run.trace_kernels) {
-    SLUICE_TRY(learn(s.model.program, s.plan, timeline, memory.device_peak_bytes - p.stages.device_bytes(),
-                     cost_cache(p.config, p.machine), p.machine.profile));
+  if (!p.config.run.trace_kernels) {
+    const bool cpu = p.machine.backend == "cpu";  // where the arena is all of the device
+    const int64_t overhead = cpu ? 0 : memory.device_peak_bytes - p.stages.device_bytes();
+    SLUICE_TRY(learn(s.model.program, s.plan, timeline, overhead, cpu, cost_cache(p.config, p.machine),
+                     p.machine.profile));
   }
   fmt::print("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
   return write_file(dir / "trace.json",

@@ -52,15 +52,6 @@ void add_scalars(Key& key, const Profile& p) {
           p.alignment, p.device_overhead_bytes, p.host_overhead_bytes);
 }
 
-// Stages in a fixed order, those that are there.
-template <class F>
-void for_each_stage(auto& stages, F&& f) {
-  f(stages.training);
-  for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
-    if (stage->has_value()) f(**stage);
-  }
-}
-
 std::string name_of(const StageRequest& r, const Profile& profile, const Stages& stages) {
   Key key;
   add_scalars(key, profile);
@@ -83,6 +74,10 @@ std::string name_of(const LlamaConfig& model, const Numerics& n, const Optimizer
           rates.memory_bytes, rates.launch_ns);
   for (const auto& [op, ns] : std::map(profile.measured_ns.begin(), profile.measured_ns.end()))
     key.add(op, ns);
+  // Workspaces depend on how the backend was asked to work: those of one sequence in one piece tell.
+  const StepShape whole{r.seq_len, r.seq_len, 1, 1, r.seq_len, r.packed};
+  for (const Op& op : distinct_ops(build_training(model, whole, n, o).program))
+    key.add(profile.cost(op).workspace_bytes);
   key.add(to_json(model), n.compute, n.grad, n.state, n.master, n.stochastic);
   key.add(o.clip_norm, o.part_elements, o.deferred, o.late_moments);
   key.add(r.seq_len, r.tokens_per_step, r.packed, r.chunk_tokens, r.rounds, r.first_round_chunks,

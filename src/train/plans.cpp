@@ -53,14 +53,6 @@ Result<Plan> plan_between_steps(const Program& program, const Stage& training, c
   return make_plan(program, profile, request);
 }
 
-template <class F>
-void for_each_stage(const Stages& s, F&& f) {
-  f(s.training);
-  for (const auto* stage : {&s.evaluation, &s.sampling, &s.flush}) {
-    if (stage->has_value()) f(**stage);
-  }
-}
-
 // The programs, without plans.
 Stages build_stages(const StageRequest& r) {
   Stages stages;

@@ -28,6 +28,15 @@ struct Stages {
   int64_t host_bytes() const;
 };
 
+// Calls f with every stage that is there, always in the same order.
+template <class AnyStages, class F>
+void for_each_stage(AnyStages& stages, F&& f) {
+  f(stages.training);
+  for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
+    if (stage->has_value()) f(**stage);
+  }
+}
+
 struct StageRequest {
   LlamaConfig model;
   StepShape shape;

@@ -105,6 +105,7 @@ Result<Machine> cuda_machine(const RunConfig& config) {
   Machine m;
   m.backend = "cuda";
   m.device = int(config.run.device);
+  m.uuid = gpu.uuid;
   m.deterministic = config.run.deterministic;
   m.fast_bf16 = true;
   m.description =
@@ -151,7 +152,7 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& pres
 
 std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine) {
   return std::filesystem::path(config.data.cache) /
-         fmt::format("costs-{:016x}.json", Hash().add(machine.profile.name).value());
+         fmt::format("costs-{:016x}.json", Hash().add(machine.profile.name).add(machine.uuid).value());
 }
 
 double learning_rate(const RunConfig& config, int64_t step) {

@@ -22,6 +22,7 @@ struct Machine {
   int64_t device_total_bytes = kUnlimited;  // what the device has
   int threads = 0, device = 0;
   bool deterministic = false;
+  std::string uuid;           // of the GPU; empty: none
   std::string library_cache;  // file of what the GPU's libraries chose; empty: none
   Profile profile;
 
@@ -32,8 +33,8 @@ struct Machine {
 // machine of cost/presets.h to plan for instead; empty: none.
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& preset);
 
-// The file that keeps the machine's measured costs: one per machine, so that switching between two measures
-// neither again.
+// The file that keeps the machine's measured costs: one per machine and GPU, so that switching between two
+// measures neither again. GPUs of one name differ by some per cent.
 std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine);
 
 // "auto" becomes: bf16 with bf16 gradients and state and stochastic rounding on a GPU; on a CPU bf16 with f32

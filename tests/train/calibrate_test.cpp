@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "backend/sim/sim_backend.h"
 #include "backend/testing/forwarding.h"
 #include "io/temp_dir.h"
+#include "report/small_plan.h"
 
 namespace sluice {
 namespace {
@@ -86,6 +89,44 @@ TEST(Calibrate, CompletesACacheWithoutTheSlowdown) {
   const Profile p = calibrated(dir / "costs.json", true, 0.5, &commands);
   EXPECT_GT(commands, 0);
   EXPECT_NEAR(p.copy_slowdown, 0.5, 0.03);
+}
+
+// A simulated step is one in which copies cost what the simulator says: learning from it finds the op costs
+// it was simulated with.
+TEST(Learn, TakesOutWhatCopiesCost) {
+  const SmallPlan small = small_plan(0.2);
+  Profile profile = small_profile();
+  const TaskCosts costs = cost_of(small.program, profile);
+  const TempDir dir;
+  const Status learnt =
+      learn(small.program, small.plan, predicted_timeline(small.plan), 0, true, dir / "costs.json", profile);
+  ASSERT_TRUE(learnt.ok()) << learnt.message();
+
+  bool slowed = false;
+  for (const Action& a : small.plan.actions) {
+    if (a.kind == ActionKind::Run) slowed |= a.end_ns - a.start_ns > 1.01 * costs.ns[a.task.value];
+  }
+  ASSERT_TRUE(slowed) << "no run had a copy beside it";
+  PricedBackend backend(0);
+  CalibrateOptions options;
+  options.shared_cores = true;
+  const std::vector<Op> ops = distinct_ops(small.program);
+  const Status read = calibrate(backend, ops, dir / "costs.json", options, profile, [](int64_t, int64_t) {});
+  ASSERT_TRUE(read.ok()) << read.message();
+  EXPECT_EQ(backend.commands, 0) << "an op or the links were not learnt";
+  // Ops that are measured as one may be estimated a little apart.
+  std::map<std::string, std::pair<double, double>> range;
+  for (size_t t = 0; t < small.program.tasks().size(); ++t) {
+    auto& [least, most] =
+        range.try_emplace(cost_key(small.program.tasks()[t].op), costs.ns[t], 0).first->second;
+    least = std::min(least, costs.ns[t]);
+    most = std::max(most, costs.ns[t]);
+  }
+  for (const auto& [key, between] : range) {
+    EXPECT_GE(profile.measured_ns.at(key), between.first * (1 - 1e-6)) << key;
+    EXPECT_LE(profile.measured_ns.at(key), between.second * (1 + 1e-6)) << key;
+    EXPECT_LE(between.second, 1.03 * between.first) << key;
+  }
 }
 
 }  // namespace

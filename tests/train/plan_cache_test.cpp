@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "equivalence/rig/rig.h"
+#include "equivalence/small_runs.h"
 #include "io/file.h"
 #include "io/temp_dir.h"
 #include "plan/store.h"
@@ -13,11 +13,8 @@ namespace {
 
 using rig::must;
 
-StageRequest small_request() {
-  StageRequest request;
-  request.model = {32, 2, 4, 2, 8, 48, 61, 1e-5, false, {}};
-  request.shape = {16, 8, 2, 2, 8};
-  request.optimizer.deferred = true;  // a second stage: the flush
+StageRequest tiny_request() {
+  StageRequest request = small_request({16, 8, 2, 2, 8}, {}, Updates::Deferred);  // a second stage: the flush
   request.device_cap_bytes = 200 << 10;
   request.quick = true;  // which plan it is does not matter
   return request;
@@ -25,7 +22,7 @@ StageRequest small_request() {
 
 class PlanCacheTest : public testing::Test {
  protected:
-  Stages made() { return must(make_stages(small_request(), profile_, &cache_)); }
+  Stages made() { return must(make_stages(tiny_request(), profile_, &cache_)); }
   // Programs without plans.
   Stages programs() {
     Stages out = made();
@@ -47,7 +44,7 @@ class PlanCacheTest : public testing::Test {
 TEST_F(PlanCacheTest, FindsWhatItKept) {
   const Stages first = made();
   Stages again = programs();
-  ASSERT_TRUE(cache_.find(small_request(), profile_, again));
+  ASSERT_TRUE(cache_.find(tiny_request(), profile_, again));
   EXPECT_EQ(to_text(again.training.model.program, again.training.plan),
             to_text(first.training.model.program, first.training.plan));
   EXPECT_EQ(to_text(again.flush->model.program, again.flush->plan),
@@ -57,16 +54,16 @@ TEST_F(PlanCacheTest, FindsWhatItKept) {
 
 TEST_F(PlanCacheTest, KnowsOtherRequestsAndProfiles) {
   Stages stages = programs();
-  StageRequest request = small_request();
+  StageRequest request = tiny_request();
   request.device_cap_bytes += 4096;
   EXPECT_FALSE(cache_.find(request, profile_, stages));
   Profile profile = profile_;
   profile.measured_ns[cost_key(stages.training.model.program.tasks().front().op)] = 12345;
-  EXPECT_FALSE(cache_.find(small_request(), profile, stages));
+  EXPECT_FALSE(cache_.find(tiny_request(), profile, stages));
   profile = profile_;
   profile.store_bytes_per_s *= 0.5;
-  EXPECT_FALSE(cache_.find(small_request(), profile, stages));
-  EXPECT_TRUE(cache_.find(small_request(), profile_, stages));
+  EXPECT_FALSE(cache_.find(tiny_request(), profile, stages));
+  EXPECT_TRUE(cache_.find(tiny_request(), profile_, stages));
 }
 
 TEST_F(PlanCacheTest, DoesNotTakeWhatIsCutShortOrChanged) {
@@ -75,13 +72,13 @@ TEST_F(PlanCacheTest, DoesNotTakeWhatIsCutShortOrChanged) {
   const std::string whole = must(read_file(files().front()));
   for (const size_t size : {size_t{0}, size_t{5}, whole.size() / 2, whole.size() - 1}) {
     must(write_file(files().front(), whole.substr(0, size)));
-    EXPECT_FALSE(cache_.find(small_request(), profile_, stages)) << size << " bytes";
+    EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages)) << size << " bytes";
   }
   for (size_t at = 0; at < whole.size(); at += whole.size() / 50) {
     std::string changed = whole;
     changed[at] = char(changed[at] ^ 0x40);
     must(write_file(files().front(), changed));
-    EXPECT_FALSE(cache_.find(small_request(), profile_, stages)) << "byte " << at;
+    EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages)) << "byte " << at;
   }
   EXPECT_TRUE(stages.training.plan.actions.empty());
 }
@@ -90,12 +87,12 @@ TEST_F(PlanCacheTest, DoesNotTakeWhatIsCutShortOrChanged) {
 TEST_F(PlanCacheTest, ProvesWhatItFinds) {
   Stages stages = made();
   for (Action& action : stages.training.plan.actions) action.wait_count = 0;
-  cache_.keep(small_request(), profile_, stages);
-  EXPECT_FALSE(cache_.find(small_request(), profile_, stages));
+  cache_.keep(tiny_request(), profile_, stages);
+  EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages));
 }
 
 TEST_F(PlanCacheTest, KeepsTheNewestFiles) {
-  StageRequest request = small_request();
+  StageRequest request = tiny_request();
   for (int i = 0; i < 6; ++i, request.device_cap_bytes += 8192)
     (void)must(make_stages(request, profile_, &cache_));
   EXPECT_EQ(files().size(), 3u);
@@ -105,7 +102,7 @@ TEST_F(PlanCacheTest, KeepsTheNewestFiles) {
 }
 
 TEST_F(PlanCacheTest, FindsShapes) {
-  const StageRequest r = small_request();
+  const StageRequest r = tiny_request();
   ShapeRequest request;
   request.seq_len = 16, request.tokens_per_step = 128;
   EXPECT_FALSE(cache_.find(r.model, r.numerics, r.optimizer, request, profile_));
