@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kCellHeight = 34, kLeft = 92, kTop = 44, kBottom = 52, kBarGap = 22, kBarWidth = 14;
 constexpr double kLetter = 6.6;  // width of a letter of the cells' text
+constexpr double kTitleLetter = 9.4;  // and of the title's
 constexpr std::string_view kEmpty = "#eceef0", kFaint = "#57606a";
 
 struct Rgb {
@@ -54,7 +55,7 @@ Layout layout_of(const Heatmap& map) {
   l.cell_width = std::max(46.0, kLetter * double(longest) + 8);
   l.right = kLeft + l.cell_width * double(map.columns.size());
   l.bottom = kTop + kCellHeight * double(std::max<size_t>(map.rows.size(), 1));
-  l.width = std::max(l.right + kBarGap + kBarWidth + 66, kLeft + kLetter * 1.35 * double(map.title.size()));
+  l.width = std::max(l.right + kBarGap + kBarWidth + 66, kLeft + kTitleLetter * double(map.title.size()));
   l.height = l.bottom + kBottom;
   return l;
 }

@@ -1,6 +1,5 @@
 #include "plan/store.h"
 
-#include <bit>
 #include <cstring>
 
 #include "base/hash.h"
@@ -107,7 +106,7 @@ Result<Plan> plan_from_bytes(std::string_view bytes) {
   uint64_t checksum = 0;
   if (bytes.size() < kFormat.size() + kChecksumBytes)
     return error("a plan of {} bytes is cut short", bytes.size());
-  std::memcpy(&checksum, bytes.end() - kChecksumBytes, kChecksumBytes);
+  std::memcpy(&checksum, bytes.data() + bytes.size() - kChecksumBytes, kChecksumBytes);
   bytes.remove_suffix(kChecksumBytes);
   if (Hash().add(bytes).value() != checksum) return error("the plan's bytes do not match their checksum");
   Plan plan;

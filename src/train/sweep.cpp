@@ -220,12 +220,14 @@ Status SweepRun::needs() {
 
 Status SweepRun::finish() {
   std::vector<SweepRow> rows = others_;
-  int64_t slower = 0, count = 0, refused = 0, failed = 0;
+  int64_t slower = 0, taken = 0, count = 0, refused = 0, failed = 0;
   for (SweepGroup& g : groups_) {
     std::vector<SweepRow> mine;
     for (const SweepCell& c : g.cells) mine.push_back(c.row);
-    std::erase_if(mine, [](const SweepRow& r) { return r.status.empty(); });
+    taken += take_faster_plans(mine);
     slower += mark_slower(mine);
+    for (size_t i = 0; i < mine.size(); ++i) g.cells[i].row = mine[i];
+    std::erase_if(mine, [](const SweepRow& r) { return r.status.empty(); });
     for (const SweepRow& r : mine) {
       ++count;
       refused += r.status == "infeasible";
@@ -241,6 +243,7 @@ Status SweepRun::finish() {
              failed);
   fmt::print("more memory is never slower: {}\n",
              slower == 0 ? "holds" : fmt::format("broken in {} cells, see slower_than", slower));
+  if (taken > 0) fmt::print("{} cells take a plan for less memory, see message\n", taken);
   if (interrupted_) {
     fmt::print("interrupted; the same command goes on from {}\n", csv_.string());
     return {};

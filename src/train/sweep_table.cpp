@@ -155,22 +155,57 @@ void sort_sweep(std::vector<SweepRow>& rows) {
             [](const SweepRow& a, const SweepRow& b) { return order(a) < order(b); });
 }
 
+namespace {
+
+// The fastest row with no more memory in either cap; null: none is faster than `r`.
+const SweepRow* faster_with_less(const SweepRow& r, std::span<const SweepRow> rows) {
+  const SweepRow* best = nullptr;
+  for (const SweepRow& less : rows) {
+    const bool same = less.model == r.model && less.machine == r.machine && less.mode == r.mode &&
+                      less.seq_len == r.seq_len && less.tokens_per_step == r.tokens_per_step;
+    const bool smaller =
+        less.device_cap_bytes <= r.device_cap_bytes && less.host_cap_bytes <= r.host_cap_bytes;
+    if (same && smaller && less.ok() && (!best || less.tokens_per_s > best->tokens_per_s)) best = &less;
+  }
+  const bool has_result = r.ok() || r.status == "infeasible";
+  // The file keeps nine digits.
+  return best && has_result && best->tokens_per_s > r.tokens_per_s * (1 + 1e-8) ? best : nullptr;
+}
+
+std::string caps_of(const SweepRow& r) {
+  return fmt::format("device {} host {}", cap_text(r.device_cap_bytes), cap_text(r.host_cap_bytes));
+}
+
+constexpr std::string_view kPlanFor = "the plan for ";
+bool took_plan(const SweepRow& r) {
+  return r.message.starts_with(kPlanFor);
+}
+
+}  // namespace
+
+int64_t take_faster_plans(std::span<SweepRow> rows) {
+  const std::vector<SweepRow> found(rows.begin(), rows.end());
+  for (SweepRow& r : rows) {
+    const SweepRow* best = r.mode == "simulate" ? faster_with_less(r, found) : nullptr;
+    if (!best) continue;
+    SweepRow taken = *best;
+    taken.device_cap_bytes = r.device_cap_bytes;
+    taken.host_cap_bytes = r.host_cap_bytes;
+    taken.inputs = r.inputs;
+    taken.planning_s = r.planning_s;
+    taken.lower_bound_ms = r.lower_bound_ms;  // the other is no bound with more memory; 0: unknown
+    if (!took_plan(taken)) taken.message = std::string(kPlanFor) + caps_of(*best);
+    r = std::move(taken);
+  }
+  return std::count_if(rows.begin(), rows.end(), took_plan);
+}
+
 int64_t mark_slower(std::span<SweepRow> rows) {
   int64_t count = 0;
   for (SweepRow& r : rows) {
-    const SweepRow* best = nullptr;
-    for (const SweepRow& less : rows) {
-      const bool same = less.model == r.model && less.machine == r.machine && less.mode == r.mode &&
-                        less.seq_len == r.seq_len && less.tokens_per_step == r.tokens_per_step;
-      const bool smaller =
-          less.device_cap_bytes <= r.device_cap_bytes && less.host_cap_bytes <= r.host_cap_bytes;
-      if (same && smaller && less.ok() && (!best || less.tokens_per_s > best->tokens_per_s)) best = &less;
-    }
-    r.slower_than.clear();
-    if (!best || r.status == "error" || best->tokens_per_s <= r.tokens_per_s) continue;
-    ++count;
-    r.slower_than = fmt::format("device {} host {}: {:.0f} tok/s", cap_text(best->device_cap_bytes),
-                                cap_text(best->host_cap_bytes), best->tokens_per_s);
+    const SweepRow* best = faster_with_less(r, rows);
+    r.slower_than = best ? fmt::format("{}: {:.0f} tok/s", caps_of(*best), best->tokens_per_s) : "";
+    count += best != nullptr;
   }
   return count;
 }

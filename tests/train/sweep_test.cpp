@@ -84,6 +84,26 @@ TEST(SweepTable, MoreMemoryThatIsSlowerIsMarked) {
   EXPECT_EQ(rows[0].slower_than + rows[2].slower_than + rows[3].slower_than + rows[5].slower_than, "");
 }
 
+TEST(SweepTable, APlanForLessMemoryIsTakenWhereItIsFaster) {
+  std::vector<SweepRow> rows{row(8, 64, 100), row(8, 128, 90), row(16, 64, 100), row(24, 128, 0)};
+  for (SweepRow& r : rows) r.mode = "simulate", r.inputs = fmt::format("{}", &r - rows.data());
+  EXPECT_EQ(take_faster_plans(rows), 2);
+  EXPECT_EQ(mark_slower(rows), 0);
+  for (const SweepRow& r : rows) EXPECT_EQ(r.tokens_per_s, 100);
+  EXPECT_EQ(rows[3].status, "ok");
+  EXPECT_EQ(rows[3].message, "the plan for device 8 GiB host 64 GiB");
+  EXPECT_EQ(rows[3].device_cap_bytes, 24 * kGiB);
+  EXPECT_EQ(rows[3].inputs, "3");
+  EXPECT_EQ(rows[2].message, "");
+}
+
+TEST(SweepTable, WhatWasMeasuredStays) {
+  std::vector<SweepRow> rows{row(8, 64, 100), row(16, 64, 90)};
+  for (SweepRow& r : rows) r.mode = "measure";
+  EXPECT_EQ(take_faster_plans(rows), 0);
+  EXPECT_EQ(rows[1].tokens_per_s, 90);
+}
+
 SweepRequest small_sweep(const TempDir& dir) {
   SweepRequest r;
   r.model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
