@@ -35,7 +35,7 @@ Turn turn_at(const Program& program, const Schedule& s, const TaskCosts& costs,
   std::map<uint32_t, Again> by_task;
   for (const Value& v : s.values) {
     const Object& object = program.object(v.object);
-    if (v.fixed || object.kind == ObjectKind::Input || object.kind == ObjectKind::Metric) continue;
+    if (v.fixed || v.host_home) continue;  // small, or at home in another plan's arenas
     if (!live_after(v, position)) continue;
     const uint32_t task = writer[v.object.value];
     // Where rounds overlap, what one computes again may make room at the turns of two.

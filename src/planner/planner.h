@@ -26,10 +26,10 @@ struct PlanRequest {
   bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
 };
 
-// The fastest plan found. Deterministic. For programs of up to 1,500 tasks a larger device cap never gives a
-// slower plan: the plans of all smaller budgets on a fixed grid stay candidates. When no plan fits, the error
-// names the tier and, if asked to explain, what is needed at least, what was given, the largest residents at
-// the tightest moment, and what to change.
+// The fastest plan found. Deterministic. For programs of up to 1,500 tasks, and unless `quick`, a larger
+// device cap never gives a slower plan: the plans of all smaller budgets on a fixed grid stay candidates.
+// When no plan fits, the error names the tier and, if asked to explain, what is needed at least, what was
+// given, the largest residents at the tightest moment, and what to change.
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request);
 
 // The smallest device arena for which make_plan finds a plan, given the host cap.

@@ -95,7 +95,6 @@ struct HostSlot {
 struct Residency {
   std::vector<Span> spans;  // by value, then by time
   std::vector<HostSlot> slots;
-  int64_t device_peak_bytes = 0;  // by bytes, before packing
 };
 
 }  // namespace sluice

@@ -1,10 +1,11 @@
 // Plans of small programs on every machine under many caps, against committed makespans: none may get worse.
+// Alone it compares every other group, prints what got better and fails for what got worse.
 //
-//   sluice_test_corpus                  compare every other group; prints what got better, fails for what got
-//   worse sluice_test_corpus --all            compare all: some minutes sluice_test_corpus --update plan
-//   everything, say what changed, rewrite plans.csv sluice_test_corpus --whole-models   full-size models and
-//   whole_models.csv instead: minutes; with
-//   --update, too
+// --all: compare all; some minutes.
+//
+// --update: plan everything, say what changed, rewrite plans.csv.
+//
+// --whole-models: full-size models and whole_models.csv instead; minutes. With --update, too.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <unordered_map>
 
@@ -184,9 +185,11 @@ class Places {
 // allows. Room is made at the last moment, by any choice of what can go that is not larger than necessary.
 class Search {
  public:
-  Search(const Problem& problem, Room room, double bound_ns, int64_t most_states)
+  // With `all`, also ways to a state that are slower than one seen before are followed.
+  Search(const Problem& problem, Room room, bool all, double bound_ns, int64_t most_states)
       : p_(problem),
         room_(room),
+        all_(all),
         n_(uint32_t(problem.tasks.size())),
         most_states_(most_states),
         bound_ns_(bound_ns) {}
@@ -287,6 +290,7 @@ class Search {
 
   const Problem& p_;
   const Room room_;
+  const bool all_;
   const uint32_t n_;
   const int64_t most_states_;
   int64_t states_ = 0;
@@ -360,7 +364,7 @@ bool Search::dominated(const State& s) {
 
 void Search::visit(const State& s) {
   if (states_ >= most_states_) return;
-  if (bound_of(s) > bound_ns_ || dominated(s)) return;
+  if (bound_of(s) > bound_ns_ || (!all_ && dominated(s))) return;
   ++states_;
   if (s.position == n_ && (home_device_ & ~s.device) == 0 && (home_host_ & ~s.host) == 0) {
     const double end = std::max({s.lane[0], s.lane[1], s.lane[2]});
@@ -475,7 +479,18 @@ void Search::store(const State& s, uint32_t o) {
 
 Best shortest_step(const Instance& instance, Room room, double bound_ns, int64_t most_states) {
   const Problem problem = problem_of(instance);
-  return Search(problem, room, bound_ns, most_states).run();
+  Best best = Search(problem, room, false, bound_ns, most_states).run();
+  if (room == Room::Bytes) return best;
+  // Of two ways to the same state the slower one may leave the better places: all are followed, too, as far
+  // as the states go.
+  if (std::isfinite(best.makespan_ns)) bound_ns = best.makespan_ns * (1 - 1e-9);
+  Best other = Search(problem, room, true, bound_ns, most_states).run();
+  if (!std::isfinite(other.makespan_ns)) {
+    other.makespan_ns = best.makespan_ns;
+    other.actions = std::move(best.actions);
+  }
+  other.states += best.states;
+  return other;
 }
 
 }  // namespace sluice::exhaustive

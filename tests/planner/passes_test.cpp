@@ -66,7 +66,7 @@ TEST(Passes, TheErrorOfAnUnknownNameSaysWhichAreAllowed) {
   for (const char* name : {"nonsense", "emit", "drain,emit", ",", "drain,,early"}) {
     const Status status = passes.skip(name);
     ASSERT_FALSE(status.ok()) << name;
-    EXPECT_NE(status.message().find("overlap, saves, drain, early, submission"), std::string::npos)
+    EXPECT_NE(status.message().find("overlap, saves, drain, early, refine, submission"), std::string::npos)
         << status.message();
   }
   EXPECT_TRUE(passes.skip("").ok());

@@ -130,8 +130,8 @@ bool Emitter::pack_device() {
       item.latest_begin = s.first_use;
       item.earliest_end = s.last_use;
     }
-    // A load for the next step can come as late as the boundary.
-    if (s.wraps() && s.load && s.first_use < s.begin) item.latest_begin = n_;
+    // Around the boundary a load can come as late as its use, and one for the next step as the boundary.
+    if (s.wraps() && s.load) item.latest_begin = s.first_use < s.begin ? n_ : s.first_use;
     items.push_back(item);
   }
   std::vector<uint32_t> owners;

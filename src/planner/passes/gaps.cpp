@@ -34,6 +34,7 @@ class GapCutter {
 
   bool working_sets_fit(int64_t device_bytes);
   Cuts run(const Saves& saves);
+  Cuts with(std::vector<Gap> gaps);
 
  private:
   void charge_everything();
@@ -45,6 +46,7 @@ class GapCutter {
   void cut_given(const Saves& saves);
   void cut_where_full();
   void give_back();
+  Cuts result();
 
   void add(const Gap& g, int64_t bytes) {
     if (!g.around) return pressure_.add(g.first, g.last, bytes);
@@ -205,12 +207,25 @@ void GapCutter::give_back() {
 
 Cuts GapCutter::run(const Saves& saves) {
   charge_everything();
+  collect();
   if (pressure_.most(0, n_) > target_) {
-    collect();
     cut_given(saves);
     cut_where_full();
     give_back();
   }
+  return result();
+}
+
+Cuts GapCutter::with(std::vector<Gap> gaps) {
+  charge_everything();
+  gaps_ = std::move(gaps);
+  for (Gap& g : gaps_) {
+    if (g.cut) cut(g);
+  }
+  return result();
+}
+
+Cuts GapCutter::result() {
   Cuts out{std::move(gaps_), std::vector<int64_t>(n_ + 1)};
   for (uint32_t p = 0; p <= n_; ++p) out.pressure[p] = pressure_.at(p);
   return out;
@@ -236,6 +251,12 @@ std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>
   GapCutter cutter(schedule, start_ns, profile, target_bytes, again, use);
   if (!cutter.working_sets_fit(limits.device_bytes)) return std::nullopt;
   return cutter.run(saves);
+}
+
+std::optional<Cuts> cuts_of(const Schedule& schedule, std::vector<Gap> gaps, const Limits& limits) {
+  Cuts cuts = GapCutter(schedule, schedule.start_ns, Profile(), 0, {}, {}).with(std::move(gaps));
+  const int64_t most = *std::max_element(cuts.pressure.begin(), cuts.pressure.end());
+  return most <= limits.device_bytes ? std::optional(std::move(cuts)) : std::nullopt;
 }
 
 }  // namespace sluice

@@ -83,6 +83,9 @@ std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>
                              const Profile& profile, const Limits& limits, int64_t target_bytes,
                              const Saves& saves, const AgainCosts& again, const LinkUse& use);
 
+// The cuts with what they leave on the device; empty when that exceeds its limit somewhere.
+std::optional<Cuts> cuts_of(const Schedule& schedule, std::vector<Gap> gaps, const Limits& limits);
+
 // The spans and host copies that follow from the cuts; nothing starts early or lingers yet.
 Residency split_at(const Schedule& schedule, const Limits& limits, const std::vector<Gap>& gaps);
 
@@ -108,11 +111,10 @@ SaveChoice choose_saves(const Program& program, const Schedule& plain,
 // Every use lies in a span of its value, and no span begins after it is used or ends before.
 Status verify(const Schedule& schedule, const Residency& residency);
 
-// Decides what is resident when: cuts gaps, then fills what is left below `fill_bytes` with loads that start
-// early and stores that drain. Empty when some working set exceeds the device limit.
-std::optional<Residency> decide_residency(const Schedule& schedule, const Profile& profile,
-                                          const Limits& limits, const Saves& saves, int64_t target_bytes,
-                                          int64_t fill_bytes, const LinkUse& use, PassRunner& passes);
+// Decides what is resident when: what the cuts leave below `fill_bytes` is filled with loads that start early
+// and stores that drain.
+Residency decide_residency(const Schedule& schedule, const Profile& profile, const Limits& limits, Cuts cuts,
+                           int64_t fill_bytes, PassRunner& passes);
 
 // A thing to place: `bytes` (a multiple of the alignment) during [begin, end], or around the boundary when
 // begin > end. One that is loaded early may begin as late as latest_begin, and one whose store drains may end

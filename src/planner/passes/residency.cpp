@@ -30,7 +30,6 @@ class Resident {
     };
     move(Pass::Drain, &Resident::drain_stores);
     move(Pass::Early, &Resident::start_loads_early);
-    out_.device_peak_bytes = *std::max_element(pressure_.begin(), pressure_.end());
     return std::move(out_);
   }
 
@@ -251,22 +250,9 @@ Status verify(const Schedule& schedule, const Residency& residency) {
   return {};
 }
 
-std::optional<Residency> decide_residency(const Schedule& schedule, const Profile& profile,
-                                          const Limits& limits, const Saves& saves, int64_t target_bytes,
-                                          int64_t fill_bytes, const LinkUse& use, PassRunner& passes) {
-  const auto cut = [&] {
-    return cut_gaps(schedule, schedule.start_ns, profile, limits, target_bytes, saves, {}, use);
-  };
-  const auto fits = [&](const std::optional<Cuts>& cuts) -> Status {
-    for (size_t p = 0; cuts && p < cuts->pressure.size(); ++p) {
-      if (cuts->pressure[p] <= limits.device_bytes) continue;
-      return error("{} bytes at position {} of {} allowed", cuts->pressure[p], p, limits.device_bytes);
-    }
-    return {};
-  };
-  auto cuts = passes.run<std::optional<Cuts>>(Pass::Gaps, std::nullopt, cut, fits);
-  if (!cuts) return std::nullopt;
-  return Resident(schedule, profile, limits, std::move(*cuts), fill_bytes).run(passes);
+Residency decide_residency(const Schedule& schedule, const Profile& profile, const Limits& limits, Cuts cuts,
+                           int64_t fill_bytes, PassRunner& passes) {
+  return Resident(schedule, profile, limits, std::move(cuts), fill_bytes).run(passes);
 }
 
 }  // namespace sluice

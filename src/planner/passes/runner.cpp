@@ -18,6 +18,8 @@ constexpr std::array<PassFacts, kPassCount> kPasses{{
     {"early", "how early a load begins", true},
     {"emit", "addresses, homes, actions and their waits", false},
     {"predict", "start and end of every action", false},
+    {"refine", "changes to these decisions, one or two at a time; its time includes the passes it runs",
+     true},
     {"submission", "the order in which actions are submitted", true},
 }};
 

@@ -12,8 +12,20 @@
 
 namespace sluice {
 
-enum class Pass : uint8_t { Units, Order, Saves, Unroll, Gaps, Drain, Early, Emit, Predict, Submission };
-constexpr size_t kPassCount = 10;
+enum class Pass : uint8_t {
+  Units,
+  Order,
+  Saves,
+  Unroll,
+  Gaps,
+  Drain,
+  Early,
+  Emit,
+  Predict,
+  Refine,
+  Submission
+};
+constexpr size_t kPassCount = 11;
 
 struct PassFacts {
   std::string_view name, decides;

@@ -1,0 +1,269 @@
+#include "planner/builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "exec/executor.h"
+
+namespace sluice {
+namespace {
+
+int64_t budget(int64_t cap, int64_t overhead, int64_t base) {
+  return cap == kUnlimited ? kUnlimited / 4 : std::max<int64_t>(0, cap - overhead - base);
+}
+
+std::string in_words(const Policy& p) {
+  if (p.tight) return "as little on the device as possible";
+  if (p.lean) return "as little on the host as possible";
+  if (p.keep) return "nothing computed again";
+  return fmt::format("{:.0f} % of the device budget held back for transfers, weight of computing {:g}",
+                     100 * p.reserve, p.again_weight);
+}
+
+}  // namespace
+
+bool take_faster(Candidate&& one, std::optional<Candidate>& best) {
+  if (best && one.plan.makespan_ns >= best->plan.makespan_ns) return false;
+  best = std::move(one);
+  return true;
+}
+
+PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const PlanRequest& request)
+    : program_(program),
+      profile_(profile),
+      passes_(request.passes != nullptr ? *request.passes : own_passes_),
+      costs_(cost_of(program, profile)),
+      units_(found_units()),
+      quick_(request.quick) {
+  limits.alignment = profile.alignment;
+  limits.device_bytes = budget(request.device_cap_bytes, profile.device_overhead_bytes, request.device_base);
+  limits.host_bytes = budget(request.host_cap_bytes, profile.host_overhead_bytes, request.host_base);
+  limits.boundary_device_bytes = align_up(request.boundary_device_bytes, profile.alignment);
+  limits.boundary_host_bytes = align_up(request.boundary_host_bytes, profile.alignment);
+  limits.fixed_homes = request.fixed_homes;
+  limits.device_base = request.device_base;
+  limits.host_base = request.host_base;
+  for (const bool overlap : {false, true}) {
+    order_[overlap] = order(overlap);
+    plain_[overlap] = unrolled(overlap, none_again());
+  }
+  for (const RecomputeUnit& unit : units_) again_bytes_ += unit.bytes;
+}
+
+std::vector<RecomputeUnit> PlanBuilder::found_units() const {
+  const auto check = [&](const std::vector<RecomputeUnit>& found) -> Status {
+    std::vector<bool> seen(program_.objects().size(), false);
+    for (const RecomputeUnit& unit : found) {
+      for (const ObjectId o : unit.objects) {
+        if (seen[o.value]) return error("{} is in two units", program_.object(o).name);
+        seen[o.value] = true;
+      }
+    }
+    return {};
+  };
+  return passes_.run<std::vector<RecomputeUnit>>(
+      Pass::Units, {}, [&] { return recompute_units(program_, costs_); }, check);
+}
+
+std::vector<TaskId> PlanBuilder::order(bool overlap) const {
+  const auto as_written = [&] { return task_order(program_, costs_, false); };
+  if (!overlap) return as_written();
+  const auto check = [&](std::vector<TaskId> tasks) -> Status {
+    std::sort(tasks.begin(), tasks.end(), [](TaskId a, TaskId b) { return a.value < b.value; });
+    for (uint32_t t = 0; t < program_.tasks().size(); ++t) {
+      if (tasks.size() != program_.tasks().size() || tasks[t].value != t)
+        return error("task {} is not there once", t);
+    }
+    return {};
+  };
+  return passes_.run<std::vector<TaskId>>(
+      Pass::Order, as_written(), [&] { return task_order(program_, costs_, true); }, check);
+}
+
+SaveChoice PlanBuilder::chosen(bool overlap, const SavePolicy& policy) const {
+  const SaveChoice none{none_again(), {}};
+  const auto check = [&](const SaveChoice& choice) -> Status {
+    const Saves& saves = choice.saves;
+    for (size_t o = 0; o < saves.size(); ++o) {
+      if (saves[o] == Save::Keep || program_.objects()[o].kind == ObjectKind::Activation) continue;
+      return error("{} is no activation", program_.objects()[o].name);
+    }
+    return {};
+  };
+  return passes_.run<SaveChoice>(
+      Pass::Saves, none,
+      [&] { return choose_saves(program_, plain_[overlap], units_, profile_, limits, policy); }, check);
+}
+
+Schedule PlanBuilder::unrolled(bool overlap, const Saves& saves) const {
+  const auto check = [&](const Schedule& s) -> Status {
+    std::vector<int> times(program_.tasks().size(), 0);
+    for (const Run& run : s.runs) times[run.task.value] += !run.recompute;
+    for (size_t t = 0; t < times.size(); ++t) {
+      if (times[t] != 1) return error("{} runs {} times", program_.tasks()[t].name, times[t]);
+    }
+    return {};
+  };
+  return passes_.run<Schedule>(
+      Pass::Unroll, {}, [&] { return unroll(program_, order_[overlap], costs_, saves, limits); }, check);
+}
+
+std::optional<Cuts> PlanBuilder::gaps_cut(const Schedule& s, const Limits& within, const Saves& saves,
+                                          int64_t target_bytes, const LinkUse& use) const {
+  const auto work = [&] { return cut_gaps(s, s.start_ns, profile_, within, target_bytes, saves, {}, use); };
+  return passes_.run<std::optional<Cuts>>(
+      Pass::Gaps, std::nullopt, work, [&](const std::optional<Cuts>& cuts) -> Status {
+        for (size_t p = 0; cuts && p < cuts->pressure.size(); ++p) {
+          if (cuts->pressure[p] <= within.device_bytes) continue;
+          return error("{} bytes at position {} of {} allowed", cuts->pressure[p], p, within.device_bytes);
+        }
+        return {};
+      });
+}
+
+std::optional<Plan> PlanBuilder::emitted(const Schedule& s, Residency residency, const Limits& within,
+                                         Misfit& misfit) const {
+  return passes_.run<std::optional<Plan>>(
+      Pass::Emit, std::nullopt,
+      [&] { return emit(program_, s, std::move(residency), profile_, within, misfit); },
+      [&](const std::optional<Plan>& plan) {
+        return plan ? verify(program_, *plan, costs_.workspace_bytes) : Status();
+      });
+}
+
+void PlanBuilder::predict_times(Plan& plan) const {
+  const auto work = [&] { return predict(program_, plan, {profile_.copy_slowdown}), true; };
+  passes_.run<bool>(Pass::Predict, false, work, [&](bool) -> Status {
+    for (const Action& a : plan.actions) {
+      for (const uint32_t wait : plan.waits_of(a)) {
+        if (plan.actions[wait].end_ns > a.start_ns) return error("{} starts too early", label(program_, a));
+      }
+    }
+    return {};
+  });
+}
+
+void PlanBuilder::submit(Plan& plan) const {
+  const auto work = [&] { return submit_by_start(plan), true; };
+  passes_.run<bool>(Pass::Submission, false, work,
+                    [&](bool) { return verify(program_, plan, costs_.workspace_bytes); });
+}
+
+Saves PlanBuilder::all_again() const {
+  Saves saves = none_again();
+  for (const RecomputeUnit& unit : units_) {
+    for (const ObjectId o : unit.objects) saves[o.value] = Save::Again;
+  }
+  return saves;
+}
+
+std::string PlanBuilder::describe(const Candidate& c) const {
+  double kept = 0, host = 0;
+  for (const RecomputeUnit& unit : units_) {
+    const Save save = c.saves[unit.objects.front().value];
+    if (save == Save::Keep) kept += double(unit.bytes);
+    if (save == Save::Host) host += double(unit.bytes);
+  }
+  const double all = std::max(double(again_bytes_), 1.0);
+  return fmt::format(
+      "of the activations that could be computed again {:.0f} % stay, {:.0f} % go to the host, {:.0f} % are "
+      "computed again; {}",
+      100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
+}
+
+std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device_budget) const {
+  Limits within = limits;
+  within.device_bytes = device_budget;
+  double device_share = 1, host_share = 1;
+  std::optional<Candidate> best;
+  Misfit misfit{};
+  const int attempts = quick_ ? 4 : 8;  // over the same range
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    const double fill = policy.tight ? 0 : double(device_budget) * device_share;
+    SavePolicy saving;
+    saving.target_bytes = static_cast<int64_t>(fill * (1 - policy.reserve));
+    saving.host_bytes = static_cast<int64_t>(double(within.host_bytes) * host_share);
+    // A link that is behind keeps what it will move on the device.
+    saving.lag_ns =
+        1e9 * policy.reserve * fill / std::max(profile_.load_bytes_per_s, profile_.store_bytes_per_s);
+    saving.again_weight = policy.again_weight;
+    saving.away_weight = policy.overlap ? 1 : 0;
+    saving.priced = policy.priced;
+    const auto [saves, use] = policy.tight || policy.lean ? SaveChoice{all_again(), {}}
+                              : policy.keep               ? SaveChoice{none_again(), {}}
+                                                          : chosen(policy.overlap, saving);
+    const Schedule s = unrolled(policy.overlap, saves);
+    const auto cuts = gaps_cut(s, within, saves, saving.target_bytes, use);
+    if (!cuts) return best;
+    for (const bool search_places : {false, true}) {
+      within.search_places = search_places;
+      auto plan = emitted(s, resident(s, within, *cuts, static_cast<int64_t>(fill)), within, misfit);
+      if (plan) {
+        predict_times(*plan);
+        take_faster(Candidate{std::move(*plan), policy.overlap, saves, cuts->gaps, in_words(policy)}, best);
+        if (!search_places) return best;
+      }
+      // Beside one whose places were searched, only what packs without is still of interest.
+      if (best || misfit == Misfit::Host || program_.tasks().size() > kFewItems) break;
+    }
+    if (policy.tight || ((policy.lean || policy.keep) && misfit == Misfit::Host)) return best;
+    (misfit == Misfit::Device ? device_share : host_share) -=
+        (misfit == Misfit::Device ? 0.32 : 0.08) / attempts;
+  }
+  return best;
+}
+
+std::optional<Plan> PlanBuilder::build_with(const Schedule& s, const std::vector<Gap>& gaps,
+                                            Limits within) const {
+  const auto cuts = cuts_of(s, gaps, within);
+  if (!cuts) return std::nullopt;
+  const Residency residency = resident(s, within, *cuts, within.device_bytes);
+  std::optional<Plan> best;
+  Misfit misfit = Misfit::Device;
+  for (const bool search_places : {false, true}) {
+    within.search_places = search_places;
+    auto plan = emitted(s, residency, within, misfit);
+    if (!plan && misfit == Misfit::Host) break;
+    if (!plan) continue;
+    predict_times(*plan);
+    if (!best || plan->makespan_ns < best->makespan_ns) best = std::move(plan);
+  }
+  return best;
+}
+
+void PlanBuilder::climb(Candidate& c, int64_t device_budget, int evaluations) const {
+  Limits within = limits;
+  within.device_bytes = device_budget;
+  const Rebuild rebuild{
+      [&](const Saves& saves) { return unrolled(c.overlap, saves); },
+      [&](const Schedule& s, const Saves& saves) { return gaps_cut(s, within, saves, device_budget); },
+      [&](const Schedule& s, const std::vector<Gap>& gaps) { return build_with(s, gaps, within); }};
+  const auto work = [&] { return refine(c, units_, rebuild, evaluations); };
+  const int changes = passes_.run<int>(Pass::Refine, 0, work, [](int) { return Status(); });
+  if (changes > 0) c.how += fmt::format("; then {} decisions changed", changes);
+}
+
+int64_t PlanBuilder::resident_bytes() const {
+  Limits unlimited = limits;
+  unlimited.device_bytes = kUnlimited / 4;
+  const auto all = gaps_cut(plain_[0], unlimited, {}, kUnlimited / 4);
+  return all ? *std::max_element(all->pressure.begin(), all->pressure.end()) : kUnlimited / 4;
+}
+
+int64_t PlanBuilder::least_in_both_tiers() const {
+  const Schedule s = unrolled(false, all_again());
+  std::vector<int64_t> change(s.size() + 2, 0);
+  for (const Value& v : s.values) {
+    if (v.fixed) continue;
+    const bool always = v.circular || v.host_home;
+    change[always ? 0 : v.uses.front().position] += v.bytes;
+    change[always ? s.size() + 1 : v.uses.back().position + 1] -= v.bytes;
+  }
+  int64_t bytes = 0, most = 0;
+  for (const int64_t c : change) most = std::max(most, bytes += c);
+  return most;
+}
+
+}  // namespace sluice

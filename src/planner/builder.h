@@ -1,0 +1,90 @@
+// One plan: the passes in their order, from a policy or from decisions. What to try is the search's business
+// (planner.cpp).
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "planner/planner.h"
+#include "planner/refine.h"
+
+namespace sluice {
+
+// A candidate's settings.
+struct Policy {
+  bool tight = false;  // as little on the device as possible: everything is computed again and nothing stays
+  double reserve = 0;  // part of the device budget that is held back for transfers under way
+  double again_weight = 1;  // see SavePolicy
+  bool overlap = false;     // rounds overlap
+  bool priced = true;       // see SavePolicy
+  // As little on the host as possible: everything is computed again and the device is full.
+  bool lean = false;
+  bool keep = false;  // nothing is computed again
+};
+
+// Whether `one` became the best, being faster.
+bool take_faster(Candidate&& one, std::optional<Candidate>& best);
+
+// Builds plans of one program on one machine. Every pass runs through the request's runner. Any number of
+// threads may build at once, as long as `limits` stays as it is.
+class PlanBuilder {
+ public:
+  // REQUIRES: program, profile and the request's runner outlive the builder.
+  PlanBuilder(const Program& program, const Profile& profile, const PlanRequest& request);
+
+  // One plan. Fragmentation may keep what fits by bytes from packing: then less is made resident, or less
+  // sent to the host. Empty when nothing packs.
+  std::optional<Candidate> build(const Policy& policy, int64_t device_budget) const;
+  // Changes the candidate's decisions as long as the step gets shorter: refine() as a pass.
+  void climb(Candidate& candidate, int64_t device_budget, int evaluations) const;
+  // The candidate's settings and what its saves come to.
+  std::string describe(const Candidate& c) const;
+
+  Saves none_again() const { return Saves(program_.objects().size(), Save::Keep); }
+  // Everything that can be computed again is.
+  Saves all_again() const;
+  // Nothing computed again, without or with overlapping rounds.
+  const Schedule& plain(bool overlap) const { return plain_[overlap]; }
+  const std::vector<RecomputeUnit>& units() const { return units_; }
+  const TaskCosts& costs() const { return costs_; }
+  // Bytes at the fullest moment when nothing ever leaves the device.
+  int64_t resident_bytes() const;
+  // What both tiers hold together at least: bytes at the fullest moment when all that can be computed again
+  // is. REQUIRES: no homes are given.
+  int64_t least_in_both_tiers() const;
+
+  // The passes.
+  Schedule unrolled(bool overlap, const Saves& saves) const;
+  std::optional<Cuts> gaps_cut(const Schedule& s, const Limits& within, const Saves& saves,
+                               int64_t target_bytes, const LinkUse& use = {}) const;
+  Residency resident(const Schedule& s, const Limits& within, Cuts cuts, int64_t fill_bytes) const {
+    return decide_residency(s, profile_, within, std::move(cuts), fill_bytes, passes_);
+  }
+  std::optional<Plan> emitted(const Schedule& s, Residency residency, const Limits& within,
+                              Misfit& misfit) const;
+  void predict_times(Plan& plan) const;
+  void submit(Plan& plan) const;
+
+  Limits limits;  // that plans keep to, from the request; a search may lift one for a while
+
+ private:
+  std::vector<RecomputeUnit> found_units() const;
+  std::vector<TaskId> order(bool overlap) const;
+  SaveChoice chosen(bool overlap, const SavePolicy& policy) const;
+  // From decisions, as many of its loads and stores early and lingering as there is room for.
+  std::optional<Plan> build_with(const Schedule& s, const std::vector<Gap>& gaps, Limits within) const;
+
+  const Program& program_;
+  const Profile& profile_;
+  PassRunner own_passes_;
+  PassRunner& passes_;
+  const TaskCosts costs_;
+  const std::vector<RecomputeUnit> units_;
+  const bool quick_;
+  // Without and with overlapping rounds.
+  std::vector<TaskId> order_[2];
+  Schedule plain_[2];
+  int64_t again_bytes_ = 0;  // that can be computed again
+};
+
+}  // namespace sluice

@@ -1,0 +1,37 @@
+// The last step of a search: changes to a plan's decisions, each kept if the plan built with it is shorter.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/passes/passes.h"
+
+namespace sluice {
+
+// A plan and the decisions it was built from.
+struct Candidate {
+  Plan plan;
+  bool overlap = false;   // rounds overlap
+  Saves saves;            // what is computed again
+  std::vector<Gap> gaps;  // which are cut, in the schedule that follows from the saves
+  std::string how;        // it was found, in words
+};
+
+// How the caller makes a plan of decisions.
+struct Rebuild {
+  std::function<Schedule(const Saves&)> unroll;
+  // Empty when some working set is too large.
+  std::function<std::optional<Cuts>(const Schedule&, const Saves&)> cut;
+  // With its times predicted; empty when it does not fit.
+  std::function<std::optional<Plan>(const Schedule&, const std::vector<Gap>&)> build;
+};
+
+// Cuts one gap more or less, or one instead of another; where none of that helps, saves a unit in another
+// way, with gaps cut anew. Ends when nothing helps or after about `evaluations` changes tried. Returns how
+// many changes were kept.
+int refine(Candidate& candidate, const std::vector<RecomputeUnit>& units, const Rebuild& rebuild,
+           int evaluations);
+
+}  // namespace sluice
