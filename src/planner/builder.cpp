@@ -18,6 +18,10 @@ std::string in_words(const Policy& p) {
   if (p.tight) return "as little on the device as possible";
   if (p.lean) return "as little on the host as possible";
   if (p.keep) return "nothing computed again";
+  if (p.market) {
+    return fmt::format("at prices for room and links, {:.0f} % of the device budget held back",
+                       100 * p.reserve);
+  }
   return fmt::format("{:.0f} % of the device budget held back for transfers, weight of computing {:g}",
                      100 * p.reserve, p.again_weight);
 }
@@ -82,7 +86,7 @@ std::vector<TaskId> PlanBuilder::order(bool overlap) const {
       Pass::Order, as_written(), [&] { return task_order(program_, costs_, true); }, check);
 }
 
-SaveChoice PlanBuilder::chosen(bool overlap, const SavePolicy& policy) const {
+SaveChoice PlanBuilder::chosen(const Policy& policy, const SavePolicy& saving) const {
   const SaveChoice none{none_again(), {}};
   const auto check = [&](const SaveChoice& choice) -> Status {
     const Saves& saves = choice.saves;
@@ -94,7 +98,13 @@ SaveChoice PlanBuilder::chosen(bool overlap, const SavePolicy& policy) const {
   };
   return passes_.run<SaveChoice>(
       Pass::Saves, none,
-      [&] { return choose_saves(program_, plain_[overlap], units_, profile_, limits, policy); }, check);
+      [&] {
+        const Schedule& plain = plain_[policy.overlap];
+        return policy.market
+                   ? choose_saves_by_prices(plain, units_, profile_, limits, saving, prices_[policy.overlap])
+                   : choose_saves(program_, plain, units_, profile_, limits, saving);
+      },
+      check);
 }
 
 Schedule PlanBuilder::unrolled(bool overlap, const Saves& saves) const {
@@ -111,8 +121,8 @@ Schedule PlanBuilder::unrolled(bool overlap, const Saves& saves) const {
 }
 
 std::optional<Cuts> PlanBuilder::gaps_cut(const Schedule& s, const Limits& within, const Saves& saves,
-                                          int64_t target_bytes, const LinkUse& use) const {
-  const auto work = [&] { return cut_gaps(s, s.start_ns, profile_, within, target_bytes, saves, {}, use); };
+                                          int64_t target_bytes, const GapCosts& costs) const {
+  const auto work = [&] { return cut_gaps(s, s.start_ns, profile_, within, target_bytes, saves, costs); };
   return passes_.run<std::optional<Cuts>>(
       Pass::Gaps, std::nullopt, work, [&](const std::optional<Cuts>& cuts) -> Status {
         for (size_t p = 0; cuts && p < cuts->pressure.size(); ++p) {
@@ -173,10 +183,18 @@ std::string PlanBuilder::describe(const Candidate& c) const {
       100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
 }
 
+void PlanBuilder::find_prices(bool overlap) {
+  // Packing leaves some of the room unused.
+  constexpr double kUsed = 0.92;
+  const auto target = static_cast<int64_t>(kUsed * double(limits.device_bytes));
+  prices_[overlap] = sluice::find_prices(plain_[overlap], units_, profile_, limits, target);
+}
+
 std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device_budget) const {
   Limits within = limits;
   within.device_bytes = device_budget;
-  double device_share = 1, host_share = 1;
+  within.store_around = policy.market;
+  double device_share = policy.device_share, host_share = policy.host_share;
   std::optional<Candidate> best;
   Misfit misfit{};
   const int attempts = quick_ ? 4 : 8;  // over the same range
@@ -186,23 +204,25 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     saving.target_bytes = static_cast<int64_t>(fill * (1 - policy.reserve));
     saving.host_bytes = static_cast<int64_t>(double(within.host_bytes) * host_share);
     // A link that is behind keeps what it will move on the device.
-    saving.lag_ns =
-        1e9 * policy.reserve * fill / std::max(profile_.load_bytes_per_s, profile_.store_bytes_per_s);
+    saving.lag_ns = 1e9 * (policy.market ? policy.lag : policy.reserve) * fill /
+                    std::max(profile_.load_bytes_per_s, profile_.store_bytes_per_s);
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
     saving.priced = policy.priced;
-    const auto [saves, use] = policy.tight || policy.lean ? SaveChoice{all_again(), {}}
-                              : policy.keep               ? SaveChoice{none_again(), {}}
-                                                          : chosen(policy.overlap, saving);
+    const auto [saves, costs] = policy.tight || policy.lean ? SaveChoice{all_again(), {}}
+                                : policy.keep               ? SaveChoice{none_again(), {}}
+                                                            : chosen(policy, saving);
     const Schedule s = unrolled(policy.overlap, saves);
-    const auto cuts = gaps_cut(s, within, saves, saving.target_bytes, use);
+    const auto cuts = gaps_cut(s, within, saves, saving.target_bytes, costs);
     if (!cuts) return best;
     for (const bool search_places : {false, true}) {
       within.search_places = search_places;
       auto plan = emitted(s, resident(s, within, *cuts, static_cast<int64_t>(fill)), within, misfit);
       if (plan) {
         predict_times(*plan);
-        take_faster(Candidate{std::move(*plan), policy.overlap, saves, cuts->gaps, in_words(policy)}, best);
+        take_faster(Candidate{std::move(*plan), policy.overlap, saves, cuts->gaps, in_words(policy),
+                              device_share, host_share},
+                    best);
         if (!search_places) return best;
       }
       // Beside one whose places were searched, only what packs without is still of interest.

@@ -19,7 +19,11 @@ struct Policy {
   bool priced = true;       // see SavePolicy
   // As little on the host as possible: everything is computed again and the device is full.
   bool lean = false;
-  bool keep = false;  // nothing is computed again
+  bool keep = false;    // nothing is computed again
+  bool market = false;  // see choose_saves_by_prices()
+  double lag = 1;       // with it: the part of the device budget that a transfer may wait for
+  // Of the budgets, for a first attempt; less is used where that does not pack.
+  double device_share = 1, host_share = 1;
 };
 
 // Whether `one` became the best, being faster.
@@ -32,6 +36,8 @@ class PlanBuilder {
   // REQUIRES: program, profile and the request's runner outlive the builder.
   PlanBuilder(const Program& program, const Profile& profile, const PlanRequest& request);
 
+  // Finds the prices that policies with `market` need. Threads must not build meanwhile.
+  void find_prices(bool overlap);
   // One plan. Fragmentation may keep what fits by bytes from packing: then less is made resident, or less
   // sent to the host. Empty when nothing packs.
   std::optional<Candidate> build(const Policy& policy, int64_t device_budget) const;
@@ -56,7 +62,7 @@ class PlanBuilder {
   // The passes.
   Schedule unrolled(bool overlap, const Saves& saves) const;
   std::optional<Cuts> gaps_cut(const Schedule& s, const Limits& within, const Saves& saves,
-                               int64_t target_bytes, const LinkUse& use = {}) const;
+                               int64_t target_bytes, const GapCosts& costs = {}) const;
   Residency resident(const Schedule& s, const Limits& within, Cuts cuts, int64_t fill_bytes) const {
     return decide_residency(s, profile_, within, std::move(cuts), fill_bytes, passes_);
   }
@@ -70,7 +76,7 @@ class PlanBuilder {
  private:
   std::vector<RecomputeUnit> found_units() const;
   std::vector<TaskId> order(bool overlap) const;
-  SaveChoice chosen(bool overlap, const SavePolicy& policy) const;
+  SaveChoice chosen(const Policy& policy, const SavePolicy& saving) const;
   // From decisions, as many of its loads and stores early and lingering as there is room for.
   std::optional<Plan> build_with(const Schedule& s, const std::vector<Gap>& gaps, Limits within) const;
 
@@ -84,6 +90,7 @@ class PlanBuilder {
   // Without and with overlapping rounds.
   std::vector<TaskId> order_[2];
   Schedule plain_[2];
+  Prices prices_[2];
   int64_t again_bytes_ = 0;  // that can be computed again
 };
 

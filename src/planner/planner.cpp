@@ -82,7 +82,7 @@ class Planner {
   void consider(const Policy& policy, int64_t device_budget, std::optional<Candidate>& best) const;
   void search_grid(int64_t least, int64_t most, std::optional<Candidate>& best) const;
   void search_budget(int64_t budget, int evaluations, std::optional<Candidate>& best) const;
-  void search_coarse(std::optional<Candidate>& best) const;
+  void search_coarse(std::optional<Candidate>& best);
 
   const Program& program_;
   const Profile& profile_;
@@ -196,26 +196,42 @@ int64_t Planner::consider_all(const std::vector<Policy>& policies, std::optional
 }
 
 // For programs of many tasks: at the whole budget, one setting after the other.
-void Planner::search_coarse(std::optional<Candidate>& best) const {
-  Policy top{.reserve = 0.35, .again_weight = 2};
-  std::vector<Policy> policies{top, top};
-  policies.back().overlap = true;
+void Planner::search_coarse(std::optional<Candidate>& best) {
+  Policy top;
+  std::vector<Policy> policies;
   const auto consider = [&] {
     if (const int64_t i = consider_all(policies, best); i >= 0) top = policies[size_t(i)];
     policies.clear();
   };
+  for (const bool overlap : {false, true}) {
+    if (overlap || !request_.quick) plans_.find_prices(overlap);
+    policies.push_back({.reserve = 0.35, .again_weight = 2, .overlap = overlap});
+    if (overlap || !request_.quick)
+      policies.push_back({.reserve = 0.08, .overlap = overlap, .market = true, .lag = 2});
+  }
   consider();
   if (request_.quick) return;
-  for (const double reserve : {0.1, 0.2, 0.5, 0.65}) {
+  const auto vary = [&](auto&& change) {
     policies.push_back(top);
-    policies.back().reserve = reserve;
+    change(policies.back());
+    // What packs for one packs as a rule for the others.
+    if (best)
+      policies.back().device_share = best->device_share, policies.back().host_share = best->host_share;
+  };
+  if (top.market) {
+    for (const double reserve : {0.04, 0.08, 0.12}) {
+      for (const double lag : {1.3, 2., 4.}) {
+        if (reserve != top.reserve || lag != top.lag)
+          vary([&](Policy& p) { p.reserve = reserve, p.lag = lag; });
+      }
+    }
+    return consider();
   }
+  for (const double reserve : {0.1, 0.2, 0.5, 0.65}) vary([&](Policy& p) { p.reserve = reserve; });
   consider();
   for (const auto& [weight, priced] :
        {std::pair{0.5, true}, {1., true}, {4., true}, {8., true}, {2., false}, {8., false}}) {
-    policies.push_back(top);
-    policies.back().again_weight = weight;
-    policies.back().priced = priced;
+    vary([&](Policy& p) { p.again_weight = weight, p.priced = priced; });
   }
   consider();
 }
@@ -343,6 +359,7 @@ std::optional<Plan> Planner::random(uint64_t seed) {
   auto cuts =
       plans_.gaps_cut(s, limits, saves, static_cast<int64_t>(double(limits.device_bytes) * uniform()));
   if (!cuts) return std::nullopt;
+  limits.store_around = uniform() < 0.5;
   Residency residency = plans_.resident(s, limits, std::move(*cuts), limits.device_bytes);
   limits.device_bytes = std::min(plans_.limits.device_bytes, 2 * all);
   Misfit misfit{};

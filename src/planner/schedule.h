@@ -76,6 +76,7 @@ struct Span {
   bool load = false, store = false;
   bool always = false;  // resident all step long and at the boundary
   int64_t address = kNowhere;
+  uint32_t store_at = 0;  // with store: the position after which it is issued
 
   bool wraps() const { return begin > end; }
   bool covers(uint32_t position) const {

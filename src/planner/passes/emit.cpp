@@ -130,6 +130,7 @@ bool Emitter::pack_device() {
       item.latest_begin = s.first_use;
       item.earliest_end = s.last_use;
     }
+    if (limits_.store_around && s.wraps() && s.last_use < s.begin) item.earliest_end = s.last_use;
     // Around the boundary a load can come as late as its use, and one for the next step as the boundary.
     if (s.wraps() && s.load) item.latest_begin = s.first_use < s.begin ? n_ : s.first_use;
     items.push_back(item);
@@ -219,7 +220,7 @@ void Emitter::order_events() {
   for (uint32_t i = 0; i < r_.spans.size(); ++i) {
     const Span& span = r_.spans[i];
     if (span.load) loads_[span.begin].push_back(i);
-    if (span.store) stores_[span.last_use].push_back(i);
+    if (span.store) stores_[span.store_at].push_back(i);
   }
   // What is used first is loaded first; loads for the next step come last.
   for (auto& loads : loads_) {

@@ -16,15 +16,16 @@ constexpr double kWindow = 0.02;
 class GapCutter {
  public:
   GapCutter(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile,
-            int64_t target_bytes, const AgainCosts& again, const LinkUse& use)
+            int64_t target_bytes, const GapCosts& costs)
       : s_(schedule),
         start_ns_(start_ns),
         profile_(profile),
-        again_(again),
-        use_(use),
+        again_(costs.again),
+        use_(costs.use),
+        prices_(costs.prices),
         target_(target_bytes),
         n_(schedule.size()) {
-    if (use_.empty()) return;
+    if (use_.empty() && prices_.empty()) return;
     uint32_t plain = 0;
     for (uint32_t p = 0; p <= n_; ++p) {
       plain_.push_back(plain);
@@ -35,6 +36,10 @@ class GapCutter {
   bool working_sets_fit(int64_t device_bytes);
   Cuts run(const Saves& saves);
   Cuts with(std::vector<Gap> gaps);
+  std::vector<Gap> all() {
+    collect();
+    return std::move(gaps_);
+  }
 
  private:
   void charge_everything();
@@ -62,26 +67,48 @@ class GapCutter {
     if (!g.around) return start_ns_[g.last + 1] - start_ns_[g.first];
     return start_ns_[n_] - start_ns_[g.first] + (g.last == kNoUse ? 0 : start_ns_[g.last + 1]);
   }
-  double cost_ns(const Gap& g) const {
+  // Position of the use after the gap; the step's begin where there is none before the first.
+  uint32_t back(const Gap& g) const { return g.around && g.last == kNoUse ? 0 : g.last + 1; }
+  double transfers_ns(const Gap& g) const {
     const Value& v = s_.values[g.value];
+    if (!prices_.empty()) {
+      const uint32_t from = plain_[g.first], to = plain_[back(g)];
+      const bool host = !v.circular && !v.given;  // others have their place there all the time
+      return double(v.bytes) * (prices_.load[to] + (g.written ? prices_.store[from] : 0) +
+                                (host ? prices_.host[to] - prices_.host[from] : 0));
+    }
     double load_ns = profile_.transfer_ns(v.bytes, true),
            store_ns = g.written ? profile_.transfer_ns(v.bytes, false) : 0;
     if (!use_.empty()) {
       const double window_ns = std::min(length_ns(g), kWindow * start_ns_[n_]);
-      const uint32_t back = g.around && g.last == kNoUse ? 0 : g.last + 1;
-      load_ns *= kFree + (1 - kFree) * use_.loads_before(plain_[back], window_ns);
+      load_ns *= kFree + (1 - kFree) * use_.loads_before(plain_[back(g)], window_ns);
       store_ns *= kFree + (1 - kFree) * use_.stores_after(plain_[g.first], window_ns);
     }
-    const double transfers = load_ns + store_ns;
-    const bool again = !again_.empty() && again_[g.value] > 0 && v.crossing == g.use && !g.around;
-    return again ? std::min(transfers, again_[g.value]) : transfers;
+    return load_ns + store_ns;
   }
+  double cost_ns(const Gap& g) const {
+    const bool again =
+        !again_.empty() && again_[g.value] > 0 && s_.values[g.value].crossing == g.use && !g.around;
+    if (!again) return transfers_ns(g);
+    const double weight = prices_.empty() ? 1 : prices_.again[plain_[back(g)]];
+    return std::min(transfers_ns(g), again_[g.value] * weight);
+  }
+  // What holding a byte throughout the gap costs; without prices, its time.
+  double held_ns(const Gap& g) const {
+    if (prices_.empty()) return length_ns(g);
+    const double around = g.around ? prices_.device.back() : 0;
+    // Tasks that run again have no time of their own in the plain schedule; they count a little.
+    constexpr double kTie = 1e-30;
+    return around + prices_.device[plain_[back(g)]] - prices_.device[plain_[g.first]] + kTie * length_ns(g);
+  }
+  int64_t under_way(uint32_t p) const { return prices_.under_way.empty() ? 0 : prices_.under_way[plain_[p]]; }
 
   const Schedule& s_;
   const std::vector<double>& start_ns_;
   const Profile& profile_;
   const AgainCosts& again_;
   const LinkUse& use_;
+  const Prices& prices_;
   std::vector<uint32_t> plain_;  // by position: that of the plain schedule
   const int64_t target_;
   const uint32_t n_;
@@ -109,7 +136,7 @@ void GapCutter::charge_everything() {
   }
   std::vector<int64_t> bytes = s_.workspace_bytes;
   int64_t sum = 0;
-  for (uint32_t p = 0; p <= n_; ++p) bytes[p] += sum += change[p];
+  for (uint32_t p = 0; p <= n_; ++p) bytes[p] += (sum += change[p]) + under_way(p);
   pressure_ = Pressure(bytes);
 }
 
@@ -149,7 +176,7 @@ void GapCutter::collect() {
     }
     if (dirty) charge();
     for (size_t g = first; g < gaps_.size(); ++g) {
-      gaps_[g].worth = length_ns(gaps_[g]) * double(v.bytes) / cost_ns(gaps_[g]);
+      gaps_[g].worth = held_ns(gaps_[g]) * double(v.bytes) / cost_ns(gaps_[g]);
     }
   }
 }
@@ -177,7 +204,7 @@ void GapCutter::cut_where_full() {
   std::priority_queue<uint32_t, std::vector<uint32_t>, decltype(worse)> open(worse);
   for (uint32_t p = 0; p <= n_; ++p) {
     for (const uint32_t g : starting[p]) open.push(g);
-    const int64_t allowed = std::max(target_, floor_[p]);
+    const int64_t allowed = std::max(target_, floor_[p] + under_way(p));
     for (int64_t bytes = pressure_.at(p); bytes > allowed && !open.empty();) {
       Gap& g = gaps_[open.top()];
       open.pop();
@@ -227,7 +254,7 @@ Cuts GapCutter::with(std::vector<Gap> gaps) {
 
 Cuts GapCutter::result() {
   Cuts out{std::move(gaps_), std::vector<int64_t>(n_ + 1)};
-  for (uint32_t p = 0; p <= n_; ++p) out.pressure[p] = pressure_.at(p);
+  for (uint32_t p = 0; p <= n_; ++p) out.pressure[p] = pressure_.at(p) - under_way(p);
   return out;
 }
 
@@ -247,14 +274,18 @@ double LinkUse::stores_after(uint32_t p, double window_ns) const {
 
 std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns,
                              const Profile& profile, const Limits& limits, int64_t target_bytes,
-                             const Saves& saves, const AgainCosts& again, const LinkUse& use) {
-  GapCutter cutter(schedule, start_ns, profile, target_bytes, again, use);
+                             const Saves& saves, const GapCosts& costs) {
+  GapCutter cutter(schedule, start_ns, profile, target_bytes, costs);
   if (!cutter.working_sets_fit(limits.device_bytes)) return std::nullopt;
   return cutter.run(saves);
 }
 
+std::vector<Gap> gaps_of(const Schedule& schedule, const Profile& profile) {
+  return GapCutter(schedule, schedule.start_ns, profile, 0, GapCosts()).all();
+}
+
 std::optional<Cuts> cuts_of(const Schedule& schedule, std::vector<Gap> gaps, const Limits& limits) {
-  Cuts cuts = GapCutter(schedule, schedule.start_ns, Profile(), 0, {}, {}).with(std::move(gaps));
+  Cuts cuts = GapCutter(schedule, schedule.start_ns, Profile(), 0, GapCosts()).with(std::move(gaps));
   const int64_t most = *std::max_element(cuts.pressure.begin(), cuts.pressure.end());
   return most <= limits.device_bytes ? std::optional(std::move(cuts)) : std::nullopt;
 }

@@ -83,12 +83,14 @@ bool Sweep::place_long_lived() {
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return length(a) > length(b); });
   for (const uint32_t i : order) {
     PackItem& item = items_[i];
-    const int64_t offset = lowest_offset(long_, item);
-    // What finds no place now may find one later, at the price of what can give way.
-    if (offset + item.bytes > capacity_) {
-      if (around(item)) return false;
-      continue;
+    int64_t offset = lowest_offset(long_, item);
+    if (offset + item.bytes > capacity_ && around(item)) {
+      item.end = item.earliest_end;
+      offset = lowest_offset(long_, item);
+      if (offset + item.bytes > capacity_) return false;
     }
+    // What finds no place now may find one later, at the price of what can give way.
+    if (offset + item.bytes > capacity_) continue;
     item.offset = offset;
     const auto at = std::upper_bound(long_.begin(), long_.end(), offset,
                                      [](int64_t o, const Place& other) { return o < other.offset; });
@@ -205,13 +207,16 @@ bool Sweep::run() {
     if (item.latest_begin > item.begin) needed[item.latest_begin].push_back(i);
   }
   const auto begin_long_lived = [&](uint32_t i) {
-    take(items_[i].offset, items_[i].offset + items_[i].bytes);
+    const PackItem& item = items_[i];
+    take(item.offset, item.offset + item.bytes);
     placed_[i] = true;
   };
   for (const Place& p : long_) {
     if (!around(p)) continue;
     begin_long_lived(p.item);
     deaths_[p.end + 1].push_back(p.item);
+    if (items_[p.item].end > items_[p.item].earliest_end)
+      lingering_.insert({items_[p.item].earliest_end, p.item});
   }
   std::vector<uint32_t> now;
   for (uint32_t p = 0; p <= last_; ++p) {

@@ -23,6 +23,9 @@ struct Limits {
   std::vector<Home> fixed_homes;
   int64_t device_base = 0, host_base = 0;
   bool search_places = false;  // on the device: see pack_few()
+  // What stays on the device around the boundary is stored before it, where that link is free, or keeps its
+  // bytes until its store has ended.
+  bool store_around = false;
 };
 
 // Activations that can be dropped after the forward pass and computed again, all of them together.
@@ -70,6 +73,25 @@ struct LinkUse {
   double stores_after(uint32_t position, double window_ns) const;
 };
 
+// What room and transfers are worth, in ns of the step, by position of the plain schedule and its end. Empty:
+// not known.
+struct Prices {
+  std::vector<double> device, host;  // per byte held from the begin of the step until here
+  // Per byte that is loaded by then, or stored from then on; with the room it takes on its way.
+  std::vector<double> load, store;
+  std::vector<double> again;       // per ns of computing again, during which links carry more
+  std::vector<int64_t> under_way;  // bytes on the device that wait for their store or for their use
+
+  bool empty() const { return device.empty(); }
+};
+
+// What it costs when a value is away in a gap.
+struct GapCosts {
+  AgainCosts again;
+  LinkUse use;
+  Prices prices;  // where known, they take the place of link use
+};
+
 // Which gaps between uses are cut: first those between the passes that `saves` does not keep; then, wherever
 // the bytes exceed `target_bytes` (or the working set, where that is more), the gap that frees most byte-ns
 // for its cost; cuts that turn out unnecessary are given back, the dearest first. Times come from `start_ns`,
@@ -81,7 +103,9 @@ struct Cuts {
 // Empty when some working set exceeds the device limit.
 std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns,
                              const Profile& profile, const Limits& limits, int64_t target_bytes,
-                             const Saves& saves, const AgainCosts& again, const LinkUse& use);
+                             const Saves& saves, const GapCosts& costs);
+// All gaps, none of them cut.
+std::vector<Gap> gaps_of(const Schedule& schedule, const Profile& profile);
 
 // The cuts with what they leave on the device; empty when that exceeds its limit somewhere.
 std::optional<Cuts> cuts_of(const Schedule& schedule, std::vector<Gap> gaps, const Limits& limits);
@@ -99,7 +123,9 @@ struct SavePolicy {
 };
 struct SaveChoice {
   Saves saves;
-  LinkUse use;  // with these saves; empty without prices
+  // With these saves, for cutting the gaps of the schedule that follows from them, where nothing can be
+  // computed again any more.
+  GapCosts costs;
 };
 // Decides how each activation is saved. What the device holds stays; of the rest as much is sent to the host
 // as the links carry beside everything else that must travel, dearest to compute first; what remains is
@@ -107,6 +133,17 @@ struct SaveChoice {
 SaveChoice choose_saves(const Program& program, const Schedule& plain,
                         const std::vector<RecomputeUnit>& units, const Profile& profile, const Limits& limits,
                         const SavePolicy& policy);
+
+// Prices of room on the device and on the host and of both links' time at every moment of a step, such that
+// what would be kept, moved and computed again at these prices just uses up what there is; on the device,
+// `target_bytes`.
+Prices find_prices(const Schedule& plain, const std::vector<RecomputeUnit>& units, const Profile& profile,
+                   const Limits& limits, int64_t target_bytes);
+// As choose_saves(), by these prices instead of the weights of `policy`, whose lag bounds how long one
+// transfer may wait.
+SaveChoice choose_saves_by_prices(const Schedule& plain, const std::vector<RecomputeUnit>& units,
+                                  const Profile& profile, const Limits& limits, const SavePolicy& policy,
+                                  const Prices& prices);
 
 // Every use lies in a span of its value, and no span begins after it is used or ends before.
 Status verify(const Schedule& schedule, const Residency& residency);

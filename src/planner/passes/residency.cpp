@@ -1,6 +1,7 @@
 // Residency: which values leave the device between which uses, and when transfers begin and end.
 #include <algorithm>
 
+#include "planner/link_time.h"
 #include "planner/passes/passes.h"
 
 namespace sluice {
@@ -37,8 +38,10 @@ class Resident {
   void split_into_spans();
   void keep_copies_equal(uint32_t v);
   void split_value(uint32_t v, const std::vector<const Gap*>& cuts);
+  void store_before_the_boundary();
   void drain_stores();
   void start_loads_early();
+  uint32_t next_begin(uint32_t span) const;
   // Moves the begin of the span's load towards `begin_ns`, not before position `earliest`.
   void start_early(Span& span, double begin_ns, int64_t earliest);
   // As start_early(), into the end of the step before; begin_ns counts from the begin of that step.
@@ -83,6 +86,7 @@ void Resident::keep_copies_equal(uint32_t index) {
   const uint32_t first = v.uses.front().position, last = v.uses.back().position;
   Span span{index, first, last, first, last, false, true};
   span.address = home.device_offset;
+  span.store_at = last;
   out_.spans.push_back(span);
   out_.slots.push_back({index, 0, n_, true, true});
 }
@@ -106,7 +110,7 @@ void Resident::split_value(uint32_t index, const std::vector<const Gap*>& cuts) 
     const bool last = k + 1 == v.uses.size();
     const bool returns = last && (v.needed_after || (v.host_home && v.circular) || around_cut);
     if (!cut_after[k] && !last) continue;
-    span.last_use = span.end = v.uses[k].position;
+    span.last_use = span.end = span.store_at = v.uses[k].position;
     span.store = (cut_after[k] || returns) && !dead_after[k] && !on_host;
     on_host = on_host || span.store;
     uses_host = uses_host || span.store;
@@ -121,7 +125,7 @@ void Resident::split_value(uint32_t index, const std::vector<const Gap*>& cuts) 
     Span head = out_.spans[first_span];
     Span& tail = out_.spans.back();
     tail.end = head.end;
-    tail.last_use = head.last_use;
+    tail.last_use = tail.store_at = head.last_use;
     tail.store = head.store;
     out_.spans.erase(out_.spans.begin() + first_span);
   }
@@ -140,29 +144,76 @@ void Resident::split_value(uint32_t index, const std::vector<const Gap*>& cuts) 
   out_.slots.push_back(slot);
 }
 
+// What stays around the boundary and leaves in the next step can be stored in this one, once it is final,
+// where the link has nothing else to do: the next step's forward pass has stores of its own.
+void Resident::store_before_the_boundary() {
+  LinkTime link(s_.start_ns);
+  std::vector<std::pair<uint32_t, uint32_t>> candidates;  // position after which it is final, span
+  for (uint32_t i = 0; i < out_.spans.size(); ++i) {
+    const Span& span = out_.spans[i];
+    if (!span.store) continue;
+    const Value& v = s_.values[span.value];
+    const auto written =
+        std::find_if(v.uses.rbegin(), v.uses.rend(), [](const ValueUse& u) { return u.writes; });
+    const bool changes_after = std::any_of(v.uses.begin(), v.uses.end(), [&](const ValueUse& u) {
+      return u.writes && u.position <= span.last_use;
+    });
+    if (span.wraps() && written != v.uses.rend() && written->position >= span.begin && !changes_after) {
+      candidates.push_back({written->position, i});
+    } else {
+      link.take_after(std::min(span.last_use + 1, n_), profile_.transfer_ns(v.bytes, false));
+    }
+  }
+  std::sort(candidates.begin(), candidates.end());
+  std::vector<uint32_t> slot_of(s_.values.size(), kNoUse);
+  for (uint32_t i = 0; i < out_.slots.size(); ++i) slot_of[out_.slots[i].value] = i;
+  for (const auto& [position, i] : candidates) {
+    Span& span = out_.spans[i];
+    const double ns = profile_.transfer_ns(s_.values[span.value].bytes, false);
+    if (link.end_of(position + 1, ns) > step_ns()) {
+      link.take_after(span.last_use + 1, ns);
+      continue;
+    }
+    link.take_after(position + 1, ns);
+    span.store_at = position;
+    out_.slots[slot_of[span.value]].home = true;
+  }
+}
+
 // A stored value keeps its bytes until its store is predicted to have ended, where they are free; elsewhere
 // whoever takes them waits for the store.
 void Resident::drain_stores() {
+  if (limits_.store_around) store_before_the_boundary();
   std::vector<uint32_t> stores;
   for (uint32_t i = 0; i < out_.spans.size(); ++i) {
     if (out_.spans[i].store) stores.push_back(i);
   }
   std::stable_sort(stores.begin(), stores.end(),
-                   [&](uint32_t a, uint32_t b) { return out_.spans[a].last_use < out_.spans[b].last_use; });
+                   [&](uint32_t a, uint32_t b) { return out_.spans[a].store_at < out_.spans[b].store_at; });
   double lane_ns = 0;
   for (const uint32_t i : stores) {
     Span& span = out_.spans[i];
     const int64_t bytes = s_.values[span.value].bytes;
-    lane_ns = std::max(lane_ns, time_of(span.last_use + 1)) + profile_.transfer_ns(bytes, false);
-    if (span.wraps() || s_.values[span.value].fixed) continue;
+    lane_ns = std::max(lane_ns, time_of(span.store_at + 1)) + profile_.transfer_ns(bytes, false);
+    if (span.store_at != span.last_use || s_.values[span.value].fixed) continue;
+    if (span.wraps() && !limits_.store_around) continue;
     // By its next span the value has to be stored.
-    const bool comes_back = i + 1 < out_.spans.size() && out_.spans[i + 1].value == span.value;
-    const uint32_t limit = comes_back ? std::min(out_.spans[i + 1].begin, n_) : n_;
+    const uint32_t limit = std::min(next_begin(i), n_);
     while (span.end + 1 < limit && time_of(span.end + 1) < lane_ns &&
            pressure_[span.end + 1] + bytes <= fill_) {
       pressure_[++span.end] += bytes;
     }
   }
+}
+
+// Where the span after this one of the same value begins, or, around the boundary, the first or this one
+// itself.
+uint32_t Resident::next_begin(uint32_t i) const {
+  const auto same = [&](uint32_t j) { return out_.spans[j].value == out_.spans[i].value; };
+  if (!out_.spans[i].wraps()) return i + 1 < out_.spans.size() && same(i + 1) ? out_.spans[i + 1].begin : n_;
+  uint32_t first = i;
+  while (first > 0 && same(first - 1)) --first;
+  return out_.spans[first].begin;
 }
 
 // Loads in the order of their deadlines from the last to the first, each as late as the link allows and as

@@ -1,0 +1,230 @@
+// Saves by prices: what stays follows from the prices alone; of the rest, what is dearest to compute again
+// against moving it goes first to the host, as long as there is time on both links and room on both tiers for
+// what is under way.
+#include <algorithm>
+#include <numeric>
+
+#include "planner/link_time.h"
+#include "planner/passes/passes.h"
+#include "planner/pressure.h"
+
+namespace sluice {
+namespace {
+
+// Of the device's room, what the prices' estimate of what is under way can hold back.
+constexpr double kMostUnderWay = 0.25;
+
+class Chooser {
+ public:
+  Chooser(const Schedule& plain, const std::vector<RecomputeUnit>& units, const Profile& profile,
+          const Limits& limits, const SavePolicy& policy, const Prices& prices)
+      : s_(plain),
+        units_(units),
+        profile_(profile),
+        limits_(limits),
+        policy_(policy),
+        n_(plain.size()),
+        unit_of_(plain.values.size(), kNoUse) {
+    uint32_t objects = 0;
+    for (const Value& v : s_.values) objects = std::max(objects, v.object.value + 1);
+    saves_.assign(objects, Save::Keep);
+    value_of_.assign(objects, kNoUse);
+    costs_.prices = prices;
+    costs_.again.assign(s_.values.size(), 0);
+    for (uint32_t v = 0; v < s_.values.size(); ++v) value_of_[s_.values[v].object.value] = v;
+    for (uint32_t u = 0; u < units.size(); ++u) {
+      for (const ObjectId o : units[u].objects) {
+        const uint32_t v = value_of_[o.value];
+        costs_.again[v] = units[u].ns * double(s_.values[v].bytes) / double(units[u].bytes);
+        unit_of_[v] = u;
+      }
+    }
+  }
+
+  SaveChoice run() {
+    // The second time it is known what is under way.
+    for (int round = 0; round < 2; ++round) {
+      hold_back();
+      stretch();
+      auto cuts = cut_gaps(s_, start_ns_, profile_, limits_, policy_.target_bytes, saves_, costs_);
+      if (!cuts) break;
+      decide(split_at(s_, limits_, cuts->gaps), std::move(cuts->pressure));
+    }
+    hold_back();
+    costs_.again.clear();  // it is by value of the plain schedule
+    return {std::move(saves_), std::move(costs_)};
+  }
+
+ private:
+  // A unit's way to the host and back, from the end of the forward pass's last use to the first in the
+  // backward pass.
+  struct Crossing {
+    uint32_t release = 0, deadline = kNoUse;  // positions: stored from the one on, loaded before the other
+    double store_ns = 0, load_ns = 0;
+    int64_t bytes = 0;
+  };
+
+  void hold_back() {
+    const auto most = static_cast<int64_t>(kMostUnderWay * double(policy_.target_bytes));
+    for (int64_t& bytes : costs_.prices.under_way) bytes = std::min(bytes, most);
+  }
+  // Start times with what is computed again added where it is first needed.
+  void stretch() {
+    std::vector<double> extra(n_ + 1, 0);
+    for (const RecomputeUnit& unit : units_) {
+      const ObjectId o = unit.objects.front();
+      if (saves_[o.value] == Save::Again) extra[needed_at(value_of_[o.value])] += unit.ns;
+    }
+    start_ns_.resize(n_ + 1);
+    double sum = 0;
+    for (uint32_t p = 0; p <= n_; ++p) {
+      start_ns_[p] = s_.start_ns[p] + sum;
+      sum += extra[p];
+    }
+  }
+  uint32_t needed_at(uint32_t v) const { return s_.values[v].uses[s_.values[v].crossing + 1].position; }
+  uint32_t left_at(uint32_t v) const { return s_.values[v].uses[s_.values[v].crossing].position; }
+  // The first position from `ns` on, and the last one that begins by then.
+  uint32_t from(double ns) const {
+    const auto it = std::lower_bound(start_ns_.begin(), start_ns_.end(), ns);
+    return std::min(n_, uint32_t(it - start_ns_.begin()));
+  }
+  uint32_t by(double ns) const {
+    const auto it = std::upper_bound(start_ns_.begin(), start_ns_.end(), ns);
+    return it == start_ns_.begin() ? 0 : uint32_t(it - start_ns_.begin() - 1);
+  }
+  // Bytes are under way during [begin, end).
+  void under_way(uint32_t begin, uint32_t end, int64_t bytes) {
+    if (begin >= end) return;
+    under_way_[begin] += bytes;
+    under_way_[end] -= bytes;
+  }
+  std::vector<Crossing> book_what_must_travel(const Residency& residency);
+  void decide(const Residency& residency, std::vector<int64_t> pressure);
+  bool send_to_host(const Crossing& c);
+
+  const Schedule& s_;
+  const std::vector<RecomputeUnit>& units_;
+  const Profile& profile_;
+  const Limits& limits_;
+  const SavePolicy policy_;
+  const uint32_t n_;
+  Saves saves_;
+  GapCosts costs_;
+  std::vector<uint32_t> value_of_;  // by object
+  std::vector<uint32_t> unit_of_;   // by value
+  std::vector<double> start_ns_;
+  std::vector<int64_t> under_way_;  // differences between positions
+  std::optional<LinkTime> loads_, stores_;
+  Pressure device_, host_;
+};
+
+// Every transfer but those between the passes that can be computed again; these are returned, by unit.
+std::vector<Chooser::Crossing> Chooser::book_what_must_travel(const Residency& residency) {
+  std::vector<Crossing> crossings(units_.size());
+  for (const Span& span : residency.spans) {
+    const Value& v = s_.values[span.value];
+    const uint32_t unit = unit_of_[span.value];
+    if (span.store) {
+      const double ns = profile_.transfer_ns(v.bytes, false);
+      if (unit != kNoUse && left_at(span.value) == span.last_use) {
+        crossings[unit].store_ns += ns;
+      } else {
+        const uint32_t release = std::min(span.last_use + 1, n_);
+        under_way(release, from(stores_->end_of(release, ns)), v.bytes);
+        stores_->take_after(release, ns);
+      }
+    }
+    if (span.load) {
+      const double ns = profile_.transfer_ns(v.bytes, true);
+      if (unit != kNoUse && needed_at(span.value) == span.first_use) {
+        Crossing& c = crossings[unit];
+        c.load_ns += ns;
+        c.bytes += v.bytes;
+        c.release = std::max(c.release, left_at(span.value) + 1);
+        c.deadline = std::min(c.deadline, span.first_use);
+      } else {
+        under_way(by(loads_->begin_of(span.first_use, ns)), span.first_use, v.bytes);
+        loads_->take_before(span.first_use, ns);
+      }
+    }
+  }
+  return crossings;
+}
+
+void Chooser::decide(const Residency& residency, std::vector<int64_t> pressure) {
+  loads_.emplace(start_ns_);
+  stores_.emplace(start_ns_);
+  under_way_.assign(n_ + 1, 0);
+  const std::vector<Crossing> crossings = book_what_must_travel(residency);
+  int64_t sum = 0;
+  for (uint32_t p = 0; p <= n_; ++p) pressure[p] += sum += under_way_[p];
+  device_ = Pressure(pressure);
+  std::vector<int64_t> host_bytes(n_ + 2, 0);  // first the changes, then their sums
+  host_bytes[0] = limits_.boundary_host_bytes;
+  for (const HostSlot& slot : residency.slots) {
+    if (unit_of_[slot.value] != kNoUse) continue;
+    host_bytes[slot.always ? 0 : slot.begin] += s_.values[slot.value].bytes;
+    host_bytes[slot.always ? n_ + 1 : slot.end + 1] -= s_.values[slot.value].bytes;
+  }
+  std::partial_sum(host_bytes.begin(), host_bytes.end(), host_bytes.begin());
+  host_ = Pressure(host_bytes);
+
+  const Prices& prices = costs_.prices;
+  // What moving a byte saves against computing it again.
+  const auto gain = [&](uint32_t u) {
+    const auto& [release, deadline, store_ns, load_ns, bytes] = crossings[u];
+    return units_[u].ns * prices.again[deadline] / double(units_[u].bytes) - prices.load[deadline] -
+           prices.store[release] - (prices.host[deadline] - prices.host[release]);
+  };
+  std::vector<uint32_t> order;
+  std::vector<double> gains(units_.size(), 0);
+  for (uint32_t u = 0; u < units_.size(); ++u) {
+    for (const ObjectId o : units_[u].objects) saves_[o.value] = Save::Keep;
+    if (crossings[u].bytes == 0) continue;
+    order.push_back(u);
+    gains[u] = gain(u);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return gains[a] != gains[b] ? gains[a] > gains[b] : crossings[a].release < crossings[b].release;
+  });
+  for (const uint32_t u : order) {
+    const Save save = send_to_host(crossings[u]) ? Save::Host : Save::Again;
+    for (const ObjectId o : units_[u].objects) saves_[o.value] = save;
+  }
+  std::partial_sum(under_way_.begin(), under_way_.end(), costs_.prices.under_way.begin());
+}
+
+// Whether the unit can travel: no transfer waits for longer than the policy allows, and there is room for it
+// on the device until it is stored and from when its load begins, and on the host. If so, it does.
+bool Chooser::send_to_host(const Crossing& c) {
+  const double stored_ns = stores_->end_of(c.release, c.store_ns);
+  const double load_ns = loads_->begin_of(c.deadline, c.load_ns);
+  if (stored_ns - c.store_ns - start_ns_[c.release] > policy_.lag_ns) return false;
+  if (start_ns_[c.deadline] - c.load_ns - load_ns > policy_.lag_ns) return false;
+  if (load_ns < stored_ns) return false;
+  if (host_.most(c.release, c.deadline) + c.bytes > policy_.host_bytes) return false;
+  const uint32_t gone = c.store_ns > 0 ? from(stored_ns) : c.release, back = by(load_ns);
+  const auto fits = [&](uint32_t begin, uint32_t end) {
+    return begin >= end || device_.most(begin, end - 1) + c.bytes <= policy_.target_bytes;
+  };
+  if (!fits(c.release, gone) || !fits(back, c.deadline)) return false;
+  for (const auto& [begin, end] : {std::pair(c.release, gone), {back, c.deadline}}) {
+    if (begin < end) device_.add(begin, end - 1, c.bytes);
+    under_way(begin, end, c.bytes);
+  }
+  stores_->take_after(c.release, c.store_ns);
+  loads_->take_before(c.deadline, c.load_ns);
+  host_.add(c.release, c.deadline, c.bytes);
+  return true;
+}
+
+}  // namespace
+
+SaveChoice choose_saves_by_prices(const Schedule& plain, const std::vector<RecomputeUnit>& units,
+                                  const Profile& profile, const Limits& limits, const SavePolicy& policy,
+                                  const Prices& prices) {
+  return Chooser(plain, units, profile, limits, policy, prices).run();
+}
+
+}  // namespace sluice
