@@ -94,8 +94,9 @@ int main(int argc, char** argv) {
   plan->add_flag("--passes", plan_options.request.passes,
                  "check what every pass of the planner makes, and show what each decides, how often it ran "
                  "and how long");
-  plan->add_option("--skip-passes", plan_options.request.skip_passes,
-                   "leave passes out: overlap, saves, drain, early, refine, submission; the plan stays valid")
+  plan->add_option(
+          "--skip-passes", plan_options.request.skip_passes,
+          "leave passes out: overlap, prices, saves, drain, early, refine, submission; the plan stays valid")
       ->type_name("NAME[,NAME]");
   plan->callback([&] {
     status = report(diff.empty() ? sluice::plan(plan_options.finish(), plan_files)

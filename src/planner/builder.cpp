@@ -100,9 +100,9 @@ SaveChoice PlanBuilder::chosen(const Policy& policy, const SavePolicy& saving) c
       Pass::Saves, none,
       [&] {
         const Schedule& plain = plain_[policy.overlap];
-        return policy.market
-                   ? choose_saves_by_prices(plain, units_, profile_, limits, saving, prices_[policy.overlap])
-                   : choose_saves(program_, plain, units_, profile_, limits, saving);
+        return policy.market ? choose_saves_by_prices(program_, plain, units_, profile_, limits, saving,
+                                                      prices_[policy.overlap])
+                             : choose_saves(program_, plain, units_, profile_, limits, saving);
       },
       check);
 }
@@ -183,11 +183,21 @@ std::string PlanBuilder::describe(const Candidate& c) const {
       100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
 }
 
-void PlanBuilder::find_prices(bool overlap) {
+bool PlanBuilder::find_prices(bool overlap) {
   // Packing leaves some of the room unused.
-  constexpr double kUsed = 0.92;
+  constexpr double kUsed = 0.85;
   const auto target = static_cast<int64_t>(kUsed * double(limits.device_bytes));
-  prices_[overlap] = sluice::find_prices(plain_[overlap], units_, profile_, limits, target);
+  const Schedule& plain = plain_[overlap];
+  const auto check = [&](const Prices& p) -> Status {
+    for (const auto* prices : {&p.device, &p.host, &p.load, &p.store, &p.again}) {
+      const bool wrong = std::any_of(prices->begin(), prices->end(), [](double x) { return !(x >= 0); });
+      if (prices->size() != plain.size() + 1u || wrong) return error("a price below nothing, or none");
+    }
+    return {};
+  };
+  prices_[overlap] = passes_.run<Prices>(
+      Pass::Prices, {}, [&] { return sluice::find_prices(plain, units_, profile_, limits, target); }, check);
+  return !prices_[overlap].empty();
 }
 
 std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device_budget) const {

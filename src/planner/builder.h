@@ -36,8 +36,9 @@ class PlanBuilder {
   // REQUIRES: program, profile and the request's runner outlive the builder.
   PlanBuilder(const Program& program, const Profile& profile, const PlanRequest& request);
 
-  // Finds the prices that policies with `market` need. Threads must not build meanwhile.
-  void find_prices(bool overlap);
+  // Finds the prices that policies with `market` need; false when that pass is left out. No thread may build
+  // meanwhile.
+  bool find_prices(bool overlap);
   // One plan. Fragmentation may keep what fits by bytes from packing: then less is made resident, or less
   // sent to the host. Empty when nothing packs.
   std::optional<Candidate> build(const Policy& policy, int64_t device_budget) const;

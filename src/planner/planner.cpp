@@ -204,10 +204,10 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
     policies.clear();
   };
   for (const bool overlap : {false, true}) {
-    if (overlap || !request_.quick) plans_.find_prices(overlap);
     policies.push_back({.reserve = 0.35, .again_weight = 2, .overlap = overlap});
-    if (overlap || !request_.quick)
-      policies.push_back({.reserve = 0.08, .overlap = overlap, .market = true, .lag = 2});
+    // Where only shapes are compared, not for the order that rarely wins.
+    if ((overlap || !request_.quick) && plans_.find_prices(overlap))
+      policies.push_back({.reserve = 0.08, .overlap = overlap, .market = true, .lag = 4});
   }
   consider();
   if (request_.quick) return;
@@ -219,8 +219,8 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
       policies.back().device_share = best->device_share, policies.back().host_share = best->host_share;
   };
   if (top.market) {
-    for (const double reserve : {0.04, 0.08, 0.12}) {
-      for (const double lag : {1.3, 2., 4.}) {
+    for (const double reserve : {0.04, 0.06, 0.08, 0.1, 0.12, 0.16}) {
+      for (const double lag : {1.3, 4.}) {
         if (reserve != top.reserve || lag != top.lag)
           vary([&](Policy& p) { p.reserve = reserve, p.lag = lag; });
       }

@@ -141,9 +141,9 @@ Prices find_prices(const Schedule& plain, const std::vector<RecomputeUnit>& unit
                    const Limits& limits, int64_t target_bytes);
 // As choose_saves(), by these prices instead of the weights of `policy`, whose lag bounds how long one
 // transfer may wait.
-SaveChoice choose_saves_by_prices(const Schedule& plain, const std::vector<RecomputeUnit>& units,
-                                  const Profile& profile, const Limits& limits, const SavePolicy& policy,
-                                  const Prices& prices);
+SaveChoice choose_saves_by_prices(const Program& program, const Schedule& plain,
+                                  const std::vector<RecomputeUnit>& units, const Profile& profile,
+                                  const Limits& limits, const SavePolicy& policy, const Prices& prices);
 
 // Every use lies in a span of its value, and no span begins after it is used or ends before.
 Status verify(const Schedule& schedule, const Residency& residency);

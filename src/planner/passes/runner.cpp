@@ -10,6 +10,7 @@ namespace {
 constexpr std::array<PassFacts, kPassCount> kPasses{{
     {"units", "which activations come back together, and what computing them again costs", false},
     {"overlap", "an order of tasks in which rounds overlap, beside the program's", true},
+    {"prices", "what room and links are worth at every moment; programs of many tasks only", true},
     {"saves", "which activations go to the host and which are computed again; without: none before they must",
      true},
     {"unroll", "the task runs, recomputation included, and the lives of values in them", false},

@@ -15,6 +15,7 @@ namespace sluice {
 enum class Pass : uint8_t {
   Units,
   Order,
+  Prices,
   Saves,
   Unroll,
   Gaps,
@@ -25,7 +26,7 @@ enum class Pass : uint8_t {
   Refine,
   Submission
 };
-constexpr size_t kPassCount = 11;
+constexpr size_t kPassCount = 12;
 
 struct PassFacts {
   std::string_view name, decides;

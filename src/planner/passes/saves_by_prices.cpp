@@ -16,8 +16,8 @@ constexpr double kMostUnderWay = 0.25;
 
 class Chooser {
  public:
-  Chooser(const Schedule& plain, const std::vector<RecomputeUnit>& units, const Profile& profile,
-          const Limits& limits, const SavePolicy& policy, const Prices& prices)
+  Chooser(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
+          const Profile& profile, const Limits& limits, const SavePolicy& policy, const Prices& prices)
       : s_(plain),
         units_(units),
         profile_(profile),
@@ -25,10 +25,8 @@ class Chooser {
         policy_(policy),
         n_(plain.size()),
         unit_of_(plain.values.size(), kNoUse) {
-    uint32_t objects = 0;
-    for (const Value& v : s_.values) objects = std::max(objects, v.object.value + 1);
-    saves_.assign(objects, Save::Keep);
-    value_of_.assign(objects, kNoUse);
+    saves_.assign(program.objects().size(), Save::Keep);
+    value_of_.assign(program.objects().size(), kNoUse);
     costs_.prices = prices;
     costs_.again.assign(s_.values.size(), 0);
     for (uint32_t v = 0; v < s_.values.size(); ++v) value_of_[s_.values[v].object.value] = v;
@@ -221,10 +219,10 @@ bool Chooser::send_to_host(const Crossing& c) {
 
 }  // namespace
 
-SaveChoice choose_saves_by_prices(const Schedule& plain, const std::vector<RecomputeUnit>& units,
-                                  const Profile& profile, const Limits& limits, const SavePolicy& policy,
-                                  const Prices& prices) {
-  return Chooser(plain, units, profile, limits, policy, prices).run();
+SaveChoice choose_saves_by_prices(const Program& program, const Schedule& plain,
+                                  const std::vector<RecomputeUnit>& units, const Profile& profile,
+                                  const Limits& limits, const SavePolicy& policy, const Prices& prices) {
+  return Chooser(program, plain, units, profile, limits, policy, prices).run();
 }
 
 }  // namespace sluice
