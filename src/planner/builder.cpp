@@ -216,6 +216,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     // A link that is behind keeps what it will move on the device.
     saving.lag_ns = 1e9 * (policy.market ? policy.lag : policy.reserve) * fill /
                     std::max(profile_.load_bytes_per_s, profile_.store_bytes_per_s);
+    saving.most_under_way = static_cast<int64_t>(policy.under_way * double(saving.target_bytes));
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
     saving.priced = policy.priced;

@@ -219,12 +219,15 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
       policies.back().device_share = best->device_share, policies.back().host_share = best->host_share;
   };
   if (top.market) {
-    for (const double reserve : {0.04, 0.06, 0.08, 0.1, 0.12, 0.16}) {
+    for (const double reserve : {0.04, 0.08, 0.12}) {
       for (const double lag : {1.3, 4.}) {
         if (reserve != top.reserve || lag != top.lag)
           vary([&](Policy& p) { p.reserve = reserve, p.lag = lag; });
       }
     }
+    consider();
+    for (const double more : {-0.02, -0.01, 0.01, 0.02}) vary([&](Policy& p) { p.reserve += more; });
+    for (const double under_way : {0.15, 0.2, 0.3, 0.35}) vary([&](Policy& p) { p.under_way = under_way; });
     return consider();
   }
   for (const double reserve : {0.1, 0.2, 0.5, 0.65}) vary([&](Policy& p) { p.reserve = reserve; });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -56,6 +57,9 @@ constexpr int64_t kMostTasks = 150'000;
 constexpr double kBehind = 1.06;
 constexpr int64_t kFewTasks = 20'000;
 
+// Programs with fewer tasks than this are planned at every budget of a grid.
+constexpr int64_t kSearchedFinely = 2'000;
+
 int64_t estimated_tasks(const LlamaConfig& model, const ShapeRequest& r, int64_t chunk) {
   constexpr int64_t kTasksPerLayer = 24;  // and chunk, in both passes, beside attention
   const int64_t in_sequence = std::max<int64_t>(1, r.seq_len / chunk);
@@ -98,6 +102,8 @@ class ShapeSearch {
   StepShape shape(const Point& p) const;
   std::optional<Point> point(int64_t chunk, int64_t rounds, int64_t first = 0) const;
   Result<Plan> quick_plan(const Program& program, bool explain) const;
+  // Of the shapes that the estimates hardly tell apart, the one with the fastest plan becomes best_.
+  void settle();
   Found plan(const Point& p, bool late_moments) const;
   // The faster of both ways to update moments; what was `found` is one of them.
   Found other_moments(const Point& p, const Found& found) const;
@@ -119,6 +125,7 @@ class ShapeSearch {
   const Profile& profile_;
   std::map<Point, Found> known_;
   std::optional<Point> best_;
+  bool settled_ = false;  // plans in full decided
 };
 
 StepShape ShapeSearch::shape(const Point& p) const {
@@ -221,6 +228,35 @@ void ShapeSearch::climb(int64_t chunk) {
   }
 }
 
+void ShapeSearch::settle() {
+  // Estimates are off by about this much, and planning more shapes in full takes longer than the rest.
+  constexpr double kAlike = 1.01;
+  constexpr size_t kMost = 3;
+  std::vector<std::pair<double, Point>> alike;
+  for (const auto& [p, found] : known_) {
+    if (found.ns > 0 && found.ns < kAlike * known_[*best_].ns) alike.emplace_back(found.ns, p);
+  }
+  std::sort(alike.begin(), alike.end());
+  if (alike.size() > kMost) alike.resize(kMost);
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [ns, p] : alike) {
+    // Small programs are searched finely, which takes longer than such a difference is worth.
+    if (alike.size() < 2 || estimated_tasks(model_, r_, p.chunk) < kSearchedFinely) return;
+    OptimizerConfig update = optimizer_;
+    update.late_moments = known_[p].late_moments;
+    PlanRequest request;
+    request.device_cap_bytes = r_.device_cap_bytes;
+    request.host_cap_bytes = r_.host_cap_bytes;
+    request.threads = r_.threads;
+    request.explain = false;
+    const auto plan =
+        make_plan(build_training(model_, shape(p), numerics_, update).program, profile_, request);
+    if (!plan.ok() || plan->makespan_ns >= least) continue;
+    least = plan->makespan_ns;
+    best_ = p;
+  }
+}
+
 Result<ShapeChoice> ShapeSearch::run() {
   std::vector<int64_t> chunks = chunk_sizes(r_);
   while (chunks.size() > 1 && estimated_tasks(model_, r_, chunks.back()) > kMostTasks) chunks.pop_back();
@@ -260,7 +296,9 @@ Result<ShapeChoice> ShapeSearch::run() {
         estimated_tasks(model_, r_, chunk) < kFewTasks)
       climb(chunk);
   }
-  const Found found = known_[*best_] = other_moments(*best_, known_[*best_]);
+  known_[*best_] = other_moments(*best_, known_[*best_]);
+  settle();
+  const Found& found = known_[*best_];
   ShapeChoice choice{shape(*best_), found.late_moments, std::string(kOnly)};
   if (known_.size() == 1) return choice;
   std::vector<std::pair<double, Point>> order;
@@ -273,7 +311,9 @@ Result<ShapeChoice> ShapeSearch::run() {
     others += fmt::format("{}{}: {:.0f}", i == 0 ? "" : ", ", text(shape(order[i].second)),
                           double(r_.tokens_per_step) / order[i].first * 1e9);
   }
-  choice.why = fmt::format("fastest of {} estimates, tok/s: {}", known_.size(), others);
+  choice.why =
+      fmt::format("{} of {} estimates, tok/s: {}",
+                  settled_ ? "of the best planned in full the fastest," : "fastest", known_.size(), others);
   return choice;
 }
 

@@ -18,11 +18,16 @@ namespace {
 // Places items in order of birth.
 class Sweep {
  public:
-  // Items that live longer than `long_lived` positions are placed first; of the others, those that live
-  // shorter than `short_lived` take the top of the room they find.
+  // Items that live longer than `long_lived` positions are placed first, and those of `large` bytes; of the
+  // others, those that live shorter than `short_lived` take the top of the room they find.
   Sweep(std::vector<PackItem>& items, uint32_t last, int64_t capacity, uint32_t long_lived,
-        uint32_t short_lived)
-      : items_(items), last_(last), capacity_(capacity), long_lived_(long_lived), short_lived_(short_lived) {}
+        uint32_t short_lived, int64_t large)
+      : items_(items),
+        last_(last),
+        capacity_(capacity),
+        long_lived_(long_lived),
+        short_lived_(short_lived),
+        large_(large) {}
 
   // Whether everything found a place.
   bool run();
@@ -56,6 +61,7 @@ class Sweep {
   const uint32_t last_;
   const int64_t capacity_;
   const uint32_t long_lived_, short_lived_;
+  const int64_t large_;
   uint32_t now_ = 0;
   std::pmr::unsynchronized_pool_resource nodes_;
   std::pmr::map<int64_t, int64_t> free_{&nodes_};                // offset -> end
@@ -78,7 +84,7 @@ bool Sweep::place_long_lived() {
     return around(item) ? last_ + 1 + item.end - item.begin : item.end - item.begin;
   };
   for (uint32_t i = 0; i < items_.size(); ++i) {
-    if (around(items_[i]) || length(i) >= long_lived_) order.push_back(i);
+    if (around(items_[i]) || length(i) >= long_lived_ || items_[i].bytes >= large_) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return length(a) > length(b); });
   for (const uint32_t i : order) {
@@ -258,20 +264,24 @@ int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
   // In task runs: one layer of one chunk has about two dozen.
   struct Variant {
     uint32_t long_lived, short_lived;
+    bool large = false;
   };
   constexpr Variant kVariants[] = {{100, 0}, {40, 0}, {300, 24}, {UINT32_MAX, 0}, {UINT32_MAX, 24}};
-  constexpr size_t kCount = std::size(kVariants);
-  // Placing what lives long first takes time with the square of how much there is: with many things, last.
+  // Placing what lives long first takes time with the square of how much there is: with many things it comes
+  // last. Among many, something large finds no room in one piece once the small ones are there.
+  constexpr Variant kOfMany[] = {
+      {UINT32_MAX, 0, true}, {UINT32_MAX, 0}, {UINT32_MAX, 24}, {100, 0}, {300, 24}};
   constexpr size_t kMany = 8000;
-  const size_t first = items.size() > kMany ? 3 : 0;
+  constexpr int64_t kLarge = 32;  // part of the capacity
+  const auto variants = items.size() > kMany ? std::span(kOfMany) : std::span(kVariants);
   int64_t total = 0;
   for (const PackItem& item : items) total += item.bytes;
   const int64_t space = std::min(capacity, total);
   const std::vector<PackItem> asked = items;
-  for (size_t i = 0; i < kCount; ++i) {
-    const Variant& v = kVariants[(first + i) % kCount];
+  for (const Variant& v : variants) {
     items = asked;
-    if (!Sweep(items, last, space, v.long_lived, v.short_lived).run()) continue;
+    const int64_t large = v.large ? space / kLarge : kUnlimited;
+    if (!Sweep(items, last, space, v.long_lived, v.short_lived, large).run()) continue;
     int64_t used = 0;
     for (const PackItem& item : items) used = std::max(used, item.offset + item.bytes);
     return used;

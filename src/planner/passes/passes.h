@@ -114,12 +114,13 @@ std::optional<Cuts> cuts_of(const Schedule& schedule, std::vector<Gap> gaps, con
 Residency split_at(const Schedule& schedule, const Limits& limits, const std::vector<Gap>& gaps);
 
 struct SavePolicy {
-  int64_t target_bytes = 0;  // of the device, for what stays
-  int64_t host_bytes = 0;    // that packing can be expected to fill
-  double lag_ns = 0;         // how far a link may run behind its work
-  double again_weight = 1;   // how dear a ns of computing is against a ns of a link, when gaps are cut
-  bool priced = true;        // a transfer costs what its link has to spare, not its time
-  double away_weight = 0;    // how much being away for a whole step counts against going to the host
+  int64_t target_bytes = 0;    // of the device, for what stays
+  int64_t host_bytes = 0;      // that packing can be expected to fill
+  double lag_ns = 0;           // how far a link may run behind its work
+  int64_t most_under_way = 0;  // with prices: what their estimate of bytes under way counts at most
+  double again_weight = 1;     // how dear a ns of computing is against a ns of a link, when gaps are cut
+  bool priced = true;          // a transfer costs what its link has to spare, not its time
+  double away_weight = 0;      // how much being away for a whole step counts against going to the host
 };
 struct SaveChoice {
   Saves saves;

@@ -11,9 +11,6 @@
 namespace sluice {
 namespace {
 
-// Of the device's room, what the prices' estimate of what is under way can hold back.
-constexpr double kMostUnderWay = 0.25;
-
 class Chooser {
  public:
   Chooser(const Program& program, const Schedule& plain, const std::vector<RecomputeUnit>& units,
@@ -63,8 +60,7 @@ class Chooser {
   };
 
   void hold_back() {
-    const auto most = static_cast<int64_t>(kMostUnderWay * double(policy_.target_bytes));
-    for (int64_t& bytes : costs_.prices.under_way) bytes = std::min(bytes, most);
+    for (int64_t& bytes : costs_.prices.under_way) bytes = std::min(bytes, policy_.most_under_way);
   }
   // Start times with what is computed again added where it is first needed.
   void stretch() {
