@@ -205,8 +205,8 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
   };
   for (const bool overlap : {false, true}) {
     policies.push_back({.reserve = 0.35, .again_weight = 2, .overlap = overlap});
-    // Where only shapes are compared, not for the order that rarely wins.
-    if ((overlap || !request_.quick) && plans_.find_prices(overlap))
+    // The other order never won by them.
+    if (overlap && plans_.find_prices(overlap))
       policies.push_back({.reserve = 0.08, .overlap = overlap, .market = true, .lag = 4});
   }
   consider();
