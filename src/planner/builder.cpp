@@ -88,6 +88,7 @@ std::vector<TaskId> PlanBuilder::order(bool overlap) const {
 
 SaveChoice PlanBuilder::chosen(const Policy& policy, const SavePolicy& saving) const {
   const SaveChoice none{none_again(), {}};
+  const Prices no_prices;
   const auto check = [&](const SaveChoice& choice) -> Status {
     const Saves& saves = choice.saves;
     for (size_t o = 0; o < saves.size(); ++o) {
@@ -99,10 +100,8 @@ SaveChoice PlanBuilder::chosen(const Policy& policy, const SavePolicy& saving) c
   return passes_.run<SaveChoice>(
       Pass::Saves, none,
       [&] {
-        const Schedule& plain = plain_[policy.overlap];
-        return policy.market ? choose_saves_by_prices(program_, plain, units_, profile_, limits, saving,
-                                                      prices_[policy.overlap])
-                             : choose_saves(program_, plain, units_, profile_, limits, saving);
+        return choose_saves(program_, plain_[policy.overlap], units_, profile_, limits, saving,
+                            policy.market ? prices_[policy.overlap] : no_prices);
       },
       check);
 }

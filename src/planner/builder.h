@@ -20,7 +20,7 @@ struct Policy {
   // As little on the host as possible: everything is computed again and the device is full.
   bool lean = false;
   bool keep = false;        // nothing is computed again
-  bool market = false;      // see choose_saves_by_prices()
+  bool market = false;      // saves by prices: see choose_saves()
   double lag = 1;           // with it: the part of the device budget that a transfer may wait for
   double under_way = 0.25;  // and what the prices' estimate of what is under way can hold back of it
   // Of the budgets, for a first attempt; less is used where that does not pack.

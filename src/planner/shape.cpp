@@ -238,10 +238,14 @@ void ShapeSearch::settle() {
   }
   std::sort(alike.begin(), alike.end());
   if (alike.size() > kMost) alike.resize(kMost);
+  // Small programs are searched finely, which takes longer than such a difference is worth.
+  const bool small = std::any_of(alike.begin(), alike.end(), [&](const auto& one) {
+    return estimated_tasks(model_, r_, one.second.chunk) < kSearchedFinely;
+  });
+  if (alike.size() < 2 || small) return;
+  settled_ = true;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [ns, p] : alike) {
-    // Small programs are searched finely, which takes longer than such a difference is worth.
-    if (alike.size() < 2 || estimated_tasks(model_, r_, p.chunk) < kSearchedFinely) return;
     OptimizerConfig update = optimizer_;
     update.late_moments = known_[p].late_moments;
     PlanRequest request;

@@ -128,23 +128,18 @@ struct SaveChoice {
   // computed again any more.
   GapCosts costs;
 };
-// Decides how each activation is saved. What the device holds stays; of the rest as much is sent to the host
-// as the links carry beside everything else that must travel, dearest to compute first; what remains is
-// computed again.
-SaveChoice choose_saves(const Program& program, const Schedule& plain,
-                        const std::vector<RecomputeUnit>& units, const Profile& profile, const Limits& limits,
-                        const SavePolicy& policy);
-
 // Prices of room on the device and on the host and of both links' time at every moment of a step, such that
 // what would be kept, moved and computed again at these prices just uses up what there is; on the device,
 // `target_bytes`.
 Prices find_prices(const Schedule& plain, const std::vector<RecomputeUnit>& units, const Profile& profile,
                    const Limits& limits, int64_t target_bytes);
-// As choose_saves(), by these prices instead of the weights of `policy`, whose lag bounds how long one
-// transfer may wait.
-SaveChoice choose_saves_by_prices(const Program& program, const Schedule& plain,
-                                  const std::vector<RecomputeUnit>& units, const Profile& profile,
-                                  const Limits& limits, const SavePolicy& policy, const Prices& prices);
+// Decides how each activation is saved. What the device holds stays; of the rest as much is sent to the host
+// as the links carry beside everything else that must travel, dearest to compute first; what remains is
+// computed again. With prices it goes by them instead of the policy's weights for links and for being away,
+// and what is under way must find room on the device.
+SaveChoice choose_saves(const Program& program, const Schedule& plain,
+                        const std::vector<RecomputeUnit>& units, const Profile& profile, const Limits& limits,
+                        const SavePolicy& policy, const Prices& prices);
 
 // Every use lies in a span of its value, and no span begins after it is used or ends before.
 Status verify(const Schedule& schedule, const Residency& residency);
