@@ -31,7 +31,8 @@ Result<Room> room_of(const Program& program, const Profile& profile) {
   SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
   // A little more than the least, so that other residents than assumed here still leave a place for
   // everything.
-  return Room{align_up(plan.device_bytes + plan.device_bytes / 16, profile.alignment), plan.host_bytes - end};
+  return Room{align_up(plan.device_bytes + plan.device_bytes / 16, profile.alignment),
+              align_up(plan.host_bytes - end, profile.alignment)};
 }
 
 Result<Plan> plan_between_steps(const Program& program, const Stage& training, const Room& room,

@@ -142,20 +142,24 @@ bool Emitter::pack_device() {
     owners.push_back(p);
   }
   const int64_t space = align_down(limits_.device_bytes, limits_.alignment);
-  const int64_t used = limits_.search_places ? pack_few(items, n_, space) : pack(items, n_, space);
-  if (used == kNowhere) return false;
+  if ((limits_.search_places ? pack_few(items, n_, space) : pack(items, n_, space)) == kNowhere) return false;
+  // What the arena ends with needs no alignment behind it.
+  plan_.device_bytes = limits_.device_base;
   for (size_t i = 0; i < packed.size(); ++i) {
     Span& span = r_.spans[packed[i]];
     span.address = limits_.device_base + items[i].offset;
+    plan_.device_bytes =
+        std::max(plan_.device_bytes, span.address + program_.object(s_.values[span.value].object).bytes);
     if (span.always) continue;
     span.begin = items[i].begin;
     span.end = items[i].end;
   }
   workspace_address_.assign(n_ + 1, kNowhere);
   for (size_t i = 0; i < owners.size(); ++i) {
-    workspace_address_[owners[i]] = limits_.device_base + items[packed.size() + i].offset;
+    const PackItem& item = items[packed.size() + i];
+    workspace_address_[owners[i]] = limits_.device_base + item.offset;
+    plan_.device_bytes = std::max(plan_.device_bytes, workspace_address_[owners[i]] + item.bytes);
   }
-  plan_.device_bytes = limits_.device_base + used;
   plan_.boundary_device_offset = workspace_address_[n_];
   return true;
 }
@@ -181,9 +185,16 @@ bool Emitter::pack_host() {
   int64_t used = pack(items, n_, space);
   if (used == kNowhere) used = pack_few(items = asked, n_, space);
   if (used == kNowhere) return false;
-  for (size_t i = 0; i < owners.size(); ++i) host_address_[owners[i]] = limits_.host_base + items[i].offset;
-  if (limits_.boundary_host_bytes > 0) plan_.boundary_host_offset = limits_.host_base + items.back().offset;
-  plan_.host_bytes = limits_.host_base + used;
+  plan_.host_bytes = limits_.host_base;
+  for (size_t i = 0; i < owners.size(); ++i) {
+    host_address_[owners[i]] = limits_.host_base + items[i].offset;
+    plan_.host_bytes = std::max(
+        plan_.host_bytes, host_address_[owners[i]] + program_.object(s_.values[owners[i]].object).bytes);
+  }
+  if (limits_.boundary_host_bytes > 0) {
+    plan_.boundary_host_offset = limits_.host_base + items.back().offset;
+    plan_.host_bytes = std::max(plan_.host_bytes, plan_.boundary_host_offset + limits_.boundary_host_bytes);
+  }
   return true;
 }
 
