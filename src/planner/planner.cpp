@@ -203,14 +203,22 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
     if (const int64_t i = consider_all(policies, best); i >= 0) top = policies[size_t(i)];
     policies.clear();
   };
-  for (const bool overlap : {false, true}) {
+  const auto by_weights = [&](bool overlap) {
     policies.push_back({.reserve = 0.35, .again_weight = 2, .overlap = overlap});
-    // The other order never won by them.
-    if (overlap && plans_.find_prices(overlap))
-      policies.push_back({.reserve = 0.08, .overlap = overlap, .market = true, .lag = 4});
+  };
+  if (request_.ways != Ways::Prices) {
+    if (!request_.quick) by_weights(false);
+    by_weights(true);
   }
+  // The other order never won by them.
+  if (request_.ways != Ways::Weights && plans_.find_prices(true))
+    policies.push_back({.reserve = 0.08, .overlap = true, .market = true, .lag = 4});
   consider();
-  if (request_.quick) return;
+  if (request_.quick) {
+    // It needs least, but is seldom the fastest.
+    if (!best && request_.ways != Ways::Prices) by_weights(false), consider();
+    return;
+  }
   const auto vary = [&](auto&& change) {
     policies.push_back(top);
     change(policies.back());

@@ -7,6 +7,10 @@
 
 namespace sluice {
 
+// How a program of many tasks finds what leaves the device and what is computed again: by fixed weights, by
+// prices of the moments of its step, or by whichever is faster.
+enum class Ways : uint8_t { Both, Weights, Prices };
+
 struct PlanRequest {
   // Caps on everything the process holds in a tier; the profile's overheads come off before anything is
   // placed.
@@ -20,6 +24,7 @@ struct PlanRequest {
   int64_t device_base = 0, host_base = 0;
   int threads = 1;     // to search with; the plan does not depend on it
   bool quick = false;  // a few candidates only: to compare shapes, not to run
+  Ways ways = Ways::Both;
   bool least = false;  // the plan that takes the least device memory, however slow
   PassRunner* passes =
       nullptr;          // what runs the passes, to leave some out or to see them; null: all run, unseen

@@ -94,6 +94,7 @@ class ShapeSearch {
  private:
   struct Found {
     double ns = 0;  // 0: does not fit
+    Ways ways = Ways::Weights;
     bool late_moments = false;
     bool loads_moments = false;
   };
@@ -101,16 +102,17 @@ class ShapeSearch {
   int64_t units(int64_t chunk) const { return r_.tokens_per_step / std::max(chunk, r_.seq_len); }
   StepShape shape(const Point& p) const;
   std::optional<Point> point(int64_t chunk, int64_t rounds, int64_t first = 0) const;
-  Result<Plan> quick_plan(const Program& program, bool explain) const;
+  Result<Plan> quick_plan(const Program& program, Ways ways, bool explain) const;
+  double planned_in_full(const Point& p, int threads) const;  // ns; 0: does not fit
   // Of the shapes that the estimates hardly tell apart, the one with the fastest plan becomes best_.
   void settle();
-  Found plan(const Point& p, bool late_moments) const;
+  Found plan(const Point& p, Ways ways, bool late_moments) const;
   // The faster of both ways to update moments; what was `found` is one of them.
   Found other_moments(const Point& p, const Found& found) const;
   // Why nothing fits, in full: what one sequence per round of the smallest chunks needs is the least.
   Error refusal(const Point& least) const;
-  // Plans those that are new, with moments as the fastest so far has them. Whether one of them is faster: it
-  // is best_ then.
+  // Plans those that are new, in the ways of the fastest so far. Whether one of them is faster: it is best_
+  // then.
   bool visit(const std::vector<std::optional<Point>>& points);
   std::vector<std::optional<Point>> neighbours(const Point& of) const;
   // The fastest so far with these chunks.
@@ -148,11 +150,12 @@ std::optional<Point> ShapeSearch::point(int64_t chunk, int64_t rounds, int64_t f
   return Point{chunk, rounds, first};
 }
 
-Result<Plan> ShapeSearch::quick_plan(const Program& program, bool explain) const {
+Result<Plan> ShapeSearch::quick_plan(const Program& program, Ways ways, bool explain) const {
   PlanRequest request;
   request.device_cap_bytes = r_.device_cap_bytes;
   request.host_cap_bytes = r_.host_cap_bytes;
   request.quick = true;
+  request.ways = ways;
   request.explain = explain;
   return make_plan(program, profile_, request);
 }
@@ -160,22 +163,22 @@ Result<Plan> ShapeSearch::quick_plan(const Program& program, bool explain) const
 Error ShapeSearch::refusal(const Point& least) const {
   OptimizerConfig update = optimizer_;
   update.late_moments = false;
-  return quick_plan(build_training(model_, shape(least), numerics_, update).program, true).error();
+  return quick_plan(build_training(model_, shape(least), numerics_, update).program, Ways::Both, true).error();
 }
 
-ShapeSearch::Found ShapeSearch::plan(const Point& p, bool late_moments) const {
+ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments) const {
   OptimizerConfig update = optimizer_;
   update.late_moments = late_moments;
   const Program program = build_training(model_, shape(p), numerics_, update).program;
-  const auto plan = quick_plan(program, false);
-  if (!plan.ok()) return {0, late_moments, true};
-  return {plan->makespan_ns, late_moments, loads_moments(program, *plan)};
+  const auto plan = quick_plan(program, ways, false);
+  if (!plan.ok()) return {0, ways, late_moments, true};
+  return {plan->makespan_ns, ways, late_moments, loads_moments(program, *plan)};
 }
 
 ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found) const {
   // Moments that stay on the device have no traffic to spread.
   if (!optimizer_.deferred || !found.loads_moments) return found;
-  const Found other = plan(p, !found.late_moments);
+  const Found other = plan(p, found.ways, !found.late_moments);
   return other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999) ? other : found;
 }
 
@@ -185,11 +188,24 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
     if (p && !known_.contains(*p) && std::find(fresh.begin(), fresh.end(), *p) == fresh.end())
       fresh.push_back(*p);
   }
-  std::vector<Found> found(fresh.size());
-  for_each_parallel(int64_t(fresh.size()), r_.threads, [&](int64_t i) {
-    const Point& p = fresh[size_t(i)];
-    found[size_t(i)] = best_ ? plan(p, known_[*best_].late_moments) : other_moments(p, plan(p, false));
+  // What is best for one shape is as a rule best for the others.
+  std::vector<Ways> ways = {Ways::Weights, Ways::Prices};
+  if (best_) ways = {known_[*best_].ways};
+  std::vector<Found> tried(fresh.size() * ways.size());
+  for_each_parallel(int64_t(tried.size()), r_.threads, [&](int64_t i) {
+    const Point& p = fresh[size_t(i) / ways.size()];
+    const Ways way = ways[size_t(i) % ways.size()];
+    tried[size_t(i)] =
+        best_ ? plan(p, way, known_[*best_].late_moments) : other_moments(p, plan(p, way, false));
   });
+  std::vector<Found> found;
+  for (size_t i = 0; i < tried.size(); i += ways.size()) {
+    found.push_back(tried[i]);
+    for (size_t way = 1; way < ways.size(); ++way) {
+      const Found& other = tried[i + way];
+      if (other.ns > 0 && (found.back().ns == 0 || other.ns < found.back().ns)) found.back() = other;
+    }
+  }
   bool better = false;
   for (size_t i = 0; i < fresh.size(); ++i) {
     known_[fresh[i]] = found[i];
@@ -228,6 +244,19 @@ void ShapeSearch::climb(int64_t chunk) {
   }
 }
 
+double ShapeSearch::planned_in_full(const Point& p, int threads) const {
+  OptimizerConfig update = optimizer_;
+  update.late_moments = known_.at(p).late_moments;
+  PlanRequest request;
+  request.device_cap_bytes = r_.device_cap_bytes;
+  request.host_cap_bytes = r_.host_cap_bytes;
+  request.threads = threads;
+  request.explain = false;
+  const auto plan =
+      make_plan(build_training(model_, shape(p), numerics_, update).program, profile_, request);
+  return plan.ok() ? plan->makespan_ns : 0;
+}
+
 void ShapeSearch::settle() {
   // Estimates are off by about this much, and planning more shapes in full takes longer than the rest.
   constexpr double kAlike = 1.01;
@@ -244,20 +273,18 @@ void ShapeSearch::settle() {
   });
   if (alike.size() < 2 || small) return;
   settled_ = true;
+  // One plan has work for this many threads.
+  constexpr int kWidth = 5;
+  const int beside = std::clamp(r_.threads / kWidth, 1, int(alike.size()));
+  std::vector<double> planned(alike.size());
+  for_each_parallel(int64_t(alike.size()), beside, [&](int64_t i) {
+    planned[size_t(i)] = planned_in_full(alike[size_t(i)].second, r_.threads / beside);
+  });
   double least = std::numeric_limits<double>::infinity();
-  for (const auto& [ns, p] : alike) {
-    OptimizerConfig update = optimizer_;
-    update.late_moments = known_[p].late_moments;
-    PlanRequest request;
-    request.device_cap_bytes = r_.device_cap_bytes;
-    request.host_cap_bytes = r_.host_cap_bytes;
-    request.threads = r_.threads;
-    request.explain = false;
-    const auto plan =
-        make_plan(build_training(model_, shape(p), numerics_, update).program, profile_, request);
-    if (!plan.ok() || plan->makespan_ns >= least) continue;
-    least = plan->makespan_ns;
-    best_ = p;
+  for (size_t i = 0; i < alike.size(); ++i) {
+    if (planned[i] == 0 || planned[i] >= least) continue;
+    least = planned[i];
+    best_ = alike[i].second;
   }
 }
 

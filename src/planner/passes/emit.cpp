@@ -182,7 +182,9 @@ bool Emitter::pack_host() {
   if (limits_.boundary_host_bytes > 0) items.emplace_back(limits_.boundary_host_bytes, 0, n_);
   const int64_t space = align_down(limits_.host_bytes, limits_.alignment);
   const std::vector<PackItem> asked = items;
-  int64_t used = pack(items, n_, space);
+  // On the host nothing can give way: where many things fit by bytes, the fast ways rarely fail.
+  constexpr size_t kMany = 1500;
+  int64_t used = pack(items, n_, space, kMany);
   if (used == kNowhere) used = pack_few(items = asked, n_, space);
   if (used == kNowhere) return false;
   plan_.host_bytes = limits_.host_base;

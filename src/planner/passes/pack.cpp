@@ -260,7 +260,7 @@ bool Sweep::run() {
 
 }  // namespace
 
-int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
+int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many) {
   // In task runs: one layer of one chunk has about two dozen.
   struct Variant {
     uint32_t long_lived, short_lived;
@@ -271,9 +271,8 @@ int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
   // last. Among many, something large finds no room in one piece once the small ones are there.
   constexpr Variant kOfMany[] = {
       {UINT32_MAX, 0, true}, {UINT32_MAX, 0}, {UINT32_MAX, 24}, {100, 0}, {300, 24}};
-  constexpr size_t kMany = 8000;
   constexpr int64_t kLarge = 32;  // part of the capacity
-  const auto variants = items.size() > kMany ? std::span(kOfMany) : std::span(kVariants);
+  const auto variants = items.size() > many ? std::span(kOfMany) : std::span(kVariants);
   int64_t total = 0;
   for (const PackItem& item : items) total += item.bytes;
   const int64_t space = std::min(capacity, total);
