@@ -68,6 +68,7 @@ CLI::App* add_sweep(CLI::App& app, sluice::SweepRequest& request) {
 
 int main(int argc, char** argv) {
   CLI::App app{"Sluice trains transformers whose working set does not fit the accelerator."};
+  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
   app.require_subcommand(1);
   int status = 0;
 

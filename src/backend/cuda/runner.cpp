@@ -13,12 +13,7 @@ constexpr int64_t kAlignment = 256;
 // Calls f with a value of the C++ type of `dtype`, which is F32 or BF16.
 template <class F>
 Status with_float(DType dtype, F f) {
-  if (dtype == DType::F32) {
-    SLUICE_CUDA_TRY(f(float{}));
-  } else {
-    SLUICE_CUDA_TRY(f(bf16{}));
-  }
-  return {};
+  return check(dtype == DType::F32 ? f(float{}) : f(bf16{}), "kernel launch");
 }
 
 // The parts of HeadLoss's workspace.
