@@ -6,7 +6,6 @@
 // of what only came early or lingers; early loads then come when there is room. A few variants are tried, as
 // each fragments on programs that the others pack well.
 #include <algorithm>
-#include <map>
 #include <memory_resource>
 #include <set>
 
@@ -46,15 +45,16 @@ class Sweep {
   std::span<const Place> coming(uint32_t position) const {
     return {coming_.data() + coming_from_[position], coming_.data() + coming_from_[position + 1]};
   }
+  // A run of free bytes: (offset, end), and (bytes, offset).
+  using Run = std::pair<int64_t, int64_t>;
   void release(int64_t offset, int64_t end);
   void take(int64_t offset, int64_t end);
-  void insert(int64_t offset, int64_t end) {
-    free_[offset] = end;
-    by_size_.insert({end - offset, offset});
+  void add_size(int64_t offset, int64_t end) {
+    const Run size{end - offset, offset};
+    by_size_.insert(std::lower_bound(by_size_.begin(), by_size_.end(), size), size);
   }
-  void erase(std::map<int64_t, int64_t>::iterator it) {
-    by_size_.erase({it->second - it->first, it->first});
-    free_.erase(it);
+  void drop_size(int64_t offset, int64_t end) {
+    by_size_.erase(std::lower_bound(by_size_.begin(), by_size_.end(), Run{end - offset, offset}));
   }
 
   std::vector<PackItem>& items_;
@@ -64,8 +64,8 @@ class Sweep {
   const int64_t large_;
   uint32_t now_ = 0;
   std::pmr::unsynchronized_pool_resource nodes_;
-  std::pmr::map<int64_t, int64_t> free_{&nodes_};                // offset -> end
-  std::pmr::set<std::pair<int64_t, int64_t>> by_size_{&nodes_};  // (bytes, offset)
+  // Both sorted. There are few at a time: moving them costs less than nodes of a tree.
+  std::vector<Run> free_, by_size_;
   std::vector<Place> long_;                                      // placed first, by offset
   std::vector<Place> coming_;                                    // the same by the position where they begin,
   std::vector<uint32_t> coming_from_;  // and where those of each position are among them
@@ -120,33 +120,50 @@ bool Sweep::stays_free(int64_t offset, int64_t bytes, uint32_t end) const {
 }
 
 void Sweep::release(int64_t offset, int64_t end) {
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && next->first == end) {
+  auto next = std::lower_bound(free_.begin(), free_.end(), Run{offset, 0});
+  const bool joins_next = next != free_.end() && next->first == end;
+  const bool joins_before = next != free_.begin() && std::prev(next)->second == offset;
+  if (joins_next) {
+    drop_size(next->first, next->second);
     end = next->second;
-    erase(next++);
   }
-  if (next != free_.begin()) {
+  if (joins_before) {
     const auto before = std::prev(next);
-    if (before->second == offset) {
-      offset = before->first;
-      erase(before);
-    }
+    drop_size(before->first, before->second);
+    before->second = end;
+    if (joins_next) free_.erase(next);
+    offset = before->first;
+  } else if (joins_next) {
+    next->first = offset;
+  } else {
+    free_.insert(next, {offset, end});
   }
-  insert(offset, end);
+  add_size(offset, end);
 }
 
 void Sweep::take(int64_t offset, int64_t end) {
-  const auto it = std::prev(free_.upper_bound(offset));
-  const int64_t run_begin = it->first, run_end = it->second;
-  erase(it);
-  if (run_begin < offset) insert(run_begin, offset);
-  if (end < run_end) insert(end, run_end);
+  const auto it = std::prev(std::upper_bound(free_.begin(), free_.end(), Run{offset, kUnlimited}));
+  const auto [run_begin, run_end] = *it;
+  drop_size(run_begin, run_end);
+  if (run_begin < offset) add_size(run_begin, offset);
+  if (end < run_end) add_size(end, run_end);
+  if (run_begin < offset && end < run_end) {
+    it->second = offset;
+    free_.insert(std::next(it), {end, run_end});
+  } else if (run_begin < offset) {
+    it->second = offset;
+  } else if (end < run_end) {
+    it->first = end;
+  } else {
+    free_.erase(it);
+  }
 }
 
 bool Sweep::place(uint32_t index) {
   PackItem& item = items_[index];
   const bool high = item.end - item.begin < short_lived_;
-  for (auto it = by_size_.lower_bound({item.bytes, -1}); it != by_size_.end(); ++it) {
+  for (auto it = std::lower_bound(by_size_.begin(), by_size_.end(), Run{item.bytes, -1});
+       it != by_size_.end(); ++it) {
     const auto [size, begin] = *it;
     const int64_t low_offset = begin, high_offset = begin + size - item.bytes;
     int64_t offset = high ? high_offset : low_offset;
@@ -204,7 +221,7 @@ bool Sweep::run() {
   deaths_.resize(last_ + 2);
   placed_.resize(items_.size());
   if (!place_long_lived()) return false;
-  insert(0, capacity_);
+  release(0, capacity_);
   std::vector<std::vector<uint32_t>> births(last_ + 1), needed(last_ + 1);
   for (uint32_t i = 0; i < items_.size(); ++i) {
     const PackItem& item = items_[i];
