@@ -1,0 +1,110 @@
+// The search for the shape of a step, and the ways to estimate one.
+#include "planner/shape.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace sluice {
+namespace {
+
+const LlamaConfig kModel{256, 2, 4, 2, 64, 704, 512, 1e-5, false, {}};
+
+Profile machine() {
+  Profile profile;
+  profile.name = "test";
+  profile.rates.launch_ns = 0;
+  profile.load_bytes_per_s = profile.store_bytes_per_s = 1e9;
+  profile.transfer_latency_ns = 0;
+  return profile;
+}
+
+ShapeRequest request_for(int64_t tokens_per_step) {
+  ShapeRequest request;
+  request.seq_len = 1024;
+  request.tokens_per_step = tokens_per_step;
+  return request;
+}
+
+TEST(Shape, KeepsWhatWasGiven) {
+  ShapeRequest request = request_for(16384);
+  request.chunk_tokens = 2048;
+  request.rounds = 3;
+  request.first_round_chunks = 4;
+  request.head_tokens = 512;
+  const auto choice = choose_shape(kModel, {}, {}, request, machine());
+  ASSERT_TRUE(choice.ok()) << choice.error().message;
+  EXPECT_EQ(choice->shape.chunk_tokens, 2048);
+  EXPECT_EQ(choice->shape.head_tokens, 512);
+  EXPECT_EQ(choice->shape.rounds, 3);
+  EXPECT_EQ(choice->shape.chunks_in(0), 4);
+}
+
+TEST(Shape, CoversTheStepOnce) {
+  for (const int64_t tokens : {1024, 3072, 16384, 40960}) {
+    const auto choice = choose_shape(kModel, {}, {}, request_for(tokens), machine());
+    ASSERT_TRUE(choice.ok()) << choice.error().message;
+    EXPECT_EQ(choice->shape.tokens(), tokens);
+  }
+}
+
+TEST(Shape, OfSmallerChunksHasToGainMoreThanALittle) {
+  // Without a cap nothing moves, and without launches every cut of the step takes the same time.
+  const auto chosen_when_half_is = [](double faster) {
+    Profile profile = machine();
+    const Program half = build_training(kModel, {1024, 16384, 1, 4, 4096}, {}, {}).program;
+    for (const Op& op : distinct_ops(half)) profile.measured_ns[cost_key(op)] = profile.cost(op).ns / faster;
+    const auto choice = choose_shape(kModel, {}, {}, request_for(65536), profile);
+    EXPECT_TRUE(choice.ok());
+    return choice.ok() ? choice->shape.chunk_tokens : 0;
+  };
+  EXPECT_EQ(chosen_when_half_is(1.002), 32768);
+  EXPECT_EQ(chosen_when_half_is(1.02), 16384);
+}
+
+TEST(Shape, DoesNotDependOnThreads) {
+  ShapeRequest request = request_for(32768);
+  request.device_cap_bytes = 48 * kMiB;
+  request.threads = 1;
+  const auto one = choose_shape(kModel, {}, {}, request, machine());
+  request.threads = 16;
+  const auto many = choose_shape(kModel, {}, {}, request, machine());
+  ASSERT_TRUE(one.ok()) << one.error().message;
+  ASSERT_TRUE(many.ok()) << many.error().message;
+  EXPECT_EQ(text(one->shape), text(many->shape));
+  EXPECT_EQ(one->why, many->why);
+}
+
+TEST(Shape, ThatCannotBeCutIsRefusedWithWhatWasGiven) {
+  ShapeRequest request = request_for(16384);
+  request.chunk_tokens = 1500;
+  const auto choice = choose_shape(kModel, {}, {}, request, machine());
+  ASSERT_FALSE(choice.ok());
+  EXPECT_NE(choice.error().message.find("chunk_tokens 1500"), std::string::npos) << choice.error().message;
+}
+
+// A quick plan is the faster of the quick plans made in either way.
+TEST(Ways, BothAreAsFastAsTheFasterOne) {
+  const Program program = build_training(kModel, {1024, 2048, 3, 4, 512}, {}, {}).program;
+  int held = 0;
+  for (const int64_t cap : {24 * kMiB, 32 * kMiB, 48 * kMiB, 64 * kMiB}) {
+    PlanRequest request;
+    request.quick = true;
+    request.device_cap_bytes = cap;
+    double ns[3];
+    for (const Ways ways : {Ways::Both, Ways::Weights, Ways::Prices}) {
+      request.ways = ways;
+      const auto plan = make_plan(program, machine(), request);
+      ns[size_t(ways)] = plan.ok() ? plan->makespan_ns : std::numeric_limits<double>::infinity();
+    }
+    const double both = ns[size_t(Ways::Both)];
+    if (both == std::numeric_limits<double>::infinity()) continue;
+    ++held;
+    EXPECT_EQ(both, std::min(ns[size_t(Ways::Weights)], ns[size_t(Ways::Prices)])) << cap;
+  }
+  EXPECT_GE(held, 2);
+}
+
+}  // namespace
+}  // namespace sluice
