@@ -258,44 +258,56 @@ Status measure_shared(Backend& backend, LinkTest test, Timed& product, Profile& 
   return {};
 }
 
-// Returns whether the cache has the links, and what compute loses to copies if `shared`.
-bool read_cache(const std::filesystem::path& path, bool shared, Profile& profile) {
+// What a cache holds for a machine: its links, times of ops, and by kind of step what ops took within one.
+json read_cache(const std::filesystem::path& path, const Profile& profile) {
+  const json nothing = {
+      {"machine", profile.name}, {"ns", json::object()}, {"learnt", json::object()}};
   const auto text = read_file(path);
-  if (!text.ok()) return false;  // no cache yet
-  const json root = json::parse(*text, nullptr, false);
-  if (!root.is_object() || root.value("machine", "") != profile.name || !root.contains("ns")) return false;
-  for (const auto& [key, ns] : root["ns"].items()) {
-    if (ns.is_number() && ns.get<double>() > 0) profile.measured_ns.emplace(key, ns.get<double>());
+  if (!text.ok()) return nothing;
+  json root = json::parse(*text, nullptr, false);
+  if (!root.is_object() || root.value("machine", "") != profile.name) return nothing;
+  for (const char* table : {"ns", "learnt"}) {
+    if (!root.contains(table) || !root[table].is_object()) root[table] = json::object();
   }
-  const double load = root.value("load_bytes_per_s", 0.0), store = root.value("store_bytes_per_s", 0.0);
-  const double slowdown = root.value("copy_slowdown", -1.0);
-  if (!(load > 0) || !(store > 0) || (shared && !(slowdown >= 0))) return false;
-  if (shared) profile.copy_slowdown = slowdown;
+  return root;
+}
+
+// Returns whether the cache has the links, and what compute loses to copies if they share cores.
+bool take_cache(const json& cache, const CalibrateOptions& options, Profile& profile) {
+  const auto take = [&](const json& table) {
+    for (const auto& [key, ns] : table.items()) {
+      if (ns.is_number() && ns.get<double>() > 0) profile.measured_ns[key] = ns.get<double>();
+    }
+  };
+  take(cache["ns"]);
+  if (cache["learnt"].contains(options.kind)) take(cache["learnt"][options.kind]);
+  const double load = cache.value("load_bytes_per_s", 0.0), store = cache.value("store_bytes_per_s", 0.0);
+  const double slowdown = cache.value("copy_slowdown", -1.0);
+  if (!(load > 0) || !(store > 0) || (options.shared_cores && !(slowdown >= 0))) return false;
+  if (options.shared_cores) profile.copy_slowdown = slowdown;
   profile.load_bytes_per_s = load;
   profile.store_bytes_per_s = store;
-  profile.device_overhead_bytes = root.value("device_overhead_bytes", profile.device_overhead_bytes);
+  profile.device_overhead_bytes = cache.value("device_overhead_bytes", profile.device_overhead_bytes);
   return true;
 }
 
-Status write_cache(const std::filesystem::path& cache, bool shared, const Profile& profile) {
-  json root = {{"machine", profile.name},
-               {"load_bytes_per_s", profile.load_bytes_per_s},
-               {"store_bytes_per_s", profile.store_bytes_per_s},
-               {"device_overhead_bytes", profile.device_overhead_bytes},
-               {"ns", json::object()}};
-  if (shared) root["copy_slowdown"] = profile.copy_slowdown;
-  for (const auto& [key, ns] : profile.measured_ns) root["ns"][key] = ns;
-  SLUICE_TRY(make_directories(cache.parent_path()));
-  return write_file(cache, root.dump(1));
+Status write_cache(const std::filesystem::path& path, bool shared_cores, const Profile& profile, json cache) {
+  cache["load_bytes_per_s"] = profile.load_bytes_per_s;
+  cache["store_bytes_per_s"] = profile.store_bytes_per_s;
+  cache["device_overhead_bytes"] = profile.device_overhead_bytes;
+  if (shared_cores) cache["copy_slowdown"] = profile.copy_slowdown;
+  SLUICE_TRY(make_directories(path.parent_path()));
+  return write_file(path, cache.dump(1));
 }
 
 }  // namespace
 
-Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& cache,
+Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& path,
                  const CalibrateOptions& options, Profile& profile, const Progress& progress) {
   constexpr int64_t kLinkBytes = 16 * kMiB;
   constexpr uint32_t kPairs = 6;
-  const bool links_known = read_cache(cache, options.shared_cores, profile);
+  json cache = read_cache(path, profile);
+  const bool links_known = take_cache(cache, options, profile);
   std::vector<Op> missing;
   int64_t bytes = 0;
   for (const Op& op : ops) {
@@ -336,7 +348,7 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
     Timed timed{&missing[static_cast<size_t>(i)]};
     SLUICE_ASSIGN(timed.placed, place(*timed.op, backend, blocks, arenas.device));
     SLUICE_TRY(time_op(backend, options.heat_ns, timed));
-    profile.measured_ns[cost_key(*timed.op)] = timed.ns;
+    profile.measured_ns[cost_key(*timed.op)] = cache["ns"][cost_key(*timed.op)] = timed.ns;
   }
   // What the process holds on the device beside its arena: context, kernels, library handles.
   const MemoryUse use = backend.memory();
@@ -345,7 +357,7 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
   constexpr int64_t kLaterKernels = 48 * kMiB;
   if (profile.device_overhead_bytes > 0) profile.device_overhead_bytes += kLaterKernels;
   progress(total, total);
-  return write_cache(cache, options.shared_cores, profile);
+  return write_cache(path, options.shared_cores, profile, std::move(cache));
 }
 
 namespace {
@@ -385,17 +397,19 @@ class WithoutCopies {
 }  // namespace
 
 Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline,
-             int64_t device_overhead_bytes, bool shared_cores, const std::filesystem::path& cache,
-             Profile profile) {
+             int64_t device_overhead_bytes, const CalibrateOptions& options,
+             const std::filesystem::path& path, Profile profile) {
   const WithoutCopies alone(plan, timeline, profile.copy_slowdown);
   std::map<std::string, std::vector<double>> runs;
   for (size_t i = 0; i < timeline.size(); ++i) {
     if (plan.actions[i].kind != ActionKind::Run) continue;
     runs[cost_key(program.task(plan.actions[i].task).op)].push_back(alone.ns(timeline[i]));
   }
-  for (const auto& [key, ns] : runs) profile.measured_ns[key] = median(ns);
+  json cache = read_cache(path, profile);
+  json& learnt = cache["learnt"][options.kind];
+  for (const auto& [key, ns] : runs) learnt[key] = median(ns);
   profile.device_overhead_bytes = std::max(profile.device_overhead_bytes, device_overhead_bytes);
-  return write_cache(cache, shared_cores, profile);
+  return write_cache(path, options.shared_cores, profile, std::move(cache));
 }
 
 }  // namespace sluice

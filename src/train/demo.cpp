@@ -108,8 +108,8 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   if (!p.config.run.trace_kernels) {
     const bool cpu = p.machine.backend == "cpu";  // where the arena is all of the device
     const int64_t overhead = cpu ? 0 : memory.device_peak_bytes - p.stages.device_bytes();
-    SLUICE_TRY(learn(s.model.program, s.plan, timeline, overhead, cpu, cost_cache(p.config, p.machine),
-                     p.machine.profile));
+    SLUICE_TRY(learn(s.model.program, s.plan, timeline, overhead, calibration_of(p),
+                     cost_cache(p.config, p.machine), p.machine.profile));
   }
   fmt::print("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
   return write_file(dir / "trace.json",

@@ -50,19 +50,16 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
   const std::vector<Op> ops = training_ops(request);
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const std::filesystem::path cache = cost_cache(p.config, p.machine);
-  CalibrateOptions options;
-  options.shared_cores = p.machine.backend == "cpu";
-  // GPUs lower their clocks under sustained load.
-  options.heat_ns = p.machine.backend == "cuda" ? 3e8 : 0;
   double shown_s = 0;
-  SLUICE_TRY(calibrate(*backend, ops, cache, options, p.machine.profile, [&](int64_t done, int64_t total) {
+  const auto progress = [&](int64_t done, int64_t total) {
     if (terminal) {
       fmt::print(stderr, "\rmeasuring op costs {}/{}{}", done, total, done == total ? "\n" : "");
     } else if (watch.seconds() - shown_s > 5) {
       shown_s = watch.seconds();
       fmt::print(stderr, "measuring op costs {}/{}\n", done, total);
     }
-  }));
+  };
+  SLUICE_TRY(calibrate(*backend, ops, cache, calibration_of(p), p.machine.profile, progress));
   p.start_up.measure_s = watch.seconds();
   return {};
 }
@@ -107,6 +104,15 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache
 }
 
 }  // namespace
+
+CalibrateOptions calibration_of(const Prepared& p) {
+  CalibrateOptions options;
+  options.shared_cores = p.machine.backend == "cpu";
+  options.kind = step_kind(p.model, p.numerics, p.config.train.seq_len);
+  // GPUs lower their clocks under sustained load.
+  options.heat_ns = p.machine.backend == "cuda" ? 3e8 : 0;
+  return options;
+}
 
 Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps,
                          PassRunner* passes) {

@@ -26,6 +26,8 @@ struct StartUp {
   double total_s() const { return measure_s + plan_s + reserve_s + prepare_s + initialize_s + pin_s; }
 };
 
+struct CalibrateOptions;
+
 // Everything decided before memory is taken: what `sluice plan` shows.
 struct Prepared {
   RunConfig config;
@@ -47,6 +49,8 @@ Result<Prepared> prepare(RunConfig config, const std::string& preset, bool betwe
 // The same on a machine that is resolved already. Several threads may prepare for one that is only simulated.
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
                             PassRunner* passes = nullptr, const PlanCache* cache = nullptr);
+// How the costs of its steps are measured and learnt.
+CalibrateOptions calibration_of(const Prepared& p);
 // Whether prepare_on(config, machine, false) finds plans, without the search for the fastest. A refusal names
 // the tier and nothing else.
 Status check_fit(RunConfig config, Machine machine);

@@ -98,8 +98,10 @@ TEST(Learn, TakesOutWhatCopiesCost) {
   Profile profile = small_profile();
   const TaskCosts costs = cost_of(small.program, profile);
   const TempDir dir;
+  CalibrateOptions options;
+  options.shared_cores = true;
   const Status learnt =
-      learn(small.program, small.plan, predicted_timeline(small.plan), 0, true, dir / "costs.json", profile);
+      learn(small.program, small.plan, predicted_timeline(small.plan), 0, options, dir / "costs.json", profile);
   ASSERT_TRUE(learnt.ok()) << learnt.message();
 
   bool slowed = false;
@@ -108,8 +110,6 @@ TEST(Learn, TakesOutWhatCopiesCost) {
   }
   ASSERT_TRUE(slowed) << "no run had a copy beside it";
   PricedBackend backend(0);
-  CalibrateOptions options;
-  options.shared_cores = true;
   const std::vector<Op> ops = distinct_ops(small.program);
   const Status read = calibrate(backend, ops, dir / "costs.json", options, profile, [](int64_t, int64_t) {});
   ASSERT_TRUE(read.ok()) << read.message();
@@ -126,6 +126,33 @@ TEST(Learn, TakesOutWhatCopiesCost) {
     EXPECT_GE(profile.measured_ns.at(key), between.first * (1 - 1e-6)) << key;
     EXPECT_LE(profile.measured_ns.at(key), between.second * (1 + 1e-6)) << key;
     EXPECT_LE(between.second, 1.03 * between.first) << key;
+  }
+}
+
+// What a step taught is not taken for steps in which ops run in another mix, nor lost by measuring those.
+TEST(Learn, IsForStepsOfItsKind) {
+  const SmallPlan small = small_plan(0.2);
+  const TempDir dir;
+  CalibrateOptions options;
+  options.shared_cores = true;
+  options.kind = "one";
+  const Status learnt = learn(small.program, small.plan, predicted_timeline(small.plan), 0, options,
+                              dir / "costs.json", small_profile());
+  ASSERT_TRUE(learnt.ok()) << learnt.message();
+  const std::vector<Op> ops = distinct_ops(small.program);
+  const auto costs_for = [&](const std::string& kind) {
+    PricedBackend backend(0);
+    Profile profile = small_profile();
+    options.kind = kind;
+    const Status read = calibrate(backend, ops, dir / "costs.json", options, profile, [](int64_t, int64_t) {});
+    EXPECT_TRUE(read.ok()) << read.message();
+    return profile.measured_ns;
+  };
+  const auto before = costs_for("one"), other = costs_for("other"), after = costs_for("one");
+  EXPECT_EQ(before, after);
+  for (const Op& op : ops) {
+    EXPECT_DOUBLE_EQ(other.at(cost_key(op)), cost_of(op)) << cost_key(op);
+    EXPECT_NE(before.at(cost_key(op)), cost_of(op)) << cost_key(op);
   }
 }
 
