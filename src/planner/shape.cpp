@@ -67,10 +67,14 @@ int64_t estimated_tasks(const LlamaConfig& model, const ShapeRequest& r, int64_t
   return model.layers * chunks * (kTasksPerLayer + in_sequence + 1);
 }
 
-// Kernels gain from size, and every task costs a device some microseconds beside its kernel, in ways that
-// costs do not say: two shapes of one step that were simulated alike differed by 4 % on an H200. A halving of
-// chunks has to gain this much.
-constexpr double kHalving = 0.005;
+// What a task takes beside its kernel, on a GPU whose links are busy: 10 us were measured on an H200, of
+// which its estimate has some. Too little to plan by, but shapes of 8,000 and 14,000 tasks are otherwise often
+// alike.
+constexpr double kTaskNs = 8000;
+
+double estimate_of(const Program& program, const Plan& plan) {
+  return plan.makespan_ns + kTaskNs * double(program.tasks().size());
+}
 
 constexpr std::string_view kOnly = "the only one that fits what was given";
 
@@ -98,7 +102,7 @@ class ShapeSearch {
 
  private:
   struct Found {
-    double ns = 0;  // with chunks_cost(); 0: does not fit
+    double ns = 0;  // of the plan, and kTaskNs per task; 0: does not fit
     Ways ways = Ways::Weights;
     bool late_moments = false;
     bool loads_moments = false;
@@ -109,12 +113,6 @@ class ShapeSearch {
   std::optional<Point> point(int64_t chunk, int64_t rounds, int64_t first = 0) const;
   Result<Plan> quick_plan(const Program& program, Ways ways, bool explain) const;
   double planned_in_full(const Point& p, int threads) const;  // ns as in Found
-  // What a step of such chunks takes, times what its simulation says.
-  static double chunks_cost(int64_t chunk) {
-    double cost = 1;
-    for (int64_t c = chunk; c < kLargestChunk; c *= 2) cost += kHalving;
-    return cost;
-  }
   // Of the shapes that the estimates hardly tell apart, the one with the fastest plan becomes best_.
   void settle();
   Found plan(const Point& p, Ways ways, bool late_moments) const;
@@ -183,7 +181,7 @@ ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moment
   const Program program = build_training(model_, shape(p), numerics_, update).program;
   const auto plan = quick_plan(program, ways, false);
   if (!plan.ok()) return {0, ways, late_moments, true};
-  return {plan->makespan_ns * chunks_cost(p.chunk), ways, late_moments, loads_moments(program, *plan)};
+  return {estimate_of(program, *plan), ways, late_moments, loads_moments(program, *plan)};
 }
 
 ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found) const {
@@ -263,9 +261,9 @@ double ShapeSearch::planned_in_full(const Point& p, int threads) const {
   request.host_cap_bytes = r_.host_cap_bytes;
   request.threads = threads;
   request.explain = false;
-  const auto plan =
-      make_plan(build_training(model_, shape(p), numerics_, update).program, profile_, request);
-  return plan.ok() ? plan->makespan_ns * chunks_cost(p.chunk) : 0;
+  const Program program = build_training(model_, shape(p), numerics_, update).program;
+  const auto plan = make_plan(program, profile_, request);
+  return plan.ok() ? estimate_of(program, *plan) : 0;
 }
 
 void ShapeSearch::settle() {
