@@ -269,6 +269,9 @@ json read_cache(const std::filesystem::path& path, const Profile& profile) {
   for (const char* table : {"ns", "learnt"}) {
     if (!root.contains(table) || !root[table].is_object()) root[table] = json::object();
   }
+  for (auto& table : root["learnt"]) {
+    if (!table.is_object()) table = json::object();
+  }
   return root;
 }
 
