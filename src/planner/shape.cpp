@@ -68,8 +68,8 @@ int64_t estimated_tasks(const LlamaConfig& model, const ShapeRequest& r, int64_t
 }
 
 // What a task takes beside its kernel, on a GPU whose links are busy: 10 us were measured on an H200, of
-// which its estimate has some. Too little to plan by, but shapes of 8,000 and 14,000 tasks are otherwise often
-// alike.
+// which its estimate has some. Too little to plan by, but shapes of 8,000 and 14,000 tasks are otherwise
+// often alike.
 constexpr double kTaskNs = 8000;
 
 double estimate_of(const Program& program, const Plan& plan) {
@@ -172,7 +172,8 @@ Result<Plan> ShapeSearch::quick_plan(const Program& program, Ways ways, bool exp
 Error ShapeSearch::refusal(const Point& least) const {
   OptimizerConfig update = optimizer_;
   update.late_moments = false;
-  return quick_plan(build_training(model_, shape(least), numerics_, update).program, Ways::Both, true).error();
+  return quick_plan(build_training(model_, shape(least), numerics_, update).program, Ways::Both, true)
+      .error();
 }
 
 ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments) const {

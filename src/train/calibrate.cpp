@@ -260,8 +260,7 @@ Status measure_shared(Backend& backend, LinkTest test, Timed& product, Profile& 
 
 // What a cache holds for a machine: its links, times of ops, and by kind of step what ops took within one.
 json read_cache(const std::filesystem::path& path, const Profile& profile) {
-  const json nothing = {
-      {"machine", profile.name}, {"ns", json::object()}, {"learnt", json::object()}};
+  const json nothing = {{"machine", profile.name}, {"ns", json::object()}, {"learnt", json::object()}};
   const auto text = read_file(path);
   if (!text.ok()) return nothing;
   json root = json::parse(*text, nullptr, false);

@@ -100,8 +100,8 @@ TEST(Learn, TakesOutWhatCopiesCost) {
   const TempDir dir;
   CalibrateOptions options;
   options.shared_cores = true;
-  const Status learnt =
-      learn(small.program, small.plan, predicted_timeline(small.plan), 0, options, dir / "costs.json", profile);
+  const Status learnt = learn(small.program, small.plan, predicted_timeline(small.plan), 0, options,
+                              dir / "costs.json", profile);
   ASSERT_TRUE(learnt.ok()) << learnt.message();
 
   bool slowed = false;
@@ -144,7 +144,8 @@ TEST(Learn, IsForStepsOfItsKind) {
     PricedBackend backend(0);
     Profile profile = small_profile();
     options.kind = kind;
-    const Status read = calibrate(backend, ops, dir / "costs.json", options, profile, [](int64_t, int64_t) {});
+    const Status read =
+        calibrate(backend, ops, dir / "costs.json", options, profile, [](int64_t, int64_t) {});
     EXPECT_TRUE(read.ok()) << read.message();
     return profile.measured_ns;
   };

@@ -66,8 +66,8 @@ class Sweep {
   std::pmr::unsynchronized_pool_resource nodes_;
   // Both sorted. There are few at a time: moving them costs less than nodes of a tree.
   std::vector<Run> free_, by_size_;
-  std::vector<Place> long_;                                      // placed first, by offset
-  std::vector<Place> coming_;                                    // the same by the position where they begin,
+  std::vector<Place> long_;            // placed first, by offset
+  std::vector<Place> coming_;          // the same by the position where they begin,
   std::vector<uint32_t> coming_from_;  // and where those of each position are among them
   using Deadlines = std::pmr::set<std::pair<uint32_t, uint32_t>>;  // (position, item)
   Deadlines waiting_{&nodes_};    // early loads without a place, by their latest begin
