@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/parallel.h"
@@ -76,9 +77,6 @@ class Planner {
   Tightest tightest_host(const Policy& policy, int64_t device_budget) const;
   std::vector<std::optional<Candidate>> build_all(const std::vector<Policy>& policies,
                                                   int64_t device_budget) const;
-  // Builds the policies' plans for the whole budget; the fastest, if it is faster than best, becomes best.
-  // Its index, or -1.
-  int64_t consider_all(const std::vector<Policy>& policies, std::optional<Candidate>& best) const;
   void consider(const Policy& policy, int64_t device_budget, std::optional<Candidate>& best) const;
   void search_grid(int64_t least, int64_t most, std::optional<Candidate>& best) const;
   void search_budget(int64_t budget, int evaluations, std::optional<Candidate>& best) const;
@@ -186,21 +184,27 @@ std::vector<std::optional<Candidate>> Planner::build_all(const std::vector<Polic
   return out;
 }
 
-int64_t Planner::consider_all(const std::vector<Policy>& policies, std::optional<Candidate>& best) const {
-  auto plans = build_all(policies, plans_.limits.device_bytes);
-  int64_t chosen = -1;
-  for (size_t i = 0; i < plans.size(); ++i) {
-    if (plans[i] && take_faster(std::move(*plans[i]), best)) chosen = int64_t(i);
-  }
-  return chosen;
-}
-
 // For programs of many tasks: at the whole budget, one setting after the other.
 void Planner::search_coarse(std::optional<Candidate>& best) {
-  Policy top;
+  // The settings that a way's fastest plan so far was made by, and the shares with which it packed.
+  struct Leader {
+    Policy policy;
+    double ns = std::numeric_limits<double>::infinity();
+  };
+  Leader weights, prices;
   std::vector<Policy> policies;
   const auto consider = [&] {
-    if (const int64_t i = consider_all(policies, best); i >= 0) top = policies[size_t(i)];
+    auto plans = build_all(policies, plans_.limits.device_bytes);
+    for (size_t i = 0; i < plans.size(); ++i) {
+      if (!plans[i]) continue;
+      Leader& leader = policies[i].market ? prices : weights;
+      if (plans[i]->plan.makespan_ns < leader.ns) {
+        leader = {policies[i], plans[i]->plan.makespan_ns};
+        leader.policy.device_share = plans[i]->device_share;
+        leader.policy.host_share = plans[i]->host_share;
+      }
+      take_faster(std::move(*plans[i]), best);
+    }
     policies.clear();
   };
   const auto by_weights = [&](bool overlap) {
@@ -219,30 +223,33 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
     if (!best && request_.ways != Ways::Prices) by_weights(false), consider();
     return;
   }
-  const auto vary = [&](auto&& change) {
-    policies.push_back(top);
+  // What packs for one packs as a rule for the others of its way.
+  const auto vary = [&](const Leader& leader, auto&& change) {
+    policies.push_back(leader.policy);
     change(policies.back());
-    // What packs for one packs as a rule for the others.
-    if (best)
-      policies.back().device_share = best->device_share, policies.back().host_share = best->host_share;
   };
-  if (top.market) {
+  if (prices.ns < weights.ns) {
     for (const double reserve : {0.04, 0.08, 0.12}) {
       for (const double lag : {1.3, 4.}) {
-        if (reserve != top.reserve || lag != top.lag)
-          vary([&](Policy& p) { p.reserve = reserve, p.lag = lag; });
+        if (reserve != prices.policy.reserve || lag != prices.policy.lag)
+          vary(prices, [&](Policy& p) { p.reserve = reserve, p.lag = lag; });
       }
     }
-    consider();
-    for (const double more : {-0.02, -0.01, 0.01, 0.02}) vary([&](Policy& p) { p.reserve += more; });
-    for (const double under_way : {0.15, 0.2, 0.3, 0.35}) vary([&](Policy& p) { p.under_way = under_way; });
-    return consider();
+    // Where links have little to do, weights with less held back for them may get ahead.
+    if (std::isfinite(weights.ns)) vary(weights, [&](Policy& p) { p.reserve = 0.1; });
+  } else {
+    for (const double reserve : {0.1, 0.2, 0.5, 0.65}) vary(weights, [&](Policy& p) { p.reserve = reserve; });
   }
-  for (const double reserve : {0.1, 0.2, 0.5, 0.65}) vary([&](Policy& p) { p.reserve = reserve; });
   consider();
-  for (const auto& [weight, priced] :
-       {std::pair{0.5, true}, {1., true}, {4., true}, {8., true}, {2., false}, {8., false}}) {
-    vary([&](Policy& p) { p.again_weight = weight, p.priced = priced; });
+  if (prices.ns < weights.ns) {
+    for (const double more : {-0.02, -0.01, 0.01, 0.02}) vary(prices, [&](Policy& p) { p.reserve += more; });
+    for (const double under_way : {0.15, 0.2, 0.3, 0.35})
+      vary(prices, [&](Policy& p) { p.under_way = under_way; });
+  } else {
+    for (const auto& [weight, priced] :
+         {std::pair{0.5, true}, {1., true}, {4., true}, {8., true}, {2., false}, {8., false}}) {
+      vary(weights, [&](Policy& p) { p.again_weight = weight, p.priced = priced; });
+    }
   }
   consider();
 }
