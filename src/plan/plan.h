@@ -48,7 +48,7 @@ struct Home {
 struct Plan {
   uint64_t program_hash = 0;
   std::string machine;       // name of the profile it was made for
-  int64_t device_bytes = 0;  // arena sizes
+  int64_t device_bytes = 0;  // arena sizes: where the last tenants end, no multiples of the alignment
   int64_t host_bytes = 0;
   int64_t alignment = 1;
   std::vector<Action> actions;  // in the order of submission

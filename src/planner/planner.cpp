@@ -219,8 +219,10 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
     policies.push_back({.reserve = 0.08, .overlap = true, .market = true, .lag = 4});
   consider();
   if (request_.quick) {
-    // It needs least, but is seldom the fastest.
-    if (!best && request_.ways != Ways::Prices) by_weights(false), consider();
+    // Where this does not pack, weights may, and the order as written leaves most room.
+    for (const bool overlap : {true, false}) {
+      if (!best) by_weights(overlap), consider();
+    }
     return;
   }
   // What packs for one packs as a rule for the others of its way.

@@ -8,7 +8,7 @@
 namespace sluice {
 
 // How a program of many tasks finds what leaves the device and what is computed again: by fixed weights, by
-// prices of the moments of its step, or by whichever is faster.
+// prices of the moments of its step, or by whichever is faster. Where prices give no plan, weights are asked.
 enum class Ways : uint8_t { Both, Weights, Prices };
 
 struct PlanRequest {

@@ -67,13 +67,15 @@ int64_t estimated_tasks(const LlamaConfig& model, const ShapeRequest& r, int64_t
   return model.layers * chunks * (kTasksPerLayer + in_sequence + 1);
 }
 
-// What a task takes beside its kernel, on a GPU whose links are busy: 10 us were measured on an H200, of
-// which its estimate has some. Too little to plan by, but shapes of 8,000 and 14,000 tasks are otherwise
-// often alike.
-constexpr double kTaskNs = 8000;
+// What a run of a task takes beside its kernel: 10 us were measured on an H200 with busy links, of which
+// estimated costs have 4 as the time of a launch. Too little to plan by, but shapes of 8,000 and of 14,000
+// tasks are otherwise often alike. On a CPU, where tasks are long, it is next to nothing.
+constexpr double kRunNs = 6000;
 
-double estimate_of(const Program& program, const Plan& plan) {
-  return plan.makespan_ns + kTaskNs * double(program.tasks().size());
+double estimate_of(const Plan& plan) {
+  const auto runs = std::count_if(plan.actions.begin(), plan.actions.end(),
+                                  [](const Action& a) { return a.kind == ActionKind::Run; });
+  return plan.makespan_ns + kRunNs * double(runs);
 }
 
 constexpr std::string_view kOnly = "the only one that fits what was given";
@@ -102,7 +104,7 @@ class ShapeSearch {
 
  private:
   struct Found {
-    double ns = 0;  // of the plan, and kTaskNs per task; 0: does not fit
+    double ns = 0;  // of the plan, and kRunNs per run of a task; 0: does not fit
     Ways ways = Ways::Weights;
     bool late_moments = false;
     bool loads_moments = false;
@@ -182,7 +184,7 @@ ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moment
   const Program program = build_training(model_, shape(p), numerics_, update).program;
   const auto plan = quick_plan(program, ways, false);
   if (!plan.ok()) return {0, ways, late_moments, true};
-  return {estimate_of(program, *plan), ways, late_moments, loads_moments(program, *plan)};
+  return {estimate_of(*plan), ways, late_moments, loads_moments(program, *plan)};
 }
 
 ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found) const {
@@ -200,19 +202,22 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
   }
   // What is best for one shape is as a rule best for the others.
   std::vector<Ways> ways = {Ways::Weights, Ways::Prices};
-  if (best_) ways = {known_[*best_].ways};
+  bool late_moments = false;
+  if (best_) {
+    ways = {known_[*best_].ways};
+    late_moments = known_[*best_].late_moments;
+  }
   std::vector<Found> tried(fresh.size() * ways.size());
   for_each_parallel(int64_t(tried.size()), r_.threads, [&](int64_t i) {
     const Point& p = fresh[size_t(i) / ways.size()];
     const Ways way = ways[size_t(i) % ways.size()];
-    tried[size_t(i)] =
-        best_ ? plan(p, way, known_[*best_].late_moments) : other_moments(p, plan(p, way, false));
+    tried[size_t(i)] = best_ ? plan(p, way, late_moments) : other_moments(p, plan(p, way, late_moments));
   });
   std::vector<Found> found;
   for (size_t i = 0; i < tried.size(); i += ways.size()) {
     found.push_back(tried[i]);
-    for (size_t way = 1; way < ways.size(); ++way) {
-      const Found& other = tried[i + way];
+    for (size_t k = 1; k < ways.size(); ++k) {
+      const Found& other = tried[i + k];
       if (other.ns > 0 && (found.back().ns == 0 || other.ns < found.back().ns)) found.back() = other;
     }
   }
@@ -264,7 +269,7 @@ double ShapeSearch::planned_in_full(const Point& p, int threads) const {
   request.explain = false;
   const Program program = build_training(model_, shape(p), numerics_, update).program;
   const auto plan = make_plan(program, profile_, request);
-  return plan.ok() ? estimate_of(program, *plan) : 0;
+  return plan.ok() ? estimate_of(*plan) : 0;
 }
 
 void ShapeSearch::settle() {

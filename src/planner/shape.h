@@ -19,10 +19,11 @@ struct ShapeRequest {
 struct ShapeChoice {
   StepShape shape;
   bool late_moments = false;  // see OptimizerConfig: the same results, other traffic
-  std::string why;            // the candidates and their simulated speed, in words
+  std::string why;            // the candidates and their estimated speed, in words
 };
 
-// The shape whose coarsely searched plan is fastest on the profile: among chunk sizes, from large to small as
+// The shape whose coarsely searched plan is fastest on the profile, with some microseconds more for every run
+// of a task: among chunk sizes, from large to small as
 // long as that pays, at two numbers of rounds each; then from there step by step to other numbers of rounds
 // and a longer first one. Deterministic.
 Result<ShapeChoice> choose_shape(const LlamaConfig& model, const Numerics& numerics,

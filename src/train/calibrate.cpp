@@ -258,13 +258,23 @@ Status measure_shared(Backend& backend, LinkTest test, Timed& product, Profile& 
   return {};
 }
 
+double number_or(const json& object, const char* key, double otherwise) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_number() ? it->get<double>() : otherwise;
+}
+
 // What a cache holds for a machine: its links, times of ops, and by kind of step what ops took within one.
 json read_cache(const std::filesystem::path& path, const Profile& profile) {
-  const json nothing = {{"machine", profile.name}, {"ns", json::object()}, {"learnt", json::object()}};
+  // Files of the first format have what steps taught among the times.
+  constexpr int kFormat = 2;
+  const json nothing = {
+      {"format", kFormat}, {"machine", profile.name}, {"ns", json::object()}, {"learnt", json::object()}};
   const auto text = read_file(path);
   if (!text.ok()) return nothing;
   json root = json::parse(*text, nullptr, false);
-  if (!root.is_object() || root.value("machine", "") != profile.name) return nothing;
+  if (!root.is_object() || !root.contains("format") || root["format"] != kFormat ||
+      !root.contains("machine") || root["machine"] != profile.name)
+    return nothing;
   for (const char* table : {"ns", "learnt"}) {
     if (!root.contains(table) || !root[table].is_object()) root[table] = json::object();
   }
@@ -272,6 +282,10 @@ json read_cache(const std::filesystem::path& path, const Profile& profile) {
     if (!table.is_object()) table = json::object();
   }
   return root;
+}
+
+int64_t overhead_in(const json& cache, const Profile& profile) {
+  return int64_t(number_or(cache, "device_overhead_bytes", double(profile.device_overhead_bytes)));
 }
 
 // Returns whether the cache has the links, and what compute loses to copies if they share cores.
@@ -283,13 +297,14 @@ bool take_cache(const json& cache, const CalibrateOptions& options, Profile& pro
   };
   take(cache["ns"]);
   if (cache["learnt"].contains(options.kind)) take(cache["learnt"][options.kind]);
-  const double load = cache.value("load_bytes_per_s", 0.0), store = cache.value("store_bytes_per_s", 0.0);
-  const double slowdown = cache.value("copy_slowdown", -1.0);
+  const double load = number_or(cache, "load_bytes_per_s", 0),
+               store = number_or(cache, "store_bytes_per_s", 0),
+               slowdown = number_or(cache, "copy_slowdown", -1);
   if (!(load > 0) || !(store > 0) || (options.shared_cores && !(slowdown >= 0))) return false;
   if (options.shared_cores) profile.copy_slowdown = slowdown;
   profile.load_bytes_per_s = load;
   profile.store_bytes_per_s = store;
-  profile.device_overhead_bytes = cache.value("device_overhead_bytes", profile.device_overhead_bytes);
+  profile.device_overhead_bytes = overhead_in(cache, profile);
   return true;
 }
 
@@ -358,6 +373,8 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
   // Programs between steps and library plans for other shapes load a few more kernels.
   constexpr int64_t kLaterKernels = 48 * kMiB;
   if (profile.device_overhead_bytes > 0) profile.device_overhead_bytes += kLaterKernels;
+  // A step may have held more.
+  profile.device_overhead_bytes = std::max(profile.device_overhead_bytes, overhead_in(cache, profile));
   progress(total, total);
   return write_cache(path, options.shared_cores, profile, std::move(cache));
 }

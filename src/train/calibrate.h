@@ -30,9 +30,10 @@ struct CalibrateOptions {
 };
 
 // Times every op, warmed up, on arenas of its own, with random real-valued data, into profile.measured_ns
-// (medians), and the links into its transfer rates. What `cache` holds for a machine of profile.name is not
-// measured again. `backend` must not have reserved its arenas yet; afterwards it is good for nothing else.
-Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& cache,
+// (medians), and the links into its transfer rates. What the file at `path` holds for a machine of
+// profile.name is not measured again. `backend` must not have reserved its arenas yet; afterwards it is good
+// for nothing else.
+Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesystem::path& path,
                  const CalibrateOptions& options, Profile& profile, const Progress& progress);
 
 // Keeps what ops took within a measured step, less what copies beside them cost (profile.copy_slowdown), for
@@ -41,6 +42,6 @@ Status calibrate(Backend& backend, std::span<const Op> ops, const std::filesyste
 // its arena, if that was more.
 Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline,
              int64_t device_overhead_bytes, const CalibrateOptions& options,
-             const std::filesystem::path& cache, Profile profile);
+             const std::filesystem::path& path, Profile profile);
 
 }  // namespace sluice

@@ -16,7 +16,7 @@ class Memory : public testing::TestWithParam<double> {
     StageRequest request = small_request({16, 8, 4, 1, 8}, {});
     const auto backend = rig::small_backend();
     const int64_t all = rig::must(make_stages(request, rig::profile_of(*backend))).device_bytes();
-    request.device_cap_bytes = int64_t(GetParam() * double(all));
+    request.device_cap_bytes = align_up(int64_t(GetParam() * double(all)), backend->alignment());
     return request;
   }
 };

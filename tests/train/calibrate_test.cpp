@@ -7,6 +7,7 @@
 
 #include "backend/sim/sim_backend.h"
 #include "backend/testing/forwarding.h"
+#include "io/file.h"
 #include "io/temp_dir.h"
 #include "report/small_plan.h"
 
@@ -89,6 +90,22 @@ TEST(Calibrate, CompletesACacheWithoutTheSlowdown) {
   const Profile p = calibrated(dir / "costs.json", true, 0.5, &commands);
   EXPECT_GT(commands, 0);
   EXPECT_NEAR(p.copy_slowdown, 0.5, 0.03);
+}
+
+// What is no number or table, or of a format before this one, is measured again.
+TEST(Calibrate, TakesNothingFromADamagedCache) {
+  for (const char* text :
+       {"", "[1]", R"({"format": 1, "machine": "priced", "ns": {"x": 1}})", R"({"machine": 5})",
+        R"({"format": 2, "machine": "priced", "load_bytes_per_s": null, "ns": []})",
+        R"({"format": 2, "machine": "priced", "ns": {"x": "y"}, "learnt": {"": 3}})"}) {
+    const TempDir dir;
+    ASSERT_TRUE(write_file(dir / "costs.json", text).ok());
+    int64_t commands = 0;
+    const Profile p = calibrated(dir / "costs.json", true, 0.5, &commands);
+    EXPECT_GT(commands, 0) << text;
+    EXPECT_EQ(p.measured_ns.size(), 2u) << text;
+    EXPECT_NEAR(p.load_bytes_per_s, kLoadRate, 1e-6 * kLoadRate) << text;
+  }
 }
 
 // A simulated step is one in which copies cost what the simulator says: learning from it finds the op costs

@@ -118,18 +118,18 @@ Status CudaBackend::prepare(std::span<const Op> ops) {
 // what they take belongs to the memory that memory() reports before the first step. Zeros are valid ids and
 // positions.
 Status CudaBackend::rehearse(const Op& op) {
-  int64_t offset = 0;
+  int64_t end = 0;
   const auto place = [&](int64_t bytes) {
-    const Buffer buffer{device_arena_.data() + offset, bytes};
-    offset += align_up(bytes, kAlignment);
-    return buffer;
+    const int64_t offset = align_up(end, kAlignment);
+    end = offset + bytes;
+    return Buffer{device_arena_.data() + offset, bytes};
   };
   std::vector<Buffer> buffers;
   for (const Operand& operand : operands(op)) buffers.push_back(place(operand.bytes()));
   const Buffer workspace = place(workspace_bytes(op));
-  if (offset > device_arena_.bytes()) return {};
+  if (end > device_arena_.bytes()) return {};
   cudaStream_t stream = lanes_.stream(Lane::Compute);
-  SLUICE_CUDA_TRY(cudaMemsetAsync(device_arena_.data(), 0, size_t(offset), stream));
+  SLUICE_CUDA_TRY(cudaMemsetAsync(device_arena_.data(), 0, size_t(end), stream));
   Status status = runner_.run({&op, buffers, workspace}, stream);
   if (status.ok()) status = cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   if (!status.ok()) return error("\"{}\" failed its rehearsal: {}", text(op), status.message());

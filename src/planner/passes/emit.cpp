@@ -182,11 +182,14 @@ bool Emitter::pack_host() {
   if (limits_.boundary_host_bytes > 0) items.emplace_back(limits_.boundary_host_bytes, 0, n_);
   const int64_t space = align_down(limits_.host_bytes, limits_.alignment);
   const std::vector<PackItem> asked = items;
-  // On the host nothing can give way: where many things fit by bytes, the fast ways rarely fail.
-  constexpr size_t kMany = 1500;
-  int64_t used = pack(items, n_, space, kMany);
-  if (used == kNowhere) used = pack_few(items = asked, n_, space);
-  if (used == kNowhere) return false;
+  // Nothing on the host can give way, so the ways that place fast serve as well. Where everything fits
+  // side by side they would use more of it than needed.
+  constexpr size_t kMany = 1500, kManyBeside = 8000;
+  int64_t beside = 0;
+  for (const PackItem& item : items) beside += item.bytes;
+  if (pack(items, n_, space, beside > space ? kMany : kManyBeside) == kNowhere &&
+      pack_few(items = asked, n_, space) == kNowhere)
+    return false;
   plan_.host_bytes = limits_.host_base;
   for (size_t i = 0; i < owners.size(); ++i) {
     host_address_[owners[i]] = limits_.host_base + items[i].offset;

@@ -287,9 +287,10 @@ int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size
   // Placing what lives long first takes time with the square of how much there is: with many things it comes
   // last. Among many, something large finds no room in one piece once the small ones are there.
   constexpr Variant kOfMany[] = {
-      {UINT32_MAX, 0, true}, {UINT32_MAX, 0}, {UINT32_MAX, 24}, {100, 0}, {300, 24}};
+      {UINT32_MAX, 0, true}, {UINT32_MAX, 0}, {UINT32_MAX, 24}, {100, 0}, {40, 0}, {300, 24}};
   constexpr int64_t kLarge = 32;  // part of the capacity
-  const auto variants = items.size() > many ? std::span(kOfMany) : std::span(kVariants);
+  const auto variants =
+      items.size() > many ? std::span<const Variant>(kOfMany) : std::span<const Variant>(kVariants);
   int64_t total = 0;
   for (const PackItem& item : items) total += item.bytes;
   const int64_t space = std::min(capacity, total);
