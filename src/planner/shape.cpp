@@ -138,6 +138,7 @@ class ShapeSearch {
   const Profile& profile_;
   std::map<Point, Found> known_;
   std::optional<Point> best_;
+  bool given_ = false;    // there is one shape, and only how moments are updated is to choose
   bool settled_ = false;  // plans in full decided
 };
 
@@ -202,6 +203,7 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
   }
   // What is best for one shape is as a rule best for the others.
   std::vector<Ways> ways = {Ways::Weights, Ways::Prices};
+  if (given_) ways = {Ways::Prices};
   bool late_moments = false;
   if (best_) {
     ways = {known_[*best_].ways};
@@ -323,6 +325,7 @@ Result<ShapeChoice> ShapeSearch::run() {
         r_.tokens_per_step, r_.seq_len, r_.chunk_tokens, r_.rounds, r_.first_round_chunks);
   }
   for (const auto& p : starts) SLUICE_TRY(validate(shape(*p)));
+  given_ = std::all_of(starts.begin(), starts.end(), [&](const auto& p) { return p == starts.front(); });
   if (r_.least) return ShapeChoice{shape(*starts.back()), false, "takes the least memory"};
   // From large chunks to small ones, whose programs have many tasks, as long as that pays or nothing fits.
   for (size_t size = kFirstSizes, from = 0; from < starts.size(); ++size) {
