@@ -220,9 +220,8 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
   consider();
   if (request_.quick) {
     // Where this does not pack, weights may, and the order as written leaves most room.
-    for (const bool overlap : {true, false}) {
-      if (!best) by_weights(overlap), consider();
-    }
+    if (!best && request_.ways == Ways::Prices) by_weights(true), consider();
+    if (!best) by_weights(false), consider();
     return;
   }
   // What packs for one packs as a rule for the others of its way.

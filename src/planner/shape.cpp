@@ -113,7 +113,8 @@ class ShapeSearch {
   int64_t units(int64_t chunk) const { return r_.tokens_per_step / std::max(chunk, r_.seq_len); }
   StepShape shape(const Point& p) const;
   std::optional<Point> point(int64_t chunk, int64_t rounds, int64_t first = 0) const;
-  Result<Plan> quick_plan(const Program& program, Ways ways, bool explain) const;
+  Program program(const Point& p, bool late_moments) const;
+  PlanRequest request() const;                                // the caps; a refusal is not explained
   double planned_in_full(const Point& p, int threads) const;  // ns as in Found
   // Of the shapes that the estimates hardly tell apart, the one with the fastest plan becomes best_.
   void settle();
@@ -162,28 +163,32 @@ std::optional<Point> ShapeSearch::point(int64_t chunk, int64_t rounds, int64_t f
   return Point{chunk, rounds, first};
 }
 
-Result<Plan> ShapeSearch::quick_plan(const Program& program, Ways ways, bool explain) const {
+Program ShapeSearch::program(const Point& p, bool late_moments) const {
+  OptimizerConfig update = optimizer_;
+  update.late_moments = late_moments;
+  return build_training(model_, shape(p), numerics_, update).program;
+}
+
+PlanRequest ShapeSearch::request() const {
   PlanRequest request;
   request.device_cap_bytes = r_.device_cap_bytes;
   request.host_cap_bytes = r_.host_cap_bytes;
-  request.quick = true;
-  request.ways = ways;
-  request.explain = explain;
-  return make_plan(program, profile_, request);
+  request.explain = false;
+  return request;
 }
 
 Error ShapeSearch::refusal(const Point& least) const {
-  OptimizerConfig update = optimizer_;
-  update.late_moments = false;
-  return quick_plan(build_training(model_, shape(least), numerics_, update).program, Ways::Both, true)
-      .error();
+  PlanRequest explained = request();
+  explained.quick = explained.explain = true;
+  return make_plan(program(least, false), profile_, explained).error();
 }
 
 ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments) const {
-  OptimizerConfig update = optimizer_;
-  update.late_moments = late_moments;
-  const Program program = build_training(model_, shape(p), numerics_, update).program;
-  const auto plan = quick_plan(program, ways, false);
+  PlanRequest quick = request();
+  quick.quick = true;
+  quick.ways = ways;
+  const Program program = this->program(p, late_moments);
+  const auto plan = make_plan(program, profile_, quick);
   if (!plan.ok()) return {0, ways, late_moments, true};
   return {estimate_of(*plan), ways, late_moments, loads_moments(program, *plan)};
 }
@@ -262,15 +267,9 @@ void ShapeSearch::climb(int64_t chunk) {
 }
 
 double ShapeSearch::planned_in_full(const Point& p, int threads) const {
-  OptimizerConfig update = optimizer_;
-  update.late_moments = known_.at(p).late_moments;
-  PlanRequest request;
-  request.device_cap_bytes = r_.device_cap_bytes;
-  request.host_cap_bytes = r_.host_cap_bytes;
-  request.threads = threads;
-  request.explain = false;
-  const Program program = build_training(model_, shape(p), numerics_, update).program;
-  const auto plan = make_plan(program, profile_, request);
+  PlanRequest full = request();
+  full.threads = threads;
+  const auto plan = make_plan(program(p, known_.at(p).late_moments), profile_, full);
   return plan.ok() ? estimate_of(*plan) : 0;
 }
 

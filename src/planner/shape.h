@@ -22,10 +22,10 @@ struct ShapeChoice {
   std::string why;            // the candidates and their estimated speed, in words
 };
 
-// The shape whose coarsely searched plan is fastest on the profile, with some microseconds more for every run
-// of a task: among chunk sizes, from large to small as
-// long as that pays, at two numbers of rounds each; then from there step by step to other numbers of rounds
-// and a longer first one. Deterministic.
+// The shape whose plan is fastest on the profile, with some microseconds more for every run of a task. Coarse
+// plans are compared among chunk sizes, from large to small as long as that pays, at two numbers of rounds
+// each; then from there step by step to other numbers of rounds and a longer first one. Shapes of large
+// programs that these hardly tell apart are planned in full. Deterministic.
 Result<ShapeChoice> choose_shape(const LlamaConfig& model, const Numerics& numerics,
                                  const OptimizerConfig& optimizer, const ShapeRequest& request,
                                  const Profile& profile);

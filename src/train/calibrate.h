@@ -23,9 +23,10 @@ struct CalibrateOptions {
   // and compute's loss is measured into profile.copy_slowdown. Elsewhere links are timed alone, both
   // directions at once.
   bool shared_cores = false;
-  // What kind of step the costs are for (see step_kind()). What ops took within a step is kept for its kind
-  // alone: under a limit on power a GPU's clock is that of the mix. Beside attention, which draws less,
-  // products took 10 % less time on an H200 than among products, and attention 10 to 18 % more than alone.
+  // What kind of step the costs are for, such as the model, number formats and sequence length in words. What
+  // ops took within a step is kept for its kind alone: under a limit on power a GPU's clock is that of the
+  // mix. Beside attention, which draws less, products took 10 % less time on an H200 than among products, and
+  // attention 10 to 18 % more than alone.
   std::string kind;
 };
 

@@ -64,6 +64,13 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
   return {};
 }
 
+// Steps whose ops run in about the same mix, so that what one of them taught holds for the others.
+std::string step_kind(const LlamaConfig& m, const Numerics& n, int64_t seq_len) {
+  return fmt::format("{} x {}, {} of {} heads of {}, ffn {}, vocabulary {}, {} {} {}{}, sequences of {}",
+                     m.layers, m.dim, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab, name_of(n.compute),
+                     name_of(n.grad), name_of(n.state), n.master ? " master" : "", seq_len);
+}
+
 // Everything up to the shape of the step; the rest is the search for plans.
 Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache* cache) {
   SLUICE_ASSIGN(p.model, resolve_model(p.config));

@@ -49,11 +49,11 @@ Result<Prepared> prepare(RunConfig config, const std::string& preset, bool betwe
 // The same on a machine that is resolved already. Several threads may prepare for one that is only simulated.
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
                             PassRunner* passes = nullptr, const PlanCache* cache = nullptr);
-// How the costs of its steps are measured and learnt.
-CalibrateOptions calibration_of(const Prepared& p);
 // Whether prepare_on(config, machine, false) finds plans, without the search for the fastest. A refusal names
 // the tier and nothing else.
 Status check_fit(RunConfig config, Machine machine);
+// How the costs of its steps are measured and learnt.
+CalibrateOptions calibration_of(const Prepared& p);
 
 struct StepResult {
   double loss = 0;  // mean over targets

@@ -155,12 +155,6 @@ std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine
          fmt::format("costs-{:016x}.json", Hash().add(machine.profile.name).add(machine.uuid).value());
 }
 
-std::string step_kind(const LlamaConfig& m, const Numerics& n, int64_t seq_len) {
-  return fmt::format("{} x {}, {} of {} heads of {}, ffn {}, vocabulary {}, {} {} {}{}, sequences of {}",
-                     m.layers, m.dim, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab, name_of(n.compute),
-                     name_of(n.grad), name_of(n.state), n.master ? " master" : "", seq_len);
-}
-
 double learning_rate(const RunConfig& config, int64_t step) {
   const auto& t = config.train;
   if (step <= t.warmup_steps) return t.learning_rate * double(step) / double(t.warmup_steps);

@@ -37,10 +37,6 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& pres
 // measures neither again. GPUs of one name differ by some per cent.
 std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine);
 
-// Steps whose ops run in about the same mix, so that what one of them taught holds for the others: of the
-// same model, number formats and sequence length.
-std::string step_kind(const LlamaConfig& model, const Numerics& numerics, int64_t seq_len);
-
 // "auto" becomes: bf16 with bf16 gradients and state and stochastic rounding on a GPU; on a CPU bf16 with f32
 // gradients, state and master weights where bf16 products are fast, and f32 elsewhere.
 Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine);

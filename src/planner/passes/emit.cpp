@@ -184,10 +184,10 @@ bool Emitter::pack_host() {
   const std::vector<PackItem> asked = items;
   // Nothing on the host can give way, so the ways that place fast serve as well. Where everything fits
   // side by side they would use more of it than needed.
-  constexpr size_t kMany = 1500, kManyBeside = 8000;
+  constexpr size_t kMany = 1500;
   int64_t beside = 0;
   for (const PackItem& item : items) beside += item.bytes;
-  if (pack(items, n_, space, beside > space ? kMany : kManyBeside) == kNowhere &&
+  if (pack(items, n_, space, beside > space ? kMany : kManyItems) == kNowhere &&
       pack_few(items = asked, n_, space) == kNowhere)
     return false;
   plan_.host_bytes = limits_.host_base;

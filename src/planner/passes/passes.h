@@ -164,7 +164,8 @@ struct PackItem {
 // Assigns offsets so that no two items overlap in both time (positions 0 .. last) and space. Returns the
 // bytes used, or kNowhere when no packing within `capacity` was found. Of more than `many` items, what packs
 // them fast is tried before what packs them well.
-int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many = 8000);
+constexpr size_t kManyItems = 8000;
+int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many = kManyItems);
 // The same by search, which finds packings where pack() finds none, but rather lets early loads and lingering
 // stores give way. It is for few items, as its cost grows with their square; of more it finds none.
 constexpr size_t kFewItems = 400;
