@@ -1,7 +1,6 @@
 #include "cost/profile.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 namespace sluice {
 namespace {
@@ -33,12 +32,20 @@ TaskCosts cost_of(const Program& program, const Profile& profile) {
   return costs;
 }
 
+std::vector<CountedOp> counted_ops(const Program& program) {
+  std::vector<CountedOp> out;
+  std::unordered_map<std::string, size_t> known;
+  for (const Task& task : program.tasks()) {
+    const auto [it, fresh] = known.try_emplace(cost_key(task.op), out.size());
+    if (fresh) out.push_back({task.op, 0});
+    ++out[it->second].count;
+  }
+  return out;
+}
+
 std::vector<Op> distinct_ops(const Program& program) {
   std::vector<Op> out;
-  std::unordered_set<std::string> keys;
-  for (const Task& task : program.tasks()) {
-    if (keys.insert(cost_key(task.op)).second) out.push_back(task.op);
-  }
+  for (const CountedOp& counted : counted_ops(program)) out.push_back(counted.op);
   return out;
 }
 

@@ -29,7 +29,8 @@ struct Rates {
 struct Profile {
   std::string name;
   Rates rates;
-  double load_bytes_per_s = 1e10, store_bytes_per_s = 1e10;  // sustained, both directions busy
+  // Sustained: with both directions busy, or as measured beside the ops of a step.
+  double load_bytes_per_s = 1e10, store_bytes_per_s = 1e10;
   double transfer_latency_ns = 1000;
   // Part of its speed that compute loses to each copy lane at work: about nothing on a GPU, much on a CPU,
   // where copies take cores and memory bandwidth.
@@ -56,7 +57,14 @@ struct TaskCosts {
 };
 TaskCosts cost_of(const Program& program, const Profile& profile);
 
-// The ops of a program with different cost_key, each once.
+// An op, and how many tasks of a program run it.
+struct CountedOp {
+  Op op;
+  int64_t count = 0;
+};
+// The ops of a program with different cost_key.
+std::vector<CountedOp> counted_ops(const Program& program);
+// The same without their counts.
 std::vector<Op> distinct_ops(const Program& program);
 
 }  // namespace sluice

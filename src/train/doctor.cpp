@@ -54,7 +54,7 @@ Status show_links() {
   SLUICE_ASSIGN(const RunConfig config, load_config("", {"run.backend=cuda"}));
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, ""));
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, machine.make());
-  SLUICE_TRY(calibrate(*backend, {}, cost_cache(config, machine), CalibrateOptions{}, machine.profile,
+  SLUICE_TRY(calibrate(*backend, StepMix(), cost_cache(config, machine), CalibrateOptions{}, machine.profile,
                        [](int64_t, int64_t) {}));
   fmt::print("links    both at work: load {:.1f} GB/s, store {:.1f} GB/s\n",
              machine.profile.load_bytes_per_s / 1e9, machine.profile.store_bytes_per_s / 1e9);

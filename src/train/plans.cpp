@@ -142,8 +142,30 @@ std::vector<Op> all_ops(const Stages& stages) {
   return out;
 }
 
-std::vector<Op> training_ops(const StageRequest& r) {
-  return distinct_ops(build_training(r.model, r.shape, r.numerics, r.optimizer).program);
+std::vector<CountedOp> training_ops(const StageRequest& r) {
+  return counted_ops(build_training(r.model, r.shape, r.numerics, r.optimizer).program);
+}
+
+StepMix estimate_mix(const StageRequest& r, const Profile& profile) {
+  const Program program = build_training(r.model, r.shape, r.numerics, r.optimizer).program;
+  StepMix mix{counted_ops(program), 0, 0};
+  PlanRequest request;
+  request.quick = true;
+  request.explain = false;
+  request.threads = search_threads();
+  request.device_cap_bytes = r.device_cap_bytes;
+  request.host_cap_bytes = r.host_cap_bytes;
+  const auto plan = make_plan(program, profile, request);
+  if (!plan.ok()) return mix;
+  const PlanTotals sums = totals(program, *plan);
+  mix.loaded_bytes = sums.loaded_bytes;
+  mix.stored_bytes = sums.stored_bytes;
+  std::unordered_map<std::string, int64_t> runs;
+  for (const Action& a : plan->actions) {
+    if (a.kind == ActionKind::Run) ++runs[cost_key(program.task(a.task).op)];
+  }
+  for (auto& [op, count] : mix.ops) count = runs[cost_key(op)];
+  return mix;
 }
 
 }  // namespace sluice

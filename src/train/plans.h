@@ -9,6 +9,7 @@
 #include "exec/executor.h"
 #include "model/build.h"
 #include "planner/planner.h"
+#include "train/rehearsal.h"
 
 namespace sluice {
 
@@ -60,7 +61,10 @@ StepShape evaluation_shape(const StepShape& training);
 
 // Every op of every stage, once per distinct attributes.
 std::vector<Op> all_ops(const Stages& stages);
-// The ops that calibration measures for a request, before there are plans.
-std::vector<Op> training_ops(const StageRequest& request);
+// The ops of a request's training program, before there are plans.
+std::vector<CountedOp> training_ops(const StageRequest& request);
+// What a training step is made of by a quick plan: ops with what is computed again, and copies. Where nothing
+// fits, the program's ops.
+StepMix estimate_mix(const StageRequest& request, const Profile& profile);
 
 }  // namespace sluice

@@ -46,10 +46,12 @@ Status open_data(Prepared& p) {
 // Measured costs win over estimates; measuring happens once per machine and op.
 Status measure_costs(Prepared& p, const StageRequest& request) {
   const Stopwatch watch;
-  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
-  const std::vector<Op> ops = training_ops(request);
-  const bool terminal = isatty(STDERR_FILENO) != 0;
   const std::filesystem::path cache = cost_cache(p.config, p.machine);
+  const CalibrateOptions options = calibration_of(p);
+  if (recall(training_ops(request), cache, options, p.machine.profile)) return {};
+  const StepMix step = estimate_mix(request, p.machine.profile);
+  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
+  const bool terminal = isatty(STDERR_FILENO) != 0;
   double shown_s = 0;
   const auto progress = [&](int64_t done, int64_t total) {
     if (terminal) {
@@ -59,7 +61,7 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
       fmt::print(stderr, "measuring op costs {}/{}\n", done, total);
     }
   };
-  SLUICE_TRY(calibrate(*backend, ops, cache, calibration_of(p), p.machine.profile, progress));
+  SLUICE_TRY(calibrate(*backend, step, cache, options, p.machine.profile, progress));
   p.start_up.measure_s = watch.seconds();
   return {};
 }
@@ -116,8 +118,10 @@ CalibrateOptions calibration_of(const Prepared& p) {
   CalibrateOptions options;
   options.shared_cores = p.machine.backend == "cpu";
   options.kind = step_kind(p.model, p.numerics, p.config.train.seq_len);
-  // GPUs lower their clocks under sustained load.
-  options.heat_ns = p.machine.backend == "cuda" ? 3e8 : 0;
+  options.most_device_bytes = std::min(p.config.memory.device, p.machine.device_total_bytes) -
+                              p.machine.profile.device_overhead_bytes;
+  // A GPU takes some tenths of a second to find the clock that its limit on power allows.
+  options.rehearsal_ns = p.machine.backend == "cuda" ? 4e9 : 1e9;
   return options;
 }
 

@@ -27,19 +27,30 @@ class PricedBackend final : public ForwardingBackend {
   explicit PricedBackend(double slowdown)
       : ForwardingBackend(std::make_unique<SimBackend>(SimOptions{slowdown})) {}
 
+  Status begin(uint32_t count, bool timed) override {
+    beside_ops_ = false;
+    return ForwardingBackend::begin(count, timed);
+  }
+
   Status submit(const Command& command) override {
     ++commands;
     Command priced = command;
     if (const auto* launch = std::get_if<Launch>(&command.work)) {
       priced.cost_ns = cost_of(*launch->op);
+      beside_ops_ = true;
     } else {
       const double rate = command.lane == Lane::Load ? kLoadRate : kStoreRate;
       priced.cost_ns = 1e9 * double(std::get<Copy>(command.work).bytes) / rate;
+      if (beside_ops_) priced.cost_ns *= slower_beside_ops;
     }
     return ForwardingBackend::submit(priced);
   }
 
   int64_t commands = 0;
+  double slower_beside_ops = 1;  // copies that are submitted after one
+
+ private:
+  bool beside_ops_ = false;
 };
 
 Profile calibrated(const std::filesystem::path& cache, bool shared_cores, double slowdown,
@@ -49,8 +60,8 @@ Profile calibrated(const std::filesystem::path& cache, bool shared_cores, double
   profile.name = "priced";
   CalibrateOptions options;
   options.shared_cores = shared_cores;
-  const std::vector<Op> ops{kLight, kHeavy};
-  const Status status = calibrate(backend, ops, cache, options, profile, [](int64_t, int64_t) {});
+  const StepMix step{{{kLight, 1}, {kHeavy, 1}}, 0, 0};
+  const Status status = calibrate(backend, step, cache, options, profile, [](int64_t, int64_t) {});
   EXPECT_TRUE(status.ok()) << status.message();
   *commands = backend.commands;
   return profile;
@@ -67,6 +78,25 @@ TEST(Calibrate, FindsWhatComputeLosesToCopies) {
     EXPECT_NEAR(p.store_bytes_per_s, kStoreRate, 1e-6 * kStoreRate);
     EXPECT_DOUBLE_EQ(p.cost(kLight).ns, cost_of(kLight));
     EXPECT_DOUBLE_EQ(p.cost(kHeavy).ns, cost_of(kHeavy));
+  }
+}
+
+// Where copies take no cores from compute, links are as fast as beside a step's ops, if it has copies enough
+// to tell.
+TEST(Calibrate, TimesLinksBesideTheOps) {
+  for (const int64_t bytes : {int64_t{0}, 64 * kMiB}) {
+    PricedBackend backend(0);
+    backend.slower_beside_ops = 1.25;
+    Profile profile;
+    profile.name = "priced";
+    profile.transfer_latency_ns = 0;
+    const TempDir dir;
+    const StepMix step{{{kLight, 10}, {kHeavy, 10}}, bytes, bytes};
+    const auto status = calibrate(backend, step, dir / "costs.json", {}, profile, [](int64_t, int64_t) {});
+    ASSERT_TRUE(status.ok()) << status.message();
+    const double slower = bytes > 0 ? 1.25 : 1;
+    EXPECT_NEAR(profile.load_bytes_per_s, kLoadRate / slower, 1e-6 * kLoadRate);
+    EXPECT_NEAR(profile.store_bytes_per_s, kStoreRate / slower, 1e-6 * kStoreRate);
   }
 }
 
@@ -96,8 +126,9 @@ TEST(Calibrate, CompletesACacheWithoutTheSlowdown) {
 TEST(Calibrate, TakesNothingFromADamagedCache) {
   for (const char* text :
        {"", "[1]", R"({"format": 1, "machine": "priced", "ns": {"x": 1}})", R"({"machine": 5})",
-        R"({"format": 2, "machine": "priced", "load_bytes_per_s": null, "ns": []})",
-        R"({"format": 2, "machine": "priced", "ns": {"x": "y"}, "learnt": {"": 3}})"}) {
+        R"({"format": 3, "machine": "priced", "load_bytes_per_s": null, "ns": []})",
+        R"({"format": 3, "machine": "priced", "ns": {"": 3}})",
+        R"({"format": 3, "machine": "priced", "ns": {"": {"x": "y"}}})"}) {
     const TempDir dir;
     ASSERT_TRUE(write_file(dir / "costs.json", text).ok());
     int64_t commands = 0;
@@ -127,8 +158,8 @@ TEST(Learn, TakesOutWhatCopiesCost) {
   }
   ASSERT_TRUE(slowed) << "no run had a copy beside it";
   PricedBackend backend(0);
-  const std::vector<Op> ops = distinct_ops(small.program);
-  const Status read = calibrate(backend, ops, dir / "costs.json", options, profile, [](int64_t, int64_t) {});
+  const StepMix step{counted_ops(small.program), 0, 0};
+  const Status read = calibrate(backend, step, dir / "costs.json", options, profile, [](int64_t, int64_t) {});
   ASSERT_TRUE(read.ok()) << read.message();
   EXPECT_EQ(backend.commands, 0) << "an op or the links were not learnt";
   // Ops that are measured as one may be estimated a little apart.
@@ -156,19 +187,19 @@ TEST(Learn, IsForStepsOfItsKind) {
   const Status learnt = learn(small.program, small.plan, predicted_timeline(small.plan), 0, options,
                               dir / "costs.json", small_profile());
   ASSERT_TRUE(learnt.ok()) << learnt.message();
-  const std::vector<Op> ops = distinct_ops(small.program);
+  const StepMix step{counted_ops(small.program), 0, 0};
   const auto costs_for = [&](const std::string& kind) {
     PricedBackend backend(0);
     Profile profile = small_profile();
     options.kind = kind;
     const Status read =
-        calibrate(backend, ops, dir / "costs.json", options, profile, [](int64_t, int64_t) {});
+        calibrate(backend, step, dir / "costs.json", options, profile, [](int64_t, int64_t) {});
     EXPECT_TRUE(read.ok()) << read.message();
     return profile.measured_ns;
   };
   const auto before = costs_for("one"), other = costs_for("other"), after = costs_for("one");
   EXPECT_EQ(before, after);
-  for (const Op& op : ops) {
+  for (const auto& [op, count] : step.ops) {
     EXPECT_DOUBLE_EQ(other.at(cost_key(op)), cost_of(op)) << cost_key(op);
     EXPECT_NE(before.at(cost_key(op)), cost_of(op)) << cost_key(op);
   }

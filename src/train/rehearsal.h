@@ -1,0 +1,98 @@
+// Times the ops of a step in about the mix in which the step runs them: each is as fast as the others let it
+// be. Under a limit on power a GPU's clock follows the mix, so that ops timed one after the other are off by
+// up to 20 %: beside attention, which draws less, products run faster than among themselves, and attention
+// slower; copies beside them take 1 to 4 %. On a CPU ops find the caches as others left them.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "cost/profile.h"
+
+namespace sluice {
+
+// Called with (done, total) as ops are measured.
+using Progress = std::function<void(int64_t, int64_t)>;
+
+// What a step is made of.
+struct StepMix {
+  std::vector<CountedOp> ops;
+  int64_t loaded_bytes = 0, stored_bytes = 0;
+};
+
+// What was copied over a link.
+struct LinkSums {
+  int64_t bytes = 0;
+  double ns = 0;  // how long all copies took together, less the latency of each
+
+  void add(int64_t copied, const Interval& time, double latency_ns);
+  // Bytes per second; `otherwise`, when too little was copied to tell.
+  double rate(double otherwise) const;
+};
+
+// Places many ops in one arena, where operands of different ops share memory: those that are only read lie
+// apart from those that are written, and hold values that the ops can really meet.
+class Rehearsal {
+ public:
+  // For ops on a device arena of at most `most_bytes`. Where that is too little for what is read and what is
+  // written to lie apart, they do not, and values decay from run to run.
+  Rehearsal(std::span<const CountedOp> ops, const Backend& backend, int64_t most_bytes);
+
+  // What fill() takes of the arenas. After it the host's are free again.
+  int64_t device_bytes() const { return device_bytes_; }
+  static int64_t host_bytes();
+
+  // Makes operands that the ops can really meet.
+  Status fill(Backend& backend, const Arenas& arenas);
+
+  // REQUIRES: filled.
+  Launch launch(size_t op) const { return {&ops_[op].op, operands_[op], workspaces_[op]}; }
+
+  // How many copies go with one step.
+  struct Copies {
+    Copy load, store;
+    double loads = 0, stores = 0;
+    double latency_ns = 0;  // of each
+  };
+
+  struct Times {
+    std::vector<double> ns;  // by op: medians of at least three runs each
+    LinkSums loads, stores;
+  };
+
+  // Every op runs twice to warm up; then all do, interleaved, each with its share of a step, for about `ns`
+  // together, and copies beside them. REQUIRES: filled, and the backend is prepared for the ops.
+  Result<Times> time(Backend& backend, double ns, const Copies& copies, const Progress& progress) const;
+
+ private:
+  struct Region {
+    int64_t offset = 0, bytes = 0;
+    int64_t used = 0;  // by what is placed already
+  };
+  Region& region_of(const Operand& operand);
+  template <class F>
+  void for_each_float_region(F f);
+  void place();
+
+  std::vector<CountedOp> ops_;
+  std::vector<int64_t> workspace_bytes_;  // by op
+  int64_t alignment_;
+  // Ids, positions and the like, of which every operand has its own; workspaces; and floats by type, whether
+  // they must be positive, and whether an op writes them.
+  Region small_, workspace_, floats_[2][2][2];
+  int64_t device_bytes_ = 0;
+  std::vector<std::vector<int64_t>> offsets_;  // in the arena, by op and operand
+  std::vector<std::vector<Buffer>> operands_;  // by op
+  std::vector<Buffer> workspaces_;             // by op
+};
+
+// Runs the launches one after the other on the compute lane.
+Result<std::vector<Interval>> run_all(Backend& backend, std::span<const Launch> launches);
+
+// REQUIRES: not empty.
+double median(std::vector<double> values);
+double median_ns(std::span<const Interval> timeline);
+
+}  // namespace sluice

@@ -1,0 +1,170 @@
+// Ops in the mix of a step, on a machine whose costs are known.
+#include "train/rehearsal.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <utility>
+
+#include "backend/sim/sim_backend.h"
+#include "backend/testing/forwarding.h"
+#include "base/bytes.h"
+
+namespace sluice {
+namespace {
+
+const CountedOp kMany{Linear{64, 64, 64, DType::F32}, 90};
+const CountedOp kFew{Cast{4096, DType::F32, DType::F32}, 9};
+const CountedOp kOnce{AdamW{.elements = 4096}, 1};
+const std::vector<CountedOp> kStep{kMany, kFew, kOnce};
+
+double cost_alone(const Op& op) {
+  return std::holds_alternative<Linear>(op) ? 1e6 : 4e6;
+}
+
+// Products take twice as long where most of what ran last was a product: a clock that falls under their load.
+class HotBackend final : public ForwardingBackend {
+ public:
+  HotBackend() : ForwardingBackend(std::make_unique<SimBackend>(SimOptions{})) {}
+
+  Status begin(uint32_t count, bool timed) override {
+    runs.clear();
+    copies.clear();
+    return ForwardingBackend::begin(count, timed);
+  }
+  Status submit(const Command& command) override {
+    Command priced = command;
+    if (const auto* launch = std::get_if<Launch>(&command.work)) {
+      const bool product = std::holds_alternative<Linear>(*launch->op);
+      constexpr double kForget = 0.95;
+      heat_ = kForget * heat_ + (1 - kForget) * (product ? 1 : 0);
+      priced.cost_ns = cost_alone(*launch->op) * (product && heat_ > 0.5 ? 2 : 1);
+      ++runs[cost_key(*launch->op)];
+    } else {
+      ++copies[command.lane];
+      waiting += !command.waits.empty();
+    }
+    return ForwardingBackend::submit(priced);
+  }
+
+  std::map<std::string, int64_t> runs;  // of the last batch
+  std::map<Lane, int64_t> copies;       // the same
+  int64_t waiting = 0;                  // copies that waited for something
+
+ private:
+  double heat_ = 0;
+};
+
+std::vector<double> times(std::span<const CountedOp> ops, double ns, HotBackend& backend,
+                          const Rehearsal::Copies& copies = {}) {
+  Rehearsal rehearsal(ops, backend, kGiB);
+  const Arenas arenas = *backend.reserve(rehearsal.device_bytes(), Rehearsal::host_bytes());
+  EXPECT_TRUE(rehearsal.fill(backend, arenas).ok());
+  const auto found = rehearsal.time(backend, ns, copies, [](int64_t, int64_t) {});
+  EXPECT_TRUE(found.ok()) << found.message();
+  return found->ns;
+}
+
+TEST(Rehearsal, RunsOpsByTheirSharesOfAStep) {
+  HotBackend backend;
+  const double step_ns = 90 * 1e6 + 10 * 4e6;
+  times(kStep, 10 * step_ns, backend);
+  EXPECT_EQ(backend.runs.at(cost_key(kMany.op)), 900);
+  EXPECT_EQ(backend.runs.at(cost_key(kFew.op)), 90);
+  EXPECT_EQ(backend.runs.at(cost_key(kOnce.op)), 10);
+}
+
+TEST(Rehearsal, RunsEveryOpSomeTimes) {
+  HotBackend backend;
+  times(kStep, 1e6, backend);
+  for (const auto& [key, runs] : backend.runs) EXPECT_EQ(runs, 3) << key;
+  EXPECT_EQ(backend.runs.size(), 3u);
+}
+
+// As many copies as a step has for its time, each in its turn between the ops.
+TEST(Rehearsal, CopiesBesideTheOps) {
+  HotBackend backend;
+  const Copy copy{nullptr, nullptr, kMiB};
+  const double step_ns = 90 * 1e6 + 10 * 4e6;
+  times(kStep, 10 * step_ns, backend, {copy, copy, 20, 0.5});
+  EXPECT_EQ(backend.copies[Lane::Load], 200);
+  EXPECT_EQ(backend.copies[Lane::Store], 5);
+  EXPECT_GE(backend.waiting, 204) << "but for one that comes before all ops";
+  EXPECT_EQ(backend.runs.at(cost_key(kMany.op)), 900);
+}
+
+// What an op takes is what it takes beside the others, not alone.
+TEST(Rehearsal, FindsWhatTheMixCosts) {
+  HotBackend among_products, among_others;
+  const double hot = times(kStep, 1e9, among_products)[0];
+  EXPECT_DOUBLE_EQ(hot, 2 * cost_alone(kMany.op));
+  const std::vector<CountedOp> mostly_other{{kMany.op, 9}, {kFew.op, 90}};
+  const double cool = times(mostly_other, 1e9, among_others)[0];
+  EXPECT_DOUBLE_EQ(cool, cost_alone(kMany.op));
+}
+
+class Placed {
+ public:
+  explicit Placed(int64_t most_bytes) {
+    Rehearsal rehearsal(kStep, backend_, most_bytes);
+    bytes = rehearsal.device_bytes();
+    const Arenas arenas = *backend_.reserve(bytes, Rehearsal::host_bytes());
+    EXPECT_TRUE(rehearsal.fill(backend_, arenas).ok());
+    for (size_t i = 0; i < kStep.size(); ++i) {
+      const Launch launch = rehearsal.launch(i);
+      const Operands of_op = operands(kStep[i].op);
+      for (size_t k = 0; k < of_op.size(); ++k) {
+        const bool ids = of_op[k].dtype == DType::I32;
+        (ids ? exact : of_op[k].access == Access::Read ? read : written).push_back(launch.operands[k]);
+      }
+      if (launch.workspace.bytes > 0) exact.push_back(launch.workspace);
+    }
+  }
+
+  int64_t bytes = 0;
+  std::vector<Buffer> read, written;  // floats
+  std::vector<Buffer> exact;          // ids and workspaces
+
+ private:
+  HotBackend backend_;
+};
+
+bool overlap(const std::vector<Buffer>& some, const std::vector<Buffer>& others) {
+  for (const Buffer& a : some) {
+    for (const Buffer& b : others) {
+      if (a.data < b.data + b.bytes && b.data < a.data + a.bytes) return true;
+    }
+  }
+  return false;
+}
+
+TEST(Rehearsal, KeepsWhatIsReadApartFromWhatIsWritten) {
+  const Placed placed(kGiB);
+  EXPECT_FALSE(overlap(placed.read, placed.written));
+  EXPECT_FALSE(overlap(placed.exact, placed.read));
+  EXPECT_FALSE(overlap(placed.exact, placed.written));
+  for (const auto* buffers : {&placed.read, &placed.written, &placed.exact}) {
+    for (const Buffer& b : *buffers)
+      EXPECT_LE(b.data + b.bytes - static_cast<std::byte*>(nullptr), placed.bytes);
+  }
+}
+
+// Floats share what there is. Ids, and workspaces that may hold some, are never overwritten by them: kernels
+// address memory by them.
+TEST(Rehearsal, TakesLessWhereMemoryIsShort) {
+  const Placed wide(kGiB), narrow(wide.bytes - 1);
+  EXPECT_LT(narrow.bytes, wide.bytes);
+  EXPECT_TRUE(overlap(narrow.read, narrow.written));
+  EXPECT_FALSE(overlap(narrow.exact, narrow.read));
+  EXPECT_FALSE(overlap(narrow.exact, narrow.written));
+  int64_t largest = 0;
+  for (const CountedOp& counted : kStep) {
+    int64_t bytes = 0;
+    for (const Operand& o : operands(counted.op)) bytes += o.bytes();
+    largest = std::max(largest, bytes);
+  }
+  EXPECT_GE(narrow.bytes, largest);
+}
+
+}  // namespace
+}  // namespace sluice
