@@ -185,13 +185,14 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     profile.store_bytes_per_s = rates.store_bytes_per_s;
   }
   if (!ops_known) {
-    Rehearsal::Copies copies{test.load, test.store, 0, 0, profile.transfer_latency_ns};
+    Rehearsal::Traffic traffic;
     if (!options.shared_cores) {
-      copies.loads = double(step.loaded_bytes) / kLinkBytes;
-      copies.stores = double(step.stored_bytes) / kLinkBytes;
+      traffic = {{test.load, double(step.loaded_bytes) / kLinkBytes, profile.transfer_ns(kLinkBytes, true)},
+                 {test.store, double(step.stored_bytes) / kLinkBytes, profile.transfer_ns(kLinkBytes, false)},
+                 profile.transfer_latency_ns};
     }
     SLUICE_ASSIGN(const Rehearsal::Times times,
-                  rehearsal.time(backend, options.rehearsal_ns, copies, progress));
+                  rehearsal.time(backend, options.rehearsal_ns, traffic, progress));
     profile.load_bytes_per_s = times.loads.rate(profile.load_bytes_per_s);
     profile.store_bytes_per_s = times.stores.rate(profile.store_bytes_per_s);
     for (size_t i = 0; i < ops.size(); ++i) {

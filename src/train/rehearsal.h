@@ -50,11 +50,14 @@ class Rehearsal {
   // REQUIRES: filled.
   Launch launch(size_t op) const { return {&ops_[op].op, operands_[op], workspaces_[op]}; }
 
-  // How many copies go with one step.
-  struct Copies {
-    Copy load, store;
-    double loads = 0, stores = 0;
-    double latency_ns = 0;  // of each
+  struct Link {
+    Copy copy{};        // done again and again
+    double copies = 0;  // that go with one step
+    double ns = 0;      // of one copy, about
+  };
+  struct Traffic {
+    Link load, store;
+    double latency_ns = 0;  // of a copy
   };
 
   struct Times {
@@ -64,7 +67,7 @@ class Rehearsal {
 
   // Every op runs twice to warm up; then all do, interleaved, each with its share of a step, for about `ns`
   // together, and copies beside them. REQUIRES: filled, and the backend is prepared for the ops.
-  Result<Times> time(Backend& backend, double ns, const Copies& copies, const Progress& progress) const;
+  Result<Times> time(Backend& backend, double ns, const Traffic& traffic, const Progress& progress) const;
 
  private:
   struct Region {
@@ -75,13 +78,15 @@ class Rehearsal {
   template <class F>
   void for_each_float_region(F f);
   void place();
+  Result<double> run_mix(Backend& backend, double ns, const std::vector<double>& estimates,
+                         const Traffic& traffic, Times& times) const;
 
   std::vector<CountedOp> ops_;
   std::vector<int64_t> workspace_bytes_;  // by op
   int64_t alignment_;
-  // Ids, positions and the like, of which every operand has its own; workspaces; and floats by type, whether
-  // they must be positive, and whether an op writes them.
-  Region small_, workspace_, floats_[2][2][2];
+  // Ids, positions and the like, of which every operand has its own; workspaces; and floats by type, what
+  // they are like, and whether an op writes them.
+  Region small_, workspace_, floats_[2][3][2];
   int64_t device_bytes_ = 0;
   std::vector<std::vector<int64_t>> offsets_;  // in the arena, by op and operand
   std::vector<std::vector<Buffer>> operands_;  // by op

@@ -40,6 +40,7 @@ class HotBackend final : public ForwardingBackend {
       heat_ = kForget * heat_ + (1 - kForget) * (product ? 1 : 0);
       priced.cost_ns = cost_alone(*launch->op) * (product && heat_ > 0.5 ? 2 : 1);
       ++runs[cost_key(*launch->op)];
+      if (++launches_ == held_up) priced.cost_ns *= 1000;
     } else {
       ++copies[command.lane];
       waiting += !command.waits.empty();
@@ -50,17 +51,19 @@ class HotBackend final : public ForwardingBackend {
   std::map<std::string, int64_t> runs;  // of the last batch
   std::map<Lane, int64_t> copies;       // the same
   int64_t waiting = 0;                  // copies that waited for something
+  int64_t held_up = 0;                  // number of a launch that takes very long; 0: none
 
  private:
   double heat_ = 0;
+  int64_t launches_ = 0;
 };
 
 std::vector<double> times(std::span<const CountedOp> ops, double ns, HotBackend& backend,
-                          const Rehearsal::Copies& copies = {}) {
+                          const Rehearsal::Traffic& traffic = {}) {
   Rehearsal rehearsal(ops, backend, kGiB);
   const Arenas arenas = *backend.reserve(rehearsal.device_bytes(), Rehearsal::host_bytes());
   EXPECT_TRUE(rehearsal.fill(backend, arenas).ok());
-  const auto found = rehearsal.time(backend, ns, copies, [](int64_t, int64_t) {});
+  const auto found = rehearsal.time(backend, ns, traffic, [](int64_t, int64_t) {});
   EXPECT_TRUE(found.ok()) << found.message();
   return found->ns;
 }
@@ -86,10 +89,30 @@ TEST(Rehearsal, CopiesBesideTheOps) {
   HotBackend backend;
   const Copy copy{nullptr, nullptr, kMiB};
   const double step_ns = 90 * 1e6 + 10 * 4e6;
-  times(kStep, 10 * step_ns, backend, {copy, copy, 20, 0.5});
+  times(kStep, 10 * step_ns, backend, {{copy, 20, 1e6}, {copy, 0.5, 1e6}, 0});
   EXPECT_EQ(backend.copies[Lane::Load], 200);
   EXPECT_EQ(backend.copies[Lane::Store], 5);
   EXPECT_GE(backend.waiting, 204) << "but for one that comes before all ops";
+  EXPECT_EQ(backend.runs.at(cost_key(kMany.op)), 900);
+}
+
+// A link that cannot keep up would make the ops wait, and cool.
+TEST(Rehearsal, CopiesNoMoreThanALinkCan) {
+  HotBackend backend;
+  const Copy copy{nullptr, nullptr, kMiB};
+  const double step_ns = 90 * 1e6 + 10 * 4e6;
+  times(kStep, 10 * step_ns, backend, {{copy, 1000, step_ns / 100}, {copy, 0, step_ns}, 0});
+  EXPECT_LE(backend.copies[Lane::Load], 1000);
+  EXPECT_GE(backend.copies[Lane::Load], 800);
+  EXPECT_EQ(backend.copies[Lane::Store], 0);
+}
+
+// One run that was held up does not make the rehearsal a short one.
+TEST(Rehearsal, LastsAsLongAsAskedFor) {
+  HotBackend backend;
+  backend.held_up = 2;  // the first op's second
+  const double step_ns = 90 * 1e6 + 10 * 4e6;
+  times(kStep, 10 * step_ns, backend);
   EXPECT_EQ(backend.runs.at(cost_key(kMany.op)), 900);
 }
 
