@@ -133,12 +133,13 @@ Result<MeasuredSteps> measure_steps(Session& session, int64_t steps, bool traced
   show("warm-up", warm_up.ns);
   MeasuredSteps measured;
   for (int64_t i = 1; i <= steps && !interrupted; ++i) {
-    // Early, so that a run that is interrupted has it; reading the times makes its step a little longer.
-    const bool trace_it = traced && i == std::min<int64_t>(steps, 2);
-    if (trace_it) session.note_activities();
-    SLUICE_ASSIGN(const StepResult r, session.step(trace_it ? &measured.timeline : nullptr));
+    SLUICE_ASSIGN(const StepResult r, session.step(nullptr));
     measured.ns.push_back(r.ns);
     show(fmt::format("step {}", i), r.ns);
+    if (!traced || i > 1 || interrupted) continue;
+    session.note_activities();
+    SLUICE_ASSIGN(const StepResult with_times, session.step(&measured.timeline));
+    show("traced", with_times.ns);
   }
   std::sort(measured.ns.begin(), measured.ns.end());
   return measured;

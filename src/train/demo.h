@@ -16,12 +16,13 @@ std::vector<std::string> demo_settings(const std::string& model, int64_t seq_len
 
 struct MeasuredSteps {
   std::vector<double> ns;          // of every timed step, ascending; none when interrupted before the first
-  std::vector<Interval> timeline;  // of one step, when traced
+  std::vector<Interval> timeline;  // of one more, when traced
 
   // REQUIRES: a step was timed.
   double median_ns() const { return ns[ns.size() / 2]; }
 };
-// Takes one step to warm up and times `steps` more; `show` is called after each.
+// Takes one step to warm up and times `steps` more; `show` is called after each. Tracing makes a step longer,
+// so that it is another one that is traced: the second, to have it when the others are interrupted.
 Result<MeasuredSteps> measure_steps(Session& session, int64_t steps, bool traced,
                                     const std::atomic<bool>& interrupted,
                                     const std::function<void(const std::string& what, double ns)>& show);
