@@ -14,15 +14,16 @@ struct Gpu {
   double memory_bytes;   // per second, data sheet
   double link_bytes;     // per second and direction, both busy
   double product_share;  // of the peak that products reach under sustained load
-  double attention_forward_share, attention_backward_share;
+  double attention_forward_share, attention_backward_share;  // the same within attention
 };
 
-// H200: products, attention, memory and links measured on one (sustained products 690 TFLOP/s, cuDNN
-// attention 631 and 510 TFLOP/s at 8,192 tokens, copies 4,256 GB/s and 50.8 GB/s each way). The others: data
-// sheet rates with shares of the same size, unmeasured; consumer cards hold a larger share of a lower peak.
+// H200: measured within training steps of 1B and 8B, which its limit on power slows down (large products 690
+// to 725 TFLOP/s, cuDNN attention 502 and 420 TFLOP/s with heads of 128 columns and 439 and 376 with 64),
+// copies on the device 4,256 GB/s and links 50.8 GB/s each way. H100: the same chip. The others: data sheet
+// rates with shares of the same size, unmeasured; consumer cards hold a larger share of a lower peak.
 constexpr std::array<Gpu, 6> kGpus{{
-    {"h200", 989.5e12, 4.8e12, 50.8e9, 0.69, 0.60, 0.50},
-    {"h100", 989.5e12, 3.35e12, 50.0e9, 0.66, 0.60, 0.50},
+    {"h200", 989.5e12, 4.8e12, 50.8e9, 0.69, 0.59, 0.49},
+    {"h100", 989.5e12, 3.35e12, 50.0e9, 0.66, 0.59, 0.49},
     {"a100", 312e12, 2.0e12, 23.0e9, 0.80, 0.60, 0.50},
     {"rtx3090", 71e12, 0.936e12, 23.0e9, 0.85, 0.70, 0.60},
     {"rtx4090", 165e12, 1.008e12, 23.0e9, 0.90, 0.75, 0.65},

@@ -18,10 +18,11 @@ struct OpCost {
 };
 
 // Rates from which the time of an op that was never measured is estimated: the larger of FLOPs over the rate
-// of the unit that does them and bytes over memory bandwidth, plus a launch.
+// of the unit that does them and bytes over memory bandwidth, plus a launch, and what the softmaxes of
+// attention and head take.
 struct Rates {
-  double product_flops = 1e11;  // matrix products, per second
-  double attention_forward_flops = 1e11, attention_backward_flops = 1e11;
+  double product_flops = 1e11;                                             // matrix products, per second
+  double attention_forward_flops = 1e11, attention_backward_flops = 1e11;  // of products beside softmax
   double memory_bytes = 1e10;  // device memory, read + write, per second
   double launch_ns = 1000;
 };
