@@ -144,10 +144,16 @@ int64_t Planner::minimal_budget() {
 // smaller one and more, so it is never slower.
 void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>& best) const {
   const Effort effort = effort_for(program_.tasks().size());
+  std::vector<int64_t> budgets;
+  // Just above the least every little helps.
+  for (const int64_t part : {64, 32, 16}) budgets.push_back(least + least / part);
+  for (int k = 0; budgets.back() <= most; ++k) budgets.push_back(grid_budget(k, effort.budgets));
+  for (int64_t& budget : budgets) budget = align_down(budget, plans_.limits.alignment);
+  std::sort(budgets.begin(), budgets.end());
   search_budget(least, effort.evaluations, best);
   int64_t before = align_down(least, plans_.limits.alignment);
-  for (int k = 0; !best || best->plan.makespan_ns > plans_.plain(false).start_ns.back() * 1.001; ++k) {
-    const int64_t budget = align_down(grid_budget(k, effort.budgets), plans_.limits.alignment);
+  for (const int64_t budget : budgets) {
+    if (best && best->plan.makespan_ns <= plans_.plain(false).start_ns.back() * 1.001) break;
     if (budget > most) break;
     if (budget <= before) continue;
     search_budget(budget, effort.evaluations, best);
