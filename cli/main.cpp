@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
   sluice::DoctorRequest doctor_request;
   CLI::App* doctor = app.add_subcommand("doctor", "show what this machine has and what is missing");
   doctor->add_flag("--calibrate", doctor_request.calibrate,
-                   "time the links and every op of a step under load, and keep the times");
+                   "time the links and every op of a step in its mix, and keep the times");
   doctor->add_option("CONFIG", doctor_request.config_path, "configuration file whose step to time");
   doctor->add_option("--set", doctor_request.settings, "override a key: key=value; may be repeated")
       ->allow_extra_args(false);

@@ -17,17 +17,18 @@ struct Gpu {
   double attention_forward_share, attention_backward_share;  // the same within attention
 };
 
-// H200: measured within training steps of 1B and 8B, which its limit on power slows down (large products 690
-// to 725 TFLOP/s, cuDNN attention 502 and 420 TFLOP/s with heads of 128 columns and 439 and 376 with 64),
-// copies on the device 4,256 GB/s and links 50.8 GB/s each way. H100: the same chip. The others: data sheet
-// rates with shares of the same size, unmeasured; consumer cards hold a larger share of a lower peak.
+// H200: measured within training steps of 1B and 8B, which its limit on power slows down (large products 687
+// to 767 TFLOP/s, those of 2,048 x 2,048 526 to 680, cuDNN attention 502 and 420 with heads of 128 columns
+// and 439 and 376 with 64), copies on the device 4,256 GB/s and links 50.8 GB/s each way. H100: the same
+// chip. The others: data sheet rates with shares that were never measured; consumer cards hold a larger share
+// of a lower peak.
 constexpr std::array<Gpu, 6> kGpus{{
     {"h200", 989.5e12, 4.8e12, 50.8e9, 0.69, 0.59, 0.49},
     {"h100", 989.5e12, 3.35e12, 50.0e9, 0.66, 0.59, 0.49},
-    {"a100", 312e12, 2.0e12, 23.0e9, 0.80, 0.60, 0.50},
-    {"rtx3090", 71e12, 0.936e12, 23.0e9, 0.85, 0.70, 0.60},
-    {"rtx4090", 165e12, 1.008e12, 23.0e9, 0.90, 0.75, 0.65},
-    {"rtx5090", 209.5e12, 1.79e12, 45.0e9, 0.90, 0.75, 0.65},
+    {"a100", 312e12, 2.0e12, 23.0e9, 0.80, 0.69, 0.58},
+    {"rtx3090", 71e12, 0.936e12, 23.0e9, 0.85, 0.81, 0.69},
+    {"rtx4090", 165e12, 1.008e12, 23.0e9, 0.90, 0.87, 0.75},
+    {"rtx5090", 209.5e12, 1.79e12, 45.0e9, 0.90, 0.87, 0.75},
 }};
 
 // Total memory as nvidia-smi prints it for these cards (the RTX 4090's is unchecked); 24, 32, 40, 80 and 141

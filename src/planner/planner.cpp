@@ -140,14 +140,16 @@ int64_t Planner::minimal_budget() {
   return high;
 }
 
-// Every policy at the smallest budget and at those of a fixed grid: a larger cap sees the budgets of a
-// smaller one and more, so it is never slower.
+// Every policy at the smallest budget, a little above it, and at those of a grid, none of which depends on
+// the cap: in ascending order a larger cap sees the budgets of a smaller one and then more, so it is never
+// slower.
 void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>& best) const {
   const Effort effort = effort_for(program_.tasks().size());
   std::vector<int64_t> budgets;
   // Just above the least every little helps.
   for (const int64_t part : {64, 32, 16}) budgets.push_back(least + least / part);
-  for (int k = 0; budgets.back() <= most; ++k) budgets.push_back(grid_budget(k, effort.budgets));
+  for (int k = 0; grid_budget(k, effort.budgets) <= most; ++k)
+    budgets.push_back(grid_budget(k, effort.budgets));
   for (int64_t& budget : budgets) budget = align_down(budget, plans_.limits.alignment);
   std::sort(budgets.begin(), budgets.end());
   search_budget(least, effort.evaluations, best);

@@ -69,8 +69,10 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const La
 
 // The links of a machine whose copies take cores and memory bandwidth from compute, and how much of them.
 Status measure_shared(Backend& backend, LinkTest test, const Launch& product, Profile& profile) {
-  constexpr size_t kRuns = 15;
-  SLUICE_ASSIGN(const std::vector<Interval> runs, run_all(backend, std::vector(kRuns, product)));
+  SLUICE_ASSIGN(const std::vector<Interval> warm, run_all(backend, std::vector(2, product)));
+  // About 30 ms, three to fifteen times.
+  const auto repeats = size_t(std::clamp(3e7 / (warm.back().end_ns - warm.back().start_ns + 1), 3.0, 15.0));
+  SLUICE_ASSIGN(const std::vector<Interval> runs, run_all(backend, std::vector(repeats, product)));
   const double product_ns = std::max(1.0, median_ns(runs));
   SLUICE_ASSIGN(const LinkRates alone, measure_links(backend, test, product, 0));
   // Products for well beyond the copies' time, which grows when products run.
@@ -94,20 +96,22 @@ double number_or(const json& object, const char* key, double otherwise) {
   return it != object.end() && it->is_number() ? it->get<double>() : otherwise;
 }
 
-// What a cache holds for a machine: its links, and times of ops by kind of step and cost key.
+// What a cache holds for a machine: links with both directions busy, and by kind of step the times of ops by
+// cost key and the links as they were beside them.
 json read_cache(const std::filesystem::path& path, const Profile& profile) {
-  // Before the third format, ops had been timed one after the other.
+  // Times in other formats mean something else.
   constexpr int kFormat = 3;
-  const json nothing = {{"format", kFormat}, {"machine", profile.name}, {"ns", json::object()}};
+  const json nothing = {{"format", kFormat}, {"machine", profile.name}, {"steps", json::object()}};
   const auto text = read_file(path);
   if (!text.ok()) return nothing;
   json root = json::parse(*text, nullptr, false);
   if (!root.is_object() || !root.contains("format") || root["format"] != kFormat ||
       !root.contains("machine") || root["machine"] != profile.name)
     return nothing;
-  if (!root.contains("ns") || !root["ns"].is_object()) root["ns"] = json::object();
-  for (auto& of_kind : root["ns"]) {
+  if (!root.contains("steps") || !root["steps"].is_object()) root["steps"] = json::object();
+  for (auto& of_kind : root["steps"]) {
     if (!of_kind.is_object()) of_kind = json::object();
+    if (!of_kind.contains("ns") || !of_kind["ns"].is_object()) of_kind["ns"] = json::object();
   }
   return root;
 }
@@ -116,22 +120,33 @@ int64_t overhead_in(const json& cache, const Profile& profile) {
   return int64_t(number_or(cache, "device_overhead_bytes", double(profile.device_overhead_bytes)));
 }
 
-// Returns whether the cache has the links, and what compute loses to copies if they share cores.
-bool take_cache(const json& cache, const CalibrateOptions& options, Profile& profile) {
-  if (const auto known = cache["ns"].find(options.kind); known != cache["ns"].end()) {
-    for (const auto& [key, ns] : known->items()) {
-      if (ns.is_number() && ns.get<double>() > 0) profile.measured_ns[key] = ns.get<double>();
-    }
-  }
-  const double load = number_or(cache, "load_bytes_per_s", 0),
-               store = number_or(cache, "store_bytes_per_s", 0),
-               slowdown = number_or(cache, "copy_slowdown", -1);
-  if (!(load > 0) || !(store > 0) || (options.shared_cores && !(slowdown >= 0))) return false;
-  if (options.shared_cores) profile.copy_slowdown = slowdown;
+bool take_links(const json& table, Profile& profile) {
+  const double load = number_or(table, "load_bytes_per_s", 0),
+               store = number_or(table, "store_bytes_per_s", 0);
+  if (!(load > 0) || !(store > 0)) return false;
   profile.load_bytes_per_s = load;
   profile.store_bytes_per_s = store;
-  profile.device_overhead_bytes = overhead_in(cache, profile);
   return true;
+}
+
+void keep_links(const Profile& profile, json& table) {
+  table["load_bytes_per_s"] = profile.load_bytes_per_s;
+  table["store_bytes_per_s"] = profile.store_bytes_per_s;
+}
+
+// Returns whether the cache has the links, and what compute loses to copies if they share cores.
+bool take_cache(const json& cache, const CalibrateOptions& options, Profile& profile) {
+  const double slowdown = number_or(cache, "copy_slowdown", -1);
+  const bool links_known = take_links(cache, profile) && (!options.shared_cores || slowdown >= 0);
+  if (links_known && options.shared_cores) profile.copy_slowdown = slowdown;
+  if (links_known) profile.device_overhead_bytes = overhead_in(cache, profile);
+  if (const auto known = cache["steps"].find(options.kind); known != cache["steps"].end()) {
+    for (const auto& [key, ns] : (*known)["ns"].items()) {
+      if (ns.is_number() && ns.get<double>() > 0) profile.measured_ns[key] = ns.get<double>();
+    }
+    take_links(*known, profile);
+  }
+  return links_known;
 }
 
 bool all_known(std::span<const CountedOp> ops, const Profile& profile) {
@@ -141,8 +156,6 @@ bool all_known(std::span<const CountedOp> ops, const Profile& profile) {
 }
 
 Status write_cache(const std::filesystem::path& path, bool shared_cores, const Profile& profile, json cache) {
-  cache["load_bytes_per_s"] = profile.load_bytes_per_s;
-  cache["store_bytes_per_s"] = profile.store_bytes_per_s;
   cache["device_overhead_bytes"] = profile.device_overhead_bytes;
   if (shared_cores) cache["copy_slowdown"] = profile.copy_slowdown;
   SLUICE_TRY(make_directories(path.parent_path()));
@@ -184,6 +197,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     profile.load_bytes_per_s = rates.load_bytes_per_s;
     profile.store_bytes_per_s = rates.store_bytes_per_s;
   }
+  if (!links_known) keep_links(profile, cache);
   if (!ops_known) {
     Rehearsal::Traffic traffic;
     if (!options.shared_cores) {
@@ -193,13 +207,15 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     }
     SLUICE_ASSIGN(const Rehearsal::Times times,
                   rehearsal.time(backend, options.rehearsal_ns, traffic, progress));
+    json& of_kind = cache["steps"][options.kind];
+    for (size_t i = 0; i < ops.size(); ++i) {
+      // What is known stays, above all what a step taught.
+      const auto [it, fresh] = profile.measured_ns.try_emplace(cost_key(ops[i]), times.ns[i]);
+      if (fresh) of_kind["ns"][it->first] = it->second;
+    }
     profile.load_bytes_per_s = times.loads.rate(profile.load_bytes_per_s);
     profile.store_bytes_per_s = times.stores.rate(profile.store_bytes_per_s);
-    for (size_t i = 0; i < ops.size(); ++i) {
-      // What a step taught stays.
-      const auto [it, fresh] = profile.measured_ns.try_emplace(cost_key(ops[i]), times.ns[i]);
-      if (fresh) cache["ns"][options.kind][it->first] = it->second;
-    }
+    if (!options.shared_cores) keep_links(profile, of_kind);
   }
   // What the process holds on the device beside its arena: context, kernels, library handles.
   const MemoryUse use = backend.memory();
@@ -262,13 +278,15 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
       (a.kind == ActionKind::Load ? loads : stores).add(a.bytes, timeline[i], profile.transfer_latency_ns);
     }
   }
+  json cache = read_cache(path, profile);
+  if (!cache.contains("load_bytes_per_s")) keep_links(profile, cache);
+  json& of_kind = cache["steps"][options.kind];
+  for (const auto& [key, ns] : runs) of_kind["ns"][key] = median(ns);
   if (!options.shared_cores) {
     profile.load_bytes_per_s = loads.rate(profile.load_bytes_per_s);
     profile.store_bytes_per_s = stores.rate(profile.store_bytes_per_s);
+    keep_links(profile, of_kind);
   }
-  json cache = read_cache(path, profile);
-  json& learnt = cache["ns"][options.kind];
-  for (const auto& [key, ns] : runs) learnt[key] = median(ns);
   profile.device_overhead_bytes = std::max(profile.device_overhead_bytes, device_overhead_bytes);
   return write_cache(path, options.shared_cores, profile, std::move(cache));
 }

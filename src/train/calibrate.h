@@ -21,7 +21,8 @@ struct CalibrateOptions {
   // directions at once.
   bool shared_cores = false;
   // What kind of step the costs are for, such as the model, number formats and sequence length in words. They
-  // are those of its mix of ops, and kept for steps of this kind alone.
+  // are those of its mix of ops and copies, and kept for steps of this kind alone: of those, the first has
+  // them measured for all.
   std::string kind;
 };
 

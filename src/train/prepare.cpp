@@ -43,7 +43,7 @@ Status open_data(Prepared& p) {
   return {};
 }
 
-// Measured costs win over estimates; measuring happens once per machine and op.
+// Measured costs win over estimates; measuring happens once per machine and kind of step.
 Status measure_costs(Prepared& p, const StageRequest& request) {
   const Stopwatch watch;
   const std::filesystem::path cache = cost_cache(p.config, p.machine);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/bytes.h"
@@ -48,13 +49,23 @@ bool is_small(const Operand& operand) {
 // all alike, or gradients of a softmax that are all zero but one, make them faster than they will be.
 enum class Like : uint8_t {
   Activations,
-  Weights,   // small, and unlike activations: where a row of one is a row of the other, no other counts
-  Positive,  // second moments and softmax statistics must not be negative or tiny
+  Weights,     // small, and unlike activations: where a row of one is a row of the other, no other counts
+  Squares,     // second moments: positive
+  Statistics,  // of a softmax: the logarithm of how many keys there are, about
 };
-constexpr Like kLikes[] = {Like::Activations, Like::Weights, Like::Positive};
+// How floats of a kind are distributed: around `middle`, triangular, to `width` on either side.
+struct Spread {
+  Like like;
+  float middle, width;
+};
+constexpr Spread kSpreads[] = {{Like::Activations, 0, 1.5f},
+                               {Like::Weights, 0, 0.05f},
+                               {Like::Squares, 1, 0.5f},
+                               {Like::Statistics, 9, 0.5f}};
 
 Like like(const Operand& operand) {
-  if (operand.name == "v" || operand.name == "lse") return Like::Positive;
+  if (operand.name == "v") return Like::Squares;
+  if (operand.name == "lse") return Like::Statistics;
   return operand.name == "w" || operand.name == "table" ? Like::Weights : Like::Activations;
 }
 
@@ -65,20 +76,16 @@ class FloatBlocks {
   // A block repeats after a prime number of elements, so that the rows of no matrix are alike.
   static constexpr int64_t kPeriod = 65521, kElements = 32 * kPeriod;
   static constexpr int64_t kBytesOfEach = kElements * (4 + 2);
-  static constexpr int64_t kBytes = std::size(kLikes) * kBytesOfEach;
+  static constexpr int64_t kBytes = std::size(kSpreads) * kBytesOfEach;
 
   // Writes the blocks to `host`, kBytes of the backend's host arena.
   static Result<FloatBlocks> create(Backend& backend, std::byte* host) {
     const FloatBlocks blocks(host);
-    for (const Like like : kLikes) {
-      // Standard deviations of 0.6, 0.02 and 0.2.
-      constexpr float kWidths[] = {1.5f, 0.05f, 0.5f};
-      const float middle = like == Like::Positive ? 1.0f : 0.0f;
+    for (const auto& [like, middle, width] : kSpreads) {
       std::vector<float> period(kPeriod);
       for (int64_t i = 0; i < kPeriod; ++i) {
         const Philox4 r = philox(uint64_t(like), static_cast<uint64_t>(i), 0);
-        const float random = uniform_open(r.v[0]) + uniform_open(r.v[1]) - 1.0f;
-        period[size_t(i)] = middle + kWidths[size_t(like)] * random;
+        period[size_t(i)] = middle + width * (uniform_open(r.v[0]) + uniform_open(r.v[1]) - 1.0f);
       }
       std::vector<float> wide(kElements);
       for (int64_t i = 0; i < kElements; ++i) wide[size_t(i)] = period[size_t(i % kPeriod)];
@@ -145,12 +152,15 @@ double LinkSums::rate(double otherwise) const {
 }
 
 Rehearsal::Region& Rehearsal::region_of(const Operand& operand) {
+  static_assert(std::size(kSpreads) == std::extent_v<decltype(floats_), 1>);
   if (is_small(operand)) return small_;
+  if (!apart_) return shared_;
   return floats_[operand.dtype == DType::BF16][size_t(like(operand))][operand.access != Access::Read];
 }
 
 template <class F>
 void Rehearsal::for_each_float_region(F f) {
+  f(shared_);
   for (auto& of_type : floats_) {
     for (auto& of_kind : of_type) {
       for (Region& region : of_kind) f(region);
@@ -158,46 +168,45 @@ void Rehearsal::for_each_float_region(F f) {
   }
 }
 
-// Finds a place for every operand, in regions that begin where they do so far, and how large those must be.
-void Rehearsal::place() {
-  offsets_.clear();
-  small_.used = 0;
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    workspace_.used = 0;
-    for_each_float_region([](Region& region) { region.used = 0; });
-    std::vector<int64_t>& offsets = offsets_.emplace_back();
-    const auto take = [&](Region& region, int64_t bytes) {
-      offsets.push_back(region.offset + region.used);
-      region.used += align_up(bytes, alignment_);
-      region.bytes = std::max(region.bytes, region.used);
-    };
-    for (const Operand& operand : operands(ops_[i].op)) take(region_of(operand), operand.bytes());
-    take(workspace_, workspace_bytes_[i]);
+// Finds a place for every operand, and the regions. Returns what all of it takes.
+int64_t Rehearsal::place() {
+  // Once for the sizes of the regions, and once more, when they are known.
+  int64_t end = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    offsets_.clear();
+    small_.used = 0;
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      workspace_.used = 0;
+      for_each_float_region([](Region& region) { region.used = 0; });
+      std::vector<int64_t>& offsets = offsets_.emplace_back();
+      const auto take = [&](Region& region, int64_t bytes) {
+        offsets.push_back(region.offset + region.used);
+        region.used += align_up(bytes, alignment_);
+        region.bytes = std::max(region.bytes, region.used);
+      };
+      for (const Operand& operand : operands(ops_[i].op)) take(region_of(operand), operand.bytes());
+      take(workspace_, workspace_bytes_[i]);
+    }
+    // Ids, and what a workspace has of them, are addresses: no float may get among them.
+    workspace_.offset = small_.bytes;
+    end = workspace_.offset + workspace_.bytes;
+    for_each_float_region([&](Region& region) {
+      region.offset = end;
+      end += region.bytes;
+    });
   }
+  return end;
 }
 
 Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, int64_t most_bytes)
     : ops_(ops.begin(), ops.end()), alignment_(backend.alignment()) {
-  int64_t largest = 0;
-  for (const CountedOp& counted : ops_) {
-    workspace_bytes_.push_back(backend.workspace_bytes(counted.op));
-    int64_t bytes = align_up(workspace_bytes_.back(), alignment_);
-    for (const Operand& operand : operands(counted.op)) bytes += align_up(operand.bytes(), alignment_);
-    largest = std::max(largest, bytes);
-  }
-  place();
-  // Ids, and what a workspace has of them, are addresses: no float may get among them.
-  workspace_.offset = small_.bytes;
-  const int64_t begin = workspace_.offset + workspace_.bytes;
-  int64_t apart = begin, end = begin;
-  for_each_float_region([&](const Region& region) { apart += region.bytes; });
-  for_each_float_region([&](Region& region) {
-    region.offset = apart <= most_bytes ? end : begin;
-    end = std::max(end, region.offset + region.bytes);
-  });
-  place();
-  // Libraries try their ways on operands that do not overlap.
-  device_bytes_ = std::max(end, largest);
+  for (const CountedOp& counted : ops_) workspace_bytes_.push_back(backend.workspace_bytes(counted.op));
+  device_bytes_ = place();
+  if (device_bytes_ <= most_bytes) return;
+  apart_ = false;
+  small_ = workspace_ = {};
+  for_each_float_region([](Region& region) { region = {}; });
+  device_bytes_ = place();
 }
 
 int64_t Rehearsal::host_bytes() {
@@ -207,10 +216,11 @@ int64_t Rehearsal::host_bytes() {
 Status Rehearsal::fill(Backend& backend, const Arenas& arenas) {
   SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, arenas.host));
   std::vector<Copy> copies;
+  blocks.fill({arenas.device + shared_.offset, shared_.bytes}, DType::BF16, Like::Activations, copies);
   for (const DType dtype : {DType::F32, DType::BF16}) {
-    for (const Like like : kLikes) {
-      for (const Region& region : floats_[dtype == DType::BF16][size_t(like)])
-        blocks.fill({arenas.device + region.offset, region.bytes}, dtype, like, copies);
+    for (const Spread& spread : kSpreads) {
+      for (const Region& region : floats_[dtype == DType::BF16][size_t(spread.like)])
+        blocks.fill({arenas.device + region.offset, region.bytes}, dtype, spread.like, copies);
     }
   }
   if (!copies.empty()) SLUICE_TRY(load_all(backend, copies));
@@ -240,24 +250,28 @@ Result<Rehearsal::Times> Rehearsal::time(Backend& backend, double ns, const Traf
     estimates.push_back(timeline.back().end_ns - timeline.back().start_ns);
   }
   Times times;
-  SLUICE_ASSIGN(const double lasted_ns, run_mix(backend, ns, estimates, traffic, times));
+  SLUICE_ASSIGN(const double part, run_mix(backend, ns, estimates, traffic, times));
   // One estimate that is far too long makes it short, and a device has not found its clock.
-  if (lasted_ns < ns / 2) SLUICE_TRY(run_mix(backend, ns, std::vector(times.ns), traffic, times));
+  if (part < 0.5) SLUICE_TRY(run_mix(backend, ns, std::vector(times.ns), traffic, times));
   progress(total, total);
   return times;
 }
 
-// Fills `times`; returns how long it took.
+// Fills `times`; returns how long that took as a part of what the estimates say.
 Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector<double>& estimates,
                                   const Traffic& traffic, Times& times) const {
-  constexpr int64_t kLeastRuns = 3, kMostRuns = 2000;
+  constexpr int64_t kFewRuns = 3, kMostRuns = 2000;
+  constexpr double kMostTimes = 2.5, kLittle = 0.01;
   double step_ns = 1;
   for (size_t i = 0; i < ops_.size(); ++i) step_ns += estimates[i] * double(ops_[i].count);
+  // In less than half a step, ops that run once or twice in one take more than their share.
+  const double wanted_ns = std::clamp(step_ns / 2, ns, kMostTimes * ns);
   std::vector<int64_t> runs;  // of the ops; then how many loads and stores
-  double all_ns = 0;
+  double all_ns = 1;
   for (size_t i = 0; i < ops_.size(); ++i) {
+    const int64_t least = kFewRuns * estimates[i] < kLittle * wanted_ns ? kFewRuns : 1;
     runs.push_back(
-        std::clamp<int64_t>(std::llround(double(ops_[i].count) * ns / step_ns), kLeastRuns, kMostRuns));
+        std::clamp<int64_t>(std::llround(double(ops_[i].count) * wanted_ns / step_ns), least, kMostRuns));
     all_ns += double(runs.back()) * estimates[i];
   }
   for (const Link* link : {&traffic.load, &traffic.store}) {
@@ -301,7 +315,7 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
   };
   sum_up(traffic.load, of[ops_.size()], times.loads);
   sum_up(traffic.store, of[ops_.size() + 1], times.stores);
-  return end_ns;
+  return end_ns / all_ns;
 }
 
 Result<std::vector<Interval>> run_all(Backend& backend, std::span<const Launch> launches) {

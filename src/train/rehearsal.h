@@ -36,8 +36,8 @@ struct LinkSums {
 // apart from those that are written, and hold values that the ops can really meet.
 class Rehearsal {
  public:
-  // For ops on a device arena of at most `most_bytes`. Where that is too little for what is read and what is
-  // written to lie apart, they do not, and values decay from run to run.
+  // For ops on a device arena of at most `most_bytes`, where that is enough for what is read and what is
+  // written to lie apart. Else all ops share the same floats, which decay from run to run.
   Rehearsal(std::span<const CountedOp> ops, const Backend& backend, int64_t most_bytes);
 
   // What fill() takes of the arenas. After it the host's are free again.
@@ -61,12 +61,13 @@ class Rehearsal {
   };
 
   struct Times {
-    std::vector<double> ns;  // by op: medians of at least three runs each
+    std::vector<double> ns;  // by op: medians
     LinkSums loads, stores;
   };
 
-  // Every op runs twice to warm up; then all do, interleaved, each with its share of a step, for about `ns`
-  // together, and copies beside them. REQUIRES: filled, and the backend is prepared for the ops.
+  // Every op runs twice to warm up; then all do, interleaved, with their shares of a step (but three times
+  // those that are short, and all at least once), and copies beside them: for about `ns`, or half a step, if
+  // that is longer, up to 2.5 times as long. REQUIRES: filled, and the backend is prepared for the ops.
   Result<Times> time(Backend& backend, double ns, const Traffic& traffic, const Progress& progress) const;
 
  private:
@@ -77,16 +78,17 @@ class Rehearsal {
   Region& region_of(const Operand& operand);
   template <class F>
   void for_each_float_region(F f);
-  void place();
+  int64_t place();
   Result<double> run_mix(Backend& backend, double ns, const std::vector<double>& estimates,
                          const Traffic& traffic, Times& times) const;
 
   std::vector<CountedOp> ops_;
   std::vector<int64_t> workspace_bytes_;  // by op
   int64_t alignment_;
-  // Ids, positions and the like, of which every operand has its own; workspaces; and floats by type, what
-  // they are like, and whether an op writes them.
-  Region small_, workspace_, floats_[2][3][2];
+  // Ids, positions and the like, of which every operand has its own; workspaces; floats by type, what they
+  // are like, and whether an op writes them; and all floats, where these cannot lie apart.
+  Region small_, workspace_, floats_[2][4][2], shared_;
+  bool apart_ = true;
   int64_t device_bytes_ = 0;
   std::vector<std::vector<int64_t>> offsets_;  // in the arena, by op and operand
   std::vector<std::vector<Buffer>> operands_;  // by op

@@ -124,11 +124,15 @@ TEST(Calibrate, CompletesACacheWithoutTheSlowdown) {
 
 // What is no number or table, or of a format before this one, is measured again.
 TEST(Calibrate, TakesNothingFromADamagedCache) {
-  for (const char* text :
-       {"", "[1]", R"({"format": 1, "machine": "priced", "ns": {"x": 1}})", R"({"machine": 5})",
-        R"({"format": 3, "machine": "priced", "load_bytes_per_s": null, "ns": []})",
-        R"({"format": 3, "machine": "priced", "ns": {"": 3}})",
-        R"({"format": 3, "machine": "priced", "ns": {"": {"x": "y"}}})"}) {
+  for (
+      const char* text :
+      {"", "[1]", R"({"format": 1, "machine": "priced", "ns": {"x": 1}})", R"({"machine": 5})",
+       R"({"format": 2, "machine": "priced", "load_bytes_per_s": 1, "store_bytes_per_s": 1, "copy_slowdown": 0,
+            "ns": {"x": 1}, "learnt": {}})",
+       R"({"format": 3, "machine": "priced", "load_bytes_per_s": null, "steps": []})",
+       R"({"format": 3, "machine": "priced", "steps": {"": 3}})",
+       R"({"format": 3, "machine": "priced", "steps": {"": {"ns": 3, "load_bytes_per_s": -1}}})",
+       R"({"format": 3, "machine": "priced", "steps": {"": {"ns": {"x": "y"}}}})"}) {
     const TempDir dir;
     ASSERT_TRUE(write_file(dir / "costs.json", text).ok());
     int64_t commands = 0;
@@ -175,6 +179,38 @@ TEST(Learn, TakesOutWhatCopiesCost) {
     EXPECT_LE(profile.measured_ns.at(key), between.second * (1 + 1e-6)) << key;
     EXPECT_LE(between.second, 1.03 * between.first) << key;
   }
+}
+
+// Links that take no cores from compute are for steps of the kind what they were in the traced one; for
+// others they are what they were before.
+TEST(Learn, TakesLinksFromTheStep) {
+  const SmallPlan small = small_plan(0.2);
+  Profile profile = small_profile();
+  profile.transfer_latency_ns = 0;
+  const double planned = profile.load_bytes_per_s;
+  CalibrateOptions options;
+  options.kind = "one";
+  const TempDir dir;
+  const auto learn_from = [&](double slower) {
+    Plan many = small.plan;  // in which copies are large enough to tell
+    std::vector<Interval> timeline = predicted_timeline(small.plan);
+    for (size_t i = 0; i < timeline.size(); ++i) {
+      Action& a = many.actions[i];
+      if (a.kind == ActionKind::Run) continue;
+      a.bytes = kGiB;
+      timeline[i] = {0, slower * 1e9 * double(a.bytes) / planned};
+    }
+    const Status status = learn(small.program, many, timeline, 0, options, dir / "costs.json", profile);
+    ASSERT_TRUE(status.ok()) << status.message();
+  };
+  learn_from(1.25);
+  const std::vector<CountedOp> ops = counted_ops(small.program);
+  Profile same = small_profile(), other = small_profile();
+  EXPECT_TRUE(recall(ops, dir / "costs.json", options, same));
+  EXPECT_NEAR(same.load_bytes_per_s, planned / 1.25, 1e-6 * planned);
+  options.kind = "other";
+  EXPECT_FALSE(recall(ops, dir / "costs.json", options, other)) << "its ops are not known";
+  EXPECT_DOUBLE_EQ(other.load_bytes_per_s, planned);
 }
 
 // What a step taught is not taken for steps in which ops run in another mix, nor lost by measuring those.
