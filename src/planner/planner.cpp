@@ -145,15 +145,15 @@ int64_t Planner::minimal_budget() {
 // slower.
 void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>& best) const {
   const Effort effort = effort_for(program_.tasks().size());
+  const auto aligned = [&](int64_t bytes) { return align_down(bytes, plans_.limits.alignment); };
   std::vector<int64_t> budgets;
   // Just above the least every little helps.
-  for (const int64_t part : {64, 32, 16}) budgets.push_back(least + least / part);
-  for (int k = 0; grid_budget(k, effort.budgets) <= most; ++k)
-    budgets.push_back(grid_budget(k, effort.budgets));
-  for (int64_t& budget : budgets) budget = align_down(budget, plans_.limits.alignment);
+  for (const int64_t part : {64, 32, 16}) budgets.push_back(aligned(least + least / part));
+  for (int k = 0; aligned(grid_budget(k, effort.budgets)) <= most; ++k)
+    budgets.push_back(aligned(grid_budget(k, effort.budgets)));
   std::sort(budgets.begin(), budgets.end());
   search_budget(least, effort.evaluations, best);
-  int64_t before = align_down(least, plans_.limits.alignment);
+  int64_t before = aligned(least);
   for (const int64_t budget : budgets) {
     if (best && best->plan.makespan_ns <= plans_.plain(false).start_ns.back() * 1.001) break;
     if (budget > most) break;
