@@ -30,18 +30,14 @@ struct LinkTest {
 // time in which all three lanes were at work.
 Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const Launch& busy,
                                 uint32_t launches) {
-  SLUICE_TRY(backend.begin(2 * test.pairs + launches, true));
-  Status status;
-  for (uint32_t i = 0; i < 2 * test.pairs && status.ok(); ++i) {
+  std::vector<Command> commands;
+  for (uint32_t i = 0; i < 2 * test.pairs; ++i) {
     const bool load = i % 2 == 0;
-    status = backend.submit({i, load ? Lane::Load : Lane::Store, {}, load ? test.load : test.store, 0});
+    commands.push_back({i, load ? Lane::Load : Lane::Store, {}, load ? test.load : test.store, 0});
   }
-  for (uint32_t i = 0; i < launches && status.ok(); ++i) {
-    status = backend.submit({2 * test.pairs + i, Lane::Compute, {}, busy, 0});
-  }
-  std::vector<Interval> timeline;
-  if (const auto fault = backend.finish(&timeline)) return fault->error;
-  SLUICE_TRY(status);
+  for (uint32_t i = 0; i < launches; ++i)
+    commands.push_back({2 * test.pairs + i, Lane::Compute, {}, busy, 0});
+  SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
   const std::span copies = std::span(timeline).first(2 * test.pairs),
                   computing = std::span(timeline).subspan(copies.size());
   const double first_ns = std::max(copies[0].end_ns, copies[1].end_ns);
@@ -69,10 +65,10 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const La
 
 // The links of a machine whose copies take cores and memory bandwidth from compute, and how much of them.
 Status measure_shared(Backend& backend, LinkTest test, const Launch& product, Profile& profile) {
-  SLUICE_ASSIGN(const std::vector<Interval> warm, run_all(backend, std::vector(2, product)));
+  SLUICE_ASSIGN(const std::vector<Interval> warm, run_repeatedly(backend, product, 2));
   // About 30 ms, three to fifteen times.
   const auto repeats = size_t(std::clamp(3e7 / (warm.back().end_ns - warm.back().start_ns + 1), 3.0, 15.0));
-  SLUICE_ASSIGN(const std::vector<Interval> runs, run_all(backend, std::vector(repeats, product)));
+  SLUICE_ASSIGN(const std::vector<Interval> runs, run_repeatedly(backend, product, repeats));
   const double product_ns = std::max(1.0, median_ns(runs));
   SLUICE_ASSIGN(const LinkRates alone, measure_links(backend, test, product, 0));
   // Products for well beyond the copies' time, which grows when products run.

@@ -142,12 +142,7 @@ std::vector<Op> all_ops(const Stages& stages) {
   return out;
 }
 
-std::vector<CountedOp> training_ops(const StageRequest& r) {
-  return counted_ops(build_training(r.model, r.shape, r.numerics, r.optimizer).program);
-}
-
-StepMix estimate_mix(const StageRequest& r, const Profile& profile) {
-  const Program program = build_training(r.model, r.shape, r.numerics, r.optimizer).program;
+StepMix estimate_mix(const Program& program, const StageRequest& r, const Profile& profile) {
   StepMix mix{counted_ops(program), 0, 0};
   PlanRequest request;
   request.quick = true;

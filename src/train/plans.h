@@ -61,10 +61,8 @@ StepShape evaluation_shape(const StepShape& training);
 
 // Every op of every stage, once per distinct attributes.
 std::vector<Op> all_ops(const Stages& stages);
-// The ops of a request's training program, before there are plans.
-std::vector<CountedOp> training_ops(const StageRequest& request);
-// What a training step is made of by a quick plan: ops with what is computed again, and copies. Where nothing
-// fits, the program's ops.
-StepMix estimate_mix(const StageRequest& request, const Profile& profile);
+// What a step of a training program is made of by a quick plan under the request's caps: ops with what is
+// computed again, and copies. Where nothing fits, the program's ops.
+StepMix estimate_mix(const Program& program, const StageRequest& request, const Profile& profile);
 
 }  // namespace sluice

@@ -48,8 +48,10 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
   const Stopwatch watch;
   const std::filesystem::path cache = cost_cache(p.config, p.machine);
   const CalibrateOptions options = calibration_of(p);
-  if (recall(training_ops(request), cache, options, p.machine.profile)) return {};
-  const StepMix step = estimate_mix(request, p.machine.profile);
+  const Program program =
+      build_training(request.model, request.shape, request.numerics, request.optimizer).program;
+  if (recall(counted_ops(program), cache, options, p.machine.profile)) return {};
+  const StepMix step = estimate_mix(program, request, p.machine.profile);
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
   const bool terminal = isatty(STDERR_FILENO) != 0;
   double shown_s = 0;

@@ -100,11 +100,12 @@ class FloatBlocks {
   }
 
   // Adds the copies that fill `to`.
-  void fill(const Buffer& to, DType dtype, Like like, std::vector<Copy>& copies) const {
+  void fill(const Buffer& to, DType dtype, Like like, std::vector<Command>& copies) const {
     const std::byte* from = host_ + offset(dtype, like);
     const int64_t block = kElements * size_of(dtype);
     for (int64_t done = 0; done < to.bytes; done += block) {
-      copies.push_back({to.data + done, from, std::min(block, to.bytes - done)});
+      const Copy copy{to.data + done, from, std::min(block, to.bytes - done)};
+      copies.push_back({uint32_t(copies.size()), Lane::Load, {}, copy, 0});
     }
   }
 
@@ -116,16 +117,6 @@ class FloatBlocks {
 
   const std::byte* host_;
 };
-
-Status load_all(Backend& backend, std::span<const Copy> copies) {
-  SLUICE_TRY(backend.begin(static_cast<uint32_t>(copies.size()), true));
-  Status status;
-  for (uint32_t i = 0; i < copies.size() && status.ok(); ++i) {
-    status = backend.submit({i, Lane::Load, {}, copies[i], 0});
-  }
-  if (const auto fault = backend.finish(nullptr)) return fault->error;
-  return status;
-}
 
 // What runs when: number i `times[i]` times, all spread evenly over the whole.
 std::vector<size_t> interleaved(std::span<const int64_t> times) {
@@ -215,7 +206,7 @@ int64_t Rehearsal::host_bytes() {
 
 Status Rehearsal::fill(Backend& backend, const Arenas& arenas) {
   SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, arenas.host));
-  std::vector<Copy> copies;
+  std::vector<Command> copies;
   blocks.fill({arenas.device + shared_.offset, shared_.bytes}, DType::BF16, Like::Activations, copies);
   for (const DType dtype : {DType::F32, DType::BF16}) {
     for (const Spread& spread : kSpreads) {
@@ -223,7 +214,7 @@ Status Rehearsal::fill(Backend& backend, const Arenas& arenas) {
         blocks.fill({arenas.device + region.offset, region.bytes}, dtype, spread.like, copies);
     }
   }
-  if (!copies.empty()) SLUICE_TRY(load_all(backend, copies));
+  SLUICE_TRY(run_commands(backend, copies));
   operands_.clear();
   workspaces_.clear();
   for (size_t i = 0; i < ops_.size(); ++i) {
@@ -246,7 +237,7 @@ Result<Rehearsal::Times> Rehearsal::time(Backend& backend, double ns, const Traf
   std::vector<double> estimates;
   for (int64_t i = 0; i < total; ++i) {
     progress(i, total);
-    SLUICE_ASSIGN(const auto timeline, run_all(backend, std::vector(2, launch(size_t(i)))));
+    SLUICE_ASSIGN(const auto timeline, run_repeatedly(backend, launch(size_t(i)), 2));
     estimates.push_back(timeline.back().end_ns - timeline.back().start_ns);
   }
   Times times;
@@ -283,25 +274,22 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
   const std::vector<size_t> order = interleaved(runs);
   std::vector<uint32_t> waits;  // of the copies, for the launch before
   waits.reserve(order.size());
-  SLUICE_TRY(backend.begin(static_cast<uint32_t>(order.size()), true));
-  Status status;
+  std::vector<Command> commands;
   std::optional<uint32_t> launched;
-  for (uint32_t id = 0; id < order.size() && status.ok(); ++id) {
+  for (uint32_t id = 0; id < order.size(); ++id) {
     const size_t what = order[id];
     if (what < ops_.size()) {
       launched = id;
-      status = backend.submit({id, Lane::Compute, {}, launch(what), 0});
+      commands.push_back({id, Lane::Compute, {}, launch(what), 0});
       continue;
     }
     const bool load = what == ops_.size();
     if (launched) waits.push_back(*launched);
     const auto after = std::span<const uint32_t>(waits).last(launched ? 1 : 0);
-    status = backend.submit(
+    commands.push_back(
         {id, load ? Lane::Load : Lane::Store, after, load ? traffic.load.copy : traffic.store.copy, 0});
   }
-  std::vector<Interval> timeline;
-  if (const auto fault = backend.finish(&timeline)) return fault->error;
-  SLUICE_TRY(status);
+  SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
   std::vector<std::vector<Interval>> of(runs.size());
   double end_ns = 0;
   for (size_t id = 0; id < order.size(); ++id) {
@@ -318,15 +306,20 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
   return end_ns / all_ns;
 }
 
-Result<std::vector<Interval>> run_all(Backend& backend, std::span<const Launch> launches) {
-  SLUICE_TRY(backend.begin(static_cast<uint32_t>(launches.size()), true));
+Result<std::vector<Interval>> run_commands(Backend& backend, std::span<const Command> commands) {
+  SLUICE_TRY(backend.begin(static_cast<uint32_t>(commands.size()), true));
   Status status;
-  for (uint32_t i = 0; i < launches.size() && status.ok(); ++i)
-    status = backend.submit({i, Lane::Compute, {}, launches[i], 0});
+  for (size_t i = 0; i < commands.size() && status.ok(); ++i) status = backend.submit(commands[i]);
   std::vector<Interval> timeline;
   if (const auto fault = backend.finish(&timeline)) return fault->error;
   SLUICE_TRY(status);
   return timeline;
+}
+
+Result<std::vector<Interval>> run_repeatedly(Backend& backend, const Launch& launch, size_t times) {
+  std::vector<Command> commands;
+  for (uint32_t i = 0; i < times; ++i) commands.push_back({i, Lane::Compute, {}, launch, 0});
+  return run_commands(backend, commands);
 }
 
 double median(std::vector<double> values) {

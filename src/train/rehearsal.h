@@ -95,8 +95,10 @@ class Rehearsal {
   std::vector<Buffer> workspaces_;             // by op
 };
 
-// Runs the launches one after the other on the compute lane.
-Result<std::vector<Interval>> run_all(Backend& backend, std::span<const Launch> launches);
+// Runs the commands, whose ids count up from 0, and returns when each did.
+Result<std::vector<Interval>> run_commands(Backend& backend, std::span<const Command> commands);
+// The same for a launch, `times` times.
+Result<std::vector<Interval>> run_repeatedly(Backend& backend, const Launch& launch, size_t times);
 
 // REQUIRES: not empty.
 double median(std::vector<double> values);
