@@ -168,21 +168,23 @@ bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
 
 Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
                  const CalibrateOptions& options, Profile& profile, const Progress& progress) {
-  constexpr int64_t kLinkBytes = 16 * kMiB;
   constexpr uint32_t kPairs = 6;
+  // About as large as a step's copies.
+  const int64_t link_bytes =
+      std::clamp(options.most_device_bytes / 64 / kMiB, int64_t{16}, int64_t{64}) * kMiB;
   json cache = read_cache(path, profile);
   const bool links_known = take_cache(cache, options, profile), ops_known = all_known(step.ops, profile);
   if (ops_known && links_known) return {};
   // One op more or less changes the mix: all run, also those whose times are known.
-  Rehearsal rehearsal(step.ops, backend, options.most_device_bytes - 2 * kLinkBytes);
-  const int64_t device_bytes = 2 * kLinkBytes + rehearsal.device_bytes();
+  Rehearsal rehearsal(step.ops, backend, options.most_device_bytes - 2 * link_bytes);
+  const int64_t device_bytes = 2 * link_bytes + rehearsal.device_bytes();
   std::vector<Op> ops;
   for (const CountedOp& counted : step.ops) ops.push_back(counted.op);
-  SLUICE_ASSIGN(const Arenas arenas, backend.reserve(device_bytes, 2 * kLinkBytes + Rehearsal::host_bytes()));
+  SLUICE_ASSIGN(const Arenas arenas, backend.reserve(device_bytes, 2 * link_bytes + Rehearsal::host_bytes()));
   SLUICE_TRY(backend.prepare(ops));
-  SLUICE_TRY(rehearsal.fill(backend, {arenas.device + 2 * kLinkBytes, arenas.host + 2 * kLinkBytes}));
-  const LinkTest test{{arenas.device, arenas.host, kLinkBytes},
-                      {arenas.host + kLinkBytes, arenas.device + kLinkBytes, kLinkBytes},
+  SLUICE_TRY(rehearsal.fill(backend, {arenas.device + 2 * link_bytes, arenas.host + 2 * link_bytes}));
+  const LinkTest test{{arenas.device, arenas.host, link_bytes},
+                      {arenas.host + link_bytes, arenas.device + link_bytes, link_bytes},
                       kPairs};
   if (!links_known && options.shared_cores && !ops.empty()) {
     const auto heaviest = std::max_element(ops.begin(), ops.end(),
@@ -197,8 +199,8 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
   if (!ops_known) {
     Rehearsal::Traffic traffic;
     if (!options.shared_cores) {
-      traffic = {{test.load, double(step.loaded_bytes) / kLinkBytes, profile.transfer_ns(kLinkBytes, true)},
-                 {test.store, double(step.stored_bytes) / kLinkBytes, profile.transfer_ns(kLinkBytes, false)},
+      traffic = {{test.load, double(step.loaded_bytes) / link_bytes, profile.transfer_ns(link_bytes, true)},
+                 {test.store, double(step.stored_bytes) / link_bytes, profile.transfer_ns(link_bytes, false)},
                  profile.transfer_latency_ns};
     }
     SLUICE_ASSIGN(const Rehearsal::Times times,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -48,17 +49,17 @@ bool is_small(const Operand& operand) {
 // What floats are like. It matters to the power that products draw, and by that to the clock: scores that are
 // all alike, or gradients of a softmax that are all zero but one, make them faster than they will be.
 enum class Like : uint8_t {
-  Activations,
-  Weights,     // small, and unlike activations: where a row of one is a row of the other, no other counts
-  Squares,     // second moments: positive
-  Statistics,  // of a softmax: the logarithm of how many keys there are, about
+  Activations,  // of about unit variance, as behind a norm
+  Weights,      // small, and unlike activations: where a row of one is a row of the other, no other counts
+  Squares,      // second moments: positive
+  Statistics,   // of a softmax: the logarithm of how many keys there are, about
 };
 // How floats of a kind are distributed: around `middle`, triangular, to `width` on either side.
 struct Spread {
   Like like;
   float middle, width;
 };
-constexpr Spread kSpreads[] = {{Like::Activations, 0, 1.5f},
+constexpr Spread kSpreads[] = {{Like::Activations, 0, 2.5f},
                                {Like::Weights, 0, 0.05f},
                                {Like::Squares, 1, 0.5f},
                                {Like::Statistics, 9, 0.5f}};
@@ -118,11 +119,17 @@ class FloatBlocks {
   const std::byte* host_;
 };
 
-// What runs when: number i `times[i]` times, all spread evenly over the whole.
-std::vector<size_t> interleaved(std::span<const int64_t> times) {
+// What runs when: number i `times[i]` times, each of `ns[i]`, all spread evenly over the whole. Those that
+// run equally often follow each other at the distance of their shares of the time, so that copies, which take
+// none, get between them.
+std::vector<size_t> interleaved(std::span<const int64_t> times, std::span<const double> ns) {
+  const double all_ns = std::inner_product(times.begin(), times.end(), ns.begin(), 1.0);
   std::vector<std::pair<double, size_t>> when;
+  double before_ns = 0;
   for (size_t i = 0; i < times.size(); ++i) {
-    for (int64_t k = 0; k < times[i]; ++k) when.emplace_back((double(k) + 0.5) / double(times[i]), i);
+    const double first = before_ns / all_ns;  // of a time between two runs of it
+    for (int64_t k = 0; k < times[i]; ++k) when.emplace_back((double(k) + first) / double(times[i]), i);
+    before_ns += double(times[i]) * ns[i];
   }
   std::sort(when.begin(), when.end());
   std::vector<size_t> order;
@@ -257,7 +264,8 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
   for (size_t i = 0; i < ops_.size(); ++i) step_ns += estimates[i] * double(ops_[i].count);
   // In less than half a step, ops that run once or twice in one take more than their share.
   const double wanted_ns = std::clamp(step_ns / 2, ns, kMostTimes * ns);
-  std::vector<int64_t> runs;  // of the ops; then how many loads and stores
+  std::vector<int64_t> runs;             // of the ops; then how many loads and stores
+  std::vector<double> takes(estimates);  // of compute
   double all_ns = 1;
   for (size_t i = 0; i < ops_.size(); ++i) {
     const int64_t least = kFewRuns * estimates[i] < kLittle * wanted_ns ? kFewRuns : 1;
@@ -270,8 +278,9 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
     constexpr double kMostBusy = 0.9;
     const double most = link->ns > 0 ? kMostBusy * all_ns / link->ns : 0;
     runs.push_back(std::llround(std::min(link->copies * all_ns / step_ns, most)));
+    takes.push_back(0);
   }
-  const std::vector<size_t> order = interleaved(runs);
+  const std::vector<size_t> order = interleaved(runs, takes);
   std::vector<uint32_t> waits;  // of the copies, for the launch before
   waits.reserve(order.size());
   std::vector<Command> commands;

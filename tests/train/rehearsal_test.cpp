@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -32,6 +33,7 @@ class HotBackend final : public ForwardingBackend {
   Status begin(uint32_t count, bool timed) override {
     runs.clear();
     copies.clear();
+    most_copies_at_once = copies_at_once_ = 0;
     return ForwardingBackend::begin(count, timed);
   }
   Status submit(const Command& command) override {
@@ -43,8 +45,10 @@ class HotBackend final : public ForwardingBackend {
       priced.cost_ns = cost_alone(*launch->op) * (product && heat_ > 0.5 ? 2 : 1);
       ++runs[cost_key(*launch->op)];
       if (++launches_ == held_up) priced.cost_ns *= 1000;
+      copies_at_once_ = 0;
     } else {
       ++copies[command.lane];
+      most_copies_at_once = std::max(most_copies_at_once, ++copies_at_once_);
       waiting += !command.waits.empty();
     }
     return ForwardingBackend::submit(priced);
@@ -53,11 +57,12 @@ class HotBackend final : public ForwardingBackend {
   std::map<std::string, int64_t> runs;  // of the last batch
   std::map<Lane, int64_t> copies;       // the same
   int64_t waiting = 0;                  // copies that waited for something
+  int64_t most_copies_at_once = 0;      // of the last batch, without a launch between them
   int64_t held_up = 0;                  // number of a launch that takes very long; 0: none
 
  private:
   double heat_ = 0;
-  int64_t launches_ = 0;
+  int64_t launches_ = 0, copies_at_once_ = 0;
 };
 
 std::vector<double> times(std::span<const CountedOp> ops, double ns, HotBackend& backend,
@@ -101,6 +106,19 @@ TEST(Rehearsal, CopiesBesideTheOps) {
   EXPECT_EQ(backend.copies[Lane::Store], 5);
   EXPECT_GE(backend.waiting, 204) << "but for one that comes before all ops";
   EXPECT_EQ(backend.runs.at(cost_key(kMany.op)), 900);
+}
+
+// Ops that run equally often do not all come at once and leave the copies to follow in one go: a backend that
+// queues only so many commands would have none to run.
+TEST(Rehearsal, CopiesComeBetweenOps) {
+  HotBackend backend;
+  std::vector<CountedOp> layer;
+  for (const int64_t width : {32, 64, 96, 128}) layer.push_back({Linear{64, 64, width, DType::F32}, 100});
+  const double step_ns = 400 * 1e6;
+  const Copy copy{nullptr, nullptr, kMiB};
+  times(layer, 2 * step_ns, backend, {{copy, 400, 1e5}, {copy, 400, 1e5}, 0});
+  EXPECT_EQ(backend.copies[Lane::Load], 800);
+  EXPECT_LE(backend.most_copies_at_once, 4) << "two of each link are an op's share";
 }
 
 // A link that cannot keep up would make the ops wait, and cool.
