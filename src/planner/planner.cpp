@@ -23,8 +23,6 @@ constexpr Policy kEverything{};
 constexpr double kReserves[] = {0, 0.08, 0.2, 0.4};
 // Weights of computing again, with and without prices for links.
 constexpr std::pair<double, bool> kPrices[] = {{0.5, true}, {2, true}, {2, false}, {8, false}};
-// Above this many tasks a candidate costs too much to try every policy at every budget.
-constexpr size_t kLargeProgram = 1500;
 
 // Nothing ever leaves the device.
 bool stays(const Candidate& c) {

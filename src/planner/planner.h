@@ -31,7 +31,10 @@ struct PlanRequest {
   bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
 };
 
-// The fastest plan found. Deterministic. For programs of up to 1,500 tasks, and unless `quick`, a larger
+// Programs of more tasks than this are large: a candidate costs too much to try every policy at every budget.
+constexpr size_t kLargeProgram = 1'500;
+
+// The fastest plan found. Deterministic. For programs that are not large, and unless `quick`, a larger
 // device cap never gives a slower plan: the plans of all smaller budgets on a fixed grid stay candidates.
 // When no plan fits, the error names the tier and, if asked to explain, what is needed at least, what was
 // given, the largest residents at the tightest moment, and what to change.

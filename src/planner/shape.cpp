@@ -57,9 +57,6 @@ constexpr int64_t kMostTasks = 150'000;
 constexpr double kBehind = 1.06;
 constexpr int64_t kFewTasks = 20'000;
 
-// Programs with fewer tasks than this are planned at every budget of a grid.
-constexpr int64_t kSearchedFinely = 2'000;
-
 int64_t estimated_tasks(const LlamaConfig& model, const ShapeRequest& r, int64_t chunk) {
   constexpr int64_t kTasksPerLayer = 24;  // and chunk, in both passes, beside attention
   const int64_t in_sequence = std::max<int64_t>(1, r.seq_len / chunk);
@@ -108,6 +105,7 @@ class ShapeSearch {
     Ways ways = Ways::Weights;
     bool late_moments = false;
     bool loads_moments = false;
+    size_t tasks = 0;
   };
 
   int64_t units(int64_t chunk) const { return r_.tokens_per_step / std::max(chunk, r_.seq_len); }
@@ -189,8 +187,9 @@ ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moment
   quick.ways = ways;
   const Program program = this->program(p, late_moments);
   const auto plan = make_plan(program, profile_, quick);
-  if (!plan.ok()) return {0, ways, late_moments, true};
-  return {estimate_of(*plan), ways, late_moments, loads_moments(program, *plan)};
+  const size_t tasks = program.tasks().size();
+  if (!plan.ok()) return {0, ways, late_moments, true, tasks};
+  return {estimate_of(*plan), ways, late_moments, loads_moments(program, *plan), tasks};
 }
 
 ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found) const {
@@ -283,10 +282,10 @@ void ShapeSearch::settle() {
   }
   std::sort(alike.begin(), alike.end());
   if (alike.size() > kMost) alike.resize(kMost);
-  // Small programs are searched finely, which takes longer than such a difference is worth.
-  const bool small = std::any_of(alike.begin(), alike.end(), [&](const auto& one) {
-    return estimated_tasks(model_, r_, one.second.chunk) < kSearchedFinely;
-  });
+  // What is not large is planned at every budget of a grid, which takes longer than such a difference is
+  // worth.
+  const bool small = std::any_of(alike.begin(), alike.end(),
+                                 [&](const auto& one) { return known_[one.second].tasks <= kLargeProgram; });
   if (alike.size() < 2 || small) return;
   settled_ = true;
   // One plan has work for this many threads.
