@@ -169,7 +169,7 @@ bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
 Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
                  const CalibrateOptions& options, Profile& profile, const Progress& progress) {
   constexpr uint32_t kPairs = 6;
-  // About as large as a step's copies.
+  // Large, as a step's copies are, but one in each direction within a thirty-second of the device.
   const int64_t link_bytes =
       std::clamp(options.most_device_bytes / 64 / kMiB, int64_t{16}, int64_t{64}) * kMiB;
   json cache = read_cache(path, profile);

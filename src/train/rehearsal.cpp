@@ -4,7 +4,6 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
-#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -121,13 +120,13 @@ class FloatBlocks {
 
 // What runs when: number i `times[i]` times, each of `ns[i]`, all spread evenly over the whole. Those that
 // run equally often follow each other at the distance of their shares of the time, so that copies, which take
-// none, get between them.
+// none of it, get between them. Number 0 comes first.
 std::vector<size_t> interleaved(std::span<const int64_t> times, std::span<const double> ns) {
   const double all_ns = std::inner_product(times.begin(), times.end(), ns.begin(), 1.0);
   std::vector<std::pair<double, size_t>> when;
   double before_ns = 0;
   for (size_t i = 0; i < times.size(); ++i) {
-    const double first = before_ns / all_ns;  // of a time between two runs of it
+    const double first = ns[i] > 0 ? before_ns / all_ns : 0.5;  // of a time between two runs of it
     for (int64_t k = 0; k < times[i]; ++k) when.emplace_back((double(k) + first) / double(times[i]), i);
     before_ns += double(times[i]) * ns[i];
   }
@@ -264,14 +263,15 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
   for (size_t i = 0; i < ops_.size(); ++i) step_ns += estimates[i] * double(ops_[i].count);
   // In less than half a step, ops that run once or twice in one take more than their share.
   const double wanted_ns = std::clamp(step_ns / 2, ns, kMostTimes * ns);
-  std::vector<int64_t> runs;             // of the ops; then how many loads and stores
-  std::vector<double> takes(estimates);  // of compute
+  std::vector<int64_t> runs;  // of the ops; then how many loads and stores
+  std::vector<double> takes;  // of compute; a clock may have told two ends of a short op as one
   double all_ns = 1;
   for (size_t i = 0; i < ops_.size(); ++i) {
     const int64_t least = kFewRuns * estimates[i] < kLittle * wanted_ns ? kFewRuns : 1;
     runs.push_back(
         std::clamp<int64_t>(std::llround(double(ops_[i].count) * wanted_ns / step_ns), least, kMostRuns));
-    all_ns += double(runs.back()) * estimates[i];
+    takes.push_back(std::max(1.0, estimates[i]));
+    all_ns += double(runs.back()) * takes.back();
   }
   for (const Link* link : {&traffic.load, &traffic.store}) {
     // Copies that a link cannot keep up with would in the end hold the ops up.
@@ -284,7 +284,7 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
   std::vector<uint32_t> waits;  // of the copies, for the launch before
   waits.reserve(order.size());
   std::vector<Command> commands;
-  std::optional<uint32_t> launched;
+  uint32_t launched = 0;
   for (uint32_t id = 0; id < order.size(); ++id) {
     const size_t what = order[id];
     if (what < ops_.size()) {
@@ -293,10 +293,9 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
       continue;
     }
     const bool load = what == ops_.size();
-    if (launched) waits.push_back(*launched);
-    const auto after = std::span<const uint32_t>(waits).last(launched ? 1 : 0);
-    commands.push_back(
-        {id, load ? Lane::Load : Lane::Store, after, load ? traffic.load.copy : traffic.store.copy, 0});
+    waits.push_back(launched);
+    commands.push_back({id, load ? Lane::Load : Lane::Store, std::span<const uint32_t>(waits).last(1),
+                        load ? traffic.load.copy : traffic.store.copy, 0});
   }
   SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
   std::vector<std::vector<Interval>> of(runs.size());

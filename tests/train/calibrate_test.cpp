@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <utility>
 
 #include "backend/sim/sim_backend.h"
 #include "backend/testing/forwarding.h"
@@ -40,13 +42,16 @@ class PricedBackend final : public ForwardingBackend {
       beside_ops_ = true;
     } else {
       const double rate = command.lane == Lane::Load ? kLoadRate : kStoreRate;
-      priced.cost_ns = 1e9 * double(std::get<Copy>(command.work).bytes) / rate;
+      const int64_t bytes = std::get<Copy>(command.work).bytes;
+      largest_copy = std::max(largest_copy, bytes);
+      priced.cost_ns = 1e9 * double(bytes) / rate;
       if (beside_ops_) priced.cost_ns *= slower_beside_ops;
     }
     return ForwardingBackend::submit(priced);
   }
 
   int64_t commands = 0;
+  int64_t largest_copy = 0;
   double slower_beside_ops = 1;  // copies that are submitted after one
 
  private:
@@ -97,6 +102,21 @@ TEST(Calibrate, TimesLinksBesideTheOps) {
     const double slower = bytes > 0 ? 1.25 : 1;
     EXPECT_NEAR(profile.load_bytes_per_s, kLoadRate / slower, 1e-6 * kLoadRate);
     EXPECT_NEAR(profile.store_bytes_per_s, kStoreRate / slower, 1e-6 * kStoreRate);
+  }
+}
+
+TEST(Calibrate, CopiesNoMoreThanASmallDeviceHasRoomFor) {
+  for (const auto& [device, copy] :
+       {std::pair{kUnlimited, 64 * kMiB}, {2 * kGiB, 32 * kMiB}, {100 * kMiB, 16 * kMiB}}) {
+    PricedBackend backend(0);
+    Profile profile;
+    CalibrateOptions options;
+    options.most_device_bytes = device;
+    const TempDir dir;
+    const auto status = calibrate(backend, {{{kLight, 1}}, 0, 0}, dir / "costs.json", options, profile,
+                                  [](int64_t, int64_t) {});
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(backend.largest_copy, copy) << device;
   }
 }
 

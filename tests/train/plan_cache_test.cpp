@@ -101,33 +101,6 @@ TEST_F(PlanCacheTest, KeepsTheNewestFiles) {
   EXPECT_TRUE(cache_.find(request, profile_, last));
 }
 
-TEST(StepMix, IsThatOfAPlanUnderTheCaps) {
-  const std::unique_ptr<Backend> backend = rig::small_backend();
-  const Profile profile = rig::profile_of(*backend);
-  StageRequest request = tiny_request();
-  const Program program =
-      build_training(request.model, request.shape, request.numerics, request.optimizer).program;
-  const std::vector<CountedOp> ops = counted_ops(program);
-  const auto runs = [](const std::vector<CountedOp>& counted) {
-    int64_t sum = 0;
-    for (const CountedOp& one : counted) sum += one.count;
-    return sum;
-  };
-  const StepMix streamed = estimate_mix(program, request, profile);
-  ASSERT_EQ(streamed.ops.size(), ops.size());
-  for (size_t i = 0; i < ops.size(); ++i) EXPECT_GE(streamed.ops[i].count, ops[i].count);
-  EXPECT_GT(streamed.loaded_bytes, 0);
-  EXPECT_GT(streamed.stored_bytes, 0);
-  request.device_cap_bytes = kUnlimited;
-  const StepMix resident = estimate_mix(program, request, profile);
-  EXPECT_EQ(runs(resident.ops), runs(ops));
-  EXPECT_LT(resident.loaded_bytes, streamed.loaded_bytes);
-  request.device_cap_bytes = 1;  // nothing fits
-  const StepMix none = estimate_mix(program, request, profile);
-  EXPECT_EQ(runs(none.ops), runs(ops));
-  EXPECT_EQ(none.loaded_bytes, 0);
-}
-
 TEST_F(PlanCacheTest, FindsShapes) {
   const StageRequest r = tiny_request();
   ShapeRequest request;

@@ -104,7 +104,7 @@ TEST(Rehearsal, CopiesBesideTheOps) {
   times(kStep, 10 * step_ns, backend, {{copy, 20, 1e6}, {copy, 0.5, 1e6}, 0});
   EXPECT_EQ(backend.copies[Lane::Load], 200);
   EXPECT_EQ(backend.copies[Lane::Store], 5);
-  EXPECT_GE(backend.waiting, 204) << "but for one that comes before all ops";
+  EXPECT_EQ(backend.waiting, 205);
   EXPECT_EQ(backend.runs.at(cost_key(kMany.op)), 900);
 }
 
@@ -116,9 +116,9 @@ TEST(Rehearsal, CopiesComeBetweenOps) {
   for (const int64_t width : {32, 64, 96, 128}) layer.push_back({Linear{64, 64, width, DType::F32}, 100});
   const double step_ns = 400 * 1e6;
   const Copy copy{nullptr, nullptr, kMiB};
-  times(layer, 2 * step_ns, backend, {{copy, 400, 1e5}, {copy, 400, 1e5}, 0});
-  EXPECT_EQ(backend.copies[Lane::Load], 800);
-  EXPECT_LE(backend.most_copies_at_once, 4) << "two of each link are an op's share";
+  times(layer, 2 * step_ns, backend, {{copy, 300, 1e5}, {copy, 300, 1e5}, 0});
+  EXPECT_EQ(backend.copies[Lane::Load], 600);
+  EXPECT_LE(backend.most_copies_at_once, 2) << "one of each link is an op's share";
 }
 
 // A link that cannot keep up would make the ops wait, and cool.
