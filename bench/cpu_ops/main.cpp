@@ -100,12 +100,10 @@ Result<double> time_of(Backend& backend, std::byte* arena, int64_t arena_bytes, 
   std::vector<double> times;
   double total = 0;
   while (total < kEnoughNs) {
-    SLUICE_TRY(backend.begin(static_cast<uint32_t>(runs.size()), true));
-    for (uint32_t id = 0; id < runs.size(); ++id) {
-      SLUICE_TRY(backend.submit({id, Lane::Compute, {}, Launch{&op, runs[id], workspace}, 0}));
-    }
-    std::vector<Interval> timeline;
-    if (auto fault = backend.finish(&timeline)) return fault->error;
+    std::vector<Command> commands;
+    for (uint32_t id = 0; id < runs.size(); ++id)
+      commands.push_back({id, Lane::Compute, {}, Launch{&op, runs[id], workspace}, 0});
+    SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
     for (const Interval& i : timeline) times.push_back(i.end_ns - i.start_ns);
     total += timeline.back().end_ns;
   }

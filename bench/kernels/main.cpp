@@ -134,14 +134,12 @@ class Bench {
   // Bytes read and written per nanosecond by the device's own copies, each of 256 MiB: the median.
   Result<double> copy_rate() {
     constexpr int kCopies = 100;
-    SLUICE_TRY(backend_.begin(kCopies, true));
+    std::vector<Command> copies;
     for (int i = 0; i < kCopies; ++i) {
       const int64_t to = (1 + i % 4) * kPatternBytes;
-      SLUICE_TRY(
-          backend_.submit({uint32_t(i), Lane::Compute, {}, Copy{arena_ + to, arena_, kPatternBytes}, 0}));
+      copies.push_back({uint32_t(i), Lane::Compute, {}, Copy{arena_ + to, arena_, kPatternBytes}, 0});
     }
-    std::vector<Interval> timeline;
-    SLUICE_TRY(finish(&timeline));
+    SLUICE_ASSIGN(std::vector<Interval> timeline, run_commands(backend_, copies));
     std::ranges::nth_element(timeline, timeline.begin() + kCopies / 2, {},
                              [](const Interval& t) { return t.end_ns - t.start_ns; });
     const Interval& middle = timeline[kCopies / 2];
@@ -214,34 +212,26 @@ class Bench {
 
   Status copy_pattern(const Buffer& buffer) {
     const int64_t pieces = (buffer.bytes + kPatternBytes - 1) / kPatternBytes;
-    SLUICE_TRY(backend_.begin(uint32_t(pieces), true));
+    std::vector<Command> copies;
     for (int64_t i = 0; i < pieces; ++i) {
       const int64_t at = i * kPatternBytes;
-      SLUICE_TRY(backend_.submit({uint32_t(i),
-                                  Lane::Compute,
-                                  {},
-                                  Copy{buffer.data + at, arena_, std::min(kPatternBytes, buffer.bytes - at)},
-                                  0}));
+      const Copy copy{buffer.data + at, arena_, std::min(kPatternBytes, buffer.bytes - at)};
+      copies.push_back({uint32_t(i), Lane::Compute, {}, copy, 0});
     }
-    return finish(nullptr);
+    SLUICE_TRY(run_commands(backend_, copies));
+    return {};
   }
 
   Result<std::vector<double>> run(const Op& op, const Placed& placed, int count) {
-    SLUICE_TRY(backend_.begin(uint32_t(count), true));
+    std::vector<Command> launches;
     for (int i = 0; i < count; ++i) {
       const auto& set = placed.sets[size_t(i) % placed.sets.size()];
-      SLUICE_TRY(backend_.submit({uint32_t(i), Lane::Compute, {}, Launch{&op, set, placed.workspace}, 0}));
+      launches.push_back({uint32_t(i), Lane::Compute, {}, Launch{&op, set, placed.workspace}, 0});
     }
-    std::vector<Interval> timeline;
-    SLUICE_TRY(finish(&timeline));
+    SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend_, launches));
     std::vector<double> times;
     for (const Interval& interval : timeline) times.push_back(interval.end_ns - interval.start_ns);
     return times;
-  }
-
-  Status finish(std::vector<Interval>* timeline) {
-    if (auto fault = backend_.finish(timeline)) return fault->error;
-    return {};
   }
 
   Backend& backend_;

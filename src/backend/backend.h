@@ -127,4 +127,7 @@ class Backend {
   virtual Result<std::vector<DeviceActivity>> activities() { return std::vector<DeviceActivity>(); }
 };
 
+// Runs `commands` as a timed step of their own; returns when each of them ran.
+Result<std::vector<Interval>> run_commands(Backend& backend, std::span<const Command> commands);
+
 }  // namespace sluice

@@ -147,8 +147,11 @@ void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>&
   std::vector<int64_t> budgets;
   // Just above the least every little helps.
   for (const int64_t part : {64, 32, 16}) budgets.push_back(aligned(least + least / part));
-  for (int k = 0; aligned(grid_budget(k, effort.budgets)) <= most; ++k)
-    budgets.push_back(aligned(grid_budget(k, effort.budgets)));
+  for (int k = 0;; ++k) {
+    const int64_t of_grid = aligned(grid_budget(k, effort.budgets));
+    if (of_grid > most) break;
+    budgets.push_back(of_grid);
+  }
   std::sort(budgets.begin(), budgets.end());
   search_budget(least, effort.evaluations, best);
   int64_t before = aligned(least);

@@ -67,9 +67,9 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const La
 Status measure_shared(Backend& backend, LinkTest test, const Launch& product, Profile& profile) {
   SLUICE_ASSIGN(const std::vector<Interval> warm, run_repeatedly(backend, product, 2));
   // About 30 ms, three to fifteen times.
-  const auto repeats = size_t(std::clamp(3e7 / (warm.back().end_ns - warm.back().start_ns + 1), 3.0, 15.0));
+  const auto repeats = size_t(std::clamp(3e7 / median_ns(std::span(warm).last(1)), 3.0, 15.0));
   SLUICE_ASSIGN(const std::vector<Interval> runs, run_repeatedly(backend, product, repeats));
-  const double product_ns = std::max(1.0, median_ns(runs));
+  const double product_ns = median_ns(runs);
   SLUICE_ASSIGN(const LinkRates alone, measure_links(backend, test, product, 0));
   // Products for well beyond the copies' time, which grows when products run.
   constexpr double kWindowNs = 3e8;
@@ -169,7 +169,7 @@ bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
 Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
                  const CalibrateOptions& options, Profile& profile, const Progress& progress) {
   constexpr uint32_t kPairs = 6;
-  // Large, as a step's copies are, but one in each direction within a thirty-second of the device.
+  // Large, as a step's copies are; on a small device a sixty-fourth of it, but never tiny.
   const int64_t link_bytes =
       std::clamp(options.most_device_bytes / 64 / kMiB, int64_t{16}, int64_t{64}) * kMiB;
   json cache = read_cache(path, profile);

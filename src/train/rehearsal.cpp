@@ -244,7 +244,7 @@ Result<Rehearsal::Times> Rehearsal::time(Backend& backend, double ns, const Traf
   for (int64_t i = 0; i < total; ++i) {
     progress(i, total);
     SLUICE_ASSIGN(const auto timeline, run_repeatedly(backend, launch(size_t(i)), 2));
-    estimates.push_back(timeline.back().end_ns - timeline.back().start_ns);
+    estimates.push_back(median_ns(std::span(timeline).last(1)));
   }
   Times times;
   SLUICE_ASSIGN(const double part, run_mix(backend, ns, estimates, traffic, times));
@@ -263,15 +263,14 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
   for (size_t i = 0; i < ops_.size(); ++i) step_ns += estimates[i] * double(ops_[i].count);
   // In less than half a step, ops that run once or twice in one take more than their share.
   const double wanted_ns = std::clamp(step_ns / 2, ns, kMostTimes * ns);
-  std::vector<int64_t> runs;  // of the ops; then how many loads and stores
-  std::vector<double> takes;  // of compute; a clock may have told two ends of a short op as one
+  std::vector<int64_t> runs;             // of the ops; then how many loads and stores
+  std::vector<double> takes(estimates);  // of compute
   double all_ns = 1;
   for (size_t i = 0; i < ops_.size(); ++i) {
     const int64_t least = kFewRuns * estimates[i] < kLittle * wanted_ns ? kFewRuns : 1;
     runs.push_back(
         std::clamp<int64_t>(std::llround(double(ops_[i].count) * wanted_ns / step_ns), least, kMostRuns));
-    takes.push_back(std::max(1.0, estimates[i]));
-    all_ns += double(runs.back()) * takes.back();
+    all_ns += double(runs.back()) * estimates[i];
   }
   for (const Link* link : {&traffic.load, &traffic.store}) {
     // Copies that a link cannot keep up with would in the end hold the ops up.
@@ -314,16 +313,6 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
   return end_ns / all_ns;
 }
 
-Result<std::vector<Interval>> run_commands(Backend& backend, std::span<const Command> commands) {
-  SLUICE_TRY(backend.begin(static_cast<uint32_t>(commands.size()), true));
-  Status status;
-  for (size_t i = 0; i < commands.size() && status.ok(); ++i) status = backend.submit(commands[i]);
-  std::vector<Interval> timeline;
-  if (const auto fault = backend.finish(&timeline)) return fault->error;
-  SLUICE_TRY(status);
-  return timeline;
-}
-
 Result<std::vector<Interval>> run_repeatedly(Backend& backend, const Launch& launch, size_t times) {
   std::vector<Command> commands;
   for (uint32_t i = 0; i < times; ++i) commands.push_back({i, Lane::Compute, {}, launch, 0});
@@ -338,7 +327,7 @@ double median(std::vector<double> values) {
 double median_ns(std::span<const Interval> timeline) {
   std::vector<double> ns;
   for (const Interval& t : timeline) ns.push_back(t.end_ns - t.start_ns);
-  return median(std::move(ns));
+  return std::max(1.0, median(std::move(ns)));
 }
 
 }  // namespace sluice

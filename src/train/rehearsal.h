@@ -95,13 +95,12 @@ class Rehearsal {
   std::vector<Buffer> workspaces_;             // by op
 };
 
-// Runs the commands, whose ids count up from 0, and returns when each did.
-Result<std::vector<Interval>> run_commands(Backend& backend, std::span<const Command> commands);
-// The same for a launch, `times` times.
+// Runs a launch `times` times, one after the other.
 Result<std::vector<Interval>> run_repeatedly(Backend& backend, const Launch& launch, size_t times);
 
 // REQUIRES: not empty.
 double median(std::vector<double> values);
+// How long they took, at least 1 ns: a clock may not tell the ends of a short run apart. REQUIRES: not empty.
 double median_ns(std::span<const Interval> timeline);
 
 }  // namespace sluice

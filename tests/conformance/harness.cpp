@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "base/bytes.h"
 #include "conformance/compare.h"
@@ -87,12 +86,9 @@ Status launch(Backend& backend, const Op& op, const Layout& layout, std::byte* d
   std::vector<Buffer> buffers;
   for (const Range& range : layout.operands) buffers.push_back({device + range.offset, range.bytes});
   const Buffer workspace{device + layout.workspace.offset, layout.workspace.bytes};
-  SLUICE_TRY(backend.begin(1, true));
-  const Status submitted =
-      backend.submit({.id = 0, .lane = Lane::Compute, .work = Launch{&op, buffers, workspace}});
-  const std::optional<Fault> fault = backend.finish(nullptr);
-  if (fault) return fault->error;
-  return submitted;
+  const Command launch{0, Lane::Compute, {}, Launch{&op, buffers, workspace}, 0};
+  SLUICE_TRY(run_commands(backend, {&launch, 1}));
+  return {};
 }
 
 // Operands whose bits differ.
