@@ -23,7 +23,7 @@ Matrix matrix(const Tensor& tensor, int64_t columns) {
   return {tensor.values(), columns};
 }
 
-// The sum of a product added to what an operand of `dtype` held. Two ways conform (ops/op.h): the old value
+// The sum of a product added to what an operand of `dtype` held. Two ways conform (ops/linear.h): the old value
 // is one more term of the sum, or the product is rounded to the operand's type before it is added.
 Approx accumulated(const Approx& old, const Sum& product, DType dtype) {
   Sum together = product;

@@ -1,4 +1,4 @@
-// The CPU kernels: one launch() per op of ops/op.h, which runs the op on a pool of threads, and what it needs
+// The CPU kernels: one launch() per op of ops/, which runs the op on a pool of threads, and what it needs
 // beside its operands.
 //
 // However a kernel cuts its work, each result is summed up in an order that the op alone gives: it depends

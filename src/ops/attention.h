@@ -1,0 +1,86 @@
+// Attention over one block of keys and values, its gradient, and the rotation of gradients.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "ops/operand.h"
+
+namespace sluice {
+
+// The shape of one attention block: queries of a chunk against one block of keys and values.
+//
+// A chunk is `rows` independent rows of q_len tokens. distance is the index of the first query minus that of
+// the first key within the sequence: 0 is the diagonal block (q_len == kv_len, causal), otherwise the block
+// lies wholly before the queries (distance >= kv_len) and rows is 1. Query i may look at key j exactly when
+//     distance + i - pos[i] <= j <= distance + i,
+// where pos[i] is the query's position inside its document: causal, and never across a document boundary.
+// When !packed no document begins inside a row, so the lower bound holds for every j.
+struct AttnShape {
+  int64_t rows, q_len, kv_len, q_heads, kv_heads, head_dim, distance;
+  bool packed;
+  DType dtype;
+
+  int64_t tokens() const { return rows * q_len; }
+  // Query-key pairs when no document boundary cuts any off.
+  double pairs() const {
+    const double q = double(q_len), k = double(kv_len);
+    return double(rows) * (distance == 0 ? q * (q + 1) / 2 : q * k);
+  }
+  void fields(auto&& f) const {
+    f("rows", rows), f("q", q_len), f("kv", kv_len), f("hq", q_heads), f("hkv", kv_heads), f("hd", head_dim),
+        f("dist", distance), f("packed", packed), f("dtype", dtype);
+  }
+};
+
+// o = softmax(q k^T / sqrt(head_dim)) v over the keys of one block, lse = log of the softmax denominator
+// (natural log, scores scaled). q and o are [tokens, q_heads * head_dim]; kv is [rows * kv_len, 2 * kv_heads
+// * head_dim] with K in the first half of the columns and V in the second; lse is f32 [rows, q_heads, q_len].
+// With merge, o (f32) and lse hold the result over other blocks and become the result over their union
+// (log-sum-exp merge). A query with no visible key in the block contributes nothing: o = 0, lse = -inf.
+struct AttnFwd {
+  static constexpr std::string_view kName = "attn_fwd";
+  enum { kQ, kKv, kPos, kO, kLse };
+  AttnShape shape;
+  DType out_dtype;  // F32 when blocks are merged, otherwise shape.dtype
+  bool merge;
+
+  Operands operands() const;
+  double flops() const { return 4.0 * shape.pairs() * double(shape.q_heads * shape.head_dim); }
+  void fields(auto&& f) const { shape.fields(f), f("out", out_dtype), f("merge", merge); }
+};
+
+// Gradients of AttnFwd over one block, given the *global* output and lse. dq is [tokens, q_heads * head_dim],
+// dkv is laid out as kv; both are in grad_dtype (F32 when several blocks add up) and accumulate as told.
+// They are gradients with respect to the rotated q and k; RopeBwd undoes the rotation.
+struct AttnBwd {
+  static constexpr std::string_view kName = "attn_bwd";
+  enum { kQ, kKv, kPos, kO, kLse, kDo, kDq, kDkv };
+  AttnShape shape;
+  DType grad_dtype;
+  bool accumulate_dq, accumulate_dkv;
+
+  Operands operands() const;
+  double flops() const { return 8.0 * shape.pairs() * double(shape.q_heads * shape.head_dim); }
+  void fields(auto&& f) const {
+    shape.fields(f), f("grad", grad_dtype), f("acc_dq", accumulate_dq), f("acc_dkv", accumulate_dkv);
+  }
+};
+
+// Rotates the gradients of q and of the K half of kv back and casts them to dtype.
+struct RopeBwd {
+  static constexpr std::string_view kName = "rope_bwd";
+  enum { kDqRotated, kDkvRotated, kPos, kInvFreq, kDq, kDkv };
+  int64_t tokens, q_heads, kv_heads, head_dim;
+  DType in_dtype, dtype;
+
+  Operands operands() const;
+  double flops() const { return 0; }
+  void fields(auto&& f) const {
+    f("tokens", tokens), f("hq", q_heads), f("hkv", kv_heads), f("hd", head_dim), f("in", in_dtype),
+        f("dtype", dtype);
+  }
+};
+
+}  // namespace sluice

@@ -1,0 +1,24 @@
+// Conversion between element types.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "ops/operand.h"
+
+namespace sluice {
+
+// y = x, converted (round to nearest even).
+struct Cast {
+  static constexpr std::string_view kName = "cast";
+  enum { kX, kY };
+  int64_t elements;
+  DType in_dtype, dtype;
+
+  Operands operands() const;
+  double flops() const { return 0; }
+  void fields(auto&& f) const { f("n", elements), f("in", in_dtype), f("dtype", dtype); }
+};
+
+}  // namespace sluice

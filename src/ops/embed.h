@@ -1,0 +1,41 @@
+// Looking up rows of the embedding table, and the gradient of that.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "ops/operand.h"
+
+namespace sluice {
+
+// y[t, :] = table[ids[t], :]
+struct Embed {
+  static constexpr std::string_view kName = "embed";
+  enum { kIds, kTable, kY };
+  int64_t tokens, vocab, dim;
+  DType dtype;
+
+  Operands operands() const;
+  double flops() const { return 0; }
+  double traffic() const;
+  void fields(auto&& f) const { f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype); }
+};
+
+// dtable[v, :] (+)= sum over t with ids[t] == v of dy[t, :], in token order, summed in fp32.
+struct EmbedBwd {
+  static constexpr std::string_view kName = "embed_bwd";
+  enum { kIds, kDy, kDTable };
+  int64_t tokens, vocab, dim;
+  DType dtype, grad_dtype;
+  bool accumulate;
+
+  Operands operands() const;
+  double flops() const { return 0; }
+  void fields(auto&& f) const {
+    f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype), f("grad", grad_dtype),
+        f("acc", accumulate);
+  }
+};
+
+}  // namespace sluice

@@ -1,0 +1,63 @@
+// Products with weights, and their gradients.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "ops/operand.h"
+
+namespace sluice {
+
+// y = x w^T (+ residual). With rope_heads > 0 the first rope_heads * head_dim columns of y are rotated by
+// rotary position embedding (halves paired: i with i + head_dim/2) with angle pos[t] * inv_freq[i]; a
+// residual and a rotation never come together.
+struct Linear {
+  static constexpr std::string_view kName = "linear";
+  enum { kX, kW, kY, kResidual = 3, kPos = 3, kInvFreq = 4 };
+  int64_t tokens, in, out;
+  DType dtype;
+  bool has_residual = false;
+  int64_t rope_heads = 0, head_dim = 0;
+
+  Operands operands() const;
+  double flops() const { return 2.0 * double(tokens) * double(in) * double(out); }
+  void fields(auto&& f) const {
+    f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("res", has_residual),
+        f("rope", rope_heads), f("hd", head_dim);
+  }
+};
+
+// dx (+)= dy w. Accumulating, a backend may round the product to dx's type before it is added: libraries do
+// so in some of their kernels. The sum itself is fp32 either way, rounded once more as it is stored.
+struct LinearDgrad {
+  static constexpr std::string_view kName = "linear_dgrad";
+  enum { kDy, kW, kDx };
+  int64_t tokens, in, out;
+  DType dtype;
+  bool accumulate;
+
+  Operands operands() const;
+  double flops() const { return 2.0 * double(tokens) * double(in) * double(out); }
+  void fields(auto&& f) const {
+    f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("acc", accumulate);
+  }
+};
+
+// dw (+)= dy^T x, accumulated as in LinearDgrad.
+struct LinearWgrad {
+  static constexpr std::string_view kName = "linear_wgrad";
+  enum { kDy, kX, kDw };
+  int64_t tokens, in, out;
+  DType dtype, grad_dtype;
+  bool accumulate;
+
+  Operands operands() const;
+  double flops() const { return 2.0 * double(tokens) * double(in) * double(out); }
+  void fields(auto&& f) const {
+    f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("grad", grad_dtype),
+        f("acc", accumulate);
+  }
+};
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+// What follows the last layer: cross-entropy with its gradients, and logits for sampling.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "ops/operand.h"
+
+namespace sluice {
+
+// Cross-entropy of x w^T against targets (-1: does not count), sub_tokens rows of logits at a time, so that
+// logits never exist whole. loss[0] (+)= sum over counted rows of -log p(target), f64. Unless forward_only
+// also the gradients of args.inv_targets * loss: dx, and dw (accumulated over the sub-chunks in grad_dtype,
+// as in LinearDgrad).
+struct HeadLoss {
+  static constexpr std::string_view kName = "head_loss";
+  enum { kX, kW, kTargets, kArgs, kLoss, kDx, kDw };
+  int64_t tokens, dim, vocab, sub_tokens;
+  DType dtype, grad_dtype;
+  bool accumulate_loss, accumulate_dw, forward_only;
+
+  Operands operands() const;
+  double flops() const { return (forward_only ? 2.0 : 6.0) * double(tokens) * double(dim) * double(vocab); }
+  void fields(auto&& f) const {
+    f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("sub", sub_tokens), f("dtype", dtype),
+        f("grad", grad_dtype), f("acc_loss", accumulate_loss), f("acc_dw", accumulate_dw),
+        f("fwd", forward_only);
+  }
+};
+
+// logits[v] = x[args.row, :] . w[v, :], f32. For sampling.
+struct Logits {
+  static constexpr std::string_view kName = "logits";
+  enum { kX, kW, kArgs, kLogits };
+  int64_t tokens, dim, vocab;
+  DType dtype;
+
+  Operands operands() const;
+  double flops() const { return 2.0 * double(dim) * double(vocab); }
+  double traffic() const;
+  void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("dtype", dtype); }
+};
+
+}  // namespace sluice

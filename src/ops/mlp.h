@@ -1,0 +1,37 @@
+// Gates of the feed-forward part, and their gradients.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "ops/operand.h"
+
+namespace sluice {
+
+// y = silu(gate) * up, with gate = gu[:, :dim] and up = gu[:, dim:].
+struct Swiglu {
+  static constexpr std::string_view kName = "swiglu";
+  enum { kGu, kY };
+  int64_t tokens, dim;
+  DType dtype;
+
+  Operands operands() const;
+  double flops() const { return 0; }
+  void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
+};
+
+// dgu = gradient of Swiglu; y = its output again (bit-identical), which the down projection's weight gradient
+// needs: reading gu once serves both.
+struct SwigluBwd {
+  static constexpr std::string_view kName = "swiglu_bwd";
+  enum { kGu, kDy, kDgu, kY };
+  int64_t tokens, dim;
+  DType dtype;
+
+  Operands operands() const;
+  double flops() const { return 0; }
+  void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
+};
+
+}  // namespace sluice

@@ -1,0 +1,11 @@
+#include "ops/operand.h"
+
+#include "ops/step_args.h"
+
+namespace sluice {
+
+Operand args_operand() {
+  return {"args", Access::Read, DType::U8, int64_t{sizeof(StepArgs)}};
+}
+
+}  // namespace sluice

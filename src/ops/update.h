@@ -1,0 +1,83 @@
+// Clipping by the global norm and the update of parameters. Elementwise: an op takes any part of a parameter.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "ops/operand.h"
+
+namespace sluice {
+
+// sums[slot] = sum of squares of g, f64; with `first`, every other element of sums becomes 0.
+struct SumSq {
+  static constexpr std::string_view kName = "sum_sq";
+  enum { kG, kSums };
+  int64_t elements, slot, slots;
+  DType dtype;
+  bool first;
+
+  Operands operands() const;
+  double flops() const { return 0; }
+  void fields(auto&& f) const {
+    f("n", elements), f("slot", slot), f("slots", slots), f("dtype", dtype), f("first", first);
+  }
+};
+
+// clip[0] = norm = sqrt(sum of sums, in slot order); clip[1] = min(1, max_norm / (norm + 1e-6)), or 1 when
+// max_norm is 0. A norm that is not finite gives clip[1] = 0, which AdamW takes as "skip this update".
+struct ClipScale {
+  static constexpr std::string_view kName = "clip_scale";
+  enum { kSums, kClip };
+  int64_t slots;
+  float max_norm;
+
+  Operands operands() const;
+  double flops() const { return 0; }
+  void fields(auto&& f) const { f("slots", slots), f("max", max_norm); }
+};
+
+// AdamW (Loshchilov and Hutter) on `elements` consecutive elements of one parameter, element `first` onwards:
+//   g' = clip[1] * g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
+//   w -= lr * ((m / bias1) / (sqrt(v / bias2) + eps) + weight_decay * w)
+// computed in fp32. With `master`, w is the f32 master copy and p its rounding to dtype (nearest). Without, w
+// is p itself; bf16 p, m and v are then rounded stochastically when `stochastic`, by random bits keyed by
+// (args.seed, args.step, object, element), else to nearest.
+struct AdamW {
+  static constexpr std::string_view kName = "adamw";
+  enum { kP, kG, kM, kV, kClip, kArgs, kMaster };
+  int64_t elements, first;
+  uint64_t object;  // the parameter's key for random numbers
+  float beta1, beta2, eps, weight_decay;
+  DType dtype, grad_dtype, state_dtype;
+  bool master, stochastic;
+  bool moments = true;  // false: m and v are only read; the same new weights
+
+  Operands operands() const;
+  double flops() const { return 0; }
+  void fields(auto&& f) const {
+    f("n", elements), f("first", first), f("object", object), f("b1", beta1), f("b2", beta2), f("eps", eps),
+        f("wd", weight_decay), f("dtype", dtype), f("grad", grad_dtype), f("state", state_dtype),
+        f("master", master), f("sr", stochastic), f("moments", moments);
+  }
+};
+
+// What AdamW without `moments` left out: m and v become what AdamW makes of them, bit for bit.
+struct AdamWMoments {
+  static constexpr std::string_view kName = "adamw_moments";
+  enum { kG, kM, kV, kClip, kArgs };
+  int64_t elements, first;
+  uint64_t object;  // as AdamW's
+  float beta1, beta2;
+  DType grad_dtype, state_dtype;
+  bool stochastic;
+
+  Operands operands() const;
+  double flops() const { return 0; }
+  void fields(auto&& f) const {
+    f("n", elements), f("first", first), f("object", object), f("b1", beta1), f("b2", beta2),
+        f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
+  }
+};
+
+}  // namespace sluice
