@@ -1,6 +1,7 @@
 // Products with weights, and their gradients.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -14,11 +15,17 @@ namespace sluice {
 // residual and a rotation never come together.
 struct Linear {
   static constexpr std::string_view kName = "linear";
-  enum { kX, kW, kY, kResidual = 3, kPos = 3, kInvFreq = 4 };
+  enum { kX, kW, kY };
   int64_t tokens, in, out;
   DType dtype;
   bool has_residual = false;
   int64_t rope_heads = 0, head_dim = 0;
+
+  // Operands that not every Linear has come after the others, in this order. One that is absent takes no
+  // position, and its position must not be used.
+  size_t residual_operand() const { return kY + 1; }
+  size_t pos_operand() const { return residual_operand() + (has_residual ? 1 : 0); }
+  size_t inv_freq_operand() const { return pos_operand() + 1; }
 
   Operands operands() const;
   double flops() const { return 2.0 * double(tokens) * double(in) * double(out); }

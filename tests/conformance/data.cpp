@@ -88,8 +88,8 @@ void adapt(const EmbedBwd& op, const Data&, Random& random, Tensors& t) {
 
 void adapt(const Linear& op, const Data&, Random& random, Tensors& t) {
   if (op.rope_heads == 0) return;
-  fill_integers(t[Linear::kPos], random, 8192);
-  fill_inv_freq(t[Linear::kInvFreq]);
+  fill_integers(t[op.pos_operand()], random, 8192);
+  fill_inv_freq(t[op.inv_freq_operand()]);
 }
 
 void adapt(const RopeBwd&, const Data&, Random& random, Tensors& t) {

@@ -23,8 +23,8 @@ Matrix matrix(const Tensor& tensor, int64_t columns) {
   return {tensor.values(), columns};
 }
 
-// The sum of a product added to what an operand of `dtype` held. Two ways conform (ops/linear.h): the old value
-// is one more term of the sum, or the product is rounded to the operand's type before it is added.
+// The sum of a product added to what an operand of `dtype` held. Two ways conform (ops/linear.h): the old
+// value is one more term of the sum, or the product is rounded to the operand's type before it is added.
 Approx accumulated(const Approx& old, const Sum& product, DType dtype) {
   Sum together = product;
   together.add(old);
@@ -110,7 +110,7 @@ LogitRow logit_row(const Matrix& x, const Matrix& w, int64_t t, int64_t vocab) {
 
 Outputs expect(const Linear& op, Inputs in) {
   const Matrix x = matrix(in[Linear::kX], op.in), w = matrix(in[Linear::kW], op.in);
-  const Old residual(op.has_residual, in[op.has_residual ? Linear::kResidual : Linear::kX]);
+  const Old residual(op.has_residual, in[op.has_residual ? op.residual_operand() : Linear::kX]);
   Expected y{Linear::kY, product(op.tokens, op.out, op.in, residual, [&](int64_t t, int64_t o, int64_t k) {
                return Factors{x(t, k), w(o, k)};
              })};
@@ -123,8 +123,8 @@ Outputs expect(const Linear& op, Inputs in) {
         v = stored(v, op.dtype);
       }
     }
-    rotate(y.values, op.tokens, op.out, op.rope_heads, op.head_dim, in[Linear::kPos].as<int32_t>(),
-           in[Linear::kInvFreq].as<float>(), false);
+    rotate(y.values, op.tokens, op.out, op.rope_heads, op.head_dim, in[op.pos_operand()].as<int32_t>(),
+           in[op.inv_freq_operand()].as<float>(), false);
   }
   return {y};
 }

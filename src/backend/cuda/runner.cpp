@@ -128,11 +128,11 @@ Status Runner::run(const RmsNormBwd& op, const Call& call) {
 Status Runner::run(const Linear& op, const Call& call) {
   auto* y = call.as<bf16>(Linear::kY);
   SLUICE_TRY(products_.run(product_of(op), call[Linear::kX].data, call[Linear::kW].data,
-                           op.has_residual ? call[Linear::kResidual].data : nullptr, y, call.scratch(),
+                           op.has_residual ? call[op.residual_operand()].data : nullptr, y, call.scratch(),
                            call.stream));
   if (op.rope_heads == 0) return {};
-  SLUICE_CUDA_TRY(rope(y, call.as<int32_t>(Linear::kPos), call.as<float>(Linear::kInvFreq), op.tokens, op.out,
-                       op.rope_heads, op.head_dim, call.stream));
+  SLUICE_CUDA_TRY(rope(y, call.as<int32_t>(op.pos_operand()), call.as<float>(op.inv_freq_operand()),
+                       op.tokens, op.out, op.rope_heads, op.head_dim, call.stream));
   return {};
 }
 

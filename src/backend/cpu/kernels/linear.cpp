@@ -21,7 +21,7 @@ GemmShape wgrad_product(const LinearWgrad& op) {
 
 void copy_residual(const Linear& op, const Args& args, ThreadPool& pool) {
   const int64_t row = op.out * size_of(op.dtype);
-  const auto* from = args.in<std::byte>(Linear::kResidual);
+  const auto* from = args.in<std::byte>(op.residual_operand());
   auto* to = args.out<std::byte>(Linear::kY);
   pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
     const int64_t first = task * kRowsPerTask;

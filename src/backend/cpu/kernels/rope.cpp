@@ -39,8 +39,8 @@ void apply_rope(const Linear& op, const Args& args, const Machine& machine) {
     machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
       const RotateRows<T> rows{.y = args.out<T>(Linear::kY) + first * op.out,
-                               .pos = args.in<int32_t>(Linear::kPos) + first,
-                               .inv_freq = args.in<float>(Linear::kInvFreq),
+                               .pos = args.in<int32_t>(op.pos_operand()) + first,
+                               .inv_freq = args.in<float>(op.inv_freq_operand()),
                                .rows = std::min(kRowsPerTask, op.tokens - first),
                                .cols = op.out,
                                .heads = op.rope_heads,
