@@ -66,7 +66,7 @@ struct DemoRequest {
 Outcome demo(const DemoRequest& request, const std::atomic<bool>& interrupted);
 
 struct SweepRequest {
-  // Lists "a,b,c" and ranges "first:last:step"; see train/grid.h.
+  // Lists "a,b,c" and ranges "first:last:step"; see study/grid.h.
   std::string device_mem = "none", host_mem = "none", seq_len;
   std::string model;            // presets, or paths of a config.json
   std::string machine;          // as in RunRequest

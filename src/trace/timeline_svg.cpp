@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/bytes.h"
-#include "io/plot.h"
-#include "io/svg.h"
+#include "draw/plot.h"
+#include "draw/svg.h"
 #include "trace/trace.h"
 
 namespace sluice {

@@ -5,7 +5,7 @@
 
 #include "backend/testing/delaying_backend.h"
 #include "equivalence/small_runs.h"
-#include "train/weights.h"
+#include "state/weights.h"
 
 namespace sluice {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "temp_dir.h"
+#include "support/temp_dir.h"
 
 namespace sluice {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/file.h"
-#include "temp_dir.h"
+#include "support/temp_dir.h"
 
 namespace sluice {
 namespace {

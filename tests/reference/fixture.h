@@ -12,7 +12,7 @@
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
 #include "io/safetensors.h"
-#include "train/weights.h"
+#include "state/weights.h"
 
 namespace sluice {
 

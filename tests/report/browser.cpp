@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "io/temp_dir.h"
+#include "support/temp_dir.h"
 
 namespace sluice {
 namespace {

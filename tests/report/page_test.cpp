@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "io/temp_dir.h"
 #include "report/browser.h"
 #include "report/small_plan.h"
+#include "support/temp_dir.h"
 
 namespace sluice {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "io/file.h"
 #include "io/safetensors.h"
-#include "train/session.h"
-#include "train/weights.h"
+#include "run/session.h"
+#include "state/weights.h"
 
 namespace sluice {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "train/weights.h"
+#include "state/weights.h"
 
 namespace sluice::rig {
 

@@ -13,7 +13,7 @@
 #include "backend/backend.h"
 #include "exec/executor.h"
 #include "model/build.h"
-#include "train/plans.h"
+#include "run/stages.h"
 
 namespace sluice::rig {
 

@@ -1,0 +1,150 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "commands/describe.h"
+#include "io/file.h"
+#include "measure/calibrate.h"
+#include "run/breakdown.h"
+#include "run/speed.h"
+#include "run/trial.h"
+#include "sluice/sluice.h"
+#include "trace/trace.h"
+
+namespace sluice {
+namespace {
+
+void print_speed(const std::string& what, const Speed& v, double step_ns) {
+  fmt::print("{:<10} {:>10.1f} ms {:>10.0f} tok/s {:>9.2f} TFLOP/s   MFU {:>5.1f} %   HFU {:>5.1f} %\n", what,
+             step_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
+  std::fflush(stdout);
+}
+
+nlohmann::ordered_json to_json(const Breakdown& b) {
+  return {{"step", b.step_ns() / 1e6},
+          {"compute", b.compute_ns / 1e6},
+          {"recompute", b.recompute_ns / 1e6},
+          {"stall_loads", b.stall_loads_ns / 1e6},
+          {"stall_stores", b.stall_stores_ns / 1e6},
+          {"stall_other", b.stall_other_ns / 1e6},
+          {"tail", b.tail_ns / 1e6},
+          {"loading", b.loading_ns / 1e6},
+          {"storing", b.storing_ns / 1e6}};
+}
+
+// What demo.json says. `timeline` is of one measured step; it may be empty.
+nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<const double> sorted_ns,
+                                 const MemoryReport& memory, std::span<const Interval> timeline) {
+  const Stage& s = p.stages.training;
+  const double median = sorted_ns[sorted_ns.size() / 2];
+  const Speed speed = speed_of(s.model.program, s.plan, median, peak_flops(p));
+  const PlanTotals t = totals(s.model.program, s.plan);
+  const StartUp& up = session.start_up();
+  nlohmann::ordered_json result = {{"machine", p.machine.description},
+                                   {"tokens_per_step", p.shape.tokens()},
+                                   {"seq_len", p.shape.seq_len},
+                                   {"chunk_tokens", p.shape.chunk_tokens},
+                                   {"shape", text(p.shape)},
+                                   {"rounds", p.shape.rounds},
+                                   {"steps", sorted_ns.size()},
+                                   {"median_ms", median / 1e6},
+                                   {"fastest_ms", sorted_ns.front() / 1e6},
+                                   {"slowest_ms", sorted_ns.back() / 1e6},
+                                   {"simulated_ms", s.plan.makespan_ns / 1e6},
+                                   {"lower_bound_ms", s.plan.lower_bound_ns / 1e6},
+                                   {"tokens_per_s", speed.tokens_per_s},
+                                   {"model_tflops", speed.model_tflops},
+                                   {"mfu", speed.mfu},
+                                   {"hfu", speed.hfu},
+                                   {"recompute_share", t.compute_ns > 0 ? t.recompute_ns / t.compute_ns : 0},
+                                   {"loaded_bytes", t.loaded_bytes},
+                                   {"stored_bytes", t.stored_bytes},
+                                   {"device_arena_bytes", s.plan.device_bytes},
+                                   {"device_ledger_bytes", session.training().ledger().device_peak_bytes},
+                                   {"host_arena_bytes", s.plan.host_bytes},
+                                   {"host_ledger_bytes", session.training().ledger().host_peak_bytes},
+                                   {"device_peak_bytes", memory.device_peak_bytes},
+                                   {"device_cap_bytes", p.config.memory.device},
+                                   {"host_peak_bytes", memory.host_peak_bytes},
+                                   {"host_cap_bytes", p.config.memory.host},
+                                   {"policy", s.plan.policy}};
+  result["start_up_s"] = {{"total", up.total_s()},   {"measure", up.measure_s},
+                          {"plan", up.plan_s},       {"reserve", up.reserve_s},
+                          {"prepare", up.prepare_s}, {"initialise", up.initialize_s},
+                          {"pin", up.pin_s}};
+  result["simulated_breakdown_ms"] = to_json(breakdown_of(s.plan, predicted_timeline(s.plan)));
+  if (!timeline.empty()) result["measured_breakdown_ms"] = to_json(breakdown_of(s.plan, timeline));
+  return result;
+}
+
+Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interrupted) {
+  const Stage& s = p.stages.training;
+  const double peak = peak_flops(p);
+  SLUICE_TRY(save_plan(p));
+  SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p));
+  fmt::print("{}", describe(session->start_up()));
+  std::fflush(stdout);
+  const auto show = [&](const std::string& what, double ns) {
+    print_speed(what, speed_of(s.model.program, s.plan, ns, peak), ns);
+  };
+  SLUICE_ASSIGN(const MeasuredSteps measured,
+                measure_steps(*session, steps, p.config.run.trace, interrupted, show));
+  const std::vector<double>& ns = measured.ns;
+  const std::vector<Interval>& timeline = measured.timeline;
+  if (ns.empty()) return {};
+  const double median = measured.median_ns();
+  show("median", median);
+  const MemoryReport memory = session->memory();
+  fmt::print("simulated  {:>10.1f} ms ({:+.1f} %)\npeak memory: device {} of {}, host {} of {}\n",
+             s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1),
+             format_bytes(memory.device_peak_bytes), format_bytes(p.config.memory.device),
+             format_bytes(memory.host_peak_bytes), format_bytes(p.config.memory.host));
+  const std::filesystem::path dir = p.config.run.dir;
+  SLUICE_TRY(make_directories(dir));
+  SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
+  if (timeline.empty()) return {};
+  // Noting kernels takes time of its own.
+  if (!p.config.run.trace_kernels) {
+    const bool cpu = p.machine.backend == "cpu";  // where the arena is all of the device
+    const int64_t overhead = cpu ? 0 : memory.device_peak_bytes - p.stages.device_bytes();
+    SLUICE_TRY(learn(s.model.program, s.plan, timeline, overhead, calibration_of(p),
+                     cost_cache(p.config, p.machine), p.machine.profile));
+  }
+  fmt::print("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
+  return write_file(dir / "trace.json",
+                    chrome_trace(s.model.program, s.plan, timeline, session->activities()));
+}
+
+}  // namespace
+
+Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
+  for (const auto& [name, gib] : {std::pair{"HOST_GIB", r.host_gib}, {"DEVICE_GIB", r.device_gib}}) {
+    if (!(gib >= 0))
+      return {false, fmt::format("{} = {}: allowed are 0, for no cap, and positive numbers", name, gib)};
+  }
+  std::vector<std::string> settings = demo_settings(r.size, r.seq_len, r.tokens_per_step);
+  if (r.device_gib > 0) settings.push_back(fmt::format("memory.device={}GiB", r.device_gib));
+  if (r.host_gib > 0) settings.push_back(fmt::format("memory.host={}GiB", r.host_gib));
+  settings.insert(settings.end(), r.settings.begin(), r.settings.end());
+  auto config = load_config("", settings);
+  if (!config.ok()) return {false, config.message()};
+  if (r.explain) fmt::print("{}\n", explain_speed());
+  auto prepared = prepare(std::move(*config), r.machine, false);
+  if (!prepared.ok()) return {false, prepared.message()};
+  fmt::print("{}", describe(*prepared));
+  std::fflush(stdout);
+  const Stage& s = prepared->stages.training;
+  const bool large_for_cpu = prepared->machine.backend == "cpu" && r.size != "tiny";
+  if (r.simulate_only || large_for_cpu || prepared->machine.backend == "sim") {
+    if (large_for_cpu && !r.simulate_only) fmt::print("no GPU here: size {} is simulated, not run\n", r.size);
+    print_speed("simulated", speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared)),
+                s.plan.makespan_ns);
+    return {};
+  }
+  const Status status = measure(*prepared, r.steps, interrupted);
+  return status.ok() ? Outcome{} : Outcome{false, status.message()};
+}
+
+}  // namespace sluice

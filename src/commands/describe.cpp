@@ -1,0 +1,150 @@
+#include "commands/describe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "io/file.h"
+#include "run/speed.h"
+#include "trace/trace.h"
+
+namespace sluice {
+namespace {
+
+std::string count(double n) {
+  if (n >= 1e9) return fmt::format("{:.2f} B", n / 1e9);
+  if (n >= 1e6) return fmt::format("{:.2f} M", n / 1e6);
+  return fmt::format("{:.0f}", n);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
+  const LlamaConfig& m = p.model;
+  const StepShape& s = p.shape;
+  return {
+      {"machine", p.machine.description},
+      {"model", fmt::format("{} parameters: {} layers of {}, {} heads ({} kv) of {}, ffn {}, vocabulary {}{}",
+                            count(double(m.params())), m.layers, m.dim, m.heads, m.kv_heads, m.head_dim,
+                            m.ffn, m.vocab, m.tied_embeddings ? ", tied" : "")},
+      {"numbers", fmt::format("{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute),
+                              name_of(p.numerics.grad), name_of(p.numerics.state),
+                              p.numerics.master ? ", f32 master weights" : "",
+                              p.numerics.stochastic ? ", stochastic rounding" : "")},
+      {"shape", fmt::format("chunks x rounds {} = {} tokens per step, sequences of {}; logits of {} rows",
+                            text(s), s.tokens(), s.seq_len, s.head_tokens)},
+      {"", p.why_shape},
+      {"caps", fmt::format("device {}, host {}", format_bytes(p.config.memory.device),
+                           format_bytes(p.config.memory.host))},
+  };
+}
+
+std::string describe_run(const Prepared& p) {
+  std::string out;
+  for (const auto& [name, words] : facts_of(p)) {
+    if (!words.empty()) out += fmt::format("{:<9}{}\n", name, words);
+  }
+  return out;
+}
+
+std::string describe(const Prepared& p) {
+  return describe_run(p) + explain(p.stages.training.model.program, p.stages.training.plan);
+}
+
+PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
+  const Program& program = p.stages.training.model.program;
+  const Plan& plan = p.stages.training.plan;
+  ReportContext c;
+  for (auto& [name, words] : facts_of(p)) {
+    if (!words.empty()) c.facts.emplace_back(name.empty() ? "why" : name, std::move(words));
+  }
+  c.device_cap_bytes = p.config.memory.device;
+  c.host_cap_bytes = p.config.memory.host;
+  c.device_overhead_bytes = p.machine.profile.device_overhead_bytes;
+  c.host_overhead_bytes = p.machine.profile.host_overhead_bytes;
+  const Speed speed = speed_of(program, plan, plan.makespan_ns, peak_flops(p));
+  c.tokens_per_s = speed.tokens_per_s;
+  c.model_tflops = speed.model_tflops;
+  c.mfu = speed.mfu;
+  c.hfu = speed.hfu;
+  c.what_ifs = std::move(what_ifs);
+  return make_report(program, plan, predicted_timeline(plan), c);
+}
+
+std::string describe(const StartUp& s) {
+  return fmt::format(
+      "start-up {:.1f} s: measure {:.1f} s, plan {:.1f} s, reserve {:.1f} s, prepare {:.1f} s, initialise "
+      "{:.1f} s, pin {:.1f} "
+      "s\n",
+      s.total_s(), s.measure_s, s.plan_s, s.reserve_s, s.prepare_s, s.initialize_s, s.pin_s);
+}
+
+std::string compare_to_plan(const Program& program, const Plan& plan, std::span<const Interval> timeline) {
+  struct Row {
+    int64_t count = 0;
+    double predicted_ns = 0, measured_ns = 0;
+  };
+  std::map<std::string, Row> rows;
+  double compute_end = 0, idle = 0, predicted_idle = 0, predicted_end = 0;
+  for (size_t id = 0; id < plan.actions.size(); ++id) {
+    const Action& a = plan.actions[id];
+    const Interval& t = timeline[id];
+    std::string name(name_of(a.lane));
+    if (a.kind == ActionKind::Run) {
+      name = std::string(name_of(program.task(a.task).op)) + (a.recompute ? " (again)" : "");
+      idle += std::max(0.0, t.start_ns - compute_end);
+      compute_end = t.end_ns;
+      predicted_idle += std::max(0.0, a.start_ns - predicted_end);
+      predicted_end = a.end_ns;
+    }
+    Row& row = rows[name];
+    ++row.count;
+    row.predicted_ns += a.end_ns - a.start_ns;
+    row.measured_ns += t.end_ns - t.start_ns;
+  }
+  rows["compute idle"] = {1, predicted_idle, idle};
+  std::string out = fmt::format("{:<24} {:>7} {:>14} {:>14}\n", "", "count", "predicted ms", "measured ms");
+  for (const auto& [name, row] : rows) {
+    out += fmt::format("{:<24} {:>7} {:>14.2f} {:>14.2f}\n", name, row.count, row.predicted_ns / 1e6,
+                       row.measured_ns / 1e6);
+  }
+  const auto stalls = [&](std::span<const Interval> times, double end_ns) {
+    return stalls_in_words(sum_by_cause(stalls_of(plan, times)), end_ns);
+  };
+  out += fmt::format("stalls predicted: {}\n", stalls(predicted_timeline(plan), predicted_end));
+  out += fmt::format("stalls measured:  {}\n", stalls(timeline, compute_end));
+  return out;
+}
+
+std::string explain_speed() {
+  return "tokens/s       tokens per step / seconds per step\n"
+         "model FLOPs    per token: L (6 D (2 Q + 2 K + 3 F) + 6 S Q) + 6 D V, multiply-add = 2, causal "
+         "attention counted\n"
+         "               half; L layers, D model dim, Q = heads x head dim, K = kv heads x head dim, F ffn "
+         "dim, S sequence\n"
+         "               length, V vocabulary\n"
+         "model TFLOP/s  model FLOPs per token x tokens/s / 1e12\n"
+         "MFU            model FLOP/s / peak\n"
+         "HFU            (FLOPs of every product and attention block that ran, recomputation included, plus "
+         "the scores that\n"
+         "               attention's backward computes again) / seconds / peak\n"
+         "peak           the data sheet's dense rate in the compute type on a GPU that is known; elsewhere "
+         "the fastest\n"
+         "               matrix product measured on this machine\n";
+}
+
+Status save_plan(const Prepared& p, const std::vector<WhatIf>& what_ifs) {
+  const std::filesystem::path dir = p.config.run.dir;
+  const Program& program = p.stages.training.model.program;
+  const Plan& plan = p.stages.training.plan;
+  SLUICE_TRY(make_directories(dir));
+  SLUICE_TRY(write_file(dir / "config.toml", to_toml(p.config)));
+  SLUICE_TRY(write_file(dir / "plan.txt", describe(p) + "\n" + to_text(program, plan)));
+  SLUICE_TRY(write_file(dir / "plan.json", to_json(report_of(p, what_ifs), program, plan)));
+  const std::vector<Interval> predicted = predicted_timeline(plan);
+  SLUICE_TRY(write_file(dir / "timeline.svg", timeline_svg(program, plan, predicted)));
+  return write_file(dir / "predicted.json", chrome_trace(program, plan, predicted));
+}
+
+}  // namespace sluice

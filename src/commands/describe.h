@@ -1,0 +1,34 @@
+// What the user reads about a run: headers, comparisons, and the files of a run directory.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/report.h"
+#include "run/prepare.h"
+
+namespace sluice {
+
+// Model, shape (and why), machine and caps: names and words.
+std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& prepared);
+// The facts, a line each.
+std::string describe_run(const Prepared& prepared);
+// The same and the plan in ten lines.
+std::string describe(const Prepared& prepared);
+
+// The training plan explained.
+PlanReport report_of(const Prepared& prepared, std::vector<WhatIf> what_ifs = {});
+// "start-up: 12.3 s (measure 4.0 s, plan ...)".
+std::string describe(const StartUp& start_up);
+
+// By op: how often it ran, how long the plan said it would take, how long it took; and how long compute stood
+// still.
+std::string compare_to_plan(const Program& program, const Plan& plan, std::span<const Interval> timeline);
+// The formulas in words.
+std::string explain_speed();
+
+// Writes config.toml, plan.txt, plan.json, timeline.svg and predicted.json (a Chrome trace) into the run
+// directory.
+Status save_plan(const Prepared& prepared, const std::vector<WhatIf>& what_ifs = {});
+
+}  // namespace sluice

@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "commands/describe.h"
+#include "io/file.h"
+#include "run/speed.h"
+#include "sluice/sluice.h"
+#include "study/frontier.h"
+#include "study/what_if.h"
+
+namespace sluice {
+namespace {
+
+Outcome outcome(const Status& status) {
+  return status.ok() ? Outcome{} : Outcome{false, status.message()};
+}
+
+// Prints the page of text, saves the plan, and writes what was asked for beside it.
+Status explain_plan(const Prepared& prepared, const PlanFiles& files, bool with_what_ifs) {
+  const Stage& s = prepared.stages.training;
+  const std::vector<WhatIf> changes = with_what_ifs ? what_ifs(prepared) : std::vector<WhatIf>{};
+  const PlanReport report = report_of(prepared, changes);
+  fmt::print("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary));
+  SLUICE_TRY(save_plan(prepared, changes));
+  const std::string json = to_json(report, s.model.program, s.plan);
+  if (!files.json.empty()) SLUICE_TRY(write_file(files.json, json));
+  if (!files.html.empty()) SLUICE_TRY(write_file(files.html, to_html(json)));
+  const std::string dir = prepared.config.run.dir;
+  for (const std::string& path :
+       {(std::filesystem::path(dir) / "plan.txt").string(), files.json, files.html}) {
+    if (!path.empty()) fmt::print("saved: {}\n", path);
+  }
+  return {};
+}
+
+Status print_frontier(const RunConfig& config, const std::string& preset) {
+  SLUICE_ASSIGN(const Machine machine, resolve_machine(config, preset));
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const std::atomic<bool> never = false;  // nothing is lost when the process is ended
+  SLUICE_ASSIGN(const Frontier frontier, find_frontier(config, machine, never, [&](const std::string& doing) {
+                  if (terminal) fmt::print(stderr, "\r{:<70}\r", doing);
+                }));
+  fmt::print("machine  {}\n{}", machine.description, text(frontier));
+  return {};
+}
+
+}  // namespace
+
+Outcome plan(const RunRequest& request, const PlanFiles& files) {
+  auto config = load_config(request.config_path, request.settings);
+  if (!config.ok()) return {false, config.message()};
+  if (request.frontier) return outcome(print_frontier(*config, request.machine));
+  PassRunner passes;
+  if (const Status known = passes.skip(request.skip_passes); !known.ok()) return {false, known.message()};
+  if (request.passes) passes.check_all();
+  const auto prepared = prepare(std::move(*config), request.machine, true, &passes);
+  if (!prepared.ok()) return {false, prepared.message()};
+  // What-ifs are planned with every pass: beside a plan without some they would say nothing.
+  const bool with_what_ifs =
+      request.skip_passes.empty() && (request.what_if || what_ifs_are_cheap(*prepared));
+  const Outcome explained = outcome(explain_plan(*prepared, files, with_what_ifs));
+  if (explained.ok && request.passes) fmt::print("\n{}", passes.table());
+  return explained;
+}
+
+Outcome diff_plans(const std::string& before_path, const std::string& after_path) {
+  const auto read = [](const std::string& path) -> Result<PlanSummary> {
+    SLUICE_ASSIGN(const std::string text, read_file(path));
+    auto summary = parse_summary(text);
+    if (!summary.ok()) return error("{}: {}", path, summary.message());
+    return summary;
+  };
+  const auto before = read(before_path);
+  if (!before.ok()) return {false, before.message()};
+  const auto after = read(after_path);
+  if (!after.ok()) return {false, after.message()};
+  fmt::print("{}", diff_in_words(*before, *after));
+  return {};
+}
+
+Outcome simulate(const RunRequest& request) {
+  auto config = load_config(request.config_path, request.settings);
+  if (!config.ok()) return {false, config.message()};
+  auto prepared = prepare(std::move(*config), request.machine, true);
+  if (!prepared.ok()) return {false, prepared.message()};
+  const Stage& s = prepared->stages.training;
+  const Speed v = speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared));
+  fmt::print("{}", describe(*prepared));
+  fmt::print("simulated step {:.3f} ms: {:.0f} tok/s, {:.2f} model TFLOP/s, MFU {:.1f} %, HFU {:.1f} %\n",
+             s.plan.makespan_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
+  const Status saved = save_plan(*prepared);
+  const std::filesystem::path dir = prepared->config.run.dir;
+  if (saved.ok())
+    fmt::print("saved: {} and {}\n", (dir / "predicted.json").string(), (dir / "timeline.svg").string());
+  return outcome(saved);
+}
+
+std::string keys_help() {
+  std::string out;
+  for (const KeyHelp& key : config_keys())
+    out += fmt::format("{:<28} {}  (default {})\n", key.name, key.meaning, key.value);
+  return out;
+}
+
+}  // namespace sluice

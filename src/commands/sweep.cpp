@@ -1,0 +1,281 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <mutex>
+
+#include "base/hash.h"
+#include "commands/progress_line.h"
+#include "io/file.h"
+#include "run/resolve.h"
+#include "run/trial.h"
+#include "sluice/sluice.h"
+#include "study/grid.h"
+#include "study/sweep_cells.h"
+
+namespace sluice {
+namespace {
+
+class SweepRun {
+ public:
+  SweepRun(const SweepRequest& request, const std::atomic<bool>& interrupted)
+      : r_(request), interrupted_(interrupted), dir_(request.out_dir), csv_(dir_ / "sweep.csv") {}
+
+  Status run();
+
+ private:
+  Status make_groups();
+  std::string inputs_of(const SweepCell& cell, const LlamaConfig& model) const;
+  Status resume();
+  Status run_cells();
+  void run_cell(SweepCell& cell);
+  void finished(const SweepCell& cell);
+  Status needs();
+  Status finish();
+  void measure_cell(SweepCell& cell);
+
+  const SweepRequest& r_;
+  const std::atomic<bool>& interrupted_;
+  const std::filesystem::path dir_, csv_;
+  Machine machine_;
+  std::vector<SweepGroup> groups_;
+  std::vector<SweepRow> others_;  // rows of the file that belong to other sweeps
+  std::vector<SweepCell*> open_;  // cells without a result
+  // While cells run; guarded by mutex_.
+  std::mutex mutex_;
+  std::optional<Descriptor> file_;
+  Status wrote_;
+  int64_t done_ = 0;
+  std::chrono::steady_clock::time_point begin_;
+  ProgressLine line_;
+};
+
+// Everything that decides a cell's result. The caps are in the configuration; where results go is not an
+// input. What the machine at hand was measured to cost differs a little from day to day: there its name
+// stands for it.
+std::string SweepRun::inputs_of(const SweepCell& cell, const LlamaConfig& model) const {
+  RunConfig config = cell.config;
+  config.run = {};
+  config.data.cache.clear();
+  const Profile& p = machine_.profile;
+  Hash hash;
+  hash.add(to_toml(config)).add(to_json(model)).add(cell.row.mode).add(p.name).add(machine_.backend);
+  if (machine_.backend == "sim") {
+    hash.add(fmt::format("{} {} {} {} {} {} {} {} {} {}", p.rates.product_flops,
+                         p.rates.attention_forward_flops, p.rates.attention_backward_flops,
+                         p.rates.memory_bytes, p.rates.launch_ns, p.load_bytes_per_s, p.store_bytes_per_s,
+                         p.transfer_latency_ns, p.device_overhead_bytes, p.host_overhead_bytes));
+  }
+  if (r_.measure) hash.add(r_.steps);
+  return fmt::format("{:016x}", hash.value());
+}
+
+Status SweepRun::make_groups() {
+  SLUICE_ASSIGN(const std::vector<int64_t> device_caps, parse_sizes("--device-mem", r_.device_mem));
+  SLUICE_ASSIGN(const std::vector<int64_t> host_caps, parse_sizes("--host-mem", r_.host_mem));
+  SLUICE_ASSIGN(const std::vector<int64_t> lengths, parse_counts("--seq-len", r_.seq_len));
+  SLUICE_ASSIGN(const std::vector<std::string> models, parse_words("--model", r_.model));
+  for (const std::string& model : models) {
+    for (const int64_t seq_len : lengths) {
+      std::vector<std::string> settings = demo_settings(model, seq_len, r_.tokens_per_step);
+      settings.insert(settings.end(), r_.settings.begin(), r_.settings.end());
+      SLUICE_ASSIGN(const RunConfig config, load_config("", settings));
+      SLUICE_ASSIGN(const LlamaConfig shapes, resolve_model(config));
+      if (groups_.empty()) {
+        SLUICE_ASSIGN(machine_, resolve_machine(config, r_.machine));
+      }
+      if (r_.measure && machine_.backend == "sim") {
+        return error("--measure --machine {}: only the machine at hand is measured; use --simulate",
+                     machine_.profile.name);
+      }
+      if (r_.measure && machine_.backend == "cpu" && model != "tiny") {
+        return error("--measure --model {}: without a GPU only tiny is measured; use --simulate", model);
+      }
+      SweepGroup group{host_caps, device_caps, {}};
+      for (const int64_t host_cap : host_caps) {
+        for (const int64_t device_cap : device_caps) {
+          SweepCell cell{{.model = model,
+                          .machine = machine_.profile.name,
+                          .mode = r_.measure ? "measure" : "simulate",
+                          .seq_len = seq_len,
+                          .tokens_per_step = config.train.tokens_per_step,
+                          .device_cap_bytes = device_cap,
+                          .host_cap_bytes = host_cap},
+                         config};
+          cell.config.memory.device = device_cap;
+          cell.config.memory.host = host_cap;
+          cell.row.inputs = inputs_of(cell, shapes);
+          group.cells.push_back(std::move(cell));
+        }
+      }
+      groups_.push_back(std::move(group));
+    }
+  }
+  return {};
+}
+
+// Takes the results that the file has; what an earlier sweep of other cells left there stays.
+Status SweepRun::resume() {
+  SLUICE_TRY(make_directories(dir_));
+  std::map<std::string, SweepCell*> cells;
+  for (SweepGroup& g : groups_) {
+    for (SweepCell& c : g.cells) cells[c.row.inputs] = &c;
+  }
+  if (!r_.fresh) {
+    SLUICE_ASSIGN(std::vector<SweepRow> rows, load_sweep(csv_));
+    for (SweepRow& row : rows) {
+      const auto it = cells.find(row.inputs);
+      if (it == cells.end()) {
+        others_.push_back(std::move(row));
+      } else {
+        it->second->row = std::move(row);
+      }
+    }
+  }
+  for (SweepGroup& g : groups_) {
+    for (SweepCell& c : g.cells) {
+      if (c.row.status.empty()) open_.push_back(&c);
+    }
+  }
+  if (r_.fresh || !std::filesystem::exists(csv_)) SLUICE_TRY(write_file(csv_, sweep_header()));
+  SLUICE_ASSIGN(file_, Descriptor::open(csv_, O_WRONLY | O_APPEND, 0666));
+  return {};
+}
+
+void SweepRun::measure_cell(SweepCell& cell) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto p = prepare_on(cell.config, machine_, false);
+  if (!p.ok()) return plan_cell(cell, machine_);  // says why
+  SweepRow& r = cell.row;
+  r.planning_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const auto attempt = [&]() -> Status {
+    SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(*p));
+    const auto quiet = [](const std::string&, double) {};
+    SLUICE_ASSIGN(const MeasuredSteps m, measure_steps(*session, r_.steps, false, interrupted_, quiet));
+    // Interrupted before its last step, a cell has no result and is measured again when the sweep goes on.
+    if (int64_t(m.ns.size()) < r_.steps) return {};
+    Outlook o = outlook_of(*p);
+    r.message = fmt::format("simulated {:.3f} ms", o.step_ns / 1e6);
+    o.step_ns = m.median_ns();
+    const Stage& s = p->stages.training;
+    o.speed = speed_of(s.model.program, s.plan, o.step_ns, peak_flops(*p));
+    fill(r, o);
+    return {};
+  };
+  if (const Status status = attempt(); !status.ok()) r.status = "error", r.message = status.message();
+}
+
+void SweepRun::run_cell(SweepCell& cell) {
+  if (r_.measure) {
+    measure_cell(cell);
+  } else {
+    plan_cell(cell, machine_);
+  }
+  if (!cell.row.status.empty()) finished(cell);
+}
+
+// Lines are appended as cells end, so that a killed sweep loses nothing; finish() puts them in order.
+void SweepRun::finished(const SweepCell& cell) {
+  const std::lock_guard lock(mutex_);
+  const SweepRow& r = cell.row;
+  const std::string text = sweep_line(r);
+  if (wrote_.ok()) wrote_ = file_->write(std::as_bytes(std::span(text)), std::nullopt, csv_);
+  ++done_;
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  const auto total = int64_t(open_.size());
+  line_.show(fmt::format("cell {}/{}  {} at {}, device {}, host {}: {}  ETA {}", done_, total, r.model,
+                         r.seq_len, cap_text(r.device_cap_bytes), cap_text(r.host_cap_bytes),
+                         r.ok() ? fmt::format("{:.0f} tok/s", r.tokens_per_s) : r.status,
+                         format_duration(seconds / double(done_) * double(total - done_))),
+             done_ == total);
+}
+
+Status SweepRun::run_cells() {
+  begin_ = std::chrono::steady_clock::now();
+  for_each_parallel(int64_t(open_.size()), r_.measure ? 1 : planning_threads(machine_), interrupted_,
+                    [&](int64_t i) { run_cell(*open_[size_t(i)]); });
+  line_.end();
+  return wrote_;
+}
+
+Status SweepRun::needs() {
+  std::mutex mutex;
+  Status status;
+  int64_t cells = 0;
+  for (const SweepGroup& g : groups_) {
+    cells += std::count_if(g.cells.begin(), g.cells.end(),
+                           [](const auto& c) { return c.row.status == "infeasible"; });
+  }
+  if (cells > 0 && !interrupted_) fmt::print("finding what {} cells that do not fit need\n", cells);
+  std::fflush(stdout);
+  for_each_parallel(int64_t(groups_.size()), planning_threads(machine_), interrupted_, [&](int64_t i) {
+    const Status found = find_needs(groups_[size_t(i)], machine_, interrupted_);
+    const std::lock_guard lock(mutex);
+    if (!found.ok() && !interrupted_) status = found;
+  });
+  return status;
+}
+
+Status SweepRun::finish() {
+  std::vector<SweepRow> rows = others_;
+  int64_t slower = 0, taken = 0, count = 0, refused = 0, failed = 0;
+  for (SweepGroup& g : groups_) {
+    std::vector<SweepRow> mine;
+    for (const SweepCell& c : g.cells) mine.push_back(c.row);
+    taken += take_faster_plans(mine);
+    slower += mark_slower(mine);
+    for (size_t i = 0; i < mine.size(); ++i) g.cells[i].row = mine[i];
+    std::erase_if(mine, [](const SweepRow& r) { return r.status.empty(); });
+    for (const SweepRow& r : mine) {
+      ++count;
+      refused += r.status == "infeasible";
+      failed += r.status == "error";
+    }
+    rows.insert(rows.end(), mine.begin(), mine.end());
+  }
+  sort_sweep(rows);
+  std::string text = sweep_header();
+  for (const SweepRow& r : rows) text += sweep_line(r);
+  SLUICE_TRY(write_file(csv_, text));
+  fmt::print("{} cells: {} run, {} do not fit, {} failed\n", count, count - refused - failed, refused,
+             failed);
+  fmt::print("more memory is never slower: {}\n",
+             slower == 0 ? "holds" : fmt::format("broken in {} cells, see slower_than", slower));
+  if (taken > 0) fmt::print("{} cells take a plan for less memory, see message\n", taken);
+  if (interrupted_) {
+    fmt::print("interrupted; the same command goes on from {}\n", csv_.string());
+    return {};
+  }
+  size_t pictures = 0;
+  for (const SweepGroup& g : groups_) {
+    SLUICE_ASSIGN(const auto paths, write_heatmaps(g, dir_));
+    pictures += paths.size();
+  }
+  fmt::print("saved: {} and {} heatmaps beside it\n", csv_.string(), pictures);
+  return {};
+}
+
+Status SweepRun::run() {
+  SLUICE_TRY(make_groups());
+  SLUICE_TRY(resume());
+  int64_t all = 0;
+  for (const SweepGroup& g : groups_) all += int64_t(g.cells.size());
+  fmt::print("machine  {}\n{} cells, {} of them known\n", machine_.description, all,
+             all - int64_t(open_.size()));
+  std::fflush(stdout);
+  SLUICE_TRY(run_cells());
+  if (!interrupted_) SLUICE_TRY(needs());
+  return finish();
+}
+
+}  // namespace
+
+Outcome sweep(const SweepRequest& request, const std::atomic<bool>& interrupted) {
+  const Status status = SweepRun(request, interrupted).run();
+  return status.ok() ? Outcome{} : Outcome{false, status.message()};
+}
+
+}  // namespace sluice

@@ -1,0 +1,293 @@
+#include "config/config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "io/toml.h"
+
+namespace sluice {
+namespace {
+
+struct Range {
+  double low, high;
+};
+constexpr Range kPositive{1, 9e15};
+constexpr Range kNotNegative{0, 9e15};
+using Choices = std::vector<std::string>;
+
+// Calls key(name, field, constraint, meaning) for every key. The constraint is a Range for numbers, Choices
+// for words, and nothing (nullptr) otherwise.
+template <class Config, class F>
+void visit_keys(Config& c, F&& key) {
+  const Choices dtypes{"auto", "f32", "bf16"}, toggle{"auto", "on", "off"};
+  key("model.preset", c.model.preset, Choices{"tiny", "1", "8", "15", "32"}, "Llama-3 shapes by size");
+  key("model.config", c.model.config, nullptr, "path of a Hugging Face config.json, instead of a preset");
+  key("model.weights", c.model.weights, nullptr, "checkpoint to start from; empty: random weights");
+  key("data.paths", c.data.paths, nullptr,
+      "text files, directories or patterns to learn; empty: random tokens");
+  key("data.include", c.data.include, nullptr, "endings of the file names to take inside directories");
+  key("data.exclude", c.data.exclude, nullptr, "patterns of paths to leave out");
+  key("data.heldout", c.data.heldout, Range{0, 0.9}, "fraction of the files to hold out for evaluation");
+  key("data.mode", c.data.mode, Choices{"contiguous", "packed"},
+      "cut the text, or pack whole documents side by side");
+  key("data.respect_documents", c.data.respect_documents, nullptr,
+      "attention and targets end at document boundaries");
+  key("data.cache", c.data.cache, nullptr, "directory for tokens and measured costs");
+  key("train.seq_len", c.train.seq_len, Range{2, 16777216}, "tokens per sequence");
+  key("train.tokens_per_step", c.train.tokens_per_step, kPositive, "tokens per optimizer step");
+  key("train.steps", c.train.steps, kNotNegative, "optimizer steps");
+  key("train.seed", c.train.seed, kNotNegative, "of weights, data order and rounding");
+  key("train.learning_rate", c.train.learning_rate, Range{0, 10}, "peak, after warm-up");
+  key("train.min_learning_rate", c.train.min_learning_rate, Range{0, 10}, "at the end of the cosine");
+  key("train.warmup_steps", c.train.warmup_steps, kNotNegative, "steps of linear warm-up");
+  key("train.beta1", c.train.beta1, Range{0, 0.99999}, "AdamW");
+  key("train.beta2", c.train.beta2, Range{0, 0.99999}, "AdamW");
+  key("train.eps", c.train.eps, Range{1e-20, 1}, "AdamW");
+  key("train.weight_decay", c.train.weight_decay, Range{0, 10}, "decoupled; none on norm weights");
+  key("train.clip_norm", c.train.clip_norm, Range{0, 1e9}, "global gradient norm; 0: no clipping");
+  key("train.compute", c.train.compute, dtypes, "type of weights and activations");
+  key("train.grad", c.train.grad, dtypes, "type in which weight gradients accumulate");
+  key("train.state", c.train.state, dtypes, "type of the AdamW moments");
+  key("train.master", c.train.master, toggle, "f32 master weights beside bf16 weights");
+  key("train.stochastic", c.train.stochastic, toggle, "stochastic rounding of bf16 weights and moments");
+  key("train.deferred_update", c.train.deferred_update, toggle,
+      "update each weight just before its next use");
+  key("shape.chunk_tokens", c.shape.chunk_tokens, kNotNegative, "tokens processed together; 0: chosen");
+  key("shape.rounds", c.shape.rounds, kNotNegative, "forward and backward passes of a step; 0: chosen");
+  key("shape.first_round_chunks", c.shape.first_round_chunks, kNotNegative,
+      "chunks of the first of them, which updates the weights, too; 0: chosen");
+  key("shape.head_tokens", c.shape.head_tokens, kNotNegative, "rows of logits that exist at once; 0: chosen");
+  key("eval.every", c.eval.every, kNotNegative, "steps between evaluations; 0: at the end only");
+  key("eval.rows", c.eval.rows, kNotNegative, "held-out sequences per evaluation");
+  key("sample.tokens", c.sample.tokens, Range{0, 65536}, "tokens to sample at the end");
+  key("sample.prompt", c.sample.prompt, nullptr, "text to continue");
+  key("sample.temperature", c.sample.temperature, Range{0, 100}, "0: the most likely token");
+  key("run.backend", c.run.backend, Choices{"auto", "cpu", "cuda", "sim"}, "where to run");
+  key("run.device", c.run.device, Range{0, 1023}, "index of the GPU");
+  key("run.threads", c.run.threads, Range{0, 4096}, "threads that compute on the CPU; 0: all cores");
+  key("run.dir", c.run.dir, nullptr, "run directory");
+  key("run.checkpoint_every", c.run.checkpoint_every, kNotNegative,
+      "steps between checkpoints; 0: at the end only");
+  key("run.resume", c.run.resume, nullptr, "checkpoint directory to go on from");
+  key("run.trace", c.run.trace, nullptr, "write trace.json of one step");
+  key("run.trace_kernels", c.run.trace_kernels, nullptr,
+      "name the kernels of that step in it (CUPTI, whose memory counts against the caps)");
+  key("run.deterministic", c.run.deterministic, nullptr,
+      "equal bits in every run on a GPU too, at some speed; CPU runs always are");
+}
+
+// Sizes have their own parser, so they are visited apart.
+template <class Config, class F>
+void visit_sizes(Config& c, F&& key) {
+  key("memory.device", c.memory.device, "cap on device memory, such as 48MiB or none");
+  key("memory.host", c.memory.host, "cap on host memory, such as 1GiB or none");
+}
+
+Status check_range(std::string_view name, std::string_view text, double value, const Range& range) {
+  if (std::isfinite(value) && value >= range.low && value <= range.high) return {};
+  return error("{} = {}: allowed are numbers from {:g} to {:g}", name, text, range.low, range.high);
+}
+
+Status assign(std::string_view name, const Setting& s, int64_t& field, const Range& range) {
+  const std::string& text = s.values.front();
+  int64_t value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc() || end != text.data() + text.size()) {
+    return error("{} = {}: expected a whole number from {:g} to {:g}", name, text, range.low, range.high);
+  }
+  SLUICE_TRY(check_range(name, text, double(value), range));
+  field = value;
+  return {};
+}
+
+Status assign(std::string_view name, const Setting& s, double& field, const Range& range) {
+  const std::string& text = s.values.front();
+  double value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc() || end != text.data() + text.size()) {
+    return error("{} = {}: expected a number from {:g} to {:g}", name, text, range.low, range.high);
+  }
+  SLUICE_TRY(check_range(name, text, value, range));
+  field = value;
+  return {};
+}
+
+Status assign(std::string_view name, const Setting& s, bool& field, std::nullptr_t) {
+  const std::string& text = s.values.front();
+  if (text != "true" && text != "false") return error("{} = {}: allowed are true, false", name, text);
+  field = text == "true";
+  return {};
+}
+
+Status assign(std::string_view, const Setting& s, std::string& field, std::nullptr_t) {
+  field = s.values.front();
+  return {};
+}
+
+Status assign(std::string_view name, const Setting& s, std::string& field, const Choices& choices) {
+  const std::string& text = s.values.front();
+  if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+    return error("{} = {}: allowed are {}", name, text, fmt::join(choices, ", "));
+  }
+  field = text;
+  return {};
+}
+
+Status assign(std::string_view, const Setting& s, std::vector<std::string>& field, std::nullptr_t) {
+  field = s.values;
+  return {};
+}
+
+std::string quote(std::string_view text) {
+  std::string out = "\"";
+  for (const char ch : text) {
+    if (ch == '"' || ch == '\\') out += '\\';
+    if (ch == '\n') {
+      out += "\\n";
+    } else if (ch == '\t') {
+      out += "\\t";
+    } else {
+      out += ch;
+    }
+  }
+  return out + '"';
+}
+
+std::string print(int64_t v) {
+  return fmt::format("{}", v);
+}
+std::string print(double v) {
+  return fmt::format("{}", v);
+}
+std::string print(bool v) {
+  return v ? "true" : "false";
+}
+std::string print(const std::string& v) {
+  return quote(v);
+}
+std::string print(const std::vector<std::string>& v) {
+  std::string out;
+  for (const std::string& s : v) out += (out.empty() ? "" : ", ") + quote(s);
+  return "[" + out + "]";
+}
+std::string print_size(int64_t v) {
+  return v == kUnlimited ? "none" : fmt::format("{}B", v);
+}
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row[b.size()];
+}
+
+Error unknown_key(std::string_view name) {
+  std::string nearest;
+  size_t best = SIZE_MAX;
+  for (const KeyHelp& key : config_keys()) {
+    const size_t d = edit_distance(name, key.name);
+    if (d < best) best = d, nearest = key.name;
+  }
+  return error("unknown key '{}'; the nearest known one is '{}' (sluice keys lists all)", name, nearest);
+}
+
+Status apply(RunConfig& config, const std::string& name, const Setting& setting) {
+  Status status;
+  bool known = false;
+  const bool wants_one = !setting.is_array && setting.values.size() == 1;
+  visit_keys(config, [&](std::string_view key, auto& field, const auto& constraint, std::string_view) {
+    if (key != name) return;
+    known = true;
+    constexpr bool kList = std::is_same_v<std::decay_t<decltype(field)>, std::vector<std::string>>;
+    if (!kList && !wants_one) {
+      status = error("{}: expected one value, not a list", name);
+    } else {
+      status = assign(name, setting, field, constraint);
+    }
+  });
+  visit_sizes(config, [&](std::string_view key, int64_t& field, std::string_view) {
+    if (key != name) return;
+    known = true;
+    const auto bytes = parse_bytes(wants_one ? setting.values.front() : "");
+    if (bytes.ok()) {
+      field = *bytes;
+    } else {
+      status = error("{}: {}", name, bytes.message());
+    }
+  });
+  return known ? status : Status(unknown_key(name));
+}
+
+}  // namespace
+
+Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings) {
+  RunConfig config;
+  if (!path.empty()) {
+    SLUICE_ASSIGN(const Settings file, read_toml(path));
+    for (const auto& [name, setting] : file) {
+      const Status status = apply(config, name, setting);
+      if (!status.ok()) return error("{}:{}: {}", path, setting.line, status.message());
+    }
+  }
+  for (const std::string& text : settings) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos) return error("--set {}: expected key=value", text);
+    const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+    // Lists and quoted text follow the file's syntax; anything else is taken as it stands.
+    Setting setting{{value}, false, 0};
+    if (value.starts_with('[') || value.starts_with('"')) {
+      SLUICE_ASSIGN(const Settings parsed, parse_toml("value = " + value, "--set " + name));
+      setting = parsed.begin()->second;
+    }
+    const Status status = apply(config, name, setting);
+    if (!status.ok()) return error("--set {}: {}", text, status.message());
+  }
+  if (config.train.tokens_per_step % config.train.seq_len != 0) {
+    return error("train.tokens_per_step = {}: must be a multiple of train.seq_len = {}",
+                 config.train.tokens_per_step, config.train.seq_len);
+  }
+  return config;
+}
+
+std::string to_toml(const RunConfig& config) {
+  std::string out, section;
+  const auto line = [&](std::string_view key, const std::string& value, std::string_view meaning) {
+    const size_t dot = key.find('.');
+    if (key.substr(0, dot) != section) {
+      section = key.substr(0, dot);
+      out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
+    }
+    out += fmt::format("{} = {}  # {}\n", key.substr(dot + 1), value, meaning);
+  };
+  visit_keys(config, [&](std::string_view key, const auto& field, const auto&, std::string_view meaning) {
+    line(key, print(field), meaning);
+  });
+  visit_sizes(config, [&](std::string_view key, int64_t field, std::string_view meaning) {
+    line(key, print_size(field), meaning);
+  });
+  return out;
+}
+
+std::vector<KeyHelp> config_keys() {
+  const RunConfig defaults;
+  std::vector<KeyHelp> keys;
+  visit_keys(defaults, [&](std::string_view key, const auto& field, const auto&, std::string_view meaning) {
+    keys.push_back({std::string(key), print(field), std::string(meaning)});
+  });
+  visit_sizes(defaults, [&](std::string_view key, int64_t field, std::string_view meaning) {
+    keys.push_back({std::string(key), print_size(field), std::string(meaning)});
+  });
+  return keys;
+}
+
+}  // namespace sluice

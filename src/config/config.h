@@ -1,0 +1,76 @@
+// The run configuration: every key with its type, default, range and meaning, in one table (visit_keys).
+// Files, command line overrides, help and the resolved copy in the run directory all go through it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace sluice {
+
+struct RunConfig {
+  struct {
+    std::string preset = "tiny";  // ignored when `config` is given
+    std::string config;           // path of a Hugging Face config.json
+    std::string weights;          // path of a checkpoint to start from
+  } model;
+  struct {
+    std::vector<std::string> paths, include, exclude;
+    double heldout = 0.05;
+    std::string mode = "contiguous";
+    bool respect_documents = true;
+    std::string cache = ".cache/sluice";
+  } data;
+  struct {
+    int64_t seq_len = 256;
+    int64_t tokens_per_step = 4096;
+    int64_t steps = 100;
+    int64_t seed = 1;
+    double learning_rate = 1e-3, min_learning_rate = 1e-4;
+    int64_t warmup_steps = 10;
+    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
+    std::string compute = "auto", grad = "auto", state = "auto";
+    std::string master = "auto", stochastic = "auto", deferred_update = "auto";
+  } train;
+  struct {
+    int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;  // 0: chosen
+  } shape;
+  struct {
+    int64_t device = kUnlimited, host = kUnlimited;
+  } memory;
+  struct {
+    int64_t every = 0, rows = 16;
+  } eval;
+  struct {
+    int64_t tokens = 128;
+    std::string prompt = "// ";
+    double temperature = 0.8;
+  } sample;
+  struct {
+    std::string backend = "auto";
+    int64_t device = 0, threads = 0;
+    std::string dir = "runs/latest";
+    int64_t checkpoint_every = 0;
+    std::string resume;
+    bool trace = true, trace_kernels = false;
+    bool deterministic = false;
+  } run;
+};
+
+struct KeyHelp {
+  std::string name, value, meaning;
+};
+
+// A file (may be empty: defaults only) and then `settings`, each "key=value", in order. Errors name the file
+// and line or the setting, the value, and what is allowed; unknown keys name the nearest known one.
+Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings);
+
+// As TOML that load_config reads back to the same configuration.
+std::string to_toml(const RunConfig& config);
+
+// Every key with its default.
+std::vector<KeyHelp> config_keys();
+
+}  // namespace sluice

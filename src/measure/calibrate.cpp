@@ -1,0 +1,292 @@
+#include "measure/calibrate.h"
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "base/bytes.h"
+#include "io/file.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+struct LinkRates {
+  double load_bytes_per_s = 0, store_bytes_per_s = 0;
+  double busy_ns = 0;  // of one launch beside both copies, in the mean
+};
+
+// The copies of measure_links().
+struct LinkTest {
+  Copy load, store;    // of one size
+  uint32_t pairs = 0;  // of both; the first one warms up
+};
+
+// Sustained rates of both directions at once, beside `launches` of `busy`. What is measured lies inside the
+// time in which all three lanes were at work.
+Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const Launch& busy,
+                                uint32_t launches) {
+  std::vector<Command> commands;
+  for (uint32_t i = 0; i < 2 * test.pairs; ++i) {
+    const bool load = i % 2 == 0;
+    commands.push_back({i, load ? Lane::Load : Lane::Store, {}, load ? test.load : test.store, 0});
+  }
+  for (uint32_t i = 0; i < launches; ++i)
+    commands.push_back({2 * test.pairs + i, Lane::Compute, {}, busy, 0});
+  SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
+  const std::span copies = std::span(timeline).first(2 * test.pairs),
+                  computing = std::span(timeline).subspan(copies.size());
+  const double first_ns = std::max(copies[0].end_ns, copies[1].end_ns);
+  double last_ns = std::min(copies[copies.size() - 2].end_ns, copies[copies.size() - 1].end_ns);
+  if (!computing.empty()) last_ns = std::min(last_ns, computing.back().end_ns);
+  const auto mean_ns = [&](std::span<const Interval> lane, size_t stride) {
+    double inside = 0, all = 0;
+    int64_t inside_count = 0, count = 0;
+    for (size_t i = 0; i < lane.size(); i += stride) {
+      const double ns = lane[i].end_ns - lane[i].start_ns;
+      const bool counts = lane[i].start_ns >= first_ns && lane[i].end_ns <= last_ns;
+      inside += counts ? ns : 0;
+      inside_count += counts;
+      all += ns;
+      ++count;
+    }
+    // On a machine busy with other things the lanes may not have met.
+    return inside_count > 0 ? inside / double(inside_count) : all / double(std::max<int64_t>(1, count));
+  };
+  const double load_ns = std::max(1.0, mean_ns(copies, 2)),
+               store_ns = std::max(1.0, mean_ns(copies.subspan(1), 2));
+  return LinkRates{1e9 * double(test.load.bytes) / load_ns, 1e9 * double(test.load.bytes) / store_ns,
+                   mean_ns(computing, 1)};
+}
+
+// The links of a machine whose copies take cores and memory bandwidth from compute, and how much of them.
+Status measure_shared(Backend& backend, LinkTest test, const Launch& product, Profile& profile) {
+  SLUICE_ASSIGN(const std::vector<Interval> warm, run_repeatedly(backend, product, 2));
+  // About 30 ms, three to fifteen times.
+  const auto repeats = size_t(std::clamp(3e7 / median_ns(std::span(warm).last(1)), 3.0, 15.0));
+  SLUICE_ASSIGN(const std::vector<Interval> runs, run_repeatedly(backend, product, repeats));
+  const double product_ns = median_ns(runs);
+  SLUICE_ASSIGN(const LinkRates alone, measure_links(backend, test, product, 0));
+  // Products for well beyond the copies' time, which grows when products run.
+  constexpr double kWindowNs = 3e8;
+  const double pair_ns =
+      1e9 * double(test.load.bytes) / std::min(alone.load_bytes_per_s, alone.store_bytes_per_s);
+  test.pairs = static_cast<uint32_t>(std::clamp(kWindowNs / pair_ns, 6.0, 500.0));
+  const auto launches = static_cast<uint32_t>(std::clamp(4 * pair_ns * test.pairs / product_ns, 8.0, 5000.0));
+  SLUICE_ASSIGN(const LinkRates shared, measure_links(backend, test, product, launches));
+  profile.load_bytes_per_s = shared.load_bytes_per_s;
+  profile.store_bytes_per_s = shared.store_bytes_per_s;
+  constexpr double kCopyLanes = 2;
+  if (shared.busy_ns > 0) {
+    profile.copy_slowdown = std::max(0.0, (shared.busy_ns / product_ns - 1) / kCopyLanes);
+  }
+  return {};
+}
+
+double number_or(const json& object, const char* key, double otherwise) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_number() ? it->get<double>() : otherwise;
+}
+
+// What a cache holds for a machine: links with both directions busy, and by kind of step the times of ops by
+// cost key and the links as they were beside them.
+json read_cache(const std::filesystem::path& path, const Profile& profile) {
+  // Times in other formats mean something else.
+  constexpr int kFormat = 3;
+  const json nothing = {{"format", kFormat}, {"machine", profile.name}, {"steps", json::object()}};
+  const auto text = read_file(path);
+  if (!text.ok()) return nothing;
+  json root = json::parse(*text, nullptr, false);
+  if (!root.is_object() || !root.contains("format") || root["format"] != kFormat ||
+      !root.contains("machine") || root["machine"] != profile.name)
+    return nothing;
+  if (!root.contains("steps") || !root["steps"].is_object()) root["steps"] = json::object();
+  for (auto& of_kind : root["steps"]) {
+    if (!of_kind.is_object()) of_kind = json::object();
+    if (!of_kind.contains("ns") || !of_kind["ns"].is_object()) of_kind["ns"] = json::object();
+  }
+  return root;
+}
+
+int64_t overhead_in(const json& cache, const Profile& profile) {
+  return int64_t(number_or(cache, "device_overhead_bytes", double(profile.device_overhead_bytes)));
+}
+
+bool take_links(const json& table, Profile& profile) {
+  const double load = number_or(table, "load_bytes_per_s", 0),
+               store = number_or(table, "store_bytes_per_s", 0);
+  if (!(load > 0) || !(store > 0)) return false;
+  profile.load_bytes_per_s = load;
+  profile.store_bytes_per_s = store;
+  return true;
+}
+
+void keep_links(const Profile& profile, json& table) {
+  table["load_bytes_per_s"] = profile.load_bytes_per_s;
+  table["store_bytes_per_s"] = profile.store_bytes_per_s;
+}
+
+// Returns whether the cache has the links, and what compute loses to copies if they share cores.
+bool take_cache(const json& cache, const CalibrateOptions& options, Profile& profile) {
+  const double slowdown = number_or(cache, "copy_slowdown", -1);
+  const bool links_known = take_links(cache, profile) && (!options.shared_cores || slowdown >= 0);
+  if (links_known && options.shared_cores) profile.copy_slowdown = slowdown;
+  if (links_known) profile.device_overhead_bytes = overhead_in(cache, profile);
+  if (const auto known = cache["steps"].find(options.kind); known != cache["steps"].end()) {
+    for (const auto& [key, ns] : (*known)["ns"].items()) {
+      if (ns.is_number() && ns.get<double>() > 0) profile.measured_ns[key] = ns.get<double>();
+    }
+    take_links(*known, profile);
+  }
+  return links_known;
+}
+
+bool all_known(std::span<const CountedOp> ops, const Profile& profile) {
+  return std::all_of(ops.begin(), ops.end(), [&](const CountedOp& counted) {
+    return profile.measured_ns.contains(cost_key(counted.op));
+  });
+}
+
+Status write_cache(const std::filesystem::path& path, bool shared_cores, const Profile& profile, json cache) {
+  cache["device_overhead_bytes"] = profile.device_overhead_bytes;
+  if (shared_cores) cache["copy_slowdown"] = profile.copy_slowdown;
+  SLUICE_TRY(make_directories(path.parent_path()));
+  return write_file(path, cache.dump(1));
+}
+
+}  // namespace
+
+bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
+            const CalibrateOptions& options, Profile& profile) {
+  const bool links_known = take_cache(read_cache(path, profile), options, profile);
+  return links_known && all_known(ops, profile);
+}
+
+Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
+                 const CalibrateOptions& options, Profile& profile, const Progress& progress) {
+  constexpr uint32_t kPairs = 6;
+  // Large, as a step's copies are; on a small device a sixty-fourth of it, but never tiny.
+  const int64_t link_bytes =
+      std::clamp(options.most_device_bytes / 64 / kMiB, int64_t{16}, int64_t{64}) * kMiB;
+  json cache = read_cache(path, profile);
+  const bool links_known = take_cache(cache, options, profile), ops_known = all_known(step.ops, profile);
+  if (ops_known && links_known) return {};
+  // One op more or less changes the mix: all run, also those whose times are known.
+  Rehearsal rehearsal(step.ops, backend, options.most_device_bytes - 2 * link_bytes);
+  const int64_t device_bytes = 2 * link_bytes + rehearsal.device_bytes();
+  std::vector<Op> ops;
+  for (const CountedOp& counted : step.ops) ops.push_back(counted.op);
+  SLUICE_ASSIGN(const Arenas arenas, backend.reserve(device_bytes, 2 * link_bytes + Rehearsal::host_bytes()));
+  SLUICE_TRY(backend.prepare(ops));
+  SLUICE_TRY(rehearsal.fill(backend, {arenas.device + 2 * link_bytes, arenas.host + 2 * link_bytes}));
+  const LinkTest test{{arenas.device, arenas.host, link_bytes},
+                      {arenas.host + link_bytes, arenas.device + link_bytes, link_bytes},
+                      kPairs};
+  if (!links_known && options.shared_cores && !ops.empty()) {
+    const auto heaviest = std::max_element(ops.begin(), ops.end(),
+                                           [](const Op& a, const Op& b) { return flops(a) < flops(b); });
+    SLUICE_TRY(measure_shared(backend, test, rehearsal.launch(size_t(heaviest - ops.begin())), profile));
+  } else if (!links_known) {
+    SLUICE_ASSIGN(const LinkRates rates, measure_links(backend, test, Launch(), 0));
+    profile.load_bytes_per_s = rates.load_bytes_per_s;
+    profile.store_bytes_per_s = rates.store_bytes_per_s;
+  }
+  if (!links_known) keep_links(profile, cache);
+  if (!ops_known) {
+    Rehearsal::Traffic traffic;
+    if (!options.shared_cores) {
+      traffic = {{test.load, double(step.loaded_bytes) / link_bytes, profile.transfer_ns(link_bytes, true)},
+                 {test.store, double(step.stored_bytes) / link_bytes, profile.transfer_ns(link_bytes, false)},
+                 profile.transfer_latency_ns};
+    }
+    SLUICE_ASSIGN(const Rehearsal::Times times,
+                  rehearsal.time(backend, options.rehearsal_ns, traffic, progress));
+    json& of_kind = cache["steps"][options.kind];
+    for (size_t i = 0; i < ops.size(); ++i) {
+      // What is known stays, above all what a step taught.
+      const auto [it, fresh] = profile.measured_ns.try_emplace(cost_key(ops[i]), times.ns[i]);
+      if (fresh) of_kind["ns"][it->first] = it->second;
+    }
+    profile.load_bytes_per_s = times.loads.rate(profile.load_bytes_per_s);
+    profile.store_bytes_per_s = times.stores.rate(profile.store_bytes_per_s);
+    if (!options.shared_cores) keep_links(profile, of_kind);
+  }
+  // What the process holds on the device beside its arena: context, kernels, library handles.
+  const MemoryUse use = backend.memory();
+  profile.device_overhead_bytes = std::max<int64_t>(0, use.device_bytes - device_bytes);
+  // Programs between steps and library plans for other shapes load a few more kernels.
+  constexpr int64_t kLaterKernels = 48 * kMiB;
+  if (profile.device_overhead_bytes > 0) profile.device_overhead_bytes += kLaterKernels;
+  // A step may have held more.
+  profile.device_overhead_bytes = std::max(profile.device_overhead_bytes, overhead_in(cache, profile));
+  return write_cache(path, options.shared_cores, profile, std::move(cache));
+}
+
+namespace {
+
+// What a run would have taken without copies beside it, which slow it down as the simulator has it: each of
+// the time's parts is divided by 1 + copies * slowdown.
+class WithoutCopies {
+ public:
+  WithoutCopies(const Plan& plan, std::span<const Interval> timeline, double slowdown) : slowdown_(slowdown) {
+    if (slowdown <= 0) return;
+    for (size_t i = 0; i < timeline.size(); ++i) {
+      if (plan.actions[i].kind == ActionKind::Run) continue;
+      changes_.push_back({timeline[i].start_ns, 1});
+      changes_.push_back({timeline[i].end_ns, -1});
+    }
+    std::sort(changes_.begin(), changes_.end());
+    int copies = 0;
+    for (auto& [ns, change] : changes_) change = copies += change;
+  }
+
+  double ns(const Interval& run) const {
+    const auto after = std::upper_bound(changes_.begin(), changes_.end(), std::pair(run.start_ns, INT_MAX));
+    int copies = after == changes_.begin() ? 0 : std::prev(after)->second;
+    double sum = 0, now = run.start_ns;
+    for (auto it = after; it != changes_.end() && it->first < run.end_ns; ++it) {
+      sum += (it->first - now) / (1 + copies * slowdown_);
+      std::tie(now, copies) = *it;
+    }
+    return sum + (run.end_ns - now) / (1 + copies * slowdown_);
+  }
+
+ private:
+  const double slowdown_;
+  std::vector<std::pair<double, int>> changes_;  // when, and how many copies are under way from then on
+};
+
+}  // namespace
+
+Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline,
+             int64_t device_overhead_bytes, const CalibrateOptions& options,
+             const std::filesystem::path& path, Profile profile) {
+  const WithoutCopies alone(plan, timeline, profile.copy_slowdown);
+  std::map<std::string, std::vector<double>> runs;
+  LinkSums loads, stores;
+  for (size_t i = 0; i < timeline.size(); ++i) {
+    const Action& a = plan.actions[i];
+    if (a.kind == ActionKind::Run) {
+      runs[cost_key(program.task(a.task).op)].push_back(alone.ns(timeline[i]));
+    } else {
+      (a.kind == ActionKind::Load ? loads : stores).add(a.bytes, timeline[i], profile.transfer_latency_ns);
+    }
+  }
+  json cache = read_cache(path, profile);
+  if (!cache.contains("load_bytes_per_s")) keep_links(profile, cache);
+  json& of_kind = cache["steps"][options.kind];
+  for (const auto& [key, ns] : runs) of_kind["ns"][key] = median(ns);
+  if (!options.shared_cores) {
+    profile.load_bytes_per_s = loads.rate(profile.load_bytes_per_s);
+    profile.store_bytes_per_s = stores.rate(profile.store_bytes_per_s);
+    keep_links(profile, of_kind);
+  }
+  profile.device_overhead_bytes = std::max(profile.device_overhead_bytes, device_overhead_bytes);
+  return write_cache(path, options.shared_cores, profile, std::move(cache));
+}
+
+}  // namespace sluice

@@ -1,0 +1,48 @@
+// Measured op times of a backend, cached on disk.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "backend/backend.h"
+#include "cost/profile.h"
+#include "measure/rehearsal.h"
+#include "plan/plan.h"
+
+namespace sluice {
+
+struct CalibrateOptions {
+  double rehearsal_ns = 1e9;               // how long the ops run in their mix, about
+  int64_t most_device_bytes = kUnlimited;  // of the device arena, where less is enough to run each op
+  // Copies and kernels share cores and memory bandwidth, as on a CPU: links are timed while compute is busy,
+  // and compute's loss is measured into profile.copy_slowdown; ops are timed without copies. Elsewhere ops
+  // and the step's copies are timed beside each other, and where a step has few copies, links alone, both
+  // directions at once.
+  bool shared_cores = false;
+  // What kind of step the costs are for, such as the model, number formats and sequence length in words. They
+  // are those of its mix of ops and copies, and kept for steps of this kind alone: of those, the first has
+  // them measured for all.
+  std::string kind;
+};
+
+// Takes what the file at `path` holds for a machine of profile.name and steps of options.kind into the
+// profile. Returns whether that is the links and all of the ops.
+bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
+            const CalibrateOptions& options, Profile& profile);
+
+// The same, and measures what was not known: ops in their mix (see rehearsal.h), of which the file keeps
+// those that are new to it, and links. `backend` must not have reserved its arenas yet; afterwards it is good
+// for nothing else.
+Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
+                 const CalibrateOptions& options, Profile& profile, const Progress& progress);
+
+// Keeps what ops took within a measured step, less what copies beside them cost (profile.copy_slowdown), in
+// place of what calibrate() measured: medians over the runs of each op, amid all the others and with the
+// links at work. Also keeps the rates of links, unless they share cores with compute, and what the process
+// held on the device beside its arena, if that was more.
+Status learn(const Program& program, const Plan& plan, std::span<const Interval> timeline,
+             int64_t device_overhead_bytes, const CalibrateOptions& options,
+             const std::filesystem::path& path, Profile profile);
+
+}  // namespace sluice

@@ -1,0 +1,333 @@
+#include "measure/rehearsal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/philox.h"
+#include "ops/step_args.h"
+
+namespace sluice {
+namespace {
+
+// Small operands, made on the host: ids below the vocabulary, positions that count up, a clip scale and step
+// arguments that make AdamW do its work, zeros for sums.
+std::vector<std::byte> small_values(const Op& op, const Operand& operand) {
+  std::vector<std::byte> out(static_cast<size_t>(operand.bytes()), std::byte{0});
+  if (operand.name == "args") {
+    const StepArgs args{1, 1, 1e-4f, 0.1f, 0.05f, 1e-4f, 1, 0};
+    std::copy_n(reinterpret_cast<const std::byte*>(&args), sizeof args, out.begin());
+  } else if (operand.dtype == DType::I32) {
+    int64_t row = operand.elements, vocab = 1;
+    if (const auto* a = std::get_if<AttnFwd>(&op)) row = a->shape.q_len;
+    if (const auto* a = std::get_if<AttnBwd>(&op)) row = a->shape.q_len;
+    if (const auto* a = std::get_if<Embed>(&op)) vocab = a->vocab;
+    if (const auto* a = std::get_if<EmbedBwd>(&op)) vocab = a->vocab;
+    if (const auto* a = std::get_if<HeadLoss>(&op)) vocab = a->vocab;
+    auto* ids = reinterpret_cast<int32_t*>(out.data());
+    for (int64_t i = 0; i < operand.elements; ++i) {
+      const bool position = operand.name == "pos";
+      ids[i] = static_cast<int32_t>(position ? i % row
+                                             : philox(7, static_cast<uint64_t>(i), 0).v[0] % uint64_t(vocab));
+    }
+  } else if (operand.name == "clip") {
+    auto* clip = reinterpret_cast<float*>(out.data());
+    clip[0] = clip[1] = 1;
+  }
+  return out;
+}
+
+bool is_small(const Operand& operand) {
+  return (operand.dtype != DType::F32 && operand.dtype != DType::BF16) || operand.name == "clip";
+}
+
+// What floats are like. It matters to the power that products draw, and by that to the clock: scores that are
+// all alike, or gradients of a softmax that are all zero but one, make them faster than they will be.
+enum class Like : uint8_t {
+  Activations,  // of about unit variance, as behind a norm
+  Weights,      // small, and unlike activations: where a row of one is a row of the other, no other counts
+  Squares,      // second moments: positive
+  Statistics,   // of a softmax: the logarithm of how many keys there are, about
+};
+// How floats of a kind are distributed: around `middle`, triangular, to `width` on either side.
+struct Spread {
+  Like like;
+  float middle, width;
+};
+constexpr Spread kSpreads[] = {{Like::Activations, 0, 2.5f},
+                               {Like::Weights, 0, 0.05f},
+                               {Like::Squares, 1, 0.5f},
+                               {Like::Statistics, 9, 0.5f}};
+
+Like like(const Operand& operand) {
+  if (operand.name == "v") return Like::Squares;
+  if (operand.name == "lse") return Like::Statistics;
+  return operand.name == "w" || operand.name == "table" ? Like::Weights : Like::Activations;
+}
+
+// Blocks of floats in the host arena, from which the device's are filled over the load lane. Operands of a
+// large model are gigabytes: made one by one, and copied from pageable memory, they would take minutes.
+class FloatBlocks {
+ public:
+  // A block repeats after a prime number of elements, so that the rows of no matrix are alike.
+  static constexpr int64_t kPeriod = 65521, kElements = 32 * kPeriod;
+  static constexpr int64_t kBytesOfEach = kElements * (4 + 2);
+  static constexpr int64_t kBytes = std::size(kSpreads) * kBytesOfEach;
+
+  // Writes the blocks to `host`, kBytes of the backend's host arena.
+  static Result<FloatBlocks> create(Backend& backend, std::byte* host) {
+    const FloatBlocks blocks(host);
+    for (const auto& [like, middle, width] : kSpreads) {
+      std::vector<float> period(kPeriod);
+      for (int64_t i = 0; i < kPeriod; ++i) {
+        const Philox4 r = philox(uint64_t(like), static_cast<uint64_t>(i), 0);
+        period[size_t(i)] = middle + width * (uniform_open(r.v[0]) + uniform_open(r.v[1]) - 1.0f);
+      }
+      std::vector<float> wide(kElements);
+      for (int64_t i = 0; i < kElements; ++i) wide[size_t(i)] = period[size_t(i % kPeriod)];
+      std::vector<Bf16> narrow(kElements);
+      std::transform(wide.begin(), wide.end(), narrow.begin(), [](float x) { return Bf16(x); });
+      std::byte* at = host + offset(DType::F32, like);
+      SLUICE_TRY(backend.upload(at, reinterpret_cast<const std::byte*>(wide.data()), 4 * kElements));
+      at = host + offset(DType::BF16, like);
+      SLUICE_TRY(backend.upload(at, reinterpret_cast<const std::byte*>(narrow.data()), 2 * kElements));
+    }
+    return blocks;
+  }
+
+  // Adds the copies that fill `to`.
+  void fill(const Buffer& to, DType dtype, Like like, std::vector<Command>& copies) const {
+    const std::byte* from = host_ + offset(dtype, like);
+    const int64_t block = kElements * size_of(dtype);
+    for (int64_t done = 0; done < to.bytes; done += block) {
+      const Copy copy{to.data + done, from, std::min(block, to.bytes - done)};
+      copies.push_back({uint32_t(copies.size()), Lane::Load, {}, copy, 0});
+    }
+  }
+
+ private:
+  explicit FloatBlocks(const std::byte* host) : host_(host) {}
+  static int64_t offset(DType dtype, Like like) {
+    return int64_t(like) * kBytesOfEach + (dtype == DType::F32 ? 0 : 4 * kElements);
+  }
+
+  const std::byte* host_;
+};
+
+// What runs when: number i `times[i]` times, each of `ns[i]`, all spread evenly over the whole. Those that
+// run equally often follow each other at the distance of their shares of the time, so that copies, which take
+// none of it, get between them. Number 0 comes first.
+std::vector<size_t> interleaved(std::span<const int64_t> times, std::span<const double> ns) {
+  const double all_ns = std::inner_product(times.begin(), times.end(), ns.begin(), 1.0);
+  std::vector<std::pair<double, size_t>> when;
+  double before_ns = 0;
+  for (size_t i = 0; i < times.size(); ++i) {
+    const double first = ns[i] > 0 ? before_ns / all_ns : 0.5;  // of a time between two runs of it
+    for (int64_t k = 0; k < times[i]; ++k) when.emplace_back((double(k) + first) / double(times[i]), i);
+    before_ns += double(times[i]) * ns[i];
+  }
+  std::sort(when.begin(), when.end());
+  std::vector<size_t> order;
+  for (const auto& [at, what] : when) order.push_back(what);
+  return order;
+}
+
+}  // namespace
+
+void LinkSums::add(int64_t copied, const Interval& time, double latency_ns) {
+  bytes += copied;
+  ns += std::max(0.0, time.end_ns - time.start_ns - latency_ns);
+}
+
+double LinkSums::rate(double otherwise) const {
+  constexpr int64_t kEnough = kGiB;
+  return bytes >= kEnough && ns > 0 ? 1e9 * double(bytes) / ns : otherwise;
+}
+
+Rehearsal::Region& Rehearsal::region_of(const Operand& operand) {
+  static_assert(std::size(kSpreads) == std::extent_v<decltype(floats_), 1>);
+  if (is_small(operand)) return small_;
+  if (!apart_) return shared_;
+  return floats_[operand.dtype == DType::BF16][size_t(like(operand))][operand.access != Access::Read];
+}
+
+template <class F>
+void Rehearsal::for_each_float_region(F f) {
+  f(shared_);
+  for (auto& of_type : floats_) {
+    for (auto& of_kind : of_type) {
+      for (Region& region : of_kind) f(region);
+    }
+  }
+}
+
+// Finds a place for every operand, and the regions. Returns what all of it takes.
+int64_t Rehearsal::place() {
+  // Once for the sizes of the regions, and once more, when they are known.
+  int64_t end = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    offsets_.clear();
+    small_.used = 0;
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      workspace_.used = 0;
+      for_each_float_region([](Region& region) { region.used = 0; });
+      std::vector<int64_t>& offsets = offsets_.emplace_back();
+      const auto take = [&](Region& region, int64_t bytes) {
+        offsets.push_back(region.offset + region.used);
+        region.used += align_up(bytes, alignment_);
+        region.bytes = std::max(region.bytes, region.used);
+      };
+      for (const Operand& operand : operands(ops_[i].op)) take(region_of(operand), operand.bytes());
+      take(workspace_, workspace_bytes_[i]);
+    }
+    // Ids, and what a workspace has of them, are addresses: no float may get among them.
+    workspace_.offset = small_.bytes;
+    end = workspace_.offset + workspace_.bytes;
+    for_each_float_region([&](Region& region) {
+      region.offset = end;
+      end += region.bytes;
+    });
+  }
+  return end;
+}
+
+Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, int64_t most_bytes)
+    : ops_(ops.begin(), ops.end()), alignment_(backend.alignment()) {
+  for (const CountedOp& counted : ops_) workspace_bytes_.push_back(backend.workspace_bytes(counted.op));
+  device_bytes_ = place();
+  if (device_bytes_ <= most_bytes) return;
+  apart_ = false;
+  small_ = workspace_ = {};
+  for_each_float_region([](Region& region) { region = {}; });
+  device_bytes_ = place();
+}
+
+int64_t Rehearsal::host_bytes() {
+  return FloatBlocks::kBytes;
+}
+
+Status Rehearsal::fill(Backend& backend, const Arenas& arenas) {
+  SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, arenas.host));
+  std::vector<Command> copies;
+  blocks.fill({arenas.device + shared_.offset, shared_.bytes}, DType::BF16, Like::Activations, copies);
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const Spread& spread : kSpreads) {
+      for (const Region& region : floats_[dtype == DType::BF16][size_t(spread.like)])
+        blocks.fill({arenas.device + region.offset, region.bytes}, dtype, spread.like, copies);
+    }
+  }
+  SLUICE_TRY(run_commands(backend, copies));
+  operands_.clear();
+  workspaces_.clear();
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    const Operands wanted = operands(ops_[i].op);
+    std::vector<Buffer>& placed = operands_.emplace_back();
+    for (size_t k = 0; k < wanted.size(); ++k) {
+      placed.push_back({arenas.device + offsets_[i][k], wanted[k].bytes()});
+      if (!is_small(wanted[k])) continue;
+      SLUICE_TRY(
+          backend.upload(placed.back().data, small_values(ops_[i].op, wanted[k]).data(), wanted[k].bytes()));
+    }
+    workspaces_.push_back({arenas.device + offsets_[i].back(), workspace_bytes_[i]});
+  }
+  return {};
+}
+
+Result<Rehearsal::Times> Rehearsal::time(Backend& backend, double ns, const Traffic& traffic,
+                                         const Progress& progress) const {
+  const auto total = static_cast<int64_t>(ops_.size());
+  std::vector<double> estimates;
+  for (int64_t i = 0; i < total; ++i) {
+    progress(i, total);
+    SLUICE_ASSIGN(const auto timeline, run_repeatedly(backend, launch(size_t(i)), 2));
+    estimates.push_back(median_ns(std::span(timeline).last(1)));
+  }
+  Times times;
+  SLUICE_ASSIGN(const double part, run_mix(backend, ns, estimates, traffic, times));
+  // One estimate that is far too long makes it short, and a device has not found its clock.
+  if (part < 0.5) SLUICE_TRY(run_mix(backend, ns, std::vector(times.ns), traffic, times));
+  progress(total, total);
+  return times;
+}
+
+// Fills `times`; returns how long that took as a part of what the estimates say.
+Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector<double>& estimates,
+                                  const Traffic& traffic, Times& times) const {
+  constexpr int64_t kFewRuns = 3, kMostRuns = 2000;
+  constexpr double kMostTimes = 2.5, kLittle = 0.01;
+  double step_ns = 1;
+  for (size_t i = 0; i < ops_.size(); ++i) step_ns += estimates[i] * double(ops_[i].count);
+  // In less than half a step, ops that run once or twice in one take more than their share.
+  const double wanted_ns = std::clamp(step_ns / 2, ns, kMostTimes * ns);
+  std::vector<int64_t> runs;             // of the ops; then how many loads and stores
+  std::vector<double> takes(estimates);  // of compute
+  double all_ns = 1;
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    const int64_t least = kFewRuns * estimates[i] < kLittle * wanted_ns ? kFewRuns : 1;
+    runs.push_back(
+        std::clamp<int64_t>(std::llround(double(ops_[i].count) * wanted_ns / step_ns), least, kMostRuns));
+    all_ns += double(runs.back()) * estimates[i];
+  }
+  for (const Link* link : {&traffic.load, &traffic.store}) {
+    // Copies that a link cannot keep up with would in the end hold the ops up.
+    constexpr double kMostBusy = 0.9;
+    const double most = link->ns > 0 ? kMostBusy * all_ns / link->ns : 0;
+    runs.push_back(std::llround(std::min(link->copies * all_ns / step_ns, most)));
+    takes.push_back(0);
+  }
+  const std::vector<size_t> order = interleaved(runs, takes);
+  std::vector<uint32_t> waits;  // of the copies, for the launch before
+  waits.reserve(order.size());
+  std::vector<Command> commands;
+  uint32_t launched = 0;
+  for (uint32_t id = 0; id < order.size(); ++id) {
+    const size_t what = order[id];
+    if (what < ops_.size()) {
+      launched = id;
+      commands.push_back({id, Lane::Compute, {}, launch(what), 0});
+      continue;
+    }
+    const bool load = what == ops_.size();
+    waits.push_back(launched);
+    commands.push_back({id, load ? Lane::Load : Lane::Store, std::span<const uint32_t>(waits).last(1),
+                        load ? traffic.load.copy : traffic.store.copy, 0});
+  }
+  SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
+  std::vector<std::vector<Interval>> of(runs.size());
+  double end_ns = 0;
+  for (size_t id = 0; id < order.size(); ++id) {
+    of[order[id]].push_back(timeline[id]);
+    end_ns = std::max(end_ns, timeline[id].end_ns);
+  }
+  times = {};
+  for (size_t i = 0; i < ops_.size(); ++i) times.ns.push_back(median_ns(of[i]));
+  const auto sum_up = [&](const Link& link, const std::vector<Interval>& copies, LinkSums& sums) {
+    for (const Interval& t : copies) sums.add(link.copy.bytes, t, traffic.latency_ns);
+  };
+  sum_up(traffic.load, of[ops_.size()], times.loads);
+  sum_up(traffic.store, of[ops_.size() + 1], times.stores);
+  return end_ns / all_ns;
+}
+
+Result<std::vector<Interval>> run_repeatedly(Backend& backend, const Launch& launch, size_t times) {
+  std::vector<Command> commands;
+  for (uint32_t i = 0; i < times; ++i) commands.push_back({i, Lane::Compute, {}, launch, 0});
+  return run_commands(backend, commands);
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + long(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+double median_ns(std::span<const Interval> timeline) {
+  std::vector<double> ns;
+  for (const Interval& t : timeline) ns.push_back(t.end_ns - t.start_ns);
+  return std::max(1.0, median(std::move(ns)));
+}
+
+}  // namespace sluice

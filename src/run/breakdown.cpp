@@ -1,0 +1,33 @@
+#include "run/breakdown.h"
+
+#include <algorithm>
+
+#include "plan/stalls.h"
+
+namespace sluice {
+
+Breakdown breakdown_of(const Plan& plan, std::span<const Interval> timeline) {
+  Breakdown out;
+  double compute_end = 0, end = 0;
+  for (size_t id = 0; id < plan.actions.size(); ++id) {
+    const Action& a = plan.actions[id];
+    const Interval& t = timeline[id];
+    end = std::max(end, t.end_ns);
+    if (a.kind != ActionKind::Run) {
+      (a.kind == ActionKind::Load ? out.loading_ns : out.storing_ns) += t.end_ns - t.start_ns;
+      continue;
+    }
+    // Events have a resolution: a run may seem to begin just before the one ahead of it ends.
+    const double start = std::max(t.start_ns, compute_end);
+    compute_end = std::max(t.end_ns, start);
+    (a.recompute ? out.recompute_ns : out.compute_ns) += compute_end - start;
+  }
+  const auto stalls = sum_by_cause(stalls_of(plan, timeline));
+  out.stall_loads_ns = stalls[size_t(StallCause::Load)];
+  out.stall_stores_ns = stalls[size_t(StallCause::Store)];
+  out.stall_other_ns = stalls[size_t(StallCause::Nothing)];
+  out.tail_ns = std::max(0.0, end - compute_end);
+  return out;
+}
+
+}  // namespace sluice

@@ -1,0 +1,173 @@
+#include "run/prepare.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+#include <algorithm>
+#include <cstdio>
+
+#include "base/host_memory.h"
+#include "base/parallel.h"
+#include "base/stopwatch.h"
+#include "measure/calibrate.h"
+#include "planner/shape.h"
+#include "run/plan_cache.h"
+#include "run/resolve.h"
+#include "tokens/corpus.h"
+
+namespace sluice {
+namespace {
+
+Status open_data(Prepared& p) {
+  const RunConfig& c = p.config;
+  BatchOptions options;
+  options.mode = c.data.mode == "packed" ? BatchMode::Packed : BatchMode::Contiguous;
+  options.sequence = c.train.seq_len;
+  options.rows = c.train.tokens_per_step / c.train.seq_len;
+  options.seed = uint64_t(c.train.seed);
+  options.vocab = p.model.vocab;
+  options.respect_documents = c.data.respect_documents;
+  if (c.data.paths.empty()) {
+    p.train = make_random_batches(options);
+    return {};
+  }
+  CorpusOptions corpus_options;
+  corpus_options.paths = c.data.paths;
+  corpus_options.include = c.data.include;
+  corpus_options.exclude = c.data.exclude;
+  corpus_options.heldout = c.data.heldout;
+  SLUICE_ASSIGN(Corpus corpus, open_corpus(corpus_options, c.data.cache));
+  SLUICE_ASSIGN(p.train, make_batches(std::move(corpus.train), options));
+  if (corpus.heldout) {
+    options.rows = std::max<int64_t>(1, c.eval.rows);
+    SLUICE_ASSIGN(p.heldout, make_batches(std::move(*corpus.heldout), options));
+  }
+  return {};
+}
+
+// Measured costs win over estimates; measuring happens once per machine and kind of step.
+Status measure_costs(Prepared& p, const StageRequest& request) {
+  const Stopwatch watch;
+  const std::filesystem::path cache = cost_cache(p.config, p.machine);
+  const CalibrateOptions options = calibration_of(p);
+  const Program program =
+      build_training(request.model, request.shape, request.numerics, request.optimizer).program;
+  if (recall(counted_ops(program), cache, options, p.machine.profile)) return {};
+  const StepMix step = estimate_mix(program, request, p.machine.profile);
+  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  double shown_s = 0;
+  const auto progress = [&](int64_t done, int64_t total) {
+    if (terminal) {
+      fmt::print(stderr, "\rmeasuring op costs {}/{}{}", done, total, done == total ? "\n" : "");
+    } else if (watch.seconds() - shown_s > 5) {
+      shown_s = watch.seconds();
+      fmt::print(stderr, "measuring op costs {}/{}\n", done, total);
+    }
+  };
+  SLUICE_TRY(calibrate(*backend, step, cache, options, p.machine.profile, progress));
+  p.start_up.measure_s = watch.seconds();
+  return {};
+}
+
+// Steps whose ops run in about the same mix, so that what one of them taught holds for the others.
+std::string step_kind(const LlamaConfig& m, const Numerics& n, int64_t seq_len) {
+  return fmt::format("{} x {}, {} of {} heads of {}, ffn {}, vocabulary {}, {} {} {}{}, sequences of {}",
+                     m.layers, m.dim, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab, name_of(n.compute),
+                     name_of(n.grad), name_of(n.state), n.master ? " master" : "", seq_len);
+}
+
+// Everything up to the shape of the step; the rest is the search for plans.
+Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache* cache) {
+  SLUICE_ASSIGN(p.model, resolve_model(p.config));
+  SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
+  p.optimizer = resolve_optimizer(p.config, p.machine);
+  SLUICE_TRY(open_data(p));
+
+  StageRequest request;
+  request.model = p.model;
+  request.numerics = p.numerics;
+  request.optimizer = p.optimizer;
+  request.device_cap_bytes = std::min(p.config.memory.device, p.machine.device_total_bytes);
+  request.host_cap_bytes = p.config.memory.host;
+
+  ShapeRequest shape_request;
+  shape_request.seq_len = p.config.train.seq_len;
+  shape_request.tokens_per_step = p.config.train.tokens_per_step;
+  shape_request.packed = p.train->packed();
+  shape_request.chunk_tokens = p.config.shape.chunk_tokens;
+  shape_request.rounds = p.config.shape.rounds;
+  shape_request.first_round_chunks = p.config.shape.first_round_chunks;
+  shape_request.head_tokens = p.config.shape.head_tokens;
+  shape_request.least = least_shape;
+  shape_request.threads = search_threads();
+  shape_request.device_cap_bytes = request.device_cap_bytes;
+  shape_request.host_cap_bytes = request.host_cap_bytes;
+  const Profile& profile = p.machine.profile;
+  auto choice =
+      cache == nullptr ? std::nullopt : cache->find(p.model, p.numerics, p.optimizer, shape_request, profile);
+  if (!choice) {
+    SLUICE_ASSIGN(choice, choose_shape(p.model, p.numerics, p.optimizer, shape_request, profile));
+    if (cache != nullptr) cache->keep(p.model, p.numerics, p.optimizer, shape_request, profile, *choice);
+  }
+  p.shape = request.shape = choice->shape;
+  p.optimizer.late_moments = request.optimizer.late_moments = choice->late_moments;
+  p.why_shape = choice->why;
+  return request;
+}
+
+}  // namespace
+
+CalibrateOptions calibration_of(const Prepared& p) {
+  CalibrateOptions options;
+  options.shared_cores = p.machine.backend == "cpu";
+  options.kind = step_kind(p.model, p.numerics, p.config.train.seq_len);
+  options.most_device_bytes = std::min(p.config.memory.device, p.machine.device_total_bytes) -
+                              p.machine.profile.device_overhead_bytes;
+  // A GPU takes some tenths of a second to find the clock that its limit on power allows.
+  options.rehearsal_ns = p.machine.backend == "cuda" ? 4e9 : 1e9;
+  return options;
+}
+
+Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps,
+                         PassRunner* passes) {
+  SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
+  const PlanCache cache(std::filesystem::path(config.data.cache) / "plans");
+  // Who wants to see the passes, or leave some out, wants them to run.
+  return prepare_on(std::move(config), std::move(machine), between_steps, passes,
+                    passes == nullptr ? &cache : nullptr);
+}
+
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PassRunner* passes,
+                            const PlanCache* cache) {
+  Prepared p;
+  p.config = std::move(config);
+  p.resolved = machine;
+  p.machine = std::move(machine);
+  Stopwatch watch;
+  SLUICE_ASSIGN(StageRequest request, decide_shape(p, false, cache));
+  const double shape_s = watch.seconds();
+  if (p.machine.backend != "sim") SLUICE_TRY(measure_costs(p, request));
+  if (between_steps) {
+    request.evaluate = p.heldout != nullptr && p.config.eval.rows > 0;
+    if (p.model.vocab == 256 && p.config.sample.tokens > 0) {
+      request.sample_window = std::min<int64_t>(p.config.train.seq_len, 256);
+    }
+  }
+  request.passes = passes;
+  watch = Stopwatch();
+  SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile, cache));
+  p.start_up.plan_s = shape_s + watch.seconds();
+  release_freed_memory();  // of the search, which takes more than running the plan
+  return p;
+}
+
+Status check_fit(RunConfig config, Machine machine) {
+  Prepared p;
+  p.config = std::move(config);
+  p.machine = std::move(machine);
+  SLUICE_ASSIGN(const StageRequest request, decide_shape(p, true, nullptr));
+  return check_stages_fit(request, p.machine.profile);
+}
+
+}  // namespace sluice

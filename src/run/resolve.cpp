@@ -1,0 +1,60 @@
+#include "run/resolve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "io/file.h"
+
+namespace sluice {
+
+Result<LlamaConfig> resolve_model(const RunConfig& config) {
+  if (config.model.config.empty()) return llama_preset(config.model.preset);
+  SLUICE_ASSIGN(const std::string text, read_file(config.model.config));
+  auto parsed = parse_llama_config(text);
+  if (!parsed.ok()) return error("{}: {}", config.model.config, parsed.message());
+  return parsed;
+}
+
+Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine) {
+  const auto dtype = [](const std::string& text, DType otherwise) {
+    return text == "auto" ? otherwise : *parse_dtype(text);
+  };
+  const auto toggle = [](const std::string& text, bool otherwise) {
+    return text == "auto" ? otherwise : text == "on";
+  };
+  Numerics n;
+  n.compute = dtype(config.train.compute, machine.fast_bf16 ? DType::BF16 : DType::F32);
+  const bool bf16 = n.compute == DType::BF16;
+  const bool compact = bf16 && machine.backend != "cpu";
+  n.grad = dtype(config.train.grad, compact ? DType::BF16 : DType::F32);
+  n.state = dtype(config.train.state, compact ? DType::BF16 : DType::F32);
+  // Master weights go with f32 state; bf16 state goes with stochastic rounding.
+  n.master = toggle(config.train.master, bf16 && n.state == DType::F32);
+  n.stochastic = toggle(config.train.stochastic, bf16 && !n.master);
+  SLUICE_TRY(validate(n));
+  return n;
+}
+
+OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine) {
+  OptimizerConfig o;
+  o.beta1 = float(config.train.beta1);
+  o.beta2 = float(config.train.beta2);
+  o.eps = float(config.train.eps);
+  o.weight_decay = float(config.train.weight_decay);
+  o.clip_norm = float(config.train.clip_norm);
+  const std::string& deferred = config.train.deferred_update;
+  o.deferred = deferred == "on" || (deferred == "auto" && machine.backend != "cpu");
+  return o;
+}
+
+double learning_rate(const RunConfig& config, int64_t step) {
+  const auto& t = config.train;
+  if (step <= t.warmup_steps) return t.learning_rate * double(step) / double(t.warmup_steps);
+  const double span = double(std::max<int64_t>(1, t.steps - t.warmup_steps));
+  const double done = std::min(1.0, double(step - t.warmup_steps) / span);
+  return t.min_learning_rate +
+         0.5 * (t.learning_rate - t.min_learning_rate) * (1 + std::cos(std::numbers::pi * done));
+}
+
+}  // namespace sluice

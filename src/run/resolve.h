@@ -1,0 +1,24 @@
+// A RunConfig made concrete: the model, the number formats, the optimizer and its learning rate.
+#pragma once
+
+#include "config/config.h"
+#include "machine/machine.h"
+#include "model/build.h"
+
+namespace sluice {
+
+// Reads model.config or takes model.preset.
+Result<LlamaConfig> resolve_model(const RunConfig& config);
+
+// "auto" becomes: bf16 with bf16 gradients and state and stochastic rounding on a GPU; on a CPU bf16 with f32
+// gradients, state and master weights where bf16 products are fast, and f32 elsewhere.
+Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine);
+
+// Updates are deferred by default where transfers are what may bind.
+OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine);
+
+// learning rate of optimizer update `step`, counted from 1: linear warm-up, then a cosine down to the
+// minimum.
+double learning_rate(const RunConfig& config, int64_t step);
+
+}  // namespace sluice

@@ -1,0 +1,68 @@
+// The plans of a run: one for training, and one for each program that runs between steps in the room that the
+// training plan keeps free for it.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "cost/profile.h"
+#include "exec/executor.h"
+#include "measure/rehearsal.h"
+#include "model/build.h"
+#include "planner/planner.h"
+
+namespace sluice {
+
+class PlanCache;
+
+struct Stage {
+  Model model;
+  Plan plan;
+};
+
+struct Stages {
+  Stage training;
+  std::optional<Stage> evaluation, sampling, flush;
+
+  // Arenas that hold every stage.
+  int64_t device_bytes() const;
+  int64_t host_bytes() const;
+};
+
+// Calls f with every stage that is there, always in the same order.
+template <class AnyStages, class F>
+void for_each_stage(AnyStages& stages, F&& f) {
+  f(stages.training);
+  for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
+    if (stage->has_value()) f(**stage);
+  }
+}
+
+struct StageRequest {
+  LlamaConfig model;
+  StepShape shape;
+  Numerics numerics;
+  OptimizerConfig optimizer;
+  int64_t device_cap_bytes = kUnlimited, host_cap_bytes = kUnlimited;
+  int64_t sample_window = 0;  // tokens; 0: no sampling
+  bool evaluate = false;
+  bool quick = false;            // see PlanRequest
+  PassRunner* passes = nullptr;  // for the training plan; see PlanRequest
+};
+
+// With a cache, what it has is not searched for again (see plan_cache.h).
+Result<Stages> make_stages(const StageRequest& request, const Profile& profile,
+                           const PlanCache* cache = nullptr);
+// Whether the training plan fits beside the room for the others, without the search for the fastest.
+Status check_stages_fit(const StageRequest& request, const Profile& profile);
+
+// Shape of one evaluation: a single chunk, or all chunks of one sequence.
+StepShape evaluation_shape(const StepShape& training);
+
+// Every op of every stage, once per distinct attributes.
+std::vector<Op> all_ops(const Stages& stages);
+// What a step of a training program is made of by a quick plan under the request's caps: ops with what is
+// computed again, and copies. Where nothing fits, the program's ops.
+StepMix estimate_mix(const Program& program, const StageRequest& request, const Profile& profile);
+
+}  // namespace sluice

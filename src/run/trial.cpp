@@ -1,0 +1,36 @@
+#include "run/trial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sluice {
+
+std::vector<std::string> demo_settings(const std::string& model, int64_t seq_len, int64_t tokens_per_step) {
+  const int64_t wanted = tokens_per_step > 0 ? tokens_per_step : model == "tiny" ? 4096 : 131072;
+  const int64_t sequences = std::max<int64_t>(1, wanted / std::max<int64_t>(1, seq_len));
+  return {(model.ends_with(".json") ? "model.config=" : "model.preset=") + model,
+          fmt::format("train.seq_len={}", seq_len), "sample.tokens=0",
+          fmt::format("train.tokens_per_step={}", sequences * seq_len)};
+}
+
+Result<MeasuredSteps> measure_steps(Session& session, int64_t steps, bool traced,
+                                    const std::atomic<bool>& interrupted,
+                                    const std::function<void(const std::string& what, double ns)>& show) {
+  SLUICE_ASSIGN(const StepResult warm_up, session.step());
+  show("warm-up", warm_up.ns);
+  MeasuredSteps measured;
+  for (int64_t i = 1; i <= steps && !interrupted; ++i) {
+    SLUICE_ASSIGN(const StepResult r, session.step(nullptr));
+    measured.ns.push_back(r.ns);
+    show(fmt::format("step {}", i), r.ns);
+    if (!traced || i > 1 || interrupted) continue;
+    session.note_activities();
+    SLUICE_ASSIGN(const StepResult with_times, session.step(&measured.timeline));
+    show("traced", with_times.ns);
+  }
+  std::sort(measured.ns.begin(), measured.ns.end());
+  return measured;
+}
+
+}  // namespace sluice

@@ -1,0 +1,174 @@
+#include "study/frontier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <tuple>
+
+#include "cost/presets.h"
+#include "study/sweep_table.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kPrecision = 32;
+
+RunConfig with_caps(RunConfig config, int64_t device_cap, int64_t host_cap) {
+  config.memory.device = device_cap;
+  config.memory.host = host_cap;
+  return config;
+}
+
+// Runs the outlooks of many configurations; the first error that is no refusal ends it.
+class Batch {
+ public:
+  Batch(const std::atomic<bool>& interrupted) : interrupted_(interrupted) {}
+  void add(RunConfig config, Machine machine) { tasks_.emplace_back(std::move(config), std::move(machine)); }
+
+  Result<std::vector<Outlook>> run() {
+    std::vector<Outlook> out(tasks_.size());
+    std::mutex mutex;
+    Status status;
+    const int threads = tasks_.empty() ? 1 : planning_threads(tasks_.front().second);
+    for_each_parallel(int64_t(tasks_.size()), threads, interrupted_, [&](int64_t i) {
+      const auto& [config, machine] = tasks_[size_t(i)];
+      auto found = outlook(config, machine);
+      const std::lock_guard lock(mutex);
+      if (found.ok()) {
+        out[size_t(i)] = std::move(*found);
+      } else {
+        status = found.error();
+      }
+    });
+    SLUICE_TRY(std::move(status));
+    if (interrupted_) return error("interrupted");
+    return out;
+  }
+
+ private:
+  const std::atomic<bool>& interrupted_;
+  std::vector<std::pair<RunConfig, Machine>> tasks_;
+};
+
+Result<std::vector<CardOutlook>> find_cards(const RunConfig& config, const std::atomic<bool>& interrupted) {
+  Batch batch(interrupted);
+  std::vector<CardOutlook> out;
+  for (const Card& card : cards()) {
+    SLUICE_ASSIGN(Machine machine, resolve_machine(config, std::string(card.machine)));
+    out.push_back({std::string(card.name), card.memory_bytes, card.usable_bytes()});
+    batch.add(with_caps(config, card.usable_bytes(), config.memory.host), std::move(machine));
+  }
+  SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run());
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i].fits = found[i].fits;
+    out[i].tokens_per_s = found[i].speed.tokens_per_s;
+    out[i].mfu = found[i].speed.mfu;
+  }
+  return out;
+}
+
+// From `least` in steps of a factor of about the square root of two up to `most`, both included.
+std::vector<int64_t> ladder(int64_t least, int64_t most) {
+  std::vector<int64_t> out{least};
+  for (double cap = double(least) * std::sqrt(2.0); cap < 0.85 * double(most); cap *= std::sqrt(2.0)) {
+    out.push_back(readable_cap(int64_t(cap)));
+  }
+  if (most > least) out.push_back(most);
+  return out;
+}
+
+// All of what the run takes from the host when the device holds as little as it can, and parts of that: less
+// host memory makes the device hold more.
+std::vector<int64_t> host_caps(int64_t given, int64_t used) {
+  const int64_t most = given == kUnlimited ? readable_cap(used) : given;
+  return {most, readable_cap(most * 3 / 4), readable_cap(most / 2)};
+}
+
+}  // namespace
+
+void prune(std::vector<FrontierPoint>& points) {
+  const auto by_caps = [](const FrontierPoint& p) { return std::tie(p.device_cap_bytes, p.host_cap_bytes); };
+  std::sort(points.begin(), points.end(),
+            [&](const auto& a, const auto& b) { return by_caps(a) < by_caps(b); });
+  std::vector<FrontierPoint> kept;
+  for (const FrontierPoint& p : points) {
+    const bool beaten = std::any_of(points.begin(), points.end(), [&](const FrontierPoint& q) {
+      const bool no_more = q.device_cap_bytes <= p.device_cap_bytes && q.host_cap_bytes <= p.host_cap_bytes;
+      const bool same = by_caps(q) == by_caps(p);
+      return no_more && (q.tokens_per_s > p.tokens_per_s || (q.tokens_per_s == p.tokens_per_s && !same));
+    });
+    if (!beaten && (kept.empty() || by_caps(kept.back()) != by_caps(p))) kept.push_back(p);
+  }
+  points = std::move(kept);
+}
+
+Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
+                               const std::atomic<bool>& interrupted,
+                               const std::function<void(const std::string&)>& say) {
+  Frontier f;
+  say("planning without caps");
+  SLUICE_ASSIGN(const Outlook all, outlook(with_caps(config, kUnlimited, config.memory.host), machine));
+  if (!all.fits) return error("{}", all.why_not);
+  f.tokens_per_s = all.speed.tokens_per_s;
+  f.device_bytes = all.device_bytes;
+  const int64_t most = readable_cap(all.device_bytes);
+  LeastCaps least(
+      [&](int64_t device_cap, int64_t host_cap) -> Result<bool> {
+        if (interrupted) return error("interrupted");
+        say(fmt::format("does device {} beside host {} fit?", cap_text(device_cap), cap_text(host_cap)));
+        return fits(with_caps(config, device_cap, host_cap), machine);
+      },
+      kPrecision);
+  least.know(most, config.memory.host, true);
+  least.know(machine.profile.device_overhead_bytes, kUnlimited, false);
+  SLUICE_ASSIGN(const int64_t smallest, least.device(config.memory.host));
+  SLUICE_ASSIGN(const Outlook tight,
+                outlook(with_caps(config, readable_cap(smallest), config.memory.host), machine));
+  if (!tight.fits) return error("{}", tight.why_not);
+
+  Batch batch(interrupted);
+  for (const int64_t host_cap : host_caps(config.memory.host, tight.host_bytes)) {
+    SLUICE_ASSIGN(const int64_t device_cap, least.device(host_cap));
+    if (device_cap == 0) continue;
+    for (const int64_t cap : ladder(readable_cap(device_cap), std::max(most, readable_cap(device_cap)))) {
+      f.points.push_back({cap, host_cap});
+      batch.add(with_caps(config, cap, host_cap), machine);
+    }
+  }
+  say(fmt::format("planning {} pairs of caps", f.points.size()));
+  SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run());
+  for (size_t i = 0; i < found.size(); ++i) {
+    f.points[i].tokens_per_s = found[i].fits ? found[i].speed.tokens_per_s : 0;
+    f.points[i].share = f.points[i].tokens_per_s / f.tokens_per_s;
+  }
+  std::erase_if(f.points, [](const FrontierPoint& p) { return p.tokens_per_s == 0; });
+  prune(f.points);
+  say("planning for cards");
+  SLUICE_ASSIGN(f.cards, find_cards(config, interrupted));
+  return f;
+}
+
+std::string text(const Frontier& f) {
+  std::string out = fmt::format("without caps: {:.0f} tok/s with {} on the device\n\n", f.tokens_per_s,
+                                format_bytes(f.device_bytes));
+  out += fmt::format("{:>14} {:>14} {:>12} {:>14}  {}\n", "device cap", "host cap", "tok/s", "of uncapped",
+                     "smallest card with that memory");
+  for (const FrontierPoint& p : f.points) {
+    const auto fits = std::find_if(cards().begin(), cards().end(),
+                                   [&](const Card& c) { return c.usable_bytes() >= p.device_cap_bytes; });
+    out += fmt::format("{:>14} {:>14} {:>12.0f} {:>12.1f} %  {}\n", cap_text(p.device_cap_bytes),
+                       cap_text(p.host_cap_bytes), p.tokens_per_s, 100 * p.share,
+                       fits == cards().end() ? "none" : fits->name);
+  }
+  out += fmt::format("\n{:<16} {:>14} {:>12} {:>8}\n", "on this card", "device cap", "tok/s", "MFU");
+  for (const CardOutlook& c : f.cards) {
+    const std::string speed =
+        c.fits ? fmt::format("{:>12.0f} {:>6.1f} %", c.tokens_per_s, 100 * c.mfu) : "does not fit";
+    out += fmt::format("{:<16} {:>14} {}\n", c.card, cap_text(c.device_cap_bytes), speed);
+  }
+  return out;
+}
+
+}  // namespace sluice

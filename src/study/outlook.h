@@ -1,0 +1,65 @@
+// What planning under a pair of caps gives, and the smallest caps that work: what sweeps, frontiers and
+// what-ifs ask.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/parallel.h"
+#include "run/speed.h"
+
+namespace sluice {
+
+struct Outlook {
+  bool fits = false;
+  std::string why_not;  // the planner's refusal when the caps are too small
+  Speed speed;
+  double step_ns = 0, lower_bound_ns = 0;
+  StepShape shape;
+  int64_t device_bytes = 0, host_bytes = 0;  // held by the process, its own overheads included
+};
+
+// Plans `config` on `machine`. Caps that are too small are an Outlook that does not fit; anything else is an
+// error.
+Result<Outlook> outlook(RunConfig config, const Machine& machine);
+// Whether it fits, without the search for the fastest plan.
+Result<bool> fits(RunConfig config, const Machine& machine);
+// The outlook of what is planned already.
+Outlook outlook_of(const Prepared& prepared);
+
+// Up to a number that is easy to read and at most a hundredth larger.
+int64_t readable_cap(int64_t bytes);
+
+// Threads that may plan for a machine at once: all cores for one that is only simulated. On the machine at
+// hand one, because there planning may measure.
+int planning_threads(const Machine& machine);
+
+// Finds smallest caps by asking whether pairs of caps fit. What fits, fits with more memory, too: answers are
+// remembered and never asked for again where they follow.
+class LeastCaps {
+ public:
+  using Fits = std::function<Result<bool>(int64_t device_cap_bytes, int64_t host_cap_bytes)>;
+  // Answers are at most one part in `precision` above the smallest cap that works.
+  LeastCaps(Fits fits, int64_t precision) : fits_(std::move(fits)), precision_(precision) {}
+
+  void know(int64_t device_cap_bytes, int64_t host_cap_bytes, bool fits);
+  // A device cap that works beside the host cap; 0 when not even none does.
+  Result<int64_t> device(int64_t host_cap_bytes) { return least(host_cap_bytes, true); }
+  Result<int64_t> host(int64_t device_cap_bytes) { return least(device_cap_bytes, false); }
+
+ private:
+  struct Answer {
+    int64_t device, host;
+    bool fits;
+  };
+  Result<bool> ask(int64_t device, int64_t host);
+  Result<int64_t> least(int64_t other_cap, bool of_device);
+
+  Fits fits_;
+  int64_t precision_;
+  std::vector<Answer> known_;
+};
+
+}  // namespace sluice

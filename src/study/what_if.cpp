@@ -1,0 +1,78 @@
+#include "study/what_if.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <optional>
+
+#include "study/outlook.h"
+#include "study/sweep_table.h"
+
+namespace sluice {
+namespace {
+
+struct Change {
+  std::string name;
+  RunConfig config;
+};
+
+// A quarter of the cap, as a power of two.
+int64_t some_more(int64_t cap_bytes) {
+  return int64_t(std::bit_floor(uint64_t(std::max<int64_t>(cap_bytes / 4, 1))));
+}
+
+std::vector<Change> changes_of(const Prepared& p) {
+  std::vector<Change> out;
+  const int64_t device_cap = p.config.memory.device, host_cap = p.config.memory.host;
+  if (device_cap != kUnlimited) {
+    RunConfig c = p.config;
+    c.memory.device += some_more(device_cap);
+    out.push_back({fmt::format("+{} device", cap_text(some_more(device_cap))), std::move(c)});
+  }
+  if (host_cap != kUnlimited) {
+    RunConfig c = p.config;
+    c.memory.host += some_more(host_cap);
+    out.push_back({fmt::format("+{} host", cap_text(some_more(host_cap))), std::move(c)});
+  }
+  RunConfig half = p.config;
+  if (device_cap != kUnlimited) {
+    half.memory.device = device_cap / 2;
+    out.push_back({fmt::format("half the device cap ({})", cap_text(device_cap / 2)), std::move(half)});
+  } else {
+    half.memory.device = readable_cap(outlook_of(p).device_bytes / 2);
+    out.push_back(
+        {fmt::format("half the device memory ({})", cap_text(half.memory.device)), std::move(half)});
+  }
+  RunConfig longer = p.config;
+  longer.train.tokens_per_step *= 2;
+  out.push_back({"2x tokens per step", std::move(longer)});
+  return out;
+}
+
+}  // namespace
+
+std::vector<WhatIf> what_ifs(const Prepared& p) {
+  const std::vector<Change> changes = changes_of(p);
+  const double base = outlook_of(p).speed.tokens_per_s;
+  std::vector<std::optional<WhatIf>> found(changes.size());
+  const std::atomic<bool> stop = false;
+  for_each_parallel(int64_t(changes.size()), planning_threads(p.machine), stop, [&](int64_t i) {
+    const Change& change = changes[size_t(i)];
+    // From the same knowledge of the machine as the plan itself, or the difference would be that knowledge's.
+    const auto o = outlook(change.config, p.resolved);
+    if (o.ok()) found[size_t(i)] = WhatIf{change.name, o->fits ? o->speed.tokens_per_s / base : 0};
+  });
+  std::vector<WhatIf> out;
+  for (auto& w : found) {
+    if (w) out.push_back(std::move(*w));
+  }
+  return out;
+}
+
+bool what_ifs_are_cheap(const Prepared& p) {
+  // Four searches of tens of milliseconds; measuring ops of other shapes on a GPU would add seconds.
+  constexpr size_t kSmall = 400;
+  return p.machine.backend != "cuda" && p.stages.training.model.program.tasks().size() <= kSmall;
+}
+
+}  // namespace sluice

@@ -1,0 +1,19 @@
+// What a change of the caps or of the step would do to the speed.
+#pragma once
+
+#include <vector>
+
+#include "report/report.h"
+#include "run/prepare.h"
+
+namespace sluice {
+
+// Plans the neighbours of a plan on its machine: more of each capped memory, half of the device memory, and
+// twice the tokens per step. Deterministic. Neighbours that cannot be planned for another reason than memory
+// are left out.
+std::vector<WhatIf> what_ifs(const Prepared& prepared);
+
+// Whether what_ifs() takes a second or so, not minutes.
+bool what_ifs_are_cheap(const Prepared& prepared);
+
+}  // namespace sluice

@@ -1,0 +1,242 @@
+#include "tokens/batches.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/philox.h"
+#include "tokens/permutation.h"
+
+namespace sluice {
+namespace {
+
+// Keys one kind of random decision; decisions of different kinds do not depend on each other.
+uint64_t key_for(std::string_view decision, uint64_t seed) {
+  return Hash().add(decision).add(seed).value();
+}
+
+void check_spans(int64_t sequence, std::span<int32_t> tokens, std::span<int32_t> targets,
+                 std::span<int32_t> positions) {
+  const auto n = static_cast<size_t>(sequence);
+  SLUICE_CHECK(tokens.size() == n && targets.size() == n && positions.size() == n,
+               "spans of {}, {} and {} elements for a row of {}", tokens.size(), targets.size(),
+               positions.size(), n);
+}
+
+// Rows 0..count-1 of an epoch in an order of its own.
+struct RowOrder {
+  uint64_t key;
+  int64_t rows_per_step, count;
+
+  int64_t at(int64_t step, int64_t row) const {
+    const int64_t index = step * rows_per_step + row;
+    return permuted(key, static_cast<uint64_t>(index / count), index % count, count);
+  }
+};
+
+class ContiguousBatches final : public BatchSource {
+ public:
+  ContiguousBatches(TokenSet tokens, const BatchOptions& options, int64_t windows)
+      : tokens_(std::move(tokens)),
+        sequence_(options.sequence),
+        respect_documents_(options.respect_documents),
+        order_{key_for("windows", options.seed), options.rows, windows} {}
+
+  int64_t sequence() const override { return sequence_; }
+  int64_t epoch_rows() const override { return order_.count; }
+  bool packed() const override { return respect_documents_ && tokens_.documents() > 1; }
+
+  void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
+            std::span<int32_t> positions) const override {
+    check_spans(sequence_, tokens, targets, positions);
+    const int64_t begin = order_.at(step, row) * sequence_, end = begin + sequence_;
+    tokens_.read(begin, tokens);
+    std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
+    tokens_.read(end, targets.last(1));
+    std::iota(positions.begin(), positions.end(), 0);
+    for (int64_t t = begin; respect_documents_ && t < end;) {
+      const TokenSet::Document document = tokens_.document_at(t);
+      const int64_t stop = std::min(document.end, end);
+      const auto part = positions.subspan(static_cast<size_t>(t - begin), static_cast<size_t>(stop - t));
+      std::iota(part.begin(), part.end(), 0);
+      if (document.end == stop) targets[static_cast<size_t>(stop - begin) - 1] = -1;
+      t = stop;
+    }
+    tokens_.release();
+  }
+
+ private:
+  TokenSet tokens_;
+  int64_t sequence_;
+  bool respect_documents_;
+  RowOrder order_;
+};
+
+// A document, or a part of one that is longer than a row.
+struct Piece {
+  int64_t begin;
+  int32_t tokens;
+  bool ends_document;
+};
+
+// In document order. A last token alone has no target and is left out.
+std::vector<Piece> cut_documents(const TokenSet& tokens, int64_t sequence) {
+  std::vector<Piece> pieces;
+  for (int64_t t = 0; t < tokens.tokens();) {
+    const TokenSet::Document document = tokens.document_at(t);
+    for (; t + 1 < document.end; t += sequence) {
+      const int64_t count = std::min(sequence, document.end - t);
+      pieces.push_back({t, static_cast<int32_t>(count), t + count == document.end});
+    }
+    t = document.end;
+  }
+  return pieces;
+}
+
+// Pieces side by side in rows.
+struct Packing {
+  std::vector<Piece> pieces;
+  std::vector<size_t> rows;  // the first piece of each row, and their number
+};
+
+// Greedy first fit over the shuffled pieces. A row takes from the next kLookAhead pieces what fits, in order,
+// so every piece is placed soon after its turn comes.
+Packing pack(const std::vector<Piece>& pieces, int64_t sequence, uint64_t key) {
+  constexpr size_t kLookAhead = 64;
+  const auto count = static_cast<int64_t>(pieces.size());
+  Packing packing;
+  packing.pieces.reserve(pieces.size());
+  std::vector<Piece> waiting;
+  int64_t next = 0;
+  const auto refill = [&] {
+    while (waiting.size() < kLookAhead && next < count) {
+      waiting.push_back(pieces[static_cast<size_t>(permuted(key, 0, next++, count))]);
+    }
+  };
+  for (refill(); !waiting.empty(); refill()) {
+    packing.rows.push_back(packing.pieces.size());
+    int64_t room = sequence;
+    for (size_t i = 0; i < waiting.size();) {
+      if (waiting[i].tokens > room) {
+        ++i;
+        continue;
+      }
+      room -= waiting[i].tokens;
+      packing.pieces.push_back(waiting[i]);
+      waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
+      refill();
+    }
+  }
+  packing.rows.push_back(packing.pieces.size());
+  return packing;
+}
+
+class PackedBatches final : public BatchSource {
+ public:
+  PackedBatches(TokenSet tokens, const BatchOptions& options, Packing packing)
+      : tokens_(std::move(tokens)),
+        sequence_(options.sequence),
+        packing_(std::move(packing)),
+        order_{key_for("packed rows", options.seed), options.rows, int64_t(packing_.rows.size()) - 1} {}
+
+  int64_t sequence() const override { return sequence_; }
+  int64_t epoch_rows() const override { return order_.count; }
+  bool packed() const override { return true; }
+
+  void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
+            std::span<int32_t> positions) const override {
+    check_spans(sequence_, tokens, targets, positions);
+    const auto packed_row = static_cast<size_t>(order_.at(step, row));
+    size_t at = 0;
+    for (size_t p = packing_.rows[packed_row]; p < packing_.rows[packed_row + 1]; ++p) {
+      const Piece& piece = packing_.pieces[p];
+      const auto count = static_cast<size_t>(piece.tokens);
+      const auto piece_tokens = tokens.subspan(at, count), piece_targets = targets.subspan(at, count);
+      tokens_.read(piece.begin, piece_tokens);
+      std::copy(piece_tokens.begin() + 1, piece_tokens.end(), piece_targets.begin());
+      if (piece.ends_document) {
+        piece_targets.back() = -1;
+      } else {
+        tokens_.read(piece.begin + piece.tokens, piece_targets.last(1));
+      }
+      std::iota(positions.begin() + at, positions.begin() + at + count, 0);
+      at += count;
+    }
+    std::fill(tokens.begin() + at, tokens.end(), 0);
+    std::fill(targets.begin() + at, targets.end(), -1);
+    std::iota(positions.begin() + at, positions.end(), 0);
+    tokens_.release();
+  }
+
+ private:
+  TokenSet tokens_;
+  int64_t sequence_;
+  Packing packing_;
+  RowOrder order_;
+};
+
+// One endless document of independent tokens, cut into rows.
+class RandomBatches final : public BatchSource {
+ public:
+  explicit RandomBatches(const BatchOptions& options)
+      : options_(options), key_(key_for("tokens", options.seed)) {}
+
+  int64_t sequence() const override { return options_.sequence; }
+  int64_t epoch_rows() const override { return std::numeric_limits<int64_t>::max(); }
+  bool packed() const override { return false; }
+
+  void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
+            std::span<int32_t> positions) const override {
+    check_spans(options_.sequence, tokens, targets, positions);
+    const int64_t begin = (step * options_.rows + row) * options_.sequence;
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = token(begin + int64_t(i));
+    std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
+    targets.back() = token(begin + options_.sequence);
+    std::iota(positions.begin(), positions.end(), 0);
+  }
+
+ private:
+  int32_t token(int64_t index) const {
+    const uint64_t bits = philox(key_, static_cast<uint64_t>(index), 0).v[0];
+    return static_cast<int32_t>(bits * static_cast<uint64_t>(options_.vocab) >> 32);
+  }
+
+  BatchOptions options_;
+  uint64_t key_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOptions& options) {
+  const int64_t sequence = options.sequence;
+  if (sequence < 1 || sequence > INT32_MAX)
+    return error("sequence {}: allowed is 1 to {}", sequence, INT32_MAX);
+  if (options.rows < 1) return error("{} rows per step: at least 1 is needed", options.rows);
+  SLUICE_TRY(tokens.check_vocab(options.vocab));
+
+  std::unique_ptr<BatchSource> source;
+  if (options.mode == BatchMode::Contiguous) {
+    const int64_t windows = (tokens.tokens() - 1) / sequence;
+    if (windows < 1) {
+      return error("{}; one row of {} tokens and its targets need {}", tokens.text(), sequence, sequence + 1);
+    }
+    source = std::make_unique<ContiguousBatches>(std::move(tokens), options, windows);
+  } else {
+    const std::vector<Piece> pieces = cut_documents(tokens, sequence);
+    if (pieces.empty()) return error("{}; packing needs a document of at least 2 tokens", tokens.text());
+    Packing packing = pack(pieces, sequence, key_for("packing", options.seed));
+    source = std::make_unique<PackedBatches>(std::move(tokens), options, std::move(packing));
+  }
+  return source;
+}
+
+std::unique_ptr<BatchSource> make_random_batches(const BatchOptions& options) {
+  SLUICE_CHECK(options.sequence > 0 && options.rows > 0 && options.vocab > 0 && options.vocab <= INT32_MAX,
+               "sequence {}, rows {}, vocabulary {}", options.sequence, options.rows, options.vocab);
+  return std::make_unique<RandomBatches>(options);
+}
+
+}  // namespace sluice

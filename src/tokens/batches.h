@@ -1,0 +1,62 @@
+// The rows a model is trained on, by random access: row `row` of step `step` is a pure function of the data,
+// the seed and the two numbers, so that resuming a run replays nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/status.h"
+#include "tokens/token_set.h"
+
+namespace sluice {
+
+// A row is `sequence` tokens with, for each, its target (the token to predict, or -1: does not count) and its
+// position in its document, counted from the document's first token inside the row. fill() allocates nothing
+// and may be called by several threads.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+
+  virtual int64_t sequence() const = 0;
+  // Rows until one comes again. Row and step only enter as step * rows + row: an epoch need not end with a
+  // step.
+  virtual int64_t epoch_rows() const = 0;
+  // Whether documents may begin inside a row (AttnShape::packed).
+  virtual bool packed() const = 0;
+  // Each span has `sequence` elements.
+  virtual void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
+                    std::span<int32_t> positions) const = 0;
+};
+
+enum class BatchMode : uint8_t {
+  Contiguous,  // all documents one after another, cut every `sequence` tokens
+  Packed,      // whole documents side by side in a row; longer ones are cut into pieces of `sequence` tokens
+};
+
+struct BatchOptions {
+  BatchMode mode = BatchMode::Contiguous;
+  int64_t sequence = 0;
+  int64_t rows = 0;   // of a step
+  uint64_t seed = 0;  // of the shuffled order, another one for every epoch
+  int64_t vocab = 0;  // of the model
+  // Contiguous only: a document that begins inside a row starts at position 0, and the last token of the one
+  // before has no target. Packed always does so. When false, positions run through the row and every token
+  // has a target.
+  bool respect_documents = true;
+};
+
+// Rows from token files. A row's targets may reach one token past it. In packed rows the rest of a row is
+// padding: token 0, target -1, positions from 0.
+//
+// For evaluation, always read the same steps of a source over the held-out tokens: they are a fixed random
+// choice of its rows, different ones as long as they are no more than epoch_rows().
+//
+// Errors: tokens outside the vocabulary, too few tokens for one row.
+Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOptions& options);
+
+// Rows of random tokens below options.vocab, without files: for trying out shapes, speed and memory. Of the
+// options, mode and respect_documents do not matter.
+std::unique_ptr<BatchSource> make_random_batches(const BatchOptions& options);
+
+}  // namespace sluice

@@ -1,0 +1,161 @@
+#include "tokens/token_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "base/bytes.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::array<char, 8> kMagic{'s', 'l', 'u', 'i', 'c', 'e', 't', 'k'};
+constexpr uint32_t kVersion = 1;
+constexpr int64_t kHeaderBytes = sizeof(TokenFileHeader);
+
+constexpr int64_t kLlmcHeaderBytes = 256 * sizeof(int32_t);
+constexpr int32_t kLlmcMagic16 = 20240520, kLlmcMagic32 = 20240801, kLlmcVersion = 1;
+
+template <class T>
+T load(std::span<const std::byte> bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+}  // namespace
+
+Result<TokenFile> TokenFile::open(const std::filesystem::path& path) {
+  SLUICE_ASSIGN(MappedFile mapped, MappedFile::open(path));
+  TokenFile file(std::move(mapped));
+  const auto bytes = file.file_.bytes();
+  const bool own = bytes.size() >= size_t(kHeaderBytes) && load<TokenFileHeader>(bytes).magic == kMagic;
+  const Status status = own ? file.open_own() : file.open_llmc();
+  if (!status.ok()) return error("{}: {}", path.string(), status.message());
+  return file;
+}
+
+Status TokenFile::open_own() {
+  const auto bytes = file_.bytes();
+  const auto header = load<TokenFileHeader>(bytes);
+  if (header.version != kVersion) return error("version {}; this build reads {}", header.version, kVersion);
+  if (header.token_bytes != 2 && header.token_bytes != 4) {
+    return error("{} bytes per token; allowed are 2 and 4", header.token_bytes);
+  }
+  // Bounded by the file's size before any arithmetic with them.
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (header.tokens < 1 || header.tokens > size || header.documents < 1 || header.documents > header.tokens) {
+    return error("{} tokens in {} documents cannot be in a file of {} bytes", header.tokens, header.documents,
+                 size);
+  }
+  const int64_t boundaries_at = align_up(kHeaderBytes + header.tokens * header.token_bytes, 8);
+  const int64_t expected = boundaries_at + (header.documents + 1) * int64_t{sizeof(int64_t)};
+  if (size != expected) {
+    return error("{} bytes; {} tokens in {} documents take {}", size, header.tokens, header.documents,
+                 expected);
+  }
+  token_bytes_ = header.token_bytes;
+  tokens_ = header.tokens;
+  data_ = bytes.data() + kHeaderBytes;
+  boundaries_ = {reinterpret_cast<const int64_t*>(bytes.data() + boundaries_at),
+                 size_t(header.documents) + 1};
+  const bool rising =
+      std::adjacent_find(boundaries_.begin(), boundaries_.end(), std::greater_equal<>()) == boundaries_.end();
+  if (boundaries_.front() != 0 || boundaries_.back() != tokens_ || !rising) {
+    return error("the document boundaries do not rise from 0 to {}", tokens_);
+  }
+  return set_max(header.max_token, header.max_token_index);
+}
+
+Status TokenFile::open_llmc() {
+  const auto bytes = file_.bytes();
+  const bool has_header = bytes.size() >= size_t(kLlmcHeaderBytes);
+  const auto header = has_header ? load<std::array<int32_t, 3>>(bytes) : std::array<int32_t, 3>{};
+  const auto [magic, version, tokens] = header;
+  if (magic != kLlmcMagic16 && magic != kLlmcMagic32) {
+    return error("not a token file: the magic number is neither Sluice's nor llm.c's");
+  }
+  if (version != kLlmcVersion) return error("llm.c version {}; this build reads {}", version, kLlmcVersion);
+  token_bytes_ = magic == kLlmcMagic16 ? 2 : 4;
+  tokens_ = tokens;
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (tokens < 1 || size != kLlmcHeaderBytes + tokens_ * token_bytes_) {
+    return error("{} bytes; a header of {} and {} tokens of {} bytes were expected", size, kLlmcHeaderBytes,
+                 tokens, token_bytes_);
+  }
+  data_ = bytes.data() + kLlmcHeaderBytes;
+  whole_ = {0, tokens_};
+  boundaries_ = whole_;
+  const auto largest = [&]<class T>(T) {
+    const std::span<const T> all(reinterpret_cast<const T*>(data_), size_t(tokens_));
+    const auto it = std::max_element(all.begin(), all.end());
+    return set_max(*it, it - all.begin());
+  };
+  Status status = token_bytes_ == 2 ? largest(uint16_t{}) : largest(uint32_t{});
+  file_.release();
+  return status;
+}
+
+Status TokenFile::set_max(int64_t token, int64_t index) {
+  if (token < 0 || token > INT32_MAX || index < 0 || index >= tokens_) {
+    return error("largest token {} at index {} is out of range", token, index);
+  }
+  max_token_ = static_cast<int32_t>(token);
+  max_token_index_ = index;
+  return {};
+}
+
+void TokenFile::read(int64_t first, std::span<int32_t> out) const {
+  SLUICE_CHECK(first >= 0 && int64_t(out.size()) <= tokens_ - first, "{}: tokens [{}, +{}) of {}",
+               path().string(), first, out.size(), tokens_);
+  const auto copy = [&]<class T>(T) {
+    std::copy_n(reinterpret_cast<const T*>(data_) + first, out.size(), out.begin());
+  };
+  token_bytes_ == 2 ? copy(uint16_t{}) : copy(uint32_t{});
+}
+
+TokenFileWriter::TokenFileWriter(AtomicFile file, int token_bytes)
+    : file_(std::move(file)),
+      header_{.magic = kMagic,
+              .version = kVersion,
+              .token_bytes = static_cast<uint32_t>(token_bytes),
+              .max_token = -1} {}
+
+Result<TokenFileWriter> TokenFileWriter::create(const std::filesystem::path& path, int token_bytes) {
+  SLUICE_CHECK(token_bytes == 2 || token_bytes == 4, "{}: {} bytes per token", path.string(), token_bytes);
+  SLUICE_ASSIGN(AtomicFile file, AtomicFile::create(path));
+  return TokenFileWriter(std::move(file), token_bytes);
+}
+
+Status TokenFileWriter::append(std::span<const int32_t> tokens) {
+  const size_t width = header_.token_bytes;
+  buffer_.resize(tokens.size() * width);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t token = tokens[i];
+    SLUICE_CHECK(token >= 0 && (width == 4 || token <= UINT16_MAX), "token {} in {} bytes", token, width);
+    std::memcpy(buffer_.data() + i * width, &token, width);  // the low bytes come first
+    if (token > header_.max_token) {
+      header_.max_token = token;
+      header_.max_token_index = header_.tokens + int64_t(i);
+    }
+  }
+  SLUICE_TRY(file_.write_at(kHeaderBytes + header_.tokens * int64_t(width), buffer_));
+  header_.tokens += int64_t(tokens.size());
+  return {};
+}
+
+void TokenFileWriter::end_document() {
+  if (boundaries_.back() != header_.tokens) boundaries_.push_back(header_.tokens);
+}
+
+Status TokenFileWriter::commit() {
+  SLUICE_CHECK(header_.tokens > 0, "{}: no tokens", file_.path().string());
+  end_document();
+  header_.documents = int64_t(boundaries_.size()) - 1;
+  const int64_t boundaries_at = align_up(kHeaderBytes + header_.tokens * header_.token_bytes, 8);
+  SLUICE_TRY(file_.write_at(boundaries_at, std::as_bytes(std::span(boundaries_))));
+  SLUICE_TRY(file_.write_at(0, std::as_bytes(std::span(&header_, 1))));
+  return file_.commit();
+}
+
+}  // namespace sluice

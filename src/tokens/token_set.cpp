@@ -1,0 +1,77 @@
+#include "tokens/token_set.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+TokenSet::TokenSet(std::vector<TokenFile> files) : files_(std::move(files)) {
+  for (const TokenFile& file : files_) {
+    first_.push_back(first_.back() + file.tokens());
+    documents_ += int64_t(file.boundaries().size()) - 1;
+  }
+}
+
+int32_t TokenSet::max_token() const {
+  int32_t largest = 0;
+  for (const TokenFile& file : files_) largest = std::max(largest, file.max_token());
+  return largest;
+}
+
+Status TokenSet::check_vocab(int64_t vocab) const {
+  for (const TokenFile& file : files_) {
+    if (file.max_token() < vocab) continue;
+    return error("{}: token {} at index {} is outside the model's vocabulary of {}", file.path().string(),
+                 file.max_token(), file.max_token_index(), vocab);
+  }
+  return {};
+}
+
+size_t TokenSet::file_at(int64_t index) const {
+  SLUICE_CHECK(index >= 0 && index < tokens(), "token {} of {}", index, tokens());
+  return size_t(std::upper_bound(first_.begin(), first_.end(), index) - first_.begin()) - 1;
+}
+
+void TokenSet::read(int64_t first, std::span<int32_t> out) const {
+  while (!out.empty()) {
+    const size_t f = file_at(first);
+    const auto count = static_cast<size_t>(std::min(first_[f + 1] - first, int64_t(out.size())));
+    files_[f].read(first - first_[f], out.first(count));
+    out = out.subspan(count);
+    first += int64_t(count);
+  }
+}
+
+TokenSet::Document TokenSet::document_at(int64_t index) const {
+  const size_t f = file_at(index);
+  const auto starts = files_[f].boundaries();
+  const auto end = std::upper_bound(starts.begin(), starts.end(), index - first_[f]);
+  return {first_[f] + *(end - 1), first_[f] + *end};
+}
+
+std::string TokenSet::text() const {
+  std::string names = files_.empty() ? "no token file" : files_.front().path().string();
+  if (files_.size() > 1) names += fmt::format(" and {} more", files_.size() - 1);
+  return fmt::format("{}: {} tokens in {} documents", names, tokens(), documents());
+}
+
+Result<TokenSet> open_tokens(const std::filesystem::path& path) {
+  std::vector<TokenFile> files;
+  const auto add = [&files](const std::filesystem::path& file) -> Status {
+    SLUICE_ASSIGN(TokenFile opened, TokenFile::open(file));
+    files.push_back(std::move(opened));
+    return {};
+  };
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    SLUICE_TRY(add(path));
+    return TokenSet(std::move(files));
+  }
+  SLUICE_ASSIGN(const auto names, list_files(path));
+  for (const auto& name : names) {
+    if (name.extension() == ".tokens" || name.extension() == ".bin") SLUICE_TRY(add(path / name));
+  }
+  if (files.empty()) return error("{}: no file ends in .tokens or .bin", path.string());
+  return TokenSet(std::move(files));
+}
+
+}  // namespace sluice

@@ -1,0 +1,57 @@
+// Token files read as one sequence of documents.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "tokens/token_file.h"
+
+namespace sluice {
+
+// Immutable; any thread may read.
+class TokenSet {
+ public:
+  // The files in this order; no document spans two.
+  explicit TokenSet(std::vector<TokenFile> files);
+
+  struct Document {
+    int64_t begin, end;  // token indices in the set
+  };
+
+  int64_t tokens() const { return first_.back(); }
+  int64_t documents() const { return documents_; }
+  int32_t max_token() const;
+
+  // An error with file and index when a token is not below `vocab`.
+  Status check_vocab(int64_t vocab) const;
+
+  // Copies tokens [first, first + out.size()). REQUIRES: they exist.
+  void read(int64_t first, std::span<int32_t> out) const;
+  // The document that token `index` belongs to. REQUIRES: the token exists.
+  Document document_at(int64_t index) const;
+
+  // As MappedFile::release().
+  void release() const {
+    for (const TokenFile& file : files_) file.release();
+  }
+
+  // Files and counts, for errors and reports: "runs/a.tokens: 1200 tokens in 3 documents".
+  std::string text() const;
+
+ private:
+  size_t file_at(int64_t index) const;
+
+  std::vector<TokenFile> files_;
+  std::vector<int64_t> first_{0};  // index of each file's first token, and the token count
+  int64_t documents_ = 0;
+};
+
+// The token files that `path` names: one file, or every file of a directory that ends in .tokens or .bin, by
+// name.
+Result<TokenSet> open_tokens(const std::filesystem::path& path);
+
+}  // namespace sluice

@@ -1,0 +1,194 @@
+// Sweeps of a model of two layers on a simulated machine, and their table.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "equivalence/rig/rig.h"
+#include "sluice/sluice.h"
+#include "study/sweep_table.h"
+#include "support/temp_dir.h"
+
+namespace sluice {
+namespace {
+
+using rig::must;
+
+SweepRow row(int64_t device_gib, int64_t host_gib, double tokens_per_s) {
+  SweepRow r{.model = "8",
+             .machine = "h200",
+             .mode = "simulate",
+             .seq_len = 8192,
+             .tokens_per_step = 131072,
+             .device_cap_bytes = device_gib * kGiB,
+             .host_cap_bytes = host_gib * kGiB,
+             .inputs = "0123456789abcdef"};
+  r.status = tokens_per_s > 0 ? "ok" : "infeasible";
+  r.tokens_per_s = tokens_per_s;
+  return r;
+}
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+TEST(SweepTable, RowsComeBack) {
+  const TempDir dir;
+  SweepRow r = row(8, 64, 1234.5);
+  r.host_cap_bytes = kUnlimited;
+  r.device_cap_bytes = 48 * kMiB + 1;
+  r.needs_device_bytes = 9 * kGiB;
+  r.message = "a, \"b\"";
+  const auto path = dir.add("sweep.csv", sweep_header() + sweep_line(r));
+  const std::vector<SweepRow> rows = must(load_sweep(path));
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(sweep_line(rows[0]), sweep_line(r));
+  EXPECT_EQ(rows[0].device_cap_bytes, 48 * kMiB + 1);
+  EXPECT_EQ(rows[0].host_cap_bytes, kUnlimited);
+}
+
+TEST(SweepTable, ATornLastLineIsDroppedAndMended) {
+  const TempDir dir;
+  const std::string whole = sweep_header() + sweep_line(row(8, 64, 100)), next = sweep_line(row(9, 64, 110));
+  // At any byte, even where what is left would be a row.
+  for (size_t kept = 1; kept < next.size(); kept += 7) {
+    const auto path = dir.add("sweep.csv", whole + next.substr(0, kept));
+    EXPECT_EQ(must(load_sweep(path)).size(), 1u) << kept;
+    EXPECT_EQ(bytes_of(path), whole) << kept;
+  }
+  const auto path = dir.add("sweep.csv", sweep_header().substr(0, 9));
+  EXPECT_EQ(must(load_sweep(path)).size(), 0u);
+  EXPECT_EQ(bytes_of(path), sweep_header());
+}
+
+TEST(SweepTable, OtherDamageIsAnErrorThatNamesTheLine) {
+  const TempDir dir;
+  const auto path = dir.add("sweep.csv", sweep_header() + "rubbish\n" + sweep_line(row(8, 64, 100)));
+  const auto loaded = load_sweep(path);
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_NE(loaded.message().find("sweep.csv:2: not a row"), std::string::npos) << loaded.message();
+  const auto old = load_sweep(dir.add("old.csv", "a,b\n1,2\n"));
+  ASSERT_FALSE(old.ok());
+  EXPECT_NE(old.message().find("columns"), std::string::npos) << old.message();
+}
+
+TEST(SweepTable, MoreMemoryThatIsSlowerIsMarked) {
+  std::vector<SweepRow> rows{row(8, 64, 100),   row(8, 128, 90), row(16, 64, 100),
+                             row(16, 128, 120), row(24, 128, 0), row(4, 256, 200)};
+  EXPECT_EQ(mark_slower(rows), 2);
+  EXPECT_EQ(rows[1].slower_than, "device 8 GiB host 64 GiB: 100 tok/s");
+  EXPECT_EQ(rows[4].slower_than, "device 16 GiB host 128 GiB: 120 tok/s");
+  EXPECT_EQ(rows[0].slower_than + rows[2].slower_than + rows[3].slower_than + rows[5].slower_than, "");
+}
+
+TEST(SweepTable, APlanForLessMemoryIsTakenWhereItIsFaster) {
+  std::vector<SweepRow> rows{row(8, 64, 100), row(8, 128, 90), row(16, 64, 100), row(24, 128, 0)};
+  for (SweepRow& r : rows) r.mode = "simulate", r.inputs = fmt::format("{}", &r - rows.data());
+  EXPECT_EQ(take_faster_plans(rows), 2);
+  EXPECT_EQ(mark_slower(rows), 0);
+  for (const SweepRow& r : rows) EXPECT_EQ(r.tokens_per_s, 100);
+  EXPECT_EQ(rows[3].status, "ok");
+  EXPECT_EQ(rows[3].message, "the plan for device 8 GiB host 64 GiB");
+  EXPECT_EQ(rows[3].device_cap_bytes, 24 * kGiB);
+  EXPECT_EQ(rows[3].inputs, "3");
+  EXPECT_EQ(rows[2].message, "");
+}
+
+TEST(SweepTable, WhatWasMeasuredStays) {
+  std::vector<SweepRow> rows{row(8, 64, 100), row(16, 64, 90)};
+  for (SweepRow& r : rows) r.mode = "measure";
+  EXPECT_EQ(take_faster_plans(rows), 0);
+  EXPECT_EQ(rows[1].tokens_per_s, 90);
+}
+
+SweepRequest small_sweep(const TempDir& dir) {
+  SweepRequest r;
+  r.model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
+  r.seq_len = "16";
+  r.tokens_per_step = 32;
+  r.machine = "h200";
+  r.device_mem = "601MiB,700MiB";
+  r.host_mem = "2GiB,none";
+  r.out_dir = (dir / "out").string();
+  r.settings = {"shape.chunk_tokens=16", "shape.rounds=2", "data.cache=" + (dir / "cache").string()};
+  return r;
+}
+
+TEST(Sweep, RowsAreInOrderWithNeedsAndHeatmaps) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = false;
+  const Outcome done = sweep(small_sweep(dir), interrupted);
+  ASSERT_TRUE(done.ok) << done.error;
+  const std::vector<SweepRow> rows = must(load_sweep(dir / "out" / "sweep.csv"));
+  ASSERT_EQ(rows.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(rows[i].device_cap_bytes, (i % 2 == 0 ? 601 : 700) * kMiB);
+    EXPECT_EQ(rows[i].host_cap_bytes, i < 2 ? 2 * kGiB : kUnlimited);
+    EXPECT_EQ(rows[i].status, i % 2 == 0 ? "infeasible" : "ok") << rows[i].message;
+    EXPECT_EQ(rows[i].ok(), rows[i].tokens_per_s > 0);
+    EXPECT_EQ(rows[i].slower_than, "");
+  }
+  EXPECT_GT(rows[0].needs_device_bytes, 601 * kMiB);
+  EXPECT_LE(rows[0].needs_device_bytes, 700 * kMiB);
+  EXPECT_EQ(rows[0].needs_host_bytes, 0);  // no host cap helps
+  for (const char* metric : {"tokens", "tflops", "mfu", "hfu"}) {
+    const std::string stem = "config-16-h200-simulate-" + std::string(metric);
+    EXPECT_NE(bytes_of(dir / "out" / (stem + ".svg")).find("≥ "), std::string::npos) << stem;
+    EXPECT_TRUE(bytes_of(dir / "out" / (stem + ".png")).starts_with("\x89PNG")) << stem;
+  }
+}
+
+TEST(Sweep, ResumesByInputs) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = false;
+  SweepRequest request = small_sweep(dir);
+  request.host_mem = "none";
+  ASSERT_TRUE(sweep(request, interrupted).ok);
+  const auto path = dir / "out" / "sweep.csv";
+  // A mark that planning would not make shows which rows were taken from the table.
+  std::vector<SweepRow> rows = must(load_sweep(path));
+  ASSERT_EQ(rows.size(), 2u);
+  std::string marked = sweep_header();
+  for (SweepRow& r : rows) {
+    r.message = "kept";
+    marked += sweep_line(r);
+  }
+  dir.add("out/sweep.csv", marked + "8,81");
+  ASSERT_TRUE(sweep(request, interrupted).ok);
+  rows = must(load_sweep(path));
+  ASSERT_EQ(rows.size(), 2u);
+  for (const SweepRow& r : rows) EXPECT_EQ(r.message, "kept");
+  // Another setting is another cell; the old ones stay in the table.
+  request.settings.push_back("train.clip_norm=0");
+  ASSERT_TRUE(sweep(request, interrupted).ok);
+  rows = must(load_sweep(path));
+  EXPECT_EQ(rows.size(), 4u);
+  EXPECT_EQ(std::count_if(rows.begin(), rows.end(), [](const SweepRow& r) { return r.message == "kept"; }),
+            2);
+}
+
+TEST(Sweep, InterruptedBeforeItStartsLeavesATableToGoOnFrom) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = true;
+  ASSERT_TRUE(sweep(small_sweep(dir), interrupted).ok);
+  EXPECT_EQ(bytes_of(dir / "out" / "sweep.csv"), sweep_header());
+}
+
+TEST(Sweep, RefusesWhatItCannotDo) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = false;
+  SweepRequest request = small_sweep(dir);
+  request.device_mem = "8GiB:4GiB:1GiB";
+  EXPECT_NE(sweep(request, interrupted).error.find("--device-mem"), std::string::npos);
+  request = small_sweep(dir);
+  request.measure = true;
+  EXPECT_NE(sweep(request, interrupted).error.find("only the machine at hand is measured"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(dir / "out"));
+}
+
+}  // namespace
+}  // namespace sluice

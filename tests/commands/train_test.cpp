@@ -1,0 +1,150 @@
+// The public train(): what it leaves in the run directory, and that its checkpoints continue.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "sluice/sluice.h"
+#include "support/temp_dir.h"
+
+namespace sluice {
+namespace {
+
+RunRequest request(const TempDir& dir, const std::string& run, std::vector<std::string> more) {
+  const std::string model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
+  RunRequest r;
+  r.settings = {"model.config=" + model,
+                "train.seq_len=16",
+                "train.tokens_per_step=32",
+                "train.steps=4",
+                "run.backend=cpu",
+                "run.threads=1",
+                "train.deferred_update=on",
+                "data.cache=" + (dir / "cache").string(),
+                "run.dir=" + (dir / run).string()};
+  r.settings.insert(r.settings.end(), more.begin(), more.end());
+  return r;
+}
+
+std::string file_bytes(const std::filesystem::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+TEST(Train, WritesWhatItPromisesAndContinuesFromACheckpoint) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = false;
+  const Outcome whole = train(request(dir, "whole", {"run.checkpoint_every=2"}), interrupted);
+  ASSERT_TRUE(whole.ok) << whole.error;
+  for (const char* file : {"metrics.jsonl", "loss.svg", "trace.json", "checkpoint/model.safetensors",
+                           "checkpoint-2/checkpoint.json"}) {
+    EXPECT_FALSE(file_bytes(dir / "whole" / file).empty()) << file;
+  }
+  EXPECT_FALSE(nlohmann::json::parse(file_bytes(dir / "whole/trace.json"), nullptr, false).is_discarded());
+
+  const auto checkpoint = (dir / "whole/checkpoint-2").string();
+  const Outcome rest = train(request(dir, "rest", {"run.resume=" + checkpoint}), interrupted);
+  ASSERT_TRUE(rest.ok) << rest.error;
+  for (const char* file : {"checkpoint/model.safetensors", "checkpoint/optimizer.safetensors"}) {
+    EXPECT_TRUE(file_bytes(dir / "rest" / file) == file_bytes(dir / "whole" / file)) << file << " differs";
+  }
+}
+
+// The steps of a metrics.jsonl, in the file's order; held-out lines count as negative.
+std::vector<int64_t> steps_of(const std::filesystem::path& metrics) {
+  std::vector<int64_t> steps;
+  std::ifstream in(metrics);
+  for (std::string line; std::getline(in, line);) {
+    const auto object = nlohmann::json::parse(line);
+    steps.push_back(object.contains("heldout_loss") ? -object["step"].get<int64_t>()
+                                                    : object["step"].get<int64_t>());
+  }
+  return steps;
+}
+
+// A run that stops and goes on in its own directory leaves the log and the picture of one that never stopped,
+// also when it had gone on past the checkpoint.
+TEST(Train, ResumedKeepsItsLog) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = false;
+  const Outcome whole = train(request(dir, "run", {"run.checkpoint_every=2"}), interrupted);
+  ASSERT_TRUE(whole.ok) << whole.error;
+  const std::string picture = file_bytes(dir / "run/loss.svg");
+  const std::string metrics = file_bytes(dir / "run/metrics.jsonl");
+  for (const char* checkpoint : {"run/checkpoint-2", "run/checkpoint-2/"}) {
+    const std::string resume = "run.resume=" + (dir / checkpoint).string();
+    const Outcome rest = train(request(dir, "run", {resume}), interrupted);
+    ASSERT_TRUE(rest.ok) << rest.error;
+    EXPECT_EQ(steps_of(dir / "run/metrics.jsonl"), (std::vector<int64_t>{1, 2, 3, 4}));
+    const auto second = metrics.find('\n', metrics.find('\n') + 1) + 1;
+    EXPECT_EQ(file_bytes(dir / "run/metrics.jsonl").substr(0, second), metrics.substr(0, second));
+    EXPECT_TRUE(file_bytes(dir / "run/loss.svg") == picture);
+  }
+}
+
+TEST(Train, AnewBeginsAnEmptyLog) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = false;
+  for (int run = 0; run < 2; ++run) {
+    const Outcome outcome = train(request(dir, "run", {}), interrupted);
+    ASSERT_TRUE(outcome.ok) << outcome.error;
+    EXPECT_EQ(steps_of(dir / "run/metrics.jsonl"), (std::vector<int64_t>{1, 2, 3, 4}));
+  }
+}
+
+TEST(Train, StoppedBeforeItBeginsStillSaves) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = true;
+  const Outcome outcome = train(request(dir, "run", {}), interrupted);
+  ASSERT_TRUE(outcome.ok) << outcome.error;
+  EXPECT_EQ(nlohmann::json::parse(file_bytes(dir / "run/checkpoint/checkpoint.json"))["step"], 0);
+}
+
+TEST(Demo, RefusesCapsThatAreNone) {
+  const std::atomic<bool> interrupted = false;
+  for (const double cap : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    DemoRequest r;
+    r.seq_len = 256;
+    r.size = "tiny";
+    r.simulate_only = true;
+    r.device_gib = cap;
+    EXPECT_NE(demo(r, interrupted).error.find("DEVICE_GIB"), std::string::npos);
+    std::swap(r.device_gib, r.host_gib);
+    EXPECT_NE(demo(r, interrupted).error.find("HOST_GIB"), std::string::npos);
+  }
+}
+
+TEST(Train, SaysWhatIsWrongWithItsSettings) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = false;
+  EXPECT_NE(train(request(dir, "run", {"train.stepz=1"}), interrupted).error.find("train.steps"),
+            std::string::npos);
+  const Outcome simulated = train(request(dir, "run", {"run.backend=sim"}), interrupted);
+  EXPECT_FALSE(simulated.ok);
+}
+
+TEST(Plan, ExplainsAndCompares) {
+  const TempDir dir;
+  const std::string json = (dir / "plan.json").string(), html = (dir / "plan.html").string();
+  const Outcome planned = plan(request(dir, "run", {}), {json, html});
+  ASSERT_TRUE(planned.ok) << planned.error;
+  const std::string saved = file_bytes(dir / "run/plan.json");
+  EXPECT_EQ(nlohmann::json::parse(saved)["format"], "sluice plan 1");
+  EXPECT_TRUE(saved == file_bytes(json)) << "--json is the run directory's plan.json";
+  EXPECT_EQ(file_bytes(html).rfind("<!doctype html>", 0), 0u);
+
+  testing::internal::CaptureStdout();
+  EXPECT_TRUE(diff_plans(json, json).ok);
+  EXPECT_NE(testing::internal::GetCapturedStdout().find("the same"), std::string::npos);
+  const Outcome no_plan = diff_plans(json, html);
+  EXPECT_FALSE(no_plan.ok);
+  EXPECT_EQ(no_plan.error.rfind(html + ": not JSON", 0), 0u) << no_plan.error;
+  EXPECT_FALSE(diff_plans((dir / "missing.json").string(), json).ok);
+}
+
+}  // namespace
+}  // namespace sluice

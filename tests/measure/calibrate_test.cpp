@@ -1,0 +1,265 @@
+// Calibration on a machine whose costs are known: the simulator with a price for every command.
+#include "measure/calibrate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "backend/sim/sim_backend.h"
+#include "backend/testing/forwarding.h"
+#include "io/file.h"
+#include "report/small_plan.h"
+#include "support/temp_dir.h"
+
+namespace sluice {
+namespace {
+
+constexpr double kLoadRate = 4e9, kStoreRate = 2e9;  // bytes per second
+const Op kLight = Cast{4096, DType::F32, DType::F32};
+const Op kHeavy = Linear{64, 64, 64, DType::F32};
+
+double cost_of(const Op& op) {
+  return std::holds_alternative<Linear>(op) ? 3e6 : 1e5;
+}
+
+class PricedBackend final : public ForwardingBackend {
+ public:
+  explicit PricedBackend(double slowdown)
+      : ForwardingBackend(std::make_unique<SimBackend>(SimOptions{slowdown})) {}
+
+  Status begin(uint32_t count, bool timed) override {
+    beside_ops_ = false;
+    return ForwardingBackend::begin(count, timed);
+  }
+
+  Status submit(const Command& command) override {
+    ++commands;
+    Command priced = command;
+    if (const auto* launch = std::get_if<Launch>(&command.work)) {
+      priced.cost_ns = cost_of(*launch->op);
+      beside_ops_ = true;
+    } else {
+      const double rate = command.lane == Lane::Load ? kLoadRate : kStoreRate;
+      const int64_t bytes = std::get<Copy>(command.work).bytes;
+      largest_copy = std::max(largest_copy, bytes);
+      priced.cost_ns = 1e9 * double(bytes) / rate;
+      if (beside_ops_) priced.cost_ns *= slower_beside_ops;
+    }
+    return ForwardingBackend::submit(priced);
+  }
+
+  int64_t commands = 0;
+  int64_t largest_copy = 0;
+  double slower_beside_ops = 1;  // copies that are submitted after one
+
+ private:
+  bool beside_ops_ = false;
+};
+
+Profile calibrated(const std::filesystem::path& cache, bool shared_cores, double slowdown,
+                   int64_t* commands) {
+  PricedBackend backend(slowdown);
+  Profile profile;
+  profile.name = "priced";
+  CalibrateOptions options;
+  options.shared_cores = shared_cores;
+  const StepMix step{{{kLight, 1}, {kHeavy, 1}}, 0, 0};
+  const Status status = calibrate(backend, step, cache, options, profile, [](int64_t, int64_t) {});
+  EXPECT_TRUE(status.ok()) << status.message();
+  *commands = backend.commands;
+  return profile;
+}
+
+TEST(Calibrate, FindsWhatComputeLosesToCopies) {
+  for (const double slowdown : {0.0, 0.25, 1.5}) {
+    const TempDir dir;
+    int64_t commands = 0;
+    const Profile p = calibrated(dir / "costs.json", true, slowdown, &commands);
+    // At the ends of the measured time one direction may have stopped.
+    EXPECT_NEAR(p.copy_slowdown, slowdown, 0.02 * (1 + slowdown));
+    EXPECT_NEAR(p.load_bytes_per_s, kLoadRate, 1e-6 * kLoadRate);
+    EXPECT_NEAR(p.store_bytes_per_s, kStoreRate, 1e-6 * kStoreRate);
+    EXPECT_DOUBLE_EQ(p.cost(kLight).ns, cost_of(kLight));
+    EXPECT_DOUBLE_EQ(p.cost(kHeavy).ns, cost_of(kHeavy));
+  }
+}
+
+// Where copies take no cores from compute, links are as fast as beside a step's ops, if it has copies enough
+// to tell.
+TEST(Calibrate, TimesLinksBesideTheOps) {
+  for (const int64_t bytes : {int64_t{0}, 64 * kMiB}) {
+    PricedBackend backend(0);
+    backend.slower_beside_ops = 1.25;
+    Profile profile;
+    profile.name = "priced";
+    profile.transfer_latency_ns = 0;
+    const TempDir dir;
+    const StepMix step{{{kLight, 10}, {kHeavy, 10}}, bytes, bytes};
+    const auto status = calibrate(backend, step, dir / "costs.json", {}, profile, [](int64_t, int64_t) {});
+    ASSERT_TRUE(status.ok()) << status.message();
+    const double slower = bytes > 0 ? 1.25 : 1;
+    EXPECT_NEAR(profile.load_bytes_per_s, kLoadRate / slower, 1e-6 * kLoadRate);
+    EXPECT_NEAR(profile.store_bytes_per_s, kStoreRate / slower, 1e-6 * kStoreRate);
+  }
+}
+
+TEST(Calibrate, CopiesNoMoreThanASmallDeviceHasRoomFor) {
+  for (const auto& [device, copy] :
+       {std::pair{kUnlimited, 64 * kMiB}, {2 * kGiB, 32 * kMiB}, {100 * kMiB, 16 * kMiB}}) {
+    PricedBackend backend(0);
+    Profile profile;
+    CalibrateOptions options;
+    options.most_device_bytes = device;
+    const TempDir dir;
+    const auto status = calibrate(backend, {{{kLight, 1}}, 0, 0}, dir / "costs.json", options, profile,
+                                  [](int64_t, int64_t) {});
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(backend.largest_copy, copy) << device;
+  }
+}
+
+TEST(Calibrate, MeasuresOnce) {
+  const TempDir dir;
+  int64_t first_commands = 0, commands = 0;
+  const Profile first = calibrated(dir / "costs.json", true, 0.5, &first_commands);
+  const Profile again = calibrated(dir / "costs.json", true, 9, &commands);
+  EXPECT_GT(first_commands, 0);
+  EXPECT_EQ(commands, 0);
+  EXPECT_EQ(again.copy_slowdown, first.copy_slowdown);
+  EXPECT_EQ(again.load_bytes_per_s, first.load_bytes_per_s);
+  EXPECT_EQ(again.store_bytes_per_s, first.store_bytes_per_s);
+}
+
+// A cache from before, without what compute loses to copies, is completed.
+TEST(Calibrate, CompletesACacheWithoutTheSlowdown) {
+  const TempDir dir;
+  int64_t commands = 0;
+  EXPECT_EQ(calibrated(dir / "costs.json", false, 0.5, &commands).copy_slowdown, 0);
+  const Profile p = calibrated(dir / "costs.json", true, 0.5, &commands);
+  EXPECT_GT(commands, 0);
+  EXPECT_NEAR(p.copy_slowdown, 0.5, 0.03);
+}
+
+// What is no number or table, or of a format before this one, is measured again.
+TEST(Calibrate, TakesNothingFromADamagedCache) {
+  for (
+      const char* text :
+      {"", "[1]", R"({"format": 1, "machine": "priced", "ns": {"x": 1}})", R"({"machine": 5})",
+       R"({"format": 2, "machine": "priced", "load_bytes_per_s": 1, "store_bytes_per_s": 1, "copy_slowdown": 0,
+            "ns": {"x": 1}, "learnt": {}})",
+       R"({"format": 3, "machine": "priced", "load_bytes_per_s": null, "steps": []})",
+       R"({"format": 3, "machine": "priced", "steps": {"": 3}})",
+       R"({"format": 3, "machine": "priced", "steps": {"": {"ns": 3, "load_bytes_per_s": -1}}})",
+       R"({"format": 3, "machine": "priced", "steps": {"": {"ns": {"x": "y"}}}})"}) {
+    const TempDir dir;
+    ASSERT_TRUE(write_file(dir / "costs.json", text).ok());
+    int64_t commands = 0;
+    const Profile p = calibrated(dir / "costs.json", true, 0.5, &commands);
+    EXPECT_GT(commands, 0) << text;
+    EXPECT_EQ(p.measured_ns.size(), 2u) << text;
+    EXPECT_NEAR(p.load_bytes_per_s, kLoadRate, 1e-6 * kLoadRate) << text;
+  }
+}
+
+// A simulated step is one in which copies cost what the simulator says: learning from it finds the op costs
+// it was simulated with.
+TEST(Learn, TakesOutWhatCopiesCost) {
+  const SmallPlan small = small_plan(0.2);
+  Profile profile = small_profile();
+  const TaskCosts costs = cost_of(small.program, profile);
+  const TempDir dir;
+  CalibrateOptions options;
+  options.shared_cores = true;
+  const Status learnt = learn(small.program, small.plan, predicted_timeline(small.plan), 0, options,
+                              dir / "costs.json", profile);
+  ASSERT_TRUE(learnt.ok()) << learnt.message();
+
+  bool slowed = false;
+  for (const Action& a : small.plan.actions) {
+    if (a.kind == ActionKind::Run) slowed |= a.end_ns - a.start_ns > 1.01 * costs.ns[a.task.value];
+  }
+  ASSERT_TRUE(slowed) << "no run had a copy beside it";
+  PricedBackend backend(0);
+  const StepMix step{counted_ops(small.program), 0, 0};
+  const Status read = calibrate(backend, step, dir / "costs.json", options, profile, [](int64_t, int64_t) {});
+  ASSERT_TRUE(read.ok()) << read.message();
+  EXPECT_EQ(backend.commands, 0) << "an op or the links were not learnt";
+  // Ops that are measured as one may be estimated a little apart.
+  std::map<std::string, std::pair<double, double>> range;
+  for (size_t t = 0; t < small.program.tasks().size(); ++t) {
+    auto& [least, most] =
+        range.try_emplace(cost_key(small.program.tasks()[t].op), costs.ns[t], 0).first->second;
+    least = std::min(least, costs.ns[t]);
+    most = std::max(most, costs.ns[t]);
+  }
+  for (const auto& [key, between] : range) {
+    EXPECT_GE(profile.measured_ns.at(key), between.first * (1 - 1e-6)) << key;
+    EXPECT_LE(profile.measured_ns.at(key), between.second * (1 + 1e-6)) << key;
+    EXPECT_LE(between.second, 1.03 * between.first) << key;
+  }
+}
+
+// Links that take no cores from compute are for steps of the kind what they were in the traced one; for
+// others they are what they were before.
+TEST(Learn, TakesLinksFromTheStep) {
+  const SmallPlan small = small_plan(0.2);
+  Profile profile = small_profile();
+  profile.transfer_latency_ns = 0;
+  const double planned = profile.load_bytes_per_s;
+  CalibrateOptions options;
+  options.kind = "one";
+  const TempDir dir;
+  const auto learn_from = [&](double slower) {
+    Plan many = small.plan;  // in which copies are large enough to tell
+    std::vector<Interval> timeline = predicted_timeline(small.plan);
+    for (size_t i = 0; i < timeline.size(); ++i) {
+      Action& a = many.actions[i];
+      if (a.kind == ActionKind::Run) continue;
+      a.bytes = kGiB;
+      timeline[i] = {0, slower * 1e9 * double(a.bytes) / planned};
+    }
+    const Status status = learn(small.program, many, timeline, 0, options, dir / "costs.json", profile);
+    ASSERT_TRUE(status.ok()) << status.message();
+  };
+  learn_from(1.25);
+  const std::vector<CountedOp> ops = counted_ops(small.program);
+  Profile same = small_profile(), other = small_profile();
+  EXPECT_TRUE(recall(ops, dir / "costs.json", options, same));
+  EXPECT_NEAR(same.load_bytes_per_s, planned / 1.25, 1e-6 * planned);
+  options.kind = "other";
+  EXPECT_FALSE(recall(ops, dir / "costs.json", options, other)) << "its ops are not known";
+  EXPECT_DOUBLE_EQ(other.load_bytes_per_s, planned);
+}
+
+// What a step taught is not taken for steps in which ops run in another mix, nor lost by measuring those.
+TEST(Learn, IsForStepsOfItsKind) {
+  const SmallPlan small = small_plan(0.2);
+  const TempDir dir;
+  CalibrateOptions options;
+  options.shared_cores = true;
+  options.kind = "one";
+  const Status learnt = learn(small.program, small.plan, predicted_timeline(small.plan), 0, options,
+                              dir / "costs.json", small_profile());
+  ASSERT_TRUE(learnt.ok()) << learnt.message();
+  const StepMix step{counted_ops(small.program), 0, 0};
+  const auto costs_for = [&](const std::string& kind) {
+    PricedBackend backend(0);
+    Profile profile = small_profile();
+    options.kind = kind;
+    const Status read =
+        calibrate(backend, step, dir / "costs.json", options, profile, [](int64_t, int64_t) {});
+    EXPECT_TRUE(read.ok()) << read.message();
+    return profile.measured_ns;
+  };
+  const auto before = costs_for("one"), other = costs_for("other"), after = costs_for("one");
+  EXPECT_EQ(before, after);
+  for (const auto& [op, count] : step.ops) {
+    EXPECT_DOUBLE_EQ(other.at(cost_key(op)), cost_of(op)) << cost_key(op);
+    EXPECT_NE(before.at(cost_key(op)), cost_of(op)) << cost_key(op);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,228 @@
+// Ops in the mix of a step, on a machine whose costs are known.
+#include "measure/rehearsal.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "backend/sim/sim_backend.h"
+#include "backend/testing/forwarding.h"
+#include "base/bytes.h"
+
+namespace sluice {
+namespace {
+
+const CountedOp kMany{Linear{64, 64, 64, DType::F32}, 90};
+const CountedOp kFew{Cast{4096, DType::F32, DType::F32}, 9};
+const CountedOp kOnce{AdamW{.elements = 4096}, 1};
+const std::vector<CountedOp> kStep{kMany, kFew, kOnce};
+
+double cost_alone(const Op& op) {
+  if (std::holds_alternative<ClipScale>(op)) return 1e3;
+  return std::holds_alternative<Linear>(op) ? 1e6 : 4e6;
+}
+
+// Products take twice as long where most of what ran last was a product: a clock that falls under their load.
+class HotBackend final : public ForwardingBackend {
+ public:
+  HotBackend() : ForwardingBackend(std::make_unique<SimBackend>(SimOptions{})) {}
+
+  int64_t workspace_bytes(const Op&) const override { return 640; }
+  Status begin(uint32_t count, bool timed) override {
+    runs.clear();
+    copies.clear();
+    most_copies_at_once = copies_at_once_ = 0;
+    return ForwardingBackend::begin(count, timed);
+  }
+  Status submit(const Command& command) override {
+    Command priced = command;
+    if (const auto* launch = std::get_if<Launch>(&command.work)) {
+      const bool product = std::holds_alternative<Linear>(*launch->op);
+      constexpr double kForget = 0.95;
+      heat_ = kForget * heat_ + (1 - kForget) * (product ? 1 : 0);
+      priced.cost_ns = cost_alone(*launch->op) * (product && heat_ > 0.5 ? 2 : 1);
+      ++runs[cost_key(*launch->op)];
+      if (++launches_ == held_up) priced.cost_ns *= 1000;
+      copies_at_once_ = 0;
+    } else {
+      ++copies[command.lane];
+      most_copies_at_once = std::max(most_copies_at_once, ++copies_at_once_);
+      waiting += !command.waits.empty();
+    }
+    return ForwardingBackend::submit(priced);
+  }
+
+  std::map<std::string, int64_t> runs;  // of the last batch
+  std::map<Lane, int64_t> copies;       // the same
+  int64_t waiting = 0;                  // copies that waited for something
+  int64_t most_copies_at_once = 0;      // of the last batch, without a launch between them
+  int64_t held_up = 0;                  // number of a launch that takes very long; 0: none
+
+ private:
+  double heat_ = 0;
+  int64_t launches_ = 0, copies_at_once_ = 0;
+};
+
+std::vector<double> times(std::span<const CountedOp> ops, double ns, HotBackend& backend,
+                          const Rehearsal::Traffic& traffic = {}) {
+  Rehearsal rehearsal(ops, backend, kGiB);
+  const Arenas arenas = *backend.reserve(rehearsal.device_bytes(), Rehearsal::host_bytes());
+  EXPECT_TRUE(rehearsal.fill(backend, arenas).ok());
+  const auto found = rehearsal.time(backend, ns, traffic, [](int64_t, int64_t) {});
+  EXPECT_TRUE(found.ok()) << found.message();
+  return found->ns;
+}
+
+TEST(Rehearsal, RunsOpsByTheirSharesOfAStep) {
+  HotBackend backend;
+  const double step_ns = 90 * 1e6 + 10 * 4e6;
+  times(kStep, 10 * step_ns, backend);
+  EXPECT_EQ(backend.runs.at(cost_key(kMany.op)), 900);
+  EXPECT_EQ(backend.runs.at(cost_key(kFew.op)), 90);
+  EXPECT_EQ(backend.runs.at(cost_key(kOnce.op)), 10);
+}
+
+// What is short three times, to have a median; what is long once.
+TEST(Rehearsal, RunsEveryOp) {
+  const CountedOp brief{ClipScale{.slots = 4, .max_norm = 1}, 1};
+  const std::vector<CountedOp> step{{kMany.op, 1000}, kOnce, brief};
+  HotBackend backend;
+  times(step, 1e8, backend);
+  EXPECT_EQ(backend.runs.at(cost_key(brief.op)), 3);
+  EXPECT_EQ(backend.runs.at(cost_key(kOnce.op)), 1);
+  EXPECT_NEAR(double(backend.runs.at(cost_key(kMany.op))), 250, 5)
+      << "2.5 times as long, as a step is longer";
+}
+
+// As many copies as a step has for its time, each in its turn between the ops.
+TEST(Rehearsal, CopiesBesideTheOps) {
+  HotBackend backend;
+  const Copy copy{nullptr, nullptr, kMiB};
+  const double step_ns = 90 * 1e6 + 10 * 4e6;
+  times(kStep, 10 * step_ns, backend, {{copy, 20, 1e6}, {copy, 0.5, 1e6}, 0});
+  EXPECT_EQ(backend.copies[Lane::Load], 200);
+  EXPECT_EQ(backend.copies[Lane::Store], 5);
+  EXPECT_EQ(backend.waiting, 205);
+  EXPECT_EQ(backend.runs.at(cost_key(kMany.op)), 900);
+}
+
+// Ops that run equally often do not all come at once and leave the copies to follow in one go: a backend that
+// queues only so many commands would have none to run.
+TEST(Rehearsal, CopiesComeBetweenOps) {
+  HotBackend backend;
+  std::vector<CountedOp> layer;
+  for (const int64_t width : {32, 64, 96, 128}) layer.push_back({Linear{64, 64, width, DType::F32}, 100});
+  const double step_ns = 400 * 1e6;
+  const Copy copy{nullptr, nullptr, kMiB};
+  times(layer, 2 * step_ns, backend, {{copy, 300, 1e5}, {copy, 300, 1e5}, 0});
+  EXPECT_EQ(backend.copies[Lane::Load], 600);
+  EXPECT_LE(backend.most_copies_at_once, 2) << "one of each link is an op's share";
+}
+
+// A link that cannot keep up would make the ops wait, and cool.
+TEST(Rehearsal, CopiesNoMoreThanALinkCan) {
+  HotBackend backend;
+  const Copy copy{nullptr, nullptr, kMiB};
+  const double step_ns = 90 * 1e6 + 10 * 4e6;
+  times(kStep, 10 * step_ns, backend, {{copy, 1000, step_ns / 100}, {copy, 0, step_ns}, 0});
+  EXPECT_LE(backend.copies[Lane::Load], 1000);
+  EXPECT_GE(backend.copies[Lane::Load], 800);
+  EXPECT_EQ(backend.copies[Lane::Store], 0);
+}
+
+// One run that was held up does not make the rehearsal a short one.
+TEST(Rehearsal, LastsAsLongAsAskedFor) {
+  HotBackend backend;
+  backend.held_up = 2;  // the first op's second
+  const double step_ns = 90 * 1e6 + 10 * 4e6;
+  times(kStep, 10 * step_ns, backend);
+  EXPECT_EQ(backend.runs.at(cost_key(kMany.op)), 900);
+}
+
+// What an op takes is what it takes beside the others, not alone.
+TEST(Rehearsal, FindsWhatTheMixCosts) {
+  HotBackend among_products, among_others;
+  const double hot = times(kStep, 1e9, among_products)[0];
+  EXPECT_DOUBLE_EQ(hot, 2 * cost_alone(kMany.op));
+  const std::vector<CountedOp> mostly_other{{kMany.op, 9}, {kFew.op, 90}};
+  const double cool = times(mostly_other, 1e9, among_others)[0];
+  EXPECT_DOUBLE_EQ(cool, cost_alone(kMany.op));
+}
+
+const std::vector<CountedOp> kPlaced{
+    kMany,
+    kFew,
+    kOnce,
+    {Embed{.tokens = 32, .vocab = 61, .dim = 64, .dtype = DType::F32}, 1},
+    {EmbedBwd{.tokens = 32, .vocab = 61, .dim = 64, .dtype = DType::F32, .grad_dtype = DType::F32}, 1},
+    {HeadLoss{.tokens = 32,
+              .dim = 64,
+              .vocab = 61,
+              .sub_tokens = 32,
+              .dtype = DType::BF16,
+              .grad_dtype = DType::F32},
+     1}};
+
+bool overlap(const Buffer& a, const Buffer& b) {
+  return a.data < b.data + b.bytes && b.data < a.data + a.bytes;
+}
+
+bool overlap(const std::vector<Buffer>& some, const std::vector<Buffer>& others) {
+  for (const Buffer& a : some) {
+    for (const Buffer& b : others) {
+      if (overlap(a, b)) return true;
+    }
+  }
+  return false;
+}
+
+class Placed {
+ public:
+  explicit Placed(int64_t most_bytes) {
+    HotBackend backend;
+    Rehearsal rehearsal(kPlaced, backend, most_bytes);
+    bytes = rehearsal.device_bytes();
+    const Arenas arenas = *backend.reserve(bytes, Rehearsal::host_bytes());
+    EXPECT_TRUE(rehearsal.fill(backend, arenas).ok());
+    for (size_t i = 0; i < kPlaced.size(); ++i) {
+      const Launch launch = rehearsal.launch(i);
+      const Operands of_op = operands(kPlaced[i].op);
+      std::vector<Buffer> all{launch.workspace};
+      exact.push_back(launch.workspace);
+      for (size_t k = 0; k < of_op.size(); ++k) {
+        const Buffer& at = launch.operands[k];
+        for (const Buffer& other : all) EXPECT_FALSE(overlap(at, other)) << text(kPlaced[i].op);
+        all.push_back(at);
+        const bool floats = of_op[k].dtype == DType::F32 || of_op[k].dtype == DType::BF16;
+        (!floats ? exact : of_op[k].access == Access::Read ? read : written).push_back(at);
+      }
+      for (const Buffer& b : all) EXPECT_LE(b.data + b.bytes - static_cast<std::byte*>(nullptr), bytes);
+    }
+  }
+
+  int64_t bytes = 0;
+  std::vector<Buffer> read, written;  // floats
+  std::vector<Buffer> exact;          // ids, arguments and workspaces
+};
+
+TEST(Rehearsal, KeepsWhatIsReadApartFromWhatIsWritten) {
+  const Placed placed(kGiB);
+  EXPECT_FALSE(overlap(placed.read, placed.written));
+  EXPECT_FALSE(overlap(placed.exact, placed.read));
+  EXPECT_FALSE(overlap(placed.exact, placed.written));
+}
+
+// Ops share what floats there are. Ids, and workspaces that may hold some, are never overwritten by them:
+// kernels address memory by them.
+TEST(Rehearsal, TakesLessWhereMemoryIsShort) {
+  const Placed wide(kGiB), narrow(wide.bytes - 1);
+  EXPECT_LT(narrow.bytes, wide.bytes);
+  EXPECT_TRUE(overlap(narrow.read, narrow.written));
+  EXPECT_FALSE(overlap(narrow.exact, narrow.read));
+  EXPECT_FALSE(overlap(narrow.exact, narrow.written));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,121 @@
+// Plans that were kept are found for the same request and only for it, and only whole.
+#include "run/plan_cache.h"
+
+#include <gtest/gtest.h>
+
+#include "equivalence/small_runs.h"
+#include "io/file.h"
+#include "plan/store.h"
+#include "support/temp_dir.h"
+
+namespace sluice {
+namespace {
+
+using rig::must;
+
+StageRequest tiny_request() {
+  StageRequest request = small_request({16, 8, 2, 2, 8}, {}, Updates::Deferred);  // a second stage: the flush
+  request.device_cap_bytes = 200 << 10;
+  request.quick = true;  // which plan it is does not matter
+  return request;
+}
+
+class PlanCacheTest : public testing::Test {
+ protected:
+  Stages made() { return must(make_stages(tiny_request(), profile_, &cache_)); }
+  // Programs without plans.
+  Stages programs() {
+    Stages out = made();
+    out.training.plan = out.flush->plan = Plan();
+    return out;
+  }
+  std::vector<std::filesystem::path> files() {
+    std::vector<std::filesystem::path> out;
+    for (const auto& file : must(list_files(dir_ / "plans"))) out.push_back(dir_ / "plans" / file);
+    return out;
+  }
+
+  TempDir dir_;
+  PlanCache cache_{dir_ / "plans", 3};
+  std::unique_ptr<Backend> backend_ = rig::small_backend();
+  Profile profile_ = rig::profile_of(*backend_);
+};
+
+TEST_F(PlanCacheTest, FindsWhatItKept) {
+  const Stages first = made();
+  Stages again = programs();
+  ASSERT_TRUE(cache_.find(tiny_request(), profile_, again));
+  EXPECT_EQ(to_text(again.training.model.program, again.training.plan),
+            to_text(first.training.model.program, first.training.plan));
+  EXPECT_EQ(to_text(again.flush->model.program, again.flush->plan),
+            to_text(first.flush->model.program, first.flush->plan));
+  EXPECT_EQ(again.training.plan.lower_bound_ns, first.training.plan.lower_bound_ns);
+}
+
+TEST_F(PlanCacheTest, KnowsOtherRequestsAndProfiles) {
+  Stages stages = programs();
+  StageRequest request = tiny_request();
+  request.device_cap_bytes += 4096;
+  EXPECT_FALSE(cache_.find(request, profile_, stages));
+  Profile profile = profile_;
+  profile.measured_ns[cost_key(stages.training.model.program.tasks().front().op)] = 12345;
+  EXPECT_FALSE(cache_.find(tiny_request(), profile, stages));
+  profile = profile_;
+  profile.store_bytes_per_s *= 0.5;
+  EXPECT_FALSE(cache_.find(tiny_request(), profile, stages));
+  EXPECT_TRUE(cache_.find(tiny_request(), profile_, stages));
+}
+
+TEST_F(PlanCacheTest, DoesNotTakeWhatIsCutShortOrChanged) {
+  Stages stages = programs();
+  ASSERT_EQ(files().size(), 1u);
+  const std::string whole = must(read_file(files().front()));
+  for (const size_t size : {size_t{0}, size_t{5}, whole.size() / 2, whole.size() - 1}) {
+    must(write_file(files().front(), whole.substr(0, size)));
+    EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages)) << size << " bytes";
+  }
+  for (size_t at = 0; at < whole.size(); at += whole.size() / 50) {
+    std::string changed = whole;
+    changed[at] = char(changed[at] ^ 0x40);
+    must(write_file(files().front(), changed));
+    EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages)) << "byte " << at;
+  }
+  EXPECT_TRUE(stages.training.plan.actions.empty());
+}
+
+// A checksum can be right and the plan wrong.
+TEST_F(PlanCacheTest, ProvesWhatItFinds) {
+  Stages stages = made();
+  for (Action& action : stages.training.plan.actions) action.wait_count = 0;
+  cache_.keep(tiny_request(), profile_, stages);
+  EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages));
+}
+
+TEST_F(PlanCacheTest, KeepsTheNewestFiles) {
+  StageRequest request = tiny_request();
+  for (int i = 0; i < 6; ++i, request.device_cap_bytes += 8192)
+    (void)must(make_stages(request, profile_, &cache_));
+  EXPECT_EQ(files().size(), 3u);
+  request.device_cap_bytes -= 8192;
+  Stages last = programs();
+  EXPECT_TRUE(cache_.find(request, profile_, last));
+}
+
+TEST_F(PlanCacheTest, FindsShapes) {
+  const StageRequest r = tiny_request();
+  ShapeRequest request;
+  request.seq_len = 16, request.tokens_per_step = 128;
+  EXPECT_FALSE(cache_.find(r.model, r.numerics, r.optimizer, request, profile_));
+  const ShapeChoice choice = must(choose_shape(r.model, r.numerics, r.optimizer, request, profile_));
+  cache_.keep(r.model, r.numerics, r.optimizer, request, profile_, choice);
+  const auto found = cache_.find(r.model, r.numerics, r.optimizer, request, profile_);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(text(found->shape), text(choice.shape));
+  EXPECT_EQ(found->shape.head_tokens, choice.shape.head_tokens);
+  EXPECT_EQ(found->why, choice.why);
+  request.tokens_per_step = 256;
+  EXPECT_FALSE(cache_.find(r.model, r.numerics, r.optimizer, request, profile_));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,242 @@
+// Whole runs: checkpoints, interruption, and what is refused before it starts.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "equivalence/rig/rig.h"
+#include "io/file.h"
+#include "run/session.h"
+#include "sluice/sluice.h"
+#include "support/temp_dir.h"
+
+namespace sluice {
+namespace {
+
+using rig::must;
+
+// Settings of a run of a few milliseconds; everything it writes goes to `dir`.
+std::vector<std::string> small_run(const TempDir& dir, std::vector<std::string> more = {}) {
+  const std::string model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
+  std::vector<std::string> settings{"model.config=" + model,
+                                    "train.seq_len=16",
+                                    "train.tokens_per_step=64",
+                                    "train.steps=6",
+                                    "train.warmup_steps=2",
+                                    "train.learning_rate=1e-2",
+                                    "shape.chunk_tokens=8",
+                                    "run.backend=cpu",
+                                    "run.threads=1",
+                                    "run.trace=false",
+                                    "run.dir=" + (dir / "run").string(),
+                                    "data.cache=" + (dir / "cache").string()};
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
+Result<Prepared> prepare_small(const TempDir& dir, std::vector<std::string> more = {}) {
+  return prepare(must(load_config("", small_run(dir, std::move(more)))), "", false);
+}
+
+std::string file_bytes(const std::filesystem::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+// Steps until `steps` are done, then saves to `checkpoint`; returns the losses.
+std::vector<double> run_session(const Prepared& prepared, int64_t steps,
+                                const std::filesystem::path& checkpoint) {
+  const auto session = must(Session::open(prepared));
+  std::vector<double> losses;
+  while (session->steps_done() < steps) losses.push_back(must(session->step()).loss);
+  must(session->save(checkpoint));
+  return losses;
+}
+
+struct Resumed {
+  const char* name;
+  std::vector<std::string> settings;
+};
+void PrintTo(const Resumed& r, std::ostream* out) {
+  *out << r.name;
+}
+
+class Resume : public testing::TestWithParam<Resumed> {};
+
+TEST_P(Resume, ContinuesBitForBit) {
+  const TempDir dir;
+  const auto& settings = GetParam().settings;
+  const Prepared prepared = must(prepare_small(dir, settings));
+  const std::vector<double> whole = run_session(prepared, 6, dir / "whole");
+  const std::vector<double> first = run_session(prepared, 3, dir / "half");
+
+  std::vector<std::string> more = settings;
+  more.push_back("run.resume=" + (dir / "half").string());
+  const Prepared again = must(prepare_small(dir, more));
+  std::vector<double> both = first;
+  for (const double loss : run_session(again, 6, dir / "resumed")) both.push_back(loss);
+
+  EXPECT_EQ(both, whole);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "config.json", "checkpoint.json"}) {
+    const std::string expected = file_bytes(dir / "whole" / file);
+    EXPECT_FALSE(expected.empty()) << file;
+    EXPECT_TRUE(file_bytes(dir / "resumed" / file) == expected) << file << " differs";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, Resume,
+    testing::Values(Resumed{"f32", {"train.compute=f32"}},
+                    Resumed{"f32_deferred", {"train.compute=f32", "train.deferred_update=on"}},
+                    Resumed{"bf16_master", {"train.compute=bf16", "train.master=on"}},
+                    Resumed{"bf16_stochastic",
+                            {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
+                             "train.stochastic=on", "train.deferred_update=on"}}),
+    [](const auto& test) { return test.param.name; });
+
+// A checkpoint in the middle does not disturb the run, also when it forces a pending update.
+TEST(Checkpoint, LeavesTheRunAsItWas) {
+  const TempDir dir;
+  const Prepared prepared = must(prepare_small(dir, {"train.compute=f32", "train.deferred_update=on"}));
+  (void)run_session(prepared, 5, dir / "plain");
+  const auto session = must(Session::open(prepared));
+  while (session->steps_done() < 5) {
+    (void)must(session->step());
+    must(session->save(dir / "middle"));
+  }
+  EXPECT_TRUE(file_bytes(dir / "middle" / "model.safetensors") ==
+              file_bytes(dir / "plain" / "model.safetensors"));
+}
+
+TEST(Checkpoint, OfOtherNumberFormatsIsRefused) {
+  const TempDir dir;
+  (void)run_session(must(prepare_small(dir, {"train.compute=bf16"})), 1, dir / "bf16");
+  const Prepared prepared =
+      must(prepare_small(dir, {"train.compute=bf16", "train.state=bf16", "train.master=off",
+                               "run.resume=" + (dir / "bf16").string()}));
+  const auto session = Session::open(prepared);
+  ASSERT_FALSE(session.ok());
+  EXPECT_NE(session.message().find("number formats"), std::string::npos) << session.message();
+}
+
+TEST(Checkpoint, MissingIsNamed) {
+  const TempDir dir;
+  const Prepared prepared = must(prepare_small(dir, {"run.resume=" + (dir / "nowhere").string()}));
+  const auto session = Session::open(prepared);
+  ASSERT_FALSE(session.ok());
+  EXPECT_NE(session.message().find("nowhere"), std::string::npos) << session.message();
+}
+
+TEST(Interrupt, FinishesTheStepAndSaves) {
+  const TempDir dir;
+  std::atomic<bool> interrupted = false;
+  const auto metrics = dir / "run/metrics.jsonl";
+  // Interrupts once a few steps are written.
+  std::thread user([&] {
+    while (!interrupted) {
+      interrupted = file_bytes(metrics).size() > 500;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  const Outcome outcome = train({"", small_run(dir, {"train.steps=1000000"}), ""}, interrupted);
+  interrupted = true;
+  user.join();
+  ASSERT_TRUE(outcome.ok) << outcome.error;
+  const std::string text = file_bytes(metrics);
+  const auto lines = std::count(text.begin(), text.end(), '\n');
+  const auto checkpoint = nlohmann::json::parse(file_bytes(dir / "run/checkpoint/checkpoint.json"));
+  EXPECT_GT(lines, 0);
+  EXPECT_EQ(checkpoint["step"].get<int64_t>(), lines);
+}
+
+// What prepare() says about a run that cannot be.
+void expect_refused(const TempDir& dir, std::vector<std::string> settings,
+                    const std::vector<std::string>& parts) {
+  const auto prepared = prepare_small(dir, std::move(settings));
+  ASSERT_FALSE(prepared.ok());
+  for (const std::string& part : parts) {
+    EXPECT_NE(prepared.message().find(part), std::string::npos) << prepared.message() << "\nlacks: " << part;
+  }
+}
+
+// The cap that a refusal says works, as printed; empty if it says none.
+std::string cap_named(const std::string& refusal) {
+  const auto cap = refusal.find("the smallest cap that works");
+  const auto from = refusal.find(" is ", cap) + 4;
+  return cap == std::string::npos ? "" : refusal.substr(from, refusal.find(',', from) - from);
+}
+
+// How many residents of the tightest moment it names.
+int64_t residents_named(const std::string& refusal) {
+  const auto residents = refusal.find("largest residents are ");
+  if (residents == std::string::npos) return 0;
+  const std::string list = refusal.substr(residents, refusal.find(". Raise") - residents);
+  return 1 + std::count(list.begin(), list.end(), ',');
+}
+
+TEST(Refused, DeviceCapBelowTheLeast) {
+  const TempDir dir;
+  const auto prepared = prepare_small(dir, {"memory.device=16KiB"});
+  ASSERT_FALSE(prepared.ok());
+  const std::string& message = prepared.message();
+  EXPECT_NE(message.find("device memory"), std::string::npos) << message;
+  EXPECT_NE(message.find("16.0 KiB"), std::string::npos) << message;
+  EXPECT_EQ(residents_named(message), 3) << message;
+}
+
+// The least cap that a refusal names, as printed, is one that works.
+TEST(Refused, NamesACapThatWorks) {
+  for (int64_t sequence = 16; sequence <= 128; sequence += 16) {
+    const TempDir dir;
+    std::vector<std::string> settings{fmt::format("train.seq_len={}", sequence),
+                                      fmt::format("train.tokens_per_step={}", sequence),
+                                      fmt::format("shape.chunk_tokens={}", sequence), "memory.device=1KiB"};
+    const auto refused = prepare_small(dir, settings);
+    ASSERT_FALSE(refused.ok());
+    settings.back() = "memory.device=" + cap_named(refused.message());
+    const auto retried = prepare_small(dir, settings);
+    EXPECT_TRUE(retried.ok()) << settings.back() << ": " << retried.message();
+  }
+}
+
+TEST(Refused, HostCapBelowTheLeast) {
+  const TempDir dir;
+  const auto prepared = prepare_small(dir, {"memory.host=1MiB"});
+  ASSERT_FALSE(prepared.ok());
+  const std::string& message = prepared.message();
+  for (const std::string part : {"host memory", "1.00 MiB was given", "The tightest moment is "}) {
+    EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks: " << part;
+  }
+  EXPECT_EQ(residents_named(message), 3) << message;
+}
+
+TEST(Refused, TextOutsideTheVocabulary) {
+  const TempDir dir;  // the fixture's model knows 97 tokens, bytes go to 255
+  const auto text = dir.add("text/a.txt", std::string(4000, 'z'));
+  expect_refused(dir, {"data.paths=[\"" + text.string() + "\"]", "data.heldout=0"}, {"122", "97"});
+}
+
+TEST(Refused, DataThatIsNotThere) {
+  const TempDir dir;
+  expect_refused(dir, {"data.paths=[\"/nonexistent/text\"]"}, {"/nonexistent/text"});
+}
+
+TEST(Refused, ShapesThatDoNotDivide) {
+  const TempDir dir;
+  expect_refused(dir, {"shape.chunk_tokens=12"}, {"chunk_tokens", "12", "16"});
+}
+
+TEST(Refused, WeightsThatAreNotThere) {
+  const TempDir dir;
+  const Prepared prepared = must(prepare_small(dir, {"model.weights=" + (dir / "nothing").string()}));
+  const auto session = Session::open(prepared);
+  ASSERT_FALSE(session.ok());
+  EXPECT_NE(session.message().find("nothing"), std::string::npos) << session.message();
+}
+
+}  // namespace
+}  // namespace sluice

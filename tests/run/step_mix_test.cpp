@@ -1,0 +1,46 @@
+// What a step is made of, estimated before costs are known.
+#include <gtest/gtest.h>
+
+#include "equivalence/small_runs.h"
+#include "run/stages.h"
+
+namespace sluice {
+namespace {
+
+int64_t runs(const StepMix& mix) {
+  int64_t sum = 0;
+  for (const CountedOp& one : mix.ops) sum += one.count;
+  return sum;
+}
+
+TEST(StepMix, IsThatOfAPlanUnderTheCaps) {
+  const std::unique_ptr<Backend> backend = rig::small_backend();
+  Profile profile = rig::profile_of(*backend);
+  // Slow links: what leaves the device is computed again.
+  profile.load_bytes_per_s = profile.store_bytes_per_s = 1e6;
+  StageRequest request = small_request({16, 8, 2, 2, 8}, {}, Updates::Deferred);
+  const Program program =
+      build_training(request.model, request.shape, request.numerics, request.optimizer).program;
+  const auto tasks = int64_t(program.tasks().size());
+
+  request.device_cap_bytes = 200 << 10;
+  const StepMix streamed = estimate_mix(program, request, profile);
+  EXPECT_EQ(streamed.ops.size(), counted_ops(program).size());
+  EXPECT_GT(runs(streamed), tasks);
+  EXPECT_GT(streamed.loaded_bytes, 0);
+  EXPECT_GT(streamed.stored_bytes, 0);
+
+  request.device_cap_bytes = kUnlimited;
+  const StepMix resident = estimate_mix(program, request, profile);
+  EXPECT_EQ(runs(resident), tasks);
+  EXPECT_LT(resident.loaded_bytes, streamed.loaded_bytes);
+
+  request.device_cap_bytes = 1;  // nothing fits
+  const StepMix none = estimate_mix(program, request, profile);
+  EXPECT_EQ(runs(none), tasks);
+  EXPECT_EQ(none.loaded_bytes, 0);
+  EXPECT_EQ(none.stored_bytes, 0);
+}
+
+}  // namespace
+}  // namespace sluice

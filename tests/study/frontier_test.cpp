@@ -1,0 +1,157 @@
+// Smallest caps, frontiers and what-ifs of a model of two layers on an invented machine.
+#include "study/frontier.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "equivalence/rig/rig.h"
+#include "study/what_if.h"
+#include "support/temp_dir.h"
+
+namespace sluice {
+namespace {
+
+using rig::must;
+
+// Slow links and nothing held beside the arenas: memory decides the speed.
+Machine slow_links() {
+  Machine m;
+  m.backend = "sim";
+  m.description = "invented";
+  m.profile.name = "invented";
+  m.profile.load_bytes_per_s = m.profile.store_bytes_per_s = 2e8;
+  m.profile.peak_flops = 1e11;
+  return m;
+}
+
+// One layer: a frontier takes dozens of searches.
+constexpr const char* kModel =
+    R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "vocab_size": 128, "rms_norm_eps": 1e-5,
+  "rope_theta": 10000, "hidden_act": "silu", "tie_word_embeddings": false})";
+
+RunConfig small_config(const std::string& device_mem = "none", const std::string& host_mem = "none") {
+  static const TempDir dir;
+  static const std::string model = dir.add("config.json", kModel).string();
+  return must(load_config(
+      "", {"model.config=" + model, "train.seq_len=64", "train.tokens_per_step=64", "shape.chunk_tokens=64",
+           "shape.rounds=1", "sample.tokens=0", "memory.device=" + device_mem, "memory.host=" + host_mem}));
+}
+
+TEST(LeastCaps, FindsTheEdgeAndAsksForNothingThatFollows) {
+  int asked = 0;
+  // Fits when the device has 10 MiB, or when it has 40 MiB and the host is small.
+  LeastCaps least(
+      [&](int64_t device, int64_t host) -> Result<bool> {
+        ++asked;
+        return device >= 40 * kMiB || (device >= 10 * kMiB && host >= 100 * kMiB);
+      },
+      64);
+  const int64_t wide = must(least.device(kUnlimited));
+  EXPECT_GE(wide, 10 * kMiB);
+  EXPECT_LE(wide, 10 * kMiB + 10 * kMiB / 60);
+  const int64_t narrow = must(least.device(50 * kMiB));
+  EXPECT_GE(narrow, 40 * kMiB);
+  EXPECT_LE(narrow, 41 * kMiB);
+  const int before = asked;
+  EXPECT_EQ(must(least.device(kUnlimited)), wide);
+  EXPECT_EQ(asked, before);
+  EXPECT_EQ(must(least.host(5 * kMiB)), 0);
+  const int64_t host = must(least.host(20 * kMiB));
+  EXPECT_GE(host, 100 * kMiB);
+  EXPECT_LE(host, 102 * kMiB);
+}
+
+TEST(Frontier, PruneDropsWhatIsMatchedWithLess) {
+  std::vector<FrontierPoint> points{
+      {8, 64, 100, 0}, {8, 128, 100, 0}, {16, 64, 90, 0}, {16, 128, 120, 0}, {4, 128, 50, 0}};
+  prune(points);
+  ASSERT_EQ(points.size(), 3u);
+  EXPECT_EQ(points[0].device_cap_bytes, 4);
+  EXPECT_EQ(points[1].host_cap_bytes, 64);
+  EXPECT_EQ(points[2].tokens_per_s, 120);
+}
+
+TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
+  const std::atomic<bool> interrupted = false;
+  const Machine machine = slow_links();
+  const RunConfig config = small_config();
+  const Frontier f = must(find_frontier(config, machine, interrupted, [](const std::string&) {}));
+  ASSERT_FALSE(f.points.empty());
+  ASSERT_GE(f.points.size(), 2u) << f.points[0].device_cap_bytes << " of the device, "
+                                 << f.points[0].host_cap_bytes << " of the host: " << f.points[0].tokens_per_s
+                                 << " tok/s";
+  for (size_t i = 0; i < f.points.size(); ++i) {
+    const FrontierPoint& p = f.points[i];
+    EXPECT_GT(p.share, 0) << i;
+    EXPECT_LE(p.share, 1 + 1e-9) << i;
+    for (const FrontierPoint& q : f.points) {
+      if (q.device_cap_bytes > p.device_cap_bytes && q.host_cap_bytes >= p.host_cap_bytes) {
+        EXPECT_GT(q.tokens_per_s, p.tokens_per_s)
+            << "device " << q.device_cap_bytes << " against " << p.device_cap_bytes;
+      }
+    }
+  }
+  EXPECT_NEAR(std::max_element(f.points.begin(), f.points.end(),
+                               [](const auto& a, const auto& b) { return a.share < b.share; })
+                  ->share,
+              1, 1e-9);
+  RunConfig less = config;
+  less.memory.device = f.points.front().device_cap_bytes * 9 / 10;
+  less.memory.host = f.points.front().host_cap_bytes;
+  EXPECT_FALSE(must(outlook(less, machine)).fits);
+  EXPECT_EQ(f.cards.size(), 7u);
+  for (const CardOutlook& c : f.cards) EXPECT_TRUE(c.fits) << c.card;
+  EXPECT_NE(text(f).find("RTX 4090 24 GB"), std::string::npos);
+}
+
+TEST(WhatIf, SignsFollowTheMemory) {
+  const Machine machine = slow_links();
+  LeastCaps least(
+      [&](int64_t device_cap, int64_t) {
+        RunConfig config = small_config();
+        config.memory.device = device_cap;
+        return fits(std::move(config), machine);
+      },
+      64);
+  const std::string cap = std::to_string(must(least.device(kUnlimited)) * 5 / 4) + "B";
+  const Prepared tight = must(prepare_on(small_config(cap, "1GiB"), machine, false));
+  const std::vector<WhatIf> found = what_ifs(tight);
+  ASSERT_EQ(found.size(), 4u);
+  EXPECT_TRUE(found[0].change.starts_with("+") && found[0].change.ends_with(" device")) << found[0].change;
+  EXPECT_GE(found[0].speedup, 1);
+  EXPECT_EQ(found[1].change, "+256 MiB host");
+  EXPECT_GE(found[1].speedup, 1);
+  EXPECT_TRUE(found[2].change.starts_with("half the device cap")) << found[2].change;
+  EXPECT_EQ(found[2].speedup, 0);  // less than the smallest that works
+  EXPECT_EQ(found[3].change, "2x tokens per step");
+  EXPECT_GT(found[3].speedup, 0);
+}
+
+TEST(WhatIf, WithoutACapHalfOfWhatItHoldsIsAsked) {
+  const Prepared whole = must(prepare_on(small_config(), slow_links(), false));
+  const std::vector<WhatIf> found = what_ifs(whole);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_TRUE(found[0].change.starts_with("half the device memory")) << found[0].change;
+  EXPECT_LT(found[0].speedup, 1);
+}
+
+// outlook() tells refusals for memory from other errors by how the planner begins them.
+TEST(Outlook, RefusalsForMemoryAreNoErrors) {
+  const Machine machine = slow_links();
+  const Outlook device = must(outlook(small_config("1kB"), machine));
+  EXPECT_FALSE(device.fits);
+  EXPECT_TRUE(device.why_not.starts_with("device memory:")) << device.why_not;
+  const Outlook all = must(outlook(small_config(), machine));
+  const Outlook host =
+      must(outlook(small_config(std::to_string(all.device_bytes / 2) + "B", "1kB"), machine));
+  EXPECT_FALSE(host.fits);
+  EXPECT_TRUE(host.why_not.starts_with("host memory:")) << host.why_not;
+  RunConfig wrong = small_config();
+  wrong.model.config = "nowhere.json";
+  EXPECT_FALSE(outlook(wrong, machine).ok());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,47 @@
+#include "study/grid.h"
+
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+
+namespace sluice {
+namespace {
+
+std::string refusal(const std::string& text) {
+  const auto r = parse_sizes("--device-mem", text);
+  return r.ok() ? "accepted" : r.message();
+}
+
+TEST(Grid, ListsAndRangesMix) {
+  const auto sizes = parse_sizes("--device-mem", "24GiB,6GiB:10GiB:2GiB,8GiB,none");
+  ASSERT_TRUE(sizes.ok()) << sizes.message();
+  EXPECT_EQ(*sizes, (std::vector<int64_t>{6 * kGiB, 8 * kGiB, 10 * kGiB, 24 * kGiB, kUnlimited}));
+  const auto counts = parse_counts("--seq-len", "512,1000:2500:1000");
+  ASSERT_TRUE(counts.ok()) << counts.message();
+  EXPECT_EQ(*counts, (std::vector<int64_t>{512, 1000, 2000}));
+}
+
+TEST(Grid, RefusalsNameOptionPartAndWhatIsAllowed) {
+  EXPECT_EQ(refusal("6GiB:80GiB"),
+            "--device-mem 6GiB:80GiB: a range is first:last:step, such as 6GiB:80GiB:2GiB");
+  EXPECT_EQ(refusal("8GiB,9GiB:6GiB:1GiB"), "--device-mem 9GiB:6GiB:1GiB: the range ends before it begins");
+  EXPECT_EQ(refusal("6GiB:none:1GiB"), "--device-mem 6GiB:none:1GiB: none has no place in a range");
+  EXPECT_EQ(refusal("1GiB:2GiB:1kB"),
+            "--device-mem 1GiB:2GiB:1kB: 1073742 values; at most 10000 are allowed");
+  for (const char* bad : {"", "6GiB,", "6GiB:8GiB:0GiB", "-1GiB", "6 apples"}) {
+    EXPECT_NE(refusal(bad).find("a positive size such as"), std::string::npos) << bad << ": " << refusal(bad);
+  }
+  const auto count = parse_counts("--seq-len", "8k");
+  ASSERT_FALSE(count.ok());
+  EXPECT_EQ(count.message(), "--seq-len 8k: '8k': expected a whole number from 1");
+}
+
+TEST(Grid, WordsKeepTheirOrder) {
+  const auto words = parse_words("--model", "8,1,8");
+  ASSERT_TRUE(words.ok());
+  EXPECT_EQ(*words, (std::vector<std::string>{"8", "1"}));
+  EXPECT_FALSE(parse_words("--model", "8,").ok());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,239 @@
+#include "tokens/batches.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "support/temp_dir.h"
+#include "tokens/permutation.h"
+
+namespace sluice {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+struct Row {
+  Tokens tokens, targets, positions;
+};
+
+Row row_of(const BatchSource& source, int64_t step, int64_t row) {
+  const auto n = static_cast<size_t>(source.sequence());
+  Row r{Tokens(n, -7), Tokens(n, -7), Tokens(n, -7)};
+  source.fill(step, row, r.tokens, r.targets, r.positions);
+  return r;
+}
+
+class Batches : public testing::Test {
+ protected:
+  // Documents of these lengths; token i of all is i, so that a token tells where it comes from.
+  TokenSet numbered(const std::vector<int64_t>& lengths) {
+    auto writer = TokenFileWriter::create(dir_ / "x.tokens", 4);
+    int32_t next = 0;
+    for (const int64_t length : lengths) {
+      Tokens document(static_cast<size_t>(length));
+      std::iota(document.begin(), document.end(), next);
+      next += static_cast<int32_t>(length);
+      EXPECT_TRUE(writer->append(document).ok());
+      writer->end_document();
+    }
+    EXPECT_TRUE(writer->commit().ok());
+    return *open_tokens(dir_ / "x.tokens");
+  }
+
+  std::unique_ptr<BatchSource> source(const std::vector<int64_t>& lengths, const BatchOptions& options) {
+    auto made = make_batches(numbered(lengths), options);
+    EXPECT_TRUE(made.ok()) << made.message();
+    return std::move(*made);
+  }
+
+  TempDir dir_;
+};
+
+BatchOptions contiguous(int64_t sequence) {
+  return {.mode = BatchMode::Contiguous, .sequence = sequence, .rows = 2, .seed = 3, .vocab = 1 << 20};
+}
+BatchOptions packed(int64_t sequence) {
+  BatchOptions options = contiguous(sequence);
+  options.mode = BatchMode::Packed;
+  return options;
+}
+
+TEST(Permutation, VisitsEverythingOnce) {
+  for (const int64_t count : {1, 2, 3, 16, 17, 1000}) {
+    std::set<int64_t> seen;
+    for (int64_t i = 0; i < count; ++i) seen.insert(permuted(5, 0, i, count));
+    EXPECT_EQ(int64_t(seen.size()), count);
+    EXPECT_EQ(*seen.begin(), 0);
+    EXPECT_EQ(*seen.rbegin(), count - 1);
+  }
+}
+
+TEST(Permutation, DependsOnSeedAndEpoch) {
+  const auto order = [](uint64_t seed, uint64_t epoch) {
+    std::vector<int64_t> values;
+    for (int64_t i = 0; i < 100; ++i) values.push_back(permuted(seed, epoch, i, 100));
+    return values;
+  };
+  EXPECT_EQ(order(1, 2), order(1, 2));
+  EXPECT_NE(order(1, 2), order(1, 3));
+  EXPECT_NE(order(1, 2), order(2, 2));
+}
+
+// Every index must be able to land anywhere: over many epochs each place is hit about equally often.
+TEST(Permutation, IsSpreadEvenly) {
+  constexpr int64_t kCount = 10;
+  constexpr int kEpochs = 5000;
+  std::vector<int> hits(kCount);
+  for (int epoch = 0; epoch < kEpochs; ++epoch) ++hits[size_t(permuted(1, uint64_t(epoch), 3, kCount))];
+  // Six standard deviations of a binomial with p = 1/10: 6 * sqrt(5000 * 0.09) = 127.
+  for (const int hit : hits) EXPECT_NEAR(hit, kEpochs / kCount, 127);
+}
+
+TEST_F(Batches, ContiguousRowsCoverTheTokensOnceAnEpoch) {
+  const auto batches = source({21}, contiguous(4));
+  EXPECT_EQ(batches->epoch_rows(), 5);
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    std::set<int32_t> first;
+    for (int64_t i = 0; i < 5; ++i) {
+      const int64_t index = epoch * 5 + i;
+      const Row row = row_of(*batches, index / 2, index % 2);
+      first.insert(row.tokens[0]);
+      for (int32_t t = 0; t < 4; ++t) {
+        EXPECT_EQ(row.tokens[size_t(t)], row.tokens[0] + t);
+        EXPECT_EQ(row.targets[size_t(t)], row.tokens[0] + t + 1);
+        EXPECT_EQ(row.positions[size_t(t)], t);
+      }
+    }
+    EXPECT_EQ(first, (std::set<int32_t>{0, 4, 8, 12, 16}));
+  }
+}
+
+TEST_F(Batches, ContiguousRowsRestartAtDocuments) {
+  const auto batches = source({3, 6, 1}, contiguous(9));
+  EXPECT_TRUE(batches->packed());
+  const Row row = row_of(*batches, 0, 0);
+  EXPECT_EQ(row.tokens, (Tokens{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(row.targets, (Tokens{1, 2, -1, 4, 5, 6, 7, 8, -1}));
+  EXPECT_EQ(row.positions, (Tokens{0, 1, 2, 0, 1, 2, 3, 4, 5}));
+}
+
+TEST_F(Batches, ContiguousRowsCountPositionsFromTheirOwnStart) {
+  const auto batches = source({3, 10}, contiguous(6));
+  std::set<Tokens> positions;
+  for (int64_t row = 0; row < 2; ++row) positions.insert(row_of(*batches, 0, row).positions);
+  EXPECT_EQ(positions, (std::set<Tokens>{{0, 1, 2, 0, 1, 2}, {0, 1, 2, 3, 4, 5}}));
+}
+
+TEST_F(Batches, ContiguousRowsCanRunThroughDocuments) {
+  BatchOptions options = contiguous(9);
+  options.respect_documents = false;
+  const auto batches = source({3, 6, 1}, options);
+  EXPECT_FALSE(batches->packed());
+  const Row row = row_of(*batches, 0, 0);
+  EXPECT_EQ(row.targets, (Tokens{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(row.positions, (Tokens{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+}
+
+TEST_F(Batches, PackedRowsHoldWholeDocumentsAndPadding) {
+  const auto batches = source({3, 4}, packed(9));
+  EXPECT_EQ(batches->epoch_rows(), 1);
+  const Row row = row_of(*batches, 0, 0);
+  const bool short_first = row.tokens[0] == 0;
+  EXPECT_EQ(row.tokens,
+            short_first ? (Tokens{0, 1, 2, 3, 4, 5, 6, 0, 0}) : (Tokens{3, 4, 5, 6, 0, 1, 2, 0, 0}));
+  EXPECT_EQ(row.targets,
+            short_first ? (Tokens{1, 2, -1, 4, 5, 6, -1, -1, -1}) : (Tokens{4, 5, 6, -1, 1, 2, -1, -1, -1}));
+  EXPECT_EQ(row.positions,
+            short_first ? (Tokens{0, 1, 2, 0, 1, 2, 3, 0, 1}) : (Tokens{0, 1, 2, 3, 0, 1, 2, 0, 1}));
+}
+
+TEST_F(Batches, PackedRowsCutLongDocuments) {
+  const auto batches = source({10}, packed(4));
+  EXPECT_EQ(batches->epoch_rows(), 3);
+  std::set<Tokens> targets;
+  for (int64_t i = 0; i < 3; ++i) targets.insert(row_of(*batches, i / 2, i % 2).targets);
+  EXPECT_EQ(targets, (std::set<Tokens>{{1, 2, 3, 4}, {5, 6, 7, 8}, {9, -1, -1, -1}}));
+}
+
+TEST_F(Batches, PackedRowsHoldEveryTargetOnce) {
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 300; ++i) lengths.push_back(1 + i * 7 % 23);
+  const auto batches = source(lengths, packed(16));
+  std::multiset<int32_t> found, expected;
+  int64_t padding = 0;
+  for (int64_t i = 0; i < batches->epoch_rows(); ++i) {
+    const Row row = row_of(*batches, i / 2, i % 2);
+    for (size_t t = 0; t < row.targets.size(); ++t) {
+      if (row.targets[t] >= 0) found.insert(row.targets[t]);
+      padding += row.targets[t] < 0 && row.tokens[t] == 0;
+    }
+  }
+  int32_t token = 0;
+  for (const int64_t length : lengths) {
+    for (int64_t i = 1; i < length; ++i) expected.insert(token + int32_t(i));
+    token += int32_t(length);
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_LT(padding, batches->epoch_rows())
+      << "first fit with look-ahead leaves few holes among short documents";
+}
+
+TEST_F(Batches, ARowDependsOnSeedStepAndRowOnly) {
+  const auto one = source({400}, contiguous(4)), same = source({400}, contiguous(4));
+  (void)row_of(*one, 0, 0);
+  EXPECT_EQ(row_of(*one, 17, 1).tokens, row_of(*same, 17, 1).tokens);
+  BatchOptions options = contiguous(4);
+  options.seed = 4;
+  const auto other = source({400}, options);
+  int different = 0;
+  for (int64_t step = 0; step < 10; ++step) {
+    different += row_of(*one, step, 0).tokens != row_of(*other, step, 0).tokens;
+  }
+  EXPECT_GT(different, 5);
+}
+
+TEST_F(Batches, TooFewTokensSaysHowManyAreNeeded) {
+  const std::string message = make_batches(numbered({5, 3}), contiguous(8)).message();
+  EXPECT_NE(message.find("8 tokens in 2 documents"), std::string::npos) << message;
+  EXPECT_NE(message.find("need 9"), std::string::npos) << message;
+}
+
+TEST_F(Batches, PackingOnlySingleTokensIsAnError) {
+  EXPECT_NE(make_batches(numbered({1, 1}), packed(8)).message().find("at least 2 tokens"), std::string::npos);
+}
+
+TEST_F(Batches, TheVocabularyIsChecked) {
+  BatchOptions options = contiguous(2);
+  options.vocab = 4;
+  EXPECT_NE(make_batches(numbered({6}), options).message().find("token 5 at index 5"), std::string::npos);
+}
+
+TEST_F(Batches, ShapesAreChecked) {
+  BatchOptions options = contiguous(0);
+  EXPECT_NE(make_batches(numbered({6}), options).message().find("sequence 0"), std::string::npos);
+  options.sequence = 2;
+  options.rows = 0;
+  EXPECT_NE(make_batches(numbered({6}), options).message().find("0 rows"), std::string::npos);
+}
+
+TEST(RandomBatches, RowsContinueEachOther) {
+  const auto batches = make_random_batches({.sequence = 8, .rows = 2, .seed = 1, .vocab = 50});
+  const Row first = row_of(*batches, 3, 0), second = row_of(*batches, 3, 1), third = row_of(*batches, 4, 0);
+  EXPECT_TRUE(std::equal(first.tokens.begin() + 1, first.tokens.end(), first.targets.begin()));
+  EXPECT_EQ(first.targets.back(), second.tokens.front());
+  EXPECT_EQ(second.targets.back(), third.tokens.front());
+  EXPECT_NE(first.tokens, second.tokens);
+  EXPECT_EQ(first.positions, (Tokens{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(RandomBatches, StayInsideTheVocabularyAndReachItsEnds) {
+  const auto batches = make_random_batches({.sequence = 2000, .rows = 1, .seed = 1, .vocab = 50});
+  const Row row = row_of(*batches, 0, 0);
+  EXPECT_EQ(*std::min_element(row.tokens.begin(), row.tokens.end()), 0);
+  EXPECT_EQ(*std::max_element(row.tokens.begin(), row.tokens.end()), 49);
+}
+
+}  // namespace
+}  // namespace sluice
