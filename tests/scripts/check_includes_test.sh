@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# scripts/check_includes follows the table of docs/architecture.md: trees that break it in one way each.
+set -euo pipefail
+check=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/check_includes
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failed=0
+
+# expect NAME TEXT: the check of the tree fails and says TEXT; an empty TEXT: it passes and says nothing.
+expect() {
+  local said status=0
+  said=$("$check" "$tree" 2>&1) || status=$?
+  if [[ -z $2 ]] && ((status == 0)) && [[ -z $said ]]; then return; fi
+  if [[ -n $2 ]] && ((status != 0)) && [[ $said == *"$2"* ]]; then return; fi
+  printf '%s: status %d, it says:\n%s\nexpected: %s\n' "$1" "$status" "$said" "$2"
+  failed=1
+}
+# table ROW...: the document with these rows.
+table() { printf '%s\n' 'Words.' '' '| folder | may include |' '|---|---|' "$@" '' 'More words.' >"$tree/docs/architecture.md"; }
+# file PATH HEADER...: a source with these includes.
+file() {
+  mkdir -p "$tree/$(dirname "$1")"
+  printf '#include "%s"\n' "${@:2}" >"$tree/$1"
+}
+
+mkdir -p "$tree/docs"
+file src/low/a.h low/b.h
+file src/mid/a.cpp low/a.h mid/a.h
+file src/mid/part/a.cpp mid/a.h low/a.h
+file src/top/a.cpp low/a.h mid/part/b.h sluice/sluice.h
+rows=('| low | |' '| mid, mid/part | low |' '| top | mid, mid/part, public headers |' '| cli | public headers only |')
+table "${rows[@]}"
+expect 'what a folder uses may come by way of another' 'src/mid/part/a.cpp:1: mid/a.h: mid/part may include: low mid/part'
+file src/mid/part/a.cpp low/a.h
+expect 'a tree that keeps to its table' ''
+
+table '| low | |' '| mid, mid/part | |' "${rows[@]:2}"
+expect 'a row that allows less' 'src/mid/a.cpp:1: low/a.h: mid may include: mid'
+table "${rows[@]:0:2}" '| top | mid, mid/part |'
+expect 'public headers' 'src/top/a.cpp:3: sluice/sluice.h: top may not include public headers'
+table "${rows[@]:0:2}"
+expect 'a folder without a row' 'src/top is not in the table of docs/architecture.md'
+table "${rows[@]}" '| mid | top |'
+expect 'two rows' 'mid has two rows'
+table '| low | none |'
+expect 'a folder that is not there' 'low may include none, which has no row'
+table '| low | top |' "${rows[@]:1}"
+expect 'a circle' 'would include itself'
+echo 'No table.' >"$tree/docs/architecture.md"
+expect 'no table' 'there is no table'
+exit $failed
