@@ -1,0 +1,108 @@
+// Recomputation: what can be dropped, at what price, and the runs that follow.
+#include <gtest/gtest.h>
+
+#include "planner/six_tasks.h"
+
+namespace sluice {
+namespace {
+
+// "a 10, b 20": objects of each unit and the time it takes.
+std::string units_of(const SixTasks& six) {
+  std::string out;
+  for (const RecomputeUnit& unit : recompute_units(six.program, six.costs)) {
+    out += out.empty() ? "" : ", ";
+    for (const ObjectId o : unit.objects) out += six.program.object(o).name + " ";
+    out += fmt::format("{}", unit.ns);
+  }
+  return out;
+}
+
+TEST(Units, AreWhatTheBackwardPassReads) {
+  SixTasks six;
+  six.costs.ns = {10, 20, 40, 10, 10, 10};
+  EXPECT_EQ(units_of(six), "a 10, b 20, c 40");
+}
+
+TEST(Units, CountWhatOnlyTheForwardPassUsesToWhatIsMadeFromIt) {
+  SixTasks six;
+  six.costs.ns = {10, 20, 40, 10, 10, 10};
+  const ObjectId d = six.object("d", ObjectKind::Activation), e = six.object("e", ObjectKind::Activation);
+  six.task("fd", ObjectId(1), d, Phase::Forward);
+  six.task("fe", d, e, Phase::Forward);
+  six.task("be", e, six.object("ge", ObjectKind::ActGrad), Phase::Backward);
+  six.costs.ns.insert(six.costs.ns.end(), {3, 5, 10});
+  EXPECT_EQ(units_of(six), "a 10, b 20, c 40, e 8");
+}
+
+TEST(Units, LeaveOutTheStreamBetweenLayersAndWhatHasNoLayer) {
+  SixTasks six;
+  const ObjectId head = six.object("head", ObjectKind::Activation, -1);
+  Object stream{"x.L1", "x", ObjectKind::Activation, DType::F32, SixTasks::kBytes, 1};
+  const ObjectId x = six.program.add(stream);
+  for (const ObjectId o : {head, x}) {
+    const std::string name = six.program.object(o).name;
+    six.task("f" + name, ObjectId(1), o, Phase::Forward);
+    six.task("b" + name, o, six.object("g" + name, ObjectKind::ActGrad), Phase::Backward);
+  }
+  six.costs.ns.assign(10, 10);
+  EXPECT_EQ(units_of(six), "a 10, b 10, c 10");
+}
+
+struct Case {
+  const char* name;
+  const char* again;
+  const char* runs;  // an apostrophe: again
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
+const Case kCases[] = {
+    {"nothing_again", "", "fa fb fc bc bb ba"},
+    {"just_before_its_first_use", "a", "fa fb fc bc bb fa' ba"},
+    {"from_what_is_kept", "b", "fa fb fc bc fb' bb ba"},
+    {"what_it_is_made_from_comes_first_and_once", "a b", "fa fb fc bc fa' fb' bb ba"},
+    {"the_whole_chain", "a b c", "fa fb fc fa' fb' fc' bc bb ba"},
+};
+
+class Unrolled : public testing::TestWithParam<Case> {};
+
+TEST_P(Unrolled, RunsAgainWhatWasDropped) {
+  const SixTasks six;
+  const Schedule s = six.schedule(GetParam().again);
+  std::string runs;
+  for (const auto& run : s.runs) {
+    runs += (runs.empty() ? "" : " ") + six.program.task(run.task).name + (run.recompute ? "'" : "");
+  }
+  EXPECT_EQ(runs, GetParam().runs);
+  EXPECT_EQ(s.start_ns.back(), 10.0 * double(s.runs.size()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Again, Unrolled, testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Unroll, GivesEveryLifeAValueAndMarksItsLastUseInTheForwardPass) {
+  const SixTasks six;
+  const Schedule s = six.schedule("b");
+  std::string values;
+  for (const Value& v : s.values) {
+    values += six.program.object(v.object).name + (v.given ? "+" : "") + (v.circular ? "o" : "");
+    for (uint32_t u = 0; u < v.uses.size(); ++u) {
+      values += fmt::format(" {}{}{}", v.uses[u].position, v.uses[u].overwrites ? "w" : "",
+                            v.crossing == u ? "|" : "");
+    }
+    values += "\n";
+  }
+  EXPECT_EQ(values,
+            "x+o 0\n"
+            "a 0w 1| 4 6\n"
+            "b 1w 2\n"
+            "c 2w| 3\n"
+            "gc 3w\n"
+            "b 4w 5\n"
+            "gb 5w\n"
+            "ga 6w\n");
+}
+
+}  // namespace
+}  // namespace sluice
