@@ -21,10 +21,11 @@ struct Fixture {
   LlamaConfig config;
   TensorFiles expected;
 
-  explicit Fixture(const std::string& name)
+  // `file` holds what is expected.
+  explicit Fixture(const std::string& name, const std::string& file = "expected.safetensors")
       : dir(std::filesystem::path(SLUICE_FIXTURES) / name),
         config(rig::must(parse_llama_config(rig::must(read_file(dir / "config.json"))))),
-        expected(rig::must(TensorFiles::open(dir / "expected.safetensors"))) {}
+        expected(rig::must(TensorFiles::open(dir / file))) {}
 
   template <class T>
   std::vector<T> values(const std::string& tensor) const {
@@ -45,20 +46,37 @@ struct Fixture {
   }
 };
 
-// A training run on the fixture's weights. Its updates are deferred, so that gradients outlive the step.
+// Updates that are deferred, so that gradients outlive the step.
+inline OptimizerConfig deferred_updates() {
+  OptimizerConfig out;
+  out.deferred = true;
+  return out;
+}
+
+// A training run on the fixture's weights.
 inline std::unique_ptr<rig::Rig> open_fixture(const Fixture& fixture, const StepShape& shape,
-                                              const Numerics& numerics, bool deferred = true) {
+                                              const Numerics& numerics,
+                                              const OptimizerConfig& optimizer = deferred_updates()) {
   StageRequest request;
   request.model = fixture.config;
   request.shape = shape;
   request.numerics = numerics;
-  request.optimizer.deferred = deferred;
+  request.optimizer = optimizer;
   auto run = std::make_unique<rig::Rig>(request);
   run->initialize();
   rig::must(load_weights(fixture.config, run->model(), fixture.dir, run->training()));
   return run;
 }
 
+// ||a - b||
+inline double length(const std::vector<float>& a, const std::vector<float>& b = {}) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = double(a[i]) - (b.empty() ? 0 : double(b[i]));
+    sum += d * d;
+  }
+  return std::sqrt(sum);
+}
 // ||a - b|| / ||b|| and the cosine of the angle between them.
 struct Distance {
   double relative = 0, cosine = 0, largest = 0;  // largest: max |a - b| / max |b|
