@@ -2,12 +2,14 @@
 """Compares Sluice with Hugging Face transformers on this machine's GPU (or CPU).
 
     tests/transformers/compare.py all OUT_DIR          # both, with a short table at the end; two to three minutes
+    tests/transformers/compare.py all OUT_DIR --family qwen3
     tests/transformers/compare.py gradients OUT_DIR [--model 1] [--seq-len 2048] [--tokens 4096]
     tests/transformers/compare.py curve OUT_DIR [--text FILE_OR_FOLDER ...] [--steps 200]
 
-Needs torch, transformers and safetensors, and a build (cmake --preset cuda, targets sluice and sluice_transformers_dump). Random
-weights come from Sluice's initialisation, so both start from the same bits; batches are those that Sluice trains on. Text is this
-repository's own unless --text says otherwise.
+Needs torch, transformers and safetensors, and a build (cmake --preset cuda, targets sluice and sluice_transformers_dump). Both start
+from the same bits: those of Sluice's initialisation for a preset; for a model of another family, or given as a config.json, those of
+transformers, with random biases and norm weights beside, as biases of zero and norms of one would hide mistakes. Batches are those that
+Sluice trains on. Text is this repository's own unless --text says otherwise.
 
 gradients: logits, loss and the gradient of every tensor of the first step. The yardstick is transformers in fp32 on the same
     bf16 weights; transformers in bf16 against it says how far bf16 may be off. Fails when Sluice's relative error on a tensor is
@@ -32,9 +34,24 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.torch import load_file
-from transformers import AutoConfig, LlamaForCausalLM
+import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+# Families, as the class of transformers and what their config.json says beside sizes. Those of "llama" are Sluice's presets.
+FAMILIES = {
+    "llama": None,
+    "llama_biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
+    # Without head_dim, which follows from the heads here.
+    "qwen2": ("Qwen2", {"num_attention_heads": {"gradients": 8, "curve": 5}, "head_dim": None}),
+    "qwen3": ("Qwen3", {}),
+}
+SIZES = {
+    "gradients": {"hidden_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
+                  "intermediate_size": 3072, "vocab_size": 32768},
+    "curve": {"hidden_size": 320, "num_hidden_layers": 8, "num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 64,
+              "intermediate_size": 864, "vocab_size": 256},
+}
 
 
 def parse_args():
@@ -43,13 +60,18 @@ def parse_args():
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cuda")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--model", help="preset or config.json; default: 1 for gradients, tiny for curve")
+    parser.add_argument("--family", choices=FAMILIES, default="llama")
+    parser.add_argument("--model", help="preset or config.json; default: of Llama 1 for gradients and tiny for curve, of other families "
+                                        "models of like sizes")
     parser.add_argument("--seq-len", type=int, help="default: 2048 for gradients, 256 for curve")
     parser.add_argument("--tokens", type=int, default=4096, help="per step")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--text", nargs="+", default=[ROOT / "src", ROOT / "docs"], help="files or folders to train on")
     parser.add_argument("--set", action="append", default=[], help="key=value for Sluice")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.family != "llama" and args.model and not args.model.endswith(".json"):
+        parser.error(f"--model {args.model}: presets are Llamas; of family {args.family} give a config.json or nothing")
+    return args
 
 
 def only(args, what):
@@ -58,16 +80,48 @@ def only(args, what):
     curve = what == "curve"
     args.what = what
     args.out = args.out.resolve() / what
-    args.model = args.model or ("tiny" if curve else "1")
+    if args.family == "llama":
+        args.model = args.model or ("tiny" if curve else "1")
     args.seq_len = args.seq_len or (256 if curve else 2048)
     args.out.mkdir(parents=True, exist_ok=True)
+    args.weights = None
+    if not args.model or args.model.endswith(".json"):
+        args.weights = make_model(config_of(args), args)
+        args.model = args.model or f"{args.family} of like size"
     return args
+
+
+def config_of(args):
+    """The model's configuration in the classes of transformers."""
+    if args.model:
+        return transformers.AutoConfig.from_pretrained(args.model)
+    name, options = FAMILIES[args.family]
+    options = {key: value[args.what] if isinstance(value, dict) else value for key, value in options.items()}
+    sizes = {key: value for key, value in (SIZES[args.what] | options).items() if value is not None}
+    return getattr(transformers, name + "Config")(**sizes, max_position_embeddings=args.seq_len)
+
+
+def make_model(config, args):
+    """A folder with config.json and random weights in bf16."""
+    folder = args.out / "model"
+    torch.manual_seed(1)
+    with torch.device(args.device), default_dtype(torch.bfloat16), torch.no_grad():
+        model = class_of(config)(config)
+        for name, p in model.named_parameters():
+            if p.dim() == 1:
+                p.normal_(0.0 if name.endswith(".bias") else 1.0, 0.1)
+    model.save_pretrained(folder)
+    return folder
+
+
+def class_of(config):
+    return transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
 
 
 def settings_of(args):
     """Sluice's configuration, as key=value."""
-    model = "config" if args.model.endswith(".json") else "preset"
-    settings = [f"model.{model}={args.model}", f"run.backend={args.device}", f"train.seq_len={args.seq_len}",
+    model = [f"model.config={args.weights / 'config.json'}", f"model.weights={args.weights}"] if args.weights else [f"model.preset={args.model}"]
+    settings = [*model, f"run.backend={args.device}", f"train.seq_len={args.seq_len}",
                 f"train.tokens_per_step={args.tokens}", "train.compute=bf16", f"data.cache={args.out.parent / 'cache'}", "run.trace=false", "sample.tokens=0"]
     if args.what == "curve":
         paths = ", ".join(json.dumps(str(pathlib.Path(p).resolve())) for p in args.text)
@@ -85,12 +139,12 @@ def dump(args):
 
 
 def load_model(folder, dtype, device):
-    config = AutoConfig.from_pretrained(folder)
+    config = transformers.AutoConfig.from_pretrained(folder)
     config._attn_implementation = "sdpa"
     # Made where it runs, as filling a billion weights on the CPU takes a minute, and in its type: model.to() would round the
     # frequencies of the rotary embedding, too, which no run of transformers does.
     with torch.device(device), default_dtype(dtype):
-        model = LlamaForCausalLM(config)
+        model = class_of(config)(config)
     state = load_file(folder / "model.safetensors", device=device)
     missing, unexpected = model.load_state_dict(state, strict=False)
     allowed = {"lm_head.weight"} if config.tie_word_embeddings else set()
@@ -181,8 +235,8 @@ def reference_losses(args, folder, rates):
     """Losses of transformers in fp32 with AdamW, one per learning rate."""
     model = load_model(folder, torch.float32, args.device)
     matrices = [p for p in model.parameters() if p.dim() > 1]
-    norms = [p for p in model.parameters() if p.dim() == 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": norms, "weight_decay": 0.0}],
+    others = [p for p in model.parameters() if p.dim() == 1]  # norms and biases
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
                                   lr=rates[0], betas=(0.9, 0.95), eps=1e-8)
     batches = load_file(folder / "batches.safetensors")
     losses = []
