@@ -9,21 +9,26 @@ namespace {
 // run at 0.87 of the rate of heads of 128 forward and at 0.90 of it backward.
 constexpr double kSoftmaxColumns = 20;
 
-double estimate_ns(const Op& op, const Rates& rates) {
-  double rate = rates.product_flops, passes_s = 0;
-  const auto attention_rate = [](double flops, const AttnShape& shape) {
-    return flops * double(shape.head_dim) / (double(shape.head_dim) + kSoftmaxColumns);
+double rate_of(const Work& work, const Rates& rates) {
+  const auto attention = [&](double flops) {
+    return flops * double(work.head_dim) / (double(work.head_dim) + kSoftmaxColumns);
   };
-  if (const auto* a = std::get_if<AttnFwd>(&op))
-    rate = attention_rate(rates.attention_forward_flops, a->shape);
-  if (const auto* a = std::get_if<AttnBwd>(&op))
-    rate = attention_rate(rates.attention_backward_flops, a->shape);
-  if (const auto* head = std::get_if<HeadLoss>(&op)) {
-    // Between its products: logits are written, then read and turned into gradients in place.
-    const double passes = head->forward_only ? 2 : 3;
-    passes_s = passes * 4 * double(head->tokens) * double(head->vocab) / rates.memory_bytes;
+  switch (work.unit) {
+    case Unit::Memory:
+    case Unit::Product:
+      return rates.product_flops;
+    case Unit::AttentionForward:
+      return attention(rates.attention_forward_flops);
+    case Unit::AttentionBackward:
+      return attention(rates.attention_backward_flops);
   }
-  return rates.launch_ns + 1e9 * (std::max(flops(op) / rate, traffic(op) / rates.memory_bytes) + passes_s);
+  return 0;
+}
+
+double estimate_ns(const Op& op, const Rates& rates) {
+  const Work w = work(op);
+  return rates.launch_ns + 1e9 * (std::max(w.flops / rate_of(w, rates), traffic(op) / rates.memory_bytes) +
+                                  w.pass_bytes / rates.memory_bytes);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <iterator>
 #include <numeric>
 #include <type_traits>
@@ -14,59 +15,67 @@
 namespace sluice {
 namespace {
 
-// Small operands, made on the host: ids below the vocabulary, positions that count up, a clip scale and step
-// arguments that make AdamW do its work, zeros for sums.
-std::vector<std::byte> small_values(const Op& op, const Operand& operand) {
-  std::vector<std::byte> out(static_cast<size_t>(operand.bytes()), std::byte{0});
-  if (operand.name == "args") {
-    const StepArgs args{1, 1, 1e-4f, 0.1f, 0.05f, 1e-4f, 1, 0};
-    std::copy_n(reinterpret_cast<const std::byte*>(&args), sizeof args, out.begin());
-  } else if (operand.dtype == DType::I32) {
-    int64_t row = operand.elements, vocab = 1;
-    if (const auto* a = std::get_if<AttnFwd>(&op)) row = a->shape.q_len;
-    if (const auto* a = std::get_if<AttnBwd>(&op)) row = a->shape.q_len;
-    if (const auto* a = std::get_if<Embed>(&op)) vocab = a->vocab;
-    if (const auto* a = std::get_if<EmbedBwd>(&op)) vocab = a->vocab;
-    if (const auto* a = std::get_if<HeadLoss>(&op)) vocab = a->vocab;
-    auto* ids = reinterpret_cast<int32_t*>(out.data());
-    for (int64_t i = 0; i < operand.elements; ++i) {
-      const bool position = operand.name == "pos";
-      ids[i] = static_cast<int32_t>(position ? i % row
-                                             : philox(7, static_cast<uint64_t>(i), 0).v[0] % uint64_t(vocab));
-    }
-  } else if (operand.name == "clip") {
-    auto* clip = reinterpret_cast<float*>(out.data());
-    clip[0] = clip[1] = 1;
-  }
-  return out;
-}
-
-bool is_small(const Operand& operand) {
-  return (operand.dtype != DType::F32 && operand.dtype != DType::BF16) || operand.name == "clip";
-}
-
-// What floats are like. It matters to the power that products draw, and by that to the clock: scores that are
-// all alike, or gradients of a softmax that are all zero but one, make them faster than they will be.
-enum class Like : uint8_t {
-  Activations,  // of about unit variance, as behind a norm
-  Weights,      // small, and unlike activations: where a row of one is a row of the other, no other counts
-  Squares,      // second moments: positive
-  Statistics,   // of a softmax: the logarithm of how many keys there are, about
-};
-// How floats of a kind are distributed: around `middle`, triangular, to `width` on either side.
+// How floats of a kind are distributed: around `middle`, triangular, to `width` on either side. It matters to
+// the power that products draw, and by that to the clock: scores that are all alike, or gradients of a
+// softmax that are all zero but one, make them faster than they will be.
 struct Spread {
-  Like like;
+  Values values;
   float middle, width;
 };
-constexpr Spread kSpreads[] = {{Like::Activations, 0, 2.5f},
-                               {Like::Weights, 0, 0.05f},
-                               {Like::Squares, 1, 0.5f},
-                               {Like::Statistics, 9, 0.5f}};
+constexpr Spread kSpreads[] = {
+    {Values::Activations, 0, 2.5f},
+    // Unlike activations: where a row of one is a row of the other, no other counts.
+    {Values::Weights, 0, 0.05f},
+    {Values::Squares, 1, 0.5f},
+    // The logarithm of how many keys there are, about.
+    {Values::LogSumExp, 9, 0.5f},
+};
 
-Like like(const Operand& operand) {
-  if (operand.name == "v") return Like::Squares;
-  if (operand.name == "lse") return Like::Statistics;
-  return operand.name == "w" || operand.name == "table" ? Like::Weights : Like::Activations;
+// Floats that come from blocks of their kind; other operands are made one by one.
+bool is_spread(const Operand& operand) {
+  const bool spread =
+      std::ranges::any_of(kSpreads, [&](const Spread& s) { return s.values == operand.values; });
+  return spread && (operand.dtype == DType::F32 || operand.dtype == DType::BF16);
+}
+size_t spread_of(const Operand& operand) {
+  return size_t(std::ranges::find(kSpreads, operand.values, &Spread::values) - kSpreads);
+}
+
+// An operand made on the host: ids below their limit, positions that count up, a clip scale and step
+// arguments that make an update do its work, zeros for sums.
+std::vector<std::byte> small_values(const Operand& operand) {
+  std::vector<std::byte> out(static_cast<size_t>(operand.bytes()), std::byte{0});
+  const auto fill = [&]<class T>(T type, auto value) {
+    auto* to = reinterpret_cast<decltype(type)*>(out.data());
+    for (int64_t i = 0; i < operand.elements; ++i) to[i] = static_cast<T>(value(i));
+  };
+  switch (operand.values) {
+    case Values::Ids:
+      fill(int32_t{}, [&](int64_t i) {
+        return philox(7, static_cast<uint64_t>(i), 0).v[0] % static_cast<uint64_t>(operand.limit);
+      });
+      break;
+    case Values::Positions:
+      fill(int32_t{}, [&](int64_t i) { return operand.limit > 0 ? i % operand.limit : i; });
+      break;
+    case Values::Frequencies:
+      fill(float{}, [&](int64_t i) { return std::pow(10000.0, -double(i) / double(operand.elements)); });
+      break;
+    case Values::Clip:
+      fill(float{}, [](int64_t) { return 1; });
+      break;
+    case Values::StepArgs: {
+      const StepArgs args{1, 1, 1e-4f, 0.1f, 0.05f, 1e-4f, 1, 0};
+      std::memcpy(out.data(), &args, sizeof args);
+      break;
+    }
+    case Values::Activations:
+    case Values::Weights:
+    case Values::Squares:
+    case Values::LogSumExp:
+      break;
+  }
+  return out;
 }
 
 // Blocks of floats in the host arena, from which the device's are filled over the load lane. Operands of a
@@ -81,27 +90,28 @@ class FloatBlocks {
   // Writes the blocks to `host`, kBytes of the backend's host arena.
   static Result<FloatBlocks> create(Backend& backend, std::byte* host) {
     const FloatBlocks blocks(host);
-    for (const auto& [like, middle, width] : kSpreads) {
+    for (size_t kind = 0; kind < std::size(kSpreads); ++kind) {
+      const auto& [values, middle, width] = kSpreads[kind];
       std::vector<float> period(kPeriod);
       for (int64_t i = 0; i < kPeriod; ++i) {
-        const Philox4 r = philox(uint64_t(like), static_cast<uint64_t>(i), 0);
+        const Philox4 r = philox(uint64_t(kind), static_cast<uint64_t>(i), 0);
         period[size_t(i)] = middle + width * (uniform_open(r.v[0]) + uniform_open(r.v[1]) - 1.0f);
       }
       std::vector<float> wide(kElements);
       for (int64_t i = 0; i < kElements; ++i) wide[size_t(i)] = period[size_t(i % kPeriod)];
       std::vector<Bf16> narrow(kElements);
       std::transform(wide.begin(), wide.end(), narrow.begin(), [](float x) { return Bf16(x); });
-      std::byte* at = host + offset(DType::F32, like);
+      std::byte* at = host + offset(DType::F32, kind);
       SLUICE_TRY(backend.upload(at, reinterpret_cast<const std::byte*>(wide.data()), 4 * kElements));
-      at = host + offset(DType::BF16, like);
+      at = host + offset(DType::BF16, kind);
       SLUICE_TRY(backend.upload(at, reinterpret_cast<const std::byte*>(narrow.data()), 2 * kElements));
     }
     return blocks;
   }
 
   // Adds the copies that fill `to`.
-  void fill(const Buffer& to, DType dtype, Like like, std::vector<Command>& copies) const {
-    const std::byte* from = host_ + offset(dtype, like);
+  void fill(const Buffer& to, DType dtype, size_t kind, std::vector<Command>& copies) const {
+    const std::byte* from = host_ + offset(dtype, kind);
     const int64_t block = kElements * size_of(dtype);
     for (int64_t done = 0; done < to.bytes; done += block) {
       const Copy copy{to.data + done, from, std::min(block, to.bytes - done)};
@@ -111,8 +121,8 @@ class FloatBlocks {
 
  private:
   explicit FloatBlocks(const std::byte* host) : host_(host) {}
-  static int64_t offset(DType dtype, Like like) {
-    return int64_t(like) * kBytesOfEach + (dtype == DType::F32 ? 0 : 4 * kElements);
+  static int64_t offset(DType dtype, size_t kind) {
+    return int64_t(kind) * kBytesOfEach + (dtype == DType::F32 ? 0 : 4 * kElements);
   }
 
   const std::byte* host_;
@@ -150,9 +160,9 @@ double LinkSums::rate(double otherwise) const {
 
 Rehearsal::Region& Rehearsal::region_of(const Operand& operand) {
   static_assert(std::size(kSpreads) == std::extent_v<decltype(floats_), 1>);
-  if (is_small(operand)) return small_;
+  if (!is_spread(operand)) return small_;
   if (!apart_) return shared_;
-  return floats_[operand.dtype == DType::BF16][size_t(like(operand))][operand.access != Access::Read];
+  return floats_[operand.dtype == DType::BF16][spread_of(operand)][operand.access != Access::Read];
 }
 
 template <class F>
@@ -213,11 +223,11 @@ int64_t Rehearsal::host_bytes() {
 Status Rehearsal::fill(Backend& backend, const Arenas& arenas) {
   SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, arenas.host));
   std::vector<Command> copies;
-  blocks.fill({arenas.device + shared_.offset, shared_.bytes}, DType::BF16, Like::Activations, copies);
+  blocks.fill({arenas.device + shared_.offset, shared_.bytes}, DType::BF16, 0, copies);
   for (const DType dtype : {DType::F32, DType::BF16}) {
-    for (const Spread& spread : kSpreads) {
-      for (const Region& region : floats_[dtype == DType::BF16][size_t(spread.like)])
-        blocks.fill({arenas.device + region.offset, region.bytes}, dtype, spread.like, copies);
+    for (size_t kind = 0; kind < std::size(kSpreads); ++kind) {
+      for (const Region& region : floats_[dtype == DType::BF16][kind])
+        blocks.fill({arenas.device + region.offset, region.bytes}, dtype, kind, copies);
     }
   }
   SLUICE_TRY(run_commands(backend, copies));
@@ -228,9 +238,8 @@ Status Rehearsal::fill(Backend& backend, const Arenas& arenas) {
     std::vector<Buffer>& placed = operands_.emplace_back();
     for (size_t k = 0; k < wanted.size(); ++k) {
       placed.push_back({arenas.device + offsets_[i][k], wanted[k].bytes()});
-      if (!is_small(wanted[k])) continue;
-      SLUICE_TRY(
-          backend.upload(placed.back().data, small_values(ops_[i].op, wanted[k]).data(), wanted[k].bytes()));
+      if (is_spread(wanted[k])) continue;
+      SLUICE_TRY(backend.upload(placed.back().data, small_values(wanted[k]).data(), wanted[k].bytes()));
     }
     workspaces_.push_back({arenas.device + offsets_[i].back(), workspace_bytes_[i]});
   }

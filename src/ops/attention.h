@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "ops/operand.h"
+#include "ops/work.h"
 
 namespace sluice {
 
@@ -47,7 +48,11 @@ struct AttnFwd {
   bool merge;
 
   Operands operands() const;
-  double flops() const { return 4.0 * shape.pairs() * double(shape.q_heads * shape.head_dim); }
+  Work work() const {
+    return {.unit = Unit::AttentionForward,
+            .flops = 4.0 * shape.pairs() * double(shape.q_heads * shape.head_dim),
+            .head_dim = shape.head_dim};
+  }
   void fields(auto&& f) const { shape.fields(f), f("out", out_dtype), f("merge", merge); }
 };
 
@@ -62,7 +67,14 @@ struct AttnBwd {
   bool accumulate_dq, accumulate_dkv;
 
   Operands operands() const;
-  double flops() const { return 8.0 * shape.pairs() * double(shape.q_heads * shape.head_dim); }
+  Work work() const {
+    const double product = 2.0 * shape.pairs() * double(shape.q_heads * shape.head_dim);
+    // The scores are computed again: a fifth product beside the four of the gradients.
+    return {.unit = Unit::AttentionBackward,
+            .flops = 4 * product,
+            .again_flops = product,
+            .head_dim = shape.head_dim};
+  }
   void fields(auto&& f) const {
     shape.fields(f), f("grad", grad_dtype), f("acc_dq", accumulate_dq), f("acc_dkv", accumulate_dkv);
   }
@@ -76,7 +88,7 @@ struct RopeBwd {
   DType in_dtype, dtype;
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   void fields(auto&& f) const {
     f("tokens", tokens), f("hq", q_heads), f("hkv", kv_heads), f("hd", head_dim), f("in", in_dtype),
         f("dtype", dtype);

@@ -2,9 +2,10 @@
 
 namespace sluice {
 using enum Access;
+using enum Values;
 
 Operands Cast::operands() const {
-  return {{"x", Read, in_dtype, elements}, {"y", Write, dtype, elements}};
+  return {{"x", Read, in_dtype, elements, Activations}, {"y", Write, dtype, elements, Activations}};
 }
 
 }  // namespace sluice

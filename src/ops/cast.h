@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "ops/operand.h"
+#include "ops/work.h"
 
 namespace sluice {
 
@@ -17,7 +18,7 @@ struct Cast {
   DType in_dtype, dtype;
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   void fields(auto&& f) const { f("n", elements), f("in", in_dtype), f("dtype", dtype); }
 };
 

@@ -3,18 +3,21 @@
 namespace sluice {
 using enum Access;
 using enum DType;
+using enum Values;
 
 Operands Embed::operands() const {
-  return {{"ids", Read, I32, tokens}, {"table", Read, dtype, vocab * dim}, {"y", Write, dtype, tokens * dim}};
+  return {{"ids", Read, I32, tokens, Ids, vocab},
+          {"table", Read, dtype, vocab * dim, Weights},
+          {"y", Write, dtype, tokens * dim, Activations}};
 }
 double Embed::traffic() const {
   return double(tokens) * (4.0 + 2.0 * double(dim) * double(size_of(dtype)));
 }
 
 Operands EmbedBwd::operands() const {
-  return {{"ids", Read, I32, tokens},
-          {"dy", Read, dtype, tokens * dim},
-          {"dtable", write_or(accumulate), grad_dtype, vocab * dim}};
+  return {{"ids", Read, I32, tokens, Ids, vocab},
+          {"dy", Read, dtype, tokens * dim, Activations},
+          {"dtable", write_or(accumulate), grad_dtype, vocab * dim, Activations}};
 }
 
 }  // namespace sluice

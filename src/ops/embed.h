@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "ops/operand.h"
+#include "ops/work.h"
 
 namespace sluice {
 
@@ -17,7 +18,7 @@ struct Embed {
   DType dtype;
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   double traffic() const;
   void fields(auto&& f) const { f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype); }
 };
@@ -31,7 +32,7 @@ struct EmbedBwd {
   bool accumulate;
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   void fields(auto&& f) const {
     f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate);

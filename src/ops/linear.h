@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "ops/operand.h"
+#include "ops/work.h"
 
 namespace sluice {
 
@@ -28,7 +29,7 @@ struct Linear {
   size_t inv_freq_operand() const { return pos_operand() + 1; }
 
   Operands operands() const;
-  double flops() const { return 2.0 * double(tokens) * double(in) * double(out); }
+  Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
   void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("res", has_residual),
         f("rope", rope_heads), f("hd", head_dim);
@@ -45,7 +46,7 @@ struct LinearDgrad {
   bool accumulate;
 
   Operands operands() const;
-  double flops() const { return 2.0 * double(tokens) * double(in) * double(out); }
+  Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
   void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("acc", accumulate);
   }
@@ -60,7 +61,7 @@ struct LinearWgrad {
   bool accumulate;
 
   Operands operands() const;
-  double flops() const { return 2.0 * double(tokens) * double(in) * double(out); }
+  Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
   void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate);

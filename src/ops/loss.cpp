@@ -3,25 +3,26 @@
 namespace sluice {
 using enum Access;
 using enum DType;
+using enum Values;
 
 Operands HeadLoss::operands() const {
-  Operands o{{"x", Read, dtype, tokens * dim},
-             {"w", Read, dtype, vocab * dim},
-             {"targets", Read, I32, tokens},
+  Operands o{{"x", Read, dtype, tokens * dim, Activations},
+             {"w", Read, dtype, vocab * dim, Weights},
+             {"targets", Read, I32, tokens, Ids, vocab},
              args_operand(),
-             {"loss", write_or(accumulate_loss), F64, 1}};
+             {"loss", write_or(accumulate_loss), F64, 1, Activations}};
   if (!forward_only) {
-    o.push_back({"dx", Write, dtype, tokens * dim});
-    o.push_back({"dw", write_or(accumulate_dw), grad_dtype, vocab * dim});
+    o.push_back({"dx", Write, dtype, tokens * dim, Activations});
+    o.push_back({"dw", write_or(accumulate_dw), grad_dtype, vocab * dim, Activations});
   }
   return o;
 }
 
 Operands Logits::operands() const {
-  return {{"x", Read, dtype, tokens * dim},
-          {"w", Read, dtype, vocab * dim},
+  return {{"x", Read, dtype, tokens * dim, Activations},
+          {"w", Read, dtype, vocab * dim, Weights},
           args_operand(),
-          {"logits", Write, F32, vocab}};
+          {"logits", Write, F32, vocab, Activations}};
 }
 double Logits::traffic() const {
   return double(vocab + 1) * double(dim) * double(size_of(dtype));

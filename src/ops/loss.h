@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "ops/operand.h"
+#include "ops/work.h"
 
 namespace sluice {
 
@@ -21,7 +22,13 @@ struct HeadLoss {
   bool accumulate_loss, accumulate_dw, forward_only;
 
   Operands operands() const;
-  double flops() const { return (forward_only ? 2.0 : 6.0) * double(tokens) * double(dim) * double(vocab); }
+  Work work() const {
+    // Between its products logits are written, then read and turned into gradients in place.
+    const double passes = forward_only ? 2 : 3;
+    return {.unit = Unit::Product,
+            .flops = (forward_only ? 2.0 : 6.0) * double(tokens) * double(dim) * double(vocab),
+            .pass_bytes = passes * 4 * double(tokens) * double(vocab)};
+  }
   void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("sub", sub_tokens), f("dtype", dtype),
         f("grad", grad_dtype), f("acc_loss", accumulate_loss), f("acc_dw", accumulate_dw),
@@ -37,7 +44,7 @@ struct Logits {
   DType dtype;
 
   Operands operands() const;
-  double flops() const { return 2.0 * double(dim) * double(vocab); }
+  Work work() const { return {.unit = Unit::Memory, .flops = 2.0 * double(dim) * double(vocab)}; }
   double traffic() const;
   void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("dtype", dtype); }
 };

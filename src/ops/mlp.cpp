@@ -2,16 +2,17 @@
 
 namespace sluice {
 using enum Access;
+using enum Values;
 
 Operands Swiglu::operands() const {
-  return {{"gu", Read, dtype, tokens * 2 * dim}, {"y", Write, dtype, tokens * dim}};
+  return {{"gu", Read, dtype, tokens * 2 * dim, Activations}, {"y", Write, dtype, tokens * dim, Activations}};
 }
 
 Operands SwigluBwd::operands() const {
-  return {{"gu", Read, dtype, tokens * 2 * dim},
-          {"dy", Read, dtype, tokens * dim},
-          {"dgu", Write, dtype, tokens * 2 * dim},
-          {"y", Write, dtype, tokens * dim}};
+  return {{"gu", Read, dtype, tokens * 2 * dim, Activations},
+          {"dy", Read, dtype, tokens * dim, Activations},
+          {"dgu", Write, dtype, tokens * 2 * dim, Activations},
+          {"y", Write, dtype, tokens * dim, Activations}};
 }
 
 }  // namespace sluice

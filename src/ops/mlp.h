@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "ops/operand.h"
+#include "ops/work.h"
 
 namespace sluice {
 
@@ -17,7 +18,7 @@ struct Swiglu {
   DType dtype;
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
 };
 
@@ -30,7 +31,7 @@ struct SwigluBwd {
   DType dtype;
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
 };
 

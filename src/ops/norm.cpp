@@ -2,18 +2,21 @@
 
 namespace sluice {
 using enum Access;
+using enum Values;
 
 Operands RmsNorm::operands() const {
-  return {{"x", Read, dtype, tokens * dim}, {"w", Read, dtype, dim}, {"y", Write, dtype, tokens * dim}};
+  return {{"x", Read, dtype, tokens * dim, Activations},
+          {"w", Read, dtype, dim, Weights},
+          {"y", Write, dtype, tokens * dim, Activations}};
 }
 
 Operands RmsNormBwd::operands() const {
-  Operands o{{"x", Read, dtype, tokens * dim},
-             {"w", Read, dtype, dim},
-             {"dy", Read, dtype, tokens * dim},
-             {"dx", Write, dtype, tokens * dim},
-             {"dw", write_or(accumulate), grad_dtype, dim}};
-  if (has_residual) o.push_back({"dres", Read, dtype, tokens * dim});
+  Operands o{{"x", Read, dtype, tokens * dim, Activations},
+             {"w", Read, dtype, dim, Weights},
+             {"dy", Read, dtype, tokens * dim, Activations},
+             {"dx", Write, dtype, tokens * dim, Activations},
+             {"dw", write_or(accumulate), grad_dtype, dim, Activations}};
+  if (has_residual) o.push_back({"dres", Read, dtype, tokens * dim, Activations});
   return o;
 }
 

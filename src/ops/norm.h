@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "ops/operand.h"
+#include "ops/work.h"
 
 namespace sluice {
 
@@ -18,7 +19,7 @@ struct RmsNorm {
   DType dtype;
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype); }
 };
 
@@ -34,7 +35,7 @@ struct RmsNormBwd {
   bool has_residual;  // kDres is there
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate), f("res", has_residual);

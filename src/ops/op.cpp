@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <type_traits>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -10,10 +10,24 @@ namespace {
 // Collects an op's attributes as " name=value".
 struct Printer {
   std::string out;
+  bool all = true;  // those that do not change how long the op takes, too
   void operator()(std::string_view name, DType v) { out += fmt::format(" {}={}", name, name_of(v)); }
   void operator()(std::string_view name, bool v) { out += fmt::format(" {}={}", name, v ? 1 : 0); }
   void operator()(std::string_view name, auto v) { out += fmt::format(" {}={}", name, v); }
+  void operator()(std::string_view name, auto v, NoCost) {
+    if (all) (*this)(name, v);
+  }
 };
+
+std::string print(const Op& op, bool all) {
+  return std::visit(
+      [&](const auto& o) {
+        Printer printer{std::string(o.kName), all};
+        o.fields(printer);
+        return std::move(printer.out);
+      },
+      op);
+}
 
 }  // namespace
 
@@ -25,8 +39,12 @@ Operands operands(const Op& op) {
   return std::visit([](const auto& o) { return o.operands(); }, op);
 }
 
+Work work(const Op& op) {
+  return std::visit([](const auto& o) { return o.work(); }, op);
+}
+
 double flops(const Op& op) {
-  return std::visit([](const auto& o) { return o.flops(); }, op);
+  return work(op).flops;
 }
 
 double traffic(const Op& op) {
@@ -46,36 +64,11 @@ double traffic(const Op& op) {
 }
 
 std::string text(const Op& op) {
-  return std::visit(
-      [](const auto& o) {
-        Printer print{std::string(o.kName)};
-        o.fields(print);
-        return std::move(print.out);
-      },
-      op);
+  return print(op, true);
 }
 
 std::string cost_key(const Op& op) {
-  if (const auto* adamw = std::get_if<AdamW>(&op)) {
-    AdamW plain = *adamw;
-    plain.first = 0;
-    plain.object = 0;
-    return text(plain);
-  }
-  if (const auto* moments = std::get_if<AdamWMoments>(&op)) {
-    AdamWMoments plain = *moments;
-    plain.first = 0;
-    plain.object = 0;
-    return text(plain);
-  }
-  if (const auto* sum = std::get_if<SumSq>(&op)) {
-    SumSq plain = *sum;
-    plain.slot = 0;
-    plain.slots = 0;
-    plain.first = false;
-    return text(plain);
-  }
-  return text(op);
+  return print(op, false);
 }
 
 }  // namespace sluice

@@ -1,14 +1,16 @@
 // The schema of every op: attributes, operands with their access, FLOPs and bytes. No kernels here.
 //
-// An op is a plain struct of attributes in the header of its family. Its operands come in a fixed order,
-// named by the struct's enum; the same order is used by Task::uses in a Program and by the operand span a
-// backend receives. Matrices are row-major; weights are [out, in] as in Hugging Face checkpoints; `tokens`
-// counts all rows of a chunk.
+// An op is a plain struct of attributes in the header of its family, and its members say all that others need
+// to know of it: an op that leaves something out does not compile (OpSchema). Its operands come in a fixed
+// order, named by the struct's enum; the same order is used by Task::uses in a Program and by the operand
+// span a backend receives. Matrices are row-major; weights are [out, in] as in Hugging Face checkpoints;
+// `tokens` counts all rows of a chunk.
 //
 // Every op is a pure function of the operands it reads: running it again on the same bytes writes the same
 // bits (on one backend). Recomputation and bit-identical results under every plan rest on this.
 #pragma once
 
+#include <concepts>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -23,6 +25,7 @@
 #include "ops/operand.h"
 #include "ops/step_args.h"
 #include "ops/update.h"
+#include "ops/work.h"
 
 namespace sluice {
 
@@ -30,16 +33,31 @@ using Op =
     std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
                  RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale, AdamW, AdamWMoments>;
 
+// What every op says of itself. It may also say traffic(), where it does not move every operand once.
+template <class T>
+concept OpSchema = requires(const T& op) {
+  { T::kName } -> std::convertible_to<std::string_view>;
+  { op.operands() } -> std::same_as<Operands>;
+  { op.work() } -> std::same_as<Work>;
+  // f(name, value) or f(name, value, kNoCost) for every attribute, always in the same order.
+  op.fields([](std::string_view, auto, auto...) {});
+};
+template <class T>
+constexpr bool all_are_schemas = false;
+template <class... T>
+constexpr bool all_are_schemas<std::variant<T...>> = (OpSchema<T> && ...);
+static_assert(all_are_schemas<Op>);
+
 std::string_view name_of(const Op& op);
 Operands operands(const Op& op);
-// Multiply-adds count two; elementwise work counts nothing.
+Work work(const Op& op);
+// Of products: multiply-adds count two; elementwise work counts nothing.
 double flops(const Op& op);
 // Bytes the op must move through memory at least: every operand once, accumulated ones twice.
 double traffic(const Op& op);
 // All attributes as text, "linear tokens=512 in=320 ...": for dumps and hashes.
 std::string text(const Op& op);
-// As text(), without attributes that do not change how long the op takes (an update's object and first
-// element, SumSq's slot): ops with equal keys cost the same.
+// As text(), without attributes that do not change how long the op takes: ops with equal keys cost the same.
 std::string cost_key(const Op& op);
 
 }  // namespace sluice

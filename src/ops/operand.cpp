@@ -5,7 +5,7 @@
 namespace sluice {
 
 Operand args_operand() {
-  return {"args", Access::Read, DType::U8, int64_t{sizeof(StepArgs)}};
+  return {"args", Access::Read, DType::U8, int64_t{sizeof(StepArgs)}, Values::StepArgs};
 }
 
 }  // namespace sluice

@@ -1,4 +1,5 @@
-// What an op says of each of its operands: a name, how it is used, its element type and size.
+// What an op says of each of its operands: a name, how it is used, its element type and size, and what values
+// it has.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,31 @@ enum class Access : uint8_t {
   Accumulate,  // reads the old content and writes the new one
 };
 
+// What the values of an operand are like, for those who make some up: rehearsals and conformance tests. How
+// long an op takes depends on them, and some it cannot take at all.
+enum class Values : uint8_t {
+  Activations,  // around zero, of about unit variance, as behind a norm; gradients, too
+  Weights,      // around zero, small
+  Squares,      // sums of squares or their means: positive
+  LogSumExp,    // of scores over the keys
+  Ids,          // of rows of a table: from 0, below the operand's limit
+  Positions,    // of tokens within their documents; the limit says how long a row of them is, if it matters
+  Frequencies,  // of a rotation: from 1 downwards
+  Clip,         // a norm, and the factor by which gradients are scaled
+  StepArgs,     // one of ops/step_args.h
+};
+
 struct Operand {
   std::string_view name;
   Access access;
   DType dtype;
   int64_t elements;
+  Values values;
+  int64_t limit;
+
+  // Without a default for the values: every operand says what it holds.
+  Operand(std::string_view n, Access a, DType type, int64_t count, Values v, int64_t most = 0)
+      : name(n), access(a), dtype(type), elements(count), values(v), limit(most) {}
 
   int64_t bytes() const { return elements * size_of(dtype); }
 };

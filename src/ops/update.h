@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "ops/operand.h"
+#include "ops/work.h"
 
 namespace sluice {
 
@@ -18,9 +19,10 @@ struct SumSq {
   bool first;
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   void fields(auto&& f) const {
-    f("n", elements), f("slot", slot), f("slots", slots), f("dtype", dtype), f("first", first);
+    f("n", elements), f("slot", slot, kNoCost), f("slots", slots, kNoCost), f("dtype", dtype),
+        f("first", first, kNoCost);
   }
 };
 
@@ -33,7 +35,7 @@ struct ClipScale {
   float max_norm;
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   void fields(auto&& f) const { f("slots", slots), f("max", max_norm); }
 };
 
@@ -54,11 +56,11 @@ struct AdamW {
   bool moments = true;  // false: m and v are only read; the same new weights
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   void fields(auto&& f) const {
-    f("n", elements), f("first", first), f("object", object), f("b1", beta1), f("b2", beta2), f("eps", eps),
-        f("wd", weight_decay), f("dtype", dtype), f("grad", grad_dtype), f("state", state_dtype),
-        f("master", master), f("sr", stochastic), f("moments", moments);
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
+        f("b2", beta2), f("eps", eps), f("wd", weight_decay), f("dtype", dtype), f("grad", grad_dtype),
+        f("state", state_dtype), f("master", master), f("sr", stochastic), f("moments", moments);
   }
 };
 
@@ -73,10 +75,10 @@ struct AdamWMoments {
   bool stochastic;
 
   Operands operands() const;
-  double flops() const { return 0; }
+  Work work() const { return {}; }
   void fields(auto&& f) const {
-    f("n", elements), f("first", first), f("object", object), f("b1", beta1), f("b2", beta2),
-        f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
+        f("b2", beta2), f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
   }
 };
 

@@ -10,8 +10,8 @@ namespace {
 // Adds an op's attributes to a hash.
 struct HashFields {
   Hash& hash;
-  void operator()(std::string_view, float value) { hash.add(std::bit_cast<uint32_t>(value)); }
-  void operator()(std::string_view, auto value) { hash.add(value); }
+  void operator()(std::string_view, float value, auto...) { hash.add(std::bit_cast<uint32_t>(value)); }
+  void operator()(std::string_view, auto value, auto...) { hash.add(value); }
 };
 
 }  // namespace

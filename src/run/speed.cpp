@@ -8,10 +8,7 @@ Speed speed_of(const Program& program, const Plan& plan, double step_ns, double 
   double executed = 0;
   for (const Action& a : plan.actions) {
     if (a.kind != ActionKind::Run) continue;
-    const Op& op = program.task(a.task).op;
-    executed += flops(op);
-    // Attention's backward computes the scores again: a fifth product beside its four.
-    if (std::holds_alternative<AttnBwd>(op)) executed += flops(op) / 4;
+    executed += work(program.task(a.task).op).hardware_flops();
   }
   Speed v;
   v.tokens_per_s = double(program.facts.tokens) / step_ns * 1e9;
@@ -28,10 +25,8 @@ double peak_flops(const Prepared& p) {
   if (p.machine.profile.peak_flops > 0) return p.machine.profile.peak_flops;
   double best = 0;
   for (const Task& task : p.stages.training.model.program.tasks()) {
-    const bool product = std::holds_alternative<Linear>(task.op) ||
-                         std::holds_alternative<LinearDgrad>(task.op) ||
-                         std::holds_alternative<LinearWgrad>(task.op);
-    if (product) best = std::max(best, flops(task.op) / p.machine.profile.cost(task.op).ns * 1e9);
+    const Work w = work(task.op);
+    if (w.unit == Unit::Product) best = std::max(best, w.flops / p.machine.profile.cost(task.op).ns * 1e9);
   }
   return best;
 }

@@ -77,24 +77,9 @@ void fill_positions(Tensor& pos, const AttnShape& shape, std::vector<int64_t> do
   }
 }
 
-void adapt(const Embed& op, const Data&, Random& random, Tensors& t) {
-  fill_integers(t[Embed::kIds], random, op.vocab);
-}
-
 // A third of the vocabulary only, so that ids repeat and rows stay unnamed.
 void adapt(const EmbedBwd& op, const Data&, Random& random, Tensors& t) {
   fill_integers(t[EmbedBwd::kIds], random, std::max<int64_t>(op.vocab / 3, 1));
-}
-
-void adapt(const Linear& op, const Data&, Random& random, Tensors& t) {
-  if (op.rope_heads == 0) return;
-  fill_integers(t[op.pos_operand()], random, 8192);
-  fill_inv_freq(t[op.inv_freq_operand()]);
-}
-
-void adapt(const RopeBwd&, const Data&, Random& random, Tensors& t) {
-  fill_integers(t[RopeBwd::kPos], random, 8192);
-  fill_inv_freq(t[RopeBwd::kInvFreq]);
 }
 
 // The result over other blocks: a log-sum-exp near this block's, and nothing at all for every fifth query.
@@ -148,7 +133,6 @@ void adapt(const SumSq&, const Data& data, Random&, Tensors& t) {
   put_special(t[SumSq::kG], data);
 }
 void adapt(const ClipScale&, const Data& data, Random&, Tensors& t) {
-  square_all(t[ClipScale::kSums]);
   put_special(t[ClipScale::kSums], data);
 }
 
@@ -158,10 +142,7 @@ template <class UpdateOp>
 void adapt_moments(const UpdateOp& op, const Data& data, Tensors& t) {
   scale(t[UpdateOp::kG], 0.01);
   scale(t[UpdateOp::kM], 0.005);
-  square_all(t[UpdateOp::kV]);
   scale(t[UpdateOp::kV], 1e-4);
-  t[UpdateOp::kClip].set(0, 3.0);
-  t[UpdateOp::kClip].set(1, double{data.clip});
   const int64_t step = 5;
   set_args(t[UpdateOp::kArgs], {.step = step,
                                 .seed = data.seed,
@@ -183,17 +164,46 @@ void adapt(const AdamWMoments& op, const Data& data, Random&, Tensors& t) {
 template <class T>
 void adapt(const T&, const Data&, Random&, Tensors&) {}
 
+// What an operand says of its values.
+Tensor make_operand(const Operand& operand, const Data& data, Random& random) {
+  Tensor tensor = make_tensor(operand.dtype, operand.elements);
+  if (operand.access == Access::Write) return tensor;
+  switch (operand.values) {
+    case Values::Activations:
+    case Values::Weights:
+    case Values::LogSumExp:
+      fill_normal(tensor, random, data.spread);
+      break;
+    case Values::Squares:
+      fill_normal(tensor, random, data.spread);
+      square_all(tensor);
+      break;
+    case Values::Ids:
+      fill_integers(tensor, random, operand.limit);
+      break;
+    case Values::Positions:
+      fill_integers(tensor, random, 8192);
+      break;
+    case Values::Frequencies:
+      fill_inv_freq(tensor);
+      break;
+    case Values::Clip:
+      tensor.set(0, 3.0);
+      tensor.set(1, double{data.clip});
+      break;
+    case Values::StepArgs:
+      set_args(tensor, {.step = 5, .seed = data.seed, .inv_targets = 1});
+      break;
+  }
+  return tensor;
+}
+
 }  // namespace
 
 std::vector<Tensor> make_operands(const Op& op, const Data& data) {
   Random random(data.seed);
   Tensors tensors;
-  for (const Operand& operand : operands(op)) {
-    Tensor tensor = make_tensor(operand.dtype, operand.elements);
-    const bool numbers = operand.dtype != DType::I32 && operand.dtype != DType::U8;
-    if (numbers && operand.access != Access::Write) fill_normal(tensor, random, data.spread);
-    tensors.push_back(std::move(tensor));
-  }
+  for (const Operand& operand : operands(op)) tensors.push_back(make_operand(operand, data, random));
   std::visit([&](const auto& o) { adapt(o, data, random, tensors); }, op);
   return tensors;
 }

@@ -46,7 +46,7 @@ size_t OpTable::KeyHash::operator()(const Key& key) const {
 OpTable::Key OpTable::key_of(const Op& op) {
   Key key;
   key.kind = op.index();
-  const auto add = [&](std::string_view, auto value) {
+  const auto add = [&](std::string_view, auto value, auto...) {
     SLUICE_CHECK(key.count < kMaxFields, "{} has more than {} attributes", name_of(op), kMaxFields);
     if constexpr (std::is_same_v<decltype(value), float>) {
       key.fields[key.count++] = std::bit_cast<uint32_t>(value);

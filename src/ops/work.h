@@ -1,0 +1,26 @@
+// What an op asks of a device beside moving its operands, from which times and rates are computed.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice {
+
+// What limits an op, and so at which rate it runs.
+enum class Unit : uint8_t { Memory, Product, AttentionForward, AttentionBackward };
+
+struct Work {
+  Unit unit = Unit::Memory;
+  double flops = 0;        // of products: multiply-adds count two; elementwise work counts nothing
+  double again_flops = 0;  // computed a second time within the op
+  double pass_bytes = 0;   // moved between products, while none runs
+  int64_t head_dim = 0;    // of attention: how many columns of products share the softmax of a score
+
+  static constexpr Work product(double flops) { return {.unit = Unit::Product, .flops = flops}; }
+  double hardware_flops() const { return flops + again_flops; }
+};
+
+// Passed after the value of a field that does not change how long the op takes.
+struct NoCost {};
+constexpr NoCost kNoCost;
+
+}  // namespace sluice
