@@ -80,9 +80,8 @@ void add_plan(CLI::App& app, int& status) {
   plan->add_flag("--passes", request.passes,
                  "check what every pass of the planner makes, and show what each decides, how often it ran "
                  "and how long");
-  plan->add_option(
-          "--skip-passes", request.skip_passes,
-          "leave passes out: overlap, prices, saves, drain, early, refine, submission; the plan stays valid")
+  plan->add_option("--skip-passes", request.skip_passes,
+                   "leave passes out: " + sluice::pass_names() + "; the plan stays valid")
       ->type_name("NAME[,NAME]");
   plan->callback([=, &status] {
     const std::vector<std::string>& diff = options->diff;

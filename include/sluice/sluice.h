@@ -95,4 +95,7 @@ Outcome doctor(const DoctorRequest& request);
 // Every configuration key with its default and meaning, as text.
 std::string keys_help();
 
+// The passes of the planner that RunRequest::skip_passes may name: "overlap, prices, ...".
+std::string pass_names();
+
 }  // namespace sluice

@@ -97,6 +97,10 @@ Outcome simulate(const RunRequest& request) {
   return outcome(saved);
 }
 
+std::string pass_names() {
+  return optional_passes();
+}
+
 std::string keys_help() {
   std::string out;
   for (const KeyHelp& key : config_keys())

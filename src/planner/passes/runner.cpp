@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace sluice {
@@ -24,10 +26,22 @@ constexpr std::array<PassFacts, kPassCount> kPasses{{
     {"submission", "the order in which actions are submitted", true},
 }};
 
+// A pass without a row would have no name.
+static_assert(std::all_of(kPasses.begin(), kPasses.end(),
+                          [](const PassFacts& f) { return !f.name.empty(); }));
+
 }  // namespace
 
 const PassFacts& facts_of(Pass pass) {
   return kPasses[size_t(pass)];
+}
+
+std::string optional_passes() {
+  std::string out;
+  for (const PassFacts& f : kPasses) {
+    if (f.optional) out += fmt::format("{}{}", out.empty() ? "" : ", ", f.name);
+  }
+  return out;
 }
 
 Status PassRunner::skip(std::string_view names) {
@@ -36,13 +50,10 @@ Status PassRunner::skip(std::string_view names) {
     const std::string_view name = names.substr(0, comma);
     names.remove_prefix(std::min(comma + 1, names.size()));
     bool found = false;
-    std::string allowed;
     for (size_t i = 0; i < kPassCount; ++i) {
-      if (!kPasses[i].optional) continue;
-      allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", kPasses[i].name);
-      if (kPasses[i].name == name) found = records_[i].skipped = true;
+      if (kPasses[i].optional && kPasses[i].name == name) found = records_[i].skipped = true;
     }
-    if (!found) return error("pass '{}': those that can be left out are {}", name, allowed);
+    if (!found) return error("pass '{}': those that can be left out are {}", name, optional_passes());
   }
   return {};
 }

@@ -26,13 +26,15 @@ enum class Pass : uint8_t {
   Refine,
   Submission
 };
-constexpr size_t kPassCount = 12;
+constexpr size_t kPassCount = size_t(Pass::Submission) + 1;
 
 struct PassFacts {
   std::string_view name, decides;
   bool optional;  // without it plans are as valid, and as a rule slower
 };
 const PassFacts& facts_of(Pass pass);
+// Names of those that may be left out: "overlap, prices, ...".
+std::string optional_passes();
 
 // Any number of threads may run passes at once. What it records adds up over all searches that use it.
 class PassRunner {
