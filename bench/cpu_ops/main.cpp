@@ -51,7 +51,9 @@ std::vector<Op> ops_of(const Model& m, DType t) {
           AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, false, false},
           AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, t == DType::BF16, false},
           AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, t, t, false, t == DType::BF16},
-          AdamWMoments{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, t, t, t == DType::BF16}};
+          AdamWMoments{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, t, t, t == DType::BF16},
+          SgdMomentum{m.dim * m.ffn, 0, 1, 0.9f, 0.1f, false, t, t, t, false, t == DType::BF16},
+          Lion{m.dim * m.ffn, 0, 1, 0.9f, 0.99f, 0.1f, t, t, t, false, t == DType::BF16}};
 }
 
 // Contents that keep every kernel on its usual path: small values, valid ids, an update that is not skipped.

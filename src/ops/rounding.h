@@ -1,5 +1,5 @@
-// Stochastic rounding of AdamW's bf16 parameter and state: which random bits belong to which element, and how
-// they round. The one definition for every backend, so that a step gives the same bits wherever it runs.
+// Stochastic rounding of an update's bf16 parameter and state: which random bits belong to which element, and
+// how they round. The one definition for every backend, so that a step gives the same bits wherever it runs.
 // Usable from device code.
 //
 // An element's bits depend only on (seed, step, object, element). One Philox call serves the two elements of

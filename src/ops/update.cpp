@@ -4,6 +4,26 @@ namespace sluice {
 using enum Access;
 using enum DType;
 using enum Values;
+namespace {
+
+// The operands of an update with one state, m, and of one of m alone.
+Operands update_of_m(const auto& op) {
+  Operands o{{"p", Accumulate, op.dtype, op.elements, Weights},
+             {"g", Read, op.grad_dtype, op.elements, Activations},
+             {"m", op.moments ? Accumulate : Read, op.state_dtype, op.elements, Activations},
+             {"clip", Read, F32, 2, Clip},
+             args_operand()};
+  if (op.master) o.push_back({"master", Accumulate, F32, op.elements, Weights});
+  return o;
+}
+Operands update_of_m_alone(const auto& op) {
+  return {{"g", Read, op.grad_dtype, op.elements, Activations},
+          {"m", Accumulate, op.state_dtype, op.elements, Activations},
+          {"clip", Read, F32, 2, Clip},
+          args_operand()};
+}
+
+}  // namespace
 
 Operands SumSq::operands() const {
   return {{"g", Read, dtype, elements, Activations},
@@ -32,6 +52,20 @@ Operands AdamWMoments::operands() const {
           {"v", Accumulate, state_dtype, elements, Squares},
           {"clip", Read, F32, 2, Clip},
           args_operand()};
+}
+
+Operands SgdMomentum::operands() const {
+  return update_of_m(*this);
+}
+Operands SgdMomentumState::operands() const {
+  return update_of_m_alone(*this);
+}
+
+Operands Lion::operands() const {
+  return update_of_m(*this);
+}
+Operands LionState::operands() const {
+  return update_of_m_alone(*this);
 }
 
 }  // namespace sluice

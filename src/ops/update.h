@@ -27,7 +27,7 @@ struct SumSq {
 };
 
 // clip[0] = norm = sqrt(sum of sums, in slot order); clip[1] = min(1, max_norm / (norm + 1e-6)), or 1 when
-// max_norm is 0. A norm that is not finite gives clip[1] = 0, which AdamW takes as "skip this update".
+// max_norm is 0. A norm that is not finite gives clip[1] = 0, which every update takes as "skip this one".
 struct ClipScale {
   static constexpr std::string_view kName = "clip_scale";
   enum { kSums, kClip };
@@ -79,6 +79,91 @@ struct AdamWMoments {
   void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
         f("b2", beta2), f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
+  }
+};
+
+// SGD with momentum, as PyTorch's without dampening, on elements as AdamW's:
+//   g' = clip[1] * g + weight_decay * w;  m = momentum m + g'
+//   w -= lr * (nesterov ? g' + momentum m : m)
+// computed, kept and rounded as in AdamW; m draws what AdamW's does.
+struct SgdMomentum {
+  static constexpr std::string_view kName = "sgd_momentum";
+  enum { kP, kG, kM, kClip, kArgs, kMaster };
+  int64_t elements, first;
+  uint64_t object;  // as AdamW's
+  float momentum, weight_decay;
+  bool nesterov;
+  DType dtype, grad_dtype, state_dtype;
+  bool master, stochastic;
+  bool moments = true;  // false: m is only read; the same new weights
+
+  Operands operands() const;
+  Work work() const { return {}; }
+  void fields(auto&& f) const {
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("momentum", momentum),
+        f("wd", weight_decay), f("nesterov", nesterov), f("dtype", dtype), f("grad", grad_dtype),
+        f("state", state_dtype), f("master", master), f("sr", stochastic), f("moments", moments);
+  }
+};
+
+// What SgdMomentum without `moments` left out, when its weight_decay is 0: m becomes what SgdMomentum makes
+// of it, bit for bit. With weight decay m follows from the weights as they were before, which are gone by
+// then.
+struct SgdMomentumState {
+  static constexpr std::string_view kName = "sgd_momentum_state";
+  enum { kG, kM, kClip, kArgs };
+  int64_t elements, first;
+  uint64_t object;  // as AdamW's
+  float momentum;
+  DType grad_dtype, state_dtype;
+  bool stochastic;
+
+  Operands operands() const;
+  Work work() const { return {}; }
+  void fields(auto&& f) const {
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("momentum", momentum),
+        f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
+  }
+};
+
+// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms") on elements as AdamW's:
+//   g' = clip[1] * g;  c = b1 m + (1-b1) g';  w -= lr * (sign(c) + weight_decay * w)
+//   m = b2 m + (1-b2) g'
+// with sign(0) = 0; computed, kept and rounded as in AdamW; m draws what AdamW's does.
+struct Lion {
+  static constexpr std::string_view kName = "lion";
+  enum { kP, kG, kM, kClip, kArgs, kMaster };
+  int64_t elements, first;
+  uint64_t object;  // as AdamW's
+  float beta1, beta2, weight_decay;
+  DType dtype, grad_dtype, state_dtype;
+  bool master, stochastic;
+  bool moments = true;  // false: m is only read; the same new weights
+
+  Operands operands() const;
+  Work work() const { return {}; }
+  void fields(auto&& f) const {
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
+        f("b2", beta2), f("wd", weight_decay), f("dtype", dtype), f("grad", grad_dtype),
+        f("state", state_dtype), f("master", master), f("sr", stochastic), f("moments", moments);
+  }
+};
+
+// What Lion without `moments` left out: m becomes what Lion makes of it, bit for bit.
+struct LionState {
+  static constexpr std::string_view kName = "lion_state";
+  enum { kG, kM, kClip, kArgs };
+  int64_t elements, first;
+  uint64_t object;  // as AdamW's
+  float beta2;
+  DType grad_dtype, state_dtype;
+  bool stochastic;
+
+  Operands operands() const;
+  Work work() const { return {}; }
+  void fields(auto&& f) const {
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b2", beta2),
+        f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
   }
 };
 

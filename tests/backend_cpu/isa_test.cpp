@@ -28,7 +28,11 @@ std::vector<Op> ops_of(DType t) {
           Logits{3, 37, 41, t},
           SumSq{1001, 0, 1, t, true},
           AdamW{1001, 4, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, false, false},
-          AdamWMoments{1001, 4, 1, 0.9f, 0.95f, f32, t, false}};
+          AdamWMoments{1001, 4, 1, 0.9f, 0.95f, f32, t, false},
+          SgdMomentum{1001, 4, 1, 0.9f, 0.1f, true, t, f32, f32, false, false},
+          SgdMomentumState{1001, 4, 1, 0.9f, f32, t, false},
+          Lion{1001, 4, 1, 0.9f, 0.99f, 0.1f, t, f32, f32, false, false},
+          LionState{1001, 4, 1, 0.99f, f32, t, false}};
 }
 
 Contents contents_of(const Op& op) {

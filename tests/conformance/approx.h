@@ -125,6 +125,12 @@ inline Approx cos(const Approx& a) {
   return disturbed({std::cos(a.value), a.bound, a.variance}, kElementaryUnit);
 }
 
+// -1, 0 or 1. Where the error may change the argument's sign, any of them.
+inline Approx sign(const Approx& a) {
+  const double y = a.value > 0 ? 1 : a.value < 0 ? -1 : 0;
+  return std::abs(a.value) > a.bound ? Approx(y) : disturbed(y, 2);
+}
+
 // A sum in unknown order. The partial sums of terms with random signs stay near the larger of the total and
 // the 2-norm of the terms, which is what their roundings are charged in the variance.
 class Sum {

@@ -234,47 +234,92 @@ void add_norm_clipping(List& list) {
   }
 }
 
-void add_update(List& list) {
-  AdamW op{1000, 0, 11, 0.9f, 0.999f, 1e-8f, 0.1f, kF32, kF32, kF32, false, false};
-  const auto types = [&](DType dtype, DType grad, DType state, bool master, bool stochastic) {
-    op.dtype = dtype, op.grad_dtype = grad, op.state_dtype = state, op.master = master,
-    op.stochastic = stochastic;
-  };
-  const auto sizes = [&](std::string note, Data data) {
+// Whether state_of() is for it.
+bool is_separable(const auto& op) {
+  if constexpr (requires { op.nesterov; }) return op.weight_decay == 0;
+  return true;
+}
+
+// Sizes and places of one optimizer's update, and its situations, in the types given.
+template <class Update>
+class Updates {
+ public:
+  Updates(List& list, Update op) : list_(&list), op_(op) {}
+
+  void types(DType dtype, DType grad, DType state, bool master, bool stochastic) {
+    op_.dtype = dtype, op_.grad_dtype = grad, op_.state_dtype = state, op_.master = master,
+    op_.stochastic = stochastic;
+  }
+  void sizes(const std::string& note = "", const Data& data = {}) {
     struct Part {
       int64_t elements, first;
     };
     for (const auto [elements, first] : {Part{1, 0}, {77, 3}, {1000, 128}, {4099, 0}}) {
-      op.elements = elements, op.first = first, op.moments = true;
-      list.add(op, note, data);
-      op.moments = false;
-      list.add(op, note, data);
-      // Of the weights and of a master copy it knows nothing.
-      if (op.dtype == kF32 || op.master) continue;
-      list.add(AdamWMoments{elements, first, op.object, op.beta1, op.beta2, op.grad_dtype, op.state_dtype,
-                            op.stochastic},
-               note, data);
-    }
-  };
-  for (const DType grad : kDTypes) {
-    for (const bool stochastic : {false, true}) {
-      types(kF32, grad, kF32, false, stochastic), sizes("", {});
-      types(kBf16, grad, kF32, true, stochastic), sizes("", {});
-      types(kBf16, grad, kF32, false, stochastic), sizes("", {});
-      types(kBf16, grad, kBf16, false, stochastic), sizes("", {});
-      types(kBf16, grad, kBf16, true, stochastic), sizes("", {});
+      op_.elements = elements, op_.first = first, op_.moments = true;
+      list_->add(op_, note, data);
+      op_.moments = false;
+      list_->add(op_, note, data);
+      // Of the weights and of a master copy the state knows nothing.
+      if (op_.dtype == kF32 || op_.master || !is_separable(op_)) continue;
+      list_->add(state_of(op_), note, data);
     }
   }
-  for (const bool master : {false, true}) {
-    types(kBf16, kBf16, kBf16, master, !master);
-    sizes("no_update", {.update = false});
-    sizes("clip_0", {.clip = 0});
-    sizes("unclipped", {.clip = 1});
+  void all_types() {
+    for (const DType grad : kDTypes) {
+      for (const bool stochastic : {false, true}) {
+        types(kF32, grad, kF32, false, stochastic), sizes();
+        types(kBf16, grad, kF32, true, stochastic), sizes();
+        types(kBf16, grad, kF32, false, stochastic), sizes();
+        types(kBf16, grad, kBf16, false, stochastic), sizes();
+        types(kBf16, grad, kBf16, true, stochastic), sizes();
+      }
+    }
   }
-  types(kF32, kF32, kF32, false, false), sizes("clip_0", {.clip = 0});
+  void situations() {
+    for (const bool master : {false, true}) {
+      types(kBf16, kBf16, kBf16, master, !master);
+      sizes("no_update", {.update = false});
+      sizes("clip_0", {.clip = 0});
+      sizes("unclipped", {.clip = 1});
+    }
+    types(kF32, kF32, kF32, false, false), sizes("clip_0", {.clip = 0});
+  }
+
+ private:
+  List* list_;
+  Update op_;
+};
+
+void add_update(List& list) {
+  Updates adamw(list,
+                AdamW{.object = 11, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f});
+  adamw.all_types(), adamw.situations();
+  Updates lion(list, Lion{.object = 11, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f});
+  lion.all_types(), lion.situations();
+
+  SgdMomentum op{.object = 11, .momentum = 0.9f, .weight_decay = 0, .nesterov = false};
+  Updates sgd(list, op);
+  sgd.all_types(), sgd.situations();
+  for (const auto& [decay, nesterov] : {std::pair{0.1f, false}, {0.0f, true}, {0.1f, true}}) {
+    op.weight_decay = decay, op.nesterov = nesterov;
+    Updates other(list, op);
+    other.types(kF32, kF32, kF32, false, false), other.sizes();
+    other.types(kBf16, kF32, kF32, true, false), other.sizes();
+    other.types(kBf16, kBf16, kBf16, nesterov, true), other.sizes();
+  }
 }
 
 }  // namespace
+
+AdamWMoments state_of(const AdamW& op) {
+  return {op.elements, op.first, op.object, op.beta1, op.beta2, op.grad_dtype, op.state_dtype, op.stochastic};
+}
+SgdMomentumState state_of(const SgdMomentum& op) {
+  return {op.elements, op.first, op.object, op.momentum, op.grad_dtype, op.state_dtype, op.stochastic};
+}
+LionState state_of(const Lion& op) {
+  return {op.elements, op.first, op.object, op.beta2, op.grad_dtype, op.state_dtype, op.stochastic};
+}
 
 std::string Case::name() const {
   std::string name = text(op) + (note.empty() ? "" : " " + note);

@@ -137,28 +137,44 @@ void adapt(const ClipScale&, const Data& data, Random&, Tensors& t) {
 }
 
 // The magnitudes of a training step: gradients of 0.01, their mean and variance, parameters of 0.02.
-// UpdateOp: AdamW or AdamWMoments.
-template <class UpdateOp>
-void adapt_moments(const UpdateOp& op, const Data& data, Tensors& t) {
-  scale(t[UpdateOp::kG], 0.01);
-  scale(t[UpdateOp::kM], 0.005);
-  scale(t[UpdateOp::kV], 1e-4);
+template <class Update>
+void adapt_update(const Update& op, const Data& data, Tensors& t, float learning_rate) {
+  scale(t[Update::kG], 0.01);
+  scale(t[Update::kM], 0.005);
+  if constexpr (requires { Update::kV; }) scale(t[Update::kV], 1e-4);
+  if constexpr (requires { Update::kP; }) {
+    scale(t[Update::kP], 0.02);
+    if (op.master) scale(t[Update::kMaster], 0.02);
+  }
   const int64_t step = 5;
-  set_args(t[UpdateOp::kArgs], {.step = step,
-                                .seed = data.seed,
-                                .learning_rate = 1e-3f,
-                                .bias1 = 1 - std::pow(op.beta1, float(step)),
-                                .bias2 = 1 - std::pow(op.beta2, float(step)),
-                                .inv_targets = 1,
-                                .update = data.update ? 1 : 0});
+  StepArgs args{.step = step,
+                .seed = data.seed,
+                .learning_rate = learning_rate,
+                .inv_targets = 1,
+                .update = data.update ? 1 : 0};
+  if constexpr (requires { Update::kV; }) {
+    args.bias1 = 1 - std::pow(op.beta1, float(step));
+    args.bias2 = 1 - std::pow(op.beta2, float(step));
+  }
+  set_args(t[Update::kArgs], args);
 }
 void adapt(const AdamW& op, const Data& data, Random&, Tensors& t) {
-  scale(t[AdamW::kP], 0.02);
-  if (op.master) scale(t[AdamW::kMaster], 0.02);
-  adapt_moments(op, data, t);
+  adapt_update(op, data, t, 1e-3f);
 }
 void adapt(const AdamWMoments& op, const Data& data, Random&, Tensors& t) {
-  adapt_moments(op, data, t);
+  adapt_update(op, data, t, 1e-3f);
+}
+void adapt(const SgdMomentum& op, const Data& data, Random&, Tensors& t) {
+  adapt_update(op, data, t, 0.1f);
+}
+void adapt(const SgdMomentumState& op, const Data& data, Random&, Tensors& t) {
+  adapt_update(op, data, t, 0.1f);
+}
+void adapt(const Lion& op, const Data& data, Random&, Tensors& t) {
+  adapt_update(op, data, t, 1e-4f);
+}
+void adapt(const LionState& op, const Data& data, Random&, Tensors& t) {
+  adapt_update(op, data, t, 1e-4f);
 }
 
 template <class T>

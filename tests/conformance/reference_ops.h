@@ -31,6 +31,10 @@ Outputs expect(const SumSq& op, Inputs in);
 Outputs expect(const ClipScale& op, Inputs in);
 Outputs expect(const AdamW& op, Inputs in);
 Outputs expect(const AdamWMoments& op, Inputs in);
+Outputs expect(const SgdMomentum& op, Inputs in);
+Outputs expect(const SgdMomentumState& op, Inputs in);
+Outputs expect(const Lion& op, Inputs in);
+Outputs expect(const LionState& op, Inputs in);
 
 // The old content of an operand that may be accumulated into: a term of every sum, zero when it is
 // overwritten.

@@ -1,4 +1,5 @@
-// Gradient norm and AdamW.
+// Gradient norm and the optimizers' updates.
+#include <array>
 #include <cmath>
 
 #include "conformance/reference_ops.h"
@@ -29,27 +30,59 @@ Outputs expect(const ClipScale& op, Inputs in) {
 
 namespace {
 
-// One element's new moments.
-struct Moments {
-  Approx m, v;
-};
+// One element's state: m, and AdamW's v.
+using State = std::array<Approx, 2>;
 
-Moments updated(float beta1, float beta2, double clip, double g, double m, double v) {
-  const Approx b1(double{beta1}), b2(double{beta2}), one(1);
-  const Approx grad = Approx(clip) * Approx(g);
-  return {b1 * Approx(m) + (one - b1) * grad, b2 * Approx(v) + (one - b2) * (grad * grad)};
+Approx mean(float beta, const Approx& old, const Approx& x) {
+  const Approx b(double{beta});
+  return b * old + (Approx(1) - b) * x;
 }
 
-Approx updated(const AdamW& op, const StepArgs& args, const Moments& moments, double w) {
-  const Approx root = sqrt(moments.v / Approx(double{args.bias2})) + Approx(double{op.eps});
-  const Approx step =
-      (moments.m / Approx(double{args.bias1})) / root + Approx(double{op.weight_decay}) * Approx(w);
-  return Approx(w) - Approx(double{args.learning_rate}) * step;
+// The new state from the old one, the clipped gradient and the old weight.
+template <class AnyAdamW>
+State advanced_moments(const AnyAdamW& op, const State& s, const Approx& g) {
+  return {mean(op.beta1, s[0], g), mean(op.beta2, s[1], g * g)};
+}
+State advanced(const AdamW& op, const State& s, const Approx& g, double) {
+  return advanced_moments(op, s, g);
+}
+State advanced(const AdamWMoments& op, const State& s, const Approx& g, double) {
+  return advanced_moments(op, s, g);
+}
+Approx decayed(const SgdMomentum& op, const Approx& g, double w) {
+  return op.weight_decay == 0 ? g : g + Approx(double{op.weight_decay}) * Approx(w);
+}
+State advanced(const SgdMomentum& op, const State& s, const Approx& g, double w) {
+  return {Approx(double{op.momentum}) * s[0] + decayed(op, g, w)};
+}
+State advanced(const SgdMomentumState& op, const State& s, const Approx& g, double) {
+  return {Approx(double{op.momentum}) * s[0] + g};
+}
+State advanced(const Lion& op, const State& s, const Approx& g, double) {
+  return {mean(op.beta2, s[0], g)};
+}
+State advanced(const LionState& op, const State& s, const Approx& g, double) {
+  return {mean(op.beta2, s[0], g)};
+}
+
+// What comes off the old weight, before the learning rate.
+Approx direction(const AdamW& op, const StepArgs& args, const State&, const State& now, const Approx&,
+                 double w) {
+  const Approx root = sqrt(now[1] / Approx(double{args.bias2})) + Approx(double{op.eps});
+  return (now[0] / Approx(double{args.bias1})) / root + Approx(double{op.weight_decay}) * Approx(w);
+}
+Approx direction(const SgdMomentum& op, const StepArgs&, const State&, const State& now, const Approx& g,
+                 double w) {
+  return op.nesterov ? decayed(op, g, w) + Approx(double{op.momentum}) * now[0] : now[0];
+}
+Approx direction(const Lion& op, const StepArgs&, const State& old, const State&, const Approx& g, double w) {
+  return sign(mean(op.beta1, old[0], g)) + Approx(double{op.weight_decay}) * Approx(w);
 }
 
 // The operands' random draws, where they round stochastically.
 struct Draws {
-  std::vector<uint32_t> p, m, v;
+  std::vector<uint32_t> p;
+  std::array<std::vector<uint32_t>, 2> state;
 };
 
 Draws draws(uint64_t object, int64_t first, int64_t elements, const StepArgs& args) {
@@ -58,62 +91,85 @@ Draws draws(uint64_t object, int64_t first, int64_t elements, const StepArgs& ar
   for (int64_t i = first; i < first + elements; ++i) {
     const RoundingBits bits = rounding_bits(rounding_pair(key, args.step, i / 2), i % 2 == 1);
     all.p.push_back(bits.p);
-    all.m.push_back(bits.m);
-    all.v.push_back(bits.v);
+    all.state[0].push_back(bits.m);
+    all.state[1].push_back(bits.v);
   }
   return all;
+}
+
+// Of weights with their state, or of the state alone.
+template <class Update>
+Outputs expect_update(const Update& op, Inputs in) {
+  constexpr bool kWeights = requires {
+    Update::kP;
+  };
+  constexpr size_t kStates = Update::kClip - Update::kM;
+  const auto g = in[Update::kG].values();
+  std::vector<double> p, w;
+  bool master = false, writes_state = true;
+  if constexpr (kWeights) {
+    p = in[Update::kP].values();
+    w = op.master ? in[Update::kMaster].values() : p;
+    master = op.master, writes_state = op.moments;
+  }
+  std::array<std::vector<double>, kStates> before;
+  for (size_t k = 0; k < kStates; ++k) before[k] = in[Update::kM + k].values();
+  const StepArgs args = step_args(in[Update::kArgs]);
+  const double clip = in[Update::kClip].at(1);
+  const bool skip = args.update == 0 || clip == 0;
+
+  std::vector<Approx> weights;
+  std::array<std::vector<Approx>, kStates> states;
+  for (size_t i = 0; i < g.size(); ++i) {
+    State old{}, now{};
+    for (size_t k = 0; k < kStates; ++k) old[k] = now[k] = before[k][i];
+    if (!skip) {
+      const Approx grad = Approx(clip) * Approx(g[i]);
+      now = advanced(op, old, grad, kWeights ? w[i] : 0);
+      if constexpr (kWeights) {
+        const Approx rate(double{args.learning_rate});
+        weights.push_back(Approx(w[i]) - rate * direction(op, args, old, now, grad, w[i]));
+      }
+    }
+    for (size_t k = 0; k < kStates; ++k) states[k].push_back(now[k]);
+  }
+
+  Draws random;
+  if (op.stochastic && !skip) random = draws(op.object, op.first, op.elements, args);
+  Outputs out;
+  if constexpr (kWeights) {
+    out.push_back({Update::kP, skip ? std::vector<Approx>(p.begin(), p.end()) : weights});
+    if (op.dtype == DType::BF16 && !master) out.back().draws = random.p;
+  }
+  for (size_t k = 0; writes_state && k < kStates; ++k) {
+    out.push_back({Update::kM + static_cast<int>(k), states[k]});
+    if (op.state_dtype == DType::BF16) out.back().draws = random.state[k];
+  }
+  if constexpr (kWeights) {
+    if (master) out.push_back({Update::kMaster, skip ? std::vector<Approx>(w.begin(), w.end()) : weights});
+  }
+  return out;
 }
 
 }  // namespace
 
 Outputs expect(const AdamW& op, Inputs in) {
-  const auto p = in[AdamW::kP].values(), g = in[AdamW::kG].values(), m = in[AdamW::kM].values(),
-             v = in[AdamW::kV].values();
-  const auto w = op.master ? in[AdamW::kMaster].values() : p;
-  const StepArgs args = step_args(in[AdamW::kArgs]);
-  const double clip = in[AdamW::kClip].at(1);
-  Expected out_p{AdamW::kP}, out_m{AdamW::kM}, out_v{AdamW::kV}, out_master{AdamW::kMaster};
-  const bool skip = args.update == 0 || clip == 0;
-  for (size_t i = 0; i < p.size(); ++i) {
-    const Moments moments = skip ? Moments{m[i], v[i]} : updated(op.beta1, op.beta2, clip, g[i], m[i], v[i]);
-    const Approx weight = skip ? Approx(w[i]) : updated(op, args, moments, w[i]);
-    out_p.values.push_back(skip ? Approx(p[i]) : weight);
-    out_m.values.push_back(moments.m);
-    out_v.values.push_back(moments.v);
-    out_master.values.push_back(weight);
-  }
-  if (op.stochastic && !skip) {
-    Draws random = draws(op.object, op.first, op.elements, args);
-    if (op.dtype == DType::BF16 && !op.master) out_p.draws = std::move(random.p);
-    if (op.state_dtype == DType::BF16) {
-      out_m.draws = std::move(random.m);
-      out_v.draws = std::move(random.v);
-    }
-  }
-  Outputs out{out_p};
-  if (op.moments) out.insert(out.end(), {out_m, out_v});
-  if (op.master) out.push_back(out_master);
-  return out;
+  return expect_update(op, in);
 }
-
 Outputs expect(const AdamWMoments& op, Inputs in) {
-  const auto g = in[AdamWMoments::kG].values(), m = in[AdamWMoments::kM].values(),
-             v = in[AdamWMoments::kV].values();
-  const StepArgs args = step_args(in[AdamWMoments::kArgs]);
-  const double clip = in[AdamWMoments::kClip].at(1);
-  Expected out_m{AdamWMoments::kM}, out_v{AdamWMoments::kV};
-  const bool skip = args.update == 0 || clip == 0;
-  for (size_t i = 0; i < g.size(); ++i) {
-    const Moments moments = skip ? Moments{m[i], v[i]} : updated(op.beta1, op.beta2, clip, g[i], m[i], v[i]);
-    out_m.values.push_back(moments.m);
-    out_v.values.push_back(moments.v);
-  }
-  if (op.stochastic && !skip && op.state_dtype == DType::BF16) {
-    Draws random = draws(op.object, op.first, op.elements, args);
-    out_m.draws = std::move(random.m);
-    out_v.draws = std::move(random.v);
-  }
-  return {out_m, out_v};
+  return expect_update(op, in);
+}
+Outputs expect(const SgdMomentum& op, Inputs in) {
+  return expect_update(op, in);
+}
+Outputs expect(const SgdMomentumState& op, Inputs in) {
+  return expect_update(op, in);
+}
+Outputs expect(const Lion& op, Inputs in) {
+  return expect_update(op, in);
+}
+Outputs expect(const LionState& op, Inputs in) {
+  return expect_update(op, in);
 }
 
 }  // namespace sluice::conformance

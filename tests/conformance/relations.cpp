@@ -167,69 +167,74 @@ Findings same_swiglu(Harness& harness, DType dtype) {
   return findings;
 }
 
-AdamW bf16_update(int64_t elements, bool master) {
-  constexpr auto kBf16 = DType::BF16;
-  return {elements, 0, 5, 0.9f, 0.999f, 1e-8f, 0.1f, kBf16, kBf16, kBf16, master, true};
+// Updates of all bf16, which round stochastically.
+template <class Update>
+Update bf16_update(Update op, int64_t elements, bool master) {
+  op.elements = elements, op.object = 5, op.master = master, op.stochastic = true;
+  op.dtype = op.grad_dtype = op.state_dtype = DType::BF16;
+  return op;
 }
+constexpr AdamW kAdamW{.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f};
+// Without weight decay, so that their state can be updated alone.
+constexpr SgdMomentum kSgdMomentum{.momentum = 0.9f}, kNesterov{.momentum = 0.9f, .nesterov = true};
+constexpr Lion kLion{.beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f};
 
-Findings same_in_parts(Harness& harness) {
+template <class Update>
+Findings same_in_parts(Harness& harness, Update op) {
   Findings findings;
   constexpr int64_t kElements = 1000, kCut = 333;
-  const AdamW op = bf16_update(kElements, true);
+  op = bf16_update(op, kElements, true);
+  const Operands schema = operands(op);
   const Tensors before = make_operands(op, {}), whole = run(harness, op, before, findings);
   for (const auto& [first, elements] : {std::pair{int64_t{0}, kCut}, std::pair{kCut, kElements - kCut}}) {
-    AdamW half = op;
+    Update half = op;
     half.first = first, half.elements = elements;
     Tensors mine;
     for (size_t i = 0; i < before.size(); ++i) {
-      const bool shared = i == AdamW::kClip || i == AdamW::kArgs;
+      const bool shared = i == Update::kClip || i == Update::kArgs;
       mine.push_back(shared ? before[i] : part(before[i], first, elements));
     }
     const Tensors after = run(harness, half, mine, findings);
     if (!findings.empty()) return findings;
-    for (const int i : {AdamW::kP, AdamW::kM, AdamW::kV, AdamW::kMaster}) {
-      const auto k = static_cast<size_t>(i);
-      if (after[k].bytes == part(whole[k], first, elements).bytes) continue;
-      findings.push_back(fmt::format("{} differs from element {} on", operands(op)[k].name, first));
+    for (size_t i = 0; i < schema.size(); ++i) {
+      if (schema[i].access == Access::Read || after[i].bytes == part(whole[i], first, elements).bytes)
+        continue;
+      findings.push_back(fmt::format("{} differs from element {} on", schema[i].name, first));
     }
   }
   return findings;
 }
 
-// The weights now and the moments later are the whole update.
-Findings same_in_two_steps(Harness& harness, AdamW op) {
+// The weights now and the state later are the whole update.
+template <class Update>
+Findings same_in_two_steps(Harness& harness, Update op) {
   Findings findings;
   op.moments = true;
+  const Operands schema = operands(op);
   const Tensors before = make_operands(op, {}), whole = run(harness, op, before, findings);
   op.moments = false;
-  const Tensors weights = run(harness, op, before, findings);
-  const AdamWMoments rest{op.elements, op.first,      op.object,      op.beta1,
-                          op.beta2,    op.grad_dtype, op.state_dtype, op.stochastic};
-  const Tensors moments = run(
-      harness, rest,
-      {before[AdamW::kG], before[AdamW::kM], before[AdamW::kV], before[AdamW::kClip], before[AdamW::kArgs]},
-      findings);
+  Tensors parts = run(harness, op, before, findings);
+  // Gradient, state, clip scale and arguments follow each other in both ops.
+  const Tensors rest(before.begin() + Update::kG, before.begin() + Update::kArgs + 1);
+  const Tensors state = run(harness, state_of(op), rest, findings);
   if (!findings.empty()) return findings;
-  const auto same = [&](int operand, const Tensor& got) {
-    const auto k = static_cast<size_t>(operand);
-    if (got.bytes != whole[k].bytes) findings.push_back(fmt::format("{} differs", operands(op)[k].name));
-    if (whole[k].bytes == before[k].bytes) {
-      findings.push_back(fmt::format("{} was not updated", operands(op)[k].name));
+  for (size_t i = Update::kM; i < Update::kClip; ++i) parts[i] = state[i - Update::kG];
+  for (size_t i = 0; i < schema.size(); ++i) {
+    if (schema[i].access == Access::Read) continue;
+    if (parts[i].bytes != whole[i].bytes) findings.push_back(fmt::format("{} differs", schema[i].name));
+    if (whole[i].bytes == before[i].bytes) {
+      findings.push_back(fmt::format("{} was not updated", schema[i].name));
     }
-  };
-  same(AdamW::kP, weights[AdamW::kP]);
-  if (op.master) same(AdamW::kMaster, weights[AdamW::kMaster]);
-  same(AdamW::kM, moments[AdamWMoments::kM]);
-  same(AdamW::kV, moments[AdamWMoments::kV]);
+  }
   return findings;
 }
 
-Findings p_rounds_master(Harness& harness) {
+template <class Update>
+Findings p_rounds_master(Harness& harness, const Update& op) {
   Findings findings;
-  const AdamW op = bf16_update(1000, true);
   const Tensors after = run(harness, op, make_operands(op, {}), findings);
   if (after.empty()) return findings;
-  if (make_tensor(DType::BF16, after[AdamW::kMaster].values()).bytes != after[AdamW::kP].bytes) {
+  if (make_tensor(DType::BF16, after[Update::kMaster].values()).bytes != after[Update::kP].bytes) {
     findings.emplace_back("p is not the master rounded to nearest");
   }
   return findings;
@@ -247,9 +252,8 @@ Neighbours neighbours(double x) {
 
 // Independent of ops/rounding.h. The rounding of a magnitude x between a < x < b is b with probability
 // f = (x - a) / (b - a): its error in units of b - a has mean 0 and variance f (1 - f).
-Findings unbiased(Harness& harness) {
+Findings unbiased(Harness& harness, const auto& op) {
   Findings findings;
-  const AdamW op = bf16_update(1 << 15, false);
   const Tensors before = make_operands(op, {}), after = run(harness, op, before, findings);
   if (after.empty()) return findings;
   for (const Expected& expected : reference(op, before)) {
@@ -280,6 +284,34 @@ Findings unbiased(Harness& harness) {
   return findings;
 }
 
+template <class Update>
+void add_update(std::vector<Relation>& all, std::string_view name, const Update& op) {
+  const auto add = [&](std::string_view what, const Update& example, auto check) {
+    all.push_back({fmt::format("{}_{}", name, what), example,
+                   [=](Harness& harness) { return check(harness, example); }});
+  };
+  const auto parts = [](Harness& harness, const Update& whole) { return same_in_parts(harness, whole); };
+  const auto two_steps = [](Harness& harness, const Update& whole) {
+    return same_in_two_steps(harness, whole);
+  };
+  add("in_parts_is_whole", bf16_update(op, 1000, true), parts);
+  // More elements than one task or block takes, not a multiple of any vector.
+  Update large = bf16_update(op, 40'003, false);
+  add("in_two_steps_is_whole_bf16_stochastic", large, two_steps);
+  large.first = 3;
+  add("in_two_steps_is_whole_bf16_stochastic_odd", large, two_steps);
+  large.state_dtype = DType::F32, large.grad_dtype = DType::F32;
+  add("in_two_steps_is_whole_bf16_stochastic_f32_state", large, two_steps);
+  large.master = true, large.stochastic = false;
+  add("in_two_steps_is_whole_master", large, two_steps);
+  large.master = false, large.dtype = DType::F32;
+  add("in_two_steps_is_whole_f32", large, two_steps);
+  add("p_rounds_master", bf16_update(op, 1000, true),
+      [](Harness& harness, const Update& whole) { return p_rounds_master(harness, whole); });
+  add("stochastic_rounding_is_unbiased", bf16_update(op, 1 << 15, false),
+      [](Harness& harness, const Update& whole) { return unbiased(harness, whole); });
+}
+
 }  // namespace
 
 std::vector<Relation> all_relations() {
@@ -290,24 +322,10 @@ std::vector<Relation> all_relations() {
     all.push_back({fmt::format("swiglu_bwd_writes_y_of_swiglu_{}", name_of(dtype)), Swiglu{33, 72, dtype},
                    [=](Harness& harness) { return same_swiglu(harness, dtype); }});
   }
-  all.push_back({"adamw_in_parts_is_whole", bf16_update(1000, true), same_in_parts});
-  const auto add_two_steps = [&](const char* name, const AdamW& op) {
-    all.push_back({fmt::format("adamw_in_two_steps_is_whole_{}", name), op,
-                   [=](Harness& harness) { return same_in_two_steps(harness, op); }});
-  };
-  // More elements than one task or block takes, not a multiple of any vector.
-  AdamW two_steps = bf16_update(40'003, false);
-  add_two_steps("bf16_stochastic", two_steps);
-  two_steps.first = 3;
-  add_two_steps("bf16_stochastic_odd", two_steps);
-  two_steps.state_dtype = DType::F32, two_steps.grad_dtype = DType::F32;
-  add_two_steps("bf16_stochastic_f32_state", two_steps);
-  two_steps.master = true, two_steps.stochastic = false;
-  add_two_steps("master", two_steps);
-  two_steps.master = false, two_steps.dtype = DType::F32;
-  add_two_steps("f32", two_steps);
-  all.push_back({"adamw_p_rounds_master", bf16_update(1000, true), p_rounds_master});
-  all.push_back({"adamw_stochastic_rounding_is_unbiased", bf16_update(1 << 15, false), unbiased});
+  add_update(all, "adamw", kAdamW);
+  add_update(all, "sgd_momentum", kSgdMomentum);
+  add_update(all, "sgd_nesterov", kNesterov);
+  add_update(all, "lion", kLion);
   return all;
 }
 

@@ -17,9 +17,9 @@ struct Relation {
 
 // - Attention over a sequence block by block, merged forward and accumulated backward, is dense attention.
 // - SwigluBwd writes the bits of y that Swiglu writes.
-// - AdamW in two parts writes the bits that it writes in one, and so do AdamW without moments and
-// AdamWMoments after
-//   it; p is the master's rounding; stochastic rounding goes to one of the two neighbours and is unbiased.
+// - An optimizer's update in two parts writes the bits that it writes in one, and so do the update without
+//   moments and that of the state after it; p is the master's rounding; stochastic rounding goes to one of
+//   the two neighbours and is unbiased.
 std::vector<Relation> all_relations();
 
 }  // namespace sluice::conformance

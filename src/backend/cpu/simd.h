@@ -195,6 +195,34 @@ SLUICE_INLINE F16 square_root(F16 x) {
   return r;
 }
 
+// a * b + c, rounded once where the instruction set can: of a plain expression with two products the compiler
+// chooses which one to fuse, and not the same one everywhere.
+#if SLUICE_REGISTERS == 32
+SLUICE_INLINE F16 multiply_add(F16 a, F16 b, F16 c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+#elif SLUICE_REGISTERS == 8
+SLUICE_INLINE F16 multiply_add(F16 a, F16 b, F16 c) {
+  struct Halves {
+    __m256 low, high;
+  };
+  const Halves x = std::bit_cast<Halves>(a), y = std::bit_cast<Halves>(b), z = std::bit_cast<Halves>(c);
+  return std::bit_cast<F16>(
+      Halves{_mm256_fmadd_ps(x.low, y.low, z.low), _mm256_fmadd_ps(x.high, y.high, z.high)});
+}
+#elif SLUICE_HAS_ISAS
+SLUICE_INLINE F16 multiply_add(F16 a, F16 b, F16 c) {
+  return a * b + c;
+}
+#else
+// Compilers turn the loop into one instruction.
+SLUICE_INLINE F16 multiply_add(F16 a, F16 b, F16 c) {
+  F16 r;
+  for (int64_t i = 0; i < kVec; ++i) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return r;
+}
+#endif
+
 #if SLUICE_HAS_ISAS
 // A 16 x 16 transpose of 32-bit elements in four rounds; round s exchanges those whose row and column differ
 // in bit s.

@@ -238,31 +238,71 @@ Status Runner::run(const ClipScale& op, const Call& call) {
   return {};
 }
 
-Status Runner::run(const AdamW& op, const Call& call) {
-  const AdamWParams params{op.elements, op.first, op.object, op.beta1, op.beta2, op.eps, op.weight_decay};
-  const auto run_typed = [&](auto grad, auto state) {
-    using S = decltype(state);
-    return adamw(params, call.as<bf16>(AdamW::kP), call.as<decltype(grad)>(AdamW::kG), call.as<S>(AdamW::kM),
-                 call.as<S>(AdamW::kV), op.master ? call.as<float>(AdamW::kMaster) : nullptr,
-                 call.as<float>(AdamW::kClip), call.as<StepArgs>(AdamW::kArgs), op.stochastic, op.moments,
-                 call.stream);
+namespace {
+
+AdamWRule rule_of(const AdamW& op) {
+  return {op.beta1, op.beta2, op.eps, op.weight_decay};
+}
+AdamWRule rule_of(const AdamWMoments& op) {
+  return {op.beta1, op.beta2, 0, 0};
+}
+SgdMomentumRule rule_of(const SgdMomentum& op) {
+  return {op.momentum, op.weight_decay, op.nesterov};
+}
+SgdMomentumRule rule_of(const SgdMomentumState& op) {
+  return {op.momentum, 0, false};
+}
+LionRule rule_of(const Lion& op) {
+  return {op.beta1, op.beta2, op.weight_decay};
+}
+LionRule rule_of(const LionState& op) {
+  return {0, op.beta2, 0};
+}
+
+}  // namespace
+
+Status Runner::run_update(const auto& op, const Call& call) {
+  using AnyUpdate = std::remove_cvref_t<decltype(op)>;
+  const auto rule = rule_of(op);
+  using Rule = std::remove_cvref_t<decltype(rule)>;
+  const UpdateRange range{op.elements, op.first, op.object};
+  const auto* clip = call.as<float>(AnyUpdate::kClip);
+  const auto* args = call.as<StepArgs>(AnyUpdate::kArgs);
+  const auto run_typed = [&](auto grad, auto state_type) {
+    using S = decltype(state_type);
+    const auto* g = call.as<decltype(grad)>(AnyUpdate::kG);
+    S* state[Rule::kStates];
+    for (int k = 0; k < Rule::kStates; ++k) state[k] = call.as<S>(AnyUpdate::kM + k);
+    if constexpr (requires { AnyUpdate::kP; }) {
+      float* master = op.master ? call.as<float>(AnyUpdate::kMaster) : nullptr;
+      return update_weights(range, rule, call.as<bf16>(AnyUpdate::kP), g, state, master, clip, args,
+                            op.stochastic, op.moments, call.stream);
+    } else {
+      return update_state(range, rule, g, state, clip, args, op.stochastic, call.stream);
+    }
   };
   return with_float(op.grad_dtype, [&](auto grad) {
     return op.state_dtype == DType::F32 ? run_typed(grad, float{}) : run_typed(grad, bf16{});
   });
 }
 
+Status Runner::run(const AdamW& op, const Call& call) {
+  return run_update(op, call);
+}
 Status Runner::run(const AdamWMoments& op, const Call& call) {
-  using M = AdamWMoments;
-  const AdamWParams params{op.elements, op.first, op.object, op.beta1, op.beta2, 0, 0};
-  const auto run_typed = [&](auto grad, auto state) {
-    using S = decltype(state);
-    return adamw_moments(params, call.as<decltype(grad)>(M::kG), call.as<S>(M::kM), call.as<S>(M::kV),
-                         call.as<float>(M::kClip), call.as<StepArgs>(M::kArgs), op.stochastic, call.stream);
-  };
-  return with_float(op.grad_dtype, [&](auto grad) {
-    return op.state_dtype == DType::F32 ? run_typed(grad, float{}) : run_typed(grad, bf16{});
-  });
+  return run_update(op, call);
+}
+Status Runner::run(const SgdMomentum& op, const Call& call) {
+  return run_update(op, call);
+}
+Status Runner::run(const SgdMomentumState& op, const Call& call) {
+  return run_update(op, call);
+}
+Status Runner::run(const Lion& op, const Call& call) {
+  return run_update(op, call);
+}
+Status Runner::run(const LionState& op, const Call& call) {
+  return run_update(op, call);
 }
 
 }  // namespace sluice::cuda

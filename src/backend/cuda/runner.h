@@ -48,6 +48,11 @@ class Runner {
   Status run(const ClipScale& op, const Call& call);
   Status run(const AdamW& op, const Call& call);
   Status run(const AdamWMoments& op, const Call& call);
+  Status run(const SgdMomentum& op, const Call& call);
+  Status run(const SgdMomentumState& op, const Call& call);
+  Status run(const Lion& op, const Call& call);
+  Status run(const LionState& op, const Call& call);
+  static Status run_update(const auto& op, const Call& call);
 
   Products products_;
   Attention attention_;

@@ -105,11 +105,27 @@ void examine(const SumSq& op, Objection& o) {
   o.floating("gradients", op.dtype);
 }
 void examine(const ClipScale&, Objection&) {}
+void examine_update(const auto& op, Objection& o) {
+  if constexpr (requires { op.dtype; }) o.activations(op.dtype);
+  o.floating("gradients", op.grad_dtype).floating("state", op.state_dtype);
+}
 void examine(const AdamW& op, Objection& o) {
-  o.activations(op.dtype).floating("gradients", op.grad_dtype).floating("state", op.state_dtype);
+  examine_update(op, o);
 }
 void examine(const AdamWMoments& op, Objection& o) {
-  o.floating("gradients", op.grad_dtype).floating("state", op.state_dtype);
+  examine_update(op, o);
+}
+void examine(const SgdMomentum& op, Objection& o) {
+  examine_update(op, o);
+}
+void examine(const SgdMomentumState& op, Objection& o) {
+  examine_update(op, o);
+}
+void examine(const Lion& op, Objection& o) {
+  examine_update(op, o);
+}
+void examine(const LionState& op, Objection& o) {
+  examine_update(op, o);
 }
 
 }  // namespace

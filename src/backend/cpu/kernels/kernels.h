@@ -74,6 +74,10 @@ Status launch(const SumSq& op, const Args& args, const Machine& machine);
 Status launch(const ClipScale& op, const Args& args, const Machine& machine);
 Status launch(const AdamW& op, const Args& args, const Machine& machine);
 Status launch(const AdamWMoments& op, const Args& args, const Machine& machine);
+Status launch(const SgdMomentum& op, const Args& args, const Machine& machine);
+Status launch(const SgdMomentumState& op, const Args& args, const Machine& machine);
+Status launch(const Lion& op, const Args& args, const Machine& machine);
+Status launch(const LionState& op, const Args& args, const Machine& machine);
 
 // Of the ops that have some; the others need none.
 std::vector<GemmShape> products_of(const Linear& op);

@@ -80,22 +80,37 @@ cudaError_t sum_sq(const G* g, double* sums, void* workspace, int64_t elements, 
                    bool first, cudaStream_t stream);
 cudaError_t clip_scale(const double* sums, float* clip, int64_t slots, float max_norm, cudaStream_t stream);
 
-// --- adamw.cu ---
-struct AdamWParams {
+// --- adamw.cu, sgd_momentum.cu, lion.cu ---
+// Which elements of which parameter an update is of.
+struct UpdateRange {
   int64_t elements, first;
   uint64_t object;
+};
+// An optimizer's rule: its parameters and how many parts its state has.
+struct AdamWRule {
+  static constexpr int kStates = 2;
   float beta1, beta2, eps, weight_decay;
 };
-// `master` is null without a master copy; G and S are the types of gradient and state. m and v are written
+struct SgdMomentumRule {
+  static constexpr int kStates = 1;
+  float momentum, weight_decay;
+  bool nesterov;
+};
+struct LionRule {
+  static constexpr int kStates = 1;
+  float beta1, beta2, weight_decay;
+};
+// `master` is null without a master copy; G and S are the types of gradient and state. The state is written
 // only with `moments`.
-template <class G, class S>
-cudaError_t adamw(const AdamWParams& params, bf16* p, const G* g, S* m, S* v, float* master,
-                  const float* clip, const StepArgs* args, bool stochastic, bool moments,
-                  cudaStream_t stream);
-// m and v alone; of the parameters eps and weight_decay do not matter.
-template <class G, class S>
-cudaError_t adamw_moments(const AdamWParams& params, const G* g, S* m, S* v, const float* clip,
-                          const StepArgs* args, bool stochastic, cudaStream_t stream);
+template <class Rule, class G, class S>
+cudaError_t update_weights(const UpdateRange& range, const Rule& rule, bf16* p, const G* g,
+                           S* const (&state)[Rule::kStates], float* master, const float* clip,
+                           const StepArgs* args, bool stochastic, bool moments, cudaStream_t stream);
+// The state alone; those of the rule's parameters that make weights do not matter.
+template <class Rule, class G, class S>
+cudaError_t update_state(const UpdateRange& range, const Rule& rule, const G* g,
+                         S* const (&state)[Rule::kStates], const float* clip, const StepArgs* args,
+                         bool stochastic, cudaStream_t stream);
 
 // --- attention.cu, attention_bwd.cu, attention_merge.cu ---
 // The longest head the own attention kernels take.

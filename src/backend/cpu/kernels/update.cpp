@@ -1,0 +1,173 @@
+// The optimizers' updates: one loop, and a rule for each optimizer that says what becomes of an element.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "backend/cpu/kernels/kernels.h"
+#include "ops/rounding.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kBlock = 16 * kKiB;  // elements per task
+
+// What every update has, the same for all elements.
+struct Update {
+  float clip;
+  uint64_t key;
+  int64_t step;
+  bool stochastic;
+};
+
+// A rule's numbers, the same for all elements. Those that make weights are not used where only the state is
+// updated.
+struct AdamWRule {
+  static constexpr int kStates = 2;
+  float beta1, beta2;
+  float eps = 0, inv_bias1 = 0, inv_bias2 = 0, learning_rate = 0, decay = 0;
+};
+struct SgdRule {
+  static constexpr int kStates = 1;
+  float momentum;
+  bool nesterov = false;
+  float weight_decay = 0, learning_rate = 0;
+};
+struct LionRule {
+  static constexpr int kStates = 1;
+  float beta2;
+  float beta1 = 0, learning_rate = 0, decay = 0;
+};
+
+AdamWRule rule_of(const AdamW& op, const StepArgs& step) {
+  return {.beta1 = op.beta1,
+          .beta2 = op.beta2,
+          .eps = op.eps,
+          .inv_bias1 = 1.0f / step.bias1,
+          .inv_bias2 = 1.0f / step.bias2,
+          .learning_rate = step.learning_rate,
+          .decay = step.learning_rate * op.weight_decay};
+}
+AdamWRule rule_of(const AdamWMoments& op, const StepArgs&) {
+  return {.beta1 = op.beta1, .beta2 = op.beta2};
+}
+SgdRule rule_of(const SgdMomentum& op, const StepArgs& step) {
+  return {.momentum = op.momentum,
+          .nesterov = op.nesterov,
+          .weight_decay = op.weight_decay,
+          .learning_rate = step.learning_rate};
+}
+SgdRule rule_of(const SgdMomentumState& op, const StepArgs&) {
+  return {.momentum = op.momentum};
+}
+LionRule rule_of(const Lion& op, const StepArgs& step) {
+  return {.beta2 = op.beta2,
+          .beta1 = op.beta1,
+          .learning_rate = step.learning_rate,
+          .decay = step.learning_rate * op.weight_decay};
+}
+LionRule rule_of(const LionState& op, const StepArgs&) {
+  return {.beta2 = op.beta2};
+}
+
+// One task's gradients and state; the latter is rounded to its type.
+template <class G, class S, int kStates>
+struct State {
+  const G* g;
+  std::array<S*, kStates> s;
+  int64_t n;
+  int64_t index;  // of the first element, for its random bits
+};
+
+// Its weights; p is rounded to its type.
+template <class P>
+struct Weights {
+  P* p;
+  float* master;  // null: w is p itself
+};
+
+}  // namespace
+}  // namespace sluice::cpu
+
+#define SLUICE_LOOPS "backend/cpu/kernels/update_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::cpu {
+namespace {
+
+// Calls body(first element of a task, its State) in parallel.
+template <class G, class S, class Rule, class AnyUpdate, class Body>
+void for_each_block(const AnyUpdate& op, const Args& args, const Machine& machine, Body&& body) {
+  const auto* g = args.in<G>(AnyUpdate::kG);
+  std::array<S*, Rule::kStates> s;
+  for (int k = 0; k < Rule::kStates; ++k) s[size_t(k)] = args.out<S>(AnyUpdate::kM + k);
+  machine.pool.parallel_for(ceil_div(op.elements, kBlock), [&](int64_t task, int) {
+    const int64_t first = task * kBlock;
+    State<G, S, Rule::kStates> state{g + first, s, std::min(kBlock, op.elements - first), op.first + first};
+    for (S*& part : state.s) part += first;
+    body(first, state);
+  });
+}
+
+template <class P, class G, class S, class Rule>
+void update_weights(const auto& op, const Rule& rule, const Update& u, const Args& args,
+                    const Machine& machine) {
+  using AnyUpdate = std::remove_cvref_t<decltype(op)>;
+  auto* p = args.out<P>(AnyUpdate::kP);
+  float* master = op.master ? args.out<float>(AnyUpdate::kMaster) : nullptr;
+  for_each_block<G, S, Rule>(op, args, machine, [&](int64_t first, const auto& state) {
+    const Weights<P> weights{p + first, master ? master + first : nullptr};
+    SLUICE_LOOP(machine.isa, update, rule, u, state, weights, op.moments);
+  });
+}
+
+template <class G, class S, class Rule>
+void update_state(const auto& op, const Rule& rule, const Update& u, const Args& args,
+                  const Machine& machine) {
+  for_each_block<G, S, Rule>(op, args, machine, [&](int64_t, const auto& state) {
+    SLUICE_LOOP(machine.isa, update_state, rule, u, state);
+  });
+}
+
+Status run(const auto& op, const Args& args, const Machine& machine) {
+  using AnyUpdate = std::remove_cvref_t<decltype(op)>;
+  const StepArgs& step = *args.in<StepArgs>(AnyUpdate::kArgs);
+  const float clip = args.in<float>(AnyUpdate::kClip)[1];
+  if (step.update == 0 || clip == 0.0f) return {};
+  const Update u{clip, rounding_key(step.seed, op.object), step.step, op.stochastic};
+  const auto rule = rule_of(op, step);
+  with_type(op.grad_dtype, [&](auto grad) {
+    using G = decltype(grad);
+    with_type(op.state_dtype, [&](auto state) {
+      using S = decltype(state);
+      if constexpr (requires { AnyUpdate::kP; }) {
+        with_type(op.dtype, [&](auto p) { update_weights<decltype(p), G, S>(op, rule, u, args, machine); });
+      } else {
+        update_state<G, S>(op, rule, u, args, machine);
+      }
+    });
+  });
+  return {};
+}
+
+}  // namespace
+
+Status launch(const AdamW& op, const Args& args, const Machine& machine) {
+  return run(op, args, machine);
+}
+Status launch(const AdamWMoments& op, const Args& args, const Machine& machine) {
+  return run(op, args, machine);
+}
+Status launch(const SgdMomentum& op, const Args& args, const Machine& machine) {
+  return run(op, args, machine);
+}
+Status launch(const SgdMomentumState& op, const Args& args, const Machine& machine) {
+  return run(op, args, machine);
+}
+Status launch(const Lion& op, const Args& args, const Machine& machine) {
+  return run(op, args, machine);
+}
+Status launch(const LionState& op, const Args& args, const Machine& machine) {
+  return run(op, args, machine);
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,170 @@
+// Included by each_isa.h.
+
+// The draws of 16 consecutive elements.
+struct Draws {
+  U16 p, m, v;
+};
+
+using L8 = uint64_t __attribute__((vector_size(64)));
+
+// Products of the lower halves.
+SLUICE_INLINE L8 multiply_low(L8 a, uint32_t b) {
+#if SLUICE_REGISTERS == 32
+  return (L8)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
+#else
+  return (a & 0xffffffffu) * uint64_t{b};
+#endif
+}
+
+// rounding_pair() of 8 consecutive pairs, in the lower halves of the lanes; the upper ones hold anything.
+SLUICE_INLINE void philox_8(uint64_t key, uint64_t first, uint64_t step, L8 (&c)[4]) {
+  c[0] = L8{0, 1, 2, 3, 4, 5, 6, 7} + first;
+  c[1] = c[0] >> 32;
+  c[2] = L8{} + step;
+  c[3] = L8{} + (step >> 32);
+  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+#pragma GCC unroll 10
+  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+    const L8 p0 = multiply_low(c[0], 0xD2511F53u), p1 = multiply_low(c[2], 0xCD9E8D57u);
+    c[0] = (p1 >> 32) ^ c[1] ^ uint64_t { k0 };
+    c[1] = p1;
+    c[2] = (p0 >> 32) ^ c[3] ^ uint64_t { k1 };
+    c[3] = p0;
+  }
+}
+
+// rounding_bits() of all, where a pair lies across two lanes. Rare, and long: no part of any loop.
+__attribute__((noinline)) void draw_odd(uint64_t key, int64_t step, int64_t index, Draws& draws) {
+  uint32_t p[kVec], m[kVec], v[kVec];
+  for (int64_t i = 0; i < kVec; ++i) {
+    const int64_t element = index + i;
+    const RoundingBits bits = rounding_bits(rounding_pair(key, step, element / 2), element % 2 != 0);
+    p[i] = bits.p, m[i] = bits.m, v[i] = bits.v;
+  }
+  draws = {std::bit_cast<U16>(p), std::bit_cast<U16>(m), std::bit_cast<U16>(v)};
+}
+
+// A lane's pair of elements takes its lower and its upper half: rounding_bits() of all.
+SLUICE_INLINE Draws draw(uint64_t key, int64_t step, int64_t index) {
+  if (index % 2 != 0) [[unlikely]] {
+    Draws draws;
+    draw_odd(key, step, index, draws);
+    return draws;
+  }
+  L8 c[4];
+  philox_8(key, static_cast<uint64_t>(index / 2), static_cast<uint64_t>(step), c);
+  const U16 first = std::bit_cast<U16>((c[0] & 0xffffffffu) | (c[2] << 32));
+  const U16 second = std::bit_cast<U16>((c[1] & 0xffffffffu) | (c[3] << 32));
+  return {first & 0xffffu, first >> 16, second & 0xffffu};
+}
+
+// Like store(), rounded as round_stochastic() does.
+template <class Part>
+SLUICE_INLINE void put(Bf16* to, F16 x, U16 draws, Part part) {
+  const U16 u = std::bit_cast<U16>(x), exponent = u & 0x7f800000u;
+  const U16 not_finite = (x == x ? u : u | 0x400000u) >> 16;
+  const H16 bits = truncate(exponent == 0x7f800000u ? not_finite : (u + draws) >> 16);
+  if constexpr (std::is_same_v<Part, Whole>) {
+    *reinterpret_cast<H16Unaligned*>(to) = bits;
+  } else {
+    for (int64_t i = 0; i < part; ++i) to[i].bits = bits[i];
+  }
+}
+template <class Part>
+SLUICE_INLINE void put(float* to, F16 x, U16, Part part) {
+  store(to, x, part);
+}
+
+// The rules. advance() makes a state's new values, before they are rounded, from its old ones; weight() the
+// new weight from both. `g` is the clipped gradient.
+
+SLUICE_INLINE void advance(const AdamWRule& r, F16, F16 g, F16 (&s)[2]) {
+  s[0] = s[0] * r.beta1 + g * (1.0f - r.beta1);
+  s[1] = s[1] * r.beta2 + g * g * (1.0f - r.beta2);
+}
+SLUICE_INLINE F16 weight(const AdamWRule& r, F16 w, F16, const F16 (&)[2], const F16 (&s)[2]) {
+  const F16 direction = (s[0] * r.inv_bias1) / (square_root(s[1] * r.inv_bias2) + r.eps);
+  return w - (direction * r.learning_rate + w * r.decay);
+}
+
+// The state alone is updated without the weights, so without decay they must not count.
+SLUICE_INLINE F16 decayed(const SgdRule& r, F16 w, F16 g) {
+  return r.weight_decay == 0.0f ? g : multiply_add(w, splat(r.weight_decay), g);
+}
+SLUICE_INLINE void advance(const SgdRule& r, F16 w, F16 g, F16 (&s)[1]) {
+  s[0] = multiply_add(s[0], splat(r.momentum), decayed(r, w, g));
+}
+SLUICE_INLINE F16 weight(const SgdRule& r, F16 w, F16 g, const F16 (&)[1], const F16 (&s)[1]) {
+  const F16 direction = r.nesterov ? multiply_add(s[0], splat(r.momentum), decayed(r, w, g)) : s[0];
+  return w - direction * r.learning_rate;
+}
+
+SLUICE_INLINE F16 mean(float beta, F16 old, F16 x) {
+  return multiply_add(old, splat(beta), x * (1.0f - beta));
+}
+SLUICE_INLINE void advance(const LionRule& r, F16, F16 g, F16 (&s)[1]) {
+  s[0] = mean(r.beta2, s[0], g);
+}
+SLUICE_INLINE F16 weight(const LionRule& r, F16 w, F16 g, const F16 (&old)[1], const F16 (&)[1]) {
+  const F16 c = mean(r.beta1, old[0], g), one = splat(1.0f);
+  const F16 sign = c > 0.0f ? one : c < 0.0f ? -one : F16{};
+  return w - (sign * r.learning_rate + w * r.decay);
+}
+
+// The state of 16 elements.
+template <class G, class S, int kStates, class Part>
+SLUICE_INLINE void load_state(const State<G, S, kStates>& from, int64_t i, F16 (&s)[kStates], Part part) {
+  for (size_t k = 0; k < kStates; ++k) s[k] = load(from.s[k] + i, part);
+}
+
+// Rounds by the draws when stochastic, else to nearest.
+template <class T, class Part>
+SLUICE_INLINE void put(T* to, F16 x, U16 draws, bool stochastic, Part part) {
+  if (stochastic) {
+    put(to, x, draws, part);
+  } else {
+    store(to, x, part);
+  }
+}
+
+template <class G, class S, int kStates, class Part>
+SLUICE_INLINE void put_state(const State<G, S, kStates>& to, int64_t i, const F16 (&s)[kStates],
+                             const Draws& d, bool stochastic, Part part) {
+  static_assert(kStates <= 2);
+  put(to.s[0] + i, s[0], d.m, stochastic, part);
+  if constexpr (kStates == 2) put(to.s[1] + i, s[1], d.v, stochastic, part);
+}
+
+SLUICE_INLINE Draws draws_of(const Update& u, int64_t index) {
+  return u.stochastic ? draw(u.key, u.step, index) : Draws{};
+}
+
+// What is written and how it is rounded is no template parameter: the same code makes the same weights, and
+// there is less of it.
+template <class Rule, class P, class G, class S>
+void update(const Rule& rule, const Update& u, const State<G, S, Rule::kStates>& state, const Weights<P>& to,
+            bool write_state) {
+  for_each_vector(state.n, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+    F16 old[Rule::kStates], now[Rule::kStates];
+    const F16 g = load(state.g + i, part) * u.clip;
+    load_state(state, i, old, part);
+    load_state(state, i, now, part);
+    const F16 before = to.master ? load(to.master + i, part) : load(to.p + i, part);
+    advance(rule, before, g, now);
+    const F16 w = weight(rule, before, g, old, now);
+    if (to.master) store(to.master + i, w, part);
+    const Draws d = draws_of(u, state.index + i);
+    if (write_state) put_state(state, i, now, d, u.stochastic, part);
+    put(to.p + i, w, d.p, u.stochastic && !to.master, part);
+  });
+}
+
+template <class Rule, class G, class S>
+void update_state(const Rule& rule, const Update& u, const State<G, S, Rule::kStates>& state) {
+  for_each_vector(state.n, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+    F16 s[Rule::kStates];
+    load_state(state, i, s, part);
+    advance(rule, F16{}, load(state.g + i, part) * u.clip, s);
+    put_state(state, i, s, draws_of(u, state.index + i), u.stochastic, part);
+  });
+}

@@ -1,0 +1,261 @@
+// An optimizer's update: the loop over elements, for any rule. Whether to update at all is data on the device
+// (args.update, clip[1]), so that no step waits for the host.
+//
+// A rule has its parameters (kernels.h) and, on the device, a Step of them:
+//   Step<Rule>(rule, args)
+//   advance(w, g, state)         the state's new values from its old ones and the clipped gradient
+//   weight(w, g, old, state)     the new weight
+// in explicit roundings: which products and sums the compiler fuses must not depend on the kernel they are
+// part of.
+#pragma once
+
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+#include "ops/rounding.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class Rule>
+struct Step;
+
+// The state's parts in memory.
+template <class S, int kStates>
+struct State {
+  S* part[kStates];
+};
+
+// A bf16 that a draw rounded, as a float: storing it to bf16 changes nothing any more.
+__device__ float rounded(float x, uint32_t draw) {
+  return __uint_as_float(uint32_t{round_stochastic(__float_as_uint(x), draw)} << 16);
+}
+
+// The elements of one thread on their way.
+template <int kStates>
+struct Elements {
+  float w[kVec], g[kVec], state[kStates][kVec];
+};
+
+// Rounds elements from `first` on; one Philox call serves a pair. kOdd: `first` is the second of its pair.
+// kWeights, kState: what is bf16.
+template <int kOdd, bool kWeights, bool kState, int kStates>
+__device__ void round_elements(Elements<kStates>& e, uint64_t key, int64_t step, int64_t first) {
+#pragma unroll
+  for (int k = 0; k < kVec / 2 + kOdd; ++k) {
+    const Philox4 pair = rounding_pair(key, step, (first >> 1) + k);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = 2 * k + half - kOdd;
+      if (i < 0 || i >= kVec) continue;
+      const RoundingBits bits = rounding_bits(pair, half == 1);
+      if constexpr (kWeights) e.w[i] = rounded(e.w[i], bits.p);
+      if constexpr (kState) {
+        e.state[0][i] = rounded(e.state[0][i], bits.m);
+        if constexpr (kStates == 2) e.state[1][i] = rounded(e.state[1][i], bits.v);
+      }
+    }
+  }
+}
+
+// How many of a thread's elements there are: all eight, or (int) fewer, the last of the tensor.
+struct Whole {};
+
+template <class T>
+__device__ void load(const T* from, float (&x)[kVec], Whole) {
+  load8(from, x);
+}
+template <class T>
+__device__ void load(const T* from, float (&x)[kVec], int count) {
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    if (i < count) x[i] = to_float(from[i]);
+  }
+}
+template <class T>
+__device__ void store(T* to, const float (&x)[kVec], Whole) {
+  store8(to, x);
+}
+template <class T>
+__device__ void store(T* to, const float (&x)[kVec], int count) {
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    if (i < count) store_float(to + i, x[i]);
+  }
+}
+
+// Calls body(how many) for the elements from `begin` on: one branch around all loads, so that they are in
+// flight together.
+template <class Body>
+__device__ void with_count(const UpdateRange& range, int64_t begin, Body&& body) {
+  if (begin + kVec <= range.elements) {
+    body(Whole{});
+  } else {
+    body(int(range.elements - begin));
+  }
+}
+
+template <class S, int kStates, class Count>
+__device__ void load_state(const State<S, kStates>& from, int64_t begin, Elements<kStates>& e, Count count) {
+#pragma unroll
+  for (int k = 0; k < kStates; ++k) load(from.part[k] + begin, e.state[k], count);
+}
+template <class S, int kStates, class Count>
+__device__ void store_state(const State<S, kStates>& to, int64_t begin, const Elements<kStates>& e,
+                            Count count) {
+#pragma unroll
+  for (int k = 0; k < kStates; ++k) store(to.part[k] + begin, e.state[k], count);
+}
+
+// Element i of the state, all parts.
+template <int kStates>
+struct Parts {
+  float x[kStates];
+
+  __device__ Parts(const Elements<kStates>& e, int i) {
+#pragma unroll
+    for (int k = 0; k < kStates; ++k) x[k] = e.state[k][i];
+  }
+};
+
+// The new state.
+template <class Rule>
+__device__ void advance_all(const Step<Rule>& step, float clip, Elements<Rule::kStates>& e) {
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    Parts<Rule::kStates> now(e, i);
+    e.g[i] = __fmul_rn(clip, e.g[i]);
+    step.advance(e.w[i], e.g[i], now.x);
+#pragma unroll
+    for (int k = 0; k < Rule::kStates; ++k) e.state[k][i] = now.x[k];
+  }
+}
+
+// Rounds a thread's elements, from `first` of the parameter on.
+template <bool kWeights, bool kState, int kStates>
+__device__ void round_all(Elements<kStates>& e, const UpdateRange& range, const StepArgs& args,
+                          int64_t first) {
+  const uint64_t key = rounding_key(args.seed, range.object);
+  if (first % 2 == 0) {
+    round_elements<0, kWeights, kState>(e, key, args.step, first);
+  } else {
+    round_elements<1, kWeights, kState>(e, key, args.step, first);
+  }
+}
+
+__device__ int64_t first_element() {
+  return (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVec;
+}
+
+// kMoments: whether the state is written.
+template <bool kMaster, bool kStochastic, bool kMoments, class Rule, class G, class S>
+__global__ void __launch_bounds__(kThreads)
+    weights_kernel(UpdateRange range, Rule rule, bf16* p, const G* gradient, State<S, Rule::kStates> state,
+                   float* master, const float* clip, const StepArgs* args) {
+  if (args->update == 0 || clip[1] == 0.0f) return;
+  const int64_t begin = first_element();
+  if (begin >= range.elements) return;
+
+  Elements<Rule::kStates> e{};
+  with_count(range, begin, [&](auto count) {
+    if constexpr (kMaster) {
+      load(master + begin, e.w, count);
+    } else {
+      load(p + begin, e.w, count);
+    }
+    load(gradient + begin, e.g, count);
+    load_state(state, begin, e, count);
+  });
+  const Elements<Rule::kStates> old = e;
+  advance_all(Step<Rule>(rule, *args), clip[1], e);
+  const Step<Rule> step(rule, *args);
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    e.w[i] = step.weight(e.w[i], e.g[i], Parts<Rule::kStates>(old, i).x, Parts<Rule::kStates>(e, i).x);
+  }
+  if constexpr (kStochastic) {
+    round_all<!kMaster, kMoments && sizeof(S) == sizeof(bf16)>(e, range, *args, range.first + begin);
+  }
+
+  with_count(range, begin, [&](auto count) {
+    if constexpr (kMaster) store(master + begin, e.w, count);
+    store(p + begin, e.w, count);
+    if constexpr (kMoments) store_state(state, begin, e, count);
+  });
+}
+
+template <bool kStochastic, class Rule, class G, class S>
+__global__ void __launch_bounds__(kThreads)
+    state_kernel(UpdateRange range, Rule rule, const G* gradient, State<S, Rule::kStates> state,
+                 const float* clip, const StepArgs* args) {
+  if (args->update == 0 || clip[1] == 0.0f) return;
+  const int64_t begin = first_element();
+  if (begin >= range.elements) return;
+
+  Elements<Rule::kStates> e{};
+  with_count(range, begin, [&](auto count) {
+    load(gradient + begin, e.g, count);
+    load_state(state, begin, e, count);
+  });
+  advance_all(Step<Rule>(rule, *args), clip[1], e);
+  if constexpr (kStochastic && sizeof(S) == sizeof(bf16)) {
+    round_all<false, true>(e, range, *args, range.first + begin);
+  }
+  with_count(range, begin, [&](auto count) { store_state(state, begin, e, count); });
+}
+
+template <bool kMoments, class Rule, class G, class S>
+auto pick_kernel(bool master, bool stochastic) {
+  if (master) {
+    return stochastic ? weights_kernel<true, true, kMoments, Rule, G, S>
+                      : weights_kernel<true, false, kMoments, Rule, G, S>;
+  }
+  return stochastic ? weights_kernel<false, true, kMoments, Rule, G, S>
+                    : weights_kernel<false, false, kMoments, Rule, G, S>;
+}
+
+template <class S, int kStates>
+State<S, kStates> state_of(S* const (&parts)[kStates]) {
+  State<S, kStates> state;
+  for (int k = 0; k < kStates; ++k) state.part[k] = parts[k];
+  return state;
+}
+
+}  // namespace
+
+template <class Rule, class G, class S>
+cudaError_t update_weights(const UpdateRange& range, const Rule& rule, bf16* p, const G* g,
+                           S* const (&state)[Rule::kStates], float* master, const float* clip,
+                           const StepArgs* args, bool stochastic, bool moments, cudaStream_t stream) {
+  const bool has_master = master != nullptr;
+  const auto kernel = moments ? pick_kernel<true, Rule, G, S>(has_master, stochastic)
+                              : pick_kernel<false, Rule, G, S>(has_master, stochastic);
+  return launch(kernel, dim3(blocks_for(range.elements, kThreads * kVec)), kThreads, 0, stream, range, rule,
+                p, g, state_of(state), master, clip, args);
+}
+
+template <class Rule, class G, class S>
+cudaError_t update_state(const UpdateRange& range, const Rule& rule, const G* g,
+                         S* const (&state)[Rule::kStates], const float* clip, const StepArgs* args,
+                         bool stochastic, cudaStream_t stream) {
+  const auto kernel = stochastic ? state_kernel<true, Rule, G, S> : state_kernel<false, Rule, G, S>;
+  return launch(kernel, dim3(blocks_for(range.elements, kThreads * kVec)), kThreads, 0, stream, range, rule,
+                g, state_of(state), clip, args);
+}
+
+// Goes at the end of the file of a rule.
+#define SLUICE_INSTANTIATE_TYPES(Rule, G, S)                                                               \
+  template cudaError_t update_weights(const UpdateRange&, const Rule&, bf16*, const G*,                    \
+                                      S* const(&)[Rule::kStates], float*, const float*, const StepArgs*,   \
+                                      bool, bool, cudaStream_t);                                           \
+  template cudaError_t update_state(const UpdateRange&, const Rule&, const G*, S* const(&)[Rule::kStates], \
+                                    const float*, const StepArgs*, bool, cudaStream_t)
+#define SLUICE_INSTANTIATE_UPDATE(Rule)         \
+  SLUICE_INSTANTIATE_TYPES(Rule, float, float); \
+  SLUICE_INSTANTIATE_TYPES(Rule, float, bf16);  \
+  SLUICE_INSTANTIATE_TYPES(Rule, bf16, float);  \
+  SLUICE_INSTANTIATE_TYPES(Rule, bf16, bf16)
+
+}  // namespace sluice::cuda
