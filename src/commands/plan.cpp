@@ -69,7 +69,7 @@ Outcome diff_plans(const std::string& before_path, const std::string& after_path
   const auto read = [](const std::string& path) -> Result<PlanSummary> {
     SLUICE_ASSIGN(const std::string text, read_file(path));
     auto summary = parse_summary(text);
-    if (!summary.ok()) return error("{}: {}", path, summary.message());
+    if (!summary.ok()) return error_at(path, summary.error());
     return summary;
   };
   const auto before = read(before_path);

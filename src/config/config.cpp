@@ -222,7 +222,7 @@ Status apply(RunConfig& config, const std::string& name, const Setting& setting)
     if (bytes.ok()) {
       field = *bytes;
     } else {
-      status = error("{}: {}", name, bytes.message());
+      status = error_at(name, bytes.error());
     }
   });
   return known ? status : Status(unknown_key(name));
@@ -236,7 +236,7 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
     SLUICE_ASSIGN(const Settings file, read_toml(path));
     for (const auto& [name, setting] : file) {
       const Status status = apply(config, name, setting);
-      if (!status.ok()) return error("{}:{}: {}", path, setting.line, status.message());
+      if (!status.ok()) return error_at(fmt::format("{}:{}", path, setting.line), status.error());
     }
   }
   for (const std::string& text : settings) {
@@ -250,7 +250,7 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
       setting = parsed.begin()->second;
     }
     const Status status = apply(config, name, setting);
-    if (!status.ok()) return error("--set {}: {}", text, status.message());
+    if (!status.ok()) return error_at("--set " + text, status.error());
   }
   if (config.train.tokens_per_step % config.train.seq_len != 0) {
     return error("train.tokens_per_step = {}: must be a multiple of train.seq_len = {}",

@@ -90,10 +90,10 @@ Status Executor::step(std::vector<Interval>* timeline) {
   }
   const std::optional<Fault> fault = backend_.finish(timeline);
   if (fault && fault->command) {
-    return error("{}: {}", label(program_, plan_.actions[*fault->command]), fault->error.message);
+    return error_at(label(program_, plan_.actions[*fault->command]), fault->error);
   }
   if (!submitted.ok()) {
-    return error("{}: {}", label(program_, plan_.actions[last->id]), submitted.message());
+    return error_at(label(program_, plan_.actions[last->id]), submitted.error());
   }
   if (fault) return fault->error;
   return {};

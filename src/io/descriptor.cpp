@@ -8,8 +8,10 @@
 
 namespace sluice {
 
-Error file_error(std::string_view verb, const std::filesystem::path& path) {
-  return error("cannot {} {}: {}", verb, path.string(), std::generic_category().message(errno));
+Error file_error(std::string_view verb, const std::filesystem::path& path, int code) {
+  const bool missing = code == ENOENT || code == ENOTDIR;
+  return error(missing ? ErrorKind::NotFound : ErrorKind::Io, "cannot {} {}: {}", verb, path.string(),
+               std::generic_category().message(code));
 }
 
 Result<Descriptor> Descriptor::open(const std::filesystem::path& path, int flags, unsigned mode) {

@@ -1,6 +1,7 @@
 // An open file of the operating system, and the form of errors about it.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -13,8 +14,9 @@
 
 namespace sluice {
 
-// "cannot <verb> <path>: <reason>", with the reason of the last failed system call.
-Error file_error(std::string_view verb, const std::filesystem::path& path);
+// "cannot <verb> <path>: <reason>": NotFound if nothing is there, else Io. `code` is that of a failed system
+// call: by default, of the last.
+Error file_error(std::string_view verb, const std::filesystem::path& path, int code = errno);
 
 // Owns a file descriptor.
 class Descriptor {

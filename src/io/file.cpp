@@ -46,7 +46,7 @@ Status write_file(const fs::path& path, std::string_view content) {
 Status make_directories(const fs::path& path) {
   std::error_code code;
   fs::create_directories(path, code);
-  if (code) return error("cannot create directory {}: {}", path.string(), code.message());
+  if (code) return file_error("create directory", path, code.value());
   return {};
 }
 
@@ -60,7 +60,7 @@ Result<std::vector<fs::path>> list_files(const fs::path& directory) {
       files.push_back(it->path().lexically_relative(directory));
     }
   }
-  if (code) return error("cannot list {}: {}", directory.string(), code.message());
+  if (code) return file_error("list", directory, code.value());
   std::sort(files.begin(), files.end());
   return files;
 }

@@ -52,7 +52,7 @@ Result<SafeTensorsFile> SafeTensorsFile::open(const fs::path& path) {
   const auto data = bytes.subspan(kLengthBytes + length);
   auto parsed = parse_safetensors_header({reinterpret_cast<const char*>(header.data()), header.size()},
                                          static_cast<int64_t>(data.size()));
-  if (!parsed.ok()) return error("{}: {}", path.string(), parsed.message());
+  if (!parsed.ok()) return error_at(path.string(), parsed.error());
   file.metadata_ = std::move(parsed->metadata);
   file.tensors_.reserve(parsed->tensors.size());
   for (auto& [info, begin, end] : parsed->tensors) {
@@ -71,7 +71,8 @@ Result<TensorFiles> TensorFiles::open(const fs::path& path) {
   } else if (fs::exists(path / kSingleName, ignored)) {
     SLUICE_TRY(files.add_file(path / kSingleName));
   } else {
-    return error("{}: neither {} nor {} is there", path.string(), kSingleName, kIndexName);
+    return error(ErrorKind::NotFound, "{}: neither {} nor {} is there", path.string(), kSingleName,
+                 kIndexName);
   }
   return files;
 }
@@ -95,7 +96,7 @@ Status TensorFiles::add_shards(const fs::path& index) {
     }
     const auto found = shard->second.find(tensor);
     if (found == shard->second.end()) {
-      return error("{}: tensor '{}' is not in {}", index.string(), tensor, file);
+      return error(ErrorKind::NotFound, "{}: tensor '{}' is not in {}", index.string(), tensor, file);
     }
     by_name_[tensor] = found->second;
   }
@@ -109,7 +110,7 @@ const SafeTensor* TensorFiles::find(std::string_view name) const {
 
 Result<const SafeTensor*> TensorFiles::get(std::string_view name) const {
   if (const SafeTensor* tensor = find(name)) return tensor;
-  return error("{}: no tensor '{}' among its {}", path_.string(), name, by_name_.size());
+  return error(ErrorKind::NotFound, "{}: no tensor '{}' among its {}", path_.string(), name, by_name_.size());
 }
 
 std::vector<std::string_view> TensorFiles::names() const {

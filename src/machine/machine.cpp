@@ -53,7 +53,8 @@ Result<Machine> cpu_machine(const RunConfig& config) {
 Result<Machine> cuda_machine(const RunConfig& config) {
   SLUICE_ASSIGN(const std::vector<CudaDevice> devices, cuda_devices());
   if (config.run.device >= int64_t(devices.size())) {
-    return error("run.device = {}: there are {} GPUs, numbered from 0", config.run.device, devices.size());
+    return error(ErrorKind::NotFound, "run.device = {}: there are {} GPUs, numbered from 0",
+                 config.run.device, devices.size());
   }
   const CudaDevice& gpu = devices[size_t(config.run.device)];
   // What comes after planning: kernels, queues, the driver's records of pinned memory. 600 MiB were seen with

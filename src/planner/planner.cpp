@@ -324,7 +324,9 @@ Error Planner::infeasible() {
   if (!request_.explain) {
     const bool device_fits = tightest_on_device(program_, plans_.unrolled(false, plans_.all_again())).bytes <=
                              plans_.limits.device_bytes;
-    return error("{} memory: no plan fits", device_fits ? "host" : "device");
+    const std::string tier = device_fits ? "host" : "device";
+    return does_not_fit(tier, device_fits ? request_.host_cap_bytes : request_.device_cap_bytes, kNowhere,
+                        tier + " memory: no plan fits");
   }
   const int64_t least = minimal_budget();
   if (least != kNowhere && least <= plans_.limits.device_bytes) return infeasible_on_host(least);

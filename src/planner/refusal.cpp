@@ -123,6 +123,13 @@ int64_t least_bytes(int64_t floor, int64_t ceiling, int64_t alignment,
   return high;
 }
 
+Error does_not_fit(std::string_view tier, int64_t given_bytes, int64_t least_bytes, std::string message) {
+  Error refusal{std::move(message), ErrorKind::DoesNotFit, {{"tier", std::string(tier)}}};
+  refusal.details.emplace_back("given", fmt::format("{}", given_bytes));
+  if (least_bytes != kNowhere) refusal.details.emplace_back("need", fmt::format("{}", least_bytes));
+  return refusal;
+}
+
 Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_bytes, bool beside_host,
                     const Tightest& tightest) {
   const std::string host = format_bytes(host_cap_bytes);
@@ -130,18 +137,19 @@ Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_b
       host_cap_bytes == kUnlimited ? ""
       : beside_host                ? " beside a host cap of " + host
                     : " beside a larger host cap than " + host + ", which no device cap works with,";
-  return error(
+  const std::string message = fmt::format(
       "device memory: the smallest cap that works{} is {}, {} was given. The tightest moment is {}; its "
       "largest "
       "residents are {}. Raise the device cap, or make chunks or head_tokens smaller.",
       beside, or_unknown(least_bytes), format_bytes(given_bytes), tightest.moment, tightest.largest);
+  return does_not_fit("device", given_bytes, least_bytes, message);
 }
 
 Error refuse_host(int64_t given_bytes, int64_t least_bytes, int64_t device_cap_bytes, int64_t held_bytes,
                   const Tightest& tightest) {
   const std::string device =
       device_cap_bytes == kUnlimited ? "no device cap" : "a device cap of " + format_bytes(device_cap_bytes);
-  return error(
+  const std::string message = fmt::format(
       "host memory: the smallest cap that works beside {} is {}, {} was given, of which the process itself "
       "takes "
       "{}. The tightest moment is {}, with {} on the host; its largest residents are {}. Raise the host cap "
@@ -149,6 +157,7 @@ Error refuse_host(int64_t given_bytes, int64_t least_bytes, int64_t device_cap_b
       "device cap, use fewer tokens per round, or optimizer state of a smaller type.",
       device, or_unknown(least_bytes), format_bytes(given_bytes), format_bytes(held_bytes), tightest.moment,
       format_bytes(tightest.bytes), tightest.largest);
+  return does_not_fit("host", given_bytes, least_bytes, message);
 }
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "planner/passes/passes.h"
 
@@ -24,6 +25,9 @@ Tightest tightest_on_host(const Program& program, const Schedule& schedule,
 // works with some bytes works with more. Nothing below `floor` works; kNowhere when not even `ceiling` does.
 int64_t least_bytes(int64_t floor, int64_t ceiling, int64_t alignment,
                     const std::function<bool(int64_t)>& works);
+
+// Of kind DoesNotFit, with its details. `least_bytes`: kNowhere if it is not known.
+Error does_not_fit(std::string_view tier, int64_t given_bytes, int64_t least_bytes, std::string message);
 
 // Caps as given and as needed, in bytes that a process holds; kNowhere: nothing was found that works.
 // `beside_host`: what works, works beside the host cap; otherwise that is too small as well.

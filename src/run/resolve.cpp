@@ -12,7 +12,7 @@ Result<LlamaConfig> resolve_model(const RunConfig& config) {
   if (config.model.config.empty()) return llama_preset(config.model.preset);
   SLUICE_ASSIGN(const std::string text, read_file(config.model.config));
   auto parsed = parse_llama_config(text);
-  if (!parsed.ok()) return error("{}: {}", config.model.config, parsed.message());
+  if (!parsed.ok()) return error_at(config.model.config, parsed.error());
   return parsed;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/philox.h"
 #include "base/stopwatch.h"
+#include "planner/refusal.h"
 #include "run/resolve.h"
 #include "state/weights.h"
 
@@ -254,12 +255,14 @@ Status Session::check_caps() {
   const MemoryReport use = memory();
   const auto& caps = p_.config.memory;
   if (use.device_bytes > caps.device) {
-    return error("memory.device: the process holds {} on the device, the cap is {}",
-                 format_bytes(use.device_bytes), format_bytes(caps.device));
+    return does_not_fit("device", caps.device, use.device_bytes,
+                        fmt::format("memory.device: the process holds {} on the device, the cap is {}",
+                                    format_bytes(use.device_bytes), format_bytes(caps.device)));
   }
   if (use.host_bytes > caps.host) {
-    return error("memory.host: {} of the process are resident, the cap is {}", format_bytes(use.host_bytes),
-                 format_bytes(caps.host));
+    return does_not_fit("host", caps.host, use.host_bytes,
+                        fmt::format("memory.host: {} of the process are resident, the cap is {}",
+                                    format_bytes(use.host_bytes), format_bytes(caps.host)));
   }
   return {};
 }

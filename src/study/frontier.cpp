@@ -43,7 +43,7 @@ class Batch {
       }
     });
     SLUICE_TRY(std::move(status));
-    if (interrupted_) return error("interrupted");
+    if (interrupted_) return error(ErrorKind::Cancelled, "interrupted");
     return out;
   }
 
@@ -62,7 +62,7 @@ Result<std::vector<CardOutlook>> find_cards(const RunConfig& config, const std::
   }
   SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run());
   for (size_t i = 0; i < out.size(); ++i) {
-    out[i].fits = found[i].fits;
+    out[i].fits = found[i].fits();
     out[i].tokens_per_s = found[i].speed.tokens_per_s;
     out[i].mfu = found[i].speed.mfu;
   }
@@ -110,13 +110,13 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
   Frontier f;
   say("planning without caps");
   SLUICE_ASSIGN(const Outlook all, outlook(with_caps(config, kUnlimited, config.memory.host), machine));
-  if (!all.fits) return error("{}", all.why_not);
+  if (all.refusal) return *all.refusal;
   f.tokens_per_s = all.speed.tokens_per_s;
   f.device_bytes = all.device_bytes;
   const int64_t most = readable_cap(all.device_bytes);
   LeastCaps least(
       [&](int64_t device_cap, int64_t host_cap) -> Result<bool> {
-        if (interrupted) return error("interrupted");
+        if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
         say(fmt::format("does device {} beside host {} fit?", cap_text(device_cap), cap_text(host_cap)));
         return fits(with_caps(config, device_cap, host_cap), machine);
       },
@@ -126,7 +126,7 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
   SLUICE_ASSIGN(const int64_t smallest, least.device(config.memory.host));
   SLUICE_ASSIGN(const Outlook tight,
                 outlook(with_caps(config, readable_cap(smallest), config.memory.host), machine));
-  if (!tight.fits) return error("{}", tight.why_not);
+  if (tight.refusal) return *tight.refusal;
 
   Batch batch(interrupted);
   for (const int64_t host_cap : host_caps(config.memory.host, tight.host_bytes)) {
@@ -140,7 +140,7 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
   say(fmt::format("planning {} pairs of caps", f.points.size()));
   SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run());
   for (size_t i = 0; i < found.size(); ++i) {
-    f.points[i].tokens_per_s = found[i].fits ? found[i].speed.tokens_per_s : 0;
+    f.points[i].tokens_per_s = found[i].fits() ? found[i].speed.tokens_per_s : 0;
     f.points[i].share = f.points[i].tokens_per_s / f.tokens_per_s;
   }
   std::erase_if(f.points, [](const FrontierPoint& p) { return p.tokens_per_s == 0; });

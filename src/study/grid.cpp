@@ -42,7 +42,7 @@ Result<std::vector<int64_t>> parse_list(std::string_view option, std::string_vie
     int64_t numbers[3] = {0, 0, 1};
     for (size_t i = 0; i < ends.size(); ++i) {
       auto number = parse(ends[i]);
-      if (!number.ok()) return error("{} {}: {}", option, part, number.message());
+      if (!number.ok()) return error_at(fmt::format("{} {}", option, part), number.error());
       numbers[i] = *number;
     }
     const auto [first, last, step] = std::tie(numbers[0], numbers[1], numbers[2]);

@@ -6,19 +6,9 @@
 #include <thread>
 
 namespace sluice {
-namespace {
-
-// The planner's refusals begin with the tier that is too small.
-bool is_refusal(const std::string& message) {
-  return message.starts_with("device memory:") || message.starts_with("host memory:");
-}
-
-}  // namespace
-
 Outlook outlook_of(const Prepared& p) {
   const Stage& s = p.stages.training;
   Outlook o;
-  o.fits = true;
   o.step_ns = s.plan.makespan_ns;
   o.lower_bound_ns = s.plan.lower_bound_ns;
   o.speed = speed_of(s.model.program, s.plan, o.step_ns, peak_flops(p));
@@ -31,15 +21,15 @@ Outlook outlook_of(const Prepared& p) {
 Result<Outlook> outlook(RunConfig config, const Machine& machine) {
   const auto prepared = prepare_on(std::move(config), machine, false);
   if (prepared.ok()) return outlook_of(*prepared);
-  if (!is_refusal(prepared.message())) return prepared.error();
+  if (prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
   Outlook o;
-  o.why_not = prepared.message();
+  o.refusal = prepared.error();
   return o;
 }
 
 Result<bool> fits(RunConfig config, const Machine& machine) {
   const Status status = check_fit(std::move(config), machine);
-  if (!status.ok() && !is_refusal(status.message())) return status.error();
+  if (!status.ok() && status.error().kind != ErrorKind::DoesNotFit) return status.error();
   return status.ok();
 }
 

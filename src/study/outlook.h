@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,8 @@
 namespace sluice {
 
 struct Outlook {
-  bool fits = false;
-  std::string why_not;  // the planner's refusal when the caps are too small
+  bool fits() const { return !refusal; }
+  std::optional<Error> refusal;  // the planner's, when the caps are too small: DoesNotFit
   Speed speed;
   double step_ns = 0, lower_bound_ns = 0;
   StepShape shape;

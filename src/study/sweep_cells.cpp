@@ -77,9 +77,9 @@ void plan_cell(SweepCell& cell, const Machine& machine) {
   const auto found = outlook(cell.config, machine);
   SweepRow& r = cell.row;
   r.planning_s = duration<double>(steady_clock::now() - begin).count();
-  if (found.ok() && found->fits) return fill(r, *found);
+  if (found.ok() && found->fits()) return fill(r, *found);
   r.status = found.ok() ? "infeasible" : "error";
-  r.message = found.ok() ? found->why_not : found.message();
+  r.message = found.ok() ? found->refusal->message : found.message();
 }
 
 Status find_needs(SweepGroup& group, const Machine& machine, const std::atomic<bool>& interrupted) {
@@ -87,7 +87,7 @@ Status find_needs(SweepGroup& group, const Machine& machine, const std::atomic<b
   // A sixteenth: a label is for choosing a cap, and every probe is a search for a plan.
   LeastCaps least(
       [&](int64_t device_cap, int64_t host_cap) -> Result<bool> {
-        if (interrupted) return error("interrupted");
+        if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
         RunConfig config = group.cells.front().config;
         config.memory.device = device_cap;
         config.memory.host = host_cap;

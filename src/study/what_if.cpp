@@ -60,7 +60,7 @@ std::vector<WhatIf> what_ifs(const Prepared& p) {
     const Change& change = changes[size_t(i)];
     // From the same knowledge of the machine as the plan itself, or the difference would be that knowledge's.
     const auto o = outlook(change.config, p.resolved);
-    if (o.ok()) found[size_t(i)] = WhatIf{change.name, o->fits ? o->speed.tokens_per_s / base : 0};
+    if (o.ok()) found[size_t(i)] = WhatIf{change.name, o->fits() ? o->speed.tokens_per_s / base : 0};
   });
   std::vector<WhatIf> out;
   for (auto& w : found) {

@@ -83,7 +83,8 @@ Status gather(const std::string& path, const CorpusOptions& options, std::vector
   }
   const auto matches = expand(path);
   if (matches.empty())
-    return error("corpus: '{}' is neither a file, a directory nor a pattern that matches one", path);
+    return error(ErrorKind::NotFound,
+                 "corpus: '{}' is neither a file, a directory nor a pattern that matches one", path);
   const fs::path root = fixed_part(path);
   for (const std::string& match : matches) {
     if (fs::is_directory(match, ignored)) {
@@ -115,12 +116,12 @@ Result<std::vector<Source>> find_sources(const CorpusOptions& options) {
     std::error_code code;
     const bool is_new = seen.insert(fs::canonical(source.path, code)).second;
     if (!code) source.bytes = static_cast<int64_t>(fs::file_size(source.path, code));
-    if (code) return error("corpus: cannot inspect {}: {}", source.path.string(), code.message());
+    if (code) return error_at("corpus", file_error("inspect", source.path, code.value()));
     if (is_new && source.bytes > 0) sources.push_back(std::move(source));
   }
   if (sources.empty()) {
-    return error("corpus: no file with content among {} with endings {}", list(options.paths),
-                 list(options.include));
+    return error(ErrorKind::NotFound, "corpus: no file with content among {} with endings {}",
+                 list(options.paths), list(options.include));
   }
   return sources;
 }
@@ -183,7 +184,7 @@ Status write_tokens(const fs::path& path, const std::vector<Piece>& pieces) {
   for (const Piece& piece : pieces) {
     SLUICE_ASSIGN(const MappedFile file, MappedFile::open(piece.source->path));
     if (int64_t(file.bytes().size()) != piece.source->bytes) {
-      return error("corpus: {} changed while it was read", piece.source->path.string());
+      return error(ErrorKind::Io, "corpus: {} changed while it was read", piece.source->path.string());
     }
     std::string_view rest = view(file).substr(0, size_t(piece.end)).substr(size_t(piece.begin));
     for (; !rest.empty(); rest.remove_prefix(std::min(kBlock, rest.size()))) {

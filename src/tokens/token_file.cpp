@@ -31,7 +31,7 @@ Result<TokenFile> TokenFile::open(const std::filesystem::path& path) {
   const auto bytes = file.file_.bytes();
   const bool own = bytes.size() >= size_t(kHeaderBytes) && load<TokenFileHeader>(bytes).magic == kMagic;
   const Status status = own ? file.open_own() : file.open_llmc();
-  if (!status.ok()) return error("{}: {}", path.string(), status.message());
+  if (!status.ok()) return error_at(path.string(), status.error());
   return file;
 }
 

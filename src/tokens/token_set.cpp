@@ -70,7 +70,7 @@ Result<TokenSet> open_tokens(const std::filesystem::path& path) {
   for (const auto& name : names) {
     if (name.extension() == ".tokens" || name.extension() == ".bin") SLUICE_TRY(add(path / name));
   }
-  if (files.empty()) return error("{}: no file ends in .tokens or .bin", path.string());
+  if (files.empty()) return error(ErrorKind::NotFound, "{}: no file ends in .tokens or .bin", path.string());
   return TokenSet(std::move(files));
 }
 

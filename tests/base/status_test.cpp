@@ -31,6 +31,26 @@ TEST(Status, CarriesTheFormattedMessage) {
   EXPECT_EQ(fail_if(true).message(), "needed 2, had 1");
 }
 
+TEST(Error, IsInvalidUnlessItSaysOtherwise) {
+  EXPECT_EQ(error("no").kind, ErrorKind::Invalid);
+  EXPECT_EQ(error(ErrorKind::Io, "cannot read {}", "x").kind, ErrorKind::Io);
+}
+
+TEST(Error, KeepsItsKindAndDetailsWhenItsPlaceIsNamed) {
+  Error e = error(ErrorKind::DoesNotFit, "too small");
+  e.details = {{"tier", "host"}, {"need", "12"}};
+  const Error placed = error_at("plan", e);
+  EXPECT_EQ(placed.message, "plan: too small");
+  EXPECT_EQ(placed.kind, ErrorKind::DoesNotFit);
+  EXPECT_EQ(placed.detail("need"), "12");
+  EXPECT_EQ(placed.detail("given"), "");
+}
+
+TEST(Error, EveryKindHasAName) {
+  EXPECT_EQ(name_of(ErrorKind::Invalid), "invalid");
+  EXPECT_EQ(name_of(ErrorKind::Internal), "internal");
+}
+
 TEST(Result, AssignMovesTheValueOut) {
   EXPECT_EQ(*doubled(false), 14);
 }

@@ -47,6 +47,7 @@ TEST_P(Failures, EndTheStepWithAnErrorThatNamesTheTask) {
     const std::string name =
         submit ? label(run.model().program, run.plan().actions[size_t(call - 2)]) + ": " : "";
     EXPECT_EQ(status.message(), name + "injected failure at call " + std::to_string(call));
+    EXPECT_EQ(status.error().kind, ErrorKind::Device);
   }
   // The process and the backend go on as if nothing had happened.
   run.initialize();

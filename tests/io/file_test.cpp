@@ -38,6 +38,14 @@ TEST(File, ErrorsNamePathAndReason) {
   EXPECT_NE(write_file("/no/such/dir/x", "").message().find("/no/such/dir/x"), std::string::npos);
 }
 
+TEST(File, WhatIsNotThereIsToldFromWhatFails) {
+  const TempDir dir;
+  EXPECT_EQ(read_file(dir / "none").error().kind, ErrorKind::NotFound);
+  EXPECT_EQ(list_files(dir / "none").error().kind, ErrorKind::NotFound);
+  EXPECT_EQ(read_file(dir.path()).error().kind, ErrorKind::Io);
+  EXPECT_EQ(make_directories(dir.add("file", "")).error().kind, ErrorKind::Io);
+}
+
 TEST(File, MakesDirectories) {
   TempDir dir;
   EXPECT_TRUE(make_directories(dir / "a/b/c").ok());

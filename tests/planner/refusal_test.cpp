@@ -18,6 +18,15 @@ int64_t bytes_after(const std::string& message, const std::string& before) {
   return bytes.ok() ? *bytes : 0;
 }
 
+// What its details say: the kind, the tier, the cap that was given, and one that works.
+int64_t needed(const Error& refusal, std::string_view tier, int64_t given) {
+  EXPECT_EQ(refusal.kind, ErrorKind::DoesNotFit);
+  EXPECT_EQ(refusal.detail("tier"), tier);
+  EXPECT_EQ(refusal.detail("given"), std::to_string(given));
+  const std::string need(refusal.detail("need"));
+  return need.empty() ? 0 : std::stoll(need);
+}
+
 int64_t residents_named(const std::string& message) {
   const auto residents = message.find("largest residents are ");
   if (residents == std::string::npos) return 0;
@@ -56,6 +65,7 @@ TEST_P(Refusals, NameADeviceCapThatWorks) {
   EXPECT_EQ(residents_named(refused.message()), 3);
   const int64_t cap = bytes_after(refused.message(), "cap that works is ");
   EXPECT_TRUE(plan(cap, kUnlimited).ok());
+  EXPECT_TRUE(plan(needed(refused.error(), "device", 1), kUnlimited).ok());
   EXPECT_FALSE(plan(cap * 97 / 100, kUnlimited).ok());
 }
 
@@ -76,6 +86,7 @@ TEST_P(Refusals, NameAHostCapThatWorks) {
     ASSERT_TRUE(accepted.ok()) << accepted.message();
     EXPECT_LE(accepted->host_bytes + profile_.host_overhead_bytes, cap);
     EXPECT_FALSE(plan(device, cap * 97 / 100).ok());
+    EXPECT_TRUE(plan(device, needed(refused.error(), "host", 1)).ok());
     // What more of the device holds, the host does not have to.
     EXPECT_LT(cap, before);
     before = cap;
@@ -95,6 +106,16 @@ TEST_P(Refusals, NameADeviceCapBesideTheHosts) {
   EXPECT_TRUE(plan(cap, host).ok());
   EXPECT_FALSE(plan(cap * 97 / 100, host).ok());
   EXPECT_NE(plan(1, 1).message().find("which no device cap works with"), std::string::npos);
+}
+
+// Without an explanation a refusal knows no cap that works, and is of the same kind.
+TEST_P(Refusals, AreToldByTheirKindAlsoUnexplained) {
+  PlanRequest request;
+  request.explain = false;
+  request.device_cap_bytes = 1;
+  const auto refused = make_plan(program_, profile_, request);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(needed(refused.error(), "device", 1), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Refusals, testing::ValuesIn(kShapes),

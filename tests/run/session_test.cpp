@@ -129,6 +129,7 @@ TEST(Checkpoint, MissingIsNamed) {
   const auto session = Session::open(prepared);
   ASSERT_FALSE(session.ok());
   EXPECT_NE(session.message().find("nowhere"), std::string::npos) << session.message();
+  EXPECT_EQ(session.error().kind, ErrorKind::NotFound);
 }
 
 TEST(Interrupt, FinishesTheStepAndSaves) {

@@ -20,13 +20,15 @@ Result<Arena> Arena::create(std::string_view what, int64_t bytes, ThreadPool& po
   if (bytes == 0) return arena;
   const int64_t available = available_bytes();
   if (bytes > available) {
-    return error("the {} arena needs {} of main memory, but only {} is available: lower the {} cap", what,
+    return error(ErrorKind::Device,
+                 "the {} arena needs {} of main memory, but only {} is available: lower the {} cap", what,
                  format_bytes(bytes), format_bytes(available), what);
   }
   void* data =
       mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
-    return error("mapping {} for the {} arena failed: {}", format_bytes(bytes), what, std::strerror(errno));
+    return error(ErrorKind::Device, "mapping {} for the {} arena failed: {}", format_bytes(bytes), what,
+                 std::strerror(errno));
   }
   arena.data_ = static_cast<std::byte*>(data);
   arena.bytes_ = bytes;

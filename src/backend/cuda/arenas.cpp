@@ -76,7 +76,8 @@ struct HostArena::Mapping {
     cudaGetLastError();  // of this thread
     const std::lock_guard lock(mutex);
     if (status.ok()) {
-      status = error("the host arena of {} cannot be pinned: {}; see the limit on locked memory (ulimit -l)",
+      status = error(ErrorKind::Device,
+                     "the host arena of {} cannot be pinned: {}; see the limit on locked memory (ulimit -l)",
                      format_bytes(bytes), done.message());
     }
     next = pieces();  // the others need not go on
@@ -125,7 +126,8 @@ Result<DeviceArena> DeviceArena::reserve(int64_t bytes, const CudaDevice& device
       others = fmt::format("{} were in use before this process came (nvidia-smi shows by whom)",
                            format_bytes(others_bytes));
     }
-    return error("the device arena needs {}, but {} has {} free of {}{}{}: lower the device cap",
+    return error(ErrorKind::Device,
+                 "the device arena needs {}, but {} has {} free of {}{}{}: lower the device cap",
                  format_bytes(bytes), device.name, format_bytes(int64_t(free)), format_bytes(int64_t(total)),
                  others.empty() ? "" : "; ", others);
   }
@@ -145,14 +147,15 @@ Result<HostArena> HostArena::reserve(int64_t bytes, int device) {
   const int64_t mapped = align_up(bytes, kHugePage);
   // The system would promise more than it has, and end a process that takes it at its word.
   if (const int64_t available = available_bytes(); mapped > available) {
-    return error("the host arena needs {}, but only {} of main memory are available: lower the host cap",
+    return error(ErrorKind::Device,
+                 "the host arena needs {}, but only {} of main memory are available: lower the host cap",
                  format_bytes(mapped), format_bytes(available));
   }
   void* data = mmap(nullptr, size_t(mapped), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
-    return error("the host arena needs {}, but the system does not give it: mmap: {}", format_bytes(bytes),
-                 std::strerror(errno));
+    return error(ErrorKind::Device, "the host arena needs {}, but the system does not give it: mmap: {}",
+                 format_bytes(bytes), std::strerror(errno));
   }
   madvise(data, size_t(mapped), MADV_HUGEPAGE);  // a wish; plain pages work too
   arena.mapping_ = std::make_unique<Mapping>();

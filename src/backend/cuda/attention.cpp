@@ -153,8 +153,8 @@ Result<Attention::Built> Attention::build(const AttnShape& s, bool backward) con
   }
   SLUICE_ASSIGN(CudnnAttention graph, CudnnAttention::build({.handle = handle_.get()}, kind, shape));
   if (graph.workspace_bytes() > bound) {
-    return error("its workspace of {} is more than {}", format_bytes(graph.workspace_bytes()),
-                 format_bytes(bound));
+    return error(ErrorKind::Device, "its workspace of {} is more than {}",
+                 format_bytes(graph.workspace_bytes()), format_bytes(bound));
   }
   // Not every engine can be written down; it is built again then.
   if (auto text = graph.serialized(); text.ok()) cache_->put(key, std::move(*text));

@@ -42,20 +42,21 @@ std::string_view advice(cudaError_t code) {
 
 Status check(cudaError_t code, std::string_view call) {
   if (code == cudaSuccess) return {};
-  return error("{}: {} ({}){}", function_of(call), cudaGetErrorString(code), cudaGetErrorName(code),
-               advice(code));
+  return error(ErrorKind::Device, "{}: {} ({}){}", function_of(call), cudaGetErrorString(code),
+               cudaGetErrorName(code), advice(code));
 }
 
 Status check(cublasStatus_t code, std::string_view call) {
   if (code == CUBLAS_STATUS_SUCCESS) return {};
-  return error("{}: {} ({})", function_of(call), cublasLtGetStatusString(code), cublasLtGetStatusName(code));
+  return error(ErrorKind::Device, "{}: {} ({})", function_of(call), cublasLtGetStatusString(code),
+               cublasLtGetStatusName(code));
 }
 
 Status check(cudnnStatus_t code, std::string_view call) {
   if (code == CUDNN_STATUS_SUCCESS) return {};
   std::array<char, 512> detail{};
   cudnnGetLastErrorString(detail.data(), detail.size());
-  return error("{}: {} {}", function_of(call), cudnnGetErrorString(code), detail.data());
+  return error(ErrorKind::Device, "{}: {} {}", function_of(call), cudnnGetErrorString(code), detail.data());
 }
 
 }  // namespace sluice::cuda

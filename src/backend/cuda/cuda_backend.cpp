@@ -132,7 +132,7 @@ Status CudaBackend::rehearse(const Op& op) {
   SLUICE_CUDA_TRY(cudaMemsetAsync(device_arena_.data(), 0, size_t(end), stream));
   Status status = runner_.run({&op, buffers, workspace}, stream);
   if (status.ok()) status = cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  if (!status.ok()) return error("\"{}\" failed its rehearsal: {}", text(op), status.message());
+  if (!status.ok()) return error_at(fmt::format("\"{}\" failed its rehearsal", text(op)), status.error());
   return {};
 }
 
@@ -156,7 +156,8 @@ Status CudaBackend::submit(const Command& command) {
     // Unless launches are waited for, the error may be of one long before.
     if (!launches_block()) note_failure(lanes_.drain());
     if (!fault_)
-      fault_ = Fault{command.id, error("command {} ({}): {}", command.id, names_.back(), status.message())};
+      fault_ = Fault{command.id,
+                     error_at(fmt::format("command {} ({})", command.id, names_.back()), status.error())};
     return fault_->error;
   }
   return {};
@@ -195,7 +196,7 @@ void CudaBackend::note_failure(const std::optional<cuda::Lanes::Failure>& failur
     which += fmt::format(
         " or a launch behind it, command {} ({}) at the latest; CUDA_LAUNCH_BLOCKING=1 tells which", last,
         names_[last]);
-  fault_ = Fault{first, error("{}: {}", which, reason.message)};
+  fault_ = Fault{first, error_at(which, reason)};
 }
 
 std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {

@@ -147,10 +147,10 @@ class GraphBuilder {
                                              CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr));
     std::vector<cudnnBackendDescriptor_t> configs;
     for (int64_t i = 0; i < count; ++i) configs.push_back(create(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
-    if (count == 0) return error("cuDNN offers no engine");
+    if (count == 0) return error(ErrorKind::Device, "cuDNN offers no engine");
     SLUICE_CUDA_TRY(cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                              CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, configs.data()));
-    Error last = error("cuDNN offers no engine");
+    Error last = error(ErrorKind::Device, "cuDNN offers no engine");
     for (int64_t i = 0; i < count; ++i) {
       auto plan = finish_plan(target, configs[size_t(i)]);
       if (plan.ok()) return plan;

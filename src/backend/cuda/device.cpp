@@ -34,14 +34,17 @@ Result<int> device_count() {
   if (code == cudaSuccess && count > 0) return count;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
     return error(
+        ErrorKind::Device,
         "no NVIDIA driver is installed (libcuda.so.1 was not found); in a container it comes from the host: "
         "start it with --gpus all");
   }
   if (code == cudaErrorInsufficientDriver || driver < CUDART_VERSION / 1000 * 1000) {
-    return error("the NVIDIA driver supports CUDA {}, this program needs {} or later: update the driver",
+    return error(ErrorKind::Device,
+                 "the NVIDIA driver supports CUDA {}, this program needs {} or later: update the driver",
                  version_text(driver), version_text(CUDART_VERSION / 1000 * 1000));
   }
-  if (code == cudaErrorNoDevice || code == cudaSuccess) return error("there is no NVIDIA GPU");
+  if (code == cudaErrorNoDevice || code == cudaSuccess)
+    return error(ErrorKind::Device, "there is no NVIDIA GPU");
   return check(code, "cudaGetDeviceCount").error();
 }
 
@@ -77,11 +80,12 @@ Result<CudaDevice> describe(int index) {
 
 Result<CudaDevice> open_device(int index) {
   SLUICE_ASSIGN(const int count, device_count());
-  if (index < 0 || index >= count) return error("there is no GPU {}: {} found, counted from 0", index, count);
+  if (index < 0 || index >= count)
+    return error(ErrorKind::NotFound, "there is no GPU {}: {} found, counted from 0", index, count);
   SLUICE_ASSIGN(CudaDevice device, describe(index));
   if (device.cc_major < kLeastMajor) {
-    return error("GPU {} ({}) has compute capability {}.{}; {}.0 is needed", index, device.name,
-                 device.cc_major, device.cc_minor, kLeastMajor);
+    return error(ErrorKind::Device, "GPU {} ({}) has compute capability {}.{}; {}.0 is needed", index,
+                 device.name, device.cc_major, device.cc_minor, kLeastMajor);
   }
   SLUICE_CUDA_TRY(cudaSetDevice(index));
   return device;

@@ -59,11 +59,11 @@ Status LibraryCache::save() {
     if (!file.flush()) {
       const int code = errno;
       std::filesystem::remove(fresh, failure);
-      return error("{} cannot be written: {}", fresh.string(), std::strerror(code));
+      return error(ErrorKind::Io, "{} cannot be written: {}", fresh.string(), std::strerror(code));
     }
   }
   std::filesystem::rename(fresh, path_, failure);
-  if (failure) return error("{} cannot be written: {}", path_.string(), failure.message());
+  if (failure) return error(ErrorKind::Io, "{} cannot be written: {}", path_.string(), failure.message());
   changed_ = false;
   return {};
 }

@@ -174,7 +174,7 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const 
                                                  found.data(), &count));
   found.resize(size_t(count));
   std::erase_if(found, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
-  if (found.empty()) return error("cublasLtMatmulAlgoGetHeuristic: no algorithm");
+  if (found.empty()) return error(ErrorKind::Device, "cublasLtMatmulAlgoGetHeuristic: no algorithm");
   return found;
 }
 
@@ -283,7 +283,7 @@ Result<std::string> Products::prepare(const Product& product, const Scratch& scr
     return plans_.emplace(product, std::move(plan)).first->second.about;
   }
   auto found = candidates(plan);
-  if (!found.ok()) return error("{}: {}", product.text(), found.message());
+  if (!found.ok()) return error_at(product.text(), found.error());
   plan.algo = found->front().algo;
   plan.about = fmt::format("{}: first guess of {}", product.text(), found->size());
   if (place(product).bytes <= scratch.bytes) {

@@ -4,9 +4,9 @@ namespace sluice {
 namespace {
 
 Error absent() {
-  return error(
-      "this build has no CUDA backend; configure with the cuda preset (cmake --preset cuda), or use "
-      "run.backend = cpu");
+  return error(ErrorKind::Device,
+               "this build has no CUDA backend; configure with the cuda preset (cmake --preset cuda), or use "
+               "run.backend = cpu");
 }
 
 }  // namespace

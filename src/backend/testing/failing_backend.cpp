@@ -3,7 +3,8 @@
 namespace sluice {
 
 Status FailingBackend::count() {
-  if (const int64_t call = ++calls_; call == fail_at_) return error("injected failure at call {}", call);
+  if (const int64_t call = ++calls_; call == fail_at_)
+    return error(ErrorKind::Device, "injected failure at call {}", call);
   return {};
 }
 

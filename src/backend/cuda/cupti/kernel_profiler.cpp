@@ -66,7 +66,7 @@ struct Cupti {
     if (result == CUPTI_SUCCESS) return {};
     const char* why = nullptr;
     result_string(result, &why);
-    return error("{}: {}", call, why != nullptr ? why : "unknown error");
+    return error(ErrorKind::Device, "{}: {}", call, why != nullptr ? why : "unknown error");
   }
 };
 
@@ -203,7 +203,7 @@ Result<KernelProfiler::Records> CuptiProfiler::turn_off() {
   }
   SLUICE_TRY(flushed);
   // A row with holes looks like a device that waits.
-  if (dropped > 0) return error("CUPTI dropped {} records", dropped);
+  if (dropped > 0) return error(ErrorKind::Device, "CUPTI dropped {} records", dropped);
   return out;
 }
 
@@ -220,17 +220,20 @@ Result<std::unique_ptr<KernelProfiler>> KernelProfiler::open() {
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   }
   if (library == nullptr) {
-    return error("CUPTI was not found. Searched: {}. Install it with: apt-get install cuda-cupti-{}-{}",
+    return error(ErrorKind::Device,
+                 "CUPTI was not found. Searched: {}. Install it with: apt-get install cuda-cupti-{}-{}",
                  searched, CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10);
   }
   // It stays open: CUPTI does not take being unloaded from a process whose driver it has hooked into.
   Cupti cupti;
   std::string missing;
-  if (!cupti.find_all(library, missing)) return error("{} has no function {}", name, missing);
+  if (!cupti.find_all(library, missing))
+    return error(ErrorKind::Device, "{} has no function {}", name, missing);
   uint32_t version = 0;
   SLUICE_TRY(cupti.check(cupti.get_version(&version), "cuptiGetVersion"));
   if (version < CUPTI_API_VERSION) {
-    return error("{} has version {}, this build needs {} or newer", name, version, CUPTI_API_VERSION);
+    return error(ErrorKind::Device, "{} has version {}, this build needs {} or newer", name, version,
+                 CUPTI_API_VERSION);
   }
   return std::unique_ptr<KernelProfiler>(std::make_unique<CuptiProfiler>(cupti));
 }

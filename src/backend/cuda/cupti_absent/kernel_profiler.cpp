@@ -4,6 +4,7 @@ namespace sluice::cuda {
 
 Result<std::unique_ptr<KernelProfiler>> KernelProfiler::open() {
   return error(
+      ErrorKind::Device,
       "this build has no CUPTI: cupti.h was not found when it was configured. Install it with the CUDA "
       "toolkit "
       "(apt-get install cuda-cupti-dev-13-0, or your CUDA's version), or pip install nvidia-cuda-cupti and "
