@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "commands/describe.h"
+#include "commands/outcome.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
 #include "run/breakdown.h"
 #include "run/speed.h"
 #include "run/trial.h"
-#include "sluice/sluice.h"
 #include "trace/trace.h"
 
 namespace sluice {
@@ -107,8 +107,7 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   if (timeline.empty()) return {};
   // Noting kernels takes time of its own.
   if (!p.config.run.trace_kernels) {
-    const bool cpu = p.machine.backend == "cpu";  // where the arena is all of the device
-    const int64_t overhead = cpu ? 0 : memory.device_peak_bytes - p.stages.device_bytes();
+    const int64_t overhead = memory.device_peak_bytes - p.stages.device_bytes();
     SLUICE_TRY(learn(s.model.program, s.plan, timeline, overhead, calibration_of(p),
                      cost_cache(p.config, p.machine), p.machine.profile));
   }
@@ -136,15 +135,16 @@ Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
   fmt::print("{}", describe(*prepared));
   std::fflush(stdout);
   const Stage& s = prepared->stages.training;
-  const bool large_for_cpu = prepared->machine.backend == "cpu" && r.size != "tiny";
-  if (r.simulate_only || large_for_cpu || prepared->machine.backend == "sim") {
-    if (large_for_cpu && !r.simulate_only) fmt::print("no GPU here: size {} is simulated, not run\n", r.size);
+  const BackendTraits& traits = prepared->machine.traits();
+  const bool too_large = !traits.fast && r.size != "tiny";
+  if (r.simulate_only || too_large || !traits.runs_models) {
+    if (too_large && !r.simulate_only) fmt::print("no GPU here: size {} is simulated, not run\n", r.size);
     print_speed("simulated", speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared)),
                 s.plan.makespan_ns);
     return {};
   }
   const Status status = measure(*prepared, r.steps, interrupted);
-  return status.ok() ? Outcome{} : Outcome{false, status.message()};
+  return outcome(status);
 }
 
 }  // namespace sluice

@@ -3,21 +3,17 @@
 
 #include <cstdio>
 
-#include "backend/cpu/cpu_backend.h"
-#include "backend/cuda/cuda_backend.h"
+#include "backend/registry/registry.h"
 #include "base/host_memory.h"
+#include "commands/outcome.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
 #include "run/prepare.h"
-#include "sluice/sluice.h"
 
 namespace sluice {
 namespace {
 
 void show_host() {
-  fmt::print("CPU      {}\n", cpu_description());
-  fmt::print("         bf16 products {}\n",
-             cpu_has_fast_bf16() ? "in hardware" : "not in hardware: f32 is used");
   const double pages = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
   fmt::print("memory   {}, {} available\n", format_bytes(static_cast<int64_t>(pages)),
              format_bytes(available_bytes()));
@@ -28,30 +24,9 @@ void show_host() {
   }
 }
 
-void show_gpus(const CudaReport& cuda) {
-  if (!cuda.problem.empty()) fmt::print("GPU      none usable: {}\n", cuda.problem);
-  for (const CudaDevice& d : cuda.devices) {
-    fmt::print("GPU      {}, compute capability {}.{}, {} multiprocessors, {} free of {}\n", d.name,
-               d.cc_major, d.cc_minor, d.multiprocessors, format_bytes(d.free_bytes),
-               format_bytes(d.total_bytes));
-    if (d.pcie_generation > 0) fmt::print("         PCIe {} x{}\n", d.pcie_generation, d.pcie_width);
-    if (!d.others.empty()) fmt::print("         {}\n", d.others);
-  }
-  if (cuda.driver.empty()) return;
-  fmt::print("CUDA     driver {} (CUDA {}), runtime {}, cuBLASLt {}, cuDNN {} (built for {})\n",
-             cuda.kernel_driver.empty() ? "of unknown version" : cuda.kernel_driver, cuda.driver,
-             cuda.runtime, cuda.cublaslt, cuda.cudnn, cuda.cudnn_built);
-  if (cuda.kernel_driver.empty() && cuda.problem.empty()) {
-    fmt::print(
-        "         libnvidia-ml.so.1 was not found: memory is that of the whole GPU, not of this process; in "
-        "a\n"
-        "         container, start it with NVIDIA_DRIVER_CAPABILITIES=compute,utility\n");
-  }
-}
-
-// How fast the first GPU's link is, measured unless it is known already.
-Status show_links() {
-  SLUICE_ASSIGN(const RunConfig config, load_config("", {"run.backend=cuda"}));
+// How fast the link of a backend's first device is, measured unless it is known already.
+Status show_links(const BackendKind& kind) {
+  SLUICE_ASSIGN(const RunConfig config, load_config("", {fmt::format("run.backend={}", kind.name)}));
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, ""));
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, machine.make());
   SLUICE_TRY(calibrate(*backend, StepMix(), cost_cache(config, machine), CalibrateOptions{}, machine.profile,
@@ -86,16 +61,17 @@ Status show_costs(const DoctorRequest& request) {
 
 Outcome doctor(const DoctorRequest& request) {
   show_host();
-  const CudaReport cuda = cuda_report();
-  show_gpus(cuda);
-  if (cuda.problem.empty() && !cuda.devices.empty()) {
-    if (const Status status = show_links(); !status.ok())
+  for (const BackendKind* kind : backends()) {
+    if (kind->report != nullptr) fmt::print("{}", kind->report());
+    const bool has_link = kind->traits.runs_models && !kind->traits.shares_cores;
+    if (!has_link || !kind->find({}).ok()) continue;
+    if (const Status status = show_links(*kind); !status.ok())
       fmt::print("links    not measured: {}\n", status.message());
   }
   if (!request.calibrate) return {};
   std::fflush(stdout);
   const Status status = show_costs(request);
-  return status.ok() ? Outcome{} : Outcome{false, status.message()};
+  return outcome(status);
 }
 
 }  // namespace sluice

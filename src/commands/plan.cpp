@@ -4,18 +4,14 @@
 #include <cstdio>
 
 #include "commands/describe.h"
+#include "commands/outcome.h"
 #include "io/file.h"
 #include "run/speed.h"
-#include "sluice/sluice.h"
 #include "study/frontier.h"
 #include "study/what_if.h"
 
 namespace sluice {
 namespace {
-
-Outcome outcome(const Status& status) {
-  return status.ok() ? Outcome{} : Outcome{false, status.message()};
-}
 
 // Prints the page of text, saves the plan, and writes what was asked for beside it.
 Status explain_plan(const Prepared& prepared, const PlanFiles& files, bool with_what_ifs) {

@@ -15,25 +15,25 @@ std::string format_duration(double seconds) {
   return fmt::format("{} s", s);
 }
 
-ProgressLine::ProgressLine() : terminal_(isatty(STDOUT_FILENO) != 0) {}
+ProgressLine::ProgressLine(FILE* out) : ProgressLine(out, isatty(fileno(out)) != 0) {}
 
 void ProgressLine::show(const std::string& text, bool important) {
   using namespace std::chrono;
   const double now = double(duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count());
   if (terminal_) {
-    fmt::print("\r{:<{}}", text, width_);
+    fmt::print(out_, "\r{:<{}}", text, width_);
     width_ = text.size();
   } else if (important || now - shown_ns_ >= 5e9) {
-    fmt::print("{}\n", text);
+    fmt::print(out_, "{}\n", text);
     shown_ns_ = now;
   }
-  std::fflush(stdout);
+  std::fflush(out_);
 }
 
 void ProgressLine::end() {
-  if (terminal_ && width_ > 0) fmt::print("\n");
+  if (terminal_ && width_ > 0) fmt::print(out_, "\n");
   width_ = 0;
-  std::fflush(stdout);
+  std::fflush(out_);
 }
 
 }  // namespace sluice

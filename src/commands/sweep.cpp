@@ -8,11 +8,11 @@
 #include <mutex>
 
 #include "base/hash.h"
+#include "commands/outcome.h"
 #include "commands/progress_line.h"
 #include "io/file.h"
 #include "run/resolve.h"
 #include "run/trial.h"
-#include "sluice/sluice.h"
 #include "study/grid.h"
 #include "study/sweep_cells.h"
 
@@ -62,8 +62,8 @@ std::string SweepRun::inputs_of(const SweepCell& cell, const LlamaConfig& model)
   config.data.cache.clear();
   const Profile& p = machine_.profile;
   Hash hash;
-  hash.add(to_toml(config)).add(to_json(model)).add(cell.row.mode).add(p.name).add(machine_.backend);
-  if (machine_.backend == "sim") {
+  hash.add(to_toml(config)).add(to_json(model)).add(cell.row.mode).add(p.name).add(machine_.backend->name);
+  if (!machine_.traits().runs_models) {
     hash.add(fmt::format("{} {} {} {} {} {} {} {} {} {}", p.rates.product_flops,
                          p.rates.attention_forward_flops, p.rates.attention_backward_flops,
                          p.rates.memory_bytes, p.rates.launch_ns, p.load_bytes_per_s, p.store_bytes_per_s,
@@ -87,11 +87,11 @@ Status SweepRun::make_groups() {
       if (groups_.empty()) {
         SLUICE_ASSIGN(machine_, resolve_machine(config, r_.machine));
       }
-      if (r_.measure && machine_.backend == "sim") {
+      if (r_.measure && !machine_.traits().runs_models) {
         return error("--measure --machine {}: only the machine at hand is measured; use --simulate",
                      machine_.profile.name);
       }
-      if (r_.measure && machine_.backend == "cpu" && model != "tiny") {
+      if (r_.measure && !machine_.traits().fast && model != "tiny") {
         return error("--measure --model {}: without a GPU only tiny is measured; use --simulate", model);
       }
       SweepGroup group{host_caps, device_caps, {}};
@@ -275,7 +275,7 @@ Status SweepRun::run() {
 
 Outcome sweep(const SweepRequest& request, const std::atomic<bool>& interrupted) {
   const Status status = SweepRun(request, interrupted).run();
-  return status.ok() ? Outcome{} : Outcome{false, status.message()};
+  return outcome(status);
 }
 
 }  // namespace sluice

@@ -7,11 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "commands/describe.h"
+#include "commands/outcome.h"
 #include "commands/progress_line.h"
 #include "draw/plot.h"
 #include "io/file.h"
 #include "io/jsonl.h"
 #include "run/history.h"
+#include "run/resolve.h"
 #include "run/session.h"
 #include "sluice/sluice.h"
 #include "trace/trace.h"
@@ -19,17 +21,13 @@
 namespace sluice {
 namespace {
 
-Outcome outcome(const Status& status) {
-  return status.ok() ? Outcome{} : Outcome{false, status.message()};
-}
-
 // The loop over steps and what it leaves in the run directory.
 class TrainingRun {
  public:
   TrainingRun(const Prepared& prepared, const std::atomic<bool>& interrupted)
       : p_(prepared), interrupted_(interrupted), dir_(prepared.config.run.dir) {}
 
-  Status run();
+  Status run(RunData data);
 
  private:
   Result<JsonLines> open_metrics();
@@ -143,11 +141,11 @@ Result<JsonLines> TrainingRun::open_metrics() {
   return JsonLines::open(dir_ / "metrics.jsonl");
 }
 
-Status TrainingRun::run() {
+Status TrainingRun::run(RunData data) {
   fmt::print("{}", describe(p_));
   std::fflush(stdout);
   SLUICE_TRY(save_plan(p_));
-  SLUICE_ASSIGN(session_, Session::open(p_));
+  SLUICE_ASSIGN(session_, Session::open(p_, std::move(data)));
   fmt::print("{}", describe(session_->start_up()));
   SLUICE_ASSIGN(JsonLines metrics, open_metrics());
   const auto& c = p_.config;
@@ -167,16 +165,26 @@ Status TrainingRun::run() {
   return finish(metrics);
 }
 
+// What cannot be is refused before the search for a plan, which may take minutes.
+Status run_training(const RunRequest& request, const std::atomic<bool>& interrupted) {
+  SLUICE_ASSIGN(RunConfig config, load_config(request.config_path, request.settings));
+  SLUICE_ASSIGN(Machine machine, resolve_machine(config, request.machine));
+  if (!machine.traits().runs_models) {
+    return error("run.backend = {}: a simulated machine cannot train; use sluice simulate",
+                 machine.backend->name);
+  }
+  SLUICE_ASSIGN(const LlamaConfig model, resolve_model(config));
+  SLUICE_ASSIGN(RunData data, open_data(config, model.vocab));
+  const PlanCache cache = plan_cache_of(config);
+  SLUICE_ASSIGN(const Prepared prepared,
+                prepare_on(std::move(config), std::move(machine), true, nullptr, &cache));
+  return TrainingRun(prepared, interrupted).run(std::move(data));
+}
+
 }  // namespace
 
 Outcome train(const RunRequest& request, const std::atomic<bool>& interrupted) {
-  auto config = load_config(request.config_path, request.settings);
-  if (!config.ok()) return {false, config.message()};
-  auto prepared = prepare(std::move(*config), request.machine, true);
-  if (!prepared.ok()) return {false, prepared.message()};
-  if (prepared->machine.backend == "sim")
-    return {false, "run.backend = sim: a simulated machine cannot train; use sluice simulate"};
-  return outcome(TrainingRun(*prepared, interrupted).run());
+  return outcome(run_training(request, interrupted));
 }
 
 }  // namespace sluice

@@ -65,7 +65,7 @@ void visit_keys(Config& c, F&& key) {
   key("sample.tokens", c.sample.tokens, Range{0, 65536}, "tokens to sample at the end");
   key("sample.prompt", c.sample.prompt, nullptr, "text to continue");
   key("sample.temperature", c.sample.temperature, Range{0, 100}, "0: the most likely token");
-  key("run.backend", c.run.backend, Choices{"auto", "cpu", "cuda", "sim"}, "where to run");
+  key("run.backend", c.run.backend, nullptr, "where to run: auto, or a backend that this program has");
   key("run.device", c.run.device, Range{0, 1023}, "index of the GPU");
   key("run.threads", c.run.threads, Range{0, 4096}, "threads that compute on the CPU; 0: all cores");
   key("run.dir", c.run.dir, nullptr, "run directory");

@@ -9,8 +9,7 @@
 namespace sluice {
 
 Error file_error(std::string_view verb, const std::filesystem::path& path, int code) {
-  const bool missing = code == ENOENT || code == ENOTDIR;
-  return error(missing ? ErrorKind::NotFound : ErrorKind::Io, "cannot {} {}: {}", verb, path.string(),
+  return error(code == ENOENT ? ErrorKind::NotFound : ErrorKind::Io, "cannot {} {}: {}", verb, path.string(),
                std::generic_category().message(code));
 }
 

@@ -2,28 +2,24 @@
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 
-#include "backend/cpu/cpu_backend.h"
-#include "backend/cuda/cuda_backend.h"
 #include "base/hash.h"
 #include "cost/presets.h"
 
 namespace sluice {
-
-Result<std::unique_ptr<Backend>> Machine::make() const {
-  if (backend == "cuda") {
-    CudaOptions options;
-    options.device = device;
-    options.deterministic = deterministic;
-    options.cache = library_cache;
-    return make_cuda_backend(options);
-  }
-  SLUICE_CHECK(backend == "cpu", "no backend named {}", backend);
-  return make_cpu_backend(CpuOptions{threads});
-}
-
 namespace {
+
+// The preset whose rates ops that are not measured take: the one that a driver's name of a device names,
+// "NVIDIA GeForce RTX 4090"; else the H100's.
+Result<Profile> preset_like(std::string model) {
+  std::transform(model.begin(), model.end(), model.begin(),
+                 [](unsigned char c) { return char(std::tolower(c)); });
+  for (const std::string_view preset : machine_presets()) {
+    const std::string_view name = preset.starts_with("rtx") ? preset.substr(3) : preset;
+    if (model.find(name) != std::string::npos) return machine_preset(preset);
+  }
+  return machine_preset("h100");
+}
 
 // The backend's exact workspaces; a backend that is only asked holds no arenas.
 Status ask_backend(Machine& m) {
@@ -35,77 +31,57 @@ Status ask_backend(Machine& m) {
   return {};
 }
 
-Result<Machine> cpu_machine(const RunConfig& config) {
-  // What the process grows by after planning: command queues, library code, metrics.
-  constexpr int64_t kMargin = 48 * kMiB;
+Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& options, FoundMachine found) {
   Machine m;
-  m.backend = "cpu";
-  m.threads = int(config.run.threads);
-  m.fast_bf16 = cpu_has_fast_bf16();
-  m.description = cpu_description();
-  m.profile.name = fmt::format("{} ({} threads)", m.description, m.threads);
-  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, m.make());
-  m.profile.host_overhead_bytes = backend->memory().host_bytes + kMargin;
+  m.backend = &kind;
+  m.options = options;
+  m.description = std::move(found.description);
+  m.fast_bf16 = found.fast_bf16;
+  m.device_total_bytes = found.device_total_bytes;
+  m.uuid = std::move(found.uuid);
+  if (!found.model.empty()) {
+    SLUICE_ASSIGN(m.profile, preset_like(std::move(found.model)));
+  }
+  m.profile.name = std::move(found.name);
   SLUICE_TRY(ask_backend(m));
+  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, m.make());
+  m.profile.host_overhead_bytes = backend->memory().host_bytes + found.host_margin_bytes;
   return m;
 }
 
-Result<Machine> cuda_machine(const RunConfig& config) {
-  SLUICE_ASSIGN(const std::vector<CudaDevice> devices, cuda_devices());
-  if (config.run.device >= int64_t(devices.size())) {
-    return error(ErrorKind::NotFound, "run.device = {}: there are {} GPUs, numbered from 0",
-                 config.run.device, devices.size());
-  }
-  const CudaDevice& gpu = devices[size_t(config.run.device)];
-  // What comes after planning: kernels, queues, the driver's records of pinned memory. 600 MiB were seen with
-  // 109 GiB pinned.
-  constexpr int64_t kHostMargin = 768 * kMiB;
+Result<Machine> simulated_machine(const std::string& preset) {
   Machine m;
-  m.backend = "cuda";
-  m.device = int(config.run.device);
-  m.uuid = gpu.uuid;
-  m.deterministic = config.run.deterministic;
-  m.fast_bf16 = true;
-  m.description =
-      fmt::format("{}, {} of {} free", gpu.name, format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes));
-  // Kernels and library handles come on top of the context that the free bytes already count.
-  m.device_total_bytes = gpu.free_bytes - kGiB;
-  // Rates of ops that are not measured come from the preset nearest to this GPU.
-  std::string preset = "h100";
-  for (const char* name : {"h200", "h100", "a100", "3090", "4090", "5090"}) {
-    std::string model = gpu.name;
-    std::transform(model.begin(), model.end(), model.begin(),
-                   [](unsigned char c) { return char(std::tolower(c)); });
-    if (model.find(name) != std::string::npos)
-      preset = std::isdigit(name[0]) ? std::string("rtx") + name : name;
-  }
   SLUICE_ASSIGN(m.profile, machine_preset(preset));
-  // Other versions have other speeds, and so have deterministic kernels.
-  m.profile.name =
-      fmt::format("{} ({}{})", gpu.name, cuda_versions(), m.deterministic ? ", deterministic" : "");
-  m.library_cache = (std::filesystem::path(config.data.cache) / "cuda-libraries").string();
-  SLUICE_TRY(ask_backend(m));
-  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, m.make());
-  m.profile.host_overhead_bytes = backend->memory().host_bytes + kHostMargin;
+  m.description = "simulated " + m.profile.name;
+  m.fast_bf16 = true;
   return m;
 }
 
 }  // namespace
 
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& preset) {
-  if (!preset.empty() || config.run.backend == "sim") {
-    Machine m;
-    m.backend = "sim";
-    SLUICE_ASSIGN(m.profile, machine_preset(preset.empty() ? "h200" : preset));
-    m.description = "simulated " + m.profile.name;
-    m.fast_bf16 = m.profile.name != "cpu";
-    return m;
+  if (!preset.empty()) return simulated_machine(preset);
+  BackendOptions options;
+  options.device = int(config.run.device);
+  options.threads = int(config.run.threads);
+  options.deterministic = config.run.deterministic;
+  options.cache = config.data.cache;
+  if (config.run.backend != "auto") {
+    SLUICE_ASSIGN(const BackendKind* kind, find_backend(config.run.backend));
+    if (!kind->traits.runs_models) return simulated_machine("h200");
+    SLUICE_ASSIGN(FoundMachine found, kind->find(options));
+    return this_machine(*kind, options, std::move(found));
   }
-  if (config.run.backend == "cuda") return cuda_machine(config);
-  if (config.run.backend == "auto") {
-    if (const auto devices = cuda_devices(); devices.ok() && !devices->empty()) return cuda_machine(config);
+  Error last;
+  for (const BackendKind* kind : backends()) {
+    if (!kind->traits.runs_models) continue;
+    auto found = kind->find(options);
+    if (found.ok()) return this_machine(*kind, options, std::move(*found));
+    last = found.error();
+    if (last.kind == ErrorKind::NotFound)
+      break;  // there is such hardware, but not the device that is asked for
   }
-  return cpu_machine(config);
+  return last;
 }
 
 std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine) {

@@ -11,39 +11,12 @@
 #include "base/stopwatch.h"
 #include "measure/calibrate.h"
 #include "planner/shape.h"
+#include "run/data.h"
 #include "run/plan_cache.h"
 #include "run/resolve.h"
-#include "tokens/corpus.h"
 
 namespace sluice {
 namespace {
-
-Status open_data(Prepared& p) {
-  const RunConfig& c = p.config;
-  BatchOptions options;
-  options.mode = c.data.mode == "packed" ? BatchMode::Packed : BatchMode::Contiguous;
-  options.sequence = c.train.seq_len;
-  options.rows = c.train.tokens_per_step / c.train.seq_len;
-  options.seed = uint64_t(c.train.seed);
-  options.vocab = p.model.vocab;
-  options.respect_documents = c.data.respect_documents;
-  if (c.data.paths.empty()) {
-    p.train = make_random_batches(options);
-    return {};
-  }
-  CorpusOptions corpus_options;
-  corpus_options.paths = c.data.paths;
-  corpus_options.include = c.data.include;
-  corpus_options.exclude = c.data.exclude;
-  corpus_options.heldout = c.data.heldout;
-  SLUICE_ASSIGN(Corpus corpus, open_corpus(corpus_options, c.data.cache));
-  SLUICE_ASSIGN(p.train, make_batches(std::move(corpus.train), options));
-  if (corpus.heldout) {
-    options.rows = std::max<int64_t>(1, c.eval.rows);
-    SLUICE_ASSIGN(p.heldout, make_batches(std::move(*corpus.heldout), options));
-  }
-  return {};
-}
 
 // Measured costs win over estimates; measuring happens once per machine and kind of step.
 Status measure_costs(Prepared& p, const StageRequest& request) {
@@ -82,7 +55,6 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache
   SLUICE_ASSIGN(p.model, resolve_model(p.config));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
   p.optimizer = resolve_optimizer(p.config, p.machine);
-  SLUICE_TRY(open_data(p));
 
   StageRequest request;
   request.model = p.model;
@@ -94,7 +66,7 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache
   ShapeRequest shape_request;
   shape_request.seq_len = p.config.train.seq_len;
   shape_request.tokens_per_step = p.config.train.tokens_per_step;
-  shape_request.packed = p.train->packed();
+  shape_request.packed = packs_documents(p.config);
   shape_request.chunk_tokens = p.config.shape.chunk_tokens;
   shape_request.rounds = p.config.shape.rounds;
   shape_request.first_round_chunks = p.config.shape.first_round_chunks;
@@ -120,19 +92,22 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache
 
 CalibrateOptions calibration_of(const Prepared& p) {
   CalibrateOptions options;
-  options.shared_cores = p.machine.backend == "cpu";
+  options.shared_cores = p.machine.traits().shares_cores;
   options.kind = step_kind(p.model, p.numerics, p.config.train.seq_len);
   options.most_device_bytes = std::min(p.config.memory.device, p.machine.device_total_bytes) -
                               p.machine.profile.device_overhead_bytes;
-  // A GPU takes some tenths of a second to find the clock that its limit on power allows.
-  options.rehearsal_ns = p.machine.backend == "cuda" ? 4e9 : 1e9;
+  options.rehearsal_ns = p.machine.traits().settle_ns;
   return options;
+}
+
+PlanCache plan_cache_of(const RunConfig& config) {
+  return PlanCache(std::filesystem::path(config.data.cache) / "plans");
 }
 
 Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps,
                          PassRunner* passes) {
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
-  const PlanCache cache(std::filesystem::path(config.data.cache) / "plans");
+  const PlanCache cache = plan_cache_of(config);
   // Who wants to see the passes, or leave some out, wants them to run.
   return prepare_on(std::move(config), std::move(machine), between_steps, passes,
                     passes == nullptr ? &cache : nullptr);
@@ -147,9 +122,9 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_step
   Stopwatch watch;
   SLUICE_ASSIGN(StageRequest request, decide_shape(p, false, cache));
   const double shape_s = watch.seconds();
-  if (p.machine.backend != "sim") SLUICE_TRY(measure_costs(p, request));
+  if (p.machine.traits().runs_models) SLUICE_TRY(measure_costs(p, request));
   if (between_steps) {
-    request.evaluate = p.heldout != nullptr && p.config.eval.rows > 0;
+    request.evaluate = holds_out(p.config) && p.config.eval.rows > 0;
     if (p.model.vocab == 256 && p.config.sample.tokens > 0) {
       request.sample_window = std::min<int64_t>(p.config.train.seq_len, 256);
     }

@@ -1,13 +1,12 @@
-// Everything decided before a run takes memory: data, machine, shape and plans brought together.
+// Everything decided before a run takes memory or opens its data: machine, shape and plans brought together.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "config/config.h"
 #include "machine/machine.h"
+#include "run/plan_cache.h"
 #include "run/stages.h"
-#include "tokens/batches.h"
 
 namespace sluice {
 
@@ -36,14 +35,16 @@ struct Prepared {
   Machine machine;
   Machine resolved;  // the machine before costs were measured: what the shape was chosen for
   Stages stages;
-  StartUp start_up;                             // up to the plan
-  std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
+  StartUp start_up;  // up to the plan
 };
 // `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
 // `passes`: what runs the planner's passes for training; null: all run, unseen.
 Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps,
                          PassRunner* passes = nullptr);
-// The same on a machine that is resolved already. Several threads may prepare for one that is only simulated.
+// Where the plans of a run are kept.
+PlanCache plan_cache_of(const RunConfig& config);
+// As prepare() on a machine that is resolved already, with the plan cache that is given. Several threads may
+// prepare for one that is only simulated.
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
                             PassRunner* passes = nullptr, const PlanCache* cache = nullptr);
 // Whether prepare_on(config, machine, false) finds plans, without the search for the fastest. A refusal names

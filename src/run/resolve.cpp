@@ -26,7 +26,7 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   Numerics n;
   n.compute = dtype(config.train.compute, machine.fast_bf16 ? DType::BF16 : DType::F32);
   const bool bf16 = n.compute == DType::BF16;
-  const bool compact = bf16 && machine.backend != "cpu";
+  const bool compact = bf16 && machine.traits().compact_state;
   n.grad = dtype(config.train.grad, compact ? DType::BF16 : DType::F32);
   n.state = dtype(config.train.state, compact ? DType::BF16 : DType::F32);
   // Master weights go with f32 state; bf16 state goes with stochastic rounding.
@@ -44,7 +44,7 @@ OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machin
   o.weight_decay = float(config.train.weight_decay);
   o.clip_norm = float(config.train.clip_norm);
   const std::string& deferred = config.train.deferred_update;
-  o.deferred = deferred == "on" || (deferred == "auto" && machine.backend != "cpu");
+  o.deferred = deferred == "on" || (deferred == "auto" && !machine.traits().shares_cores);
   return o;
 }
 

@@ -10,8 +10,8 @@ namespace sluice {
 // Reads model.config or takes model.preset.
 Result<LlamaConfig> resolve_model(const RunConfig& config);
 
-// "auto" becomes: bf16 with bf16 gradients and state and stochastic rounding on a GPU; on a CPU bf16 with f32
-// gradients, state and master weights where bf16 products are fast, and f32 elsewhere.
+// "auto" becomes: where bf16 products are fast, bf16 with bf16 gradients and state and stochastic rounding on
+// backends that prefer compact state, else with f32 gradients, state and master weights; elsewhere f32.
 Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine);
 
 // Updates are deferred by default where transfers are what may bind.

@@ -36,7 +36,17 @@ Result<T> read_value(const Executor& executor, ObjectId id) {
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared) {
-  std::unique_ptr<Session> session(new Session(prepared));
+  SLUICE_ASSIGN(RunData data, open_data(prepared.config, prepared.model.vocab));
+  return open(prepared, std::move(data));
+}
+
+Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, RunData data) {
+  for (const BatchSource* source : {data.train.get(), data.heldout.get()}) {
+    if (source != nullptr && source->packed() && !prepared.shape.packed)
+      return error(
+          "data.paths: there are several documents now; when the run was planned, there was one file");
+  }
+  std::unique_ptr<Session> session(new Session(prepared, std::move(data)));
   SLUICE_TRY(session->start());
   return session;
 }
@@ -130,7 +140,7 @@ Result<int64_t> Session::feed(const BatchSource& source, int64_t step, int64_t f
 Result<StepResult> Session::step(std::vector<Interval>* timeline) {
   const double begin_ns = now_ns();
   const Model& model = p_.stages.training.model;
-  SLUICE_ASSIGN(const int64_t targets, feed(*p_.train, steps_done_, 0, model, p_.shape, *training_));
+  SLUICE_ASSIGN(const int64_t targets, feed(*data_.train, steps_done_, 0, model, p_.shape, *training_));
   // A deferred update belongs to the step before this one.
   const bool deferred = p_.optimizer.deferred;
   StepArgs args = args_for_update(deferred ? std::max<int64_t>(1, steps_done_) : steps_done_ + 1);
@@ -185,7 +195,7 @@ Result<double> Session::evaluate() {
   double loss = 0;
   int64_t targets = 0;
   for (int64_t row = 0; row < p_.config.eval.rows; row += shape.sequences()) {
-    SLUICE_ASSIGN(const int64_t counted, feed(*p_.heldout, 0, row, model, shape, *evaluation_));
+    SLUICE_ASSIGN(const int64_t counted, feed(*data_.heldout, 0, row, model, shape, *evaluation_));
     StepArgs args{};
     args.inv_targets = 1;
     SLUICE_TRY(evaluation_->write(model.args, bytes_of(args)));

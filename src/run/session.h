@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "run/data.h"
 #include "run/prepare.h"
 
 namespace sluice {
@@ -26,7 +27,10 @@ struct MemoryReport {
 
 class Session {
  public:
-  // Takes the memory, makes or loads the state. Borrows `prepared`.
+  // Takes the memory, makes or loads the state. Borrows `prepared`. REQUIRES: `data` is open_data() of its
+  // configuration and model.
+  static Result<std::unique_ptr<Session>> open(const Prepared& prepared, RunData data);
+  // Opens the data first.
   static Result<std::unique_ptr<Session>> open(const Prepared& prepared);
 
   // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined.
@@ -50,7 +54,7 @@ class Session {
   Executor& training() { return *training_; }
 
  private:
-  explicit Session(const Prepared& prepared) : p_(prepared) {}
+  Session(const Prepared& prepared, RunData data) : p_(prepared), data_(std::move(data)) {}
   Status start();
   Status fill_state();
   Status apply_pending();
@@ -60,6 +64,7 @@ class Session {
                        const StepShape& shape, Executor& executor);
 
   const Prepared& p_;
+  const RunData data_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Executor> training_, evaluation_, sampling_, flush_;
   int64_t steps_done_ = 0;

@@ -38,7 +38,7 @@ int64_t readable_cap(int64_t bytes) {
 }
 
 int planning_threads(const Machine& machine) {
-  return machine.backend == "sim" ? int(std::max(1u, std::thread::hardware_concurrency())) : 1;
+  return machine.traits().runs_models ? 1 : int(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 void LeastCaps::know(int64_t device, int64_t host, bool fits) {

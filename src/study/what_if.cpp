@@ -70,9 +70,11 @@ std::vector<WhatIf> what_ifs(const Prepared& p) {
 }
 
 bool what_ifs_are_cheap(const Prepared& p) {
-  // Four searches of tens of milliseconds; measuring ops of other shapes on a GPU would add seconds.
+  // Four searches of tens of milliseconds, for which the ops of as many shapes may be measured.
   constexpr size_t kSmall = 400;
-  return p.machine.backend != "cuda" && p.stages.training.model.program.tasks().size() <= kSmall;
+  const BackendTraits& traits = p.machine.traits();
+  const double measuring_ns = traits.runs_models ? 4 * traits.settle_ns : 0;
+  return measuring_ns <= 5e9 && p.stages.training.model.program.tasks().size() <= kSmall;
 }
 
 }  // namespace sluice

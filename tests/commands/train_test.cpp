@@ -127,6 +127,21 @@ TEST(Train, SaysWhatIsWrongWithItsSettings) {
   EXPECT_FALSE(simulated.ok);
 }
 
+// A search for plans leaves them in the cache: nothing is there when it was refused before.
+TEST(Train, RefusesWhatCannotTrainBeforeItPlans) {
+  const std::atomic<bool> interrupted = false;
+  const auto refused = [&](const std::string& setting) {
+    const TempDir dir;
+    const Outcome outcome = train(request(dir, "run", {setting}), interrupted);
+    EXPECT_FALSE(outcome.ok) << setting;
+    EXPECT_FALSE(std::filesystem::exists(dir / "cache/plans")) << setting;
+    return outcome.error;
+  };
+  EXPECT_NE(refused("run.backend=sim").find("cannot train"), std::string::npos);
+  EXPECT_NE(refused("run.backend=gpu").find("allowed are auto, cuda, cpu, sim"), std::string::npos);
+  EXPECT_NE(refused("data.paths=[\"/nonexistent/text\"]").find("/nonexistent/text"), std::string::npos);
+}
+
 TEST(Plan, ExplainsAndCompares) {
   const TempDir dir;
   const std::string json = (dir / "plan.json").string(), html = (dir / "plan.html").string();

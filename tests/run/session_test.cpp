@@ -215,15 +215,63 @@ TEST(Refused, HostCapBelowTheLeast) {
   EXPECT_EQ(residents_named(message), 3) << message;
 }
 
+// What a session says about data that cannot be, of which planning knows nothing.
+void expect_data_refused(const TempDir& dir, std::vector<std::string> settings,
+                         const std::vector<std::string>& parts) {
+  const Prepared prepared = must(prepare_small(dir, std::move(settings)));
+  const auto session = Session::open(prepared);
+  ASSERT_FALSE(session.ok());
+  for (const std::string& part : parts) {
+    EXPECT_NE(session.message().find(part), std::string::npos) << session.message() << "\nlacks: " << part;
+  }
+}
+
 TEST(Refused, TextOutsideTheVocabulary) {
   const TempDir dir;  // the fixture's model knows 97 tokens, bytes go to 255
   const auto text = dir.add("text/a.txt", std::string(4000, 'z'));
-  expect_refused(dir, {"data.paths=[\"" + text.string() + "\"]", "data.heldout=0"}, {"122", "97"});
+  expect_data_refused(dir, {"data.paths=[\"" + text.string() + "\"]", "data.heldout=0"}, {"122", "97"});
 }
 
 TEST(Refused, DataThatIsNotThere) {
   const TempDir dir;
-  expect_refused(dir, {"data.paths=[\"/nonexistent/text\"]"}, {"/nonexistent/text"});
+  expect_data_refused(dir, {"data.paths=[\"/nonexistent/text\"]"}, {"/nonexistent/text"});
+}
+
+TEST(Planning, OpensNoData) {
+  const TempDir dir;
+  const auto prepared =
+      must(prepare(must(load_config("", small_run(dir, {"data.paths=[\"/nonexistent/text\"]"}))), "", true));
+  // What the configuration says of the data is planned for.
+  EXPECT_TRUE(prepared.shape.packed);
+  EXPECT_TRUE(prepared.stages.evaluation.has_value());
+  EXPECT_TRUE(check_fit(prepared.config, prepared.machine).ok());
+}
+
+TEST(Planning, TakesASingleFileForOneDocument) {
+  const TempDir dir;
+  const std::string file = dir.add("text/a.txt", std::string(4000, 'a')).string();
+  const auto packed = [&](const std::string& path, const std::string& more) {
+    return packs_documents(must(load_config("", {"data.paths=[\"" + path + "\"]", more})));
+  };
+  EXPECT_FALSE(packed(file, "data.mode=contiguous"));
+  EXPECT_TRUE(packed(file, "data.mode=packed"));
+  EXPECT_TRUE(packed((dir / "text").string(), "data.mode=contiguous"));
+  EXPECT_FALSE(packed((dir / "text").string(), "data.respect_documents=false"));
+  EXPECT_FALSE(packs_documents(must(load_config("", {"data.mode=packed"}))));  // random tokens
+}
+
+// The file that was planned for became a directory.
+TEST(Session, RefusesDocumentsThatWereNotPlannedFor) {
+  const TempDir dir;
+  const auto path = dir.add("text", std::string(4000, 'a'));
+  const Prepared prepared =
+      must(prepare_small(dir, {"data.paths=[\"" + path.string() + "\"]", "data.heldout=0"}));
+  std::filesystem::remove(path);
+  dir.add("text/a", std::string(4000, ' '));
+  dir.add("text/b", std::string(4000, '!'));
+  const auto session = Session::open(prepared);
+  ASSERT_FALSE(session.ok());
+  EXPECT_NE(session.message().find("several documents"), std::string::npos) << session.message();
 }
 
 TEST(Refused, ShapesThatDoNotDivide) {

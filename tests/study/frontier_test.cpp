@@ -17,7 +17,6 @@ using rig::must;
 // Slow links and nothing held beside the arenas: memory decides the speed.
 Machine slow_links() {
   Machine m;
-  m.backend = "sim";
   m.description = "invented";
   m.profile.name = "invented";
   m.profile.load_bytes_per_s = m.profile.store_bytes_per_s = 2e8;
@@ -100,7 +99,7 @@ TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
   RunConfig less = config;
   less.memory.device = f.points.front().device_cap_bytes * 9 / 10;
   less.memory.host = f.points.front().host_cap_bytes;
-  EXPECT_FALSE(must(outlook(less, machine)).fits);
+  EXPECT_FALSE(must(outlook(less, machine)).fits());
   EXPECT_EQ(f.cards.size(), 7u);
   for (const CardOutlook& c : f.cards) EXPECT_TRUE(c.fits) << c.card;
   EXPECT_NE(text(f).find("RTX 4090 24 GB"), std::string::npos);
@@ -141,12 +140,12 @@ TEST(WhatIf, WithoutACapHalfOfWhatItHoldsIsAsked) {
 TEST(Outlook, RefusalsForMemoryAreNoErrors) {
   const Machine machine = slow_links();
   const Outlook device = must(outlook(small_config("1kB"), machine));
-  EXPECT_FALSE(device.fits);
+  EXPECT_FALSE(device.fits());
   EXPECT_TRUE(device.refusal && device.refusal->detail("tier") == "device");
   const Outlook all = must(outlook(small_config(), machine));
   const Outlook host =
       must(outlook(small_config(std::to_string(all.device_bytes / 2) + "B", "1kB"), machine));
-  EXPECT_FALSE(host.fits);
+  EXPECT_FALSE(host.fits());
   EXPECT_TRUE(host.refusal && host.refusal->detail("tier") == "host");
   RunConfig wrong = small_config();
   wrong.model.config = "nowhere.json";

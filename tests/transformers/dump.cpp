@@ -15,6 +15,7 @@
 
 #include "io/file.h"
 #include "io/safetensors.h"
+#include "run/data.h"
 #include "run/session.h"
 #include "state/weights.h"
 
@@ -31,12 +32,12 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 struct Rows {
   std::vector<int32_t> tokens, targets, positions;
 
-  Rows(const Prepared& p, int64_t step) {
+  Rows(const Prepared& p, const RunData& data, int64_t step) {
     const auto seq = size_t(p.shape.seq_len), all = size_t(p.shape.tokens());
     tokens.resize(all), targets.resize(all), positions.resize(all);
     for (size_t at = 0; at < all; at += seq) {
-      p.train->fill(step, int64_t(at / seq), std::span(tokens).subspan(at, seq),
-                    std::span(targets).subspan(at, seq), std::span(positions).subspan(at, seq));
+      data.train->fill(step, int64_t(at / seq), std::span(tokens).subspan(at, seq),
+                       std::span(targets).subspan(at, seq), std::span(positions).subspan(at, seq));
     }
   }
   int64_t counted() const {
@@ -44,13 +45,13 @@ struct Rows {
   }
 };
 
-Status write_batches(const Prepared& p, const Path& path) {
+Status write_batches(const Prepared& p, const RunData& data, const Path& path) {
   const int64_t steps = std::max<int64_t>(1, p.config.train.steps), seq = p.shape.seq_len;
   const std::vector<int64_t> shape{steps, p.shape.tokens() / seq, seq};
   SLUICE_ASSIGN(auto writer, SafeTensorsWriter::create(path, {{"tokens", TensorType::I32, shape},
                                                               {"targets", TensorType::I32, shape}}));
   for (int64_t step = 0; step < steps; ++step) {
-    const Rows rows(p, step);
+    const Rows rows(p, data, step);
     SLUICE_TRY(writer.write("tokens", step * p.shape.tokens() * 4, bytes_of(rows.tokens)));
     SLUICE_TRY(writer.write("targets", step * p.shape.tokens() * 4, bytes_of(rows.targets)));
   }
@@ -102,8 +103,9 @@ std::vector<Gradient> gradients_of(const Prepared& p) {
 }
 
 // One step without an update, and the logits of `rows_of_logits` rows.
-Status write_step(const Prepared& p, Executor& training, Executor& sampling, const Path& path) {
-  const Rows rows(p, 0);
+Status write_step(const Prepared& p, const RunData& data, Executor& training, Executor& sampling,
+                  const Path& path) {
+  const Rows rows(p, data, 0);
   const Model &model = p.stages.training.model, &sampler = p.stages.sampling->model;
   size_t at = 0;
   for (const auto& round : model.batch) {
@@ -159,7 +161,8 @@ Status dump(const Path& out, const std::string& config_path, std::vector<std::st
   SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
   SLUICE_TRY(make_directories(out));
   SLUICE_TRY(write_file(out / "config.json", to_json(p.model)));
-  SLUICE_TRY(write_batches(p, out / "batches.safetensors"));
+  SLUICE_ASSIGN(const RunData data, open_data(p.config, p.model.vocab));
+  SLUICE_TRY(write_batches(p, data, out / "batches.safetensors"));
 
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
   SLUICE_ASSIGN(const Arenas arenas, backend->reserve(p.stages.device_bytes(), p.stages.host_bytes()));
@@ -173,7 +176,7 @@ Status dump(const Path& out, const std::string& config_path, std::vector<std::st
     SLUICE_TRY(load_weights(p.model, training_stage.model, p.config.model.weights, training));
   }
   SLUICE_TRY(save_weights(p.model, training_stage.model.program, out / "model.safetensors", training));
-  SLUICE_TRY(write_step(p, training, sampling, out / "step.safetensors"));
+  SLUICE_TRY(write_step(p, data, training, sampling, out / "step.safetensors"));
   fmt::print("{}: {} tokens per step, written to {}\n", p.machine.description, p.shape.tokens(),
              out.string());
   return {};

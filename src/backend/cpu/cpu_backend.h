@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "backend/backend.h"
 #include "backend/cpu/isa.h"
+#include "backend/kind.h"
 
 namespace sluice {
 
@@ -22,6 +22,8 @@ struct CpuOptions {
 // fails, and with it the step, when its op was not given to prepare() or its buffers have other sizes than
 // the op asks for, and when ids or targets lie outside the vocabulary.
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options = {});
+
+const BackendKind& cpu_kind();
 
 // Products of bf16 matrices run on hardware made for them, and faster than f32.
 bool cpu_has_fast_bf16();

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/kind.h"
 #include "base/bytes.h"
 
 namespace sluice {
@@ -43,6 +43,8 @@ struct CudaOptions {
 
 // Fails when there is no driver, when it is too old, or when the device does not exist or is too old.
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options);
+
+const BackendKind& cuda_kind();
 
 // Whether the backend can run the op: element types, row lengths that are multiples of 8, head size up to
 // 128. The error names the op and what is allowed.

@@ -78,4 +78,9 @@ std::optional<Fault> SimBackend::finish(std::vector<Interval>* timeline) {
   return std::nullopt;
 }
 
+const BackendKind& sim_kind() {
+  static constexpr BackendKind kKind{"sim", {.runs_models = false}};
+  return kKind;
+}
+
 }  // namespace sluice

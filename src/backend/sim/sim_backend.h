@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/kind.h"
 
 namespace sluice {
 
@@ -43,5 +43,8 @@ class SimBackend final : public Backend {
   std::vector<Queued> queued_;  // by id
   MemoryUse memory_;
 };
+
+// As a machine to plan for. The executor makes its own to predict times with.
+const BackendKind& sim_kind();
 
 }  // namespace sluice

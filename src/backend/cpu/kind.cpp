@@ -1,0 +1,36 @@
+#include <fmt/format.h>
+
+#include "backend/cpu/cpu_backend.h"
+
+namespace sluice {
+namespace {
+
+Result<FoundMachine> find(const BackendOptions& options) {
+  // Command queues, library code, metrics.
+  constexpr int64_t kMargin = 48 * kMiB;
+  FoundMachine found;
+  found.description = cpu_description();
+  found.name = fmt::format("{} ({} threads)", found.description, options.threads);
+  found.fast_bf16 = cpu_has_fast_bf16();
+  found.host_margin_bytes = kMargin;
+  return found;
+}
+
+Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
+  return make_cpu_backend(CpuOptions{options.threads});
+}
+
+std::string report() {
+  return fmt::format("CPU      {}\n         bf16 products {}\n", cpu_description(),
+                     cpu_has_fast_bf16() ? "in hardware" : "not in hardware: f32 is used");
+}
+
+}  // namespace
+
+const BackendKind& cpu_kind() {
+  static constexpr BackendTraits kTraits{.shares_cores = true, .compact_state = false, .fast = false};
+  static constexpr BackendKind kKind{"cpu", kTraits, find, make, report};
+  return kKind;
+}
+
+}  // namespace sluice

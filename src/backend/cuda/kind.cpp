@@ -1,0 +1,77 @@
+// Part of builds with and without CUDA: what is said of the backend there, the functions that it calls know.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "backend/cuda/cuda_backend.h"
+
+namespace sluice {
+namespace {
+
+Result<FoundMachine> find(const BackendOptions& options) {
+  SLUICE_ASSIGN(const std::vector<CudaDevice> devices, cuda_devices());
+  if (devices.empty()) return error(ErrorKind::Device, "there is no NVIDIA GPU");
+  if (options.device < 0 || options.device >= int(devices.size())) {
+    return error(ErrorKind::NotFound, "run.device = {}: there are {} GPUs, numbered from 0", options.device,
+                 devices.size());
+  }
+  const CudaDevice& gpu = devices[size_t(options.device)];
+  // Kernels, queues, the driver's records of pinned memory. 600 MiB were seen with 109 GiB pinned.
+  constexpr int64_t kHostMargin = 768 * kMiB;
+  FoundMachine found;
+  // Other versions have other speeds, and so have deterministic kernels.
+  found.name =
+      fmt::format("{} ({}{})", gpu.name, cuda_versions(), options.deterministic ? ", deterministic" : "");
+  found.description =
+      fmt::format("{}, {} of {} free", gpu.name, format_bytes(gpu.free_bytes), format_bytes(gpu.total_bytes));
+  found.model = gpu.name;
+  found.uuid = gpu.uuid;
+  found.fast_bf16 = true;
+  // Kernels and library handles come on top of the context that the free bytes already count.
+  found.device_total_bytes = gpu.free_bytes - kGiB;
+  found.host_margin_bytes = kHostMargin;
+  return found;
+}
+
+Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
+  CudaOptions cuda;
+  cuda.device = options.device;
+  cuda.deterministic = options.deterministic;
+  if (!options.cache.empty()) cuda.cache = (std::filesystem::path(options.cache) / "cuda-libraries").string();
+  return make_cuda_backend(cuda);
+}
+
+std::string report() {
+  const CudaReport cuda = cuda_report();
+  std::string out;
+  if (!cuda.problem.empty()) out += fmt::format("GPU      none usable: {}\n", cuda.problem);
+  for (const CudaDevice& d : cuda.devices) {
+    out += fmt::format("GPU      {}, compute capability {}.{}, {} multiprocessors, {} free of {}\n", d.name,
+                       d.cc_major, d.cc_minor, d.multiprocessors, format_bytes(d.free_bytes),
+                       format_bytes(d.total_bytes));
+    if (d.pcie_generation > 0) out += fmt::format("         PCIe {} x{}\n", d.pcie_generation, d.pcie_width);
+    if (!d.others.empty()) out += fmt::format("         {}\n", d.others);
+  }
+  if (cuda.driver.empty()) return out;
+  out += fmt::format("CUDA     driver {} (CUDA {}), runtime {}, cuBLASLt {}, cuDNN {} (built for {})\n",
+                     cuda.kernel_driver.empty() ? "of unknown version" : cuda.kernel_driver, cuda.driver,
+                     cuda.runtime, cuda.cublaslt, cuda.cudnn, cuda.cudnn_built);
+  if (cuda.kernel_driver.empty() && cuda.problem.empty()) {
+    out +=
+        "         libnvidia-ml.so.1 was not found: memory is that of the whole GPU, not of this process; in "
+        "a\n"
+        "         container, start it with NVIDIA_DRIVER_CAPABILITIES=compute,utility\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+const BackendKind& cuda_kind() {
+  // A GPU takes some tenths of a second to find the clock that its limit on power allows.
+  static constexpr BackendTraits kTraits{.settle_ns = 4e9};
+  static constexpr BackendKind kKind{"cuda", kTraits, find, make, report};
+  return kKind;
+}
+
+}  // namespace sluice

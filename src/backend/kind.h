@@ -1,0 +1,51 @@
+// What is known of a kind of backend without making one: what it is like, what it finds on this machine, and
+// how one is made. Whoever plans, measures or configures asks for these, never for a name.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "backend/backend.h"
+#include "base/bytes.h"
+
+namespace sluice {
+
+struct BackendTraits {
+  bool runs_models = true;  // false: steps are planned for it and predicted, nothing more
+  bool shares_cores =
+      false;  // copies take cores and memory bandwidth from ops, so that transfers hide nowhere
+  bool compact_state = true;  // bf16 gradients and moments by default: memory and links bind before compute
+  bool fast = true;           // large models are worth running, not just simulating
+  double settle_ns = 1e9;     // for how long ops run until their speed is that of a long run
+};
+
+// Each backend takes what concerns it.
+struct BackendOptions {
+  int device = 0;              // which one, where there are several
+  int threads = 0;             // that compute; 0: all cores
+  bool deterministic = false;  // equal bits in every run
+  std::string cache;           // a folder that is kept from one start to the next; empty: none
+};
+
+// What a backend finds on this machine.
+struct FoundMachine {
+  std::string name;                         // hardware and versions: all that costs depend on
+  std::string description;                  // one line for people
+  std::string model;                        // of the accelerator, as its driver calls it; empty: none
+  std::string uuid;                         // of this very device; empty: unknown
+  bool fast_bf16 = false;                   // products of bf16 matrices are faster than those of f32
+  int64_t device_total_bytes = kUnlimited;  // what the device has to give
+  int64_t host_margin_bytes = 0;            // by how much the process grows once it runs
+};
+
+struct BackendKind {
+  std::string_view name;
+  BackendTraits traits;
+  // Errors say what is missing and how to get it; so do those of make(). REQUIRES for both: runs_models.
+  Result<FoundMachine> (*find)(const BackendOptions&) = nullptr;
+  Result<std::unique_ptr<Backend>> (*make)(const BackendOptions&) = nullptr;
+  std::string (*report)() = nullptr;  // lines for `doctor`: what there is, and what is missing
+};
+
+}  // namespace sluice

@@ -1,0 +1,19 @@
+// The kinds of backends that this program has.
+#pragma once
+
+#include <span>
+
+#include "backend/kind.h"
+
+namespace sluice {
+
+// In the order in which "auto" looks for one that finds its hardware.
+std::span<const BackendKind* const> backends();
+
+// An error names those that there are.
+Result<const BackendKind*> find_backend(std::string_view name);
+
+// The one that plans are made for when the machine is not here: it runs no models.
+const BackendKind& simulated_backend();
+
+}  // namespace sluice
