@@ -14,6 +14,7 @@ Operands Linear::operands() const {
     o.push_back({"pos", Read, I32, tokens, Positions});
     o.push_back({"inv_freq", Read, F32, head_dim / 2, Frequencies});
   }
+  if (has_bias) o.push_back({"bias", Read, dtype, out, Weights});
   return o;
 }
 
@@ -27,6 +28,11 @@ Operands LinearWgrad::operands() const {
   return {{"dy", Read, dtype, tokens * out, Activations},
           {"x", Read, dtype, tokens * in, Activations},
           {"dw", write_or(accumulate), grad_dtype, out * in, Activations}};
+}
+
+Operands BiasGrad::operands() const {
+  return {{"dy", Read, dtype, tokens * out, Activations},
+          {"dbias", write_or(accumulate), grad_dtype, out, Activations}};
 }
 
 }  // namespace sluice

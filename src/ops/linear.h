@@ -11,9 +11,10 @@
 
 namespace sluice {
 
-// y = x w^T (+ residual). With rope_heads > 0 the first rope_heads * head_dim columns of y are rotated by
-// rotary position embedding (halves paired: i with i + head_dim/2) with angle pos[t] * inv_freq[i]; a
-// residual and a rotation never come together.
+// y = x w^T (+ bias) (+ residual). With rope_heads > 0 the first rope_heads * head_dim columns of y are
+// rotated by rotary position embedding (halves paired: i with i + head_dim/2) with angle pos[t] *
+// inv_freq[i]; a residual and a rotation never come together. A bias and a residual may be added to each
+// other and rounded to dtype before the product is.
 struct Linear {
   static constexpr std::string_view kName = "linear";
   enum { kX, kW, kY };
@@ -21,18 +22,20 @@ struct Linear {
   DType dtype;
   bool has_residual = false;
   int64_t rope_heads = 0, head_dim = 0;
+  bool has_bias = false;
 
   // Operands that not every Linear has come after the others, in this order. One that is absent takes no
   // position, and its position must not be used.
   size_t residual_operand() const { return kY + 1; }
   size_t pos_operand() const { return residual_operand() + (has_residual ? 1 : 0); }
   size_t inv_freq_operand() const { return pos_operand() + 1; }
+  size_t bias_operand() const { return pos_operand() + (rope_heads > 0 ? 2 : 0); }
 
   Operands operands() const;
   Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
   void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("res", has_residual),
-        f("rope", rope_heads), f("hd", head_dim);
+        f("rope", rope_heads), f("hd", head_dim), f("bias", has_bias);
   }
 };
 
@@ -65,6 +68,21 @@ struct LinearWgrad {
   void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate);
+  }
+};
+
+// dbias (+)= sum over the rows of dy, in fp32: the gradient of Linear's bias.
+struct BiasGrad {
+  static constexpr std::string_view kName = "bias_grad";
+  enum { kDy, kDbias };
+  int64_t tokens, out;
+  DType dtype, grad_dtype;
+  bool accumulate;
+
+  Operands operands() const;
+  Work work() const { return {}; }
+  void fields(auto&& f) const {
+    f("tokens", tokens), f("out", out), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);
   }
 };
 

@@ -2,6 +2,7 @@
 
 namespace sluice {
 using enum Access;
+using enum DType;
 using enum Values;
 
 Operands RmsNorm::operands() const {
@@ -18,6 +19,24 @@ Operands RmsNormBwd::operands() const {
              {"dw", write_or(accumulate), grad_dtype, dim, Activations}};
   if (has_residual) o.push_back({"dres", Read, dtype, tokens * dim, Activations});
   return o;
+}
+
+Operands HeadNormRope::operands() const {
+  return {{"x", Read, dtype, tokens * columns(), Activations},
+          {"w", Read, dtype, head_dim, Weights},
+          {"pos", Read, I32, tokens, Positions},
+          {"inv_freq", Read, F32, head_dim / 2, Frequencies},
+          {"y", Write, dtype, tokens * columns(), Activations}};
+}
+
+Operands HeadNormRopeBwd::operands() const {
+  return {{"dy", Read, in_dtype, tokens * columns(), Activations},
+          {"x", Read, dtype, tokens * columns(), Activations},
+          {"w", Read, dtype, head_dim, Weights},
+          {"pos", Read, I32, tokens, Positions},
+          {"inv_freq", Read, F32, head_dim / 2, Frequencies},
+          {"dx", Write, dtype, tokens * columns(), Activations},
+          {"dw", write_or(accumulate), grad_dtype, head_dim, Activations}};
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Normalization of rows, and its gradient.
+// Normalization of rows and of heads, and their gradients.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,43 @@ struct RmsNormBwd {
   void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate), f("res", has_residual);
+  }
+};
+
+// Rows of x and y are heads * head_dim + rest columns. Each of the heads is normalised as a row of RmsNorm
+// is, with the weight w[head_dim] that all share, and then rotated as Linear rotates; the rest is copied.
+struct HeadNormRope {
+  static constexpr std::string_view kName = "head_norm_rope";
+  enum { kX, kW, kPos, kInvFreq, kY };
+  int64_t tokens, heads, head_dim, rest;
+  float eps;
+  DType dtype;
+
+  int64_t columns() const { return heads * head_dim + rest; }
+  Operands operands() const;
+  Work work() const { return {}; }
+  void fields(auto&& f) const {
+    f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
+        f("dtype", dtype);
+  }
+};
+
+// dx = d(loss)/dx through HeadNormRope, given that of its rotated y; the rest is converted to dtype.
+// dw (+)= sum over rows and heads. The statistics are computed again from x.
+struct HeadNormRopeBwd {
+  static constexpr std::string_view kName = "head_norm_rope_bwd";
+  enum { kDy, kX, kW, kPos, kInvFreq, kDx, kDw };
+  int64_t tokens, heads, head_dim, rest;
+  float eps;
+  DType in_dtype, dtype, grad_dtype;  // of dy, of x and dx, of dw
+  bool accumulate;                    // dw
+
+  int64_t columns() const { return heads * head_dim + rest; }
+  Operands operands() const;
+  Work work() const { return {}; }
+  void fields(auto&& f) const {
+    f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
+        f("in", in_dtype), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);
   }
 };
 

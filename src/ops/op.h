@@ -29,9 +29,10 @@
 
 namespace sluice {
 
-using Op = std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd,
-                        AttnBwd, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale, AdamW,
-                        AdamWMoments, SgdMomentum, SgdMomentumState, Lion, LionState>;
+using Op =
+    std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
+                 RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale, AdamW, AdamWMoments,
+                 SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd>;
 
 // What every op says of itself. It may also say traffic(), where it does not move every operand once.
 template <class T>

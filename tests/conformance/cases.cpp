@@ -72,7 +72,9 @@ void add_products(List& list) {
   for (const auto [tokens, in, out] :
        {Shape{1, 8, 16}, {7, 24, 40}, {5, 13, 11}, {33, 80, 96}, {129, 130, 66}, {64, 256, 192}}) {
     for (const DType dtype : kDTypes) {
-      for (const bool residual : {false, true}) list.add(Linear{tokens, in, out, dtype, residual});
+      for (const bool residual : {false, true}) {
+        for (const bool bias : {false, true}) list.add(Linear{tokens, in, out, dtype, residual, 0, 0, bias});
+      }
       for (const bool accumulate : {false, true}) {
         list.add(LinearDgrad{tokens, in, out, dtype, accumulate});
       }
@@ -80,9 +82,11 @@ void add_products(List& list) {
     for (const auto [dtype, grad] : kGradDTypes) {
       for (const bool accumulate : {false, true}) {
         list.add(LinearWgrad{tokens, in, out, dtype, grad, accumulate});
+        list.add(BiasGrad{tokens, out, dtype, grad, accumulate});
       }
     }
   }
+  for (const auto [dtype, grad] : kGradDTypes) list.add(BiasGrad{1100, 24, dtype, grad, true});
   for (const DType dtype : kDTypes) {
     list.add(Logits{1, 8, 16, dtype});
     list.add(Logits{7, 66, 50, dtype});
@@ -100,12 +104,48 @@ void add_rotary(List& list) {
       // All columns, and the first half only, as in a joint product for K and V.
       list.add(Linear{tokens, 40, heads * head_dim, dtype, false, heads, head_dim});
       list.add(Linear{tokens, 24, 2 * heads * head_dim, dtype, false, heads, head_dim});
+      list.add(Linear{tokens, 24, 2 * heads * head_dim, dtype, false, heads, head_dim, true});
     }
     for (const auto [dtype, in] : kGradDTypes) {
       for (const int64_t ratio : {1, 2, 4}) {
         list.add(RopeBwd{tokens, heads * ratio, heads, head_dim, in, dtype});
       }
     }
+  }
+}
+
+void add_head_norms(List& list) {
+  struct Heads {
+    int64_t tokens, heads, head_dim, rest;
+  };
+  const auto add_backward = [&](const Heads& h, DType in, DType dtype, DType grad, std::string note = "",
+                                Data data = {}) {
+    for (const bool accumulate : {false, true}) {
+      list.add(HeadNormRopeBwd{h.tokens, h.heads, h.head_dim, h.rest, kEps, in, dtype, grad, accumulate},
+               note, data);
+    }
+  };
+  for (const Heads& h : {Heads{1, 1, 8, 0},
+                         {7, 2, 16, 32},
+                         {5, 1, 6, 3},
+                         {33, 4, 32, 128},
+                         {129, 2, 64, 0},
+                         {7, 3, 80, 240},
+                         {19, 1, 96, 8},
+                         {33, 20, 128, 256}}) {
+    for (const DType dtype : kDTypes) {
+      list.add(HeadNormRope{h.tokens, h.heads, h.head_dim, h.rest, kEps, dtype});
+    }
+    for (const auto [dtype, grad] : kGradDTypes) {
+      add_backward(h, kF32, dtype, grad);
+      if (dtype != kF32) add_backward(h, dtype, dtype, grad);
+    }
+  }
+  // More rows than are summed up at once.
+  add_backward({1100, 1, 8, 0}, kBf16, kBf16, kF32);
+  for (const DType dtype : kDTypes) {
+    list.add(HeadNormRope{7, 2, 16, 8, kEps, dtype}, "near_eps", {.spread = 3e-3});
+    add_backward({7, 2, 16, 8}, dtype, dtype, dtype, "near_eps", {.spread = 3e-3});
   }
 }
 
@@ -335,6 +375,7 @@ std::vector<Case> all_cases() {
   add_norms(list);
   add_products(list);
   add_rotary(list);
+  add_head_norms(list);
   add_elementwise(list);
   add_attention(list);
   add_loss(list);

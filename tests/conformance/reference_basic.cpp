@@ -101,6 +101,51 @@ Outputs expect(const RmsNormBwd& op, Inputs in) {
   return {dx, dw_out};
 }
 
+Outputs expect(const HeadNormRope& op, Inputs in) {
+  const auto x = in[HeadNormRope::kX].values(), w = in[HeadNormRope::kW].values();
+  Expected y{HeadNormRope::kY, {x.begin(), x.end()}};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    for (int64_t h = 0; h < op.heads; ++h) {
+      const int64_t at = t * op.columns() + h * op.head_dim;
+      const auto head = std::span(x).subspan(index(at), index(op.head_dim));
+      const Approx r = inverse_rms(head, op.eps);
+      for (size_t d = 0; d < head.size(); ++d) y.values[index(at) + d] = Approx(head[d]) * r * Approx(w[d]);
+    }
+  }
+  rotate(y.values, op.tokens, op.columns(), op.heads, op.head_dim, in[HeadNormRope::kPos].as<int32_t>(),
+         in[HeadNormRope::kInvFreq].as<float>(), false);
+  return {y};
+}
+
+// As RmsNormBwd, of every head, with dy rotated back.
+Outputs expect(const HeadNormRopeBwd& op, Inputs in) {
+  const auto x = in[HeadNormRopeBwd::kX].values(), w = in[HeadNormRopeBwd::kW].values(),
+             dy = in[HeadNormRopeBwd::kDy].values();
+  const Old old_dw(op.accumulate, in[HeadNormRopeBwd::kDw]);
+  Expected dx{HeadNormRopeBwd::kDx, {dy.begin(), dy.end()}}, dw{HeadNormRopeBwd::kDw};
+  rotate(dx.values, op.tokens, op.columns(), op.heads, op.head_dim, in[HeadNormRopeBwd::kPos].as<int32_t>(),
+         in[HeadNormRopeBwd::kInvFreq].as<float>(), true);
+  std::vector<Sum> sums(index(op.head_dim));
+  for (size_t d = 0; d < sums.size(); ++d) sums[d].add(old_dw[d]);
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    for (int64_t h = 0; h < op.heads; ++h) {
+      const int64_t at = t * op.columns() + h * op.head_dim;
+      const auto head = std::span(x).subspan(index(at), index(op.head_dim));
+      const auto g = std::span(dx.values).subspan(index(at), index(op.head_dim));
+      const Approx r = inverse_rms(head, op.eps);
+      Sum dot;
+      for (size_t d = 0; d < head.size(); ++d) dot.add(g[d] * Approx(w[d]), head[d]);
+      const Approx pull = r * r * r * dot.total() / Approx(double(op.head_dim));
+      for (size_t d = 0; d < head.size(); ++d) {
+        sums[d].add(r * Approx(head[d]) * g[d]);
+        g[d] = r * (g[d] * Approx(w[d])) - Approx(head[d]) * pull;
+      }
+    }
+  }
+  for (const Sum& sum : sums) dw.values.push_back(sum.total());
+  return {dx, dw};
+}
+
 Outputs expect(const Cast&, Inputs in) {
   Expected y{Cast::kY};
   for (const double v : in[Cast::kX].values()) y.values.emplace_back(v);

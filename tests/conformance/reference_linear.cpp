@@ -68,24 +68,6 @@ Turn turn(int32_t pos, float inv_freq) {
   return {cos(angle), sin(angle)};
 }
 
-// Rotates `heads` heads at the start of each row of x ([tokens, columns]) forwards, or back again.
-void rotate(std::vector<Approx>& x, int64_t tokens, int64_t columns, int64_t heads, int64_t head_dim,
-            std::span<const int32_t> pos, std::span<const float> inv_freq, bool back) {
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t i = 0; i < head_dim / 2; ++i) {
-      Turn by = turn(pos[index(t)], inv_freq[index(i)]);
-      if (back) by.sin = -by.sin;
-      for (int64_t h = 0; h < heads; ++h) {
-        Approx& first = x[index(t * columns + h * head_dim + i)];
-        Approx& second = x[index(t * columns + h * head_dim + i + head_dim / 2)];
-        const Approx a = first, b = second;
-        first = a * by.cos - b * by.sin;
-        second = b * by.cos + a * by.sin;
-      }
-    }
-  }
-}
-
 // One row of logits: their log-sum-exp beside them.
 struct LogitRow {
   std::vector<Approx> logits;
@@ -108,12 +90,41 @@ LogitRow logit_row(const Matrix& x, const Matrix& w, int64_t t, int64_t vocab) {
 
 }  // namespace
 
+void rotate(std::vector<Approx>& x, int64_t tokens, int64_t columns, int64_t heads, int64_t head_dim,
+            std::span<const int32_t> pos, std::span<const float> inv_freq, bool back) {
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < head_dim / 2; ++i) {
+      Turn by = turn(pos[index(t)], inv_freq[index(i)]);
+      if (back) by.sin = -by.sin;
+      for (int64_t h = 0; h < heads; ++h) {
+        Approx& first = x[index(t * columns + h * head_dim + i)];
+        Approx& second = x[index(t * columns + h * head_dim + i + head_dim / 2)];
+        const Approx a = first, b = second;
+        first = a * by.cos - b * by.sin;
+        second = b * by.cos + a * by.sin;
+      }
+    }
+  }
+}
+
 Outputs expect(const Linear& op, Inputs in) {
   const Matrix x = matrix(in[Linear::kX], op.in), w = matrix(in[Linear::kW], op.in);
-  const Old residual(op.has_residual, in[op.has_residual ? op.residual_operand() : Linear::kX]);
-  Expected y{Linear::kY, product(op.tokens, op.out, op.in, residual, [&](int64_t t, int64_t o, int64_t k) {
-               return Factors{x(t, k), w(o, k)};
-             })};
+  const auto optional = [&](bool has, size_t operand) { return Old(has, in[has ? operand : 0]); };
+  const Old residual = optional(op.has_residual, op.residual_operand());
+  const Old bias = optional(op.has_bias, op.bias_operand());
+  Expected y{Linear::kY};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    for (int64_t o = 0; o < op.out; ++o) {
+      const double r = residual[index(t * op.out + o)], b = bias[index(o)];
+      Sum sum;
+      if (residual.any()) sum.add(r);
+      if (bias.any()) sum.add(b);
+      for (int64_t k = 0; k < op.in; ++k) sum.add(Approx(x(t, k)), w(o, k));
+      const bool together = residual.any() && bias.any();  // rounded once, before the product is added
+      y.values.push_back(together ? disturbed(sum.total(), unit_of(op.dtype) * std::abs(r + b))
+                                  : sum.total());
+    }
+  }
   if (op.rope_heads > 0) {
     // The product and the rotation may be two passes over y.
     const int64_t rotated = op.rope_heads * op.head_dim;
@@ -149,6 +160,19 @@ Outputs expect(const LinearWgrad& op, Inputs in) {
                                    return Factors{dy(t, o), x(t, i)};
                                  },
                                  op.grad_dtype)}};
+}
+
+Outputs expect(const BiasGrad& op, Inputs in) {
+  const Matrix dy = matrix(in[BiasGrad::kDy], op.out);
+  const Old old(op.accumulate, in[BiasGrad::kDbias]);
+  Expected dbias{BiasGrad::kDbias};
+  for (int64_t o = 0; o < op.out; ++o) {
+    Sum sum;
+    if (old.any()) sum.add(old[index(o)]);
+    for (int64_t t = 0; t < op.tokens; ++t) sum.add(dy(t, o));
+    dbias.values.push_back(sum.total());
+  }
+  return {dbias};
 }
 
 Outputs expect(const RopeBwd& op, Inputs in) {

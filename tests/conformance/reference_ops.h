@@ -10,6 +10,8 @@ Outputs expect(const Embed& op, Inputs in);
 Outputs expect(const EmbedBwd& op, Inputs in);
 Outputs expect(const RmsNorm& op, Inputs in);
 Outputs expect(const RmsNormBwd& op, Inputs in);
+Outputs expect(const HeadNormRope& op, Inputs in);
+Outputs expect(const HeadNormRopeBwd& op, Inputs in);
 Outputs expect(const Cast& op, Inputs in);
 Outputs expect(const Swiglu& op, Inputs in);
 Outputs expect(const SwigluBwd& op, Inputs in);
@@ -18,6 +20,7 @@ Outputs expect(const SwigluBwd& op, Inputs in);
 Outputs expect(const Linear& op, Inputs in);
 Outputs expect(const LinearDgrad& op, Inputs in);
 Outputs expect(const LinearWgrad& op, Inputs in);
+Outputs expect(const BiasGrad& op, Inputs in);
 Outputs expect(const RopeBwd& op, Inputs in);
 Outputs expect(const HeadLoss& op, Inputs in);
 Outputs expect(const Logits& op, Inputs in);
@@ -35,6 +38,10 @@ Outputs expect(const SgdMomentum& op, Inputs in);
 Outputs expect(const SgdMomentumState& op, Inputs in);
 Outputs expect(const Lion& op, Inputs in);
 Outputs expect(const LionState& op, Inputs in);
+
+// Rotates `heads` heads at the start of each row of x ([tokens, columns]) forwards, or back again.
+void rotate(std::vector<Approx>& x, int64_t tokens, int64_t columns, int64_t heads, int64_t head_dim,
+            std::span<const int32_t> pos, std::span<const float> inv_freq, bool back);
 
 // The old content of an operand that may be accumulated into: a term of every sum, zero when it is
 // overwritten.

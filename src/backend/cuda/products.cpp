@@ -39,7 +39,7 @@ void add_products(const auto&, std::vector<Product>&) {}
 
 // Where a product's operands lie in scratch.
 struct Placement {
-  int64_t a, b, d, workspace, hash, bytes;
+  int64_t a, b, d, workspace, hash, bias, bytes;
 };
 
 Placement place(const Product& p) {
@@ -54,6 +54,7 @@ Placement place(const Product& p) {
   at.d = put(p.m * p.d_stride * (p.f32_result ? 4 : 2));
   at.workspace = put(kProductWorkspaceBytes);
   at.hash = put(int64_t{sizeof(uint64_t)});
+  at.bias = put(p.bias ? p.n * 2 : 0);
   return at;
 }
 
@@ -86,12 +87,13 @@ struct Timer {
 }  // namespace
 
 std::string Product::text() const {
-  return fmt::format("product {}x{}x{} {}{} {}{}", m, n, k, a_transposed ? 't' : 'n',
-                     b_transposed ? 't' : 'n', f32_result ? "f32" : "bf16", add ? " add" : "");
+  return fmt::format("product {}x{}x{} {}{} {}{}{}", m, n, k, a_transposed ? 't' : 'n',
+                     b_transposed ? 't' : 'n', f32_result ? "f32" : "bf16", add ? " add" : "",
+                     bias ? " bias" : "");
 }
 
 Product product_of(const Linear& op) {
-  return {op.tokens, op.out, op.in, op.in, op.in, op.out, false, true, false, op.has_residual};
+  return {op.tokens, op.out, op.in, op.in, op.in, op.out, false, true, false, op.has_residual, op.has_bias};
 }
 Product product_of(const LinearDgrad& op) {
   return {op.tokens, op.in, op.out, op.out, op.in, op.in, false, false, false, op.accumulate};
@@ -125,6 +127,28 @@ Result<Products> Products::create(bool reproducible, std::shared_ptr<LibraryCach
   return products;
 }
 
+namespace {
+
+Status set_bias(cublasLtMatmulDesc_t desc, const void* bias) {
+  SLUICE_CUDA_TRY(
+      cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+  return {};
+}
+
+// Every product's bias has the library add a vector to the columns of its result, our rows.
+Status add_bias(cublasLtMatmulDesc_t desc) {
+  const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+  SLUICE_CUDA_TRY(
+      cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+  const cudaDataType_t type = CUDA_R_16BF;
+  SLUICE_CUDA_TRY(
+      cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
+  // Algorithms are chosen for a bias that is there; of where it is, only the alignment counts.
+  return set_bias(desc, reinterpret_cast<const void*>(uintptr_t{kAlignment}));
+}
+
+}  // namespace
+
 // cuBLASLt is column-major: a row-major matrix is its transpose there, so D^T = op(B)^T op(A)^T and the
 // operands change places.
 Result<Products::Plan> Products::describe(const Product& p) const {
@@ -136,6 +160,7 @@ Result<Products::Plan> Products::describe(const Product& p) const {
       cublasLtMatmulDescSetAttribute(plan.desc.get(), CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
   SLUICE_CUDA_TRY(
       cublasLtMatmulDescSetAttribute(plan.desc.get(), CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+  if (p.bias) SLUICE_TRY(add_bias(plan.desc.get()));
 
   const int64_t a_rows = p.a_transposed ? p.k : p.m, a_columns = p.a_transposed ? p.m : p.k;
   const int64_t b_rows = p.b_transposed ? p.n : p.k, b_columns = p.b_transposed ? p.k : p.n;
@@ -181,6 +206,7 @@ Result<std::vector<cublasLtMatmulHeuristicResult_t>> Products::candidates(const 
 Status Products::launch(const Product& product, const Plan& plan, const cublasLtMatmulAlgo_t& algo,
                         const Operands& o, cudaStream_t stream) const {
   const float one = 1, beta = product.add ? 1 : 0;
+  if (product.bias) SLUICE_TRY(set_bias(plan.desc.get(), o.bias));
   SLUICE_CUDA_TRY(cublasLtMatmul(handle_.get(), plan.desc.get(), &one, o.b, plan.b.get(), o.a, plan.a.get(),
                                  &beta, product.add ? o.c : o.d, plan.d.get(), o.d, plan.d.get(), &algo,
                                  o.workspace.data, size_t(o.workspace.bytes), stream));
@@ -198,7 +224,9 @@ Status Products::tune(const Product& product, Plan& plan,
                           scratch.data + at.b,
                           scratch.data + at.d,
                           scratch.data + at.d,
-                          {scratch.data + at.workspace, kProductWorkspaceBytes}};
+                          {scratch.data + at.workspace, kProductWorkspaceBytes},
+                          scratch.data + at.bias};
+  if (product.bias) SLUICE_CUDA_TRY(fill_random(words(at.bias), product.n, 1.0f, 3, stream));
 
   // The result's hash: algorithms that sum in the first one's order give its bits.
   auto* hash = reinterpret_cast<uint64_t*>(scratch.data + at.hash);
@@ -294,13 +322,13 @@ Result<std::string> Products::prepare(const Product& product, const Scratch& scr
 }
 
 Status Products::run(const Product& product, const void* a, const void* b, const void* c, void* d,
-                     const Scratch& workspace, cudaStream_t stream) {
+                     const Scratch& workspace, cudaStream_t stream, const void* bias) {
   auto plan = plans_.find(product);
   if (plan == plans_.end()) {
     if (const auto prepared = prepare(product, {}, stream); !prepared.ok()) return prepared.error();
     plan = plans_.find(product);
   }
-  return launch(product, plan->second, plan->second.algo, {a, b, c, d, workspace}, stream);
+  return launch(product, plan->second, plan->second.algo, {a, b, c, d, workspace, bias}, stream);
 }
 
 }  // namespace sluice::cuda

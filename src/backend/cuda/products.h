@@ -20,14 +20,16 @@ namespace sluice::cuda {
 // Workspace of every product; cuBLASLt's own advice for Hopper.
 constexpr int64_t kProductWorkspaceBytes = 32 * kMiB;
 
-// D[m, n] = op(A)[m, k] op(B)[k, n] (+ C), all row-major; op transposes where said. The strides are those of
-// the matrices' rows as they lie in memory, in elements. C has D's stride and type and may be D itself.
+// D[m, n] = op(A)[m, k] op(B)[k, n] (+ C) (+ bias[n] in every row), all row-major; op transposes where said.
+// The strides are those of the matrices' rows as they lie in memory, in elements. C has D's stride and type
+// and may be D itself.
 struct Product {
   int64_t m, n, k;
   int64_t a_stride, b_stride, d_stride;
   bool a_transposed, b_transposed;
   bool f32_result;
   bool add;
+  bool bias = false;  // bf16
 
   auto operator<=>(const Product&) const = default;
   std::string text() const;
@@ -68,10 +70,10 @@ class Products {
   // one line about it.
   Result<std::string> prepare(const Product& product, const Scratch& scratch, cudaStream_t stream);
 
-  // Queues the product. `c` is read only when product.add. A product that was not prepared is prepared
-  // without timing first.
+  // Queues the product. `c` is read only when product.add, `bias` only when product.bias. A product that was
+  // not prepared is prepared without timing first.
   Status run(const Product& product, const void* a, const void* b, const void* c, void* d,
-             const Scratch& workspace, cudaStream_t stream);
+             const Scratch& workspace, cudaStream_t stream, const void* bias = nullptr);
 
  private:
   struct Plan {
@@ -84,6 +86,7 @@ class Products {
     const void *a, *b, *c;
     void* d;
     Scratch workspace;
+    const void* bias = nullptr;
   };
 
   Result<Plan> describe(const Product& product) const;

@@ -35,6 +35,12 @@ int64_t workspace_of(const EmbedBwd& op) {
 int64_t workspace_of(const RmsNormBwd& op) {
   return rms_norm_bwd_workspace_bytes(op.tokens, op.dim);
 }
+int64_t workspace_of(const HeadNormRopeBwd& op) {
+  return head_norm_rope_bwd_workspace_bytes(op.tokens, op.head_dim);
+}
+int64_t workspace_of(const BiasGrad& op) {
+  return bias_grad_workspace_bytes(op.tokens, op.out);
+}
 int64_t workspace_of(const Linear&) {
   return kProductWorkspaceBytes;
 }
@@ -129,11 +135,39 @@ Status Runner::run(const Linear& op, const Call& call) {
   auto* y = call.as<bf16>(Linear::kY);
   SLUICE_TRY(products_.run(product_of(op), call[Linear::kX].data, call[Linear::kW].data,
                            op.has_residual ? call[op.residual_operand()].data : nullptr, y, call.scratch(),
-                           call.stream));
+                           call.stream, op.has_bias ? call[int(op.bias_operand())].data : nullptr));
   if (op.rope_heads == 0) return {};
   SLUICE_CUDA_TRY(rope(y, call.as<int32_t>(op.pos_operand()), call.as<float>(op.inv_freq_operand()),
                        op.tokens, op.out, op.rope_heads, op.head_dim, call.stream));
   return {};
+}
+
+Status Runner::run(const BiasGrad& op, const Call& call) {
+  return with_float(op.grad_dtype, [&](auto grad) {
+    return bias_grad(call.as<bf16>(BiasGrad::kDy), call.as<decltype(grad)>(BiasGrad::kDbias),
+                     call.workspace.data, op.tokens, op.out, op.accumulate, call.stream);
+  });
+}
+
+Status Runner::run(const HeadNormRope& op, const Call& call) {
+  SLUICE_CUDA_TRY(head_norm_rope(call.as<bf16>(HeadNormRope::kX), call.as<bf16>(HeadNormRope::kW),
+                                 call.as<int32_t>(HeadNormRope::kPos), call.as<float>(HeadNormRope::kInvFreq),
+                                 call.as<bf16>(HeadNormRope::kY), op.tokens, op.heads, op.head_dim, op.rest,
+                                 op.eps, call.stream));
+  return {};
+}
+
+Status Runner::run(const HeadNormRopeBwd& op, const Call& call) {
+  using H = HeadNormRopeBwd;
+  const auto run_typed = [&](auto in, auto grad) {
+    return head_norm_rope_bwd(call.as<decltype(in)>(H::kDy), call.as<bf16>(H::kX), call.as<bf16>(H::kW),
+                              call.as<int32_t>(H::kPos), call.as<float>(H::kInvFreq), call.as<bf16>(H::kDx),
+                              call.as<decltype(grad)>(H::kDw), call.workspace.data, op.tokens, op.heads,
+                              op.head_dim, op.rest, op.eps, op.accumulate, call.stream);
+  };
+  return with_float(op.in_dtype, [&](auto in) {
+    return op.grad_dtype == DType::F32 ? run_typed(in, float{}) : run_typed(in, bf16{});
+  });
 }
 
 Status Runner::run(const LinearDgrad& op, const Call& call) {

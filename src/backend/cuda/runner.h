@@ -52,6 +52,9 @@ class Runner {
   Status run(const SgdMomentumState& op, const Call& call);
   Status run(const Lion& op, const Call& call);
   Status run(const LionState& op, const Call& call);
+  Status run(const BiasGrad& op, const Call& call);
+  Status run(const HeadNormRope& op, const Call& call);
+  Status run(const HeadNormRopeBwd& op, const Call& call);
   static Status run_update(const auto& op, const Call& call);
 
   Products products_;

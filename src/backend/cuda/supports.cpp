@@ -69,6 +69,18 @@ void examine(const LinearDgrad& op, Objection& o) {
 void examine(const LinearWgrad& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"in", op.in}, {"out", op.out}});
 }
+void examine(const BiasGrad& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"out", op.out}});
+}
+void examine(const HeadNormRope& op, Objection& o) {
+  o.activations(op.dtype).rows({{"head_dim", op.head_dim}, {"rest", op.rest}});
+  o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
+}
+void examine(const HeadNormRopeBwd& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.in_dtype).floating("weight gradients", op.grad_dtype);
+  o.rows({{"head_dim", op.head_dim}, {"rest", op.rest}});
+  o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
+}
 void examine(const AttnShape& shape, Objection& o) {
   o.activations(shape.dtype).rows({{"head_dim", shape.head_dim}});
   o.most("head_dim", shape.head_dim, cuda::kMaxHeadDim).most("rows", shape.rows, 65535);

@@ -95,6 +95,29 @@ TEST(Gradients, Rope) {
                   {x, identity, y, pos, inv_freq}, Linear::kX, Linear::kY, in[RopeBwd::kDkvRotated].values());
 }
 
+TEST(Gradients, Bias) {
+  const BiasGrad backward{3, 5, kF32, kF32, false};
+  const Linear forward{3, 4, 5, kF32, false, 0, 0, true};
+  const auto in = make_operands(forward, {}), for_dbias = make_operands(backward, {});
+  expect_gradient(values_of(reference(backward, for_dbias), BiasGrad::kDbias), forward, in,
+                  int(forward.bias_operand()), Linear::kY, for_dbias[BiasGrad::kDy].values());
+}
+
+TEST(Gradients, HeadNormRope) {
+  const HeadNormRopeBwd backward{3, 2, 6, 3, 1e-3f, kF32, kF32, kF32, false};
+  const HeadNormRope forward{3, 2, 6, 3, 1e-3f, kF32};
+  const auto in = make_operands(backward, {});
+  const auto out = reference(backward, in);
+  const std::vector<Tensor> forward_in{in[HeadNormRopeBwd::kX], in[HeadNormRopeBwd::kW],
+                                       in[HeadNormRopeBwd::kPos], in[HeadNormRopeBwd::kInvFreq],
+                                       make_tensor(kF32, 3 * forward.columns())};
+  const auto dy = in[HeadNormRopeBwd::kDy].values();
+  expect_gradient(values_of(out, HeadNormRopeBwd::kDx), forward, forward_in, HeadNormRope::kX,
+                  HeadNormRope::kY, dy);
+  expect_gradient(values_of(out, HeadNormRopeBwd::kDw), forward, forward_in, HeadNormRope::kW,
+                  HeadNormRope::kY, dy);
+}
+
 TEST(Gradients, Swiglu) {
   const SwigluBwd backward{3, 5, kF32};
   const auto in = make_operands(backward, {});

@@ -78,6 +78,9 @@ Status launch(const SgdMomentum& op, const Args& args, const Machine& machine);
 Status launch(const SgdMomentumState& op, const Args& args, const Machine& machine);
 Status launch(const Lion& op, const Args& args, const Machine& machine);
 Status launch(const LionState& op, const Args& args, const Machine& machine);
+Status launch(const BiasGrad& op, const Args& args, const Machine& machine);
+Status launch(const HeadNormRope& op, const Args& args, const Machine& machine);
+Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machine);
 
 // Of the ops that have some; the others need none.
 std::vector<GemmShape> products_of(const Linear& op);
@@ -86,6 +89,8 @@ std::vector<GemmShape> products_of(const LinearWgrad& op);
 std::vector<GemmShape> products_of(const HeadLoss& op);
 int64_t workspace_of(const EmbedBwd& op);
 int64_t workspace_of(const RmsNormBwd& op);
+int64_t workspace_of(const BiasGrad& op);
+int64_t workspace_of(const HeadNormRopeBwd& op);
 int64_t workspace_of(const AttnBwd& op);
 int64_t workspace_of(const HeadLoss& op);
 int64_t workspace_of(const SumSq& op);
@@ -119,6 +124,12 @@ decltype(auto) with_type(DType t, F&& f) {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
+}
+
+// Rows that one task sums up where something is summed over all: at most 64 partial sums, of at least 16
+// rows.
+constexpr int64_t summed_rows(int64_t tokens) {
+  return ceil_div(tokens, 64) < 16 ? 16 : ceil_div(tokens, 64);
 }
 
 }  // namespace sluice::cpu

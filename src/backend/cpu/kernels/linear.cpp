@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kRowsPerTask = 16;
 
 GemmShape forward_product(const Linear& op) {
-  return {Layout::NT, op.tokens, op.out, op.in, op.dtype, op.dtype, op.has_residual};
+  return {Layout::NT, op.tokens, op.out, op.in, op.dtype, op.dtype, op.has_residual || op.has_bias};
 }
 GemmShape dgrad_product(const LinearDgrad& op) {
   return {Layout::NN, op.tokens, op.in, op.out, op.dtype, op.dtype, op.accumulate};
@@ -18,6 +18,15 @@ GemmShape dgrad_product(const LinearDgrad& op) {
 GemmShape wgrad_product(const LinearWgrad& op) {
   return {Layout::TN, op.out, op.in, op.tokens, op.dtype, op.grad_dtype, op.accumulate};
 }
+
+}  // namespace
+}  // namespace sluice::cpu
+
+#define SLUICE_LOOPS "backend/cpu/kernels/linear_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::cpu {
+namespace {
 
 void copy_residual(const Linear& op, const Args& args, ThreadPool& pool) {
   const int64_t row = op.out * size_of(op.dtype);
@@ -27,6 +36,20 @@ void copy_residual(const Linear& op, const Args& args, ThreadPool& pool) {
     const int64_t first = task * kRowsPerTask;
     std::memcpy(to + first * row, from + first * row,
                 static_cast<size_t>(std::min(kRowsPerTask, op.tokens - first) * row));
+  });
+}
+
+// What the product is added to.
+void begin_with_bias(const Linear& op, const Args& args, const Machine& machine) {
+  with_type(op.dtype, [&](auto type) {
+    using T = decltype(type);
+    const T* residual = op.has_residual ? args.in<T>(int(op.residual_operand())) : nullptr;
+    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+      const int64_t first = task * kRowsPerTask, offset = first * op.out;
+      SLUICE_LOOP(machine.isa, add_bias, args.in<T>(int(op.bias_operand())),
+                  residual ? residual + offset : nullptr, args.out<T>(Linear::kY) + offset,
+                  std::min(kRowsPerTask, op.tokens - first), op.out);
+    });
   });
 }
 
@@ -46,7 +69,11 @@ Status launch(const Linear& op, const Args& args, const Machine& machine) {
   if (op.rope_heads > 0 && op.head_dim > kMaxHeadDim) {
     return error("head_dim {} is above the limit of {}", op.head_dim, kMaxHeadDim);
   }
-  if (op.has_residual) copy_residual(op, args, machine.pool);
+  if (op.has_bias) {
+    begin_with_bias(op, args, machine);
+  } else if (op.has_residual) {
+    copy_residual(op, args, machine.pool);
+  }
   SLUICE_TRY(machine.multiply(forward_product(op), args.in<void>(Linear::kX), args.in<void>(Linear::kW),
                               args.out<void>(Linear::kY), args.workspace));
   if (op.rope_heads > 0) apply_rope(op, args, machine);
@@ -61,6 +88,34 @@ Status launch(const LinearDgrad& op, const Args& args, const Machine& machine) {
 Status launch(const LinearWgrad& op, const Args& args, const Machine& machine) {
   return machine.multiply(wgrad_product(op), args.in<void>(LinearWgrad::kDy), args.in<void>(LinearWgrad::kX),
                           args.out<void>(LinearWgrad::kDw), args.workspace);
+}
+
+int64_t workspace_of(const BiasGrad& op) {
+  Carver size(nullptr);
+  size.take<float>(ceil_div(op.tokens, summed_rows(op.tokens)) * op.out);
+  return size.used();
+}
+
+Status launch(const BiasGrad& op, const Args& args, const Machine& machine) {
+  constexpr int64_t kColumns = 512;  // per task that adds up partial sums
+  const int64_t rows = summed_rows(op.tokens), blocks = ceil_div(op.tokens, rows);
+  auto* partials = Carver(args.workspace).take<float>(blocks * op.out);
+  with_type(op.dtype, [&](auto type) {
+    const auto* dy = args.in<decltype(type)>(BiasGrad::kDy);
+    machine.pool.parallel_for(blocks, [&](int64_t b, int) {
+      SLUICE_LOOP(machine.isa, sum_rows, dy + b * rows * op.out, partials + b * op.out,
+                  std::min(rows, op.tokens - b * rows), op.out);
+    });
+  });
+  with_type(op.grad_dtype, [&](auto type) {
+    auto* dbias = args.out<decltype(type)>(BiasGrad::kDbias);
+    machine.pool.parallel_for(ceil_div(op.out, kColumns), [&](int64_t task, int) {
+      const int64_t first = task * kColumns;
+      SLUICE_LOOP(machine.isa, add_partials, partials + first, blocks, op.out,
+                  std::min(kColumns, op.out - first), op.accumulate, dbias + first);
+    });
+  });
+  return {};
 }
 
 }  // namespace sluice::cpu

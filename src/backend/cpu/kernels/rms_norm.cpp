@@ -16,11 +16,6 @@ struct BackwardRows {
   float eps;
 };
 
-// Rows whose share of dw one task sums up: at most 64 partial sums, of at least 16 rows.
-int64_t block_rows(const RmsNormBwd& op) {
-  return std::max<int64_t>(16, ceil_div(op.tokens, 64));
-}
-
 }  // namespace
 }  // namespace sluice::cpu
 
@@ -45,12 +40,12 @@ Status launch(const RmsNorm& op, const Args& args, const Machine& machine) {
 
 int64_t workspace_of(const RmsNormBwd& op) {
   Carver size(nullptr);
-  size.take<float>(ceil_div(op.tokens, block_rows(op)) * op.dim);
+  size.take<float>(ceil_div(op.tokens, summed_rows(op.tokens)) * op.dim);
   return size.used();
 }
 
 Status launch(const RmsNormBwd& op, const Args& args, const Machine& machine) {
-  const int64_t block = block_rows(op), blocks = ceil_div(op.tokens, block);
+  const int64_t block = summed_rows(op.tokens), blocks = ceil_div(op.tokens, block);
   auto* partials = Carver(args.workspace).take<float>(blocks * op.dim);
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
@@ -69,7 +64,7 @@ Status launch(const RmsNormBwd& op, const Args& args, const Machine& machine) {
     });
   });
   with_type(op.grad_dtype, [&](auto type) {
-    SLUICE_LOOP(machine.isa, add_partials, partials, blocks, op.dim, op.accumulate,
+    SLUICE_LOOP(machine.isa, add_partials, partials, blocks, op.dim, op.dim, op.accumulate,
                 args.out<decltype(type)>(RmsNormBwd::kDw));
   });
   return {};

@@ -1,14 +1,6 @@
 // Included by each_isa.h.
 
-template <class T>
-SLUICE_INLINE float inverse_rms(const T* x, int64_t dim, float eps) {
-  F16 squares{};
-  for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-    const F16 v = load(x + i, part);
-    squares += v * v;
-  });
-  return 1.0f / std::sqrt(sum(squares) / static_cast<float>(dim) + eps);
-}
+#include "backend/cpu/kernels/row_sums.h"
 
 template <class T>
 void forward(const T* x, const T* w, T* y, int64_t rows, int64_t dim, float eps) {
@@ -42,14 +34,4 @@ void backward(const BackwardRows<T>& b) {
       store(b.dx + r * b.dim + i, dx, part);
     });
   }
-}
-
-// dw (+)= the partial sums, in order.
-template <class G>
-void add_partials(const float* partials, int64_t blocks, int64_t dim, bool accumulate, G* dw) {
-  for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-    F16 total = accumulate ? load(dw + i, part) : F16{};
-    for (int64_t b = 0; b < blocks; ++b) total += load(partials + b * dim + i, part);
-    store(dw + i, total, part);
-  });
 }

@@ -39,6 +39,9 @@ cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf1
                          cudaStream_t stream);
 
 // --- rope.cu ---
+// The longest head that the own kernels of rotation and attention take.
+constexpr int64_t kMaxHeadDim = 128;
+
 // Rotates the first `heads` heads of every row in place; rows are `stride` apart.
 cudaError_t rope(bf16* y, const int32_t* pos, const float* inv_freq, int64_t tokens, int64_t stride,
                  int64_t heads, int64_t head_dim, cudaStream_t stream);
@@ -48,6 +51,26 @@ template <class T>
 cudaError_t rope_bwd(const T* dq_rotated, const T* dkv_rotated, const int32_t* pos, const float* inv_freq,
                      bf16* dq, bf16* dkv, int64_t tokens, int64_t q_heads, int64_t kv_heads, int64_t head_dim,
                      cudaStream_t stream);
+
+// --- head_norm_rope.cu ---
+cudaError_t head_norm_rope(const bf16* x, const bf16* w, const int32_t* pos, const float* inv_freq, bf16* y,
+                           int64_t tokens, int64_t heads, int64_t head_dim, int64_t rest, float eps,
+                           cudaStream_t stream);
+
+int64_t head_norm_rope_bwd_workspace_bytes(int64_t tokens, int64_t head_dim);
+// D is float or bf16.
+template <class D, class G>
+cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const int32_t* pos,
+                               const float* inv_freq, bf16* dx, G* dw, void* workspace, int64_t tokens,
+                               int64_t heads, int64_t head_dim, int64_t rest, float eps, bool accumulate,
+                               cudaStream_t stream);
+
+// --- bias.cu ---
+int64_t bias_grad_workspace_bytes(int64_t tokens, int64_t out);
+// dbias (+)= the sum of the rows of dy
+template <class G>
+cudaError_t bias_grad(const bf16* dy, G* dbias, void* workspace, int64_t tokens, int64_t out, bool accumulate,
+                      cudaStream_t stream);
 
 // --- swiglu.cu ---
 cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, cudaStream_t stream);
@@ -113,9 +136,6 @@ cudaError_t update_state(const UpdateRange& range, const Rule& rule, const G* g,
                          bool stochastic, cudaStream_t stream);
 
 // --- attention.cu, attention_bwd.cu, attention_merge.cu ---
-// The longest head the own attention kernels take.
-constexpr int64_t kMaxHeadDim = 128;
-
 // One attention block, as in AttnShape. `pos` is read only when `packed`.
 struct AttentionBlock {
   const bf16* q;

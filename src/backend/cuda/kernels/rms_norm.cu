@@ -9,6 +9,7 @@
 
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/partial_sums.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
@@ -18,7 +19,6 @@ namespace {
 // Three blocks of 256 threads on each of the 132 multiprocessors of an H100 or H200.
 constexpr int64_t kDwBlocks = 396;
 constexpr int kMaxThreads = 512;
-constexpr int kDwColumns = 32, kDwRows = 8;  // threads of a block of the second kernel
 
 // V: vectors of 8 per thread.
 template <int V>
@@ -127,24 +127,6 @@ __global__ void __launch_bounds__(V <= 2 ? 256 : kMaxThreads, V <= 2 ? 3 : 1)
   }
 }
 
-template <class G>
-__global__ void sum_dw_kernel(const float* dw_blocks, G* dw, int64_t blocks, int64_t dim, bool accumulate) {
-  __shared__ float partial[kDwRows][kDwColumns];
-  const int x = threadIdx.x % kDwColumns, y = threadIdx.x / kDwColumns;
-  const int64_t column = int64_t{blockIdx.x} * kDwColumns + x;
-  float sum = 0;
-  if (column < dim) {
-#pragma unroll 8
-    for (int64_t block = y; block < blocks; block += kDwRows) sum += dw_blocks[block * dim + column];
-  }
-  partial[y][x] = sum;
-  __syncthreads();
-  if (y > 0 || column >= dim) return;
-  float total = accumulate ? to_float(dw[column]) : 0.0f;
-  for (int i = 0; i < kDwRows; ++i) total += partial[i][x];
-  store_float(dw + column, total);
-}
-
 int64_t dw_blocks_for(int64_t tokens) {
   return tokens < kDwBlocks ? tokens : kDwBlocks;
 }
@@ -183,8 +165,7 @@ cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf1
                   dy, dres, dx, dw_blocks, tokens, dim, 1.0f / float(dim), eps);
   });
   if (status != cudaSuccess) return status;
-  return launch(sum_dw_kernel<G>, dim3(blocks_for(dim, kDwColumns)), kDwColumns * kDwRows, 0, stream,
-                dw_blocks, dw, blocks, dim, accumulate);
+  return sum_partials(dw_blocks, dw, blocks, dim, accumulate, stream);
 }
 
 template cudaError_t rms_norm_bwd(const bf16*, const bf16*, const bf16*, const bf16*, bf16*, float*, void*,

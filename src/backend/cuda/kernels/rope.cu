@@ -1,33 +1,12 @@
 // Rotary position embedding and its inverse. Element i of a head pairs with element i + head_dim / 2:
 //   (a, b) -> (a cos - b sin, b cos + a sin), angle = pos * inv_freq[i].
-//
-// The angle is reduced to one turn in double precision, so that positions of a million stay exact; it is
-// computed once per token and serves every head.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/rotation.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace sluice::cuda {
 namespace {
-
-constexpr int kMaxPairs = 128;  // head_dim / 2 at most
-
-struct Rotation {
-  float cos[kMaxPairs], sin[kMaxPairs];
-};
-
-// All threads of the block take part; ends with a barrier. sign is -1 to rotate back.
-__device__ void fill_rotation(Rotation& rotation, int32_t pos, const float* inv_freq, int pairs, float sign) {
-  constexpr double kInverseTurn = 0.15915494309189535;  // 1 / (2 pi)
-  for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
-    const double turns = double(pos) * double(inv_freq[i]) * kInverseTurn;
-    float sin, cos;
-    sincospif(float(2.0 * (turns - rint(turns))), &sin, &cos);
-    rotation.cos[i] = cos;
-    rotation.sin[i] = sign * sin;
-  }
-  __syncthreads();
-}
 
 // Rotates W pairs starting at pair i of one head. `in` and `out` may be the same.
 template <int W, class In>

@@ -1,0 +1,90 @@
+#include <algorithm>
+
+#include "backend/cpu/kernels/kernels.h"
+#include "backend/cpu/kernels/rope.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr int64_t kRowsPerTask = 16;
+
+// What both directions have in common, from the first of `rows` rows on.
+template <class T>
+struct HeadRows {
+  const T *x, *w;
+  const int32_t* pos;
+  const float* inv_freq;
+  int64_t rows, heads, head_dim, rest;
+  float eps;
+};
+
+template <class T>
+HeadRows<T> rows_of(const auto& op, const Args& args, int64_t first, int64_t rows) {
+  using HeadOp = std::remove_cvref_t<decltype(op)>;
+  return {.x = args.in<T>(HeadOp::kX) + first * op.columns(),
+          .w = args.in<T>(HeadOp::kW),
+          .pos = args.in<int32_t>(HeadOp::kPos) + first,
+          .inv_freq = args.in<float>(HeadOp::kInvFreq),
+          .rows = std::min(rows, op.tokens - first),
+          .heads = op.heads,
+          .head_dim = op.head_dim,
+          .rest = op.rest,
+          .eps = op.eps};
+}
+
+Status check(const auto& op) {
+  if (op.head_dim <= kMaxHeadDim) return {};
+  return error("head_dim {} is above the limit of {}", op.head_dim, kMaxHeadDim);
+}
+
+}  // namespace
+}  // namespace sluice::cpu
+
+#define SLUICE_LOOPS "backend/cpu/kernels/head_norm_rope_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::cpu {
+
+Status launch(const HeadNormRope& op, const Args& args, const Machine& machine) {
+  SLUICE_TRY(check(op));
+  with_type(op.dtype, [&](auto type) {
+    using T = decltype(type);
+    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+      const int64_t first = task * kRowsPerTask;
+      SLUICE_LOOP(machine.isa, forward, rows_of<T>(op, args, first, kRowsPerTask),
+                  args.out<T>(HeadNormRope::kY) + first * op.columns());
+    });
+  });
+  return {};
+}
+
+int64_t workspace_of(const HeadNormRopeBwd& op) {
+  Carver size(nullptr);
+  size.take<float>(ceil_div(op.tokens, summed_rows(op.tokens)) * op.head_dim);
+  return size.used();
+}
+
+Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machine) {
+  SLUICE_TRY(check(op));
+  const int64_t rows = summed_rows(op.tokens), blocks = ceil_div(op.tokens, rows);
+  auto* partials = Carver(args.workspace).take<float>(blocks * op.head_dim);
+  with_type(op.in_dtype, [&](auto in_type) {
+    using D = decltype(in_type);
+    with_type(op.dtype, [&](auto type) {
+      using T = decltype(type);
+      machine.pool.parallel_for(blocks, [&](int64_t b, int) {
+        const int64_t offset = b * rows * op.columns();
+        SLUICE_LOOP(machine.isa, backward, rows_of<T>(op, args, b * rows, rows),
+                    args.in<D>(HeadNormRopeBwd::kDy) + offset, args.out<T>(HeadNormRopeBwd::kDx) + offset,
+                    partials + b * op.head_dim);
+      });
+    });
+  });
+  with_type(op.grad_dtype, [&](auto type) {
+    SLUICE_LOOP(machine.isa, add_partials, partials, blocks, op.head_dim, op.head_dim, op.accumulate,
+                args.out<decltype(type)>(HeadNormRopeBwd::kDw));
+  });
+  return {};
+}
+
+}  // namespace sluice::cpu

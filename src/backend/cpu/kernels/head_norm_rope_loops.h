@@ -1,0 +1,79 @@
+// Included by each_isa.h.
+
+#include "backend/cpu/kernels/rotation.h"
+#include "backend/cpu/kernels/row_sums.h"
+
+// What lies behind the heads of a row.
+template <class X, class Y>
+SLUICE_INLINE void copy_rest(const X* x, Y* y, int64_t count) {
+  for_each_vector(count,
+                  [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(y + i, load(x + i, part), part); });
+}
+
+// Two elements that are rotated together, of 16 pairs.
+struct Pair {
+  F16 low, high;
+};
+template <class T, class Part>
+SLUICE_INLINE Pair load_pair(const T* head, int64_t half, int64_t i, Part part) {
+  return {load(head + i, part), load(head + half + i, part)};
+}
+template <class T, class Part>
+SLUICE_INLINE void store_pair(T* head, int64_t half, int64_t i, const Pair& x, Part part) {
+  store(head + i, x.low, part);
+  store(head + half + i, x.high, part);
+}
+SLUICE_INLINE Pair rotated(const Rotation& r, int64_t i, const Pair& x) {
+  const F16 c = load(r.cos + i), s = load(r.sin + i);
+  return {x.low * c - x.high * s, x.high * c + x.low * s};
+}
+
+template <class T>
+void forward(const HeadRows<T>& b, T* y) {
+  const int64_t half = b.head_dim / 2;
+  const T* x = b.x;
+  Rotation rotation;
+  for (int64_t r = 0; r < b.rows; ++r, x += b.rest, y += b.rest) {
+    rotation.set(b.pos[r], b.inv_freq, half, 1.0f);
+    for (int64_t h = 0; h < b.heads; ++h, x += b.head_dim, y += b.head_dim) {
+      const float s = inverse_rms(x, b.head_dim, b.eps);
+      for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+        const Pair in = load_pair(x, half, i, part), w = load_pair(b.w, half, i, part);
+        store_pair(y, half, i, rotated(rotation, i, {in.low * s * w.low, in.high * s * w.high}), part);
+      });
+    }
+    copy_rest(x, y, b.rest);
+  }
+}
+
+// With g the gradient of the normalised head, rotated back, and the rest as for a row of RmsNorm: s = 1/rms,
+// xh = x s, dx = s (w g - xh mean(w g xh)), dw = sum g xh.
+template <class D, class T>
+void backward(const HeadRows<T>& b, const D* dy, T* dx, float* dw) {
+  const int64_t half = b.head_dim / 2;
+  const T* x = b.x;
+  for_each_vector(b.head_dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(dw + i, F16{}, part); });
+  Rotation rotation;
+  for (int64_t r = 0; r < b.rows; ++r, x += b.rest, dy += b.rest, dx += b.rest) {
+    rotation.set(b.pos[r], b.inv_freq, half, -1.0f);
+    for (int64_t h = 0; h < b.heads; ++h, x += b.head_dim, dy += b.head_dim, dx += b.head_dim) {
+      const float s = inverse_rms(x, b.head_dim, b.eps);
+      F16 dots{};
+      for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+        const Pair in = load_pair(x, half, i, part), w = load_pair(b.w, half, i, part);
+        const Pair g = rotated(rotation, i, load_pair(dy, half, i, part)), sum = load_pair(dw, half, i, part);
+        const Pair product{in.low * s * g.low, in.high * s * g.high};
+        dots += product.low * w.low + product.high * w.high;
+        store_pair(dw, half, i, {sum.low + product.low, sum.high + product.high}, part);
+      });
+      const float mean = sum(dots) / static_cast<float>(b.head_dim);
+      for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+        const Pair in = load_pair(x, half, i, part), w = load_pair(b.w, half, i, part);
+        const Pair g = rotated(rotation, i, load_pair(dy, half, i, part));
+        const Pair out{(g.low * w.low - in.low * s * mean) * s, (g.high * w.high - in.high * s * mean) * s};
+        store_pair(dx, half, i, out, part);
+      });
+    }
+    copy_rest(dy, dx, b.rest);
+  }
+}

@@ -1,0 +1,279 @@
+// RMSNorm of every head and its rotation, forward and backward: one pass over memory each.
+//
+// A group of lanes of one warp takes a head; a lane holds W pairs of elements that are rotated together.
+// Backward, with g the gradient rotated back and r = 1/sqrt(mean(x^2) + eps):
+//   dx = r * (w * g) - x * r^3 / head_dim * sum(w * g * x)
+//   dw = sum over rows and heads of g * x * r
+// Each of a fixed number of blocks sums dw over its rows, a second kernel adds the blocks in order; the
+// number is the same on every GPU so that the bits are too.
+#include <type_traits>
+
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/partial_sums.cuh"
+#include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/rotation.cuh"
+#include "backend/cuda/kernels/vec.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+// Several for each of the 132 multiprocessors of an H100 or H200.
+constexpr int64_t kDwBlocks = 1056;
+constexpr int kThreads = 256;
+
+__device__ void load4(const bf16* p, float* x) {
+  const uint2 raw = *reinterpret_cast<const uint2*>(p);
+  x[0] = low_half(raw.x), x[1] = high_half(raw.x), x[2] = low_half(raw.y), x[3] = high_half(raw.y);
+}
+__device__ void load4(const float* p, float* x) {
+  const float4 raw = *reinterpret_cast<const float4*>(p);
+  x[0] = raw.x, x[1] = raw.y, x[2] = raw.z, x[3] = raw.w;
+}
+
+// W pairs of one head: elements i to i + W and those `half` further on.
+template <int W>
+struct Pairs {
+  float low[W], high[W];
+
+  template <class T>
+  __device__ void load(const T* head, int i, int half) {
+    if constexpr (W == kVec) {
+      load8(head + i, low);
+      load8(head + i + half, high);
+    } else {
+      load4(head + i, low);
+      load4(head + i + half, high);
+    }
+  }
+  __device__ void store(bf16* head, int i, int half) const {
+    if constexpr (W == kVec) {
+      store8(head + i, low);
+      store8(head + i + half, high);
+    } else {
+      *reinterpret_cast<uint2*>(head + i) = make_uint2(pack_bf16(low[0], low[1]), pack_bf16(low[2], low[3]));
+      *reinterpret_cast<uint2*>(head + i + half) =
+          make_uint2(pack_bf16(high[0], high[1]), pack_bf16(high[2], high[3]));
+    }
+  }
+  __device__ void rotate(const Rotation& rotation, int i) {
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      const float a = low[j], b = high[j], cos = rotation.cos[i + j], sin = rotation.sin[i + j];
+      low[j] = a * cos - b * sin;
+      high[j] = b * cos + a * sin;
+    }
+  }
+};
+
+// Every lane of a group of kLanes receives the sum over the group.
+template <int kLanes>
+__device__ float group_sum(float x) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kFullWarp, x, offset);
+  return x;
+}
+
+// Calls body(head, whether there is such a head) for heads as they fall to the group of this thread; all
+// threads of a warp call it equally often.
+template <int kLanes, class Body>
+__device__ void for_each_head(int heads, Body&& body) {
+  const int groups = int(blockDim.x) / kLanes;
+  for (int first = 0; first < heads; first += groups) {
+    const int head = first + int(threadIdx.x) / kLanes;
+    body(head, head < heads);
+  }
+}
+
+// What lies behind the heads of a row.
+template <class T>
+__device__ void copy_rest(const T* from, bf16* to, int64_t count) {
+  for (int64_t i = int64_t{threadIdx.x} * kVec; i < count; i += int64_t{blockDim.x} * kVec) {
+    float x[kVec];
+    load8(from + i, x);
+    store8(to + i, x);
+  }
+}
+
+// The sizes of a row.
+struct Heads {
+  int heads, half;  // half: of a head
+  int64_t rest;
+
+  __host__ __device__ int64_t head_columns() const { return int64_t{heads} * 2 * half; }
+  __host__ __device__ int64_t columns() const { return head_columns() + rest; }
+};
+
+template <int W, int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    head_norm_rope_kernel(const bf16* x, const bf16* w, const int32_t* pos, const float* inv_freq, bf16* y,
+                          Heads shape, float eps) {
+  __shared__ Rotation rotation;
+  const int64_t token = blockIdx.x;
+  fill_rotation(rotation, pos[token], inv_freq, shape.half, 1.0f);
+  x += token * shape.columns();
+  y += token * shape.columns();
+  const int i = int(threadIdx.x) % kLanes * W, half = shape.half;
+  const bool inside = i < half;
+  const float inv_dim = 1.0f / float(2 * half);
+  Pairs<W> weight{};
+  if (inside) weight.load(w, i, half);
+  for_each_head<kLanes>(shape.heads, [&](int head, bool exists) {
+    Pairs<W> v{};
+    if (inside && exists) v.load(x + int64_t{head} * 2 * half, i, half);
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < W; ++j) squares += v.low[j] * v.low[j] + v.high[j] * v.high[j];
+    const float r = rsqrtf(group_sum<kLanes>(squares) * inv_dim + eps);
+    if (!inside || !exists) return;
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      v.low[j] *= r * weight.low[j];
+      v.high[j] *= r * weight.high[j];
+    }
+    v.rotate(rotation, i);
+    v.store(y + int64_t{head} * 2 * half, i, half);
+  });
+  copy_rest(x + shape.head_columns(), y + shape.head_columns(), shape.rest);
+}
+
+template <int W, int kLanes, class D>
+__global__ void __launch_bounds__(kThreads)
+    head_norm_rope_bwd_kernel(const D* dy, const bf16* x, const bf16* w, const int32_t* pos,
+                              const float* inv_freq, bf16* dx, float* dw_blocks, int64_t tokens, Heads shape,
+                              float eps) {
+  __shared__ Rotation rotation;
+  __shared__ float dw_warps[kThreads / kWarp][2 * kMaxPairs];
+  const int i = int(threadIdx.x) % kLanes * W, half = shape.half;
+  const bool inside = i < half;
+  const float inv_dim = 1.0f / float(2 * half);
+  Pairs<W> weight{}, dw{};
+  if (inside) weight.load(w, i, half);
+  for (int64_t token = blockIdx.x; token < tokens; token += gridDim.x) {
+    __syncthreads();  // all have used the last token's rotation
+    fill_rotation(rotation, pos[token], inv_freq, half, -1.0f);
+    const int64_t row = token * shape.columns();
+    for_each_head<kLanes>(shape.heads, [&](int head, bool exists) {
+      const int64_t at = row + int64_t{head} * 2 * half;
+      Pairs<W> v{}, g{};
+      if (inside && exists) {
+        v.load(x + at, i, half);
+        g.load(dy + at, i, half);
+        g.rotate(rotation, i);
+      }
+      float squares = 0, dot = 0;
+#pragma unroll
+      for (int j = 0; j < W; ++j) {
+        squares += v.low[j] * v.low[j] + v.high[j] * v.high[j];
+        dot += v.low[j] * g.low[j] * weight.low[j] + v.high[j] * g.high[j] * weight.high[j];
+      }
+      const float r = rsqrtf(group_sum<kLanes>(squares) * inv_dim + eps);
+      const float pull = r * r * r * inv_dim * group_sum<kLanes>(dot);
+      if (!inside || !exists) return;
+      Pairs<W> out;
+#pragma unroll
+      for (int j = 0; j < W; ++j) {
+        out.low[j] = r * weight.low[j] * g.low[j] - v.low[j] * pull;
+        out.high[j] = r * weight.high[j] * g.high[j] - v.high[j] * pull;
+        dw.low[j] += g.low[j] * v.low[j] * r;
+        dw.high[j] += g.high[j] * v.high[j] * r;
+      }
+      out.store(dx + at, i, half);
+    });
+    const int64_t rest = row + shape.head_columns();
+    copy_rest(dy + rest, dx + rest, shape.rest);
+  }
+  // First over the groups of a warp, then over the warps.
+#pragma unroll
+  for (int offset = kLanes; offset < kWarp; offset *= 2) {
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      dw.low[j] += __shfl_xor_sync(kFullWarp, dw.low[j], offset);
+      dw.high[j] += __shfl_xor_sync(kFullWarp, dw.high[j], offset);
+    }
+  }
+  const int warp = int(threadIdx.x) / kWarp, lane = int(threadIdx.x) % kWarp;
+  if (lane < kLanes && inside) {
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      dw_warps[warp][i + j] = dw.low[j];
+      dw_warps[warp][i + j + half] = dw.high[j];
+    }
+  }
+  __syncthreads();
+  for (int column = int(threadIdx.x); column < 2 * half; column += int(blockDim.x)) {
+    float sum = 0;
+    for (int k = 0; k < int(blockDim.x) / kWarp; ++k) sum += dw_warps[k][column];
+    dw_blocks[int64_t{blockIdx.x} * 2 * half + column] = sum;
+  }
+}
+
+int64_t dw_blocks_for(int64_t tokens) {
+  return tokens < kDwBlocks ? tokens : kDwBlocks;
+}
+
+// Calls f with W, the lanes of a group and the threads of a block: a head in as few lanes as there are
+// vectors in half of it, rounded up to a power of two.
+template <class F>
+cudaError_t with_head_shape(const Heads& shape, F f) {
+  const auto run = [&](auto w, auto lanes) {
+    constexpr int kLanes = decltype(lanes)::value;
+    return f(w, lanes, threads_for(int64_t{shape.heads} * kLanes, kThreads));
+  };
+  const auto with_lanes = [&](auto w) {
+    const int vectors = (shape.half + decltype(w)::value - 1) / decltype(w)::value;
+    if (vectors <= 1) return run(w, std::integral_constant<int, 1>{});
+    if (vectors <= 2) return run(w, std::integral_constant<int, 2>{});
+    if (vectors <= 4) return run(w, std::integral_constant<int, 4>{});
+    if (vectors <= 8) return run(w, std::integral_constant<int, 8>{});
+    return run(w, std::integral_constant<int, 16>{});
+  };
+  if (shape.half % kVec == 0) return with_lanes(std::integral_constant<int, kVec>{});
+  return with_lanes(std::integral_constant<int, 4>{});
+}
+static_assert(kMaxHeadDim / 2 <= 16 * 4 && kMaxHeadDim / 2 <= kMaxPairs, "a head fits a group of lanes");
+
+}  // namespace
+
+cudaError_t head_norm_rope(const bf16* x, const bf16* w, const int32_t* pos, const float* inv_freq, bf16* y,
+                           int64_t tokens, int64_t heads, int64_t head_dim, int64_t rest, float eps,
+                           cudaStream_t stream) {
+  const Heads shape{int(heads), int(head_dim / 2), rest};
+  return with_head_shape(shape, [&](auto width, auto lanes, unsigned threads) {
+    return launch(head_norm_rope_kernel<decltype(width)::value, decltype(lanes)::value>,
+                  dim3(unsigned(tokens)), threads, 0, stream, x, w, pos, inv_freq, y, shape, eps);
+  });
+}
+
+int64_t head_norm_rope_bwd_workspace_bytes(int64_t tokens, int64_t head_dim) {
+  return dw_blocks_for(tokens) * head_dim * int64_t{sizeof(float)};
+}
+
+template <class D, class G>
+cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const int32_t* pos,
+                               const float* inv_freq, bf16* dx, G* dw, void* workspace, int64_t tokens,
+                               int64_t heads, int64_t head_dim, int64_t rest, float eps, bool accumulate,
+                               cudaStream_t stream) {
+  auto* dw_blocks = static_cast<float*>(workspace);
+  const int64_t blocks = dw_blocks_for(tokens);
+  const Heads shape{int(heads), int(head_dim / 2), rest};
+  const auto status = with_head_shape(shape, [&](auto width, auto lanes, unsigned threads) {
+    return launch(head_norm_rope_bwd_kernel<decltype(width)::value, decltype(lanes)::value, D>,
+                  dim3(unsigned(blocks)), threads, 0, stream, dy, x, w, pos, inv_freq, dx, dw_blocks, tokens,
+                  shape, eps);
+  });
+  if (status != cudaSuccess) return status;
+  return sum_partials(dw_blocks, dw, blocks, head_dim, accumulate, stream);
+}
+
+#define SLUICE_INSTANTIATE(D, G)                                                                             \
+  template cudaError_t head_norm_rope_bwd(const D*, const bf16*, const bf16*, const int32_t*, const float*,  \
+                                          bf16*, G*, void*, int64_t, int64_t, int64_t, int64_t, float, bool, \
+                                          cudaStream_t)
+SLUICE_INSTANTIATE(float, float);
+SLUICE_INSTANTIATE(float, bf16);
+SLUICE_INSTANTIATE(bf16, float);
+SLUICE_INSTANTIATE(bf16, bf16);
+#undef SLUICE_INSTANTIATE
+
+}  // namespace sluice::cuda

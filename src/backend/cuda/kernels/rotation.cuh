@@ -1,0 +1,33 @@
+// The rotation of one token's heads, see rope.cu.
+//
+// The angle is reduced to one turn in double precision, so that positions of a million stay exact; it is
+// computed once per token and serves every head.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace sluice::cuda {
+
+constexpr int kMaxPairs = 128;  // head_dim / 2 at most
+
+struct Rotation {
+  float cos[kMaxPairs], sin[kMaxPairs];
+};
+
+// All threads of the block take part; ends with a barrier. sign is -1 to rotate back.
+__device__ inline void fill_rotation(Rotation& rotation, int32_t pos, const float* inv_freq, int pairs,
+                                     float sign) {
+  constexpr double kInverseTurn = 0.15915494309189535;  // 1 / (2 pi)
+  for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
+    const double turns = double(pos) * double(inv_freq[i]) * kInverseTurn;
+    float sin, cos;
+    sincospif(float(2.0 * (turns - rint(turns))), &sin, &cos);
+    rotation.cos[i] = cos;
+    rotation.sin[i] = sign * sin;
+  }
+  __syncthreads();
+}
+
+}  // namespace sluice::cuda
