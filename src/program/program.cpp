@@ -7,12 +7,36 @@
 namespace sluice {
 namespace {
 
-// Adds an op's attributes to a hash.
-struct HashFields {
-  Hash& hash;
-  void operator()(std::string_view, float value, auto...) { hash.add(std::bit_cast<uint32_t>(value)); }
-  void operator()(std::string_view, auto value, auto...) { hash.add(value); }
+struct Attribute {
+  std::string_view name;
+  uint64_t value;
 };
+
+template <class O>
+std::vector<Attribute> attributes_of(const O& op) {
+  std::vector<Attribute> out;
+  op.fields([&](std::string_view name, auto value, auto...) {
+    if constexpr (std::is_same_v<decltype(value), float>) {
+      out.push_back({name, std::bit_cast<uint32_t>(value)});
+    } else {
+      out.push_back({name, static_cast<uint64_t>(value)});
+    }
+  });
+  return out;
+}
+
+// Adds an op's name and those of its attributes that differ from their defaults, each by name: programs keep
+// their hashes when an op they use gets an attribute, or when the list of ops grows.
+template <class O>
+void add_op(const O& op, Hash& hash) {
+  static const std::vector<Attribute> defaults = attributes_of(O{});
+  hash.add(O::kName);
+  const std::vector<Attribute> attributes = attributes_of(op);
+  for (size_t i = 0; i < attributes.size(); ++i) {
+    if (attributes[i].value == defaults[i].value) continue;
+    hash.add(attributes[i].name).add(attributes[i].value);
+  }
+}
 
 }  // namespace
 
@@ -50,8 +74,8 @@ TaskId Program::add(std::string name, Op op, std::span<const ObjectId> bound,
   for (size_t i = 0; i < schema.size(); ++i) {
     task.uses.push_back({bound[i], schema[i].access, offsets_bytes[i], schema[i].bytes()});
   }
-  tasks_hash_.add(task.name).add(task.op.index()).add(task.phase);
-  std::visit([&](const auto& o) { o.fields(HashFields{tasks_hash_}); }, task.op);
+  tasks_hash_.add(task.name).add(task.phase);
+  std::visit([&](const auto& o) { add_op(o, tasks_hash_); }, task.op);
   for (const Use& u : task.uses) tasks_hash_.add(u.object.value).add(u.offset);
   tasks_.push_back(std::move(task));
   return TaskId(tasks_.size() - 1);
