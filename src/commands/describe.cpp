@@ -21,13 +21,12 @@ std::string count(double n) {
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
-  const LlamaConfig& m = p.model;
+  const ModelSpec& m = p.model;
   const StepShape& s = p.shape;
   return {
       {"machine", p.machine.description},
-      {"model", fmt::format("{} parameters: {} layers of {}, {} heads ({} kv) of {}, ffn {}, vocabulary {}{}",
-                            count(double(m.params())), m.layers, m.dim, m.heads, m.kv_heads, m.head_dim,
-                            m.ffn, m.vocab, m.tied_embeddings ? ", tied" : "")},
+      {"model", fmt::format("{}, {} parameters: layers x width {}{}", m.family, count(double(m.params())),
+                            text(m), m.tied_embeddings ? ", tied" : "")},
       {"numbers", fmt::format("{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute),
                               name_of(p.numerics.grad), name_of(p.numerics.state),
                               p.numerics.master ? ", f32 master weights" : "",

@@ -11,6 +11,7 @@
 #include "commands/outcome.h"
 #include "commands/progress_line.h"
 #include "io/file.h"
+#include "model/families/families.h"
 #include "run/resolve.h"
 #include "run/trial.h"
 #include "study/grid.h"
@@ -28,7 +29,7 @@ class SweepRun {
 
  private:
   Status make_groups();
-  std::string inputs_of(const SweepCell& cell, const LlamaConfig& model) const;
+  std::string inputs_of(const SweepCell& cell, const ModelSpec& model) const;
   Status resume();
   Status run_cells();
   void run_cell(SweepCell& cell);
@@ -56,7 +57,7 @@ class SweepRun {
 // Everything that decides a cell's result. The caps are in the configuration; where results go is not an
 // input. What the machine at hand was measured to cost differs a little from day to day: there its name
 // stands for it.
-std::string SweepRun::inputs_of(const SweepCell& cell, const LlamaConfig& model) const {
+std::string SweepRun::inputs_of(const SweepCell& cell, const ModelSpec& model) const {
   RunConfig config = cell.config;
   config.run = {};
   config.data.cache.clear();
@@ -83,7 +84,7 @@ Status SweepRun::make_groups() {
       std::vector<std::string> settings = demo_settings(model, seq_len, r_.tokens_per_step);
       settings.insert(settings.end(), r_.settings.begin(), r_.settings.end());
       SLUICE_ASSIGN(const RunConfig config, load_config("", settings));
-      SLUICE_ASSIGN(const LlamaConfig shapes, resolve_model(config));
+      SLUICE_ASSIGN(const ModelSpec shapes, resolve_model(config));
       if (groups_.empty()) {
         SLUICE_ASSIGN(machine_, resolve_machine(config, r_.machine));
       }

@@ -173,7 +173,7 @@ Status run_training(const RunRequest& request, const std::atomic<bool>& interrup
     return error("run.backend = {}: a simulated machine cannot train; use sluice simulate",
                  machine.backend->name);
   }
-  SLUICE_ASSIGN(const LlamaConfig model, resolve_model(config));
+  SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
   SLUICE_ASSIGN(RunData data, open_data(config, model.vocab));
   const PlanCache cache = plan_cache_of(config);
   SLUICE_ASSIGN(const Prepared prepared,

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "io/toml.h"
+#include "model/families/families.h"
 
 namespace sluice {
 namespace {
@@ -16,14 +17,21 @@ struct Range {
 };
 constexpr Range kPositive{1, 9e15};
 constexpr Range kNotNegative{0, 9e15};
+constexpr Range kAnyNumber{-9e15, 9e15};
 using Choices = std::vector<std::string>;
+
+Choices optimizer_names() {
+  Choices names;
+  for (const Optimizer* o : optimizers()) names.emplace_back(o->name);
+  return names;
+}
 
 // Calls key(name, field, constraint, meaning) for every key. The constraint is a Range for numbers, Choices
 // for words, and nothing (nullptr) otherwise.
 template <class Config, class F>
 void visit_keys(Config& c, F&& key) {
   const Choices dtypes{"auto", "f32", "bf16"}, toggle{"auto", "on", "off"};
-  key("model.preset", c.model.preset, Choices{"tiny", "1", "8", "15", "32"}, "Llama-3 shapes by size");
+  key("model.preset", c.model.preset, model_presets(), "Llama-3 shapes by size");
   key("model.config", c.model.config, nullptr, "path of a Hugging Face config.json, instead of a preset");
   key("model.weights", c.model.weights, nullptr, "checkpoint to start from; empty: random weights");
   key("data.paths", c.data.paths, nullptr,
@@ -43,16 +51,13 @@ void visit_keys(Config& c, F&& key) {
   key("train.learning_rate", c.train.learning_rate, Range{0, 10}, "peak, after warm-up");
   key("train.min_learning_rate", c.train.min_learning_rate, Range{0, 10}, "at the end of the cosine");
   key("train.warmup_steps", c.train.warmup_steps, kNotNegative, "steps of linear warm-up");
-  key("train.beta1", c.train.beta1, Range{0, 0.99999}, "AdamW");
-  key("train.beta2", c.train.beta2, Range{0, 0.99999}, "AdamW");
-  key("train.eps", c.train.eps, Range{1e-20, 1}, "AdamW");
-  key("train.weight_decay", c.train.weight_decay, Range{0, 10}, "decoupled; none on norm weights");
+  key("train.optimizer", c.train.optimizer, optimizer_names(), "how gradients change the weights");
   key("train.clip_norm", c.train.clip_norm, Range{0, 1e9}, "global gradient norm; 0: no clipping");
   key("train.compute", c.train.compute, dtypes, "type of weights and activations");
   key("train.grad", c.train.grad, dtypes, "type in which weight gradients accumulate");
-  key("train.state", c.train.state, dtypes, "type of the AdamW moments");
+  key("train.state", c.train.state, dtypes, "type of the optimizer's state");
   key("train.master", c.train.master, toggle, "f32 master weights beside bf16 weights");
-  key("train.stochastic", c.train.stochastic, toggle, "stochastic rounding of bf16 weights and moments");
+  key("train.stochastic", c.train.stochastic, toggle, "stochastic rounding of bf16 weights and state");
   key("train.deferred_update", c.train.deferred_update, toggle,
       "update each weight just before its next use");
   key("shape.chunk_tokens", c.shape.chunk_tokens, kNotNegative, "tokens processed together; 0: chosen");
@@ -84,6 +89,28 @@ template <class Config, class F>
 void visit_sizes(Config& c, F&& key) {
   key("memory.device", c.memory.device, "cap on device memory, such as 48MiB or none");
   key("memory.host", c.memory.host, "cap on host memory, such as 1GiB or none");
+}
+
+// The hyperparameters of all optimizers, each name once: f(key, hyperparameter of the first that has it,
+// meaning).
+template <class F>
+void visit_hyperparameters(F&& f) {
+  std::vector<std::string_view> seen;
+  for (const Optimizer* first : optimizers()) {
+    for (const Hyperparameter& h : first->hyperparameters) {
+      if (std::find(seen.begin(), seen.end(), h.name) != seen.end()) continue;
+      seen.push_back(h.name);
+      std::string meaning;
+      for (const Optimizer* o : optimizers()) {
+        for (const Hyperparameter& same : o->hyperparameters) {
+          if (same.name != h.name) continue;
+          meaning +=
+              fmt::format("{}{} ({}): {}", meaning.empty() ? "" : "; ", o->name, same.value, same.meaning);
+        }
+      }
+      f(fmt::format("train.{}", h.name), h, meaning);
+    }
+  }
 }
 
 Status check_range(std::string_view name, std::string_view text, double value, const Range& range) {
@@ -225,7 +252,33 @@ Status apply(RunConfig& config, const std::string& name, const Setting& setting)
       status = error_at(name, bytes.error());
     }
   });
+  visit_hyperparameters([&](const std::string& key, const Hyperparameter& h, const std::string&) {
+    if (key != name) return;
+    known = true;
+    double value = 0;
+    status = wants_one ? assign(name, setting, value, kAnyNumber)
+                       : error("{}: expected one value, not a list", name);
+    if (status.ok()) config.train.hyperparameters.insert_or_assign(std::string(h.name), value);
+  });
   return known ? status : Status(unknown_key(name));
+}
+
+// Those that were given are the optimizer's own, within its bounds.
+Status check_hyperparameters(const RunConfig& config) {
+  const Optimizer& optimizer = config.optimizer();
+  for (const auto& [name, value] : config.train.hyperparameters) {
+    const auto& own = optimizer.hyperparameters;
+    const auto it =
+        std::find_if(own.begin(), own.end(), [&](const Hyperparameter& h) { return h.name == name; });
+    if (it == own.end()) {
+      std::vector<std::string> names;
+      for (const Hyperparameter& h : own) names.push_back(fmt::format("train.{}", h.name));
+      return error("train.{}: {} has no such setting; it has {}", name, optimizer.name,
+                   fmt::join(names, ", "));
+    }
+    SLUICE_TRY(check_range(fmt::format("train.{}", name), print(value), value, {it->low, it->high}));
+  }
+  return {};
 }
 
 }  // namespace
@@ -256,6 +309,7 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
     return error("train.tokens_per_step = {}: must be a multiple of train.seq_len = {}",
                  config.train.tokens_per_step, config.train.seq_len);
   }
+  SLUICE_TRY(check_hyperparameters(config));
   return config;
 }
 
@@ -271,6 +325,9 @@ std::string to_toml(const RunConfig& config) {
   };
   visit_keys(config, [&](std::string_view key, const auto& field, const auto&, std::string_view meaning) {
     line(key, print(field), meaning);
+    if (key != "train.optimizer") return;
+    for (const Hyperparameter& h : config.optimizer().hyperparameters)
+      line(fmt::format("train.{}", h.name), print(config.value_of(h)), h.meaning);
   });
   visit_sizes(config, [&](std::string_view key, int64_t field, std::string_view meaning) {
     line(key, print_size(field), meaning);
@@ -283,6 +340,10 @@ std::vector<KeyHelp> config_keys() {
   std::vector<KeyHelp> keys;
   visit_keys(defaults, [&](std::string_view key, const auto& field, const auto&, std::string_view meaning) {
     keys.push_back({std::string(key), print(field), std::string(meaning)});
+    if (key != "train.optimizer") return;
+    visit_hyperparameters([&](const std::string& name, const Hyperparameter& h, const std::string& words) {
+      keys.push_back({name, print(h.value), words});
+    });
   });
   visit_sizes(defaults, [&](std::string_view key, int64_t field, std::string_view meaning) {
     keys.push_back({std::string(key), print_size(field), std::string(meaning)});

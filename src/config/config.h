@@ -2,11 +2,13 @@
 // Files, command line overrides, help and the resolved copy in the run directory all go through it.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "update/optimizer.h"
 
 namespace sluice {
 
@@ -30,7 +32,9 @@ struct RunConfig {
     int64_t seed = 1;
     double learning_rate = 1e-3, min_learning_rate = 1e-4;
     int64_t warmup_steps = 10;
-    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip_norm = 1.0;
+    std::string optimizer = std::string(optimizers().front()->name);
+    std::map<std::string, double, std::less<>> hyperparameters;  // of the optimizer: those that were given
+    double clip_norm = 1.0;
     std::string compute = "auto", grad = "auto", state = "auto";
     std::string master = "auto", stochastic = "auto", deferred_update = "auto";
   } train;
@@ -57,6 +61,14 @@ struct RunConfig {
     bool trace = true, trace_kernels = false;
     bool deterministic = false;
   } run;
+
+  // REQUIRES: what load_config() returned.
+  const Optimizer& optimizer() const { return *find_optimizer(train.optimizer); }
+  // As given, or the optimizer's default.
+  double value_of(const Hyperparameter& h) const {
+    const auto it = train.hyperparameters.find(h.name);
+    return it == train.hyperparameters.end() ? h.value : it->second;
+  }
 };
 
 struct KeyHelp {

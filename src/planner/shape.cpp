@@ -19,11 +19,11 @@ constexpr int64_t kSmallestChunk = 1024;
 // Where the search begins: enough to amortise the traffic of weights and gradients.
 constexpr int64_t kTokensPerRound = 32768;
 
-int64_t head_tokens(const LlamaConfig& model, const ShapeRequest& r, int64_t chunk) {
+int64_t head_tokens(const ShapeSubject& subject, const ShapeRequest& r, int64_t chunk) {
   if (r.head_tokens > 0) return std::min(r.head_tokens, chunk);
   // Logits of a large vocabulary are the largest thing on the device; a thousand rows keep their product
   // efficient.
-  const int64_t rows = model.vocab > 16384 ? 1024 : 4096;
+  const int64_t rows = subject.vocab > 16384 ? 1024 : 4096;
   return std::min(rows, chunk);
 }
 
@@ -57,11 +57,11 @@ constexpr int64_t kMostTasks = 150'000;
 constexpr double kBehind = 1.06;
 constexpr int64_t kFewTasks = 20'000;
 
-int64_t estimated_tasks(const LlamaConfig& model, const ShapeRequest& r, int64_t chunk) {
+int64_t estimated_tasks(const ShapeSubject& subject, const ShapeRequest& r, int64_t chunk) {
   constexpr int64_t kTasksPerLayer = 24;  // and chunk, in both passes, beside attention
   const int64_t in_sequence = std::max<int64_t>(1, r.seq_len / chunk);
   const int64_t chunks = r.tokens_per_step / chunk;
-  return model.layers * chunks * (kTasksPerLayer + in_sequence + 1);
+  return subject.layers * chunks * (kTasksPerLayer + in_sequence + 1);
 }
 
 // What a run of a task takes beside its kernel: 10 us were measured on an H200 with busy links, of which
@@ -93,9 +93,8 @@ struct Point {
 
 class ShapeSearch {
  public:
-  ShapeSearch(const LlamaConfig& model, const Numerics& numerics, const OptimizerConfig& optimizer,
-              const ShapeRequest& request, const Profile& profile)
-      : model_(model), numerics_(numerics), optimizer_(optimizer), r_(request), profile_(profile) {}
+  ShapeSearch(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile)
+      : subject_(subject), r_(request), profile_(profile) {}
 
   Result<ShapeChoice> run();
 
@@ -111,7 +110,9 @@ class ShapeSearch {
   int64_t units(int64_t chunk) const { return r_.tokens_per_step / std::max(chunk, r_.seq_len); }
   StepShape shape(const Point& p) const;
   std::optional<Point> point(int64_t chunk, int64_t rounds, int64_t first = 0) const;
-  Program program(const Point& p, bool late_moments) const;
+  Program program(const Point& p, bool late_moments) const {
+    return subject_.program(shape(p), late_moments);
+  }
   PlanRequest request() const;                                // the caps; a refusal is not explained
   double planned_in_full(const Point& p, int threads) const;  // ns as in Found
   // Of the shapes that the estimates hardly tell apart, the one with the fastest plan becomes best_.
@@ -130,9 +131,7 @@ class ShapeSearch {
   // Goes from there to neighbours as long as one is faster.
   void climb(int64_t chunk);
 
-  const LlamaConfig& model_;
-  const Numerics& numerics_;
-  const OptimizerConfig& optimizer_;
+  const ShapeSubject& subject_;
   const ShapeRequest& r_;
   const Profile& profile_;
   std::map<Point, Found> known_;
@@ -142,7 +141,7 @@ class ShapeSearch {
 };
 
 StepShape ShapeSearch::shape(const Point& p) const {
-  StepShape s{r_.seq_len, p.chunk, 1, 1, head_tokens(model_, r_, p.chunk), r_.packed};
+  StepShape s{r_.seq_len, p.chunk, 1, 1, head_tokens(subject_, r_, p.chunk), r_.packed};
   const int64_t whole = s.chunks_per_sequence();
   spread(s, units(p.chunk) * whole, p.rounds, p.first * whole);
   return s;
@@ -159,12 +158,6 @@ std::optional<Point> ShapeSearch::point(int64_t chunk, int64_t rounds, int64_t f
   if (first > all - (rounds - 1) || (rounds == 1 && first != all)) return std::nullopt;
   if (r_.first_round_chunks == 0 && first < even) return std::nullopt;
   return Point{chunk, rounds, first};
-}
-
-Program ShapeSearch::program(const Point& p, bool late_moments) const {
-  OptimizerConfig update = optimizer_;
-  update.late_moments = late_moments;
-  return build_training(model_, shape(p), numerics_, update).program;
 }
 
 PlanRequest ShapeSearch::request() const {
@@ -194,7 +187,7 @@ ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moment
 
 ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found) const {
   // Moments that stay on the device have no traffic to spread.
-  if (!optimizer_.deferred || !found.loads_moments) return found;
+  if (!subject_.may_be_late || !found.loads_moments) return found;
   const Found other = plan(p, found.ways, !found.late_moments);
   return other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999) ? other : found;
 }
@@ -305,7 +298,7 @@ void ShapeSearch::settle() {
 
 Result<ShapeChoice> ShapeSearch::run() {
   std::vector<int64_t> chunks = chunk_sizes(r_);
-  while (chunks.size() > 1 && estimated_tasks(model_, r_, chunks.back()) > kMostTasks) chunks.pop_back();
+  while (chunks.size() > 1 && estimated_tasks(subject_, r_, chunks.back()) > kMostTasks) chunks.pop_back();
   std::vector<std::optional<Point>> starts;
   for (const int64_t c : chunks) {
     const int64_t per_round = std::max<int64_t>(1, kTokensPerRound / std::max(c, r_.seq_len));
@@ -340,7 +333,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   for (const int64_t chunk : chunks) {
     const auto top = best_with(chunk);
     if (top && known_[*top].ns < known_[*best_].ns * kBehind &&
-        estimated_tasks(model_, r_, chunk) < kFewTasks)
+        estimated_tasks(subject_, r_, chunk) < kFewTasks)
       climb(chunk);
   }
   known_[*best_] = other_moments(*best_, known_[*best_]);
@@ -366,10 +359,9 @@ Result<ShapeChoice> ShapeSearch::run() {
 
 }  // namespace
 
-Result<ShapeChoice> choose_shape(const LlamaConfig& model, const Numerics& numerics,
-                                 const OptimizerConfig& optimizer, const ShapeRequest& request,
+Result<ShapeChoice> choose_shape(const ShapeSubject& subject, const ShapeRequest& request,
                                  const Profile& profile) {
-  return ShapeSearch(model, numerics, optimizer, request, profile).run();
+  return ShapeSearch(subject, request, profile).run();
 }
 
 }  // namespace sluice

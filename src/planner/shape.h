@@ -1,10 +1,21 @@
 // The search for the shape of a step: how its tokens are cut into chunks and rounds.
 #pragma once
 
-#include "model/build.h"
+#include <functional>
+
 #include "planner/planner.h"
+#include "program/shape.h"
 
 namespace sluice {
+
+// What is cut: a step as a function of its shape.
+struct ShapeSubject {
+  // The training program of a shape. With `late_moments` it updates moments late (see update/optimizer.h),
+  // which changes its traffic and not its results. Called from several threads at once.
+  std::function<Program(const StepShape& shape, bool late_moments)> program;
+  int64_t layers = 0, vocab = 0;
+  bool may_be_late = false;  // whether both ways of updating moments are to be compared
+};
 
 struct ShapeRequest {
   int64_t seq_len = 0, tokens_per_step = 0;
@@ -18,7 +29,7 @@ struct ShapeRequest {
 
 struct ShapeChoice {
   StepShape shape;
-  bool late_moments = false;  // see OptimizerConfig: the same results, other traffic
+  bool late_moments = false;  // see ShapeSubject
   std::string why;            // the candidates and their estimated speed, in words
 };
 
@@ -26,8 +37,7 @@ struct ShapeChoice {
 // plans are compared among chunk sizes, from large to small as long as that pays, at two numbers of rounds
 // each; then from there step by step to other numbers of rounds and a longer first one. Shapes of large
 // programs that these hardly tell apart are planned in full. Deterministic.
-Result<ShapeChoice> choose_shape(const LlamaConfig& model, const Numerics& numerics,
-                                 const OptimizerConfig& optimizer, const ShapeRequest& request,
+Result<ShapeChoice> choose_shape(const ShapeSubject& subject, const ShapeRequest& request,
                                  const Profile& profile);
 
 }  // namespace sluice

@@ -58,22 +58,20 @@ ObjectId Program::add(Object object) {
   return ObjectId(objects_.size() - 1);
 }
 
-TaskId Program::add(std::string name, Op op, std::span<const ObjectId> bound, Phase phase, int layer,
-                    int round, int chunk) {
-  const std::vector<int64_t> offsets(bound.size(), 0);
-  return add(std::move(name), std::move(op), bound, offsets, phase, layer, round, chunk);
-}
-
-TaskId Program::add(std::string name, Op op, std::span<const ObjectId> bound,
-                    std::span<const int64_t> offsets_bytes, Phase phase, int layer, int round, int chunk) {
+Task make_task(std::string name, Op op, std::span<const Bound> bound, Phase phase, int layer, int round,
+               int chunk) {
   const Operands schema = operands(op);
   SLUICE_CHECK(schema.size() == bound.size(), "task {}: op {} has {} operands, {} are bound", name,
                name_of(op), schema.size(), bound.size());
   Task task{std::move(name), std::move(op), {}, phase, layer, round, chunk};
   task.uses.reserve(schema.size());
   for (size_t i = 0; i < schema.size(); ++i) {
-    task.uses.push_back({bound[i], schema[i].access, offsets_bytes[i], schema[i].bytes()});
+    task.uses.push_back({bound[i].object, schema[i].access, bound[i].offset, schema[i].bytes()});
   }
+  return task;
+}
+
+TaskId Program::add(Task task) {
   tasks_hash_.add(task.name).add(task.phase);
   std::visit([&](const auto& o) { add_op(o, tasks_hash_); }, task.op);
   for (const Use& u : task.uses) tasks_hash_.add(u.object.value).add(u.offset);

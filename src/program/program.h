@@ -44,6 +44,15 @@ struct Use {
   int64_t offset, bytes;
 };
 
+// An object bound to an operand, which begins `offset` bytes into it.
+struct Bound {
+  ObjectId object;
+  int64_t offset = 0;
+
+  Bound(ObjectId id, int64_t from = 0) : object(id), offset(from) {}  // NOLINT(google-explicit-constructor)
+  Bound(const Use& use) : object(use.object), offset(use.offset) {}   // NOLINT(google-explicit-constructor)
+};
+
 enum class Phase : uint8_t { Forward, Backward, Update };
 std::string_view name_of(Phase phase);
 
@@ -61,15 +70,25 @@ struct StepFacts {
   double model_flops = 0;  // per step, by the formula of model/flops.h
 };
 
+// A task whose operands are bound in order. Sizes and access follow from the op's schema.
+Task make_task(std::string name, Op op, std::span<const Bound> bound, Phase phase, int layer, int round,
+               int chunk);
+
 class Program {
  public:
   ObjectId add(Object object);
-  // Appends a task; `uses` bind the op's operands in order. Sizes and access follow from the op's schema.
-  TaskId add(std::string name, Op op, std::span<const ObjectId> bound, Phase phase, int layer, int round,
-             int chunk);
-  // As above for ops on a part of their objects: offsets_bytes[i] is where operand i begins in its object.
-  TaskId add(std::string name, Op op, std::span<const ObjectId> bound, std::span<const int64_t> offsets_bytes,
-             Phase phase, int layer, int round, int chunk);
+  // Appends a task of this program's objects.
+  TaskId add(Task task);
+  // The same of what make_task() makes.
+  TaskId add(std::string name, Op op, std::span<const Bound> bound, Phase phase, int layer, int round,
+             int chunk) {
+    return add(make_task(std::move(name), std::move(op), bound, phase, layer, round, chunk));
+  }
+  TaskId add(std::string name, Op op, std::span<const ObjectId> whole, Phase phase, int layer, int round,
+             int chunk) {
+    return add(std::move(name), std::move(op), std::vector<Bound>(whole.begin(), whole.end()), phase, layer,
+               round, chunk);
+  }
 
   const std::vector<Object>& objects() const { return objects_; }
   const std::vector<Task>& tasks() const { return tasks_; }

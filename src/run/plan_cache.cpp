@@ -65,8 +65,7 @@ std::string name_of(const StageRequest& r, const Profile& profile, const Stages&
   return "plans-" + key.text();
 }
 
-std::string name_of(const LlamaConfig& model, const Numerics& n, const OptimizerConfig& o,
-                    const ShapeRequest& r, const Profile& profile) {
+std::string name_of(const ShapeSubject& subject, const ShapeRequest& r, const Profile& profile) {
   Key key;
   add_scalars(key, profile);
   const Rates& rates = profile.rates;
@@ -76,10 +75,9 @@ std::string name_of(const LlamaConfig& model, const Numerics& n, const Optimizer
     key.add(op, ns);
   // Workspaces depend on how the backend was asked to work: those of one sequence in one piece tell.
   const StepShape whole{r.seq_len, r.seq_len, 1, 1, r.seq_len, r.packed};
-  for (const Op& op : distinct_ops(build_training(model, whole, n, o).program))
-    key.add(profile.cost(op).workspace_bytes);
-  key.add(to_json(model), n.compute, n.grad, n.state, n.master, n.stochastic);
-  key.add(o.clip_norm, o.part_elements, o.deferred, o.late_moments);
+  const Program program = subject.program(whole, false);
+  for (const Op& op : distinct_ops(program)) key.add(profile.cost(op).workspace_bytes);
+  key.add(program.hash(), subject.may_be_late);
   key.add(r.seq_len, r.tokens_per_step, r.packed, r.chunk_tokens, r.rounds, r.first_round_chunks,
           r.head_tokens, r.device_cap_bytes, r.host_cap_bytes, r.least);
   return "shape-" + key.text() + ".json";
@@ -137,10 +135,9 @@ void PlanCache::keep(const StageRequest& request, const Profile& profile, const 
   write(name_of(request, profile, stages), all);
 }
 
-std::optional<ShapeChoice> PlanCache::find(const LlamaConfig& model, const Numerics& numerics,
-                                           const OptimizerConfig& optimizer, const ShapeRequest& request,
+std::optional<ShapeChoice> PlanCache::find(const ShapeSubject& subject, const ShapeRequest& request,
                                            const Profile& profile) const {
-  const auto text = read_file(folder_ / name_of(model, numerics, optimizer, request, profile));
+  const auto text = read_file(folder_ / name_of(subject, request, profile));
   if (!text.ok()) return std::nullopt;
   try {
     const auto json = nlohmann::json::parse(*text);
@@ -157,8 +154,8 @@ std::optional<ShapeChoice> PlanCache::find(const LlamaConfig& model, const Numer
   }
 }
 
-void PlanCache::keep(const LlamaConfig& model, const Numerics& numerics, const OptimizerConfig& optimizer,
-                     const ShapeRequest& request, const Profile& profile, const ShapeChoice& choice) const {
+void PlanCache::keep(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
+                     const ShapeChoice& choice) const {
   const StepShape& s = choice.shape;
   const nlohmann::json json = {{"seq_len", s.seq_len},
                                {"chunk_tokens", s.chunk_tokens},
@@ -170,7 +167,7 @@ void PlanCache::keep(const LlamaConfig& model, const Numerics& numerics, const O
                                {"short_rounds", s.short_rounds},
                                {"late_moments", choice.late_moments},
                                {"why", choice.why}};
-  write(name_of(model, numerics, optimizer, request, profile), json.dump(1) + "\n");
+  write(name_of(subject, request, profile), json.dump(1) + "\n");
 }
 
 }  // namespace sluice

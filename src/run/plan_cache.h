@@ -27,11 +27,10 @@ class PlanCache {
   void keep(const StageRequest& request, const Profile& profile, const Stages& stages) const;
 
   // The same for a shape.
-  std::optional<ShapeChoice> find(const LlamaConfig& model, const Numerics& numerics,
-                                  const OptimizerConfig& optimizer, const ShapeRequest& request,
+  std::optional<ShapeChoice> find(const ShapeSubject& subject, const ShapeRequest& request,
                                   const Profile& profile) const;
-  void keep(const LlamaConfig& model, const Numerics& numerics, const OptimizerConfig& optimizer,
-            const ShapeRequest& request, const Profile& profile, const ShapeChoice& choice) const;
+  void keep(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
+            const ShapeChoice& choice) const;
 
  private:
   void write(const std::filesystem::path& name, std::string_view content) const;

@@ -44,10 +44,9 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
 }
 
 // Steps whose ops run in about the same mix, so that what one of them taught holds for the others.
-std::string step_kind(const LlamaConfig& m, const Numerics& n, int64_t seq_len) {
-  return fmt::format("{} x {}, {} of {} heads of {}, ffn {}, vocabulary {}, {} {} {}{}, sequences of {}",
-                     m.layers, m.dim, m.heads, m.kv_heads, m.head_dim, m.ffn, m.vocab, name_of(n.compute),
-                     name_of(n.grad), name_of(n.state), n.master ? " master" : "", seq_len);
+std::string step_kind(const ModelSpec& model, const Numerics& n, int64_t seq_len) {
+  return fmt::format("{}, {} {} {}{}, sequences of {}", text(model), name_of(n.compute), name_of(n.grad),
+                     name_of(n.state), n.master ? " master" : "", seq_len);
 }
 
 // Everything up to the shape of the step; the rest is the search for plans.
@@ -76,11 +75,11 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache
   shape_request.device_cap_bytes = request.device_cap_bytes;
   shape_request.host_cap_bytes = request.host_cap_bytes;
   const Profile& profile = p.machine.profile;
-  auto choice =
-      cache == nullptr ? std::nullopt : cache->find(p.model, p.numerics, p.optimizer, shape_request, profile);
+  const ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer);
+  auto choice = cache == nullptr ? std::nullopt : cache->find(subject, shape_request, profile);
   if (!choice) {
-    SLUICE_ASSIGN(choice, choose_shape(p.model, p.numerics, p.optimizer, shape_request, profile));
-    if (cache != nullptr) cache->keep(p.model, p.numerics, p.optimizer, shape_request, profile, *choice);
+    SLUICE_ASSIGN(choice, choose_shape(subject, shape_request, profile));
+    if (cache != nullptr) cache->keep(subject, shape_request, profile, *choice);
   }
   p.shape = request.shape = choice->shape;
   p.optimizer.late_moments = request.optimizer.late_moments = choice->late_moments;

@@ -27,7 +27,7 @@ struct CalibrateOptions;
 // Everything decided before memory is taken: what `sluice plan` shows.
 struct Prepared {
   RunConfig config;
-  LlamaConfig model;
+  ModelSpec model;
   Numerics numerics;
   OptimizerConfig optimizer;
   StepShape shape;

@@ -5,13 +5,14 @@
 #include <numbers>
 
 #include "io/file.h"
+#include "model/families/families.h"
 
 namespace sluice {
 
-Result<LlamaConfig> resolve_model(const RunConfig& config) {
-  if (config.model.config.empty()) return llama_preset(config.model.preset);
+Result<ModelSpec> resolve_model(const RunConfig& config) {
+  if (config.model.config.empty()) return model_preset(config.model.preset);
   SLUICE_ASSIGN(const std::string text, read_file(config.model.config));
-  auto parsed = parse_llama_config(text);
+  auto parsed = parse_model_config(text);
   if (!parsed.ok()) return error_at(config.model.config, parsed.error());
   return parsed;
 }
@@ -38,10 +39,9 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
 
 OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine) {
   OptimizerConfig o;
-  o.beta1 = float(config.train.beta1);
-  o.beta2 = float(config.train.beta2);
-  o.eps = float(config.train.eps);
-  o.weight_decay = float(config.train.weight_decay);
+  o.optimizer = &config.optimizer();
+  o.values.clear();
+  for (const Hyperparameter& h : o.optimizer->hyperparameters) o.values.push_back(float(config.value_of(h)));
   o.clip_norm = float(config.train.clip_norm);
   const std::string& deferred = config.train.deferred_update;
   o.deferred = deferred == "on" || (deferred == "auto" && !machine.traits().shares_cores);

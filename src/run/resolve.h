@@ -3,12 +3,12 @@
 
 #include "config/config.h"
 #include "machine/machine.h"
-#include "model/build.h"
+#include "step/build.h"
 
 namespace sluice {
 
 // Reads model.config or takes model.preset.
-Result<LlamaConfig> resolve_model(const RunConfig& config);
+Result<ModelSpec> resolve_model(const RunConfig& config);
 
 // "auto" becomes: where bf16 products are fast, bf16 with bf16 gradients and state and stochastic rounding on
 // backends that prefer compact state, else with f32 gradients, state and master weights; elsewhere f32.

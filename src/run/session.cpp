@@ -11,6 +11,7 @@
 #include "base/stopwatch.h"
 #include "planner/refusal.h"
 #include "run/resolve.h"
+#include "state/checkpoint.h"
 #include "state/weights.h"
 
 namespace sluice {
@@ -86,18 +87,16 @@ Status Session::start() {
 Status Session::fill_state() {
   const Model& model = p_.stages.training.model;
   double shown_ns = now_ns();
-  SLUICE_TRY(initialize(p_.model, model, uint64_t(p_.config.train.seed), *training_,
-                        [&](int64_t done, int64_t total) {
-                          if (now_ns() - shown_ns < 2e9) return;
-                          shown_ns = now_ns();
-                          fmt::print(stderr, "  state: {} of {}\n", format_bytes(done), format_bytes(total));
-                        }));
+  SLUICE_TRY(initialize(model, uint64_t(p_.config.train.seed), *training_, [&](int64_t done, int64_t total) {
+    if (now_ns() - shown_ns < 2e9) return;
+    shown_ns = now_ns();
+    fmt::print(stderr, "  state: {} of {}\n", format_bytes(done), format_bytes(total));
+  }));
   if (!p_.config.model.weights.empty()) {
-    SLUICE_TRY(load_weights(p_.model, model, p_.config.model.weights, *training_));
+    SLUICE_TRY(load_weights(model, p_.config.model.weights, *training_));
   }
   if (!p_.config.run.resume.empty()) {
-    SLUICE_ASSIGN(const CheckpointInfo info,
-                  load_checkpoint(p_.model, model, p_.config.run.resume, *training_));
+    SLUICE_ASSIGN(const CheckpointInfo info, load_checkpoint(model, p_.config.run.resume, *training_));
     steps_done_ = info.step;
   }
   return {};
@@ -108,8 +107,14 @@ StepArgs Session::args_for_update(int64_t step) const {
   args.step = step;
   args.seed = uint64_t(p_.config.train.seed);
   args.learning_rate = float(learning_rate(p_.config, step));
-  args.bias1 = float(1 - std::pow(p_.config.train.beta1, double(step)));
-  args.bias2 = float(1 - std::pow(p_.config.train.beta2, double(step)));
+  const auto bias = [&](std::string_view name) {
+    for (const Hyperparameter& h : p_.config.optimizer().hyperparameters) {
+      if (h.name == name) return float(1 - std::pow(p_.config.value_of(h), double(step)));
+    }
+    return 1.0f;
+  };
+  args.bias1 = bias("beta1");
+  args.bias2 = bias("beta2");
   return args;
 }
 

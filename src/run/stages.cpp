@@ -85,6 +85,19 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
 
 }  // namespace
 
+ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const OptimizerConfig& optimizer) {
+  ShapeSubject subject;
+  subject.program = [&model, numerics, optimizer](const StepShape& shape, bool late_moments) {
+    OptimizerConfig update = optimizer;
+    update.late_moments = late_moments;
+    return build_training(model, shape, numerics, update).program;
+  };
+  subject.layers = int64_t(model.layers.size());
+  subject.vocab = model.vocab;
+  subject.may_be_late = optimizer.deferred;
+  return subject;
+}
+
 StepShape evaluation_shape(const StepShape& training) {
   StepShape shape = training;
   spread(shape, training.chunks_per_sequence(), 1);

@@ -8,8 +8,9 @@
 #include "cost/profile.h"
 #include "exec/executor.h"
 #include "measure/rehearsal.h"
-#include "model/build.h"
 #include "planner/planner.h"
+#include "planner/shape.h"
+#include "step/build.h"
 
 namespace sluice {
 
@@ -39,7 +40,7 @@ void for_each_stage(AnyStages& stages, F&& f) {
 }
 
 struct StageRequest {
-  LlamaConfig model;
+  ModelSpec model;
   StepShape shape;
   Numerics numerics;
   OptimizerConfig optimizer;
@@ -56,6 +57,8 @@ Result<Stages> make_stages(const StageRequest& request, const Profile& profile,
 // Whether the training plan fits beside the room for the others, without the search for the fastest.
 Status check_stages_fit(const StageRequest& request, const Profile& profile);
 
+// What a shape is chosen for. Borrows the model.
+ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const OptimizerConfig& optimizer);
 // Shape of one evaluation: a single chunk, or all chunks of one sequence.
 StepShape evaluation_shape(const StepShape& training);
 

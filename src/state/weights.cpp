@@ -5,13 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <numbers>
 #include <thread>
 
 #include "base/hash.h"
 #include "base/philox.h"
-#include "io/safetensors.h"
 
 namespace sluice {
 namespace {
@@ -81,46 +79,25 @@ Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<co
   return executor.write(id, std::as_bytes(std::span<const Bf16>(rounded)), first * 2);
 }
 
-// A parameter and the master weights of its parts, if there are any.
-struct ParamObjects {
-  ObjectId param;
-  std::vector<ObjectId> masters;  // by part
-};
-
-ParamObjects find_param(const Program& program, const std::string& name) {
-  ParamObjects out;
-  for (uint32_t o = 0; o < program.objects().size(); ++o) {
-    const Object& object = program.objects()[o];
-    if (object.kind == ObjectKind::Param && object.name == name) out.param = ObjectId(o);
-    if (object.kind == ObjectKind::OptState && object.name.starts_with("master_" + name + ".p")) {
-      out.masters.push_back(ObjectId(o));
-    }
-  }
-  SLUICE_CHECK(out.param.valid(), "no parameter {}", name);
-  return out;
-}
-
 // Writes elements [first, first + tile.values.size()) of a parameter and of its master weights.
 Status write_param(Executor& executor, const ParamObjects& objects, int64_t first, Tile& tile) {
   const std::span<const float> values(tile.values);
   SLUICE_TRY(write_floats(executor, objects.param, first, values, tile.rounded));
-  int64_t part_first = 0;
-  for (const ObjectId master : objects.masters) {
-    const int64_t part = executor.program().object(master).bytes / 4;
-    const int64_t begin = std::max(first, part_first);
-    const int64_t end = std::min(first + int64_t(values.size()), part_first + part);
-    if (begin < end) {
-      const auto piece = values.subspan(size_t(begin - first), size_t(end - begin));
-      SLUICE_TRY(write_floats(executor, master, begin - part_first, piece, tile.rounded));
-    }
-    part_first += part;
+  for (const ParamObjects::Part& part : objects.parts) {
+    const int64_t begin = std::max(first, part.first);
+    const int64_t end = std::min(first + int64_t(values.size()), part.first + part.elements);
+    if (!part.master.valid() || begin >= end) continue;
+    const auto piece = values.subspan(size_t(begin - first), size_t(end - begin));
+    SLUICE_TRY(write_floats(executor, part.master, begin - part.first, piece, tile.rounded));
   }
   return {};
 }
 
-Status write_constants(const LlamaConfig& config, const Model& model, Executor& executor) {
-  const std::vector<float> inv_freq = rope_inv_freq(config.rope, config.head_dim);
-  return executor.write(model.inv_freq, std::as_bytes(std::span(inv_freq)));
+Status write_constants(const Model& model, Executor& executor) {
+  for (const Model::Constant& c : model.constants) {
+    SLUICE_TRY(executor.write(c.object, std::as_bytes(std::span(c.values))));
+  }
+  return {};
 }
 
 // Part of the state: `count` elements of a parameter from `first` on, or a whole object that becomes zero.
@@ -142,30 +119,27 @@ void add_tiles(const Weight& weight, const ParamObjects& objects, const Program&
   }
 }
 
-std::vector<ParamObjects> find_params(const Program& program, std::span<const Weight> weights) {
-  std::vector<ParamObjects> out;
-  for (const Weight& weight : weights) out.push_back(find_param(program, weight.object));
-  return out;
-}
-
 }  // namespace
 
-Status initialize(const LlamaConfig& config, const Model& model, uint64_t seed, Executor& executor,
-                  const ByteProgress& progress) {
+Status initialize(const Model& model, uint64_t seed, Executor& executor, const ByteProgress& progress) {
   const Program& program = model.program;
-  SLUICE_TRY(write_constants(config, model, executor));
-  const std::vector<Weight> weights = llama_weights(config);
-  const std::vector<ParamObjects> params = find_params(program, weights);
+  SLUICE_TRY(write_constants(model, executor));
   std::vector<Job> jobs;
+  std::vector<bool> written(program.objects().size(), false);
   // Weights first: they take longest, and zeros even out the end.
-  for (size_t w = 0; w < weights.size(); ++w) add_tiles(weights[w], params[w], program, jobs);
+  for (size_t w = 0; w < model.weights.size(); ++w) {
+    const ParamObjects& objects = model.params[w];
+    add_tiles(model.weights[w], objects, program, jobs);
+    // Master weights are written with their parameters.
+    written[objects.param.value] = true;
+    for (const ParamObjects::Part& part : objects.parts) {
+      if (part.master.valid()) written[part.master.value] = true;
+    }
+  }
+  for (const Model::Constant& c : model.constants) written[c.object.value] = true;
   for (uint32_t o = 0; o < program.objects().size(); ++o) {
     const Object& object = program.objects()[o];
-    if (!object.persistent || object.kind == ObjectKind::Param || object.kind == ObjectKind::Constant)
-      continue;
-    // Master weights are written with their parameters.
-    if (object.kind == ObjectKind::OptState && object.name.starts_with("master_")) continue;
-    jobs.push_back({ObjectId(o), nullptr, nullptr, 0, 0, object.bytes});
+    if (object.persistent && !written[o]) jobs.push_back({ObjectId(o), nullptr, nullptr, 0, 0, object.bytes});
   }
   int64_t total = 0;
   for (const Job& job : jobs) total += job.bytes;
@@ -175,12 +149,12 @@ Status initialize(const LlamaConfig& config, const Model& model, uint64_t seed, 
     if (job.weight == nullptr) {
       SLUICE_TRY(executor.clear(job.zero));
     } else {
-      const std::string& role = program.object(job.objects->param).role;
-      const bool into_residual = role == "wo" || role == "wd";
-      const float deviation = into_residual ? 0.02f / std::sqrt(2.0f * float(config.layers)) : 0.02f;
-      const uint64_t key = Hash().add(seed).add(job.weight->object).value();
-      tile.values.assign(size_t(job.count), 1.0f);
-      if (!job.weight->is_norm) normals(key, job.first, tile.values, deviation);
+      const Init& init = job.weight->init;
+      tile.values.assign(size_t(job.count), init.kind == Init::Ones ? 1.0f : 0.0f);
+      if (init.kind == Init::Normal) {
+        const uint64_t key = Hash().add(seed).add(job.weight->object).value();
+        normals(key, job.first, tile.values, init.deviation);
+      }
       SLUICE_TRY(write_param(executor, *job.objects, job.first, tile));
     }
     done += job.bytes;
@@ -196,7 +170,7 @@ Result<const SafeTensor*> find_tensor(const TensorFiles& files, const Weight& we
                                       const WeightSource& source, const std::filesystem::path& checkpoint) {
   SLUICE_ASSIGN(const SafeTensor* tensor, files.get(source.tensor));
   const std::vector<int64_t> expected =
-      weight.is_norm ? std::vector<int64_t>{source.rows} : std::vector<int64_t>{source.rows, source.cols};
+      weight.matrix ? std::vector<int64_t>{source.rows, source.cols} : std::vector<int64_t>{source.rows};
   if (tensor->info.shape != expected) {
     return error("{}: tensor {} has shape [{}], the model needs [{}]", checkpoint.string(), source.tensor,
                  fmt::join(tensor->info.shape, ", "), fmt::join(expected, ", "));
@@ -222,11 +196,10 @@ void read_floats(const SafeTensor& tensor, int64_t first, int64_t count, Tile& t
 
 }  // namespace
 
-Status load_weights(const LlamaConfig& config, const Model& model, const std::filesystem::path& checkpoint,
-                    Executor& executor) {
+Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor) {
   SLUICE_ASSIGN(const TensorFiles files, TensorFiles::open(checkpoint));
-  const std::vector<Weight> weights = llama_weights(config);
-  const std::vector<ParamObjects> params = find_params(model.program, weights);
+  const std::vector<Weight>& weights = model.weights;
+  const std::vector<ParamObjects>& params = model.params;
   // A tile of a tensor, and where its first element lies in the parameter.
   struct Part {
     const SafeTensor* tensor;
@@ -255,9 +228,6 @@ Status load_weights(const LlamaConfig& config, const Model& model, const std::fi
   return for_each_job(int64_t(parts.size()), total, run, [] {});
 }
 
-namespace {
-
-// Copies bytes [offset, offset + bytes) of an object into a declared tensor, in pieces.
 Status copy_out(const Executor& executor, ObjectId id, int64_t offset, int64_t bytes,
                 const std::string& tensor, SafeTensorsWriter& writer) {
   std::vector<std::byte> piece;
@@ -269,105 +239,26 @@ Status copy_out(const Executor& executor, ObjectId id, int64_t offset, int64_t b
   return {};
 }
 
-}  // namespace
-
-Status save_weights(const LlamaConfig& config, const Program& program, const std::filesystem::path& path,
-                    const Executor& executor) {
+Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor) {
+  const auto type_of = [&](size_t weight) { return model.program.object(model.params[weight].param).dtype; };
   std::vector<TensorInfo> infos;
-  const std::vector<Weight> weights = llama_weights(config);
-  for (const Weight& weight : weights) {
-    const DType dtype = program.object(find_param(program, weight.object).param).dtype;
-    for (const WeightSource& s : weight.sources) {
+  for (size_t w = 0; w < model.weights.size(); ++w) {
+    for (const WeightSource& s : model.weights[w].sources) {
       std::vector<int64_t> shape{s.rows};
-      if (!weight.is_norm) shape.push_back(s.cols);
-      infos.push_back({s.tensor, tensor_type(dtype), shape});
+      if (model.weights[w].matrix) shape.push_back(s.cols);
+      infos.push_back({s.tensor, tensor_type(type_of(w)), shape});
     }
   }
   SLUICE_ASSIGN(SafeTensorsWriter writer, SafeTensorsWriter::create(path, infos, {{"format", "pt"}}));
-  for (const Weight& weight : weights) {
-    const ObjectId param = find_param(program, weight.object).param;
+  for (size_t w = 0; w < model.weights.size(); ++w) {
     int64_t offset = 0;
-    for (const WeightSource& s : weight.sources) {
-      const int64_t bytes = s.rows * s.cols * size_of(program.object(param).dtype);
-      SLUICE_TRY(copy_out(executor, param, offset, bytes, s.tensor, writer));
+    for (const WeightSource& s : model.weights[w].sources) {
+      const int64_t bytes = s.rows * s.cols * size_of(type_of(w));
+      SLUICE_TRY(copy_out(executor, model.params[w].param, offset, bytes, s.tensor, writer));
       offset += bytes;
     }
   }
   return writer.commit();
-}
-
-namespace {
-
-std::vector<ObjectId> state_objects(const Program& program) {
-  std::vector<ObjectId> out;
-  for (uint32_t o = 0; o < program.objects().size(); ++o) {
-    if (program.objects()[o].kind == ObjectKind::OptState) out.push_back(ObjectId(o));
-  }
-  return out;
-}
-
-}  // namespace
-
-Status save_checkpoint(const LlamaConfig& config, const Model& model, const CheckpointInfo& info,
-                       const std::filesystem::path& dir, const Executor& executor) {
-  const Program& program = model.program;
-  SLUICE_TRY(make_directories(dir));
-  SLUICE_TRY(save_weights(config, program, dir / "model.safetensors", executor));
-  std::vector<TensorInfo> infos;
-  for (const ObjectId id : state_objects(program)) {
-    const Object& o = program.object(id);
-    infos.push_back({o.name, tensor_type(o.dtype), {o.bytes / size_of(o.dtype)}});
-  }
-  SLUICE_ASSIGN(SafeTensorsWriter writer, SafeTensorsWriter::create(dir / "optimizer.safetensors", infos));
-  for (const ObjectId id : state_objects(program)) {
-    const Object& o = program.object(id);
-    SLUICE_TRY(copy_out(executor, id, 0, o.bytes, o.name, writer));
-  }
-  SLUICE_TRY(writer.commit());
-  SLUICE_TRY(write_file(dir / "config.json", to_json(config)));
-  const StepShape& s = info.shape;
-  const nlohmann::json root = {{"step", info.step},
-                               {"shape",
-                                {{"seq_len", s.seq_len},
-                                 {"chunk_tokens", s.chunk_tokens},
-                                 {"chunks_per_round", s.chunks_per_round},
-                                 {"rounds", s.rounds},
-                                 {"first_chunks", s.first_chunks},
-                                 {"short_rounds", s.short_rounds},
-                                 {"head_tokens", s.head_tokens}}}};
-  return write_file(dir / "checkpoint.json", root.dump(2));
-}
-
-Result<CheckpointInfo> load_checkpoint(const LlamaConfig& config, const Model& model,
-                                       const std::filesystem::path& dir, Executor& executor) {
-  SLUICE_ASSIGN(const std::string text, read_file(dir / "checkpoint.json"));
-  const auto root = nlohmann::json::parse(text, nullptr, false);
-  if (!root.is_object() || !root.contains("step") || !root["step"].is_number_integer()) {
-    return error("{}: not a checkpoint: no step", (dir / "checkpoint.json").string());
-  }
-  SLUICE_TRY(load_weights(config, model, dir / "model.safetensors", executor));
-  SLUICE_ASSIGN(const TensorFiles files, TensorFiles::open(dir / "optimizer.safetensors"));
-  for (const ObjectId id : state_objects(model.program)) {
-    const Object& o = model.program.object(id);
-    SLUICE_ASSIGN(const SafeTensor* tensor, files.get(o.name));
-    if (int64_t(tensor->bytes.size()) != o.bytes) {
-      return error("{}: {} has {} bytes, this run needs {}: it was saved with other number formats",
-                   files.path().string(), o.name, tensor->bytes.size(), o.bytes);
-    }
-    SLUICE_TRY(executor.write(id, tensor->bytes));
-  }
-  CheckpointInfo info;
-  info.step = root["step"].get<int64_t>();
-  if (const auto shape = root.find("shape"); shape != root.end() && shape->is_object()) {
-    info.shape.seq_len = shape->value("seq_len", int64_t{0});
-    info.shape.chunk_tokens = shape->value("chunk_tokens", int64_t{0});
-    info.shape.chunks_per_round = shape->value("chunks_per_round", int64_t{0});
-    info.shape.rounds = shape->value("rounds", int64_t{0});
-    info.shape.first_chunks = shape->value("first_chunks", int64_t{0});
-    info.shape.short_rounds = shape->value("short_rounds", int64_t{0});
-    info.shape.head_tokens = shape->value("head_tokens", int64_t{0});
-  }
-  return info;
 }
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/families/families.h"
 #include "run/resolve.h"
 #include "support/temp_dir.h"
 
@@ -158,10 +159,10 @@ TEST_F(ModelConfig, MissingFileIsNamed) {
   EXPECT_NE(model.message().find("none.json"), std::string::npos) << model.message();
 }
 TEST_F(ModelConfig, PresetsAreValidAndComeBackFromJson) {
-  for (const char* name : {"tiny", "1", "8", "15", "32"}) {
-    const auto model = llama_preset(name);
+  for (const std::string& name : model_presets()) {
+    const auto model = model_preset(name);
     ASSERT_TRUE(model.ok()) << model.message();
-    const auto again = parse_llama_config(to_json(*model));
+    const auto again = parse_model_config(to_json(*model));
     ASSERT_TRUE(again.ok()) << again.message();
     EXPECT_EQ(to_json(*again), to_json(*model));
     EXPECT_EQ(again->params(), model->params());

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "cost/presets.h"
+#include "model/families/families.h"
 
 namespace sluice::corpus {
 namespace {
@@ -26,21 +27,21 @@ constexpr double kDeviceUnderHost[] = {1.4, 2.5};
 
 // Few layers of the presets' shapes, and an eighth of the vocabulary, so that layers and head keep something
 // like the proportions of the whole model.
-LlamaConfig model_of(std::string_view name) {
+ModelSpec model_named(std::string_view name) {
   const auto layers = [](const char* preset, int64_t count) {
-    LlamaConfig model = *llama_preset(preset);
-    model.layers = count;
+    ModelSpec model = *model_preset(preset);
+    model.layers.resize(size_t(count), model.layers.front());
     if (model.vocab > 1000) model.vocab /= 8;
     return model;
   };
-  if (name == "small") return {32, 2, 4, 2, 8, 48, 61, 1e-5, false, {}};
+  if (name == "small") return model_of({32, 2, 4, 2, 8, 48, 61});
   if (name == "tinyx2") return layers("tiny", 2);
   if (name == "1Bx2") return layers("1", 2);
   if (name == "1Bx4") return layers("1", 4);
   if (name == "8Bx2") return layers("8", 2);
   if (name == "8Bx3") return layers("8", 3);
   if (name == "8Bx4") return layers("8", 4);
-  return *llama_preset(name);
+  return *model_preset(name);
 }
 
 std::string_view name_of(Updates updates) {
@@ -63,7 +64,7 @@ std::vector<Caps> caps_of(const Subject& s) {
 }
 
 Group group_of(const Subject& s, const char* machine) {
-  Group g{s.model, "", std::string(name_of(s.updates)), machine, model_of(s.model), s.step};
+  Group g{s.model, "", std::string(name_of(s.updates)), machine, model_named(s.model), s.step};
   g.shape = fmt::format("{} of {}x{}x{}{}", s.step.seq_len, s.step.chunk_tokens, s.step.chunks_per_round,
                         s.step.rounds, s.step.packed ? " packed" : "");
   // What a configuration that leaves it to the machine gets.

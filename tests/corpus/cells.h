@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cost/profile.h"
-#include "model/build.h"
+#include "step/build.h"
 
 namespace sluice::corpus {
 
@@ -18,7 +18,7 @@ struct Caps {
 struct Group {
   // Together they say everything about the program: "8Bx2", "4096 of 4096x1x2", "deferred", "h200".
   std::string model, shape, updates, machine;
-  LlamaConfig config;
+  ModelSpec config;
   StepShape step;
   Numerics numerics;
   OptimizerConfig optimizer;

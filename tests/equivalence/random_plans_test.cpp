@@ -44,7 +44,7 @@ class ManyPlans {
   rig::History run(const Plan& plan, Backend& backend) {
     rig::poison(*backend_, arenas_, plan.device_bytes, plan.host_bytes);
     Executor executor(model_.program, plan, backend, arenas_);
-    rig::must(initialize(request_.model, model_, 1, executor, [](int64_t, int64_t) {}));
+    rig::must(initialize(model_, 1, executor, [](int64_t, int64_t) {}));
     rig::History out;
     for (int64_t step = 1; step <= 2; ++step) {
       StepArgs args = rig::args_for(step, request_.optimizer, tokens_.counted());

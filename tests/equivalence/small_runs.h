@@ -58,7 +58,7 @@ inline const char* name_of(Updates updates) {
 inline StageRequest small_request(const StepShape& shape, const Numerics& numerics,
                                   Updates updates = Updates::AtTheEnd) {
   StageRequest request;
-  request.model = {32, 2, 4, 2, 8, 48, 61, 1e-5, false, {}};
+  request.model = model_of({32, 2, 4, 2, 8, 48, 61});
   request.shape = shape;
   request.numerics = numerics;
   request.optimizer.part_elements = 1000;  // weights of one, two and four parts

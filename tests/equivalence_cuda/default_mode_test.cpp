@@ -24,7 +24,7 @@ std::unique_ptr<Backend> default_backend() {
 // order.
 StageRequest request(int64_t device_cap_bytes) {
   StageRequest r = small_request({512, 512, 4, 2, 256}, {DType::BF16, DType::BF16, DType::BF16, false, true});
-  r.model = {256, 2, 4, 2, 64, 512, 61, 1e-5, false, {}};
+  r.model = model_of({256, 2, 4, 2, 64, 512, 61});
   r.device_cap_bytes = device_cap_bytes;
   r.quick = true;
   return r;

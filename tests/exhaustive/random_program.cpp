@@ -65,8 +65,7 @@ class Builder {
     return program_.add(
         {std::move(name), std::move(role), kind, DType::F32, 4 * elements, layer, -1, chunk, persistent});
   }
-  void task(std::string_view what, Op op, std::initializer_list<ObjectId> uses, Phase phase, int layer,
-            int chunk) {
+  void task(std::string_view what, Op op, std::vector<ObjectId> uses, Phase phase, int layer, int chunk) {
     program_.add(fmt::format("{}.L{}.c{}", what, layer, chunk), std::move(op), uses, phase, layer, -1, chunk);
   }
 

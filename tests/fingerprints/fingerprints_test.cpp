@@ -19,6 +19,7 @@
 #include "corpus/cells.h"
 #include "cost/presets.h"
 #include "io/file.h"
+#include "model/families/families.h"
 #include "planner/shape.h"
 #include "run/stages.h"
 
@@ -72,7 +73,7 @@ void add_run(int64_t device_gib, Fingerprints& out) {
   const Profile profile = *machine_preset("h200");
   const std::string name = device_gib == 0 ? "8B h200 none" : fmt::format("8B h200 {}GiB", device_gib);
   StageRequest r;
-  r.model = *llama_preset("8");
+  r.model = *model_preset("8");
   r.numerics = {DType::BF16, DType::BF16, DType::BF16, false, true};
   r.optimizer.deferred = true;
   r.device_cap_bytes = device_gib == 0 ? kUnlimited : device_gib * kGiB;
@@ -84,7 +85,7 @@ void add_run(int64_t device_gib, Fingerprints& out) {
   wanted.tokens_per_step = 131072;
   wanted.device_cap_bytes = r.device_cap_bytes;
   wanted.host_cap_bytes = r.host_cap_bytes;
-  const auto choice = choose_shape(r.model, r.numerics, r.optimizer, wanted, profile);
+  const auto choice = choose_shape(subject_of(r.model, r.numerics, r.optimizer), wanted, profile);
   if (!choice.ok()) {
     out["run " + name] = choice.message();
     return;

@@ -1,8 +1,8 @@
 // What runs the passes: which ran, which were left out, and whether plans hold without them.
 #include <gtest/gtest.h>
 
-#include "model/build.h"
 #include "planner/planner.h"
+#include "step/build.h"
 
 namespace sluice {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 Model tiny_model() {
   OptimizerConfig optimizer;
   optimizer.part_elements = 1000;
-  return build_training({32, 2, 4, 2, 8, 48, 61, 1e-5, false, {}}, {16, 32, 1, 2, 16}, {}, optimizer);
+  return build_training(model_of({32, 2, 4, 2, 8, 48, 61}), {16, 32, 1, 2, 16}, {}, optimizer);
 }
 
 Profile slow_links() {

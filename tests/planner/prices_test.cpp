@@ -3,8 +3,8 @@
 
 #include <numeric>
 
-#include "model/build.h"
 #include "planner/builder.h"
+#include "step/build.h"
 
 namespace sluice {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 Program tiny_program() {
   OptimizerConfig optimizer;
   optimizer.part_elements = 1000;
-  return build_training({32, 2, 4, 2, 8, 48, 61, 1e-5, false, {}}, {16, 32, 1, 3, 16}, {}, optimizer).program;
+  return build_training(model_of({32, 2, 4, 2, 8, 48, 61}), {16, 32, 1, 3, 16}, {}, optimizer).program;
 }
 
 Profile slow_links() {

@@ -6,10 +6,16 @@
 #include <algorithm>
 #include <limits>
 
+#include "run/stages.h"
+
 namespace sluice {
 namespace {
 
-const LlamaConfig kModel{256, 2, 4, 2, 64, 704, 512, 1e-5, false, {}};
+const ModelSpec kModel = model_of({256, 2, 4, 2, 64, 704, 512});
+
+ShapeSubject subject() {
+  return subject_of(kModel, {}, {});
+}
 
 Profile machine() {
   Profile profile;
@@ -33,7 +39,7 @@ TEST(Shape, KeepsWhatWasGiven) {
   request.rounds = 3;
   request.first_round_chunks = 4;
   request.head_tokens = 512;
-  const auto choice = choose_shape(kModel, {}, {}, request, machine());
+  const auto choice = choose_shape(subject(), request, machine());
   ASSERT_TRUE(choice.ok()) << choice.error().message;
   EXPECT_EQ(choice->shape.chunk_tokens, 2048);
   EXPECT_EQ(choice->shape.head_tokens, 512);
@@ -43,7 +49,7 @@ TEST(Shape, KeepsWhatWasGiven) {
 
 TEST(Shape, CoversTheStepOnce) {
   for (const int64_t tokens : {1024, 3072, 16384, 40960}) {
-    const auto choice = choose_shape(kModel, {}, {}, request_for(tokens), machine());
+    const auto choice = choose_shape(subject(), request_for(tokens), machine());
     ASSERT_TRUE(choice.ok()) << choice.error().message;
     EXPECT_EQ(choice->shape.tokens(), tokens);
   }
@@ -59,7 +65,7 @@ TEST(Shape, OfSmallerChunksHasToGainWhatItsTasksCost) {
     profile.rates.memory_bytes = 1e12;
     const Program half = build_training(kModel, {1024, 16384, 1, 4, 4096}, {}, {}).program;
     for (const Op& op : distinct_ops(half)) profile.measured_ns[cost_key(op)] = profile.cost(op).ns / faster;
-    const auto choice = choose_shape(kModel, {}, {}, request_for(65536), profile);
+    const auto choice = choose_shape(subject(), request_for(65536), profile);
     EXPECT_TRUE(choice.ok());
     return choice.ok() ? choice->shape.chunk_tokens : 0;
   };
@@ -72,9 +78,9 @@ TEST(Shape, DoesNotDependOnThreads) {
   request.chunk_tokens = 1024;
   request.device_cap_bytes = 32 * kMiB;
   request.threads = 1;
-  const auto one = choose_shape(kModel, {}, {}, request, machine());
+  const auto one = choose_shape(subject(), request, machine());
   request.threads = 16;
-  const auto many = choose_shape(kModel, {}, {}, request, machine());
+  const auto many = choose_shape(subject(), request, machine());
   ASSERT_TRUE(one.ok()) << one.error().message;
   ASSERT_TRUE(many.ok()) << many.error().message;
   EXPECT_EQ(text(one->shape), text(many->shape));
@@ -85,7 +91,7 @@ TEST(Shape, DoesNotDependOnThreads) {
 TEST(Shape, ThatCannotBeCutIsRefusedWithWhatWasGiven) {
   ShapeRequest request = request_for(16384);
   request.chunk_tokens = 1500;
-  const auto choice = choose_shape(kModel, {}, {}, request, machine());
+  const auto choice = choose_shape(subject(), request, machine());
   ASSERT_FALSE(choice.ok());
   EXPECT_NE(choice.error().message.find("chunk_tokens 1500"), std::string::npos) << choice.error().message;
 }

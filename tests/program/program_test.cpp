@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/build.h"
+#include "step/build.h"
 
 namespace sluice {
 namespace {
@@ -41,10 +41,10 @@ struct Example {
   }
   Example& task(std::string name, const Op& op, std::vector<uint32_t> bound,
                 std::vector<int64_t> offsets = {}) {
-    std::vector<ObjectId> ids;
-    for (const uint32_t b : bound) ids.emplace_back(b);
     offsets.resize(bound.size(), 0);
-    program.add(std::move(name), op, ids, offsets, Phase::Forward, 0, 0, 0);
+    std::vector<Bound> uses;
+    for (size_t i = 0; i < bound.size(); ++i) uses.emplace_back(ObjectId(bound[i]), offsets[i]);
+    program.add(std::move(name), op, uses, Phase::Forward, 0, 0, 0);
     return *this;
   }
 };
@@ -200,9 +200,8 @@ TEST(Footprint, SumsByKind) {
 // Every Program that the model builder makes keeps the rules, in every shape: one chunk, chunked sequences,
 // packed rows.
 TEST(ModelPrograms, KeepTheRules) {
-  LlamaConfig model;
-  model.layers = 2, model.dim = 32, model.heads = 4, model.kv_heads = 2, model.head_dim = 8;
-  model.ffn = 48, model.vocab = 64;
+  ModelSpec model =
+      model_of({.dim = 32, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 48, .vocab = 64});
   for (const bool bf16 : {false, true}) {
     for (const bool deferred : {false, true}) {
       for (const bool tied : {false, true}) {

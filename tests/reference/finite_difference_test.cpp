@@ -18,7 +18,7 @@ namespace {
 constexpr float kStep = 1e-3f;
 
 struct TinyModel {
-  LlamaConfig config{16, 2, 2, 1, 8, 24, 17, 1e-5, false, {}};
+  const ModelSpec config = model_of({16, 2, 2, 1, 8, 24, 17});
   StepShape shape;
   rig::Tokens tokens;
   std::unique_ptr<rig::Rig> run;
@@ -32,10 +32,11 @@ struct TinyModel {
     run->initialize();
     std::mt19937_64 random(5);
     std::normal_distribution<float> normal;
-    for (const Weight& w : llama_weights(config)) {
+    for (const Weight& w : weights_of(config)) {
       const ObjectId id = rig::find(run->model().program, w.object);
       auto values = rig::read_floats(run->training(), id);
-      for (float& v : values) v = w.is_norm ? 1 + 0.2f * normal(random) : 0.3f * normal(random);
+      for (float& v : values)
+        v = w.init.kind == Init::Ones ? 1 + 0.2f * normal(random) : 0.3f * normal(random);
       rig::write_floats(run->training(), id, values);
     }
   }
@@ -47,7 +48,7 @@ TEST_P(FiniteDifference, AgreesWithEveryGradient) {
   TinyModel m(GetParam());
   (void)m.run->measure(m.tokens);
   std::map<std::string, std::vector<float>> gradients;
-  for (const Weight& w : llama_weights(m.config)) {
+  for (const Weight& w : weights_of(m.config)) {
     gradients[w.object] =
         rig::read_floats(m.run->training(), rig::find(m.run->model().program, "d_" + w.object));
   }

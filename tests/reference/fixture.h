@@ -12,19 +12,20 @@
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
 #include "io/safetensors.h"
+#include "model/families/families.h"
 #include "state/weights.h"
 
 namespace sluice {
 
 struct Fixture {
   std::filesystem::path dir;
-  LlamaConfig config;
+  ModelSpec config;
   TensorFiles expected;
 
   // `file` holds what is expected.
   explicit Fixture(const std::string& name, const std::string& file = "expected.safetensors")
       : dir(std::filesystem::path(SLUICE_FIXTURES) / name),
-        config(rig::must(parse_llama_config(rig::must(read_file(dir / "config.json"))))),
+        config(rig::must(parse_model_config(rig::must(read_file(dir / "config.json"))))),
         expected(rig::must(TensorFiles::open(dir / file))) {}
 
   template <class T>
@@ -64,7 +65,7 @@ inline std::unique_ptr<rig::Rig> open_fixture(const Fixture& fixture, const Step
   request.optimizer = optimizer;
   auto run = std::make_unique<rig::Rig>(request);
   run->initialize();
-  rig::must(load_weights(fixture.config, run->model(), fixture.dir, run->training()));
+  rig::must(load_weights(run->model(), fixture.dir, run->training()));
   return run;
 }
 
@@ -93,8 +94,8 @@ inline Distance distance(const std::vector<float>& a, const std::vector<float>& 
 
 // Calls f(tensor name, values) for every checkpoint tensor, with its part of object `prefix` + weight.
 template <class F>
-void for_each_tensor(const LlamaConfig& config, const Executor& executor, const std::string& prefix, F&& f) {
-  for (const Weight& weight : llama_weights(config)) {
+void for_each_tensor(const ModelSpec& config, const Executor& executor, const std::string& prefix, F&& f) {
+  for (const Weight& weight : weights_of(config)) {
     const auto all = rig::read_floats(executor, rig::find(executor.program(), prefix + weight.object));
     auto at = all.begin();
     for (const WeightSource& s : weight.sources) {

@@ -18,8 +18,8 @@ TEST_P(LogitsOf, MatchPyTorch) {
   const Arenas arenas = rig::must(backend->reserve(plan.device_bytes, plan.host_bytes));
   rig::must(backend->prepare(distinct_ops(model.program)));
   Executor executor(model.program, plan, *backend, arenas);
-  rig::must(initialize(fixture.config, model, 1, executor, [](int64_t, int64_t) {}));
-  rig::must(load_weights(fixture.config, model, fixture.dir, executor));
+  rig::must(initialize(model, 1, executor, [](int64_t, int64_t) {}));
+  rig::must(load_weights(model, fixture.dir, executor));
 
   const rig::Tokens tokens = fixture.tokens("", kWindow);
   const std::vector<float> expected = fixture.values<float>("logits");

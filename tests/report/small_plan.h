@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "model/build.h"
 #include "planner/planner.h"
 #include "report/report.h"
+#include "step/build.h"
 
 namespace sluice {
 
@@ -31,7 +31,7 @@ inline Profile small_profile() {
 }
 
 inline Program small_program() {
-  const LlamaConfig model{32, 3, 4, 2, 8, 48, 61, 1e-5, false, {}};
+  const ModelSpec model = model_of({32, 3, 4, 2, 8, 48, 61});
   OptimizerConfig optimizer;
   optimizer.part_elements = 1000;
   optimizer.deferred = true;

@@ -105,16 +105,17 @@ TEST_F(PlanCacheTest, FindsShapes) {
   const StageRequest r = tiny_request();
   ShapeRequest request;
   request.seq_len = 16, request.tokens_per_step = 128;
-  EXPECT_FALSE(cache_.find(r.model, r.numerics, r.optimizer, request, profile_));
-  const ShapeChoice choice = must(choose_shape(r.model, r.numerics, r.optimizer, request, profile_));
-  cache_.keep(r.model, r.numerics, r.optimizer, request, profile_, choice);
-  const auto found = cache_.find(r.model, r.numerics, r.optimizer, request, profile_);
+  const ShapeSubject subject = subject_of(r.model, r.numerics, r.optimizer);
+  EXPECT_FALSE(cache_.find(subject, request, profile_));
+  const ShapeChoice choice = must(choose_shape(subject, request, profile_));
+  cache_.keep(subject, request, profile_, choice);
+  const auto found = cache_.find(subject, request, profile_);
   ASSERT_TRUE(found);
   EXPECT_EQ(text(found->shape), text(choice.shape));
   EXPECT_EQ(found->shape.head_tokens, choice.shape.head_tokens);
   EXPECT_EQ(found->why, choice.why);
   request.tokens_per_step = 256;
-  EXPECT_FALSE(cache_.find(r.model, r.numerics, r.optimizer, request, profile_));
+  EXPECT_FALSE(cache_.find(subject, request, profile_));
 }
 
 }  // namespace

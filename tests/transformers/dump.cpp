@@ -15,6 +15,7 @@
 
 #include "io/file.h"
 #include "io/safetensors.h"
+#include "model/families/families.h"
 #include "run/data.h"
 #include "run/session.h"
 #include "state/weights.h"
@@ -86,7 +87,7 @@ struct Gradient {
 std::vector<Gradient> gradients_of(const Prepared& p) {
   const Program& program = p.stages.training.model.program;
   std::vector<Gradient> out;
-  for (const Weight& weight : llama_weights(p.model)) {
+  for (const Weight& weight : weights_of(p.model)) {
     const auto& objects = program.objects();
     const auto found = std::find_if(objects.begin(), objects.end(), [&](const Object& o) {
       return o.kind == ObjectKind::Grad && o.name == "d_" + weight.object;
@@ -94,7 +95,7 @@ std::vector<Gradient> gradients_of(const Prepared& p) {
     int64_t offset = 0;
     for (const WeightSource& s : weight.sources) {
       TensorInfo info{"grad." + s.tensor, tensor_type(found->dtype), {s.rows}};
-      if (!weight.is_norm) info.shape.push_back(s.cols);
+      if (weight.matrix) info.shape.push_back(s.cols);
       out.push_back({info, ObjectId(uint32_t(found - objects.begin())), offset});
       offset += info.bytes();
     }
@@ -170,12 +171,12 @@ Status dump(const Path& out, const std::string& config_path, std::vector<std::st
   const Stage &training_stage = p.stages.training, &sampling_stage = *p.stages.sampling;
   Executor training(training_stage.model.program, training_stage.plan, *backend, arenas);
   Executor sampling(sampling_stage.model.program, sampling_stage.plan, *backend, arenas);
-  SLUICE_TRY(initialize(p.model, training_stage.model, uint64_t(p.config.train.seed), training,
-                        [](int64_t, int64_t) {}));
+  SLUICE_TRY(
+      initialize(training_stage.model, uint64_t(p.config.train.seed), training, [](int64_t, int64_t) {}));
   if (!p.config.model.weights.empty()) {
-    SLUICE_TRY(load_weights(p.model, training_stage.model, p.config.model.weights, training));
+    SLUICE_TRY(load_weights(training_stage.model, p.config.model.weights, training));
   }
-  SLUICE_TRY(save_weights(p.model, training_stage.model.program, out / "model.safetensors", training));
+  SLUICE_TRY(save_weights(training_stage.model, out / "model.safetensors", training));
   SLUICE_TRY(write_step(p, data, training, sampling, out / "step.safetensors"));
   fmt::print("{}: {} tokens per step, written to {}\n", p.machine.description, p.shape.tokens(),
              out.string());

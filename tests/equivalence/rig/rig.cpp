@@ -104,8 +104,8 @@ StepArgs args_for(int64_t step, const OptimizerConfig& optimizer, int64_t counte
   args.step = step;
   args.seed = 7;
   args.learning_rate = 1e-2f;
-  args.bias1 = float(1 - std::pow(double(optimizer.beta1), double(step)));
-  args.bias2 = float(1 - std::pow(double(optimizer.beta2), double(step)));
+  args.bias1 = float(1 - std::pow(double(optimizer.values[0]), double(step)));
+  args.bias2 = float(1 - std::pow(double(optimizer.values[1]), double(step)));
   args.inv_targets = 1.0f / float(counted);
   args.update = 1;
   return args;
@@ -146,7 +146,7 @@ Rig::Rig(const StageRequest& request, std::unique_ptr<Backend>&& backend)
 
 void Rig::initialize(uint64_t seed) {
   pending_ = false;
-  must(sluice::initialize(request_.model, model(), seed, *training_, [](int64_t, int64_t) {}));
+  must(sluice::initialize(model(), seed, *training_, [](int64_t, int64_t) {}));
 }
 
 Losses Rig::step(int64_t step, const Tokens& tokens) {

@@ -12,8 +12,8 @@
 
 #include "backend/backend.h"
 #include "exec/executor.h"
-#include "model/build.h"
 #include "run/stages.h"
+#include "step/build.h"
 
 namespace sluice::rig {
 

@@ -1,4 +1,4 @@
-#include "model/build.h"
+#include "oracle.h"
 
 #include <fmt/format.h>
 
@@ -6,10 +6,44 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "model/flops.h"
+#include "ops/step_args.h"
 
-namespace sluice {
+namespace sluice::oracle {
 namespace {
+
+struct WeightSource {
+  int64_t rows, cols;
+};
+struct Weight {
+  std::string object;
+  std::vector<WeightSource> sources;
+  bool is_norm;
+};
+
+std::vector<Weight> llama_weights(const LlamaConfig& c) {
+  std::vector<Weight> out;
+  out.push_back({"embedding", {{c.vocab, c.dim}}, false});
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const auto name = [&](const char* role) { return fmt::format("{}.L{}", role, l); };
+    out.push_back({name("norm1"), {{c.dim, 1}}, true});
+    out.push_back({name("wq"), {{c.q_dim(), c.dim}}, false});
+    out.push_back({name("wkv"), {{c.kv_dim(), c.dim}, {c.kv_dim(), c.dim}}, false});
+    out.push_back({name("wo"), {{c.dim, c.q_dim()}}, false});
+    out.push_back({name("norm2"), {{c.dim, 1}}, true});
+    out.push_back({name("wgu"), {{c.ffn, c.dim}, {c.ffn, c.dim}}, false});
+    out.push_back({name("wd"), {{c.dim, c.ffn}}, false});
+  }
+  out.push_back({"norm", {{c.dim, 1}}, true});
+  if (!c.tied_embeddings) out.push_back({"head", {{c.vocab, c.dim}}, false});
+  return out;
+}
+
+struct Model {
+  Program program;
+  ObjectId args, inv_freq;
+  std::vector<std::vector<ObjectId>> batch;
+  ObjectId loss, clip, logits;
+};
 
 // The weights of one layer and, in training, the gradients beside them.
 struct LayerParams {
@@ -20,6 +54,12 @@ struct LayerParams {
 struct Saved {
   ObjectId x, h1, q, kv, o, lse, x_mid, h2, gu, x_out;
 };
+
+std::vector<Bound> bound(std::span<const ObjectId> ids, std::span<const int64_t> offsets) {
+  std::vector<Bound> out;
+  for (size_t i = 0; i < ids.size(); ++i) out.push_back({ids[i], offsets.empty() ? 0 : offsets[i]});
+  return out;
+}
 
 class Builder {
  public:
@@ -134,8 +174,7 @@ void Builder::task(std::string_view what, Op op, std::initializer_list<ObjectId>
   std::string name(what);
   if (at.layer >= 0) name += fmt::format(".L{}", at.layer);
   if (at.round >= 0) name += fmt::format(".r{}c{}", at.round, at.chunk);
-  program().add(std::move(name), std::move(op), std::span(uses.begin(), uses.size()), phase_, at.layer,
-                at.round, at.chunk);
+  program().add(std::move(name), std::move(op), bound(uses, {}), phase_, at.layer, at.round, at.chunk);
 }
 
 void Builder::batch_task(std::string_view what, Op op, std::initializer_list<ObjectId> uses, BatchPart part,
@@ -145,8 +184,7 @@ void Builder::batch_task(std::string_view what, Op op, std::initializer_list<Obj
   std::string name(what);
   if (at.layer >= 0) name += fmt::format(".L{}", at.layer);
   name += fmt::format(".r{}c{}", at.round, at.chunk);
-  program().add(std::move(name), std::move(op), std::span(uses.begin(), uses.size()), offsets, phase_,
-                at.layer, at.round, at.chunk);
+  program().add(std::move(name), std::move(op), bound(uses, offsets), phase_, at.layer, at.round, at.chunk);
 }
 
 void Builder::add_weights(Gradients gradients) {
@@ -441,7 +479,7 @@ void Builder::sum_squares(const std::vector<ObjectId>& params) {
     const int64_t n = program().object(uses[0]).bytes / size_of(num_.grad);
     program().add("norm_of." + program().object(param).name,
                   SumSq{n, int64_t(slot(param)), int64_t(weights_.size()), num_.grad, !accumulates(sums_)},
-                  uses, phase_, program().object(param).layer, -1, -1);
+                  bound(uses, {}), phase_, program().object(param).layer, -1, -1);
   }
 }
 
@@ -487,7 +525,7 @@ void Builder::update(const std::vector<ObjectId>& params, bool moments) {
         uses.push_back(parts.master[i]);
         offsets.push_back(0);
       }
-      program().add(fmt::format("adamw.{}.p{}", weight.object, i), op, uses, offsets, phase_,
+      program().add(fmt::format("adamw.{}.p{}", weight.object, i), op, bound(uses, offsets), phase_,
                     program().object(param).layer, -1, -1);
     }
   }
@@ -504,8 +542,8 @@ void Builder::update_moments(const std::vector<ObjectId>& params) {
                             optimizer_->beta2, num_.grad,      num_.state, num_.stochastic};
       const ObjectId uses[] = {grad(param), parts.m[i], parts.v[i], model_.clip, model_.args};
       const int64_t offsets[] = {parts.first[i] * size_of(num_.grad), 0, 0, 0, 0};
-      program().add(fmt::format("adamw_moments.{}.p{}", weights_[index].second.object, i), op, uses, offsets,
-                    phase_, program().object(param).layer, -1, -1);
+      program().add(fmt::format("adamw_moments.{}.p{}", weights_[index].second.object, i), op,
+                    bound(uses, offsets), phase_, program().object(param).layer, -1, -1);
     }
   }
 }
@@ -531,8 +569,6 @@ Model Builder::training() {
   phase_ = Phase::Update;
   task("clip", ClipScale{slots, optimizer_->clip_norm}, {sums_, model_.clip}, {-1, -1, -1});
   if (!optimizer_->deferred) update(all_params());
-  model_.program.facts.tokens = shape_.tokens();
-  model_.program.facts.model_flops = double(shape_.tokens()) * model_flops_per_token(c_, shape_.seq_len);
   return std::move(model_);
 }
 
@@ -550,7 +586,6 @@ Model Builder::evaluation() {
   model_.loss = program().add(Object{"loss", "loss", ObjectKind::Metric, DType::F64, size_of(DType::F64)});
   forward(0);
   for (int c = 0; c < shape_.chunks_per_round; ++c) head(x_[size_t(c)], true, {-1, 0, c});
-  model_.program.facts.tokens = shape_.tokens();
   return std::move(model_);
 }
 
@@ -570,22 +605,15 @@ Model Builder::sampling() {
 
 }  // namespace
 
-Model build_training(const LlamaConfig& config, const StepShape& shape, const Numerics& numerics,
-                     const OptimizerConfig& optimizer) {
-  return Builder(config, shape, numerics, &optimizer).training();
+Programs build(const LlamaConfig& config, const StepShape& shape, const Numerics& numerics,
+               const OptimizerConfig& optimizer, int64_t sample_tokens) {
+  StepShape one = shape;
+  spread(one, shape.chunks_per_sequence(), 1);
+  const StepShape sampled{sample_tokens, sample_tokens, 1, 1, 0, false};
+  return {Builder(config, shape, numerics, &optimizer).training().program,
+          Builder(config, {}, numerics, &optimizer).flush().program,
+          Builder(config, one, numerics, nullptr).evaluation().program,
+          Builder(config, sampled, numerics, nullptr).sampling().program};
 }
 
-Model build_flush(const LlamaConfig& config, const Numerics& numerics, const OptimizerConfig& optimizer) {
-  return Builder(config, {}, numerics, &optimizer).flush();
-}
-
-Model build_evaluation(const LlamaConfig& config, const StepShape& shape, const Numerics& numerics) {
-  return Builder(config, shape, numerics, nullptr).evaluation();
-}
-
-Model build_sampling(const LlamaConfig& config, int64_t tokens, const Numerics& numerics) {
-  const StepShape shape{tokens, tokens, 1, 1, 0, false};
-  return Builder(config, shape, numerics, nullptr).sampling();
-}
-
-}  // namespace sluice
+}  // namespace sluice::oracle

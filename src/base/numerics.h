@@ -1,0 +1,18 @@
+// The number formats of a step.
+#pragma once
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+namespace sluice {
+
+struct Numerics {
+  DType compute = DType::F32;  // parameters, activations and their gradients
+  DType grad = DType::F32;     // accumulated parameter gradients
+  DType state = DType::F32;    // the optimizer's state
+  bool master = false;         // f32 master weights beside bf16 parameters
+  bool stochastic = false;     // stochastic rounding of bf16 parameters and state
+};
+Status validate(const Numerics& numerics);
+
+}  // namespace sluice

@@ -1,0 +1,44 @@
+#include <fmt/format.h>
+
+#include "model/families/families.h"
+
+namespace sluice {
+namespace {
+
+struct Preset {
+  std::string_view name;
+  EqualLayers shape;
+  bool tied;
+  double theta;
+};
+
+// 1B and 8B are Llama-3.2-1B and Llama-3-8B; 15B and 32B keep the family's proportions at the widths that the
+// published measurements of other systems use.
+constexpr Preset kPresets[] = {
+    {"tiny", {320, 8, 5, 5, 64, 864, 256}, false, 10000},
+    {"1", {2048, 16, 32, 8, 64, 8192, 128256}, true, 500000},
+    {"8", {4096, 32, 32, 8, 128, 14336, 128256}, false, 500000},
+    {"15", {5120, 40, 40, 8, 128, 17408, 128256}, false, 500000},
+    {"32", {5120, 64, 64, 8, 128, 25600, 128256}, false, 500000},
+};
+
+}  // namespace
+
+Result<ModelSpec> model_preset(std::string_view name) {
+  for (const Preset& p : kPresets) {
+    if (p.name != name) continue;
+    ModelSpec spec = model_of(p.shape);
+    spec.tied_embeddings = p.tied;
+    spec.rope.theta = p.theta;
+    return spec;
+  }
+  return error("model '{}': allowed are {}", name, fmt::join(model_presets(), ", "));
+}
+
+std::vector<std::string> model_presets() {
+  std::vector<std::string> names;
+  for (const Preset& p : kPresets) names.emplace_back(p.name);
+  return names;
+}
+
+}  // namespace sluice

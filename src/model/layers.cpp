@@ -1,0 +1,195 @@
+#include "model/layers.h"
+
+#include <fmt/format.h>
+
+namespace sluice {
+
+Forward::Forward(const ModelSpec& spec, const std::vector<Weight>& table,
+                 const std::vector<ObjectId>& weights, const Chunking& chunking, DType compute,
+                 const ModelInputs& inputs, Program& program, Gradients* gradients)
+    : spec_(spec),
+      chunking_(chunking),
+      compute_(compute),
+      inputs_(inputs),
+      program_(program),
+      gradients_(gradients),
+      weights_(spec.layers.size() + 1) {
+  for (size_t w = 0; w < table.size(); ++w) weights_[size_t(table[w].layer + 1)][table[w].role] = weights[w];
+  if (spec.tied_embeddings) weights_[0]["head"] = weight("embedding", -1);
+}
+
+ObjectId Forward::weight(std::string_view role, int layer) const {
+  const auto& of_layer = weights_[size_t(layer + 1)];
+  const auto it = of_layer.find(role);
+  SLUICE_CHECK(it != of_layer.end(), "layer {} has no weight {}", layer, role);
+  return it->second;
+}
+
+Bound Forward::batch(const Place& at, BatchPart part) const {
+  return {inputs_.batch[size_t(at.round)][size_t(at.chunk)],
+          int64_t{part} * chunking_.tokens * size_of(DType::I32)};
+}
+
+namespace {
+
+std::string name_at(std::string_view what, int layer, int round, int chunk) {
+  std::string name(what);
+  if (layer >= 0) name += fmt::format(".L{}", layer);
+  return name += fmt::format(".r{}c{}", round, chunk);
+}
+
+}  // namespace
+
+ObjectId Forward::object(std::string_view role, DType dtype, int64_t width, const Place& at) {
+  return program_.add(Object{name_at(role, at.layer, at.round, at.chunk), std::string(role),
+                             ObjectKind::Activation, dtype, chunking_.tokens * width * size_of(dtype),
+                             at.layer, at.round, at.chunk, false});
+}
+
+Task Forward::made(std::string_view what, Op op, std::span<const Bound> uses, const Place& at) const {
+  return make_task(name_at(what, at.layer, at.round, at.chunk), std::move(op), uses, Phase::Forward, at.layer,
+                   at.round, at.chunk);
+}
+
+ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, const Place& at) {
+  const ObjectId out = activation(y, spec_.dim, at);
+  task(what, RmsNorm{chunking_.tokens, spec_.dim, float(spec_.norm_eps), compute_},
+       {x, weight(what, at.layer), out}, at);
+  record();
+  return out;
+}
+
+void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
+                      const Place& at) {
+  const bool rotated = p.rope_heads > 0;
+  Linear op{.tokens = chunking_.tokens, .in = p.in, .out = p.out, .dtype = compute_};
+  op.has_residual = residual.has_value();
+  op.rope_heads = p.rope_heads;
+  op.head_dim = rotated ? spec_.head_dim() : 0;
+  std::vector<Bound> uses{x, weight(p.weight, at.layer), y};
+  if (residual) uses.emplace_back(*residual);
+  if (rotated) {
+    uses.push_back(batch(at, kPositions));
+    uses.emplace_back(inputs_.inv_freq);
+  }
+  program_.add(made(p.task, op, uses, at));
+}
+
+ObjectId Forward::embed(int round, int chunk) {
+  const Place at{-1, round, chunk};
+  const ObjectId x = activation("x", spec_.dim, {0, round, chunk});
+  task("embed", Embed{chunking_.tokens, spec_.vocab, spec_.dim, compute_},
+       {batch(at, kTokens), weight("embedding", -1), x}, at);
+  record();
+  return x;
+}
+
+// One block of the paper: x_mid = x + attention(norm1(x)); x_out = x_mid + ffn(norm2(x_mid)).
+ObjectId Forward::layer(ObjectId x, const Place& at) {
+  const LayerSpec& spec = spec_.layers[size_t(at.layer)];
+  const int64_t dim = spec_.dim, q_dim = spec.attention.q_dim(), ffn = spec.mlp.ffn;
+  const ObjectId h1 = norm("norm1", x, "h1", at);
+  const ObjectId o = attend(project_rotated(h1, at), at);
+  const ObjectId x_mid = activation("x_mid", dim, at);
+  project({"o_proj", "wo", spec.attention.o_bias ? "bo" : "", q_dim, dim}, o, x_mid, x, at);
+  record();
+
+  const ObjectId h2 = norm("norm2", x_mid, "h2", at);
+  const ObjectId gu = activation("gu", 2 * ffn, at);
+  project({"gate_up", "wgu", spec.mlp.bias ? "bgu" : "", dim, 2 * ffn}, h2, gu, {}, at);
+  record();
+  const ObjectId act = activation("act", ffn, at);
+  task("swiglu", Swiglu{chunking_.tokens, ffn, compute_}, {gu, act}, at);
+  record();
+  const ObjectId x_out = activation("x", dim, {at.layer + 1, at.round, at.chunk});
+  project({"down", "wd", spec.mlp.bias ? "bd" : "", ffn, dim}, act, x_out, x_mid, at);
+  record();
+  if (gradients_ != nullptr) gradients_->record_input(x);
+  return x_out;
+}
+
+// Queries, and keys beside values, as attention reads them.
+Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
+  const Attention& a = spec_.layers[size_t(at.layer)].attention;
+  const ObjectId q = activation("q", a.q_dim(), at);
+  project({"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(), a.heads}, x, q, {}, at);
+  const ObjectId kv = activation("kv", 2 * a.kv_dim(), at);
+  project({"kv_proj", "wkv", a.qkv_bias ? "bkv" : "", spec_.dim, 2 * a.kv_dim(), a.kv_heads}, x, kv, {}, at);
+  record(2);
+  return {q, kv};
+}
+
+AttnShape Forward::attention_shape(const Place& at, int block) const {
+  const Attention& a = spec_.layers[size_t(at.layer)].attention;
+  const int64_t t = chunking_.tokens, rows = chunking_.rows;
+  return {
+      rows,    t / rows, t / rows, a.heads, a.kv_heads, a.head_dim, (at.chunk - block) * t, chunking_.packed,
+      compute_};
+}
+
+// Attention of a chunk over every block of its sequence so far. A single block needs no merging; several are
+// merged in fp32 by log-sum-exp, the diagonal one first.
+ObjectId Forward::attend(const Projected& p, const Place& at) {
+  const Attention& a = spec_.layers[size_t(at.layer)].attention;
+  const ObjectId o = activation("o", a.q_dim(), at);
+  const ObjectId lse = object("lse", DType::F32, a.heads, at);
+  kv_[size_t(at.layer)][size_t(at.chunk)] = p.kv;
+  const auto block = int(at.chunk % chunking_.per_sequence);
+  const auto attend_to = [&](int earlier, ObjectId out, DType out_dtype) {
+    const std::string name = earlier == 0 ? "attn" : fmt::format("attn-{}", earlier);
+    task(name, AttnFwd{attention_shape(at, at.chunk - earlier), out_dtype, earlier > 0},
+         {p.q, kv_[size_t(at.layer)][size_t(at.chunk - earlier)], batch(at, kPositions), out, lse}, at);
+  };
+  if (block == 0) {
+    attend_to(0, o, compute_);
+    record();
+    return o;
+  }
+  const ObjectId sum = object("o_sum", DType::F32, a.q_dim(), at);
+  for (int earlier = 0; earlier <= block; ++earlier) attend_to(earlier, sum, DType::F32);
+  task("o_cast", Cast{chunking_.tokens * a.q_dim(), DType::F32, compute_}, {sum, o}, at);
+  record(uint32_t(block) + 2);
+  return o;
+}
+
+std::vector<ObjectId> Forward::layers(int round) {
+  const size_t chunks = inputs_.batch[size_t(round)].size(), layers = spec_.layers.size();
+  kv_.assign(layers, std::vector<ObjectId>(chunks));
+  std::vector<ObjectId> x;
+  for (size_t c = 0; c < chunks; ++c) x.push_back(embed(round, int(c)));
+  for (size_t l = 0; l < layers; ++l) {
+    for (size_t c = 0; c < chunks; ++c) x[c] = layer(x[c], {int(l), round, int(c)});
+  }
+  return x;
+}
+
+ObjectId Forward::last_norm(ObjectId x, int round, int chunk) {
+  return norm("norm", x, "h", {-1, round, chunk});
+}
+
+void Forward::head_loss(ObjectId h, ObjectId loss, int64_t sub_tokens, DType grad, int round, int chunk) {
+  const Place at{-1, round, chunk};
+  const HeadLoss op{.tokens = chunking_.tokens,
+                    .dim = spec_.dim,
+                    .vocab = spec_.vocab,
+                    .sub_tokens = sub_tokens,
+                    .dtype = compute_,
+                    .grad_dtype = grad,
+                    .accumulate_loss = std::exchange(loss_written_, true),
+                    .accumulate_dw = false,
+                    .forward_only = true};
+  const Bound uses[] = {h, weight("head", -1), batch(at, kTargets), inputs_.args, loss};
+  Task made = this->made("head_loss", op, uses, at);
+  if (gradients_ != nullptr) {
+    gradients_->record_fused(std::move(made));
+  } else {
+    program_.add(std::move(made));
+  }
+}
+
+void Forward::logits(ObjectId h, ObjectId logits, int round, int chunk) {
+  task("logits", Logits{chunking_.tokens, spec_.dim, spec_.vocab, compute_},
+       {h, weight("head", -1), inputs_.args, logits}, {-1, round, chunk});
+}
+
+}  // namespace sluice

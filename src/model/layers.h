@@ -1,0 +1,100 @@
+// The forward pass of a decoder, as tasks. Only this: backward passes are derived (program/gradient).
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "model/weights.h"
+#include "program/gradient/gradients.h"
+#include "program/program.h"
+
+namespace sluice {
+
+// How tokens are cut into chunks: `rows` whole sequences each, or one of `per_sequence` pieces of a sequence.
+struct Chunking {
+  int64_t tokens = 0;  // of a chunk
+  int64_t rows = 1, per_sequence = 1;
+  bool packed = false;  // documents may begin inside a sequence
+};
+
+// Inputs and constants of the model's tasks.
+struct ModelInputs {
+  ObjectId args;      // StepArgs
+  ObjectId inv_freq;  // f32[head_dim / 2]
+  // [round][chunk]: i32[3][tokens]: tokens, targets, positions.
+  std::vector<std::vector<ObjectId>> batch;
+};
+
+class Forward {
+ public:
+  // `weights` are the objects of weights_of(spec), in its order. `gradients`: records what is done; null: no
+  // backward pass will be derived. Borrows all of them.
+  Forward(const ModelSpec& spec, const std::vector<Weight>& table, const std::vector<ObjectId>& weights,
+          const Chunking& chunking, DType compute, const ModelInputs& inputs, Program& program,
+          Gradients* gradients);
+
+  // All layers over the chunks of a round, layer by layer. Returns the stream after the last one, by chunk.
+  std::vector<ObjectId> layers(int round);
+
+  // What follows for one chunk: the last norm.
+  ObjectId last_norm(ObjectId x, int round, int chunk);
+  // And the sum of its losses, `sub_tokens` rows of logits at a time, into the f64 `loss`; with gradients,
+  // when they are recorded, of `grad` for the head.
+  void head_loss(ObjectId h, ObjectId loss, int64_t sub_tokens, DType grad, int round, int chunk);
+  // Or the logits of one row (StepArgs::row), f32[vocab].
+  void logits(ObjectId h, ObjectId logits, int round, int chunk);
+
+ private:
+  struct Place {
+    int layer, round, chunk;
+  };
+  // The i32[tokens] parts of a batch object.
+  enum BatchPart { kTokens, kTargets, kPositions };
+
+  ObjectId embed(int round, int chunk);
+  ObjectId layer(ObjectId x, const Place& at);
+  struct Projected {
+    ObjectId q, kv;
+  };
+  Projected project_rotated(ObjectId x, const Place& at);
+  ObjectId attend(const Projected& p, const Place& at);
+  struct Projection {
+    std::string_view task, weight, bias;  // names; no bias: empty
+    int64_t in, out;
+    int64_t rope_heads = 0;
+  };
+  // y = x w^T (+ bias) (+ residual, or rotated). Not recorded.
+  void project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
+               const Place& at);
+  ObjectId norm(std::string_view what, ObjectId x, std::string_view y, const Place& at);
+
+  AttnShape attention_shape(const Place& at, int block) const;
+  ObjectId weight(std::string_view role, int layer) const;
+  Bound batch(const Place& at, BatchPart part) const;
+  ObjectId object(std::string_view role, DType dtype, int64_t width, const Place& at);
+  ObjectId activation(std::string_view role, int64_t width, const Place& at) {
+    return object(role, compute_, width, at);
+  }
+  Task made(std::string_view what, Op op, std::span<const Bound> uses, const Place& at) const;
+  void task(std::string_view what, Op op, std::initializer_list<Bound> uses, const Place& at) {
+    program_.add(made(what, std::move(op), std::span(uses.begin(), uses.size()), at));
+  }
+  void record(uint32_t count = 1) {
+    if (gradients_ != nullptr) gradients_->record(count);
+  }
+
+  const ModelSpec& spec_;
+  const Chunking chunking_;
+  const DType compute_;
+  const ModelInputs& inputs_;
+  Program& program_;
+  Gradients* const gradients_;
+  std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;  // by layer + 1, by role
+  std::vector<std::vector<ObjectId>> kv_;                                // [layer][chunk] of the round
+  bool loss_written_ = false;
+};
+
+}  // namespace sluice

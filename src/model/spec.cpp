@@ -1,0 +1,111 @@
+#include "model/spec.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "model/weights.h"
+
+namespace sluice {
+namespace {
+
+Status validate_layer(const LayerSpec& layer) {
+  const Attention& a = layer.attention;
+  const std::pair<const char*, int64_t> positive[] = {{"num_attention_heads", a.heads},
+                                                      {"num_key_value_heads", a.kv_heads},
+                                                      {"head_dim", a.head_dim},
+                                                      {"intermediate_size", layer.mlp.ffn}};
+  for (const auto& [key, value] : positive) {
+    if (value <= 0) return error("model: {} is {}; it must be positive", key, value);
+    if (value > (int64_t{1} << 31)) return error("model: {} is {}; it must be below 2^31", key, value);
+  }
+  if (a.heads % a.kv_heads != 0) {
+    return error("model: num_attention_heads {} is not a multiple of num_key_value_heads {}", a.heads,
+                 a.kv_heads);
+  }
+  if (a.head_dim % 2 != 0) {
+    return error("model: head_dim is {}; rotary embedding needs an even number", a.head_dim);
+  }
+  return {};
+}
+
+std::string text(const LayerSpec& layer) {
+  const Attention& a = layer.attention;
+  std::string out =
+      fmt::format("{} of {} heads of {}, ffn {}", a.heads, a.kv_heads, a.head_dim, layer.mlp.ffn);
+  if (a.head_norm) out += ", head norms";
+  if (a.qkv_bias) out += a.o_bias ? ", attention biases" : ", q, k and v biases";
+  if (!a.qkv_bias && a.o_bias) out += ", o bias";
+  if (layer.mlp.bias) out += ", ffn biases";
+  return out;
+}
+
+}  // namespace
+
+int64_t ModelSpec::params() const {
+  int64_t params = 0;
+  for (const Weight& weight : weights_of(*this)) params += weight.elements();
+  return params;
+}
+
+ModelSpec model_of(const EqualLayers& s) {
+  ModelSpec spec;
+  spec.dim = s.dim;
+  spec.vocab = s.vocab;
+  spec.layers.assign(size_t(s.layers), {{s.heads, s.kv_heads, s.head_dim}, {s.ffn}});
+  return spec;
+}
+
+Status validate(const ModelSpec& spec) {
+  const std::pair<const char*, int64_t> positive[] = {{"hidden_size", spec.dim},
+                                                      {"num_hidden_layers", int64_t(spec.layers.size())},
+                                                      {"vocab_size", spec.vocab}};
+  for (const auto& [key, value] : positive) {
+    if (value <= 0) return error("model: {} is {}; it must be positive", key, value);
+    if (value > (int64_t{1} << 31)) return error("model: {} is {}; it must be below 2^31", key, value);
+  }
+  for (const LayerSpec& layer : spec.layers) {
+    SLUICE_TRY(validate_layer(layer));
+    if (layer.attention.head_dim != spec.head_dim()) {
+      return error("model: head_dim is {} in one layer and {} in another; it must be the same",
+                   spec.head_dim(), layer.attention.head_dim);
+    }
+  }
+  if (!(spec.norm_eps > 0)) return error("model: rms_norm_eps is {}; it must be positive", spec.norm_eps);
+  return {};
+}
+
+std::string text(const ModelSpec& spec) {
+  std::string out = fmt::format("{} x {}", spec.layers.size(), spec.dim);
+  for (size_t begin = 0, end = 0; begin < spec.layers.size(); begin = end) {
+    const std::string layer = text(spec.layers[begin]);
+    for (end = begin + 1; end < spec.layers.size() && text(spec.layers[end]) == layer;) ++end;
+    const bool all = end - begin == spec.layers.size();
+    out += all ? ", " + layer : fmt::format(", layers {} to {}: {}", begin, end - 1, layer);
+  }
+  return out + fmt::format(", vocabulary {}", spec.vocab);
+}
+
+std::vector<float> rope_inv_freq(const Rope& rope, int64_t head_dim) {
+  std::vector<float> out(static_cast<size_t>(head_dim / 2));
+  for (size_t i = 0; i < out.size(); ++i) {
+    double f = std::pow(rope.theta, -2.0 * double(i) / double(head_dim));
+    if (rope.factor != 1) {
+      // Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones are left,
+      // and those between are blended.
+      const double wavelength = 2 * std::numbers::pi / f;
+      const double ratio = double(rope.original_context) / wavelength;
+      const double blend = (ratio - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+      if (ratio < rope.low_freq_factor) {
+        f /= rope.factor;
+      } else if (ratio <= rope.high_freq_factor) {
+        f = (1 - blend) * f / rope.factor + blend * f;
+      }
+    }
+    out[i] = static_cast<float>(f);
+  }
+  return out;
+}
+
+}  // namespace sluice

@@ -1,0 +1,74 @@
+// A decoder as data: one LayerSpec per layer. What is outside model/ learns of a family through this, through
+// the table of weights (model/weights.h) and through the forward code (model/layers.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace sluice {
+
+// Rotary embedding frequencies. With factor > 1 low frequencies are stretched as Llama 3.1 does.
+struct Rope {
+  double theta = 10000;
+  double factor = 1;
+  double low_freq_factor = 1, high_freq_factor = 4;
+  int64_t original_context = 8192;
+};
+
+struct Attention {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool head_norm = false;  // every head of q and k is normalised before the rotation
+  bool qkv_bias = false, o_bias = false;
+
+  int64_t q_dim() const { return heads * head_dim; }
+  int64_t kv_dim() const { return kv_heads * head_dim; }
+};
+
+// down(silu(gate(x)) * up(x))
+struct Mlp {
+  int64_t ffn = 0;
+  bool bias = false;
+};
+
+struct LayerSpec {
+  Attention attention;
+  Mlp mlp;
+  bool trainable = true;
+};
+
+struct ModelSpec {
+  std::string family = "llama";  // model_type of a Hugging Face config.json
+  int64_t dim = 0, vocab = 0;
+  double norm_eps = 1e-5;
+  bool tied_embeddings = false;  // the head is the embedding
+  bool trainable_ends = true;    // embedding, last norm and head
+  Rope rope;
+  std::vector<LayerSpec> layers;
+
+  int64_t params() const;
+  // Frequencies, and so the objects that hold them, are one for all layers. REQUIRES: validated.
+  int64_t head_dim() const { return layers.front().attention.head_dim; }
+};
+
+// Layers that are all alike, as most families have them.
+struct EqualLayers {
+  int64_t dim, layers, heads, kv_heads, head_dim, ffn, vocab;
+};
+ModelSpec model_of(const EqualLayers& shape);
+
+// Shapes that fit together: positive sizes, heads divisible by kv_heads, one even head_dim. Errors name the
+// key of config.json.
+Status validate(const ModelSpec& spec);
+
+// "32 x 4096, 32 of 8 heads of 128, ffn 14336, vocabulary 128256", and what differs from Llama: the shapes
+// that decide what a step costs. Layers that differ are listed.
+std::string text(const ModelSpec& spec);
+
+// inv_freq[i] for i < head_dim / 2, with the Llama-3.1 scaling applied.
+std::vector<float> rope_inv_freq(const Rope& rope, int64_t head_dim);
+
+}  // namespace sluice

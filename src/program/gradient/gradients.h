@@ -1,0 +1,112 @@
+// The backward pass of a program, derived from its forward tasks: they are visited in reverse, and the rule
+// of each op (rules.h) appends the tasks that make the gradients of what it read. Only gradients that are
+// wanted, or that lead to wanted ones, are computed.
+//
+// A gradient of several uses is written by the first rule that contributes to it and accumulated by the
+// others, in the order of their visits: the order of every sum is part of the program.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+
+namespace sluice {
+
+class Gradients {
+ public:
+  // Appends to `program`, which it borrows. Gradients of parameters are of `param_dtype`.
+  Gradients(Program& program, DType param_dtype) : program_(program), param_dtype_(param_dtype) {}
+
+  // The gradient of a parameter is wanted, and collected in `grad`.
+  void want(ObjectId param, ObjectId grad);
+
+  // Recording, in the order of the forward pass.
+  //
+  // The newest `count` tasks of the program, which are differentiated together: blocks of attention that make
+  // one result, projections of one input.
+  void record(uint32_t count = 1);
+  // An op that computes its result and its gradients at once: its rule appends it, in the backward pass, as
+  // the task `name`. `uses` and `offsets_bytes` are those of the op without gradients.
+  void record_fused(Task task);
+  // What `make` does, and records, is done in the backward pass, when it comes to this place.
+  void record_later(std::function<void()> make);
+  // What was recorded last is a layer that began with `input`: the object of its gradient, which the layer's
+  // backward pass hands on to the one before, is made first.
+  void record_input(ObjectId input);
+
+  // Appends the backward pass of what was recorded since the last call.
+  void backward();
+
+  // For rules.
+  //
+  // Whether the gradient of x is wanted, or leads to one that is.
+  bool wanted(ObjectId x) const;
+  // The gradient of y. REQUIRES: something contributed to it.
+  ObjectId of(ObjectId y) const;
+  bool has(ObjectId y) const;
+  // Where a rule puts its contribution to the gradient of x.
+  struct Into {
+    ObjectId object;
+    bool accumulate;  // else it is written
+  };
+  // For an activation, of `dtype` (its own, unless said otherwise) and `role` (as gradient_role() says). One
+  // that is not wanted is written all the same, to an object that nobody reads, for ops that cannot do
+  // without.
+  Into into(ObjectId x, std::optional<DType> dtype = std::nullopt, std::string_view role = {});
+  // For a rule that can add one more gradient to its contribution as it writes it: what came to x by add().
+  struct IntoSum {
+    ObjectId object;
+    std::optional<ObjectId> addend;
+  };
+  IntoSum into_sum(ObjectId x);
+  // Adds the gradient `dy` of another object to that of x, as it is.
+  void add(ObjectId x, ObjectId dy);
+  // An object like x for something else of its backward pass.
+  ObjectId like(ObjectId x, std::string_view role, ObjectKind kind, DType dtype);
+  // How many recorded tasks read x.
+  uint32_t readers(ObjectId x) const;
+
+  // Calls `use` with the object that holds the forward result y in the backward pass: y itself, or, where the
+  // rule of the op that made y makes it again in passing (see remade_operand()), what it calls remade() with.
+  void with_result(ObjectId y, std::function<void(ObjectId)> use);
+  void remade(ObjectId y, ObjectId again);
+
+  // Appends a backward task at the place of `forward`.
+  void task(const Task& forward, std::string_view what, Op op, const std::vector<Bound>& uses);
+
+  DType param_dtype() const { return param_dtype_; }
+  const Program& program() const { return program_; }
+
+ private:
+  struct Node {
+    std::vector<Task> tasks;      // or
+    std::function<void()> later;  // or
+    ObjectId input;
+    bool fused = false;
+  };
+  struct State {
+    ObjectId gradient;  // invalid: none yet
+    ObjectId addend;    // to be added to it
+    uint32_t readers = 0;
+    bool wanted = false, written = false;
+    bool remade = false;  // by the backward pass
+    std::vector<std::function<void(ObjectId)>> waiting;
+  };
+  State& state(ObjectId id);
+  ObjectId gradient_of(ObjectId x, std::optional<DType> dtype, std::string_view role);
+  void note(const Task& task);
+
+  Program& program_;
+  const DType param_dtype_;
+  std::vector<State> states_;  // by object; those of the newest may be missing
+  std::vector<Node> nodes_;
+};
+
+// Names the gradient of a role: dx and dh along the stream between layers, d_q and the like beside it.
+std::string gradient_role(std::string_view role);
+
+}  // namespace sluice

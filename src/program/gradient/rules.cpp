@@ -1,0 +1,190 @@
+#include "program/gradient/rules.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "program/gradient/gradients.h"
+
+namespace sluice {
+namespace {
+
+// "q_proj.L3.r0c1" -> "q": what the names of backward tasks begin with.
+std::string_view stem(const Task& task) {
+  std::string_view what = std::string_view(task.name).substr(0, task.name.find('.'));
+  constexpr std::string_view kProjection = "_proj";
+  if (what.ends_with(kProjection)) what.remove_suffix(kProjection.size());
+  return what;
+}
+
+std::string named(const Task& task, std::string_view suffix) {
+  return std::string(stem(task)).append(suffix);
+}
+
+template <class O>
+const O& op_of(const Task& task) {
+  return std::get<O>(task.op);
+}
+
+using Node = std::span<const Task>;
+
+void backward(const Embed& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId table = task.uses[Embed::kTable].object;
+  const auto into = g.into(table);
+  g.task(task, named(task, "_bwd"),
+         EmbedBwd{op.tokens, op.vocab, op.dim, op.dtype, g.param_dtype(), into.accumulate},
+         {task.uses[Embed::kIds], g.of(task.uses[Embed::kY].object), into.object});
+}
+
+void backward(const RmsNorm& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId x = task.uses[RmsNorm::kX].object, w = task.uses[RmsNorm::kW].object;
+  const ObjectId dy = g.of(task.uses[RmsNorm::kY].object);
+  const auto dx = g.into_sum(x);
+  const auto dw = g.into(w);
+  std::vector<Bound> uses{x, w, dy, dx.object, dw.object};
+  if (dx.addend) uses.emplace_back(*dx.addend);
+  g.task(
+      task, named(task, "_bwd"),
+      RmsNormBwd{op.tokens, op.dim, op.eps, op.dtype, g.param_dtype(), dw.accumulate, dx.addend.has_value()},
+      uses);
+}
+
+// The gradients of what Linears of one input wrote, without their rotations: those of q and of the K half of
+// K|V are undone together.
+std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
+  std::vector<ObjectId> dys;
+  for (const Task& task : node) dys.push_back(g.of(task.uses[Linear::kY].object));
+  if (op_of<Linear>(node.front()).rope_heads == 0) return dys;
+  SLUICE_CHECK(node.size() == 2, "{}: q and K|V are rotated together", node.front().name);
+  const Linear &q = op_of<Linear>(node[0]), &kv = op_of<Linear>(node[1]);
+  const DType rotated = g.program().object(dys[0]).dtype;
+  std::vector<ObjectId> out;
+  for (const Task& task : node) {
+    const ObjectId y = task.uses[Linear::kY].object;
+    out.push_back(g.like(y, gradient_role(g.program().object(y).role), ObjectKind::ActGrad, q.dtype));
+  }
+  const std::vector<Use>& uses = node[0].uses;
+  g.task(node[0], "rope_bwd", RopeBwd{q.tokens, q.rope_heads, kv.rope_heads, q.head_dim, rotated, q.dtype},
+         {dys[0], dys[1], uses[q.pos_operand()], uses[q.inv_freq_operand()], out[0], out[1]});
+  return out;
+}
+
+// Of one Linear, or of several of one input, whose contributions to its gradient are summed in their order.
+void backward(const Linear&, Node node, Gradients& g) {
+  const std::vector<ObjectId> dys = output_gradients(node, g);
+  const ObjectId x = node.front().uses[Linear::kX].object;
+  if (g.wanted(x)) {
+    for (size_t i = 0; i < node.size(); ++i) {
+      const Linear& op = op_of<Linear>(node[i]);
+      const auto dx = g.into(x);
+      g.task(node[i], named(node[i], "_dgrad"),
+             LinearDgrad{op.tokens, op.in, op.out, op.dtype, dx.accumulate},
+             {dys[i], node[i].uses[Linear::kW].object, dx.object});
+    }
+  }
+  for (size_t i = 0; i < node.size(); ++i) {
+    const Task task = node[i];
+    const Linear& op = op_of<Linear>(task);
+    const ObjectId w = task.uses[Linear::kW].object, dy = dys[i];
+    if (g.wanted(w)) {
+      g.with_result(x, [task, w, dy, &g](ObjectId result) {
+        const Linear& linear = op_of<Linear>(task);
+        const auto dw = g.into(w);
+        g.task(
+            task, named(task, "_wgrad"),
+            LinearWgrad{linear.tokens, linear.in, linear.out, linear.dtype, g.param_dtype(), dw.accumulate},
+            {dy, result, dw.object});
+      });
+    }
+    if (!op.has_residual) continue;
+    const ObjectId residual = task.uses[op.residual_operand()].object;
+    if (g.wanted(residual)) g.add(residual, dy);
+  }
+}
+
+// Of attention over blocks of keys and values, given its whole result and log-sum-exp. The tasks are those of
+// the blocks, the diagonal one first, and the cast of a result that was merged in fp32.
+void backward(const AttnFwd&, Node node, Gradients& g) {
+  const Task& diagonal = node.front();
+  const Task& last = node.back();
+  const ObjectId o =
+      std::holds_alternative<Cast>(last.op) ? last.uses[Cast::kY].object : diagonal.uses[AttnFwd::kO].object;
+  const Node blocks = std::holds_alternative<Cast>(last.op) ? node.first(node.size() - 1) : node;
+  const ObjectId d_o = g.of(o), q = diagonal.uses[AttnFwd::kQ].object;
+  // Gradients that several blocks add up to are summed in fp32.
+  bool sums = blocks.size() > 1;
+  for (const Task& block : blocks) sums |= g.readers(block.uses[AttnFwd::kKv].object) > 1;
+  const DType dtype = sums ? DType::F32 : op_of<AttnFwd>(diagonal).shape.dtype;
+  // They are with respect to what attention read: rotated q and K.
+  const auto into = [&](ObjectId x) {
+    return g.into(x, dtype, fmt::format("d{}_rot", g.program().object(x).role));
+  };
+  for (size_t earlier = 0; earlier < blocks.size(); ++earlier) {
+    const Task& block = blocks[earlier];
+    const ObjectId kv = block.uses[AttnFwd::kKv].object;
+    const auto dq = into(q);
+    const auto dkv = into(kv);
+    std::string name = named(diagonal, "_bwd");
+    if (earlier > 0) name += fmt::format("-{}", earlier);
+    g.task(diagonal, name, AttnBwd{op_of<AttnFwd>(block).shape, dtype, dq.accumulate, dkv.accumulate},
+           {q, kv, block.uses[AttnFwd::kPos], o, diagonal.uses[AttnFwd::kLse].object, d_o, dq.object,
+            dkv.object});
+  }
+}
+
+void backward(const Swiglu& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId gu = task.uses[Swiglu::kGu].object, y = task.uses[Swiglu::kY].object;
+  const ObjectId dy = g.of(y);
+  const auto dgu = g.into(gu);
+  SLUICE_CHECK(!dgu.accumulate, "{}: its input is used elsewhere, too", task.name);
+  const ObjectId again = g.like(y, g.program().object(y).role + "2", ObjectKind::ActGrad, op.dtype);
+  g.task(task, named(task, "_bwd"), SwigluBwd{op.tokens, op.dim, op.dtype}, {gu, dy, dgu.object, again});
+  g.remade(y, again);
+}
+
+// Logits do not outlive the task, so the loss comes with its gradients or, if nobody wants them, without.
+void backward(const HeadLoss& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  std::vector<Bound> uses(task.uses.begin(), task.uses.end());
+  HeadLoss whole = op;
+  const ObjectId x = task.uses[HeadLoss::kX].object, w = task.uses[HeadLoss::kW].object;
+  whole.forward_only = !g.wanted(x) && !g.wanted(w);
+  if (!whole.forward_only) {
+    const auto dw = g.into(w);
+    const auto dx = g.into(x);
+    SLUICE_CHECK(!dx.accumulate, "{}: its input is used elsewhere, too", task.name);
+    whole.accumulate_dw = dw.accumulate;
+    uses.emplace_back(dx.object);
+    uses.emplace_back(dw.object);
+  }
+  g.task(task, stem(task), whole, uses);
+}
+
+template <class O>
+concept HasRule = requires(const O& op, Node node, Gradients& g) {
+  backward(op, node, g);
+};
+
+}  // namespace
+
+void apply_rule(Node node, Gradients& g) {
+  std::visit(
+      [&]<class O>(const O& op) {
+        if constexpr (HasRule<O>) {
+          backward(op, node, g);
+        } else {
+          SLUICE_CHECK(false, "{}: op {} has no gradient rule", node.front().name, O::kName);
+        }
+      },
+      node.front().op);
+}
+
+std::optional<size_t> remade_operand(const Op& op) {
+  if (std::holds_alternative<Swiglu>(op)) return Swiglu::kY;
+  return std::nullopt;
+}
+
+}  // namespace sluice

@@ -1,0 +1,24 @@
+// The gradient rule of every op that has one: which backward tasks follow from a forward task.
+//
+// A rule is an overload of backward() in rules.cpp for the op's type. It asks Gradients for the gradient of
+// what its task wrote, and for where to put those of what it read; what is not wanted it leaves out where its
+// op can.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "program/program.h"
+
+namespace sluice {
+
+class Gradients;
+
+// Appends the backward tasks of a recorded node. Fails a check for an op without a rule.
+void apply_rule(std::span<const Task> node, Gradients& gradients);
+
+// The operand that the op writes and its rule makes again in passing, at no cost: it is not kept until then.
+std::optional<size_t> remade_operand(const Op& op);
+
+}  // namespace sluice

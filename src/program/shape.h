@@ -1,0 +1,46 @@
+// How the tokens of a step are cut.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace sluice {
+
+// How the tokens of a step are cut. It decides in which order sums are formed, so it may change the last bits
+// of a result; it is part of the Program.
+struct StepShape {
+  int64_t seq_len = 0;
+  int64_t chunk_tokens = 0;      // a multiple or a divisor of seq_len
+  int64_t chunks_per_round = 1;  // of the second round; whole sequences
+  int64_t rounds = 1;
+  int64_t head_tokens = 0;   // rows of logits that exist at once
+  bool packed = false;       // documents may begin inside a sequence
+  int64_t first_chunks = 0;  // of the first round; 0: chunks_per_round
+  int64_t short_rounds = 0;  // the last rounds, each shorter than the second by one sequence
+
+  // Chunks a sequence is cut into; 1 when a chunk holds whole sequences.
+  int64_t chunks_per_sequence() const { return chunk_tokens >= seq_len ? 1 : seq_len / chunk_tokens; }
+  int64_t chunks_in(int64_t round) const {
+    if (round == 0 && first_chunks > 0) return first_chunks;
+    return chunks_per_round - (round + short_rounds >= rounds ? chunks_per_sequence() : 0);
+  }
+  int64_t chunks() const {
+    return chunks_in(0) + chunks_per_round * (rounds - 1) -
+           std::min(short_rounds, rounds - 1) * chunks_per_sequence();
+  }
+  int64_t tokens() const { return chunk_tokens * chunks(); }
+  int64_t sequences() const { return tokens() / seq_len; }
+};
+// Spreads the chunks of a step over rounds as evenly as whole sequences allow, earlier rounds the longer
+// ones. `first_chunks` are the first round's; 0: its even share. REQUIRES: seq_len and chunk_tokens are set;
+// all are whole sequences, at least one per round.
+void spread(StepShape& shape, int64_t chunks, int64_t rounds, int64_t first_chunks = 0);
+// "8192 x (5 + 4 + 4 + 3)": chunk tokens, and the chunks of each round.
+std::string text(const StepShape& shape);
+// Errors name the key and what would divide.
+Status validate(const StepShape& shape);
+
+}  // namespace sluice

@@ -1,0 +1,185 @@
+#include "step/build.h"
+
+#include <fmt/format.h>
+
+#include "model/flops.h"
+#include "model/layers.h"
+#include "ops/step_args.h"
+#include "program/gradient/gradients.h"
+
+namespace sluice {
+namespace {
+
+enum class GradientLife { None, Step, Persistent };
+
+class Builder {
+ public:
+  Builder(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics)
+      : spec_(spec), shape_(shape), num_(numerics) {
+    model_.weights = weights_of(spec);
+  }
+
+  Model training(const OptimizerConfig& optimizer);
+  Model flush(const OptimizerConfig& optimizer);
+  Model evaluation();
+  Model sampling();
+
+ private:
+  Program& program() { return model_.program; }
+
+  void add_weights(GradientLife gradients);
+  void add_optimizer(const OptimizerConfig& optimizer);
+  void add_args() {
+    model_.args = program().add(Object{"args", "args", ObjectKind::Input, DType::U8, sizeof(StepArgs)});
+  }
+  void add_inputs();
+  ObjectId metric(const char* name, DType dtype, int64_t elements, bool persistent = false) {
+    return program().add(
+        Object{name, name, ObjectKind::Metric, dtype, elements * size_of(dtype), -1, -1, -1, persistent});
+  }
+  void add_loss() { model_.loss = metric("loss", DType::F64, 1); }
+
+  ModelInputs inputs() const { return {model_.args, model_.constants.front().object, model_.batch}; }
+  std::vector<ObjectId> params() const {
+    std::vector<ObjectId> out;
+    for (const ParamObjects& p : model_.params) out.push_back(p.param);
+    return out;
+  }
+  Chunking chunking() const {
+    const int64_t pieces = shape_.chunks_per_sequence();
+    return {shape_.chunk_tokens, pieces == 1 ? shape_.chunk_tokens / shape_.seq_len : 1, pieces,
+            shape_.packed};
+  }
+
+  const ModelSpec& spec_;
+  const StepShape shape_;
+  const Numerics num_;
+  Model model_;
+};
+
+void Builder::add_weights(GradientLife gradients) {
+  for (const Weight& w : model_.weights) {
+    ParamObjects& objects = model_.params.emplace_back();
+    const int64_t elements = w.elements();
+    objects.param = program().add(Object{w.object, w.role, ObjectKind::Param, num_.compute,
+                                         elements * size_of(num_.compute), w.layer, -1, -1, true});
+    if (gradients == GradientLife::None || !w.trainable) continue;
+    objects.grad = program().add(Object{"d_" + w.object, "d_" + w.role, ObjectKind::Grad, num_.grad,
+                                        elements * size_of(num_.grad), w.layer, -1, -1,
+                                        gradients == GradientLife::Persistent});
+  }
+}
+
+void Builder::add_optimizer(const OptimizerConfig& optimizer) {
+  for (size_t w = 0; w < model_.weights.size(); ++w) {
+    if (model_.params[w].grad.valid())
+      add_state(model_.weights[w], optimizer, num_, program(), model_.params[w]);
+  }
+  model_.clip = metric("clip", DType::F32, 2, optimizer.deferred);
+}
+
+void Builder::add_inputs() {
+  add_args();
+  model_.constants.push_back({{}, rope_inv_freq(spec_.rope, spec_.head_dim())});
+  model_.constants.back().object =
+      program().add(Object{"inv_freq", "inv_freq", ObjectKind::Constant, DType::F32,
+                           spec_.head_dim() / 2 * size_of(DType::F32), -1, -1, -1, true});
+  for (int r = 0; r < shape_.rounds; ++r) {
+    std::vector<ObjectId>& row = model_.batch.emplace_back();
+    for (int c = 0; c < shape_.chunks_in(r); ++c) {
+      row.push_back(
+          program().add(Object{fmt::format("batch.r{}c{}", r, c), "batch", ObjectKind::Input, DType::I32,
+                               3 * shape_.chunk_tokens * size_of(DType::I32), -1, r, c, false}));
+    }
+  }
+}
+
+// Every chunk passes a layer before the next layer starts. The head's turn comes in the backward pass, chunk
+// by chunk: what it makes of a chunk is used up before the next one's.
+Model Builder::training(const OptimizerConfig& optimizer) {
+  add_weights(optimizer.deferred ? GradientLife::Persistent : GradientLife::Step);
+  add_optimizer(optimizer);
+  add_inputs();
+  add_loss();
+  const auto slots = int64_t(model_.weights.size());
+  const ObjectId sums = program().add(
+      Object{"grad_sums", "grad_sums", ObjectKind::ActGrad, DType::F64, slots * size_of(DType::F64)});
+  Gradients gradients(program(), num_.grad);
+  for (const ParamObjects& p : model_.params) {
+    if (p.grad.valid()) gradients.want(p.param, p.grad);
+  }
+  const ModelInputs in = inputs();
+  Forward forward(spec_, model_.weights, params(), chunking(), num_.compute, in, program(), &gradients);
+  for (int r = 0; r < shape_.rounds; ++r) {
+    const std::vector<ObjectId> x = forward.layers(r);
+    for (int c = 0; c < int(x.size()); ++c) {
+      gradients.record_later([&, r, c] {
+        const ObjectId h = forward.last_norm(x[size_t(c)], r, c);
+        forward.head_loss(h, model_.loss, shape_.head_tokens, num_.grad, r, c);
+      });
+    }
+    gradients.backward();
+  }
+  program().facts.tokens = shape_.tokens();
+  program().facts.model_flops = double(shape_.tokens()) * model_flops_per_token(spec_, shape_.seq_len);
+  model_.program = place_updates(program(), model_.weights, model_.params, {model_.args, model_.clip, sums},
+                                 optimizer, num_);
+  return std::move(model_);
+}
+
+Model Builder::flush(const OptimizerConfig& optimizer) {
+  add_weights(GradientLife::Persistent);
+  add_optimizer(optimizer);
+  add_args();
+  model_.program = place_updates(program(), model_.weights, model_.params, {model_.args, model_.clip, {}},
+                                 optimizer, num_);
+  return std::move(model_);
+}
+
+Model Builder::evaluation() {
+  add_weights(GradientLife::None);
+  add_inputs();
+  add_loss();
+  const ModelInputs in = inputs();
+  Forward forward(spec_, model_.weights, params(), chunking(), num_.compute, in, program(), nullptr);
+  const std::vector<ObjectId> x = forward.layers(0);
+  for (int c = 0; c < int(x.size()); ++c) {
+    forward.head_loss(forward.last_norm(x[size_t(c)], 0, c), model_.loss, shape_.head_tokens, num_.grad, 0,
+                      c);
+  }
+  program().facts.tokens = shape_.tokens();
+  return std::move(model_);
+}
+
+Model Builder::sampling() {
+  add_weights(GradientLife::None);
+  add_inputs();
+  model_.logits = metric("logits", DType::F32, spec_.vocab);
+  const ModelInputs in = inputs();
+  Forward forward(spec_, model_.weights, params(), chunking(), num_.compute, in, program(), nullptr);
+  const std::vector<ObjectId> x = forward.layers(0);
+  forward.logits(forward.last_norm(x[0], 0, 0), model_.logits, 0, 0);
+  return std::move(model_);
+}
+
+}  // namespace
+
+Model build_training(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics,
+                     const OptimizerConfig& optimizer) {
+  return Builder(spec, shape, numerics).training(optimizer);
+}
+
+Model build_flush(const ModelSpec& spec, const Numerics& numerics, const OptimizerConfig& optimizer) {
+  return Builder(spec, {}, numerics).flush(optimizer);
+}
+
+Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics) {
+  return Builder(spec, shape, numerics).evaluation();
+}
+
+Model build_sampling(const ModelSpec& spec, int64_t tokens, const Numerics& numerics) {
+  const StepShape shape{tokens, tokens, 1, 1, 0, false};
+  return Builder(spec, shape, numerics).sampling();
+}
+
+}  // namespace sluice

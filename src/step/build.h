@@ -1,0 +1,45 @@
+// From a model and a shape to the Programs of a step: training, evaluation, sampling, and the pending update.
+#pragma once
+
+#include <vector>
+
+#include "base/numerics.h"
+#include "model/spec.h"
+#include "model/weights.h"
+#include "program/program.h"
+#include "program/shape.h"
+#include "update/optimizer.h"
+#include "update/placement.h"
+
+namespace sluice {
+
+// A Program, the objects that the trainer needs, and the table of weights it was made from.
+struct Model {
+  Program program;
+  std::vector<Weight> weights;
+  std::vector<ParamObjects> params;  // by weight
+  // Written once, before the first step.
+  struct Constant {
+    ObjectId object;
+    std::vector<float> values;
+  };
+  std::vector<Constant> constants;
+  ObjectId args;  // StepArgs
+  std::vector<std::vector<ObjectId>>
+      batch;        // [round][chunk]: i32[3][chunk_tokens]: tokens, targets, positions
+  ObjectId loss;    // metric, f64[1]: sum over counted targets
+  ObjectId clip;    // metric, f32[2]: gradient norm, scale (training)
+  ObjectId logits;  // metric, f32[vocab] (sampling)
+};
+
+// One optimizer step. REQUIRES: the arguments are valid, and a weight is trainable.
+Model build_training(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics,
+                     const OptimizerConfig& optimizer);
+// The pending update of a deferred step, alone.
+Model build_flush(const ModelSpec& spec, const Numerics& numerics, const OptimizerConfig& optimizer);
+// Loss of one round, no gradients.
+Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics);
+// Logits of one row of one chunk of `tokens` tokens.
+Model build_sampling(const ModelSpec& spec, int64_t tokens, const Numerics& numerics);
+
+}  // namespace sluice

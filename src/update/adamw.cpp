@@ -1,0 +1,50 @@
+#include "update/modules.h"
+
+namespace sluice {
+namespace {
+
+enum { kBeta1, kBeta2, kEps, kWeightDecay };
+constexpr Hyperparameter kHyperparameters[] = {
+    {"beta1", 0.9, 0, 0.99999, "decay of the mean of gradients"},
+    {"beta2", 0.95, 0, 0.99999, "decay of the mean of their squares"},
+    {"eps", 1e-8, 1e-20, 1, "added to the root of the mean of squares"},
+    {"weight_decay", 0.1, 0, 10, "decoupled; none on norm weights and biases"},
+};
+constexpr std::string_view kState[] = {"m", "v"};
+
+Op update(const UpdatePart& p, std::span<const float> values, bool state) {
+  const Numerics& n = p.numerics;
+  return AdamW{.elements = p.elements,
+               .first = p.first,
+               .object = p.key,
+               .beta1 = values[kBeta1],
+               .beta2 = values[kBeta2],
+               .eps = values[kEps],
+               .weight_decay = p.decay ? values[kWeightDecay] : 0,
+               .dtype = n.compute,
+               .grad_dtype = n.grad,
+               .state_dtype = n.state,
+               .master = n.master,
+               .stochastic = n.stochastic,
+               .moments = state};
+}
+
+std::optional<Op> update_state(const UpdatePart& p, std::span<const float> values) {
+  return AdamWMoments{.elements = p.elements,
+                      .first = p.first,
+                      .object = p.key,
+                      .beta1 = values[kBeta1],
+                      .beta2 = values[kBeta2],
+                      .grad_dtype = p.numerics.grad,
+                      .state_dtype = p.numerics.state,
+                      .stochastic = p.numerics.stochastic};
+}
+
+}  // namespace
+
+const Optimizer& adamw() {
+  static const Optimizer kAdamW{"adamw", kHyperparameters, kState, update, update_state};
+  return kAdamW;
+}
+
+}  // namespace sluice

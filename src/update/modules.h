@@ -1,0 +1,10 @@
+// The optimizers there are, each in a source of its own; optimizer.cpp lists them.
+#pragma once
+
+#include "update/optimizer.h"
+
+namespace sluice {
+
+const Optimizer& adamw();
+
+}  // namespace sluice

@@ -1,0 +1,27 @@
+#include "update/optimizer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "update/modules.h"
+
+namespace sluice {
+
+std::span<const Optimizer* const> optimizers() {
+  static const std::array kAll{&adamw()};
+  return kAll;
+}
+
+const Optimizer* find_optimizer(std::string_view name) {
+  const auto all = optimizers();
+  const auto it = std::find_if(all.begin(), all.end(), [&](const Optimizer* o) { return o->name == name; });
+  return it == all.end() ? nullptr : *it;
+}
+
+std::vector<float> OptimizerConfig::defaults_of(const Optimizer& optimizer) {
+  std::vector<float> values;
+  for (const Hyperparameter& h : optimizer.hyperparameters) values.push_back(float(h.value));
+  return values;
+}
+
+}  // namespace sluice

@@ -1,0 +1,68 @@
+// Optimizers as data: each is a module with its hyperparameters, the state it keeps of every weight, and the
+// ops that update. Configuration keys, help, programs and checkpoints are made from it.
+//
+// The operands of an update op are, in this order: the parameter, its gradient, the state (in the order of
+// `state`), the clip scale, the step's arguments, and the f32 master weights if there are any. Those of the
+// op that updates the state alone are the same without parameter and master weights.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/numerics.h"
+#include "ops/op.h"
+
+namespace sluice {
+
+struct Hyperparameter {
+  std::string_view name;  // "beta1": the key train.beta1
+  double value;           // when it is not given
+  double low, high;       // allowed
+  std::string_view meaning;
+};
+
+// What one update works on: consecutive elements of a weight.
+struct UpdatePart {
+  int64_t elements, first;
+  uint64_t key;       // the weight's, for random numbers
+  bool decay;         // the weight is under weight decay
+  Numerics numerics;  // formats of the parameter, its gradient and its state; master weights, rounding
+};
+
+struct Optimizer {
+  std::string_view name;  // the value of train.optimizer
+  std::span<const Hyperparameter> hyperparameters;
+  std::span<const std::string_view> state;  // roles of what it keeps beside a weight, each as large: "m", "v"
+  // The update; without `state`, which it then only reads.
+  Op (*update)(const UpdatePart& part, std::span<const float> values, bool state);
+  // What update() without state left out. Empty where it cannot be made up for later.
+  std::optional<Op> (*update_state)(const UpdatePart& part, std::span<const float> values);
+};
+
+// All of them; the first is the default.
+std::span<const Optimizer* const> optimizers();
+// Null: none is called so.
+const Optimizer* find_optimizer(std::string_view name);
+
+// What a run asks of its optimizer, and where in the step it wants its updates.
+struct OptimizerConfig {
+  const Optimizer* optimizer = optimizers().front();
+  std::vector<float> values = defaults_of(*optimizer);  // of its hyperparameters, in their order
+  float clip_norm = 1.0f;                               // 0: no clipping
+  int64_t part_elements = 16 << 20;  // a weight's state is held in parts of at most this many elements
+  // The update of step k runs inside step k+1, each weight's just before its first use, where its traffic
+  // hides under the forward pass. Same arithmetic, same results; read weights after a flush.
+  bool deferred = false;
+  // With deferred: the forward pass makes only the new weights; the state follows in round 0's backward pass,
+  // each before its gradient is overwritten, so that the forward pass has nothing of it to store. Same
+  // results.
+  bool late_moments = false;
+
+  static std::vector<float> defaults_of(const Optimizer& optimizer);
+};
+
+}  // namespace sluice

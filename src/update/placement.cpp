@@ -1,0 +1,208 @@
+#include "update/placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+// Trained weights next to each other in the table, of one layer or of none.
+struct Group {
+  std::vector<size_t> weights;
+  uint32_t first_use = UINT32_MAX, first_write = UINT32_MAX, last_write = 0;  // parts of the step
+};
+
+class Placement {
+ public:
+  Placement(const Program& passes, const std::vector<Weight>& weights,
+            const std::vector<ParamObjects>& objects, const UpdateObjects& shared,
+            const OptimizerConfig& config, const Numerics& numerics)
+      : passes_(passes),
+        weights_(weights),
+        objects_(objects),
+        shared_(shared),
+        config_(config),
+        numerics_(numerics) {}
+
+  Program run();
+
+ private:
+  void find_parts();
+  void find_groups();
+  void before(uint32_t part);
+  void after(uint32_t part);
+  void sum_squares(const Group& group);
+  // Whether the state of a weight can follow its update.
+  bool late(const Group& group, size_t weight) const;
+  void update(const Group& group, bool may_be_late);
+  void update_late(const Group& group);
+  UpdatePart part_of(size_t weight, const ParamObjects::Part& part) const;
+  void add(const Op& op, std::string name, std::span<const Bound> uses, int layer) {
+    out_.add(std::move(name), op, uses, Phase::Update, layer, -1, -1);
+  }
+
+  const Program& passes_;
+  const std::vector<Weight>& weights_;
+  const std::vector<ParamObjects>& objects_;
+  const UpdateObjects& shared_;
+  const OptimizerConfig& config_;
+  const Numerics& numerics_;
+  std::vector<uint32_t> part_;  // by task
+  std::vector<Group> groups_;
+  bool sums_written_ = false;
+  Program out_;
+};
+
+void Placement::find_parts() {
+  const std::vector<Task>& tasks = passes_.tasks();
+  uint32_t part = 0;
+  for (size_t t = 0; t < tasks.size(); ++t) {
+    if (t > 0) part += tasks[t].layer != tasks[t - 1].layer || tasks[t].round != tasks[t - 1].round;
+    part_.push_back(part);
+  }
+}
+
+void Placement::find_groups() {
+  std::vector<uint32_t> group_of(passes_.objects().size(), UINT32_MAX);
+  int layer = 0;
+  for (size_t w = 0; w < weights_.size(); ++w) {
+    if (w == 0 || weights_[w].layer != layer) groups_.emplace_back();
+    layer = weights_[w].layer;
+    if (!objects_[w].grad.valid()) continue;
+    groups_.back().weights.push_back(w);
+    group_of[objects_[w].param.value] = group_of[objects_[w].grad.value] = uint32_t(groups_.size() - 1);
+  }
+  for (size_t t = 0; t < passes_.tasks().size(); ++t) {
+    for (const Use& use : passes_.tasks()[t].uses) {
+      if (group_of[use.object.value] == UINT32_MAX) continue;
+      Group& group = groups_[group_of[use.object.value]];
+      if (passes_.object(use.object).kind == ObjectKind::Param) {
+        group.first_use = std::min(group.first_use, part_[t]);
+      } else if (use.access != Access::Read) {
+        group.first_write = std::min(group.first_write, part_[t]);
+        group.last_write = part_[t];
+      }
+    }
+  }
+}
+
+void Placement::sum_squares(const Group& group) {
+  for (const size_t w : group.weights) {
+    const ObjectId grad = objects_[w].grad;
+    const int64_t n = passes_.object(grad).bytes / size_of(numerics_.grad);
+    const Bound uses[] = {grad, shared_.sums};
+    add(SumSq{.elements = n,
+              .slot = int64_t(w),
+              .slots = int64_t(weights_.size()),
+              .dtype = numerics_.grad,
+              .first = !std::exchange(sums_written_, true)},
+        "norm_of." + weights_[w].object, uses, weights_[w].layer);
+  }
+}
+
+UpdatePart Placement::part_of(size_t weight, const ParamObjects::Part& part) const {
+  return {part.elements, part.first, weight, weights_[weight].decay, numerics_};
+}
+
+bool Placement::late(const Group& group, size_t weight) const {
+  return config_.deferred && config_.late_moments && group.first_use != group.first_write &&
+         config_.optimizer->update_state(part_of(weight, objects_[weight].parts.front()), config_.values);
+}
+
+void Placement::update(const Group& group, bool may_be_late) {
+  for (const size_t w : group.weights) {
+    const ParamObjects& o = objects_[w];
+    const bool state = !may_be_late || !late(group, w);
+    for (size_t i = 0; i < o.parts.size(); ++i) {
+      const ParamObjects::Part& part = o.parts[i];
+      std::vector<Bound> uses{{o.param, part.first * size_of(numerics_.compute)},
+                              {o.grad, part.first * size_of(numerics_.grad)}};
+      uses.insert(uses.end(), part.state.begin(), part.state.end());
+      uses.insert(uses.end(), {shared_.clip, shared_.args});
+      if (part.master.valid()) uses.emplace_back(part.master);
+      const Op op = config_.optimizer->update(part_of(w, part), config_.values, state);
+      add(op, fmt::format("{}.{}.p{}", name_of(op), weights_[w].object, i), uses, weights_[w].layer);
+    }
+  }
+}
+
+void Placement::update_late(const Group& group) {
+  for (const size_t w : group.weights) {
+    if (!late(group, w)) continue;
+    const ParamObjects& o = objects_[w];
+    for (size_t i = 0; i < o.parts.size(); ++i) {
+      const ParamObjects::Part& part = o.parts[i];
+      std::vector<Bound> uses{{o.grad, part.first * size_of(numerics_.grad)}};
+      uses.insert(uses.end(), part.state.begin(), part.state.end());
+      uses.insert(uses.end(), {shared_.clip, shared_.args});
+      const Op op = *config_.optimizer->update_state(part_of(w, part), config_.values);
+      add(op, fmt::format("{}.{}.p{}", name_of(op), weights_[w].object, i), uses, weights_[w].layer);
+    }
+  }
+}
+
+void Placement::before(uint32_t part) {
+  if (!config_.deferred) return;
+  for (const Group& group : groups_) {
+    if (group.first_use == part) update(group, true);
+  }
+  for (const Group& group : groups_) {
+    if (group.first_write == part) update_late(group);
+  }
+}
+
+void Placement::after(uint32_t part) {
+  for (const Group& group : groups_) {
+    if (group.first_write != UINT32_MAX && group.last_write == part) sum_squares(group);
+  }
+}
+
+Program Placement::run() {
+  find_parts();
+  find_groups();
+  out_.facts = passes_.facts;
+  for (const Object& object : passes_.objects()) out_.add(object);
+  const std::vector<Task>& tasks = passes_.tasks();
+  for (size_t t = 0; t < tasks.size(); ++t) {
+    if (t == 0 || part_[t] != part_[t - 1]) before(part_[t]);
+    out_.add(tasks[t]);
+    if (t + 1 == tasks.size() || part_[t] != part_[t + 1]) after(part_[t]);
+  }
+  if (shared_.sums.valid()) {
+    const Bound uses[] = {shared_.sums, shared_.clip};
+    add(ClipScale{.slots = int64_t(weights_.size()), .max_norm = config_.clip_norm}, "clip", uses, -1);
+  }
+  // A program without passes is the pending update itself.
+  if (!config_.deferred || tasks.empty()) {
+    for (const Group& group : groups_) update(group, false);
+  }
+  return std::move(out_);
+}
+
+}  // namespace
+
+void add_state(const Weight& weight, const OptimizerConfig& config, const Numerics& numerics,
+               Program& program, ParamObjects& objects) {
+  const int64_t total = weight.elements();
+  for (int64_t first = 0; first < total; first += config.part_elements) {
+    ParamObjects::Part part{first, std::min(config.part_elements, total - first), {}, {}};
+    const auto add = [&](std::string_view role, DType dtype) {
+      return program.add(Object{fmt::format("{}_{}.p{}", role, weight.object, objects.parts.size()),
+                                fmt::format("{}_{}", role, weight.role), ObjectKind::OptState, dtype,
+                                part.elements * size_of(dtype), weight.layer, -1, -1, true});
+    };
+    for (const std::string_view role : config.optimizer->state)
+      part.state.push_back(add(role, numerics.state));
+    if (numerics.master) part.master = add("master", DType::F32);
+    objects.parts.push_back(std::move(part));
+  }
+}
+
+Program place_updates(const Program& passes, const std::vector<Weight>& weights,
+                      const std::vector<ParamObjects>& objects, const UpdateObjects& shared,
+                      const OptimizerConfig& config, const Numerics& numerics) {
+  return Placement(passes, weights, objects, shared, config, numerics).run();
+}
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+// Where in a step the optimizer's work stands: gradients' norms, clipping and updates, as tasks among those
+// of the forward and backward passes.
+#pragma once
+
+#include <vector>
+
+#include "model/weights.h"
+#include "program/program.h"
+#include "update/optimizer.h"
+
+namespace sluice {
+
+// The objects of one weight.
+struct ParamObjects {
+  ObjectId param;
+  ObjectId grad;  // invalid: it is not trained, and has no parts
+
+  // The state of consecutive elements.
+  struct Part {
+    int64_t first, elements;
+    std::vector<ObjectId> state;  // in the order of Optimizer::state
+    ObjectId master;              // invalid: none
+  };
+  std::vector<Part> parts;
+};
+
+// What updates work on beside a weight.
+struct UpdateObjects {
+  ObjectId args, clip;
+  ObjectId sums;  // f64, one slot per weight: the squares of its gradient, summed; invalid: no norm is taken
+};
+
+// Adds the objects of a weight's state.
+void add_state(const Weight& weight, const OptimizerConfig& config, const Numerics& numerics,
+               Program& program, ParamObjects& objects);
+
+// `passes`, the forward and backward tasks of a step (or none, for a pending update alone), with the
+// optimizer's tasks among them. Weights of one layer next to each other in the table are updated together:
+//
+// - the norm of a gradient is taken where the part of the step ends in which it is complete, while it is at
+//   hand; a part is all that follows one another of one layer and round;
+// - then come clipping and, unless they are deferred, all updates;
+// - a deferred update comes before the part with the first use of its weight. Its state may come late: before
+//   the part in which the gradient is written again, unless that is the same.
+Program place_updates(const Program& passes, const std::vector<Weight>& weights,
+                      const std::vector<ParamObjects>& objects, const UpdateObjects& shared,
+                      const OptimizerConfig& config, const Numerics& numerics);
+
+}  // namespace sluice
