@@ -11,7 +11,6 @@
 
 namespace sluice {
 namespace fs = std::filesystem;
-namespace {
 
 Status sync_directory(const fs::path& directory) {
   SLUICE_ASSIGN(const Descriptor fd, Descriptor::open(directory, O_RDONLY | O_DIRECTORY));
@@ -19,8 +18,6 @@ Status sync_directory(const fs::path& directory) {
   if (::fsync(fd.get()) != 0 && errno != EINVAL) return file_error("flush", directory);
   return {};
 }
-
-}  // namespace
 
 Result<std::string> read_file(const fs::path& path) {
   SLUICE_ASSIGN(const Descriptor fd, Descriptor::open(path, O_RDONLY));

@@ -25,6 +25,9 @@ Status write_file(const std::filesystem::path& path, std::string_view content);
 // Creates the directory and its parents; one that exists is fine.
 Status make_directories(const std::filesystem::path& path);
 
+// Makes what was created, renamed or removed in a directory durable.
+Status sync_directory(const std::filesystem::path& directory);
+
 // The regular files under `directory`, as sorted paths relative to it. Names that begin with a dot are left
 // out with all below them; links to directories are not followed.
 Result<std::vector<std::filesystem::path>> list_files(const std::filesystem::path& directory);

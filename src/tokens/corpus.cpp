@@ -216,7 +216,8 @@ Result<Corpus> open_corpus(const CorpusOptions& options, const fs::path& cache_d
     SLUICE_TRY(write_tokens(train, parts.train));
   }
   SLUICE_ASSIGN(TokenSet train_tokens, open_tokens(train));
-  Corpus corpus{.train = std::move(train_tokens), .files = int64_t(sources.size()), .built = build};
+  Corpus corpus{
+      .train = std::move(train_tokens), .files = int64_t(sources.size()), .built = build, .key = key};
   if (options.heldout > 0) {
     SLUICE_ASSIGN(corpus.heldout, open_tokens(heldout));
   }

@@ -33,6 +33,7 @@ struct Corpus {
   std::optional<TokenSet> heldout;
   int64_t files = 0;   // that are not empty
   bool built = false;  // false: the cache had it
+  std::string key;     // equal for equal options, files and contents
 };
 
 // A document is a file, a token a byte (ByteTokenizer); documents are in the order of their paths. The token
