@@ -40,6 +40,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab) {
   RunData data;
   if (c.data.paths.empty()) {
     data.train = make_random_batches(options);
+    data.content = "random tokens";
     return data;
   }
   CorpusOptions corpus_options;
@@ -48,6 +49,7 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab) {
   corpus_options.exclude = c.data.exclude;
   corpus_options.heldout = c.data.heldout;
   SLUICE_ASSIGN(Corpus corpus, open_corpus(corpus_options, c.data.cache));
+  data.content = corpus.key;
   SLUICE_ASSIGN(data.train, make_batches(std::move(corpus.train), options));
   if (corpus.heldout) {
     options.rows = std::max<int64_t>(1, c.eval.rows);

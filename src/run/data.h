@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "config/config.h"
 #include "tokens/batches.h"
@@ -16,6 +17,7 @@ bool holds_out(const RunConfig& config);
 
 struct RunData {
   std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
+  std::string content;                          // equal for equal documents
 };
 // Reads, and if need be tokenizes, data.paths; random tokens when there are none.
 Result<RunData> open_data(const RunConfig& config, int64_t vocab);

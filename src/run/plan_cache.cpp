@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "io/file.h"
 #include "plan/store.h"
+#include "run/fields.h"
 
 namespace sluice {
 namespace {
@@ -142,9 +143,7 @@ std::optional<ShapeChoice> PlanCache::find(const ShapeSubject& subject, const Sh
   try {
     const auto json = nlohmann::json::parse(*text);
     ShapeChoice choice;
-    choice.shape = {json.at("seq_len"),      json.at("chunk_tokens"), json.at("chunks"),
-                    json.at("rounds"),       json.at("head_tokens"),  json.at("packed"),
-                    json.at("first_chunks"), json.at("short_rounds")};
+    visit_fields(choice.shape, [&](const char* name, auto& value) { json.at(name).get_to(value); });
     choice.late_moments = json.at("late_moments");
     choice.why = json.at("why");
     if (!validate(choice.shape).ok()) return std::nullopt;
@@ -156,17 +155,8 @@ std::optional<ShapeChoice> PlanCache::find(const ShapeSubject& subject, const Sh
 
 void PlanCache::keep(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
                      const ShapeChoice& choice) const {
-  const StepShape& s = choice.shape;
-  const nlohmann::json json = {{"seq_len", s.seq_len},
-                               {"chunk_tokens", s.chunk_tokens},
-                               {"chunks", s.chunks_per_round},
-                               {"rounds", s.rounds},
-                               {"head_tokens", s.head_tokens},
-                               {"packed", s.packed},
-                               {"first_chunks", s.first_chunks},
-                               {"short_rounds", s.short_rounds},
-                               {"late_moments", choice.late_moments},
-                               {"why", choice.why}};
+  nlohmann::json json = {{"late_moments", choice.late_moments}, {"why", choice.why}};
+  visit_fields(choice.shape, [&](const char* name, const auto& value) { json[name] = value; });
   write(name_of(subject, request, profile), json.dump(1) + "\n");
 }
 

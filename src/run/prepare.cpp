@@ -12,6 +12,7 @@
 #include "measure/calibrate.h"
 #include "planner/shape.h"
 #include "run/data.h"
+#include "run/manifest.h"
 #include "run/plan_cache.h"
 #include "run/resolve.h"
 
@@ -51,6 +52,7 @@ std::string step_kind(const ModelSpec& model, const Numerics& n, int64_t seq_len
 
 // Everything up to the shape of the step; the rest is the search for plans.
 Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache* cache) {
+  SLUICE_TRY(keep_shape(p.config));
   SLUICE_ASSIGN(p.model, resolve_model(p.config));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
   p.optimizer = resolve_optimizer(p.config, p.machine);

@@ -10,6 +10,7 @@
 #include "base/philox.h"
 #include "base/stopwatch.h"
 #include "planner/refusal.h"
+#include "run/manifest.h"
 #include "run/resolve.h"
 #include "state/checkpoint.h"
 #include "state/weights.h"
@@ -96,7 +97,8 @@ Status Session::fill_state() {
     SLUICE_TRY(load_weights(model, p_.config.model.weights, *training_));
   }
   if (!p_.config.run.resume.empty()) {
-    SLUICE_ASSIGN(const CheckpointInfo info, load_checkpoint(model, p_.config.run.resume, *training_));
+    SLUICE_ASSIGN(const CheckpointInfo info,
+                  load_checkpoint(model, manifest_of(p_, data_), p_.config.run.resume, *training_));
     steps_done_ = info.step;
   }
   return {};
@@ -254,7 +256,8 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
 
 Status Session::save(const std::filesystem::path& dir) {
   SLUICE_TRY(apply_pending());
-  return save_checkpoint(p_.model, p_.stages.training.model, {steps_done_, p_.shape}, dir, *training_);
+  return save_checkpoint(p_.model, p_.stages.training.model, {steps_done_, manifest_of(p_, data_)}, dir,
+                         *training_);
 }
 
 MemoryReport Session::memory() {

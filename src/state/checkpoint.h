@@ -1,10 +1,16 @@
-// Checkpoints of a run: weights, optimizer state and what is needed to go on.
+// Checkpoints of a run: a directory with weights (model.safetensors), optimizer state
+// (optimizer.safetensors), the model's config.json, and checkpoint.json: how far the run was, and what it
+// was.
+//
+// The files appear together (AtomicDirectory): whatever stops a save, the directory holds the checkpoint
+// before or the new one. Each file says its step, so that files of different ones are not taken for a
+// checkpoint.
 #pragma once
 
 #include <filesystem>
 
 #include "exec/executor.h"
-#include "program/shape.h"
+#include "state/manifest.h"
 #include "step/build.h"
 
 namespace sluice {
@@ -12,16 +18,19 @@ namespace sluice {
 // What a checkpoint says beside tensors.
 struct CheckpointInfo {
   int64_t step = 0;  // updates applied
-  StepShape shape;
+  Manifest manifest;
 };
 
-// Writes <dir>/model.safetensors, optimizer.safetensors, config.json and checkpoint.json; each appears whole.
-// The update of a deferred step must have been flushed.
+// Replaces the directory. The update of a deferred step must have been flushed.
 Status save_checkpoint(const ModelSpec& spec, const Model& model, const CheckpointInfo& info,
                        const std::filesystem::path& dir, const Executor& executor);
 
-// Reads what save_checkpoint wrote.
-Result<CheckpointInfo> load_checkpoint(const Model& model, const std::filesystem::path& dir,
-                                       Executor& executor);
+// What checkpoint.json says, without the tensors.
+Result<CheckpointInfo> read_checkpoint_info(const std::filesystem::path& dir);
+
+// Reads what save_checkpoint wrote. A run that would go on with other results than the one that was saved is
+// refused: the error has every difference between the checkpoint's manifest and `manifest`.
+Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manifest,
+                                       const std::filesystem::path& dir, Executor& executor);
 
 }  // namespace sluice

@@ -239,7 +239,9 @@ Status copy_out(const Executor& executor, ObjectId id, int64_t offset, int64_t b
   return {};
 }
 
-Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor) {
+Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor,
+                    std::map<std::string, std::string> metadata) {
+  metadata["format"] = "pt";
   const auto type_of = [&](size_t weight) { return model.program.object(model.params[weight].param).dtype; };
   std::vector<TensorInfo> infos;
   for (size_t w = 0; w < model.weights.size(); ++w) {
@@ -249,7 +251,7 @@ Status save_weights(const Model& model, const std::filesystem::path& path, const
       infos.push_back({s.tensor, tensor_type(type_of(w)), shape});
     }
   }
-  SLUICE_ASSIGN(SafeTensorsWriter writer, SafeTensorsWriter::create(path, infos, {{"format", "pt"}}));
+  SLUICE_ASSIGN(SafeTensorsWriter writer, SafeTensorsWriter::create(path, infos, metadata));
   for (size_t w = 0; w < model.weights.size(); ++w) {
     int64_t offset = 0;
     for (const WeightSource& s : model.weights[w].sources) {

@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <string>
 
 #include "exec/executor.h"
 #include "io/safetensors.h"
@@ -23,8 +25,10 @@ Status initialize(const Model& model, uint64_t seed, Executor& executor, const B
 // with them. Errors name a missing tensor or one of another shape.
 Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor);
 
-// Writes the weights alone, with Hugging Face names and in their own type.
-Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor);
+// Writes the weights alone, with Hugging Face names and in their own type. `metadata` goes into the file,
+// too.
+Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor,
+                    std::map<std::string, std::string> metadata = {});
 
 // Copies bytes [0, bytes) of an object, from `offset` on, into a declared tensor, in pieces.
 Status copy_out(const Executor& executor, ObjectId id, int64_t offset, int64_t bytes,

@@ -10,6 +10,7 @@
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
 #include "run/session.h"
+#include "run/small_session.h"
 #include "sluice/sluice.h"
 #include "support/temp_dir.h"
 
@@ -17,120 +18,6 @@ namespace sluice {
 namespace {
 
 using rig::must;
-
-// Settings of a run of a few milliseconds; everything it writes goes to `dir`.
-std::vector<std::string> small_run(const TempDir& dir, std::vector<std::string> more = {}) {
-  const std::string model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
-  std::vector<std::string> settings{"model.config=" + model,
-                                    "train.seq_len=16",
-                                    "train.tokens_per_step=64",
-                                    "train.steps=6",
-                                    "train.warmup_steps=2",
-                                    "train.learning_rate=1e-2",
-                                    "shape.chunk_tokens=8",
-                                    "run.backend=cpu",
-                                    "run.threads=1",
-                                    "run.trace=false",
-                                    "run.dir=" + (dir / "run").string(),
-                                    "data.cache=" + (dir / "cache").string()};
-  settings.insert(settings.end(), more.begin(), more.end());
-  return settings;
-}
-
-Result<Prepared> prepare_small(const TempDir& dir, std::vector<std::string> more = {}) {
-  return prepare(must(load_config("", small_run(dir, std::move(more)))), "", false);
-}
-
-std::string file_bytes(const std::filesystem::path& path) {
-  std::ostringstream out;
-  out << std::ifstream(path, std::ios::binary).rdbuf();
-  return out.str();
-}
-
-// Steps until `steps` are done, then saves to `checkpoint`; returns the losses.
-std::vector<double> run_session(const Prepared& prepared, int64_t steps,
-                                const std::filesystem::path& checkpoint) {
-  const auto session = must(Session::open(prepared));
-  std::vector<double> losses;
-  while (session->steps_done() < steps) losses.push_back(must(session->step()).loss);
-  must(session->save(checkpoint));
-  return losses;
-}
-
-struct Resumed {
-  const char* name;
-  std::vector<std::string> settings;
-};
-void PrintTo(const Resumed& r, std::ostream* out) {
-  *out << r.name;
-}
-
-class Resume : public testing::TestWithParam<Resumed> {};
-
-TEST_P(Resume, ContinuesBitForBit) {
-  const TempDir dir;
-  const auto& settings = GetParam().settings;
-  const Prepared prepared = must(prepare_small(dir, settings));
-  const std::vector<double> whole = run_session(prepared, 6, dir / "whole");
-  const std::vector<double> first = run_session(prepared, 3, dir / "half");
-
-  std::vector<std::string> more = settings;
-  more.push_back("run.resume=" + (dir / "half").string());
-  const Prepared again = must(prepare_small(dir, more));
-  std::vector<double> both = first;
-  for (const double loss : run_session(again, 6, dir / "resumed")) both.push_back(loss);
-
-  EXPECT_EQ(both, whole);
-  for (const char* file : {"model.safetensors", "optimizer.safetensors", "config.json", "checkpoint.json"}) {
-    const std::string expected = file_bytes(dir / "whole" / file);
-    EXPECT_FALSE(expected.empty()) << file;
-    EXPECT_TRUE(file_bytes(dir / "resumed" / file) == expected) << file << " differs";
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Formats, Resume,
-    testing::Values(Resumed{"f32", {"train.compute=f32"}},
-                    Resumed{"f32_deferred", {"train.compute=f32", "train.deferred_update=on"}},
-                    Resumed{"bf16_master", {"train.compute=bf16", "train.master=on"}},
-                    Resumed{"bf16_stochastic",
-                            {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
-                             "train.stochastic=on", "train.deferred_update=on"}}),
-    [](const auto& test) { return test.param.name; });
-
-// A checkpoint in the middle does not disturb the run, also when it forces a pending update.
-TEST(Checkpoint, LeavesTheRunAsItWas) {
-  const TempDir dir;
-  const Prepared prepared = must(prepare_small(dir, {"train.compute=f32", "train.deferred_update=on"}));
-  (void)run_session(prepared, 5, dir / "plain");
-  const auto session = must(Session::open(prepared));
-  while (session->steps_done() < 5) {
-    (void)must(session->step());
-    must(session->save(dir / "middle"));
-  }
-  EXPECT_TRUE(file_bytes(dir / "middle" / "model.safetensors") ==
-              file_bytes(dir / "plain" / "model.safetensors"));
-}
-
-TEST(Checkpoint, OfOtherNumberFormatsIsRefused) {
-  const TempDir dir;
-  (void)run_session(must(prepare_small(dir, {"train.compute=bf16"})), 1, dir / "bf16");
-  const Prepared prepared =
-      must(prepare_small(dir, {"train.compute=bf16", "train.state=bf16", "train.master=off",
-                               "run.resume=" + (dir / "bf16").string()}));
-  const auto session = Session::open(prepared);
-  ASSERT_FALSE(session.ok());
-  EXPECT_NE(session.message().find("number formats"), std::string::npos) << session.message();
-}
-
-TEST(Checkpoint, MissingIsNamed) {
-  const TempDir dir;
-  const Prepared prepared = must(prepare_small(dir, {"run.resume=" + (dir / "nowhere").string()}));
-  const auto session = Session::open(prepared);
-  ASSERT_FALSE(session.ok());
-  EXPECT_NE(session.message().find("nowhere"), std::string::npos) << session.message();
-  EXPECT_EQ(session.error().kind, ErrorKind::NotFound);
-}
 
 TEST(Interrupt, FinishesTheStepAndSaves) {
   const TempDir dir;

@@ -1,0 +1,18 @@
+// What decides the results of a run beside its state, as names and values: {"train.seed", "1"}.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sluice {
+
+using Manifest = std::vector<std::pair<std::string, std::string>>;
+
+// A line per name whose value is another one or that one side lacks: "train.seed is 2, it was 1".
+std::vector<std::string> differences(const Manifest& before, const Manifest& now);
+
+// The value of a name; empty: there is none.
+std::string value_of(const Manifest& manifest, std::string_view name);
+
+}  // namespace sluice

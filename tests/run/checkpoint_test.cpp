@@ -1,0 +1,207 @@
+// Checkpoints: they continue bit for bit, appear whole, and are refused where a run would not go on as it
+// was.
+#include "state/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/testing/forwarding.h"
+#include "run/small_session.h"
+
+namespace sluice {
+namespace {
+
+struct Resumed {
+  const char* name;
+  std::vector<std::string> settings;
+};
+void PrintTo(const Resumed& r, std::ostream* out) {
+  *out << r.name;
+}
+
+class Resume : public testing::TestWithParam<Resumed> {};
+
+TEST_P(Resume, ContinuesBitForBit) {
+  const TempDir dir;
+  const auto& settings = GetParam().settings;
+  const Prepared prepared = must(prepare_small(dir, settings));
+  const std::vector<double> whole = run_session(prepared, 6, dir / "whole");
+  const std::vector<double> first = run_session(prepared, 3, dir / "half");
+
+  std::vector<std::string> more = settings;
+  more.push_back("run.resume=" + (dir / "half").string());
+  const Prepared again = must(prepare_small(dir, more));
+  std::vector<double> both = first;
+  for (const double loss : run_session(again, 6, dir / "resumed")) both.push_back(loss);
+
+  EXPECT_EQ(both, whole);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "config.json", "checkpoint.json"}) {
+    const std::string expected = file_bytes(dir / "whole" / file);
+    EXPECT_FALSE(expected.empty()) << file;
+    EXPECT_TRUE(file_bytes(dir / "resumed" / file) == expected) << file << " differs";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, Resume,
+    testing::Values(Resumed{"f32", {"train.compute=f32"}},
+                    Resumed{"f32_deferred", {"train.compute=f32", "train.deferred_update=on"}},
+                    Resumed{"bf16_master", {"train.compute=bf16", "train.master=on"}},
+                    Resumed{"bf16_stochastic",
+                            {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
+                             "train.stochastic=on", "train.deferred_update=on"}}),
+    [](const auto& test) { return test.param.name; });
+
+// A checkpoint in the middle does not disturb the run, also when it forces a pending update.
+TEST(Checkpoint, LeavesTheRunAsItWas) {
+  const TempDir dir;
+  const Prepared prepared = must(prepare_small(dir, {"train.compute=f32", "train.deferred_update=on"}));
+  (void)run_session(prepared, 5, dir / "plain");
+  const auto session = must(Session::open(prepared));
+  while (session->steps_done() < 5) {
+    (void)must(session->step());
+    must(session->save(dir / "middle"));
+  }
+  EXPECT_TRUE(file_bytes(dir / "middle" / "model.safetensors") ==
+              file_bytes(dir / "plain" / "model.safetensors"));
+}
+
+// What a run says that resumes with other settings than the one that saved.
+std::string refusal(const TempDir& dir, const std::vector<std::string>& saved, std::vector<std::string> now) {
+  (void)run_session(must(prepare_small(dir, saved)), 1, dir / "saved");
+  now.push_back("run.resume=" + (dir / "saved").string());
+  const Prepared prepared = must(prepare_small(dir, now));
+  const auto session = Session::open(prepared);
+  return session.ok() ? "" : session.message();
+}
+
+TEST(Manifest, DifferencesAreNamedFromBothSides) {
+  const Manifest before{{"a", "1"}, {"b", "2"}, {"c", "3"}}, now{{"a", "1"}, {"b", "4"}, {"d", "5"}};
+  const std::vector<std::string> expected{"b is 4, it was 2", "d is 5, it was not there",
+                                          "c is not there, it was 3"};
+  EXPECT_EQ(differences(before, now), expected);
+  EXPECT_TRUE(differences(now, now).empty());
+}
+
+TEST(Checkpoint, OfOtherNumberFormatsIsRefused) {
+  const TempDir dir;
+  const std::string message =
+      refusal(dir, {"train.compute=bf16"}, {"train.compute=bf16", "train.state=bf16", "train.master=off"});
+  EXPECT_NE(message.find("train.state is bf16, it was f32"), std::string::npos) << message;
+  EXPECT_NE(message.find("train.master is false, it was true"), std::string::npos) << message;
+}
+
+TEST(Checkpoint, EveryDifferenceThatChangesResultsIsNamed) {
+  const TempDir dir;
+  const std::string text = dir.add("text", std::string(4000, '!')).string();
+  const std::string message = refusal(dir, {},
+                                      {"train.seed=2", "train.beta1=0.5", "data.paths=[\"" + text + "\"]",
+                                       "shape.rounds=1", "train.learning_rate=1e-3", "run.threads=2"});
+  for (const char* part : {"train.seed is 2, it was 1", "train.beta1 is 0.5, it was 0.9", "data.content is ",
+                           "it was random tokens", "model.weights = "}) {
+    EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks: " << part;
+  }
+  for (const char* part : {"learning_rate", "threads", "model.hidden_size"}) {
+    EXPECT_EQ(message.find(part), std::string::npos) << message << "\nhas: " << part;
+  }
+}
+
+TEST(Checkpoint, OfAnotherShapeIsRefused) {
+  const TempDir dir;
+  const std::string message = refusal(dir, {"shape.rounds=4"}, {"shape.rounds=2"});
+  EXPECT_NE(message.find("shape.rounds is 2, it was 4"), std::string::npos) << message;
+}
+
+// What the configuration leaves open is taken from the checkpoint, whatever would be chosen now.
+TEST(Checkpoint, KeepsItsShape) {
+  const TempDir dir;
+  const std::vector<std::string> given{"shape.rounds=4", "shape.chunk_tokens=16", "shape.head_tokens=4"};
+  const Prepared before = must(prepare_small(dir, given));
+  (void)run_session(before, 1, dir / "saved");
+  const Prepared after =
+      must(prepare_small(dir, {"shape.chunk_tokens=0", "run.resume=" + (dir / "saved").string()}));
+  EXPECT_EQ(text(after.shape), text(before.shape));
+  EXPECT_EQ(after.shape.head_tokens, before.shape.head_tokens);
+  EXPECT_TRUE(Session::open(after).ok());
+}
+
+TEST(Checkpoint, MissingIsNamed) {
+  const TempDir dir;
+  const auto prepared = prepare_small(dir, {"run.resume=" + (dir / "nowhere").string()});
+  ASSERT_FALSE(prepared.ok());
+  EXPECT_NE(prepared.message().find("nowhere"), std::string::npos) << prepared.message();
+  EXPECT_EQ(prepared.error().kind, ErrorKind::NotFound);
+}
+
+// A CPU backend whose n-th download from now on fails.
+int64_t downloads_left = -1;
+class FailingDownloads final : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  Status download(std::byte* to, const std::byte* from, int64_t bytes) override {
+    if (downloads_left == 0) return error(ErrorKind::Device, "the device is gone");
+    if (downloads_left > 0) --downloads_left;
+    return ForwardingBackend::download(to, from, bytes);
+  }
+};
+
+constexpr const char* kFiles[] = {"model.safetensors", "optimizer.safetensors", "config.json",
+                                  "checkpoint.json"};
+
+std::vector<std::string> files_of(const std::filesystem::path& dir) {
+  std::vector<std::string> out;
+  for (const char* file : kFiles) out.push_back(file_bytes(dir / file));
+  return out;
+}
+
+// A save that fails at any object leaves the checkpoint before it, whole.
+TEST(Checkpoint, AppearsWholeOrNotAtAll) {
+  const TempDir dir;
+  Prepared prepared = must(prepare_small(dir));
+  static const BackendKind* const cpu = prepared.machine.backend;
+  BackendKind failing = *cpu;
+  failing.make = [](const BackendOptions& options) -> Result<std::unique_ptr<Backend>> {
+    SLUICE_ASSIGN(std::unique_ptr<Backend> made, cpu->make(options));
+    return std::unique_ptr<Backend>(std::make_unique<FailingDownloads>(std::move(made)));
+  };
+  prepared.machine.backend = &failing;
+  const auto session = must(Session::open(prepared));
+  (void)must(session->step());
+  must(session->save(dir / "saved"));
+  const std::vector<std::string> first = files_of(dir / "saved");
+  (void)must(session->step());
+  int64_t failures = 0;
+  for (;; ++failures) {
+    downloads_left = failures;
+    const Status saved = session->save(dir / "saved");
+    downloads_left = -1;
+    if (saved.ok()) break;
+    EXPECT_TRUE(files_of(dir / "saved") == first) << "failure " << failures;
+    EXPECT_EQ(must(read_checkpoint_info(dir / "saved")).step, 1);
+  }
+  EXPECT_GT(failures, 20);  // the model has more objects
+  EXPECT_EQ(must(read_checkpoint_info(dir / "saved")).step, 2);
+  const std::vector<std::string> second = files_of(dir / "saved");
+  for (const size_t file : {0u, 1u, 3u}) EXPECT_FALSE(second[file] == first[file]) << kFiles[file];
+}
+
+// Files of two checkpoints, as copying while a run saves may bring them together.
+TEST(Checkpoint, OfFilesOfTwoStepsIsRefused) {
+  const TempDir dir;
+  const Prepared prepared = must(prepare_small(dir));
+  (void)run_session(prepared, 1, dir / "one");
+  (void)run_session(prepared, 2, dir / "two");
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    std::filesystem::copy(dir / "one", dir / "mixed");
+    std::filesystem::copy_file(dir / "two" / file, dir / "mixed" / file,
+                               std::filesystem::copy_options::overwrite_existing);
+    const Prepared resumed = must(prepare_small(dir, {"run.resume=" + (dir / "mixed").string()}));
+    const auto session = Session::open(resumed);
+    ASSERT_FALSE(session.ok()) << file;
+    EXPECT_NE(session.message().find(file), std::string::npos) << session.message();
+    EXPECT_NE(session.message().find("of step 2"), std::string::npos) << session.message();
+    std::filesystem::remove_all(dir / "mixed");
+  }
+}
+
+}  // namespace
+}  // namespace sluice

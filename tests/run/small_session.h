@@ -1,0 +1,58 @@
+// Sessions of a model of two layers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "equivalence/rig/rig.h"
+#include "run/session.h"
+#include "support/temp_dir.h"
+
+namespace sluice {
+
+using rig::must;
+
+// Settings of a run of a few milliseconds; everything it writes goes to `dir`.
+inline std::vector<std::string> small_run(const TempDir& dir, std::vector<std::string> more = {}) {
+  const std::string model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
+  std::vector<std::string> settings{"model.config=" + model,
+                                    "train.seq_len=16",
+                                    "train.tokens_per_step=64",
+                                    "train.steps=6",
+                                    "train.warmup_steps=2",
+                                    "train.learning_rate=1e-2",
+                                    "shape.chunk_tokens=8",
+                                    "run.backend=cpu",
+                                    "run.threads=1",
+                                    "run.trace=false",
+                                    "run.dir=" + (dir / "run").string(),
+                                    "data.cache=" + (dir / "cache").string()};
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
+inline Result<Prepared> prepare_small(const TempDir& dir, std::vector<std::string> more = {}) {
+  return prepare(must(load_config("", small_run(dir, std::move(more)))), "", false);
+}
+
+inline std::string file_bytes(const std::filesystem::path& path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+// Steps until `steps` are done, then saves to `checkpoint`; returns the losses.
+inline std::vector<double> run_session(const Prepared& prepared, int64_t steps,
+                                       const std::filesystem::path& checkpoint) {
+  const auto session = must(Session::open(prepared));
+  std::vector<double> losses;
+  while (session->steps_done() < steps) losses.push_back(must(session->step()).loss);
+  must(session->save(checkpoint));
+  return losses;
+}
+
+}  // namespace sluice
