@@ -107,7 +107,7 @@ Result<double> time_of(Backend& backend, std::byte* arena, int64_t arena_bytes, 
   while (total < kEnoughNs) {
     std::vector<Command> commands;
     for (uint32_t id = 0; id < runs.size(); ++id)
-      commands.push_back({id, Lane::Compute, {}, Launch{&op, runs[id], workspace}, 0});
+      commands.push_back({id, backend.lanes().compute(), {}, Launch{&op, runs[id], workspace}, 0});
     SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
     for (const Interval& i : timeline) times.push_back(i.end_ns - i.start_ns);
     total += timeline.back().end_ns;
@@ -135,14 +135,14 @@ Status run(const CpuOptions& options, const std::vector<DType>& types, const std
                                    .vocab = 32000}};
   const auto backend = make_cpu_backend(options);
   constexpr int64_t kArenaBytes = 512 * kMiB;
-  SLUICE_ASSIGN(const Arenas arenas, backend->reserve(kArenaBytes, 0));
+  SLUICE_ASSIGN(const Arenas arenas, backend->reserve({{kDevice, kArenaBytes}}));
   std::printf("%s\n", cpu_description().c_str());
   for (const Model& model : models) {
     for (const DType type : types) {
       std::printf("\n%10s %9s %8s  op\n", "us", "GFLOP/s", "GB/s");
       for (const Op& op : ops_of(model, type)) {
         if (text(op).find(filter) == std::string::npos) continue;
-        SLUICE_ASSIGN(const double ns, time_of(*backend, arenas.device, kArenaBytes, op));
+        SLUICE_ASSIGN(const double ns, time_of(*backend, arenas[kDevice], kArenaBytes, op));
         std::printf("%10.0f %9.0f %8.1f  %s\n", ns / 1e3, flops(op) / ns, traffic(op) / ns, text(op).c_str());
         std::fflush(stdout);
       }

@@ -138,7 +138,7 @@ class Bench {
       : backend_(backend), arena_(arena), bytes_(bytes) {}
 
   Status upload_pattern(const std::vector<uint16_t>& pattern) {
-    return backend_.upload(arena_, reinterpret_cast<const std::byte*>(pattern.data()), kPatternBytes);
+    return backend_.upload({kDevice, 0}, reinterpret_cast<const std::byte*>(pattern.data()), kPatternBytes);
   }
 
   // Bytes read and written per nanosecond by the device's own copies, each of 256 MiB: the median.
@@ -147,7 +147,8 @@ class Bench {
     std::vector<Command> copies;
     for (int i = 0; i < kCopies; ++i) {
       const int64_t to = (1 + i % 4) * kPatternBytes;
-      copies.push_back({uint32_t(i), Lane::Compute, {}, Copy{arena_ + to, arena_, kPatternBytes}, 0});
+      copies.push_back(
+          {uint32_t(i), backend_.lanes().compute(), {}, Copy{{kDevice, 0}, {kDevice, to}, kPatternBytes}, 0});
     }
     SLUICE_ASSIGN(std::vector<Interval> timeline, run_commands(backend_, copies));
     std::ranges::nth_element(timeline, timeline.begin() + kCopies / 2, {},
@@ -167,6 +168,8 @@ class Bench {
   }
 
  private:
+  Location place_of(const Buffer& buffer) const { return {kDevice, buffer.data - arena_}; }
+
   Result<Placed> place(const Op& op, int64_t sequence) {
     Placed placed;
     int64_t offset = kPatternBytes;
@@ -194,7 +197,7 @@ class Bench {
 
   Status fill(const Operand& operand, const Buffer& buffer, int64_t sequence) {
     const auto upload = [&](const auto& values) {
-      return backend_.upload(buffer.data, reinterpret_cast<const std::byte*>(values.data()),
+      return backend_.upload(place_of(buffer), reinterpret_cast<const std::byte*>(values.data()),
                              int64_t(values.size() * sizeof values[0]));
     };
     if (operand.name == "args") {
@@ -225,8 +228,9 @@ class Bench {
     std::vector<Command> copies;
     for (int64_t i = 0; i < pieces; ++i) {
       const int64_t at = i * kPatternBytes;
-      const Copy copy{buffer.data + at, arena_, std::min(kPatternBytes, buffer.bytes - at)};
-      copies.push_back({uint32_t(i), Lane::Compute, {}, copy, 0});
+      const Copy copy{
+          {kDevice, 0}, {kDevice, place_of(buffer).offset + at}, std::min(kPatternBytes, buffer.bytes - at)};
+      copies.push_back({uint32_t(i), backend_.lanes().compute(), {}, copy, 0});
     }
     SLUICE_TRY(run_commands(backend_, copies));
     return {};
@@ -236,7 +240,8 @@ class Bench {
     std::vector<Command> launches;
     for (int i = 0; i < count; ++i) {
       const auto& set = placed.sets[size_t(i) % placed.sets.size()];
-      launches.push_back({uint32_t(i), Lane::Compute, {}, Launch{&op, set, placed.workspace}, 0});
+      launches.push_back(
+          {uint32_t(i), backend_.lanes().compute(), {}, Launch{&op, set, placed.workspace}, 0});
     }
     SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend_, launches));
     std::vector<double> times;
@@ -266,7 +271,7 @@ Result<std::map<std::string, double>> time_library(const Settings& settings, con
   options.deterministic = false;
   options.tune = true;
   SLUICE_ASSIGN(const auto backend, make_cuda_backend(options));
-  SLUICE_ASSIGN(const Arenas arenas, backend->reserve(settings.arena_bytes, 0));
+  SLUICE_ASSIGN(const Arenas arenas, backend->reserve({{kDevice, settings.arena_bytes}}));
   std::map<std::string, std::pair<Op, double>> ops;
   for (const auto& rows : all) {
     for (const Entry& entry : rows) {
@@ -274,7 +279,7 @@ Result<std::map<std::string, double>> time_library(const Settings& settings, con
     }
   }
   for (const auto& [key, op] : ops) SLUICE_TRY(backend->prepare({&op.first, 1}));
-  Bench bench(*backend, arenas.device, settings.arena_bytes);
+  Bench bench(*backend, arenas[kDevice], settings.arena_bytes);
   SLUICE_TRY(bench.upload_pattern(pattern));
   std::map<std::string, double> out;
   for (const auto& [key, op] : ops) {
@@ -306,13 +311,13 @@ Status run(Settings settings) {
   SLUICE_ASSIGN(const auto library, time_library(settings, all, pattern));
 
   SLUICE_ASSIGN(const auto backend, make_cuda_backend(settings.options));
-  SLUICE_ASSIGN(const Arenas arenas, backend->reserve(settings.arena_bytes, 0));
+  SLUICE_ASSIGN(const Arenas arenas, backend->reserve({{kDevice, settings.arena_bytes}}));
   SLUICE_ASSIGN(const auto devices, cuda_devices());
   fmt::print("as the backend runs it:\n");
   for (const auto& rows : all) {
     for (const Entry& entry : rows) SLUICE_TRY(backend->prepare({&entry.op, 1}));
   }
-  Bench bench(*backend, arenas.device, settings.arena_bytes);
+  Bench bench(*backend, arenas[kDevice], settings.arena_bytes);
   SLUICE_TRY(bench.upload_pattern(pattern));
   SLUICE_ASSIGN(const double copy_rate, bench.copy_rate());
   fmt::print("\n{}, {}; {}; the device copies {:.0f} GB/s\n", devices[size_t(settings.options.device)].name,
@@ -326,9 +331,9 @@ Status run(Settings settings) {
       print_row(entry, ns, copy_rate, library);
     }
   }
-  const MemoryUse use = backend->memory();
-  fmt::print("\nthis process holds {} on the device, {} beside the arena\n", format_bytes(use.device_bytes),
-             format_bytes(use.device_bytes - settings.arena_bytes));
+  const BytesByTier use = backend->memory();
+  fmt::print("\nthis process holds {} on the device, {} beside the arena\n", format_bytes(use[kDevice]),
+             format_bytes(use[kDevice] - settings.arena_bytes));
   return {};
 }
 

@@ -18,6 +18,7 @@
 #include "base/interval.h"
 #include "base/lane.h"
 #include "base/status.h"
+#include "base/tier.h"
 #include "ops/op.h"
 
 namespace sluice {
@@ -40,10 +41,9 @@ struct Launch {
   Buffer workspace;
 };
 
-// Copies between the arenas; the direction is the command's lane.
+// Copies from one tier's arena to another's, which the command's lane joins.
 struct Copy {
-  std::byte* to;
-  const std::byte* from;
+  Location from, to;
   int64_t bytes;
 };
 
@@ -66,17 +66,8 @@ struct Fault {
   Error error;
 };
 
-struct Arenas {
-  std::byte* device = nullptr;
-  std::byte* host = nullptr;
-};
-
-// Bytes in use as the driver (device) and the operating system (host) report them for this process; 0 where
-// a tier does not exist. On a backend whose device is main memory, its arena counts as device and not as
-// host.
-struct MemoryUse {
-  int64_t device_bytes = 0, host_bytes = 0;
-};
+// Where each tier's arena begins; null for tiers that do not exist, and on backends that move no data.
+using Arenas = ByTier<std::byte*>;
 
 class Backend {
  public:
@@ -84,15 +75,21 @@ class Backend {
 
   virtual std::string_view name() const = 0;
 
-  // Alignment of every offset in both arenas; a power of two.
+  // The lanes that it has, and with them its tiers. Commands name lanes of this table.
+  virtual const LaneTable& lanes() const {
+    static const LaneTable one_device;
+    return one_device;
+  }
+
+  // Alignment of every offset in an arena; a power of two.
   virtual int64_t alignment() const = 0;
 
   // Scratch bytes the op's kernel needs beside its operands.
   virtual int64_t workspace_bytes(const Op& op) const = 0;
 
-  // Reserves both arenas, once. The backend owns them. Work that takes long, such as pinning the host arena,
-  // may go on after this returns: begin() waits for it and returns its error.
-  virtual Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) = 0;
+  // Reserves an arena of so many bytes in every tier, once. The backend owns them. Work that takes long, such
+  // as pinning the host arena, may go on after this returns: begin() waits for it and returns its error.
+  virtual Result<Arenas> reserve(const BytesByTier& bytes) = 0;
 
   // Prepares everything launching these ops needs (kernels, library plans), so that no step does.
   virtual Status prepare(std::span<const Op> ops) = 0;
@@ -107,19 +104,22 @@ class Backend {
   virtual std::optional<Fault> finish(std::vector<Interval>* timeline) = 0;
 
   // Copies between main memory of the caller and an arena, outside a step; returns when done.
-  virtual Status upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
-  virtual Status download(std::byte* to, const std::byte* from, int64_t bytes) = 0;
+  virtual Status upload(Location to, const std::byte* from, int64_t bytes) = 0;
+  virtual Status download(std::byte* to, Location from, int64_t bytes) = 0;
   // Sets bytes of an arena to zero, outside a step.
-  virtual Status clear(std::byte* to, int64_t bytes) {
+  virtual Status clear(Location to, int64_t bytes) {
     static constexpr std::byte kZeros[4096] = {};
     for (int64_t done = 0; done < bytes; done += int64_t{sizeof kZeros}) {
       const int64_t n = bytes - done < int64_t{sizeof kZeros} ? bytes - done : int64_t{sizeof kZeros};
-      SLUICE_TRY(upload(to + done, kZeros, n));
+      SLUICE_TRY(upload({to.tier, to.offset + done}, kZeros, n));
     }
     return {};
   }
 
-  virtual MemoryUse memory() const = 0;
+  // Bytes in use as the driver (devices) and the operating system (host) report them for this process; 0
+  // where a tier does not exist. Where a device is main memory, its arena counts as the device's and not as
+  // host.
+  virtual BytesByTier memory() const = 0;
 
   // Has the next step note what runs on the device, by name; activities() then returns it, once. Outside a
   // step. An error says what is missing: the step runs without.

@@ -1,25 +1,114 @@
 // Lanes: in-order queues of a backend. Work on different lanes overlaps unless one waits for the other.
+//
+// Which lanes there are is data: a LaneTable says what each joins, and lanes are found by that. A lane from a
+// tier to itself computes there; every other lane copies.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tier.h"
 
 namespace sluice {
 
-enum class Lane : uint8_t {
-  Compute,  // kernels
-  Load,     // host to device
-  Store,    // device to host
+// The index of a lane in its table.
+class Lane {
+ public:
+  constexpr Lane() = default;
+  constexpr explicit Lane(size_t index) : index_(static_cast<uint8_t>(index)) {}
+
+  constexpr size_t index() const { return index_; }
+  constexpr auto operator<=>(const Lane&) const = default;
+
+ private:
+  uint8_t index_ = 0;
 };
 
-constexpr size_t kLaneCount = 3;
-constexpr std::array<Lane, kLaneCount> kLanes{Lane::Compute, Lane::Load, Lane::Store};
+// What a lane joins.
+struct LaneEnds {
+  Tier from, to;
 
-constexpr std::string_view name_of(Lane lane) {
-  constexpr std::array<std::string_view, kLaneCount> kNames{"compute", "load", "store"};
-  return kNames[static_cast<size_t>(lane)];
-}
+  constexpr bool computes() const { return from == to; }
+  // As a device sees it: a copy brings bytes to one, or takes them away from the devices.
+  constexpr bool loads() const { return !computes() && to.is_device(); }
+  constexpr bool stores() const { return !computes() && !to.is_device(); }
+  bool operator==(const LaneEnds&) const = default;
+};
+
+// "compute", "load" and "store" for the first device and the host, "compute1" and so on for others,
+// "device>device1" between two devices.
+std::string name_of(const LaneEnds& ends);
+std::optional<LaneEnds> find_lane_ends(std::string_view name);
+
+class LaneTable {
+ public:
+  static constexpr size_t kMost = 128;
+
+  // The lanes of one device and a host: compute, load, store.
+  LaneTable() : ends_{{kDevice, kDevice}, {kHost, kDevice}, {kDevice, kHost}} {}
+  // Any others. An error names what two lanes join, or how many there are.
+  static Result<LaneTable> of(std::vector<LaneEnds> ends);
+
+  // REQUIRES: no lane joins them yet.
+  Lane add(Tier from, Tier to);
+  Lane add_compute(Tier device) { return add(device, device); }
+
+  std::optional<Lane> find(Tier from, Tier to) const;
+  // REQUIRES: there is one.
+  Lane copy(Tier from, Tier to) const;
+  Lane compute(Tier device = kDevice) const { return copy(device, device); }
+
+  const LaneEnds& operator[](Lane lane) const { return ends_[lane.index()]; }
+  size_t size() const { return ends_.size(); }
+  const std::vector<LaneEnds>& ends() const { return ends_; }
+  // The tiers that lanes join, near ones first.
+  std::vector<Tier> tiers() const;
+
+  // for (const Lane lane : table)
+  class Iterator {
+   public:
+    explicit Iterator(size_t index) : index_(index) {}
+    Lane operator*() const { return Lane(index_); }
+    Iterator& operator++() { return ++index_, *this; }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    size_t index_;
+  };
+  Iterator begin() const { return Iterator(0); }
+  Iterator end() const { return Iterator(size()); }
+
+  bool operator==(const LaneTable&) const = default;
+
+ private:
+  std::vector<LaneEnds> ends_;
+};
+
+// A value for every lane of a table.
+template <class T>
+class ByLane {
+ public:
+  // T() for every lane.
+  explicit ByLane(const LaneTable& lanes) : values_(lanes.size()) {}
+  ByLane(const LaneTable& lanes, const T& all) : values_(lanes.size(), all) {}
+
+  T& operator[](Lane lane) { return values_[lane.index()]; }
+  const T& operator[](Lane lane) const { return values_[lane.index()]; }
+  size_t size() const { return values_.size(); }
+  auto begin() { return values_.begin(); }
+  auto end() { return values_.end(); }
+  auto begin() const { return values_.begin(); }
+  auto end() const { return values_.end(); }
+
+ private:
+  std::vector<T> values_;
+};
+
+ByLane<std::string> names_of(const LaneTable& lanes);
 
 }  // namespace sluice

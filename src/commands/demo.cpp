@@ -58,16 +58,16 @@ nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<
                                    {"model_tflops", speed.model_tflops},
                                    {"mfu", speed.mfu},
                                    {"hfu", speed.hfu},
-                                   {"recompute_share", t.compute_ns > 0 ? t.recompute_ns / t.compute_ns : 0},
-                                   {"loaded_bytes", t.loaded_bytes},
-                                   {"stored_bytes", t.stored_bytes},
-                                   {"device_arena_bytes", s.plan.device_bytes},
-                                   {"device_ledger_bytes", session.training().ledger().device_peak_bytes},
-                                   {"host_arena_bytes", s.plan.host_bytes},
-                                   {"host_ledger_bytes", session.training().ledger().host_peak_bytes},
-                                   {"device_peak_bytes", memory.device_peak_bytes},
+                                   {"recompute_share", t.runs.ns > 0 ? t.recompute_ns / t.runs.ns : 0},
+                                   {"loaded_bytes", t.loads.bytes},
+                                   {"stored_bytes", t.stores.bytes},
+                                   {"device_arena_bytes", s.plan.arenas[kDevice].bytes},
+                                   {"device_ledger_bytes", session.training().ledger()[kDevice]},
+                                   {"host_arena_bytes", s.plan.arenas[kHost].bytes},
+                                   {"host_ledger_bytes", session.training().ledger()[kHost]},
+                                   {"device_peak_bytes", memory.peak_bytes[kDevice]},
                                    {"device_cap_bytes", p.config.memory.device},
-                                   {"host_peak_bytes", memory.host_peak_bytes},
+                                   {"host_peak_bytes", memory.peak_bytes[kHost]},
                                    {"host_cap_bytes", p.config.memory.host},
                                    {"policy", s.plan.policy}};
   result["start_up_s"] = {{"total", up.total_s()},   {"measure", up.measure_s},
@@ -99,15 +99,15 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   const MemoryReport memory = session->memory();
   fmt::print("simulated  {:>10.1f} ms ({:+.1f} %)\npeak memory: device {} of {}, host {} of {}\n",
              s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1),
-             format_bytes(memory.device_peak_bytes), format_bytes(p.config.memory.device),
-             format_bytes(memory.host_peak_bytes), format_bytes(p.config.memory.host));
+             format_bytes(memory.peak_bytes[kDevice]), format_bytes(p.config.memory.device),
+             format_bytes(memory.peak_bytes[kHost]), format_bytes(p.config.memory.host));
   const std::filesystem::path dir = p.config.run.dir;
   SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
   if (timeline.empty()) return {};
   // Noting kernels takes time of its own.
   if (!p.config.run.trace_kernels) {
-    const int64_t overhead = memory.device_peak_bytes - p.stages.device_bytes();
+    const int64_t overhead = memory.peak_bytes[kDevice] - p.stages.arena_bytes()[kDevice];
     SLUICE_TRY(learn(s.model.program, s.plan, timeline, overhead, calibration_of(p),
                      cost_cache(p.config, p.machine), p.machine.profile));
   }

@@ -58,10 +58,8 @@ PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
   for (auto& [name, words] : facts_of(p)) {
     if (!words.empty()) c.facts.emplace_back(name.empty() ? "why" : name, std::move(words));
   }
-  c.device_cap_bytes = p.config.memory.device;
-  c.host_cap_bytes = p.config.memory.host;
-  c.device_overhead_bytes = p.machine.profile.device_overhead_bytes;
-  c.host_overhead_bytes = p.machine.profile.host_overhead_bytes;
+  c.caps = {{kDevice, p.config.memory.device}, {kHost, p.config.memory.host}};
+  c.overhead_bytes = p.machine.profile.overhead_bytes;
   const Speed speed = speed_of(program, plan, plan.makespan_ns, peak_flops(p));
   c.tokens_per_s = speed.tokens_per_s;
   c.model_tflops = speed.model_tflops;
@@ -89,7 +87,7 @@ std::string compare_to_plan(const Program& program, const Plan& plan, std::span<
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
     const Interval& t = timeline[id];
-    std::string name(name_of(a.lane));
+    std::string name = name_of(plan.lanes[a.lane]);
     if (a.kind == ActionKind::Run) {
       name = std::string(name_of(program.task(a.task).op)) + (a.recompute ? " (again)" : "");
       idle += std::max(0.0, t.start_ns - compute_end);

@@ -31,8 +31,9 @@ Status show_links(const BackendKind& kind) {
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, machine.make());
   SLUICE_TRY(calibrate(*backend, StepMix(), cost_cache(config, machine), CalibrateOptions{}, machine.profile,
                        [](int64_t, int64_t) {}));
-  fmt::print("links    load {:.1f} GB/s, store {:.1f} GB/s\n", machine.profile.load_bytes_per_s / 1e9,
-             machine.profile.store_bytes_per_s / 1e9);
+  fmt::print("links    load {:.1f} GB/s, store {:.1f} GB/s\n",
+             machine.profile.bytes_per_s(kHost, kDevice) / 1e9,
+             machine.profile.bytes_per_s(kDevice, kHost) / 1e9);
   return {};
 }
 
@@ -47,8 +48,8 @@ Status show_costs(const DoctorRequest& request) {
   SLUICE_ASSIGN(const Prepared p, prepare(std::move(config), "", false));
   const Profile& profile = p.machine.profile;
   fmt::print("\n{}\nlinks: load {:.1f} GB/s, store {:.1f} GB/s; beside the arena {} of the device\n",
-             profile.name, profile.load_bytes_per_s / 1e9, profile.store_bytes_per_s / 1e9,
-             format_bytes(profile.device_overhead_bytes));
+             profile.name, profile.bytes_per_s(kHost, kDevice) / 1e9,
+             profile.bytes_per_s(kDevice, kHost) / 1e9, format_bytes(profile.overhead_bytes[kDevice]));
   fmt::print("{:>12}  {:>16}  op\n", "ms", "rate");
   for (const Op& op : distinct_ops(p.stages.training.model.program)) {
     const double ns = profile.cost(op).ns;

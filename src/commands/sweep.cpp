@@ -67,8 +67,9 @@ std::string SweepRun::inputs_of(const SweepCell& cell, const ModelSpec& model) c
   if (!machine_.traits().runs_models) {
     hash.add(fmt::format("{} {} {} {} {} {} {} {} {} {}", p.rates.product_flops,
                          p.rates.attention_forward_flops, p.rates.attention_backward_flops,
-                         p.rates.memory_bytes, p.rates.launch_ns, p.load_bytes_per_s, p.store_bytes_per_s,
-                         p.transfer_latency_ns, p.device_overhead_bytes, p.host_overhead_bytes));
+                         p.rates.memory_bytes, p.rates.launch_ns, p.bytes_per_s(kHost, kDevice),
+                         p.bytes_per_s(kDevice, kHost), p.transfer_latency_ns, p.overhead_bytes[kDevice],
+                         p.overhead_bytes[kHost]));
   }
   if (r_.measure) hash.add(r_.steps);
   return fmt::format("{:016x}", hash.value());

@@ -54,8 +54,8 @@ std::string TrainingRun::progress() const {
   const int64_t total = p_.config.train.steps, done = session_->steps_done();
   return fmt::format("step {}/{}  loss {:.4f}  norm {:.2f}  {:.0f} tok/s  ETA {}  device {}/{}  host {}/{}",
                      done, total, last_.loss, last_.gradient_norm, double(last_.tokens) / ns * 1e9,
-                     format_duration(double(total - done) * ns / 1e9), format_bytes(memory.device_bytes),
-                     format_bytes(p_.config.memory.device), format_bytes(memory.host_bytes),
+                     format_duration(double(total - done) * ns / 1e9), format_bytes(memory.bytes[kDevice]),
+                     format_bytes(p_.config.memory.device), format_bytes(memory.bytes[kHost]),
                      format_bytes(p_.config.memory.host));
 }
 
@@ -76,8 +76,8 @@ Status TrainingRun::one_step(JsonLines& metrics) {
                              {"tokens", last_.tokens},
                              {"step_ms", last_.ns / 1e6},
                              {"predicted_ms", p_.stages.training.plan.makespan_ns / 1e6},
-                             {"device_bytes", memory.device_bytes},
-                             {"host_bytes", memory.host_bytes}}));
+                             {"device_bytes", memory.bytes[kDevice]},
+                             {"host_bytes", memory.bytes[kHost]}}));
   if (traced) {
     const Stage& s = p_.stages.training;
     SLUICE_TRY(write_file(dir_ / "trace.json",
@@ -112,8 +112,8 @@ Status TrainingRun::finish(JsonLines& metrics) {
   SLUICE_TRY(
       write_file(dir_ / "loss.svg", render({"Loss", "step", "nats per token", {training_, heldout_}})));
   const MemoryReport memory = session_->memory();
-  fmt::print("peak memory: device {} of {}, host {} of {}\n", format_bytes(memory.device_peak_bytes),
-             format_bytes(p_.config.memory.device), format_bytes(memory.host_peak_bytes),
+  fmt::print("peak memory: device {} of {}, host {} of {}\n", format_bytes(memory.peak_bytes[kDevice]),
+             format_bytes(p_.config.memory.device), format_bytes(memory.peak_bytes[kHost]),
              format_bytes(p_.config.memory.host));
   if (step_ns_.size() > 2) {
     std::vector<double> ns(step_ns_.begin() + 1, step_ns_.end());

@@ -89,11 +89,11 @@ Result<Profile> machine_preset(std::string_view name) {
   p.rates.attention_backward_flops = gpu->peak_flops * gpu->attention_backward_share;
   p.rates.memory_bytes = gpu->memory_bytes * 0.88;  // what a copy reaches of the data sheet
   p.rates.launch_ns = 4000;
-  p.load_bytes_per_s = p.store_bytes_per_s = gpu->link_bytes;
+  p.set_bytes_per_s(gpu->link_bytes);
   p.transfer_latency_ns = 10000;
   p.alignment = 256;
-  p.device_overhead_bytes = 600 * kMiB;  // context, kernels and library handles, measured on the H200
-  p.host_overhead_bytes = kGiB;
+  // On the device: context, kernels and library handles, measured on the H200.
+  p.overhead_bytes = {{kDevice, 600 * kMiB}, {kHost, kGiB}};
   p.workspace_bytes = gpu_workspace;
   return p;
 }

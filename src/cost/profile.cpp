@@ -39,6 +39,29 @@ OpCost Profile::cost(const Op& op) const {
   return {ns, workspace_bytes ? align_up(workspace_bytes(op), alignment) : 0};
 }
 
+LaneTable Profile::lanes() const {
+  std::vector<LaneEnds> ends;
+  for (const Tier tier : kTiers) {
+    const auto reaches = [&](const Link& link) { return link.from == tier || link.to == tier; };
+    if (tier.is_device() && std::any_of(links.begin(), links.end(), reaches)) ends.push_back({tier, tier});
+  }
+  for (const Link& link : links) ends.push_back({link.from, link.to});
+  auto table = LaneTable::of(std::move(ends));
+  SLUICE_CHECK(table.ok(), "{}", table.message());
+  return std::move(*table);
+}
+
+const Link& Profile::link(Tier from, Tier to) const {
+  const auto joins = [&](const Link& link) { return link.from == from && link.to == to; };
+  const auto link = std::find_if(links.begin(), links.end(), joins);
+  SLUICE_CHECK(link != links.end(), "no link from {} to {}", name_of(from), name_of(to));
+  return *link;
+}
+
+void Profile::set_bytes_per_s(Tier from, Tier to, double rate) {
+  links[static_cast<size_t>(&link(from, to) - links.data())].bytes_per_s = rate;
+}
+
 TaskCosts cost_of(const Program& program, const Profile& profile) {
   TaskCosts costs;
   std::unordered_map<std::string, OpCost> known;

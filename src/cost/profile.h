@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/lane.h"
+#include "base/tier.h"
 #include "program/program.h"
 
 namespace sluice {
@@ -27,27 +29,45 @@ struct Rates {
   double launch_ns = 1000;
 };
 
+// What bytes travel over from one tier to another.
+struct Link {
+  Tier from, to;
+  // Sustained: with both directions busy, or as measured beside the ops of a step.
+  double bytes_per_s = 1e10;
+};
+
 struct Profile {
   std::string name;
   Rates rates;
-  // Sustained: with both directions busy, or as measured beside the ops of a step.
-  double load_bytes_per_s = 1e10, store_bytes_per_s = 1e10;
+  std::vector<Link> links{{kHost, kDevice}, {kDevice, kHost}};
   double transfer_latency_ns = 1000;
   // Part of its speed that compute loses to each copy lane at work: about nothing on a GPU, much on a CPU,
   // where copies take cores and memory bandwidth.
   double copy_slowdown = 0;
   double peak_flops = 0;  // data sheet rate of dense matrix products, for MFU; 0: unknown
   int64_t alignment = 64;
-  int64_t device_overhead_bytes = 0;  // held on the device beside the arena
-  int64_t host_overhead_bytes = 0;    // resident in the process beside the arenas
+  BytesByTier overhead_bytes;  // held by the process beside its arenas
   // Measured times by cost_key(op); they win over the rates.
   std::unordered_map<std::string, double> measured_ns;
   // Exact workspace of the backend this profile is for.
   std::function<int64_t(const Op&)> workspace_bytes;
 
   OpCost cost(const Op& op) const;
-  double transfer_ns(int64_t bytes, bool load) const {
-    return transfer_latency_ns + 1e9 * double(bytes) / (load ? load_bytes_per_s : store_bytes_per_s);
+  // Lanes for its links, and one that computes on each device that they reach.
+  LaneTable lanes() const;
+  // REQUIRES: there is one between the two.
+  const Link& link(Tier from, Tier to) const;
+  double bytes_per_s(Tier from, Tier to) const { return link(from, to).bytes_per_s; }
+  double transfer_ns(int64_t bytes, Tier from, Tier to) const {
+    return transfer_latency_ns + 1e9 * double(bytes) / bytes_per_s(from, to);
+  }
+  // Between the device and the host.
+  double load_ns(int64_t bytes) const { return transfer_ns(bytes, kHost, kDevice); }
+  double store_ns(int64_t bytes) const { return transfer_ns(bytes, kDevice, kHost); }
+  void set_bytes_per_s(Tier from, Tier to, double rate);
+  // Of all links.
+  void set_bytes_per_s(double rate) {
+    for (Link& link : links) link.bytes_per_s = rate;
   }
 };
 

@@ -15,6 +15,7 @@ Buffer place(std::byte* base, int64_t offset, int64_t bytes) {
 Executor::Executor(const Program& program, const Plan& plan, Backend& backend, Arenas arenas)
     : program_(program), plan_(plan), backend_(backend), arenas_(arenas) {
   SLUICE_CHECK(plan.program_hash == program.hash(), "plan is for program {:x}", plan.program_hash);
+  SLUICE_CHECK(plan.lanes == backend.lanes(), "the plan has other lanes than the {} backend", backend.name());
   resolve();
 }
 
@@ -24,38 +25,36 @@ void Executor::resolve() {
   for (const Action& a : plan_.actions) operand_count += a.address_count;
   operands_.reserve(operand_count);
   commands_.reserve(plan_.actions.size());
-  for (const Home& home : plan_.homes) {
-    const auto& object = program_.objects()[static_cast<size_t>(&home - plan_.homes.data())];
-    if (home.device_offset != kNowhere) {
-      ledger_.device_peak_bytes = std::max(ledger_.device_peak_bytes, home.device_offset + object.bytes);
-    }
-    if (home.host_offset != kNowhere) {
-      ledger_.host_peak_bytes = std::max(ledger_.host_peak_bytes, home.host_offset + object.bytes);
+  const auto hand_out = [&](Location place, int64_t bytes) {
+    ledger_[place.tier] = std::max(ledger_[place.tier], place.offset + bytes);
+  };
+  for (size_t o = 0; o < plan_.homes.size(); ++o) {
+    for (const Tier tier : kTiers) {
+      const Home& home = plan_.homes[o];
+      if (home.on(tier)) hand_out({tier, home.offset[tier]}, program_.objects()[o].bytes);
     }
   }
   for (uint32_t id = 0; id < plan_.actions.size(); ++id) {
     const Action& a = plan_.actions[id];
     Command command{id, a.lane, plan_.waits_of(a), {}, a.cost_ns};
-    if (a.bytes > 0)
-      ledger_.device_peak_bytes = std::max(ledger_.device_peak_bytes, a.device_offset + a.bytes);
     if (a.kind == ActionKind::Run) {
       const Task& task = program_.task(a.task);
+      const Tier device = plan_.device_of(a);
+      std::byte* const arena = arenas_[device];
       const auto addresses = plan_.addresses_of(a);
       const size_t first = operands_.size();
       for (size_t i = 0; i < task.uses.size(); ++i) {
         const Use& use = task.uses[i];
-        operands_.push_back(place(arenas_.device, addresses[i] + use.offset, use.bytes));
-        ledger_.device_peak_bytes =
-            std::max(ledger_.device_peak_bytes, addresses[i] + program_.object(use.object).bytes);
+        operands_.push_back(place(arena, addresses[i] + use.offset, use.bytes));
+        hand_out({device, addresses[i]}, program_.object(use.object).bytes);
       }
+      if (a.bytes > 0) hand_out({device, a.workspace_offset}, a.bytes);
       command.work = Launch{&task.op, std::span(operands_).subspan(first, task.uses.size()),
-                            a.bytes > 0 ? place(arenas_.device, a.device_offset, a.bytes) : Buffer{}};
+                            a.bytes > 0 ? place(arena, a.workspace_offset, a.bytes) : Buffer{}};
     } else {
-      const Buffer device = place(arenas_.device, a.device_offset, a.bytes);
-      const Buffer host = place(arenas_.host, a.host_offset, a.bytes);
-      ledger_.host_peak_bytes = std::max(ledger_.host_peak_bytes, a.host_offset + a.bytes);
-      command.work = a.kind == ActionKind::Load ? Copy{device.data, host.data, a.bytes}
-                                                : Copy{host.data, device.data, a.bytes};
+      hand_out(a.from, a.bytes);
+      hand_out(a.to, a.bytes);
+      command.work = Copy{a.from, a.to, a.bytes};
     }
     command.awaited = false;
     for (const uint32_t wait : command.waits) commands_[wait].awaited = true;
@@ -99,46 +98,42 @@ Status Executor::step(std::vector<Interval>* timeline) {
   return {};
 }
 
-Status Executor::write(ObjectId object, std::span<const std::byte> data, int64_t offset) {
+const Home& Executor::home_of(ObjectId object, int64_t offset, size_t bytes) const {
   const Home& home = plan_.homes[object.value];
-  const auto bytes = static_cast<int64_t>(data.size());
-  SLUICE_CHECK(home.device_offset != kNowhere || home.host_offset != kNowhere, "{} has no home",
-               program_.object(object).name);
-  SLUICE_CHECK(offset + bytes <= program_.object(object).bytes, "{}: {} + {} bytes",
-               program_.object(object).name, offset, bytes);
-  if (home.device_offset != kNowhere) {
-    SLUICE_TRY(backend_.upload(arenas_.device + home.device_offset + offset, data.data(), bytes));
-  }
-  if (home.host_offset != kNowhere) {
-    SLUICE_TRY(backend_.upload(arenas_.host + home.host_offset + offset, data.data(), bytes));
+  const Object& o = program_.object(object);
+  SLUICE_CHECK(home.anywhere(), "{} has no home", o.name);
+  SLUICE_CHECK(offset + static_cast<int64_t>(bytes) <= o.bytes, "{}: {} + {} bytes", o.name, offset, bytes);
+  return home;
+}
+
+Status Executor::write(ObjectId object, std::span<const std::byte> data, int64_t offset) {
+  const Home& home = home_of(object, offset, data.size());
+  for (const Tier tier : kTiers) {
+    if (!home.on(tier)) continue;
+    SLUICE_TRY(backend_.upload({tier, home.offset[tier] + offset}, data.data(), int64_t(data.size())));
   }
   return {};
 }
 
 Status Executor::clear(ObjectId object) {
-  const Home& home = plan_.homes[object.value];
-  const int64_t bytes = program_.object(object).bytes;
-  SLUICE_CHECK(home.device_offset != kNowhere || home.host_offset != kNowhere, "{} has no home",
-               program_.object(object).name);
-  if (home.device_offset != kNowhere) SLUICE_TRY(backend_.clear(arenas_.device + home.device_offset, bytes));
-  if (home.host_offset != kNowhere) SLUICE_TRY(backend_.clear(arenas_.host + home.host_offset, bytes));
+  const Home& home = home_of(object, 0, 0);
+  for (const Tier tier : kTiers) {
+    if (!home.on(tier)) continue;
+    SLUICE_TRY(backend_.clear({tier, home.offset[tier]}, program_.object(object).bytes));
+  }
   return {};
 }
 
 Status Executor::read(ObjectId object, std::span<std::byte> data, int64_t offset) const {
-  const Home& home = plan_.homes[object.value];
-  const auto bytes = static_cast<int64_t>(data.size());
-  SLUICE_CHECK(home.device_offset != kNowhere || home.host_offset != kNowhere, "{} has no home",
-               program_.object(object).name);
-  SLUICE_CHECK(offset + bytes <= program_.object(object).bytes, "{}: {} + {} bytes",
-               program_.object(object).name, offset, bytes);
-  const bool on_host = home.host_offset != kNowhere;
-  const std::byte* from = on_host ? arenas_.host + home.host_offset : arenas_.device + home.device_offset;
-  return backend_.download(data.data(), from + offset, bytes);
+  const Home& home = home_of(object, offset, data.size());
+  // From the host where it can be, which is the least work.
+  const auto first = std::find_if(kTiers.begin(), kTiers.end(), [&](Tier tier) { return home.on(tier); });
+  const Tier tier = home.on(kHost) ? kHost : *first;
+  return backend_.download(data.data(), {tier, home.offset[tier] + offset}, int64_t(data.size()));
 }
 
 void predict(const Program& program, Plan& plan, const SimOptions& options) {
-  SimBackend sim(options);
+  SimBackend sim(options, plan.lanes);
   Executor executor(program, plan, sim, {});
   std::vector<Interval> timeline;
   const Status status = executor.step(&timeline);

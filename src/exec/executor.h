@@ -17,13 +17,12 @@ namespace sluice {
 
 // High-water marks of what the executor handed out of each arena. They equal the plan's arena sizes when the
 // plan wastes nothing at its end.
-struct Ledger {
-  int64_t device_peak_bytes = 0, host_peak_bytes = 0;
-};
+using Ledger = BytesByTier;
 
 class Executor {
  public:
-  // `arenas` are the backend's, at least as large as the plan's.
+  // `arenas` are the backend's, at least as large as the plan's. REQUIRES: the plan is for this program and
+  // for the lanes that the backend has.
   Executor(const Program& program, const Plan& plan, Backend& backend, Arenas arenas);
 
   // Runs one step and waits for it. With `timeline`, fills it with one interval per action. An error names
@@ -46,6 +45,7 @@ class Executor {
 
  private:
   void resolve();
+  const Home& home_of(ObjectId object, int64_t offset, size_t bytes) const;
 
   const Program& program_;
   const Plan& plan_;

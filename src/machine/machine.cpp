@@ -45,7 +45,7 @@ Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& opti
   m.profile.name = std::move(found.name);
   SLUICE_TRY(ask_backend(m));
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, m.make());
-  m.profile.host_overhead_bytes = backend->memory().host_bytes + found.host_margin_bytes;
+  m.profile.overhead_bytes[kHost] = backend->memory()[kHost] + found.host_margin_bytes;
   return m;
 }
 

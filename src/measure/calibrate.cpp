@@ -15,6 +15,17 @@ namespace {
 
 using nlohmann::json;
 
+void set_rates(Profile& profile, double load_bytes_per_s, double store_bytes_per_s) {
+  profile.set_bytes_per_s(kHost, kDevice, load_bytes_per_s);
+  profile.set_bytes_per_s(kDevice, kHost, store_bytes_per_s);
+}
+
+// What was copied tells the rates, where it was enough.
+void learn_rates(Profile& profile, const LinkSums& loads, const LinkSums& stores) {
+  set_rates(profile, loads.rate(profile.bytes_per_s(kHost, kDevice)),
+            stores.rate(profile.bytes_per_s(kDevice, kHost)));
+}
+
 struct LinkRates {
   double load_bytes_per_s = 0, store_bytes_per_s = 0;
   double busy_ns = 0;  // of one launch beside both copies, in the mean
@@ -33,10 +44,11 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const La
   std::vector<Command> commands;
   for (uint32_t i = 0; i < 2 * test.pairs; ++i) {
     const bool load = i % 2 == 0;
-    commands.push_back({i, load ? Lane::Load : Lane::Store, {}, load ? test.load : test.store, 0});
+    const Copy& copy = load ? test.load : test.store;
+    commands.push_back({i, backend.lanes().copy(copy.from.tier, copy.to.tier), {}, copy, 0});
   }
   for (uint32_t i = 0; i < launches; ++i)
-    commands.push_back({2 * test.pairs + i, Lane::Compute, {}, busy, 0});
+    commands.push_back({2 * test.pairs + i, backend.lanes().compute(), {}, busy, 0});
   SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
   const std::span copies = std::span(timeline).first(2 * test.pairs),
                   computing = std::span(timeline).subspan(copies.size());
@@ -78,8 +90,7 @@ Status measure_shared(Backend& backend, LinkTest test, const Launch& product, Pr
   test.pairs = static_cast<uint32_t>(std::clamp(kWindowNs / pair_ns, 6.0, 500.0));
   const auto launches = static_cast<uint32_t>(std::clamp(4 * pair_ns * test.pairs / product_ns, 8.0, 5000.0));
   SLUICE_ASSIGN(const LinkRates shared, measure_links(backend, test, product, launches));
-  profile.load_bytes_per_s = shared.load_bytes_per_s;
-  profile.store_bytes_per_s = shared.store_bytes_per_s;
+  set_rates(profile, shared.load_bytes_per_s, shared.store_bytes_per_s);
   constexpr double kCopyLanes = 2;
   if (shared.busy_ns > 0) {
     profile.copy_slowdown = std::max(0.0, (shared.busy_ns / product_ns - 1) / kCopyLanes);
@@ -113,21 +124,20 @@ json read_cache(const std::filesystem::path& path, const Profile& profile) {
 }
 
 int64_t overhead_in(const json& cache, const Profile& profile) {
-  return int64_t(number_or(cache, "device_overhead_bytes", double(profile.device_overhead_bytes)));
+  return int64_t(number_or(cache, "device_overhead_bytes", double(profile.overhead_bytes[kDevice])));
 }
 
 bool take_links(const json& table, Profile& profile) {
   const double load = number_or(table, "load_bytes_per_s", 0),
                store = number_or(table, "store_bytes_per_s", 0);
   if (!(load > 0) || !(store > 0)) return false;
-  profile.load_bytes_per_s = load;
-  profile.store_bytes_per_s = store;
+  set_rates(profile, load, store);
   return true;
 }
 
 void keep_links(const Profile& profile, json& table) {
-  table["load_bytes_per_s"] = profile.load_bytes_per_s;
-  table["store_bytes_per_s"] = profile.store_bytes_per_s;
+  table["load_bytes_per_s"] = profile.bytes_per_s(kHost, kDevice);
+  table["store_bytes_per_s"] = profile.bytes_per_s(kDevice, kHost);
 }
 
 // Returns whether the cache has the links, and what compute loses to copies if they share cores.
@@ -135,7 +145,7 @@ bool take_cache(const json& cache, const CalibrateOptions& options, Profile& pro
   const double slowdown = number_or(cache, "copy_slowdown", -1);
   const bool links_known = take_links(cache, profile) && (!options.shared_cores || slowdown >= 0);
   if (links_known && options.shared_cores) profile.copy_slowdown = slowdown;
-  if (links_known) profile.device_overhead_bytes = overhead_in(cache, profile);
+  if (links_known) profile.overhead_bytes[kDevice] = overhead_in(cache, profile);
   if (const auto known = cache["steps"].find(options.kind); known != cache["steps"].end()) {
     for (const auto& [key, ns] : (*known)["ns"].items()) {
       if (ns.is_number() && ns.get<double>() > 0) profile.measured_ns[key] = ns.get<double>();
@@ -152,7 +162,7 @@ bool all_known(std::span<const CountedOp> ops, const Profile& profile) {
 }
 
 Status write_cache(const std::filesystem::path& path, bool shared_cores, const Profile& profile, json cache) {
-  cache["device_overhead_bytes"] = profile.device_overhead_bytes;
+  cache["device_overhead_bytes"] = profile.overhead_bytes[kDevice];
   if (shared_cores) cache["copy_slowdown"] = profile.copy_slowdown;
   SLUICE_TRY(make_directories(path.parent_path()));
   return write_file(path, cache.dump(1));
@@ -177,14 +187,15 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
   if (ops_known && links_known) return {};
   // One op more or less changes the mix: all run, also those whose times are known.
   Rehearsal rehearsal(step.ops, backend, options.most_device_bytes - 2 * link_bytes);
-  const int64_t device_bytes = 2 * link_bytes + rehearsal.device_bytes();
+  BytesByTier bytes = rehearsal.arena_bytes();
+  for (const Tier tier : {kDevice, kHost}) bytes[tier] += 2 * link_bytes;
   std::vector<Op> ops;
   for (const CountedOp& counted : step.ops) ops.push_back(counted.op);
-  SLUICE_ASSIGN(const Arenas arenas, backend.reserve(device_bytes, 2 * link_bytes + Rehearsal::host_bytes()));
+  SLUICE_ASSIGN(const Arenas arenas, backend.reserve(bytes));
   SLUICE_TRY(backend.prepare(ops));
-  SLUICE_TRY(rehearsal.fill(backend, {arenas.device + 2 * link_bytes, arenas.host + 2 * link_bytes}));
-  const LinkTest test{{arenas.device, arenas.host, link_bytes},
-                      {arenas.host + link_bytes, arenas.device + link_bytes, link_bytes},
+  SLUICE_TRY(rehearsal.fill(backend, arenas, BytesByTier(2 * link_bytes)));
+  const LinkTest test{{{kHost, 0}, {kDevice, 0}, link_bytes},
+                      {{kDevice, link_bytes}, {kHost, link_bytes}, link_bytes},
                       kPairs};
   if (!links_known && options.shared_cores && !ops.empty()) {
     const auto heaviest = std::max_element(ops.begin(), ops.end(),
@@ -192,15 +203,14 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     SLUICE_TRY(measure_shared(backend, test, rehearsal.launch(size_t(heaviest - ops.begin())), profile));
   } else if (!links_known) {
     SLUICE_ASSIGN(const LinkRates rates, measure_links(backend, test, Launch(), 0));
-    profile.load_bytes_per_s = rates.load_bytes_per_s;
-    profile.store_bytes_per_s = rates.store_bytes_per_s;
+    set_rates(profile, rates.load_bytes_per_s, rates.store_bytes_per_s);
   }
   if (!links_known) keep_links(profile, cache);
   if (!ops_known) {
     Rehearsal::Traffic traffic;
     if (!options.shared_cores) {
-      traffic = {{test.load, double(step.loaded_bytes) / link_bytes, profile.transfer_ns(link_bytes, true)},
-                 {test.store, double(step.stored_bytes) / link_bytes, profile.transfer_ns(link_bytes, false)},
+      traffic = {{test.load, double(step.loaded_bytes) / link_bytes, profile.load_ns(link_bytes)},
+                 {test.store, double(step.stored_bytes) / link_bytes, profile.store_ns(link_bytes)},
                  profile.transfer_latency_ns};
     }
     SLUICE_ASSIGN(const Rehearsal::Times times,
@@ -211,18 +221,17 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
       const auto [it, fresh] = profile.measured_ns.try_emplace(cost_key(ops[i]), times.ns[i]);
       if (fresh) of_kind["ns"][it->first] = it->second;
     }
-    profile.load_bytes_per_s = times.loads.rate(profile.load_bytes_per_s);
-    profile.store_bytes_per_s = times.stores.rate(profile.store_bytes_per_s);
+    learn_rates(profile, times.loads, times.stores);
     if (!options.shared_cores) keep_links(profile, of_kind);
   }
   // What the process holds on the device beside its arena: context, kernels, library handles.
-  const MemoryUse use = backend.memory();
-  profile.device_overhead_bytes = std::max<int64_t>(0, use.device_bytes - device_bytes);
+  int64_t& overhead_bytes = profile.overhead_bytes[kDevice];
+  overhead_bytes = std::max<int64_t>(0, backend.memory()[kDevice] - bytes[kDevice]);
   // Programs between steps and library plans for other shapes load a few more kernels.
   constexpr int64_t kLaterKernels = 48 * kMiB;
-  if (profile.device_overhead_bytes > 0) profile.device_overhead_bytes += kLaterKernels;
+  if (overhead_bytes > 0) overhead_bytes += kLaterKernels;
   // A step may have held more.
-  profile.device_overhead_bytes = std::max(profile.device_overhead_bytes, overhead_in(cache, profile));
+  overhead_bytes = std::max(overhead_bytes, overhead_in(cache, profile));
   return write_cache(path, options.shared_cores, profile, std::move(cache));
 }
 
@@ -273,7 +282,7 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
     if (a.kind == ActionKind::Run) {
       runs[cost_key(program.task(a.task).op)].push_back(alone.ns(timeline[i]));
     } else {
-      (a.kind == ActionKind::Load ? loads : stores).add(a.bytes, timeline[i], profile.transfer_latency_ns);
+      (a.loads() ? loads : stores).add(a.bytes, timeline[i], profile.transfer_latency_ns);
     }
   }
   json cache = read_cache(path, profile);
@@ -281,11 +290,10 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
   json& of_kind = cache["steps"][options.kind];
   for (const auto& [key, ns] : runs) of_kind["ns"][key] = median(ns);
   if (!options.shared_cores) {
-    profile.load_bytes_per_s = loads.rate(profile.load_bytes_per_s);
-    profile.store_bytes_per_s = stores.rate(profile.store_bytes_per_s);
+    learn_rates(profile, loads, stores);
     keep_links(profile, of_kind);
   }
-  profile.device_overhead_bytes = std::max(profile.device_overhead_bytes, device_overhead_bytes);
+  profile.overhead_bytes[kDevice] = std::max(profile.overhead_bytes[kDevice], device_overhead_bytes);
   return write_cache(path, options.shared_cores, profile, std::move(cache));
 }
 

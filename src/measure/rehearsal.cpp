@@ -87,9 +87,9 @@ class FloatBlocks {
   static constexpr int64_t kBytesOfEach = kElements * (4 + 2);
   static constexpr int64_t kBytes = std::size(kSpreads) * kBytesOfEach;
 
-  // Writes the blocks to `host`, kBytes of the backend's host arena.
-  static Result<FloatBlocks> create(Backend& backend, std::byte* host) {
-    const FloatBlocks blocks(host);
+  // Writes the blocks to kBytes of the backend's host arena, from `base` on.
+  static Result<FloatBlocks> create(Backend& backend, int64_t base) {
+    const FloatBlocks blocks(base);
     for (size_t kind = 0; kind < std::size(kSpreads); ++kind) {
       const auto& [values, middle, width] = kSpreads[kind];
       std::vector<float> period(kPeriod);
@@ -101,31 +101,31 @@ class FloatBlocks {
       for (int64_t i = 0; i < kElements; ++i) wide[size_t(i)] = period[size_t(i % kPeriod)];
       std::vector<Bf16> narrow(kElements);
       std::transform(wide.begin(), wide.end(), narrow.begin(), [](float x) { return Bf16(x); });
-      std::byte* at = host + offset(DType::F32, kind);
-      SLUICE_TRY(backend.upload(at, reinterpret_cast<const std::byte*>(wide.data()), 4 * kElements));
-      at = host + offset(DType::BF16, kind);
-      SLUICE_TRY(backend.upload(at, reinterpret_cast<const std::byte*>(narrow.data()), 2 * kElements));
+      SLUICE_TRY(backend.upload(blocks.place(DType::F32, kind),
+                                reinterpret_cast<const std::byte*>(wide.data()), 4 * kElements));
+      SLUICE_TRY(backend.upload(blocks.place(DType::BF16, kind),
+                                reinterpret_cast<const std::byte*>(narrow.data()), 2 * kElements));
     }
     return blocks;
   }
 
-  // Adds the copies that fill `to`.
-  void fill(const Buffer& to, DType dtype, size_t kind, std::vector<Command>& copies) const {
-    const std::byte* from = host_ + offset(dtype, kind);
+  // Adds the copies that fill `bytes` bytes of the device on its lane `load`.
+  void fill(int64_t offset, int64_t bytes, DType dtype, size_t kind, Lane load,
+            std::vector<Command>& copies) const {
     const int64_t block = kElements * size_of(dtype);
-    for (int64_t done = 0; done < to.bytes; done += block) {
-      const Copy copy{to.data + done, from, std::min(block, to.bytes - done)};
-      copies.push_back({uint32_t(copies.size()), Lane::Load, {}, copy, 0});
+    for (int64_t done = 0; done < bytes; done += block) {
+      const Copy copy{place(dtype, kind), {kDevice, offset + done}, std::min(block, bytes - done)};
+      copies.push_back({uint32_t(copies.size()), load, {}, copy, 0});
     }
   }
 
  private:
-  explicit FloatBlocks(const std::byte* host) : host_(host) {}
-  static int64_t offset(DType dtype, size_t kind) {
-    return int64_t(kind) * kBytesOfEach + (dtype == DType::F32 ? 0 : 4 * kElements);
+  explicit FloatBlocks(int64_t base) : base_(base) {}
+  Location place(DType dtype, size_t kind) const {
+    return {kHost, base_ + int64_t(kind) * kBytesOfEach + (dtype == DType::F32 ? 0 : 4 * kElements)};
   }
 
-  const std::byte* host_;
+  const int64_t base_;
 };
 
 // What runs when: number i `times[i]` times, each of `ns[i]`, all spread evenly over the whole. Those that
@@ -216,32 +216,37 @@ Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, int
   device_bytes_ = place();
 }
 
-int64_t Rehearsal::host_bytes() {
-  return FloatBlocks::kBytes;
+BytesByTier Rehearsal::arena_bytes() const {
+  return {{kDevice, device_bytes_}, {kHost, FloatBlocks::kBytes}};
 }
 
-Status Rehearsal::fill(Backend& backend, const Arenas& arenas) {
-  SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, arenas.host));
+Status Rehearsal::fill(Backend& backend, const Arenas& arenas, const BytesByTier& base) {
+  SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, base[kHost]));
+  const Lane load = backend.lanes().copy(kHost, kDevice);
   std::vector<Command> copies;
-  blocks.fill({arenas.device + shared_.offset, shared_.bytes}, DType::BF16, 0, copies);
+  const auto fill = [&](const Region& region, DType dtype, size_t kind) {
+    blocks.fill(base[kDevice] + region.offset, region.bytes, dtype, kind, load, copies);
+  };
+  fill(shared_, DType::BF16, 0);
   for (const DType dtype : {DType::F32, DType::BF16}) {
     for (size_t kind = 0; kind < std::size(kSpreads); ++kind) {
-      for (const Region& region : floats_[dtype == DType::BF16][kind])
-        blocks.fill({arenas.device + region.offset, region.bytes}, dtype, kind, copies);
+      for (const Region& region : floats_[dtype == DType::BF16][kind]) fill(region, dtype, kind);
     }
   }
   SLUICE_TRY(run_commands(backend, copies));
   operands_.clear();
   workspaces_.clear();
+  std::byte* const device = arenas[kDevice] + base[kDevice];
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Operands wanted = operands(ops_[i].op);
     std::vector<Buffer>& placed = operands_.emplace_back();
     for (size_t k = 0; k < wanted.size(); ++k) {
-      placed.push_back({arenas.device + offsets_[i][k], wanted[k].bytes()});
+      placed.push_back({device + offsets_[i][k], wanted[k].bytes()});
       if (is_spread(wanted[k])) continue;
-      SLUICE_TRY(backend.upload(placed.back().data, small_values(wanted[k]).data(), wanted[k].bytes()));
+      SLUICE_TRY(backend.upload({kDevice, base[kDevice] + offsets_[i][k]}, small_values(wanted[k]).data(),
+                                wanted[k].bytes()));
     }
-    workspaces_.push_back({arenas.device + offsets_[i].back(), workspace_bytes_[i]});
+    workspaces_.push_back({device + offsets_[i].back(), workspace_bytes_[i]});
   }
   return {};
 }
@@ -281,7 +286,7 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
         std::clamp<int64_t>(std::llround(double(ops_[i].count) * wanted_ns / step_ns), least, kMostRuns));
     all_ns += double(runs.back()) * estimates[i];
   }
-  for (const Link* link : {&traffic.load, &traffic.store}) {
+  for (const Copies* link : {&traffic.load, &traffic.store}) {
     // Copies that a link cannot keep up with would in the end hold the ops up.
     constexpr double kMostBusy = 0.9;
     const double most = link->ns > 0 ? kMostBusy * all_ns / link->ns : 0;
@@ -293,16 +298,19 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
   waits.reserve(order.size());
   std::vector<Command> commands;
   uint32_t launched = 0;
+  const LaneTable& lanes = backend.lanes();
+  const Lane compute = lanes.compute(), load_lane = lanes.copy(kHost, kDevice),
+             store_lane = lanes.copy(kDevice, kHost);
   for (uint32_t id = 0; id < order.size(); ++id) {
     const size_t what = order[id];
     if (what < ops_.size()) {
       launched = id;
-      commands.push_back({id, Lane::Compute, {}, launch(what), 0});
+      commands.push_back({id, compute, {}, launch(what), 0});
       continue;
     }
     const bool load = what == ops_.size();
     waits.push_back(launched);
-    commands.push_back({id, load ? Lane::Load : Lane::Store, std::span<const uint32_t>(waits).last(1),
+    commands.push_back({id, load ? load_lane : store_lane, std::span<const uint32_t>(waits).last(1),
                         load ? traffic.load.copy : traffic.store.copy, 0});
   }
   SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
@@ -314,7 +322,7 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
   }
   times = {};
   for (size_t i = 0; i < ops_.size(); ++i) times.ns.push_back(median_ns(of[i]));
-  const auto sum_up = [&](const Link& link, const std::vector<Interval>& copies, LinkSums& sums) {
+  const auto sum_up = [&](const Copies& link, const std::vector<Interval>& copies, LinkSums& sums) {
     for (const Interval& t : copies) sums.add(link.copy.bytes, t, traffic.latency_ns);
   };
   sum_up(traffic.load, of[ops_.size()], times.loads);
@@ -324,7 +332,7 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
 
 Result<std::vector<Interval>> run_repeatedly(Backend& backend, const Launch& launch, size_t times) {
   std::vector<Command> commands;
-  for (uint32_t i = 0; i < times; ++i) commands.push_back({i, Lane::Compute, {}, launch, 0});
+  for (uint32_t i = 0; i < times; ++i) commands.push_back({i, backend.lanes().compute(), {}, launch, 0});
   return run_commands(backend, commands);
 }
 

@@ -41,22 +41,21 @@ class Rehearsal {
   Rehearsal(std::span<const CountedOp> ops, const Backend& backend, int64_t most_bytes);
 
   // What fill() takes of the arenas. After it the host's are free again.
-  int64_t device_bytes() const { return device_bytes_; }
-  static int64_t host_bytes();
+  BytesByTier arena_bytes() const;
 
-  // Makes operands that the ops can really meet.
-  Status fill(Backend& backend, const Arenas& arenas);
+  // Makes operands that the ops can really meet, in the arenas from the offsets `base` on.
+  Status fill(Backend& backend, const Arenas& arenas, const BytesByTier& base);
 
   // REQUIRES: filled.
   Launch launch(size_t op) const { return {&ops_[op].op, operands_[op], workspaces_[op]}; }
 
-  struct Link {
+  struct Copies {
     Copy copy{};        // done again and again
     double copies = 0;  // that go with one step
     double ns = 0;      // of one copy, about
   };
   struct Traffic {
-    Link load, store;
+    Copies load, store;
     double latency_ns = 0;  // of a copy
   };
 

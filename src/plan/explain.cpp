@@ -32,12 +32,12 @@ std::string explain(const Program& program, const Plan& plan) {
   ByKind resident{}, loaded{}, stored{};
   for (size_t o = 0; o < plan.homes.size(); ++o) {
     const Object& object = program.objects()[o];
-    if (plan.homes[o].device_offset != kNowhere) resident[static_cast<size_t>(object.kind)] += object.bytes;
+    if (plan.homes[o].on(kDevice)) resident[static_cast<size_t>(object.kind)] += object.bytes;
   }
   std::map<std::string, double> recomputed;
   for (const Action& a : plan.actions) {
-    if (a.kind == ActionKind::Load) loaded[static_cast<size_t>(program.object(a.object).kind)] += a.bytes;
-    if (a.kind == ActionKind::Store) stored[static_cast<size_t>(program.object(a.object).kind)] += a.bytes;
+    if (a.loads()) loaded[static_cast<size_t>(program.object(a.object).kind)] += a.bytes;
+    if (a.stores()) stored[static_cast<size_t>(program.object(a.object).kind)] += a.bytes;
     if (a.recompute) {
       const std::string& name = program.task(a.task).name;
       recomputed[name.substr(0, name.find('.'))] += a.cost_ns;
@@ -51,11 +51,11 @@ std::string explain(const Program& program, const Plan& plan) {
   std::string out;
   const auto put = std::back_inserter(out);
   fmt::format_to(put, "plan     device arena {}, host arena {}; {} task runs, {} loads, {} stores\n",
-                 format_bytes(plan.device_bytes), format_bytes(plan.host_bytes),
-                 plan.actions.size() - size_t(t.loads) - size_t(t.stores), t.loads, t.stores);
+                 format_bytes(plan.arenas[kDevice].bytes), format_bytes(plan.arenas[kHost].bytes),
+                 t.runs.actions, t.loads.actions, t.stores.actions);
   fmt::format_to(put, "stays    {}\n", list(resident));
-  fmt::format_to(put, "loads    {} per step: {}\n", format_bytes(t.loaded_bytes), list(loaded));
-  fmt::format_to(put, "stores   {} per step: {}\n", format_bytes(t.stored_bytes), list(stored));
+  fmt::format_to(put, "loads    {} per step: {}\n", format_bytes(t.loads.bytes), list(loaded));
+  fmt::format_to(put, "stores   {} per step: {}\n", format_bytes(t.stores.bytes), list(stored));
   fmt::format_to(put, "again    {}\n", again.empty() ? "nothing is recomputed" : again);
   fmt::format_to(put, "policy   {}\n", plan.policy);
   fmt::format_to(put, "step     {:.1f} ms predicted; no plan is faster than {:.1f} ms (gap {:.1f} %)\n",
@@ -65,7 +65,7 @@ std::string explain(const Program& program, const Plan& plan) {
                  100 * stalls[size_t(StallCause::Load)] / step,
                  100 * stalls[size_t(StallCause::Store)] / step);
   fmt::format_to(put, "links    host to device {:.0f} % busy, device to host {:.0f} %\n",
-                 100 * t.load_ns / step, 100 * t.store_ns / step);
+                 100 * t.loads.ns / step, 100 * t.stores.ns / step);
   fmt::format_to(put, "binds    {}\n", what_binds(plan, t, stalls));
   return out;
 }

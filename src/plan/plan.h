@@ -1,66 +1,82 @@
-// A Plan says how one Program runs inside two arenas: for every task run and transfer its lane, its place in
-// the order, what it waits for, its addresses, and its predicted time. Plans are immutable data: searched by
-// the planner, proved by verify(), run by exec, shown by explain().
+// A Plan says how one Program runs inside an arena per tier: for every task run and copy its lane, its place
+// in the order, what it waits for, its addresses, and its predicted time. Plans are immutable data: searched
+// by the planner, proved by verify(), run by exec, shown by explain().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/lane.h"
+#include "base/tier.h"
 #include "program/program.h"
 
 namespace sluice {
 
 enum class ActionKind : uint8_t {
-  Run,    // a task, on the compute lane
-  Load,   // a whole object, host arena to device arena
-  Store,  // a whole object, device arena to host arena
+  Run,   // a task, on a compute lane, with everything in the arena of that lane's device
+  Copy,  // a whole object, from one tier's arena to another's, on the lane that joins them
 };
-
-constexpr int64_t kNowhere = -1;
 
 struct Action {
   ActionKind kind;
   Lane lane;
   bool recompute = false;      // a Run of a task that ran before in this step
   TaskId task{};               // Run
-  ObjectId object{};           // Load, Store
+  ObjectId object{};           // Copy
   uint32_t first_address = 0;  // Run: device offset of the object of each use, in Plan::addresses
   uint32_t address_count = 0;
-  int64_t device_offset = kNowhere;  // Load, Store: the object; Run: its workspace
-  int64_t host_offset = kNowhere;    // Load, Store
-  int64_t bytes = 0;                 // Load, Store: the object; Run: its workspace
-  uint32_t first_wait = 0;           // in Plan::waits: indices of earlier actions on other lanes
+  Location from{}, to{};                // Copy: the object
+  int64_t workspace_offset = kNowhere;  // Run, with a workspace
+  int64_t bytes = 0;                    // Copy: the object; Run: its workspace
+  uint32_t first_wait = 0;              // in Plan::waits: indices of earlier actions on other lanes
   uint32_t wait_count = 0;
   double cost_ns = 0;               // predicted duration on its lane
   double start_ns = 0, end_ns = 0;  // predicted times within the step, from the simulator
+
+  // As a device sees it: the copy brings an object to one, or takes it away from the devices.
+  bool loads() const { return kind == ActionKind::Copy && to.tier.is_device(); }
+  bool stores() const { return kind == ActionKind::Copy && !to.tier.is_device(); }
 };
 
 // Where an object is between steps. Persistent objects have at least one place; inputs and metrics have
 // a host place.
 struct Home {
-  int64_t device_offset = kNowhere;
-  int64_t host_offset = kNowhere;
+  BytesByTier offset = BytesByTier(kNowhere);
+
+  bool on(Tier tier) const { return offset[tier] != kNowhere; }
+  bool anywhere() const {
+    return std::any_of(kTiers.begin(), kTiers.end(), [&](Tier tier) { return on(tier); });
+  }
+  bool operator==(const Home&) const = default;
+};
+
+// A plan's arena in one tier.
+struct PlannedArena {
+  int64_t bytes = 0;  // where the last tenant ends, no multiple of the alignment
+  // Room kept free at the boundary for programs that run between steps; kNowhere if none was asked for.
+  int64_t boundary_offset = kNowhere;
 };
 
 struct Plan {
   uint64_t program_hash = 0;
-  std::string machine;       // name of the profile it was made for
-  int64_t device_bytes = 0;  // arena sizes: where the last tenants end, no multiples of the alignment
-  int64_t host_bytes = 0;
+  std::string machine;  // name of the profile it was made for
+  LaneTable lanes;      // and the tiers that they join
+  ByTier<PlannedArena> arenas;
   int64_t alignment = 1;
   std::vector<Action> actions;  // in the order of submission
   std::vector<int64_t> addresses;
   std::vector<uint32_t> waits;
-  std::vector<Home> homes;  // by object; kNowhere twice for what does not outlive the step
-  // Room kept free at the boundary for programs that run between steps; kNowhere if none was asked for.
-  int64_t boundary_device_offset = kNowhere, boundary_host_offset = kNowhere;
+  std::vector<Home> homes;    // by object; nowhere for what does not outlive the step
   double makespan_ns = 0;     // simulated
   double lower_bound_ns = 0;  // no plan for this program and profile can be faster
   std::string policy;         // the planner's decisions, in words
 
+  // The device of a Run.
+  Tier device_of(const Action& a) const { return lanes[a.lane].to; }
+  BytesByTier arena_bytes() const;
   std::span<const int64_t> addresses_of(const Action& a) const {
     return {addresses.data() + a.first_address, a.address_count};
   }
@@ -77,12 +93,16 @@ struct Plan {
 Status verify(const Program& program, const Plan& plan, std::span<const int64_t> workspace_bytes);
 
 // What a plan moves and repeats, summed.
+struct ActionSum {
+  int64_t actions = 0;
+  int64_t bytes = 0;  // copied
+  double ns = 0;      // lane time
+};
 struct PlanTotals {
-  int64_t loaded_bytes = 0, stored_bytes = 0;
-  int64_t loads = 0, stores = 0;
-  double compute_ns = 0, recompute_ns = 0, load_ns = 0, store_ns = 0;  // lane time
+  ActionSum runs, loads, stores;
+  double recompute_ns = 0;  // of the runs
   double flops = 0, recompute_flops = 0;
-  double stall_ns = 0;  // simulated time during which the compute lane waited
+  double stall_ns = 0;  // simulated time during which compute lanes waited
 };
 PlanTotals totals(const Program& program, const Plan& plan);
 

@@ -11,10 +11,9 @@ constexpr uint32_t kNone = UINT32_MAX;
 // The action before each on its lane.
 std::vector<uint32_t> predecessors(const Plan& plan) {
   std::vector<uint32_t> out(plan.actions.size(), kNone);
-  std::array<uint32_t, kLaneCount> last;
-  last.fill(kNone);
+  ByLane<uint32_t> last(plan.lanes, kNone);
   for (uint32_t id = 0; id < out.size(); ++id) {
-    uint32_t& on_lane = last[static_cast<size_t>(plan.actions[id].lane)];
+    uint32_t& on_lane = last[plan.actions[id].lane];
     out[id] = on_lane;
     on_lane = id;
   }
@@ -37,7 +36,7 @@ class Walk {
       const double ended_ns = std::min(at_ns, timeline_[cause].end_ns);
       const double started_ns = std::clamp(timeline_[cause].start_ns, begin_ns, ended_ns);
       stall.ns[static_cast<size_t>(StallCause::Nothing)] += at_ns - ended_ns;
-      const StallCause lane = plan_.actions[cause].lane == Lane::Load ? StallCause::Load : StallCause::Store;
+      const StallCause lane = plan_.actions[cause].loads() ? StallCause::Load : StallCause::Store;
       stall.ns[static_cast<size_t>(lane)] += ended_ns - started_ns;
       at_ns = started_ns;
       id = cause;
@@ -52,7 +51,7 @@ class Walk {
     uint32_t found = kNone;
     double latest_ns = begin_ns;
     const auto see = [&](uint32_t other) {
-      if (other == kNone || plan_.actions[other].lane == Lane::Compute) return;
+      if (other == kNone || plan_.actions[other].kind == ActionKind::Run) return;
       // Measured times of two lanes may disagree by a little.
       const double ended_ns = std::min(at_ns, timeline_[other].end_ns);
       if (ended_ns <= latest_ns) return;
@@ -90,13 +89,12 @@ StallCause Stall::cause() const {
 std::vector<Stall> stalls_of(const Plan& plan, std::span<const Interval> timeline) {
   const Walk walk(plan, timeline);
   std::vector<Stall> out;
-  double compute_end_ns = 0;
+  ByTier<double> ended_ns;  // by device, what ran there so far
   for (uint32_t id = 0; id < plan.actions.size(); ++id) {
-    if (plan.actions[id].lane != Lane::Compute) continue;
-    if (timeline[id].start_ns > compute_end_ns) {
-      out.push_back(walk.explain(id, compute_end_ns, timeline[id].start_ns));
-    }
-    compute_end_ns = std::max(compute_end_ns, timeline[id].end_ns);
+    if (plan.actions[id].kind != ActionKind::Run) continue;
+    double& end_ns = ended_ns[plan.device_of(plan.actions[id])];
+    if (timeline[id].start_ns > end_ns) out.push_back(walk.explain(id, end_ns, timeline[id].start_ns));
+    end_ns = std::max(end_ns, timeline[id].end_ns);
   }
   return out;
 }
@@ -113,9 +111,9 @@ std::string_view what_binds(const Plan& plan, const PlanTotals& t,
                             const std::array<double, kStallCauses>& stalls) {
   const double step = std::max(plan.makespan_ns, 1.0);
   const double load = stalls[size_t(StallCause::Load)], store = stalls[size_t(StallCause::Store)];
-  if (t.compute_ns - t.recompute_ns > 0.98 * step) return "compute";
-  if (t.load_ns > 0.95 * step) return "the host-to-device link";
-  if (t.store_ns > 0.95 * step) return "the device-to-host link";
+  if (t.runs.ns - t.recompute_ns > 0.98 * step) return "compute";
+  if (t.loads.ns > 0.95 * step) return "the host-to-device link";
+  if (t.stores.ns > 0.95 * step) return "the device-to-host link";
   if (t.recompute_ns > load + store) return "device memory, through recomputation";
   return load >= store ? "device memory, through loads that cannot start earlier"
                        : "device memory, through stores that must end first";

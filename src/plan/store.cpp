@@ -7,25 +7,34 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kFormat = "sluice plan 1";
+constexpr std::string_view kFormat = "sluice plan 2";
 constexpr size_t kChecksumBytes = sizeof(uint64_t);
 
 // A plan's fields, in one order for both directions.
+template <class Archive, class AnyLocation>
+void location_fields(Archive& a, AnyLocation& x) {
+  a(x.tier), a(x.offset);
+}
+
 template <class Archive, class AnyAction>
 void action_fields(Archive& a, AnyAction& x) {
   a(x.kind), a(x.lane), a(x.recompute), a(x.task.value), a(x.object.value), a(x.first_address),
       a(x.address_count);
-  a(x.device_offset), a(x.host_offset), a(x.bytes), a(x.first_wait), a(x.wait_count);
+  location_fields(a, x.from), location_fields(a, x.to);
+  a(x.workspace_offset), a(x.bytes), a(x.first_wait), a(x.wait_count);
   a(x.cost_ns), a(x.start_ns), a(x.end_ns);
 }
 
 template <class Archive, class AnyPlan>
 void fields(Archive& a, AnyPlan& p) {
-  a(p.program_hash), a(p.machine), a(p.device_bytes), a(p.host_bytes), a(p.alignment);
+  a(p.program_hash), a(p.machine), a(p.lanes), a(p.alignment);
+  for (const Tier tier : kTiers) a(p.arenas[tier].bytes), a(p.arenas[tier].boundary_offset);
   a.sequence(p.actions, [&](auto& action) { action_fields(a, action); });
   a.sequence(p.addresses, a), a.sequence(p.waits, a);
-  a.sequence(p.homes, [&](auto& home) { a(home.device_offset), a(home.host_offset); });
-  a(p.boundary_device_offset), a(p.boundary_host_offset), a(p.makespan_ns), a(p.lower_bound_ns), a(p.policy);
+  a.sequence(p.homes, [&](auto& home) {
+    for (const Tier tier : kTiers) a(home.offset[tier]);
+  });
+  a(p.makespan_ns), a(p.lower_bound_ns), a(p.policy);
 }
 
 class Writer {
@@ -40,6 +49,11 @@ class Writer {
   void operator()(const std::string& text) {
     (*this)(text.size());
     out += text;
+  }
+  void operator()(Tier tier) { (*this)(tier.index()); }
+  void operator()(Lane lane) { (*this)(lane.index()); }
+  void operator()(const LaneTable& lanes) {
+    sequence(lanes.ends(), [&](const LaneEnds& ends) { (*this)(ends.from), (*this)(ends.to); });
   }
   template <class T, class F>
   void sequence(const std::vector<T>& values, F&& each) {
@@ -65,6 +79,15 @@ class Reader {
     (*this)(n);
     text = take(n);
   }
+  void operator()(Tier& tier) { tier = Tier::of_index(index_below(Tier::kCount)); }
+  void operator()(Lane& lane) { lane = Lane(index_below(LaneTable::kMost)); }
+  void operator()(LaneTable& lanes) {
+    std::vector<LaneEnds> ends;
+    sequence(ends, [&](LaneEnds& e) { (*this)(e.from), (*this)(e.to); });
+    auto table = LaneTable::of(std::move(ends));
+    if (!table.ok()) return fail();
+    lanes = std::move(*table);
+  }
   template <class T, class F>
   void sequence(std::vector<T>& values, F&& each) {
     size_t n = 0;
@@ -76,6 +99,13 @@ class Reader {
   bool complete() const { return !failed_ && rest_.empty(); }
 
  private:
+  size_t index_below(size_t count) {
+    size_t index = 0;
+    (*this)(index);
+    if (index < count) return index;
+    fail();
+    return 0;
+  }
   std::string_view take(size_t n) {
     if (n > rest_.size()) fail();
     const std::string_view out = rest_.substr(0, failed_ ? 0 : n);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "base/hash.h"
@@ -13,33 +14,45 @@ std::string label(const Program& program, const Action& a) {
       if (a.task.value >= program.tasks().size()) return "an unknown task";
       return program.task(a.task).name + (a.recompute ? " (again)" : "");
     }
-    case ActionKind::Load:
-      return "load " + program.object(a.object).name;
-    case ActionKind::Store:
-      return "store " + program.object(a.object).name;
+    case ActionKind::Copy: {
+      const bool peers = a.from.tier.is_device() && a.to.tier.is_device();
+      return (peers ? "copy " : a.loads() ? "load " : "store ") + program.object(a.object).name;
+    }
   }
   return "?";
 }
 
+BytesByTier Plan::arena_bytes() const {
+  BytesByTier bytes;
+  for (const Tier tier : kTiers) bytes[tier] = arenas[tier].bytes;
+  return bytes;
+}
+
 std::string to_text(const Program& program, const Plan& plan) {
+  const std::vector<Tier> tiers = plan.lanes.tiers();
+  const ByLane<std::string> lanes = names_of(plan.lanes);
   std::string out;
   auto put = std::back_inserter(out);
-  fmt::format_to(put, "plan for program {:016x} on {}\ndevice {} host {} alignment {}\n", plan.program_hash,
-                 plan.machine, plan.device_bytes, plan.host_bytes, plan.alignment);
+  fmt::format_to(put, "plan for program {:016x} on {}\n", plan.program_hash, plan.machine);
+  for (const Tier tier : tiers) fmt::format_to(put, "{} {} ", name_of(tier), plan.arenas[tier].bytes);
+  fmt::format_to(put, "alignment {}\n", plan.alignment);
   for (size_t i = 0; i < plan.homes.size(); ++i) {
     const Home& home = plan.homes[i];
-    if (home.device_offset == kNowhere && home.host_offset == kNowhere) continue;
-    fmt::format_to(put, "home {} device {} host {}\n", program.objects()[i].name, home.device_offset,
-                   home.host_offset);
+    if (!home.anywhere()) continue;
+    fmt::format_to(put, "home {}", program.objects()[i].name);
+    for (const Tier tier : tiers) fmt::format_to(put, " {} {}", name_of(tier), home.offset[tier]);
+    fmt::format_to(put, "\n");
   }
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
-    fmt::format_to(put, "{} {} {}", id, name_of(a.lane), label(program, a));
-    if (a.kind != ActionKind::Run) {
-      fmt::format_to(put, " device {} host {} bytes {}", a.device_offset, a.host_offset, a.bytes);
+    fmt::format_to(put, "{} {} {}", id, lanes[a.lane], label(program, a));
+    if (a.kind == ActionKind::Copy) {
+      const auto [near, far] = std::minmax(a.from, a.to, [](auto x, auto y) { return x.tier < y.tier; });
+      fmt::format_to(put, " {} {} {} {} bytes {}", name_of(near.tier), near.offset, name_of(far.tier),
+                     far.offset, a.bytes);
     } else {
       fmt::format_to(put, " at {}", fmt::join(plan.addresses_of(a), ","));
-      if (a.bytes > 0) fmt::format_to(put, " workspace {}+{}", a.device_offset, a.bytes);
+      if (a.bytes > 0) fmt::format_to(put, " workspace {}+{}", a.workspace_offset, a.bytes);
     }
     if (a.wait_count > 0) fmt::format_to(put, " waits {}", fmt::join(plan.waits_of(a), ","));
     fmt::format_to(put, "\n");
@@ -53,32 +66,24 @@ uint64_t hash_of(const Program& program, const Plan& plan) {
 
 PlanTotals totals(const Program& program, const Plan& plan) {
   PlanTotals t;
-  double compute_end = 0;
+  ByTier<double> end_ns;  // of what ran last on each device
   for (const Action& a : plan.actions) {
-    switch (a.kind) {
-      case ActionKind::Run: {
-        const double f = flops(program.task(a.task).op);
-        t.flops += f;
-        t.compute_ns += a.cost_ns;
-        if (a.recompute) {
-          t.recompute_flops += f;
-          t.recompute_ns += a.cost_ns;
-        }
-        t.stall_ns += a.start_ns - compute_end;
-        compute_end = a.end_ns;
-        break;
-      }
-      case ActionKind::Load:
-        t.loaded_bytes += a.bytes;
-        t.load_ns += a.cost_ns;
-        ++t.loads;
-        break;
-      case ActionKind::Store:
-        t.stored_bytes += a.bytes;
-        t.store_ns += a.cost_ns;
-        ++t.stores;
-        break;
+    ActionSum& sum = a.kind == ActionKind::Run ? t.runs : a.loads() ? t.loads : t.stores;
+    ++sum.actions;
+    sum.ns += a.cost_ns;
+    if (a.kind == ActionKind::Copy) {
+      sum.bytes += a.bytes;
+      continue;
     }
+    const double f = flops(program.task(a.task).op);
+    t.flops += f;
+    if (a.recompute) {
+      t.recompute_flops += f;
+      t.recompute_ns += a.cost_ns;
+    }
+    double& end = end_ns[plan.device_of(a)];
+    t.stall_ns += a.start_ns - end;
+    end = a.end_ns;
   }
   return t;
 }

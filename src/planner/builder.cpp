@@ -42,13 +42,12 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
       units_(found_units()),
       quick_(request.quick) {
   limits.alignment = profile.alignment;
-  limits.device_bytes = budget(request.device_cap_bytes, profile.device_overhead_bytes, request.device_base);
-  limits.host_bytes = budget(request.host_cap_bytes, profile.host_overhead_bytes, request.host_base);
-  limits.boundary_device_bytes = align_up(request.boundary_device_bytes, profile.alignment);
-  limits.boundary_host_bytes = align_up(request.boundary_host_bytes, profile.alignment);
+  limits.base = request.base;
+  for (const Tier tier : kTiers) {
+    limits.bytes[tier] = budget(request.caps[tier], profile.overhead_bytes[tier], request.base[tier]);
+    limits.boundary_bytes[tier] = align_up(request.boundary_bytes[tier], profile.alignment);
+  }
   limits.fixed_homes = request.fixed_homes;
-  limits.device_base = request.device_base;
-  limits.host_base = request.host_base;
   for (const bool overlap : {false, true}) {
     order_[overlap] = order(overlap);
     plain_[overlap] = unrolled(overlap, none_again());
@@ -125,15 +124,15 @@ std::optional<Cuts> PlanBuilder::gaps_cut(const Schedule& s, const Limits& withi
   return passes_.run<std::optional<Cuts>>(
       Pass::Gaps, std::nullopt, work, [&](const std::optional<Cuts>& cuts) -> Status {
         for (size_t p = 0; cuts && p < cuts->pressure.size(); ++p) {
-          if (cuts->pressure[p] <= within.device_bytes) continue;
-          return error("{} bytes at position {} of {} allowed", cuts->pressure[p], p, within.device_bytes);
+          if (cuts->pressure[p] <= within.bytes[kDevice]) continue;
+          return error("{} bytes at position {} of {} allowed", cuts->pressure[p], p, within.bytes[kDevice]);
         }
         return {};
       });
 }
 
 std::optional<Plan> PlanBuilder::emitted(const Schedule& s, Residency residency, const Limits& within,
-                                         Misfit& misfit) const {
+                                         Tier& misfit) const {
   return passes_.run<std::optional<Plan>>(
       Pass::Emit, std::nullopt,
       [&] { return emit(program_, s, std::move(residency), profile_, within, misfit); },
@@ -185,7 +184,7 @@ std::string PlanBuilder::describe(const Candidate& c) const {
 bool PlanBuilder::find_prices(bool overlap) {
   // Packing leaves some of the room unused.
   constexpr double kUsed = 0.85;
-  const auto target = static_cast<int64_t>(kUsed * double(limits.device_bytes));
+  const auto target = static_cast<int64_t>(kUsed * double(limits.bytes[kDevice]));
   const Schedule& plain = plain_[overlap];
   const auto check = [&](const Prices& p) -> Status {
     for (const auto* prices : {&p.device, &p.host, &p.load, &p.store, &p.again}) {
@@ -201,20 +200,20 @@ bool PlanBuilder::find_prices(bool overlap) {
 
 std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device_budget) const {
   Limits within = limits;
-  within.device_bytes = device_budget;
+  within.bytes[kDevice] = device_budget;
   within.store_around = policy.market;
   double device_share = policy.device_share, host_share = policy.host_share;
   std::optional<Candidate> best;
-  Misfit misfit{};
+  Tier misfit;
   const int attempts = quick_ ? 4 : 8;  // over the same range
   for (int attempt = 0; attempt < attempts; ++attempt) {
     const double fill = policy.tight ? 0 : double(device_budget) * device_share;
     SavePolicy saving;
     saving.target_bytes = static_cast<int64_t>(fill * (1 - policy.reserve));
-    saving.host_bytes = static_cast<int64_t>(double(within.host_bytes) * host_share);
+    saving.host_bytes = static_cast<int64_t>(double(within.bytes[kHost]) * host_share);
     // A link that is behind keeps what it will move on the device.
     saving.lag_ns = 1e9 * (policy.market ? policy.lag : policy.reserve) * fill /
-                    std::max(profile_.load_bytes_per_s, profile_.store_bytes_per_s);
+                    std::max(profile_.bytes_per_s(kHost, kDevice), profile_.bytes_per_s(kDevice, kHost));
     saving.most_under_way = static_cast<int64_t>(policy.under_way * double(saving.target_bytes));
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
@@ -236,11 +235,10 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
         if (!search_places) return best;
       }
       // Beside one whose places were searched, only what packs without is still of interest.
-      if (best || misfit == Misfit::Host || program_.tasks().size() > kFewItems) break;
+      if (best || misfit == kHost || program_.tasks().size() > kFewItems) break;
     }
-    if (policy.tight || ((policy.lean || policy.keep) && misfit == Misfit::Host)) return best;
-    (misfit == Misfit::Device ? device_share : host_share) -=
-        (misfit == Misfit::Device ? 0.32 : 0.08) / attempts;
+    if (policy.tight || ((policy.lean || policy.keep) && misfit == kHost)) return best;
+    (misfit == kDevice ? device_share : host_share) -= (misfit == kDevice ? 0.32 : 0.08) / attempts;
   }
   return best;
 }
@@ -249,13 +247,13 @@ std::optional<Plan> PlanBuilder::build_with(const Schedule& s, const std::vector
                                             Limits within) const {
   const auto cuts = cuts_of(s, gaps, within);
   if (!cuts) return std::nullopt;
-  const Residency residency = resident(s, within, *cuts, within.device_bytes);
+  const Residency residency = resident(s, within, *cuts, within.bytes[kDevice]);
   std::optional<Plan> best;
-  Misfit misfit = Misfit::Device;
+  Tier misfit = kDevice;
   for (const bool search_places : {false, true}) {
     within.search_places = search_places;
     auto plan = emitted(s, residency, within, misfit);
-    if (!plan && misfit == Misfit::Host) break;
+    if (!plan && misfit == kHost) break;
     if (!plan) continue;
     predict_times(*plan);
     if (!best || plan->makespan_ns < best->makespan_ns) best = std::move(plan);
@@ -265,7 +263,7 @@ std::optional<Plan> PlanBuilder::build_with(const Schedule& s, const std::vector
 
 void PlanBuilder::climb(Candidate& c, int64_t device_budget, int evaluations) const {
   Limits within = limits;
-  within.device_bytes = device_budget;
+  within.bytes[kDevice] = device_budget;
   const Rebuild rebuild{
       [&](const Saves& saves) { return unrolled(c.overlap, saves); },
       [&](const Schedule& s, const Saves& saves) { return gaps_cut(s, within, saves, device_budget); },
@@ -277,7 +275,7 @@ void PlanBuilder::climb(Candidate& c, int64_t device_budget, int evaluations) co
 
 int64_t PlanBuilder::resident_bytes() const {
   Limits unlimited = limits;
-  unlimited.device_bytes = kUnlimited / 4;
+  unlimited.bytes[kDevice] = kUnlimited / 4;
   const auto all = gaps_cut(plain_[0], unlimited, {}, kUnlimited / 4);
   return all ? *std::max_element(all->pressure.begin(), all->pressure.end()) : kUnlimited / 4;
 }

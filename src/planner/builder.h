@@ -69,7 +69,7 @@ class PlanBuilder {
     return decide_residency(s, profile_, within, std::move(cuts), fill_bytes, passes_);
   }
   std::optional<Plan> emitted(const Schedule& s, Residency residency, const Limits& within,
-                              Misfit& misfit) const;
+                              Tier& misfit) const;
   void predict_times(Plan& plan) const;
   void submit(Plan& plan) const;
 

@@ -78,7 +78,7 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
     const Task& task = program.task(plain.runs[p].task);
     if (task.phase == Phase::Forward) turns[task.round] = p;
   }
-  const double both = double(limits.device_bytes) + double(limits.host_bytes);
+  const double both = double(limits.bytes[kDevice]) + double(limits.bytes[kHost]);
   double compute_ns = plain.start_ns.back(), crossing = 0;
   std::vector<Again> spare;
   for (const auto& [round, position] : turns) {
@@ -87,12 +87,13 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
     for (const Again& a : turn.again) activations += a.bytes;
     const double excess = std::max(0.0, turn.kept + activations - both);
     compute_ns += take(turn.again, excess);
-    crossing += std::max(0.0, activations - excess - double(limits.device_bytes));
+    crossing += std::max(0.0, activations - excess - double(limits.bytes[kDevice]));
     spare.insert(spare.end(), turn.again.begin(), turn.again.end());
   }
   // The rest crosses, or is computed again as long as that shortens the step.
   std::stable_sort(spare.begin(), spare.end(), [](const Again& a, const Again& b) { return a.cheaper(b); });
-  const double ns_per_byte = 1e9 / std::min(profile.load_bytes_per_s, profile.store_bytes_per_s);
+  const double ns_per_byte =
+      1e9 / std::min(profile.bytes_per_s(kHost, kDevice), profile.bytes_per_s(kDevice, kHost));
   for (const Again& a : spare) {
     if (crossing * ns_per_byte <= compute_ns) break;
     // Part of it until both take the same time.

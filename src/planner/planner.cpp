@@ -105,14 +105,14 @@ std::vector<Policy> policies() {
 int64_t Planner::minimal_budget() {
   const Schedule s = plans_.unrolled(false, plans_.all_again());
   Limits limits = plans_.limits;
-  limits.device_bytes = kUnlimited / 4;
+  limits.bytes[kDevice] = kUnlimited / 4;
   const auto fits = [&](int64_t budget) {
-    limits.device_bytes = budget;
+    limits.bytes[kDevice] = budget;
     auto cuts = plans_.gaps_cut(s, limits, {}, 0);
     if (!cuts) return false;
     Residency least = plans_.resident(s, limits, std::move(*cuts), 0);
     // Nothing early, nothing lingering: the tightest there is.
-    Misfit misfit{};
+    Tier misfit;
     limits.search_places = false;
     if (plans_.emitted(s, least, limits, misfit)) return true;
     if (program_.tasks().size() > kFewItems) return false;
@@ -203,7 +203,7 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
   Leader weights, prices;
   std::vector<Policy> policies;
   const auto consider = [&] {
-    auto plans = build_all(policies, plans_.limits.device_bytes);
+    auto plans = build_all(policies, plans_.limits.bytes[kDevice]);
     for (size_t i = 0; i < plans.size(); ++i) {
       if (!plans[i]) continue;
       Leader& leader = policies[i].market ? prices : weights;
@@ -267,13 +267,13 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
 Result<Plan> Planner::search() {
   // Most caps that cannot work are found out here, before a search.
   const bool own_homes = plans_.limits.fixed_homes.empty();
-  if (own_homes && plans_.least_in_both_tiers() > plans_.limits.device_bytes + plans_.limits.host_bytes)
+  if (own_homes && plans_.least_in_both_tiers() > plans_.limits.bytes[kDevice] + plans_.limits.bytes[kHost])
     return infeasible();
   const int64_t all = plans_.resident_bytes();
   std::optional<Candidate> best;
   const bool coarse = request_.quick || program_.tasks().size() > kLargeProgram;
-  if (all <= plans_.limits.device_bytes && !request_.least)
-    best = plans_.build(kEverything, plans_.limits.device_bytes);
+  if (all <= plans_.limits.bytes[kDevice] && !request_.least)
+    best = plans_.build(kEverything, plans_.limits.bytes[kDevice]);
   if (!best || !stays(*best)) {
     // What fits by bytes does not pack: one plan for that among others.
     if (!coarse) best.reset();
@@ -281,8 +281,8 @@ Result<Plan> Planner::search() {
     if (!best || !coarse) {
       const int64_t least = minimal_budget();
       if (least == kNowhere) {
-        consider(kLean, plans_.limits.device_bytes, best);
-      } else if (least <= plans_.limits.device_bytes) {
+        consider(kLean, plans_.limits.bytes[kDevice], best);
+      } else if (least <= plans_.limits.bytes[kDevice]) {
         consider(kTight, least, best);
       }
       if (!best) return infeasible();
@@ -291,10 +291,10 @@ Result<Plan> Planner::search() {
         int64_t from = least;
         if (from == kNowhere) {
           from = minimal_lean_budget();
-          if (from == kNowhere || from > plans_.limits.device_bytes) from = plans_.limits.device_bytes;
+          if (from == kNowhere || from > plans_.limits.bytes[kDevice]) from = plans_.limits.bytes[kDevice];
           best.reset();  // it was for the cap itself; the leanest is a candidate of every budget
         }
-        search_grid(from, std::min(plans_.limits.device_bytes, 2 * all), best);
+        search_grid(from, std::min(plans_.limits.bytes[kDevice], 2 * all), best);
       }
     }
   }
@@ -310,9 +310,9 @@ Result<Plan> Planner::search() {
 }
 
 int64_t Planner::minimal_lean_budget() {
-  const int64_t host_budget = std::exchange(plans_.limits.host_bytes, kUnlimited / 4);
+  const int64_t host_budget = std::exchange(plans_.limits.bytes[kHost], kUnlimited / 4);
   const int64_t floor = minimal_budget();
-  plans_.limits.host_bytes = host_budget;
+  plans_.limits.bytes[kHost] = host_budget;
   if (floor == kNowhere) return kNowhere;
   const auto works = [&](int64_t budget) { return plans_.build(kLean, budget).has_value(); };
   return least_bytes(floor, plans_.resident_bytes(), plans_.limits.alignment, works);
@@ -320,45 +320,45 @@ int64_t Planner::minimal_lean_budget() {
 
 Error Planner::infeasible() {
   // Is it the host? Without its cap the device's may do.
-  const int64_t host_budget = std::exchange(plans_.limits.host_bytes, kUnlimited / 4);
+  const int64_t host_budget = std::exchange(plans_.limits.bytes[kHost], kUnlimited / 4);
   if (!request_.explain) {
     const bool device_fits = tightest_on_device(program_, plans_.unrolled(false, plans_.all_again())).bytes <=
-                             plans_.limits.device_bytes;
-    const std::string tier = device_fits ? "host" : "device";
-    return does_not_fit(tier, device_fits ? request_.host_cap_bytes : request_.device_cap_bytes, kNowhere,
-                        tier + " memory: no plan fits");
+                             plans_.limits.bytes[kDevice];
+    const Tier tier = device_fits ? kHost : kDevice;
+    return does_not_fit(name_of(tier), request_.caps[tier], kNowhere,
+                        fmt::format("{} memory: no plan fits", name_of(tier)));
   }
   const int64_t least = minimal_budget();
-  if (least != kNowhere && least <= plans_.limits.device_bytes) return infeasible_on_host(least);
-  plans_.limits.host_bytes = host_budget;
+  if (least != kNowhere && least <= plans_.limits.bytes[kDevice]) return infeasible_on_host(least);
+  plans_.limits.bytes[kHost] = host_budget;
   return infeasible_on_device(least);
 }
 
 // REQUIRES: nothing below `least` works on the device.
 Error Planner::infeasible_on_device(int64_t least) {
-  const int64_t held = profile_.device_overhead_bytes + plans_.limits.device_base;
-  int64_t beside = request_.host_cap_bytes == kUnlimited ? least : minimal_budget();
+  const int64_t held = profile_.overhead_bytes[kDevice] + plans_.limits.base[kDevice];
+  int64_t beside = request_.caps[kHost] == kUnlimited ? least : minimal_budget();
   if (beside == kNowhere) beside = minimal_lean_budget();
   const Schedule s = plans_.unrolled(false, plans_.all_again());
   const int64_t works = beside == kNowhere ? least : beside;
-  return refuse_device(request_.device_cap_bytes, works == kNowhere ? kNowhere : works + held,
-                       request_.host_cap_bytes, beside != kNowhere, tightest_on_device(program_, s));
+  return refuse_device(request_.caps[kDevice], works == kNowhere ? kNowhere : works + held,
+                       request_.caps[kHost], beside != kNowhere, tightest_on_device(program_, s));
 }
 
 // REQUIRES: the host's limit is lifted, and the device then has room for the tightest plan, which takes
 // `least` of it.
 Error Planner::infeasible_on_host(int64_t least) {
-  const bool resident = plans_.resident_bytes() <= plans_.limits.device_bytes;
+  const bool resident = plans_.resident_bytes() <= plans_.limits.bytes[kDevice];
   const Policy lean = resident ? kEverything : kLean;
-  const Tightest tightest = tightest_host(lean, plans_.limits.device_bytes);
+  const Tightest tightest = tightest_host(lean, plans_.limits.bytes[kDevice]);
   const auto works = [&](int64_t budget) {
-    plans_.limits.host_bytes = budget;
-    return plans_.build(lean, plans_.limits.device_bytes) || (!resident && plans_.build(kTight, least));
+    plans_.limits.bytes[kHost] = budget;
+    return plans_.build(lean, plans_.limits.bytes[kDevice]) || (!resident && plans_.build(kTight, least));
   };
   const int64_t budget = least_bytes(tightest.bytes, 4 * tightest.bytes, plans_.limits.alignment, works);
-  const int64_t held = profile_.host_overhead_bytes + plans_.limits.host_base;
-  return refuse_host(request_.host_cap_bytes, budget == kNowhere ? kNowhere : budget + held,
-                     request_.device_cap_bytes, held, tightest);
+  const int64_t held = profile_.overhead_bytes[kHost] + plans_.limits.base[kHost];
+  return refuse_host(request_.caps[kHost], budget == kNowhere ? kNowhere : budget + held,
+                     request_.caps[kDevice], held, tightest);
 }
 
 Tightest Planner::tightest_host(const Policy& policy, int64_t device_budget) const {
@@ -384,15 +384,15 @@ std::optional<Plan> Planner::random(uint64_t seed) {
   // From the largest working set to more than everything.
   const int64_t all = plans_.resident_bytes(), least = tightest_on_device(program_, s).bytes;
   Limits limits = plans_.limits;
-  limits.device_bytes =
-      std::min(limits.device_bytes, least + static_cast<int64_t>(double(all + all / 4 - least) * uniform()));
+  limits.bytes[kDevice] = std::min(limits.bytes[kDevice],
+                                   least + static_cast<int64_t>(double(all + all / 4 - least) * uniform()));
   auto cuts =
-      plans_.gaps_cut(s, limits, saves, static_cast<int64_t>(double(limits.device_bytes) * uniform()));
+      plans_.gaps_cut(s, limits, saves, static_cast<int64_t>(double(limits.bytes[kDevice]) * uniform()));
   if (!cuts) return std::nullopt;
   limits.store_around = uniform() < 0.5;
-  Residency residency = plans_.resident(s, limits, std::move(*cuts), limits.device_bytes);
-  limits.device_bytes = std::min(plans_.limits.device_bytes, 2 * all);
-  Misfit misfit{};
+  Residency residency = plans_.resident(s, limits, std::move(*cuts), limits.bytes[kDevice]);
+  limits.bytes[kDevice] = std::min(plans_.limits.bytes[kDevice], 2 * all);
+  Tier misfit;
   auto plan = plans_.emitted(s, std::move(residency), limits, misfit);
   if (plan) plans_.predict_times(*plan);
   return plan;

@@ -14,14 +14,13 @@ enum class Ways : uint8_t { Both, Weights, Prices };
 struct PlanRequest {
   // Caps on everything the process holds in a tier; the profile's overheads come off before anything is
   // placed.
-  int64_t device_cap_bytes = kUnlimited;
-  int64_t host_cap_bytes = kUnlimited;
+  BytesByTier caps = BytesByTier(kUnlimited);
   // Room to keep free between steps for evaluation and sampling (see Limits).
-  int64_t boundary_device_bytes = 0, boundary_host_bytes = 0;
+  BytesByTier boundary_bytes;
   // Set for a program that runs at another plan's boundary: the places of its objects, and where its own room
   // begins.
   std::vector<Home> fixed_homes;
-  int64_t device_base = 0, host_base = 0;
+  BytesByTier base;
   int threads = 1;     // to search with; the plan does not depend on it
   bool quick = false;  // a few candidates only: to compare shapes, not to run
   Ways ways = Ways::Both;

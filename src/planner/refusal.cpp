@@ -68,7 +68,7 @@ Tightest tightest_on_host(const Program& program, const Schedule& s, const std::
                           const Limits& limits) {
   const auto given = [&](const HostSlot& slot) {
     const auto& homes = limits.fixed_homes;
-    return !homes.empty() && homes[s.values[slot.value].object.value].host_offset != kNowhere;
+    return !homes.empty() && homes[s.values[slot.value].object.value].on(kHost);
   };
   std::vector<int64_t> change(s.size() + 2, 0);
   for (const HostSlot& slot : slots) {
@@ -76,7 +76,7 @@ Tightest tightest_on_host(const Program& program, const Schedule& s, const std::
     change[slot.always ? 0 : slot.begin] += s.values[slot.value].bytes;
     change[slot.always ? s.size() + 1 : slot.end + 1] -= s.values[slot.value].bytes;
   }
-  int64_t bytes = limits.boundary_host_bytes, most = -1;
+  int64_t bytes = limits.boundary_bytes[kHost], most = -1;
   uint32_t at = 0;
   for (uint32_t p = 0; p <= s.size(); ++p) {
     bytes += change[p];
@@ -97,8 +97,8 @@ Tightest tightest_on_host(const Program& program, const Schedule& s, const std::
     ++role.count;
   }
   Residents here;
-  if (limits.boundary_host_bytes > 0)
-    here.emplace_back(limits.boundary_host_bytes, "room for what runs between steps");
+  if (limits.boundary_bytes[kHost] > 0)
+    here.emplace_back(limits.boundary_bytes[kHost], "room for what runs between steps");
   for (const auto& [name, role] : roles) {
     here.emplace_back(role.bytes,
                       role.count == 1 ? std::string(role.name) : fmt::format("{} x {}", role.count, name));

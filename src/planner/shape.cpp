@@ -79,7 +79,7 @@ constexpr std::string_view kOnly = "the only one that fits what was given";
 
 bool loads_moments(const Program& program, const Plan& plan) {
   return std::any_of(plan.actions.begin(), plan.actions.end(), [&](const Action& a) {
-    return a.kind == ActionKind::Load && program.object(a.object).kind == ObjectKind::OptState;
+    return a.loads() && program.object(a.object).kind == ObjectKind::OptState;
   });
 }
 
@@ -162,8 +162,7 @@ std::optional<Point> ShapeSearch::point(int64_t chunk, int64_t rounds, int64_t f
 
 PlanRequest ShapeSearch::request() const {
   PlanRequest request;
-  request.device_cap_bytes = r_.device_cap_bytes;
-  request.host_cap_bytes = r_.host_cap_bytes;
+  request.caps = r_.caps;
   request.explain = false;
   return request;
 }

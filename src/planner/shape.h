@@ -22,7 +22,7 @@ struct ShapeRequest {
   bool packed = false;
   // Given values are kept; 0: chosen.
   int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;
-  int64_t device_cap_bytes = kUnlimited, host_cap_bytes = kUnlimited;
+  BytesByTier caps = BytesByTier(kUnlimited);
   bool least = false;  // the shape that takes the least memory, without a search: to know whether one fits
   int threads = 1;
 };

@@ -120,8 +120,9 @@ class Diff {
   }
 
   void memory() {
-    for (const auto& [name, before, after] :
-         {std::tuple{"device", &a_.device, &b_.device}, std::tuple{"host", &a_.host, &b_.host}}) {
+    for (const Tier tier : kTiers) {
+      const std::string_view name = name_of(tier);
+      const TierReport *before = &a_.tiers[tier], *after = &b_.tiers[tier];
       if (before->cap_bytes != after->cap_bytes) {
         line("{:<9}cap {}, then {}", name, format_bytes(before->cap_bytes), format_bytes(after->cap_bytes));
       }
@@ -166,21 +167,32 @@ class Diff {
     }
   }
 
+  // Nothing, where the plan has no such lane.
+  static LaneReport lane_of(const PlanSummary& s, const LaneEnds& ends) {
+    const auto lane = s.table.find(ends.from, ends.to);
+    return lane ? s.lanes[*lane] : LaneReport{};
+  }
+
   void moved() {
-    for (const Lane lane : {Lane::Load, Lane::Store}) {
-      const LaneReport &before = a_.lanes[size_t(lane)], &after = b_.lanes[size_t(lane)];
+    std::vector<LaneEnds> all = a_.table.ends();
+    for (const LaneEnds& ends : b_.table.ends()) {
+      if (!a_.table.find(ends.from, ends.to)) all.push_back(ends);
+    }
+    for (const LaneEnds& ends : all) {
+      if (ends.computes()) continue;
+      const std::string name = name_of(ends);
+      const LaneReport before = lane_of(a_, ends), after = lane_of(b_, ends);
       for (size_t k = 0; k < kReportKinds; ++k) {
         const int64_t was = before.bytes[k], is = after.bytes[k];
         if (!alike(was, is, std::max(sum(before.bytes), sum(after.bytes)))) {
-          line("{:<9}{} of {} per step, then {}: {}", fmt::format("{}s", name_of(lane)), format_bytes(was),
+          line("{:<9}{} of {} per step, then {}: {}", fmt::format("{}s", name), format_bytes(was),
                report_kind(k), format_bytes(is), change(was, is));
         }
       }
       const double was = before.busy_ns / std::max(a_.step_ns, 1.0),
                    is = after.busy_ns / std::max(b_.step_ns, 1.0);
       if (std::abs(was - is) > 0.005)
-        line("{:<9}lane busy {:.0f} %, then {:.0f} %", fmt::format("{}s", name_of(lane)), 100 * was,
-             100 * is);
+        line("{:<9}lane busy {:.0f} %, then {:.0f} %", fmt::format("{}s", name), 100 * was, 100 * is);
     }
   }
 

@@ -94,16 +94,15 @@ Json summary_json(const PlanSummary& s) {
                  {"slowed_ns", s.time.slowed_ns},
                  {"stalls", to_json(s.time.stalls_ns)},
                  {"tail_ns", s.time.tail_ns}};
-  for (const Lane lane : kLanes) {
-    const LaneReport& l = s.lanes[static_cast<size_t>(lane)];
-    out["lanes"].push_back({{"lane", std::string(name_of(lane))},
+  for (const Lane lane : s.table) {
+    const LaneReport& l = s.lanes[lane];
+    out["lanes"].push_back({{"lane", name_of(s.table[lane])},
                             {"actions", l.actions},
                             {"busy_ns", l.busy_ns},
                             {"idle_ns", l.idle_ns},
                             {"bytes", to_json(l.bytes)}});
   }
-  out["device"] = to_json(s.device);
-  out["host"] = to_json(s.host);
+  for (const Tier tier : s.table.tiers()) out[std::string(name_of(tier))] = to_json(s.tiers[tier]);
   put_lists(out, s);
   return out;
 }
@@ -140,13 +139,13 @@ int64_t bytes_of(const Program& program, const Action& a) {
 Json actions_json(const Program& program, const Plan& plan, std::span<const Interval> timeline) {
   Distinct<std::string> what, where;
   Distinct<int64_t> sizes;
-  std::array<Columns, kLaneCount> lanes;
+  ByLane<Columns> lanes(plan.lanes);
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
     const bool run = a.kind == ActionKind::Run;
     const std::string& name = run ? program.task(a.task).name : program.object(a.object).name;
     const size_t dot = std::min(name.find('.'), name.size());
-    Columns& c = lanes[static_cast<size_t>(a.lane)];
+    Columns& c = lanes[a.lane];
     const int64_t start = std::llround(timeline[id].start_ns), end = std::llround(timeline[id].end_ns);
     c.gap.push_back(start - c.end_ns);
     c.ns.push_back(end - start);
@@ -164,9 +163,9 @@ Json actions_json(const Program& program, const Plan& plan, std::span<const Inte
               {"where", where.values()},
               {"sizes", sizes.values()}};
   for (size_t k = 0; k < kReportKinds; ++k) out["kinds"].push_back(std::string(report_kind(k)));
-  for (const Lane lane : kLanes) {
-    const Columns& c = lanes[static_cast<size_t>(lane)];
-    out["lanes"].push_back({{"lane", std::string(name_of(lane))},
+  for (const Lane lane : plan.lanes) {
+    const Columns& c = lanes[lane];
+    out["lanes"].push_back({{"lane", name_of(plan.lanes[lane])},
                             {"gap", c.gap},
                             {"ns", c.ns},
                             {"what", c.what},
@@ -179,15 +178,14 @@ Json actions_json(const Program& program, const Plan& plan, std::span<const Inte
 
 Json stalls_json(const Plan& plan, std::span<const Stall> stalls) {
   std::vector<int64_t> on_lane(plan.actions.size());
-  std::array<int64_t, kLaneCount> count{};
-  for (size_t id = 0; id < plan.actions.size(); ++id)
-    on_lane[id] = count[static_cast<size_t>(plan.actions[id].lane)]++;
+  ByLane<int64_t> count(plan.lanes);
+  for (size_t id = 0; id < plan.actions.size(); ++id) on_lane[id] = count[plan.actions[id].lane]++;
   std::vector<int64_t> at, lane, last;
   std::array<std::vector<int64_t>, kStallCauses> ns;
   for (const Stall& s : stalls) {
     const bool waited = s.last != s.action;
     at.push_back(on_lane[s.action]);
-    lane.push_back(waited ? static_cast<int64_t>(plan.actions[s.last].lane) : -1);
+    lane.push_back(waited ? static_cast<int64_t>(plan.actions[s.last].lane.index()) : -1);
     last.push_back(waited ? on_lane[s.last] : -1);
     for (size_t c = 0; c < kStallCauses; ++c) ns[c].push_back(std::llround(s.ns[c]));
   }
@@ -269,6 +267,17 @@ TierReport tier_of(const Json& j) {
   return t;
 }
 
+Result<LaneTable> table_of(const Json& lanes) {
+  std::vector<LaneEnds> ends;
+  for (const Json& lane : lanes) {
+    const auto name = lane.at("lane").get<std::string>();
+    const auto found = find_lane_ends(name);
+    if (!found) return error("there is no lane {}", name);
+    ends.push_back(*found);
+  }
+  return LaneTable::of(std::move(ends));
+}
+
 void read_lists(const Json& j, PlanSummary& s) {
   for (const Json& r : j.at("saved")) {
     RoleReport role{
@@ -290,7 +299,7 @@ void read_lists(const Json& j, PlanSummary& s) {
   }
 }
 
-PlanSummary read_summary(const Json& j) {
+Result<PlanSummary> read_summary(const Json& j) {
   PlanSummary s;
   for (const Json& fact : j.at("facts"))
     s.facts.emplace_back(fact.at(0).get<std::string>(), fact.at(1).get<std::string>());
@@ -309,13 +318,16 @@ PlanSummary read_summary(const Json& j) {
   time.at("slowed_ns").get_to(s.time.slowed_ns);
   time.at("tail_ns").get_to(s.time.tail_ns);
   s.time.stalls_ns = causes_of(time.at("stalls"));
-  for (size_t i = 0; i < kLaneCount; ++i) {
-    const Json& l = j.at("lanes").at(i);
-    s.lanes[i] = {l.at("actions").get<int64_t>(), l.at("busy_ns").get<double>(),
-                  l.at("idle_ns").get<double>(), kinds_of(l.at("bytes"))};
+  SLUICE_ASSIGN(s.table, table_of(j.at("lanes")));
+  if (const size_t lanes = j.at("actions").at("lanes").size(); lanes != s.table.size())
+    return error("{} lanes, with actions of {}", s.table.size(), lanes);
+  s.lanes = ByLane<LaneReport>(s.table);
+  for (const Lane lane : s.table) {
+    const Json& l = j.at("lanes").at(lane.index());
+    s.lanes[lane] = {l.at("actions").get<int64_t>(), l.at("busy_ns").get<double>(),
+                     l.at("idle_ns").get<double>(), kinds_of(l.at("bytes"))};
   }
-  s.device = tier_of(j.at("device"));
-  s.host = tier_of(j.at("host"));
+  for (const Tier tier : s.table.tiers()) s.tiers[tier] = tier_of(j.at(std::string(name_of(tier))));
   read_lists(j, s);
   return s;
 }
@@ -325,7 +337,8 @@ PlanSummary read_summary(const Json& j) {
 std::string to_json(const PlanReport& report, const Program& program, const Plan& plan) {
   Json out = summary_json(report.summary);
   out["map"] = map_json(report.map);
-  out["memory"] = {{"device", series_json(report.memory.device)}, {"host", series_json(report.memory.host)}};
+  for (const Tier tier : plan.lanes.tiers())
+    out["memory"][std::string(name_of(tier))] = series_json(report.memory[tier]);
   out["stalls"] = stalls_json(plan, report.stalls);
   out["actions"] = actions_json(program, plan, report.timeline);
   return out.dump() + "\n";
@@ -343,7 +356,9 @@ Result<PlanSummary> parse_summary(std::string_view text) {
         kFormat);
   }
   try {
-    return read_summary(j);
+    auto summary = read_summary(j);
+    if (!summary.ok()) return error("a plan that is damaged: {}", summary.message());
+    return summary;
   } catch (const Json::exception& e) {
     return error("a plan that is damaged: {}", e.what());
   }

@@ -16,7 +16,7 @@ struct Fates {
 Fates fates_of(const Program& program, const Plan& plan) {
   Fates f{std::vector<bool>(program.objects().size()), std::vector<bool>(program.objects().size())};
   for (const Action& a : plan.actions) {
-    if (a.kind == ActionKind::Load) f.loaded[a.object.value] = true;
+    if (a.loads()) f.loaded[a.object.value] = true;
     if (!a.recompute) continue;
     for (const Use& use : program.task(a.task).uses) {
       if (use.access != Access::Read) f.again[use.object.value] = true;
@@ -45,9 +45,11 @@ Saving saving_of(const Fates& fates, size_t object) {
 
 void fill_lanes(PlanSummary& s, const Program& program, const Plan& plan,
                 std::span<const Interval> timeline) {
+  s.table = plan.lanes;
+  s.lanes = ByLane<LaneReport>(plan.lanes);
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
-    LaneReport& lane = s.lanes[static_cast<size_t>(a.lane)];
+    LaneReport& lane = s.lanes[a.lane];
     ++lane.actions;
     lane.busy_ns += timeline[id].end_ns - timeline[id].start_ns;
     if (a.kind != ActionKind::Run) lane.bytes[static_cast<size_t>(program.object(a.object).kind)] += a.bytes;
@@ -57,37 +59,36 @@ void fill_lanes(PlanSummary& s, const Program& program, const Plan& plan,
 
 void fill_time(PlanSummary& s, const Plan& plan, const PlanTotals& totals, std::span<const Interval> timeline,
                std::span<const Stall> stalls) {
-  double last_ns = 0;
+  double last_ns = 0, busy_ns = 0;
   for (size_t id = 0; id < plan.actions.size(); ++id) {
-    if (plan.actions[id].lane == Lane::Compute) last_ns = std::max(last_ns, timeline[id].end_ns);
+    if (plan.actions[id].kind == ActionKind::Run) last_ns = std::max(last_ns, timeline[id].end_ns);
   }
-  s.time.once_ns = totals.compute_ns - totals.recompute_ns;
+  for (const Lane lane : s.table) {
+    if (s.table[lane].computes()) busy_ns += s.lanes[lane].busy_ns;
+  }
+  s.time.once_ns = totals.runs.ns - totals.recompute_ns;
   s.time.again_ns = totals.recompute_ns;
-  s.time.slowed_ns = s.lanes[static_cast<size_t>(Lane::Compute)].busy_ns - totals.compute_ns;
+  s.time.slowed_ns = busy_ns - totals.runs.ns;
   s.time.stalls_ns = sum_by_cause(stalls);
   s.time.tail_ns = s.step_ns - last_ns;
 }
 
 void fill_memory(PlanSummary& s, const Program& program, const Plan& plan, const MemoryHistory& memory,
                  const ReportContext& context) {
-  s.device.cap_bytes = context.device_cap_bytes;
-  s.device.overhead_bytes = context.device_overhead_bytes;
-  s.device.arena_bytes = plan.device_bytes;
-  s.host.cap_bytes = context.host_cap_bytes;
-  s.host.overhead_bytes = context.host_overhead_bytes;
-  s.host.arena_bytes = plan.host_bytes;
-  for (auto [tier, history] : {std::pair{&s.device, &memory.device}, std::pair{&s.host, &memory.host}}) {
-    for (const MemoryPoint& p : *history) {
-      if (p.total() <= tier->peak_bytes) continue;
-      tier->peak_bytes = p.total();
-      tier->peak_ns = p.ns;
+  for (const Tier tier : plan.lanes.tiers()) {
+    TierReport& t = s.tiers[tier];
+    t.cap_bytes = context.caps[tier];
+    t.overhead_bytes = context.overhead_bytes[tier];
+    t.arena_bytes = plan.arenas[tier].bytes;
+    for (const MemoryPoint& p : memory[tier]) {
+      if (p.total() <= t.peak_bytes) continue;
+      t.peak_bytes = p.total();
+      t.peak_ns = p.ns;
     }
-  }
-  for (size_t o = 0; o < plan.homes.size(); ++o) {
-    const Object& object = program.objects()[o];
-    const auto kind = static_cast<size_t>(object.kind);
-    if (plan.homes[o].device_offset != kNowhere) s.device.homes[kind] += object.bytes;
-    if (plan.homes[o].host_offset != kNowhere) s.host.homes[kind] += object.bytes;
+    for (size_t o = 0; o < plan.homes.size(); ++o) {
+      const Object& object = program.objects()[o];
+      if (plan.homes[o].on(tier)) t.homes[static_cast<size_t>(object.kind)] += object.bytes;
+    }
   }
 }
 
@@ -181,7 +182,7 @@ SaveMap make_map(const Program& program, const Plan& plan, const Fates& fates,
     SaveMap::Weights& row = map.weights[static_cast<size_t>(row_of(object, head))];
     const auto k = static_cast<size_t>(kind - kWeightKinds.begin());
     row.bytes[k] += object.bytes;
-    if (o < plan.homes.size() && plan.homes[o].device_offset != kNowhere) row.device_bytes[k] += object.bytes;
+    if (o < plan.homes.size() && plan.homes[o].on(kDevice)) row.device_bytes[k] += object.bytes;
   }
   return map;
 }

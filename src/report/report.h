@@ -30,8 +30,8 @@ struct WhatIf {
 struct ReportContext {
   std::vector<std::pair<std::string, std::string>>
       facts;  // model, machine, shape, ...: names and words, as shown
-  int64_t device_cap_bytes = kUnlimited, host_cap_bytes = kUnlimited;
-  int64_t device_overhead_bytes = 0, host_overhead_bytes = 0;  // held beside the arenas, under the same caps
+  BytesByTier caps = BytesByTier(kUnlimited);
+  BytesByTier overhead_bytes;  // held beside the arenas, under the same caps
   double tokens_per_s = 0, model_tflops = 0, mfu = 0, hfu = 0;
   std::vector<WhatIf> what_ifs;
 };
@@ -39,7 +39,7 @@ struct ReportContext {
 struct LaneReport {
   int64_t actions = 0;
   double busy_ns = 0, idle_ns = 0;  // they sum to the step
-  BytesByKind bytes{};              // moved; zero on the compute lane
+  BytesByKind bytes{};              // moved; zero where it computes
 };
 
 struct TierReport {
@@ -88,8 +88,9 @@ struct PlanSummary {
   double step_ns = 0, lower_bound_ns = 0;
   double tokens_per_s = 0, model_tflops = 0, mfu = 0, hfu = 0;
   TimeReport time;
-  std::array<LaneReport, kLaneCount> lanes;
-  TierReport device, host;
+  LaneTable table;  // of the lanes; tiers that it does not join have no report
+  ByLane<LaneReport> lanes{table};
+  ByTier<TierReport> tiers;
   std::vector<RoleReport> saved;       // in the program's order
   std::vector<RepeatedTask> repeated;  // by time, longest first
   int64_t stall_count = 0;

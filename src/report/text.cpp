@@ -71,21 +71,23 @@ class Page {
 
   void links() {
     line("\nlinks{:>17}{:>11}{:>13}{:>11}   by kind", "busy", "transfers", "moved", "rate");
-    for (const Lane lane : {Lane::Load, Lane::Store}) {
-      const LaneReport& l = s_.lanes[static_cast<size_t>(lane)];
+    for (const Lane lane : s_.table) {
+      if (s_.table[lane].computes()) continue;
+      const LaneReport& l = s_.lanes[lane];
       const int64_t bytes = sum(l.bytes);
       const double rate = l.busy_ns > 0 ? double(bytes) / l.busy_ns : 0;
-      line("  {:<12}{:>6.1f} %{:>11}{:>13}{:>6.1f} GB/s   {}", name_of(lane), share(l.busy_ns), l.actions,
-           format_bytes(bytes), rate, kinds_in_words(l.bytes));
+      line("  {:<12}{:>6.1f} %{:>11}{:>13}{:>6.1f} GB/s   {}", name_of(s_.table[lane]), share(l.busy_ns),
+           l.actions, format_bytes(bytes), rate, kinds_in_words(l.bytes));
     }
   }
 
   void memory() {
     line("\nmemory{:>18}{:>13}{:>13}{:>13}   between steps", "cap", "overhead", "arena", "peak in use");
-    for (const auto& [name, t] : {std::pair{"device", &s_.device}, std::pair{"host", &s_.host}}) {
-      line("  {:<10}{:>12}{:>13}{:>13}{:>13}   {}", name, format_bytes(t->cap_bytes),
-           format_bytes(t->overhead_bytes), format_bytes(t->arena_bytes), format_bytes(t->peak_bytes),
-           kinds_in_words(t->homes));
+    for (const Tier tier : s_.table.tiers()) {
+      const TierReport& t = s_.tiers[tier];
+      line("  {:<10}{:>12}{:>13}{:>13}{:>13}   {}", name_of(tier), format_bytes(t.cap_bytes),
+           format_bytes(t.overhead_bytes), format_bytes(t.arena_bytes), format_bytes(t.peak_bytes),
+           kinds_in_words(t.homes));
     }
   }
 

@@ -14,7 +14,7 @@ Breakdown breakdown_of(const Plan& plan, std::span<const Interval> timeline) {
     const Interval& t = timeline[id];
     end = std::max(end, t.end_ns);
     if (a.kind != ActionKind::Run) {
-      (a.kind == ActionKind::Load ? out.loading_ns : out.storing_ns) += t.end_ns - t.start_ns;
+      (a.loads() ? out.loading_ns : out.storing_ns) += t.end_ns - t.start_ns;
       continue;
     }
     // Events have a resolution: a run may seem to begin just before the one ahead of it ends.

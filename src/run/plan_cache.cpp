@@ -48,15 +48,21 @@ class Key {
   Hash hash_;
 };
 
+void add_bytes(Key& key, const BytesByTier& bytes) {
+  for (const Tier tier : kTiers) key.add(bytes[tier]);
+}
+
 void add_scalars(Key& key, const Profile& p) {
-  key.add(p.name, p.load_bytes_per_s, p.store_bytes_per_s, p.transfer_latency_ns, p.copy_slowdown,
-          p.alignment, p.device_overhead_bytes, p.host_overhead_bytes);
+  key.add(p.name, p.transfer_latency_ns, p.copy_slowdown, p.alignment);
+  for (const Link& link : p.links) key.add(link.from.index(), link.to.index(), link.bytes_per_s);
+  add_bytes(key, p.overhead_bytes);
 }
 
 std::string name_of(const StageRequest& r, const Profile& profile, const Stages& stages) {
   Key key;
   add_scalars(key, profile);
-  key.add(r.device_cap_bytes, r.host_cap_bytes, r.quick);
+  add_bytes(key, r.caps);
+  key.add(r.quick);
   for_each_stage(stages, [&](const Stage& s) {
     const TaskCosts costs = cost_of(s.model.program, profile);
     key.add(s.model.program.hash());
@@ -80,7 +86,8 @@ std::string name_of(const ShapeSubject& subject, const ShapeRequest& r, const Pr
   for (const Op& op : distinct_ops(program)) key.add(profile.cost(op).workspace_bytes);
   key.add(program.hash(), subject.may_be_late);
   key.add(r.seq_len, r.tokens_per_step, r.packed, r.chunk_tokens, r.rounds, r.first_round_chunks,
-          r.head_tokens, r.device_cap_bytes, r.host_cap_bytes, r.least);
+          r.head_tokens, r.least);
+  add_bytes(key, r.caps);
   return "shape-" + key.text() + ".json";
 }
 

@@ -61,8 +61,8 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache
   request.model = p.model;
   request.numerics = p.numerics;
   request.optimizer = p.optimizer;
-  request.device_cap_bytes = std::min(p.config.memory.device, p.machine.device_total_bytes);
-  request.host_cap_bytes = p.config.memory.host;
+  request.caps[kDevice] = std::min(p.config.memory.device, p.machine.device_total_bytes);
+  request.caps[kHost] = p.config.memory.host;
 
   ShapeRequest shape_request;
   shape_request.seq_len = p.config.train.seq_len;
@@ -74,8 +74,7 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache
   shape_request.head_tokens = p.config.shape.head_tokens;
   shape_request.least = least_shape;
   shape_request.threads = search_threads();
-  shape_request.device_cap_bytes = request.device_cap_bytes;
-  shape_request.host_cap_bytes = request.host_cap_bytes;
+  shape_request.caps = request.caps;
   const Profile& profile = p.machine.profile;
   const ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer);
   auto choice = cache == nullptr ? std::nullopt : cache->find(subject, shape_request, profile);
@@ -96,7 +95,7 @@ CalibrateOptions calibration_of(const Prepared& p) {
   options.shared_cores = p.machine.traits().shares_cores;
   options.kind = step_kind(p.model, p.numerics, p.config.train.seq_len);
   options.most_device_bytes = std::min(p.config.memory.device, p.machine.device_total_bytes) -
-                              p.machine.profile.device_overhead_bytes;
+                              p.machine.profile.overhead_bytes[kDevice];
   options.rehearsal_ns = p.machine.traits().settle_ns;
   return options;
 }

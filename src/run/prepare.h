@@ -14,7 +14,7 @@ namespace sluice {
 struct StartUp {
   double measure_s = 0;  // costs of ops and links that were not in the cache
   double plan_s = 0;
-  double reserve_s = 0;     // taking both arenas
+  double reserve_s = 0;     // taking the arenas
   double prepare_s = 0;     // kernels and library plans
   double initialize_s = 0;  // making or loading the state
   double pin_s = 0;         // what was left of pinning the host arena then

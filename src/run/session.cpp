@@ -59,11 +59,12 @@ Status Session::start() {
   Stopwatch watch;
   SLUICE_ASSIGN(backend_, p_.machine.make());
   // Large arenas take long enough to want a word.
-  if (s.host_bytes() + s.device_bytes() > 16 * kGiB) {
-    fmt::print(stderr, "taking {} of device and {} of host memory\n", format_bytes(s.device_bytes()),
-               format_bytes(s.host_bytes()));
+  const BytesByTier bytes = s.arena_bytes();
+  if (bytes[kHost] + bytes[kDevice] > 16 * kGiB) {
+    fmt::print(stderr, "taking {} of device and {} of host memory\n", format_bytes(bytes[kDevice]),
+               format_bytes(bytes[kHost]));
   }
-  SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(s.device_bytes(), s.host_bytes()));
+  SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
   start_up_.reserve_s = watch.lap();
   SLUICE_TRY(backend_->prepare(all_ops(s)));
   start_up_.prepare_s = watch.lap();
@@ -261,26 +262,24 @@ Status Session::save(const std::filesystem::path& dir) {
 }
 
 MemoryReport Session::memory() {
-  const MemoryUse use = backend_->memory();
-  memory_.device_bytes = use.device_bytes;
-  memory_.host_bytes = use.host_bytes;
-  memory_.device_peak_bytes = std::max(memory_.device_peak_bytes, use.device_bytes);
-  memory_.host_peak_bytes = std::max(memory_.host_peak_bytes, use.host_bytes);
+  memory_.bytes = backend_->memory();
+  for (const Tier tier : kTiers)
+    memory_.peak_bytes[tier] = std::max(memory_.peak_bytes[tier], memory_.bytes[tier]);
   return memory_;
 }
 
 Status Session::check_caps() {
-  const MemoryReport use = memory();
+  const BytesByTier use = memory().bytes;
   const auto& caps = p_.config.memory;
-  if (use.device_bytes > caps.device) {
-    return does_not_fit("device", caps.device, use.device_bytes,
+  if (use[kDevice] > caps.device) {
+    return does_not_fit("device", caps.device, use[kDevice],
                         fmt::format("memory.device: the process holds {} on the device, the cap is {}",
-                                    format_bytes(use.device_bytes), format_bytes(caps.device)));
+                                    format_bytes(use[kDevice]), format_bytes(caps.device)));
   }
-  if (use.host_bytes > caps.host) {
-    return does_not_fit("host", caps.host, use.host_bytes,
+  if (use[kHost] > caps.host) {
+    return does_not_fit("host", caps.host, use[kHost],
                         fmt::format("memory.host: {} of the process are resident, the cap is {}",
-                                    format_bytes(use.host_bytes), format_bytes(caps.host)));
+                                    format_bytes(use[kHost]), format_bytes(caps.host)));
   }
   return {};
 }

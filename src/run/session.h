@@ -21,8 +21,8 @@ struct StepResult {
 };
 
 struct MemoryReport {
-  int64_t device_bytes = 0, host_bytes = 0;            // in use, as driver and operating system say
-  int64_t device_peak_bytes = 0, host_peak_bytes = 0;  // the most seen
+  BytesByTier bytes;       // in use, as driver and operating system say
+  BytesByTier peak_bytes;  // the most seen
 };
 
 class Session {

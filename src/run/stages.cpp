@@ -10,32 +10,29 @@
 namespace sluice {
 namespace {
 
-// What a program needs in each tier when everything that outlives it lies elsewhere.
-struct Room {
-  int64_t device_bytes = 0, host_bytes = 0;
-};
-
-Result<Room> room_of(const Program& program, const Profile& profile) {
+// Bytes that a program needs in each tier when everything that outlives it lies elsewhere.
+Result<BytesByTier> room_of(const Program& program, const Profile& profile) {
   PlanRequest request;
   int64_t end = 0;
   for (const Object& o : program.objects()) {
     Home home;
     if (o.persistent) {
-      home.host_offset = end;
+      home.offset[kHost] = end;
       end += align_up(o.bytes, profile.alignment);
     }
     request.fixed_homes.push_back(home);
   }
-  request.host_base = end;
+  request.base[kHost] = end;
   request.least = true;  // which is also the one that leaves most to the host
   SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
   // A little more than the least, so that other residents than assumed here still leave a place for
   // everything.
-  return Room{align_up(plan.device_bytes + plan.device_bytes / 16, profile.alignment),
-              align_up(plan.host_bytes - end, profile.alignment)};
+  const int64_t on_device = plan.arenas[kDevice].bytes, on_host = plan.arenas[kHost].bytes - end;
+  return BytesByTier{{kDevice, align_up(on_device + on_device / 16, profile.alignment)},
+                     {kHost, align_up(on_host, profile.alignment)}};
 }
 
-Result<Plan> plan_between_steps(const Program& program, const Stage& training, const Room& room,
+Result<Plan> plan_between_steps(const Program& program, const Stage& training, const BytesByTier& room,
                                 const Profile& profile) {
   std::unordered_map<std::string_view, const Home*> homes;
   for (size_t o = 0; o < training.plan.homes.size(); ++o) {
@@ -47,10 +44,10 @@ Result<Plan> plan_between_steps(const Program& program, const Stage& training, c
     const auto it = homes.find(o.name);
     request.fixed_homes.push_back(o.persistent && it != homes.end() ? *it->second : Home{});
   }
-  request.device_base = training.plan.boundary_device_offset;
-  request.host_base = training.plan.boundary_host_offset;
-  request.device_cap_bytes = profile.device_overhead_bytes + request.device_base + room.device_bytes;
-  request.host_cap_bytes = profile.host_overhead_bytes + request.host_base + room.host_bytes;
+  for (const Tier tier : training.plan.lanes.tiers()) {
+    request.base[tier] = training.plan.arenas[tier].boundary_offset;
+    request.caps[tier] = profile.overhead_bytes[tier] + request.base[tier] + room[tier];
+  }
   return make_plan(program, profile, request);
 }
 
@@ -71,14 +68,13 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   PlanRequest request;
   request.threads = search_threads();
   request.quick = r.quick;
-  request.device_cap_bytes = r.device_cap_bytes;
-  request.host_cap_bytes = r.host_cap_bytes;
+  request.caps = r.caps;
   request.passes = r.passes;
   for (const auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
     if (!stage->has_value()) continue;
-    SLUICE_ASSIGN(const Room room, room_of((*stage)->model.program, profile));
-    request.boundary_device_bytes = std::max(request.boundary_device_bytes, room.device_bytes);
-    request.boundary_host_bytes = std::max(request.boundary_host_bytes, room.host_bytes);
+    SLUICE_ASSIGN(const BytesByTier room, room_of((*stage)->model.program, profile));
+    for (const Tier tier : kTiers)
+      request.boundary_bytes[tier] = std::max(request.boundary_bytes[tier], room[tier]);
   }
   return request;
 }
@@ -104,15 +100,11 @@ StepShape evaluation_shape(const StepShape& training) {
   return shape;
 }
 
-int64_t Stages::device_bytes() const {
-  int64_t bytes = 0;
-  for_each_stage(*this, [&](const Stage& s) { bytes = std::max(bytes, s.plan.device_bytes); });
-  return bytes;
-}
-
-int64_t Stages::host_bytes() const {
-  int64_t bytes = 0;
-  for_each_stage(*this, [&](const Stage& s) { bytes = std::max(bytes, s.plan.host_bytes); });
+BytesByTier Stages::arena_bytes() const {
+  BytesByTier bytes;
+  for_each_stage(*this, [&](const Stage& s) {
+    for (const Tier tier : kTiers) bytes[tier] = std::max(bytes[tier], s.plan.arenas[tier].bytes);
+  });
   return bytes;
 }
 
@@ -121,11 +113,10 @@ Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const 
   if (cache != nullptr && cache->find(r, profile, stages)) return stages;
   SLUICE_ASSIGN(const PlanRequest request, request_for_training(r, stages, profile));
   SLUICE_ASSIGN(stages.training.plan, make_plan(stages.training.model.program, profile, request));
-  const Room boundary{request.boundary_device_bytes, request.boundary_host_bytes};
   for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
     if (!stage->has_value()) continue;
-    SLUICE_ASSIGN((*stage)->plan,
-                  plan_between_steps((*stage)->model.program, stages.training, boundary, profile));
+    SLUICE_ASSIGN((*stage)->plan, plan_between_steps((*stage)->model.program, stages.training,
+                                                     request.boundary_bytes, profile));
   }
   if (cache != nullptr) cache->keep(r, profile, stages);
   return stages;
@@ -136,8 +127,8 @@ Status check_stages_fit(const StageRequest& r, const Profile& profile) {
   SLUICE_ASSIGN(PlanRequest request, request_for_training(r, stages, profile));
   const Program& program = stages.training.model.program;
   const auto least = minimal_device_bytes(program, profile, request);
-  if (least.ok() && r.device_cap_bytes == kUnlimited) return {};
-  if (least.ok() && *least + profile.device_overhead_bytes <= r.device_cap_bytes) return {};
+  if (least.ok() && r.caps[kDevice] == kUnlimited) return {};
+  if (least.ok() && *least + profile.overhead_bytes[kDevice] <= r.caps[kDevice]) return {};
   request.quick = true;
   request.explain = false;
   SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
@@ -161,13 +152,12 @@ StepMix estimate_mix(const Program& program, const StageRequest& r, const Profil
   request.quick = true;
   request.explain = false;
   request.threads = search_threads();
-  request.device_cap_bytes = r.device_cap_bytes;
-  request.host_cap_bytes = r.host_cap_bytes;
+  request.caps = r.caps;
   const auto plan = make_plan(program, profile, request);
   if (!plan.ok()) return mix;
   const PlanTotals sums = totals(program, *plan);
-  mix.loaded_bytes = sums.loaded_bytes;
-  mix.stored_bytes = sums.stored_bytes;
+  mix.loaded_bytes = sums.loads.bytes;
+  mix.stored_bytes = sums.stores.bytes;
   std::unordered_map<std::string, int64_t> runs;
   for (const Action& a : plan->actions) {
     if (a.kind == ActionKind::Run) ++runs[cost_key(program.task(a.task).op)];

@@ -25,9 +25,8 @@ struct Stages {
   Stage training;
   std::optional<Stage> evaluation, sampling, flush;
 
-  // Arenas that hold every stage.
-  int64_t device_bytes() const;
-  int64_t host_bytes() const;
+  // Of arenas that hold every stage.
+  BytesByTier arena_bytes() const;
 };
 
 // Calls f with every stage that is there, always in the same order.
@@ -44,7 +43,7 @@ struct StageRequest {
   StepShape shape;
   Numerics numerics;
   OptimizerConfig optimizer;
-  int64_t device_cap_bytes = kUnlimited, host_cap_bytes = kUnlimited;
+  BytesByTier caps = BytesByTier(kUnlimited);
   int64_t sample_window = 0;  // tokens; 0: no sampling
   bool evaluate = false;
   bool quick = false;            // see PlanRequest

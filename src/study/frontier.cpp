@@ -112,8 +112,8 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
   SLUICE_ASSIGN(const Outlook all, outlook(with_caps(config, kUnlimited, config.memory.host), machine));
   if (all.refusal) return *all.refusal;
   f.tokens_per_s = all.speed.tokens_per_s;
-  f.device_bytes = all.device_bytes;
-  const int64_t most = readable_cap(all.device_bytes);
+  f.device_bytes = all.bytes[kDevice];
+  const int64_t most = readable_cap(all.bytes[kDevice]);
   LeastCaps least(
       [&](int64_t device_cap, int64_t host_cap) -> Result<bool> {
         if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
@@ -122,14 +122,14 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
       },
       kPrecision);
   least.know(most, config.memory.host, true);
-  least.know(machine.profile.device_overhead_bytes, kUnlimited, false);
+  least.know(machine.profile.overhead_bytes[kDevice], kUnlimited, false);
   SLUICE_ASSIGN(const int64_t smallest, least.device(config.memory.host));
   SLUICE_ASSIGN(const Outlook tight,
                 outlook(with_caps(config, readable_cap(smallest), config.memory.host), machine));
   if (tight.refusal) return *tight.refusal;
 
   Batch batch(interrupted);
-  for (const int64_t host_cap : host_caps(config.memory.host, tight.host_bytes)) {
+  for (const int64_t host_cap : host_caps(config.memory.host, tight.bytes[kHost])) {
     SLUICE_ASSIGN(const int64_t device_cap, least.device(host_cap));
     if (device_cap == 0) continue;
     for (const int64_t cap : ladder(readable_cap(device_cap), std::max(most, readable_cap(device_cap)))) {

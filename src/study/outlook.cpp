@@ -13,8 +13,8 @@ Outlook outlook_of(const Prepared& p) {
   o.lower_bound_ns = s.plan.lower_bound_ns;
   o.speed = speed_of(s.model.program, s.plan, o.step_ns, peak_flops(p));
   o.shape = p.shape;
-  o.device_bytes = p.stages.device_bytes() + p.machine.profile.device_overhead_bytes;
-  o.host_bytes = p.stages.host_bytes() + p.machine.profile.host_overhead_bytes;
+  o.bytes = p.stages.arena_bytes();
+  for (const Tier tier : kTiers) o.bytes[tier] += p.machine.profile.overhead_bytes[tier];
   return o;
 }
 

@@ -19,7 +19,7 @@ struct Outlook {
   Speed speed;
   double step_ns = 0, lower_bound_ns = 0;
   StepShape shape;
-  int64_t device_bytes = 0, host_bytes = 0;  // held by the process, its own overheads included
+  BytesByTier bytes;  // held by the process, its own overheads included
 };
 
 // Plans `config` on `machine`. Caps that are too small are an Outlook that does not fit; anything else is an

@@ -39,7 +39,7 @@ std::vector<Change> changes_of(const Prepared& p) {
     half.memory.device = device_cap / 2;
     out.push_back({fmt::format("half the device cap ({})", cap_text(device_cap / 2)), std::move(half)});
   } else {
-    half.memory.device = readable_cap(outlook_of(p).device_bytes / 2);
+    half.memory.device = readable_cap(outlook_of(p).bytes[kDevice] / 2);
     out.push_back(
         {fmt::format("half the device memory ({})", cap_text(half.memory.device)), std::move(half)});
   }

@@ -40,7 +40,7 @@ void put_activities(std::string& out, const Program& program, const Plan& plan,
   for (const DeviceActivity& a : activities) {
     std::string& row = rows[a.stream];
     if (row.empty() && a.command)
-      row = fmt::format("stream {} ({})", a.stream, name_of(plan.actions[*a.command].lane));
+      row = fmt::format("stream {} ({})", a.stream, name_of(plan.lanes[plan.actions[*a.command].lane]));
   }
   constexpr int kFirstRow = 100;
   std::map<uint32_t, int> row_of;
@@ -74,10 +74,10 @@ std::string chrome_trace(const Program& program, const Plan& plan, std::span<con
       "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
       "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"one step\"}}";
   auto put = std::back_inserter(out);
-  for (const Lane lane : kLanes) {
+  for (const Lane lane : plan.lanes) {
     fmt::format_to(
         put, ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}}}}",
-        static_cast<int>(lane) + 1, name_of(lane));
+        lane.index() + 1, name_of(plan.lanes[lane]));
   }
   // Object and task names hold letters, digits, dots and underscores only, so nothing needs escaping.
   for (size_t id = 0; id < plan.actions.size(); ++id) {
@@ -86,7 +86,7 @@ std::string chrome_trace(const Program& program, const Plan& plan, std::span<con
     fmt::format_to(
         put,
         ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{",
-        static_cast<int>(a.lane) + 1, label(program, a), t.start_ns / 1e3, (t.end_ns - t.start_ns) / 1e3);
+        a.lane.index() + 1, label(program, a), t.start_ns / 1e3, (t.end_ns - t.start_ns) / 1e3);
     if (a.kind == ActionKind::Run) {
       fmt::format_to(put, "\"op\":\"{}\",\"recompute\":{}", text(program.task(a.task).op), a.recompute);
     } else {
@@ -96,8 +96,7 @@ std::string chrome_trace(const Program& program, const Plan& plan, std::span<con
   }
   put_activities(out, program, plan, activities);
   const MemoryHistory memory = memory_history(program, plan, timeline);
-  put_counters(out, "device", memory.device);
-  put_counters(out, "host", memory.host);
+  for (const Tier tier : plan.lanes.tiers()) put_counters(out, name_of(tier), memory[tier]);
   return out + "\n]}\n";
 }
 

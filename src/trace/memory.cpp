@@ -81,39 +81,43 @@ int64_t MemoryPoint::total() const {
 }
 
 MemoryHistory memory_history(const Program& program, const Plan& plan, std::span<const Interval> timeline) {
-  ArenaLives device, host;
+  ByTier<ArenaLives> arenas;
   double end_ns = 0;
   for (const Interval& t : timeline) end_ns = std::max(end_ns, t.end_ns);
   const auto kind_of = [&](ObjectId id) { return static_cast<size_t>(program.object(id).kind); };
   for (uint32_t o = 0; o < plan.homes.size(); ++o) {
-    const int64_t bytes = program.objects()[o].bytes;
-    const Home& home = plan.homes[o];
-    if (home.device_offset != kNowhere)
-      device.resident(home.device_offset, bytes, kind_of(ObjectId(o)), end_ns);
-    if (home.host_offset != kNowhere) host.resident(home.host_offset, bytes, kind_of(ObjectId(o)), end_ns);
+    for (const Tier tier : kTiers) {
+      const Home& home = plan.homes[o];
+      if (!home.on(tier)) continue;
+      arenas[tier].resident(home.offset[tier], program.objects()[o].bytes, kind_of(ObjectId(o)), end_ns);
+    }
   }
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
     const Interval& when = timeline[id];
-    if (a.kind != ActionKind::Run) {
-      device.touch(a.device_offset, a.bytes, kind_of(a.object), a.kind == ActionKind::Load, when);
-      host.touch(a.host_offset, a.bytes, kind_of(a.object), a.kind == ActionKind::Store, when);
+    if (a.kind == ActionKind::Copy) {
+      arenas[a.from.tier].touch(a.from.offset, a.bytes, kind_of(a.object), false, when);
+      arenas[a.to.tier].touch(a.to.offset, a.bytes, kind_of(a.object), true, when);
       continue;
     }
+    ArenaLives& device = arenas[plan.device_of(a)];
     const Task& task = program.task(a.task);
     for (size_t i = 0; i < task.uses.size(); ++i) {
       const Use& u = task.uses[i];
       device.touch(plan.addresses_of(a)[i], program.object(u.object).bytes, kind_of(u.object),
                    u.access == Access::Write, when);
     }
-    if (a.bytes > 0) device.touch(a.device_offset, a.bytes, kObjectKinds, true, when);
+    if (a.bytes > 0) device.touch(a.workspace_offset, a.bytes, kObjectKinds, true, when);
   }
   for (uint32_t o = 0; o < plan.homes.size(); ++o) {
-    const int64_t bytes = program.objects()[o].bytes;
-    device.stays(plan.homes[o].device_offset, bytes, end_ns);
-    host.stays(plan.homes[o].host_offset, bytes, end_ns);
+    const Home& home = plan.homes[o];
+    for (const Tier tier : kTiers) {
+      if (home.on(tier)) arenas[tier].stays(home.offset[tier], program.objects()[o].bytes, end_ns);
+    }
   }
-  return {device.history(), host.history()};
+  MemoryHistory out;
+  for (const Tier tier : plan.lanes.tiers()) out[tier] = arenas[tier].history();
+  return out;
 }
 
 }  // namespace sluice

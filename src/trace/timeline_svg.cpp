@@ -14,8 +14,8 @@ constexpr double kWidth = 1100, kLeft = 80, kRight = 20, kTop = 56, kLaneHeight 
                  kMemoryHeight = 150;
 
 std::string_view colour_of(const Program& program, const Action& a) {
-  if (a.kind == ActionKind::Load) return "#54aeff";
-  if (a.kind == ActionKind::Store) return "#d4a72c";
+  if (a.loads()) return "#54aeff";
+  if (a.stores()) return "#d4a72c";
   if (a.recompute) return "#cf222e";
   switch (program.task(a.task).phase) {
     case Phase::Forward:
@@ -52,15 +52,15 @@ void draw_legend(Svg& svg) {
 
 void draw_lanes(Svg& svg, const Program& program, const Plan& plan, std::span<const Interval> timeline,
                 const Axis& axis) {
-  for (const Lane lane : kLanes) {
-    const double y = kTop + static_cast<int>(lane) * (kLaneHeight + kLaneGap);
+  for (const Lane lane : plan.lanes) {
+    const double y = kTop + double(lane.index()) * (kLaneHeight + kLaneGap);
     svg.rect(axis.left, y, axis.right - axis.left, kLaneHeight, {"#f6f8fa"});
-    svg.text({kLeft - 8, y + kLaneHeight / 2 + 4}, name_of(lane), {12, Svg::Anchor::End});
+    svg.text({kLeft - 8, y + kLaneHeight / 2 + 4}, name_of(plan.lanes[lane]), {12, Svg::Anchor::End});
   }
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
     const double x = axis.x(timeline[id].start_ns), width = axis.x(timeline[id].end_ns) - x;
-    const double y = kTop + static_cast<int>(a.lane) * (kLaneHeight + kLaneGap);
+    const double y = kTop + double(a.lane.index()) * (kLaneHeight + kLaneGap);
     const std::string tip =
         fmt::format("{}: {:.3f} ms", label(program, a), (timeline[id].end_ns - timeline[id].start_ns) / 1e6);
     svg.rect(x, y, std::max(width, 0.3), kLaneHeight, {colour_of(program, a)}, tip);
@@ -102,15 +102,17 @@ std::string timeline_svg(const Program& program, const Plan& plan, std::span<con
   double end_ns = 1;
   for (const Interval& t : timeline) end_ns = std::max(end_ns, t.end_ns);
   const Axis axis{0, end_ns, kLeft, kWidth - kRight};
-  const double memory_top = kTop + kLaneCount * (kLaneHeight + kLaneGap) + 8;
+  const double memory_top = kTop + double(plan.lanes.size()) * (kLaneHeight + kLaneGap) + 8;
   Svg svg(kWidth, memory_top + kMemoryHeight + 48);
   svg.text({kLeft, 22},
            fmt::format("One step in {} of device memory and {} of host memory: {:.1f} ms",
-                       format_bytes(plan.device_bytes), format_bytes(plan.host_bytes), end_ns / 1e6),
+                       format_bytes(plan.arenas[kDevice].bytes), format_bytes(plan.arenas[kHost].bytes),
+                       end_ns / 1e6),
            {14, Svg::Anchor::Start, "#24292f", 0, true});
   draw_legend(svg);
   draw_lanes(svg, program, plan, timeline, axis);
-  draw_memory(svg, memory_history(program, plan, timeline).device, plan.device_bytes, memory_top, axis);
+  draw_memory(svg, memory_history(program, plan, timeline)[kDevice], plan.arenas[kDevice].bytes, memory_top,
+              axis);
   for (const double ms : ticks(0, end_ns / 1e6, 10)) {
     svg.text({axis.x(ms * 1e6), memory_top + kMemoryHeight + 14}, fmt::format("{:g} ms", ms),
              {10, Svg::Anchor::Middle});

@@ -26,9 +26,7 @@ struct MemoryPoint {
   std::array<int64_t, kObjectKinds + 1> bytes;
   int64_t total() const;
 };
-struct MemoryHistory {
-  std::vector<MemoryPoint> device, host;  // at every change, by time
-};
+using MemoryHistory = ByTier<std::vector<MemoryPoint>>;  // at every change, by time
 MemoryHistory memory_history(const Program& program, const Plan& plan, std::span<const Interval> timeline);
 
 }  // namespace sluice

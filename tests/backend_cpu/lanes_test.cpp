@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "run_op.h"
+#include "support/one_device.h"
 
 namespace sluice::testing {
 namespace {
@@ -18,29 +19,30 @@ constexpr int64_t kCell = 16 * kKiB;  // bytes
 class Step {
  public:
   Step() : backend_(make_cpu_backend({.threads = 2})) {
-    auto arenas = backend_->reserve(kCells * kCell, kCells * kCell);
+    auto arenas = backend_->reserve({{kDevice, kCells * kCell}, {kHost, kCells * kCell}});
     EXPECT_TRUE(arenas.ok());
     arenas_ = *arenas;
     EXPECT_TRUE(backend_->prepare({&ops_[0], 2}).ok());
   }
 
   Backend& backend() { return *backend_; }
-  std::byte* device(int64_t cell) const { return arenas_.device + cell * kCell; }
-  std::byte* host(int64_t cell) const { return arenas_.host + cell * kCell; }
+  std::byte* device(int64_t cell) const { return arenas_[kDevice] + cell * kCell; }
+  std::byte* host(int64_t cell) const { return arenas_[kHost] + cell * kCell; }
 
   Status load(uint32_t id, int64_t to, int64_t from, std::vector<uint32_t> waits = {}) {
-    return backend_->submit({id, Lane::Load, waits, Copy{device(to), host(from), kCell}, 0});
+    return backend_->submit({id, kLoad, waits, Copy{{kHost, from * kCell}, {kDevice, to * kCell}, kCell}, 0});
   }
   Status store(uint32_t id, int64_t to, int64_t from, std::vector<uint32_t> waits = {}) {
-    return backend_->submit({id, Lane::Store, waits, Copy{host(to), device(from), kCell}, 0});
+    return backend_->submit(
+        {id, kStore, waits, Copy{{kDevice, from * kCell}, {kHost, to * kCell}, kCell}, 0});
   }
   Status cast(uint32_t id, int64_t to, int64_t from, std::vector<uint32_t> waits = {}) {
     const std::array buffers{Buffer{device(from), kCell}, Buffer{device(to), kCell}};
-    return backend_->submit({id, Lane::Compute, waits, Launch{&ops_[0], buffers, {}}, 0});
+    return backend_->submit({id, kCompute, waits, Launch{&ops_[0], buffers, {}}, 0});
   }
   // Fails when it runs: its operands do not have the op's sizes.
   Status fail(uint32_t id, std::vector<uint32_t> waits = {}) {
-    return backend_->submit({id, Lane::Compute, waits, Launch{&ops_[1], {}, {}}, 0});
+    return backend_->submit({id, kCompute, waits, Launch{&ops_[1], {}, {}}, 0});
   }
 
  private:
@@ -68,9 +70,9 @@ TEST(Lanes, RandomStepsEqualProgramOrder) {
     ASSERT_TRUE(step.backend().begin(kCommands, true).ok());
     for (uint32_t id = 0; id < kCommands; ++id) {
       const int64_t a = random() % 6, b = random() % 6;
-      const Lane lane = kLanes[random() % kLaneCount];
-      const Use use{lane == Lane::Store ? step.host(a) : step.device(a),
-                    lane == Lane::Load ? step.host(b) : step.device(b), lane};
+      const Lane lane(random() % step.backend().lanes().size());
+      const Use use{lane == kStore ? step.host(a) : step.device(a),
+                    lane == kLoad ? step.host(b) : step.device(b), lane};
       std::vector<uint32_t> waits;
       for (uint32_t w = 0; w < id; ++w) {
         const Use& earlier = uses[w];
@@ -80,10 +82,10 @@ TEST(Lanes, RandomStepsEqualProgramOrder) {
         }
       }
       uses.push_back(use);
-      if (lane == Lane::Load) {
+      if (lane == kLoad) {
         ASSERT_TRUE(step.load(id, a, b, waits).ok());
         std::memcpy(&device[size_t(a * kCell)], &host[size_t(b * kCell)], kCell);
-      } else if (lane == Lane::Store) {
+      } else if (lane == kStore) {
         ASSERT_TRUE(step.store(id, a, b, waits).ok());
         std::memcpy(&host[size_t(a * kCell)], &device[size_t(b * kCell)], kCell);
       } else {
@@ -155,7 +157,7 @@ TEST(Lanes, FaultForAnOpThatWasNotPrepared) {
   Step step;
   const Op op = Cast{3, DType::F32, DType::BF16};
   ASSERT_TRUE(step.backend().begin(1, true).ok());
-  ASSERT_TRUE(step.backend().submit({0, Lane::Compute, {}, Launch{&op, {}, {}}, 0}).ok());
+  ASSERT_TRUE(step.backend().submit({0, kCompute, {}, Launch{&op, {}, {}}, 0}).ok());
   const std::optional<Fault> fault = step.backend().finish(nullptr);
   ASSERT_TRUE(fault.has_value());
   EXPECT_EQ(fault->error.message, "cast n=3 in=f32 dtype=bf16 was not prepared");
@@ -183,7 +185,7 @@ TEST(Lanes, NoThreadIsLeft) {
 
 TEST(Reserve, MoreThanTheMachineHasIsAnError) {
   const auto backend = make_cpu_backend({.threads = 1});
-  const auto arenas = backend->reserve(int64_t{1} << 50, 0);
+  const auto arenas = backend->reserve({{kDevice, int64_t{1} << 50}});
   ASSERT_FALSE(arenas.ok());
   EXPECT_NE(arenas.message().find("device arena needs 1024 TiB"), std::string::npos) << arenas.message();
 }
@@ -193,10 +195,10 @@ TEST(Memory, ArenaCountsAsDeviceOnly) {
   GTEST_SKIP() << "shadow memory is resident, too";
 #endif
   const auto backend = make_cpu_backend({.threads = 1});
-  const int64_t before = backend->memory().host_bytes;
-  ASSERT_TRUE(backend->reserve(64 * kMiB, 32 * kMiB).ok());
-  EXPECT_EQ(backend->memory().device_bytes, 64 * kMiB);
-  EXPECT_NEAR(double(backend->memory().host_bytes - before), double(32 * kMiB), double(4 * kMiB));
+  const int64_t before = backend->memory()[kHost];
+  ASSERT_TRUE(backend->reserve({{kDevice, 64 * kMiB}, {kHost, 32 * kMiB}}).ok());
+  EXPECT_EQ(backend->memory()[kDevice], 64 * kMiB);
+  EXPECT_NEAR(double(backend->memory()[kHost] - before), double(32 * kMiB), double(4 * kMiB));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/bytes.h"
+#include "support/one_device.h"
 
 namespace sluice::testing {
 
@@ -99,12 +100,12 @@ inline Contents run_op(const Op& op, const Contents& contents, const CpuOptions&
   const int64_t align = backend->alignment(), workspace = backend->workspace_bytes(op);
   int64_t total = align_up(workspace, align);
   for (const Operand& o : schema) total += align_up(o.bytes(), align);
-  auto arenas = backend->reserve(total, 0);
+  auto arenas = backend->reserve({{kDevice, total}});
   EXPECT_TRUE(arenas.ok());
   const std::vector<Op> ops{op};
   const Status prepared = backend->prepare(ops);
   EXPECT_TRUE(prepared.ok()) << prepared.message();
-  std::byte* next = arenas->device;
+  std::byte* next = (*arenas)[kDevice];
   // Nothing may depend on what the workspace held.
   std::memset(next, 0xff, static_cast<size_t>(total));
   const Buffer scratch{next, workspace};
@@ -119,7 +120,7 @@ inline Contents run_op(const Op& op, const Contents& contents, const CpuOptions&
     }
   }
   EXPECT_TRUE(backend->begin(1, true).ok());
-  EXPECT_TRUE(backend->submit({0, Lane::Compute, {}, Launch{&ops[0], buffers, scratch}, 0}).ok());
+  EXPECT_TRUE(backend->submit({0, kCompute, {}, Launch{&ops[0], buffers, scratch}, 0}).ok());
   const std::optional<Fault> fault = backend->finish(nullptr);
   if (fault_out) {
     *fault_out = fault;

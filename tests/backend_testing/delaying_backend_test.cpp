@@ -1,8 +1,10 @@
 #include "backend/testing/delaying_backend.h"
 
+#include <array>
 #include <set>
 
 #include "backend_testing/fake_backend.h"
+#include "support/one_device.h"
 
 namespace sluice {
 namespace {
@@ -19,7 +21,7 @@ void submit_all(Backend& backend) {
   ASSERT_TRUE(backend.begin(kCommands, true).ok());
   for (uint32_t id = 0; id < kCommands; ++id) {
     const std::vector<uint32_t> waits = waits_of(id);
-    ASSERT_TRUE(backend.submit(copy_command(id, kLanes[id % 3], id + 1, waits)).ok());
+    ASSERT_TRUE(backend.submit(copy_command(id, Lane(id % 3), id + 1, waits)).ok());
   }
 }
 
@@ -46,7 +48,7 @@ TEST(DelayingBackend, PassesEveryCommandOnOnce) {
 
 TEST(DelayingBackend, KeepsTheOrderOfALane) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    std::array<uint32_t, kLaneCount> next{0, 1, 2};
+    std::array<uint32_t, 3> next{0, 1, 2};
     for (const uint32_t id : order_with({.seed = seed})) {
       EXPECT_EQ(id, next[id % 3]);
       next[id % 3] += 3;
@@ -124,7 +126,7 @@ TEST(DelayingBackend, CopiesWhatACommandPointsTo) {
   ASSERT_TRUE(backend.begin(1, true).ok());
   {
     std::vector<Buffer> operands{{nullptr, 123}};
-    ASSERT_TRUE(backend.submit({.id = 0, .lane = Lane::Compute, .work = Launch{&op, operands, {}}}).ok());
+    ASSERT_TRUE(backend.submit({.id = 0, .lane = kCompute, .work = Launch{&op, operands, {}}}).ok());
     operands[0].bytes = 0;
   }
   EXPECT_FALSE(backend.finish(nullptr));

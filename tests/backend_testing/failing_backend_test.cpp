@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend_testing/fake_backend.h"
+#include "support/one_device.h"
 
 namespace sluice {
 namespace {
@@ -15,17 +16,17 @@ std::vector<std::string> run_all(FailingBackend& backend) {
   const auto note = [&](std::string_view call, const Status& status) {
     if (!status.ok()) failures.push_back(fmt::format("{}: {}", call, status.message()));
   };
-  const Result<Arenas> arenas = backend.reserve(1, 1);
+  const Result<Arenas> arenas = backend.reserve(BytesByTier(1));
   note("reserve", arenas.ok() ? Status() : Status(arenas.error()));
   note("prepare", backend.prepare({}));
   note("begin", backend.begin(3, true));
-  for (uint32_t id = 0; id < 3; ++id) note("submit", backend.submit(copy_command(id, Lane::Load, id)));
+  for (uint32_t id = 0; id < 3; ++id) note("submit", backend.submit(copy_command(id, kLoad, id)));
   if (const std::optional<Fault> fault = backend.finish(nullptr)) {
     failures.push_back(fmt::format("finish: {} command {}", fault->error.message,
                                    fault->command ? fmt::format("{}", *fault->command) : "unknown"));
   }
-  note("upload", backend.upload(nullptr, nullptr, 0));
-  note("download", backend.download(nullptr, nullptr, 0));
+  note("upload", backend.upload({}, nullptr, 0));
+  note("download", backend.download(nullptr, {}, 0));
   return failures;
 }
 
@@ -97,7 +98,7 @@ TEST(FailingBackend, MayOwnTheInnerBackend) {
   EXPECT_EQ(backend.name(), "fake");
   EXPECT_EQ(backend.alignment(), 32);
   EXPECT_EQ(backend.workspace_bytes(Cast{}), 16);
-  EXPECT_EQ(backend.memory().host_bytes, 2);
+  EXPECT_EQ(backend.memory()[kHost], 2);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class FakeBackend : public Backend {
   std::string_view name() const override { return "fake"; }
   int64_t alignment() const override { return 32; }
   int64_t workspace_bytes(const Op&) const override { return 16; }
-  Result<Arenas> reserve(int64_t, int64_t) override { return calls.emplace_back("reserve"), Arenas{}; }
+  Result<Arenas> reserve(const BytesByTier&) override { return calls.emplace_back("reserve"), Arenas{}; }
   Status prepare(std::span<const Op>) override { return calls.emplace_back("prepare"), Status(); }
   Status begin(uint32_t, bool) override {
     commands.clear();
@@ -48,17 +48,15 @@ class FakeBackend : public Backend {
     if (fault_at && commands.size() > *fault_at) return Fault{fault_at, {"fault"}};
     return {};
   }
-  Status upload(std::byte*, const std::byte*, int64_t) override {
+  Status upload(Location, const std::byte*, int64_t) override {
     return calls.emplace_back("upload"), Status();
   }
-  Status download(std::byte*, const std::byte*, int64_t) override {
-    return calls.emplace_back("download"), Status();
-  }
-  MemoryUse memory() const override { return {1, 2}; }
+  Status download(std::byte*, Location, int64_t) override { return calls.emplace_back("download"), Status(); }
+  BytesByTier memory() const override { return {{kDevice, 1}, {kHost, 2}}; }
 };
 
 inline Command copy_command(uint32_t id, Lane lane, int64_t bytes, std::span<const uint32_t> waits = {}) {
-  return {.id = id, .lane = lane, .waits = waits, .work = Copy{nullptr, nullptr, bytes}};
+  return {.id = id, .lane = lane, .waits = waits, .work = Copy{{}, {}, bytes}};
 }
 
 }  // namespace sluice

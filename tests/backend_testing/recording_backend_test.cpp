@@ -1,6 +1,7 @@
 #include "backend/testing/recording_backend.h"
 
 #include "backend_testing/fake_backend.h"
+#include "support/one_device.h"
 
 namespace sluice {
 namespace {
@@ -13,24 +14,23 @@ TEST(RecordingBackend, NotesCommandsOfEveryStep) {
   const std::vector<uint32_t> waits{0};
 
   ASSERT_TRUE(backend.begin(2, true).ok());
-  ASSERT_TRUE(backend.submit(copy_command(0, Lane::Load, 4096)).ok());
+  ASSERT_TRUE(backend.submit(copy_command(0, kLoad, 4096)).ok());
   ASSERT_TRUE(
-      backend.submit({.id = 1, .lane = Lane::Compute, .waits = waits, .work = Launch{&op, operands, {}}})
-          .ok());
+      backend.submit({.id = 1, .lane = kCompute, .waits = waits, .work = Launch{&op, operands, {}}}).ok());
   EXPECT_FALSE(backend.finish(nullptr));
   ASSERT_TRUE(backend.begin(1, true).ok());
-  ASSERT_TRUE(backend.submit(copy_command(0, Lane::Store, 7)).ok());
+  ASSERT_TRUE(backend.submit(copy_command(0, kStore, 7)).ok());
 
-  EXPECT_EQ(backend.records(), (std::vector<Record>{{0, 0, Lane::Load, {}, "copy", 4096},
-                                                    {0, 1, Lane::Compute, {0}, "cast", 30},
-                                                    {1, 0, Lane::Store, {}, "copy", 7}}));
+  EXPECT_EQ(backend.records(), (std::vector<Record>{{0, 0, "load", {}, "copy", 4096},
+                                                    {0, 1, "compute", {0}, "cast", 30},
+                                                    {1, 0, "store", {}, "copy", 7}}));
 }
 
 TEST(RecordingBackend, PassesCommandsOn) {
   FakeBackend inner;
   RecordingBackend backend(inner);
   ASSERT_TRUE(backend.begin(1, true).ok());
-  ASSERT_TRUE(backend.submit(copy_command(0, Lane::Load, 4096)).ok());
+  ASSERT_TRUE(backend.submit(copy_command(0, kLoad, 4096)).ok());
   EXPECT_EQ(inner.commands.at(0).bytes, 4096);
 }
 
@@ -39,12 +39,12 @@ TEST(RecordingBackend, RecordsACommandThatFails) {
   inner.fault_at = 0;
   RecordingBackend backend(inner);
   ASSERT_TRUE(backend.begin(1, true).ok());
-  EXPECT_FALSE(backend.submit(copy_command(0, Lane::Load, 1)).ok());
+  EXPECT_FALSE(backend.submit(copy_command(0, kLoad, 1)).ok());
   EXPECT_EQ(backend.records().size(), 1u);
 }
 
 TEST(RecordingBackend, WritesARecordInOneLine) {
-  EXPECT_EQ(text(Record{2, 3, Lane::Compute, {1, 2}, "linear", 4096}),
+  EXPECT_EQ(text(Record{2, 3, "compute", {1, 2}, "linear", 4096}),
             "step 2 #3 compute linear 4096 bytes waits 1 2");
 }
 

@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "conformance/compare.h"
 #include "conformance/reference.h"
+#include "support/one_device.h"
 
 namespace sluice::conformance {
 namespace {
@@ -86,7 +87,7 @@ Status launch(Backend& backend, const Op& op, const Layout& layout, std::byte* d
   std::vector<Buffer> buffers;
   for (const Range& range : layout.operands) buffers.push_back({device + range.offset, range.bytes});
   const Buffer workspace{device + layout.workspace.offset, layout.workspace.bytes};
-  const Command launch{0, Lane::Compute, {}, Launch{&op, buffers, workspace}, 0};
+  const Command launch{0, kCompute, {}, Launch{&op, buffers, workspace}, 0};
   SLUICE_TRY(run_commands(backend, {&launch, 1}));
   return {};
 }
@@ -106,8 +107,9 @@ void append(std::vector<std::string>& all, const std::vector<std::string>& more)
 }  // namespace
 
 Result<Harness> Harness::create(Backend& backend, int64_t device_bytes, Demands demands) {
-  SLUICE_ASSIGN(const Arenas arenas, backend.reserve(device_bytes, backend.alignment()));
-  return Harness(backend, arenas.device, device_bytes, demands);
+  SLUICE_ASSIGN(const Arenas arenas,
+                backend.reserve({{kDevice, device_bytes}, {kHost, backend.alignment()}}));
+  return Harness(backend, arenas[kDevice], device_bytes, demands);
 }
 
 Result<Harness::Outcome> Harness::run(const Op& op, const std::vector<Tensor>& operands, const Setup& setup) {
@@ -120,9 +122,9 @@ Result<Harness::Outcome> Harness::run(const Op& op, const std::vector<Tensor>& o
   }
   const std::vector<std::byte> before = compose(layout, schema, operands, setup.garbage);
   std::vector<std::byte> after(before.size());
-  SLUICE_TRY(backend_->upload(device_, before.data(), layout.bytes));
+  SLUICE_TRY(backend_->upload({kDevice, 0}, before.data(), layout.bytes));
   SLUICE_TRY(launch(*backend_, op, layout, device_));
-  SLUICE_TRY(backend_->download(after.data(), device_, layout.bytes));
+  SLUICE_TRY(backend_->download(after.data(), {kDevice, 0}, layout.bytes));
 
   Outcome outcome{{}, trespasses(layout, schema, before, after)};
   for (size_t i = 0; i < schema.size(); ++i) {

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "conformance_cuda/gpu.h"
+#include "support/one_device.h"
 
 namespace sluice::conformance {
 namespace {
@@ -19,7 +20,7 @@ class CudaLanes : public testing::Test {
     auto made = make_cuda_backend(options);
     ASSERT_TRUE(made.ok()) << made.message();
     backend_ = std::move(*made);
-    auto reserved = backend_->reserve(device_bytes, host_bytes);
+    auto reserved = backend_->reserve({{kDevice, device_bytes}, {kHost, host_bytes}});
     ASSERT_TRUE(reserved.ok()) << reserved.message();
     arenas_ = *reserved;
   }
@@ -47,20 +48,19 @@ TEST_F(CudaLanes, WaitsOrderReuseOfABuffer) {
   for (uint32_t r = 0; r < kRounds; ++r) {
     std::fill(values.begin(), values.end(), float(r + 1));
     ASSERT_TRUE(
-        backend_->upload(arenas_.host + r * kBytes, reinterpret_cast<std::byte*>(values.data()), kBytes)
-            .ok());
+        backend_->upload({kHost, r * kBytes}, reinterpret_cast<std::byte*>(values.data()), kBytes).ok());
   }
-  std::byte* sums = arenas_.device + kBytes;
-  const Buffer operands[] = {{arenas_.device, kBytes}, {sums, 8}};
+  std::byte* sums = arenas_[kDevice] + kBytes;
+  const Buffer operands[] = {{arenas_[kDevice], kBytes}, {sums, 8}};
   const Buffer workspace{sums + 256, backend_->workspace_bytes(op)};
   ASSERT_TRUE(backend_->begin(3 * kRounds, true).ok());
   for (uint32_t r = 0; r < kRounds; ++r) {
     const uint32_t load = 3 * r;
-    submit(Lane::Load, r == 0 ? std::vector<uint32_t>{} : std::vector{load - 2},
-           Copy{arenas_.device, arenas_.host + r * kBytes, kBytes});
-    submit(Lane::Compute, r == 0 ? std::vector{load} : std::vector{load, load - 1},
+    submit(kLoad, r == 0 ? std::vector<uint32_t>{} : std::vector{load - 2},
+           Copy{{kHost, r * kBytes}, {kDevice, 0}, kBytes});
+    submit(kCompute, r == 0 ? std::vector{load} : std::vector{load, load - 1},
            Launch{&op, operands, workspace});
-    submit(Lane::Store, {load + 1}, Copy{arenas_.host + kRounds * kBytes + r * 256, sums, 8});
+    submit(kStore, {load + 1}, Copy{{kDevice, kBytes}, {kHost, kRounds * kBytes + r * 256}, 8});
   }
   std::vector<Interval> timeline;
   const auto fault = backend_->finish(&timeline);
@@ -69,8 +69,7 @@ TEST_F(CudaLanes, WaitsOrderReuseOfABuffer) {
   for (uint32_t r = 0; r < kRounds; ++r) {
     double sum = 0;
     ASSERT_TRUE(
-        backend_->download(reinterpret_cast<std::byte*>(&sum), arenas_.host + kRounds * kBytes + r * 256, 8)
-            .ok());
+        backend_->download(reinterpret_cast<std::byte*>(&sum), {kHost, kRounds * kBytes + r * 256}, 8).ok());
     EXPECT_EQ(sum, double(r + 1) * double(r + 1) * double(kElements)) << "round " << r;
   }
   ASSERT_EQ(timeline.size(), 3 * kRounds);
@@ -88,18 +87,17 @@ TEST_F(CudaLanes, CopiesCrossPiecesOfTheHostArena) {
   make(untuned(), 2 * kPart, kEdge + 2 * kPart);
   std::vector<uint32_t> values(2 * kPart / 4), back(values.size());
   for (size_t i = 0; i < values.size(); ++i) values[i] = uint32_t(i) * 2654435761u;
-  std::byte* host = arenas_.host + kEdge - kPart;
+  const Location host{kHost, kEdge - kPart}, half_a_part_on{kHost, kEdge - kPart / 2};
   ASSERT_TRUE(backend_->upload(host, reinterpret_cast<std::byte*>(values.data()), 2 * kPart).ok());
   ASSERT_TRUE(backend_->begin(2, true).ok());
-  submit(Lane::Load, {}, Copy{arenas_.device, host, 2 * kPart});
-  submit(Lane::Store, {0}, Copy{host + kPart / 2, arenas_.device, 2 * kPart});
+  submit(kLoad, {}, Copy{host, {kDevice, 0}, 2 * kPart});
+  submit(kStore, {0}, Copy{{kDevice, 0}, half_a_part_on, 2 * kPart});
   const auto fault = backend_->finish(nullptr);
   ASSERT_FALSE(fault) << fault->error.message;
-  ASSERT_TRUE(
-      backend_->download(reinterpret_cast<std::byte*>(back.data()), host + kPart / 2, 2 * kPart).ok());
+  ASSERT_TRUE(backend_->download(reinterpret_cast<std::byte*>(back.data()), half_a_part_on, 2 * kPart).ok());
   EXPECT_EQ(values, back);
-  ASSERT_TRUE(backend_->clear(arenas_.device, kPart).ok());
-  ASSERT_TRUE(backend_->download(reinterpret_cast<std::byte*>(back.data()), arenas_.device, 2 * kPart).ok());
+  ASSERT_TRUE(backend_->clear({kDevice, 0}, kPart).ok());
+  ASSERT_TRUE(backend_->download(reinterpret_cast<std::byte*>(back.data()), {kDevice, 0}, 2 * kPart).ok());
   std::fill(values.begin(), values.begin() + kPart / 4, 0u);
   EXPECT_EQ(values, back);
 }
@@ -108,7 +106,7 @@ TEST_F(CudaLanes, ReserveNamesWhatIsMissing) {
   auto made = make_cuda_backend(untuned());
   ASSERT_TRUE(made.ok()) << made.message();
   constexpr int64_t kTooMuch = int64_t{1} << 50;
-  const auto reserved = (*made)->reserve(kTooMuch, 0);
+  const auto reserved = (*made)->reserve({{kDevice, kTooMuch}});
   ASSERT_FALSE(reserved.ok());
   EXPECT_NE(reserved.message().find(format_bytes(kTooMuch)), std::string::npos) << reserved.message();
   EXPECT_NE(reserved.message().find("free of"), std::string::npos) << reserved.message();
@@ -117,15 +115,15 @@ TEST_F(CudaLanes, ReserveNamesWhatIsMissing) {
 TEST_F(CudaLanes, MemoryGrowsByTheArenas) {
   auto made = make_cuda_backend(untuned());
   ASSERT_TRUE(made.ok()) << made.message();
-  const MemoryUse before = (*made)->memory();
+  const BytesByTier before = (*made)->memory();
   constexpr int64_t kArena = 512 * kMiB;
-  ASSERT_TRUE((*made)->reserve(kArena, kArena).ok());
+  ASSERT_TRUE((*made)->reserve({{kDevice, kArena}, {kHost, kArena}}).ok());
   // An empty step ends when the host arena is pinned.
   ASSERT_TRUE((*made)->begin(0, true).ok());
   ASSERT_FALSE((*made)->finish(nullptr));
-  const MemoryUse after = (*made)->memory();
-  EXPECT_NEAR(double(after.device_bytes - before.device_bytes), double(kArena), double(4 * kMiB));
-  EXPECT_NEAR(double(after.host_bytes - before.host_bytes), double(kArena), double(16 * kMiB));
+  const BytesByTier after = (*made)->memory();
+  EXPECT_NEAR(double(after[kDevice] - before[kDevice]), double(kArena), double(4 * kMiB));
+  EXPECT_NEAR(double(after[kHost] - before[kHost]), double(kArena), double(16 * kMiB));
 }
 
 TEST_F(CudaLanes, UnsupportedOpsAreNamed) {
@@ -147,12 +145,12 @@ TEST_F(CudaLanes, AFailingKernelIsAmongThoseNamed) {
     const Op op = SumSq{kElements, 0, 1, DType::F32, true};
     make(options, 64 * kMiB, kMiB);
     if (!backend_->prepare({&op, 1}).ok() || !backend_->begin(kLaunches, false).ok()) std::exit(2);
-    const Buffer sum{arenas_.device + kBytes, 8};
+    const Buffer sum{arenas_[kDevice] + kBytes, 8};
     const Buffer workspace{sum.data + 256, backend_->workspace_bytes(op)};
     for (uint32_t i = 0; i < kLaunches; ++i) {
-      const Buffer vector{i == kBad ? reinterpret_cast<std::byte*>(256) : arenas_.device, kBytes};
+      const Buffer vector{i == kBad ? reinterpret_cast<std::byte*>(256) : arenas_[kDevice], kBytes};
       const Buffer operands[] = {vector, sum};
-      Command command{i, Lane::Compute, {}, Launch{&op, operands, workspace}, 0};
+      Command command{i, kCompute, {}, Launch{&op, operands, workspace}, 0};
       command.awaited = false;
       if (!backend_->submit(command).ok()) break;
     }

@@ -83,14 +83,14 @@ Profile profile_of(const Group& group) {
   if (group.machine == "cpu") {
     p.name = "cpu";
     p.rates = {2e11, 1e11, 1e11, 1e10, 1000};
-    p.load_bytes_per_s = p.store_bytes_per_s = 5e9;
+    p.set_bytes_per_s(5e9);
     p.transfer_latency_ns = 1000;
     p.copy_slowdown = 0.2;
     p.alignment = 64;
   } else {
     p = *machine_preset(group.machine);
   }
-  p.device_overhead_bytes = p.host_overhead_bytes = 0;
+  p.overhead_bytes[kDevice] = p.overhead_bytes[kHost] = 0;
   return p;
 }
 

@@ -43,8 +43,8 @@ Verdict verdict_of(double committed, double now) {
 
 Row plan_cell(const Program& program, const Profile& profile, const Caps& caps) {
   PlanRequest request;
-  request.device_cap_bytes = caps.device_bytes;
-  request.host_cap_bytes = caps.host_bytes;
+  request.caps[kDevice] = caps.device_bytes;
+  request.caps[kHost] = caps.host_bytes;
   Row row;
   if (const auto plan = make_plan(program, profile, request); plan.ok()) {
     row.makespan_ns = std::round(plan->makespan_ns);

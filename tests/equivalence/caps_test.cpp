@@ -28,10 +28,10 @@ class Caps : public testing::TestWithParam<std::tuple<NamedShape, NamedNumerics>
 StageRequest tightest(StageRequest request, const Backend& backend) {
   const Profile profile = rig::profile_of(backend);
   const Model model = build_training(request.model, request.shape, request.numerics, request.optimizer);
-  request.device_cap_bytes = rig::must(minimal_device_bytes(model.program, profile, {}));
+  request.caps[kDevice] = rig::must(minimal_device_bytes(model.program, profile, {}));
   // A deferred update needs room beside the training program, which this minimum does not know of.
   for (int i = 0; i < 20 && !make_stages(request, profile).ok(); ++i) {
-    request.device_cap_bytes += request.device_cap_bytes / 10;
+    request.caps[kDevice] += request.caps[kDevice] / 10;
   }
   return request;
 }
@@ -41,20 +41,20 @@ void run_under_caps(const StageRequest& unlimited, const rig::History& expected)
   {
     SCOPED_TRACE("no cap");
     rig::Rig run(unlimited);
-    device_bytes = run.plan().device_bytes;
+    device_bytes = run.plan().arenas[kDevice].bytes;
     expect_same(rig::run_steps(run, 3), expected);
   }
   const StageRequest least = tightest(unlimited, *rig::small_backend());
-  EXPECT_LT(least.device_cap_bytes, device_bytes);
+  EXPECT_LT(least.caps[kDevice], device_bytes);
   for (const double share : {0.8, 0.5, 0.0}) {
     StageRequest capped = unlimited;
-    capped.device_cap_bytes = std::max(int64_t(share * double(device_bytes)), least.device_cap_bytes);
-    SCOPED_TRACE(testing::Message() << "device cap " << capped.device_cap_bytes << " of " << device_bytes);
+    capped.caps[kDevice] = std::max(int64_t(share * double(device_bytes)), least.caps[kDevice]);
+    SCOPED_TRACE(testing::Message() << "device cap " << capped.caps[kDevice] << " of " << device_bytes);
     rig::Rig run(capped);
-    EXPECT_LE(run.plan().device_bytes, capped.device_cap_bytes);
-    EXPECT_GT(totals(run.model().program, run.plan()).loads, 0);
+    EXPECT_LE(run.plan().arenas[kDevice].bytes, capped.caps[kDevice]);
+    EXPECT_GT(totals(run.model().program, run.plan()).loads.actions, 0);
     expect_same(rig::run_steps(run, 3), expected);
-    EXPECT_LE(run.training().ledger().device_peak_bytes, capped.device_cap_bytes);
+    EXPECT_LE(run.training().ledger()[kDevice], capped.caps[kDevice]);
   }
 }
 

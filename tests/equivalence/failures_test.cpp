@@ -1,5 +1,5 @@
-// A backend that fails at any call: the step ends with an error that says where, no thread is left. What hangs,
-// CTest's timeout ends.
+// A backend that fails at any call: the step ends with an error that says where, no thread is left. What
+// hangs, CTest's timeout ends.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -21,7 +21,8 @@ int64_t threads_of_process() {
 StageRequest capped_request() {
   StageRequest request = small_request({16, 8, 2, 1, 8, true}, {});
   const auto backend = rig::small_backend();
-  request.device_cap_bytes = rig::must(make_stages(request, rig::profile_of(*backend))).device_bytes() / 2;
+  request.caps[kDevice] =
+      rig::must(make_stages(request, rig::profile_of(*backend))).arena_bytes()[kDevice] / 2;
   return request;
 }
 

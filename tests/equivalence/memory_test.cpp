@@ -15,8 +15,8 @@ class Memory : public testing::TestWithParam<double> {
   static StageRequest request() {
     StageRequest request = small_request({16, 8, 4, 1, 8}, {});
     const auto backend = rig::small_backend();
-    const int64_t all = rig::must(make_stages(request, rig::profile_of(*backend))).device_bytes();
-    request.device_cap_bytes = align_up(int64_t(GetParam() * double(all)), backend->alignment());
+    const int64_t all = rig::must(make_stages(request, rig::profile_of(*backend))).arena_bytes()[kDevice];
+    request.caps[kDevice] = align_up(int64_t(GetParam() * double(all)), backend->alignment());
     return request;
   }
 };
@@ -26,9 +26,8 @@ TEST_P(Memory, LedgerIsThePlansArenas) {
   run.initialize();
   (void)run.step(1, rig::random_tokens(run.request().shape, run.request().model.vocab, 1));
   const Ledger& ledger = run.training().ledger();
-  EXPECT_EQ(ledger.device_peak_bytes, run.plan().device_bytes);
-  EXPECT_EQ(ledger.host_peak_bytes, run.plan().host_bytes);
-  EXPECT_LE(run.plan().device_bytes, run.request().device_cap_bytes);
+  EXPECT_EQ(ledger, run.plan().arena_bytes());
+  EXPECT_LE(run.plan().arenas[kDevice].bytes, run.request().caps[kDevice]);
 }
 
 // Bytes written to any persistent object come back, whole and in part, and touch no other object.
@@ -61,9 +60,9 @@ TEST_P(Memory, HomesInBothTiersAgree) {
   const auto& objects = run.model().program.objects();
   for (size_t o = 0; o < objects.size(); ++o) {
     const Home& home = run.plan().homes[o];
-    if (!objects[o].persistent || home.device_offset == kNowhere || home.host_offset == kNowhere) continue;
-    EXPECT_EQ(std::memcmp(run.arenas().device + home.device_offset, run.arenas().host + home.host_offset,
-                          size_t(objects[o].bytes)),
+    if (!objects[o].persistent || !home.on(kDevice) || !home.on(kHost)) continue;
+    EXPECT_EQ(std::memcmp(run.arenas()[kDevice] + home.offset[kDevice],
+                          run.arenas()[kHost] + home.offset[kHost], size_t(objects[o].bytes)),
               0)
         << objects[o].name;
   }
@@ -75,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Shares, Memory, testing::Values(1.0, 0.7, 0.5, 0.3),
 // A step reports when every action ran, in an order that respects the plan's waits.
 TEST(Timeline, RespectsWaits) {
   StageRequest request = small_request({16, 8, 4, 1, 8}, {});
-  request.device_cap_bytes = 300 << 10;
+  request.caps[kDevice] = 300 << 10;
   rig::Rig run(request);
   run.initialize();
   rig::write_tokens(run.training(), run.model(), request.shape, rig::random_tokens(request.shape, 61, 1));

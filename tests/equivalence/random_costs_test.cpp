@@ -18,14 +18,14 @@ TEST_P(RandomCosts, GiveAPlan) {
   std::mt19937_64 random(GetParam());
   const auto uniform = [&] { return double(random() % 1000) / 1000; };
   Profile profile = rig::profile_of(*backend);
-  profile.load_bytes_per_s = 1e9 * std::pow(100, uniform());
-  profile.store_bytes_per_s = 1e9 * std::pow(100, uniform());
+  profile.set_bytes_per_s(kHost, kDevice, 1e9 * std::pow(100, uniform()));
+  profile.set_bytes_per_s(kDevice, kHost, 1e9 * std::pow(100, uniform()));
   profile.transfer_latency_ns = 100 + 4000 * uniform();
   for (const Op& op : distinct_ops(model.program))
     profile.measured_ns[cost_key(op)] = 500 * std::pow(100, uniform());
   PlanRequest request;
-  request.device_cap_bytes = (150 + int64_t(random() % 300)) << 10;
-  request.boundary_device_bytes = 60000;
+  request.caps[kDevice] = (150 + int64_t(random() % 300)) << 10;
+  request.boundary_bytes[kDevice] = 60000;
   const auto plan = make_plan(model.program, profile, request);  // proves what it returns
   EXPECT_TRUE(plan.ok()) << plan.message();
 }

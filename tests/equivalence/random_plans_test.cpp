@@ -28,7 +28,7 @@ class ManyPlans {
     for (const Op& op : all) workspaces_.push_back(backend_->workspace_bytes(op));
     device_bytes_ =
         16 * (footprint(model_.program).total + *std::max_element(workspaces_.begin(), workspaces_.end()));
-    arenas_ = rig::must(backend_->reserve(device_bytes_, device_bytes_));
+    arenas_ = rig::must(backend_->reserve({{kDevice, device_bytes_}, {kHost, device_bytes_}}));
     rig::must(backend_->prepare(all));
   }
 
@@ -37,12 +37,12 @@ class ManyPlans {
   Backend& backend() { return *backend_; }
   Status check(const Plan& plan) const { return verify(model_.program, plan, workspaces_); }
   bool fits(const Plan& plan) const {
-    return plan.device_bytes <= device_bytes_ && plan.host_bytes <= device_bytes_;
+    return plan.arenas[kDevice].bytes <= device_bytes_ && plan.arenas[kHost].bytes <= device_bytes_;
   }
 
   // Two steps from a fresh state, the arenas full of NaNs before.
   rig::History run(const Plan& plan, Backend& backend) {
-    rig::poison(*backend_, arenas_, plan.device_bytes, plan.host_bytes);
+    rig::poison(*backend_, plan.arena_bytes());
     Executor executor(model_.program, plan, backend, arenas_);
     rig::must(initialize(model_, 1, executor, [](int64_t, int64_t) {}));
     rig::History out;
@@ -92,7 +92,7 @@ TEST_P(RandomPlans, AreValidAndComputeTheSame) {
     ASSERT_TRUE(valid.ok()) << valid.message();
     expect_same(runs.run(*plan), expected);
     const PlanTotals sums = totals(runs.program(), *plan);
-    ++tried, streaming += sums.stores > 1 ? 1 : 0, recomputing += sums.recompute_ns > 0 ? 1 : 0;
+    ++tried, streaming += sums.stores.actions > 1 ? 1 : 0, recomputing += sums.recompute_ns > 0 ? 1 : 0;
     if (HasFailure()) return;
   }
   EXPECT_GT(tried, kSeeds / 2);
@@ -145,7 +145,7 @@ TEST(DelayedLanes, ShowMissingWaits) {
   };
   for (uint64_t seed = 0; seed < 40; ++seed) {
     std::optional<Plan> plan = random_plan(runs.program(), runs.profile(), {}, seed);
-    if (!plan || !runs.fits(*plan) || totals(runs.program(), *plan).loads < 20) continue;
+    if (!plan || !runs.fits(*plan) || totals(runs.program(), *plan).loads.actions < 20) continue;
     for (Action& a : plan->actions) a.wait_count = 0;
     EXPECT_FALSE(runs.check(*plan).ok());
     if (!computes_the_same(*plan, seed)) return;

@@ -25,7 +25,7 @@ std::unique_ptr<Backend> default_backend() {
 StageRequest request(int64_t device_cap_bytes) {
   StageRequest r = small_request({512, 512, 4, 2, 256}, {DType::BF16, DType::BF16, DType::BF16, false, true});
   r.model = model_of({256, 2, 4, 2, 64, 512, 61});
-  r.device_cap_bytes = device_cap_bytes;
+  r.caps[kDevice] = device_cap_bytes;
   r.quick = true;
   return r;
 }
@@ -41,8 +41,8 @@ Spread losses_under(int64_t device_cap_bytes) {
   for (int i = 0; i < kRuns; ++i) losses.push_back(rig::run_steps(run, kSteps).losses.back());
   for (const double loss : losses) out.mean += loss / kRuns;
   for (const double loss : losses) out.most = std::max(out.most, std::abs(loss - out.mean));
-  out.device_bytes = run.plan().device_bytes;
-  out.loads = totals(run.model().program, run.plan()).loads;
+  out.device_bytes = run.plan().arenas[kDevice].bytes;
+  out.loads = totals(run.model().program, run.plan()).loads.actions;
   return out;
 }
 

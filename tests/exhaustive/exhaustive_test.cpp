@@ -32,7 +32,7 @@ struct Outcome {
 Outcome compare(uint64_t seed, bool with_places) {
   const Instance instance = random_instance(seed);
   PlanRequest request;
-  request.device_cap_bytes = instance.device_bytes;
+  request.caps[kDevice] = instance.device_bytes;
   const auto plan = make_plan(instance.program, instance.profile, request);
   const double bound_ns = plan.ok() ? plan->makespan_ns * (1 + 1e-9) : 1e12;
   Outcome out;
@@ -91,7 +91,7 @@ TEST(Caps, MoreDeviceMemoryIsNeverSlower) {
     double before = std::numeric_limits<double>::infinity();
     // From where little fits to where nothing leaves, and one more.
     for (int64_t cap = instance.device_bytes / 2; cap <= 4 * instance.device_bytes; cap += cap / 9 + 1) {
-      request.device_cap_bytes = cap;
+      request.caps[kDevice] = cap;
       const auto plan = make_plan(instance.program, instance.profile, request);
       if (!plan.ok()) {
         EXPECT_TRUE(std::isinf(before)) << "seed " << seed << ": less than " << cap << " bytes were enough";
@@ -108,7 +108,7 @@ TEST(Threads, DoNotChangeThePlan) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     const Instance instance = random_instance(seed);
     PlanRequest request;
-    request.device_cap_bytes = instance.device_bytes;
+    request.caps[kDevice] = instance.device_bytes;
     const auto alone = make_plan(instance.program, instance.profile, request);
     request.threads = 4;
     const auto together = make_plan(instance.program, instance.profile, request);
@@ -125,7 +125,7 @@ TEST(Refine, MakesNoPlanLongerAndSomeShorter) {
     PassRunner without;
     ASSERT_TRUE(without.skip("refine").ok());
     PlanRequest request;
-    request.device_cap_bytes = instance.device_bytes;
+    request.caps[kDevice] = instance.device_bytes;
     const auto refined = make_plan(instance.program, instance.profile, request);
     request.passes = &without;
     const auto found = make_plan(instance.program, instance.profile, request);

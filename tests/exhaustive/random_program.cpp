@@ -174,8 +174,8 @@ Instance random_instance(uint64_t seed) {
   p.alignment = kAlignment;
   for (const Op& op : distinct_ops(out.program)) p.measured_ns[cost_key(op)] = double(random.in(200, 4000));
   // An object of 400 bytes takes from a tenth to four times as long as an average op.
-  p.load_bytes_per_s = 1e9 * 400 / double(random.in(200, 8000));
-  p.store_bytes_per_s = random.chance(50) ? p.load_bytes_per_s : 1e9 * 400 / double(random.in(200, 8000));
+  p.set_bytes_per_s(1e9 * 400 / double(random.in(200, 8000)));
+  if (!random.chance(50)) p.set_bytes_per_s(kDevice, kHost, 1e9 * 400 / double(random.in(200, 8000)));
   p.transfer_latency_ns = double(random.in(0, 1) * 100);
   const auto [least, most] = room_of(out.program);
   const int64_t percent = random.chance(20) ? 0 : random.in(0, 100);

@@ -64,8 +64,8 @@ Problem problem_of(const Instance& instance) {
     const sluice::Object& object = program.objects()[o];
     p.objects[o].name = object.name;
     p.objects[o].bytes = align_up(object.bytes, instance.profile.alignment);
-    p.objects[o].load_ns = instance.profile.transfer_ns(object.bytes, true);
-    p.objects[o].store_ns = instance.profile.transfer_ns(object.bytes, false);
+    p.objects[o].load_ns = instance.profile.load_ns(object.bytes);
+    p.objects[o].store_ns = instance.profile.store_ns(object.bytes);
     if (object.persistent) p.persistent |= bit(o);
     if (object.kind == ObjectKind::Input) p.inputs |= bit(o);
   }

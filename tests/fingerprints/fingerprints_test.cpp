@@ -59,8 +59,8 @@ void add_plans(const corpus::Group& group, Fingerprints& out) {
   const Profile profile = corpus::profile_of(group);
   for (const corpus::Caps& caps : group.caps) {
     PlanRequest request;
-    request.device_cap_bytes = caps.device_bytes;
-    request.host_cap_bytes = caps.host_bytes;
+    request.caps[kDevice] = caps.device_bytes;
+    request.caps[kHost] = caps.host_bytes;
     request.explain = false;
     const auto plan = make_plan(program, profile, request);
     out[fmt::format("plan {} device {} host {}", group.name(), caps.device_bytes, caps.host_bytes)] =
@@ -76,15 +76,15 @@ void add_run(int64_t device_gib, Fingerprints& out) {
   r.model = *model_preset("8");
   r.numerics = {DType::BF16, DType::BF16, DType::BF16, false, true};
   r.optimizer.deferred = true;
-  r.device_cap_bytes = device_gib == 0 ? kUnlimited : device_gib * kGiB;
-  r.host_cap_bytes = 110 * kGiB;
+  r.caps[kDevice] = device_gib == 0 ? kUnlimited : device_gib * kGiB;
+  r.caps[kHost] = 110 * kGiB;
   r.evaluate = true;
   r.sample_window = 1024;
   ShapeRequest wanted;
   wanted.seq_len = 8192;
   wanted.tokens_per_step = 131072;
-  wanted.device_cap_bytes = r.device_cap_bytes;
-  wanted.host_cap_bytes = r.host_cap_bytes;
+  wanted.caps[kDevice] = r.caps[kDevice];
+  wanted.caps[kHost] = r.caps[kHost];
   const auto choice = choose_shape(subject_of(r.model, r.numerics, r.optimizer), wanted, profile);
   if (!choice.ok()) {
     out["run " + name] = choice.message();

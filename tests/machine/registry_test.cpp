@@ -52,7 +52,7 @@ TEST(Machine, AutoIsTheFirstThatFindsItsHardware) {
   const auto machine = resolve_machine(RunConfig(), "");
   ASSERT_TRUE(machine.ok()) << machine.message();
   EXPECT_EQ(machine->backend, first);
-  EXPECT_GT(machine->profile.host_overhead_bytes, 0);
+  EXPECT_GT(machine->profile.overhead_bytes[kHost], 0);
 }
 
 TEST(Machine, APresetIsOnlyPlannedFor) {

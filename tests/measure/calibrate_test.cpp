@@ -11,6 +11,7 @@
 #include "backend/testing/forwarding.h"
 #include "io/file.h"
 #include "report/small_plan.h"
+#include "support/one_device.h"
 #include "support/temp_dir.h"
 
 namespace sluice {
@@ -41,7 +42,7 @@ class PricedBackend final : public ForwardingBackend {
       priced.cost_ns = cost_of(*launch->op);
       beside_ops_ = true;
     } else {
-      const double rate = command.lane == Lane::Load ? kLoadRate : kStoreRate;
+      const double rate = command.lane == kLoad ? kLoadRate : kStoreRate;
       const int64_t bytes = std::get<Copy>(command.work).bytes;
       largest_copy = std::max(largest_copy, bytes);
       priced.cost_ns = 1e9 * double(bytes) / rate;
@@ -79,8 +80,8 @@ TEST(Calibrate, FindsWhatComputeLosesToCopies) {
     const Profile p = calibrated(dir / "costs.json", true, slowdown, &commands);
     // At the ends of the measured time one direction may have stopped.
     EXPECT_NEAR(p.copy_slowdown, slowdown, 0.02 * (1 + slowdown));
-    EXPECT_NEAR(p.load_bytes_per_s, kLoadRate, 1e-6 * kLoadRate);
-    EXPECT_NEAR(p.store_bytes_per_s, kStoreRate, 1e-6 * kStoreRate);
+    EXPECT_NEAR(p.bytes_per_s(kHost, kDevice), kLoadRate, 1e-6 * kLoadRate);
+    EXPECT_NEAR(p.bytes_per_s(kDevice, kHost), kStoreRate, 1e-6 * kStoreRate);
     EXPECT_DOUBLE_EQ(p.cost(kLight).ns, cost_of(kLight));
     EXPECT_DOUBLE_EQ(p.cost(kHeavy).ns, cost_of(kHeavy));
   }
@@ -100,8 +101,8 @@ TEST(Calibrate, TimesLinksBesideTheOps) {
     const auto status = calibrate(backend, step, dir / "costs.json", {}, profile, [](int64_t, int64_t) {});
     ASSERT_TRUE(status.ok()) << status.message();
     const double slower = bytes > 0 ? 1.25 : 1;
-    EXPECT_NEAR(profile.load_bytes_per_s, kLoadRate / slower, 1e-6 * kLoadRate);
-    EXPECT_NEAR(profile.store_bytes_per_s, kStoreRate / slower, 1e-6 * kStoreRate);
+    EXPECT_NEAR(profile.bytes_per_s(kHost, kDevice), kLoadRate / slower, 1e-6 * kLoadRate);
+    EXPECT_NEAR(profile.bytes_per_s(kDevice, kHost), kStoreRate / slower, 1e-6 * kStoreRate);
   }
 }
 
@@ -128,8 +129,8 @@ TEST(Calibrate, MeasuresOnce) {
   EXPECT_GT(first_commands, 0);
   EXPECT_EQ(commands, 0);
   EXPECT_EQ(again.copy_slowdown, first.copy_slowdown);
-  EXPECT_EQ(again.load_bytes_per_s, first.load_bytes_per_s);
-  EXPECT_EQ(again.store_bytes_per_s, first.store_bytes_per_s);
+  EXPECT_EQ(again.bytes_per_s(kHost, kDevice), first.bytes_per_s(kHost, kDevice));
+  EXPECT_EQ(again.bytes_per_s(kDevice, kHost), first.bytes_per_s(kDevice, kHost));
 }
 
 // A cache from before, without what compute loses to copies, is completed.
@@ -159,7 +160,7 @@ TEST(Calibrate, TakesNothingFromADamagedCache) {
     const Profile p = calibrated(dir / "costs.json", true, 0.5, &commands);
     EXPECT_GT(commands, 0) << text;
     EXPECT_EQ(p.measured_ns.size(), 2u) << text;
-    EXPECT_NEAR(p.load_bytes_per_s, kLoadRate, 1e-6 * kLoadRate) << text;
+    EXPECT_NEAR(p.bytes_per_s(kHost, kDevice), kLoadRate, 1e-6 * kLoadRate) << text;
   }
 }
 
@@ -207,7 +208,7 @@ TEST(Learn, TakesLinksFromTheStep) {
   const SmallPlan small = small_plan(0.2);
   Profile profile = small_profile();
   profile.transfer_latency_ns = 0;
-  const double planned = profile.load_bytes_per_s;
+  const double planned = profile.bytes_per_s(kHost, kDevice);
   CalibrateOptions options;
   options.kind = "one";
   const TempDir dir;
@@ -227,10 +228,10 @@ TEST(Learn, TakesLinksFromTheStep) {
   const std::vector<CountedOp> ops = counted_ops(small.program);
   Profile same = small_profile(), other = small_profile();
   EXPECT_TRUE(recall(ops, dir / "costs.json", options, same));
-  EXPECT_NEAR(same.load_bytes_per_s, planned / 1.25, 1e-6 * planned);
+  EXPECT_NEAR(same.bytes_per_s(kHost, kDevice), planned / 1.25, 1e-6 * planned);
   options.kind = "other";
   EXPECT_FALSE(recall(ops, dir / "costs.json", options, other)) << "its ops are not known";
-  EXPECT_DOUBLE_EQ(other.load_bytes_per_s, planned);
+  EXPECT_DOUBLE_EQ(other.bytes_per_s(kHost, kDevice), planned);
 }
 
 // What a step taught is not taken for steps in which ops run in another mix, nor lost by measuring those.

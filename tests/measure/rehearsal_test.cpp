@@ -10,6 +10,7 @@
 #include "backend/sim/sim_backend.h"
 #include "backend/testing/forwarding.h"
 #include "base/bytes.h"
+#include "support/one_device.h"
 
 namespace sluice {
 namespace {
@@ -68,8 +69,8 @@ class HotBackend final : public ForwardingBackend {
 std::vector<double> times(std::span<const CountedOp> ops, double ns, HotBackend& backend,
                           const Rehearsal::Traffic& traffic = {}) {
   Rehearsal rehearsal(ops, backend, kGiB);
-  const Arenas arenas = *backend.reserve(rehearsal.device_bytes(), Rehearsal::host_bytes());
-  EXPECT_TRUE(rehearsal.fill(backend, arenas).ok());
+  const Arenas arenas = *backend.reserve(rehearsal.arena_bytes());
+  EXPECT_TRUE(rehearsal.fill(backend, arenas, {}).ok());
   const auto found = rehearsal.time(backend, ns, traffic, [](int64_t, int64_t) {});
   EXPECT_TRUE(found.ok()) << found.message();
   return found->ns;
@@ -99,11 +100,11 @@ TEST(Rehearsal, RunsEveryOp) {
 // As many copies as a step has for its time, each in its turn between the ops.
 TEST(Rehearsal, CopiesBesideTheOps) {
   HotBackend backend;
-  const Copy copy{nullptr, nullptr, kMiB};
+  const Copy copy{{kHost, 0}, {kDevice, 0}, kMiB};
   const double step_ns = 90 * 1e6 + 10 * 4e6;
   times(kStep, 10 * step_ns, backend, {{copy, 20, 1e6}, {copy, 0.5, 1e6}, 0});
-  EXPECT_EQ(backend.copies[Lane::Load], 200);
-  EXPECT_EQ(backend.copies[Lane::Store], 5);
+  EXPECT_EQ(backend.copies[kLoad], 200);
+  EXPECT_EQ(backend.copies[kStore], 5);
   EXPECT_EQ(backend.waiting, 205);
   EXPECT_EQ(backend.runs.at(cost_key(kMany.op)), 900);
 }
@@ -115,21 +116,21 @@ TEST(Rehearsal, CopiesComeBetweenOps) {
   std::vector<CountedOp> layer;
   for (const int64_t width : {32, 64, 96, 128}) layer.push_back({Linear{64, 64, width, DType::F32}, 100});
   const double step_ns = 400 * 1e6;
-  const Copy copy{nullptr, nullptr, kMiB};
+  const Copy copy{{kHost, 0}, {kDevice, 0}, kMiB};
   times(layer, 2 * step_ns, backend, {{copy, 300, 1e5}, {copy, 300, 1e5}, 0});
-  EXPECT_EQ(backend.copies[Lane::Load], 600);
+  EXPECT_EQ(backend.copies[kLoad], 600);
   EXPECT_LE(backend.most_copies_at_once, 2) << "one of each link is an op's share";
 }
 
 // A link that cannot keep up would make the ops wait, and cool.
 TEST(Rehearsal, CopiesNoMoreThanALinkCan) {
   HotBackend backend;
-  const Copy copy{nullptr, nullptr, kMiB};
+  const Copy copy{{kHost, 0}, {kDevice, 0}, kMiB};
   const double step_ns = 90 * 1e6 + 10 * 4e6;
   times(kStep, 10 * step_ns, backend, {{copy, 1000, step_ns / 100}, {copy, 0, step_ns}, 0});
-  EXPECT_LE(backend.copies[Lane::Load], 1000);
-  EXPECT_GE(backend.copies[Lane::Load], 800);
-  EXPECT_EQ(backend.copies[Lane::Store], 0);
+  EXPECT_LE(backend.copies[kLoad], 1000);
+  EXPECT_GE(backend.copies[kLoad], 800);
+  EXPECT_EQ(backend.copies[kStore], 0);
 }
 
 // One run that was held up does not make the rehearsal a short one.
@@ -183,9 +184,9 @@ class Placed {
   explicit Placed(int64_t most_bytes) {
     HotBackend backend;
     Rehearsal rehearsal(kPlaced, backend, most_bytes);
-    bytes = rehearsal.device_bytes();
-    const Arenas arenas = *backend.reserve(bytes, Rehearsal::host_bytes());
-    EXPECT_TRUE(rehearsal.fill(backend, arenas).ok());
+    bytes = rehearsal.arena_bytes()[kDevice];
+    const Arenas arenas = *backend.reserve(rehearsal.arena_bytes());
+    EXPECT_TRUE(rehearsal.fill(backend, arenas, {}).ok());
     for (size_t i = 0; i < kPlaced.size(); ++i) {
       const Launch launch = rehearsal.launch(i);
       const Operands of_op = operands(kPlaced[i].op);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "support/one_device.h"
 
 namespace sluice {
 namespace {
@@ -52,42 +53,48 @@ struct Step {
 };
 
 struct Draft {
-  int64_t device_bytes = 1280, host_bytes = 768;
+  BytesByTier bytes{{kDevice, 1280}, {kHost, 768}};
   std::vector<Step> steps;
   std::vector<Home> homes;
   std::vector<int64_t> workspaces{0, kWorkspace, 0};
   uint64_t hash_change = 0;
 };
 
-Step move(ActionKind kind, ObjectIndex object, int64_t device, int64_t host, std::vector<uint32_t> waits) {
-  Action a{kind, kind == ActionKind::Load ? Lane::Load : Lane::Store};
+Step move(Lane lane, ObjectIndex object, int64_t device, int64_t host, std::vector<uint32_t> waits) {
+  Action a{ActionKind::Copy, lane};
   a.object = ObjectId(object);
-  a.device_offset = device;
-  a.host_offset = host;
+  a.from = a.to = {kDevice, device};
+  (lane == kLoad ? a.from : a.to) = {kHost, host};
   a.bytes = kBytes;
   return {a, {}, std::move(waits)};
 }
 
 Step run(uint32_t task, std::vector<int64_t> addresses, std::vector<uint32_t> waits) {
-  Action a{ActionKind::Run, Lane::Compute};
+  Action a{ActionKind::Run, kCompute};
   a.task = TaskId(task);
   return {a, std::move(addresses), std::move(waits)};
 }
 
 enum StepIndex : size_t { kLoadX, kLoadW, kCopy, kChange, kShow, kStoreW, kStoreM };
 
+Home on_host(int64_t offset) {
+  Home home;
+  home.offset[kHost] = offset;
+  return home;
+}
+
 Draft valid() {
   Draft d;
-  d.steps = {move(ActionKind::Load, kX, 0, 0, {}),
-             move(ActionKind::Load, kW, 256, 256, {}),
+  d.steps = {move(kLoad, kX, 0, 0, {}),
+             move(kLoad, kW, 256, 256, {}),
              run(0, {0, 512}, {kLoadX}),
              run(1, {512, 0, 256}, {kLoadW}),
              run(2, {256, 1024}, {}),
-             move(ActionKind::Store, kW, 256, 256, {kChange}),
-             move(ActionKind::Store, kM, 1024, 512, {kShow})};
-  d.steps[kChange].action.device_offset = 768;
+             move(kStore, kW, 256, 256, {kChange}),
+             move(kStore, kM, 1024, 512, {kShow})};
+  d.steps[kChange].action.workspace_offset = 768;
   d.steps[kChange].action.bytes = kWorkspace;
-  d.homes = {{kNowhere, 0}, {}, {kNowhere, 256}, {kNowhere, 512}};
+  d.homes = {on_host(0), {}, on_host(256), on_host(512)};
   return d;
 }
 
@@ -95,8 +102,7 @@ Status check(const Draft& d) {
   const Program program = example();
   Plan plan;
   plan.program_hash = program.hash() + d.hash_change;
-  plan.device_bytes = d.device_bytes;
-  plan.host_bytes = d.host_bytes;
+  for (const Tier tier : kTiers) plan.arenas[tier].bytes = d.bytes[tier];
   plan.alignment = 64;
   plan.homes = d.homes;
   for (const Step& s : d.steps) {
@@ -177,13 +183,12 @@ INSTANTIATE_TEST_SUITE_P(UseBeforeArrival, Rejects,
                                                 },
                                                 {"change", "uses y"}},
                                          Broken{"stored_before_computed",
-                                                [](Draft& d) { d.steps[kStoreM].action.device_offset = 768; },
+                                                [](Draft& d) { d.steps[kStoreM].action.from.offset = 768; },
                                                 {"store m", "uses m"}},
                                          Broken{"old_version",
                                                 [](Draft& d) {
-                                                  d.steps.insert(
-                                                      d.steps.begin() + kShow,
-                                                      move(ActionKind::Load, kW, 256, 256, {kChange}));
+                                                  d.steps.insert(d.steps.begin() + kShow,
+                                                                 move(kLoad, kW, 256, 256, {kChange}));
                                                   d.steps[kShow + 1].waits = {kShow};
                                                   d.steps[kShow + 2].waits = {kShow};
                                                   d.steps[kShow + 3].waits = {kShow + 1};
@@ -208,13 +213,13 @@ INSTANTIATE_TEST_SUITE_P(
                {"change", "uses w"}},
         Broken{"own_operands", [](Draft& d) { d.steps[kShow].addresses[1] = 320; }, {"show", "overlaps"}},
         Broken{"workspace_and_operand",
-               [](Draft& d) { d.steps[kChange].action.device_offset = 512; },
+               [](Draft& d) { d.steps[kChange].action.workspace_offset = 512; },
                {"change", "overlaps"}},
-        Broken{"homes", [](Draft& d) { d.homes[kW].host_offset = 128; }, {"homes of", "overlap"}},
+        Broken{"homes", [](Draft& d) { d.homes[kW].offset[kHost] = 128; }, {"homes of", "overlap"}},
         Broken{"load_over_what_is_read",
                [](Draft& d) {
                  // x leaves for w before `change` has read it.
-                 d.steps.insert(d.steps.begin() + kChange, move(ActionKind::Load, kW, 0, 256, {kCopy}));
+                 d.steps.insert(d.steps.begin() + kChange, move(kLoad, kW, 0, 256, {kCopy}));
                  d.steps[kChange + 1].waits = {kChange};
                  d.steps[kChange + 3].waits = {kChange + 1};
                  d.steps[kChange + 4].waits = {kChange + 2};
@@ -225,18 +230,19 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     CapOverrun, Rejects,
     testing::Values(
-        Broken{
-            "device", [](Draft& d) { d.device_bytes = 1216; }, {"show", "outside the device arena", "1280"}},
-        Broken{"host", [](Draft& d) { d.host_bytes = 704; }, {"store m", "outside the host arena", "768"}},
-        Broken{"home", [](Draft& d) { d.host_bytes = 448; }, {"home of w", "outside the host arena"}},
+        Broken{"device",
+               [](Draft& d) { d.bytes[kDevice] = 1216; },
+               {"show", "outside the device arena", "1280"}},
+        Broken{"host", [](Draft& d) { d.bytes[kHost] = 704; }, {"store m", "outside the host arena", "768"}},
+        Broken{"home", [](Draft& d) { d.bytes[kHost] = 448; }, {"home of w", "outside the host arena"}},
         Broken{"workspace",
-               [](Draft& d) { d.steps[kChange].action.device_offset = 1216; },
+               [](Draft& d) { d.steps[kChange].action.workspace_offset = 1216; },
                {"change", "outside the device arena"}},
         Broken{"below_zero",
-               [](Draft& d) { d.steps[kShow].addresses[1] = d.steps[kStoreM].action.device_offset = -64; },
+               [](Draft& d) { d.steps[kShow].addresses[1] = d.steps[kStoreM].action.from.offset = -64; },
                {"show", "outside the device arena"}},
         Broken{"alignment",
-               [](Draft& d) { d.steps[kShow].addresses[1] = d.steps[kStoreM].action.device_offset = 1000; },
+               [](Draft& d) { d.steps[kShow].addresses[1] = d.steps[kStoreM].action.from.offset = 1000; },
                {"show", "1000", "not a multiple of 64"}}),
     [](const auto& test) { return test.param.name; });
 
@@ -255,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(
                            [](Draft& d) { d.steps[kStoreM].waits = {}; },
                            {"store m", "does not wait for action 4 (show)"}},
                     Broken{"load_over_a_reader",
-                           [](Draft& d) { d.steps.push_back(move(ActionKind::Load, kX, 256, 0, {})); },
+                           [](Draft& d) { d.steps.push_back(move(kLoad, kX, 256, 0, {})); },
                            {"load x", "does not wait for", "it overwrites w"}},
                     Broken{"write_over_a_store_in_flight",
                            [](Draft& d) {
@@ -267,8 +273,7 @@ INSTANTIATE_TEST_SUITE_P(
                            {"copy (again)", "does not wait for action 5 (store w)"}},
                     Broken{"change_under_a_store_in_flight",
                            [](Draft& d) {
-                             d.steps.insert(d.steps.begin() + kChange,
-                                            move(ActionKind::Store, kW, 256, 256, {kLoadW}));
+                             d.steps.insert(d.steps.begin() + kChange, move(kStore, kW, 256, 256, {kLoadW}));
                              d.steps[kChange + 2].waits = {};
                              d.steps[kChange + 3].waits = {kChange + 1};
                              d.steps[kChange + 4].waits = {kChange + 2};
@@ -306,17 +311,17 @@ INSTANTIATE_TEST_SUITE_P(
                },
                {"w", "write-back is lost"}},
         Broken{"stored_elsewhere",
-               [](Draft& d) { d.steps[kStoreW].action.host_offset = 0; },
+               [](Draft& d) { d.steps[kStoreW].action.to.offset = 0; },
                {"w", "write-back is lost"}},
         Broken{"second_home_is_stale",
                [](Draft& d) {
-                 d.homes[kW].device_offset = 1024;
-                 d.device_bytes = 1536;
-                 d.steps[kShow].addresses[1] = d.steps[kStoreM].action.device_offset = 1280;
+                 d.homes[kW].offset[kDevice] = 1024;
+                 d.bytes[kDevice] = 1536;
+                 d.steps[kShow].addresses[1] = d.steps[kStoreM].action.from.offset = 1280;
                },
                {"w", "device home", "write-back is lost"}},
         Broken{"home_overwritten",
-               [](Draft& d) { d.steps[kStoreM].action.host_offset = 256; },
+               [](Draft& d) { d.steps[kStoreM].action.to.offset = 256; },
                {"write-back is lost"}}),
     [](const auto& test) { return test.param.name; });
 
@@ -345,15 +350,14 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"part_of_an_object",
                [](Draft& d) { d.steps[kLoadX].action.bytes = 128; },
                {"load x", "moves 128"}},
-        Broken{"copy_on_the_wrong_lane",
-               [](Draft& d) { d.steps[kLoadX].action.lane = Lane::Store; },
-               {"load x"}},
-        Broken{"task_on_the_wrong_lane", [](Draft& d) { d.steps[kCopy].action.lane = Lane::Load; }, {"copy"}},
+        Broken{"copy_on_the_wrong_lane", [](Draft& d) { d.steps[kLoadX].action.lane = kStore; }, {"load x"}},
+        Broken{"task_on_the_wrong_lane", [](Draft& d) { d.steps[kCopy].action.lane = kLoad; }, {"copy"}},
         Broken{"workspace_too_small", [](Draft& d) { d.workspaces[1] = 192; }, {"change", "192"}},
         Broken{"no_home", [](Draft& d) { d.homes[kW] = {}; }, {"w", "has no home"}},
         Broken{"input_without_host_home",
                [](Draft& d) {
-                 d.homes[kX] = {0, kNowhere};
+                 d.homes[kX] = {};
+                 d.homes[kX].offset[kDevice] = 0;
                },
                {"x", "no host home"}},
         Broken{"homes_missing", [](Draft& d) { d.homes.pop_back(); }, {"3 homes for 4 objects"}}),

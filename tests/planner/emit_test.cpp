@@ -8,7 +8,7 @@ namespace sluice {
 namespace {
 
 // With the values named away in their gaps.
-std::optional<Plan> emitted(const SixTasks& six, std::string_view cut, const Limits& limits, Misfit& misfit) {
+std::optional<Plan> emitted(const SixTasks& six, std::string_view cut, const Limits& limits, Tier& misfit) {
   const Schedule s = six.schedule("", limits);
   return emit(six.program, s, split_at(s, limits, six.gaps(s, cut)), SixTasks::link(5), limits, misfit);
 }
@@ -41,7 +41,7 @@ class Emitted : public testing::TestWithParam<Case> {};
 TEST_P(Emitted, InOrderWithItsWaits) {
   const Case& c = GetParam();
   const SixTasks six;
-  Misfit misfit{};
+  Tier misfit;
   const auto plan = emitted(six, c.cut, SixTasks::room(c.device, c.host), misfit);
   ASSERT_TRUE(plan);
   EXPECT_EQ(six.words(*plan), c.actions);
@@ -54,17 +54,17 @@ INSTANTIATE_TEST_SUITE_P(Spans, Emitted, testing::ValuesIn(kCases),
 
 TEST(Emit, NamesTheTierThatIsTooSmall) {
   const SixTasks six;
-  Misfit misfit{};
+  Tier misfit;
   EXPECT_FALSE(emitted(six, "", SixTasks::room(4, 0), misfit));
-  EXPECT_EQ(misfit, Misfit::Device);
+  EXPECT_EQ(misfit, kDevice);
   EXPECT_FALSE(emitted(six, "a", SixTasks::room(5, 0), misfit));
-  EXPECT_EQ(misfit, Misfit::Host);
+  EXPECT_EQ(misfit, kHost);
 }
 
 TEST(Emit, KeepsAWorkspaceFreeWhileItsTaskRuns) {
   SixTasks six;
   six.costs.workspace_bytes[3] = 2 * SixTasks::kBytes;  // of the task for which most is there
-  Misfit misfit{};
+  Tier misfit;
   EXPECT_FALSE(emitted(six, "", SixTasks::room(6), misfit));
   const auto plan = emitted(six, "", SixTasks::room(7), misfit);
   ASSERT_TRUE(plan);
@@ -78,7 +78,7 @@ TEST(Submission, IsInTheOrderOfPredictedStarts) {
   const Limits limits = SixTasks::room(5, 1);
   Residency r = split_at(s, limits, six.gaps(s, "x"));
   r.spans.front().begin = 5;
-  Misfit misfit{};
+  Tier misfit;
   auto plan = emit(six.program, s, r, SixTasks::link(5), limits, misfit);
   ASSERT_TRUE(plan);
   EXPECT_EQ(six.words(*plan), "fa; fb; fc; bc; bb; load x (bb); ba");

@@ -17,13 +17,13 @@ Model tiny_model() {
 Profile slow_links() {
   Profile profile;
   profile.name = "test";
-  profile.load_bytes_per_s = profile.store_bytes_per_s = 2e9;
+  profile.set_bytes_per_s(2e9);
   return profile;
 }
 
 Result<Plan> plan_with(PassRunner& passes, int64_t device_bytes) {
   PlanRequest request;
-  request.device_cap_bytes = device_bytes;
+  request.caps[kDevice] = device_bytes;
   request.passes = &passes;
   // Some passes run only where a program has too many tasks for a fine search, or shapes are compared.
   request.quick = true;

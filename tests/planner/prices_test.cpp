@@ -18,14 +18,14 @@ Program tiny_program() {
 Profile slow_links() {
   Profile profile;
   profile.name = "test";
-  profile.load_bytes_per_s = profile.store_bytes_per_s = 2e9;
+  profile.set_bytes_per_s(2e9);
   return profile;
 }
 
 class MarketTest : public testing::Test {
  protected:
   PlanBuilder builder(int64_t device_bytes) {
-    request_.device_cap_bytes = device_bytes;
+    request_.caps[kDevice] = device_bytes;
     return PlanBuilder(program_, profile_, request_);
   }
   // Prices when this part of what the program needs to stay resident is there.
@@ -72,10 +72,10 @@ TEST_F(MarketTest, PlansHoldUnderEveryCapTheyAreFoundFor) {
       plans.find_prices(overlap);
       for (const double lag : {0.5, 2.}) {
         const auto c = plans.build({.reserve = 0.05, .overlap = overlap, .market = true, .lag = lag},
-                                   plans.limits.device_bytes);
+                                   plans.limits.bytes[kDevice]);
         if (!c) continue;
         ++found;
-        EXPECT_LE(c->plan.device_bytes, cap) << part;
+        EXPECT_LE(c->plan.arenas[kDevice].bytes, cap) << part;
         const Status valid = verify(program_, c->plan, plans.costs().workspace_bytes);
         EXPECT_TRUE(valid.ok()) << part << ": " << valid.message();
       }
@@ -111,7 +111,7 @@ struct AroundTheBoundary {
   Residency residency(double transfer_ns) const {
     Profile profile;
     profile.transfer_latency_ns = 0;
-    profile.load_bytes_per_s = profile.store_bytes_per_s = 1000 / (transfer_ns * 1e-9);
+    profile.set_bytes_per_s(1000 / (transfer_ns * 1e-9));
     Limits limits;
     limits.store_around = true;
     PassRunner passes;

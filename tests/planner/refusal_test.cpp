@@ -38,16 +38,16 @@ class Refusals : public testing::TestWithParam<NamedShape> {
  protected:
   Result<Plan> plan(int64_t device, int64_t host) const {
     PlanRequest request;
-    request.device_cap_bytes = device;
-    request.host_cap_bytes = host;
-    request.boundary_device_bytes = request.boundary_host_bytes = 1000;
+    request.caps[kDevice] = device;
+    request.caps[kHost] = host;
+    request.boundary_bytes[kDevice] = request.boundary_bytes[kHost] = 1000;
     return make_plan(program_, profile_, request);
   }
   // What the process holds itself counts.
   static Profile profile() {
     Profile p;
-    p.device_overhead_bytes = 5000;
-    p.host_overhead_bytes = 3000;
+    p.overhead_bytes[kDevice] = 5000;
+    p.overhead_bytes[kHost] = 3000;
     return p;
   }
 
@@ -70,7 +70,8 @@ TEST_P(Refusals, NameADeviceCapThatWorks) {
 }
 
 TEST_P(Refusals, NameAHostCapThatWorks) {
-  const int64_t all = rig::must(plan(kUnlimited, kUnlimited)).device_bytes + profile_.device_overhead_bytes;
+  const int64_t all =
+      rig::must(plan(kUnlimited, kUnlimited)).arenas[kDevice].bytes + profile_.overhead_bytes[kDevice];
   const int64_t least = bytes_after(plan(1, kUnlimited).message(), "cap that works is ");
   int64_t before = INT64_MAX;
   for (const int64_t device : {least, least + (all - least) / 2, kUnlimited}) {
@@ -84,7 +85,7 @@ TEST_P(Refusals, NameAHostCapThatWorks) {
                                                 : "beside a device cap of " + format_bytes(device) + " is ");
     const auto accepted = plan(device, cap);
     ASSERT_TRUE(accepted.ok()) << accepted.message();
-    EXPECT_LE(accepted->host_bytes + profile_.host_overhead_bytes, cap);
+    EXPECT_LE(accepted->arenas[kHost].bytes + profile_.overhead_bytes[kHost], cap);
     EXPECT_FALSE(plan(device, cap * 97 / 100).ok());
     EXPECT_TRUE(plan(device, needed(refused.error(), "host", 1)).ok());
     // What more of the device holds, the host does not have to.
@@ -112,7 +113,7 @@ TEST_P(Refusals, NameADeviceCapBesideTheHosts) {
 TEST_P(Refusals, AreToldByTheirKindAlsoUnexplained) {
   PlanRequest request;
   request.explain = false;
-  request.device_cap_bytes = 1;
+  request.caps[kDevice] = 1;
   const auto refused = make_plan(program_, profile_, request);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(needed(refused.error(), "device", 1), 0);

@@ -21,7 +21,7 @@ Profile machine() {
   Profile profile;
   profile.name = "test";
   profile.rates.launch_ns = 0;
-  profile.load_bytes_per_s = profile.store_bytes_per_s = 1e9;
+  profile.set_bytes_per_s(1e9);
   profile.transfer_latency_ns = 0;
   return profile;
 }
@@ -76,7 +76,7 @@ TEST(Shape, OfSmallerChunksHasToGainWhatItsTasksCost) {
 TEST(Shape, DoesNotDependOnThreads) {
   ShapeRequest request = request_for(65536);
   request.chunk_tokens = 1024;
-  request.device_cap_bytes = 32 * kMiB;
+  request.caps[kDevice] = 32 * kMiB;
   request.threads = 1;
   const auto one = choose_shape(subject(), request, machine());
   request.threads = 16;
@@ -103,7 +103,7 @@ TEST(Ways, BothAreAsFastAsTheFasterOne) {
   for (const int64_t cap : {24 * kMiB, 32 * kMiB, 48 * kMiB, 64 * kMiB}) {
     PlanRequest request;
     request.quick = true;
-    request.device_cap_bytes = cap;
+    request.caps[kDevice] = cap;
     double ns[3];
     for (const Ways ways : {Ways::Both, Ways::Weights, Ways::Prices}) {
       request.ways = ways;

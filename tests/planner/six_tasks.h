@@ -95,8 +95,8 @@ struct SixTasks {
   // Room for this many objects.
   static Limits room(int64_t device, int64_t host = 100) {
     Limits limits;
-    limits.device_bytes = device * kBytes;
-    limits.host_bytes = host * kBytes;
+    limits.bytes[kDevice] = device * kBytes;
+    limits.bytes[kHost] = host * kBytes;
     return limits;
   }
   // Both directions take this long for an object.
@@ -104,7 +104,7 @@ struct SixTasks {
     Profile profile;
     profile.name = "test";
     profile.transfer_latency_ns = 0;
-    profile.load_bytes_per_s = profile.store_bytes_per_s = double(kBytes) / (ns * 1e-9);
+    profile.set_bytes_per_s(double(kBytes) / (ns * 1e-9));
     return profile;
   }
 

@@ -15,7 +15,7 @@ TEST_P(LogitsOf, MatchPyTorch) {
   const Model model = build_sampling(fixture.config, kWindow, {});
   auto backend = rig::small_backend();
   const Plan plan = rig::must(make_plan(model.program, rig::profile_of(*backend), {}));
-  const Arenas arenas = rig::must(backend->reserve(plan.device_bytes, plan.host_bytes));
+  const Arenas arenas = rig::must(backend->reserve(plan.arena_bytes()));
   rig::must(backend->prepare(distinct_ops(model.program)));
   Executor executor(model.program, plan, *backend, arenas);
   rig::must(initialize(model, 1, executor, [](int64_t, int64_t) {}));

@@ -25,7 +25,7 @@ TEST(PageOfText, SaysWhatItMust) {
         "between steps", "for backward", "stalls, the longest", "+1 KiB device", "+3.1 %"}) {
     EXPECT_TRUE(has(text, part)) << part << " is missing in\n" << text;
   }
-  EXPECT_TRUE(has(text, format_bytes(s.device.arena_bytes)));
+  EXPECT_TRUE(has(text, format_bytes(s.tiers[kDevice].arena_bytes)));
 }
 
 TEST(Json, HoldsEveryActionAndTheMemory) {
@@ -33,19 +33,19 @@ TEST(Json, HoldsEveryActionAndTheMemory) {
   const PlanReport r = p.report();
   const json j = json::parse(p.json());
   size_t seen = 0;
-  for (size_t l = 0; l < kLaneCount; ++l) {
-    const json& lane = j["actions"]["lanes"][l];
+  for (const Lane l : p.plan.lanes) {
+    const json& lane = j["actions"]["lanes"][l.index()];
     int64_t end = 0;
     size_t i = 0;
     for (const Action& a : p.plan.actions) {
-      if (static_cast<size_t>(a.lane) != l) continue;
+      if (a.lane != l) continue;
       const std::string name = j["actions"]["what"][lane["what"][i].get<size_t>()].get<std::string>() +
                                j["actions"]["where"][lane["where"][i].get<size_t>()].get<std::string>();
       EXPECT_TRUE(has(label(p.program, a), name)) << name;
       EXPECT_EQ(end + lane["gap"][i].get<int64_t>(), std::llround(a.start_ns));
       end += lane["gap"][i].get<int64_t>() + lane["ns"][i].get<int64_t>();
       EXPECT_EQ(end, std::llround(a.end_ns));
-      if (a.kind != ActionKind::Run) {
+      if (a.kind == ActionKind::Copy) {
         EXPECT_EQ(j["actions"]["sizes"][lane["size"][i].get<size_t>()], a.bytes);
       }
       ++i;
@@ -65,9 +65,9 @@ TEST(Json, HoldsEveryActionAndTheMemory) {
     }
     peak = std::max(peak, total);
   }
-  EXPECT_EQ(peak, r.summary.device.peak_bytes);
+  EXPECT_EQ(peak, r.summary.tiers[kDevice].peak_bytes);
   EXPECT_EQ(j["stalls"]["at"].size(), r.stalls.size());
-  EXPECT_EQ(j["device"]["cap_bytes"], p.context.device_cap_bytes);
+  EXPECT_EQ(j["device"]["cap_bytes"], p.context.caps[kDevice]);
   EXPECT_TRUE(j["host"]["cap_bytes"].is_null()) << "no cap";
 }
 
@@ -95,6 +95,9 @@ TEST(Json, RefusesWhatIsNoPlan) {
   j["lanes"].erase(2);
   EXPECT_TRUE(has(parse_summary(j.dump()).message(), "damaged"));
   j = json::parse(small_plan(2).json());
+  j["lanes"][2]["lane"] = "elevator";
+  EXPECT_TRUE(has(parse_summary(j.dump()).message(), "damaged: there is no lane elevator"));
+  j = json::parse(small_plan(2).json());
   j["step_ns"] = "fast";
   EXPECT_TRUE(has(parse_summary(j.dump()).message(), "damaged"));
 }
@@ -111,7 +114,7 @@ TEST(Diff, SaysWhatChangedBetweenTwoCaps) {
   const PlanSummary before = tight.report().summary, after = roomy.report().summary;
   const std::string words = diff_in_words(before, after);
   EXPECT_TRUE(has(words, "% faster")) << words;
-  EXPECT_TRUE(has(words, "cap " + format_bytes(before.device.cap_bytes) + ", then none")) << words;
+  EXPECT_TRUE(has(words, "cap " + format_bytes(before.tiers[kDevice].cap_bytes) + ", then none")) << words;
   EXPECT_TRUE(has(words, "no longer computed again")) << words;
   EXPECT_TRUE(has(words, "now 100 % kept on the device")) << words;
   EXPECT_TRUE(has(words, "of param per step, then 0 B")) << words;

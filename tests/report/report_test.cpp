@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "report/small_plan.h"
+#include "support/one_device.h"
 
 namespace sluice {
 namespace {
@@ -36,9 +37,9 @@ TEST(Report, PlansOfTheseTestsHaveEverythingInThem) {
   EXPECT_GT(tight.time.again_ns, 0);
   EXPECT_GT(tight.time.slowed_ns, 0);
   EXPECT_GT(tight.time.stalls_ns[size_t(StallCause::Load)], 0);
-  EXPECT_GT(sum(tight.lanes[size_t(Lane::Load)].bytes), 0);
-  EXPECT_GT(sum(tight.lanes[size_t(Lane::Store)].bytes), 0);
-  const BytesByKind loaded = small_plan(2).report().summary.lanes[size_t(Lane::Load)].bytes;
+  EXPECT_GT(sum(tight.lanes[kLoad].bytes), 0);
+  EXPECT_GT(sum(tight.lanes[kStore].bytes), 0);
+  const BytesByKind loaded = small_plan(2).report().summary.lanes[kLoad].bytes;
   for (const ObjectKind kind :
        {ObjectKind::Param, ObjectKind::Grad, ObjectKind::OptState, ObjectKind::Activation}) {
     EXPECT_EQ(loaded[size_t(kind)], 0) << name_of(kind) << " need not move without a cap";
@@ -49,13 +50,12 @@ TEST(Report, LanesAndTimeSumToTheStep) {
   for (const SmallPlan& p : plans()) {
     const PlanSummary s = p.report().summary;
     expect_near(s.step_ns, p.plan.makespan_ns);
-    std::array<double, kLaneCount> idle{}, end{};
+    ByLane<double> idle(p.plan.lanes), end(p.plan.lanes);
     for (const Action& a : p.plan.actions) {
-      const auto lane = static_cast<size_t>(a.lane);
-      idle[lane] += a.start_ns - end[lane];
-      end[lane] = a.end_ns;
+      idle[a.lane] += a.start_ns - end[a.lane];
+      end[a.lane] = a.end_ns;
     }
-    for (size_t lane = 0; lane < kLaneCount; ++lane) {
+    for (const Lane lane : p.plan.lanes) {
       expect_near(s.lanes[lane].idle_ns, idle[lane] + s.step_ns - end[lane]);
       expect_near(s.lanes[lane].busy_ns + s.lanes[lane].idle_ns, s.step_ns);
     }
@@ -83,11 +83,11 @@ TEST(Report, BytesByKindSumToWhatThePlanMoves) {
   for (const SmallPlan& p : plans()) {
     const PlanTotals t = totals(p.program, p.plan);
     const PlanSummary s = p.report().summary;
-    EXPECT_EQ(sum(s.lanes[size_t(Lane::Compute)].bytes), 0);
-    EXPECT_EQ(sum(s.lanes[size_t(Lane::Load)].bytes), t.loaded_bytes);
-    EXPECT_EQ(sum(s.lanes[size_t(Lane::Store)].bytes), t.stored_bytes);
-    EXPECT_EQ(s.lanes[size_t(Lane::Load)].actions, t.loads);
-    EXPECT_EQ(s.lanes[size_t(Lane::Store)].actions, t.stores);
+    EXPECT_EQ(sum(s.lanes[kCompute].bytes), 0);
+    EXPECT_EQ(sum(s.lanes[kLoad].bytes), t.loads.bytes);
+    EXPECT_EQ(sum(s.lanes[kStore].bytes), t.stores.bytes);
+    EXPECT_EQ(s.lanes[kLoad].actions, t.loads.actions);
+    EXPECT_EQ(s.lanes[kStore].actions, t.stores.actions);
   }
 }
 
@@ -96,10 +96,10 @@ TEST(Report, BytesByKindSumToWhatThePlanMoves) {
 TEST(Report, MemoryStaysInTheArenas) {
   for (const SmallPlan& p : plans()) {
     const PlanReport r = p.report();
-    for (const auto& [tier, history] :
-         {std::pair{&r.summary.device, &r.memory.device}, std::pair{&r.summary.host, &r.memory.host}}) {
+    for (const Tier t : {kDevice, kHost}) {
+      const TierReport* tier = &r.summary.tiers[t];
       int64_t peak = 0;
-      for (const MemoryPoint& point : *history) {
+      for (const MemoryPoint& point : r.memory[t]) {
         for (const int64_t bytes : point.bytes) EXPECT_GE(bytes, 0);
         peak = std::max(peak, point.total());
       }
@@ -110,7 +110,7 @@ TEST(Report, MemoryStaysInTheArenas) {
     // A task's operands are there together.
     int64_t largest = 0;
     for (const Action& a : p.plan.actions) {
-      if (a.kind != ActionKind::Run) continue;
+      if (a.kind == ActionKind::Copy) continue;
       int64_t bytes = a.bytes;
       std::vector<uint32_t> seen;
       for (const Use& use : p.program.task(a.task).uses) {
@@ -120,7 +120,7 @@ TEST(Report, MemoryStaysInTheArenas) {
       }
       largest = std::max(largest, bytes);
     }
-    EXPECT_GE(r.summary.device.peak_bytes, largest);
+    EXPECT_GE(r.summary.tiers[kDevice].peak_bytes, largest);
   }
 }
 
@@ -154,10 +154,9 @@ struct HandMade {
   std::vector<Interval> times;
 
   void add(Lane lane, double start_ns, double end_ns, std::vector<uint32_t> waits = {}) {
-    Action a{lane == Lane::Compute ? ActionKind::Run
-             : lane == Lane::Load  ? ActionKind::Load
-                                   : ActionKind::Store,
-             lane};
+    Action a{lane == kCompute ? ActionKind::Run : ActionKind::Copy, lane};
+    a.from.tier = plan.lanes[lane].from;
+    a.to.tier = plan.lanes[lane].to;
     a.first_wait = uint32_t(plan.waits.size());
     a.wait_count = uint32_t(waits.size());
     plan.waits.insert(plan.waits.end(), waits.begin(), waits.end());
@@ -170,10 +169,10 @@ using Parts = std::array<double, kStallCauses>;  // load, store, nothing
 
 TEST(Stalls, EachPieceOfAGapGoesToWhatWasAtWork) {
   HandMade h;
-  h.add(Lane::Compute, 0, 10);
-  h.add(Lane::Store, 8, 14);
-  h.add(Lane::Load, 15, 20, {1});     // needed the room of the store, began late
-  h.add(Lane::Compute, 22, 30, {2});  // needed the load, began late
+  h.add(kCompute, 0, 10);
+  h.add(kStore, 8, 14);
+  h.add(kLoad, 15, 20, {1});     // needed the room of the store, began late
+  h.add(kCompute, 22, 30, {2});  // needed the load, began late
   const std::vector<Stall> stalls = stalls_of(h.plan, h.times);
   ASSERT_EQ(stalls.size(), 1u);
   EXPECT_EQ(stalls[0].action, 3u);
@@ -184,11 +183,11 @@ TEST(Stalls, EachPieceOfAGapGoesToWhatWasAtWork) {
 
 TEST(Stalls, ABusyLinkIsTheCauseToo) {
   HandMade h;
-  h.add(Lane::Compute, 0, 4);
-  h.add(Lane::Load, 0, 6);
-  h.add(Lane::Load, 6, 9);  // waits for nothing but its turn
-  h.add(Lane::Compute, 9, 12, {2});
-  h.add(Lane::Compute, 12, 14, {1});  // no gap
+  h.add(kCompute, 0, 4);
+  h.add(kLoad, 0, 6);
+  h.add(kLoad, 6, 9);  // waits for nothing but its turn
+  h.add(kCompute, 9, 12, {2});
+  h.add(kCompute, 12, 14, {1});  // no gap
   const std::vector<Stall> stalls = stalls_of(h.plan, h.times);
   ASSERT_EQ(stalls.size(), 1u);
   EXPECT_EQ(stalls[0].ns, (Parts{5, 0, 0}));
@@ -196,10 +195,10 @@ TEST(Stalls, ABusyLinkIsTheCauseToo) {
 
 TEST(Stalls, WhatEndedBeforeTheGapIsNotItsCause) {
   HandMade h;
-  h.add(Lane::Load, 0, 3);
-  h.add(Lane::Compute, 3, 5, {0});
-  h.add(Lane::Store, 1, 4);
-  h.add(Lane::Compute, 7, 9, {2});
+  h.add(kLoad, 0, 3);
+  h.add(kCompute, 3, 5, {0});
+  h.add(kStore, 1, 4);
+  h.add(kCompute, 7, 9, {2});
   const std::vector<Stall> stalls = stalls_of(h.plan, h.times);
   ASSERT_EQ(stalls.size(), 2u);
   EXPECT_EQ(stalls[0].ns, (Parts{3, 0, 0}));

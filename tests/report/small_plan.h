@@ -25,7 +25,7 @@ struct SmallPlan {
 inline Profile small_profile() {
   Profile profile;
   profile.name = "test";
-  profile.load_bytes_per_s = profile.store_bytes_per_s = 2e9;
+  profile.set_bytes_per_s(2e9);
   profile.copy_slowdown = 0.1;
   return profile;
 }
@@ -46,14 +46,14 @@ inline SmallPlan small_plan(double share) {
   if (share < 1.5) {
     auto least = minimal_device_bytes(out.program, profile, request);
     EXPECT_TRUE(least.ok());
-    request.device_cap_bytes = static_cast<int64_t>(double(*least) * (1 + share / 2));
+    request.caps[kDevice] = static_cast<int64_t>(double(*least) * (1 + share / 2));
   }
   auto plan = make_plan(out.program, profile, request);
   EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.message());
   out.plan = std::move(*plan);
   out.context.facts = {{"machine", "a test"}, {"model", "tiny <script>"}};
-  out.context.device_cap_bytes = request.device_cap_bytes;
-  out.context.device_overhead_bytes = 100;
+  out.context.caps[kDevice] = request.caps[kDevice];
+  out.context.overhead_bytes[kDevice] = 100;
   return out;
 }
 

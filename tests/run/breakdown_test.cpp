@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/one_device.h"
+
 namespace sluice {
 namespace {
 
@@ -10,9 +12,9 @@ namespace {
 uint32_t add(Plan& plan, Lane lane, std::vector<uint32_t> waits, bool recompute = false) {
   Action a{};
   a.lane = lane;
-  a.kind = lane == Lane::Compute ? ActionKind::Run
-           : lane == Lane::Load  ? ActionKind::Load
-                                 : ActionKind::Store;
+  a.kind = lane == kCompute ? ActionKind::Run : ActionKind::Copy;
+  a.from.tier = plan.lanes[lane].from;
+  a.to.tier = plan.lanes[lane].to;
   a.recompute = recompute;
   a.first_wait = uint32_t(plan.waits.size());
   a.wait_count = uint32_t(waits.size());
@@ -23,13 +25,13 @@ uint32_t add(Plan& plan, Lane lane, std::vector<uint32_t> waits, bool recompute 
 
 TEST(Breakdown, ChargesStallsToTheTransferThatEndedLast) {
   Plan plan;
-  const uint32_t load = add(plan, Lane::Load, {});          // 0 to 30
-  const uint32_t first = add(plan, Lane::Compute, {load});  // 35 to 50
-  const uint32_t store = add(plan, Lane::Store, {first});   // 50 to 90
-  const uint32_t second = add(plan, Lane::Load, {});        // 30 to 60
-  add(plan, Lane::Compute, {store, second});                // 90 to 100
-  add(plan, Lane::Compute, {load}, true);                   // 104 to 120
-  add(plan, Lane::Store, {});                               // 90 to 131
+  const uint32_t load = add(plan, kLoad, {});          // 0 to 30
+  const uint32_t first = add(plan, kCompute, {load});  // 35 to 50
+  const uint32_t store = add(plan, kStore, {first});   // 50 to 90
+  const uint32_t second = add(plan, kLoad, {});        // 30 to 60
+  add(plan, kCompute, {store, second});                // 90 to 100
+  add(plan, kCompute, {load}, true);                   // 104 to 120
+  add(plan, kStore, {});                               // 90 to 131
   const std::vector<Interval> timeline{{0, 30},   {35, 50},   {50, 90}, {30, 60},
                                        {90, 100}, {104, 120}, {90, 131}};
   const Breakdown b = breakdown_of(plan, timeline);
@@ -46,8 +48,8 @@ TEST(Breakdown, ChargesStallsToTheTransferThatEndedLast) {
 
 TEST(Breakdown, ToleratesTheResolutionOfEvents) {
   Plan plan;
-  add(plan, Lane::Compute, {});
-  add(plan, Lane::Compute, {});
+  add(plan, kCompute, {});
+  add(plan, kCompute, {});
   const std::vector<Interval> timeline{{0, 10}, {9, 20}};
   const Breakdown b = breakdown_of(plan, timeline);
   EXPECT_EQ(b.compute_ns, 20);

@@ -15,7 +15,7 @@ using rig::must;
 
 StageRequest tiny_request() {
   StageRequest request = small_request({16, 8, 2, 2, 8}, {}, Updates::Deferred);  // a second stage: the flush
-  request.device_cap_bytes = 200 << 10;
+  request.caps[kDevice] = 200 << 10;
   request.quick = true;  // which plan it is does not matter
   return request;
 }
@@ -55,13 +55,13 @@ TEST_F(PlanCacheTest, FindsWhatItKept) {
 TEST_F(PlanCacheTest, KnowsOtherRequestsAndProfiles) {
   Stages stages = programs();
   StageRequest request = tiny_request();
-  request.device_cap_bytes += 4096;
+  request.caps[kDevice] += 4096;
   EXPECT_FALSE(cache_.find(request, profile_, stages));
   Profile profile = profile_;
   profile.measured_ns[cost_key(stages.training.model.program.tasks().front().op)] = 12345;
   EXPECT_FALSE(cache_.find(tiny_request(), profile, stages));
   profile = profile_;
-  profile.store_bytes_per_s *= 0.5;
+  profile.set_bytes_per_s(kDevice, kHost, 0.5 * profile.bytes_per_s(kDevice, kHost));
   EXPECT_FALSE(cache_.find(tiny_request(), profile, stages));
   EXPECT_TRUE(cache_.find(tiny_request(), profile_, stages));
 }
@@ -93,10 +93,10 @@ TEST_F(PlanCacheTest, ProvesWhatItFinds) {
 
 TEST_F(PlanCacheTest, KeepsTheNewestFiles) {
   StageRequest request = tiny_request();
-  for (int i = 0; i < 6; ++i, request.device_cap_bytes += 8192)
+  for (int i = 0; i < 6; ++i, request.caps[kDevice] += 8192)
     (void)must(make_stages(request, profile_, &cache_));
   EXPECT_EQ(files().size(), 3u);
-  request.device_cap_bytes -= 8192;
+  request.caps[kDevice] -= 8192;
   Stages last = programs();
   EXPECT_TRUE(cache_.find(request, profile_, last));
 }

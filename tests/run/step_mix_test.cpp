@@ -17,25 +17,25 @@ TEST(StepMix, IsThatOfAPlanUnderTheCaps) {
   const std::unique_ptr<Backend> backend = rig::small_backend();
   Profile profile = rig::profile_of(*backend);
   // Slow links: what leaves the device is computed again.
-  profile.load_bytes_per_s = profile.store_bytes_per_s = 1e6;
+  profile.set_bytes_per_s(1e6);
   StageRequest request = small_request({16, 8, 2, 2, 8}, {}, Updates::Deferred);
   const Program program =
       build_training(request.model, request.shape, request.numerics, request.optimizer).program;
   const auto tasks = int64_t(program.tasks().size());
 
-  request.device_cap_bytes = 200 << 10;
+  request.caps[kDevice] = 200 << 10;
   const StepMix streamed = estimate_mix(program, request, profile);
   EXPECT_EQ(streamed.ops.size(), counted_ops(program).size());
   EXPECT_GT(runs(streamed), tasks);
   EXPECT_GT(streamed.loaded_bytes, 0);
   EXPECT_GT(streamed.stored_bytes, 0);
 
-  request.device_cap_bytes = kUnlimited;
+  request.caps[kDevice] = kUnlimited;
   const StepMix resident = estimate_mix(program, request, profile);
   EXPECT_EQ(runs(resident), tasks);
   EXPECT_LT(resident.loaded_bytes, streamed.loaded_bytes);
 
-  request.device_cap_bytes = 1;  // nothing fits
+  request.caps[kDevice] = 1;  // nothing fits
   const StepMix none = estimate_mix(program, request, profile);
   EXPECT_EQ(runs(none), tasks);
   EXPECT_EQ(none.loaded_bytes, 0);

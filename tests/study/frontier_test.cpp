@@ -19,7 +19,7 @@ Machine slow_links() {
   Machine m;
   m.description = "invented";
   m.profile.name = "invented";
-  m.profile.load_bytes_per_s = m.profile.store_bytes_per_s = 2e8;
+  m.profile.set_bytes_per_s(2e8);
   m.profile.peak_flops = 1e11;
   return m;
 }
@@ -144,7 +144,7 @@ TEST(Outlook, RefusalsForMemoryAreNoErrors) {
   EXPECT_TRUE(device.refusal && device.refusal->detail("tier") == "device");
   const Outlook all = must(outlook(small_config(), machine));
   const Outlook host =
-      must(outlook(small_config(std::to_string(all.device_bytes / 2) + "B", "1kB"), machine));
+      must(outlook(small_config(std::to_string(all.bytes[kDevice] / 2) + "B", "1kB"), machine));
   EXPECT_FALSE(host.fits());
   EXPECT_TRUE(host.refusal && host.refusal->detail("tier") == "host");
   RunConfig wrong = small_config();

@@ -62,7 +62,7 @@ TEST(ChromeTrace, HasARowPerStream) {
   const SmallPlan small = small_plan(0.5);
   const std::vector<Interval> timeline = predicted_timeline(small.plan);
   uint32_t load = 0;
-  while (small.plan.actions[load].kind != ActionKind::Load) ++load;
+  while (!small.plan.actions[load].loads()) ++load;
   const std::vector<DeviceActivity> activities{
       {"copy to device", 21, timeline[load], 640, load},
       {"odd \"name\"\\", 13, {10, 20}, 0, std::nullopt},

@@ -155,9 +155,9 @@ Status dump(const Path& out, const std::string& config_path, std::vector<std::st
   settings.emplace_back("train.deferred_update=on");
   SLUICE_ASSIGN(RunConfig config, load_config(config_path, settings));
   SLUICE_ASSIGN(Prepared p, prepare(std::move(config), "", false));
-  StageRequest request{
-      p.model, p.shape, p.numerics, p.optimizer, p.config.memory.device, p.config.memory.host};
-  request.device_cap_bytes = std::min(request.device_cap_bytes, p.machine.device_total_bytes);
+  StageRequest request{p.model, p.shape, p.numerics, p.optimizer};
+  request.caps[kDevice] = std::min(p.config.memory.device, p.machine.device_total_bytes);
+  request.caps[kHost] = p.config.memory.host;
   request.sample_window = std::min<int64_t>(p.shape.seq_len, 512);
   SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
   SLUICE_TRY(make_directories(out));
@@ -166,7 +166,7 @@ Status dump(const Path& out, const std::string& config_path, std::vector<std::st
   SLUICE_TRY(write_batches(p, data, out / "batches.safetensors"));
 
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
-  SLUICE_ASSIGN(const Arenas arenas, backend->reserve(p.stages.device_bytes(), p.stages.host_bytes()));
+  SLUICE_ASSIGN(const Arenas arenas, backend->reserve(p.stages.arena_bytes()));
   SLUICE_TRY(backend->prepare(all_ops(p.stages)));
   const Stage &training_stage = p.stages.training, &sampling_stage = *p.stages.sampling;
   Executor training(training_stage.model.program, training_stage.plan, *backend, arenas);

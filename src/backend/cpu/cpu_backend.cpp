@@ -33,9 +33,11 @@ class CpuBackend final : public Backend {
         gemm_(isa_),
         scratch_(static_cast<size_t>(pool_.threads())),
         scratch_data_(scratch_.size()),
-        lanes_([this](const Launch& launch) { return run(launch); }, Gemm::thread_start) {}
+        lanes_(
+            LaneTable(), [this](const Launch& launch) { return run(launch); }, Gemm::thread_start) {}
 
   std::string_view name() const override { return "cpu"; }
+  const LaneTable& lanes() const override { return lanes_.table(); }
   int64_t alignment() const override { return kAlignment; }
 
   int64_t workspace_bytes(const Op& op) const override {
@@ -46,11 +48,13 @@ class CpuBackend final : public Backend {
     return cpu::own_workspace_bytes(op) + product_bytes;
   }
 
-  Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override {
-    SLUICE_CHECK(!device_.data() && !host_.data(), "arenas are reserved once");
-    SLUICE_ASSIGN(device_, Arena::create("device", device_bytes, pool_));
-    SLUICE_ASSIGN(host_, Arena::create("host", host_bytes, pool_));
-    return Arenas{device_.data(), host_.data()};
+  Result<Arenas> reserve(const BytesByTier& bytes) override {
+    for (const Tier tier : lanes().tiers()) {
+      SLUICE_CHECK(arenas_[tier].data() == nullptr, "arenas are reserved once");
+      SLUICE_ASSIGN(arenas_[tier], Arena::create(name_of(tier), bytes[tier], pool_));
+      bases_[tier] = arenas_[tier].data();
+    }
+    return bases_;
   }
 
   Status prepare(std::span<const Op> ops) override {
@@ -73,24 +77,32 @@ class CpuBackend final : public Backend {
   }
 
   Status begin(uint32_t commands, bool) override { return lanes_.begin(commands); }
-  Status submit(const Command& command) override { return lanes_.submit(command); }
+  Status submit(const Command& command) override { return lanes_.submit(command, bases_); }
   std::optional<Fault> finish(std::vector<Interval>* timeline) override { return lanes_.finish(timeline); }
 
-  Status upload(std::byte* to, const std::byte* from, int64_t bytes) override {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+  Status upload(Location to, const std::byte* from, int64_t bytes) override {
+    std::memcpy(bases_[to.tier] + to.offset, from, static_cast<size_t>(bytes));
     return {};
   }
-  Status download(std::byte* to, const std::byte* from, int64_t bytes) override {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+  Status download(std::byte* to, Location from, int64_t bytes) override {
+    std::memcpy(to, bases_[from.tier] + from.offset, static_cast<size_t>(bytes));
     return {};
   }
-  Status clear(std::byte* to, int64_t bytes) override {
-    std::memset(to, 0, static_cast<size_t>(bytes));
+  Status clear(Location to, int64_t bytes) override {
+    std::memset(bases_[to.tier] + to.offset, 0, static_cast<size_t>(bytes));
     return {};
   }
 
-  MemoryUse memory() const override {
-    return {device_.bytes(), std::max<int64_t>(0, resident_bytes() - device_.bytes())};
+  BytesByTier memory() const override {
+    BytesByTier used;
+    used[kHost] = resident_bytes();
+    for (const Tier tier : lanes().tiers()) {
+      if (!tier.is_device()) continue;
+      used[tier] = arenas_[tier].bytes();
+      used[kHost] -= arenas_[tier].bytes();
+    }
+    used[kHost] = std::max<int64_t>(0, used[kHost]);
+    return used;
   }
 
  private:
@@ -105,7 +117,8 @@ class CpuBackend final : public Backend {
   cpu::ThreadPool pool_;
   Gemm gemm_;
   cpu::OpTable table_;
-  Arena device_, host_;
+  ByTier<Arena> arenas_;
+  Arenas bases_;
   std::vector<Arena> scratch_;  // per thread of the pool
   std::vector<std::byte*> scratch_data_;
   cpu::Lanes lanes_;  // last, so that its threads end before what they use

@@ -8,10 +8,11 @@
 
 namespace sluice::cpu {
 
-Lanes::Lanes(LaunchFn launch, void (*thread_start)()) : launch_(std::move(launch)) {
-  for (const Lane lane : kLanes) {
-    queue(lane).ids.resize(1);
-    queue(lane).thread = std::thread([this, lane, thread_start] { serve(lane, thread_start); });
+Lanes::Lanes(LaneTable table, LaunchFn launch, void (*thread_start)())
+    : table_(std::move(table)), launch_(std::move(launch)), queues_(table_) {
+  for (const Lane lane : table_) {
+    queues_[lane].ids.resize(1);
+    queues_[lane].thread = std::thread([this, lane, thread_start] { serve(lane, thread_start); });
   }
 }
 
@@ -23,6 +24,7 @@ Lanes::~Lanes() {
 Status Lanes::begin(uint32_t commands) {
   if (slots_.size() < commands) {
     slots_.resize(commands);
+    after_.resize(commands * table_.size());
     intervals_.resize(commands);
     lane_of_.resize(commands);
     for (Queue& q : queues_) q.ids.resize(size_t{commands} + 1);
@@ -42,7 +44,7 @@ Status Lanes::begin(uint32_t commands) {
   return {};
 }
 
-Status Lanes::submit(const Command& command) {
+Status Lanes::submit(const Command& command, const Arenas& arenas) {
   if (failed_.load()) {
     const std::lock_guard lock(fault_mutex_);
     return fault_->error;
@@ -50,15 +52,14 @@ Status Lanes::submit(const Command& command) {
   SLUICE_CHECK(command.id == submitted_ && command.id < commands_, "command {} after {} of {}", command.id,
                submitted_, commands_);
   Slot& slot = slots_[command.id];
-  slot.after.fill(0);
+  for (const Lane lane : table_) after(command.id, lane) = 0;
   for (const uint32_t w : command.waits) {
     SLUICE_CHECK(w < command.id, "command {} waits for {}, which was not submitted", command.id, w);
-    uint32_t& after = slot.after[static_cast<size_t>(lane_of_[w])];
-    after = std::max(after, w + 1);
+    after(command.id, lane_of_[w]) = std::max(after(command.id, lane_of_[w]), w + 1);
   }
   const bool is_launch = std::holds_alternative<Launch>(command.work);
-  SLUICE_CHECK(is_launch == (command.lane == Lane::Compute), "command {}: a {} on lane {}", command.id,
-               is_launch ? "launch" : "copy", name_of(command.lane));
+  SLUICE_CHECK(is_launch == table_[command.lane].computes(), "command {}: a {} on lane {}", command.id,
+               is_launch ? "launch" : "copy", name_of(table_[command.lane]));
   if (is_launch) {
     const auto& launch = std::get<Launch>(command.work);
     SLUICE_CHECK(launch.operands.size() <= kMaxOperands, "{} operands", launch.operands.size());
@@ -68,11 +69,14 @@ Status Lanes::submit(const Command& command) {
     slot.workspace = launch.workspace;
   } else {
     slot.op = nullptr;
-    slot.copy = std::get<Copy>(command.work);
+    const auto& copy = std::get<Copy>(command.work);
+    slot.to = arenas[copy.to.tier] + copy.to.offset;
+    slot.from = arenas[copy.from.tier] + copy.from.offset;
+    slot.bytes = copy.bytes;
   }
   lane_of_[command.id] = command.lane;
   ++submitted_;
-  push(queue(command.lane), command.id);
+  push(queues_[command.lane], command.id);
   return {};
 }
 
@@ -83,11 +87,11 @@ void Lanes::push(Queue& q, uint32_t id) {
 }
 
 std::optional<Fault> Lanes::finish(std::vector<Interval>* timeline) {
-  std::array<uint32_t, kLaneCount> last{};
-  for (uint32_t id = 0; id < submitted_; ++id) last[static_cast<size_t>(lane_of_[id])] = id + 1;
-  for (const Lane lane : kLanes) {
-    const std::atomic<uint32_t>& finished = queue(lane).finished;
-    for (uint32_t f; (f = finished.load()) < last[static_cast<size_t>(lane)];) wait_while_equal(finished, f);
+  ByLane<uint32_t> last(table_);
+  for (uint32_t id = 0; id < submitted_; ++id) last[lane_of_[id]] = id + 1;
+  for (const Lane lane : table_) {
+    const std::atomic<uint32_t>& finished = queues_[lane].finished;
+    for (uint32_t f; (f = finished.load()) < last[lane];) wait_while_equal(finished, f);
   }
   if (timeline) timeline->assign(intervals_.begin(), intervals_.begin() + submitted_);
   const std::lock_guard lock(fault_mutex_);
@@ -96,7 +100,7 @@ std::optional<Fault> Lanes::finish(std::vector<Interval>* timeline) {
 
 void Lanes::serve(Lane lane, void (*thread_start)()) {
   thread_start();
-  Queue& q = queue(lane);
+  Queue& q = queues_[lane];
   for (;;) {
     wait_while_equal(q.pushed, q.taken);
     for (const uint32_t pushed = q.pushed.load(); q.taken != pushed; ++q.taken) {
@@ -109,11 +113,10 @@ void Lanes::serve(Lane lane, void (*thread_start)()) {
 
 void Lanes::run_command(Lane lane, uint32_t id) {
   const Slot& slot = slots_[id];
-  for (const Lane other : kLanes) {
-    const std::atomic<uint32_t>& finished = queue(other).finished;
-    for (uint32_t f; (f = finished.load()) < slot.after[static_cast<size_t>(other)];) {
-      wait_while_equal(finished, f);
-    }
+  for (const Lane other : table_) {
+    const std::atomic<uint32_t>& finished = queues_[other].finished;
+    const uint32_t wanted = after(id, other);
+    for (uint32_t f; (f = finished.load()) < wanted;) wait_while_equal(finished, f);
   }
   Interval& interval = intervals_[id];
   interval.start_ns = now_ns();
@@ -121,14 +124,14 @@ void Lanes::run_command(Lane lane, uint32_t id) {
     if (Status status = run_work(slot); !status.ok()) fail(id, status.error());
   }
   interval.end_ns = now_ns();
-  Queue& q = queue(lane);
+  Queue& q = queues_[lane];
   q.finished.store(id + 1);
   q.finished.notify_all();
 }
 
 Status Lanes::run_work(const Slot& slot) {
   if (slot.op) return launch_({slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace});
-  std::memcpy(slot.copy.to, slot.copy.from, static_cast<size_t>(slot.copy.bytes));
+  std::memcpy(slot.to, slot.from, static_cast<size_t>(slot.bytes));
   return {};
 }
 

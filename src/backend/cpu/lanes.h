@@ -1,4 +1,4 @@
-// Three in-order queues of commands, each served by its own thread.
+// In-order queues of commands, one per lane, each served by its own thread.
 //
 // Commands of a step are numbered in order of submission and every lane runs its own in order, so "command w
 // on lane L has finished" is "L has finished everything up to w": one counter per lane resolves every wait.
@@ -20,35 +20,38 @@ namespace sluice::cpu {
 
 class Lanes {
  public:
-  // Runs the compute lane's commands; called on that lane's thread only.
+  // Runs the commands of compute lanes; called on their threads.
   using LaunchFn = std::function<Status(const Launch&)>;
 
   // Every lane thread calls thread_start() first.
-  Lanes(LaunchFn launch, void (*thread_start)());
+  Lanes(LaneTable table, LaunchFn launch, void (*thread_start)());
   // Waits for what was submitted; no thread is left afterwards.
   ~Lanes();
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
+  const LaneTable& table() const { return table_; }
+
   // The three calls of Backend, with their contracts. begin() reserves the storage of the step's commands;
-  // submit() copies the command, operands included, and never blocks. After a failure the commands not yet
-  // started are passed over.
+  // submit() copies the command, operands included, and never blocks; copies are between `arenas`. After a
+  // failure the commands not yet started are passed over.
   Status begin(uint32_t commands);
-  Status submit(const Command& command);
+  Status submit(const Command& command, const Arenas& arenas);
   std::optional<Fault> finish(std::vector<Interval>* timeline);
 
  private:
   static constexpr size_t kMaxOperands = 8;
   static constexpr uint32_t kStop = UINT32_MAX;  // in place of a command: the lane's thread ends
 
-  // A queued command. after[L] is one past the last command on lane L that must finish first; 0: none.
+  // A queued command.
   struct Slot {
-    std::array<uint32_t, kLaneCount> after;
     uint32_t operand_count;
     const Op* op;  // null for a copy
     std::array<Buffer, kMaxOperands> operands;
     Buffer workspace;
-    Copy copy;
+    std::byte* to;  // of a copy
+    const std::byte* from;
+    int64_t bytes;
   };
 
   struct Queue {
@@ -60,7 +63,8 @@ class Lanes {
     std::thread thread;
   };
 
-  Queue& queue(Lane lane) { return queues_[static_cast<size_t>(lane)]; }
+  // One past the last command on lane `other` that must finish before command `id`; 0: none.
+  uint32_t& after(uint32_t id, Lane other) { return after_[id * table_.size() + other.index()]; }
   static void push(Queue& q, uint32_t id);
   void serve(Lane lane, void (*thread_start)());
   void run_command(Lane lane, uint32_t id);
@@ -68,9 +72,11 @@ class Lanes {
   void fail(uint32_t id, Error error);
   double now_ns() const;
 
+  const LaneTable table_;
   LaunchFn launch_;
-  std::array<Queue, kLaneCount> queues_;
+  ByLane<Queue> queues_;
   std::vector<Slot> slots_;
+  std::vector<uint32_t> after_;
   std::vector<Interval> intervals_;
   std::vector<Lane> lane_of_;
   uint32_t commands_ = 0, submitted_ = 0;

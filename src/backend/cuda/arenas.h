@@ -49,12 +49,8 @@ class HostArena {
 
   std::byte* data() const;
   int64_t bytes() const;
-  bool contains(const void* p) const {
-    const auto* byte = static_cast<const std::byte*>(p);
-    return data() != nullptr && byte >= data() && byte < data() + bytes();
-  }
   // How many of `bytes` bytes from p on lie in one registered piece: a copy of the GPU may not leave it.
-  // REQUIRES: contains(p).
+  // REQUIRES: p lies in the arena.
   int64_t in_one_piece(const void* p, int64_t bytes) const;
 
  private:

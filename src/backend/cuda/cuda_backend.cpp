@@ -2,7 +2,6 @@
 
 #include <cuda_runtime.h>
 
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -43,18 +42,19 @@ class CudaBackend final : public Backend {
         runner_(std::move(runner)) {}
 
   std::string_view name() const override { return "cuda"; }
+  const LaneTable& lanes() const override { return lanes_.table(); }
   int64_t alignment() const override { return kAlignment; }
   int64_t workspace_bytes(const Op& op) const override { return runner_.workspace_bytes(op); }
 
-  Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override;
+  Result<Arenas> reserve(const BytesByTier& bytes) override;
   Status prepare(std::span<const Op> ops) override;
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
-  Status upload(std::byte* to, const std::byte* from, int64_t bytes) override;
-  Status download(std::byte* to, const std::byte* from, int64_t bytes) override;
-  Status clear(std::byte* to, int64_t bytes) override;
-  MemoryUse memory() const override;
+  Status upload(Location to, const std::byte* from, int64_t bytes) override;
+  Status download(std::byte* to, Location from, int64_t bytes) override;
+  Status clear(Location to, int64_t bytes) override;
+  BytesByTier memory() const override;
   Status note_activities() override;
   Result<std::vector<DeviceActivity>> activities() override;
 
@@ -63,10 +63,14 @@ class CudaBackend final : public Backend {
   void end_noting(std::span<const Interval> timeline);
   int64_t device_bytes() const;
   Status queue(const Command& command);
-  Status queue_copy(const Copy& copy, Lane lane);
+  Status queue_copy(const Copy& copy, cudaStream_t stream);
   Status rehearse(const Op& op);
-  // `arena_side` is the address that lies in an arena.
-  Status transfer(void* to, const void* from, int64_t bytes, const void* arena_side);
+  std::byte* address(Location place) const {
+    return (place.tier == kHost ? host_arena_.data() : device_arena_.data()) + place.offset;
+  }
+  cudaStream_t compute() const { return lanes_.stream(lanes().compute()); }
+  // One of the two addresses lies in the arena of `tier`.
+  Status transfer(void* to, const void* from, int64_t bytes, Tier tier);
 
   CudaOptions options_;
   CudaDevice device_;
@@ -92,11 +96,11 @@ std::string_view name_of_work(const Command& command) {
   return "copy";
 }
 
-Result<Arenas> CudaBackend::reserve(int64_t device_bytes, int64_t host_bytes) {
+Result<Arenas> CudaBackend::reserve(const BytesByTier& bytes) {
   SLUICE_ASSIGN(device_arena_,
-                cuda::DeviceArena::reserve(device_bytes, device_, *nvml_, before_ ? before_->used : 0));
-  SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(host_bytes, options_.device));
-  return Arenas{device_arena_.data(), host_arena_.data()};
+                cuda::DeviceArena::reserve(bytes[kDevice], device_, *nvml_, before_ ? before_->used : 0));
+  SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(bytes[kHost], options_.device));
+  return Arenas{{kDevice, device_arena_.data()}, {kHost, host_arena_.data()}};
 }
 
 Status CudaBackend::prepare(std::span<const Op> ops) {
@@ -105,7 +109,7 @@ Status CudaBackend::prepare(std::span<const Op> ops) {
     if (prepared_.contains(key)) continue;
     SLUICE_TRY(cuda_supports(op));
     const cuda::Scratch scratch{device_arena_.data(), options_.tune ? device_arena_.bytes() : 0};
-    SLUICE_TRY(runner_.prepare(op, scratch, lanes_.stream(Lane::Compute), options_.log));
+    SLUICE_TRY(runner_.prepare(op, scratch, compute(), options_.log));
     SLUICE_TRY(rehearse(op));
     prepared_.insert(key);
   }
@@ -128,7 +132,7 @@ Status CudaBackend::rehearse(const Op& op) {
   for (const Operand& operand : operands(op)) buffers.push_back(place(operand.bytes()));
   const Buffer workspace = place(workspace_bytes(op));
   if (end > device_arena_.bytes()) return {};
-  cudaStream_t stream = lanes_.stream(Lane::Compute);
+  cudaStream_t stream = compute();
   SLUICE_CUDA_TRY(cudaMemsetAsync(device_arena_.data(), 0, size_t(end), stream));
   Status status = runner_.run({&op, buffers, workspace}, stream);
   if (status.ok()) status = cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
@@ -148,7 +152,7 @@ Status CudaBackend::begin(uint32_t commands, bool timed) {
 Status CudaBackend::submit(const Command& command) {
   if (fault_) return fault_->error;
   names_.push_back(name_of_work(command));
-  ranges_.enter(command.path, command.lane != Lane::Compute);
+  ranges_.enter(command.path, !lanes()[command.lane].computes());
   if (noting_) profiler_->enter(command.id);
   Status status = queue(command);
   if (noting_) profiler_->leave();
@@ -169,20 +173,23 @@ Status CudaBackend::queue(const Command& command) {
   if (const auto* launch = std::get_if<Launch>(&command.work)) {
     SLUICE_TRY(runner_.run(*launch, stream));
   } else {
-    SLUICE_TRY(queue_copy(std::get<Copy>(command.work), command.lane));
+    SLUICE_TRY(queue_copy(std::get<Copy>(command.work), stream));
   }
   return lanes_.close(command);
 }
 
-Status CudaBackend::queue_copy(const Copy& copy, Lane lane) {
-  constexpr std::array<cudaMemcpyKind, kLaneCount> kKinds{cudaMemcpyDeviceToDevice, cudaMemcpyHostToDevice,
-                                                          cudaMemcpyDeviceToHost};
-  const std::byte* host = lane == Lane::Load ? copy.from : copy.to;
+// A copy of the GPU may not leave the piece of the host arena in which it began.
+Status CudaBackend::queue_copy(const Copy& copy, cudaStream_t stream) {
+  const bool from_host = copy.from.tier == kHost, to_host = copy.to.tier == kHost;
+  const cudaMemcpyKind kind = from_host ? cudaMemcpyHostToDevice
+                              : to_host ? cudaMemcpyDeviceToHost
+                                        : cudaMemcpyDeviceToDevice;
+  const std::byte* const from = address(copy.from);
+  std::byte* const to = address(copy.to);
   for (int64_t done = 0; done < copy.bytes;) {
     int64_t bytes = copy.bytes - done;
-    if (host_arena_.contains(host + done)) bytes = host_arena_.in_one_piece(host + done, bytes);
-    SLUICE_CUDA_TRY(cudaMemcpyAsync(copy.to + done, copy.from + done, size_t(bytes), kKinds[size_t(lane)],
-                                    lanes_.stream(lane)));
+    if (from_host || to_host) bytes = host_arena_.in_one_piece((from_host ? from : to) + done, bytes);
+    SLUICE_CUDA_TRY(cudaMemcpyAsync(to + done, from + done, size_t(bytes), kind, stream));
     done += bytes;
   }
   return {};
@@ -240,8 +247,8 @@ Result<std::vector<DeviceActivity>> CudaBackend::activities() {
   return std::exchange(activities_, {});
 }
 
-Status CudaBackend::transfer(void* to, const void* from, int64_t bytes, const void* arena_side) {
-  if (host_arena_.contains(arena_side)) {
+Status CudaBackend::transfer(void* to, const void* from, int64_t bytes, Tier tier) {
+  if (tier == kHost) {
     std::memcpy(to, from, size_t(bytes));
     return {};
   }
@@ -253,26 +260,26 @@ Status CudaBackend::transfer(void* to, const void* from, int64_t bytes, const vo
   return {};
 }
 
-Status CudaBackend::upload(std::byte* to, const std::byte* from, int64_t bytes) {
-  return transfer(to, from, bytes, to);
+Status CudaBackend::upload(Location to, const std::byte* from, int64_t bytes) {
+  return transfer(address(to), from, bytes, to.tier);
 }
-Status CudaBackend::download(std::byte* to, const std::byte* from, int64_t bytes) {
-  return transfer(to, from, bytes, from);
+Status CudaBackend::download(std::byte* to, Location from, int64_t bytes) {
+  return transfer(to, address(from), bytes, from.tier);
 }
 
-Status CudaBackend::clear(std::byte* to, int64_t bytes) {
-  if (host_arena_.contains(to)) {
-    std::memset(to, 0, size_t(bytes));
+Status CudaBackend::clear(Location to, int64_t bytes) {
+  if (to.tier == kHost) {
+    std::memset(address(to), 0, size_t(bytes));
     return {};
   }
   SLUICE_CUDA_TRY(cudaSetDevice(options_.device));
-  SLUICE_CUDA_TRY(cudaMemset(to, 0, size_t(bytes)));
+  SLUICE_CUDA_TRY(cudaMemset(address(to), 0, size_t(bytes)));
   SLUICE_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy));
   return {};
 }
 
-MemoryUse CudaBackend::memory() const {
-  return {device_bytes(), resident_bytes()};
+BytesByTier CudaBackend::memory() const {
+  return {{kDevice, device_bytes()}, {kHost, resident_bytes()}};
 }
 
 int64_t CudaBackend::device_bytes() const {
@@ -289,7 +296,7 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   auto nvml = cuda::Nvml::open(options.device);
   const auto before = nvml->memory();  // this process has no context yet
   SLUICE_ASSIGN(CudaDevice device, cuda::open_device(options.device));
-  SLUICE_ASSIGN(auto lanes, cuda::Lanes::create(options.run_ahead));
+  SLUICE_ASSIGN(auto lanes, cuda::Lanes::create(LaneTable(), options.run_ahead));
   auto cache = std::make_shared<cuda::LibraryCache>(
       options.cache, options.cache.empty() ? "" : fmt::format("{}, {}", device.name, cuda_versions()));
   SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic, cache));

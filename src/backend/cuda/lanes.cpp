@@ -12,16 +12,15 @@ constexpr uint32_t kEventStride = 16;
 
 }  // namespace
 
-Result<Lanes> Lanes::create(int run_ahead) {
-  Lanes lanes;
+Result<Lanes> Lanes::create(const LaneTable& table, int run_ahead) {
+  Lanes lanes(table);
   lanes.run_ahead_ = uint32_t(std::max(run_ahead, 1));
   int least = 0, greatest = 0;
   SLUICE_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  for (const Lane lane : kLanes) {
+  for (const Lane lane : table) {
     // Compute goes first where kernels of several lanes compete; copies have engines of their own.
-    SLUICE_CUDA_TRY(cudaStreamCreateWithPriority(lanes.streams_[size_t(lane)].receive(),
-                                                 cudaStreamNonBlocking,
-                                                 lane == Lane::Compute ? greatest : least));
+    SLUICE_CUDA_TRY(cudaStreamCreateWithPriority(lanes.streams_[lane].receive(), cudaStreamNonBlocking,
+                                                 table[lane].computes() ? greatest : least));
   }
   SLUICE_CUDA_TRY(cudaEventCreate(lanes.origin_.receive()));
   return lanes;
@@ -54,11 +53,12 @@ Status Lanes::begin(uint32_t commands, bool timed) {
     p.queued = p.settled = -1;
     p.unrecorded = 0;
   }
-  for (auto& row : waited_) row.fill(0);
+  for (auto& row : waited_) row = ByLane<int64_t>(table_);
   if (!timed_) return {};
-  SLUICE_CUDA_TRY(cudaEventRecord(origin_.get(), stream(Lane::Compute)));
-  for (const Lane lane : {Lane::Load, Lane::Store}) {
-    SLUICE_CUDA_TRY(cudaStreamWaitEvent(stream(lane), origin_.get(), 0));
+  const Lane compute = table_.compute();
+  SLUICE_CUDA_TRY(cudaEventRecord(origin_.get(), stream(compute)));
+  for (const Lane lane : table_) {
+    if (lane != compute) SLUICE_CUDA_TRY(cudaStreamWaitEvent(stream(lane), origin_.get(), 0));
   }
   return {};
 }
@@ -71,7 +71,7 @@ Status Lanes::open(const Command& command) {
   for (const uint32_t id : command.waits) {
     SLUICE_CHECK(id < command.id, "command {} waits for command {}", command.id, id);
     const Lane other = lane_of_[id];
-    int64_t& known = waited_[size_t(command.lane)][size_t(other)];
+    int64_t& known = waited_[command.lane][other];
     if (other == command.lane || id < known) continue;
     SLUICE_CUDA_TRY(cudaStreamWaitEvent(stream(command.lane), done(id), 0));
     known = int64_t{id} + 1;
@@ -79,12 +79,12 @@ Status Lanes::open(const Command& command) {
   if (timed_) SLUICE_CUDA_TRY(cudaEventRecord(before_[command.id].get(), stream(command.lane)));
   // From here on a part of it may be under way.
   lane_of_.push_back(command.lane);
-  progress_[size_t(command.lane)].queued = command.id;
+  progress_[command.lane].queued = command.id;
   return {};
 }
 
 Status Lanes::close(const Command& command) {
-  Progress& p = progress_[size_t(command.lane)];
+  Progress& p = progress_[command.lane];
   if (timed_ || command.awaited || ++p.unrecorded == kEventStride) return record(command.id);
   return {};
 }
@@ -92,13 +92,13 @@ Status Lanes::close(const Command& command) {
 Status Lanes::record(uint32_t id) {
   const Lane lane = lane_of_[id];
   SLUICE_CUDA_TRY(cudaEventRecord(done(id), stream(lane)));
-  progress_[size_t(lane)].recorded.push_back(id);
-  progress_[size_t(lane)].unrecorded = 0;
+  progress_[lane].recorded.push_back(id);
+  progress_[lane].unrecorded = 0;
   return {};
 }
 
 Status Lanes::settle(uint32_t id) {
-  Progress& p = progress_[size_t(lane_of_[id])];
+  Progress& p = progress_[lane_of_[id]];
   if (p.settled >= id) return {};
   auto event = std::lower_bound(p.recorded.begin(), p.recorded.end(), id);
   if (event == p.recorded.end()) {
@@ -119,10 +119,11 @@ std::optional<Lanes::Failure> Lanes::drain() {
 
 Lanes::Failure Lanes::failure(Error error) const {
   // Copies do not fail once they are queued: where launches are under way it was one of them.
-  const Progress& compute = progress_[size_t(Lane::Compute)];
+  const Lane lane = table_.compute();
+  const Progress& compute = progress_[lane];
   if (compute.settled >= compute.queued) return {finished_, finished_, std::move(error)};
   auto first = uint32_t(compute.settled + 1);
-  while (lane_of_[first] != Lane::Compute) ++first;
+  while (lane_of_[first] != lane) ++first;
   return {first, uint32_t(compute.queued), std::move(error)};
 }
 

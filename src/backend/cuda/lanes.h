@@ -1,7 +1,6 @@
 // The lanes as CUDA streams, and the events that order commands across them.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,10 +18,10 @@ namespace sluice::cuda {
 // created when a step is longer than all before it, never within one.
 class Lanes {
  public:
-  Lanes() = default;
-  static Result<Lanes> create(int run_ahead);
+  static Result<Lanes> create(const LaneTable& table, int run_ahead);
 
-  cudaStream_t stream(Lane lane) const { return streams_[size_t(lane)].get(); }
+  const LaneTable& table() const { return table_; }
+  cudaStream_t stream(Lane lane) const { return streams_[lane].get(); }
 
   Status begin(uint32_t commands, bool timed);
   // Before the command's work: its stream waits for the commands it names, and this thread for old ones when
@@ -45,6 +44,8 @@ class Lanes {
   Status intervals(std::vector<Interval>& out) const;
 
  private:
+  explicit Lanes(const LaneTable& table)
+      : table_(table), streams_(table), progress_(table), waited_(table, ByLane<int64_t>(table)) {}
   Status create_events(uint32_t commands);
   cudaEvent_t done(uint32_t id) const { return (timed_ ? after_ : plain_)[id].get(); }
   Status record(uint32_t id);
@@ -52,8 +53,9 @@ class Lanes {
   Status settle(uint32_t id);
   Failure failure(Error error) const;
 
+  LaneTable table_;
   uint32_t run_ahead_ = 0;
-  std::array<Stream, kLaneCount> streams_;
+  ByLane<Stream> streams_;
   bool timed_ = false;                         // the step under way
   Event origin_;                               // of its times
   std::vector<Event> plain_, before_, after_;  // by command: without times, and for timed steps
@@ -69,9 +71,9 @@ class Lanes {
     int64_t settled = -1;            // it and all before it are known to have finished
     uint32_t unrecorded = 0;         // commands since the last event
   };
-  std::array<Progress, kLaneCount> progress_;
+  ByLane<Progress> progress_;
   // waited_[a][b]: lane a waits for the commands of lane b with lower ids already.
-  std::array<std::array<int64_t, kLaneCount>, kLaneCount> waited_{};
+  ByLane<ByLane<int64_t>> waited_;
 };
 
 }  // namespace sluice::cuda

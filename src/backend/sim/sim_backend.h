@@ -2,6 +2,7 @@
 // if every command took the time its plan predicts.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "backend/kind.h"
@@ -9,27 +10,29 @@
 namespace sluice {
 
 struct SimOptions {
-  // Part of its speed that the compute lane loses to each copy lane at work: with k of them it runs at
-  // 1 / (1 + k * copy_slowdown). Copies lose nothing. On a CPU copies take memory bandwidth and cores from
-  // products.
+  // Part of its speed that a compute lane loses to each copy from or to its device that is at work: with k of
+  // them it runs at 1 / (1 + k * copy_slowdown). Copies lose nothing. On a CPU copies take memory bandwidth
+  // and cores from products.
   double copy_slowdown = 0;
 };
 
 class SimBackend final : public Backend {
  public:
-  explicit SimBackend(const SimOptions& options = {}) : options_(options) {}
+  explicit SimBackend(const SimOptions& options = {}, LaneTable lanes = {})
+      : options_(options), lanes_(std::move(lanes)) {}
 
   std::string_view name() const override { return "sim"; }
+  const LaneTable& lanes() const override { return lanes_; }
   int64_t alignment() const override { return 256; }
   int64_t workspace_bytes(const Op&) const override { return 0; }
-  Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override;
+  Result<Arenas> reserve(const BytesByTier& bytes) override;
   Status prepare(std::span<const Op>) override { return {}; }
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
-  Status upload(std::byte*, const std::byte*, int64_t) override { return {}; }
-  Status download(std::byte*, const std::byte*, int64_t) override { return {}; }
-  MemoryUse memory() const override { return memory_; }
+  Status upload(Location, const std::byte*, int64_t) override { return {}; }
+  Status download(std::byte*, Location, int64_t) override { return {}; }
+  BytesByTier memory() const override { return memory_; }
 
  private:
   struct Queued {
@@ -40,8 +43,9 @@ class SimBackend final : public Backend {
   };
 
   const SimOptions options_;
+  const LaneTable lanes_;
   std::vector<Queued> queued_;  // by id
-  MemoryUse memory_;
+  BytesByTier memory_;
 };
 
 // As a machine to plan for. The executor makes its own to predict times with.

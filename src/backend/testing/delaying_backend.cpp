@@ -18,7 +18,7 @@ Status DelayingBackend::submit(const Command& command) {
   if (const auto* launch = std::get_if<Launch>(&command.work)) {
     held.operands.assign(launch->operands.begin(), launch->operands.end());
   }
-  held_[static_cast<size_t>(command.lane)].push_back(std::move(held));
+  held_[command.lane].push_back(std::move(held));
   ++held_count_;
   inner_id_.push_back(kHeld);
   if (held_count_ <= delays_.window) return {};

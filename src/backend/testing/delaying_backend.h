@@ -1,7 +1,6 @@
 // A backend whose lanes run against each other in an unusual, but legal, order.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <deque>
 #include <random>
@@ -28,9 +27,9 @@ struct Delays {
 class DelayingBackend final : public ForwardingBackend {
  public:
   DelayingBackend(Backend& inner, const Delays& delays)
-      : ForwardingBackend(inner), delays_(delays), random_(delays.seed) {}
+      : ForwardingBackend(inner), delays_(delays), random_(delays.seed), held_(lanes()) {}
   DelayingBackend(std::unique_ptr<Backend> inner, const Delays& delays)
-      : ForwardingBackend(std::move(inner)), delays_(delays), random_(delays.seed) {}
+      : ForwardingBackend(std::move(inner)), delays_(delays), random_(delays.seed), held_(lanes()) {}
 
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
@@ -54,7 +53,7 @@ class DelayingBackend final : public ForwardingBackend {
 
   Delays delays_;
   std::mt19937_64 random_;
-  std::array<std::deque<Held>, kLaneCount> held_;
+  ByLane<std::deque<Held>> held_;
   size_t held_count_ = 0;
   std::vector<uint32_t> inner_id_;  // by the caller's id; kHeld while the command is held back
   std::vector<uint32_t> outer_id_;  // by the inner id

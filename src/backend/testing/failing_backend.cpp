@@ -8,9 +8,9 @@ Status FailingBackend::count() {
   return {};
 }
 
-Result<Arenas> FailingBackend::reserve(int64_t device_bytes, int64_t host_bytes) {
+Result<Arenas> FailingBackend::reserve(const BytesByTier& bytes) {
   SLUICE_TRY(count());
-  return inner().reserve(device_bytes, host_bytes);
+  return inner().reserve(bytes);
 }
 
 Status FailingBackend::prepare(std::span<const Op> ops) {
@@ -39,17 +39,17 @@ std::optional<Fault> FailingBackend::finish(std::vector<Interval>* timeline) {
   return fault_ ? fault_ : inner_fault;
 }
 
-Status FailingBackend::upload(std::byte* to, const std::byte* from, int64_t bytes) {
+Status FailingBackend::upload(Location to, const std::byte* from, int64_t bytes) {
   SLUICE_TRY(count());
   return inner().upload(to, from, bytes);
 }
 
-Status FailingBackend::download(std::byte* to, const std::byte* from, int64_t bytes) {
+Status FailingBackend::download(std::byte* to, Location from, int64_t bytes) {
   SLUICE_TRY(count());
   return inner().download(to, from, bytes);
 }
 
-Status FailingBackend::clear(std::byte* to, int64_t bytes) {
+Status FailingBackend::clear(Location to, int64_t bytes) {
   SLUICE_TRY(count());
   return inner().clear(to, bytes);
 }

@@ -31,14 +31,14 @@ class FailingBackend final : public ForwardingBackend {
   // Whether the failure has been injected.
   bool failed() const { return calls_ >= fail_at_; }
 
-  Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override;
+  Result<Arenas> reserve(const BytesByTier& bytes) override;
   Status prepare(std::span<const Op> ops) override;
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
-  Status upload(std::byte* to, const std::byte* from, int64_t bytes) override;
-  Status download(std::byte* to, const std::byte* from, int64_t bytes) override;
-  Status clear(std::byte* to, int64_t bytes) override;
+  Status upload(Location to, const std::byte* from, int64_t bytes) override;
+  Status download(std::byte* to, Location from, int64_t bytes) override;
+  Status clear(Location to, int64_t bytes) override;
 
  private:
   // Counts one call: an error if it is the one to fail.

@@ -15,23 +15,22 @@ class ForwardingBackend : public Backend {
       : owned_(std::move(inner)), inner_(owned_.get()) {}
 
   std::string_view name() const override { return inner_->name(); }
+  const LaneTable& lanes() const override { return inner_->lanes(); }
   int64_t alignment() const override { return inner_->alignment(); }
   int64_t workspace_bytes(const Op& op) const override { return inner_->workspace_bytes(op); }
-  Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override {
-    return inner_->reserve(device_bytes, host_bytes);
-  }
+  Result<Arenas> reserve(const BytesByTier& bytes) override { return inner_->reserve(bytes); }
   Status prepare(std::span<const Op> ops) override { return inner_->prepare(ops); }
   Status begin(uint32_t commands, bool timed) override { return inner_->begin(commands, timed); }
   Status submit(const Command& command) override { return inner_->submit(command); }
   std::optional<Fault> finish(std::vector<Interval>* timeline) override { return inner_->finish(timeline); }
-  Status upload(std::byte* to, const std::byte* from, int64_t bytes) override {
+  Status upload(Location to, const std::byte* from, int64_t bytes) override {
     return inner_->upload(to, from, bytes);
   }
-  Status download(std::byte* to, const std::byte* from, int64_t bytes) override {
+  Status download(std::byte* to, Location from, int64_t bytes) override {
     return inner_->download(to, from, bytes);
   }
-  Status clear(std::byte* to, int64_t bytes) override { return inner_->clear(to, bytes); }
-  MemoryUse memory() const override { return inner_->memory(); }
+  Status clear(Location to, int64_t bytes) override { return inner_->clear(to, bytes); }
+  BytesByTier memory() const override { return inner_->memory(); }
 
  protected:
   Backend& inner() { return *inner_; }

@@ -5,7 +5,7 @@
 namespace sluice {
 
 std::string text(const Record& record) {
-  std::string out = fmt::format("step {} #{} {} {} {} bytes", record.step, record.id, name_of(record.lane),
+  std::string out = fmt::format("step {} #{} {} {} {} bytes", record.step, record.id, record.lane,
                                 record.kind, record.bytes);
   if (!record.waits.empty()) out += " waits";
   for (const uint32_t id : record.waits) out += fmt::format(" {}", id);
@@ -18,8 +18,9 @@ Status RecordingBackend::begin(uint32_t commands, bool timed) {
 }
 
 Status RecordingBackend::submit(const Command& command) {
-  Record record{steps_ - 1, command.id, command.lane, {command.waits.begin(), command.waits.end()},
-                "copy",     0};
+  Record record{
+      steps_ - 1, command.id, name_of(lanes()[command.lane]), {command.waits.begin(), command.waits.end()},
+      "copy",     0};
   if (const auto* launch = std::get_if<Launch>(&command.work)) {
     record.kind = name_of(*launch->op);
     for (const Buffer& buffer : launch->operands) record.bytes += buffer.bytes;

@@ -11,7 +11,7 @@ namespace sluice {
 struct Record {
   uint32_t step;  // counts calls of begin() from 0
   uint32_t id;
-  Lane lane;
+  std::string lane;
   std::vector<uint32_t> waits;
   std::string_view kind;  // name of the op, or "copy"
   int64_t bytes;          // copied; of a launch, in its operands

@@ -77,8 +77,7 @@ class GapCutter {
       return double(v.bytes) * (prices_.load[to] + (g.written ? prices_.store[from] : 0) +
                                 (host ? prices_.host[to] - prices_.host[from] : 0));
     }
-    double load_ns = profile_.transfer_ns(v.bytes, true),
-           store_ns = g.written ? profile_.transfer_ns(v.bytes, false) : 0;
+    double load_ns = profile_.load_ns(v.bytes), store_ns = g.written ? profile_.store_ns(v.bytes) : 0;
     if (!use_.empty()) {
       const double window_ns = std::min(length_ns(g), kWindow * start_ns_[n_]);
       load_ns *= kFree + (1 - kFree) * use_.loads_before(plain_[back(g)], window_ns);
@@ -276,7 +275,7 @@ std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>
                              const Profile& profile, const Limits& limits, int64_t target_bytes,
                              const Saves& saves, const GapCosts& costs) {
   GapCutter cutter(schedule, start_ns, profile, target_bytes, costs);
-  if (!cutter.working_sets_fit(limits.device_bytes)) return std::nullopt;
+  if (!cutter.working_sets_fit(limits.bytes[kDevice])) return std::nullopt;
   return cutter.run(saves);
 }
 
@@ -287,7 +286,7 @@ std::vector<Gap> gaps_of(const Schedule& schedule, const Profile& profile) {
 std::optional<Cuts> cuts_of(const Schedule& schedule, std::vector<Gap> gaps, const Limits& limits) {
   Cuts cuts = GapCutter(schedule, schedule.start_ns, Profile(), 0, GapCosts()).with(std::move(gaps));
   const int64_t most = *std::max_element(cuts.pressure.begin(), cuts.pressure.end());
-  return most <= limits.device_bytes ? std::optional(std::move(cuts)) : std::nullopt;
+  return most <= limits.bytes[kDevice] ? std::optional(std::move(cuts)) : std::nullopt;
 }
 
 }  // namespace sluice

@@ -12,16 +12,15 @@ namespace sluice {
 
 // What a plan must respect beside its Program.
 struct Limits {
-  int64_t device_bytes = 0, host_bytes = 0;  // arena budgets
+  BytesByTier bytes;  // arena budgets
   int64_t alignment = 64;
-  // Device bytes that must be free in one piece at the boundary, for programs that run between steps.
-  int64_t boundary_device_bytes = 0;
-  // Host bytes set aside for them all the time.
-  int64_t boundary_host_bytes = 0;
+  // For programs that run between steps: on a device what must be free in one piece at the boundary, on the
+  // host what is set aside all the time.
+  BytesByTier boundary_bytes;
   // Given places, by object, of a program that runs at another plan's boundary; empty otherwise. Its own
   // arenas then begin at these offsets.
   std::vector<Home> fixed_homes;
-  int64_t device_base = 0, host_base = 0;
+  BytesByTier base;
   bool search_places = false;  // on the device: see pack_few()
   // What stays on the device around the boundary is stored before it, where that link is free, or keeps its
   // bytes until its store has ended.
@@ -171,10 +170,9 @@ int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size
 constexpr size_t kFewItems = 400;
 int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
 
-// Addresses, order, waits. Empty when it does not pack within the limits: `misfit` then names the tier.
-enum class Misfit : uint8_t { Device, Host };
+// Addresses, order, waits. Empty when it does not pack within the limits of the tier `misfit`.
 std::optional<Plan> emit(const Program& program, const Schedule& schedule, Residency residency,
-                         const Profile& profile, const Limits& limits, Misfit& misfit);
+                         const Profile& profile, const Limits& limits, Tier& misfit);
 
 // Puts the actions of a simulated plan in the order in which they are predicted to start; order within a lane
 // and waits stay as they are. A device's queue of copies holds a few dozen: a store that is submitted long

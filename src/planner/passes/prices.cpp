@@ -112,8 +112,8 @@ Market::Market(const Schedule& s, const std::vector<RecomputeUnit>& units, const
                const Limits& limits, int64_t target_bytes)
     : s_(s),
       moment_ns_(s.start_ns.back() / kMoments),
-      load_ns_(1e9 / profile.load_bytes_per_s),
-      store_ns_(1e9 / profile.store_bytes_per_s) {
+      load_ns_(1e9 / profile.bytes_per_s(kHost, kDevice)),
+      store_ns_(1e9 / profile.bytes_per_s(kDevice, kHost)) {
   std::vector<uint32_t> unit_of(s.values.size(), kNoUse), trader_of(units.size(), kNoUse);
   std::vector<uint32_t> value_of;  // by object
   for (uint32_t v = 0; v < s.values.size(); ++v) {
@@ -145,13 +145,13 @@ void Market::supply(const Limits& limits, int64_t target_bytes) {
   // A price needs something to be sold.
   constexpr double kLeast = 0.02;
   std::vector<double> working(s_.workspace_bytes.begin(), s_.workspace_bytes.end());
-  double on_host = double(limits.boundary_host_bytes);
+  double on_host = double(limits.boundary_bytes[kHost]);
   for (const Value& v : s_.values) {
     if (v.fixed) continue;
     for (const ValueUse& u : v.uses) working[u.position] += double(v.bytes);
     if (v.circular || v.given) on_host += double(v.bytes);
   }
-  const double device = double(target_bytes), host = double(limits.host_bytes);
+  const double device = double(target_bytes), host = double(limits.bytes[kHost]);
   std::vector<double> taken(kMoments + 2, 0);
   for (uint32_t p = 0; p < s_.size(); ++p) hold(taken, moment_of(p), moment_of(p + 1), working[p]);
   std::partial_sum(taken.begin(), taken.end(), taken.begin());

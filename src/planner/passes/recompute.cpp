@@ -146,7 +146,7 @@ class Unroller {
       now += costs_.ns[run.task.value];
     }
     out_.start_ns.push_back(now);
-    out_.workspace_bytes.push_back(limits_.boundary_device_bytes);
+    out_.workspace_bytes.push_back(limits_.boundary_bytes[kDevice]);
     return std::move(out_);
   }
 
@@ -193,8 +193,8 @@ class Unroller {
     v.host_home = object.kind == ObjectKind::Input || object.kind == ObjectKind::Metric;
     if (!limits_.fixed_homes.empty()) {
       const Home& home = limits_.fixed_homes[o];
-      v.fixed = home.device_offset != kNowhere;
-      v.host_home = v.host_home || (!v.fixed && home.host_offset != kNowhere);
+      v.fixed = home.on(kDevice);
+      v.host_home = v.host_home || (!v.fixed && home.on(kHost));
     }
     out_.values.push_back(std::move(v));
     last_forward_.push_back(kNoUse);

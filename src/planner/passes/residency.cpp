@@ -82,10 +82,10 @@ void Resident::keep_copies_equal(uint32_t index) {
   const Value& v = s_.values[index];
   const Home& home = limits_.fixed_homes[v.object.value];
   const bool written = std::any_of(v.uses.begin(), v.uses.end(), [](const ValueUse& u) { return u.writes; });
-  if (home.host_offset == kNowhere || !written) return;
+  if (!home.on(kHost) || !written) return;
   const uint32_t first = v.uses.front().position, last = v.uses.back().position;
   Span span{index, first, last, first, last, false, true};
-  span.address = home.device_offset;
+  span.address = home.offset[kDevice];
   span.store_at = last;
   out_.spans.push_back(span);
   out_.slots.push_back({index, 0, n_, true, true});
@@ -161,7 +161,7 @@ void Resident::store_before_the_boundary() {
     if (span.wraps() && written != v.uses.rend() && written->position >= span.begin && !changes_after) {
       candidates.push_back({written->position, i});
     } else {
-      link.take_after(std::min(span.last_use + 1, n_), profile_.transfer_ns(v.bytes, false));
+      link.take_after(std::min(span.last_use + 1, n_), profile_.store_ns(v.bytes));
     }
   }
   std::sort(candidates.begin(), candidates.end());
@@ -169,7 +169,7 @@ void Resident::store_before_the_boundary() {
   for (uint32_t i = 0; i < out_.slots.size(); ++i) slot_of[out_.slots[i].value] = i;
   for (const auto& [position, i] : candidates) {
     Span& span = out_.spans[i];
-    const double ns = profile_.transfer_ns(s_.values[span.value].bytes, false);
+    const double ns = profile_.store_ns(s_.values[span.value].bytes);
     if (link.end_of(position + 1, ns) > step_ns()) {
       link.take_after(span.last_use + 1, ns);
       continue;
@@ -194,7 +194,7 @@ void Resident::drain_stores() {
   for (const uint32_t i : stores) {
     Span& span = out_.spans[i];
     const int64_t bytes = s_.values[span.value].bytes;
-    lane_ns = std::max(lane_ns, time_of(span.store_at + 1)) + profile_.transfer_ns(bytes, false);
+    lane_ns = std::max(lane_ns, time_of(span.store_at + 1)) + profile_.store_ns(bytes);
     if (span.store_at != span.last_use || s_.values[span.value].fixed) continue;
     if (span.wraps() && !limits_.store_around) continue;
     // By its next span the value has to be stored.
@@ -249,8 +249,7 @@ void Resident::start_loads_early() {
                    [&](const Early& a, const Early& b) { return deadline_ns(a) > deadline_ns(b); });
   double lane_ns = 2 * step_ns();
   for (const Early& e : loads) {
-    lane_ns = std::min(lane_ns, deadline_ns(e)) -
-              profile_.transfer_ns(s_.values[out_.spans[e.span].value].bytes, true);
+    lane_ns = std::min(lane_ns, deadline_ns(e)) - profile_.load_ns(s_.values[out_.spans[e.span].value].bytes);
     if (e.next_step) {
       start_before_the_step(out_.spans[e.span], lane_ns, e.earliest);
     } else {

@@ -128,7 +128,7 @@ std::vector<Saver::Crossing> Saver::book_what_must_travel(const Residency& resid
     const Value& v = s_.values[span.value];
     const uint32_t unit = unit_of_[span.value];
     if (span.store) {
-      const double ns = profile_.transfer_ns(v.bytes, false);
+      const double ns = profile_.store_ns(v.bytes);
       if (unit != kNoUse && left_at(span.value) == span.last_use) {
         crossings[unit].store_ns += ns;
       } else {
@@ -138,7 +138,7 @@ std::vector<Saver::Crossing> Saver::book_what_must_travel(const Residency& resid
       }
     }
     if (span.load) {
-      const double ns = profile_.transfer_ns(v.bytes, true);
+      const double ns = profile_.load_ns(v.bytes);
       if (unit != kNoUse && needed_at(span.value) == span.first_use) {
         Crossing& c = crossings[unit];
         c.load_ns += ns;
@@ -157,7 +157,7 @@ std::vector<Saver::Crossing> Saver::book_what_must_travel(const Residency& resid
 // Of everything but the units.
 Pressure Saver::host_pressure(const Residency& residency) const {
   std::vector<int64_t> bytes(n_ + 2, 0);  // first the changes, then their sums
-  bytes[0] = limits_.boundary_host_bytes;
+  bytes[0] = limits_.boundary_bytes[kHost];
   for (const HostSlot& slot : residency.slots) {
     if (unit_of_[slot.value] != kNoUse) continue;
     bytes[slot.always ? 0 : slot.begin] += s_.values[slot.value].bytes;

@@ -16,11 +16,13 @@ class ReferenceBackend : public Backend {
   int64_t alignment() const override { return 64; }
   int64_t workspace_bytes(const Op&) const override { return 100; }
 
-  Result<Arenas> reserve(int64_t device_bytes, int64_t host_bytes) override {
-    // Vectors of doubles, for their alignment.
-    device_.resize(static_cast<size_t>(device_bytes) / sizeof(double) + 1);
-    host_.resize(static_cast<size_t>(host_bytes) / sizeof(double) + 1);
-    return Arenas{reinterpret_cast<std::byte*>(device_.data()), reinterpret_cast<std::byte*>(host_.data())};
+  Result<Arenas> reserve(const BytesByTier& bytes) override {
+    for (const Tier tier : kTiers) {
+      // Vectors of doubles, for their alignment.
+      arenas_[tier].resize(static_cast<size_t>(bytes[tier]) / sizeof(double) + 1);
+      bases_[tier] = reinterpret_cast<std::byte*>(arenas_[tier].data());
+    }
+    return bases_;
   }
   Status prepare(std::span<const Op>) override { return {}; }
   Status begin(uint32_t, bool) override { return {}; }
@@ -29,20 +31,20 @@ class ReferenceBackend : public Backend {
       run(*launch);
     } else {
       const auto& copy = std::get<Copy>(command.work);
-      std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+      std::memcpy(at(copy.to), at(copy.from), static_cast<size_t>(copy.bytes));
     }
     return {};
   }
   std::optional<Fault> finish(std::vector<Interval>*) override { return {}; }
-  Status upload(std::byte* to, const std::byte* from, int64_t bytes) override {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+  Status upload(Location to, const std::byte* from, int64_t bytes) override {
+    std::memcpy(at(to), from, static_cast<size_t>(bytes));
     return {};
   }
-  Status download(std::byte* to, const std::byte* from, int64_t bytes) override {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+  Status download(std::byte* to, Location from, int64_t bytes) override {
+    std::memcpy(to, at(from), static_cast<size_t>(bytes));
     return {};
   }
-  MemoryUse memory() const override { return {}; }
+  BytesByTier memory() const override { return {}; }
 
   // The operands' content as it is now, what an op makes of it, and the way back.
   static std::vector<Tensor> read(const Launch& launch);
@@ -53,7 +55,10 @@ class ReferenceBackend : public Backend {
   virtual void run(const Launch& launch);
 
  private:
-  std::vector<double> device_, host_;
+  std::byte* at(Location place) const { return bases_[place.tier] + place.offset; }
+
+  ByTier<std::vector<double>> arenas_;
+  Arenas bases_;
 };
 
 }  // namespace sluice::conformance

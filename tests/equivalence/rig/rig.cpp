@@ -36,17 +36,18 @@ Tokens random_tokens(const StepShape& shape, int64_t vocab, uint64_t seed) {
 Profile profile_of(const Backend& backend) {
   Profile profile;
   profile.name = "test";
-  profile.load_bytes_per_s = profile.store_bytes_per_s = 1e11;
+  profile.set_bytes_per_s(1e11);
   profile.transfer_latency_ns = 200;
   profile.alignment = backend.alignment();
   profile.workspace_bytes = [&backend](const Op& op) { return backend.workspace_bytes(op); };
   return profile;
 }
 
-void poison(Backend& backend, const Arenas& arenas, int64_t device_bytes, int64_t host_bytes) {
-  const std::vector<std::byte> nans(size_t(std::max(device_bytes, host_bytes)), std::byte{0xff});
-  must(backend.upload(arenas.device, nans.data(), device_bytes));
-  must(backend.upload(arenas.host, nans.data(), host_bytes));
+void poison(Backend& backend, const BytesByTier& bytes) {
+  for (const Tier tier : kTiers) {
+    const std::vector<std::byte> nans(size_t(bytes[tier]), std::byte{0xff});
+    if (bytes[tier] > 0) must(backend.upload({tier, 0}, nans.data(), bytes[tier]));
+  }
 }
 
 ObjectId find(const Program& program, std::string_view name) {
@@ -131,9 +132,9 @@ State read_state(const Executor& executor, std::initializer_list<ObjectKind> kin
 
 Rig::Rig(const StageRequest& request, Stages stages, std::unique_ptr<Backend>&& backend)
     : request_(request), backend_(std::move(backend)), stages_(std::move(stages)) {
-  arenas_ = must(backend_->reserve(stages_.device_bytes(), stages_.host_bytes()));
+  arenas_ = must(backend_->reserve(stages_.arena_bytes()));
   must(backend_->prepare(all_ops(stages_)));
-  poison(*backend_, arenas_, stages_.device_bytes(), stages_.host_bytes());
+  poison(*backend_, stages_.arena_bytes());
   const auto executor = [&](const Stage& s) {
     return std::make_unique<Executor>(s.model.program, s.plan, *backend_, arenas_);
   };

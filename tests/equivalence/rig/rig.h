@@ -45,7 +45,7 @@ std::unique_ptr<Backend> small_backend();
 bool takes(const Numerics& numerics);
 
 // Fills the arenas with NaNs up to these sizes: whatever a plan forgets to write must not happen to be zero.
-void poison(Backend& backend, const Arenas& arenas, int64_t device_bytes, int64_t host_bytes);
+void poison(Backend& backend, const BytesByTier& bytes);
 
 ObjectId find(const Program& program, std::string_view name);
 std::vector<std::byte> read_bytes(const Executor& executor, ObjectId id);

@@ -1,0 +1,72 @@
+#include "base/lane.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sluice {
+
+std::string name_of(const LaneEnds& ends) {
+  const auto numbered = [](std::string_view name, Tier device) {
+    return fmt::format("{}{}", name, name_of(device).substr(name_of(kDevice).size()));
+  };
+  if (ends.computes() && ends.to.is_device()) return numbered("compute", ends.to);
+  if (ends.from == kHost && ends.to.is_device()) return numbered("load", ends.to);
+  if (ends.from.is_device() && ends.to == kHost) return numbered("store", ends.from);
+  return fmt::format("{}>{}", name_of(ends.from), name_of(ends.to));
+}
+
+std::optional<LaneEnds> find_lane_ends(std::string_view name) {
+  for (const Tier from : kTiers) {
+    for (const Tier to : kTiers) {
+      if (name_of(LaneEnds{from, to}) == name) return LaneEnds{from, to};
+    }
+  }
+  return std::nullopt;
+}
+
+Result<LaneTable> LaneTable::of(std::vector<LaneEnds> ends) {
+  if (ends.size() > kMost) return error("{} lanes, at most {} are allowed", ends.size(), kMost);
+  for (auto it = ends.begin(); it != ends.end(); ++it) {
+    if (std::find(ends.begin(), it, *it) != it) return error("two lanes are {}", name_of(*it));
+  }
+  LaneTable table;
+  table.ends_ = std::move(ends);
+  return table;
+}
+
+ByLane<std::string> names_of(const LaneTable& lanes) {
+  ByLane<std::string> names(lanes);
+  for (const Lane lane : lanes) names[lane] = name_of(lanes[lane]);
+  return names;
+}
+
+Lane LaneTable::add(Tier from, Tier to) {
+  SLUICE_CHECK(!find(from, to) && size() < kMost, "lane {} is number {}, or there already",
+               name_of(LaneEnds{from, to}), size() + 1);
+  ends_.push_back({from, to});
+  return Lane(size() - 1);
+}
+
+std::optional<Lane> LaneTable::find(Tier from, Tier to) const {
+  const auto it = std::find(ends_.begin(), ends_.end(), LaneEnds{from, to});
+  if (it == ends_.end()) return std::nullopt;
+  return Lane(static_cast<size_t>(it - ends_.begin()));
+}
+
+Lane LaneTable::copy(Tier from, Tier to) const {
+  const auto lane = find(from, to);
+  SLUICE_CHECK(lane.has_value(), "no lane is {}", name_of(LaneEnds{from, to}));
+  return *lane;
+}
+
+std::vector<Tier> LaneTable::tiers() const {
+  std::vector<Tier> out;
+  for (const Tier tier : kTiers) {
+    const auto joins = [&](const LaneEnds& ends) { return ends.from == tier || ends.to == tier; };
+    if (std::any_of(ends_.begin(), ends_.end(), joins)) out.push_back(tier);
+  }
+  return out;
+}
+
+}  // namespace sluice
