@@ -1,0 +1,73 @@
+// Tiers and lanes: names, tables, and that nothing is assumed about how many there are.
+#include "base/lane.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace sluice {
+namespace {
+
+TEST(Tier, NamesAreFoundAgain) {
+  std::set<std::string_view> names;
+  for (const Tier tier : kTiers) {
+    names.insert(name_of(tier));
+    EXPECT_EQ(find_tier(name_of(tier)), tier);
+  }
+  EXPECT_EQ(names.size(), kTiers.size());
+  EXPECT_EQ(find_tier("tape"), std::nullopt);
+}
+
+TEST(ByTier, HoldsWhatIsGivenAndNothingElse) {
+  const BytesByTier some{{kHost, 3}, {Tier::device(1), 2}};
+  for (const Tier tier : kTiers) {
+    EXPECT_EQ(some[tier], tier == kHost ? 3 : tier == Tier::device(1) ? 2 : 0);
+    EXPECT_EQ(BytesByTier(7)[tier], 7);
+    EXPECT_EQ(BytesByTier()[tier], 0);
+  }
+}
+
+TEST(LaneTable, StartsWithThoseOfOneDevice) {
+  const LaneTable lanes;
+  std::vector<std::string> names;
+  for (const Lane lane : lanes) names.push_back(name_of(lanes[lane]));
+  EXPECT_EQ(names, (std::vector<std::string>{"compute", "load", "store"}));
+  EXPECT_EQ(lanes.tiers(), (std::vector<Tier>{kDevice, kHost}));
+  EXPECT_TRUE(lanes[lanes.compute()].computes());
+  EXPECT_TRUE(lanes[lanes.copy(kHost, kDevice)].loads());
+  EXPECT_TRUE(lanes[lanes.copy(kDevice, kHost)].stores());
+}
+
+TEST(LaneTable, FindsLanesByWhatTheyJoin) {
+  LaneTable lanes;
+  const Tier second = Tier::device(1);
+  EXPECT_EQ(lanes.find(kDevice, second), std::nullopt);
+  const Lane peer = lanes.add(kDevice, second), compute = lanes.add_compute(second);
+  EXPECT_EQ(lanes.copy(kDevice, second), peer);
+  EXPECT_EQ(lanes.compute(second), compute);
+  EXPECT_EQ(name_of(lanes[peer]), "device>device1");
+  EXPECT_EQ(name_of(lanes[compute]), "compute1");
+  EXPECT_TRUE(lanes[peer].loads()) << "it brings bytes to a device";
+  EXPECT_EQ(lanes.tiers(), (std::vector<Tier>{kDevice, second, kHost}));
+}
+
+TEST(LaneTable, NamesAreFoundAgain) {
+  std::set<std::string> names;
+  for (const Tier from : kTiers) {
+    for (const Tier to : kTiers) {
+      const LaneEnds ends{from, to};
+      EXPECT_EQ(find_lane_ends(name_of(ends)), ends);
+      names.insert(name_of(ends));
+    }
+  }
+  EXPECT_EQ(names.size(), kTiers.size() * kTiers.size());
+}
+
+TEST(LaneTable, RefusesTwoOfAKind) {
+  const auto table = LaneTable::of({{kDevice, kDevice}, {kHost, kDevice}, {kHost, kDevice}});
+  ASSERT_FALSE(table.ok());
+  EXPECT_NE(table.message().find("load"), std::string::npos) << table.message();
+}
+
+}  // namespace
+}  // namespace sluice
