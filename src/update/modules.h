@@ -6,5 +6,7 @@
 namespace sluice {
 
 const Optimizer& adamw();
+const Optimizer& sgd();
+const Optimizer& lion();
 
 }  // namespace sluice

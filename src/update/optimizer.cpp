@@ -8,7 +8,7 @@
 namespace sluice {
 
 std::span<const Optimizer* const> optimizers() {
-  static const std::array kAll{&adamw()};
+  static const std::array kAll{&adamw(), &sgd(), &lion()};
   return kAll;
 }
 

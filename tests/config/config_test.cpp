@@ -1,7 +1,10 @@
 // What a user can get wrong in a configuration, and what the error says about it.
 #include "config/config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "model/families/families.h"
 #include "run/resolve.h"
@@ -53,11 +56,24 @@ TEST(Config, LaterSettingsWin) {
   EXPECT_EQ(config->train.seed, 9);
 }
 
+// Keys of an optimizer together with one that has them.
 TEST(Config, EveryKeyCanBeSetToItsDefault) {
   for (const KeyHelp& key : config_keys()) {
-    const auto config = load_config("", {key.name + "=" + key.value});
-    EXPECT_TRUE(config.ok()) << config.message();
+    std::string refusals;
+    const bool taken = std::any_of(optimizers().begin(), optimizers().end(), [&](const Optimizer* optimizer) {
+      const auto config = load_config("", {fmt::format("train.optimizer={}", optimizer->name),
+                                           fmt::format("{}={}", key.name, key.value)});
+      if (!config.ok()) refusals += config.message() + "\n";
+      return config.ok();
+    });
+    EXPECT_TRUE(taken) << refusals;
   }
+}
+
+TEST(Config, AKeyOfAnotherOptimizerIsRefusedWithThoseThatThisOneHas) {
+  expect_error({"train.optimizer=lion", "train.eps=1e-8"},
+               {"train.eps", "lion", "train.beta1, train.beta2, train.weight_decay"});
+  expect_error({"train.optimizer=sgd", "train.nesterov=2"}, {"train.nesterov = 2", "from 0 to 1"});
 }
 
 TEST(Config, UnknownKeyNamesTheNearest) {

@@ -1,0 +1,47 @@
+#include "update/modules.h"
+
+namespace sluice {
+namespace {
+
+enum { kBeta1, kBeta2, kWeightDecay };
+constexpr Hyperparameter kHyperparameters[] = {
+    {"beta1", 0.9, 0, 0.99999, "weight of the mean of gradients against the newest, in the direction"},
+    {"beta2", 0.99, 0, 0.99999, "decay of the mean of gradients"},
+    {"weight_decay", 0.1, 0, 10, "decoupled; none on norm weights and biases"},
+};
+constexpr std::string_view kState[] = {"m"};
+
+Op update(const UpdatePart& p, std::span<const float> values, bool state) {
+  const Numerics& n = p.numerics;
+  return Lion{.elements = p.elements,
+              .first = p.first,
+              .object = p.key,
+              .beta1 = values[kBeta1],
+              .beta2 = values[kBeta2],
+              .weight_decay = p.decay ? values[kWeightDecay] : 0,
+              .dtype = n.compute,
+              .grad_dtype = n.grad,
+              .state_dtype = n.state,
+              .master = n.master,
+              .stochastic = n.stochastic,
+              .moments = state};
+}
+
+std::optional<Op> update_state(const UpdatePart& p, std::span<const float> values) {
+  return LionState{.elements = p.elements,
+                   .first = p.first,
+                   .object = p.key,
+                   .beta2 = values[kBeta2],
+                   .grad_dtype = p.numerics.grad,
+                   .state_dtype = p.numerics.state,
+                   .stochastic = p.numerics.stochastic};
+}
+
+}  // namespace
+
+const Optimizer& lion() {
+  static const Optimizer kLion{"lion", kHyperparameters, kState, update, update_state};
+  return kLion;
+}
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+#include "update/modules.h"
+
+namespace sluice {
+namespace {
+
+enum { kMomentum, kWeightDecay, kNesterov };
+constexpr Hyperparameter kHyperparameters[] = {
+    {"momentum", 0.9, 0, 0.99999, "part of the last update's direction that is kept"},
+    {"weight_decay", 0.1, 0, 10, "added to gradients; none on norm weights and biases"},
+    {"nesterov", 0, 0, 1, "1: looks ahead by the momentum"},
+};
+constexpr std::string_view kState[] = {"m"};
+
+Op update(const UpdatePart& p, std::span<const float> values, bool state) {
+  const Numerics& n = p.numerics;
+  return SgdMomentum{.elements = p.elements,
+                     .first = p.first,
+                     .object = p.key,
+                     .momentum = values[kMomentum],
+                     .weight_decay = p.decay ? values[kWeightDecay] : 0,
+                     .nesterov = values[kNesterov] != 0,
+                     .dtype = n.compute,
+                     .grad_dtype = n.grad,
+                     .state_dtype = n.state,
+                     .master = n.master,
+                     .stochastic = n.stochastic,
+                     .moments = state};
+}
+
+// With weight decay the momentum contains the weights before the update, which are gone by then.
+std::optional<Op> update_state(const UpdatePart& p, std::span<const float> values) {
+  if (p.decay && values[kWeightDecay] != 0) return std::nullopt;
+  return SgdMomentumState{.elements = p.elements,
+                          .first = p.first,
+                          .object = p.key,
+                          .momentum = values[kMomentum],
+                          .grad_dtype = p.numerics.grad,
+                          .state_dtype = p.numerics.state,
+                          .stochastic = p.numerics.stochastic};
+}
+
+}  // namespace
+
+const Optimizer& sgd() {
+  static const Optimizer kSgd{"sgd", kHyperparameters, kState, update, update_state};
+  return kSgd;
+}
+
+}  // namespace sluice
