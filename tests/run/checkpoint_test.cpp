@@ -137,7 +137,7 @@ int64_t downloads_left = -1;
 class FailingDownloads final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
-  Status download(std::byte* to, const std::byte* from, int64_t bytes) override {
+  Status download(std::byte* to, Location from, int64_t bytes) override {
     if (downloads_left == 0) return error(ErrorKind::Device, "the device is gone");
     if (downloads_left > 0) --downloads_left;
     return ForwardingBackend::download(to, from, bytes);
