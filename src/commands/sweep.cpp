@@ -12,6 +12,7 @@
 #include "commands/progress_line.h"
 #include "io/file.h"
 #include "model/families/families.h"
+#include "run/fields.h"
 #include "run/resolve.h"
 #include "run/trial.h"
 #include "study/grid.h"
@@ -65,11 +66,8 @@ std::string SweepRun::inputs_of(const SweepCell& cell, const ModelSpec& model) c
   Hash hash;
   hash.add(to_toml(config)).add(to_json(model)).add(cell.row.mode).add(p.name).add(machine_.backend->name);
   if (!machine_.traits().runs_models) {
-    hash.add(fmt::format("{} {} {} {} {} {} {} {} {} {}", p.rates.product_flops,
-                         p.rates.attention_forward_flops, p.rates.attention_backward_flops,
-                         p.rates.memory_bytes, p.rates.launch_ns, p.bytes_per_s(kHost, kDevice),
-                         p.bytes_per_s(kDevice, kHost), p.transfer_latency_ns, p.overhead_bytes[kDevice],
-                         p.overhead_bytes[kHost]));
+    visit_fields(p,
+                 [&](const char* name, const auto& value) { hash.add(fmt::format("{} {}", name, value)); });
   }
   if (r_.measure) hash.add(r_.steps);
   return fmt::format("{:016x}", hash.value());

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "base/numerics.h"
+#include "cost/profile.h"
 #include "program/shape.h"
 
 namespace sluice {
@@ -35,6 +36,32 @@ void visit_fields(AnyNumerics& numerics, F&& field) {
   field("state", state);
   field("master", master);
   field("stochastic", stochastic);
+}
+
+// Of what is measured of ops, and of workspaces, callers see to what concerns them.
+template <class F>
+void visit_fields(const Profile& profile, F&& field) {
+  const auto& [name, rates, links, transfer_latency_ns, copy_slowdown, peak_flops, alignment, overhead_bytes,
+               measured_ns, workspace_bytes] = profile;
+  const auto& [product_flops, attention_forward_flops, attention_backward_flops, memory_bytes, launch_ns] =
+      rates;
+  field("name", name);
+  field("product_flops", product_flops);
+  field("attention_forward_flops", attention_forward_flops);
+  field("attention_backward_flops", attention_backward_flops);
+  field("memory_bytes", memory_bytes);
+  field("launch_ns", launch_ns);
+  for (const Link& link : links) {
+    const auto& [from, to, bytes_per_s] = link;
+    field("link.from", from.index());
+    field("link.to", to.index());
+    field("link.bytes_per_s", bytes_per_s);
+  }
+  field("transfer_latency_ns", transfer_latency_ns);
+  field("copy_slowdown", copy_slowdown);
+  field("peak_flops", peak_flops);
+  field("alignment", alignment);
+  for (const Tier tier : kTiers) field("overhead_bytes", overhead_bytes[tier]);
 }
 
 }  // namespace sluice

@@ -52,15 +52,13 @@ void add_bytes(Key& key, const BytesByTier& bytes) {
   for (const Tier tier : kTiers) key.add(bytes[tier]);
 }
 
-void add_scalars(Key& key, const Profile& p) {
-  key.add(p.name, p.transfer_latency_ns, p.copy_slowdown, p.alignment);
-  for (const Link& link : p.links) key.add(link.from.index(), link.to.index(), link.bytes_per_s);
-  add_bytes(key, p.overhead_bytes);
+void add_profile(Key& key, const Profile& profile) {
+  visit_fields(profile, [&](const char*, const auto& value) { key.add(value); });
 }
 
 std::string name_of(const StageRequest& r, const Profile& profile, const Stages& stages) {
   Key key;
-  add_scalars(key, profile);
+  add_profile(key, profile);
   add_bytes(key, r.caps);
   key.add(r.quick);
   for_each_stage(stages, [&](const Stage& s) {
@@ -74,10 +72,7 @@ std::string name_of(const StageRequest& r, const Profile& profile, const Stages&
 
 std::string name_of(const ShapeSubject& subject, const ShapeRequest& r, const Profile& profile) {
   Key key;
-  add_scalars(key, profile);
-  const Rates& rates = profile.rates;
-  key.add(rates.product_flops, rates.attention_forward_flops, rates.attention_backward_flops,
-          rates.memory_bytes, rates.launch_ns);
+  add_profile(key, profile);
   for (const auto& [op, ns] : std::map(profile.measured_ns.begin(), profile.measured_ns.end()))
     key.add(op, ns);
   // Workspaces depend on how the backend was asked to work: those of one sequence in one piece tell.

@@ -63,6 +63,9 @@ TEST_F(PlanCacheTest, KnowsOtherRequestsAndProfiles) {
   profile = profile_;
   profile.set_bytes_per_s(kDevice, kHost, 0.5 * profile.bytes_per_s(kDevice, kHost));
   EXPECT_FALSE(cache_.find(tiny_request(), profile, stages));
+  profile = profile_;
+  profile.peak_flops += 1;  // no field of a machine is left out of the key
+  EXPECT_FALSE(cache_.find(tiny_request(), profile, stages));
   EXPECT_TRUE(cache_.find(tiny_request(), profile_, stages));
 }
 
