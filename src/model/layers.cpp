@@ -66,12 +66,14 @@ void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional
   op.has_residual = residual.has_value();
   op.rope_heads = p.rope_heads;
   op.head_dim = rotated ? spec_.head_dim() : 0;
+  op.has_bias = !p.bias.empty();
   std::vector<Bound> uses{x, weight(p.weight, at.layer), y};
   if (residual) uses.emplace_back(*residual);
   if (rotated) {
     uses.push_back(batch(at, kPositions));
     uses.emplace_back(inputs_.inv_freq);
   }
+  if (op.has_bias) uses.emplace_back(weight(p.bias, at.layer));
   program_.add(made(p.task, op, uses, at));
 }
 

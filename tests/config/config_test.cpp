@@ -163,7 +163,8 @@ TEST_F(ModelConfig, WrongTypes) {
 }
 TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
   expect_model_error(R"({"model_type": "gpt2"})", {"gpt2", "llama"});
-  expect_model_error(R"({"attention_bias": true})", {"attention_bias"});
+  expect_model_error(R"({"model_type": "qwen2", "mlp_bias": true})", {"mlp_bias", "qwen2"});
+  expect_model_error(R"({"model_type": "qwen2", "use_sliding_window": true})", {"use_sliding_window"});
   expect_model_error(R"({"hidden_act": "gelu"})", {"gelu", "silu"});
   expect_model_error(R"({"rope_scaling": {"rope_type": "yarn"}})", {"yarn", "llama3"});
 }

@@ -38,6 +38,11 @@ const Case kCases[] = {
     {"packed_two_chunks", "llama_tiny", "packed_", {128, 64, 2, 1, 64, true}},
     {"packed_four_chunks", "llama_tiny", "packed_", {128, 32, 4, 1, 32, true}},
     {"packed_sixteen_chunks", "llama_tiny", "packed_", {128, 8, 16, 1, 8, true}},
+    {"biases", "llama_tiny_biases", "", {64, 128, 1, 1, 128}},
+    {"biases_four_chunks_two_rounds", "llama_tiny_biases", "", {64, 16, 4, 2, 16}},
+    {"packed_biases_four_chunks", "llama_tiny_biases", "packed_", {128, 32, 4, 1, 32, true}},
+    {"qwen2", "qwen2_tiny", "", {64, 128, 1, 1, 128}},
+    {"qwen2_four_chunks_two_rounds", "qwen2_tiny", "", {64, 16, 4, 2, 16}},
 };
 
 class Gradients : public testing::TestWithParam<Case> {};

@@ -156,9 +156,7 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   SLUICE_ASSIGN(a.o_bias, read_part(root, family->o_bias));
   SLUICE_ASSIGN(layer.mlp.bias, read_part(root, family->mlp_bias));
   a.head_norm = family->head_norm;
-  if (a.qkv_bias || a.o_bias || layer.mlp.bias || a.head_norm) {
-    return error("model config: attention_bias, mlp_bias and norms of heads are not supported");
-  }
+  if (a.head_norm) return error("model config: norms of heads are not supported");
   std::string act = "silu";
   SLUICE_TRY(read(root, "hidden_act", act));
   if (act != "silu") return error("model config: hidden_act is '{}'; allowed is silu", act);

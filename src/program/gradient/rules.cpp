@@ -98,6 +98,11 @@ void backward(const Linear&, Node node, Gradients& g) {
             {dy, result, dw.object});
       });
     }
+    if (op.has_bias && g.wanted(task.uses[op.bias_operand()].object)) {
+      const auto db = g.into(task.uses[op.bias_operand()].object);
+      g.task(task, named(task, "_bgrad"), BiasGrad{op.tokens, op.out, op.dtype, g.param_dtype(), db.accumulate},
+             {dy, db.object});
+    }
     if (!op.has_residual) continue;
     const ObjectId residual = task.uses[op.residual_operand()].object;
     if (g.wanted(residual)) g.add(residual, dy);
