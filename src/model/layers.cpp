@@ -113,12 +113,35 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
 // Queries, and keys beside values, as attention reads them.
 Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
-  const ObjectId q = activation("q", a.q_dim(), at);
-  project({"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(), a.heads}, x, q, {}, at);
-  const ObjectId kv = activation("kv", 2 * a.kv_dim(), at);
-  project({"kv_proj", "wkv", a.qkv_bias ? "bkv" : "", spec_.dim, 2 * a.kv_dim(), a.kv_heads}, x, kv, {}, at);
+  // Heads that are normalised are rotated after that.
+  const bool rotated = !a.head_norm;
+  const ObjectId q = activation(rotated ? "q" : "q_raw", a.q_dim(), at);
+  project({"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(), rotated ? a.heads : 0}, x, q, {},
+          at);
+  const ObjectId kv = activation(rotated ? "kv" : "kv_raw", 2 * a.kv_dim(), at);
+  project({"kv_proj", "wkv", a.qkv_bias ? "bkv" : "", spec_.dim, 2 * a.kv_dim(), rotated ? a.kv_heads : 0}, x,
+          kv, {}, at);
   record(2);
-  return {q, kv};
+  if (rotated) return {q, kv};
+  return {norm_heads("q_norm", q, "q", a.heads, 0, at),
+          norm_heads("k_norm", kv, "kv", a.kv_heads, a.kv_dim(), at)};
+}
+
+// Norms and rotates the first heads of every row; the `rest` columns behind them stay.
+ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads,
+                             int64_t rest, const Place& at) {
+  const int64_t head_dim = spec_.head_dim();
+  const ObjectId out = activation(y, heads * head_dim + rest, at);
+  task(what,
+       HeadNormRope{.tokens = chunking_.tokens,
+                    .heads = heads,
+                    .head_dim = head_dim,
+                    .rest = rest,
+                    .eps = float(spec_.norm_eps),
+                    .dtype = compute_},
+       {x, weight(what, at.layer), batch(at, kPositions), inputs_.inv_freq, out}, at);
+  record();
+  return out;
 }
 
 AttnShape Forward::attention_shape(const Place& at, int block) const {

@@ -60,6 +60,8 @@ class Forward {
     ObjectId q, kv;
   };
   Projected project_rotated(ObjectId x, const Place& at);
+  ObjectId norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads, int64_t rest,
+                      const Place& at);
   ObjectId attend(const Projected& p, const Place& at);
   struct Projection {
     std::string_view task, weight, bias;  // names; no bias: empty

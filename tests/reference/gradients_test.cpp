@@ -41,6 +41,10 @@ const Case kCases[] = {
     {"biases", "llama_tiny_biases", "", {64, 128, 1, 1, 128}},
     {"biases_four_chunks_two_rounds", "llama_tiny_biases", "", {64, 16, 4, 2, 16}},
     {"packed_biases_four_chunks", "llama_tiny_biases", "packed_", {128, 32, 4, 1, 32, true}},
+    {"qwen3", "qwen3_tiny", "", {64, 128, 1, 1, 128}},
+    {"qwen3_four_chunks_two_rounds", "qwen3_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_qwen3_four_chunks", "qwen3_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"tied_qwen3", "qwen3_tiny_tied", "", {64, 128, 1, 1, 128}},
     {"qwen2", "qwen2_tiny", "", {64, 128, 1, 1, 128}},
     {"qwen2_four_chunks_two_rounds", "qwen2_tiny", "", {64, 16, 4, 2, 16}},
 };

@@ -42,7 +42,7 @@ TEST_P(LogitsOf, MatchPyTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, LogitsOf, testing::Values("llama_tiny", "llama_tiny_biases"),
+INSTANTIATE_TEST_SUITE_P(Models, LogitsOf, testing::Values("llama_tiny", "llama_tiny_biases", "qwen3_tiny"),
                          [](const auto& test) { return std::string(test.param); });
 
 constexpr float kLearningRate = 1e-2f;  // of the fixtures and of rig::args_for

@@ -156,7 +156,6 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   SLUICE_ASSIGN(a.o_bias, read_part(root, family->o_bias));
   SLUICE_ASSIGN(layer.mlp.bias, read_part(root, family->mlp_bias));
   a.head_norm = family->head_norm;
-  if (a.head_norm) return error("model config: norms of heads are not supported");
   std::string act = "silu";
   SLUICE_TRY(read(root, "hidden_act", act));
   if (act != "silu") return error("model config: hidden_act is '{}'; allowed is silu", act);

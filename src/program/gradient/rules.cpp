@@ -51,6 +51,26 @@ void backward(const RmsNorm& op, Node node, Gradients& g) {
       uses);
 }
 
+void backward(const HeadNormRope& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId x = task.uses[HeadNormRope::kX].object, w = task.uses[HeadNormRope::kW].object;
+  const ObjectId dy = g.of(task.uses[HeadNormRope::kY].object);
+  const auto dx = g.into(x);
+  SLUICE_CHECK(!dx.accumulate, "{}: its input is used elsewhere, too", task.name);
+  const auto dw = g.into(w);
+  g.task(task, named(task, "_bwd"),
+         HeadNormRopeBwd{.tokens = op.tokens,
+                         .heads = op.heads,
+                         .head_dim = op.head_dim,
+                         .rest = op.rest,
+                         .eps = op.eps,
+                         .in_dtype = g.program().object(dy).dtype,
+                         .dtype = op.dtype,
+                         .grad_dtype = g.param_dtype(),
+                         .accumulate = dw.accumulate},
+         {dy, x, w, task.uses[HeadNormRope::kPos], task.uses[HeadNormRope::kInvFreq], dx.object, dw.object});
+}
+
 // The gradients of what Linears of one input wrote, without their rotations: those of q and of the K half of
 // K|V are undone together.
 std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
@@ -100,8 +120,8 @@ void backward(const Linear&, Node node, Gradients& g) {
     }
     if (op.has_bias && g.wanted(task.uses[op.bias_operand()].object)) {
       const auto db = g.into(task.uses[op.bias_operand()].object);
-      g.task(task, named(task, "_bgrad"), BiasGrad{op.tokens, op.out, op.dtype, g.param_dtype(), db.accumulate},
-             {dy, db.object});
+      g.task(task, named(task, "_bgrad"),
+             BiasGrad{op.tokens, op.out, op.dtype, g.param_dtype(), db.accumulate}, {dy, db.object});
     }
     if (!op.has_residual) continue;
     const ObjectId residual = task.uses[op.residual_operand()].object;
