@@ -13,7 +13,7 @@ Operands HeadLoss::operands() const {
              {"loss", write_or(accumulate_loss), F64, 1, Activations}};
   if (!forward_only) {
     o.push_back({"dx", Write, dtype, tokens * dim, Activations});
-    o.push_back({"dw", write_or(accumulate_dw), grad_dtype, vocab * dim, Activations});
+    if (!frozen) o.push_back({"dw", write_or(accumulate_dw), grad_dtype, vocab * dim, Activations});
   }
   return o;
 }

@@ -12,27 +12,31 @@ namespace sluice {
 
 // Cross-entropy of x w^T against targets (-1: does not count), sub_tokens rows of logits at a time, so that
 // logits never exist whole. loss[0] (+)= sum over counted rows of -log p(target), f64. Unless forward_only
-// also the gradients of args.inv_targets * loss: dx, and dw (accumulated over the sub-chunks in grad_dtype,
-// as in LinearDgrad).
+// also the gradients of args.inv_targets * loss: dx and, unless frozen, dw (accumulated over the sub-chunks
+// in grad_dtype, as in LinearDgrad).
 struct HeadLoss {
   static constexpr std::string_view kName = "head_loss";
   enum { kX, kW, kTargets, kArgs, kLoss, kDx, kDw };
   int64_t tokens, dim, vocab, sub_tokens;
   DType dtype, grad_dtype;
   bool accumulate_loss, accumulate_dw, forward_only;
+  bool frozen = false;  // no gradient of w: kDw is absent
 
   Operands operands() const;
   Work work() const {
     // Between its products logits are written, then read and turned into gradients in place.
     const double passes = forward_only ? 2 : 3;
     return {.unit = Unit::Product,
-            .flops = (forward_only ? 2.0 : 6.0) * double(tokens) * double(dim) * double(vocab),
+            .flops = (forward_only ? 2.0
+                      : frozen     ? 4.0
+                                   : 6.0) *
+                     double(tokens) * double(dim) * double(vocab),
             .pass_bytes = passes * 4 * double(tokens) * double(vocab)};
   }
   void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("sub", sub_tokens), f("dtype", dtype),
         f("grad", grad_dtype), f("acc_loss", accumulate_loss), f("acc_dw", accumulate_dw),
-        f("fwd", forward_only);
+        f("fwd", forward_only), f("frozen", frozen);
   }
 };
 

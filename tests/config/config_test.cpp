@@ -76,6 +76,15 @@ TEST(Config, AKeyOfAnotherOptimizerIsRefusedWithThoseThatThisOneHas) {
   expect_error({"train.optimizer=sgd", "train.nesterov=2"}, {"train.nesterov = 2", "from 0 to 1"});
 }
 
+TEST(Config, TheResolvedCopyHasTheOptimizersOwnKeys) {
+  const auto config = load_config("", {"train.beta1=0.8", "train.optimizer=lion"});
+  ASSERT_TRUE(config.ok()) << config.message();
+  const std::string toml = to_toml(*config);
+  for (const char* line : {"optimizer = \"lion\"", "beta1 = 0.8", "beta2 = 0.99", "weight_decay = 0.1"})
+    EXPECT_NE(toml.find(line), std::string::npos) << toml << "lacks: " << line;
+  EXPECT_EQ(toml.find("momentum ="), std::string::npos) << toml;
+}
+
 TEST(Config, UnknownKeyNamesTheNearest) {
   expect_error({"train.learning_rte=1"}, {"train.learning_rte", "'train.learning_rate'"});
   expect_error({"steps=1"}, {"'steps'", "train.steps"});

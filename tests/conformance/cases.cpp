@@ -252,6 +252,7 @@ void add_loss(List& list) {
     list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, true, true, false}, "no_target_counts", {.ignored = 1});
     list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, false, false}, "no_target_counts", {.ignored = 1});
     list.add(HeadLoss{9, 24, 40, 64, dtype, dtype, true, false, false}, "one_sub_chunk");
+    list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, true, false, false, true}, "frozen");
     list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, true, false}, "sharp", {.spread = 4});
   }
 }

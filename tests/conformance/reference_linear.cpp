@@ -217,6 +217,10 @@ Outputs expect(const HeadLoss& op, Inputs in) {
     }
   }
 
+  if (op.frozen) {
+    out.push_back(std::move(dx));
+    return out;
+  }
   // Sub-chunk by sub-chunk, rounded to grad_dtype after each but the last, whose rounding is the operand's
   // own.
   const Old old(op.accumulate_dw, in[HeadLoss::kDw]);

@@ -32,7 +32,7 @@ void add_products(const HeadLoss& op, std::vector<Product>& all) {
     list(all, products.logits);
     if (op.forward_only) continue;
     list(all, products.dx);
-    list(all, products.dw);
+    if (!op.frozen) list(all, products.dw);
   }
 }
 void add_products(const auto&, std::vector<Product>&) {}

@@ -243,8 +243,9 @@ Status Runner::run(const HeadLoss& op, const Call& call) {
     if (op.forward_only) continue;
     // The logits' memory now holds their gradients.
     bf16* dx = call.as<bf16>(HeadLoss::kDx) + begin * op.dim;
-    void* dw = call[HeadLoss::kDw].data;
     SLUICE_TRY(products_.run(products.dx, logits, w, nullptr, dx, scratch, call.stream));
+    if (op.frozen) continue;
+    void* dw = call[HeadLoss::kDw].data;
     SLUICE_TRY(products_.run(products.dw, logits, x, dw, dw, scratch, call.stream));
   }
   SLUICE_CUDA_TRY(

@@ -178,12 +178,15 @@ void backward(const HeadLoss& op, Node node, Gradients& g) {
   const ObjectId x = task.uses[HeadLoss::kX].object, w = task.uses[HeadLoss::kW].object;
   whole.forward_only = !g.wanted(x) && !g.wanted(w);
   if (!whole.forward_only) {
-    const auto dw = g.into(w);
     const auto dx = g.into(x);
     SLUICE_CHECK(!dx.accumulate, "{}: its input is used elsewhere, too", task.name);
-    whole.accumulate_dw = dw.accumulate;
     uses.emplace_back(dx.object);
-    uses.emplace_back(dw.object);
+    whole.frozen = !g.wanted(w);
+    if (!whole.frozen) {
+      const auto dw = g.into(w);
+      whole.accumulate_dw = dw.accumulate;
+      uses.emplace_back(dw.object);
+    }
   }
   g.task(task, stem(task), whole, uses);
 }

@@ -80,6 +80,7 @@ std::vector<GemmShape> products_of(const HeadLoss& op) {
     shapes.push_back(logits_product(op, rows));
     if (op.forward_only) continue;
     shapes.push_back(dx_product(op, rows));
+    if (op.frozen) continue;
     shapes.push_back(dw_product(op, rows, true));
     shapes.push_back(dw_product(op, rows, false));
   }
@@ -106,6 +107,7 @@ Status launch(const HeadLoss& op, const Args& args, const Machine& machine) {
     if (op.forward_only) continue;
     SLUICE_TRY(machine.multiply(dx_product(op, rows), ws.dlogits, args.in<void>(HeadLoss::kW),
                                 args.out<std::byte>(HeadLoss::kDx) + first * row, ws.product));
+    if (op.frozen) continue;
     SLUICE_TRY(machine.multiply(dw_product(op, rows, first == 0), ws.dlogits, x,
                                 args.out<void>(HeadLoss::kDw), ws.product));
   }
