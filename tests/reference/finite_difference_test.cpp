@@ -17,13 +17,32 @@ namespace {
 // term is of the order of ||g||.
 constexpr float kStep = 1e-3f;
 
+struct Case {
+  const char* name;
+  bool every_part;  // biases on all projections, and norms of heads
+  StepShape shape;
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
+ModelSpec model_of(const Case& c) {
+  ModelSpec spec = model_of(EqualLayers{16, 2, 2, 1, 8, 24, 17});
+  for (LayerSpec& layer : spec.layers) {
+    Attention& a = layer.attention;
+    a.qkv_bias = a.o_bias = a.head_norm = layer.mlp.bias = c.every_part;
+  }
+  return spec;
+}
+
 struct TinyModel {
-  const ModelSpec config = model_of({16, 2, 2, 1, 8, 24, 17});
+  const ModelSpec config;
   StepShape shape;
   rig::Tokens tokens;
   std::unique_ptr<rig::Rig> run;
 
-  explicit TinyModel(const StepShape& s) : shape(s), tokens(rig::random_tokens(s, config.vocab, 3)) {
+  explicit TinyModel(const Case& c)
+      : config(model_of(c)), shape(c.shape), tokens(rig::random_tokens(shape, config.vocab, 3)) {
     StageRequest request;
     request.model = config;
     request.shape = shape;
@@ -42,7 +61,7 @@ struct TinyModel {
   }
 };
 
-class FiniteDifference : public testing::TestWithParam<StepShape> {};
+class FiniteDifference : public testing::TestWithParam<Case> {};
 
 TEST_P(FiniteDifference, AgreesWithEveryGradient) {
   TinyModel m(GetParam());
@@ -78,9 +97,13 @@ TEST_P(FiniteDifference, AgreesWithEveryGradient) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, FiniteDifference,
-                         testing::Values(StepShape{32, 32, 1, 1, 32}, StepShape{32, 8, 4, 1, 8},
-                                         StepShape{16, 8, 4, 1, 8, true}));
+const Case kCases[] = {
+    {"one_chunk", false, {32, 32, 1, 1, 32}},           {"four_chunks", false, {32, 8, 4, 1, 8}},
+    {"packed", false, {16, 8, 4, 1, 8, true}},          {"every_part_one_chunk", true, {32, 32, 1, 1, 32}},
+    {"every_part_four_chunks", true, {32, 8, 4, 1, 8}}, {"every_part_packed", true, {16, 8, 4, 1, 8, true}},
+};
+INSTANTIATE_TEST_SUITE_P(Shapes, FiniteDifference, testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace sluice
