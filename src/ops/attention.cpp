@@ -1,5 +1,7 @@
 #include "ops/attention.h"
 
+#include "ops/gpu_workspace.h"
+
 namespace sluice {
 using enum Access;
 using enum DType;
@@ -7,25 +9,30 @@ using enum Values;
 
 Operands AttnFwd::operands() const {
   const AttnShape& s = shape;
-  return {{"q", Read, s.dtype, s.tokens() * s.q_heads * s.head_dim, Activations},
-          {"kv", Read, s.dtype, s.rows * s.kv_len * 2 * s.kv_heads * s.head_dim, Activations},
+  return {{"q", Read, s.dtype, s.q_elements(), Activations},
+          {"kv", Read, s.dtype, s.kv_elements(), Activations},
           {"pos", Read, I32, s.tokens(), Positions, s.q_len},
-          {"o", write_or(merge), out_dtype, s.tokens() * s.q_heads * s.head_dim, Activations},
-          {"lse", write_or(merge), F32, s.tokens() * s.q_heads, LogSumExp}};
+          {"o", write_or(merge), out_dtype, s.q_elements(), Activations},
+          {"lse", write_or(merge), F32, s.lse_elements(), LogSumExp}};
+}
+int64_t AttnFwd::workspace_bytes(const GpuLibraries& libraries) const {
+  return parts_of(*this, libraries).bytes;
 }
 
 Operands AttnBwd::operands() const {
   const AttnShape& s = shape;
-  const int64_t q = s.tokens() * s.q_heads * s.head_dim;
-  const int64_t kv = s.rows * s.kv_len * 2 * s.kv_heads * s.head_dim;
+  const int64_t q = s.q_elements(), kv = s.kv_elements();
   return {{"q", Read, s.dtype, q, Activations},
           {"kv", Read, s.dtype, kv, Activations},
           {"pos", Read, I32, s.tokens(), Positions, s.q_len},
           {"o", Read, s.dtype, q, Activations},
-          {"lse", Read, F32, s.tokens() * s.q_heads, LogSumExp},
+          {"lse", Read, F32, s.lse_elements(), LogSumExp},
           {"do", Read, s.dtype, q, Activations},
           {"dq", write_or(accumulate_dq), grad_dtype, q, Activations},
           {"dkv", write_or(accumulate_dkv), grad_dtype, kv, Activations}};
+}
+int64_t AttnBwd::workspace_bytes(const GpuLibraries& libraries) const {
+  return parts_of(*this, libraries).bytes;
 }
 
 Operands RopeBwd::operands() const {

@@ -24,6 +24,10 @@ struct AttnShape {
   DType dtype;
 
   int64_t tokens() const { return rows * q_len; }
+  // Elements of q and o, of kv, and of lse.
+  int64_t q_elements() const { return tokens() * q_heads * head_dim; }
+  int64_t kv_elements() const { return rows * kv_len * 2 * kv_heads * head_dim; }
+  int64_t lse_elements() const { return tokens() * q_heads; }
   // Query-key pairs when no document boundary cuts any off.
   double pairs() const {
     const double q = double(q_len), k = double(kv_len);
@@ -53,6 +57,7 @@ struct AttnFwd {
             .flops = 4.0 * shape.pairs() * double(shape.q_heads * shape.head_dim),
             .head_dim = shape.head_dim};
   }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const { shape.fields(f), f("out", out_dtype), f("merge", merge); }
 };
 
@@ -75,6 +80,7 @@ struct AttnBwd {
             .again_flops = product,
             .head_dim = shape.head_dim};
   }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const {
     shape.fields(f), f("grad", grad_dtype), f("acc_dq", accumulate_dq), f("acc_dkv", accumulate_dkv);
   }
@@ -89,6 +95,7 @@ struct RopeBwd {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const {
     f("tokens", tokens), f("hq", q_heads), f("hkv", kv_heads), f("hd", head_dim), f("in", in_dtype),
         f("dtype", dtype);

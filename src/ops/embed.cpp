@@ -1,5 +1,7 @@
 #include "ops/embed.h"
 
+#include "ops/gpu_workspace.h"
+
 namespace sluice {
 using enum Access;
 using enum DType;
@@ -18,6 +20,10 @@ Operands EmbedBwd::operands() const {
   return {{"ids", Read, I32, tokens, Ids, vocab},
           {"dy", Read, dtype, tokens * dim, Activations},
           {"dtable", write_or(accumulate), grad_dtype, vocab * dim, Activations}};
+}
+// Ids in order, and where they come from.
+int64_t EmbedBwd::workspace_bytes(const GpuLibraries&) const {
+  return 2 * tokens * size_of(I32);
 }
 
 }  // namespace sluice

@@ -19,6 +19,7 @@ struct Embed {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   double traffic() const;
   void fields(auto&& f) const { f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype); }
 };
@@ -33,6 +34,7 @@ struct EmbedBwd {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const {
     f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate);

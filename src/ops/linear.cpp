@@ -1,5 +1,7 @@
 #include "ops/linear.h"
 
+#include "ops/gpu_workspace.h"
+
 namespace sluice {
 using enum Access;
 using enum DType;
@@ -17,11 +19,17 @@ Operands Linear::operands() const {
   if (has_bias) o.push_back({"bias", Read, dtype, out, Weights});
   return o;
 }
+int64_t Linear::workspace_bytes(const GpuLibraries&) const {
+  return kProductWorkspaceBytes;
+}
 
 Operands LinearDgrad::operands() const {
   return {{"dy", Read, dtype, tokens * out, Activations},
           {"w", Read, dtype, out * in, Weights},
           {"dx", write_or(accumulate), dtype, tokens * in, Activations}};
+}
+int64_t LinearDgrad::workspace_bytes(const GpuLibraries&) const {
+  return kProductWorkspaceBytes;
 }
 
 Operands LinearWgrad::operands() const {
@@ -29,10 +37,16 @@ Operands LinearWgrad::operands() const {
           {"x", Read, dtype, tokens * in, Activations},
           {"dw", write_or(accumulate), grad_dtype, out * in, Activations}};
 }
+int64_t LinearWgrad::workspace_bytes(const GpuLibraries&) const {
+  return kProductWorkspaceBytes;
+}
 
 Operands BiasGrad::operands() const {
   return {{"dy", Read, dtype, tokens * out, Activations},
           {"dbias", write_or(accumulate), grad_dtype, out, Activations}};
+}
+int64_t BiasGrad::workspace_bytes(const GpuLibraries&) const {
+  return bias_partials(tokens) * out * size_of(DType::F32);
 }
 
 }  // namespace sluice

@@ -33,6 +33,7 @@ struct Linear {
 
   Operands operands() const;
   Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("res", has_residual),
         f("rope", rope_heads), f("hd", head_dim), f("bias", has_bias);
@@ -50,6 +51,7 @@ struct LinearDgrad {
 
   Operands operands() const;
   Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("acc", accumulate);
   }
@@ -65,6 +67,7 @@ struct LinearWgrad {
 
   Operands operands() const;
   Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate);
@@ -81,6 +84,7 @@ struct BiasGrad {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const {
     f("tokens", tokens), f("out", out), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);
   }

@@ -1,5 +1,7 @@
 #include "ops/loss.h"
 
+#include "ops/gpu_workspace.h"
+
 namespace sluice {
 using enum Access;
 using enum DType;
@@ -16,6 +18,9 @@ Operands HeadLoss::operands() const {
     if (!frozen) o.push_back({"dw", write_or(accumulate_dw), grad_dtype, vocab * dim, Activations});
   }
   return o;
+}
+int64_t HeadLoss::workspace_bytes(const GpuLibraries&) const {
+  return parts_of(*this).bytes;
 }
 
 Operands Logits::operands() const {

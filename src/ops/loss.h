@@ -33,6 +33,7 @@ struct HeadLoss {
                      double(tokens) * double(dim) * double(vocab),
             .pass_bytes = passes * 4 * double(tokens) * double(vocab)};
   }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("sub", sub_tokens), f("dtype", dtype),
         f("grad", grad_dtype), f("acc_loss", accumulate_loss), f("acc_dw", accumulate_dw),
@@ -49,6 +50,7 @@ struct Logits {
 
   Operands operands() const;
   Work work() const { return {.unit = Unit::Memory, .flops = 2.0 * double(dim) * double(vocab)}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   double traffic() const;
   void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("dtype", dtype); }
 };

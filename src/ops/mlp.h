@@ -19,6 +19,7 @@ struct Swiglu {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
 };
 
@@ -32,6 +33,7 @@ struct SwigluBwd {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
 };
 

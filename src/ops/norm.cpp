@@ -1,5 +1,7 @@
 #include "ops/norm.h"
 
+#include "ops/gpu_workspace.h"
+
 namespace sluice {
 using enum Access;
 using enum DType;
@@ -20,6 +22,9 @@ Operands RmsNormBwd::operands() const {
   if (has_residual) o.push_back({"dres", Read, dtype, tokens * dim, Activations});
   return o;
 }
+int64_t RmsNormBwd::workspace_bytes(const GpuLibraries&) const {
+  return norm_partials(tokens) * dim * size_of(DType::F32);
+}
 
 Operands HeadNormRope::operands() const {
   return {{"x", Read, dtype, tokens * columns(), Activations},
@@ -37,6 +42,9 @@ Operands HeadNormRopeBwd::operands() const {
           {"inv_freq", Read, F32, head_dim / 2, Frequencies},
           {"dx", Write, dtype, tokens * columns(), Activations},
           {"dw", write_or(accumulate), grad_dtype, head_dim, Activations}};
+}
+int64_t HeadNormRopeBwd::workspace_bytes(const GpuLibraries&) const {
+  return head_norm_partials(tokens) * head_dim * size_of(DType::F32);
 }
 
 }  // namespace sluice

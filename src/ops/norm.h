@@ -20,6 +20,7 @@ struct RmsNorm {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype); }
 };
 
@@ -36,6 +37,7 @@ struct RmsNormBwd {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate), f("res", has_residual);
@@ -54,6 +56,7 @@ struct HeadNormRope {
   int64_t columns() const { return heads * head_dim + rest; }
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
         f("dtype", dtype);
@@ -73,6 +76,7 @@ struct HeadNormRopeBwd {
   int64_t columns() const { return heads * head_dim + rest; }
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
         f("in", in_dtype), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);

@@ -47,6 +47,10 @@ double flops(const Op& op) {
   return work(op).flops;
 }
 
+int64_t workspace_bytes(const Op& op, const GpuLibraries& libraries) {
+  return std::visit([&](const auto& o) { return o.workspace_bytes(libraries); }, op);
+}
+
 double traffic(const Op& op) {
   return std::visit(
       [](const auto& o) {

@@ -18,6 +18,7 @@
 #include "ops/attention.h"
 #include "ops/cast.h"
 #include "ops/embed.h"
+#include "ops/gpu_workspace.h"
 #include "ops/linear.h"
 #include "ops/loss.h"
 #include "ops/mlp.h"
@@ -36,10 +37,11 @@ using Op =
 
 // What every op says of itself. It may also say traffic(), where it does not move every operand once.
 template <class T>
-concept OpSchema = requires(const T& op) {
+concept OpSchema = requires(const T& op, const GpuLibraries& libraries) {
   { T::kName } -> std::convertible_to<std::string_view>;
   { op.operands() } -> std::same_as<Operands>;
   { op.work() } -> std::same_as<Work>;
+  { op.workspace_bytes(libraries) } -> std::same_as<int64_t>;
   // f(name, value) or f(name, value, kNoCost) for every attribute, always in the same order.
   op.fields([](std::string_view, auto, auto...) {});
 };
@@ -54,6 +56,8 @@ Operands operands(const Op& op);
 Work work(const Op& op);
 // Of products: multiply-adds count two; elementwise work counts nothing.
 double flops(const Op& op);
+// What the op needs on a GPU beside its operands (ops/gpu_workspace.h).
+int64_t workspace_bytes(const Op& op, const GpuLibraries& libraries);
 // Bytes the op must move through memory at least: every operand once, accumulated ones twice.
 double traffic(const Op& op);
 // All attributes as text, "linear tokens=512 in=320 ...": for dumps and hashes.

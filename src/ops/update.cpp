@@ -1,5 +1,7 @@
 #include "ops/update.h"
 
+#include "ops/gpu_workspace.h"
+
 namespace sluice {
 using enum Access;
 using enum DType;
@@ -28,6 +30,9 @@ Operands update_of_m_alone(const auto& op) {
 Operands SumSq::operands() const {
   return {{"g", Read, dtype, elements, Activations},
           {"sums", first ? Write : Accumulate, F64, slots, Squares}};
+}
+int64_t SumSq::workspace_bytes(const GpuLibraries&) const {
+  return kSumSqPartials * size_of(F64);
 }
 
 Operands ClipScale::operands() const {

@@ -20,6 +20,7 @@ struct SumSq {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const {
     f("n", elements), f("slot", slot, kNoCost), f("slots", slots, kNoCost), f("dtype", dtype),
         f("first", first, kNoCost);
@@ -36,6 +37,7 @@ struct ClipScale {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const { f("slots", slots), f("max", max_norm); }
 };
 
@@ -57,6 +59,7 @@ struct AdamW {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
         f("b2", beta2), f("eps", eps), f("wd", weight_decay), f("dtype", dtype), f("grad", grad_dtype),
@@ -76,6 +79,7 @@ struct AdamWMoments {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
         f("b2", beta2), f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
@@ -99,6 +103,7 @@ struct SgdMomentum {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("momentum", momentum),
         f("wd", weight_decay), f("nesterov", nesterov), f("dtype", dtype), f("grad", grad_dtype),
@@ -120,6 +125,7 @@ struct SgdMomentumState {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("momentum", momentum),
         f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
@@ -142,6 +148,7 @@ struct Lion {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
         f("b2", beta2), f("wd", weight_decay), f("dtype", dtype), f("grad", grad_dtype),
@@ -161,6 +168,7 @@ struct LionState {
 
   Operands operands() const;
   Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b2", beta2),
         f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);

@@ -19,6 +19,9 @@ struct Work {
   double hardware_flops() const { return flops + again_flops; }
 };
 
+// What GPU libraries need depends on it: ops/gpu_workspace.h.
+struct GpuLibraries;
+
 // Passed after the value of a field that does not change how long the op takes.
 struct NoCost {};
 constexpr NoCost kNoCost;

@@ -10,36 +10,6 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int64_t kAlignment = 256;
-// cuDNN's tiles; other lengths take slower or less tested paths there.
-constexpr int64_t kCudnnLength = 128;
-// Bookkeeping of a graph beside what the formulas count.
-constexpr int64_t kGraphSlack = 64 * kKiB;
-
-// Lays out parts of a workspace one after the other.
-class Parts {
- public:
-  int64_t add(int64_t bytes) {
-    const int64_t offset = bytes_;
-    bytes_ += align_up(bytes, kAlignment);
-    return offset;
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  int64_t bytes_ = 0;
-};
-
-int64_t query_elements(const AttnShape& s) {
-  return s.tokens() * s.q_heads * s.head_dim;
-}
-int64_t key_elements(const AttnShape& s) {
-  return s.rows * s.kv_len * 2 * s.kv_heads * s.head_dim;
-}
-int64_t lse_elements(const AttnShape& s) {
-  return s.tokens() * s.q_heads;
-}
-
 AttentionBlock block_of(const AttnShape& s, const Buffer& q, const Buffer& kv, const Buffer& pos) {
   return {q.as<bf16>(),
           kv.as<bf16>(),
@@ -55,13 +25,6 @@ AttentionBlock block_of(const AttnShape& s, const Buffer& q, const Buffer& kv, c
           s.packed};
 }
 
-// The largest divisor of n that is at most `most`, at least 1.
-int64_t divisor_below(int64_t n, int64_t most) {
-  int64_t d = std::min(n, most);
-  while (d > 1 && n % d != 0) --d;
-  return std::max<int64_t>(d, 1);
-}
-
 // Adds bf16 `from` to a gradient operand, or converts it.
 Status add_to(const Buffer& to, const bf16* from, int64_t elements, DType dtype, bool accumulate,
               cudaStream_t stream) {
@@ -75,9 +38,9 @@ Status add_to(const Buffer& to, const bf16* from, int64_t elements, DType dtype,
 
 }  // namespace
 
-Result<Attention> Attention::create(const Options& options, std::shared_ptr<LibraryCache> cache) {
+Result<Attention> Attention::create(const GpuLibraries& libraries, std::shared_ptr<LibraryCache> cache) {
   Attention attention;
-  attention.options_ = options;
+  attention.libraries_ = libraries;
   attention.cache_ = std::move(cache);
   SLUICE_CUDA_TRY(cudnnCreate(attention.handle_.receive()));
   int least = 0, greatest = 0;
@@ -88,61 +51,16 @@ Result<Attention> Attention::create(const Options& options, std::shared_ptr<Libr
   return attention;
 }
 
-bool Attention::suits_cudnn(const AttnShape& s, bool backward) const {
-  if (s.packed || s.q_len % kCudnnLength != 0 || s.kv_len % kCudnnLength != 0) return false;
-  if (s.head_dim % 8 != 0 || s.head_dim > kMaxHeadDim || s.head_dim < 32) return false;
-  if (!backward || !options_.deterministic) return true;
-  return all_graph_workspaces(s, true) <= options_.workspace_cap;
-}
-
-// Only deterministic backward is cut up, when all at once is more than its cap: into some key heads of one
-// row, or some rows. Two calls run side by side where they fit: the keys of a causal block have unequal work,
-// and one call alone would leave a fifth of the device idle at its end.
-Attention::Calls Attention::calls(const AttnShape& s, bool backward) const {
-  const Calls whole{s.rows, s.kv_heads, 1};
-  if (!backward || !options_.deterministic) return whole;
-  if (backward_graph_workspace(s, s.rows, s.kv_heads) <= options_.workspace_cap) return whole;
-  const int64_t per_head = backward_graph_workspace(s, 1, 1) - kGraphSlack;
-  for (const int64_t lanes : {2, 1}) {
-    const int64_t fit = (options_.workspace_cap / lanes - kGraphSlack) / per_head;
-    if (fit < 1) continue;
-    const int64_t heads = divisor_below(s.kv_heads, fit);
-    return {heads == s.kv_heads ? divisor_below(s.rows, fit / heads) : 1, heads, lanes};
-  }
-  return {1, 1, 1};  // more than the cap
-}
-
-// The backward's scratch as measured on Hopper: bf16 dK and dV per query head where these share key heads,
-// and bf16 dS when deterministic; on other architectures also an f32 dQ. Plans that want more are not used.
-int64_t Attention::backward_graph_workspace(const AttnShape& s, int64_t rows, int64_t kv_heads) const {
-  const int64_t group = s.q_heads / s.kv_heads;
-  int64_t per_query_head = 0;
-  if (group > 1) per_query_head += 2 * s.kv_len * s.head_dim * 2;
-  if (options_.deterministic) per_query_head += s.q_len * s.kv_len * 2;
-  if (options_.cc_major != 9) per_query_head += s.q_len * s.head_dim * 4;
-  return kGraphSlack + rows * kv_heads * group * per_query_head;
-}
-
-int64_t Attention::graph_workspace(const AttnShape& s, bool backward) const {
-  if (!backward) return kGraphSlack;
-  const Calls call = calls(s, true);
-  return backward_graph_workspace(s, call.rows, call.kv_heads);
-}
-
-int64_t Attention::all_graph_workspaces(const AttnShape& s, bool backward) const {
-  return calls(s, backward).lanes * graph_workspace(s, backward);
-}
-
 Result<Attention::Built> Attention::build(const AttnShape& s, bool backward) const {
-  const Calls call = calls(s, backward);
+  const AttnCalls call = calls_of(s, backward, libraries_);
   const CudnnAttentionShape shape{
       call.rows,      s.q_len,    s.kv_len,  call.kv_heads * (s.q_heads / s.kv_heads),
       call.kv_heads,  s.head_dim, s.q_heads, s.kv_heads,
       s.distance == 0};
-  const auto kind = !backward                ? CudnnAttentionKind::Forward
-                    : options_.deterministic ? CudnnAttentionKind::BackwardDeterministic
-                                             : CudnnAttentionKind::Backward;
-  const int64_t bound = graph_workspace(s, backward);
+  const auto kind = !backward                  ? CudnnAttentionKind::Forward
+                    : libraries_.deterministic ? CudnnAttentionKind::BackwardDeterministic
+                                               : CudnnAttentionKind::Backward;
+  const int64_t bound = graph_bytes(s, backward, libraries_);
   const std::string key =
       fmt::format("attention {} rows {} q {} kv {} heads {} {} of {} {} dim {}{}", int(kind), shape.rows,
                   shape.q_len, shape.kv_len, shape.q_heads, shape.kv_heads, shape.all_q_heads,
@@ -163,19 +81,19 @@ Result<Attention::Built> Attention::build(const AttnShape& s, bool backward) con
 
 const Attention::Plan& Attention::plan(const AttnShape& s, bool backward) {
   static const Plan kOwn{std::nullopt, "own kernels"};
-  if (!suits_cudnn(s, backward)) return kOwn;
+  if (!suits_cudnn(s, backward, libraries_)) return kOwn;
   const Key key{s.rows, s.q_len, s.kv_len, s.q_heads, s.kv_heads, s.head_dim, s.distance == 0, backward};
   if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
   Plan plan;
   auto built = build(s, backward);
   if (built.ok()) {
-    const Calls call = calls(s, backward);
+    const AttnCalls call = calls_of(s, backward, libraries_);
     const int64_t count = s.rows / call.rows * (s.kv_heads / call.kv_heads);
     plan.about =
         fmt::format("cuDNN{}, {} call{}{}, workspace {} each{}",
-                    backward && options_.deterministic ? " deterministic" : "", count, count == 1 ? "" : "s",
-                    call.lanes > 1 ? " two at a time" : "", format_bytes(built->graph.workspace_bytes()),
-                    built->before ? ", built before" : "");
+                    backward && libraries_.deterministic ? " deterministic" : "", count,
+                    count == 1 ? "" : "s", call.lanes > 1 ? " two at a time" : "",
+                    format_bytes(built->graph.workspace_bytes()), built->before ? ", built before" : "");
     plan.graph = std::move(built->graph);
   } else {
     plan.about = fmt::format("own kernels, because cuDNN declined: {}", built.message());
@@ -188,37 +106,6 @@ std::string Attention::prepare(const AttnFwd& op) {
 }
 std::string Attention::prepare(const AttnBwd& op) {
   return fmt::format("{}: {}", text(Op(op)), plan(op.shape, true).about);
-}
-
-Attention::ForwardLayout Attention::layout(const AttnFwd& op) const {
-  Parts parts;
-  ForwardLayout at{};
-  at.graph = parts.add(suits_cudnn(op.shape, false) ? all_graph_workspaces(op.shape, false) : 0);
-  at.o = parts.add(op.out_dtype == DType::BF16 ? 0 : query_elements(op.shape) * 2);
-  at.lse = parts.add(op.merge ? lse_elements(op.shape) * 4 : 0);
-  at.bytes = parts.bytes();
-  return at;
-}
-
-Attention::BackwardLayout Attention::layout(const AttnBwd& op) const {
-  const AttnShape& s = op.shape;
-  const bool cudnn = suits_cudnn(s, true), wide = op.grad_dtype != DType::BF16;
-  Parts parts;
-  BackwardLayout at{};
-  at.graph = parts.add(cudnn ? all_graph_workspaces(s, true) : 0);
-  at.row_sum = parts.add(lse_elements(s) * 4);
-  at.dq_sum = parts.add(cudnn && !options_.deterministic ? query_elements(s) * 4 : 0);
-  at.dq = parts.add(wide || op.accumulate_dq ? query_elements(s) * 2 : 0);
-  at.dkv = parts.add(wide || op.accumulate_dkv ? key_elements(s) * 2 : 0);
-  at.bytes = parts.bytes();
-  return at;
-}
-
-int64_t Attention::workspace_bytes(const AttnFwd& op) const {
-  return layout(op).bytes;
-}
-int64_t Attention::workspace_bytes(const AttnBwd& op) const {
-  return layout(op).bytes;
 }
 
 Status Attention::block_forward(const AttnShape& shape, const AttentionBlock& block, bf16* o, float* lse,
@@ -241,7 +128,7 @@ Status Attention::run(const AttnFwd& op, std::span<const Buffer> operands, Buffe
       block_of(s, operands[AttnFwd::kQ], operands[AttnFwd::kKv], operands[AttnFwd::kPos]);
   auto* o = operands[AttnFwd::kO].as<bf16>();
   auto* lse = operands[AttnFwd::kLse].as<float>();
-  const ForwardLayout at = layout(op);
+  const AttnFwdParts at = parts_of(op, libraries_);
   std::byte* graph_workspace = workspace.data + at.graph;
   if (op.out_dtype == DType::BF16) return block_forward(s, block, o, lse, graph_workspace, stream);
 
@@ -253,7 +140,7 @@ Status Attention::run(const AttnFwd& op, std::span<const Buffer> operands, Buffe
     SLUICE_CUDA_TRY(
         attention_merge(block_o, block_lse, sum, lse, s.rows, s.q_len, s.q_heads, s.head_dim, stream));
   } else {
-    SLUICE_CUDA_TRY(cast(block_o, sum, query_elements(s), stream));
+    SLUICE_CUDA_TRY(cast(block_o, sum, s.q_elements(), stream));
   }
   return {};
 }
@@ -261,7 +148,7 @@ Status Attention::run(const AttnFwd& op, std::span<const Buffer> operands, Buffe
 Status Attention::block_backward(const AttnBwd& op, const AttentionBlock& block, const BackwardBuffers& b,
                                  cudaStream_t stream) {
   const AttnShape& s = op.shape;
-  const BackwardLayout at = layout(op);
+  const AttnBwdParts at = parts_of(op, libraries_);
   auto* row_sum = reinterpret_cast<float*>(b.workspace + at.row_sum);
   const Plan& chosen = plan(s, true);
   if (!chosen.graph) {
@@ -275,10 +162,10 @@ Status Attention::block_backward(const AttnBwd& op, const AttentionBlock& block,
 Status Attention::graph_backward(const CudnnAttention& graph, const AttnBwd& op, const AttentionBlock& block,
                                  const BackwardBuffers& b, cudaStream_t stream) {
   const AttnShape& s = op.shape;
-  const BackwardLayout at = layout(op);
-  const Calls call = calls(s, true);
+  const AttnBwdParts at = parts_of(op, libraries_);
+  const AttnCalls call = calls_of(s, true, libraries_);
   const std::array<cudaStream_t, 2> streams{stream, side_.get()};
-  const int64_t workspace = graph_workspace(s, true);
+  const int64_t workspace = graph_bytes(s, true, libraries_);
   auto* row_sum = reinterpret_cast<float*>(b.workspace + at.row_sum);
   if (call.lanes > 1) {
     SLUICE_CUDA_TRY(cudaEventRecord(fork_.get(), stream));
@@ -321,7 +208,7 @@ Status Attention::run(const AttnBwd& op, std::span<const Buffer> operands, Buffe
   const AttnShape& s = op.shape;
   const AttentionBlock block =
       block_of(s, operands[AttnBwd::kQ], operands[AttnBwd::kKv], operands[AttnBwd::kPos]);
-  const BackwardLayout at = layout(op);
+  const AttnBwdParts at = parts_of(op, libraries_);
   const Buffer &dq = operands[AttnBwd::kDq], &dkv = operands[AttnBwd::kDkv];
   const bool wide = op.grad_dtype != DType::BF16;
   const bool through_dq = wide || op.accumulate_dq, through_dkv = wide || op.accumulate_dkv;
@@ -334,10 +221,9 @@ Status Attention::run(const AttnBwd& op, std::span<const Buffer> operands, Buffe
       .workspace = workspace.data,
   };
   SLUICE_TRY(block_backward(op, block, buffers, stream));
-  if (through_dq)
-    SLUICE_TRY(add_to(dq, buffers.dq, query_elements(s), op.grad_dtype, op.accumulate_dq, stream));
+  if (through_dq) SLUICE_TRY(add_to(dq, buffers.dq, s.q_elements(), op.grad_dtype, op.accumulate_dq, stream));
   if (through_dkv)
-    SLUICE_TRY(add_to(dkv, buffers.dkv, key_elements(s), op.grad_dtype, op.accumulate_dkv, stream));
+    SLUICE_TRY(add_to(dkv, buffers.dkv, s.kv_elements(), op.grad_dtype, op.accumulate_dkv, stream));
   return {};
 }
 

@@ -19,23 +19,17 @@
 #include "backend/cuda/handle.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/library_cache.h"
+#include "ops/gpu_workspace.h"
 #include "ops/op.h"
 
 namespace sluice::cuda {
 
 class Attention {
  public:
-  struct Options {
-    bool deterministic;
-    // Most that the graphs of deterministic backward may use; they work on as many heads at a time as fit.
-    int64_t workspace_cap;
-    int cc_major;
-  };
   // Graphs that are built are kept in `cache`.
-  static Result<Attention> create(const Options& options, std::shared_ptr<LibraryCache> cache);
+  static Result<Attention> create(const GpuLibraries& libraries, std::shared_ptr<LibraryCache> cache);
 
-  int64_t workspace_bytes(const AttnFwd& op) const;
-  int64_t workspace_bytes(const AttnBwd& op) const;
+  const GpuLibraries& libraries() const { return libraries_; }
 
   // Builds what the op needs; returns one line about it.
   std::string prepare(const AttnFwd& op);
@@ -56,19 +50,6 @@ class Attention {
     std::optional<CudnnAttention> graph;  // empty: own kernels
     std::string about;
   };
-  // How backward is cut up: rows and key heads per call of the graph, and how many calls run side by side, so
-  // that one fills the multiprocessors that the end of another leaves idle.
-  struct Calls {
-    int64_t rows, kv_heads, lanes;
-  };
-  // Where intermediate results lie in the workspace.
-  struct ForwardLayout {
-    int64_t graph, o, lse, bytes;
-  };
-  struct BackwardLayout {
-    int64_t graph, row_sum, dq_sum, dq, dkv, bytes;
-  };
-
   const Plan& plan(const AttnShape& shape, bool backward);
   // A graph, from the cache if possible.
   struct Built {
@@ -76,14 +57,6 @@ class Attention {
     bool before;  // it was in the cache
   };
   Result<Built> build(const AttnShape& shape, bool backward) const;
-  bool suits_cudnn(const AttnShape& shape, bool backward) const;
-  Calls calls(const AttnShape& shape, bool backward) const;
-  // Upper bounds, of one call and of all that run side by side.
-  int64_t graph_workspace(const AttnShape& shape, bool backward) const;
-  int64_t all_graph_workspaces(const AttnShape& shape, bool backward) const;
-  int64_t backward_graph_workspace(const AttnShape& shape, int64_t rows, int64_t kv_heads) const;
-  ForwardLayout layout(const AttnFwd& op) const;
-  BackwardLayout layout(const AttnBwd& op) const;
 
   Status block_forward(const AttnShape& shape, const AttentionBlock& block, bf16* o, float* lse,
                        std::byte* workspace, cudaStream_t stream);
@@ -98,7 +71,7 @@ class Attention {
   Status graph_backward(const CudnnAttention& graph, const AttnBwd& op, const AttentionBlock& block,
                         const BackwardBuffers& buffers, cudaStream_t stream);
 
-  Options options_{};
+  GpuLibraries libraries_;
   std::shared_ptr<LibraryCache> cache_;
   Cudnn handle_;
   Stream side_;        // of every other call of a backward cut up

@@ -300,9 +300,8 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
   auto cache = std::make_shared<cuda::LibraryCache>(
       options.cache, options.cache.empty() ? "" : fmt::format("{}, {}", device.name, cuda_versions()));
   SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic, cache));
-  const cuda::Attention::Options attention_options{options.deterministic, options.attention_workspace_bytes,
-                                                   device.cc_major};
-  SLUICE_ASSIGN(auto attention, cuda::Attention::create(attention_options, cache));
+  const GpuLibraries libraries{options.attention_workspace_bytes, options.deterministic, device.cc_major};
+  SLUICE_ASSIGN(auto attention, cuda::Attention::create(libraries, cache));
   return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(
       options, std::move(device), std::move(nvml), before, cache, std::move(lanes),
       cuda::Runner(std::move(products), std::move(attention))));

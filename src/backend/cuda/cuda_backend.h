@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "backend/kind.h"
-#include "base/bytes.h"
+#include "ops/gpu_workspace.h"
 
 namespace sluice {
 
@@ -31,7 +31,7 @@ struct CudaOptions {
   // Most workspace that attention's deterministic backward takes. It works on as many key heads at a time as
   // fit (one takes 530 MB with four query heads and blocks of 8,192, 2.1 GB with 16,384), on slower kernels
   // when none does, and fastest on all at once.
-  int64_t attention_workspace_bytes = 1280 * kMiB;
+  int64_t attention_workspace_bytes = GpuLibraries{}.attention_cap_bytes;
   int run_ahead = 256;  // commands in flight before submit() waits
   // prepare() times several algorithms per product; otherwise cuBLASLt's first guess is taken.
   bool tune = true;

@@ -17,9 +17,6 @@
 
 namespace sluice::cuda {
 
-// Workspace of every product; cuBLASLt's own advice for Hopper.
-constexpr int64_t kProductWorkspaceBytes = 32 * kMiB;
-
 // D[m, n] = op(A)[m, k] op(B)[k, n] (+ C) (+ bias[n] in every row), all row-major; op transposes where said.
 // The strides are those of the matrices' rows as they lie in memory, in elements. C has D's stride and type
 // and may be D itself.
@@ -48,10 +45,6 @@ struct HeadProducts {
   Product logits, dx, dw;
 };
 HeadProducts head_products(const HeadLoss& op, int64_t rows, bool first_sub_chunk);
-// Row stride of the f32 logits of HeadLoss.
-constexpr int64_t logits_stride(int64_t vocab) {
-  return align_up(vocab, 64);
-}
 
 // Device memory that nobody uses at the moment.
 struct Scratch {

@@ -8,56 +8,10 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int64_t kAlignment = 256;
-
 // Calls f with a value of the C++ type of `dtype`, which is F32 or BF16.
 template <class F>
 Status with_float(DType dtype, F f) {
   return check(dtype == DType::F32 ? f(float{}) : f(bf16{}), "kernel launch");
-}
-
-// The parts of HeadLoss's workspace.
-struct HeadLayout {
-  int64_t product, logits, row_loss, bytes;
-};
-HeadLayout layout(const HeadLoss& op) {
-  HeadLayout at{};
-  at.logits = kProductWorkspaceBytes;
-  at.row_loss =
-      at.logits + align_up(std::min(op.sub_tokens, op.tokens) * logits_stride(op.vocab) * 4, kAlignment);
-  at.bytes = at.row_loss + align_up(op.tokens * 4, kAlignment);
-  return at;
-}
-
-int64_t workspace_of(const EmbedBwd& op) {
-  return embed_bwd_workspace_bytes(op.tokens);
-}
-int64_t workspace_of(const RmsNormBwd& op) {
-  return rms_norm_bwd_workspace_bytes(op.tokens, op.dim);
-}
-int64_t workspace_of(const HeadNormRopeBwd& op) {
-  return head_norm_rope_bwd_workspace_bytes(op.tokens, op.head_dim);
-}
-int64_t workspace_of(const BiasGrad& op) {
-  return bias_grad_workspace_bytes(op.tokens, op.out);
-}
-int64_t workspace_of(const Linear&) {
-  return kProductWorkspaceBytes;
-}
-int64_t workspace_of(const LinearDgrad&) {
-  return kProductWorkspaceBytes;
-}
-int64_t workspace_of(const LinearWgrad&) {
-  return kProductWorkspaceBytes;
-}
-int64_t workspace_of(const HeadLoss& op) {
-  return layout(op).bytes;
-}
-int64_t workspace_of(const SumSq&) {
-  return sum_sq_workspace_bytes();
-}
-int64_t workspace_of(const auto&) {
-  return 0;
 }
 
 }  // namespace
@@ -77,9 +31,7 @@ struct Runner::Call {
 };
 
 int64_t Runner::workspace_bytes(const Op& op) const {
-  if (const auto* forward = std::get_if<AttnFwd>(&op)) return attention_.workspace_bytes(*forward);
-  if (const auto* backward = std::get_if<AttnBwd>(&op)) return attention_.workspace_bytes(*backward);
-  return std::visit([](const auto& o) { return workspace_of(o); }, op);
+  return sluice::workspace_bytes(op, attention_.libraries());
 }
 
 Status Runner::prepare(const Op& op, const Scratch& scratch, cudaStream_t stream,
@@ -227,8 +179,8 @@ Status Runner::run(const SwigluBwd& op, const Call& call) {
 }
 
 Status Runner::run(const HeadLoss& op, const Call& call) {
-  const HeadLayout at = layout(op);
-  const Scratch scratch{call.workspace.data, kProductWorkspaceBytes};
+  const HeadLossParts at = parts_of(op);
+  const Scratch scratch{call.workspace.data + at.product, kProductWorkspaceBytes};
   auto* logits = reinterpret_cast<float*>(call.workspace.data + at.logits);
   auto* row_loss = reinterpret_cast<float*>(call.workspace.data + at.row_loss);
   const void* w = call[HeadLoss::kW].data;

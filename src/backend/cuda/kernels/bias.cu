@@ -9,12 +9,6 @@ namespace {
 
 // Threads of a block: kVec columns each, and rows side by side.
 constexpr int kColumns = 32, kRows = 8;
-constexpr int64_t kBlockRows = 64, kMostBlocks = 64;
-
-int64_t row_blocks(int64_t tokens) {
-  const int64_t blocks = (tokens + kBlockRows - 1) / kBlockRows;
-  return blocks < kMostBlocks ? blocks : kMostBlocks;
-}
 
 __global__ void __launch_bounds__(kColumns* kRows)
     bias_grad_kernel(const bf16* dy, float* partials, int64_t tokens, int64_t out, int64_t rows) {
@@ -42,15 +36,11 @@ __global__ void __launch_bounds__(kColumns* kRows)
 
 }  // namespace
 
-int64_t bias_grad_workspace_bytes(int64_t tokens, int64_t out) {
-  return row_blocks(tokens) * out * int64_t{sizeof(float)};
-}
-
 template <class G>
 cudaError_t bias_grad(const bf16* dy, G* dbias, void* workspace, int64_t tokens, int64_t out, bool accumulate,
                       cudaStream_t stream) {
   auto* partials = static_cast<float*>(workspace);
-  const int64_t blocks = row_blocks(tokens), rows = blocks > 0 ? (tokens + blocks - 1) / blocks : 0;
+  const int64_t blocks = bias_partials(tokens), rows = blocks > 0 ? (tokens + blocks - 1) / blocks : 0;
   const auto status = launch(bias_grad_kernel, dim3(blocks_for(out, kColumns * kVec), unsigned(blocks)),
                              kColumns * kRows, 0, stream, dy, partials, tokens, out, rows);
   if (status != cudaSuccess) return status;

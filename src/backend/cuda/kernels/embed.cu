@@ -115,10 +115,6 @@ cudaError_t embed(const int32_t* ids, const bf16* table, bf16* y, int64_t tokens
                 dim);
 }
 
-int64_t embed_bwd_workspace_bytes(int64_t tokens) {
-  return 2 * tokens * int64_t{sizeof(int32_t)};
-}
-
 template <class G>
 cudaError_t embed_bwd(const int32_t* ids, const bf16* dy, G* dtable, void* workspace, int64_t tokens,
                       int64_t vocab, int64_t dim, bool accumulate, cudaStream_t stream) {

@@ -18,8 +18,6 @@
 namespace sluice::cuda {
 namespace {
 
-// Several for each of the 132 multiprocessors of an H100 or H200.
-constexpr int64_t kDwBlocks = 1056;
 constexpr int kThreads = 256;
 
 __device__ void load4(const bf16* p, float* x) {
@@ -208,10 +206,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-int64_t dw_blocks_for(int64_t tokens) {
-  return tokens < kDwBlocks ? tokens : kDwBlocks;
-}
-
 // Calls f with W, the lanes of a group and the threads of a block: a head in as few lanes as there are
 // vectors in half of it, rounded up to a power of two.
 template <class F>
@@ -245,17 +239,13 @@ cudaError_t head_norm_rope(const bf16* x, const bf16* w, const int32_t* pos, con
   });
 }
 
-int64_t head_norm_rope_bwd_workspace_bytes(int64_t tokens, int64_t head_dim) {
-  return dw_blocks_for(tokens) * head_dim * int64_t{sizeof(float)};
-}
-
 template <class D, class G>
 cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const int32_t* pos,
                                const float* inv_freq, bf16* dx, G* dw, void* workspace, int64_t tokens,
                                int64_t heads, int64_t head_dim, int64_t rest, float eps, bool accumulate,
                                cudaStream_t stream) {
   auto* dw_blocks = static_cast<float*>(workspace);
-  const int64_t blocks = dw_blocks_for(tokens);
+  const int64_t blocks = head_norm_partials(tokens);
   const Heads shape{int(heads), int(head_dim / 2), rest};
   const auto status = with_head_shape(shape, [&](auto width, auto lanes, unsigned threads) {
     return launch(head_norm_rope_bwd_kernel<decltype(width)::value, decltype(lanes)::value, D>,

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "ops/gpu_partials.h"
 #include "ops/step_args.h"
 
 namespace sluice::cuda {
@@ -18,7 +19,6 @@ using bf16 = __nv_bfloat16;
 cudaError_t embed(const int32_t* ids, const bf16* table, bf16* y, int64_t tokens, int64_t dim,
                   cudaStream_t stream);
 
-int64_t embed_bwd_workspace_bytes(int64_t tokens);
 // G is float or bf16, here and below.
 template <class G>
 cudaError_t embed_bwd(const int32_t* ids, const bf16* dy, G* dtable, void* workspace, int64_t tokens,
@@ -31,7 +31,6 @@ constexpr int64_t kMaxNormDim = 16384;
 cudaError_t rms_norm(const bf16* x, const bf16* w, bf16* y, int64_t tokens, int64_t dim, float eps,
                      cudaStream_t stream);
 
-int64_t rms_norm_bwd_workspace_bytes(int64_t tokens, int64_t dim);
 // `dres` is null when no residual gradient is added.
 template <class G>
 cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx, G* dw,
@@ -57,7 +56,6 @@ cudaError_t head_norm_rope(const bf16* x, const bf16* w, const int32_t* pos, con
                            int64_t tokens, int64_t heads, int64_t head_dim, int64_t rest, float eps,
                            cudaStream_t stream);
 
-int64_t head_norm_rope_bwd_workspace_bytes(int64_t tokens, int64_t head_dim);
 // D is float or bf16.
 template <class D, class G>
 cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const int32_t* pos,
@@ -66,7 +64,6 @@ cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const 
                                cudaStream_t stream);
 
 // --- bias.cu ---
-int64_t bias_grad_workspace_bytes(int64_t tokens, int64_t out);
 // dbias (+)= the sum of the rows of dy
 template <class G>
 cudaError_t bias_grad(const bf16* dy, G* dbias, void* workspace, int64_t tokens, int64_t out, bool accumulate,
@@ -97,7 +94,6 @@ cudaError_t row_logits(const bf16* x, const bf16* w, const StepArgs* args, float
                        int64_t vocab, cudaStream_t stream);
 
 // --- norm.cu ---
-int64_t sum_sq_workspace_bytes();
 template <class G>
 cudaError_t sum_sq(const G* g, double* sums, void* workspace, int64_t elements, int64_t slot, int64_t slots,
                    bool first, cudaStream_t stream);

@@ -10,7 +10,7 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kBlocks = 1024;
+constexpr int kBlocks = kSumSqPartials;
 constexpr int kThreads = 256;
 constexpr int kClipThreads = 256;
 
@@ -78,10 +78,6 @@ __global__ void clip_scale_kernel(const double* sums, float* clip, int64_t slots
 }
 
 }  // namespace
-
-int64_t sum_sq_workspace_bytes() {
-  return kBlocks * int64_t{sizeof(double)};
-}
 
 template <class G>
 cudaError_t sum_sq(const G* g, double* sums, void* workspace, int64_t elements, int64_t slot, int64_t slots,

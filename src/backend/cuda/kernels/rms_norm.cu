@@ -16,8 +16,6 @@
 namespace sluice::cuda {
 namespace {
 
-// Three blocks of 256 threads on each of the 132 multiprocessors of an H100 or H200.
-constexpr int64_t kDwBlocks = 396;
 constexpr int kMaxThreads = 512;
 
 // V: vectors of 8 per thread.
@@ -127,10 +125,6 @@ __global__ void __launch_bounds__(V <= 2 ? 256 : kMaxThreads, V <= 2 ? 3 : 1)
   }
 }
 
-int64_t dw_blocks_for(int64_t tokens) {
-  return tokens < kDwBlocks ? tokens : kDwBlocks;
-}
-
 // Calls f with the number of vectors per thread as a constant, and the threads of a block.
 template <class F>
 cudaError_t with_row_shape(int64_t dim, F f) {
@@ -150,16 +144,12 @@ cudaError_t rms_norm(const bf16* x, const bf16* w, bf16* y, int64_t tokens, int6
   });
 }
 
-int64_t rms_norm_bwd_workspace_bytes(int64_t tokens, int64_t dim) {
-  return dw_blocks_for(tokens) * dim * int64_t{sizeof(float)};
-}
-
 template <class G>
 cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx, G* dw,
                          void* workspace, int64_t tokens, int64_t dim, float eps, bool accumulate,
                          cudaStream_t stream) {
   auto* dw_blocks = static_cast<float*>(workspace);
-  const int64_t blocks = dw_blocks_for(tokens);
+  const int64_t blocks = norm_partials(tokens);
   const auto status = with_row_shape(dim, [&](auto v, unsigned threads) {
     return launch(rms_norm_bwd_kernel<decltype(v)::value>, dim3(unsigned(blocks)), threads, 0, stream, x, w,
                   dy, dres, dx, dw_blocks, tokens, dim, 1.0f / float(dim), eps);

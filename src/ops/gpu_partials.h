@@ -1,0 +1,26 @@
+// Sums that GPU kernels form in parts, which lie in the workspace: how many parts there are depends on the op
+// alone, so that the bits do. No dependency, so that device code can include it.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice {
+
+// Rows of partial sums of RmsNormBwd's dw, one per block: three on each of the 132 multiprocessors of an H100
+// or H200.
+constexpr int64_t norm_partials(int64_t tokens) {
+  return tokens < 396 ? tokens : 396;
+}
+// Of HeadNormRopeBwd's dw: several blocks for each multiprocessor.
+constexpr int64_t head_norm_partials(int64_t tokens) {
+  return tokens < 1056 ? tokens : 1056;
+}
+// Of BiasGrad: 64 tokens or more each.
+constexpr int64_t bias_partials(int64_t tokens) {
+  const int64_t blocks = (tokens + 63) / 64;
+  return blocks < 64 ? blocks : 64;
+}
+// Sums of SumSq, one per block.
+constexpr int kSumSqPartials = 1024;
+
+}  // namespace sluice

@@ -1,0 +1,119 @@
+#include "ops/gpu_workspace.h"
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+// cuDNN's tiles; other lengths take slower or less tested paths there.
+constexpr int64_t kCudnnLength = 128;
+constexpr int64_t kLeastCudnnHeadDim = 32, kMostCudnnHeadDim = 128;
+// Bookkeeping of a graph beside what the formulas count.
+constexpr int64_t kGraphSlack = 64 * kKiB;
+
+// Lays out parts of a workspace one after the other.
+class Parts {
+ public:
+  int64_t add(int64_t bytes) {
+    const int64_t offset = bytes_;
+    bytes_ += align_up(bytes, kAlignment);
+    return offset;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+// The largest divisor of n that is at most `most`, at least 1.
+int64_t divisor_below(int64_t n, int64_t most) {
+  int64_t d = std::min(n, most);
+  while (d > 1 && n % d != 0) --d;
+  return std::max<int64_t>(d, 1);
+}
+
+// The backward's scratch as measured on Hopper: bf16 dK and dV per query head where these share key heads,
+// and bf16 dS when deterministic; on other architectures also an f32 dQ. Plans that want more are not used.
+int64_t backward_graph_bytes(const AttnShape& s, int64_t rows, int64_t kv_heads,
+                             const GpuLibraries& libraries) {
+  const int64_t group = s.q_heads / s.kv_heads;
+  int64_t per_query_head = 0;
+  if (group > 1) per_query_head += 2 * s.kv_len * s.head_dim * 2;
+  if (libraries.deterministic) per_query_head += s.q_len * s.kv_len * 2;
+  if (libraries.cc_major != 9) per_query_head += s.q_len * s.head_dim * 4;
+  return kGraphSlack + rows * kv_heads * group * per_query_head;
+}
+
+int64_t all_graph_bytes(const AttnShape& s, bool backward, const GpuLibraries& libraries) {
+  return calls_of(s, backward, libraries).lanes * graph_bytes(s, backward, libraries);
+}
+
+}  // namespace
+
+HeadLossParts parts_of(const HeadLoss& op) {
+  Parts parts;
+  HeadLossParts at{};
+  at.product = parts.add(kProductWorkspaceBytes);
+  at.logits = parts.add(std::min(op.sub_tokens, op.tokens) * logits_stride(op.vocab) * 4);
+  at.row_loss = parts.add(op.tokens * 4);
+  at.bytes = parts.bytes();
+  return at;
+}
+
+AttnFwdParts parts_of(const AttnFwd& op, const GpuLibraries& libraries) {
+  Parts parts;
+  AttnFwdParts at{};
+  at.graph =
+      parts.add(suits_cudnn(op.shape, false, libraries) ? all_graph_bytes(op.shape, false, libraries) : 0);
+  at.o = parts.add(op.out_dtype == DType::BF16 ? 0 : op.shape.q_elements() * 2);
+  at.lse = parts.add(op.merge ? op.shape.lse_elements() * 4 : 0);
+  at.bytes = parts.bytes();
+  return at;
+}
+
+AttnBwdParts parts_of(const AttnBwd& op, const GpuLibraries& libraries) {
+  const AttnShape& s = op.shape;
+  const bool cudnn = suits_cudnn(s, true, libraries), wide = op.grad_dtype != DType::BF16;
+  Parts parts;
+  AttnBwdParts at{};
+  at.graph = parts.add(cudnn ? all_graph_bytes(s, true, libraries) : 0);
+  at.row_sum = parts.add(s.lse_elements() * 4);
+  at.dq_sum = parts.add(cudnn && !libraries.deterministic ? s.q_elements() * 4 : 0);
+  at.dq = parts.add(wide || op.accumulate_dq ? s.q_elements() * 2 : 0);
+  at.dkv = parts.add(wide || op.accumulate_dkv ? s.kv_elements() * 2 : 0);
+  at.bytes = parts.bytes();
+  return at;
+}
+
+bool suits_cudnn(const AttnShape& s, bool backward, const GpuLibraries& libraries) {
+  if (s.packed || s.q_len % kCudnnLength != 0 || s.kv_len % kCudnnLength != 0) return false;
+  if (s.head_dim % 8 != 0 || s.head_dim > kMostCudnnHeadDim || s.head_dim < kLeastCudnnHeadDim) return false;
+  if (!backward || !libraries.deterministic) return true;
+  return all_graph_bytes(s, true, libraries) <= libraries.attention_cap_bytes;
+}
+
+// Only deterministic backward is cut up, when all at once is more than its cap: into some key heads of one
+// row, or some rows. Two calls run side by side where they fit: the keys of a causal block have unequal work,
+// and one call alone would leave a fifth of the device idle at its end.
+AttnCalls calls_of(const AttnShape& s, bool backward, const GpuLibraries& libraries) {
+  const AttnCalls whole{s.rows, s.kv_heads, 1};
+  if (!backward || !libraries.deterministic) return whole;
+  if (backward_graph_bytes(s, s.rows, s.kv_heads, libraries) <= libraries.attention_cap_bytes) return whole;
+  const int64_t per_head = backward_graph_bytes(s, 1, 1, libraries) - kGraphSlack;
+  for (const int64_t lanes : {2, 1}) {
+    const int64_t fit = (libraries.attention_cap_bytes / lanes - kGraphSlack) / per_head;
+    if (fit < 1) continue;
+    const int64_t heads = divisor_below(s.kv_heads, fit);
+    return {heads == s.kv_heads ? divisor_below(s.rows, fit / heads) : 1, heads, lanes};
+  }
+  return {1, 1, 1};  // more than the cap
+}
+
+int64_t graph_bytes(const AttnShape& s, bool backward, const GpuLibraries& libraries) {
+  if (!backward) return kGraphSlack;
+  const AttnCalls call = calls_of(s, true, libraries);
+  return backward_graph_bytes(s, call.rows, call.kv_heads, libraries);
+}
+
+}  // namespace sluice

@@ -1,0 +1,60 @@
+// What ops need on a GPU beside their operands, where libraries run products and attention: for the backend,
+// which lays the parts out, and for planning for a GPU that is not there.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "ops/attention.h"
+#include "ops/gpu_partials.h"
+#include "ops/loss.h"
+
+namespace sluice {
+
+// Workspace of every product; cuBLASLt's own advice for Hopper.
+constexpr int64_t kProductWorkspaceBytes = 32 * kMiB;
+
+// What the needs of attention's library depend on.
+struct GpuLibraries {
+  // Most that the graphs of deterministic attention backward may use; they work on as many heads at a time as
+  // fit.
+  int64_t attention_cap_bytes = 1280 * kMiB;
+  bool deterministic = false;
+  int cc_major = 9;  // of the compute capability
+};
+
+// Row stride of the f32 logits of HeadLoss.
+constexpr int64_t logits_stride(int64_t vocab) {
+  return align_up(vocab, 64);
+}
+
+// Where parts of a workspace begin, in bytes, and what all of it takes.
+struct HeadLossParts {
+  int64_t product, logits, row_loss, bytes;
+};
+HeadLossParts parts_of(const HeadLoss& op);
+
+struct AttnFwdParts {
+  int64_t graph, o, lse, bytes;
+};
+AttnFwdParts parts_of(const AttnFwd& op, const GpuLibraries& libraries);
+
+struct AttnBwdParts {
+  int64_t graph, row_sum, dq_sum, dq, dkv, bytes;
+};
+AttnBwdParts parts_of(const AttnBwd& op, const GpuLibraries& libraries);
+
+// Whether cuDNN takes the block; own kernels take the rest.
+bool suits_cudnn(const AttnShape& shape, bool backward, const GpuLibraries& libraries);
+
+// How backward is cut up: rows and key heads per call of the graph, and how many calls run side by side, so
+// that one fills the multiprocessors that the end of another leaves idle.
+struct AttnCalls {
+  int64_t rows, kv_heads, lanes;
+};
+AttnCalls calls_of(const AttnShape& shape, bool backward, const GpuLibraries& libraries);
+
+// Upper bound of what one call of a block's graph takes.
+int64_t graph_bytes(const AttnShape& shape, bool backward, const GpuLibraries& libraries);
+
+}  // namespace sluice
