@@ -1,6 +1,7 @@
 # One static library per source folder, so that the folder graph is the link graph.
 
-set(SLUICE_WARNINGS -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+# A switch over an enumeration without a default names every value, so that a new one is not forgotten.
+set(SLUICE_WARNINGS -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Werror=switch)
 
 add_library(sluice_flags INTERFACE)
 target_include_directories(sluice_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)

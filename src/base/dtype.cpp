@@ -1,5 +1,7 @@
 #include "base/dtype.h"
 
+#include "base/check.h"
+
 namespace sluice {
 
 std::string_view name_of(DType t) {
@@ -16,6 +18,10 @@ std::string_view name_of(DType t) {
       return "u8";
   }
   return "?";
+}
+
+void not_a_float(DType t) {
+  check_failed(__FILE__, __LINE__, "f32 or bf16", name_of(t));
 }
 
 Result<DType> parse_dtype(std::string_view text) {

@@ -45,4 +45,24 @@ struct Bf16 {
   }
 };
 
+// Fails the program: `t` got where only floats of matrices can be, f32 or bf16.
+[[noreturn]] void not_a_float(DType t);
+
+// Calls f with a value of the type that holds elements of `t`, one of the types of activations, weights and
+// gradients. A type that is new has to find its place here, and in every other switch.
+template <class F>
+decltype(auto) with_type(DType t, F&& f) {
+  switch (t) {
+    case DType::F32:
+      return f(float{});
+    case DType::BF16:
+      return f(Bf16{});
+    case DType::F64:
+    case DType::I32:
+    case DType::U8:
+      break;
+  }
+  not_a_float(t);
+}
+
 }  // namespace sluice

@@ -35,10 +35,15 @@ constexpr Spread kSpreads[] = {
 bool is_spread(const Operand& operand) {
   const bool spread =
       std::ranges::any_of(kSpreads, [&](const Spread& s) { return s.values == operand.values; });
-  return spread && (operand.dtype == DType::F32 || operand.dtype == DType::BF16);
+  return spread && operand.dtype != DType::F64;
 }
 size_t spread_of(const Operand& operand) {
   return size_t(std::ranges::find(kSpreads, operand.values, &Spread::values) - kSpreads);
+}
+
+constexpr DType kTypes[] = {DType::F32, DType::BF16};  // of floats that are spread
+size_t index_of(DType type) {
+  return with_type(type, []<class T>(T) { return std::is_same_v<T, float> ? size_t{0} : size_t{1}; });
 }
 
 // An operand made on the host: ids below their limit, positions that count up, a clip scale and step
@@ -84,7 +89,7 @@ class FloatBlocks {
  public:
   // A block repeats after a prime number of elements, so that the rows of no matrix are alike.
   static constexpr int64_t kPeriod = 65521, kElements = 32 * kPeriod;
-  static constexpr int64_t kBytesOfEach = kElements * (4 + 2);
+  static constexpr int64_t kBytesOfEach = kElements * (size_of(kTypes[0]) + size_of(kTypes[1]));
   static constexpr int64_t kBytes = std::size(kSpreads) * kBytesOfEach;
 
   // Writes the blocks to kBytes of the backend's host arena, from `base` on.
@@ -97,14 +102,14 @@ class FloatBlocks {
         const Philox4 r = philox(uint64_t(kind), static_cast<uint64_t>(i), 0);
         period[size_t(i)] = middle + width * (uniform_open(r.v[0]) + uniform_open(r.v[1]) - 1.0f);
       }
-      std::vector<float> wide(kElements);
-      for (int64_t i = 0; i < kElements; ++i) wide[size_t(i)] = period[size_t(i % kPeriod)];
-      std::vector<Bf16> narrow(kElements);
-      std::transform(wide.begin(), wide.end(), narrow.begin(), [](float x) { return Bf16(x); });
-      SLUICE_TRY(backend.upload(blocks.place(DType::F32, kind),
-                                reinterpret_cast<const std::byte*>(wide.data()), 4 * kElements));
-      SLUICE_TRY(backend.upload(blocks.place(DType::BF16, kind),
-                                reinterpret_cast<const std::byte*>(narrow.data()), 2 * kElements));
+      for (const DType type : kTypes) {
+        SLUICE_TRY(with_type(type, [&]<class T>(T) {
+          std::vector<T> block(kElements);
+          for (int64_t i = 0; i < kElements; ++i) block[size_t(i)] = T(period[size_t(i % kPeriod)]);
+          const auto bytes = std::as_bytes(std::span(block));
+          return backend.upload(blocks.place(type, kind), bytes.data(), int64_t(bytes.size()));
+        }));
+      }
     }
     return blocks;
   }
@@ -122,7 +127,8 @@ class FloatBlocks {
  private:
   explicit FloatBlocks(int64_t base) : base_(base) {}
   Location place(DType dtype, size_t kind) const {
-    return {kHost, base_ + int64_t(kind) * kBytesOfEach + (dtype == DType::F32 ? 0 : 4 * kElements)};
+    return {kHost, base_ + int64_t(kind) * kBytesOfEach +
+                       (index_of(dtype) > 0 ? size_of(kTypes[0]) * kElements : 0)};
   }
 
   const int64_t base_;
@@ -159,10 +165,11 @@ double LinkSums::rate(double otherwise) const {
 }
 
 Rehearsal::Region& Rehearsal::region_of(const Operand& operand) {
-  static_assert(std::size(kSpreads) == std::extent_v<decltype(floats_), 1>);
+  static_assert(std::size(kTypes) == std::extent_v<decltype(floats_), 0> &&
+                std::size(kSpreads) == std::extent_v<decltype(floats_), 1>);
   if (!is_spread(operand)) return small_;
   if (!apart_) return shared_;
-  return floats_[operand.dtype == DType::BF16][spread_of(operand)][operand.access != Access::Read];
+  return floats_[index_of(operand.dtype)][spread_of(operand)][operand.access != Access::Read];
 }
 
 template <class F>
@@ -228,9 +235,9 @@ Status Rehearsal::fill(Backend& backend, const Arenas& arenas, const BytesByTier
     blocks.fill(base[kDevice] + region.offset, region.bytes, dtype, kind, load, copies);
   };
   fill(shared_, DType::BF16, 0);
-  for (const DType dtype : {DType::F32, DType::BF16}) {
+  for (const DType dtype : kTypes) {
     for (size_t kind = 0; kind < std::size(kSpreads); ++kind) {
-      for (const Region& region : floats_[dtype == DType::BF16][kind]) fill(region, dtype, kind);
+      for (const Region& region : floats_[index_of(dtype)][kind]) fill(region, dtype, kind);
     }
   }
   SLUICE_TRY(run_commands(backend, copies));

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <numbers>
 #include <thread>
+#include <type_traits>
 
 #include "base/hash.h"
 #include "base/philox.h"
@@ -73,10 +74,15 @@ void normals(uint64_t key, int64_t first, std::span<float> out, float deviation)
 Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<const float> values,
                     std::vector<Bf16>& rounded) {
   const DType dtype = executor.program().object(id).dtype;
-  if (dtype == DType::F32) return executor.write(id, std::as_bytes(values), first * 4);
-  rounded.resize(values.size());
-  std::transform(values.begin(), values.end(), rounded.begin(), [](float v) { return Bf16(v); });
-  return executor.write(id, std::as_bytes(std::span<const Bf16>(rounded)), first * 2);
+  return with_type(dtype, [&]<class T>(T) {
+    if constexpr (std::is_same_v<T, float>) {
+      return executor.write(id, std::as_bytes(values), first * size_of(dtype));
+    } else {
+      rounded.resize(values.size());
+      std::transform(values.begin(), values.end(), rounded.begin(), [](float v) { return T(v); });
+      return executor.write(id, std::as_bytes(std::span<const T>(rounded)), first * size_of(dtype));
+    }
+  });
 }
 
 // Writes elements [first, first + tile.values.size()) of a parameter and of its master weights.

@@ -22,12 +22,22 @@ float to_float(double x, double toward) {
 
 // `x` as an operand of `dtype` stores it. `toward` is the side on which the fp32 result may lie.
 double store(double x, double toward, DType dtype, const uint32_t* draw) {
-  if (dtype == DType::F64) return x;
-  const float f = to_float(x, toward);
-  if (dtype == DType::F32) return double{f};
-  if (draw == nullptr) return double{static_cast<float>(Bf16(f))};
-  const uint32_t bits = round_stochastic(std::bit_cast<uint32_t>(f), *draw);
-  return double{std::bit_cast<float>(bits << 16)};
+  switch (dtype) {
+    case DType::F64:
+      return x;
+    case DType::F32:
+      return double{to_float(x, toward)};
+    case DType::BF16: {
+      const float f = to_float(x, toward);
+      if (draw == nullptr) return double{static_cast<float>(Bf16(f))};
+      const uint32_t bits = round_stochastic(std::bit_cast<uint32_t>(f), *draw);
+      return double{std::bit_cast<float>(bits << 16)};
+    }
+    case DType::I32:
+    case DType::U8:
+      break;
+  }
+  not_a_float(dtype);
 }
 
 struct Range {

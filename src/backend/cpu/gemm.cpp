@@ -11,23 +11,42 @@ std::string text(const GemmShape& s) {
                      name_of(s.in), name_of(s.out));
 }
 
+namespace {
+
+// Whether the provider multiplies; own kernels do the rest.
+bool is_provided(const GemmShape& shape) {
+  switch (shape.in) {
+    case DType::F32:
+      return true;
+    case DType::BF16:
+      return false;
+    case DType::F64:
+    case DType::I32:
+    case DType::U8:
+      break;
+  }
+  not_a_float(shape.in);
+}
+
+}  // namespace
+
 int64_t Gemm::workspace_bytes(const GemmShape& shape) const {
-  if (shape.in == DType::F32) return provider_.workspace_bytes(shape);
+  if (is_provided(shape)) return provider_.workspace_bytes(shape);
   return isa_ == CpuIsa::Amx ? amx_workspace_bytes(shape) : vector_workspace_bytes(shape);
 }
 
 int64_t Gemm::scratch_bytes(const GemmShape& shape) const {
-  if (shape.in == DType::F32) return provider_.scratch_bytes(shape);
+  if (is_provided(shape)) return provider_.scratch_bytes(shape);
   return isa_ == CpuIsa::Amx ? amx_scratch_bytes(shape) : vector_scratch_bytes(shape);
 }
 
 Status Gemm::prepare(const GemmShape& shape) {
-  return shape.in == DType::F32 ? provider_.prepare(shape) : Status();
+  return is_provided(shape) ? provider_.prepare(shape) : Status();
 }
 
 Status Gemm::run(const GemmShape& shape, ThreadPool& pool, std::span<std::byte* const> scratch, const void* a,
                  const void* b, void* c, std::byte* workspace) const {
-  if (shape.in == DType::F32) return provider_.run(shape, pool, scratch, a, b, c, workspace);
+  if (is_provided(shape)) return provider_.run(shape, pool, scratch, a, b, c, workspace);
   if (isa_ == CpuIsa::Amx) {
     amx_multiply(shape, pool, scratch, a, b, c, workspace);
   } else {

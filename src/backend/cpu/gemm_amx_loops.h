@@ -164,9 +164,16 @@ void multiply_slice(const Slice& s) {
   } else if (s.rows % kBlock != 0) {
     pack_blocks(s, s.rows / kBlock);
   }
-  if (shape.out == DType::F32) {
-    multiply_slice_to(s, static_cast<float*>(s.c));
-  } else {
-    multiply_slice_to(s, static_cast<Bf16*>(s.c));
+  switch (shape.out) {
+    case DType::F32:
+      multiply_slice_to(s, static_cast<float*>(s.c));
+      break;
+    case DType::BF16:
+      multiply_slice_to(s, static_cast<Bf16*>(s.c));
+      break;
+    case DType::F64:
+    case DType::I32:
+    case DType::U8:
+      not_a_float(shape.out);
   }
 }

@@ -61,10 +61,17 @@ SLUICE_INLINE void pack_from(const Packing& p, const T* b, int64_t begin, int64_
 }
 
 inline void pack(const Packing& p, int64_t begin, int64_t end) {
-  if (p.shape->in == DType::BF16) {
-    pack_from(p, static_cast<const Bf16*>(p.b), begin, end);
-  } else {
-    pack_from(p, static_cast<const float*>(p.b), begin, end);
+  switch (p.shape->in) {
+    case DType::F32:
+      pack_from(p, static_cast<const float*>(p.b), begin, end);
+      break;
+    case DType::BF16:
+      pack_from(p, static_cast<const Bf16*>(p.b), begin, end);
+      break;
+    case DType::F64:
+    case DType::I32:
+    case DType::U8:
+      not_a_float(p.shape->in);
   }
 }
 
@@ -130,15 +137,29 @@ SLUICE_INLINE void multiply_slice_to(const Slice& s, C* c) {
 
 inline void multiply_slice(const Slice& s) {
   if (packs_a(*s.shape)) {
-    if (s.shape->in == DType::BF16) {
-      pack_blocks(s, static_cast<const Bf16*>(s.a));
-    } else {
-      pack_blocks(s, static_cast<const float*>(s.a));
+    switch (s.shape->in) {
+      case DType::F32:
+        pack_blocks(s, static_cast<const float*>(s.a));
+        break;
+      case DType::BF16:
+        pack_blocks(s, static_cast<const Bf16*>(s.a));
+        break;
+      case DType::F64:
+      case DType::I32:
+      case DType::U8:
+        not_a_float(s.shape->in);
     }
   }
-  if (s.shape->out == DType::F32) {
-    multiply_slice_to(s, static_cast<float*>(s.c));
-  } else {
-    multiply_slice_to(s, static_cast<Bf16*>(s.c));
+  switch (s.shape->out) {
+    case DType::F32:
+      multiply_slice_to(s, static_cast<float*>(s.c));
+      break;
+    case DType::BF16:
+      multiply_slice_to(s, static_cast<Bf16*>(s.c));
+      break;
+    case DType::F64:
+    case DType::I32:
+    case DType::U8:
+      not_a_float(s.shape->out);
   }
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/device_type.h"
 #include "base/bytes.h"
 
 namespace sluice::cuda {
@@ -28,12 +29,10 @@ AttentionBlock block_of(const AttnShape& s, const Buffer& q, const Buffer& kv, c
 // Adds bf16 `from` to a gradient operand, or converts it.
 Status add_to(const Buffer& to, const bf16* from, int64_t elements, DType dtype, bool accumulate,
               cudaStream_t stream) {
-  if (dtype == DType::F32) {
-    SLUICE_CUDA_TRY(add_gradient(from, to.as<float>(), elements, accumulate, stream));
-  } else {
-    SLUICE_CUDA_TRY(add_gradient(from, to.as<bf16>(), elements, accumulate, stream));
-  }
-  return {};
+  return with_device_type(dtype, [&]<class T>(T) -> Status {
+    SLUICE_CUDA_TRY(add_gradient(from, to.as<T>(), elements, accumulate, stream));
+    return {};
+  });
 }
 
 }  // namespace

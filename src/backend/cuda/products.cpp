@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/device_type.h"
 #include "backend/cuda/kernels/kernels.h"
 
 namespace sluice::cuda {
@@ -99,8 +100,7 @@ Product product_of(const LinearDgrad& op) {
   return {op.tokens, op.in, op.out, op.out, op.in, op.in, false, false, false, op.accumulate};
 }
 Product product_of(const LinearWgrad& op) {
-  return {op.out,       op.in, op.tokens, op.out, op.in, op.in, true, false, op.grad_dtype == DType::F32,
-          op.accumulate};
+  return {op.out, op.in, op.tokens, op.out, op.in, op.in, true, false, is_f32(op.grad_dtype), op.accumulate};
 }
 
 HeadProducts head_products(const HeadLoss& op, int64_t rows, bool first_sub_chunk) {
@@ -108,7 +108,7 @@ HeadProducts head_products(const HeadLoss& op, int64_t rows, bool first_sub_chun
   return {
       .logits = {rows, op.vocab, op.dim, op.dim, op.dim, stride, false, true, true, false},
       .dx = {rows, op.dim, op.vocab, 2 * stride, op.dim, op.dim, false, false, false, false},
-      .dw = {op.vocab, op.dim, rows, 2 * stride, op.dim, op.dim, true, false, op.grad_dtype == DType::F32,
+      .dw = {op.vocab, op.dim, rows, 2 * stride, op.dim, op.dim, true, false, is_f32(op.grad_dtype),
              op.accumulate_dw || !first_sub_chunk},
   };
 }

@@ -1,17 +1,19 @@
 #include "backend/cuda/runner.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/device_type.h"
 #include "backend/cuda/kernels/kernels.h"
 
 namespace sluice::cuda {
 namespace {
 
-// Calls f with a value of the C++ type of `dtype`, which is F32 or BF16.
+// Calls f, which launches kernels, with a value of the type that holds elements of `dtype` on the device.
 template <class F>
 Status with_float(DType dtype, F f) {
-  return check(dtype == DType::F32 ? f(float{}) : f(bf16{}), "kernel launch");
+  return check(with_device_type(dtype, f), "kernel launch");
 }
 
 }  // namespace
@@ -118,7 +120,7 @@ Status Runner::run(const HeadNormRopeBwd& op, const Call& call) {
                               op.head_dim, op.rest, op.eps, op.accumulate, call.stream);
   };
   return with_float(op.in_dtype, [&](auto in) {
-    return op.grad_dtype == DType::F32 ? run_typed(in, float{}) : run_typed(in, bf16{});
+    return with_device_type(op.grad_dtype, [&](auto grad) { return run_typed(in, grad); });
   });
 }
 
@@ -154,15 +156,16 @@ Status Runner::run(const RopeBwd& op, const Call& call) {
 
 Status Runner::run(const Cast& op, const Call& call) {
   const Buffer &x = call[Cast::kX], &y = call[Cast::kY];
-  if (op.in_dtype == op.dtype) {
-    SLUICE_CUDA_TRY(cudaMemcpyAsync(y.data, x.data, size_t(op.elements * size_of(op.dtype)),
-                                    cudaMemcpyDeviceToDevice, call.stream));
-  } else if (op.dtype == DType::F32) {
-    SLUICE_CUDA_TRY(cast(x.as<bf16>(), y.as<float>(), op.elements, call.stream));
-  } else {
-    SLUICE_CUDA_TRY(cast(x.as<float>(), y.as<bf16>(), op.elements, call.stream));
-  }
-  return {};
+  return with_float(op.in_dtype, [&]<class In>(In) {
+    return with_device_type(op.dtype, [&]<class Out>(Out) {
+      if constexpr (std::is_same_v<In, Out>) {
+        return cudaMemcpyAsync(y.data, x.data, size_t(op.elements * size_of(op.dtype)),
+                               cudaMemcpyDeviceToDevice, call.stream);
+      } else {
+        return cast(x.as<In>(), y.as<Out>(), op.elements, call.stream);
+      }
+    });
+  });
 }
 
 Status Runner::run(const Swiglu& op, const Call& call) {
@@ -269,7 +272,7 @@ Status Runner::run_update(const auto& op, const Call& call) {
     }
   };
   return with_float(op.grad_dtype, [&](auto grad) {
-    return op.state_dtype == DType::F32 ? run_typed(grad, float{}) : run_typed(grad, bf16{});
+    return with_device_type(op.state_dtype, [&](auto state) { return run_typed(grad, state); });
   });
 }
 

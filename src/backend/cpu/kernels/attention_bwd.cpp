@@ -9,6 +9,7 @@
 #include <cmath>
 #include <memory>
 #include <thread>
+#include <type_traits>
 
 #include "backend/cpu/kernels/attention.h"
 #include "backend/cpu/spin.h"
@@ -218,13 +219,14 @@ int64_t scratch_of(const AttnBwd& op) {
 }
 
 Status launch(const AttnBwd& op, const Args& args, const Machine& machine) {
-  if (op.shape.dtype == DType::F32) {
-    run_all<float, float>(op, args, machine);
-  } else if (op.grad_dtype == DType::F32) {
-    run_all<Bf16, float>(op, args, machine);
-  } else {
-    run_all<Bf16, Bf16>(op, args, machine);
-  }
+  with_type(op.shape.dtype, [&]<class T>(T) {
+    // What is computed in f32 is not rounded afterwards.
+    if constexpr (std::is_same_v<T, float>) {
+      run_all<float, float>(op, args, machine);
+    } else {
+      with_type(op.grad_dtype, [&]<class R>(R) { run_all<T, R>(op, args, machine); });
+    }
+  });
   return {};
 }
 

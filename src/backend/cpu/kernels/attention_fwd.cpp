@@ -1,6 +1,7 @@
 // Attention over one block of keys by the online softmax (Dao et al., 2022).
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "backend/cpu/kernels/attention.h"
 
@@ -141,13 +142,14 @@ int64_t scratch_of(const AttnFwd& op) {
 }
 
 Status launch(const AttnFwd& op, const Args& args, const Machine& machine) {
-  if (op.shape.dtype == DType::F32) {
-    run_all<float, float>(op, args, machine);
-  } else if (op.out_dtype == DType::F32) {
-    run_all<Bf16, float>(op, args, machine);
-  } else {
-    run_all<Bf16, Bf16>(op, args, machine);
-  }
+  with_type(op.shape.dtype, [&]<class T>(T) {
+    // What is computed in f32 is not rounded afterwards.
+    if constexpr (std::is_same_v<T, float>) {
+      run_all<float, float>(op, args, machine);
+    } else {
+      with_type(op.out_dtype, [&]<class R>(R) { run_all<T, R>(op, args, machine); });
+    }
+  });
   return {};
 }
 

@@ -116,12 +116,6 @@ class Carver {
   int64_t used_ = 0;
 };
 
-// Calls f with a value of the element type's C++ type: float or Bf16.
-template <class F>
-decltype(auto) with_type(DType t, F&& f) {
-  return t == DType::BF16 ? f(Bf16{}) : f(float{});
-}
-
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
