@@ -70,6 +70,14 @@ class ByTier {
 
 using BytesByTier = ByTier<int64_t>;
 
+// Whether it is no more in any tier.
+constexpr bool within(const BytesByTier& bytes, const BytesByTier& caps) {
+  for (const Tier tier : kTiers) {
+    if (bytes[tier] > caps[tier]) return false;
+  }
+  return true;
+}
+
 constexpr int64_t kNowhere = -1;
 
 // A place in a tier's arena.

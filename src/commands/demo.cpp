@@ -66,9 +66,9 @@ nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<
                                    {"host_arena_bytes", s.plan.arenas[kHost].bytes},
                                    {"host_ledger_bytes", session.training().ledger()[kHost]},
                                    {"device_peak_bytes", memory.peak_bytes[kDevice]},
-                                   {"device_cap_bytes", p.config.memory.device},
+                                   {"device_cap_bytes", p.config.caps[kDevice]},
                                    {"host_peak_bytes", memory.peak_bytes[kHost]},
-                                   {"host_cap_bytes", p.config.memory.host},
+                                   {"host_cap_bytes", p.config.caps[kHost]},
                                    {"policy", s.plan.policy}};
   result["start_up_s"] = {{"total", up.total_s()},   {"measure", up.measure_s},
                           {"plan", up.plan_s},       {"reserve", up.reserve_s},
@@ -99,8 +99,8 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   const MemoryReport memory = session->memory();
   fmt::print("simulated  {:>10.1f} ms ({:+.1f} %)\npeak memory: device {} of {}, host {} of {}\n",
              s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1),
-             format_bytes(memory.peak_bytes[kDevice]), format_bytes(p.config.memory.device),
-             format_bytes(memory.peak_bytes[kHost]), format_bytes(p.config.memory.host));
+             format_bytes(memory.peak_bytes[kDevice]), format_bytes(p.config.caps[kDevice]),
+             format_bytes(memory.peak_bytes[kHost]), format_bytes(p.config.caps[kHost]));
   const std::filesystem::path dir = p.config.run.dir;
   SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));

@@ -34,8 +34,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
       {"shape", fmt::format("chunks x rounds {} = {} tokens per step, sequences of {}; logits of {} rows",
                             text(s), s.tokens(), s.seq_len, s.head_tokens)},
       {"", p.why_shape},
-      {"caps", fmt::format("device {}, host {}", format_bytes(p.config.memory.device),
-                           format_bytes(p.config.memory.host))},
+      {"caps", fmt::format("device {}, host {}", format_bytes(p.config.caps[kDevice]),
+                           format_bytes(p.config.caps[kHost]))},
   };
 }
 
@@ -58,7 +58,7 @@ PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
   for (auto& [name, words] : facts_of(p)) {
     if (!words.empty()) c.facts.emplace_back(name.empty() ? "why" : name, std::move(words));
   }
-  c.caps = {{kDevice, p.config.memory.device}, {kHost, p.config.memory.host}};
+  c.caps = p.config.caps;
   c.overhead_bytes = p.machine.profile.overhead_bytes;
   const Speed speed = speed_of(program, plan, plan.makespan_ns, peak_flops(p));
   c.tokens_per_s = speed.tokens_per_s;

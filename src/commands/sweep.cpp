@@ -97,16 +97,16 @@ Status SweepRun::make_groups() {
       SweepGroup group{host_caps, device_caps, {}};
       for (const int64_t host_cap : host_caps) {
         for (const int64_t device_cap : device_caps) {
+          RunConfig with_caps = config;
+          with_caps.caps[kDevice] = device_cap;
+          with_caps.caps[kHost] = host_cap;
           SweepCell cell{{.model = model,
                           .machine = machine_.profile.name,
                           .mode = r_.measure ? "measure" : "simulate",
                           .seq_len = seq_len,
                           .tokens_per_step = config.train.tokens_per_step,
-                          .device_cap_bytes = device_cap,
-                          .host_cap_bytes = host_cap},
-                         config};
-          cell.config.memory.device = device_cap;
-          cell.config.memory.host = host_cap;
+                          .caps = with_caps.caps},
+                         with_caps};
           cell.row.inputs = inputs_of(cell, shapes);
           group.cells.push_back(std::move(cell));
         }
@@ -187,7 +187,7 @@ void SweepRun::finished(const SweepCell& cell) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   const auto total = int64_t(open_.size());
   line_.show(fmt::format("cell {}/{}  {} at {}, device {}, host {}: {}  ETA {}", done_, total, r.model,
-                         r.seq_len, cap_text(r.device_cap_bytes), cap_text(r.host_cap_bytes),
+                         r.seq_len, cap_text(r.caps[kDevice]), cap_text(r.caps[kHost]),
                          r.ok() ? fmt::format("{:.0f} tok/s", r.tokens_per_s) : r.status,
                          format_duration(seconds / double(done_) * double(total - done_))),
              done_ == total);

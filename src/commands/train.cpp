@@ -55,8 +55,8 @@ std::string TrainingRun::progress() const {
   return fmt::format("step {}/{}  loss {:.4f}  norm {:.2f}  {:.0f} tok/s  ETA {}  device {}/{}  host {}/{}",
                      done, total, last_.loss, last_.gradient_norm, double(last_.tokens) / ns * 1e9,
                      format_duration(double(total - done) * ns / 1e9), format_bytes(memory.bytes[kDevice]),
-                     format_bytes(p_.config.memory.device), format_bytes(memory.bytes[kHost]),
-                     format_bytes(p_.config.memory.host));
+                     format_bytes(p_.config.caps[kDevice]), format_bytes(memory.bytes[kHost]),
+                     format_bytes(p_.config.caps[kHost]));
 }
 
 Status TrainingRun::one_step(JsonLines& metrics) {
@@ -113,8 +113,8 @@ Status TrainingRun::finish(JsonLines& metrics) {
       write_file(dir_ / "loss.svg", render({"Loss", "step", "nats per token", {training_, heldout_}})));
   const MemoryReport memory = session_->memory();
   fmt::print("peak memory: device {} of {}, host {} of {}\n", format_bytes(memory.peak_bytes[kDevice]),
-             format_bytes(p_.config.memory.device), format_bytes(memory.peak_bytes[kHost]),
-             format_bytes(p_.config.memory.host));
+             format_bytes(p_.config.caps[kDevice]), format_bytes(memory.peak_bytes[kHost]),
+             format_bytes(p_.config.caps[kHost]));
   if (step_ns_.size() > 2) {
     std::vector<double> ns(step_ns_.begin() + 1, step_ns_.end());
     std::sort(ns.begin(), ns.end());

@@ -87,8 +87,8 @@ void visit_keys(Config& c, F&& key) {
 // Sizes have their own parser, so they are visited apart.
 template <class Config, class F>
 void visit_sizes(Config& c, F&& key) {
-  key("memory.device", c.memory.device, "cap on device memory, such as 48MiB or none");
-  key("memory.host", c.memory.host, "cap on host memory, such as 1GiB or none");
+  key("memory.device", c.caps[kDevice], "cap on device memory, such as 48MiB or none");
+  key("memory.host", c.caps[kHost], "cap on host memory, such as 1GiB or none");
 }
 
 // The hyperparameters of all optimizers, each name once: f(key, hyperparameter of the first that has it,

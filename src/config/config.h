@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "base/tier.h"
 #include "update/optimizer.h"
 
 namespace sluice {
@@ -41,9 +42,7 @@ struct RunConfig {
   struct {
     int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;  // 0: chosen
   } shape;
-  struct {
-    int64_t device = kUnlimited, host = kUnlimited;
-  } memory;
+  BytesByTier caps = BytesByTier(kUnlimited);
   struct {
     int64_t every = 0, rows = 16;
   } eval;

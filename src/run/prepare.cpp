@@ -61,8 +61,8 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache
   request.model = p.model;
   request.numerics = p.numerics;
   request.optimizer = p.optimizer;
-  request.caps[kDevice] = std::min(p.config.memory.device, p.machine.device_total_bytes);
-  request.caps[kHost] = p.config.memory.host;
+  request.caps = p.config.caps;
+  request.caps[kDevice] = std::min(request.caps[kDevice], p.machine.device_total_bytes);
 
   ShapeRequest shape_request;
   shape_request.seq_len = p.config.train.seq_len;
@@ -94,7 +94,7 @@ CalibrateOptions calibration_of(const Prepared& p) {
   CalibrateOptions options;
   options.shared_cores = p.machine.traits().shares_cores;
   options.kind = step_kind(p.model, p.numerics, p.config.train.seq_len);
-  options.most_device_bytes = std::min(p.config.memory.device, p.machine.device_total_bytes) -
+  options.most_device_bytes = std::min(p.config.caps[kDevice], p.machine.device_total_bytes) -
                               p.machine.profile.overhead_bytes[kDevice];
   options.rehearsal_ns = p.machine.traits().settle_ns;
   return options;

@@ -269,17 +269,15 @@ MemoryReport Session::memory() {
 }
 
 Status Session::check_caps() {
-  const BytesByTier use = memory().bytes;
-  const auto& caps = p_.config.memory;
-  if (use[kDevice] > caps.device) {
-    return does_not_fit("device", caps.device, use[kDevice],
-                        fmt::format("memory.device: the process holds {} on the device, the cap is {}",
-                                    format_bytes(use[kDevice]), format_bytes(caps.device)));
-  }
-  if (use[kHost] > caps.host) {
-    return does_not_fit("host", caps.host, use[kHost],
-                        fmt::format("memory.host: {} of the process are resident, the cap is {}",
-                                    format_bytes(use[kHost]), format_bytes(caps.host)));
+  const BytesByTier use = memory().bytes, &caps = p_.config.caps;
+  for (const Tier tier : kTiers) {
+    if (use[tier] <= caps[tier]) continue;
+    const std::string held = format_bytes(use[tier]);
+    const std::string what = tier.is_device() ? fmt::format("the process holds {} on the device", held)
+                                              : fmt::format("{} of the process are resident", held);
+    return does_not_fit(
+        name_of(tier), caps[tier], use[tier],
+        fmt::format("memory.{}: {}, the cap is {}", name_of(tier), what, format_bytes(caps[tier])));
   }
   return {};
 }

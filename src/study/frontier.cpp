@@ -15,9 +15,13 @@ namespace {
 
 constexpr int64_t kPrecision = 32;
 
-RunConfig with_caps(RunConfig config, int64_t device_cap, int64_t host_cap) {
-  config.memory.device = device_cap;
-  config.memory.host = host_cap;
+RunConfig with_caps(RunConfig config, const BytesByTier& caps) {
+  config.caps = caps;
+  return config;
+}
+
+RunConfig with_device_cap(RunConfig config, int64_t bytes) {
+  config.caps[kDevice] = bytes;
   return config;
 }
 
@@ -58,7 +62,7 @@ Result<std::vector<CardOutlook>> find_cards(const RunConfig& config, const std::
   for (const Card& card : cards()) {
     SLUICE_ASSIGN(Machine machine, resolve_machine(config, std::string(card.machine)));
     out.push_back({std::string(card.name), card.memory_bytes, card.usable_bytes()});
-    batch.add(with_caps(config, card.usable_bytes(), config.memory.host), std::move(machine));
+    batch.add(with_device_cap(config, card.usable_bytes()), std::move(machine));
   }
   SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run());
   for (size_t i = 0; i < out.size(); ++i) {
@@ -89,13 +93,13 @@ std::vector<int64_t> host_caps(int64_t given, int64_t used) {
 }  // namespace
 
 void prune(std::vector<FrontierPoint>& points) {
-  const auto by_caps = [](const FrontierPoint& p) { return std::tie(p.device_cap_bytes, p.host_cap_bytes); };
+  const auto by_caps = [](const FrontierPoint& p) { return std::tie(p.caps[kDevice], p.caps[kHost]); };
   std::sort(points.begin(), points.end(),
             [&](const auto& a, const auto& b) { return by_caps(a) < by_caps(b); });
   std::vector<FrontierPoint> kept;
   for (const FrontierPoint& p : points) {
     const bool beaten = std::any_of(points.begin(), points.end(), [&](const FrontierPoint& q) {
-      const bool no_more = q.device_cap_bytes <= p.device_cap_bytes && q.host_cap_bytes <= p.host_cap_bytes;
+      const bool no_more = within(q.caps, p.caps);
       const bool same = by_caps(q) == by_caps(p);
       return no_more && (q.tokens_per_s > p.tokens_per_s || (q.tokens_per_s == p.tokens_per_s && !same));
     });
@@ -109,32 +113,39 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
                                const std::function<void(const std::string&)>& say) {
   Frontier f;
   say("planning without caps");
-  SLUICE_ASSIGN(const Outlook all, outlook(with_caps(config, kUnlimited, config.memory.host), machine));
+  SLUICE_ASSIGN(const Outlook all, outlook(with_device_cap(config, kUnlimited), machine));
   if (all.refusal) return *all.refusal;
   f.tokens_per_s = all.speed.tokens_per_s;
   f.device_bytes = all.bytes[kDevice];
   const int64_t most = readable_cap(all.bytes[kDevice]);
   LeastCaps least(
-      [&](int64_t device_cap, int64_t host_cap) -> Result<bool> {
+      [&](const BytesByTier& caps) -> Result<bool> {
         if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
-        say(fmt::format("does device {} beside host {} fit?", cap_text(device_cap), cap_text(host_cap)));
-        return fits(with_caps(config, device_cap, host_cap), machine);
+        say(fmt::format("does device {} beside host {} fit?", cap_text(caps[kDevice]),
+                        cap_text(caps[kHost])));
+        return fits(with_caps(config, caps), machine);
       },
       kPrecision);
-  least.know(most, config.memory.host, true);
-  least.know(machine.profile.overhead_bytes[kDevice], kUnlimited, false);
-  SLUICE_ASSIGN(const int64_t smallest, least.device(config.memory.host));
-  SLUICE_ASSIGN(const Outlook tight,
-                outlook(with_caps(config, readable_cap(smallest), config.memory.host), machine));
+  BytesByTier caps = config.caps;
+  caps[kDevice] = most;
+  least.know(caps, true);
+  caps = BytesByTier(kUnlimited);
+  caps[kDevice] = machine.profile.overhead_bytes[kDevice];
+  least.know(caps, false);
+  SLUICE_ASSIGN(const int64_t smallest, least.cap(kDevice, config.caps));
+  SLUICE_ASSIGN(const Outlook tight, outlook(with_device_cap(config, readable_cap(smallest)), machine));
   if (tight.refusal) return *tight.refusal;
 
   Batch batch(interrupted);
-  for (const int64_t host_cap : host_caps(config.memory.host, tight.bytes[kHost])) {
-    SLUICE_ASSIGN(const int64_t device_cap, least.device(host_cap));
+  for (const int64_t host_cap : host_caps(config.caps[kHost], tight.bytes[kHost])) {
+    caps = config.caps;
+    caps[kHost] = host_cap;
+    SLUICE_ASSIGN(const int64_t device_cap, least.cap(kDevice, caps));
     if (device_cap == 0) continue;
     for (const int64_t cap : ladder(readable_cap(device_cap), std::max(most, readable_cap(device_cap)))) {
-      f.points.push_back({cap, host_cap});
-      batch.add(with_caps(config, cap, host_cap), machine);
+      caps[kDevice] = cap;
+      f.points.push_back({caps});
+      batch.add(with_caps(config, caps), machine);
     }
   }
   say(fmt::format("planning {} pairs of caps", f.points.size()));
@@ -157,9 +168,9 @@ std::string text(const Frontier& f) {
                      "smallest card with that memory");
   for (const FrontierPoint& p : f.points) {
     const auto fits = std::find_if(cards().begin(), cards().end(),
-                                   [&](const Card& c) { return c.usable_bytes() >= p.device_cap_bytes; });
-    out += fmt::format("{:>14} {:>14} {:>12.0f} {:>12.1f} %  {}\n", cap_text(p.device_cap_bytes),
-                       cap_text(p.host_cap_bytes), p.tokens_per_s, 100 * p.share,
+                                   [&](const Card& c) { return c.usable_bytes() >= p.caps[kDevice]; });
+    out += fmt::format("{:>14} {:>14} {:>12.0f} {:>12.1f} %  {}\n", cap_text(p.caps[kDevice]),
+                       cap_text(p.caps[kHost]), p.tokens_per_s, 100 * p.share,
                        fits == cards().end() ? "none" : fits->name);
   }
   out += fmt::format("\n{:<16} {:>14} {:>12} {:>8}\n", "on this card", "device cap", "tok/s", "MFU");

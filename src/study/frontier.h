@@ -11,7 +11,7 @@
 namespace sluice {
 
 struct FrontierPoint {
-  int64_t device_cap_bytes = 0, host_cap_bytes = 0;
+  BytesByTier caps;
   double tokens_per_s = 0;
   double share = 0;  // of the speed without caps
 };

@@ -41,27 +41,26 @@ int planning_threads(const Machine& machine) {
   return machine.traits().runs_models ? 1 : int(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-void LeastCaps::know(int64_t device, int64_t host, bool fits) {
-  known_.push_back({device, host, fits});
-}
-
-Result<bool> LeastCaps::ask(int64_t device, int64_t host) {
+Result<bool> LeastCaps::ask(const BytesByTier& caps) {
   for (const Answer& k : known_) {
-    if (k.fits && k.device <= device && k.host <= host) return true;
-    if (!k.fits && k.device >= device && k.host >= host) return false;
+    if (k.fits && within(k.caps, caps)) return true;
+    if (!k.fits && within(caps, k.caps)) return false;
   }
-  SLUICE_ASSIGN(const bool fits, fits_(device, host));
-  know(device, host, fits);
+  SLUICE_ASSIGN(const bool fits, fits_(caps));
+  know(caps, fits);
   return fits;
 }
 
-Result<int64_t> LeastCaps::least(int64_t other_cap, bool of_device) {
-  const auto at = [&](int64_t cap) { return of_device ? ask(cap, other_cap) : ask(other_cap, cap); };
+Result<int64_t> LeastCaps::cap(Tier tier, BytesByTier caps) {
+  const auto at = [&](int64_t cap) {
+    caps[tier] = cap;
+    return ask(caps);
+  };
   int64_t low = 1, high = kUnlimited;
   for (const Answer& k : known_) {
-    const int64_t cap = of_device ? k.device : k.host, other = of_device ? k.host : k.device;
-    if (!k.fits && other >= other_cap) low = std::max(low, cap);
-    if (k.fits && other <= other_cap) high = std::min(high, cap);
+    caps[tier] = k.caps[tier];  // so that the others decide
+    if (!k.fits && within(caps, k.caps)) low = std::max(low, k.caps[tier]);
+    if (k.fits && within(k.caps, caps)) high = std::min(high, k.caps[tier]);
   }
   if (high == kUnlimited) {
     SLUICE_ASSIGN(const bool any, at(kUnlimited));

@@ -41,22 +41,20 @@ int planning_threads(const Machine& machine);
 // remembered and never asked for again where they follow.
 class LeastCaps {
  public:
-  using Fits = std::function<Result<bool>(int64_t device_cap_bytes, int64_t host_cap_bytes)>;
+  using Fits = std::function<Result<bool>(const BytesByTier& caps)>;
   // Answers are at most one part in `precision` above the smallest cap that works.
   LeastCaps(Fits fits, int64_t precision) : fits_(std::move(fits)), precision_(precision) {}
 
-  void know(int64_t device_cap_bytes, int64_t host_cap_bytes, bool fits);
-  // A device cap that works beside the host cap; 0 when not even none does.
-  Result<int64_t> device(int64_t host_cap_bytes) { return least(host_cap_bytes, true); }
-  Result<int64_t> host(int64_t device_cap_bytes) { return least(device_cap_bytes, false); }
+  void know(const BytesByTier& caps, bool fits) { known_.push_back({caps, fits}); }
+  // A cap of the tier that works beside those of the others; 0 when not even none does.
+  Result<int64_t> cap(Tier tier, BytesByTier caps);
 
  private:
   struct Answer {
-    int64_t device, host;
+    BytesByTier caps;
     bool fits;
   };
-  Result<bool> ask(int64_t device, int64_t host);
-  Result<int64_t> least(int64_t other_cap, bool of_device);
+  Result<bool> ask(const BytesByTier& caps);
 
   Fits fits_;
   int64_t precision_;

@@ -36,7 +36,7 @@ std::string file_name(std::string text) {
 
 std::string tooltip(const SweepRow& r) {
   const std::string caps =
-      fmt::format("device {}, host {}", cap_text(r.device_cap_bytes), cap_text(r.host_cap_bytes));
+      fmt::format("device {}, host {}", cap_text(r.caps[kDevice]), cap_text(r.caps[kHost]));
   if (!r.ok()) return r.message.empty() ? caps : caps + ": " + r.message;
   return fmt::format("{}: {:.0f} tok/s, step {:.1f} ms, bound {:.1f} ms, shape {}", caps, r.tokens_per_s,
                      r.step_ms, r.lower_bound_ms, r.shape);
@@ -50,8 +50,8 @@ HeatmapCell heatmap_cell(const SweepRow& r, const Metric& metric) {
   } else if (r.status == "error") {
     cell.notes = {"error"};
   } else if (r.status == "infeasible") {
-    if (r.needs_device_bytes > 0) cell.notes.push_back("≥ " + cap_text(r.needs_device_bytes));
-    if (r.needs_host_bytes > 0) cell.notes.push_back("host ≥ " + cap_text(r.needs_host_bytes));
+    if (r.needs[kDevice] > 0) cell.notes.push_back("≥ " + cap_text(r.needs[kDevice]));
+    if (r.needs[kHost] > 0) cell.notes.push_back("host ≥ " + cap_text(r.needs[kHost]));
     if (cell.notes.size() == 2) cell.notes[1] = "or " + cell.notes[1];
     if (cell.notes.empty()) cell.notes = {"too small"};
   }
@@ -86,25 +86,24 @@ Status find_needs(SweepGroup& group, const Machine& machine, const std::atomic<b
   if (group.cells.empty()) return {};
   // A sixteenth: a label is for choosing a cap, and every probe is a search for a plan.
   LeastCaps least(
-      [&](int64_t device_cap, int64_t host_cap) -> Result<bool> {
+      [&](const BytesByTier& caps) -> Result<bool> {
         if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
         RunConfig config = group.cells.front().config;
-        config.memory.device = device_cap;
-        config.memory.host = host_cap;
+        config.caps = caps;
         return fits(std::move(config), machine);
       },
       16);
   for (const SweepCell& c : group.cells) {
-    if (c.row.status != "error") least.know(c.row.device_cap_bytes, c.row.host_cap_bytes, c.row.ok());
+    if (c.row.status != "error") least.know(c.row.caps, c.row.ok());
   }
   // From the most host memory down: what is found there is the first guess for less.
   for (auto it = group.cells.rbegin(); it != group.cells.rend(); ++it) {
     SweepRow& r = it->row;
-    if (r.status != "infeasible" || r.needs_device_bytes > 0 || r.needs_host_bytes > 0) continue;
-    SLUICE_ASSIGN(const int64_t device_bytes, least.device(r.host_cap_bytes));
-    SLUICE_ASSIGN(const int64_t host_bytes, least.host(r.device_cap_bytes));
-    if (device_bytes > 0) r.needs_device_bytes = readable_cap(device_bytes);
-    if (host_bytes > 0) r.needs_host_bytes = readable_cap(host_bytes);
+    if (r.status != "infeasible" || r.needs != BytesByTier()) continue;
+    for (const Tier tier : {kDevice, kHost}) {
+      SLUICE_ASSIGN(const int64_t bytes, least.cap(tier, r.caps));
+      if (bytes > 0) r.needs[tier] = readable_cap(bytes);
+    }
   }
   return {};
 }

@@ -20,8 +20,8 @@ template <class Row, class F>
 void visit_columns(Row& r, F&& column) {
   column("model", r.model);
   column("seq_len", r.seq_len);
-  column("device_cap_gib", r.device_cap_bytes);
-  column("host_cap_gib", r.host_cap_bytes);
+  column("device_cap_gib", r.caps[kDevice]);
+  column("host_cap_gib", r.caps[kHost]);
   column("machine", r.machine);
   column("mode", r.mode);
   column("tokens_per_step", r.tokens_per_step);
@@ -32,8 +32,8 @@ void visit_columns(Row& r, F&& column) {
   column("hfu", r.hfu);
   column("step_ms", r.step_ms);
   column("lower_bound_ms", r.lower_bound_ms);
-  column("needs_device_gib", r.needs_device_bytes);
-  column("needs_host_gib", r.needs_host_bytes);
+  column("needs_device_gib", r.needs[kDevice]);
+  column("needs_host_gib", r.needs[kHost]);
   column("shape", r.shape);
   column("slower_than", r.slower_than);
   column("planning_s", r.planning_s);
@@ -94,8 +94,8 @@ std::optional<SweepRow> parse_row(std::string_view line) {
 }
 
 auto order(const SweepRow& r) {
-  return std::tie(r.model, r.machine, r.mode, r.seq_len, r.tokens_per_step, r.host_cap_bytes,
-                  r.device_cap_bytes, r.inputs);
+  return std::tie(r.model, r.machine, r.mode, r.seq_len, r.tokens_per_step, r.caps[kHost], r.caps[kDevice],
+                  r.inputs);
 }
 
 }  // namespace
@@ -163,8 +163,7 @@ const SweepRow* faster_with_less(const SweepRow& r, std::span<const SweepRow> ro
   for (const SweepRow& less : rows) {
     const bool same = less.model == r.model && less.machine == r.machine && less.mode == r.mode &&
                       less.seq_len == r.seq_len && less.tokens_per_step == r.tokens_per_step;
-    const bool smaller =
-        less.device_cap_bytes <= r.device_cap_bytes && less.host_cap_bytes <= r.host_cap_bytes;
+    const bool smaller = within(less.caps, r.caps);
     if (same && smaller && less.ok() && (!best || less.tokens_per_s > best->tokens_per_s)) best = &less;
   }
   const bool has_result = r.ok() || r.status == "infeasible";
@@ -173,7 +172,7 @@ const SweepRow* faster_with_less(const SweepRow& r, std::span<const SweepRow> ro
 }
 
 std::string caps_of(const SweepRow& r) {
-  return fmt::format("device {} host {}", cap_text(r.device_cap_bytes), cap_text(r.host_cap_bytes));
+  return fmt::format("device {} host {}", cap_text(r.caps[kDevice]), cap_text(r.caps[kHost]));
 }
 
 constexpr std::string_view kPlanFor = "the plan for ";
@@ -189,8 +188,7 @@ int64_t take_faster_plans(std::span<SweepRow> rows) {
     const SweepRow* best = r.mode == "simulate" ? faster_with_less(r, found) : nullptr;
     if (!best) continue;
     SweepRow taken = *best;
-    taken.device_cap_bytes = r.device_cap_bytes;
-    taken.host_cap_bytes = r.host_cap_bytes;
+    taken.caps = r.caps;
     taken.inputs = r.inputs;
     taken.planning_s = r.planning_s;
     taken.lower_bound_ms = r.lower_bound_ms;  // the other is no bound with more memory; 0: unknown

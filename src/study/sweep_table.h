@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "base/tier.h"
 
 namespace sluice {
 
@@ -16,15 +17,14 @@ struct SweepRow {
   // the same cell.
   std::string model, machine, mode;  // mode: simulate or measure
   int64_t seq_len = 0, tokens_per_step = 0;
-  int64_t device_cap_bytes = kUnlimited, host_cap_bytes = kUnlimited;
+  BytesByTier caps = BytesByTier(kUnlimited);
   std::string inputs;
 
   // What came out. Status: "ok", "infeasible" (the caps are too small), "error" (anything else, see message).
   std::string status;
   double tokens_per_s = 0, model_tflops = 0, mfu = 0, hfu = 0, step_ms = 0, lower_bound_ms = 0;
-  // Infeasible: the smallest device cap that works beside this host cap, and the other way round; 0: none
-  // does.
-  int64_t needs_device_bytes = 0, needs_host_bytes = 0;
+  // Infeasible: the smallest cap of a tier that works beside this one of the other; 0: none does.
+  BytesByTier needs;
   std::string shape;  // chunk tokens x chunks per round x rounds
   double planning_s = 0;
   std::string slower_than;  // a cell with less memory that is faster; empty: none, as it should be

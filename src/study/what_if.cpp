@@ -23,25 +23,22 @@ int64_t some_more(int64_t cap_bytes) {
 
 std::vector<Change> changes_of(const Prepared& p) {
   std::vector<Change> out;
-  const int64_t device_cap = p.config.memory.device, host_cap = p.config.memory.host;
-  if (device_cap != kUnlimited) {
+  for (const Tier tier : kTiers) {
+    if (p.config.caps[tier] == kUnlimited) continue;
+    const int64_t more = some_more(p.config.caps[tier]);
     RunConfig c = p.config;
-    c.memory.device += some_more(device_cap);
-    out.push_back({fmt::format("+{} device", cap_text(some_more(device_cap))), std::move(c)});
+    c.caps[tier] += more;
+    out.push_back({fmt::format("+{} {}", cap_text(more), name_of(tier)), std::move(c)});
   }
-  if (host_cap != kUnlimited) {
-    RunConfig c = p.config;
-    c.memory.host += some_more(host_cap);
-    out.push_back({fmt::format("+{} host", cap_text(some_more(host_cap))), std::move(c)});
-  }
+  const int64_t device_cap = p.config.caps[kDevice];
   RunConfig half = p.config;
   if (device_cap != kUnlimited) {
-    half.memory.device = device_cap / 2;
+    half.caps[kDevice] = device_cap / 2;
     out.push_back({fmt::format("half the device cap ({})", cap_text(device_cap / 2)), std::move(half)});
   } else {
-    half.memory.device = readable_cap(outlook_of(p).bytes[kDevice] / 2);
+    half.caps[kDevice] = readable_cap(outlook_of(p).bytes[kDevice] / 2);
     out.push_back(
-        {fmt::format("half the device memory ({})", cap_text(half.memory.device)), std::move(half)});
+        {fmt::format("half the device memory ({})", cap_text(half.caps[kDevice])), std::move(half)});
   }
   RunConfig longer = p.config;
   longer.train.tokens_per_step *= 2;

@@ -21,9 +21,9 @@ SweepRow row(int64_t device_gib, int64_t host_gib, double tokens_per_s) {
              .mode = "simulate",
              .seq_len = 8192,
              .tokens_per_step = 131072,
-             .device_cap_bytes = device_gib * kGiB,
-             .host_cap_bytes = host_gib * kGiB,
              .inputs = "0123456789abcdef"};
+  r.caps[kDevice] = device_gib * kGiB;
+  r.caps[kHost] = host_gib * kGiB;
   r.status = tokens_per_s > 0 ? "ok" : "infeasible";
   r.tokens_per_s = tokens_per_s;
   return r;
@@ -38,16 +38,16 @@ std::string bytes_of(const std::filesystem::path& path) {
 TEST(SweepTable, RowsComeBack) {
   const TempDir dir;
   SweepRow r = row(8, 64, 1234.5);
-  r.host_cap_bytes = kUnlimited;
-  r.device_cap_bytes = 48 * kMiB + 1;
-  r.needs_device_bytes = 9 * kGiB;
+  r.caps[kHost] = kUnlimited;
+  r.caps[kDevice] = 48 * kMiB + 1;
+  r.needs[kDevice] = 9 * kGiB;
   r.message = "a, \"b\"";
   const auto path = dir.add("sweep.csv", sweep_header() + sweep_line(r));
   const std::vector<SweepRow> rows = must(load_sweep(path));
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(sweep_line(rows[0]), sweep_line(r));
-  EXPECT_EQ(rows[0].device_cap_bytes, 48 * kMiB + 1);
-  EXPECT_EQ(rows[0].host_cap_bytes, kUnlimited);
+  EXPECT_EQ(rows[0].caps[kDevice], 48 * kMiB + 1);
+  EXPECT_EQ(rows[0].caps[kHost], kUnlimited);
 }
 
 TEST(SweepTable, ATornLastLineIsDroppedAndMended) {
@@ -92,7 +92,7 @@ TEST(SweepTable, APlanForLessMemoryIsTakenWhereItIsFaster) {
   for (const SweepRow& r : rows) EXPECT_EQ(r.tokens_per_s, 100);
   EXPECT_EQ(rows[3].status, "ok");
   EXPECT_EQ(rows[3].message, "the plan for device 8 GiB host 64 GiB");
-  EXPECT_EQ(rows[3].device_cap_bytes, 24 * kGiB);
+  EXPECT_EQ(rows[3].caps[kDevice], 24 * kGiB);
   EXPECT_EQ(rows[3].inputs, "3");
   EXPECT_EQ(rows[2].message, "");
 }
@@ -125,15 +125,15 @@ TEST(Sweep, RowsAreInOrderWithNeedsAndHeatmaps) {
   const std::vector<SweepRow> rows = must(load_sweep(dir / "out" / "sweep.csv"));
   ASSERT_EQ(rows.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(rows[i].device_cap_bytes, (i % 2 == 0 ? 601 : 700) * kMiB);
-    EXPECT_EQ(rows[i].host_cap_bytes, i < 2 ? 2 * kGiB : kUnlimited);
+    EXPECT_EQ(rows[i].caps[kDevice], (i % 2 == 0 ? 601 : 700) * kMiB);
+    EXPECT_EQ(rows[i].caps[kHost], i < 2 ? 2 * kGiB : kUnlimited);
     EXPECT_EQ(rows[i].status, i % 2 == 0 ? "infeasible" : "ok") << rows[i].message;
     EXPECT_EQ(rows[i].ok(), rows[i].tokens_per_s > 0);
     EXPECT_EQ(rows[i].slower_than, "");
   }
-  EXPECT_GT(rows[0].needs_device_bytes, 601 * kMiB);
-  EXPECT_LE(rows[0].needs_device_bytes, 700 * kMiB);
-  EXPECT_EQ(rows[0].needs_host_bytes, 0);  // no host cap helps
+  EXPECT_GT(rows[0].needs[kDevice], 601 * kMiB);
+  EXPECT_LE(rows[0].needs[kDevice], 700 * kMiB);
+  EXPECT_EQ(rows[0].needs[kHost], 0);  // no host cap helps
   for (const char* metric : {"tokens", "tflops", "mfu", "hfu"}) {
     const std::string stem = "config-16-h200-simulate-" + std::string(metric);
     EXPECT_NE(bytes_of(dir / "out" / (stem + ".svg")).find("≥ "), std::string::npos) << stem;

@@ -39,7 +39,7 @@ TEST(Config, EveryKindOfValueComesBackFromToml) {
   ASSERT_TRUE(config.ok()) << config.message();
   EXPECT_EQ(config->data.paths, (std::vector<std::string>{"a b", "c\"d"}));
   EXPECT_EQ(config->sample.prompt, "x\n\\y");
-  EXPECT_EQ(config->memory.device, 48 << 20);
+  EXPECT_EQ(config->caps[kDevice], 48 << 20);
   const auto again = load_config(dir.add("run.toml", to_toml(*config)).string(), {});
   ASSERT_TRUE(again.ok()) << again.message();
   EXPECT_EQ(again->sample.prompt, config->sample.prompt);

@@ -38,37 +38,47 @@ RunConfig small_config(const std::string& device_mem = "none", const std::string
            "shape.rounds=1", "sample.tokens=0", "memory.device=" + device_mem, "memory.host=" + host_mem}));
 }
 
+BytesByTier caps(int64_t device, int64_t host) {
+  BytesByTier out(kUnlimited);
+  out[kDevice] = device;
+  out[kHost] = host;
+  return out;
+}
+
 TEST(LeastCaps, FindsTheEdgeAndAsksForNothingThatFollows) {
   int asked = 0;
   // Fits when the device has 10 MiB, or when it has 40 MiB and the host is small.
   LeastCaps least(
-      [&](int64_t device, int64_t host) -> Result<bool> {
+      [&](const BytesByTier& caps) -> Result<bool> {
         ++asked;
-        return device >= 40 * kMiB || (device >= 10 * kMiB && host >= 100 * kMiB);
+        return caps[kDevice] >= 40 * kMiB || (caps[kDevice] >= 10 * kMiB && caps[kHost] >= 100 * kMiB);
       },
       64);
-  const int64_t wide = must(least.device(kUnlimited));
+  const int64_t wide = must(least.cap(kDevice, caps(kUnlimited, kUnlimited)));
   EXPECT_GE(wide, 10 * kMiB);
   EXPECT_LE(wide, 10 * kMiB + 10 * kMiB / 60);
-  const int64_t narrow = must(least.device(50 * kMiB));
+  const int64_t narrow = must(least.cap(kDevice, caps(kUnlimited, 50 * kMiB)));
   EXPECT_GE(narrow, 40 * kMiB);
   EXPECT_LE(narrow, 41 * kMiB);
   const int before = asked;
-  EXPECT_EQ(must(least.device(kUnlimited)), wide);
+  EXPECT_EQ(must(least.cap(kDevice, caps(kUnlimited, kUnlimited))), wide);
   EXPECT_EQ(asked, before);
-  EXPECT_EQ(must(least.host(5 * kMiB)), 0);
-  const int64_t host = must(least.host(20 * kMiB));
+  EXPECT_EQ(must(least.cap(kHost, caps(5 * kMiB, kUnlimited))), 0);
+  const int64_t host = must(least.cap(kHost, caps(20 * kMiB, kUnlimited)));
   EXPECT_GE(host, 100 * kMiB);
   EXPECT_LE(host, 102 * kMiB);
 }
 
 TEST(Frontier, PruneDropsWhatIsMatchedWithLess) {
-  std::vector<FrontierPoint> points{
-      {8, 64, 100, 0}, {8, 128, 100, 0}, {16, 64, 90, 0}, {16, 128, 120, 0}, {4, 128, 50, 0}};
+  std::vector<FrontierPoint> points{{caps(8, 64), 100, 0},
+                                    {caps(8, 128), 100, 0},
+                                    {caps(16, 64), 90, 0},
+                                    {caps(16, 128), 120, 0},
+                                    {caps(4, 128), 50, 0}};
   prune(points);
   ASSERT_EQ(points.size(), 3u);
-  EXPECT_EQ(points[0].device_cap_bytes, 4);
-  EXPECT_EQ(points[1].host_cap_bytes, 64);
+  EXPECT_EQ(points[0].caps[kDevice], 4);
+  EXPECT_EQ(points[1].caps[kHost], 64);
   EXPECT_EQ(points[2].tokens_per_s, 120);
 }
 
@@ -78,17 +88,16 @@ TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
   const RunConfig config = small_config();
   const Frontier f = must(find_frontier(config, machine, interrupted, [](const std::string&) {}));
   ASSERT_FALSE(f.points.empty());
-  ASSERT_GE(f.points.size(), 2u) << f.points[0].device_cap_bytes << " of the device, "
-                                 << f.points[0].host_cap_bytes << " of the host: " << f.points[0].tokens_per_s
-                                 << " tok/s";
+  ASSERT_GE(f.points.size(), 2u) << f.points[0].caps[kDevice] << " of the device, " << f.points[0].caps[kHost]
+                                 << " of the host: " << f.points[0].tokens_per_s << " tok/s";
   for (size_t i = 0; i < f.points.size(); ++i) {
     const FrontierPoint& p = f.points[i];
     EXPECT_GT(p.share, 0) << i;
     EXPECT_LE(p.share, 1 + 1e-9) << i;
     for (const FrontierPoint& q : f.points) {
-      if (q.device_cap_bytes > p.device_cap_bytes && q.host_cap_bytes >= p.host_cap_bytes) {
+      if (q.caps[kDevice] > p.caps[kDevice] && q.caps[kHost] >= p.caps[kHost]) {
         EXPECT_GT(q.tokens_per_s, p.tokens_per_s)
-            << "device " << q.device_cap_bytes << " against " << p.device_cap_bytes;
+            << "device " << q.caps[kDevice] << " against " << p.caps[kDevice];
       }
     }
   }
@@ -97,8 +106,8 @@ TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
                   ->share,
               1, 1e-9);
   RunConfig less = config;
-  less.memory.device = f.points.front().device_cap_bytes * 9 / 10;
-  less.memory.host = f.points.front().host_cap_bytes;
+  less.caps[kDevice] = f.points.front().caps[kDevice] * 9 / 10;
+  less.caps[kHost] = f.points.front().caps[kHost];
   EXPECT_FALSE(must(outlook(less, machine)).fits());
   EXPECT_EQ(f.cards.size(), 7u);
   for (const CardOutlook& c : f.cards) EXPECT_TRUE(c.fits) << c.card;
@@ -108,13 +117,14 @@ TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
 TEST(WhatIf, SignsFollowTheMemory) {
   const Machine machine = slow_links();
   LeastCaps least(
-      [&](int64_t device_cap, int64_t) {
+      [&](const BytesByTier& caps) {
         RunConfig config = small_config();
-        config.memory.device = device_cap;
+        config.caps = caps;
         return fits(std::move(config), machine);
       },
       64);
-  const std::string cap = std::to_string(must(least.device(kUnlimited)) * 5 / 4) + "B";
+  const std::string cap =
+      std::to_string(must(least.cap(kDevice, caps(kUnlimited, kUnlimited))) * 5 / 4) + "B";
   const Prepared tight = must(prepare_on(small_config(cap, "1GiB"), machine, false));
   const std::vector<WhatIf> found = what_ifs(tight);
   ASSERT_EQ(found.size(), 4u);

@@ -156,8 +156,8 @@ Status dump(const Path& out, const std::string& config_path, std::vector<std::st
   SLUICE_ASSIGN(RunConfig config, load_config(config_path, settings));
   SLUICE_ASSIGN(Prepared p, prepare(std::move(config), "", false));
   StageRequest request{p.model, p.shape, p.numerics, p.optimizer};
-  request.caps[kDevice] = std::min(p.config.memory.device, p.machine.device_total_bytes);
-  request.caps[kHost] = p.config.memory.host;
+  request.caps = p.config.caps;
+  request.caps[kDevice] = std::min(request.caps[kDevice], p.machine.device_total_bytes);
   request.sample_window = std::min<int64_t>(p.shape.seq_len, 512);
   SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));
   SLUICE_TRY(make_directories(out));
