@@ -10,10 +10,9 @@ struct StepArgs {
   int64_t step;   // counts optimizer updates from 1
   uint64_t seed;  // key of every random decision
   float learning_rate;
-  float bias1, bias2;  // 1 - beta1^step, 1 - beta2^step
-  float inv_targets;   // 1 / number of targets that count in the step's loss
-  int32_t update;      // 0: AdamW leaves everything as it is
-  int32_t row;         // Logits: which row
+  float inv_targets;  // 1 / number of targets that count in the step's loss
+  int32_t update;     // 0: AdamW leaves everything as it is
+  int32_t row;        // Logits: which row
 };
 
 }  // namespace sluice

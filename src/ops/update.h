@@ -44,15 +44,17 @@ struct ClipScale {
 // AdamW (Loshchilov and Hutter) on `elements` consecutive elements of one parameter, element `first` onwards:
 //   g' = clip[1] * g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
 //   w -= lr * ((m / bias1) / (sqrt(v / bias2) + eps) + weight_decay * w)
-// computed in fp32. With `master`, w is the f32 master copy and p its rounding to dtype (nearest). Without, w
-// is p itself; bf16 p, m and v are then rounded stochastically when `stochastic`, by random bits keyed by
-// (args.seed, args.step, object, element), else to nearest.
+// with bias = 1 - b^step in f64, rounded to fp32 (ops/adam_bias.h); the rest is computed in fp32. With
+// `master`, w is the f32 master copy and p its rounding to dtype (nearest). Without, w is p itself; bf16 p, m
+// and v are then rounded stochastically when `stochastic`, by random bits keyed by (args.seed, args.step,
+// object, element), else to nearest.
 struct AdamW {
   static constexpr std::string_view kName = "adamw";
   enum { kP, kG, kM, kV, kClip, kArgs, kMaster };
   int64_t elements, first;
   uint64_t object;  // the parameter's key for random numbers
-  float beta1, beta2, eps, weight_decay;
+  double beta1, beta2;
+  float eps, weight_decay;
   DType dtype, grad_dtype, state_dtype;
   bool master, stochastic;
   bool moments = true;  // false: m and v are only read; the same new weights
@@ -73,7 +75,7 @@ struct AdamWMoments {
   enum { kG, kM, kV, kClip, kArgs };
   int64_t elements, first;
   uint64_t object;  // as AdamW's
-  float beta1, beta2;
+  double beta1, beta2;
   DType grad_dtype, state_dtype;
   bool stochastic;
 

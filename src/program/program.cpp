@@ -18,6 +18,8 @@ std::vector<Attribute> attributes_of(const O& op) {
   op.fields([&](std::string_view name, auto value, auto...) {
     if constexpr (std::is_same_v<decltype(value), float>) {
       out.push_back({name, std::bit_cast<uint32_t>(value)});
+    } else if constexpr (std::is_same_v<decltype(value), double>) {
+      out.push_back({name, std::bit_cast<uint64_t>(value)});
     } else {
       out.push_back({name, static_cast<uint64_t>(value)});
     }

@@ -41,7 +41,7 @@ OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machin
   OptimizerConfig o;
   o.optimizer = &config.optimizer();
   o.values.clear();
-  for (const Hyperparameter& h : o.optimizer->hyperparameters) o.values.push_back(float(config.value_of(h)));
+  for (const Hyperparameter& h : o.optimizer->hyperparameters) o.values.push_back(config.value_of(h));
   o.clip_norm = float(config.train.clip_norm);
   const std::string& deferred = config.train.deferred_update;
   o.deferred = deferred == "on" || (deferred == "auto" && !machine.traits().shares_cores);

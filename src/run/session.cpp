@@ -110,14 +110,6 @@ StepArgs Session::args_for_update(int64_t step) const {
   args.step = step;
   args.seed = uint64_t(p_.config.train.seed);
   args.learning_rate = float(learning_rate(p_.config, step));
-  const auto bias = [&](std::string_view name) {
-    for (const Hyperparameter& h : p_.config.optimizer().hyperparameters) {
-      if (h.name == name) return float(1 - std::pow(p_.config.value_of(h), double(step)));
-    }
-    return 1.0f;
-  };
-  args.bias1 = bias("beta1");
-  args.bias2 = bias("beta2");
   return args;
 }
 

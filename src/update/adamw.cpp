@@ -12,15 +12,15 @@ constexpr Hyperparameter kHyperparameters[] = {
 };
 constexpr std::string_view kState[] = {"m", "v"};
 
-Op update(const UpdatePart& p, std::span<const float> values, bool state) {
+Op update(const UpdatePart& p, std::span<const double> values, bool state) {
   const Numerics& n = p.numerics;
   return AdamW{.elements = p.elements,
                .first = p.first,
                .object = p.key,
                .beta1 = values[kBeta1],
                .beta2 = values[kBeta2],
-               .eps = values[kEps],
-               .weight_decay = p.decay ? values[kWeightDecay] : 0,
+               .eps = float(values[kEps]),
+               .weight_decay = p.decay ? float(values[kWeightDecay]) : 0,
                .dtype = n.compute,
                .grad_dtype = n.grad,
                .state_dtype = n.state,
@@ -29,7 +29,7 @@ Op update(const UpdatePart& p, std::span<const float> values, bool state) {
                .moments = state};
 }
 
-std::optional<Op> update_state(const UpdatePart& p, std::span<const float> values) {
+std::optional<Op> update_state(const UpdatePart& p, std::span<const double> values) {
   return AdamWMoments{.elements = p.elements,
                       .first = p.first,
                       .object = p.key,

@@ -11,14 +11,14 @@ constexpr Hyperparameter kHyperparameters[] = {
 };
 constexpr std::string_view kState[] = {"m"};
 
-Op update(const UpdatePart& p, std::span<const float> values, bool state) {
+Op update(const UpdatePart& p, std::span<const double> values, bool state) {
   const Numerics& n = p.numerics;
   return Lion{.elements = p.elements,
               .first = p.first,
               .object = p.key,
-              .beta1 = values[kBeta1],
-              .beta2 = values[kBeta2],
-              .weight_decay = p.decay ? values[kWeightDecay] : 0,
+              .beta1 = float(values[kBeta1]),
+              .beta2 = float(values[kBeta2]),
+              .weight_decay = p.decay ? float(values[kWeightDecay]) : 0,
               .dtype = n.compute,
               .grad_dtype = n.grad,
               .state_dtype = n.state,
@@ -27,11 +27,11 @@ Op update(const UpdatePart& p, std::span<const float> values, bool state) {
               .moments = state};
 }
 
-std::optional<Op> update_state(const UpdatePart& p, std::span<const float> values) {
+std::optional<Op> update_state(const UpdatePart& p, std::span<const double> values) {
   return LionState{.elements = p.elements,
                    .first = p.first,
                    .object = p.key,
-                   .beta2 = values[kBeta2],
+                   .beta2 = float(values[kBeta2]),
                    .grad_dtype = p.numerics.grad,
                    .state_dtype = p.numerics.state,
                    .stochastic = p.numerics.stochastic};

@@ -18,9 +18,9 @@ const Optimizer* find_optimizer(std::string_view name) {
   return it == all.end() ? nullptr : *it;
 }
 
-std::vector<float> OptimizerConfig::defaults_of(const Optimizer& optimizer) {
-  std::vector<float> values;
-  for (const Hyperparameter& h : optimizer.hyperparameters) values.push_back(float(h.value));
+std::vector<double> OptimizerConfig::defaults_of(const Optimizer& optimizer) {
+  std::vector<double> values;
+  for (const Hyperparameter& h : optimizer.hyperparameters) values.push_back(h.value);
   return values;
 }
 

@@ -38,9 +38,9 @@ struct Optimizer {
   std::span<const Hyperparameter> hyperparameters;
   std::span<const std::string_view> state;  // roles of what it keeps beside a weight, each as large: "m", "v"
   // The update; without `state`, which it then only reads.
-  Op (*update)(const UpdatePart& part, std::span<const float> values, bool state);
+  Op (*update)(const UpdatePart& part, std::span<const double> values, bool state);
   // What update() without state left out. Empty where it cannot be made up for later.
-  std::optional<Op> (*update_state)(const UpdatePart& part, std::span<const float> values);
+  std::optional<Op> (*update_state)(const UpdatePart& part, std::span<const double> values);
 };
 
 // All of them; the first is the default.
@@ -51,8 +51,8 @@ const Optimizer* find_optimizer(std::string_view name);
 // What a run asks of its optimizer, and where in the step it wants its updates.
 struct OptimizerConfig {
   const Optimizer* optimizer = optimizers().front();
-  std::vector<float> values = defaults_of(*optimizer);  // of its hyperparameters, in their order
-  float clip_norm = 1.0f;                               // 0: no clipping
+  std::vector<double> values = defaults_of(*optimizer);  // of its hyperparameters, in their order
+  float clip_norm = 1.0f;                                // 0: no clipping
   int64_t part_elements = 16 << 20;  // a weight's state is held in parts of at most this many elements
   // The update of step k runs inside step k+1, each weight's just before its first use, where its traffic
   // hides under the forward pass. Same arithmetic, same results; read weights after a flush.
@@ -62,7 +62,7 @@ struct OptimizerConfig {
   // results.
   bool late_moments = false;
 
-  static std::vector<float> defaults_of(const Optimizer& optimizer);
+  static std::vector<double> defaults_of(const Optimizer& optimizer);
 };
 
 }  // namespace sluice

@@ -11,13 +11,13 @@ constexpr Hyperparameter kHyperparameters[] = {
 };
 constexpr std::string_view kState[] = {"m"};
 
-Op update(const UpdatePart& p, std::span<const float> values, bool state) {
+Op update(const UpdatePart& p, std::span<const double> values, bool state) {
   const Numerics& n = p.numerics;
   return SgdMomentum{.elements = p.elements,
                      .first = p.first,
                      .object = p.key,
-                     .momentum = values[kMomentum],
-                     .weight_decay = p.decay ? values[kWeightDecay] : 0,
+                     .momentum = float(values[kMomentum]),
+                     .weight_decay = p.decay ? float(values[kWeightDecay]) : 0,
                      .nesterov = values[kNesterov] != 0,
                      .dtype = n.compute,
                      .grad_dtype = n.grad,
@@ -28,12 +28,12 @@ Op update(const UpdatePart& p, std::span<const float> values, bool state) {
 }
 
 // With weight decay the momentum contains the weights before the update, which are gone by then.
-std::optional<Op> update_state(const UpdatePart& p, std::span<const float> values) {
+std::optional<Op> update_state(const UpdatePart& p, std::span<const double> values) {
   if (p.decay && values[kWeightDecay] != 0) return std::nullopt;
   return SgdMomentumState{.elements = p.elements,
                           .first = p.first,
                           .object = p.key,
-                          .momentum = values[kMomentum],
+                          .momentum = float(values[kMomentum]),
                           .grad_dtype = p.numerics.grad,
                           .state_dtype = p.numerics.state,
                           .stochastic = p.numerics.stochastic};

@@ -146,16 +146,11 @@ void adapt_update(const Update& op, const Data& data, Tensors& t, float learning
     scale(t[Update::kP], 0.02);
     if (op.master) scale(t[Update::kMaster], 0.02);
   }
-  const int64_t step = 5;
-  StepArgs args{.step = step,
-                .seed = data.seed,
-                .learning_rate = learning_rate,
-                .inv_targets = 1,
-                .update = data.update ? 1 : 0};
-  if constexpr (requires { Update::kV; }) {
-    args.bias1 = 1 - std::pow(op.beta1, float(step));
-    args.bias2 = 1 - std::pow(op.beta2, float(step));
-  }
+  const StepArgs args{.step = 5,
+                      .seed = data.seed,
+                      .learning_rate = learning_rate,
+                      .inv_targets = 1,
+                      .update = data.update ? 1 : 0};
   set_args(t[Update::kArgs], args);
 }
 void adapt(const AdamW& op, const Data& data, Random&, Tensors& t) {

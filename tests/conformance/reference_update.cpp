@@ -68,8 +68,11 @@ State advanced(const LionState& op, const State& s, const Approx& g, double) {
 // What comes off the old weight, before the learning rate.
 Approx direction(const AdamW& op, const StepArgs& args, const State&, const State& now, const Approx&,
                  double w) {
-  const Approx root = sqrt(now[1] / Approx(double{args.bias2})) + Approx(double{op.eps});
-  return (now[0] / Approx(double{args.bias1})) / root + Approx(double{op.weight_decay}) * Approx(w);
+  const auto bias = [&](double beta) {
+    return stored(Approx(1 - std::pow(beta, double(args.step))), DType::F32);
+  };
+  const Approx root = sqrt(now[1] / bias(op.beta2)) + Approx(double{op.eps});
+  return (now[0] / bias(op.beta1)) / root + Approx(double{op.weight_decay}) * Approx(w);
 }
 Approx direction(const SgdMomentum& op, const StepArgs&, const State&, const State& now, const Approx& g,
                  double w) {

@@ -47,7 +47,7 @@ class ManyPlans {
     rig::must(initialize(model_, 1, executor, [](int64_t, int64_t) {}));
     rig::History out;
     for (int64_t step = 1; step <= 2; ++step) {
-      StepArgs args = rig::args_for(step, request_.optimizer, tokens_.counted());
+      StepArgs args = rig::args_for(step, tokens_.counted());
       args.update = request_.optimizer.deferred && step == 1 ? 0 : 1;
       rig::write_tokens(executor, model_, kShape, tokens_);
       rig::write_args(executor, model_, args);

@@ -19,7 +19,8 @@ struct LlamaConfig {
 };
 
 struct OptimizerConfig {
-  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
+  double beta1 = 0.9, beta2 = 0.95;
+  float eps = 1e-8f, weight_decay = 0.1f;
   float clip_norm = 1.0f;
   int64_t part_elements = 16 << 20;
   bool deferred = false, late_moments = false;

@@ -49,8 +49,8 @@ OpTable::Key OpTable::key_of(const Op& op) {
   key.kind = op.index();
   const auto add = [&](std::string_view, auto value, auto...) {
     SLUICE_CHECK(key.count < kMaxFields, "{} has more than {} attributes", name_of(op), kMaxFields);
-    if constexpr (std::is_same_v<decltype(value), float>) {
-      key.fields[key.count++] = std::bit_cast<uint32_t>(value);
+    if constexpr (std::is_floating_point_v<decltype(value)>) {
+      key.fields[key.count++] = std::bit_cast<uint64_t>(double{value});
     } else {
       key.fields[key.count++] = static_cast<uint64_t>(value);
     }

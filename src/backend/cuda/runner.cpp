@@ -231,10 +231,10 @@ Status Runner::run(const ClipScale& op, const Call& call) {
 namespace {
 
 AdamWRule rule_of(const AdamW& op) {
-  return {op.beta1, op.beta2, op.eps, op.weight_decay};
+  return {float(op.beta1), float(op.beta2), op.eps, op.weight_decay, op.beta1, op.beta2};
 }
 AdamWRule rule_of(const AdamWMoments& op) {
-  return {op.beta1, op.beta2, 0, 0};
+  return {float(op.beta1), float(op.beta2), 0, 0, op.beta1, op.beta2};
 }
 SgdMomentumRule rule_of(const SgdMomentum& op) {
   return {op.momentum, op.weight_decay, op.nesterov};

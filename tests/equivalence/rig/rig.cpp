@@ -1,7 +1,6 @@
 #include "equivalence/rig/rig.h"
 
 #include <algorithm>
-#include <cmath>
 #include <random>
 
 #include "state/weights.h"
@@ -98,13 +97,11 @@ void write_args(Executor& executor, const Model& model, const StepArgs& args) {
   must(executor.write(model.args, std::as_bytes(std::span(&args, 1))));
 }
 
-StepArgs args_for(int64_t step, const OptimizerConfig& optimizer, int64_t counted) {
+StepArgs args_for(int64_t step, int64_t counted) {
   StepArgs args{};
   args.step = step;
   args.seed = 7;
   args.learning_rate = 1e-2f;
-  args.bias1 = float(1 - std::pow(double(optimizer.values[0]), double(step)));
-  args.bias2 = float(1 - std::pow(double(optimizer.values[1]), double(step)));
   args.inv_targets = 1.0f / float(counted);
   args.update = 1;
   return args;
@@ -151,7 +148,7 @@ void Rig::initialize(uint64_t seed) {
 Losses Rig::step(int64_t step, const Tokens& tokens) {
   const bool deferred = request_.optimizer.deferred;
   const int64_t updated = deferred ? std::max<int64_t>(1, step - 1) : step;
-  StepArgs args = args_for(updated, request_.optimizer, tokens.counted());
+  StepArgs args = args_for(updated, tokens.counted());
   args.update = deferred && !pending_ ? 0 : 1;
   write_tokens(*training_, model(), request_.shape, tokens);
   write_args(*training_, model(), args);
@@ -162,13 +159,13 @@ Losses Rig::step(int64_t step, const Tokens& tokens) {
 
 void Rig::flush(int64_t step) {
   if (!pending_) return;
-  write_args(*flush_, stages_.flush->model, args_for(step, request_.optimizer, 1));
+  write_args(*flush_, stages_.flush->model, args_for(step, 1));
   must(flush_->step());
   pending_ = false;
 }
 
 Losses Rig::measure(const Tokens& tokens) {
-  StepArgs args = args_for(1, request_.optimizer, tokens.counted());
+  StepArgs args = args_for(1, tokens.counted());
   args.update = 0;
   write_tokens(*training_, model(), request_.shape, tokens);
   write_args(*training_, model(), args);

@@ -56,7 +56,7 @@ void write_tokens(Executor& executor, const Model& model, const StepShape& shape
 void write_args(Executor& executor, const Model& model, const StepArgs& args);
 
 // For optimizer update `step` with the optimizer's betas.
-StepArgs args_for(int64_t step, const OptimizerConfig& optimizer, int64_t counted);
+StepArgs args_for(int64_t step, int64_t counted);
 
 struct Losses {
   double loss;  // mean over counted targets

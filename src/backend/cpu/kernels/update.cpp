@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/adam_bias.h"
 #include "ops/rounding.h"
 
 namespace sluice::cpu {
@@ -39,16 +40,16 @@ struct LionRule {
 };
 
 AdamWRule rule_of(const AdamW& op, const StepArgs& step) {
-  return {.beta1 = op.beta1,
-          .beta2 = op.beta2,
+  return {.beta1 = float(op.beta1),
+          .beta2 = float(op.beta2),
           .eps = op.eps,
-          .inv_bias1 = 1.0f / step.bias1,
-          .inv_bias2 = 1.0f / step.bias2,
+          .inv_bias1 = 1.0f / adam_bias(op.beta1, step.step),
+          .inv_bias2 = 1.0f / adam_bias(op.beta2, step.step),
           .learning_rate = step.learning_rate,
           .decay = step.learning_rate * op.weight_decay};
 }
 AdamWRule rule_of(const AdamWMoments& op, const StepArgs&) {
-  return {.beta1 = op.beta1, .beta2 = op.beta2};
+  return {.beta1 = float(op.beta1), .beta2 = float(op.beta2)};
 }
 SgdRule rule_of(const SgdMomentum& op, const StepArgs& step) {
   return {.momentum = op.momentum,

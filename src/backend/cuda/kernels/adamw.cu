@@ -1,21 +1,26 @@
 // AdamW's rule.
 #include "backend/cuda/kernels/update.cuh"
+#include "ops/adam_bias.h"
 
 namespace sluice::cuda {
 namespace {
 
 template <>
 struct Step<AdamWRule> {
-  float beta1, beta2, decay, rate, inv_bias1, inv_bias2, eps;
+  static constexpr int kPerBlock = 2;  // 1 / bias
+  float beta1, beta2, decay, rate, eps;
+  const float* inv_bias;
 
-  __device__ Step(const AdamWRule& rule, const StepArgs& args)
+  __device__ static float per_block(const AdamWRule& rule, const StepArgs& args, int i) {
+    return 1.0f / adam_bias(i == 0 ? rule.exact_beta1 : rule.exact_beta2, args.step);
+  }
+  __device__ Step(const AdamWRule& rule, const StepArgs& args, const float* block)
       : beta1(rule.beta1),
         beta2(rule.beta2),
         decay(rule.weight_decay),
         rate(args.learning_rate),
-        inv_bias1(1.0f / args.bias1),
-        inv_bias2(1.0f / args.bias2),
-        eps(rule.eps) {}
+        eps(rule.eps),
+        inv_bias(block) {}
 
   __device__ void advance(float, float g, float (&state)[2]) const {
     auto& [m, v] = state;
@@ -24,8 +29,8 @@ struct Step<AdamWRule> {
   }
   __device__ float weight(float w, float, const float (&)[2], const float (&state)[2]) const {
     const auto& [m, v] = state;
-    const float root = approximate_sqrt(__fmul_rn(v, inv_bias2));
-    const float direction = __fdividef(__fmul_rn(m, inv_bias1), __fadd_rn(root, eps));
+    const float root = approximate_sqrt(__fmul_rn(v, inv_bias[1]));
+    const float direction = __fdividef(__fmul_rn(m, inv_bias[0]), __fadd_rn(root, eps));
     return __fmaf_rn(-rate, __fmaf_rn(decay, w, direction), w);
   }
 };

@@ -109,6 +109,7 @@ struct UpdateRange {
 struct AdamWRule {
   static constexpr int kStates = 2;
   float beta1, beta2, eps, weight_decay;
+  double exact_beta1, exact_beta2;  // as their powers need them
 };
 struct SgdMomentumRule {
   static constexpr int kStates = 1;

@@ -8,7 +8,7 @@ template <>
 struct Step<LionRule> {
   float beta1, beta2, decay, rate;
 
-  __device__ Step(const LionRule& rule, const StepArgs& args)
+  __device__ Step(const LionRule& rule, const StepArgs& args, const float*)
       : beta1(rule.beta1), beta2(rule.beta2), decay(rule.weight_decay), rate(args.learning_rate) {}
 
   __device__ static float mix(float beta, float m, float g) {

@@ -9,7 +9,7 @@ struct Step<SgdMomentumRule> {
   float momentum, decay, rate;
   bool nesterov;
 
-  __device__ Step(const SgdMomentumRule& rule, const StepArgs& args)
+  __device__ Step(const SgdMomentumRule& rule, const StepArgs& args, const float*)
       : momentum(rule.momentum),
         decay(rule.weight_decay),
         rate(args.learning_rate),

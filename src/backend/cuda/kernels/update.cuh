@@ -2,9 +2,10 @@
 // (args.update, clip[1]), so that no step waits for the host.
 //
 // A rule has its parameters (kernels.h) and, on the device, a Step of them:
-//   Step<Rule>(rule, args)
+//   Step<Rule>(rule, args, block)
 //   advance(w, g, state)         the state's new values from its old ones and the clipped gradient
-//   weight(w, g, old, state)     the new weight
+//   weight(w, g, old, state)     the new weight; it may read `block`, which holds
+//   per_block(rule, args, i)     for i below kPerBlock, where a rule has some: what is dear to compute
 // in explicit roundings: which products and sums the compiler fuses must not depend on the kernel they are
 // part of.
 #pragma once
@@ -21,6 +22,12 @@ constexpr int kThreads = 256;
 
 template <class Rule>
 struct Step;
+
+template <class Rule>
+constexpr int kPerBlock = [] {
+  if constexpr (requires { Step<Rule>::kPerBlock; }) return Step<Rule>::kPerBlock;
+  return 0;
+}();
 
 // The state's parts in memory.
 template <class S, int kStates>
@@ -155,8 +162,7 @@ __global__ void __launch_bounds__(kThreads)
     weights_kernel(UpdateRange range, Rule rule, bf16* p, const G* gradient, State<S, Rule::kStates> state,
                    float* master, const float* clip, const StepArgs* args) {
   if (args->update == 0 || clip[1] == 0.0f) return;
-  const int64_t begin = first_element();
-  if (begin >= range.elements) return;
+  const int64_t begin = first_element();  // those of the last block may have no elements
 
   Elements<Rule::kStates> e{};
   with_count(range, begin, [&](auto count) {
@@ -168,9 +174,16 @@ __global__ void __launch_bounds__(kThreads)
     load(gradient + begin, e.g, count);
     load_state(state, begin, e, count);
   });
+  // While the loads are on their way.
+  __shared__ float block[kPerBlock<Rule> + 1];
+  if constexpr (kPerBlock < Rule >> 0) {
+    const auto i = int(threadIdx.x);
+    if (i < kPerBlock<Rule>) block[i] = Step<Rule>::per_block(rule, *args, i);
+    __syncthreads();
+  }
   const Elements<Rule::kStates> old = e;
-  advance_all(Step<Rule>(rule, *args), clip[1], e);
-  const Step<Rule> step(rule, *args);
+  const Step<Rule> step(rule, *args, block);
+  advance_all(step, clip[1], e);
 #pragma unroll
   for (int i = 0; i < kVec; ++i) {
     e.w[i] = step.weight(e.w[i], e.g[i], Parts<Rule::kStates>(old, i).x, Parts<Rule::kStates>(e, i).x);
@@ -199,7 +212,7 @@ __global__ void __launch_bounds__(kThreads)
     load(gradient + begin, e.g, count);
     load_state(state, begin, e, count);
   });
-  advance_all(Step<Rule>(rule, *args), clip[1], e);
+  advance_all(Step<Rule>(rule, *args, nullptr), clip[1], e);
   if constexpr (kStochastic && sizeof(S) == sizeof(bf16)) {
     round_all<false, true>(e, range, *args, range.first + begin);
   }
