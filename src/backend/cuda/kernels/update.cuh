@@ -10,6 +10,8 @@
 // part of.
 #pragma once
 
+#include <type_traits>
+
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
@@ -23,11 +25,10 @@ constexpr int kThreads = 256;
 template <class Rule>
 struct Step;
 
+template <class Rule, class = void>
+constexpr int kPerBlock = 0;
 template <class Rule>
-constexpr int kPerBlock = [] {
-  if constexpr (requires { Step<Rule>::kPerBlock; }) return Step<Rule>::kPerBlock;
-  return 0;
-}();
+constexpr int kPerBlock<Rule, std::void_t<decltype(Step<Rule>::kPerBlock)>> = Step<Rule>::kPerBlock;
 
 // The state's parts in memory.
 template <class S, int kStates>
@@ -176,7 +177,7 @@ __global__ void __launch_bounds__(kThreads)
   });
   // While the loads are on their way.
   __shared__ float block[kPerBlock<Rule> + 1];
-  if constexpr (kPerBlock < Rule >> 0) {
+  if constexpr (0 != kPerBlock<Rule>) {
     const auto i = int(threadIdx.x);
     if (i < kPerBlock<Rule>) block[i] = Step<Rule>::per_block(rule, *args, i);
     __syncthreads();
