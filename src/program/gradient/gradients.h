@@ -29,8 +29,8 @@ class Gradients {
   // The newest `count` tasks of the program, which are differentiated together: blocks of attention that make
   // one result, projections of one input.
   void record(uint32_t count = 1);
-  // An op that computes its result and its gradients at once: its rule appends it, in the backward pass, as
-  // the task `name`. `uses` and `offsets_bytes` are those of the op without gradients.
+  // A task that computes its result and its gradients at once, given as it is without them: its rule appends
+  // it in the backward pass.
   void record_fused(Task task);
   // What `make` does, and records, is done in the backward pass, when it comes to this place.
   void record_later(std::function<void()> make);
