@@ -13,6 +13,8 @@ struct StepArgs {
   float inv_targets;  // 1 / number of targets that count in the step's loss
   int32_t update;     // 0: AdamW leaves everything as it is
   int32_t row;        // Logits: which row
+  int64_t reserved;   // 0, for arguments to come: programs count these bytes, and one more must not change
+                      // every plan
 };
 
 }  // namespace sluice
