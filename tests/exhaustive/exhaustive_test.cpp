@@ -1,7 +1,7 @@
 // The planner against exhaustive search on tiny random programs. Alone it plans a sample: no plan is missed,
 // and few are much longer than the shortest step.
 //
-// sluice_test_exhaustive --programs 2000: the distribution, for docs/benchmarks.md; minutes.
+// sluice_test_exhaustive --programs 2000: the distribution, for docs/performance.md; minutes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -78,7 +78,7 @@ TEST(Exhaustive, NoPlanIsMissedAndFewAreMuchLonger) {
   const std::vector<double> gaps = collect(outcomes, &Outcome::by_bytes);
   ASSERT_GT(gaps.size(), 190u) << "too many searches gave up";
   // Guards just above what was measured against steps that need no addresses, of which many cannot run; lower
-  // them with every improvement. The distribution against steps with addresses is in docs/benchmarks.md.
+  // them with every improvement. The distribution against steps with addresses is in docs/performance.md.
   EXPECT_LE(percentile(gaps, 0.5), 0.001);
   EXPECT_LE(percentile(gaps, 0.9), 0.11);
   EXPECT_LE(percentile(gaps, 0.95), 0.15);
