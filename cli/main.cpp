@@ -1,12 +1,12 @@
-// The command line: parse, call the API, print.
+// The command line: parse, call, print.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "commands/commands.h"
 #include "interrupt.h"
-#include "sluice/sluice.h"
 
 namespace {
 

@@ -1,8 +1,8 @@
-// A Status as the public API returns it.
+// A Status as commands return it.
 #pragma once
 
 #include "base/status.h"
-#include "sluice/sluice.h"
+#include "commands/commands.h"
 
 namespace sluice {
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "commands/commands.h"
 #include "commands/describe.h"
 #include "commands/outcome.h"
 #include "commands/progress_line.h"
@@ -15,7 +16,6 @@
 #include "run/history.h"
 #include "run/resolve.h"
 #include "run/session.h"
-#include "sluice/sluice.h"
 #include "trace/trace.h"
 
 namespace sluice {

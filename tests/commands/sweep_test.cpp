@@ -5,8 +5,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "commands/commands.h"
 #include "equivalence/rig/rig.h"
-#include "sluice/sluice.h"
 #include "study/sweep_table.h"
 #include "support/temp_dir.h"
 

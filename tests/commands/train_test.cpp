@@ -7,7 +7,7 @@
 #include <sstream>
 #include <vector>
 
-#include "sluice/sluice.h"
+#include "commands/commands.h"
 #include "support/temp_dir.h"
 
 namespace sluice {

@@ -7,11 +7,11 @@
 #include <sstream>
 #include <thread>
 
+#include "commands/commands.h"
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
 #include "run/session.h"
 #include "run/small_session.h"
-#include "sluice/sluice.h"
 #include "support/temp_dir.h"
 
 namespace sluice {

@@ -34,6 +34,18 @@ expect 'what a folder uses may come by way of another' 'src/mid/part/a.cpp:1: mi
 file src/mid/part/a.cpp low/a.h
 expect 'a tree that keeps to its table' ''
 
+file cli/main.cpp own.h top/a.h
+file cli/own.h sluice/sluice.h
+table "${rows[@]}"
+expect 'a folder outside of src' 'cli/main.cpp:2: top/a.h: cli may include only: public headers'
+table "${rows[@]:0:3}" '| cli | top only |'
+expect 'public headers for a folder outside of src' 'cli/own.h:1: sluice/sluice.h: cli may include only: top'
+file cli/own.h top/a.h
+expect 'a folder outside of src that keeps to its table' ''
+file cli/own.h mid/a.h
+expect 'what an allowed folder may include is not allowed with it' 'cli/own.h:1: mid/a.h: cli may include only: top'
+rm -r "$tree/cli"
+
 table '| low | |' '| mid, mid/part | |' "${rows[@]:2}"
 expect 'a row that allows less' 'src/mid/a.cpp:1: low/a.h: mid may include: mid'
 table "${rows[@]:0:2}" '| top | mid, mid/part |'

@@ -1,8 +1,8 @@
-// Sluice's public API: what the command line does, as functions.
+// What the command line calls: a function per command.
 //
 // Requests name configuration files, overrides and run directories; results are written to the run directory
 // and reported to standard output as the work goes. A function returns an Outcome: its error, if any, names
-// the thing, the value and what is allowed. One thread at a time calls into the library.
+// the thing, the value and what is allowed. One thread at a time calls them.
 #pragma once
 
 #include <atomic>
