@@ -6,7 +6,6 @@
 #include <array>
 
 #include "base/check.h"
-#include "draw/raster.h"
 #include "draw/svg.h"
 
 namespace sluice {
@@ -60,63 +59,57 @@ Layout layout_of(const Heatmap& map) {
   return l;
 }
 
-// Both pictures are drawn by the same lines: Canvas is Svg or Raster.
-template <class Canvas>
-void draw_cell(Canvas& canvas, const Heatmap& map, const Layout& l, size_t row, size_t column) {
+void draw_cell(Svg& svg, const Heatmap& map, const Layout& l, size_t row, size_t column) {
   const HeatmapCell& cell = map.cells[row * map.columns.size() + column];
   const double x = kLeft + l.cell_width * double(column), y = l.bottom - kCellHeight * double(row + 1);
   const double middle = x + l.cell_width / 2;
   if (std::isfinite(cell.value)) {
     const Rgb c = heat(l.share(cell.value));
     const bool dark = 0.30 * c.r + 0.59 * c.g + 0.11 * c.b < 120;
-    canvas.rect(x, y, l.cell_width - 1, kCellHeight - 1, {.fill = heat_colour(l.share(cell.value))},
-                cell.tooltip);
-    canvas.text({middle, y + kCellHeight / 2 + 4}, fmt::format("{:.{}f}", cell.value, map.decimals),
-                {.size = 11, .anchor = Svg::Anchor::Middle, .fill = dark ? "#ffffff" : "#000000"});
+    svg.rect(x, y, l.cell_width - 1, kCellHeight - 1, {.fill = heat_colour(l.share(cell.value))},
+             cell.tooltip);
+    svg.text({middle, y + kCellHeight / 2 + 4}, fmt::format("{:.{}f}", cell.value, map.decimals),
+             {.size = 11, .anchor = Svg::Anchor::Middle, .fill = dark ? "#ffffff" : "#000000"});
     return;
   }
-  canvas.rect(x, y, l.cell_width - 1, kCellHeight - 1, {.fill = kEmpty}, cell.tooltip);
+  svg.rect(x, y, l.cell_width - 1, kCellHeight - 1, {.fill = kEmpty}, cell.tooltip);
   constexpr double kLine = 13;
   double base = y + kCellHeight / 2 + 4 - kLine / 2 * (double(cell.notes.size()) - 1);
   for (const std::string& note : cell.notes) {
-    canvas.text({middle, base}, note, {.size = 10, .anchor = Svg::Anchor::Middle, .fill = kFaint});
+    svg.text({middle, base}, note, {.size = 10, .anchor = Svg::Anchor::Middle, .fill = kFaint});
     base += kLine;
   }
 }
 
-template <class Canvas>
-void draw_bar(Canvas& canvas, const Heatmap& map, const Layout& l) {
+void draw_bar(Svg& svg, const Heatmap& map, const Layout& l) {
   constexpr int kSteps = 24;
   const double x = l.right + kBarGap, step = (l.bottom - kTop) / kSteps;
   for (int i = 0; i < kSteps; ++i) {
-    canvas.rect(x, l.bottom - step * (i + 1), kBarWidth, step + 0.5,
-                {.fill = heat_colour((i + 0.5) / kSteps)});
+    svg.rect(x, l.bottom - step * (i + 1), kBarWidth, step + 0.5, {.fill = heat_colour((i + 0.5) / kSteps)});
   }
-  canvas.text({x + kBarWidth + 4, l.bottom}, fmt::format("{:.{}f}", l.low, map.decimals), {.size = 11});
-  canvas.text({x + kBarWidth + 4, kTop + 9}, fmt::format("{:.{}f}", l.high, map.decimals), {.size = 11});
+  svg.text({x + kBarWidth + 4, l.bottom}, fmt::format("{:.{}f}", l.low, map.decimals), {.size = 11});
+  svg.text({x + kBarWidth + 4, kTop + 9}, fmt::format("{:.{}f}", l.high, map.decimals), {.size = 11});
 }
 
-template <class Canvas>
-void draw(Canvas& canvas, const Heatmap& map, const Layout& l) {
+void draw(Svg& svg, const Heatmap& map, const Layout& l) {
   SLUICE_CHECK(map.cells.size() == map.rows.size() * map.columns.size(), "{} cells for {} rows of {}",
                map.cells.size(), map.rows.size(), map.columns.size());
-  canvas.text({kLeft, 24}, map.title, {.size = 14, .bold = true});
+  svg.text({kLeft, 24}, map.title, {.size = 14, .bold = true});
   for (size_t row = 0; row < map.rows.size(); ++row) {
-    for (size_t column = 0; column < map.columns.size(); ++column) draw_cell(canvas, map, l, row, column);
-    canvas.text({kLeft - 8, l.bottom - kCellHeight * (double(row) + 0.5) + 4}, map.rows[row],
-                {.size = 11, .anchor = Svg::Anchor::End});
+    for (size_t column = 0; column < map.columns.size(); ++column) draw_cell(svg, map, l, row, column);
+    svg.text({kLeft - 8, l.bottom - kCellHeight * (double(row) + 0.5) + 4}, map.rows[row],
+             {.size = 11, .anchor = Svg::Anchor::End});
   }
   for (size_t column = 0; column < map.columns.size(); ++column) {
-    canvas.text({kLeft + l.cell_width * (double(column) + 0.5), l.bottom + 16}, map.columns[column],
-                {.size = 11, .anchor = Svg::Anchor::Middle});
+    svg.text({kLeft + l.cell_width * (double(column) + 0.5), l.bottom + 16}, map.columns[column],
+             {.size = 11, .anchor = Svg::Anchor::Middle});
   }
-  canvas.text({(kLeft + l.right) / 2, l.bottom + 38}, map.x_label,
-              {.size = 12, .anchor = Svg::Anchor::Middle});
-  canvas.text({18, (kTop + l.bottom) / 2}, map.y_label,
-              {.size = 12, .anchor = Svg::Anchor::Middle, .rotate = -90});
+  svg.text({(kLeft + l.right) / 2, l.bottom + 38}, map.x_label, {.size = 12, .anchor = Svg::Anchor::Middle});
+  svg.text({18, (kTop + l.bottom) / 2}, map.y_label,
+           {.size = 12, .anchor = Svg::Anchor::Middle, .rotate = -90});
   const bool any =
       std::any_of(map.cells.begin(), map.cells.end(), [](const auto& c) { return std::isfinite(c.value); });
-  if (any) draw_bar(canvas, map, l);
+  if (any) draw_bar(svg, map, l);
 }
 
 }  // namespace
@@ -132,13 +125,6 @@ std::string heatmap_svg(const Heatmap& map) {
   Svg svg(l.width, l.height);
   draw(svg, map, l);
   return svg.str();
-}
-
-std::string heatmap_png(const Heatmap& map) {
-  const Layout l = layout_of(map);
-  Raster raster(l.width, l.height, 2);  // twice, for screens of high density
-  draw(raster, map, l);
-  return raster.png();
 }
 
 }  // namespace sluice

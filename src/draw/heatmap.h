@@ -1,4 +1,4 @@
-// Maps of a value over two axes, as SVG and as PNG.
+// Maps of a value over two axes.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace sluice {
 struct HeatmapCell {
   double value = std::numeric_limits<double>::quiet_NaN();  // NaN: none
   std::vector<std::string> notes;  // lines shown where there is no value, such as "≥ 9 GiB"
-  std::string tooltip;             // SVG only
+  std::string tooltip;
 };
 
 struct Heatmap {
@@ -24,8 +24,7 @@ struct Heatmap {
 // The colour "#rrggbb" for a share of the scale, from 0 to 1: dark blue to yellow, told apart in grey, too.
 std::string heat_colour(double share);
 
-// REQUIRES: there are as many cells as rows times columns.
+// A self-contained SVG file. REQUIRES: there are as many cells as rows times columns.
 std::string heatmap_svg(const Heatmap& map);
-std::string heatmap_png(const Heatmap& map);
 
 }  // namespace sluice

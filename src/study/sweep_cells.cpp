@@ -129,9 +129,7 @@ Result<std::vector<std::filesystem::path>> write_heatmaps(const SweepGroup& grou
     const std::string stem = file_name(fmt::format("{}-{}-{}-{}-{}", short_name(first.model), first.seq_len,
                                                    first.machine, first.mode, metric.file));
     SLUICE_TRY(write_file(dir / (stem + ".svg"), heatmap_svg(map)));
-    SLUICE_TRY(write_file(dir / (stem + ".png"), heatmap_png(map)));
     paths.push_back(dir / (stem + ".svg"));
-    paths.push_back(dir / (stem + ".png"));
   }
   return paths;
 }

@@ -33,8 +33,7 @@ void plan_cell(SweepCell& cell, const Machine& machine);
 // Fills the needs of the rows that do not fit, by planning between the caps of the grid.
 Status find_needs(SweepGroup& group, const Machine& machine, const std::atomic<bool>& interrupted);
 
-// Heatmaps of tok/s, model TFLOP/s, MFU and HFU, each as SVG and PNG; returns the paths. None for a single
-// cell.
+// Heatmaps of tok/s, model TFLOP/s, MFU and HFU as SVG; returns the paths. None for a single cell.
 Result<std::vector<std::filesystem::path>> write_heatmaps(const SweepGroup& group,
                                                           const std::filesystem::path& dir);
 

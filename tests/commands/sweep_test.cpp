@@ -137,7 +137,6 @@ TEST(Sweep, RowsAreInOrderWithNeedsAndHeatmaps) {
   for (const char* metric : {"tokens", "tflops", "mfu", "hfu"}) {
     const std::string stem = "config-16-h200-simulate-" + std::string(metric);
     EXPECT_NE(bytes_of(dir / "out" / (stem + ".svg")).find("≥ "), std::string::npos) << stem;
-    EXPECT_TRUE(bytes_of(dir / "out" / (stem + ".png")).starts_with("\x89PNG")) << stem;
   }
 }
 
