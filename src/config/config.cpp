@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include "base/nearest.h"
 #include "io/toml.h"
 #include "model/families/families.h"
 
@@ -204,28 +205,11 @@ std::string print_size(int64_t v) {
   return v == kUnlimited ? "none" : fmt::format("{}B", v);
 }
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row[b.size()];
-}
-
 Error unknown_key(std::string_view name) {
-  std::string nearest;
-  size_t best = SIZE_MAX;
-  for (const KeyHelp& key : config_keys()) {
-    const size_t d = edit_distance(name, key.name);
-    if (d < best) best = d, nearest = key.name;
-  }
-  return error("unknown key '{}'; the nearest known one is '{}' (sluice keys lists all)", name, nearest);
+  std::vector<std::string> names;
+  for (const KeyHelp& key : config_keys()) names.push_back(key.name);
+  return error("unknown key '{}'; the nearest known one is '{}' (sluice keys lists all)", name,
+               nearest(name, names));
 }
 
 Status apply(RunConfig& config, const std::string& name, const Setting& setting) {

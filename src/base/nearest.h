@@ -1,0 +1,21 @@
+// Which of the known names a mistyped one may have meant.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+// The fewest letters to insert, remove, replace, or swap with their neighbour that turn `a` into `b`; no
+// letter is touched twice.
+size_t edit_distance(std::string_view a, std::string_view b);
+
+// The name with the least distance from `name`, the first of several; empty: there are no names.
+std::string nearest(std::string_view name, std::span<const std::string> names);
+
+// Whether one of them may be the other mistyped: at most a third of the longer one's letters differ.
+bool similar(std::string_view a, std::string_view b);
+
+}  // namespace sluice

@@ -1,0 +1,40 @@
+#include "base/nearest.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+TEST(Nearest, CountsWhatWasMistyped) {
+  EXPECT_EQ(edit_distance("train", "train"), 0u);
+  EXPECT_EQ(edit_distance("", "train"), 5u);
+  EXPECT_EQ(edit_distance("train", ""), 5u);
+  EXPECT_EQ(edit_distance("trains", "train"), 1u);
+  EXPECT_EQ(edit_distance("tran", "train"), 1u);
+  EXPECT_EQ(edit_distance("drain", "train"), 1u);
+  EXPECT_EQ(edit_distance("trian", "train"), 1u);
+  EXPECT_EQ(edit_distance("ca", "abc"), 3u);  // not a swap and an insertion between the two
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
+}
+
+TEST(Nearest, IsTheFirstOfTheClosest) {
+  const std::vector<std::string> names{"plan", "train", "brain", "keys"};
+  EXPECT_EQ(nearest("trian", names), "train");
+  EXPECT_EQ(nearest("rain", names), "train");
+  EXPECT_EQ(nearest("kes", names), "keys");
+  EXPECT_EQ(nearest("anything", {}), "");
+}
+
+TEST(Nearest, SimilarIsAThirdAtMost) {
+  EXPECT_TRUE(similar("trian", "train"));
+  EXPECT_TRUE(similar("--device-memm", "--device-mem"));
+  EXPECT_TRUE(similar("kes", "keys"));
+  EXPECT_FALSE(similar("xyzzy", "plan"));
+  EXPECT_FALSE(similar("to", "train"));
+}
+
+}  // namespace
+}  // namespace sluice
