@@ -63,6 +63,14 @@ std::string format(int64_t bytes, bool up) {
 
 }  // namespace
 
+std::string exact_bytes(int64_t bytes) {
+  if (bytes == kUnlimited) return "none";
+  constexpr std::array<const char*, 5> kNames{"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; unit + 1 < kNames.size() && bytes != 0 && bytes % 1024 == 0; ++unit) bytes /= 1024;
+  return fmt::format("{}{}", bytes, kNames[unit]);
+}
+
 std::string format_bytes(int64_t bytes) {
   return format(bytes, false);
 }

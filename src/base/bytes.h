@@ -24,6 +24,9 @@ Result<int64_t> parse_bytes(std::string_view text);
 std::string format_bytes(int64_t bytes);
 // The same, rounded up: read back, it is never less than `bytes`. For limits that a user is told to keep.
 std::string format_bytes_up(int64_t bytes);
+// Every byte of it, in the largest binary unit that needs no fraction: "48MiB", "1001B", "none".
+// parse_bytes() reads it back.
+std::string exact_bytes(int64_t bytes);
 
 // Smallest multiple of `alignment` (a power of two) not below `bytes`.
 constexpr int64_t align_up(int64_t bytes, int64_t alignment) {

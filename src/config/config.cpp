@@ -169,21 +169,6 @@ Status assign(std::string_view, const Setting& s, std::vector<std::string>& fiel
   return {};
 }
 
-std::string quote(std::string_view text) {
-  std::string out = "\"";
-  for (const char ch : text) {
-    if (ch == '"' || ch == '\\') out += '\\';
-    if (ch == '\n') {
-      out += "\\n";
-    } else if (ch == '\t') {
-      out += "\\t";
-    } else {
-      out += ch;
-    }
-  }
-  return out + '"';
-}
-
 std::string print(int64_t v) {
   return fmt::format("{}", v);
 }
@@ -194,15 +179,15 @@ std::string print(bool v) {
   return v ? "true" : "false";
 }
 std::string print(const std::string& v) {
-  return quote(v);
+  return toml_text(v);
 }
 std::string print(const std::vector<std::string>& v) {
   std::string out;
-  for (const std::string& s : v) out += (out.empty() ? "" : ", ") + quote(s);
+  for (const std::string& s : v) out += (out.empty() ? "" : ", ") + toml_text(s);
   return "[" + out + "]";
 }
 std::string print_size(int64_t v) {
-  return v == kUnlimited ? "none" : fmt::format("{}B", v);
+  return toml_text(exact_bytes(v));
 }
 
 Error unknown_key(std::string_view name) {
@@ -265,6 +250,26 @@ Status check_hyperparameters(const RunConfig& config) {
   return {};
 }
 
+// As typed after --set: quoted text and lists follow the file's syntax, but a shell may have taken the quotes
+// of a list's words away. Anything else is taken as it stands.
+Result<Setting> typed_setting(const std::string& name, const std::string& value) {
+  if (!value.starts_with('[') && !value.starts_with('"')) return Setting{{value}, false, 0};
+  auto parsed = parse_toml("value = " + value, "--set " + name);
+  if (parsed.ok()) return std::move(parsed->begin()->second);
+  if (!value.starts_with('[') || !value.ends_with(']') || value.find('"') != value.npos)
+    return parsed.error();
+  Setting setting{{}, true, 0};
+  std::string_view rest = std::string_view(value).substr(1, value.size() - 2);
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(','), rest.size()), first = rest.find_first_not_of(' ');
+    const size_t last = rest.find_last_not_of(' ', end - 1);
+    if (first >= end) return parsed.error();
+    setting.values.emplace_back(rest.substr(first, last + 1 - first));
+    rest.remove_prefix(std::min(rest.size(), end + 1));
+  }
+  return setting;
+}
+
 }  // namespace
 
 Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings) {
@@ -280,12 +285,7 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
     const size_t equals = text.find('=');
     if (equals == std::string::npos) return error("--set {}: expected key=value", text);
     const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
-    // Lists and quoted text follow the file's syntax; anything else is taken as it stands.
-    Setting setting{{value}, false, 0};
-    if (value.starts_with('[') || value.starts_with('"')) {
-      SLUICE_ASSIGN(const Settings parsed, parse_toml("value = " + value, "--set " + name));
-      setting = parsed.begin()->second;
-    }
+    SLUICE_ASSIGN(const Setting setting, typed_setting(name, value));
     const Status status = apply(config, name, setting);
     if (!status.ok()) return error_at("--set " + text, status.error());
   }

@@ -1,175 +1,163 @@
 #include "io/toml.h"
 
+// Errors come back as values, and nothing is written by it.
+#define TOML_EXCEPTIONS 0
+#define TOML_HEADER_ONLY 1
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
+#include <charconv>
+#include <optional>
+
 #include "io/file.h"
 
 namespace sluice {
 namespace {
 
-bool is_key_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-         c == '.';
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
 }
 
-// Bare values end at white space, at what closes or separates array elements, and at a comment.
-bool is_bare_char(char c) {
-  return static_cast<unsigned char>(c) > ' ' &&
-         std::string_view(",[]{}#\"'=").find(c) == std::string_view::npos;
+std::string_view line_of(std::string_view text, size_t number) {
+  for (; number > 1; --number) text.remove_prefix(std::min(text.size(), text.find('\n') + 1));
+  return text.substr(0, text.find('\n'));
 }
 
-class Parser {
+// A bare word as TOML writes it; null when that is not what is wrong with it.
+std::optional<std::string> quoted_word(std::string_view word) {
+  constexpr std::string_view kNotInWords = "\"'[]{}=,#";
+  if (word.empty() || word.find_first_of(kNotInWords) != word.npos) return std::nullopt;
+  double number = 0;
+  const auto [end, ec] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (ec == std::errc() && end == word.data() + word.size()) return std::nullopt;
+  for (const std::string_view name : {"true", "false"}) {
+    const bool same = std::equal(word.begin(), word.end(), name.begin(), name.end(),
+                                 [](char a, char b) { return std::tolower(uint8_t(a)) == b; });
+    if (same) return std::string(name);
+  }
+  return toml_text(word);
+}
+
+// "key = value" with the quotes that its words lack: text and sizes are what people write without.
+std::optional<std::string> with_quotes(std::string_view line) {
+  const size_t equals = line.find('=');
+  if (equals == line.npos) return std::nullopt;
+  const std::string_view key = trimmed(line.substr(0, equals));
+  std::string_view value = line.substr(equals + 1);
+  value = trimmed(value.substr(0, value.find('#')));
+  if (key.empty()) return std::nullopt;
+  if (!value.starts_with('[') || !value.ends_with(']')) {
+    const auto word = quoted_word(value);
+    if (!word) return std::nullopt;
+    return fmt::format("{} = {}", key, *word);
+  }
+  value = value.substr(1, value.size() - 2);
+  std::string list;
+  while (!value.empty()) {
+    const size_t end = std::min(value.find(','), value.size());
+    const auto word = quoted_word(trimmed(value.substr(0, end)));
+    if (!word) return std::nullopt;
+    list += (list.empty() ? "" : ", ") + *word;
+    value.remove_prefix(std::min(value.size(), end + 1));
+  }
+  return fmt::format("{} = [{}]", key, list);
+}
+
+class Reader {
  public:
-  Parser(std::string_view text, std::string_view name) : rest_(text), name_(name) {}
+  explicit Reader(std::string_view name) : name_(name) {}
 
-  Result<Settings> parse() {
-    for (skip_blank_lines(); !rest_.empty(); skip_blank_lines()) {
-      SLUICE_TRY(rest_.front() == '[' ? section() : assignment());
-      SLUICE_TRY(end_of_line());
-    }
+  Result<Settings> read(const toml::table& root) {
+    SLUICE_TRY(table(root, ""));
     return std::move(settings_);
   }
 
  private:
-  template <class... Args>
-  Error fail(fmt::format_string<Args...> format, Args&&... args) const {
-    return error("{}:{}: {}", name_, line_, fmt::format(format, std::forward<Args>(args)...));
-  }
-  // What comes next, for errors.
-  std::string next() const {
-    if (rest_.empty()) return "the end of the file";
-    return rest_.front() == '\n' ? "the end of the line" : fmt::format("'{}'", rest_.front());
-  }
+  static int line_of(const toml::node& node) { return int(node.source().begin.line); }
 
-  char take() {
-    const char c = rest_.front();
-    rest_.remove_prefix(1);
-    if (c == '\n') ++line_;
-    return c;
-  }
-  bool take_if(char c) {
-    if (rest_.empty() || rest_.front() != c) return false;
-    take();
-    return true;
-  }
-  std::string_view take_while(bool (*accept)(char)) {
-    size_t n = 0;
-    while (n < rest_.size() && accept(rest_[n])) ++n;
-    const std::string_view taken = rest_.substr(0, n);
-    rest_.remove_prefix(n);
-    return taken;
-  }
-
-  void skip_spaces() {
-    take_while([](char c) { return c == ' ' || c == '\t' || c == '\r'; });
-  }
-  void skip_comment() {
-    skip_spaces();
-    if (!rest_.empty() && rest_.front() == '#') take_while([](char c) { return c != '\n'; });
-  }
-  void skip_blank_lines() {
-    do skip_comment();
-    while (take_if('\n'));
-  }
-  Status end_of_line() {
-    skip_comment();
-    if (rest_.empty() || rest_.front() == '\n') return {};
-    return fail("unexpected {}; text with spaces needs quotes", next());
-  }
-
-  Result<std::string> key() {
-    skip_spaces();
-    const std::string_view text = take_while(is_key_char);
-    skip_spaces();
-    if (text.empty()) return fail("expected a name, found {}", next());
-    if (text.front() == '.' || text.back() == '.' || text.find("..") != std::string_view::npos) {
-      return fail("'{}' has an empty part", text);
-    }
-    return std::string(text);
-  }
-
-  Status section() {
-    take();
-    SLUICE_ASSIGN(const std::string text, key());
-    if (!take_if(']')) return fail("expected ']' after [{}, found {}", text, next());
-    prefix_ = text + ".";
-    return {};
-  }
-
-  Status assignment() {
-    const int line = line_;
-    SLUICE_ASSIGN(std::string name, key());
-    if (!take_if('=')) return fail("expected '=' after '{}', found {}", name, next());
-    skip_spaces();
-    Setting setting{.line = line};
-    SLUICE_TRY(value(setting));
-    name.insert(0, prefix_);
-    const auto [first, is_new] = settings_.try_emplace(std::move(name), std::move(setting));
-    if (!is_new) {
-      return error("{}:{}: '{}' is set again; line {} sets it first", name_, line, first->first,
-                   first->second.line);
-    }
-    return {};
-  }
-
-  Status value(Setting& setting) {
-    setting.is_array = take_if('[');
-    if (!setting.is_array) return element(setting.values);
-    skip_blank_lines();
-    while (!take_if(']')) {
-      SLUICE_TRY(element(setting.values));
-      skip_blank_lines();
-      const bool more = take_if(',');
-      skip_blank_lines();
-      if (!more && (rest_.empty() || rest_.front() != ']')) {
-        return fail("expected ',' or ']' in the array that begins on line {}, found {}", setting.line,
-                    next());
+  Status table(const toml::table& t, const std::string& prefix) {
+    for (const auto& [key, node] : t) {
+      const std::string name = prefix + std::string(key.str());
+      if (const toml::table* inner = node.as_table()) {
+        SLUICE_TRY(table(*inner, name + "."));
+        continue;
+      }
+      Setting setting{.line = line_of(node)};
+      if (const toml::array* list = node.as_array()) {
+        setting.is_array = true;
+        for (const toml::node& element : *list) SLUICE_TRY(scalar(name, element, setting.values));
+      } else {
+        SLUICE_TRY(scalar(name, node, setting.values));
+      }
+      const auto [first, is_new] = settings_.try_emplace(name, std::move(setting));
+      if (!is_new) {
+        return error("{}:{}: '{}' is set again; line {} sets it, too", name_, line_of(node), name,
+                     first->second.line);
       }
     }
     return {};
   }
 
-  Status element(std::vector<std::string>& values) {
-    if (take_if('"')) return quoted('"', values);
-    if (take_if('\'')) return quoted('\'', values);
-    const std::string_view text = take_while(is_bare_char);
-    if (text.empty()) return fail("expected a value, found {}", next());
-    values.emplace_back(text);
-    return {};
-  }
-
-  Status quoted(char quote, std::vector<std::string>& values) {
-    std::string text;
-    for (;;) {
-      if (rest_.empty() || rest_.front() == '\n') return fail("the text has no closing {}", quote);
-      char c = take();
-      if (c == quote) break;
-      if (c == '\\' && quote == '"') {
-        const char escape = rest_.empty() ? '\n' : rest_.front();
-        const size_t known = std::string_view("\"\\nt").find(escape);
-        if (known == std::string_view::npos) return fail("unknown escape after '\\': {}", next());
-        c = "\"\\\n\t"[known];
-        take();
-      }
-      text += c;
+  Status scalar(std::string_view key, const toml::node& node, std::vector<std::string>& values) const {
+    if (const auto* text = node.as_string()) {
+      values.push_back(text->get());
+    } else if (const auto* integer = node.as_integer()) {
+      values.push_back(fmt::format("{}", integer->get()));
+    } else if (const auto* number = node.as_floating_point()) {
+      values.push_back(fmt::format("{}", number->get()));
+    } else if (const auto* boolean = node.as_boolean()) {
+      values.push_back(boolean->get() ? "true" : "false");
+    } else {
+      return error("{}:{}: {}: allowed are text, numbers, true and false, and lists of them", name_,
+                   line_of(node), key);
     }
-    values.push_back(std::move(text));
     return {};
   }
 
-  std::string_view rest_, name_;
-  int line_ = 1;
-  std::string prefix_;
+  std::string_view name_;
   Settings settings_;
 };
 
 }  // namespace
 
 Result<Settings> parse_toml(std::string_view text, std::string_view name) {
-  return Parser(text, name).parse();
+  const toml::parse_result parsed = toml::parse(text);
+  if (parsed) return Reader(name).read(parsed.table());
+  const toml::parse_error& e = parsed.error();
+  const auto line = e.source().begin.line;
+  if (const auto better = with_quotes(line_of(text, line))) {
+    return error("{}:{}: text and sizes need quotes: {}", name, line, *better);
+  }
+  std::string_view what = e.description();
+  constexpr std::string_view kPrefix = "Error while ";
+  if (what.starts_with(kPrefix)) what.remove_prefix(kPrefix.size());
+  return error("{}:{}: {}", name, line, what);
 }
 
 Result<Settings> read_toml(const std::filesystem::path& path) {
   SLUICE_ASSIGN(const std::string text, read_file(path));
   return parse_toml(text, path.string());
+}
+
+std::string toml_text(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (uint8_t(c) < ' ' || c == '\x7f') {
+      out += fmt::format("\\u{:04x}", uint8_t(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
 }
 
 }  // namespace sluice

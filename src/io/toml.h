@@ -1,13 +1,6 @@
-// Configuration files in the part of TOML that flat settings need.
-//
-//   # a comment                      [section] or [section.sub] in front of the keys it holds
-//   key = 3                          a bare word: number, boolean, size (48MiB), path without spaces
-//   key = "text with \"escapes\""    \" \\ \n \t
-//   key = 'text as it is'
-//   key = ["a", "b"]                 may span lines and end with a comma
-//
-// Anything else is an error with file and line: tables in values, dates with spaces, multi-line strings, two
-// assignments of one key. Nothing is skipped silently.
+// Configuration files: TOML 1.0, read by toml++, as flat settings. Values are text, numbers, true and false,
+// and lists of them; tables give the keys in them their prefix. Anything else is an error with file and line,
+// and one whose text or size lacks its quotes shows the line with them.
 #pragma once
 
 #include <filesystem>
@@ -20,6 +13,7 @@
 
 namespace sluice {
 
+// As text, whatever type the file gave it: who reads a setting knows what it must be.
 struct Setting {
   std::vector<std::string> values;  // one, unless is_array
   bool is_array = false;
@@ -32,5 +26,8 @@ using Settings = std::map<std::string, Setting, std::less<>>;
 // `name` stands for the file in errors.
 Result<Settings> parse_toml(std::string_view text, std::string_view name);
 Result<Settings> read_toml(const std::filesystem::path& path);
+
+// A text as TOML writes it, quotes included.
+std::string toml_text(std::string_view text);
 
 }  // namespace sluice

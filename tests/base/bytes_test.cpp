@@ -36,6 +36,16 @@ TEST(Bytes, FormatsThreeDigits) {
   EXPECT_EQ(format_bytes(kUnlimited), "none");
 }
 
+TEST(Bytes, ExactTextComesBack) {
+  const std::pair<int64_t, const char*> cases[] = {{48 * kMiB, "48MiB"}, {1001, "1001B"},
+                                                   {1536, "1536B"},      {3 * kKiB, "3KiB"},
+                                                   {2 * kGiB, "2GiB"},   {kUnlimited, "none"}};
+  for (const auto& [bytes, text] : cases) {
+    EXPECT_EQ(exact_bytes(bytes), text);
+    EXPECT_EQ(*parse_bytes(text), bytes);
+  }
+}
+
 TEST(Bytes, AlignsUp) {
   EXPECT_EQ(align_up(0, 64), 0);
   EXPECT_EQ(align_up(1, 64), 64);

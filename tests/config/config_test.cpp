@@ -47,6 +47,15 @@ TEST(Config, EveryKindOfValueComesBackFromToml) {
   EXPECT_EQ(to_toml(*again), to_toml(*config));
 }
 
+TEST(Config, ListsAreTakenWithoutTheQuotesThatAShellTakesAway) {
+  const auto config = load_config("", {"data.paths=[src, my docs,x.txt]", "data.include=[]"});
+  ASSERT_TRUE(config.ok()) << config.message();
+  EXPECT_EQ(config->data.paths, (std::vector<std::string>{"src", "my docs", "x.txt"}));
+  EXPECT_TRUE(config->data.include.empty());
+  expect_error({"data.paths=[src,,docs]"}, {"data.paths"});
+  expect_error({"data.paths=[src"}, {"data.paths"});
+}
+
 TEST(Config, LaterSettingsWin) {
   const TempDir dir;
   const auto path = dir.add("run.toml", "[train]\nsteps = 5\nseed = 9\n");

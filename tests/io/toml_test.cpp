@@ -25,13 +25,13 @@ TEST(Toml, ReadsSectionsKeysAndValues) {
       "  steps = 300\n"
       "rate=1e-3\n"
       "[memory.device]\n"
-      "cap = 48MiB\n",
+      "cap = \"48MiB\"\n",
       "f.toml");
   ASSERT_TRUE(settings.ok()) << settings.message();
   EXPECT_EQ(settings->size(), 4u);
   EXPECT_EQ(values(*settings, "name"), std::vector<std::string>{"a b"});
   EXPECT_EQ(values(*settings, "train.steps"), std::vector<std::string>{"300"});
-  EXPECT_EQ(values(*settings, "train.rate"), std::vector<std::string>{"1e-3"});
+  EXPECT_EQ(values(*settings, "train.rate"), std::vector<std::string>{"0.001"});
   EXPECT_EQ(values(*settings, "memory.device.cap"), std::vector<std::string>{"48MiB"});
   EXPECT_EQ(settings->at("train.rate").line, 5);
 }
@@ -60,31 +60,67 @@ TEST(Toml, DottedKeysWorkForOneLineOverrides) {
   EXPECT_EQ(values(*parse_toml("train.steps=3", "--set"), "train.steps"), std::vector<std::string>{"3"});
 }
 
-TEST(Toml, ASecondAssignmentNamesBothLines) {
-  EXPECT_EQ(message("[a]\nx = 1\ny = 2\n[b]\n[a]\nx = 3\n"),
-            "f.toml:6: 'a.x' is set again; line 2 sets it first");
+TEST(Toml, TablesGiveTheirKeysAPrefix) {
+  const auto settings = parse_toml("train = {steps = 3, note.text = \"x\"}\nrun.trace = true\n", "f");
+  ASSERT_TRUE(settings.ok()) << settings.message();
+  EXPECT_EQ(values(*settings, "train.steps"), std::vector<std::string>{"3"});
+  EXPECT_EQ(values(*settings, "train.note.text"), std::vector<std::string>{"x"});
+  EXPECT_EQ(values(*settings, "run.trace"), std::vector<std::string>{"true"});
 }
 
+TEST(Toml, WordsWithoutQuotesAreShownWithThem) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[memory]\ndevice = 48MiB  # a cap\n", "f.toml:2: text and sizes need quotes: device = \"48MiB\""},
+      {"device = none\n", "f.toml:1: text and sizes need quotes: device = \"none\""},
+      {"config = ../m/config.json\n", "f.toml:1: text and sizes need quotes: config = \"../m/config.json\""},
+      {"prompt = Once upon\n", "f.toml:1: text and sizes need quotes: prompt = \"Once upon\""},
+      {"paths = [src, docs]\n", "f.toml:1: text and sizes need quotes: paths = [\"src\", \"docs\"]"},
+      {"length = 8k\n", "f.toml:1: text and sizes need quotes: length = \"8k\""},
+      {"trace = True\n", "f.toml:1: text and sizes need quotes: trace = true"},
+  };
+  for (const auto& [text, expected] : cases) EXPECT_EQ(message(text), expected);
+}
+
+TEST(Toml, WhatSettingsCannotBeNamesFileLineAndKey) {
+  EXPECT_EQ(message("a = 1\n\nb = 2026-01-31\n"),
+            "f.toml:3: b: allowed are text, numbers, true and false, and lists of them");
+  EXPECT_EQ(message("[[a]]\nb = 1\n"),
+            "f.toml:1: a: allowed are text, numbers, true and false, and lists of them");
+  EXPECT_EQ(message("a = [\n1, [2]]\n"),
+            "f.toml:2: a: allowed are text, numbers, true and false, and lists of them");
+  const std::string twice = message("a.b = 1\n\"a.b\" = 2\n");
+  EXPECT_NE(twice.find("'a.b' is set again"), std::string::npos) << twice;
+}
+
+// The rest of each is toml++'s to word.
 TEST(Toml, MalformedLinesNameFileAndLine) {
   const std::pair<const char*, const char*> cases[] = {
-      {"steps 300\n", "f.toml:1: expected '=' after 'steps', found '3'"},
-      {"\n\nsteps\n", "f.toml:3: expected '=' after 'steps', found the end of the line"},
-      {"a =\n", "f.toml:1: expected a value, found the end of the line"},
-      {"a = 1 2\n", "f.toml:1: unexpected '2'"},
-      {"a = b = c\n", "f.toml:1: unexpected '='"},
-      {"[a\nb = 1\n", "f.toml:1: expected ']' after [a, found the end of the line"},
-      {"[[a]]\n", "f.toml:1: expected a name, found '['"},
-      {"[a..b]\n", "f.toml:1: 'a..b' has an empty part"},
-      {"a = \"x\nb = 1\n", "f.toml:1: the text has no closing \""},
-      {"a = \"\\q\"\n", "f.toml:1: unknown escape after '\\': 'q'"},
-      {"a = {b = 1}\n", "f.toml:1: expected a value, found '{'"},
-      {"a = [1,\n\n 2",
-       "f.toml:3: expected ',' or ']' in the array that begins on line 1, found the end of the file"},
-      {"a = [1 2]\n", "f.toml:1: expected ',' or ']' in the array that begins on line 1, found '2'"},
-      {"= 3\n", "f.toml:1: expected a name, found '='"},
+      {"steps 300\n", "f.toml:1: "},
+      {"\n\nsteps\n", "f.toml:3: "},
+      {"a =\n", "f.toml:1: "},
+      {"a = 1 2\n", "f.toml:1: "},
+      {"a = b = c\n", "f.toml:1: "},
+      {"[a\nb = 1\n", "f.toml:1: "},
+      {"[a..b]\n", "f.toml:1: "},
+      {"a = \"x\nb = 1\n", "f.toml:1: "},
+      {"a = \"\\q\"\n", "f.toml:1: "},
+      {"a = [1,\n\n 2", "f.toml:3: "},
+      {"a = [1 2]\n", "f.toml:1: "},
+      {"= 3\n", "f.toml:1: "},
+      {"x = 1\n[a]\nx = 1\nx = 2\n", "f.toml:4: "},
+      {"[a]\nx = 1\n[a]\n", "f.toml:3: "},
+      {"a = \"\xff\"\n", "f.toml:1: "},
   };
   for (const auto& [text, expected] : cases)
-    EXPECT_EQ(message(text).substr(0, std::string(expected).size()), expected);
+    EXPECT_TRUE(message(text).starts_with(expected)) << text << message(text);
+}
+
+TEST(Toml, AnyTextComesBack) {
+  for (const char* text : {"", "a b", "q\"\\", "two\nlines\tand a tab", "bell \x07, delete \x7f", "größer"}) {
+    const auto settings = parse_toml(std::string("a = ") + toml_text(text), "f");
+    ASSERT_TRUE(settings.ok()) << settings.message();
+    EXPECT_EQ(values(*settings, "a"), std::vector<std::string>{text});
+  }
 }
 
 TEST(Toml, FileErrorsNameThePath) {
