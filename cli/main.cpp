@@ -157,7 +157,7 @@ void add_keys(CLI::App& app) {
 
 int main(int argc, char** argv) {
   CLI::App app{"Sluice trains transformers whose working set does not fit the accelerator."};
-  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
+  app.set_version_flag("-v,--version", sluice::version_text());
   app.require_subcommand(1);
   int status = 0;
   add_train(app, status);

@@ -46,6 +46,7 @@ struct BackendKind {
   Result<FoundMachine> (*find)(const BackendOptions&) = nullptr;
   Result<std::unique_ptr<Backend>> (*make)(const BackendOptions&) = nullptr;
   std::string (*report)() = nullptr;  // lines for `doctor`: what there is, and what is missing
+  bool (*is_built)() = nullptr;       // whether this program has it; null: it has
 };
 
 }  // namespace sluice

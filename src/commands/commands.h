@@ -92,6 +92,9 @@ struct DoctorRequest {
 // Prints what this machine has and what is missing, with the command that fixes it.
 Outcome doctor(const DoctorRequest& request);
 
+// Version, commit, and the backends that this program has and lacks: a line each.
+std::string version_text();
+
 // Every configuration key with its default and meaning, as text.
 std::string keys_help();
 

@@ -8,6 +8,7 @@
 #include "io/file.h"
 #include "run/speed.h"
 #include "trace/trace.h"
+#include "version/version.h"
 
 namespace sluice {
 namespace {
@@ -58,6 +59,7 @@ PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
   for (auto& [name, words] : facts_of(p)) {
     if (!words.empty()) c.facts.emplace_back(name.empty() ? "why" : name, std::move(words));
   }
+  c.facts.emplace_back("sluice", fmt::format("{}, commit {}", version(), commit()));
   c.caps = p.config.caps;
   c.overhead_bytes = p.machine.profile.overhead_bytes;
   const Speed speed = speed_of(program, plan, plan.makespan_ns, peak_flops(p));

@@ -16,7 +16,7 @@ std::string describe_run(const Prepared& prepared);
 // The same and the plan in ten lines.
 std::string describe(const Prepared& prepared);
 
-// The training plan explained.
+// The training plan explained, with the Sluice that made it among the facts.
 PlanReport report_of(const Prepared& prepared, std::vector<WhatIf> what_ifs = {});
 // "start-up: 12.3 s (measure 4.0 s, plan ...)".
 std::string describe(const StartUp& start_up);

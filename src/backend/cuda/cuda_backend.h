@@ -74,6 +74,9 @@ struct CudaReport {
 };
 CudaReport cuda_report();
 
+// Whether this program has the backend; without it the functions above fail.
+bool cuda_is_built();
+
 // What speeds depend on beside the GPU: "driver 580.65, CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.14.0".
 std::string cuda_versions();
 

@@ -228,6 +228,10 @@ CudaReport cuda_report() {
   return report;
 }
 
+bool cuda_is_built() {
+  return true;
+}
+
 std::string cuda_versions() {
   int cuda = 0;
   if (cudaDriverGetVersion(&cuda) != cudaSuccess || cuda == 0) return {};

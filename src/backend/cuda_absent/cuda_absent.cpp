@@ -26,6 +26,10 @@ CudaReport cuda_report() {
   return report;
 }
 
+bool cuda_is_built() {
+  return false;
+}
+
 std::string cuda_versions() {
   return {};
 }
