@@ -46,10 +46,12 @@ class Tree(unittest.TestCase):
     sluice train a.toml \\
         --set train.steps=3    # a comment
 
-```toml
+```toml b.toml
 [train]
 steps = 3
 ```
+
+`sluice train b.toml`
 
 ```console
 $ sluice anything
