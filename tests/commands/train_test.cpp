@@ -150,7 +150,7 @@ TEST(Plan, ExplainsAndCompares) {
   ASSERT_TRUE(planned.ok) << planned.error;
   const std::string saved = file_bytes(dir / "run/plan.json");
   EXPECT_EQ(nlohmann::json::parse(saved)["format"], "sluice plan 1");
-  EXPECT_NE(saved.find(fmt::format("commit {}", commit())), std::string::npos);
+  EXPECT_NE(saved.find("commit " + std::string(commit())), std::string::npos);
   EXPECT_TRUE(saved == file_bytes(json)) << "--json is the run directory's plan.json";
   EXPECT_EQ(file_bytes(html).rfind("<!doctype html>", 0), 0u);
 
