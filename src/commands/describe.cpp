@@ -19,6 +19,13 @@ std::string count(double n) {
   return fmt::format("{:.0f}", n);
 }
 
+// What is planned, in a line.
+std::string title_of(const Prepared& p) {
+  return fmt::format("{}, {} parameters, on {}; device {}, host {}", p.model.family,
+                     count(double(p.model.params())), p.machine.description,
+                     format_bytes(p.config.caps[kDevice]), format_bytes(p.config.caps[kHost]));
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
@@ -142,7 +149,7 @@ Status save_plan(const Prepared& p, const std::vector<WhatIf>& what_ifs) {
   SLUICE_TRY(write_file(dir / "plan.txt", describe(p) + "\n" + to_text(program, plan)));
   SLUICE_TRY(write_file(dir / "plan.json", to_json(report_of(p, what_ifs), program, plan)));
   const std::vector<Interval> predicted = predicted_timeline(plan);
-  SLUICE_TRY(write_file(dir / "timeline.svg", timeline_svg(program, plan, predicted)));
+  SLUICE_TRY(write_file(dir / "timeline.svg", timeline_svg(program, plan, predicted, title_of(p))));
   return write_file(dir / "predicted.json", chrome_trace(program, plan, predicted));
 }
 

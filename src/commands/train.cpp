@@ -10,6 +10,7 @@
 #include "commands/describe.h"
 #include "commands/outcome.h"
 #include "commands/progress_line.h"
+#include "draw/axis.h"
 #include "draw/plot.h"
 #include "io/file.h"
 #include "io/jsonl.h"
@@ -109,8 +110,13 @@ Status TrainingRun::finish(JsonLines& metrics) {
     fmt::print("sample: {}{}\n", sample.prompt, text);
   }
   SLUICE_TRY(session_->save(dir_ / "checkpoint"));
-  SLUICE_TRY(
-      write_file(dir_ / "loss.svg", render({"Loss", "step", "nats per token", {training_, heldout_}})));
+  SLUICE_TRY(write_file(dir_ / "loss.svg",
+                        render({.title = "Loss",
+                                .subtitle = fmt::format("{}, {} tokens per step", dir_.filename().string(),
+                                                        grouped(double(p_.shape.tokens()), 0)),
+                                .x_label = "step",
+                                .y_label = "nats per token",
+                                .series = {training_, heldout_}})));
   const MemoryReport memory = session_->memory();
   fmt::print("peak memory: device {} of {}, host {} of {}\n", format_bytes(memory.peak_bytes[kDevice]),
              format_bytes(p_.config.caps[kDevice]), format_bytes(memory.peak_bytes[kHost]),

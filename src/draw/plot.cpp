@@ -7,15 +7,13 @@
 #include <cmath>
 #include <limits>
 
+#include "draw/axis.h"
+
 namespace sluice {
 namespace {
 
 constexpr double kWidth = 820, kHeight = 460;
-constexpr double kLeft = 72, kRight = 24, kTop = 48, kBottom = 56;
-constexpr std::string_view kGrid = "#e6e8eb", kAxis = "#8c959f";
-// Okabe and Ito's colours, which colour-blind readers can tell apart, without the yellow that fades on white.
-constexpr std::array<std::string_view, 7> kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                                   "#e69f00", "#56b4e9", "#000000"};
+constexpr double kLeft = 72, kRight = 24, kTop = 58, kBottom = 56;
 
 bool finite(const Point& p) {
   return std::isfinite(p.x) && std::isfinite(p.y);
@@ -57,13 +55,13 @@ std::vector<Point> thin(const std::vector<Point>& points) {
   return kept;
 }
 
-void draw_series(Svg& svg, const Series& series, std::string_view colour, const Axis& x, const Axis& y) {
+void draw_series(Svg& svg, const Series& series, Ink colour, const Axis& x, const Axis& y) {
   std::vector<Point> run;  // consecutive finite points
   const auto flush = [&] {
-    if (run.size() == 1) {
-      svg.circle(run.front(), 2.5, colour);
-    } else if (!run.empty()) {
-      svg.polyline(thin(run), colour, 1.8);
+    const std::vector<Point> drawn = thin(run);
+    if (run.size() > 1) svg.polyline(drawn, colour, 1.8);
+    if (run.size() == 1 || series.marked) {
+      for (const Point& p : drawn) svg.circle(p, 3, {.fill = colour});
     }
     run.clear();
   };
@@ -77,56 +75,48 @@ void draw_series(Svg& svg, const Series& series, std::string_view colour, const 
   flush();
 }
 
+// With its thousands apart, and the decimals it has.
+std::string number_text(double value) {
+  return std::abs(value) >= 1000 && value == std::round(value) ? grouped(value, 0)
+                                                               : fmt::format("{:.6g}", value);
+}
+
 void draw_axes(Svg& svg, const Plot& plot, const Axis& x, const Axis& y) {
   constexpr double kTickGap = 6;
   const Svg::TextStyle below{.anchor = Svg::Anchor::Middle}, beside{.anchor = Svg::Anchor::End};
   for (const double tick : ticks(y.low, y.high, 6)) {
-    svg.line({x.from, y.pixel(tick)}, {x.to, y.pixel(tick)}, kGrid);
-    svg.text({x.from - kTickGap, y.pixel(tick) + 4}, fmt::format("{:.6g}", tick), beside);
+    svg.line({x.from, y.pixel(tick)}, {x.to, y.pixel(tick)}, {.stroke = ink("line")});
+    svg.text({x.from - kTickGap, y.pixel(tick) + 4}, number_text(tick), beside);
   }
   for (const double tick : ticks(x.low, x.high, 8)) {
-    svg.line({x.pixel(tick), y.from}, {x.pixel(tick), y.from + 4}, kAxis);
-    svg.text({x.pixel(tick), y.from + 18}, fmt::format("{:.6g}", tick), below);
+    svg.line({x.pixel(tick), y.from}, {x.pixel(tick), y.from + 4}, {.stroke = ink("muted")});
+    svg.text({x.pixel(tick), y.from + 18}, number_text(tick), below);
   }
-  svg.line({x.from, y.from}, {x.to, y.from}, kAxis);
-  svg.line({x.from, y.from}, {x.from, y.to}, kAxis);
+  svg.line({x.from, y.from}, {x.to, y.from}, {.stroke = ink("muted")});
+  svg.line({x.from, y.from}, {x.from, y.to}, {.stroke = ink("muted")});
   svg.text({(x.from + x.to) / 2, kHeight - 14}, plot.x_label, below);
   svg.text({18, (y.from + y.to) / 2}, plot.y_label, {.anchor = Svg::Anchor::Middle, .rotate = -90});
-  svg.text({x.from, 28}, plot.title, {.size = 16, .bold = true});
+  svg.text({x.from, 26}, plot.title, {.size = 16, .bold = true});
+  svg.text({x.from, 44}, plot.subtitle, {.size = 11, .fill = ink("muted")});
 }
 
 // In the corner at the top right, where falling curves leave room.
 void draw_legend(Svg& svg, const Plot& plot) {
-  constexpr double kLine = 18, kCharacter = 7.2, kMark = 30;
-  size_t longest = 0;
-  for (const Series& s : plot.series) longest = std::max(longest, s.name.size());
-  const double width = kMark + 14 + kCharacter * double(longest), left = kWidth - kRight - width - 8;
-  const double top = kTop + 8;
+  constexpr double kLine = 18, kMark = 30;
+  double widest = 0;
+  for (const Series& s : plot.series) widest = std::max(widest, text_width(s.name, 12));
+  const double width = kMark + 14 + widest, left = kWidth - kRight - width - 8, top = kTop + 8;
   svg.rect(left, top, width, kLine * double(plot.series.size()) + 8,
-           {.fill = "#ffffff", .stroke = kGrid, .opacity = 0.9});
+           {.fill = ink("card"), .stroke = ink("line"), .opacity = 0.9});
   for (size_t i = 0; i < plot.series.size(); ++i) {
     const double middle = top + 4 + kLine * (double(i) + 0.5);
-    svg.line({left + 8, middle}, {left + kMark, middle}, kColours[i % kColours.size()], 3);
+    svg.line({left + 8, middle}, {left + kMark, middle}, {.stroke = line_ink(i), .stroke_width = 3});
+    if (plot.series[i].marked) svg.circle({left + 8 + (kMark - 8) / 2, middle}, 4, {.fill = line_ink(i)});
     svg.text({left + kMark + 6, middle + 4}, plot.series[i].name);
   }
 }
 
 }  // namespace
-
-std::vector<double> ticks(double low, double high, int count) {
-  const double rough = (high - low) / count;
-  const double power = std::pow(10.0, std::floor(std::log10(rough)));
-  double step = 10 * power;
-  for (const double factor : {5.0, 2.0, 1.0}) {
-    if (factor * power >= rough) step = factor * power;
-  }
-  std::vector<double> result;
-  const double first = std::ceil(low / step);
-  // Counted, because steps below the precision of `low` do not move it.
-  for (int i = 0; i <= 2 * count && (first + i) * step <= high; ++i)
-    result.push_back((first + i) * step + 0.0);
-  return result;
-}
 
 std::string render(const Plot& plot) {
   Axis x{.from = kLeft, .to = kWidth - kRight}, y{.from = kHeight - kBottom, .to = kTop};
@@ -140,10 +130,10 @@ std::string render(const Plot& plot) {
   x.settle(0);
   y.settle(0.05);
 
-  Svg svg(kWidth, kHeight);
+  Svg svg(kWidth, kHeight, plot.title);
   draw_axes(svg, plot, x, y);
   for (size_t i = 0; i < plot.series.size(); ++i) {
-    draw_series(svg, plot.series[i], kColours[i % kColours.size()], x, y);
+    draw_series(svg, plot.series[i], line_ink(i), x, y);
   }
   if (!plot.series.empty()) draw_legend(svg, plot);
   return svg.str();

@@ -11,7 +11,7 @@ namespace sluice {
 
 struct History {
   std::string lines;  // of metrics.jsonl, whole
-  Series training{"training", {}}, heldout{"held-out", {}};
+  Series training{"training", {}}, heldout{"held-out", {}, true};
 };
 
 // The lines of a metrics.jsonl up to and with `last_step`: later ones are steps that a run which continues

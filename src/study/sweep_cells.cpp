@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "draw/axis.h"
 #include "draw/heatmap.h"
 #include "io/file.h"
 #include "study/sweep_cells.h"
@@ -38,8 +39,8 @@ std::string tooltip(const SweepRow& r) {
   const std::string caps =
       fmt::format("device {}, host {}", cap_text(r.caps[kDevice]), cap_text(r.caps[kHost]));
   if (!r.ok()) return r.message.empty() ? caps : caps + ": " + r.message;
-  return fmt::format("{}: {:.0f} tok/s, step {:.1f} ms, bound {:.1f} ms, shape {}", caps, r.tokens_per_s,
-                     r.step_ms, r.lower_bound_ms, r.shape);
+  return fmt::format("{}: {} tok/s, step {}, bound {}, shape {}", caps, grouped(r.tokens_per_s, 0),
+                     time_text(r.step_ms * 1e6), time_text(r.lower_bound_ms * 1e6), r.shape);
 }
 
 HeatmapCell heatmap_cell(const SweepRow& r, const Metric& metric) {
@@ -115,8 +116,10 @@ Result<std::vector<std::filesystem::path>> write_heatmaps(const SweepGroup& grou
   const SweepRow& first = group.cells.front().row;
   for (const Metric& metric : kMetrics) {
     Heatmap map;
-    map.title = fmt::format("{}: model {}, sequences of {}, {} ({})", metric.name, short_name(first.model),
-                            first.seq_len, first.machine, first.mode == "measure" ? "measured" : "simulated");
+    map.title = metric.name;
+    map.subtitle = fmt::format("model {}, sequences of {}, {}, {}", short_name(first.model),
+                               grouped(double(first.seq_len), 0), first.machine,
+                               first.mode == "measure" ? "measured" : "simulated");
     map.x_label = "device memory";
     map.y_label = "host memory";
     map.decimals = metric.decimals;

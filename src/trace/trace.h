@@ -4,6 +4,8 @@
 #include <array>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "backend/device_activity.h"
 #include "plan/plan.h"
@@ -17,8 +19,26 @@ namespace sluice {
 std::string chrome_trace(const Program& program, const Plan& plan, std::span<const Interval> timeline,
                          std::span<const DeviceActivity> activities = {});
 
-// Lanes over time, coloured by phase, with device memory by kind below.
-std::string timeline_svg(const Program& program, const Plan& plan, std::span<const Interval> timeline);
+// A round's forward or backward pass from its first task to its last, or the update (round -1) where it is a
+// pass of its own and not spread over the others. Recomputation belongs to no pass.
+struct RoundPass {
+  Phase phase;
+  int32_t round;
+  double start_ns, end_ns;
+  double busy_ns;   // of that, in its own tasks
+  int32_t row = 0;  // passes of one row never overlap; rows are as few as that allows
+};
+// By start.
+std::vector<RoundPass> round_passes(const Program& program, const Plan& plan,
+                                    std::span<const Interval> timeline);
+// Whether a round's forward pass begins before the backward pass of another one ends.
+bool interleaved(std::span<const RoundPass> passes);
+
+// Passes and lanes over time, with the memory of both tiers by kind below. What is thinner than a pixel is
+// drawn as its share of the columns it touches, so the file's size is bounded by the picture's, not by the
+// plan's. `subtitle` says what is planned.
+std::string timeline_svg(const Program& program, const Plan& plan, std::span<const Interval> timeline,
+                         std::string_view subtitle = {});
 
 // Bytes of one arena that hold something at a time, by object kind; workspaces come last.
 struct MemoryPoint {

@@ -13,7 +13,7 @@ namespace {
 TEST(Svg, EscapesTextAndAttributes) {
   Svg svg(100, 50);
   svg.text({1, 2}, "a < b & \"c\"\x01");
-  svg.rect(0, 0, 1, 1, {.fill = "\"><script>"}, "<tip>");
+  svg.rect(0, 0, 1, 1, "\"><script>", "<tip>");
   const std::string text = svg.str();
   EXPECT_NE(text.find("a &lt; b &amp; &quot;c&quot; </text>"), std::string::npos);
   EXPECT_NE(text.find("<title>&lt;tip&gt;</title>"), std::string::npos);
@@ -22,33 +22,49 @@ TEST(Svg, EscapesTextAndAttributes) {
 
 TEST(Svg, IsOneDocument) {
   Svg svg(100, 50);
-  svg.polyline(std::vector<Point>{{0, 0}, {1.5, 2.25}}, "red");
+  svg.polyline(std::vector<Point>{{0, 0}, {1.5, 2.25}}, {"red", "red"});
   const std::string text = svg.str();
   EXPECT_TRUE(text.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"100\""));
   EXPECT_TRUE(text.ends_with("</svg>\n"));
   EXPECT_NE(text.find("points=\"0,0 1.5,2.25 \""), std::string::npos);
 }
 
-TEST(Ticks, AreRoundAndInside) {
-  EXPECT_EQ(ticks(0, 10, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
-  EXPECT_EQ(ticks(-0.9, 1.1, 4), (std::vector<double>{-0.5, 0, 0.5, 1}));
-  EXPECT_EQ(ticks(1234, 9876, 4), (std::vector<double>{5000}));
-}
-
-TEST(Ticks, EndForRangesBelowPrecision) {
-  EXPECT_LE(ticks(1e9, std::nextafter(1e9, 2e9), 6).size(), 20u);
+// The light theme stands in the attributes, for viewers without style sheets; the dark one has a rule for
+// each use of a colour.
+TEST(Svg, HasADarkTheme) {
+  Svg svg(100, 50);
+  svg.rect(0, 0, 1, 1, {.fill = {"#010203", "#a1a2a3"}, .stroke = {"#040506", "#a4a5a6"}});
+  svg.rect(2, 0, 1, 1, {.fill = {"#010203", "#a1a2a3"}});
+  svg.rect(4, 0, 1, 1, "#070809");
+  const std::string text = svg.str();
+  EXPECT_NE(text.find(" fill=\"#010203\" stroke=\"#040506\" class=\"c1 c2\""), std::string::npos) << text;
+  EXPECT_NE(text.find(" fill=\"#010203\" class=\"c1\"/>"), std::string::npos) << text;
+  EXPECT_NE(text.find(" fill=\"#070809\"/>"), std::string::npos) << text;
+  EXPECT_EQ(count(text, "@media (prefers-color-scheme:dark)"), 1u);
+  EXPECT_EQ(count(text, ".c1{fill:#a1a2a3}"), 1u);
+  EXPECT_EQ(count(text, ".c2{stroke:#a4a5a6}"), 1u);
+  EXPECT_EQ(count(text, ".c0{fill:" + std::string(ink("card").dark) + "}"), 1u);
 }
 
 TEST(Plot, ShowsTitleLabelsAndEverySeries) {
   const std::string svg =
       render({.title = "Loss",
+              .subtitle = "a run",
               .x_label = "step",
               .y_label = "nats",
               .series = {{"train", {{0, 3}, {1, 2}, {2, 1}}}, {"held-out", {{0, 3}, {2, 2}}}}});
-  for (const char* part : {">Loss<", ">step<", ">nats<", ">train<", ">held-out<"}) {
+  for (const char* part : {">a run<", ">step<", ">nats<", ">train<", ">held-out<"}) {
     EXPECT_EQ(count(svg, part), 1u) << part;
   }
+  EXPECT_EQ(count(svg, ">Loss<"), 2u);  // for readers, and for those who cannot see
   EXPECT_EQ(count(svg, "<polyline"), 2u);
+  EXPECT_EQ(count(svg, "<circle"), 0u);
+}
+
+TEST(Plot, MarkedSeriesHaveADotAtEveryPoint) {
+  const std::string svg = render({.series = {{"s", {{0, 3}, {1, 2}, {2, 1}}, true}}});
+  EXPECT_EQ(count(svg, "<polyline"), 1u);
+  EXPECT_EQ(count(svg, "<circle"), 4u);  // one in the legend
 }
 
 TEST(Plot, GapsSplitTheLine) {

@@ -78,7 +78,7 @@ class LanePainter {
 }
 function textOn(hex) {
   const [r, g, b] = [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
-  return 0.299 * r + 0.587 * g + 0.114 * b > 150 ? '#1d232b' : '#ffffff';
+  return colour(0.299 * r + 0.587 * g + 0.114 * b < 130 ? '--on-dark' : '--on-light');
 }
 const colourOfAction = (l, i) => '--' + (l === 0 ? plan.actions.phases[lanes[0].columns.kind[i]] : kinds[lanes[l].columns.kind[i]]);
 

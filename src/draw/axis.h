@@ -1,0 +1,29 @@
+// Numbers along the axes of pictures, and how they are written.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+// Round numbers (1, 2 or 5 times a power of ten apart) inside [low, high], about `count` of them.
+// REQUIRES: low < high, both finite.
+std::vector<double> ticks(double low, double high, int count);
+
+struct Tick {
+  double at;
+  std::string label;
+};
+// Of a span of time from zero, in the largest unit in which its ticks differ: "0 s", "2.5 s". REQUIRES:
+// end_ns > 0.
+std::vector<Tick> time_ticks(double end_ns, int count);
+// Of bytes from zero: "0", "8 GiB". REQUIRES: bytes > 0.
+std::vector<Tick> byte_ticks(double bytes, int count);
+
+// "12,345.6", so that digits are not counted.
+std::string grouped(double value, int decimals);
+
+// Three significant digits in the unit that fits: "12.3 s", "845 ms".
+std::string time_text(double ns);
+
+}  // namespace sluice
