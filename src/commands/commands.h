@@ -92,13 +92,33 @@ struct DoctorRequest {
 // Prints what this machine has and what is missing, with the command that fixes it.
 Outcome doctor(const DoctorRequest& request);
 
+// Prints every configuration key with its default and what it means, by section: those that have `filter` in
+// their name or meaning, in any case. Finding none is an error, which names a key that is spelt nearly so.
+Outcome keys(const std::string& filter);
+
 // Version, commit, and the backends that this program has and lacks: a line each.
 std::string version_text();
 
-// Every configuration key with its default and meaning, as text.
-std::string keys_help();
+// What this program is, for what is made from it.
+struct Release {
+  std::string version;
+  std::string date;  // of its commit; empty: unknown
+};
+Release release();
 
-// The passes of the planner that RunRequest::skip_passes may name: "overlap, prices, ...".
-std::string pass_names();
+// A configuration key; `value` is its default.
+struct Key {
+  std::string name, value, meaning;
+};
+std::vector<Key> all_keys();
+
+// Names that requests may use.
+struct Names {
+  std::vector<std::string> machines;
+  std::vector<std::string> models;
+  std::vector<std::string> backends;  // those that this program has, and auto
+  std::vector<std::string> passes;    // of the planner, that RunRequest::skip_passes may name
+};
+Names names();
 
 }  // namespace sluice

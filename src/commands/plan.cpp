@@ -93,15 +93,4 @@ Outcome simulate(const RunRequest& request) {
   return outcome(saved);
 }
 
-std::string pass_names() {
-  return optional_passes();
-}
-
-std::string keys_help() {
-  std::string out;
-  for (const KeyHelp& key : config_keys())
-    out += fmt::format("{:<28} {}  (default {})\n", key.name, key.meaning, key.value);
-  return out;
-}
-
 }  // namespace sluice

@@ -23,4 +23,8 @@ std::string version_text() {
   return out;
 }
 
+Release release() {
+  return {std::string(version()), std::string(commit_date())};
+}
+
 }  // namespace sluice

@@ -9,7 +9,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = """#!/bin/sh
 case "$*" in
-  --help) printf 'Options:\\n  --version\\n\\nSubcommands:\\n  train    trains\\n  keys    lists\\n' ;;
+  --help) printf 'Options:\\n  --version\\n\\nCommands:\\n  train    trains\\n  keys    lists\\n' ;;
   'train --help') printf '  -h,--help\\n  --device-mem TEXT\\n  --set TEXT\\n' ;;
   keys) printf 'train.steps    steps\\n' ;;
   *) printf 'one 17 ms\\ntwo\\nthree\\n' ;;

@@ -1,0 +1,369 @@
+#include "command_line.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <sstream>
+#include <utility>
+
+#include "commands/commands.h"
+#include "completions.h"
+#include "help.h"
+#include "interrupt.h"
+#include "manual.h"
+
+namespace {
+
+// Failures of commands; what is wrong with the command line itself ends with 2.
+constexpr int kFailed = 1, kMisused = 2;
+
+int report(const sluice::Outcome& outcome) {
+  if (outcome.ok) return 0;
+  std::fprintf(stderr, "sluice: %s\n", outcome.error.c_str());
+  return kFailed;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
+  return out;
+}
+
+std::string machine_help() {
+  return "plan for a machine that is not here: " + joined(sluice::names().machines);
+}
+
+// A command and the lines of its examples.
+CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& meaning,
+                      const std::string& examples) {
+  CLI::App* command = app.add_subcommand(name, meaning);
+  command->footer(examples);
+  command->set_help_flag("-h,--help", "print this and end")->group("Options");
+  return *command;
+}
+
+void add_set(CLI::App& command, std::vector<std::string>& settings) {
+  command
+      .add_option("--set", settings,
+                  "override a key of the configuration; may be repeated; sluice keys lists all")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE")
+      ->group("Configuration");
+}
+
+// Refuses what is no number before CLI11 does, which does not say what it wants.
+template <class Number>
+CLI::Validator number(const std::string& wanted) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        Number value{};
+        const char* const end = text.data() + text.size();
+        const auto [read, error] = std::from_chars(text.data(), end, value);
+        return error == std::errc() && read == end ? "" : "'" + text + "' is not " + wanted;
+      },
+      "");
+}
+const char* const kWhole = "a whole number";
+
+// Options that train, plan and simulate share.
+struct RunOptions {
+  sluice::RunRequest request;
+  std::string device_mem, host_mem, run_dir, backend, device;
+  std::vector<std::string> set;
+
+  void add_to(CLI::App& command, bool needs_config) {
+    command
+        .add_option("CONFIG", request.config_path,
+                    needs_config ? "configuration file (TOML)"
+                                 : "configuration file (TOML); without one every key has its default")
+        ->required(needs_config)
+        ->type_name("FILE")
+        ->group("Arguments");
+    const auto option = [&](const char* name, std::string& value, const char* meaning, const char* type,
+                            const char* group) {
+      command.add_option(name, value, meaning)->type_name(type)->group(group);
+    };
+    option("--device-mem", device_mem, "cap on device memory, such as 48MiB or none (memory.device)", "SIZE",
+           "Caps");
+    option("--host-mem", host_mem, "cap on host memory, such as 1GiB or none (memory.host)", "SIZE", "Caps");
+    option("--run-dir", run_dir, "where results go (run.dir)", "DIR", "Configuration");
+    option("--backend", backend, "auto, or one that this program has (run.backend)", "BACKEND",
+           "Configuration");
+    option("--device", device, "index of the GPU (run.device)", "N", "Configuration");
+    add_set(command, set);
+  }
+
+  void add_machine(CLI::App& command) {
+    command.add_option("--machine", request.machine, machine_help())
+        ->type_name("MACHINE")
+        ->group("Configuration");
+  }
+
+  sluice::RunRequest& finish() {
+    for (const auto& [key, value] : {std::pair<const char*, std::string&>{"memory.device", device_mem},
+                                     {"memory.host", host_mem},
+                                     {"run.dir", run_dir},
+                                     {"run.backend", backend},
+                                     {"run.device", device}}) {
+      if (!value.empty()) request.settings.push_back(std::string(key) + "=" + value);
+    }
+    request.settings.insert(request.settings.end(), set.begin(), set.end());
+    return request;
+  }
+};
+
+// Each command: its options, which live as long as its callback, and the call. `status` becomes the
+// program's.
+
+void add_train(CLI::App& app, int& status) {
+  const auto options = std::make_shared<RunOptions>();
+  CLI::App& train = add_command(app, "train", "train a model under memory caps",
+                                "sluice train configs/quickstart.toml --device-mem 64MiB --host-mem 1GiB\n"
+                                "sluice train configs/quickstart.toml --set train.learning_rate=1e-3\n"
+                                "    Ctrl-C finishes the step and writes a checkpoint");
+  options->add_to(train, true);
+  train.callback([=, &status] { status = report(sluice::train(options->finish(), watch_interrupts())); });
+}
+
+void add_plan(CLI::App& app, int& status) {
+  struct Options {
+    RunOptions run;
+    sluice::PlanFiles files;
+    std::vector<std::string> diff;
+  };
+  const auto options = std::make_shared<Options>();
+  sluice::RunRequest& request = options->run.request;
+  CLI::App& plan =
+      add_command(app, "plan", "find, explain and save the plan without training",
+                  "sluice plan configs/quickstart.toml --device-mem 48MiB --html plan.html\n"
+                  "sluice plan --machine h200 --device-mem 16GiB --host-mem 110GiB --set model.preset=8\n"
+                  "    Llama-3 8B on a machine that is not here\n"
+                  "sluice plan configs/quickstart.toml --frontier\n"
+                  "sluice plan --diff runs/a/plan.json runs/b/plan.json");
+  options->run.add_to(plan, false);
+  options->run.add_machine(plan);
+  plan.add_option("--json", options->files.json, "write the plan's explanation for programs to this file")
+      ->type_name("FILE")
+      ->group("Output");
+  plan.add_option("--html", options->files.html, "write one self-contained page to this file")
+      ->type_name("FILE")
+      ->group("Output");
+  plan.add_option("--diff", options->diff,
+                  "say what changed between two saved plans (plan.json), and plan nothing")
+      ->expected(2)
+      ->type_name("BEFORE AFTER")
+      ->group("Questions");
+  plan.add_flag("--frontier", request.frontier, "the smallest caps that work, and what each costs in speed")
+      ->group("Questions");
+  plan.add_flag("--what-if", request.what_if, "what other caps and steps would change; small models: always")
+      ->group("Questions");
+  plan.add_flag("--passes", request.passes,
+                "check what every pass of the planner makes, and show what each decides, how often it ran "
+                "and how long")
+      ->group("Planner");
+  plan.add_option("--skip-passes", request.skip_passes,
+                  "leave passes out: " + joined(sluice::names().passes) + "; the plan stays valid")
+      ->type_name("NAME[,NAME]")
+      ->group("Planner");
+  plan.callback([=, &status] {
+    const std::vector<std::string>& diff = options->diff;
+    status = report(diff.empty() ? sluice::plan(options->run.finish(), options->files)
+                                 : sluice::diff_plans(diff[0], diff[1]));
+  });
+}
+
+void add_simulate(CLI::App& app, int& status) {
+  const auto options = std::make_shared<RunOptions>();
+  CLI::App& simulate =
+      add_command(app, "simulate", "run the plan on the virtual clock, also of a machine that is not here",
+                  "sluice simulate configs/quickstart.toml --machine rtx4090");
+  options->add_to(simulate, false);
+  options->add_machine(simulate);
+  simulate.callback([=, &status] { status = report(sluice::simulate(options->finish())); });
+}
+
+std::string model_help() {
+  return joined(sluice::names().models) + ", or the path of a config.json";
+}
+
+void add_demo(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::DemoRequest>();
+  CLI::App& demo = add_command(app, "demo", "train Llama-3 shapes on random tokens and report speed",
+                               "sluice demo 4 0.25 512 tiny --explain\n"
+                               "    4 GiB of host memory, 0.25 GiB of device memory, sequences of 512\n"
+                               "sluice demo 110 16 8192 8 --machine h200");
+  const auto argument = [&](const char* name, auto& value, const std::string& meaning, const char* type) {
+    return demo.add_option(name, value, meaning)->required()->type_name(type)->group("Arguments");
+  };
+  const CLI::Validator gib = number<double>("a number of GiB, such as 16 or 0.25");
+  argument("HOST_GIB", request->host_gib, "host cap, a number of GiB; 0: none", "GIB")->check(gib);
+  argument("DEVICE_GIB", request->device_gib, "device cap, a number of GiB; 0: none", "GIB")->check(gib);
+  argument("SEQ_LEN", request->seq_len, "tokens per sequence", "N")->check(number<int64_t>(kWhole));
+  argument("SIZE", request->size, model_help(), "MODEL");
+  demo.add_option("--steps", request->steps, "steps to time after one to warm up")
+      ->type_name("N")
+      ->check(number<int64_t>(kWhole))
+      ->group("Measuring");
+  demo.add_option("--tokens-per-step", request->tokens_per_step, "0: chosen")
+      ->type_name("N")
+      ->check(number<int64_t>(kWhole))
+      ->group("Measuring");
+  demo.add_flag("--explain", request->explain, "print the formulas")->group("Measuring");
+  demo.add_flag("--simulate", request->simulate_only, "plan and simulate only")->group("Measuring");
+  demo.add_option("--machine", request->machine, machine_help())
+      ->type_name("MACHINE")
+      ->group("Configuration");
+  add_set(demo, request->settings);
+  demo.callback([=, &status] { status = report(sluice::demo(*request, watch_interrupts())); });
+}
+
+void add_sweep(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::SweepRequest>();
+  CLI::App& sweep = add_command(app, "sweep", "plan or measure a grid of models, sequence lengths and caps",
+                                "sluice sweep --device-mem 6GiB:24GiB:2GiB --host-mem 64GiB,128GiB "
+                                "--seq-len 8192 --model 8 --machine rtx4090\n"
+                                "    the same command goes on where it was stopped");
+  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
+                          const char* group) {
+    return sweep.add_option(name, value, meaning)->type_name(type)->group(group);
+  };
+  option("--model", request->model, "with commas between: " + model_help(), "MODEL", "Grid")->required();
+  option("--seq-len", request->seq_len, "tokens per sequence: 512,8192", "LIST", "Grid")->required();
+  option("--device-mem", request->device_mem, "device caps: 8GiB,16GiB or 6GiB:80GiB:2GiB", "LIST", "Grid");
+  option("--host-mem", request->host_mem, "host caps, the same way", "LIST", "Grid");
+  option("--tokens-per-step", request->tokens_per_step, "0: chosen", "N", "Grid")
+      ->check(number<int64_t>(kWhole));
+  CLI::Option* measure = sweep.add_flag("--measure", request->measure, "run every cell on this machine");
+  measure->group("Cells");
+  sweep.add_flag("--simulate")
+      ->description("plan and simulate every cell; the default")
+      ->excludes(measure)
+      ->group("Cells");
+  option("--steps", request->steps, "steps to time per measured cell", "N", "Cells")
+      ->check(CLI::Range(1, 1000000));
+  option("--out", request->out_dir, "where the table and the heatmaps go", "DIR", "Output");
+  sweep.add_flag("--fresh", request->fresh, "forget the table that is there")->group("Output");
+  option("--machine", request->machine, machine_help(), "MACHINE", "Configuration");
+  add_set(sweep, request->settings);
+  sweep.callback([=, &status] { status = report(sluice::sweep(*request, watch_interrupts())); });
+}
+
+void add_doctor(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::DoctorRequest>();
+  CLI::App& doctor = add_command(app, "doctor", "show what this machine has and what is missing",
+                                 "sluice doctor\n"
+                                 "sluice doctor --calibrate configs/quickstart.toml\n"
+                                 "    also how long every op of its step takes here");
+  doctor.add_option("CONFIG", request->config_path, "configuration file whose step to time")
+      ->type_name("FILE")
+      ->group("Arguments");
+  doctor
+      .add_flag("--calibrate", request->calibrate,
+                "time the links and every op of a step in its mix, and keep the times")
+      ->group("Measuring");
+  add_set(doctor, request->settings);
+  doctor.callback([=, &status] { status = report(sluice::doctor(*request)); });
+}
+
+void add_keys(CLI::App& app, int& status) {
+  const auto filter = std::make_shared<std::string>();
+  CLI::App& keys =
+      add_command(app, "keys", "list configuration keys with default, allowed values and meaning",
+                  "sluice keys\n"
+                  "sluice keys memory\n"
+                  "    those with 'memory' in their name or meaning\n"
+                  "sluice train configs/quickstart.toml --set memory.device=64MiB");
+  keys.add_option("FILTER", *filter, "part of a name or meaning")->type_name("KEY")->group("Arguments");
+  keys.callback([=, &status] { status = report(sluice::keys(*filter)); });
+}
+
+void add_help(CLI::App& app, int& status) {
+  const auto name = std::make_shared<std::string>();
+  CLI::App& help = add_command(app, "help", "say more of a command", "sluice help plan");
+  help.add_option("COMMAND", *name, "which")->type_name("COMMAND")->group("Arguments");
+  help.callback([=, &app, &status] {
+    const std::string text = name->empty() ? list_of_commands(app) : help_of(app, *name);
+    std::fputs(text.c_str(), stdout);
+    if (!text.empty()) return;
+    std::fprintf(stderr, "%s\n", unknown_command(app, *name).c_str());
+    status = kMisused;
+  });
+}
+
+// For the build: files that say what the options above say. It is no command for people.
+void add_generate(CLI::App& app) {
+  const auto what = std::make_shared<std::string>();
+  CLI::App* generate = app.add_subcommand("generate", "print a file to install");
+  generate->group("");
+  generate->add_option("WHAT", *what, "man, bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"man", "bash", "zsh", "fish"}));
+  generate->callback([=, &app] {
+    const std::string text = *what == "man" ? manual(app) : completions(app, *what);
+    std::fputs(text.c_str(), stdout);
+  });
+}
+
+OptionHelp help_of_option(const CLI::Option& o) {
+  OptionHelp help;
+  help.is_argument = o.get_positional();
+  help.required = o.get_required();
+  help.group = o.get_group();
+  help.meaning = o.get_description();
+  if (help.is_argument) {
+    help.name = o.get_name(true);
+  } else {
+    help.name = "--" + o.get_lnames().front();
+    if (!o.get_snames().empty()) help.brief = "-" + o.get_snames().front();
+  }
+  if (o.get_items_expected_max() > 0) {
+    const std::string type = o.get_type_name();
+    help.value = type.substr(0, type.find(':'));  // bounds follow
+  }
+  return help;
+}
+
+}  // namespace
+
+std::unique_ptr<CLI::App> make_command_line(int& status) {
+  auto app = std::make_unique<CLI::App>(
+      "Sluice trains transformers whose working set does not fit the accelerator.", "sluice");
+  app->set_help_flag("-h,--help", "print this and end")->group("Options");
+  app->set_version_flag("-v,--version", sluice::version_text(), "print version, commit and backends, and end")
+      ->group("Options");
+  app->require_subcommand(1);
+  add_train(*app, status);
+  add_plan(*app, status);
+  add_simulate(*app, status);
+  add_demo(*app, status);
+  add_sweep(*app, status);
+  add_doctor(*app, status);
+  add_keys(*app, status);
+  add_help(*app, status);
+  add_generate(*app);
+  return app;
+}
+
+std::vector<OptionHelp> options_of(const CLI::App& app) {
+  std::vector<OptionHelp> arguments, options;
+  for (const CLI::Option* o : app.get_options()) {
+    OptionHelp help = help_of_option(*o);
+    (help.is_argument ? arguments : options).push_back(std::move(help));
+  }
+  // --help comes last, as what all commands have.
+  if (!options.empty()) std::rotate(options.begin(), options.begin() + 1, options.end());
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return arguments;
+}
+
+std::vector<CommandHelp> commands_of(const CLI::App& app) {
+  std::vector<CommandHelp> commands;
+  for (const CLI::App* command : app.get_subcommands(std::function<bool(const CLI::App*)>())) {
+    if (command->get_group().empty()) continue;
+    CommandHelp help{command->get_name(), command->get_description(), options_of(*command), {}};
+    std::istringstream lines(command->get_footer());
+    for (std::string line; std::getline(lines, line);) help.examples.push_back(line);
+    commands.push_back(std::move(help));
+  }
+  return commands;
+}

@@ -1,0 +1,69 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "backend/registry/registry.h"
+#include "base/nearest.h"
+#include "commands/commands.h"
+#include "config/config.h"
+#include "cost/presets.h"
+#include "model/families/families.h"
+#include "planner/passes/runner.h"
+
+namespace sluice {
+namespace {
+
+bool has(std::string_view text, std::string_view part) {
+  const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
+  return std::search(text.begin(), text.end(), part.begin(), part.end(), same) != text.end();
+}
+
+std::string section_of(const std::string& key) {
+  return key.substr(0, key.find('.'));
+}
+
+}  // namespace
+
+Outcome keys(const std::string& filter) {
+  std::string section, out;
+  std::vector<std::string> all;
+  for (const Key& key : all_keys()) {
+    all.push_back(key.name);
+    if (!has(key.name, filter) && !has(key.meaning, filter)) continue;
+    if (section_of(key.name) != section) {
+      out += fmt::format("{}[{}]\n", section.empty() ? "" : "\n", section_of(key.name));
+      section = section_of(key.name);
+    }
+    out += fmt::format("{} = {}\n    {}\n", key.name, key.value, key.meaning);
+  }
+  if (out.empty()) {
+    const std::string found = nearest(filter, all);
+    return {false, fmt::format("no key has '{}' in its name or meaning{}", filter,
+                               similar(filter, found) ? fmt::format("; did you mean '{}'?", found) : "")};
+  }
+  fmt::print("{}", out);
+  return {};
+}
+
+std::vector<Key> all_keys() {
+  std::vector<Key> keys;
+  for (KeyHelp& key : config_keys()) keys.push_back({key.name, key.value, key.meaning});
+  return keys;
+}
+
+Names names() {
+  Names n;
+  for (const std::string_view machine : machine_presets()) n.machines.emplace_back(machine);
+  n.models = model_presets();
+  n.backends = {"auto"};
+  for (const BackendKind* kind : backends()) {
+    if (kind->is_built == nullptr || kind->is_built()) n.backends.emplace_back(kind->name);
+  }
+  for (size_t i = 0; i < kPassCount; ++i) {
+    if (const PassFacts& pass = facts_of(Pass(i)); pass.optional) n.passes.emplace_back(pass.name);
+  }
+  return n;
+}
+
+}  // namespace sluice

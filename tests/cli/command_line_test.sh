@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# What the program says of itself, and of command lines that it does not understand: command_line_test.sh PROGRAM
+set -euo pipefail
+sluice=$1
+failed=0
+
+# expect STATUS STREAM TEXT ARGUMENT...: the program ends with the status, says TEXT there, and nothing on the other stream.
+expect() {
+  local status=0 out err said silent
+  err=$(mktemp)
+  out=$("$sluice" "${@:4}" 2>"$err") || status=$?
+  said=$out silent=$(cat "$err")
+  if [[ $2 == err ]]; then said=$silent silent=$out; fi
+  rm "$err"
+  if ((status == $1)) && [[ $said == *"$3"* && -z $silent ]]; then return; fi
+  printf 'sluice %s: status %d, it says:\n%s\n%s\nexpected: status %d, %s\n\n' "${*:4}" "$status" "$said" "$silent" "$1" "$3"
+  failed=1
+}
+
+commands=(train plan simulate demo sweep doctor keys help)
+expect 2 err 'find, explain and save the plan without training'
+for command in "${commands[@]}"; do
+  expect 2 err $'\n  '"$command "
+  expect 0 out $'\n  '"$command " help
+  expect 0 out "sluice $command" "$command" --help
+  expect 0 out 'Examples:' "$command" -h
+  expect 0 out 'Examples:' help "$command"
+done
+expect 0 out 'Commands:' --help
+expect 0 out 'Commands:' -h
+expect 0 out 'backends ' -v
+
+expect 2 err "unknown command 'trian'; did you mean 'train'?" trian
+expect 2 err "unknown command 'trian'; did you mean 'train'?" help trian
+expect 2 err "unknown command 'xyzzy'"$'\n' xyzzy
+expect 2 err "sluice plan: there is no option '--device-memm'; did you mean '--device-mem'?" plan --device-memm 24GiB
+expect 2 err "'--device-mem'?" train --device-memm=24GiB
+expect 2 err "did you mean '--help'?" --hepl
+expect 2 err "did you mean '--help'?" plan --hepl
+expect 2 err "sluice train: there is no option '--frontier'; it belongs to sluice plan" train --frontier
+expect 2 err "sluice plan: there is no place for 'b'" plan a b
+expect 2 err 'sluice train: CONFIG is required' train
+expect 2 err "SEQ_LEN: 'x' is not a whole number" demo 1 2 x tiny
+expect 2 err "HOST_GIB: '1GiB' is not a number of GiB, such as 16 or 0.25" demo 1GiB 2 512 tiny
+
+expect 0 out 'host cap, a number of GiB; 0: none' demo --help
+expect 0 out 'or the path of a config.json' demo --help
+expect 0 out 'or the path of a config.json' sweep --help
+
+expect 0 out $'[train]\ntrain.seq_len = 256\n    tokens per sequence' keys seq_len
+expect 0 out 'train.learning_rate = 0.001' keys 'Warm-Up'
+expect 1 err "no key has 'memory.divice' in its name or meaning; did you mean 'memory.device'?" keys memory.divice
+exit $failed
