@@ -1,0 +1,45 @@
+# What `cmake --install` puts where, and packages of it: cpack makes a .deb and a .tar.gz.
+#
+# Components: `program` is what people run, `development` what programs build with.
+include(GNUInstallDirs)
+
+install(TARGETS sluice RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+
+# What cli/CMakeLists.txt has the program write about itself.
+set(generated ${PROJECT_BINARY_DIR}/share)
+install(FILES ${generated}/man/sluice.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
+install(FILES ${generated}/bash/sluice DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
+install(FILES ${generated}/fish/sluice.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)
+# Debian's zsh looks below /usr in another folder than below /usr/local. The prefix is known when installing.
+install(CODE [[
+  set(sluice_zsh site-functions)
+  if(CMAKE_INSTALL_PREFIX STREQUAL "/usr" AND EXISTS /etc/debian_version)
+    set(sluice_zsh vendor-completions)
+  endif()]] COMPONENT program)
+install(FILES ${generated}/zsh/_sluice DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/\${sluice_zsh}" COMPONENT program)
+
+install(FILES README.md CHANGELOG.md LICENSE cmake/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(DIRECTORY docs configs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+
+set(CPACK_GENERATOR DEB TGZ)
+set(CPACK_PACKAGE_NAME sluice)
+set(CPACK_PACKAGE_VENDOR "The Sluice authors")
+set(CPACK_PACKAGE_CONTACT "The Sluice authors <maintainers@sluice.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains transformers under hard memory caps")
+set(CPACK_PACKAGE_DESCRIPTION
+    "Given a cap on device memory and one on host memory, Sluice searches for the fastest schedule of computation,
+transfers and recomputation that stays under both, proves it correct, and runs it. The arithmetic is the same
+under every cap.")
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
+get_cmake_property(CPACK_COMPONENTS_ALL COMPONENTS)
+list(REMOVE_ITEM CPACK_COMPONENTS_ALL Unspecified)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME sluice)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libsluice-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+include(CPack)
