@@ -6,6 +6,7 @@
 
 #include "commands/describe.h"
 #include "commands/outcome.h"
+#include "commands/working.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
 #include "run/breakdown.h"
@@ -130,7 +131,9 @@ Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
   auto config = load_config("", settings);
   if (!config.ok()) return {false, config.message()};
   if (r.explain) fmt::print("{}\n", explain_speed());
-  auto prepared = prepare(std::move(*config), r.machine, false);
+  Working working("planning");
+  const auto prepared = prepare(std::move(*config), r.machine, false);
+  working.stop();
   if (!prepared.ok()) return {false, prepared.message()};
   fmt::print("{}", describe(*prepared));
   std::fflush(stdout);

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 
 #include "commands/describe.h"
 #include "commands/outcome.h"
+#include "commands/working.h"
 #include "io/file.h"
 #include "run/speed.h"
 #include "study/frontier.h"
@@ -16,7 +16,9 @@ namespace {
 // Prints the page of text, saves the plan, and writes what was asked for beside it.
 Status explain_plan(const Prepared& prepared, const PlanFiles& files, bool with_what_ifs) {
   const Stage& s = prepared.stages.training;
+  Working working("planning what-ifs");
   const std::vector<WhatIf> changes = with_what_ifs ? what_ifs(prepared) : std::vector<WhatIf>{};
+  working.stop();
   const PlanReport report = report_of(prepared, changes);
   fmt::print("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary));
   SLUICE_TRY(save_plan(prepared, changes));
@@ -33,11 +35,14 @@ Status explain_plan(const Prepared& prepared, const PlanFiles& files, bool with_
 
 Status print_frontier(const RunConfig& config, const std::string& preset) {
   SLUICE_ASSIGN(const Machine machine, resolve_machine(config, preset));
-  const bool terminal = isatty(STDERR_FILENO) != 0;
   const std::atomic<bool> never = false;  // nothing is lost when the process is ended
-  SLUICE_ASSIGN(const Frontier frontier, find_frontier(config, machine, never, [&](const std::string& doing) {
-                  if (terminal) fmt::print(stderr, "\r{:<70}\r", doing);
-                }));
+  Working working("planning without caps");
+  SLUICE_ASSIGN(
+      const Frontier frontier,
+      find_frontier(config, machine, never, [&](const std::string& doing, int64_t done, int64_t total) {
+        working.say(doing, done, total);
+      }));
+  working.stop();
   fmt::print("machine  {}\n{}", machine.description, text(frontier));
   return {};
 }
@@ -51,7 +56,9 @@ Outcome plan(const RunRequest& request, const PlanFiles& files) {
   PassRunner passes;
   if (const Status known = passes.skip(request.skip_passes); !known.ok()) return {false, known.message()};
   if (request.passes) passes.check_all();
+  Working working("planning");
   const auto prepared = prepare(std::move(*config), request.machine, true, &passes);
+  working.stop();
   if (!prepared.ok()) return {false, prepared.message()};
   // What-ifs are planned with every pass: beside a plan without some they would say nothing.
   const bool with_what_ifs =
@@ -79,7 +86,9 @@ Outcome diff_plans(const std::string& before_path, const std::string& after_path
 Outcome simulate(const RunRequest& request) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {false, config.message()};
-  auto prepared = prepare(std::move(*config), request.machine, true);
+  Working working("planning");
+  const auto prepared = prepare(std::move(*config), request.machine, true);
+  working.stop();
   if (!prepared.ok()) return {false, prepared.message()};
   const Stage& s = prepared->stages.training;
   const Speed v = speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared));

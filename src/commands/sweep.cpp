@@ -2,14 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/hash.h"
 #include "commands/outcome.h"
-#include "commands/progress_line.h"
+#include "commands/working.h"
 #include "io/file.h"
 #include "model/families/families.h"
 #include "run/fields.h"
@@ -35,6 +35,7 @@ class SweepRun {
   Status run_cells();
   void run_cell(SweepCell& cell);
   void finished(const SweepCell& cell);
+  const char* doing() const { return r_.measure ? "measuring cells" : "planning cells"; }
   Status needs();
   Status finish();
   void measure_cell(SweepCell& cell);
@@ -51,8 +52,7 @@ class SweepRun {
   std::optional<Descriptor> file_;
   Status wrote_;
   int64_t done_ = 0;
-  std::chrono::steady_clock::time_point begin_;
-  ProgressLine line_;
+  std::optional<Working> working_;
 };
 
 // Everything that decides a cell's result. The caps are in the configuration; where results go is not an
@@ -184,20 +184,18 @@ void SweepRun::finished(const SweepCell& cell) {
   const std::string text = sweep_line(r);
   if (wrote_.ok()) wrote_ = file_->write(std::as_bytes(std::span(text)), std::nullopt, csv_);
   ++done_;
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  const auto total = int64_t(open_.size());
-  line_.show(fmt::format("cell {}/{}  {} at {}, device {}, host {}: {}  ETA {}", done_, total, r.model,
-                         r.seq_len, cap_text(r.caps[kDevice]), cap_text(r.caps[kHost]),
-                         r.ok() ? fmt::format("{:.0f} tok/s", r.tokens_per_s) : r.status,
-                         format_duration(seconds / double(done_) * double(total - done_))),
-             done_ == total);
+  working_->say(
+      doing(), done_, int64_t(open_.size()),
+      fmt::format("last: {} at {}, device {}, host {}: {}", r.model, r.seq_len, cap_text(r.caps[kDevice]),
+                  cap_text(r.caps[kHost]), r.ok() ? fmt::format("{:.0f} tok/s", r.tokens_per_s) : r.status));
 }
 
 Status SweepRun::run_cells() {
-  begin_ = std::chrono::steady_clock::now();
+  working_.emplace(doing());
+  working_->say(doing(), 0, int64_t(open_.size()));
   for_each_parallel(int64_t(open_.size()), r_.measure ? 1 : planning_threads(machine_), interrupted_,
                     [&](int64_t i) { run_cell(*open_[size_t(i)]); });
-  line_.end();
+  working_.reset();
   return wrote_;
 }
 
@@ -209,8 +207,8 @@ Status SweepRun::needs() {
     cells += std::count_if(g.cells.begin(), g.cells.end(),
                            [](const auto& c) { return c.row.status == "infeasible"; });
   }
-  if (cells > 0 && !interrupted_) fmt::print("finding what {} cells that do not fit need\n", cells);
-  std::fflush(stdout);
+  if (cells == 0 || interrupted_) return {};
+  Working working(fmt::format("finding what {} cells that do not fit need", cells));
   for_each_parallel(int64_t(groups_.size()), planning_threads(machine_), interrupted_, [&](int64_t i) {
     const Status found = find_needs(groups_[size_t(i)], machine_, interrupted_);
     const std::lock_guard lock(mutex);

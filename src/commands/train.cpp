@@ -10,6 +10,7 @@
 #include "commands/describe.h"
 #include "commands/outcome.h"
 #include "commands/progress_line.h"
+#include "commands/working.h"
 #include "draw/axis.h"
 #include "draw/plot.h"
 #include "io/file.h"
@@ -182,8 +183,10 @@ Status run_training(const RunRequest& request, const std::atomic<bool>& interrup
   SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
   SLUICE_ASSIGN(RunData data, open_data(config, model.vocab));
   const PlanCache cache = plan_cache_of(config);
+  Working working("planning");
   SLUICE_ASSIGN(const Prepared prepared,
                 prepare_on(std::move(config), std::move(machine), true, nullptr, &cache));
+  working.stop();
   return TrainingRun(prepared, interrupted).run(std::move(data));
 }
 

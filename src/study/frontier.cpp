@@ -31,15 +31,18 @@ class Batch {
   Batch(const std::atomic<bool>& interrupted) : interrupted_(interrupted) {}
   void add(RunConfig config, Machine machine) { tasks_.emplace_back(std::move(config), std::move(machine)); }
 
-  Result<std::vector<Outlook>> run() {
+  Result<std::vector<Outlook>> run(const std::string& doing, const SayWork& say) {
     std::vector<Outlook> out(tasks_.size());
     std::mutex mutex;
     Status status;
+    int64_t done = 0;
+    say(doing, 0, int64_t(tasks_.size()));
     const int threads = tasks_.empty() ? 1 : planning_threads(tasks_.front().second);
     for_each_parallel(int64_t(tasks_.size()), threads, interrupted_, [&](int64_t i) {
       const auto& [config, machine] = tasks_[size_t(i)];
       auto found = outlook(config, machine);
       const std::lock_guard lock(mutex);
+      say(doing, ++done, int64_t(tasks_.size()));
       if (found.ok()) {
         out[size_t(i)] = std::move(*found);
       } else {
@@ -56,7 +59,8 @@ class Batch {
   std::vector<std::pair<RunConfig, Machine>> tasks_;
 };
 
-Result<std::vector<CardOutlook>> find_cards(const RunConfig& config, const std::atomic<bool>& interrupted) {
+Result<std::vector<CardOutlook>> find_cards(const RunConfig& config, const std::atomic<bool>& interrupted,
+                                            const SayWork& say) {
   Batch batch(interrupted);
   std::vector<CardOutlook> out;
   for (const Card& card : cards()) {
@@ -64,7 +68,7 @@ Result<std::vector<CardOutlook>> find_cards(const RunConfig& config, const std::
     out.push_back({std::string(card.name), card.memory_bytes, card.usable_bytes()});
     batch.add(with_device_cap(config, card.usable_bytes()), std::move(machine));
   }
-  SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run());
+  SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run("planning for cards", say));
   for (size_t i = 0; i < out.size(); ++i) {
     out[i].fits = found[i].fits();
     out[i].tokens_per_s = found[i].speed.tokens_per_s;
@@ -109,10 +113,9 @@ void prune(std::vector<FrontierPoint>& points) {
 }
 
 Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
-                               const std::atomic<bool>& interrupted,
-                               const std::function<void(const std::string&)>& say) {
+                               const std::atomic<bool>& interrupted, const SayWork& say) {
   Frontier f;
-  say("planning without caps");
+  say("planning without caps", 0, 0);
   SLUICE_ASSIGN(const Outlook all, outlook(with_device_cap(config, kUnlimited), machine));
   if (all.refusal) return *all.refusal;
   f.tokens_per_s = all.speed.tokens_per_s;
@@ -121,8 +124,8 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
   LeastCaps least(
       [&](const BytesByTier& caps) -> Result<bool> {
         if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
-        say(fmt::format("does device {} beside host {} fit?", cap_text(caps[kDevice]),
-                        cap_text(caps[kHost])));
+        say(fmt::format("trying device {} beside host {}", cap_text(caps[kDevice]), cap_text(caps[kHost])), 0,
+            0);
         return fits(with_caps(config, caps), machine);
       },
       kPrecision);
@@ -148,16 +151,14 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
       batch.add(with_caps(config, caps), machine);
     }
   }
-  say(fmt::format("planning {} pairs of caps", f.points.size()));
-  SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run());
+  SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run("planning pairs of caps", say));
   for (size_t i = 0; i < found.size(); ++i) {
     f.points[i].tokens_per_s = found[i].fits() ? found[i].speed.tokens_per_s : 0;
     f.points[i].share = f.points[i].tokens_per_s / f.tokens_per_s;
   }
   std::erase_if(f.points, [](const FrontierPoint& p) { return p.tokens_per_s == 0; });
   prune(f.points);
-  say("planning for cards");
-  SLUICE_ASSIGN(f.cards, find_cards(config, interrupted));
+  SLUICE_ASSIGN(f.cards, find_cards(config, interrupted, say));
   return f;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,11 +33,13 @@ struct Frontier {
   std::vector<CardOutlook> cards;
 };
 
-// The configuration's own host cap is the largest tried; its device cap is not used. `say` is told what is
-// done.
+// What a search is at, from any thread: its name, and how many of its parts are done; total 0: it has no
+// parts.
+using SayWork = std::function<void(const std::string& doing, int64_t done, int64_t total)>;
+
+// The configuration's own host cap is the largest tried; its device cap is not used.
 Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
-                               const std::atomic<bool>& interrupted,
-                               const std::function<void(const std::string&)>& say);
+                               const std::atomic<bool>& interrupted, const SayWork& say);
 
 // Drops points that another one matches or beats with no more memory in either tier, and sorts.
 void prune(std::vector<FrontierPoint>& points);

@@ -86,7 +86,8 @@ TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
   const std::atomic<bool> interrupted = false;
   const Machine machine = slow_links();
   const RunConfig config = small_config();
-  const Frontier f = must(find_frontier(config, machine, interrupted, [](const std::string&) {}));
+  const Frontier f =
+      must(find_frontier(config, machine, interrupted, [](const std::string&, int64_t, int64_t) {}));
   ASSERT_FALSE(f.points.empty());
   ASSERT_GE(f.points.size(), 2u) << f.points[0].caps[kDevice] << " of the device, " << f.points[0].caps[kHost]
                                  << " of the host: " << f.points[0].tokens_per_s << " tok/s";
