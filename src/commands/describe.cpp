@@ -19,10 +19,13 @@ std::string count(double n) {
   return fmt::format("{:.0f}", n);
 }
 
+std::string model_in_words(const Prepared& p) {
+  return fmt::format("{}, {} parameters", p.model.family, count(double(p.model.params())));
+}
+
 // What is planned, in a line.
 std::string title_of(const Prepared& p) {
-  return fmt::format("{}, {} parameters, on {}; device {}, host {}", p.model.family,
-                     count(double(p.model.params())), p.machine.description,
+  return fmt::format("{}, on {}; device {}, host {}", model_in_words(p), p.machine.description,
                      format_bytes(p.config.caps[kDevice]), format_bytes(p.config.caps[kHost]));
 }
 
@@ -67,6 +70,7 @@ PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
     if (!words.empty()) c.facts.emplace_back(name.empty() ? "why" : name, std::move(words));
   }
   c.facts.emplace_back("sluice", fmt::format("{}, commit {}", version(), commit()));
+  c.model = model_in_words(p);
   c.caps = p.config.caps;
   c.overhead_bytes = p.machine.profile.overhead_bytes;
   const Speed speed = speed_of(program, plan, plan.makespan_ns, peak_flops(p));

@@ -336,6 +336,19 @@ Result<PlanSummary> read_summary(const Json& j) {
 
 std::string to_json(const PlanReport& report, const Program& program, const Plan& plan) {
   Json out = summary_json(report.summary);
+  out["model"] = report.model;
+  out["names"] = Json::array();
+  for (const auto& [role, words] : report.names) out["names"].push_back({role, words});
+  out["interleaved"] = interleaved(report.passes);
+  out["passes"] = Json::array();
+  for (const RoundPass& p : report.passes) {
+    out["passes"].push_back({{"phase", name_of(p.phase)},
+                             {"round", p.round},
+                             {"row", p.row},
+                             {"start_ns", std::llround(p.start_ns)},
+                             {"end_ns", std::llround(p.end_ns)},
+                             {"busy_ns", std::llround(p.busy_ns)}});
+  }
   out["map"] = map_json(report.map);
   for (const Tier tier : plan.lanes.tiers())
     out["memory"][std::string(name_of(tier))] = series_json(report.memory[tier]);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace sluice {
 namespace {
@@ -187,6 +188,22 @@ SaveMap make_map(const Program& program, const Plan& plan, const Fates& fates,
   return map;
 }
 
+// Activations in the order of the program, then weights and the rest.
+std::vector<std::pair<std::string, std::string>> names_of(const Program& program) {
+  std::vector<std::pair<std::string, std::string>> out;
+  std::set<std::string_view> seen;
+  for (const bool activations : {true, false}) {
+    for (const Object& object : program.objects()) {
+      if ((object.kind == ObjectKind::Activation) != activations || !seen.insert(object.role).second)
+        continue;
+      const std::string_view words = role_in_words(object.role);
+      if (!words.empty()) out.emplace_back(object.role, words);
+      if (words.empty()) seen.erase(object.role);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string_view report_kind(size_t kind) {
@@ -211,6 +228,9 @@ PlanReport make_report(const Program& program, const Plan& plan, std::span<const
   r.timeline.assign(timeline.begin(), timeline.end());
   r.stalls = stalls_of(plan, timeline);
   r.memory = memory_history(program, plan, timeline);
+  r.passes = round_passes(program, plan, timeline);
+  r.model = context.model;
+  r.names = names_of(program);
 
   PlanSummary& s = r.summary;
   s.facts = context.facts;

@@ -28,6 +28,7 @@ struct WhatIf {
 
 // What a report needs to know beside the Plan.
 struct ReportContext {
+  std::string model;  // in a few words, for titles
   std::vector<std::pair<std::string, std::string>>
       facts;  // model, machine, shape, ...: names and words, as shown
   BytesByTier caps = BytesByTier(kUnlimited);
@@ -117,8 +118,15 @@ struct SaveMap {
 };
 constexpr std::array<ObjectKind, 3> kWeightKinds{ObjectKind::Param, ObjectKind::Grad, ObjectKind::OptState};
 
+// What the name of an object means, by its role: "queries of attention, rotated". Empty where only the rule
+// that made the name is known, as of gradients and optimizer state.
+std::string_view role_in_words(std::string_view role);
+
 struct PlanReport {
   PlanSummary summary;
+  std::string model;
+  std::vector<RoundPass> passes;
+  std::vector<std::pair<std::string, std::string>> names;  // roles of the program and their words, by kind
   SaveMap map;
   std::vector<Stall> stalls;
   std::vector<Interval> timeline;

@@ -31,15 +31,38 @@ std::optional<std::string> find_browser() {
   return std::nullopt;
 }
 
-std::string open_in_browser(const std::string& browser, const std::string& path,
-                            const std::string& fragment) {
+namespace {
+
+std::string dump(const std::string& browser, int width, const std::string& url) {
   const TempDir profile;
   // Virtual time runs as fast as the page lets it, so a slow machine changes nothing.
   return output_of(
       "timeout 120 " + browser +
       " --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-background-networking"
-      " --no-first-run --window-size=1280,1000 --virtual-time-budget=5000 --user-data-dir='" +
-      profile.path().string() + "' --dump-dom 'file://" + path + fragment + "' 2>/dev/null");
+      " --no-first-run --window-size=" +
+      std::to_string(width) + ",1000 --virtual-time-budget=5000 --user-data-dir='" + profile.path().string() +
+      "' --dump-dom '" + url + "' 2>/dev/null");
+}
+
+}  // namespace
+
+std::string open_in_browser(const std::string& browser, const std::string& path,
+                            const std::string& fragment) {
+  return dump(browser, 1280, "file://" + path + fragment);
+}
+
+std::string say_in_frame(const std::string& browser, const std::string& path, int width) {
+  const TempDir dir;
+  const std::string frame =
+      "<!doctype html><body style=\"margin:0\"><script>onmessage = e => { document.body.dataset.said = "
+      "e.data; };</script>"
+      "<iframe src=\"file://" +
+      path + "\" style=\"border:0;height:900px;width:" + std::to_string(width) + "px\"></iframe></body>";
+  const std::string dom = dump(browser, width, "file://" + dir.add("frame.html", frame).string());
+  const std::string mark = "data-said=\"";
+  const size_t at = dom.find(mark);
+  if (at == std::string::npos) return "the page said nothing";
+  return dom.substr(at + mark.size(), dom.find('"', at + mark.size()) - at - mark.size());
 }
 
 Listener::Listener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {

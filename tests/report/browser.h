@@ -15,6 +15,10 @@ std::optional<std::string> find_browser();
 // begins with # or is empty.
 std::string open_in_browser(const std::string& browser, const std::string& path, const std::string& fragment);
 
+// The same as on a screen of that width, in pixels: the file is opened in a frame, as windows have a least
+// width. Returns what the file sent by parent.postMessage(TEXT, '*'), which has no quotes in it.
+std::string say_in_frame(const std::string& browser, const std::string& path, int width);
+
 // A port of this machine that counts who connects to it, and hangs up.
 class Listener {
  public:

@@ -51,6 +51,7 @@ class Page : public testing::Test {
     plan_ = small_plan(0.05);
     plan_.context.tokens_per_s = 1234.5;
     plan_.context.what_ifs = {{"+1 KiB device", 1.031}};
+    plan_.context.facts.emplace_back("sluice", "1.2.3, commit abc");
     json_ = plan_.json();
     html_ = to_html(json_);
   }
@@ -77,11 +78,20 @@ TEST_F(Page, ShowsTheNumbersOfTheJson) {
   EXPECT_EQ(number(dom, "speed", "data-value"), 1234.5);
   EXPECT_EQ(number(dom, "gap", "data-value"),
             j["step_ns"].get<double>() / j["lower_bound_ns"].get<double>() - 1);
-  EXPECT_EQ(number(dom, "device-memory", "data-value"), j["device"]["arena_bytes"].get<double>() + 100);
+  EXPECT_EQ(number(dom, "device-memory", "data-value"), j["device"]["peak_bytes"].get<double>() + 100);
+  EXPECT_EQ(number(dom, "device-memory", "data-reserved"), j["device"]["arena_bytes"].get<double>() + 100);
   const std::string shown = dom.substr(0, dom.find("id=\"plan\""));  // without the JSON itself
   EXPECT_TRUE(has(shown, j["binds"].get<std::string>()));
   EXPECT_TRUE(has(shown, "tiny &lt;script&gt;")) << "words of a plan are words on the page";
   EXPECT_TRUE(has(shown, "+1 KiB device"));
+  const std::string cap = format_bytes(plan_.context.caps[kDevice]);
+  EXPECT_TRUE(has(shown, "<h1 id=\"title\">tiny, 1 K parameters within " + cap + " of device memory</h1>"))
+      << cap;
+  EXPECT_TRUE(has(shown, "a test · 64 tokens · sluice 1.2.3, commit abc</p>"));
+  ASSERT_FALSE(j["names"].empty());
+  for (const json& name : j["names"]) {
+    EXPECT_TRUE(has(shown, "<dt>" + name[0].get<std::string>() + "</dt><dd>")) << name;
+  }
   EXPECT_TRUE(has(shown, j["longest_stalls"][0]["before"].get<std::string>()));
   for (const json& role : j["saved"]) {
     EXPECT_TRUE(has(shown, "<td>" + role["role"].get<std::string>() + "</td>")) << role;
@@ -138,6 +148,103 @@ TEST_F(Page, ZoomsByFragmentWheelAndKeys) {
   dom = open(html_, wheel + R"(
     document.getElementById('timeline').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}));)");
   EXPECT_NEAR(number(dom, "range", "data-from"), from + 0.2 * (to - from), 1e-6);
+}
+
+// Rounds that interleave are said to, and drawn in two rows.
+TEST_F(Page, ExplainsRoundsThatInterleave) {
+  json j = json::parse(json_);
+  const double step = j["step_ns"];
+  j["interleaved"] = true;
+  j["passes"] = json::array();
+  const auto pass = [&](const char* phase, int round, int row, double from, double to) {
+    j["passes"].push_back({{"phase", phase},
+                           {"round", round},
+                           {"row", row},
+                           {"start_ns", from * step},
+                           {"end_ns", to * step},
+                           {"busy_ns", 1}});
+  };
+  pass("forward", 0, 0, 0, 0.3), pass("backward", 0, 0, 0.3, 0.7), pass("forward", 1, 1, 0.4, 0.6);
+  const std::string script = R"(
+    const at = (share, row) => {
+      const d = document.getElementById('timeline').getContext('2d').getImageData(kLeft + share * plotWidth, row * 20 + 14, 1, 1).data;
+      return '#' + [0, 1, 2].map(k => d[k].toString(16).padStart(2, '0')).join('');
+    };
+    const names = {[css('--forward')]: 'forward', [css('--backward')]: 'backward'};
+    document.body.dataset.rows = [at(0.25, 0), at(0.5, 0), at(0.5, 1), at(0.8, 0)].map(c => names[c]).join(' ');)";
+  const std::string dom = open(to_html(j.dump()), script);
+  EXPECT_TRUE(has(dom, "data-rows=\"forward backward forward \"")) << dom.substr(dom.find("data-rows"), 60);
+  EXPECT_TRUE(has(dom, "Rounds interleave: "));
+  EXPECT_FALSE(has(dom, "id=\"interleaved\" hidden"));
+}
+
+// What the button saves is an SVG file with what is on the screen, zoom and all.
+TEST_F(Page, SavesTheViewAsSvg) {
+  const std::string dom = open(html_, R"(
+    let saved = null;
+    URL.createObjectURL = blob => { saved = blob; return ''; };
+    HTMLAnchorElement.prototype.click = function() { document.body.dataset.file = this.download; };
+    document.getElementById('save-svg').click();
+    const text = viewAsSvg(), svg = new DOMParser().parseFromString(text, 'image/svg+xml');
+    const words = [...svg.querySelectorAll('text')].map(t => t.textContent);
+    Object.assign(document.body.dataset, {
+      saved: saved.type + ' ' + (saved.size === new Blob([text]).size),
+      root: svg.documentElement.nodeName, errors: svg.querySelectorAll('parsererror').length,
+      words: ['compute', 'load', 'store', 'rounds', 'param', 'forward', document.getElementById('title').textContent]
+        .filter(w => words.includes(w)).length,
+      range: words.some(w => w === document.getElementById('range').textContent),
+      colours: ['forward', 'backward', 'param', 'again', 'activation', 'card'].filter(n => text.includes(css('--' + n))).length,
+      undefined: /NaN|undefined/.test(text), size: text.length < 1e6});)",
+                               "#zoom=0.2,0.4");
+  for (const char* part : {"data-saved=\"image/svg+xml true\"", "data-file=\"plan.svg\"", "data-root=\"svg\"",
+                           "data-errors=\"0\"", "data-words=\"7\"", "data-range=\"true\"",
+                           "data-colours=\"6\"", "data-undefined=\"false\"", "data-size=\"true\""}) {
+    EXPECT_TRUE(has(dom, part)) << part << " in " << dom.substr(dom.find("<body"), 400);
+  }
+}
+
+// On a telephone, a tablet and a desk, in both themes: nothing scrolls sideways, no two texts of a canvas
+// overlap, none is cut off, and none has the colour of what it stands on.
+TEST_F(Page, FitsEveryScreen) {
+  const std::string script = R"(
+    const boxes = [], real = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function(text, x, y) {
+      const w = this.measureText(text).width, h = parseInt(this.font, 10) - 2;
+      const left = this.textAlign === 'right' ? x - w : this.textAlign === 'center' ? x - w / 2 : x;
+      boxes.push({text: String(text), canvas: this.canvas.id, left, right: left + w, top: y - h / 2, bottom: y + h / 2,
+                  limit: parseFloat(this.canvas.style.width)});
+      real.apply(this, arguments);
+    };
+    const said = [];
+    for (const theme of ['light', 'dark']) {
+      setTheme(theme);
+      boxes.length = 0;
+      drawTimeline();
+      drawMap();
+      for (const [i, a] of boxes.entries()) {
+        if (a.left < -0.5 || a.right > a.limit + 0.5) said.push(`${theme}: ${a.text} is cut off in ${a.canvas}`);
+        for (const b of boxes.slice(0, i)) {
+          if (a.canvas === b.canvas && a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)
+            said.push(`${theme}: ${a.text} over ${b.text} in ${a.canvas}`);
+        }
+      }
+      const root = document.documentElement;
+      if (root.scrollWidth > root.clientWidth) said.push(`${theme}: ${root.scrollWidth} in ${root.clientWidth}`);
+      for (const id of ['title', 'subtitle', 'step', 'interleaved', 'names', 'bound']) {
+        const node = document.getElementById(id);
+        if (node.scrollWidth > node.clientWidth + 1) said.push(`${theme}: ${id} is cut off`);
+        let ground = node;
+        while (getComputedStyle(ground).backgroundColor === 'rgba(0, 0, 0, 0)') ground = ground.parentElement;
+        if (getComputedStyle(node).color === getComputedStyle(ground).backgroundColor) said.push(`${theme}: ${id} is not seen`);
+      }
+      if (boxes.length < 12) said.push(`only ${boxes.length} texts`);
+    }
+    parent.postMessage(`${window.innerWidth}: ${said.join('; ') || 'all fits'}`, '*');)";
+  const auto path =
+      dir_.add("page.html", replaced(html_, "</body>", "<script>" + script + "</script></body>"));
+  for (const int width : {360, 768, 1440}) {
+    EXPECT_EQ(say_in_frame(*browser_, path.string(), width), std::to_string(width) + ": all fits");
+  }
 }
 
 TEST_F(Page, ChangesItsTheme) {

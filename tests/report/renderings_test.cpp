@@ -68,6 +68,11 @@ TEST(Json, HoldsEveryActionAndTheMemory) {
   EXPECT_EQ(peak, r.summary.tiers[kDevice].peak_bytes);
   EXPECT_EQ(j["stalls"]["at"].size(), r.stalls.size());
   EXPECT_EQ(j["device"]["cap_bytes"], p.context.caps[kDevice]);
+  EXPECT_EQ(j["model"], p.context.model);
+  ASSERT_EQ(j["passes"].size(), r.passes.size());
+  EXPECT_EQ(j["passes"][0]["phase"], "forward");
+  EXPECT_EQ(j["passes"][0]["end_ns"], std::llround(r.passes[0].end_ns));
+  EXPECT_EQ(j["interleaved"], interleaved(r.passes));
   EXPECT_TRUE(j["host"]["cap_bytes"].is_null()) << "no cap";
 }
 

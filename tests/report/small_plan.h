@@ -52,6 +52,7 @@ inline SmallPlan small_plan(double share) {
   EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.message());
   out.plan = std::move(*plan);
   out.context.facts = {{"machine", "a test"}, {"model", "tiny <script>"}};
+  out.context.model = "tiny, 1 K parameters";
   out.context.caps[kDevice] = request.caps[kDevice];
   out.context.overhead_bytes[kDevice] = 100;
   return out;

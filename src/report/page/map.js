@@ -53,12 +53,17 @@ function drawMap() {
   ctx.font = '11px system-ui, "DejaVu Sans", sans-serif';
   ctx.textAlign = 'center';
   ['w', 'g', 'opt'].forEach((name, k) => ctx.fillText(name, grid.left + (k + 0.5) * kWeightWidth, grid.top - 9));
+  let labelled = 0;  // where the next label of a round may begin
   map.columns.forEach(([round, chunk], c) => {
     const every = Math.ceil(26 / grid.w);
-    if (c === 0 || roomBefore(c)) {
+    if ((c === 0 || roomBefore(c)) && grid.x[c] >= labelled) {
+      const wide = `round ${round}`, next = map.columns.findIndex((column, i) => i > c && column[0] !== round);
+      const room = (next < 0 ? grid.width : grid.x[next]) - grid.x[c];
+      const text = ctx.measureText(wide).width + 4 < room ? wide : `r${round}`;
       ctx.textAlign = 'left';
-      ctx.fillText(grid.w * 4 > 44 ? `round ${round}` : `r${round}`, grid.x[c], grid.top - 24);
+      ctx.fillText(text, grid.x[c], grid.top - 24);
       ctx.textAlign = 'center';
+      labelled = grid.x[c] + ctx.measureText(text).width + 4;
     }
     if (chunk % every === 0) ctx.fillText(chunk, grid.x[c] + grid.w / 2, grid.top - 9);
   });

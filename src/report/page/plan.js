@@ -56,6 +56,7 @@ function bytesText(bytes) {
 }
 function timeText(ns) {
   if (Math.abs(ns) >= 1e10) return (ns / 1e9).toFixed(2) + ' s';
+  if (Math.abs(ns) >= 1e9) return (ns / 1e9).toFixed(3) + ' s';
   if (Math.abs(ns) >= 1e8) return (ns / 1e6).toFixed(0) + ' ms';
   if (Math.abs(ns) >= 1e6) return (ns / 1e6).toFixed(2) + ' ms';
   return (ns / 1e3).toFixed(1) + ' µs';

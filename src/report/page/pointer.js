@@ -45,13 +45,21 @@ function describeMemory(tier, ns) {
   }
   return rows;
 }
+function describePass(e, ns, row) {
+  const p = plan.passes.find(pass => pass.row === row && pass.start_ns <= ns && ns < pass.end_ns);
+  if (!p) return hideTip();
+  showTip(e, [el('b', {}, p.phase === 'update' ? 'update' : `${p.phase} pass of round ${p.round}`),
+              `${timeText(p.end_ns - p.start_ns)} from ${timeText(p.start_ns)}`,
+              `${percent(p.busy_ns / Math.max(1, p.end_ns - p.start_ns))} of that in its own tasks`]);
+}
 function hover(e) {
   const box = $('timeline').getBoundingClientRect(), x = e.clientX - box.left, y = e.clientY - box.top;
   if (x < kLeft || x > kLeft + plotWidth) { crosshair = null; hideTip(); redraw(); return; }
   crosshair = x;
   redraw();
-  const ns = nsOf(x), l = Math.floor(y / (kLaneHeight + kLaneGap));
-  if (l < 3) showTip(e, describeLane(l, ns));
+  const ns = nsOf(x), l = Math.floor((y - lanesTop) / (kLaneHeight + kLaneGap));
+  if (y < lanesTop) describePass(e, ns, Math.floor(y / (kPassHeight + kPassGap)));
+  else if (l < 3) showTip(e, describeLane(l, ns));
   else if (y >= memoryTop.host) showTip(e, describeMemory('host', ns));
   else if (y >= memoryTop.device) showTip(e, describeMemory('device', ns));
   else hideTip();

@@ -7,6 +7,7 @@ function setTheme(theme) {
   drawMap();
 }
 function start() {
+  fillTitle();
   fillTiles();
   fillTime();
   fillLinks();
@@ -14,7 +15,6 @@ function start() {
   fillTables();
   fillLegends();
   $('role').append(el('option', {value: ''}, 'all activations'), ...map.roles.map(r => el('option', {value: r}, r)));
-  document.title = `Plan: ${timeText(plan.step_ns)} per step`;
   const dark = window.matchMedia('(prefers-color-scheme: dark)');
   dark.addEventListener('change', e => setTheme(e.matches ? 'dark' : 'light'));
   document.documentElement.dataset.theme = dark.matches ? 'dark' : 'light';

@@ -8,19 +8,34 @@ function tile(id, name, text, raw, share) {
   }
   $('tiles').append(node);
 }
-function fillTiles() {
+// What is planned, and by what.
+function fillTitle() {
   const facts = Object.fromEntries(plan.facts);
-  $('subtitle').textContent = [facts.model, facts.machine].filter(Boolean).join(' · ');
+  const capWords = ['device', 'host'].filter(tier => plan[tier].cap_bytes !== null)
+    .map(tier => `${bytesText(plan[tier].cap_bytes)} of ${tier} memory`);
+  const model = plan.model || 'One training step';
+  $('title').textContent = model + (capWords.length ? ` within ${capWords.join(' and ')}` : '');
+  $('subtitle').textContent = ['the plan of one training step', facts.machine, plan.tokens > 0 ? `${count(plan.tokens)} tokens` : '',
+                               facts.sluice && `sluice ${facts.sluice}`].filter(Boolean).join(' · ');
+  document.title = `${$('title').textContent}: ${timeText(plan.step_ns)} per step`;
+}
+function memoryTile(tier) {
+  const t = plan[tier], reserved = t.arena_bytes + t.overhead_bytes, used = t.peak_bytes + t.overhead_bytes;
+  const of = t.cap_bytes ?? reserved;
+  const part = (bytes, name) => el('i', {class: 'part ' + name, style: `width:${Math.min(100, 100 * bytes / of)}%`});
+  $('tiles').append(el('div', {class: 'tile'}, el('span', {}, `${tier} memory used, at most`),
+    el('b', {id: tier + '-memory', 'data-value': String(used), 'data-reserved': String(reserved)}, bytesText(used)),
+    el('small', {}, `${bytesText(reserved)} reserved${t.cap_bytes === null ? ', no cap' : ' of ' + bytesText(t.cap_bytes)}`),
+    el('div', {class: 'meter'}, part(reserved, 'reserved'), part(used, 'used'))));
+}
+function fillTiles() {
   tile('step', 'predicted step', timeText(plan.step_ns), plan.step_ns);
-  if (plan.tokens_per_s > 0) tile('speed', 'speed', count(Math.round(plan.tokens_per_s)) + ' tok/s', plan.tokens_per_s);
+  if (plan.tokens_per_s > 0) tile('speed', 'tokens per second', count(Math.round(plan.tokens_per_s)), plan.tokens_per_s);
   if (plan.mfu > 0) tile('mfu', 'MFU; HFU ' + percent(plan.hfu), percent(plan.mfu), plan.mfu, plan.mfu);
   const gap = plan.lower_bound_ns > 0 ? plan.step_ns / plan.lower_bound_ns - 1 : 0;
   tile('gap', 'gap to the bound', percent(gap), gap);
-  for (const tier of ['device', 'host']) {
-    const t = plan[tier], used = t.arena_bytes + t.overhead_bytes;
-    tile(tier + '-memory', `${tier} ${t.cap_bytes === null ? 'no cap' : 'of ' + bytesText(t.cap_bytes)}`, bytesText(used), used,
-         t.cap_bytes === null ? undefined : used / t.cap_bytes);
-  }
+  memoryTile('device');
+  memoryTile('host');
   tile('binds', 'what binds', plan.binds);
 }
 
@@ -104,12 +119,18 @@ function fillTables() {
     $('what-ifs').append(el('tr', {}, cell(w.change), cell(words)));
   }
 
+  $('names-card').hidden = plan.names.length === 0;
+  for (const [role, words] of plan.names) $('names').append(el('div', {}, el('dt', {}, role), el('dd', {}, words)));
+
   for (const [name, words] of [...plan.facts, ['policy', plan.policy]]) {
     $('facts').append(el('tr', {}, cell(name), cell(words)));
   }
 }
 
 function fillLegends() {
+  $('interleaved').hidden = !plan.interleaved;
+  $('interleaved').textContent = 'Rounds interleave: while one round goes backward, the forward tasks of the next run between its own, ' +
+    'the light stripes among the dark. That spreads the loads and stores of both over the whole time.';
   const seen = new Set(lanes[0].columns.kind.map(k => plan.actions.phases[k]));
   for (const phase of ['forward', 'backward', 'again', 'update']) {
     if (seen.has(phase)) $('lane-legend').append(el('span', {}, swatch('--' + phase), phaseNames[phase]));
@@ -118,8 +139,13 @@ function fillLegends() {
     if (plan.time.stalls[c.key] > 0) $('lane-legend').append(el('span', {}, swatch(c.colour), c.name));
   }
   const used = new Set([...memory.device.kinds, ...memory.host.kinds].map(k => k.kind));
-  for (const kind of kinds) {
-    if (used.has(kind)) $('kind-legend').append(el('span', {}, swatch('--' + kind), kind));
+  // Kinds of one colour are named together.
+  const byColour = new Map();
+  for (const kind of kinds.filter(k => used.has(k))) {
+    byColour.set(css('--' + kind), [...(byColour.get(css('--' + kind)) ?? []), kind]);
+  }
+  for (const together of byColour.values()) {
+    $('kind-legend').append(el('span', {}, swatch('--' + together[0]), together.join(', ')));
   }
   $('kind-legend').append(el('span', {}, swatch('--overhead'), 'beside the arena'));
   for (const [key, name] of Object.entries(savings)) $('map-legend').append(el('span', {}, swatch(savingColours[key]), name));

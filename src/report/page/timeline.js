@@ -29,7 +29,7 @@ function above(values, x) {
   return low;
 }
 
-const kLeft = 76, kRight = 8, kLaneHeight = 34, kLaneGap = 6;
+const kLeft = 66, kRight = 8, kPassHeight = 17, kPassGap = 3, kLaneHeight = 34, kLaneGap = 6;
 const kMemory = {device: 150, host: 110};
 const view = {from: 0, to: stepNs};
 let plotWidth = 0;
@@ -130,11 +130,10 @@ function paintMemory(ctx, tier, y, height) {
       if (bytes[best] <= 0) continue;
       const part = h(bytes[best]);
       ctx.fillStyle = colour('--' + kind);
-      ctx.fillRect(kLeft + p, y + height - level - part, 1.5, part);
+      ctx.fillRect(kLeft + p, y + height - level - part, Math.min(1.5, plotWidth - p), part);
       level += part;
     }
   }
-  ctx.clearRect(kLeft + plotWidth, y, 2, height);
   const rule = (bytes, name, dash) => {
     const at = Math.round(y + height - h(bytes)) + 0.5;
     ctx.strokeStyle = colour(name);
@@ -148,23 +147,72 @@ function paintMemory(ctx, tier, y, height) {
   rule(t.arena_bytes + t.overhead_bytes, '--muted', [2, 4]);
   if (t.cap_bytes !== null) rule(t.cap_bytes, '--cap', [6, 4]);
   ctx.textAlign = 'right';
-  ctx.fillStyle = colour('--ink');
-  ctx.fillText(tier, kLeft - 8, y + height / 2);
   ctx.fillStyle = colour('--muted');
-  ctx.fillText(t.cap_bytes === null ? bytesText(t.arena_bytes + t.overhead_bytes) : bytesText(t.cap_bytes), kLeft - 8,
-               y + Math.max(7, height - h(t.cap_bytes ?? t.arena_bytes + t.overhead_bytes)));
-  ctx.fillText('0', kLeft - 8, y + height - 6);
+  for (let bytes = 0, step = niceBytes(most / (height / 32)); bytes <= most; bytes += step) {
+    const at = Math.round(y + height - h(bytes)) + 0.5;
+    ctx.globalAlpha = 0.35;
+    ctx.strokeStyle = colour('--card');
+    ctx.beginPath();
+    ctx.moveTo(kLeft, at);
+    ctx.lineTo(kLeft + plotWidth, at);
+    ctx.stroke();
+    ctx.globalAlpha = 1;
+    ctx.fillText(bytes === 0 ? '0' : bytesText(bytes).replace(/\.0+ /, ' '), kLeft - 8, Math.min(at, y + height - 4));
+  }
+  ctx.textAlign = 'left';
+  ctx.fillText(memoryWords(tier), 0, y - 9);
+}
+function memoryWords(tier) {
+  const t = plan[tier], used = bytesText(t.peak_bytes + t.overhead_bytes);
+  return `${tier}: at most ${used} used${t.cap_bytes === null ? '' : ' of ' + bytesText(t.cap_bytes)}`;
+}
+// A round number of binary units that is no less.
+function niceBytes(bytes) {
+  const unit = 1024 ** Math.max(0, Math.floor(Math.log2(Math.max(1, bytes)) / 10));
+  return unit * niceStep(bytes / unit, 1);
+}
+
+// The passes of the rounds, each a bar from its first task to its last. Where rounds interleave there are two rows.
+const passRows = Math.max(0, ...plan.passes.map(p => p.row + 1));
+const passName = p => (p.phase === 'update' ? 'update' : `${p.phase} ${p.round}`);
+function paintPasses(ctx) {
+  ctx.font = '11px system-ui, "DejaVu Sans", sans-serif';
+  for (const p of plan.passes) {
+    const from = Math.max(kLeft, xOf(p.start_ns)), to = Math.min(kLeft + plotWidth, xOf(p.end_ns));
+    if (to <= from) continue;
+    const y = p.row * (kPassHeight + kPassGap);
+    ctx.fillStyle = colour('--' + p.phase);
+    ctx.fillRect(from, y, Math.max(0.5, to - from - 1), kPassHeight);
+    const name = [passName(p), String(p.round)].find(text => ctx.measureText(text).width + 8 < to - from);
+    if (!name || p.round < 0 && name !== 'update') continue;
+    ctx.fillStyle = textOn(colour('--' + p.phase));
+    ctx.fillText(name, from + 4, y + kPassHeight / 2 + 0.5);
+  }
+  ctx.font = '12px system-ui, "DejaVu Sans", sans-serif';
+  if (passRows === 0) return;
+  ctx.textAlign = 'right';
+  ctx.fillStyle = colour('--ink');
+  ctx.fillText('rounds', kLeft - 8, (passRows * (kPassHeight + kPassGap) - kPassGap) / 2);
   ctx.textAlign = 'left';
 }
 
-const laneTop = l => l * (kLaneHeight + kLaneGap);
-const memoryTop = {device: 3 * (kLaneHeight + kLaneGap) + 26, host: 3 * (kLaneHeight + kLaneGap) + 26 + kMemory.device + 12};
-const kTimelineHeight = memoryTop.host + kMemory.host + 4;
+const lanesTop = passRows * (kPassHeight + kPassGap) + (passRows > 0 ? 5 : 0);
+const laneTop = l => lanesTop + l * (kLaneHeight + kLaneGap);
+const memoryTop = {device: laneTop(3) + 42, host: laneTop(3) + 42 + kMemory.device + 26};
+const kTimelineHeight = memoryTop.host + kMemory.host + 6;
 
 let crosshair = null;
 function drawTimeline() {
   const {ctx, width} = prepared($('timeline'), kTimelineHeight);
   plotWidth = width - kLeft - kRight;
+  paintTimeline(ctx);
+  if (crosshair !== null) {
+    ctx.fillStyle = colour('--ink');
+    ctx.fillRect(Math.round(crosshair), 0, 1, kTimelineHeight);
+  }
+}
+function paintTimeline(ctx) {
+  paintPasses(ctx);
   for (let l = 0; l < 3; ++l) {
     paintLane(ctx, l, kLeft, plotWidth, laneTop(l), kLaneHeight, view.from, view.to, true);
     ctx.textAlign = 'right';
@@ -175,21 +223,17 @@ function drawTimeline() {
   drawAxis(ctx, laneTop(3) + 6);
   paintMemory(ctx, 'device', memoryTop.device, kMemory.device);
   paintMemory(ctx, 'host', memoryTop.host, kMemory.host);
-  if (crosshair !== null) {
-    ctx.fillStyle = colour('--ink');
-    ctx.fillRect(Math.round(crosshair), 0, 1, kTimelineHeight);
-  }
 }
 function drawAxis(ctx, y) {
-  const step = niceStep(view.to - view.from, Math.max(3, plotWidth / 120));
-  const unit = step >= 1e9 ? [1e9, 's'] : step >= 1e5 ? [1e6, 'ms'] : [1e3, 'µs'];
+  const step = niceStep(view.to - view.from, Math.max(2, plotWidth / 100));
+  const unit = view.to >= 1e9 && step >= 1e6 ? [1e9, 's'] : step >= 1e5 ? [1e6, 'ms'] : [1e3, 'µs'];
   const decimals = Math.max(0, -Math.floor(Math.log10(step / unit[0]) + 1e-9));
   ctx.fillStyle = colour('--muted');
   ctx.textAlign = 'center';
   for (let t = Math.ceil(view.from / step) * step; t <= view.to; t += step) {
     ctx.fillRect(Math.round(xOf(t)), y - 6, 1, 4);
-    const x = Math.min(Math.max(xOf(t), kLeft + 14), kLeft + plotWidth - 24);
-    ctx.fillText((t / unit[0]).toFixed(decimals) + ' ' + unit[1], x, y + 6);
+    const text = (t / unit[0]).toFixed(decimals) + ' ' + unit[1], half = ctx.measureText(text).width / 2;
+    ctx.fillText(text, Math.min(Math.max(xOf(t), kLeft + half), kLeft + plotWidth + kRight - half), y + 6);
   }
   ctx.textAlign = 'left';
 }
@@ -307,6 +351,7 @@ function listen() {
   });
   $('zoom-in').addEventListener('click', () => zoomBy(0.5));
   $('zoom-out').addEventListener('click', () => zoomBy(2));
+  $('save-svg').addEventListener('click', saveView);
   $('zoom-all').addEventListener('click', () => zoomTo(0, stepNs));
   $('role').addEventListener('change', drawMap);
   $('map').addEventListener('pointermove', hoverMap);

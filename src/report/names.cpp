@@ -1,0 +1,65 @@
+#include <algorithm>
+#include <iterator>
+
+#include "report/report.h"
+
+namespace sluice {
+namespace {
+
+struct Role {
+  std::string_view name, words;
+};
+constexpr Role kRoles[] = {
+    // Activations, in the order of a layer.
+    {"x", "input of a layer: the residual stream"},
+    {"h1", "x after the first norm: what attention's projections read"},
+    {"q_raw", "queries before their norm"},
+    {"kv_raw", "keys beside values, before the norm of the keys"},
+    {"q", "queries of attention, rotated to their positions"},
+    {"kv", "keys (rotated) beside values of attention"},
+    {"o_sum", "o while it is summed over earlier chunks"},
+    {"o", "what attention gives, before its output projection"},
+    {"lse", "log-sum-exp of attention's scores: a number per head and token"},
+    {"x_mid", "x plus the output of attention: input of the layer's second half"},
+    {"h2", "x_mid after the second norm: what the MLP reads"},
+    {"gu", "gate and up projections of the MLP, side by side"},
+    {"act", "silu(gate) times up: what the down projection reads"},
+    {"h", "output of the last layer after its norm: what the head reads"},
+    {"logits", "a score for every word of the vocabulary"},
+    // Weights.
+    {"embedding", "weights: a vector per word of the vocabulary"},
+    {"norm1", "weights of the norm before attention"},
+    {"wq", "weights of the query projection"},
+    {"wkv", "weights of the key and value projections"},
+    {"q_norm", "weights of the norm of every query head"},
+    {"k_norm", "weights of the norm of every key head"},
+    {"wo", "weights of attention's output projection"},
+    {"norm2", "weights of the norm before the MLP"},
+    {"wgu", "weights of the gate and up projections"},
+    {"wd", "weights of the down projection"},
+    {"bq", "bias of the query projection"},
+    {"bkv", "bias of the key and value projections"},
+    {"bo", "bias of attention's output projection"},
+    {"bgu", "bias of the gate and up projections"},
+    {"bd", "bias of the down projection"},
+    {"norm", "weights of the last norm"},
+    {"head", "weights of the head, which gives the logits"},
+    // The rest.
+    {"batch", "tokens, targets and positions of a chunk"},
+    {"args", "numbers of this step: its index, learning rate, weights of the loss"},
+    {"inv_freq", "frequencies of the rotation to positions"},
+    {"loss", "the sum of the loss"},
+    {"act2", "act, computed again by the backward pass"},
+    {"clip", "the factor by which gradients are clipped"},
+    {"grad_sums", "sums of squares of gradients, for the clip"},
+};
+
+}  // namespace
+
+std::string_view role_in_words(std::string_view role) {
+  const auto it =
+      std::find_if(std::begin(kRoles), std::end(kRoles), [&](const Role& r) { return r.name == role; });
+  return it == std::end(kRoles) ? std::string_view() : it->words;
+}
+
+}  // namespace sluice
