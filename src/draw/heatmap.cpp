@@ -59,8 +59,9 @@ void draw_cell(Svg& svg, const Heatmap& map, const Layout& l, size_t row, size_t
     const std::string colour = heat_colour(l.share(cell.value));
     const Ink text = ink(text_on(colour));
     svg.rect(x, y, l.cell_width - 1, kCellHeight - 1, colour, cell.tooltip);
-    svg.text({middle, y + 17}, value_text(map, cell.value),
+    svg.text({middle, y + (map.shares ? 17 : 24)}, value_text(map, cell.value),
              {.size = 12, .anchor = Svg::Anchor::Middle, .fill = text});
+    if (!map.shares) return;
     svg.text({middle, y + 31}, percent_text(l, cell.value),
              {.size = 10, .anchor = Svg::Anchor::Middle, .fill = text});
     return;
@@ -82,7 +83,7 @@ void draw_bar(Svg& svg, const Heatmap& map, const Layout& l) {
   }
   for (const auto& [value, y] : {std::pair{l.low, l.bottom - 14}, std::pair{l.high, kTop + 10}}) {
     svg.text({label, y}, value_text(map, value), {.size = 11});
-    svg.text({label, y + 13}, percent_text(l, value), {.size = 10, .fill = ink("muted")});
+    if (map.shares) svg.text({label, y + 13}, percent_text(l, value), {.size = 10, .fill = ink("muted")});
   }
 }
 

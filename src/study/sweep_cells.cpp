@@ -123,6 +123,7 @@ Result<std::vector<std::filesystem::path>> write_heatmaps(const SweepGroup& grou
     map.x_label = "device memory";
     map.y_label = "host memory";
     map.decimals = metric.decimals;
+    map.shares = metric.scale != 100;
     for (const int64_t cap : group.device_caps) map.columns.push_back(cap_text(cap));
     for (const int64_t cap : group.host_caps) map.rows.push_back(cap_text(cap));
     for (const SweepCell& c : group.cells) map.cells.push_back(heatmap_cell(c.row, metric));

@@ -42,6 +42,8 @@ TEST(Heatmap, SmallDifferencesLookSmall) {
   EXPECT_EQ(count(svg, "fill=\"" + heat_colour(1) + "\""), 1u);
   EXPECT_EQ(count(svg, ">90 %<"), 1u);
   EXPECT_EQ(count(svg, ">50 %<"), 1u) << "the lower end of the scale";
+  map.shares = false;
+  EXPECT_EQ(count(heatmap_svg(map), "%<"), 0u);
 }
 
 TEST(Heatmap, OneCellAndNoValues) {
