@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adds a measured cell to bench/results/QUESTION.jsonl, from which scripts/performance writes docs/performance.md."""
 import datetime
 import json

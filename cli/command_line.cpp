@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "command_line.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 // Failures of commands; what is wrong with the command line itself ends with 2.
 constexpr int kFailed = 1, kMisused = 2;
 
-int report(const sluice::Outcome& outcome) {
+int report(const sluice::core::Outcome& outcome) {
   if (outcome.ok) return 0;
   std::fprintf(stderr, "sluice: %s\n", outcome.error.c_str());
   return kFailed;
@@ -30,7 +31,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 std::string machine_help() {
-  return "plan for a machine that is not here: " + joined(sluice::names().machines);
+  return "plan for a machine that is not here: " + joined(sluice::core::names().machines);
 }
 
 // A command and the lines of its examples.
@@ -67,7 +68,7 @@ const char* const kWhole = "a whole number";
 
 // Options that train, plan and simulate share.
 struct RunOptions {
-  sluice::RunRequest request;
+  sluice::core::RunRequest request;
   std::string device_mem, host_mem, run_dir, backend, device;
   std::vector<std::string> set;
 
@@ -99,7 +100,7 @@ struct RunOptions {
         ->group("Configuration");
   }
 
-  sluice::RunRequest& finish() {
+  sluice::core::RunRequest& finish() {
     for (const auto& [key, value] : {std::pair<const char*, std::string&>{"memory.device", device_mem},
                                      {"memory.host", host_mem},
                                      {"run.dir", run_dir},
@@ -122,17 +123,18 @@ void add_train(CLI::App& app, int& status) {
                                 "sluice train configs/quickstart.toml --set train.learning_rate=1e-3\n"
                                 "    Ctrl-C finishes the step and writes a checkpoint");
   options->add_to(train, true);
-  train.callback([=, &status] { status = report(sluice::train(options->finish(), watch_interrupts())); });
+  train.callback(
+      [=, &status] { status = report(sluice::core::train(options->finish(), watch_interrupts())); });
 }
 
 void add_plan(CLI::App& app, int& status) {
   struct Options {
     RunOptions run;
-    sluice::PlanFiles files;
+    sluice::core::PlanFiles files;
     std::vector<std::string> diff;
   };
   const auto options = std::make_shared<Options>();
-  sluice::RunRequest& request = options->run.request;
+  sluice::core::RunRequest& request = options->run.request;
   CLI::App& plan =
       add_command(app, "plan", "find, explain and save the plan without training",
                   "sluice plan configs/quickstart.toml --device-mem 48MiB --html plan.html\n"
@@ -162,13 +164,13 @@ void add_plan(CLI::App& app, int& status) {
                 "and how long")
       ->group("Planner");
   plan.add_option("--skip-passes", request.skip_passes,
-                  "leave passes out: " + joined(sluice::names().passes) + "; the plan stays valid")
+                  "leave passes out: " + joined(sluice::core::names().passes) + "; the plan stays valid")
       ->type_name("NAME[,NAME]")
       ->group("Planner");
   plan.callback([=, &status] {
     const std::vector<std::string>& diff = options->diff;
-    status = report(diff.empty() ? sluice::plan(options->run.finish(), options->files)
-                                 : sluice::diff_plans(diff[0], diff[1]));
+    status = report(diff.empty() ? sluice::core::plan(options->run.finish(), options->files)
+                                 : sluice::core::diff_plans(diff[0], diff[1]));
   });
 }
 
@@ -179,15 +181,15 @@ void add_simulate(CLI::App& app, int& status) {
                   "sluice simulate configs/quickstart.toml --machine rtx4090");
   options->add_to(simulate, false);
   options->add_machine(simulate);
-  simulate.callback([=, &status] { status = report(sluice::simulate(options->finish())); });
+  simulate.callback([=, &status] { status = report(sluice::core::simulate(options->finish())); });
 }
 
 std::string model_help() {
-  return joined(sluice::names().models) + ", or the path of a config.json";
+  return joined(sluice::core::names().models) + ", or the path of a config.json";
 }
 
 void add_demo(CLI::App& app, int& status) {
-  const auto request = std::make_shared<sluice::DemoRequest>();
+  const auto request = std::make_shared<sluice::core::DemoRequest>();
   CLI::App& demo = add_command(app, "demo", "train Llama-3 shapes on random tokens and report speed",
                                "sluice demo 4 0.25 512 tiny --explain\n"
                                "    4 GiB of host memory, 0.25 GiB of device memory, sequences of 512\n"
@@ -214,11 +216,11 @@ void add_demo(CLI::App& app, int& status) {
       ->type_name("MACHINE")
       ->group("Configuration");
   add_set(demo, request->settings);
-  demo.callback([=, &status] { status = report(sluice::demo(*request, watch_interrupts())); });
+  demo.callback([=, &status] { status = report(sluice::core::demo(*request, watch_interrupts())); });
 }
 
 void add_sweep(CLI::App& app, int& status) {
-  const auto request = std::make_shared<sluice::SweepRequest>();
+  const auto request = std::make_shared<sluice::core::SweepRequest>();
   CLI::App& sweep = add_command(app, "sweep", "plan or measure a grid of models, sequence lengths and caps",
                                 "sluice sweep --device-mem 6GiB:24GiB:2GiB --host-mem 64GiB,128GiB "
                                 "--seq-len 8192 --model 8 --machine rtx4090\n"
@@ -245,11 +247,11 @@ void add_sweep(CLI::App& app, int& status) {
   sweep.add_flag("--fresh", request->fresh, "forget the table that is there")->group("Output");
   option("--machine", request->machine, machine_help(), "MACHINE", "Configuration");
   add_set(sweep, request->settings);
-  sweep.callback([=, &status] { status = report(sluice::sweep(*request, watch_interrupts())); });
+  sweep.callback([=, &status] { status = report(sluice::core::sweep(*request, watch_interrupts())); });
 }
 
 void add_doctor(CLI::App& app, int& status) {
-  const auto request = std::make_shared<sluice::DoctorRequest>();
+  const auto request = std::make_shared<sluice::core::DoctorRequest>();
   CLI::App& doctor = add_command(app, "doctor", "show what this machine has and what is missing",
                                  "sluice doctor\n"
                                  "sluice doctor --calibrate configs/quickstart.toml\n"
@@ -262,7 +264,7 @@ void add_doctor(CLI::App& app, int& status) {
                 "time the links and every op of a step in its mix, and keep the times")
       ->group("Measuring");
   add_set(doctor, request->settings);
-  doctor.callback([=, &status] { status = report(sluice::doctor(*request)); });
+  doctor.callback([=, &status] { status = report(sluice::core::doctor(*request)); });
 }
 
 void add_keys(CLI::App& app, int& status) {
@@ -274,7 +276,7 @@ void add_keys(CLI::App& app, int& status) {
                   "    those with 'memory' in their name or meaning\n"
                   "sluice train configs/quickstart.toml --set memory.device=64MiB");
   keys.add_option("FILTER", *filter, "part of a name or meaning")->type_name("KEY")->group("Arguments");
-  keys.callback([=, &status] { status = report(sluice::keys(*filter)); });
+  keys.callback([=, &status] { status = report(sluice::core::keys(*filter)); });
 }
 
 void add_help(CLI::App& app, int& status) {
@@ -329,7 +331,8 @@ std::unique_ptr<CLI::App> make_command_line(int& status) {
   auto app = std::make_unique<CLI::App>(
       "Sluice trains transformers whose working set does not fit the accelerator.", "sluice");
   app->set_help_flag("-h,--help", "print this and end")->group("Options");
-  app->set_version_flag("-v,--version", sluice::version_text(), "print version, commit and backends, and end")
+  app->set_version_flag("-v,--version", sluice::core::version_text(),
+                        "print version, commit and backends, and end")
       ->group("Options");
   app->require_subcommand(1);
   add_train(*app, status);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commands and their options, as CLI11 parses them, and what each says of itself.
 #pragma once
 

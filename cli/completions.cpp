@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "completions.h"
 
 #include <map>
@@ -20,7 +21,7 @@ struct Offer {
   bool files = false, folders = false, keys = false;
 };
 Offer offer_of(const CLI::App& app, const std::string& value) {
-  const sluice::Names names = sluice::names();
+  const sluice::core::Names names = sluice::core::names();
   Offer offer;
   if (value == "MACHINE") offer.words = names.machines;
   if (value == "BACKEND") offer.words = names.backends;
@@ -30,7 +31,7 @@ Offer offer_of(const CLI::App& app, const std::string& value) {
     for (const CommandHelp& c : commands_of(app)) offer.words.push_back(c.name);
   }
   if (value == "KEY") {
-    for (const sluice::Key& key : sluice::all_keys()) offer.words.push_back(key.name);
+    for (const sluice::core::Key& key : sluice::core::all_keys()) offer.words.push_back(key.name);
   }
   offer.files = value == "FILE" || value == "MODEL" || value == "BEFORE AFTER";
   offer.folders = value == "DIR";
@@ -57,7 +58,7 @@ std::vector<std::string> option_names(const std::vector<OptionHelp>& options) {
 
 std::string key_words() {
   std::vector<std::string> words;
-  for (const sluice::Key& key : sluice::all_keys()) words.push_back(key.name + "=");
+  for (const sluice::core::Key& key : sluice::core::all_keys()) words.push_back(key.name + "=");
   return with_spaces(words);
 }
 

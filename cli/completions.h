@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What shells offer while a command is typed.
 #pragma once
 

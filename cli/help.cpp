@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "help.h"
 
 #include <algorithm>
@@ -77,8 +78,8 @@ std::vector<std::string> names_of(const std::vector<OptionHelp>& options) {
 
 // "; did you mean 'plan'?", or nothing where no name is close.
 std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
-  const std::string found = sluice::nearest(word, names);
-  return sluice::similar(word, found) ? "; did you mean '" + found + "'?" : "";
+  const std::string found = sluice::core::nearest(word, names);
+  return sluice::core::similar(word, found) ? "; did you mean '" + found + "'?" : "";
 }
 
 std::string unknown_option(const std::vector<CommandHelp>& commands, const CommandHelp& command,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the program says of its commands, and of command lines that it does not understand.
 #pragma once
 

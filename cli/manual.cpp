@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "manual.h"
 
 #include "command_line.h"
@@ -58,7 +59,7 @@ std::string section_of(const CommandHelp& c) {
 }  // namespace
 
 std::string manual(const CLI::App& app) {
-  const sluice::Release release = sluice::release();
+  const sluice::core::Release release = sluice::core::release();
   std::string out = ".TH SLUICE 1 \"" + release.date + "\" \"sluice " + release.version +
                     "\" \"User Commands\"\n.SH NAME\nsluice \\- train transformers under hard memory caps\n"
                     ".SH SYNOPSIS\n.B sluice\n.I COMMAND\n[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n" +
@@ -70,7 +71,7 @@ std::string manual(const CLI::App& app) {
   out += ".SH COMMANDS\n";
   for (const CommandHelp& c : commands_of(app)) out += section_of(c);
   out += ".SH KEYS\nWhat a configuration file may set, and\n.B \\-\\-set\non the command line.\n";
-  for (const sluice::Key& key : sluice::all_keys()) {
+  for (const sluice::core::Key& key : sluice::core::all_keys()) {
     out += entry(bold(key.name) + " (" + plain(key.value) + ")", key.meaning);
   }
   out += ".SH EXIT STATUS\n" + entry("0", "It is done, or was interrupted in order.") +

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes a header that names the commit of the sources: cmake -D SOURCE=DIR -D OUTPUT=FILE -P Commit.cmake
 #
 # The name comes from git, or in a tarball that git made from cmake/commit.txt, which git fills in then.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every third-party package, found once, with what to install when it is missing.
 
 # Finds NAME or stops with the package to install on Debian and Ubuntu.

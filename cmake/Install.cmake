@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` puts where, and packages of it: cpack makes a .deb and a .tar.gz.
 #
 # Components: `program` is what people run, `development` what programs build with.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # One static library per source folder, so that the folder graph is the link graph.
 
 # A switch over an enumeration without a default names every value, so that a new one is not forgotten.

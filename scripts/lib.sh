@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the scripts share: packages, configuring and building. Source it after `set -euo pipefail`.
 # shellcheck shell=bash
 

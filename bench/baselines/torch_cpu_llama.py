@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Training speed of a Hugging Face Llama in PyTorch on a CPU, as one JSON line.
 
 A step is --accum micro-batches of --batch random sequences, a clip of the global gradient norm to

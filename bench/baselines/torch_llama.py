@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Training speed and peak memory of a Hugging Face Llama in PyTorch on one GPU, as one JSON line.
 
 Parameters, gradients, and AdamW state are bf16; the decoder layers are compiled one by one; the

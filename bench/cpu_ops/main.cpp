@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time of every op of a training step on the CPU backend, at the shapes of a small and a larger model.
 //
 //   sluice_bench_cpu_ops [--threads N] [--dtype f32|bf16] [--filter TEXT]
@@ -11,7 +12,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/bytes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Model {
@@ -146,20 +147,20 @@ Status run(const CpuOptions& options, const std::vector<DType>& types, const std
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core
 
 int main(int argc, char** argv) {
   CLI::App app{"Time of every op on the CPU backend"};
-  sluice::CpuOptions options;
+  sluice::core::CpuOptions options;
   std::string dtype, filter;
   app.add_option("--threads", options.threads, "Threads that compute; 0: all cores");
   app.add_option("--dtype", dtype, "f32 or bf16; both when absent")->check(CLI::IsMember({"f32", "bf16"}));
   app.add_option("--filter", filter, "Only ops whose text contains this");
   CLI11_PARSE(app, argc, argv);
-  std::vector<sluice::DType> types{sluice::DType::F32, sluice::DType::BF16};
+  std::vector<sluice::core::DType> types{sluice::core::DType::F32, sluice::core::DType::BF16};
   if (dtype == "f32") types.pop_back();
   if (dtype == "bf16") types.erase(types.begin());
-  const sluice::Status status = sluice::run(options, types, filter);
+  const sluice::Status status = sluice::core::run(options, types, filter);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());
   return status.ok() ? 0 : 1;
 }

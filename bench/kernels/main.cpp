@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast the CUDA backend's ops are, at the shapes of Llama-3 8B, all in one run: GB/s against the device's
 // own copies, and products and attention against the library's best: the same product without what is fused
 // to it or added up, by the fastest of the library's algorithms, those included that vary from run to run.
@@ -19,7 +20,7 @@
 
 namespace {
 
-using namespace sluice;
+using namespace sluice::core;
 
 constexpr int64_t kDim = 4096, kFfn = 14336, kVocab = 128256, kQHeads = 32, kKvHeads = 8, kHeadDim = 128;
 constexpr int64_t kKvDim = kKvHeads * kHeadDim;

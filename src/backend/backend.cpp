@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/backend.h"
 
-namespace sluice {
+namespace sluice::core {
 
 Result<std::vector<Interval>> run_commands(Backend& backend, std::span<const Command> commands) {
   SLUICE_TRY(backend.begin(static_cast<uint32_t>(commands.size()), true));
@@ -12,4 +13,4 @@ Result<std::vector<Interval>> run_commands(Backend& backend, std::span<const Com
   return timeline;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a backend must do. It moves bytes and runs ops on lanes; it knows nothing of plans, objects or policy.
 //
 // Threads: one thread calls a Backend, except that several may upload, download and clear different bytes at
@@ -21,7 +22,7 @@
 #include "base/tier.h"
 #include "ops/op.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // A placed range of bytes in one arena. `data` is null on backends that move no data.
 struct Buffer {
@@ -130,4 +131,4 @@ class Backend {
 // Runs `commands` as a timed step of their own; returns when each of them ran.
 Result<std::vector<Interval>> run_commands(Backend& backend, std::span<const Command> commands);
 
-}  // namespace sluice
+}  // namespace sluice::core

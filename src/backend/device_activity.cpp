@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/device_activity.h"
 
 #include <cxxabi.h>
@@ -7,7 +8,7 @@
 #include <memory>
 #include <unordered_map>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Where the step's time 0 is on the profiler's clock. Each activity of a known command gives two bounds, as
@@ -83,4 +84,4 @@ std::string kernel_name(std::string_view symbol) {
   return space == std::string::npos ? name : name.substr(space + 1);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

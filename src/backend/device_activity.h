@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ran on a device, finer than commands: kernels, and the copies and fills beside them, as its profiler
 // sees them.
 #pragma once
@@ -11,7 +12,7 @@
 
 #include "base/interval.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct DeviceActivity {
   std::string name;                 // of the kernel, without its parameters; "copy to device", ...
@@ -44,4 +45,4 @@ std::vector<DeviceActivity> place_on_timeline(std::vector<ProfiledActivity> acti
 // "sluice::rms_norm<__nv_bfloat16>".
 std::string kernel_name(std::string_view symbol);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is known of a kind of backend without making one: what it is like, what it finds on this machine, and
 // how one is made. Whoever plans, measures or configures asks for these, never for a name.
 #pragma once
@@ -9,7 +10,7 @@
 #include "backend/backend.h"
 #include "base/bytes.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct BackendTraits {
   bool runs_models = true;  // false: steps are planned for it and predicted, nothing more
@@ -49,4 +50,4 @@ struct BackendKind {
   bool (*is_built)() = nullptr;       // whether this program has it; null: it has
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/bytes.h"
 
 #include <array>
 #include <charconv>
 #include <cmath>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Unit {
@@ -78,4 +79,4 @@ std::string format_bytes_up(int64_t bytes) {
   return format(bytes, true);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

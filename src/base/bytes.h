@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Byte counts as people write them.
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace sluice {
+namespace sluice::core {
 
 constexpr int64_t kKiB = 1024;
 constexpr int64_t kMiB = 1024 * kKiB;
@@ -38,4 +39,4 @@ constexpr int64_t align_down(int64_t bytes, int64_t alignment) {
   return bytes & ~(alignment - 1);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,13 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/check.h"
 
 #include <cstdio>
 #include <cstdlib>
 
-namespace sluice {
+#include "base/status.h"
+
+namespace sluice::core {
 
 void check_failed(const char* file, int line, const char* condition, std::string_view message) {
   std::fprintf(stderr, "sluice: internal error at %s:%d: %s: %.*s\n", file, line, condition,
                static_cast<int>(message.size()), message.data());
+  std::abort();
+}
+
+}  // namespace sluice::core
+
+namespace sluice {
+
+void fail_unread(const Error& error) {
+  std::fprintf(stderr, "sluice: a result was used that is an error: %s\n", error.message.c_str());
   std::abort();
 }
 

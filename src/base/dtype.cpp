@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/dtype.h"
 
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::core {
 
 std::string_view name_of(DType t) {
   switch (t) {
@@ -31,4 +32,4 @@ Result<DType> parse_dtype(std::string_view text) {
   return error("dtype '{}': allowed are f32, bf16, f64, i32, u8", text);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types and the host-side bfloat16.
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace sluice {
+namespace sluice::core {
 
 enum class DType : uint8_t { F32, BF16, F64, I32, U8 };
 
@@ -65,4 +66,4 @@ decltype(auto) with_type(DType t, F&& f) {
   not_a_float(t);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

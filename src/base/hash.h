@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Content hash of data structures (FNV-1a, 64 bit): stable across machines and runs; not cryptographic.
 #pragma once
 
@@ -5,7 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace sluice {
+namespace sluice::core {
 
 class Hash {
  public:
@@ -29,4 +30,4 @@ class Hash {
   uint64_t state_ = 0xcbf29ce484222325ull;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/host_memory.h"
 
 #include <malloc.h>
@@ -14,7 +15,7 @@
 
 #include "base/bytes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // The first number in a file such as /sys/fs/cgroup/memory.max; nothing when there is none ("max").
@@ -63,4 +64,4 @@ void release_freed_memory() {
 #endif
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Main memory as the operating system counts it.
 #pragma once
 
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::core {
 
 // What can still be taken: what the system calls available, or what the control group allows.
 int64_t available_bytes();
@@ -12,4 +13,4 @@ int64_t resident_bytes();
 // Gives memory that was freed back to the operating system, which would go on counting it as the process's.
 void release_freed_memory();
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strong integer ids: an ObjectId is not a TaskId.
 #pragma once
 
@@ -5,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace sluice {
+namespace sluice::core {
 
 template <class Tag>
 struct Id {
@@ -21,9 +22,9 @@ struct Id {
 using ObjectId = Id<struct ObjectTag>;
 using TaskId = Id<struct TaskTag>;
 
-}  // namespace sluice
+}  // namespace sluice::core
 
 template <class Tag>
-struct std::hash<sluice::Id<Tag>> {
-  size_t operator()(sluice::Id<Tag> id) const noexcept { return id.value; }
+struct std::hash<sluice::core::Id<Tag>> {
+  size_t operator()(sluice::core::Id<Tag> id) const noexcept { return id.value; }
 };

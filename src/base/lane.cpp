@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/lane.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::core {
 
 std::string name_of(const LaneEnds& ends) {
   const auto numbered = [](std::string_view name, Tier device) {
@@ -69,4 +70,4 @@ std::vector<Tier> LaneTable::tiers() const {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

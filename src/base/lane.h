@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lanes: in-order queues of a backend. Work on different lanes overlaps unless one waits for the other.
 //
 // Which lanes there are is data: a LaneTable says what each joins, and lanes are found by that. A lane from a
@@ -14,7 +15,7 @@
 #include "base/status.h"
 #include "base/tier.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // The index of a lane in its table.
 class Lane {
@@ -111,4 +112,4 @@ class ByLane {
 
 ByLane<std::string> names_of(const LaneTable& lanes);
 
-}  // namespace sluice
+}  // namespace sluice::core

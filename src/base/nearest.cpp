@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/nearest.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 
 size_t edit_distance(std::string_view a, std::string_view b) {
   // Rows of the table of distances between beginnings of `a` and of `b`: this one and the two before it.
@@ -40,4 +41,4 @@ bool similar(std::string_view a, std::string_view b) {
   return 3 * edit_distance(a, b) <= std::max(a.size(), b.size());
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of the known names a mistyped one may have meant.
 #pragma once
 
@@ -6,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace sluice {
+namespace sluice::core {
 
 // The fewest letters to insert, remove, replace, or swap with their neighbour that turn `a` into `b`; no
 // letter is touched twice.
@@ -18,4 +19,4 @@ std::string nearest(std::string_view name, std::span<const std::string> names);
 // Whether one of them may be the other mistyped: at most a third of the longer one's letters differ.
 bool similar(std::string_view a, std::string_view b);
 
-}  // namespace sluice
+}  // namespace sluice::core

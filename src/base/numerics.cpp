@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/numerics.h"
 
-namespace sluice {
+namespace sluice::core {
 
 Status validate(const Numerics& n) {
   for (const auto& [key, dtype] : {std::pair{"compute", n.compute}, {"grad", n.grad}, {"state", n.state}}) {
@@ -16,4 +17,4 @@ Status validate(const Numerics& n) {
   return {};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

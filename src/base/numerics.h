@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The number formats of a step.
 #pragma once
 
 #include "base/dtype.h"
 #include "base/status.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct Numerics {
   DType compute = DType::F32;  // parameters, activations and their gradients
@@ -15,4 +16,4 @@ struct Numerics {
 };
 Status validate(const Numerics& numerics);
 
-}  // namespace sluice
+}  // namespace sluice::core

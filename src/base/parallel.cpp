@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/parallel.h"
 
 #include <algorithm>
 #include <thread>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 
 void for_each_parallel(int64_t count, int threads, const std::atomic<bool>& stop,
                        const std::function<void(int64_t)>& fn) {
@@ -31,4 +32,4 @@ int search_threads() {
   return int(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Independent pieces of work on several threads.
 #pragma once
 
@@ -5,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace sluice {
+namespace sluice::core {
 
 // Calls fn(0) ... fn(count - 1), `threads` at a time, beginning in order; stops beginning more once `stop` is
 // true. Returns when all that began have returned.
@@ -16,4 +17,4 @@ void for_each_parallel(int64_t count, int threads, const std::function<void(int6
 // As many as the machine runs at once, at most 16: what a search can use.
 int search_threads();
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers (Philox4x32-10, Salmon et al., SC'11): the value depends on the key and the
 // counter only, never on who draws it or when. Random decisions in Sluice are keyed by
 // (seed, step, object, element). Usable from device code.
@@ -11,7 +12,7 @@
 #define SLUICE_HOST_DEVICE
 #endif
 
-namespace sluice {
+namespace sluice::core {
 
 struct Philox4 {
   uint32_t v[4];
@@ -38,4 +39,4 @@ SLUICE_HOST_DEVICE inline float uniform_open(uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5f) * (1.0f / 8388608.0f);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

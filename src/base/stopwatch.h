@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Seconds since something began.
 #pragma once
 
 #include <chrono>
 
-namespace sluice {
+namespace sluice::core {
 
 class Stopwatch {
  public:
@@ -21,4 +22,4 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

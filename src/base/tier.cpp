@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/tier.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr std::array<std::string_view, Tier::kCount> kNames{
@@ -19,4 +20,4 @@ std::optional<Tier> find_tier(std::string_view name) {
   return std::nullopt;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tiers: the memories that bytes lie in. Near ones come before far ones.
 #pragma once
 
@@ -9,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-namespace sluice {
+namespace sluice::core {
 
 class Tier {
  public:
@@ -88,4 +89,4 @@ struct Location {
   bool operator==(const Location&) const = default;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

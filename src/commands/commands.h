@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the command line calls: a function per command.
 //
 // Requests name configuration files, overrides and run directories; results are written to the run directory
@@ -10,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 
 struct Outcome {
   bool ok = true;
@@ -121,4 +122,4 @@ struct Names {
 };
 Names names();
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 #include "run/trial.h"
 #include "trace/trace.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 void print_speed(const std::string& what, const Speed& v, double step_ns) {
@@ -150,4 +151,4 @@ Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
   return outcome(status);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "commands/describe.h"
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@
 #include "trace/trace.h"
 #include "version/version.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 std::string count(double n) {
@@ -157,4 +158,4 @@ Status save_plan(const Prepared& p, const std::vector<WhatIf>& what_ifs) {
   return write_file(dir / "predicted.json", chrome_trace(program, plan, predicted));
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

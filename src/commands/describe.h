@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the user reads about a run: headers, comparisons, and the files of a run directory.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include "report/report.h"
 #include "run/prepare.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Model, shape (and why), machine and caps: names and words.
 std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& prepared);
@@ -31,4 +32,4 @@ std::string explain_speed();
 // directory.
 Status save_plan(const Prepared& prepared, const std::vector<WhatIf>& what_ifs = {});
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,7 +12,7 @@
 #include "measure/calibrate.h"
 #include "run/prepare.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 void show_host() {
@@ -78,4 +79,4 @@ Outcome doctor(const DoctorRequest& request) {
   return outcome(status);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 #include "model/families/families.h"
 #include "planner/passes/runner.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 bool has(std::string_view text, std::string_view part) {
@@ -66,4 +67,4 @@ Names names() {
   return n;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

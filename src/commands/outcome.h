@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Status as commands return it.
 #pragma once
 
 #include "base/status.h"
 #include "commands/commands.h"
 
-namespace sluice {
+namespace sluice::core {
 
 inline Outcome outcome(const Status& status) {
   return status.ok() ? Outcome{} : Outcome{false, status.message()};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

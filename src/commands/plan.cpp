@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -10,7 +11,7 @@
 #include "study/frontier.h"
 #include "study/what_if.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Prints the page of text, saves the plan, and writes what was asked for beside it.
@@ -102,4 +103,4 @@ Outcome simulate(const RunRequest& request) {
   return outcome(saved);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "commands/progress_line.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,7 @@
 #include <chrono>
 #include <cstdio>
 
-namespace sluice {
+namespace sluice::core {
 
 std::string format_duration(double seconds) {
   const auto s = static_cast<int64_t>(seconds + 0.5);
@@ -36,4 +37,4 @@ void ProgressLine::end() {
   std::fflush(out_);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Progress on the console.
 #pragma once
 
 #include <cstdio>
 #include <string>
 
-namespace sluice {
+namespace sluice::core {
 
 // "1:02:03", "4:05" or "7 s".
 std::string format_duration(double seconds);
@@ -31,4 +32,4 @@ class ProgressLine {
   size_t width_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -18,7 +19,7 @@
 #include "study/grid.h"
 #include "study/sweep_cells.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 class SweepRun {
@@ -276,4 +277,4 @@ Outcome sweep(const SweepRequest& request, const std::atomic<bool>& interrupted)
   return outcome(status);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@
 #include "run/session.h"
 #include "trace/trace.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // The loop over steps and what it leaves in the run directory.
@@ -196,4 +197,4 @@ Outcome train(const RunRequest& request, const std::atomic<bool>& interrupted) {
   return outcome(run_training(request, interrupted));
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "version/version.h"
 
 #include <fmt/format.h>
@@ -9,7 +10,7 @@
 #include "backend/registry/registry.h"
 #include "commands/commands.h"
 
-namespace sluice {
+namespace sluice::core {
 
 std::string version_text() {
   std::vector<std::string_view> has, lacks;
@@ -27,4 +28,4 @@ Release release() {
   return {std::string(version()), std::string(commit_date())};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

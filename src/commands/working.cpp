@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "commands/working.h"
 
 #include <fmt/format.h>
@@ -5,7 +6,7 @@
 
 #include <chrono>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr double kPatienceSeconds = 2, kEverySeconds = 5;
@@ -65,4 +66,4 @@ void Working::stop() {
   line_.end();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

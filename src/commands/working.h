@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a command is doing while it takes long.
 #pragma once
 
@@ -9,7 +10,7 @@
 
 #include "commands/progress_line.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // When and what to show: nothing in the first two seconds, then on a terminal one line that is rewritten,
 // elsewhere a line now and a line every five seconds.
@@ -52,4 +53,4 @@ class Working {
   std::jthread thread_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "config/config.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 #include "io/toml.h"
 #include "model/families/families.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Range {
@@ -335,4 +336,4 @@ std::vector<KeyHelp> config_keys() {
   return keys;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

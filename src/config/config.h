@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The run configuration: every key with its type, default, range and meaning, in one table (visit_keys).
 // Files, command line overrides, help and the resolved copy in the run directory all go through it.
 #pragma once
@@ -11,7 +12,7 @@
 #include "base/tier.h"
 #include "update/optimizer.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct RunConfig {
   struct {
@@ -84,4 +85,4 @@ std::string to_toml(const RunConfig& config);
 // Every key with its default.
 std::vector<KeyHelp> config_keys();
 
-}  // namespace sluice
+}  // namespace sluice::core

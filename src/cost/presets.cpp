@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cost/presets.h"
 
 #include <fmt/ranges.h>
@@ -5,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Gpu {
@@ -98,4 +99,4 @@ Result<Profile> machine_preset(std::string_view name) {
   return p;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

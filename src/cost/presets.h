@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles of machines that are not here, to plan for them.
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include "cost/profile.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // "h200", "h100", "a100", "rtx3090", "rtx4090", "rtx5090". Rates are estimates; the source of each stands
 // beside it.
@@ -26,4 +27,4 @@ struct Card {
 // From the smallest memory to the largest.
 std::span<const Card> cards();
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cost/profile.h"
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // The softmax of a score takes as long as this many columns more of a head: on an H200, heads of 64 columns
@@ -91,4 +92,4 @@ std::vector<Op> distinct_ops(const Program& program) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a machine costs: how long each op takes, how fast the links are, how much memory the runtime itself
 // holds. Used by the planner and, through the plan's predictions, by the simulator.
 #pragma once
@@ -12,7 +13,7 @@
 #include "base/tier.h"
 #include "program/program.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct OpCost {
   double ns = 0;
@@ -88,4 +89,4 @@ std::vector<CountedOp> counted_ops(const Program& program);
 // The same without their counts.
 std::vector<Op> distinct_ops(const Program& program);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "draw/axis.h"
 
 #include <fmt/format.h>
@@ -7,7 +8,7 @@
 #include <cmath>
 #include <string_view>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Unit {
@@ -72,4 +73,4 @@ std::string time_text(double ns) {
   return fmt::format("{:.{}f} {}", value, value >= 100 ? 0 : value >= 10 ? 1 : 2, unit.name);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers along the axes of pictures, and how they are written.
 #pragma once
 
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 
 // Round numbers (1, 2 or 5 times a power of ten apart) inside [low, high], about `count` of them.
 // REQUIRES: low < high, both finite.
@@ -26,4 +27,4 @@ std::string grouped(double value, int decimals);
 // Three significant digits in the unit that fits: "12.3 s", "845 ms".
 std::string time_text(double ns);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "draw/heatmap.h"
 
 #include <fmt/format.h>
@@ -8,7 +9,7 @@
 #include "draw/axis.h"
 #include "draw/svg.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr double kCellHeight = 38, kLeft = 92, kTop = 62, kBottom = 52, kBarGap = 22, kBarWidth = 14,
@@ -115,4 +116,4 @@ std::string heatmap_svg(const Heatmap& map) {
   return svg.str();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Maps of a value over two axes.
 #pragma once
 
@@ -6,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 
 struct HeatmapCell {
   double value = std::numeric_limits<double>::quiet_NaN();  // not negative; NaN: none
@@ -27,4 +28,4 @@ struct Heatmap {
 // times columns.
 std::string heatmap_svg(const Heatmap& map);
 
-}  // namespace sluice
+}  // namespace sluice::core

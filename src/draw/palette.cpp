@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "draw/palette.h"
 
 #include <fmt/format.h>
@@ -9,7 +10,7 @@
 
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr NamedInk kPalette[] = {
@@ -109,4 +110,4 @@ std::string palette_css() {
   return fmt::format(":root {{{} }}\n:root[data-theme=\"dark\"] {{{} }}\n", light, dark);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

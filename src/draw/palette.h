@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The colours of every picture and of the page of a plan. No other file names a colour, so what means one
 // thing looks the same everywhere.
 //
@@ -11,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace sluice {
+namespace sluice::core {
 
 // One colour in the light and in the dark theme, each "#rrggbb".
 struct Ink {
@@ -45,4 +46,4 @@ std::string_view text_on(std::string_view colour);
 // for those whose root has data-theme="dark".
 std::string palette_css();
 
-}  // namespace sluice
+}  // namespace sluice::core

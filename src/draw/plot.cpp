@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "draw/plot.h"
 
 #include <fmt/format.h>
@@ -9,7 +10,7 @@
 
 #include "draw/axis.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr double kWidth = 820, kHeight = 460;
@@ -139,4 +140,4 @@ std::string render(const Plot& plot) {
   return svg.str();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Line charts.
 #pragma once
 
@@ -6,7 +7,7 @@
 
 #include "draw/svg.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct Series {
   std::string name;
@@ -23,4 +24,4 @@ struct Plot {
 // in one pixel column are drawn as the range they span.
 std::string render(const Plot& plot);
 
-}  // namespace sluice
+}  // namespace sluice::core

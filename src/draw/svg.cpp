@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "draw/svg.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,7 @@
 #include <array>
 #include <iterator>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Text that is safe between tags and inside attributes. Control characters, which XML cannot carry, become
@@ -150,4 +151,4 @@ void Svg::text(Point at, std::string_view content, const TextStyle& style) {
   body_ += fmt::format(">{}</text>\n", escape(content));
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drawing self-contained SVG pictures in a light and a dark theme. Coordinates are pixels from the top left
 // corner.
 //
@@ -12,7 +13,7 @@
 
 #include "draw/palette.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct Point {
   double x, y;
@@ -81,4 +82,4 @@ std::string svg_number(double value);
 // About as wide as `text` is drawn at `size`: pictures are laid out without the fonts of their viewers.
 double text_width(std::string_view text, double size);
 
-}  // namespace sluice
+}  // namespace sluice::core

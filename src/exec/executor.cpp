@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exec/executor.h"
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Address `offset` of an arena; backends that move no data have no base.
@@ -146,4 +147,4 @@ void predict(const Program& program, Plan& plan, const SimOptions& options) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a Plan on a Backend. One loop for every backend and the simulator; no policy.
 //
 // Threads: one thread uses an Executor, except that several may write, read and clear different bytes at
@@ -13,7 +14,7 @@
 #include "backend/sim/sim_backend.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // High-water marks of what the executor handed out of each arena. They equal the plan's arena sizes when the
 // plan wastes nothing at its end.
@@ -60,4 +61,4 @@ class Executor {
 // Runs `plan` on the simulated backend and writes the predicted times into it.
 void predict(const Program& program, Plan& plan, const SimOptions& options = {});
 
-}  // namespace sluice
+}  // namespace sluice::core

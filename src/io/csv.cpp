@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/csv.h"
 
-namespace sluice {
+namespace sluice::core {
 
 std::string csv_line(std::span<const std::string> fields) {
   std::string out;
@@ -41,4 +42,4 @@ std::optional<std::vector<std::string>> parse_csv_line(std::string_view line) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines of comma-separated values: fields are quoted where they need it; a field holds no line break.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 
 // The fields as one line, with its end. Line breaks inside a field become spaces.
 std::string csv_line(std::span<const std::string> fields);
@@ -15,4 +16,4 @@ std::string csv_line(std::span<const std::string> fields);
 // The fields of one line without its end; nothing when it is cut off inside quotes or goes on after them.
 std::optional<std::vector<std::string>> parse_csv_line(std::string_view line);
 
-}  // namespace sluice
+}  // namespace sluice::core

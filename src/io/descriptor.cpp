@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/descriptor.h"
 
 #include <fcntl.h>
@@ -6,7 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-namespace sluice {
+namespace sluice::core {
 
 Error file_error(std::string_view verb, const std::filesystem::path& path, int code) {
   return error(code == ENOENT ? ErrorKind::NotFound : ErrorKind::Io, "cannot {} {}: {}", verb, path.string(),
@@ -36,4 +37,4 @@ Status Descriptor::write(std::span<const std::byte> bytes, std::optional<int64_t
   return {};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

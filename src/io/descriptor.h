@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An open file of the operating system, and the form of errors about it.
 #pragma once
 
@@ -12,7 +13,7 @@
 
 #include "base/status.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // "cannot <verb> <path>: <reason>": NotFound if nothing is there, else Io. `code` is that of a failed system
 // call: by default, of the last.
@@ -45,4 +46,4 @@ class Descriptor {
   int fd_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

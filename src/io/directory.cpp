@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/directory.h"
 
 #include <fcntl.h>
@@ -8,7 +9,7 @@
 
 #include "io/file.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace fs = std::filesystem;
 namespace {
 
@@ -94,4 +95,4 @@ Status restore_directory(const fs::path& path) {
   return is_there(old) && !is_there(whole) ? move(old, whole) : Status();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

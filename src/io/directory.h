@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Directories that are replaced as a whole.
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // A directory under construction. It is "<path>.tmp", in which files are written, until commit() puts it in
 // the place of the directory at `path`: after restore_directory() that has all of the old files or all of the
@@ -43,4 +44,4 @@ class AtomicDirectory {
 // called before such a directory is read.
 Status restore_directory(const std::filesystem::path& path);
 
-}  // namespace sluice
+}  // namespace sluice::core

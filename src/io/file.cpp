@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/file.h"
 
 #include <fcntl.h>
@@ -9,7 +10,7 @@
 #include <cerrno>
 #include <system_error>
 
-namespace sluice {
+namespace sluice::core {
 namespace fs = std::filesystem;
 
 Status sync_directory(const fs::path& directory) {
@@ -105,4 +106,4 @@ Status AtomicFile::commit() {
   return sync_directory(parent.empty() ? fs::path(".") : parent);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

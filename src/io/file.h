@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files: whole reads, memory maps, and writes that are either complete or not there.
 //
 // Every error names the path and the operating system's reason.
@@ -15,7 +16,7 @@
 #include "base/status.h"
 #include "io/descriptor.h"
 
-namespace sluice {
+namespace sluice::core {
 
 Result<std::string> read_file(const std::filesystem::path& path);
 
@@ -93,4 +94,4 @@ class AtomicFile {
   Descriptor fd_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

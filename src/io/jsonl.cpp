@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/jsonl.h"
 
 #include <fcntl.h>
@@ -6,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace sluice {
+namespace sluice::core {
 
 Result<JsonLines> JsonLines::open(const std::filesystem::path& path) {
   SLUICE_ASSIGN(Descriptor fd, Descriptor::open(path, O_RDWR | O_CREAT | O_APPEND, 0666));
@@ -24,4 +25,4 @@ Status JsonLines::append(const nlohmann::ordered_json& object) {
   return fd_.write(std::as_bytes(std::span(line)), std::nullopt, path_);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A log of JSON objects, one per line.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "base/status.h"
 #include "io/descriptor.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Appends lines to a file; each is in the file, whole, when append() returns. A line that a killed process
 // left unfinished is ended when the file is opened, so that it spoils no other. One thread at a time.
@@ -26,4 +27,4 @@ class JsonLines {
   Descriptor fd_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

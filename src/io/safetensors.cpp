@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/safetensors.h"
 
 #include <bit>
@@ -5,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-namespace sluice {
+namespace sluice::core {
 namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "the file formats are little-endian");
@@ -161,4 +162,4 @@ Status SafeTensorsWriter::commit() {
   return file_.commit();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading and writing safetensors files, single or sharded.
 //
 // A file is an 8-byte little-endian header length, a JSON header (safetensors_header.h) and the tensors'
@@ -18,7 +19,7 @@
 #include "io/file.h"
 #include "io/safetensors_header.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // A tensor inside a mapped file: row-major, little-endian, not necessarily aligned to its element size.
 struct SafeTensor {
@@ -101,4 +102,4 @@ class SafeTensorsWriter {
   std::map<std::string, Slot, std::less<>> slots_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

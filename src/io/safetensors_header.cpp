@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/safetensors_header.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 
 #include "base/bytes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using nlohmann::json;
@@ -272,4 +273,4 @@ std::string format_safetensors_header(const std::vector<TensorInfo>& tensors,
   return text;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

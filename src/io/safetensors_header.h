@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The header of a safetensors file: names, types and places of its tensors. Headers come from strangers, so
 // every rule of the format is checked here, once.
 #pragma once
@@ -11,7 +12,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Element types of the format; a superset of DType.
 enum class TensorType : uint8_t {
@@ -68,4 +69,4 @@ Result<SafeTensorsHeader> parse_safetensors_header(std::string_view json, int64_
 std::string format_safetensors_header(const std::vector<TensorInfo>& tensors,
                                       const std::map<std::string, std::string>& metadata);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/toml.h"
 
 // Errors come back as values, and nothing is written by it.
@@ -11,7 +12,7 @@
 
 #include "io/file.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 std::string_view trimmed(std::string_view text) {
@@ -160,4 +161,4 @@ std::string toml_text(std::string_view text) {
   return out + '"';
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Configuration files: TOML 1.0, read by toml++, as flat settings. Values are text, numbers, true and false,
 // and lists of them; tables give the keys in them their prefix. Anything else is an error with file and line,
 // and one whose text or size lacks its quotes shows the line with them.
@@ -11,7 +12,7 @@
 
 #include "base/status.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // As text, whatever type the file gave it: who reads a setting knows what it must be.
 struct Setting {
@@ -30,4 +31,4 @@ Result<Settings> read_toml(const std::filesystem::path& path);
 // A text as TOML writes it, quotes included.
 std::string toml_text(std::string_view text);
 
-}  // namespace sluice
+}  // namespace sluice::core

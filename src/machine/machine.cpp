@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "machine/machine.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 #include "base/hash.h"
 #include "cost/presets.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // The preset whose rates ops that are not measured take: the one that a driver's name of a device names,
@@ -89,4 +90,4 @@ std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine
          fmt::format("costs-{:016x}.json", Hash().add(machine.profile.name).add(machine.uuid).value());
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What runs the steps: this machine, or one that is only planned for.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "config/config.h"
 #include "cost/profile.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct Machine {
   const BackendKind* backend = &simulated_backend();
@@ -31,4 +32,4 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& pres
 // measures neither again. GPUs of one name differ by some per cent.
 std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "measure/calibrate.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 #include "base/bytes.h"
 #include "io/file.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using nlohmann::json;
@@ -297,4 +298,4 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
   return write_cache(path, options.shared_cores, profile, std::move(cache));
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured op times of a backend, cached on disk.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include "measure/rehearsal.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct CalibrateOptions {
   double rehearsal_ns = 1e9;               // how long the ops run in their mix, about
@@ -45,4 +46,4 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
              int64_t device_overhead_bytes, const CalibrateOptions& options,
              const std::filesystem::path& path, Profile profile);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "measure/rehearsal.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 #include "base/philox.h"
 #include "ops/step_args.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // How floats of a kind are distributed: around `middle`, triangular, to `width` on either side. It matters to
@@ -355,4 +356,4 @@ double median_ns(std::span<const Interval> timeline) {
   return std::max(1.0, median(std::move(ns)));
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

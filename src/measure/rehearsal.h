@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times the ops of a step in about the mix in which the step runs them: each is as fast as the others let it
 // be. Under a limit on power a GPU's clock follows the mix, so that ops timed one after the other are off by
 // up to 20 %: beside attention, which draws less, products run faster than among themselves, and attention
@@ -11,7 +12,7 @@
 #include "backend/backend.h"
 #include "cost/profile.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Called with (done, total) as ops are measured.
 using Progress = std::function<void(int64_t, int64_t)>;
@@ -102,4 +103,4 @@ double median(std::vector<double> values);
 // How long they took, at least 1 ns: a clock may not tell the ends of a short run apart. REQUIRES: not empty.
 double median_ns(std::span<const Interval> timeline);
 
-}  // namespace sluice
+}  // namespace sluice::core

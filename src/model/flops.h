@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one place for model FLOP formulas.
 #pragma once
 
 #include "model/spec.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Training FLOPs per token (forward + backward, multiply-add = 2), causal attention counted half:
 //   sum over layers of (6 D (2 Q + 2 K + 3 F) + 6 S Q) + 6 D V
@@ -19,4 +20,4 @@ inline double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
   return flops;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

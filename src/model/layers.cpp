@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/layers.h"
 
 #include <fmt/format.h>
 
-namespace sluice {
+namespace sluice::core {
 
 Forward::Forward(const ModelSpec& spec, const std::vector<Weight>& table,
                  const std::vector<ObjectId>& weights, const Chunking& chunking, DType compute,
@@ -217,4 +218,4 @@ void Forward::logits(ObjectId h, ObjectId logits, int round, int chunk) {
        {h, weight("head", -1), inputs_.args, logits}, {-1, round, chunk});
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

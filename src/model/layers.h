@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The forward pass of a decoder, as tasks. Only this: backward passes are derived (program/gradient).
 #pragma once
 
@@ -11,7 +12,7 @@
 #include "program/gradient/gradients.h"
 #include "program/program.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // How tokens are cut into chunks: `rows` whole sequences each, or one of `per_sequence` pieces of a sequence.
 struct Chunking {
@@ -99,4 +100,4 @@ class Forward {
   bool loss_written_ = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/spec.h"
 
 #include <fmt/format.h>
@@ -7,7 +8,7 @@
 
 #include "model/weights.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 Status validate_layer(const LayerSpec& layer) {
@@ -108,4 +109,4 @@ std::vector<float> rope_inv_freq(const Rope& rope, int64_t head_dim) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decoder as data: one LayerSpec per layer. What is outside model/ learns of a family through this, through
 // the table of weights (model/weights.h) and through the forward code (model/layers.h).
 #pragma once
@@ -9,7 +10,7 @@
 
 #include "base/status.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Rotary embedding frequencies. With factor > 1 low frequencies are stretched as Llama 3.1 does.
 struct Rope {
@@ -71,4 +72,4 @@ std::string text(const ModelSpec& spec);
 // inv_freq[i] for i < head_dim / 2, with the Llama-3.1 scaling applied.
 std::vector<float> rope_inv_freq(const Rope& rope, int64_t head_dim);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/weights.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Of matrices, as in the families' own code; those that write into the residual stream begin smaller by the
@@ -91,4 +92,4 @@ std::vector<Weight> weights_of(const ModelSpec& spec) {
   return Table(spec).weights();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of a model's weights: where each comes from in a checkpoint, its shape, how it begins and how it
 // is trained. Everything that makes, loads, saves or updates weights goes by it.
 #pragma once
 
 #include "model/spec.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // A tensor of a Hugging Face checkpoint.
 struct WeightSource {
@@ -35,4 +36,4 @@ struct Weight {
 // Every weight, in the order of the forward pass. The roles are those that model/layers.h asks for.
 std::vector<Weight> weights_of(const ModelSpec& spec);
 
-}  // namespace sluice
+}  // namespace sluice::core

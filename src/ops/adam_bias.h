@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far the means of AdamW are from having seen enough steps. The one definition for every backend, so that
 // a step gives the same bits wherever it runs. Usable from device code.
 #pragma once
@@ -7,7 +8,7 @@
 
 #include "base/philox.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // An unevaluated sum of two doubles, the second at most half a unit in the last place of the first.
 struct DoublePair {
@@ -34,4 +35,4 @@ SLUICE_HOST_DEVICE inline float adam_bias(double beta, int64_t step) {
   return static_cast<float>((1 - power.high) - power.low);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/attention.h"
 
 #include "ops/gpu_workspace.h"
 
-namespace sluice {
+namespace sluice::core {
 using enum Access;
 using enum DType;
 using enum Values;
@@ -42,4 +43,4 @@ Operands RopeBwd::operands() const {
           {"dq", Write, dtype, q, Activations},           {"dkv", Write, dtype, kv, Activations}};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

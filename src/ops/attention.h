@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over one block of keys and values, its gradient, and the rotation of gradients.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "ops/operand.h"
 #include "ops/work.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // The shape of one attention block: queries of a chunk against one block of keys and values.
 //
@@ -102,4 +103,4 @@ struct RopeBwd {
   }
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/cast.h"
 
-namespace sluice {
+namespace sluice::core {
 using enum Access;
 using enum Values;
 
@@ -8,4 +9,4 @@ Operands Cast::operands() const {
   return {{"x", Read, in_dtype, elements, Activations}, {"y", Write, dtype, elements, Activations}};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

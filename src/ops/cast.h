@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion between element types.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "ops/operand.h"
 #include "ops/work.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // y = x, converted (round to nearest even).
 struct Cast {
@@ -23,4 +24,4 @@ struct Cast {
   void fields(auto&& f) const { f("n", elements), f("in", in_dtype), f("dtype", dtype); }
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/embed.h"
 
 #include "ops/gpu_workspace.h"
 
-namespace sluice {
+namespace sluice::core {
 using enum Access;
 using enum DType;
 using enum Values;
@@ -26,4 +27,4 @@ int64_t EmbedBwd::workspace_bytes(const GpuLibraries&) const {
   return 2 * tokens * size_of(I32);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Looking up rows of the embedding table, and the gradient of that.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "ops/operand.h"
 #include "ops/work.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // y[t, :] = table[ids[t], :]
 struct Embed {
@@ -41,4 +42,4 @@ struct EmbedBwd {
   }
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums that GPU kernels form in parts, which lie in the workspace: how many parts there are depends on the op
 // alone, so that the bits do. No dependency, so that device code can include it.
 #pragma once
 
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::core {
 
 // Rows of partial sums of RmsNormBwd's dw, one per block: three on each of the 132 multiprocessors of an H100
 // or H200.
@@ -23,4 +24,4 @@ constexpr int64_t bias_partials(int64_t tokens) {
 // Sums of SumSq, one per block.
 constexpr int kSumSqPartials = 1024;
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/gpu_workspace.h"
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr int64_t kAlignment = 256;
@@ -116,4 +117,4 @@ int64_t graph_bytes(const AttnShape& s, bool backward, const GpuLibraries& libra
   return backward_graph_bytes(s, call.rows, call.kv_heads, libraries);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

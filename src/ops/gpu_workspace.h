@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ops need on a GPU beside their operands, where libraries run products and attention: for the backend,
 // which lays the parts out, and for planning for a GPU that is not there.
 #pragma once
@@ -9,7 +10,7 @@
 #include "ops/gpu_partials.h"
 #include "ops/loss.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Workspace of every product; cuBLASLt's own advice for Hopper.
 constexpr int64_t kProductWorkspaceBytes = 32 * kMiB;
@@ -57,4 +58,4 @@ AttnCalls calls_of(const AttnShape& shape, bool backward, const GpuLibraries& li
 // Upper bound of what one call of a block's graph takes.
 int64_t graph_bytes(const AttnShape& shape, bool backward, const GpuLibraries& libraries);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/linear.h"
 
 #include "ops/gpu_workspace.h"
 
-namespace sluice {
+namespace sluice::core {
 using enum Access;
 using enum DType;
 using enum Values;
@@ -49,4 +50,4 @@ int64_t BiasGrad::workspace_bytes(const GpuLibraries&) const {
   return bias_partials(tokens) * out * size_of(DType::F32);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

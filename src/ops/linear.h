@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products with weights, and their gradients.
 #pragma once
 
@@ -9,7 +10,7 @@
 #include "ops/operand.h"
 #include "ops/work.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // y = x w^T (+ bias) (+ residual). With rope_heads > 0 the first rope_heads * head_dim columns of y are
 // rotated by rotary position embedding (halves paired: i with i + head_dim/2) with angle pos[t] *
@@ -90,4 +91,4 @@ struct BiasGrad {
   }
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

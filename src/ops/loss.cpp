@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/loss.h"
 
 #include "ops/gpu_workspace.h"
 
-namespace sluice {
+namespace sluice::core {
 using enum Access;
 using enum DType;
 using enum Values;
@@ -33,4 +34,4 @@ double Logits::traffic() const {
   return double(vocab + 1) * double(dim) * double(size_of(dtype));
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

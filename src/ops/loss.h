@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What follows the last layer: cross-entropy with its gradients, and logits for sampling.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "ops/operand.h"
 #include "ops/work.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Cross-entropy of x w^T against targets (-1: does not count), sub_tokens rows of logits at a time, so that
 // logits never exist whole. loss[0] (+)= sum over counted rows of -log p(target), f64. Unless forward_only
@@ -55,4 +56,4 @@ struct Logits {
   void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("dtype", dtype); }
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/mlp.h"
 
-namespace sluice {
+namespace sluice::core {
 using enum Access;
 using enum Values;
 
@@ -15,4 +16,4 @@ Operands SwigluBwd::operands() const {
           {"y", Write, dtype, tokens * dim, Activations}};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

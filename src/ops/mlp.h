@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gates of the feed-forward part, and their gradients.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "ops/operand.h"
 #include "ops/work.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // y = silu(gate) * up, with gate = gu[:, :dim] and up = gu[:, dim:].
 struct Swiglu {
@@ -37,4 +38,4 @@ struct SwigluBwd {
   void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

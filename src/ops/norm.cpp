@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/norm.h"
 
 #include "ops/gpu_workspace.h"
 
-namespace sluice {
+namespace sluice::core {
 using enum Access;
 using enum DType;
 using enum Values;
@@ -47,4 +48,4 @@ int64_t HeadNormRopeBwd::workspace_bytes(const GpuLibraries&) const {
   return head_norm_partials(tokens) * head_dim * size_of(DType::F32);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

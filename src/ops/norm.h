@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Normalization of rows and of heads, and their gradients.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "ops/operand.h"
 #include "ops/work.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // y = x / sqrt(mean(x^2) + eps) * w, row by row, computed in fp32.
 struct RmsNorm {
@@ -83,4 +84,4 @@ struct HeadNormRopeBwd {
   }
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/op.h"
 
 #include <fmt/format.h>
 
 #include <utility>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Collects an op's attributes as " name=value".
@@ -75,4 +76,4 @@ std::string cost_key(const Op& op) {
   return print(op, false);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schema of every op: attributes, operands with their access, FLOPs and bytes. No kernels here.
 //
 // An op is a plain struct of attributes in the header of its family, and its members say all that others need
@@ -28,7 +29,7 @@
 #include "ops/update.h"
 #include "ops/work.h"
 
-namespace sluice {
+namespace sluice::core {
 
 using Op =
     std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
@@ -65,4 +66,4 @@ std::string text(const Op& op);
 // As text(), without attributes that do not change how long the op takes: ops with equal keys cost the same.
 std::string cost_key(const Op& op);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an op says of each of its operands: a name, how it is used, its element type and size, and what values
 // it has.
 #pragma once
@@ -8,7 +9,7 @@
 
 #include "base/dtype.h"
 
-namespace sluice {
+namespace sluice::core {
 
 enum class Access : uint8_t {
   Read,
@@ -53,4 +54,4 @@ constexpr Access write_or(bool accumulate) {
 // The operand of ops that read the step's scalars (ops/step_args.h).
 Operand args_operand();
 
-}  // namespace sluice
+}  // namespace sluice::core

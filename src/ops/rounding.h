@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stochastic rounding of an update's bf16 parameter and state: which random bits belong to which element, and
 // how they round. The one definition for every backend, so that a step gives the same bits wherever it runs.
 // Usable from device code.
@@ -10,7 +11,7 @@
 
 #include "base/philox.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Key of an object's random bits under a seed (the finaliser of SplitMix64 spreads small object numbers).
 SLUICE_HOST_DEVICE inline uint64_t rounding_key(uint64_t seed, uint64_t object) {
@@ -45,4 +46,4 @@ SLUICE_HOST_DEVICE inline uint16_t round_stochastic(uint32_t float_bits, uint32_
   return static_cast<uint16_t>(nan ? bits | 0x40u : bits);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Per-step scalars, read by kernels on the device. No dependency, so that device code can include it.
 #pragma once
 
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::core {
 
 // The trainer writes one StepArgs into the program's `args` object before every step.
 struct StepArgs {
@@ -17,4 +18,4 @@ struct StepArgs {
                       // every plan
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

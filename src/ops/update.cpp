@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ops/update.h"
 
 #include "ops/gpu_workspace.h"
 
-namespace sluice {
+namespace sluice::core {
 using enum Access;
 using enum DType;
 using enum Values;
@@ -73,4 +74,4 @@ Operands LionState::operands() const {
   return update_of_m_alone(*this);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clipping by the global norm and the update of parameters. Elementwise: an op takes any part of a parameter.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "ops/operand.h"
 #include "ops/work.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // sums[slot] = sum of squares of g, f64; with `first`, every other element of sums becomes 0.
 struct SumSq {
@@ -177,4 +178,4 @@ struct LionState {
   }
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

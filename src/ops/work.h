@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an op asks of a device beside moving its operands, from which times and rates are computed.
 #pragma once
 
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::core {
 
 // What limits an op, and so at which rate it runs.
 enum class Unit : uint8_t { Memory, Product, AttentionForward, AttentionBackward };
@@ -26,4 +27,4 @@ struct GpuLibraries;
 struct NoCost {};
 constexpr NoCost kNoCost;
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vector clocks: what an action knows to have happened.
 #pragma once
 
@@ -8,7 +9,7 @@
 
 #include "base/lane.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // A set of actions, closed towards the past: of every lane of a table the newest one, which stands for all
 // before it on that lane. Empty when made; there is no other way to make one.
@@ -40,4 +41,4 @@ class Clock {
   std::vector<uint32_t> more_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

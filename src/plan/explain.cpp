@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 #include "plan/plan.h"
 #include "plan/stalls.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using ByKind = std::array<int64_t, kObjectKinds>;
@@ -70,4 +71,4 @@ std::string explain(const Program& program, const Plan& plan) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Plan says how one Program runs inside an arena per tier: for every task run and copy its lane, its place
 // in the order, what it waits for, its addresses, and its predicted time. Plans are immutable data: searched
 // by the planner, proved by verify(), run by exec, shown by explain().
@@ -13,7 +14,7 @@
 #include "base/tier.h"
 #include "program/program.h"
 
-namespace sluice {
+namespace sluice::core {
 
 enum class ActionKind : uint8_t {
   Run,   // a task, on a compute lane, with everything in the arena of that lane's device
@@ -116,4 +117,4 @@ std::string explain(const Program& program, const Plan& plan);
 // The action in words for errors and traces: "gate_up.L3.r0c1 (again)", "load wq.L3".
 std::string label(const Program& program, const Action& action);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "plan/stalls.h"
 
 #include <algorithm>
 #include <optional>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
@@ -126,4 +127,4 @@ std::vector<Interval> predicted_timeline(const Plan& plan) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When the compute lane stood still, and what it stood still for. The same definition serves predicted and
 // measured times.
 #pragma once
@@ -10,7 +11,7 @@
 #include "base/interval.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::core {
 
 enum class StallCause : uint8_t {
   Load,     // a load was under way that compute needed
@@ -46,4 +47,4 @@ std::string_view what_binds(const Plan& plan, const PlanTotals& totals,
 // The times the plan predicts.
 std::vector<Interval> predicted_timeline(const Plan& plan);
 
-}  // namespace sluice
+}  // namespace sluice::core

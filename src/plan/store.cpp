@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "plan/store.h"
 
 #include <cstring>
 
 #include "base/hash.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr std::string_view kFormat = "sluice plan 2";
@@ -146,4 +147,4 @@ Result<Plan> plan_from_bytes(std::string_view bytes) {
   return plan;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans as bytes, for a cache: exact, of this program's own, not for exchange between versions of it.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include "base/status.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::core {
 
 std::string to_bytes(const Plan& plan);
 
@@ -15,4 +16,4 @@ std::string to_bytes(const Plan& plan);
 // What was read is as good as its writer: verify() proves it.
 Result<Plan> plan_from_bytes(std::string_view bytes);
 
-}  // namespace sluice
+}  // namespace sluice::core

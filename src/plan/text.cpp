@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 #include "base/hash.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::core {
 
 std::string label(const Program& program, const Action& a) {
   switch (a.kind) {
@@ -88,4 +89,4 @@ PlanTotals totals(const Program& program, const Plan& plan) {
   return t;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

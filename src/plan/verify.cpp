@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Proof of a Plan. Runs the plan's actions in order over a map of every arena that says which version of
 // which object lies where and who touched it last, and checks every dependency against happens-before.
 // Happens-before comes from vector clocks: lanes are few, so an action's clock is one index per lane.
@@ -10,7 +11,7 @@
 #include "plan/clock.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr int64_t kNone = -1;
@@ -301,4 +302,4 @@ Status verify(const Program& program, const Plan& plan, std::span<const int64_t>
   return Verifier(program, plan, workspace_bytes).run();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

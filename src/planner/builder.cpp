@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/builder.h"
 
 #include <fmt/format.h>
@@ -7,7 +8,7 @@
 
 #include "exec/executor.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 int64_t budget(int64_t cap, int64_t overhead, int64_t base) {
@@ -194,7 +195,8 @@ bool PlanBuilder::find_prices(bool overlap) {
     return {};
   };
   prices_[overlap] = passes_.run<Prices>(
-      Pass::Prices, {}, [&] { return sluice::find_prices(plain, units_, profile_, limits, target); }, check);
+      Pass::Prices, {}, [&] { return sluice::core::find_prices(plain, units_, profile_, limits, target); },
+      check);
   return !prices_[overlap].empty();
 }
 
@@ -294,4 +296,4 @@ int64_t PlanBuilder::least_in_both_tiers() const {
   return most;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One plan: the passes in their order, from a policy or from decisions. What to try is the search's business
 // (planner.cpp).
 #pragma once
@@ -8,7 +9,7 @@
 #include "planner/planner.h"
 #include "planner/refine.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // A candidate's settings.
 struct Policy {
@@ -96,4 +97,4 @@ class PlanBuilder {
   int64_t again_bytes_ = 0;  // that can be computed again
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

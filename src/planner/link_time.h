@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The time of a link, handed out to the transfers of a step.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 
 // The time of one link over a step, handed out to transfers. A transfer may be spread over free time here and
 // there: links work through queues, so only totals matter.
@@ -92,4 +93,4 @@ class LinkTime {
       earlier_;  // towards the next position with free time: from p on, and before p
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/lower_bound.h"
 
 #include <algorithm>
 #include <map>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Bytes that running a task again makes up for, and its time.
@@ -105,4 +106,4 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
   return std::max(compute_ns, crossing * ns_per_byte);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // What no plan of a program can beat on one machine under two caps.
 #pragma once
 
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // ns that a step takes at least when tasks run in the order of `plain` (nothing in it is computed again).
 // Three things must fit:
@@ -21,4 +22,4 @@ namespace sluice {
 double lower_bound_ns(const Program& program, const Schedule& plain, const TaskCosts& costs,
                       const Profile& profile, const Limits& limits);
 
-}  // namespace sluice
+}  // namespace sluice::core

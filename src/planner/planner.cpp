@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/planner.h"
 
 #include <fmt/format.h>
@@ -14,7 +15,7 @@
 #include "planner/lower_bound.h"
 #include "planner/refusal.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr Policy kTight{.tight = true};
@@ -418,4 +419,4 @@ std::optional<Plan> random_plan(const Program& program, const Profile& profile, 
   return Planner(program, profile, request).random(seed);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

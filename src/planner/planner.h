@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search: from a Program, two caps and a machine profile to the fastest Plan found.
 #pragma once
 
@@ -5,7 +6,7 @@
 
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // How a program of many tasks finds what leaves the device and what is computed again: by fixed weights, by
 // prices of the moments of its step, or by whichever is faster. Where prices give no plan, weights are asked.
@@ -48,4 +49,4 @@ Result<int64_t> minimal_device_bytes(const Program& program, const Profile& prof
 std::optional<Plan> random_plan(const Program& program, const Profile& profile, const PlanRequest& request,
                                 uint64_t seed);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes in use by position: adds over ranges and asks for maxima of ranges, each in logarithmic time.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 
 class Pressure {
  public:
@@ -54,4 +55,4 @@ class Pressure {
   std::vector<int64_t> added_;  // to all positions of an inner node; a leaf's is counted in most_ alone
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/refine.h"
 
 #include <initializer_list>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 class Climb {
@@ -86,4 +87,4 @@ int refine(Candidate& candidate, const std::vector<RecomputeUnit>& units, const 
   return Climb(candidate, units, rebuild, evaluations).run();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

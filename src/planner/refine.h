@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last step of a search: changes to a plan's decisions, each kept if the plan built with it is shorter.
 #pragma once
 
@@ -8,7 +9,7 @@
 
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // A plan and the decisions it was built from.
 struct Candidate {
@@ -35,4 +36,4 @@ struct Rebuild {
 int refine(Candidate& candidate, const std::vector<RecomputeUnit>& units, const Rebuild& rebuild,
            int evaluations);
 
-}  // namespace sluice
+}  // namespace sluice::core

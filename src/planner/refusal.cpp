@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/refusal.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,7 @@
 #include <map>
 #include <utility>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using Residents = std::vector<std::pair<int64_t, std::string>>;
@@ -160,4 +161,4 @@ Error refuse_host(int64_t given_bytes, int64_t least_bytes, int64_t device_cap_b
   return does_not_fit("host", given_bytes, least_bytes, message);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

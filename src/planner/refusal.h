@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the planner says when no plan fits: which cap is too small, what works, and what is in the way.
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // The fullest moment of a tier.
 struct Tightest {
@@ -37,4 +38,4 @@ Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_b
 Error refuse_host(int64_t given_bytes, int64_t least_bytes, int64_t device_cap_bytes, int64_t held_bytes,
                   const Tightest& tightest);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planner's working data: a Program unrolled into the order in which tasks run (with recomputation), the
 // values they use, where those values are resident, and when.
 //
@@ -12,7 +13,7 @@
 #include "cost/profile.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct Run {
   TaskId task;
@@ -98,4 +99,4 @@ struct Residency {
   std::vector<HostSlot> slots;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/shape.h"
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@
 
 #include "base/parallel.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Larger chunks than this gain nothing on any machine: every kernel is long past its overheads.
@@ -363,4 +364,4 @@ Result<ShapeChoice> choose_shape(const ShapeSubject& subject, const ShapeRequest
   return ShapeSearch(subject, request, profile).run();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

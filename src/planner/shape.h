@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search for the shape of a step: how its tokens are cut into chunks and rounds.
 #pragma once
 
@@ -6,7 +7,7 @@
 #include "planner/planner.h"
 #include "program/shape.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // What is cut: a step as a function of its shape.
 struct ShapeSubject {
@@ -40,4 +41,4 @@ struct ShapeChoice {
 Result<ShapeChoice> choose_shape(const ShapeSubject& subject, const ShapeRequest& request,
                                  const Profile& profile);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <iterator>
@@ -6,7 +7,7 @@
 #include "base/bytes.h"
 #include "program/program.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 char symbol(Access access) {
@@ -48,4 +49,4 @@ std::string dump_dot(const Program& program) {
   return out + "}\n";
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

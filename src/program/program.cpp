@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "program/program.h"
 
 #include <fmt/format.h>
 
 #include <bit>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Attribute {
@@ -102,4 +103,4 @@ Footprint footprint(const Program& program) {
   return f;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Program is one step as data: an ordered list of tasks over objects. It says what is computed and in which
 // order sums are formed; it holds no memory decision. Two programs with equal hash() compute the same thing.
 #pragma once
@@ -11,7 +12,7 @@
 #include "base/ids.h"
 #include "ops/op.h"
 
-namespace sluice {
+namespace sluice::core {
 
 enum class ObjectKind : uint8_t {
   Param,
@@ -134,4 +135,4 @@ std::string dump_text(const Program& program);
 // Graphviz, tasks as nodes and objects as edges between them. For programs small enough to look at.
 std::string dump_dot(const Program& program);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "program/shape.h"
 
 #include <fmt/format.h>
 
-namespace sluice {
+namespace sluice::core {
 
 Status validate(const StepShape& s) {
   const std::pair<const char*, int64_t> positive[] = {{"seq_len", s.seq_len},
@@ -53,4 +54,4 @@ std::string text(const StepShape& s) {
   return fmt::format("{} x ({})", s.chunk_tokens, rounds);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

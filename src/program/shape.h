@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the tokens of a step are cut.
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // How the tokens of a step are cut. It decides in which order sums are formed, so it may change the last bits
 // of a result; it is part of the Program.
@@ -43,4 +44,4 @@ std::string text(const StepShape& shape);
 // Errors name the key and what would divide.
 Status validate(const StepShape& shape);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <unordered_set>
 
 #include "program/program.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 Status verify_use(const Program& program, const Task& task, size_t i, const Operand& operand) {
@@ -77,4 +78,4 @@ Status verify(const Program& program) {
   return {};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

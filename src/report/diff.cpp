@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 
 #include "report/report.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Times closer than this share of a step, and bytes closer than this share of their lane or tier, are the
@@ -206,4 +207,4 @@ std::string diff_in_words(const PlanSummary& before, const PlanSummary& after) {
   return Diff(before, after).str();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

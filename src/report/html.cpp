@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
 #include "draw/palette.h"
 #include "report/page/page.h"
 #include "report/report.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 void put_in_place(std::string& page, std::string_view mark, std::string_view content) {
@@ -39,4 +40,4 @@ std::string to_html(std::string_view json) {
   return page;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

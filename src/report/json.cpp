@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report as JSON. Summaries are objects with names; what there is much of is coded in columns, so that a
 // plan of a hundred thousand actions stays a few megabytes:
 //
@@ -20,7 +21,7 @@
 
 #include "report/report.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -377,4 +378,4 @@ Result<PlanSummary> parse_summary(std::string_view text) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iterator>
 
 #include "report/report.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Role {
@@ -62,4 +63,4 @@ std::string_view role_in_words(std::string_view role) {
   return it == std::end(kRoles) ? std::string_view() : it->words;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "report/report.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr size_t kLongestStalls = 20;
@@ -257,4 +258,4 @@ PlanReport make_report(const Program& program, const Plan& plan, std::span<const
   return r;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

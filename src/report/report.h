@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Plan explained in numbers: a pure function of a Program, a Plan, its times and the caps. Text, JSON and
 // the page are renderings of it; none of them computes anything of its own.
 #pragma once
@@ -13,7 +14,7 @@
 #include "plan/stalls.h"
 #include "trace/trace.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Bytes by object kind, and of workspaces after them.
 constexpr size_t kReportKinds = kObjectKinds + 1;
@@ -156,4 +157,4 @@ std::string to_html(std::string_view json);
 // What changed from one plan to the other, in words: one line per thing that did.
 std::string diff_in_words(const PlanSummary& before, const PlanSummary& after);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 
 #include "report/report.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 std::string kinds_in_words(const BytesByKind& bytes) {
@@ -153,4 +154,4 @@ std::string stalls_in_words(const std::array<double, kStallCauses>& stalls_ns, d
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/breakdown.h"
 
 #include <algorithm>
 
 #include "plan/stalls.h"
 
-namespace sluice {
+namespace sluice::core {
 
 Breakdown breakdown_of(const Plan& plan, std::span<const Interval> timeline) {
   Breakdown out;
@@ -30,4 +31,4 @@ Breakdown breakdown_of(const Plan& plan, std::span<const Interval> timeline) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the time of one step went, from when its actions ran.
 #pragma once
 
@@ -6,7 +7,7 @@
 #include "backend/backend.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Nanoseconds. The first six add up to the step: compute at work, its stalls by what it waited for, and the
 // tail after it.
@@ -27,4 +28,4 @@ struct Breakdown {
 // `timeline` has one interval per action, measured or predicted. Stalls are those of plan/stalls.h.
 Breakdown breakdown_of(const Plan& plan, std::span<const Interval> timeline);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/data.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 
 #include "tokens/corpus.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 BatchOptions batch_options(const RunConfig& c, int64_t vocab) {
@@ -58,4 +59,4 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab) {
   return data;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

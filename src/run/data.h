@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run learns from. Plans ask only what the configuration says of it.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include "config/config.h"
 #include "tokens/batches.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Whether documents may begin inside a sequence, as far as the configuration tells: a single text file is one
 // document. Opens nothing.
@@ -22,4 +23,4 @@ struct RunData {
 // Reads, and if need be tokenizes, data.paths; random tokens when there are none.
 Result<RunData> open_data(const RunConfig& config, int64_t vocab);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fields of what decides a run, by name: for keys of caches and manifests of checkpoints. A struct that
 // gets another field does not compile here until that has its place, too: what a key forgets is a stale hit.
 #pragma once
@@ -9,7 +10,7 @@
 #include "cost/profile.h"
 #include "program/shape.h"
 
-namespace sluice {
+namespace sluice::core {
 
 template <class T, class Plain>
 concept MaybeConst = std::same_as<std::remove_const_t<T>, Plain>;
@@ -64,4 +65,4 @@ void visit_fields(const Profile& profile, F&& field) {
   for (const Tier tier : kTiers) field("overhead_bytes", overhead_bytes[tier]);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

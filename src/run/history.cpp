@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/history.h"
 
 #include <nlohmann/json.hpp>
@@ -5,7 +6,7 @@
 
 #include "io/file.h"
 
-namespace sluice {
+namespace sluice::core {
 
 Result<History> read_history(const std::filesystem::path& metrics, int64_t last_step) {
   History history;
@@ -30,4 +31,4 @@ Result<History> read_history(const std::filesystem::path& metrics, int64_t last_
   return history;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run already wrote to its metrics.jsonl.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include "base/status.h"
 #include "draw/plot.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct History {
   std::string lines;  // of metrics.jsonl, whole
@@ -19,4 +20,4 @@ struct History {
 // dropped.
 Result<History> read_history(const std::filesystem::path& metrics, int64_t last_step);
 
-}  // namespace sluice
+}  // namespace sluice::core

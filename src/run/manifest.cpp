@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/manifest.h"
 
 #include <fmt/format.h>
@@ -9,7 +10,7 @@
 #include "run/fields.h"
 #include "state/checkpoint.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 std::string print(DType value) {
@@ -75,4 +76,4 @@ Status keep_shape(RunConfig& c) {
   return {};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run is, as its checkpoints say it: everything that decides its results, and nothing else. Caps,
 // threads, plans, placement of updates and learning rates may change when a run goes on.
 #pragma once
@@ -6,7 +7,7 @@
 #include "run/prepare.h"
 #include "state/manifest.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Names are those of configuration keys where there is one: "train.seed", "shape.rounds".
 Manifest manifest_of(const Prepared& prepared, const RunData& data);
@@ -15,4 +16,4 @@ Manifest manifest_of(const Prepared& prepared, const RunData& data);
 // whatever caps it goes on under, the run keeps its shape.
 Status keep_shape(RunConfig& config);
 
-}  // namespace sluice
+}  // namespace sluice::core

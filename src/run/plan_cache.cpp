@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/plan_cache.h"
 
 #include <fmt/format.h>
@@ -14,7 +15,7 @@
 #include "plan/store.h"
 #include "run/fields.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // A planner that was changed makes other plans. 0: unknown, then nothing is kept.
@@ -162,4 +163,4 @@ void PlanCache::keep(const ShapeSubject& subject, const ShapeRequest& request, c
   write(name_of(subject, request, profile), json.dump(1) + "\n");
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

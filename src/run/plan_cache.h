@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans and shapes that were searched for before, in a folder: a search takes seconds, reading takes
 // milliseconds.
 //
@@ -12,7 +13,7 @@
 #include "planner/shape.h"
 #include "run/stages.h"
 
-namespace sluice {
+namespace sluice::core {
 
 class PlanCache {
  public:
@@ -39,4 +40,4 @@ class PlanCache {
   const size_t most_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/prepare.h"
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@
 #include "run/plan_cache.h"
 #include "run/resolve.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Measured costs win over estimates; measuring happens once per machine and kind of step.
@@ -145,4 +146,4 @@ Status check_fit(RunConfig config, Machine machine) {
   return check_stages_fit(request, p.machine.profile);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

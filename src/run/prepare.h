@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything decided before a run takes memory or opens its data: machine, shape and plans brought together.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "run/plan_cache.h"
 #include "run/stages.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Where the time before the first step went, in seconds.
 struct StartUp {
@@ -53,4 +54,4 @@ Status check_fit(RunConfig config, Machine machine);
 // How the costs of its steps are measured and learnt.
 CalibrateOptions calibration_of(const Prepared& p);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/resolve.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include "io/file.h"
 #include "model/families/families.h"
 
-namespace sluice {
+namespace sluice::core {
 
 Result<ModelSpec> resolve_model(const RunConfig& config) {
   if (config.model.config.empty()) return model_preset(config.model.preset);
@@ -57,4 +58,4 @@ double learning_rate(const RunConfig& config, int64_t step) {
          0.5 * (t.learning_rate - t.min_learning_rate) * (1 + std::cos(std::numbers::pi * done));
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A RunConfig made concrete: the model, the number formats, the optimizer and its learning rate.
 #pragma once
 
@@ -5,7 +6,7 @@
 #include "machine/machine.h"
 #include "step/build.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Reads model.config or takes model.preset.
 Result<ModelSpec> resolve_model(const RunConfig& config);
@@ -21,4 +22,4 @@ OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machin
 // minimum.
 double learning_rate(const RunConfig& config, int64_t step);
 
-}  // namespace sluice
+}  // namespace sluice::core

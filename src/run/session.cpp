@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/session.h"
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@
 #include "state/checkpoint.h"
 #include "state/weights.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 double now_ns() {
@@ -274,4 +275,4 @@ Status Session::check_caps() {
   return {};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A training run: its memory, its state, and the steps.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include "run/data.h"
 #include "run/prepare.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct StepResult {
   double loss = 0;  // mean over targets
@@ -74,4 +75,4 @@ class Session {
   std::vector<int32_t> tokens_, targets_, positions_, staging_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

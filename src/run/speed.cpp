@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/speed.h"
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::core {
 
 Speed speed_of(const Program& program, const Plan& plan, double step_ns, double peak) {
   double executed = 0;
@@ -31,4 +32,4 @@ double peak_flops(const Prepared& p) {
   return best;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

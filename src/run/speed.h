@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Speeds of a step, by the formulas of model/flops.h.
 #pragma once
 
 #include "run/prepare.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct Speed {
   double tokens_per_s = 0;
@@ -16,4 +17,4 @@ Speed speed_of(const Program& program, const Plan& plan, double step_ns, double 
 // The fastest matrix product of the profile, FLOPs per second: what MFU is measured against.
 double peak_flops(const Prepared& prepared);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/stages.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include "base/parallel.h"
 #include "run/plan_cache.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Bytes that a program needs in each tier when everything that outlives it lies elsewhere.
@@ -166,4 +167,4 @@ StepMix estimate_mix(const Program& program, const StageRequest& r, const Profil
   return mix;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plans of a run: one for training, and one for each program that runs between steps in the room that the
 // training plan keeps free for it.
 #pragma once
@@ -12,7 +13,7 @@
 #include "planner/shape.h"
 #include "step/build.h"
 
-namespace sluice {
+namespace sluice::core {
 
 class PlanCache;
 
@@ -67,4 +68,4 @@ std::vector<Op> all_ops(const Stages& stages);
 // computed again, and copies. Where nothing fits, the program's ops.
 StepMix estimate_mix(const Program& program, const StageRequest& request, const Profile& profile);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/trial.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::core {
 
 std::vector<std::string> demo_settings(const std::string& model, int64_t seq_len, int64_t tokens_per_step) {
   const int64_t wanted = tokens_per_step > 0 ? tokens_per_step : model == "tiny" ? 4096 : 131072;
@@ -33,4 +34,4 @@ Result<MeasuredSteps> measure_steps(Session& session, int64_t steps, bool traced
   return measured;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `sluice demo` and `sluice sweep` share: the run they stand for, and how it is measured.
 #pragma once
 
@@ -8,7 +9,7 @@
 
 #include "run/session.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Settings for random tokens on a model: a preset's name, or the path of a config.json. `tokens_per_step` 0:
 // chosen, enough that weights and optimizer traffic are paid once per many chunks.
@@ -27,4 +28,4 @@ Result<MeasuredSteps> measure_steps(Session& session, int64_t steps, bool traced
                                     const std::atomic<bool>& interrupted,
                                     const std::function<void(const std::string& what, double ns)>& show);
 
-}  // namespace sluice
+}  // namespace sluice::core

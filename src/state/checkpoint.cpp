@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "state/checkpoint.h"
 
 #include <fmt/ranges.h>
@@ -10,7 +11,7 @@
 #include "model/families/families.h"
 #include "state/weights.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr int kFormat = 2;
@@ -121,4 +122,4 @@ Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manif
   return info;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints of a run: a directory with weights (model.safetensors), optimizer state
 // (optimizer.safetensors), the model's config.json, and checkpoint.json: how far the run was, and what it
 // was.
@@ -13,7 +14,7 @@
 #include "state/manifest.h"
 #include "step/build.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // What a checkpoint says beside tensors.
 struct CheckpointInfo {
@@ -33,4 +34,4 @@ Result<CheckpointInfo> read_checkpoint_info(const std::filesystem::path& dir);
 Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manifest,
                                        const std::filesystem::path& dir, Executor& executor);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "state/manifest.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 const std::string* find(const Manifest& manifest, std::string_view name) {
@@ -36,4 +37,4 @@ std::string value_of(const Manifest& manifest, std::string_view name) {
   return value == nullptr ? "" : *value;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

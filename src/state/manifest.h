@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What decides the results of a run beside its state, as names and values: {"train.seed", "1"}.
 #pragma once
 
@@ -5,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 
 using Manifest = std::vector<std::pair<std::string, std::string>>;
 
@@ -15,4 +16,4 @@ std::vector<std::string> differences(const Manifest& before, const Manifest& now
 // The value of a name; empty: there is none.
 std::string value_of(const Manifest& manifest, std::string_view name);
 
-}  // namespace sluice
+}  // namespace sluice::core

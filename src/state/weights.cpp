@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "state/weights.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 #include "base/hash.h"
 #include "base/philox.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Elements that one thread makes at a time: their bytes stay in its cache until they are written.
@@ -269,4 +270,4 @@ Status save_weights(const Model& model, const std::filesystem::path& path, const
   return writer.commit();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Weights and optimizer state: made, loaded from tensors, saved to them. Everything goes through an Executor
 // object by object, so that no copy of the state is ever whole outside the arenas. What there is to make,
 // load and save follows from the model's table of weights.
@@ -12,7 +13,7 @@
 #include "io/safetensors.h"
 #include "step/build.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Called with (bytes done, bytes in total).
 using ByteProgress = std::function<void(int64_t, int64_t)>;
@@ -34,4 +35,4 @@ Status save_weights(const Model& model, const std::filesystem::path& path, const
 Status copy_out(const Executor& executor, ObjectId id, int64_t offset, int64_t bytes,
                 const std::string& tensor, SafeTensorsWriter& writer);
 
-}  // namespace sluice
+}  // namespace sluice::core

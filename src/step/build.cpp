@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "step/build.h"
 
 #include <fmt/format.h>
@@ -7,7 +8,7 @@
 #include "ops/step_args.h"
 #include "program/gradient/gradients.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 enum class GradientLife { None, Step, Persistent };
@@ -182,4 +183,4 @@ Model build_sampling(const ModelSpec& spec, int64_t tokens, const Numerics& nume
   return Builder(spec, shape, numerics).sampling();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

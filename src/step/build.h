@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a model and a shape to the Programs of a step: training, evaluation, sampling, and the pending update.
 #pragma once
 
@@ -11,7 +12,7 @@
 #include "update/optimizer.h"
 #include "update/placement.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // A Program, the objects that the trainer needs, and the table of weights it was made from.
 struct Model {
@@ -42,4 +43,4 @@ Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Nume
 // Logits of one row of one chunk of `tokens` tokens.
 Model build_sampling(const ModelSpec& spec, int64_t tokens, const Numerics& numerics);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "study/frontier.h"
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@
 #include "cost/presets.h"
 #include "study/sweep_table.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr int64_t kPrecision = 32;
@@ -183,4 +184,4 @@ std::string text(const Frontier& f) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

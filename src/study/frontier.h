@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The smallest caps that work for a run, and what each costs in speed: which memory, and which card, it
 // takes.
 #pragma once
@@ -9,7 +10,7 @@
 
 #include "study/outlook.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct FrontierPoint {
   BytesByTier caps;
@@ -47,4 +48,4 @@ void prune(std::vector<FrontierPoint>& points);
 // As two tables.
 std::string text(const Frontier& frontier);
 
-}  // namespace sluice
+}  // namespace sluice::core

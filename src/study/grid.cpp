@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "study/grid.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 
 #include "base/bytes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr size_t kMostValues = 10000;  // a step that is far too small is a slip
@@ -83,4 +84,4 @@ Result<std::vector<std::string>> parse_words(std::string_view option, std::strin
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

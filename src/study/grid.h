@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists of values as the options of a sweep take them: "a,b,c", ranges "first:last:step", and both mixed.
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Sizes in bytes, ascending, each once. "none" (kUnlimited) may stand alone in the list. A range includes its
 // last value when a step meets it. Errors name `option`, the part, and what is allowed.
@@ -19,4 +20,4 @@ Result<std::vector<int64_t>> parse_counts(std::string_view option, std::string_v
 // Words, in the order given, each once.
 Result<std::vector<std::string>> parse_words(std::string_view option, std::string_view text);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "study/outlook.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 #include <cmath>
 #include <thread>
 
-namespace sluice {
+namespace sluice::core {
 Outlook outlook_of(const Prepared& p) {
   const Stage& s = p.stages.training;
   Outlook o;
@@ -88,4 +89,4 @@ Result<int64_t> LeastCaps::cap(Tier tier, BytesByTier caps) {
   return high;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

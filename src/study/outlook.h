@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What planning under a pair of caps gives, and the smallest caps that work: what sweeps, frontiers and
 // what-ifs ask.
 #pragma once
@@ -11,7 +12,7 @@
 #include "base/parallel.h"
 #include "run/speed.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct Outlook {
   bool fits() const { return !refusal; }
@@ -61,4 +62,4 @@ class LeastCaps {
   std::vector<Answer> known_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

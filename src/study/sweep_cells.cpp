@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 #include "io/file.h"
 #include "study/sweep_cells.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Metric {
@@ -138,4 +139,4 @@ Result<std::vector<std::filesystem::path>> write_heatmaps(const SweepGroup& grou
   return paths;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

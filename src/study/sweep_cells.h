@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A grid of cells, planned or measured: model x sequence length x host cap x device cap.
 #pragma once
 
@@ -6,7 +7,7 @@
 #include "study/outlook.h"
 #include "study/sweep_table.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct SweepCell {
   SweepRow row;  // what the cell is
@@ -37,4 +38,4 @@ Status find_needs(SweepGroup& group, const Machine& machine, const std::atomic<b
 Result<std::vector<std::filesystem::path>> write_heatmaps(const SweepGroup& group,
                                                           const std::filesystem::path& dir);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "study/sweep_table.h"
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@
 #include "io/csv.h"
 #include "io/file.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Every column with how its field is written and read, in the order of the file.
@@ -215,4 +216,4 @@ std::string cap_text(int64_t bytes) {
   return fmt::format("{} {}", std::ceil(value * 100 - 1e-6) / 100, large ? "GiB" : "MiB");
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

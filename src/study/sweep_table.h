@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of a sweep: one row per cell, kept as CSV.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include "base/status.h"
 #include "base/tier.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct SweepRow {
   // What the cell is. `inputs` is a hash of everything that decides its result; rows with the same one are
@@ -55,4 +56,4 @@ int64_t mark_slower(std::span<SweepRow> rows);
 // "8 GiB", "1.5 GiB", "none"; rounded up, so that what is needed stays enough.
 std::string cap_text(int64_t bytes);
 
-}  // namespace sluice
+}  // namespace sluice::core

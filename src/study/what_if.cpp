@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "study/what_if.h"
 
 #include <fmt/format.h>
@@ -8,7 +9,7 @@
 #include "study/outlook.h"
 #include "study/sweep_table.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Change {
@@ -74,4 +75,4 @@ bool what_ifs_are_cheap(const Prepared& p) {
   return measuring_ns <= 5e9 && p.stages.training.model.program.tasks().size() <= kSmall;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a change of the caps or of the step would do to the speed.
 #pragma once
 
@@ -6,7 +7,7 @@
 #include "report/report.h"
 #include "run/prepare.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Plans the neighbours of a plan on its machine: more of each capped memory, half of the device memory, and
 // twice the tokens per step. Deterministic. Neighbours that cannot be planned for another reason than memory
@@ -16,4 +17,4 @@ std::vector<WhatIf> what_ifs(const Prepared& prepared);
 // Whether what_ifs() takes a second or so, not minutes.
 bool what_ifs_are_cheap(const Prepared& prepared);
 
-}  // namespace sluice
+}  // namespace sluice::core

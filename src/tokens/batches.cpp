@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tokens/batches.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 #include "base/philox.h"
 #include "tokens/permutation.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Keys one kind of random decision; decisions of different kinds do not depend on each other.
@@ -239,4 +240,4 @@ std::unique_ptr<BatchSource> make_random_batches(const BatchOptions& options) {
   return std::make_unique<RandomBatches>(options);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

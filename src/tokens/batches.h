@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rows a model is trained on, by random access: row `row` of step `step` is a pure function of the data,
 // the seed and the two numbers, so that resuming a run replays nothing.
 #pragma once
@@ -9,7 +10,7 @@
 #include "base/status.h"
 #include "tokens/token_set.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // A row is `sequence` tokens with, for each, its target (the token to predict, or -1: does not count) and its
 // position in its document, counted from the document's first token inside the row. fill() allocates nothing
@@ -59,4 +60,4 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
 // options, mode and respect_documents do not matter.
 std::unique_ptr<BatchSource> make_random_batches(const BatchOptions& options);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tokenizer that needs no files: a token is a byte. Documents are told apart by their boundaries, not by
 // a token.
 #pragma once
@@ -8,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 
 struct ByteTokenizer {
   static constexpr int64_t kVocab = 256;
@@ -26,4 +27,4 @@ struct ByteTokenizer {
   }
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tokens/corpus.h"
 
 #include <fnmatch.h>
@@ -15,7 +16,7 @@
 #include "io/file.h"
 #include "tokens/byte_tokenizer.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace fs = std::filesystem;
 namespace {
 
@@ -224,4 +225,4 @@ Result<Corpus> open_corpus(const CorpusOptions& options, const fs::path& cache_d
   return corpus;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text files as byte tokens, split into training and held-out documents and cached as token files.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include "base/status.h"
 #include "tokens/token_set.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct CorpusOptions {
   // Files, directories (with everything below them, except names that begin with a dot) or shell patterns
@@ -41,4 +42,4 @@ struct Corpus {
 // built, never mixed up.
 Result<Corpus> open_corpus(const CorpusOptions& options, const std::filesystem::path& cache_directory);
 
-}  // namespace sluice
+}  // namespace sluice::core

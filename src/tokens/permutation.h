@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random access to a shuffled order.
 #pragma once
 
@@ -6,7 +7,7 @@
 
 #include "base/philox.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Position `index` of a pseudo-random order of 0..count-1 that depends on (seed, epoch) only: a Feistel
 // network with Philox as its round function permutes the next power of four, and results outside the range
@@ -29,4 +30,4 @@ inline int64_t permuted(uint64_t seed, uint64_t epoch, int64_t index, int64_t co
   return static_cast<int64_t>(value);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tokens/token_file.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 
 #include "base/bytes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr std::array<char, 8> kMagic{'s', 'l', 'u', 'i', 'c', 'e', 't', 'k'};
@@ -158,4 +159,4 @@ Status TokenFileWriter::commit() {
   return file_.commit();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

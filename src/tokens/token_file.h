@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of token ids, memory-mapped.
 //
 // Sluice's own format (little-endian): TokenFileHeader, tokens as uint16 or uint32, zeros up to a multiple of
@@ -16,7 +17,7 @@
 #include "base/status.h"
 #include "io/file.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct TokenFileHeader {
   std::array<char, 8> magic;
@@ -83,4 +84,4 @@ class TokenFileWriter {
   std::vector<std::byte> buffer_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tokens/token_set.h"
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::core {
 
 TokenSet::TokenSet(std::vector<TokenFile> files) : files_(std::move(files)) {
   for (const TokenFile& file : files_) {
@@ -74,4 +75,4 @@ Result<TokenSet> open_tokens(const std::filesystem::path& path) {
   return TokenSet(std::move(files));
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Token files read as one sequence of documents.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include "base/status.h"
 #include "tokens/token_file.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Immutable; any thread may read.
 class TokenSet {
@@ -54,4 +55,4 @@ class TokenSet {
 // name.
 Result<TokenSet> open_tokens(const std::filesystem::path& path);
 
-}  // namespace sluice
+}  // namespace sluice::core

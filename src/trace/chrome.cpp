@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <iterator>
@@ -5,7 +6,7 @@
 
 #include "trace/trace.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 void put_counters(std::string& out, std::string_view name, const std::vector<MemoryPoint>& history) {
@@ -100,4 +101,4 @@ std::string chrome_trace(const Program& program, const Plan& plan, std::span<con
   return out + "\n]}\n";
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
 #include <tuple>
 
 #include "trace/trace.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Content of a byte range from its first access to its last.
@@ -120,4 +121,4 @@ MemoryHistory memory_history(const Program& program, const Plan& plan, std::span
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "trace/trace.h"
 
-namespace sluice {
+namespace sluice::core {
 
 std::vector<RoundPass> round_passes(const Program& program, const Plan& plan,
                                     std::span<const Interval> timeline) {
@@ -52,4 +53,4 @@ bool interleaved(std::span<const RoundPass> passes) {
   });
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

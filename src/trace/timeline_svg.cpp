@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 #include "draw/svg.h"
 #include "trace/trace.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr double kWidth = 1100, kLeft = 92, kRight = 24, kTop = 66;
@@ -350,4 +351,4 @@ std::string timeline_svg(const Program& program, const Plan& plan, std::span<con
   return Picture(program, plan, timeline).draw(subtitle);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures of a step: a Chrome trace (Perfetto, chrome://tracing) and an SVG timeline.
 #pragma once
 
@@ -11,7 +12,7 @@
 #include "plan/plan.h"
 #include "plan/stalls.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // One row per lane, one slice per action, and counters of device and host memory in use by kind. `timeline`
 // has one interval per action, measured or predicted (predicted_timeline). Below the lanes one row per stream
@@ -49,4 +50,4 @@ struct MemoryPoint {
 using MemoryHistory = ByTier<std::vector<MemoryPoint>>;  // at every change, by time
 MemoryHistory memory_history(const Program& program, const Plan& plan, std::span<const Interval> timeline);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "update/modules.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 enum { kBeta1, kBeta2, kEps, kWeightDecay };
@@ -47,4 +48,4 @@ const Optimizer& adamw() {
   return kAdamW;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "update/modules.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 enum { kBeta1, kBeta2, kWeightDecay };
@@ -44,4 +45,4 @@ const Optimizer& lion() {
   return kLion;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

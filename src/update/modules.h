@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // The optimizers there are, each in a source of its own; optimizer.cpp lists them.
 #pragma once
 
 #include "update/optimizer.h"
 
-namespace sluice {
+namespace sluice::core {
 
 const Optimizer& adamw();
 const Optimizer& sgd();
 const Optimizer& lion();
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "update/optimizer.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 
 #include "update/modules.h"
 
-namespace sluice {
+namespace sluice::core {
 
 std::span<const Optimizer* const> optimizers() {
   static const std::array kAll{&adamw(), &sgd(), &lion()};
@@ -24,4 +25,4 @@ std::vector<double> OptimizerConfig::defaults_of(const Optimizer& optimizer) {
   return values;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Optimizers as data: each is a module with its hyperparameters, the state it keeps of every weight, and the
 // ops that update. Configuration keys, help, programs and checkpoints are made from it.
 //
@@ -16,7 +17,7 @@
 #include "base/numerics.h"
 #include "ops/op.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct Hyperparameter {
   std::string_view name;  // "beta1": the key train.beta1
@@ -65,4 +66,4 @@ struct OptimizerConfig {
   static std::vector<double> defaults_of(const Optimizer& optimizer);
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

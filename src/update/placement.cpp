@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "update/placement.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Trained weights next to each other in the table, of one layer or of none.
@@ -205,4 +206,4 @@ Program place_updates(const Program& passes, const std::vector<Weight>& weights,
   return Placement(passes, weights, objects, shared, config, numerics).run();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where in a step the optimizer's work stands: gradients' norms, clipping and updates, as tasks among those
 // of the forward and backward passes.
 #pragma once
@@ -8,7 +9,7 @@
 #include "program/program.h"
 #include "update/optimizer.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // The objects of one weight.
 struct ParamObjects {
@@ -46,4 +47,4 @@ Program place_updates(const Program& passes, const std::vector<Weight>& weights,
                       const std::vector<ParamObjects>& objects, const UpdateObjects& shared,
                       const OptimizerConfig& config, const Numerics& numerics);
 
-}  // namespace sluice
+}  // namespace sluice::core

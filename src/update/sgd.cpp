@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "update/modules.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 enum { kMomentum, kWeightDecay, kNesterov };
@@ -46,4 +47,4 @@ const Optimizer& sgd() {
   return kSgd;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

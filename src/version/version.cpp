@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "version/version.h"
 
 #include "version/commit.h"  // made by cmake/Commit.cmake when building
 
-namespace sluice {
+namespace sluice::core {
 
 std::string_view version() {
   return SLUICE_VERSION;
@@ -14,4 +15,4 @@ std::string_view commit_date() {
   return SLUICE_COMMIT_DATE;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

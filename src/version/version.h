@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which Sluice this is.
 #pragma once
 
 #include <string_view>
 
-namespace sluice {
+namespace sluice::core {
 
 // As in the changelog: "0.1.0".
 std::string_view version();
@@ -14,4 +15,4 @@ std::string_view commit();
 // The day of that commit, "2026-11-22"; empty: unknown.
 std::string_view commit_date();
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
 #include "run_op.h"
 
-namespace sluice::testing {
+namespace sluice::core::testing {
 namespace {
 
 // Attention of one op in doubles, from its definition.
@@ -175,4 +176,4 @@ TEST(Attention, MergeOfBlocksIsTheWhole) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::core::testing

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <numeric>
 
 #include "ops/rounding.h"
 #include "run_op.h"
 
-namespace sluice::testing {
+namespace sluice::core::testing {
 namespace {
 
 class Elementwise : public ::testing::TestWithParam<DType> {
@@ -245,4 +246,4 @@ TEST(Faults, IdOutsideTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::core::testing

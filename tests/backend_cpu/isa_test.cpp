@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every instruction set that this machine has gives the same results as the best one, up to rounding.
 #include "run_op.h"
 
-namespace sluice::testing {
+namespace sluice::core::testing {
 namespace {
 
 // Shapes with parts that are not whole vectors, tiles or blocks.
@@ -78,4 +79,4 @@ TEST_P(EveryIsa, AgreesWithTheBest) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::core::testing

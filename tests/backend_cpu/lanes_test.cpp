@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lanes of the CPU backend: order, waits, faults, the timeline, and that nothing is left behind.
 #include <dirent.h>
 
@@ -9,7 +10,7 @@
 #include "run_op.h"
 #include "support/one_device.h"
 
-namespace sluice::testing {
+namespace sluice::core::testing {
 namespace {
 
 constexpr int64_t kCells = 64;        // cells per arena
@@ -202,4 +203,4 @@ TEST(Memory, ArenaCountsAsDeviceOnly) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::core::testing

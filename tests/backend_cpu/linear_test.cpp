@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run_op.h"
 
-namespace sluice::testing {
+namespace sluice::core::testing {
 namespace {
 
 // C[m, n] = A B with the elements of A and B given by functions of (row, column).
@@ -104,4 +105,4 @@ TEST(Linear, RotatesTheFirstHeads) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::core::testing

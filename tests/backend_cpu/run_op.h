@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs single ops on a CPU backend, with operands given and returned as doubles.
 #pragma once
 
@@ -12,7 +13,7 @@
 #include "base/bytes.h"
 #include "support/one_device.h"
 
-namespace sluice::testing {
+namespace sluice::core::testing {
 
 using Values = std::vector<double>;
 
@@ -150,4 +151,4 @@ inline double tolerance(DType type) {
   return type == DType::BF16 ? 8e-3 : 4e-6;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::core::testing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/testing/delaying_backend.h"
 
 #include <array>
@@ -6,7 +7,7 @@
 #include "backend_testing/fake_backend.h"
 #include "support/one_device.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr uint32_t kCommands = 60;
@@ -134,4 +135,4 @@ TEST(DelayingBackend, CopiesWhatACommandPointsTo) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

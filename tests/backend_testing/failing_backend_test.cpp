@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/testing/failing_backend.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 #include "backend_testing/fake_backend.h"
 #include "support/one_device.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using Mode = FailingBackend::Mode;
@@ -102,4 +103,4 @@ TEST(FailingBackend, MayOwnTheInnerBackend) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

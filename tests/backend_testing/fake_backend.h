@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend that does nothing but check the order of what it is told, and note it.
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice {
+namespace sluice::core {
 
 class FakeBackend : public Backend {
  public:
@@ -59,4 +60,4 @@ inline Command copy_command(uint32_t id, Lane lane, int64_t bytes, std::span<con
   return {.id = id, .lane = lane, .waits = waits, .work = Copy{{}, {}, bytes}};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/testing/recording_backend.h"
 
 #include "backend_testing/fake_backend.h"
 #include "support/one_device.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 TEST(RecordingBackend, NotesCommandsOfEveryStep) {
@@ -49,4 +50,4 @@ TEST(RecordingBackend, WritesARecordInOneLine) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/bytes.h"
 
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 TEST(Bytes, ParsesBinaryAndDecimalUnits) {
@@ -54,4 +55,4 @@ TEST(Bytes, AlignsUp) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/dtype.h"
 
 #include <gtest/gtest.h>
@@ -5,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 float from_bits(uint32_t bits) {
@@ -61,4 +62,4 @@ TEST(Bf16, SubnormalsRoundLikeOthers) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tiers and lanes: names, tables, and that nothing is assumed about how many there are.
 #include "base/lane.h"
 
@@ -5,7 +6,7 @@
 
 #include <set>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 TEST(Tier, NamesAreFoundAgain) {
@@ -70,4 +71,4 @@ TEST(LaneTable, RefusesTwoOfAKind) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

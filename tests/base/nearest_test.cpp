@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/nearest.h"
 
 #include <gtest/gtest.h>
@@ -5,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 TEST(Nearest, CountsWhatWasMistyped) {
@@ -37,4 +38,4 @@ TEST(Nearest, SimilarIsAThirdAtMost) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

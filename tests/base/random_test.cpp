@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include "base/hash.h"
 #include "base/philox.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 void expect_words(const Philox4& actual, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
@@ -40,4 +41,4 @@ TEST(Hash, SeparatesAdjacentStrings) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/status.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 Status fail_if(bool fail) {
@@ -75,4 +76,4 @@ TEST(CheckDeathTest, PrintsConditionAndValues) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What the program says of itself, and of command lines that it does not understand: command_line_test.sh PROGRAM
 set -euo pipefail
 sluice=$1

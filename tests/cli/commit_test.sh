@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # cmake/Commit.cmake names the commit of sources in git, in a tarball that git made, and in one that it did not make; it
 # leaves the header alone while that stays the same.
 set -euo pipefail

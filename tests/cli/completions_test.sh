@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What shells offer: completions_test.sh SHELL PROGRAM. 77: the shell is not here.
 set -euo pipefail
 shell=$1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first signal asks a run to end, the second ends the process.
 #include "interrupt.h"
 

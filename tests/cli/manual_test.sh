@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The manual page has every command, option and key, and is correct roff: manual_test.sh PROGRAM
 set -euo pipefail
 sluice=$1

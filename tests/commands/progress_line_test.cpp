@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "commands/progress_line.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using File = std::unique_ptr<FILE, int (*)(FILE*)>;
@@ -43,4 +44,4 @@ TEST(ProgressLine, ElsewhereThanOnATerminalItIsLines) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sweeps of a model of two layers on a simulated machine, and their table.
 #include <gtest/gtest.h>
 
@@ -10,7 +11,7 @@
 #include "study/sweep_table.h"
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using rig::must;
@@ -190,4 +191,4 @@ TEST(Sweep, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,4 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public train(): what it leaves in the run directory, and that its checkpoints continue.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -11,7 +13,7 @@
 #include "support/temp_dir.h"
 #include "version/version.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 RunRequest request(const TempDir& dir, const std::string& run, std::vector<std::string> more) {
@@ -164,4 +166,4 @@ TEST(Plan, ExplainsAndCompares) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

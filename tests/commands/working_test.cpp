@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "commands/working.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using File = std::unique_ptr<FILE, int (*)(FILE*)>;
@@ -73,4 +74,4 @@ TEST(Working, OnATerminalTheLineIsRewritten) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a user can get wrong in a configuration, and what the error says about it.
 #include "config/config.h"
 
@@ -10,7 +11,7 @@
 #include "run/resolve.h"
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Passes when setting `settings` fails with a message that has every one of `parts`.
@@ -205,4 +206,4 @@ TEST_F(ModelConfig, PresetsAreValidAndComeBackFromJson) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Running error analysis: where the tolerances of the conformance tests come from.
 //
 // An Approx is a real number that the reference knows (to double precision) together with how far a
@@ -30,7 +31,7 @@
 
 #include "base/dtype.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 // Unit roundoff: the largest relative error of one rounding to nearest.
 constexpr double unit_of(DType dtype) {
@@ -159,4 +160,4 @@ class Sum {
   int64_t terms_ = 0;
 };
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

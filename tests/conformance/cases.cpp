@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conformance/cases.h"
 
 #include <cctype>
@@ -7,7 +8,7 @@
 
 #include "base/check.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 constexpr auto kF32 = DType::F32;
@@ -427,4 +428,4 @@ bool suits_tensor_cores(const Op& op) {
   return std::visit([](const auto& o) { return suits(o); }, op);
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

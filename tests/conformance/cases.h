@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The op instances that every backend is tested with.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include "conformance/data.h"
 #include "ops/op.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 struct Case {
   Op op;
@@ -31,4 +32,4 @@ LionState state_of(const Lion& update);
 // multiples of 8.
 bool suits_tensor_cores(const Op& op);
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

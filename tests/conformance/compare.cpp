@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conformance/compare.h"
 
 #include <fmt/format.h>
@@ -9,7 +10,7 @@
 #include "base/check.h"
 #include "ops/rounding.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 // The float next to `x` on the side of `toward`, or x itself if it is one.
@@ -93,4 +94,4 @@ Comparison compare(std::string_view name, const Tensor& got, const Expected& exp
   return result;
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether an operand holds what the reference expects of it.
 //
 // Elementwise: a backend's result before its last rounding lies within value -+ bound, and rounding is
@@ -16,7 +17,7 @@
 
 #include "conformance/reference.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 struct Comparison {
   std::vector<std::string> findings;  // empty: it conforms
@@ -27,4 +28,4 @@ struct Comparison {
 
 Comparison compare(std::string_view name, const Tensor& got, const Expected& expected);
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conformance/data.h"
 
 #include <cmath>
@@ -7,7 +8,7 @@
 #include "base/check.h"
 #include "conformance/reference.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 using Tensors = std::vector<Tensor>;
@@ -219,4 +220,4 @@ std::vector<Tensor> make_operands(const Op& op, const Data& data) {
   return tensors;
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random operands for an op: never zero, valid where they are indices or positions, the same on every run.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "conformance/tensor.h"
 #include "ops/op.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 // What the operands should look like beyond being random.
 struct Data {
@@ -27,4 +28,4 @@ struct Data {
 // The operands of `op` before it runs. Those that it only writes are zero.
 std::vector<Tensor> make_operands(const Op& op, const Data& data);
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

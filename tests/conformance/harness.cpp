@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conformance/harness.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 #include "conformance/reference.h"
 #include "support/one_device.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 constexpr std::byte kGuard{0xa5};
@@ -113,7 +114,7 @@ Result<Harness> Harness::create(Backend& backend, int64_t device_bytes, Demands 
 }
 
 Result<Harness::Outcome> Harness::run(const Op& op, const std::vector<Tensor>& operands, const Setup& setup) {
-  const Operands schema = sluice::operands(op);
+  const Operands schema = sluice::core::operands(op);
   SLUICE_TRY(backend_->prepare({&op, 1}));
   const Layout layout = place(schema, backend_->workspace_bytes(op), backend_->alignment(), setup.shift);
   if (layout.bytes > device_bytes_) {
@@ -141,7 +142,7 @@ Result<std::vector<Tensor>> Harness::run(const Op& op, std::vector<Tensor> opera
 
 Verdict Harness::check(const Case& test) {
   const std::vector<Tensor> operands = make_operands(test.op, test.data);
-  const Operands schema = sluice::operands(test.op);
+  const Operands schema = sluice::core::operands(test.op);
   Verdict verdict;
 
   const Result<Outcome> first = run(test.op, operands, {kNan, 0});
@@ -166,4 +167,4 @@ Verdict Harness::check(const Case& test) {
   return verdict;
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

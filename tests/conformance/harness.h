@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs single ops on a backend and judges what they leave behind.
 #pragma once
 
@@ -9,7 +10,7 @@
 #include "conformance/cases.h"
 #include "conformance/tensor.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 // What a backend is asked beyond the contract of backend.h.
 struct Demands {
@@ -60,4 +61,4 @@ class Harness {
   Demands demands_;
 };
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conformance/reference.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 #include "base/check.h"
 #include "conformance/reference_ops.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 Outputs reference(const Op& op, Inputs in) {
   const Operands schema = operands(op);
@@ -24,4 +25,4 @@ Outputs reference(const Op& op, Inputs in) {
   return outputs;
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

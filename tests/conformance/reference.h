@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every op must write, computed plainly in double precision from the bytes of its operands, and within
 // what error (approx.h). Nothing here is shared with any backend but the schema of the ops.
 #pragma once
@@ -10,7 +11,7 @@
 #include "conformance/tensor.h"
 #include "ops/op.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 // What one operand holds afterwards.
 struct Expected {
@@ -32,4 +33,4 @@ Outputs reference(const Op& op, Inputs operands);
 // no key is visible. For making operands of AttnBwd.
 std::vector<double> block_lse(const AttnShape& shape, const Tensor& q, const Tensor& kv, const Tensor& pos);
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over one block, from the dense formulas. With scale = 1 / sqrt(head_dim), per query head and
 // query i:
 //
@@ -13,7 +14,7 @@
 
 #include "conformance/reference_ops.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 size_t index(int64_t i) {
@@ -229,4 +230,4 @@ Outputs expect(const AttnBwd& op, Inputs in) {
           {AttnBwd::kDkv, accumulated(std::move(dkv), s.dtype, op.grad_dtype, old_dkv)}};
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

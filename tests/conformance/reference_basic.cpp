@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embedding, normalisation, casts and the gated activation.
 #include <algorithm>
 
 #include "conformance/reference_ops.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 size_t index(int64_t i) {
@@ -180,4 +181,4 @@ Outputs expect(const SwigluBwd& op, Inputs in) {
   return {dgu, y};
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

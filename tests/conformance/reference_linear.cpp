@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products, rotary embedding and the loss.
 #include <algorithm>
 #include <cmath>
@@ -5,7 +6,7 @@
 
 #include "conformance/reference_ops.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 size_t index(int64_t i) {
@@ -254,4 +255,4 @@ Outputs expect(const Logits& op, Inputs in) {
            })}};
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // The references of single ops, one family per source file; reference() picks among them.
 #pragma once
 
 #include "conformance/reference.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 // reference_basic.cpp
 Outputs expect(const Embed& op, Inputs in);
@@ -56,4 +57,4 @@ class Old {
   std::vector<double> values_;
 };
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradient norm and the optimizers' updates.
 #include <array>
 #include <cmath>
@@ -5,7 +6,7 @@
 #include "conformance/reference_ops.h"
 #include "ops/rounding.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 Outputs expect(const SumSq& op, Inputs in) {
   Sum sum;
@@ -175,4 +176,4 @@ Outputs expect(const LionState& op, Inputs in) {
   return expect_update(op, in);
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

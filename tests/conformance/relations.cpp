@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conformance/relations.h"
 
 #include <fmt/format.h>
@@ -7,7 +8,7 @@
 #include "conformance/compare.h"
 #include "conformance/reference.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 using Findings = std::vector<std::string>;
@@ -329,4 +330,4 @@ std::vector<Relation> all_relations() {
   return all;
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

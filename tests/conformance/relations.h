@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What holds between the results of several ops: what no comparison of one op with its reference shows.
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include "conformance/harness.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 struct Relation {
   std::string name;
@@ -22,4 +23,4 @@ struct Relation {
 //   the two neighbours and is unbiased.
 std::vector<Relation> all_relations();
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

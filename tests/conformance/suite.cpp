@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conformance/suite.h"
 
 #include <fmt/ranges.h>
@@ -9,7 +10,7 @@
 #include "conformance/cases.h"
 #include "conformance/relations.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 // The backend under test: made when it is first needed, gone before the program ends.
@@ -78,4 +79,4 @@ void register_suite(Subject subject) {
   for (const Relation& relation : all_relations()) add(relation.name, relation.example, relation.check);
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

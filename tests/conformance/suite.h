@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every case and relation as a GoogleTest, for one backend.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "backend/backend.h"
 #include "conformance/harness.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 struct Subject {
   std::string name;  // of the test suite
@@ -21,4 +22,4 @@ struct Subject {
 // Call before RUN_ALL_TESTS(). One backend serves all tests; it is made when the first of them runs.
 void register_suite(Subject subject);
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

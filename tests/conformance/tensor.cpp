@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conformance/tensor.h"
 
 #include "base/check.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 double Tensor::at(int64_t i) const {
   const auto k = static_cast<size_t>(i);
@@ -58,4 +59,4 @@ Tensor make_tensor(DType dtype, std::span<const double> values) {
   return tensor;
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of one operand, and what they mean.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include "base/dtype.h"
 #include "ops/op.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 struct Tensor {
   DType dtype = DType::F32;
@@ -44,4 +45,4 @@ inline StepArgs step_args(const Tensor& operand) {
   return args;
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

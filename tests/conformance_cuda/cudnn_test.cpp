@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention at lengths that go to cuDNN, which the shared cases are too short for.
 #include <fmt/ranges.h>
 
@@ -9,7 +10,7 @@
 #include "conformance/reference.h"
 #include "conformance_cuda/gpu.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 constexpr int64_t kDeviceBytes = 64 * kMiB;
@@ -88,7 +89,7 @@ TEST_F(CudnnAttention, NondeterministicConforms) {
     const std::vector<Tensor> operands = make_operands(test.op, test.data);
     const auto got = harness->run(test.op, operands);
     ASSERT_TRUE(got.ok()) << test.name() << "\n" << got.message();
-    const Operands schema = sluice::operands(test.op);
+    const Operands schema = sluice::core::operands(test.op);
     for (const Expected& expected : reference(test.op, operands)) {
       const auto i = size_t(expected.operand);
       const Comparison comparison = compare(schema[i].name, (*got)[i], expected);
@@ -99,4 +100,4 @@ TEST_F(CudnnAttention, NondeterministicConforms) {
 }
 
 }  // namespace
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

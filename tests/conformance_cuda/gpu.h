@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A CUDA backend for tests, or the reason to skip them.
 #pragma once
 
@@ -5,7 +6,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 // Why no GPU can be used; empty if one can.
 inline std::string gpu_problem() {
@@ -20,10 +21,10 @@ inline CudaOptions untuned() {
   return options;
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance
 
-#define SLUICE_SKIP_WITHOUT_GPU()                                                           \
-  do {                                                                                      \
-    if (const std::string problem = ::sluice::conformance::gpu_problem(); !problem.empty()) \
-      GTEST_SKIP() << problem;                                                              \
+#define SLUICE_SKIP_WITHOUT_GPU()                                                                 \
+  do {                                                                                            \
+    if (const std::string problem = ::sluice::core::conformance::gpu_problem(); !problem.empty()) \
+      GTEST_SKIP() << problem;                                                                    \
   } while (false)

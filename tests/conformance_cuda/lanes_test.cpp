@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Order across lanes, arenas and errors of the CUDA backend.
 #include <algorithm>
 #include <cstdlib>
@@ -6,7 +7,7 @@
 #include "conformance_cuda/gpu.h"
 #include "support/one_device.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 constexpr int64_t kElements = 1 << 20;
@@ -169,4 +170,4 @@ TEST_F(CudaLanes, AFailingKernelIsAmongThoseNamed) {
 }
 
 }  // namespace
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is kept from one start to the next: the file, and that what comes back from it computes the same bits.
 #include "backend/cuda/library_cache.h"
 
@@ -11,7 +12,7 @@
 #include "conformance/harness.h"
 #include "conformance_cuda/gpu.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 // A path in the folder for temporary files, removed at the end.
@@ -95,4 +96,4 @@ TEST(LibraryCache, WhatComesBackComputesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every op that the CUDA backend takes, on the GPU.
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include "conformance_cuda/gpu.h"
 
 int main(int argc, char** argv) {
-  using namespace sluice;
+  using namespace sluice::core;
   testing::InitGoogleTest(&argc, argv);
   if (conformance::gpu_problem().empty()) {
     conformance::register_suite({

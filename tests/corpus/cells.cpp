@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cells.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,7 @@
 #include "cost/presets.h"
 #include "model/families/families.h"
 
-namespace sluice::corpus {
+namespace sluice::core::corpus {
 namespace {
 
 enum class Updates { AtTheEnd, Deferred, LateMoments };
@@ -125,4 +126,4 @@ std::vector<Group> groups(bool whole_models) {
   return out;
 }
 
-}  // namespace sluice::corpus
+}  // namespace sluice::core::corpus

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the corpus plans: programs on machines, each under several caps.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "cost/profile.h"
 #include "step/build.h"
 
-namespace sluice::corpus {
+namespace sluice::core::corpus {
 
 struct Caps {
   int64_t device_bytes, host_bytes;  // of the arenas; kUnlimited: none
@@ -34,4 +35,4 @@ Profile profile_of(const Group& group);
 // With `whole_models` the full-size models instead of those of few layers: minutes of planning.
 std::vector<Group> groups(bool whole_models);
 
-}  // namespace sluice::corpus
+}  // namespace sluice::core::corpus

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans of small programs on every machine under many caps, against committed makespans: none may get worse.
 // Alone it compares every other group, prints what got better and fails for what got worse.
 //
@@ -17,7 +18,7 @@
 #include "io/file.h"
 #include "table.h"
 
-namespace sluice::corpus {
+namespace sluice::core::corpus {
 namespace {
 
 bool& whole_models() {
@@ -116,16 +117,16 @@ int update() {
 }
 
 }  // namespace
-}  // namespace sluice::corpus
+}  // namespace sluice::core::corpus
 
 int main(int argc, char** argv) {
   bool rewrite = false;
   for (int i = 1; i < argc; ++i) {
-    sluice::corpus::whole_models() |= argv[i] == std::string_view("--whole-models");
-    sluice::corpus::all_groups() |= argv[i] == std::string_view("--all");
+    sluice::core::corpus::whole_models() |= argv[i] == std::string_view("--whole-models");
+    sluice::core::corpus::all_groups() |= argv[i] == std::string_view("--all");
     rewrite |= argv[i] == std::string_view("--update");
   }
-  if (rewrite) return sluice::corpus::update();
+  if (rewrite) return sluice::core::corpus::update();
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "table.h"
 
 #include <fmt/format.h>
@@ -9,7 +10,7 @@
 #include "io/csv.h"
 #include "planner/planner.h"
 
-namespace sluice::corpus {
+namespace sluice::core::corpus {
 namespace {
 
 constexpr double kTolerance = 0.005;
@@ -115,4 +116,4 @@ Comparison compare(const std::string& cell, const Row& committed, const Row& now
           words("least device bytes", double(before), double(after))};
 }
 
-}  // namespace sluice::corpus
+}  // namespace sluice::core::corpus

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The committed table of the corpus: one row per cell.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include "base/status.h"
 #include "cells.h"
 
-namespace sluice::corpus {
+namespace sluice::core::corpus {
 
 // How well the planner does in one cell.
 struct Row {
@@ -34,4 +35,4 @@ struct Comparison {
 // A difference of up to half a percent is none.
 Comparison compare(const std::string& cell, const Row& committed, const Row& now);
 
-}  // namespace sluice::corpus
+}  // namespace sluice::core::corpus

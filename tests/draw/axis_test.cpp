@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "draw/axis.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 std::vector<std::string> labels(const std::vector<Tick>& ticks) {
@@ -49,4 +50,4 @@ TEST(TimeText, HasTheUnitThatFits) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "draw/heatmap.h"
 
 #include <gtest/gtest.h>
@@ -5,7 +6,7 @@
 #include "draw/palette.h"
 #include "support/count.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 Heatmap small_map() {
@@ -57,4 +58,4 @@ TEST(Heatmap, OneCellAndNoValues) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

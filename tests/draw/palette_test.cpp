@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether readers with colour-blind eyes tell the palette's colours apart: computed from the palette itself.
 #include "draw/palette.h"
 
@@ -10,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using Vec = std::array<double, 3>;
@@ -217,4 +218,4 @@ TEST(Palette, HeatGetsLighter) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

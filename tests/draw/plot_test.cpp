@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "draw/plot.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 
 #include "support/count.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 TEST(Svg, EscapesTextAndAttributes) {
@@ -90,4 +91,4 @@ TEST(Plot, SizeDoesNotGrowWithThePoints) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

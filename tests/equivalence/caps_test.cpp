@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cap changes the plan and nothing else: losses, norms, weights and optimizer state are the same bits.
 #include <gtest/gtest.h>
 
@@ -5,7 +6,7 @@
 
 #include "equivalence/small_runs.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 class Caps : public testing::TestWithParam<std::tuple<NamedShape, NamedNumerics>> {
@@ -105,4 +106,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

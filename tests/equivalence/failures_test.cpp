@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend that fails at any call: the step ends with an error that says where, no thread is left. What
 // hangs, CTest's timeout ends.
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include "backend/testing/failing_backend.h"
 #include "equivalence/small_runs.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using Mode = FailingBackend::Mode;
@@ -104,4 +105,4 @@ INSTANTIATE_TEST_SUITE_P(Modes, Failures, testing::Values(Mode::Synchronous, Mod
                          });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the executor hands out, and the homes of objects between steps.
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "equivalence/small_runs.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 class Memory : public testing::TestWithParam<double> {
@@ -105,4 +106,4 @@ TEST(Threads, DoNotChangeResults) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

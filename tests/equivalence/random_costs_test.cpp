@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans are proved valid whatever the machine's op times and link rates are: measured costs must not decide
 // whether planning works.
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 
 #include "equivalence/small_runs.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 class RandomCosts : public testing::TestWithParam<uint64_t> {};
@@ -33,4 +34,4 @@ TEST_P(RandomCosts, GiveAPlan) {
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomCosts, testing::Values(1, 2, 3, 4, 7, 11, 12, 38, 40, 64, 116));
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any legal plan, not only a good one, computes the same bits.
 #include <gtest/gtest.h>
 
@@ -7,7 +8,7 @@
 #include "equivalence/small_runs.h"
 #include "state/weights.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Two layers, two chunks per sequence, two rounds, documents across chunks: everything a plan can get wrong,
@@ -155,4 +156,4 @@ TEST(DelayedLanes, ShowMissingWaits) {
 #endif
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

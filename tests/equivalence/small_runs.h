@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs small enough to be run under many plans, with every feature that could differ between them.
 #pragma once
 
@@ -8,7 +9,7 @@
 
 #include "equivalence/rig/rig.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Sanitizers slow programs down ten to twenty times and find what they find in a few rounds: where a test
 // tries many cases of one kind, it tries one in so many.
@@ -78,4 +79,4 @@ inline void expect_same(const rig::History& got, const rig::History& expected) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Without determinism a plan may move results no further than running again does.
 #include <gtest/gtest.h>
 
@@ -7,7 +8,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "equivalence/small_runs.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr int kRuns = 6;
@@ -58,4 +59,4 @@ TEST(DefaultMode, CapsMoveLossesNoFurtherThanRunningAgain) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Caps and random plans on the GPU: the same bits, whatever the plan.
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "equivalence/rig/rig.h"
 
-namespace sluice::rig {
+namespace sluice::core::rig {
 
 std::unique_ptr<Backend> small_backend() {
   CudaOptions options;
@@ -18,11 +19,11 @@ bool takes(const Numerics& numerics) {
   return numerics.compute == DType::BF16;
 }
 
-}  // namespace sluice::rig
+}  // namespace sluice::core::rig
 
 int main(int argc, char** argv) {
   constexpr int kSkipped = 77;  // as CMakeLists.txt says
-  if (const std::string problem = sluice::cuda_report().problem; !problem.empty()) {
+  if (const std::string problem = sluice::core::cuda_report().problem; !problem.empty()) {
     std::puts(problem.c_str());
     return kSkipped;
   }

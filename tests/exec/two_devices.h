@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random plans for two devices and a host: what a lane more must not break.
 //
 // Every tier has an arena of a few cells, every object takes one cell. Tasks make an object from an earlier
@@ -16,7 +17,7 @@
 
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::core {
 
 inline const Tier kSecond = Tier::device(1);
 
@@ -196,4 +197,4 @@ class RandomPlan {
   std::vector<std::set<uint32_t>> before_;  // by action
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans with more lanes than those of one device and a host: the proof sees every wait between any two of
 // them, and the backends that serve any lanes run such plans as their waits say.
 #include "exec/two_devices.h"
@@ -9,7 +10,7 @@
 #include "exec/executor.h"
 #include "plan/store.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr uint64_t kPlans = 60;
@@ -226,4 +227,4 @@ TEST(TwoDevices, TheLedgerHasEveryTier) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

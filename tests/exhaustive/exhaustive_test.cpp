@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planner against exhaustive search on tiny random programs. Alone it plans a sample: no plan is missed,
 // and few are much longer than the shortest step.
 //
@@ -16,7 +17,7 @@
 #include "planner/planner.h"
 #include "search.h"
 
-namespace sluice::exhaustive {
+namespace sluice::core::exhaustive {
 namespace {
 
 struct Outcome {
@@ -173,12 +174,13 @@ int distribution(size_t programs) {
 }
 
 }  // namespace
-}  // namespace sluice::exhaustive
+}  // namespace sluice::core::exhaustive
 
 int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; ++i) {
     if (argv[i] == std::string_view("--programs")) {
-      return sluice::exhaustive::distribution(size_t(std::max(1L, std::strtol(argv[i + 1], nullptr, 10))));
+      return sluice::core::exhaustive::distribution(
+          size_t(std::max(1L, std::strtol(argv[i + 1], nullptr, 10))));
     }
   }
   testing::InitGoogleTest(&argc, argv);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "random_program.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,7 @@
 
 #include "base/philox.h"
 
-namespace sluice::exhaustive {
+namespace sluice::core::exhaustive {
 namespace {
 
 constexpr int64_t kTokens = 16;
@@ -183,4 +184,4 @@ Instance random_instance(uint64_t seed) {
   return out;
 }
 
-}  // namespace sluice::exhaustive
+}  // namespace sluice::core::exhaustive

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tiny random training steps on random machines: what exhaustive search can still solve.
 #pragma once
 
 #include "cost/profile.h"
 #include "program/program.h"
 
-namespace sluice::exhaustive {
+namespace sluice::core::exhaustive {
 
 struct Instance {
   Program program;
@@ -17,4 +18,4 @@ struct Instance {
 // start. Sizes, op times, link rates and the device's room are drawn from `seed`.
 Instance random_instance(uint64_t seed);
 
-}  // namespace sluice::exhaustive
+}  // namespace sluice::core::exhaustive

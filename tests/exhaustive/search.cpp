@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "search.h"
 
 #include <fmt/format.h>
@@ -8,7 +9,7 @@
 #include <limits>
 #include <unordered_map>
 
-namespace sluice::exhaustive {
+namespace sluice::core::exhaustive {
 namespace {
 
 using Mask = uint32_t;
@@ -61,7 +62,7 @@ Problem problem_of(const Instance& instance) {
   p.last_write.assign(count, kNone);
   p.version.assign(n + 1, std::vector<uint32_t>(count, 0));
   for (uint32_t o = 0; o < count; ++o) {
-    const sluice::Object& object = program.objects()[o];
+    const sluice::core::Object& object = program.objects()[o];
     p.objects[o].name = object.name;
     p.objects[o].bytes = align_up(object.bytes, instance.profile.alignment);
     p.objects[o].load_ns = instance.profile.load_ns(object.bytes);
@@ -493,4 +494,4 @@ Best shortest_step(const Instance& instance, Room room, double bound_ns, int64_t
   return other;
 }
 
-}  // namespace sluice::exhaustive
+}  // namespace sluice::core::exhaustive

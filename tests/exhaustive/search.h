@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shortest step there is, by exhaustive search: for the program's order of tasks, which contents are
 // where, when they are moved or computed again, and in which order. The opponent of the planner's comparison.
 #pragma once
@@ -7,7 +8,7 @@
 
 #include "random_program.h"
 
-namespace sluice::exhaustive {
+namespace sluice::core::exhaustive {
 
 enum class Room {
   Bytes,      // only their sum counts: no plan can be shorter, and often none can be as short
@@ -27,4 +28,4 @@ struct Best {
 // most 32 objects; each activation is written once.
 Best shortest_step(const Instance& instance, Room room, double bound_ns, int64_t most_states = 1'000'000);
 
-}  // namespace sluice::exhaustive
+}  // namespace sluice::core::exhaustive

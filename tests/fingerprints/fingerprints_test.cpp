@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs and plans by their hashes: what a change that only moves code must leave as it is, to the byte.
 //
 // Alone it compares the hashes of all programs of the corpus with the committed ones, which takes seconds.
@@ -23,7 +24,7 @@
 #include "planner/shape.h"
 #include "run/stages.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using Fingerprints = std::map<std::string, std::string>;  // by what they are of
@@ -195,15 +196,15 @@ int update() {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core
 
 int main(int argc, char** argv) {
   bool rewrite = false;
   for (int i = 1; i < argc; ++i) {
-    sluice::with_plans() |= argv[i] == std::string_view("--plans");
+    sluice::core::with_plans() |= argv[i] == std::string_view("--plans");
     rewrite |= argv[i] == std::string_view("--update");
   }
-  if (rewrite) return sluice::update();
+  if (rewrite) return sluice::core::update();
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # cmake --install puts a program that runs, and what belongs to it, into any prefix: install_test.sh BUILD VERSION
 set -euo pipefail
 prefix=$(mktemp -d)

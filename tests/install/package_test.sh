@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # cpack makes packages whose program runs: package_test.sh BUILD VERSION Deb|Tarball. 77: a tool is missing.
 set -euo pipefail
 build=$1 version=$2 kind=$3

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/csv.h"
 
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using Fields = std::vector<std::string>;
@@ -23,4 +24,4 @@ TEST(Csv, TornQuotesAreNoLine) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

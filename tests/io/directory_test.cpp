@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A directory that is replaced: readers find the old one or the new one, whole.
 #include "io/directory.h"
 
@@ -6,7 +7,7 @@
 #include "io/file.h"
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using Swap = AtomicDirectory::Swap;
@@ -88,4 +89,4 @@ TEST(Directory, RestoringChangesNothingWhereOneIs) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

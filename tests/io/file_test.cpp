@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/file.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 namespace fs = std::filesystem;
@@ -135,4 +136,4 @@ TEST(AtomicFile, PiecesComeInAnyOrder) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

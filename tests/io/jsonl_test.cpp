@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/jsonl.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include "io/file.h"
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 TEST(JsonLines, AppendsAcrossOpens) {
@@ -45,4 +46,4 @@ TEST(JsonLines, OpenErrorNamesThePath) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

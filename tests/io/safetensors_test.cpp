@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr const char* kHeader =
@@ -248,4 +249,4 @@ TEST(SafeTensorsWriterDeathTest, AnIncompleteTensorIsABug) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

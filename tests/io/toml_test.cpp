@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "io/toml.h"
 
 #include <gtest/gtest.h>
 
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 std::vector<std::string> values(const Settings& settings, std::string_view key) {
@@ -131,4 +132,4 @@ TEST(Toml, FileErrorsNameThePath) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

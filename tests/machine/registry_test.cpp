@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which backends there are, and what machine a configuration gets.
 #include "backend/registry/registry.h"
 
@@ -7,7 +8,7 @@
 
 #include "machine/machine.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 TEST(Registry, EveryBackendIsFoundByItsName) {
@@ -68,4 +69,4 @@ TEST(Machine, APresetIsOnlyPlannedFor) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calibration on a machine whose costs are known: the simulator with a price for every command.
 #include "measure/calibrate.h"
 
@@ -14,7 +15,7 @@
 #include "support/one_device.h"
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr double kLoadRate = 4e9, kStoreRate = 2e9;  // bytes per second
@@ -263,4 +264,4 @@ TEST(Learn, IsForStepsOfItsKind) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

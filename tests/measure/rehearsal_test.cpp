@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ops in the mix of a step, on a machine whose costs are known.
 #include "measure/rehearsal.h"
 
@@ -12,7 +13,7 @@
 #include "base/bytes.h"
 #include "support/one_device.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 const CountedOp kMany{Linear{64, 64, 64, DType::F32}, 90};
@@ -226,4 +227,4 @@ TEST(Rehearsal, TakesLessWhereMemoryIsShort) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

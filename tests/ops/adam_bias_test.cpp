@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bias of AdamW's means against the library's power.
 #include "ops/adam_bias.h"
 
@@ -5,7 +6,7 @@
 
 #include <limits>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 TEST(AdamBias, IsThatOfTheLibrarysPower) {
@@ -23,4 +24,4 @@ TEST(AdamBias, IsOneAfterVeryManySteps) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

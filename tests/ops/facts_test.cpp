@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ops say of themselves to those who cost, measure and test them.
 #include <gtest/gtest.h>
 
 #include "ops/op.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 const AdamW kUpdate{.elements = 100,
@@ -60,4 +61,4 @@ struct Complete : WithoutWork {
 static_assert(OpSchema<Complete> && !OpSchema<WithoutWork>);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ops need on a GPU beside their operands.
 #include "ops/gpu_workspace.h"
 
@@ -5,7 +6,7 @@
 
 #include "ops/op.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr AttnShape kBlock{.rows = 2,
@@ -58,4 +59,4 @@ TEST(GpuWorkspace, OfDeterministicAttentionStaysBelowItsCap) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

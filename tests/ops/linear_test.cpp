@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operands that only some forms of an op have are found by their names.
 #include "ops/linear.h"
 
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 TEST(Linear, FindsItsOptionalOperandsInEveryForm) {
@@ -38,4 +39,4 @@ TEST(Linear, FindsItsOptionalOperandsInEveryForm) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

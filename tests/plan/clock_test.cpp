@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clocks of tables with any number of lanes.
 #include "plan/clock.h"
 
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // One device after the other: compute, load and store of each.
@@ -55,4 +56,4 @@ TEST(Clock, JoinsTheNewestOfEveryLane) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

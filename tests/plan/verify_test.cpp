@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The proof of plans: a plan written by hand passes, and every way of breaking it is rejected with the words
 // for it.
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 #include "plan/plan.h"
 #include "support/one_device.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr int64_t kBytes = 256;  // of every object: 8 x 8 f32
@@ -364,4 +365,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

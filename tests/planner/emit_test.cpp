@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Emission: addresses, order and waits, from given spans. What a plan must be is said by verify(); here is
 // what it is.
 #include <gtest/gtest.h>
 
 #include "planner/six_tasks.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // With the values named away in their gaps.
@@ -93,4 +94,4 @@ TEST(Submission, IsInTheOrderOfPredictedStarts) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gaps: what leaves the device. Worth is held time over transfer time: x 50 ns for a load, a 30 ns for a
 // store and a load, b 10 ns for both; so x goes first, then a, then b.
 #include <gtest/gtest.h>
 
 #include "planner/six_tasks.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Case {
@@ -90,4 +91,4 @@ TEST(GapsOf, ThatEndWithAnOverwriteMoveNothingAndAreCutWhereRoomIsShort) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

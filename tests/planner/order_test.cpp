@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of tasks: as in the program, or with rounds that overlap.
 #include <gtest/gtest.h>
 
 #include "planner/six_tasks.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Two rounds of a forward task and two backward tasks in the first, two forward tasks and one backward task
@@ -49,4 +50,4 @@ TEST(Order, StaysWhereDataFlowsFromOneToTheOther) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

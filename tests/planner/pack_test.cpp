@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Places for things whose lifetimes are known.
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include "base/philox.h"
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Whether no two of them overlap in time, which for an item with begin > end goes around `last`, and space.
@@ -78,4 +79,4 @@ TEST(Pack, KeepsThingsApartWithinTheRoomAndTheirTimes) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

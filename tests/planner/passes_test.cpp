@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // What runs the passes: which ran, which were left out, and whether plans hold without them.
 #include <gtest/gtest.h>
 
 #include "planner/planner.h"
 #include "step/build.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // A tiny model that needs every pass: rounds that can overlap, activations to save, and moments to stream.
@@ -87,4 +88,4 @@ TEST(Passes, TheTableNamesEveryPass) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

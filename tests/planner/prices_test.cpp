@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prices of room and links, the plans made by them, and stores around the boundary.
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include "planner/builder.h"
 #include "step/build.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 Program tiny_program() {
@@ -137,4 +138,4 @@ TEST(Stores, ComeAfterTheBoundaryWhereTheStepEndsTooSoon) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

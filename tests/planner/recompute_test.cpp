@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recomputation: what can be dropped, at what price, and the runs that follow.
 #include <gtest/gtest.h>
 
 #include "planner/six_tasks.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // "a 10, b 20": objects of each unit and the time it takes.
@@ -105,4 +106,4 @@ TEST(Unroll, GivesEveryLifeAValueAndMarksItsLastUseInTheForwardPass) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

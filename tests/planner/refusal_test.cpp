@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a refusal says is true: the cap that it names works, and a little less does not.
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 #include "equivalence/small_runs.h"
 #include "planner/planner.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // A byte count that follows `before`; 0 if there is none.
@@ -123,4 +124,4 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Refusals, testing::ValuesIn(kShapes),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Residency: from when to when a value is on the device, and where its transfers begin.
 #include <gtest/gtest.h>
 
 #include "planner/six_tasks.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Case {
@@ -93,4 +94,4 @@ TEST(VerifyResidency, RejectsAUseThatNoSpanCoversAndOneThatTwoCover) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

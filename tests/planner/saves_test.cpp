@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves: which activations travel and which are computed again. Of a and b, which cross into the backward
 // pass, a is away from 20 to 50 ns and b from 30 to 40 ns.
 #include <gtest/gtest.h>
 
 #include "planner/six_tasks.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Case {
@@ -62,4 +63,4 @@ INSTANTIATE_TEST_SUITE_P(Links, Saved, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search for the shape of a step, and the ways to estimate one.
 #include "planner/shape.h"
 
@@ -8,7 +9,7 @@
 
 #include "run/stages.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 const ModelSpec kModel = model_of({256, 2, 4, 2, 64, 704, 512});
@@ -121,4 +122,4 @@ TEST(Ways, BothAreAsFastAsTheFasterOne) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

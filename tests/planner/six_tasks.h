@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step of six tasks on which every pass can be followed by hand.
 //
 //     position   0         1         2         3          4          5
@@ -18,7 +19,7 @@
 #include "plan/plan.h"
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct SixTasks {
   static constexpr int64_t kBytes = 1024;  // of every object
@@ -120,4 +121,4 @@ struct SixTasks {
   }
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Program's own rules, the versions of its objects, and its dumps.
 #include "program/program.h"
 
@@ -9,7 +10,7 @@
 
 #include "step/build.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr int64_t kBytes = 256;  // of every object: 8 x 8 f32
@@ -231,4 +232,4 @@ TEST(ModelPrograms, KeepTheRules) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients of a whole model against differences of its own loss: no other implementation involved.
 #include <gtest/gtest.h>
 
@@ -5,7 +6,7 @@
 
 #include "reference/fixture.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Step and tolerance. Each element of a weight moves by +-h, h = 1e-3, where weights are about 0.3 (norms:
@@ -106,4 +107,4 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FiniteDifference, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

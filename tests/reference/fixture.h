@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The committed PyTorch fixtures (tests/fixtures/README.md), and how far from them a result may be.
 #pragma once
 
@@ -15,7 +16,7 @@
 #include "model/families/families.h"
 #include "state/weights.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct Fixture {
   std::filesystem::path dir;
@@ -106,4 +107,4 @@ void for_each_tensor(const ModelSpec& config, const Executor& executor, const st
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

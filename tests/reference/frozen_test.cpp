@@ -1,10 +1,11 @@
-// What is not trained has no gradients, no state and no tasks that make them; what is trained gets the gradients it
-// would get otherwise, to the last bit.
+// SPDX-License-Identifier: Apache-2.0
+// What is not trained has no gradients, no state and no tasks that make them; what is trained gets the
+// gradients it would get otherwise, to the last bit.
 #include <gtest/gtest.h>
 
 #include "equivalence/rig/rig.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 ModelSpec small_model() {
@@ -53,7 +54,8 @@ TEST(Frozen, OthersGetTheGradientsTheyWouldGetAnyway) {
     run->initialize();
     (void)run->measure(tokens);
   }
-  for (const char* gradient : {"d_norm1.L2", "d_wq.L2", "d_wkv.L2", "d_wo.L2", "d_norm2.L2", "d_wgu.L2", "d_wd.L2"}) {
+  for (const char* gradient :
+       {"d_norm1.L2", "d_wq.L2", "d_wkv.L2", "d_wo.L2", "d_norm2.L2", "d_wgu.L2", "d_wd.L2"}) {
     EXPECT_EQ(rig::read_bytes(last.training(), rig::find(last.model().program, gradient)),
               rig::read_bytes(all.training(), rig::find(all.model().program, gradient)))
         << gradient;
@@ -79,4 +81,4 @@ TEST(Frozen, TrainsWhatIsNot) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loss and every gradient of a whole model against PyTorch, for every way to cut the same tokens.
 //
 // Tolerance in fp32. Every value is the end of a chain of about 3 layers x 12 ops, forward and back, each
@@ -11,7 +12,7 @@
 
 #include "reference/fixture.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Case {
@@ -94,4 +95,4 @@ INSTANTIATE_TEST_SUITE_P(Cuts, Gradients, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Logits and ten steps of every optimizer against PyTorch.
 #include <gtest/gtest.h>
 
 #include "reference/fixture.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // A forward pass is half the chain of gradients_test.cpp, so half its tolerance.
@@ -174,4 +175,4 @@ INSTANTIATE_TEST_SUITE_P(Updates, TenSteps, testing::ValuesIn(kSteps),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "report/browser.h"
 
 #include <arpa/inet.h>
@@ -9,7 +10,7 @@
 
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 std::string output_of(const std::string& command) {
@@ -85,4 +86,4 @@ Listener::~Listener() {
   ::close(socket_);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

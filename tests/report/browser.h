@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A real browser without a window, for tests of the page.
 #pragma once
 
@@ -6,7 +7,7 @@
 #include <string>
 #include <thread>
 
-namespace sluice {
+namespace sluice::core {
 
 // The browser's command, or nothing where there is none.
 std::optional<std::string> find_browser();
@@ -37,4 +38,4 @@ class Listener {
   std::thread thread_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

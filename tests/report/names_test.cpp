@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every object of a program that a page shows by name has words.
 #include <gtest/gtest.h>
 
 #include "report/small_plan.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // A model with everything that some family has: biases and norms of heads.
@@ -40,4 +41,4 @@ TEST(Names, AreThoseOfTheProgram) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

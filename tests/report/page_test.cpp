@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page, opened in a real browser: it draws, zooms, shows the numbers of the JSON, and asks no other
 // machine for anything.
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 #include "report/small_plan.h"
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using nlohmann::json;
@@ -271,4 +272,4 @@ TEST_F(Page, AsksNobody) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text, JSON and differences.
 #include <gtest/gtest.h>
 
@@ -6,7 +7,7 @@
 
 #include "report/small_plan.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using nlohmann::json;
@@ -136,4 +137,4 @@ TEST(Diff, ComparesStepsOfDifferentSizePerToken) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The numbers of a report: what must sum to what, on real plans; and the causes of stalls, on plans made by
 // hand.
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include "report/small_plan.h"
 #include "support/one_device.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 double sum(const std::array<double, kStallCauses>& parts) {
@@ -225,4 +226,4 @@ TEST(Report, AMeasuredTimelineIsReportedLikeAPredictedOne) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans of a tiny training program, small enough to check a report by hand and tight enough that everything
 // happens in them: loads, stores, recomputation and stalls.
 #pragma once
@@ -11,7 +12,7 @@
 #include "report/report.h"
 #include "step/build.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct SmallPlan {
   Program program;
@@ -69,4 +70,4 @@ inline SmallPlan random_small_plan(uint64_t seed) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

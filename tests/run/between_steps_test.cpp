@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evaluation and sampling run between steps, in room the training plan keeps free: they must not disturb it.
 #include <gtest/gtest.h>
 
@@ -7,7 +8,7 @@
 #include "run/session.h"
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using rig::must;
@@ -73,4 +74,4 @@ INSTANTIATE_TEST_SUITE_P(Runs, BetweenSteps,
                          });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stalls are charged to what compute waited for.
 #include "run/breakdown.h"
 
@@ -5,7 +6,7 @@
 
 #include "support/one_device.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Adds an action that waits for `waits`.
@@ -57,4 +58,4 @@ TEST(Breakdown, ToleratesTheResolutionOfEvents) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

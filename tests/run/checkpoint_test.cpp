@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints: they continue bit for bit, appear whole, and are refused where a run would not go on as it
 // was.
 #include "state/checkpoint.h"
@@ -7,7 +8,7 @@
 #include "backend/testing/forwarding.h"
 #include "run/small_session.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Resumed {
@@ -204,4 +205,4 @@ TEST(Checkpoint, OfFilesOfTwoStepsIsRefused) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

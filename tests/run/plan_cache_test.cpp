@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans that were kept are found for the same request and only for it, and only whole.
 #include "run/plan_cache.h"
 
@@ -8,7 +9,7 @@
 #include "plan/store.h"
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using rig::must;
@@ -122,4 +123,4 @@ TEST_F(PlanCacheTest, FindsShapes) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

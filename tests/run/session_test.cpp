@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole runs: checkpoints, interruption, and what is refused before it starts.
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@
 #include "run/small_session.h"
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using rig::must;
@@ -175,4 +176,4 @@ TEST(Refused, WeightsThatAreNotThere) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

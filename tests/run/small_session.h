@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sessions of a model of two layers.
 #pragma once
 
@@ -12,7 +13,7 @@
 #include "run/session.h"
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 
 using rig::must;
 
@@ -55,4 +56,4 @@ inline std::vector<double> run_session(const Prepared& prepared, int64_t steps,
   return losses;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a step is made of, estimated before costs are known.
 #include <gtest/gtest.h>
 
 #include "equivalence/small_runs.h"
 #include "run/stages.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 int64_t runs(const StepMix& mix) {
@@ -43,4 +44,4 @@ TEST(StepMix, IsThatOfAPlanUnderTheCaps) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

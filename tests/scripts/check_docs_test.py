@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """scripts/check_docs on trees with one document each, and a program that prints what it is told here."""
 import pathlib
 import subprocess

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # scripts/check_includes follows the table of docs/architecture.md: trees that break it in one way each.
 set -euo pipefail
 check=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/check_includes

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # scripts/check_paths finds paths that lead nowhere: trees that have one each.
 set -euo pipefail
 check=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/check_paths

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """scripts/performance on trees of a few cells: what it writes, what --check finds, what it refuses."""
 import json
 import pathlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # scripts/svg_to_png takes the first converter there is, and says what to install where there is none.
 set -euo pipefail
 script=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/svg_to_png

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Derived backward passes and placed updates against programs written by hand, over shapes, number formats,
 // and ways to update.
 #include <fmt/format.h>
@@ -6,7 +7,7 @@
 #include "oracle.h"
 #include "step/build.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Shape {
@@ -108,4 +109,4 @@ INSTANTIATE_TEST_SUITE_P(Step, DerivedPrograms,
                          name_of_case);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

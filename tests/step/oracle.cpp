@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "oracle.h"
 
 #include <fmt/format.h>
@@ -8,7 +9,7 @@
 
 #include "ops/step_args.h"
 
-namespace sluice::oracle {
+namespace sluice::core::oracle {
 namespace {
 
 struct WeightSource {
@@ -616,4 +617,4 @@ Programs build(const LlamaConfig& config, const StepShape& shape, const Numerics
           Builder(config, sampled, numerics, nullptr).sampling().program};
 }
 
-}  // namespace sluice::oracle
+}  // namespace sluice::core::oracle

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Programs of a step of a Llama, written by hand: forward, backward and updates in the order in which
 // they run. The derived ones must equal them to the last bit of their hashes. It changes only when an op
 // itself changes, by hand.
@@ -7,7 +8,7 @@
 #include "program/program.h"
 #include "program/shape.h"
 
-namespace sluice::oracle {
+namespace sluice::core::oracle {
 
 struct LlamaConfig {
   int64_t dim = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
@@ -33,4 +34,4 @@ struct Programs {
 Programs build(const LlamaConfig& config, const StepShape& shape, const Numerics& numerics,
                const OptimizerConfig& optimizer, int64_t sample_tokens);
 
-}  // namespace sluice::oracle
+}  // namespace sluice::core::oracle

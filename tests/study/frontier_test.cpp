@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Smallest caps, frontiers and what-ifs of a model of two layers on an invented machine.
 #include "study/frontier.h"
 
@@ -9,7 +10,7 @@
 #include "study/what_if.h"
 #include "support/temp_dir.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using rig::must;
@@ -164,4 +165,4 @@ TEST(Outlook, RefusalsForMemoryAreNoErrors) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

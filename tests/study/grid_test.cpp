@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "study/grid.h"
 
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 std::string refusal(const std::string& text) {
@@ -44,4 +45,4 @@ TEST(Grid, WordsKeepTheirOrder) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

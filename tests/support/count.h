@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // How often a part stands in a text, parts that overlap included.
 #pragma once
 
 #include <string>
 
-namespace sluice {
+namespace sluice::core {
 
 inline size_t count(const std::string& text, const std::string& part) {
   size_t n = 0;
@@ -11,4 +12,4 @@ inline size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A directory of its own for every test, removed at the end.
 #pragma once
 
@@ -9,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace sluice {
+namespace sluice::core {
 
 class TempDir {
  public:
@@ -37,4 +38,4 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

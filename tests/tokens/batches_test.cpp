@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tokens/batches.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +10,7 @@
 #include "support/temp_dir.h"
 #include "tokens/permutation.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using Tokens = std::vector<int32_t>;
@@ -236,4 +237,4 @@ TEST(RandomBatches, StayInsideTheVocabularyAndReachItsEnds) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tokens/corpus.h"
 
 #include <gtest/gtest.h>
@@ -5,7 +6,7 @@
 #include "support/temp_dir.h"
 #include "tokens/byte_tokenizer.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 std::string content(const TokenSet& set) {
@@ -157,4 +158,4 @@ TEST(Corpus, ErrorsNameWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

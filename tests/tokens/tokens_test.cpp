@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -8,7 +9,7 @@
 #include "tokens/token_file.h"
 #include "tokens/token_set.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using Tokens = std::vector<int32_t>;
@@ -153,4 +154,4 @@ TEST(TokenSet, ADirectoryWithoutTokenFilesIsAnError) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a profiler's records to rows of the trace.
 #include <gtest/gtest.h>
 
@@ -7,11 +8,11 @@
 #include "report/small_plan.h"
 #include "trace/trace.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 TEST(KernelName, LosesReturnTypeAndParameters) {
-  EXPECT_EQ(kernel_name("void sluice::rms_norm<__nv_bfloat16>(int, float const*)"),
+  EXPECT_EQ(kernel_name("void sluice::core::rms_norm<__nv_bfloat16>(int, float const*)"),
             "sluice::rms_norm<__nv_bfloat16>");
   EXPECT_EQ(kernel_name("_ZN6sluice4cuda12_GLOBAL__N_13addEPfi"), "sluice::cuda::add");
   EXPECT_EQ(kernel_name("_ZN6sluice3addIfEEvPT_"), "sluice::add<float>");
@@ -85,4 +86,4 @@ TEST(ChromeTrace, HasARowPerStream) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

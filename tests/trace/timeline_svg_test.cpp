@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The picture of a step: what it shows, and that its size is that of a picture.
 #include <gtest/gtest.h>
 
@@ -7,7 +8,7 @@
 #include "support/count.h"
 #include "trace/trace.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // The actions of a plan over and over: what a plan of many layers and chunks looks like from afar.
@@ -112,4 +113,4 @@ TEST(RoundPasses, AreInterleavedWhereOnesForwardBeginsInAnothersBackward) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares Sluice with Hugging Face transformers on this machine's GPU (or CPU).
 
     tests/transformers/compare.py all OUT_DIR          # both, with a short table at the end; two to three minutes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a configuration's first step computes, for a comparison with another implementation.
 //
 //   sluice_transformers_dump OUT_DIR CONFIG|- [key=value ...]
@@ -20,7 +21,7 @@
 #include "run/session.h"
 #include "state/weights.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using Path = std::filesystem::path;
@@ -183,7 +184,7 @@ Status dump(const Path& out, const std::string& config_path, std::vector<std::st
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::core
 
 int main(int argc, char** argv) {
   if (argc < 3) {
@@ -191,8 +192,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string config = argv[2];
-  const sluice::Status status =
-      sluice::dump(argv[1], config == "-" ? "" : config, std::vector<std::string>(argv + 3, argv + argc));
+  const sluice::Status status = sluice::core::dump(argv[1], config == "-" ? "" : config,
+                                                   std::vector<std::string>(argv + 3, argv + argc));
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.message().c_str());
   return 1;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/amx.h"
 
 #include "backend/cpu/isa.h"
@@ -8,7 +9,7 @@
 #include <unistd.h>
 #endif
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 #if SLUICE_HAS_ISAS
@@ -36,4 +37,4 @@ bool amx_available() {
   return available;
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks of bf16 products in tile registers, and the layouts these want. Included by amx_isa.h.
 //
 // A tile holds 16 rows of 64 bytes. The left operand's tile is 16 rows of 32 values along k; the right

@@ -1,5 +1,6 @@
-// Compiles a file of inner loops for CPUs with AMX and AVX512-BF16, into namespace sluice::cpu::amx; see
-// each_isa.h.
+// SPDX-License-Identifier: Apache-2.0
+// Compiles a file of inner loops for CPUs with AMX and AVX512-BF16, into namespace sluice::core::cpu::amx;
+// see each_isa.h.
 #include "backend/cpu/amx.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/simd_includes.h"
@@ -8,7 +9,7 @@
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16")
 #define SLUICE_REGISTERS 32
-namespace sluice::cpu::amx {
+namespace sluice::core::cpu::amx {
 namespace {
 #include "backend/cpu/simd.h"
 //
@@ -16,15 +17,15 @@ namespace {
 //
 #include SLUICE_LOOPS
 }  // namespace
-}  // namespace sluice::cpu::amx
+}  // namespace sluice::core::cpu::amx
 #undef SLUICE_REGISTERS
 #pragma GCC pop_options
 #endif
 
 #undef SLUICE_AMX_LOOP
 #if SLUICE_HAS_ISAS
-#define SLUICE_AMX_LOOP(function, ...) ::sluice::cpu::amx::function(__VA_ARGS__)
+#define SLUICE_AMX_LOOP(function, ...) ::sluice::core::cpu::amx::function(__VA_ARGS__)
 #else
-#define SLUICE_AMX_LOOP(function, ...) ::sluice::cpu::no_amx(__VA_ARGS__)
+#define SLUICE_AMX_LOOP(function, ...) ::sluice::core::cpu::no_amx(__VA_ARGS__)
 #endif
 #undef SLUICE_LOOPS

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/arena.h"
 
 #include <sys/mman.h>
@@ -10,7 +11,7 @@
 #include "base/bytes.h"
 #include "base/host_memory.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 Arena::~Arena() {
   if (data_) munmap(data_, static_cast<size_t>(bytes_));
 }
@@ -42,4 +43,4 @@ Result<Arena> Arena::create(std::string_view what, int64_t bytes, ThreadPool& po
   return arena;
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

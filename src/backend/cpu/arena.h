@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One anonymous mapping, touched and ready.
 #pragma once
 
@@ -8,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 class ThreadPool;
 
@@ -39,4 +40,4 @@ class Arena {
   int64_t bytes_ = 0;
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

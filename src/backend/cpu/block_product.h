@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of small f32 blocks that sit in a core's cache. Included by loops, inside the namespace of each
 // instruction set.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/cpu_backend.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 #include "backend/cpu/thread_pool.h"
 #include "base/host_memory.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using cpu::Arena;
@@ -147,4 +148,4 @@ std::string cpu_description() {
                      name_of(best_cpu_isa()), cpu::GemmProvider::name());
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU backend: the "device" is an arena of main memory, lanes are threads, copies are memcpy.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/kind.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct CpuOptions {
   int threads =
@@ -31,4 +32,4 @@ bool cpu_has_fast_bf16();
 // The processor, the cores this process may use and the provider of matrix products, in one line.
 std::string cpu_description();
 
-}  // namespace sluice
+}  // namespace sluice::core

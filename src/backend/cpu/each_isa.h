@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compiles a file of inner loops once per instruction set. Define SLUICE_LOOPS as its path, with quotes, and
 // include this: the file's functions then exist in namespaces v4, v3 and base, and SLUICE_LOOP(isa, f,
 // arguments...) calls the one for `isa`. Ordinary headers that the loops need go to simd_includes.h or
@@ -12,48 +13,48 @@
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4")
 #define SLUICE_REGISTERS 32
-namespace sluice::cpu::v4 {
+namespace sluice::core::cpu::v4 {
 namespace {
 #include "backend/cpu/simd.h"
 //
 #include SLUICE_LOOPS
 }  // namespace
-}  // namespace sluice::cpu::v4
+}  // namespace sluice::core::cpu::v4
 #undef SLUICE_REGISTERS
 #pragma GCC pop_options
 
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v3")
 #define SLUICE_REGISTERS 8
-namespace sluice::cpu::v3 {
+namespace sluice::core::cpu::v3 {
 namespace {
 #include "backend/cpu/simd.h"
 //
 #include SLUICE_LOOPS
 }  // namespace
-}  // namespace sluice::cpu::v3
+}  // namespace sluice::core::cpu::v3
 #undef SLUICE_REGISTERS
 #pragma GCC pop_options
 
 #endif
 
 #define SLUICE_REGISTERS 4
-namespace sluice::cpu::base {
+namespace sluice::core::cpu::base {
 namespace {
 #include "backend/cpu/simd.h"
 //
 #include SLUICE_LOOPS
 }  // namespace
-}  // namespace sluice::cpu::base
+}  // namespace sluice::core::cpu::base
 #undef SLUICE_REGISTERS
 
 #undef SLUICE_LOOP
 #if SLUICE_HAS_ISAS
-#define SLUICE_LOOP(isa, function, ...)                               \
-  ((isa) >= CpuIsa::Avx512 ? ::sluice::cpu::v4::function(__VA_ARGS__) \
-   : (isa) == CpuIsa::Avx2 ? ::sluice::cpu::v3::function(__VA_ARGS__) \
-                           : ::sluice::cpu::base::function(__VA_ARGS__))
+#define SLUICE_LOOP(isa, function, ...)                                     \
+  ((isa) >= CpuIsa::Avx512 ? ::sluice::core::cpu::v4::function(__VA_ARGS__) \
+   : (isa) == CpuIsa::Avx2 ? ::sluice::core::cpu::v3::function(__VA_ARGS__) \
+                           : ::sluice::core::cpu::base::function(__VA_ARGS__))
 #else
-#define SLUICE_LOOP(isa, function, ...) ((void)(isa), ::sluice::cpu::base::function(__VA_ARGS__))
+#define SLUICE_LOOP(isa, function, ...) ((void)(isa), ::sluice::core::cpu::base::function(__VA_ARGS__))
 #endif
 #undef SLUICE_LOOPS

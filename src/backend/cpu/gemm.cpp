@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/gemm.h"
 
 #include "backend/cpu/gemm_amx.h"
 #include "backend/cpu/gemm_vector.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 std::string text(const GemmShape& s) {
   constexpr std::string_view kLayouts[] = {"A B^T", "A B", "A^T B"};
@@ -55,4 +56,4 @@ Status Gemm::run(const GemmShape& shape, ThreadPool& pool, std::span<std::byte* 
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

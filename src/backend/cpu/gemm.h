@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products. bf16 goes to our own kernels, on AMX where the CPU has it; f32 goes to one provider,
 // compiled in by SLUICE_GEMM: gemm_onednn.cpp, gemm_openblas.cpp or gemm_builtin.cpp.
 //
@@ -18,7 +19,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 // How the operands of C[m, n] lie in memory, row-major and without gaps.
 enum class Layout : uint8_t {
@@ -89,4 +90,4 @@ class Gemm {
   GemmProvider provider_;
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/gemm_amx.h"
 
 #include <algorithm>
 
 #include "backend/cpu/gemm_packed.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 // Tiles along k that are multiplied before the next rows' turn.
@@ -25,12 +26,12 @@ PackedSizes sizes_of(const GemmShape& s) {
 }
 
 }  // namespace
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu
 
 #define SLUICE_LOOPS "backend/cpu/gemm_amx_loops.h"
 #include "backend/cpu/amx_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 int64_t amx_workspace_bytes(const GemmShape& shape) {
   return sizes_of(shape).workspace_bytes();
@@ -48,4 +49,4 @@ void amx_multiply(const GemmShape& shape, ThreadPool& pool, std::span<std::byte*
       [](const Slice& s) { SLUICE_AMX_LOOP(multiply_slice, s); });
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of bf16 matrices on AMX. Values below the smallest normal number (1e-38) count as zero there.
 #pragma once
 
@@ -5,7 +6,7 @@
 
 #include "backend/cpu/gemm.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 // As Gemm's, of which this is a part. REQUIRES, all: amx_available(); shape.in is BF16.
 int64_t amx_workspace_bytes(const GemmShape& shape);
@@ -13,4 +14,4 @@ int64_t amx_scratch_bytes(const GemmShape& shape);
 void amx_multiply(const GemmShape& shape, ThreadPool& pool, std::span<std::byte* const> scratch,
                   const void* a, const void* b, void* c, std::byte* workspace);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by amx_isa.h.
 
 // Asks for rows of 32 elements that are about to be read, or written if kWrite.

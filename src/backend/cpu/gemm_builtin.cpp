@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // f32 products by our own kernels, where no library is there.
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/gemm_vector.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 struct GemmProvider::Impl {
   CpuIsa isa;
@@ -35,4 +36,4 @@ Status GemmProvider::run(const GemmShape& shape, ThreadPool& pool, std::span<std
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // f32 products by oneDNN's matmul primitives, 2.x or 3.x, each slice on one thread.
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -12,7 +13,7 @@
 
 #include "backend/cpu/gemm.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 using dnnl::memory;
@@ -151,4 +152,4 @@ Status GemmProvider::run(const GemmShape& s, ThreadPool& pool, std::span<std::by
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

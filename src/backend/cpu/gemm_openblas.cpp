@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // f32 products by OpenBLAS, each slice on one thread.
 #include <cblas.h>
 
@@ -5,7 +6,7 @@
 
 #include "backend/cpu/gemm.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 // A slice is this many rows of the output, by the shape alone: OpenBLAS's order of sums may depend on it.
@@ -60,4 +61,4 @@ Status GemmProvider::run(const GemmShape& s, ThreadPool& pool, std::span<std::by
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

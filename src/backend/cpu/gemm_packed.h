@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The frame of our own products: B is packed a group of columns at a time by all threads, then each thread
 // multiplies slices of rows of A with it. An element of C is the sum over k in order, whatever the cut.
 #pragma once
@@ -8,7 +9,7 @@
 #include "backend/cpu/gemm.h"
 #include "base/bytes.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 constexpr int64_t kPanel = 32;              // columns of B packed together, and rows of A multiplied together
 constexpr int64_t kUnitsPerTask = 2;        // packed by one task
@@ -97,4 +98,4 @@ void multiply_packed(const GemmShape& s, const PackedSizes& sizes, ThreadPool& p
   }
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/gemm_vector.h"
 
 #include <algorithm>
 
 #include "backend/cpu/gemm_packed.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 // Along k, multiplied before the next rows' turn: 32 columns of B and 32 rows of A then share the first-level
@@ -21,12 +22,12 @@ bool packs_a(const GemmShape& s) {
 }
 
 }  // namespace
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu
 
 #define SLUICE_LOOPS "backend/cpu/gemm_vector_loops.h"
 #include "backend/cpu/each_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 int64_t vector_workspace_bytes(const GemmShape& shape) {
   return sizes_of(shape).workspace_bytes();
@@ -45,4 +46,4 @@ void vector_multiply(CpuIsa isa, const GemmShape& shape, ThreadPool& pool,
       [isa](const Slice& s) { SLUICE_LOOP(isa, multiply_slice, s); });
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

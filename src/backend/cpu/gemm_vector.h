@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products by plain vector instructions: f32, or bf16 converted to f32 while packing.
 #pragma once
 
@@ -6,7 +7,7 @@
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 // As Gemm's, of which this is a part.
 int64_t vector_workspace_bytes(const GemmShape& shape);
@@ -15,4 +16,4 @@ void vector_multiply(CpuIsa isa, const GemmShape& shape, ThreadPool& pool,
                      std::span<std::byte* const> scratch, const void* a, const void* b, void* c,
                      std::byte* workspace);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by each_isa.h.
 
 #include "backend/cpu/block_product.h"

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/isa.h"
 
 #include "backend/cpu/amx.h"
 
-namespace sluice {
+namespace sluice::core {
 
 CpuIsa best_cpu_isa() {
 #if SLUICE_HAS_ISAS
@@ -35,4 +36,4 @@ std::string_view name_of(CpuIsa isa) {
   return "";
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

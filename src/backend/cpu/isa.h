@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The instruction sets that inner loops are compiled for; one binary holds all of them.
 #pragma once
 
@@ -11,7 +12,7 @@
 #define SLUICE_HAS_ISAS 0
 #endif
 
-namespace sluice {
+namespace sluice::core {
 
 enum class CpuIsa : uint8_t {
   Baseline,  // what every CPU of the architecture has
@@ -24,4 +25,4 @@ enum class CpuIsa : uint8_t {
 CpuIsa best_cpu_isa();
 std::string_view name_of(CpuIsa isa);
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include "backend/cpu/cpu_backend.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 Result<FoundMachine> find(const BackendOptions& options) {
@@ -33,4 +34,4 @@ const BackendKind& cpu_kind() {
   return kKind;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

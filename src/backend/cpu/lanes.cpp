@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/lanes.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 
 #include "backend/cpu/spin.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 Lanes::Lanes(LaneTable table, LaunchFn launch, void (*thread_start)())
     : table_(std::move(table)), launch_(std::move(launch)), queues_(table_) {
@@ -145,4 +146,4 @@ double Lanes::now_ns() const {
   return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin_).count();
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In-order queues of commands, one per lane, each served by its own thread.
 //
 // Commands of a step are numbered in order of submission and every lane runs its own in order, so "command w
@@ -16,7 +17,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 class Lanes {
  public:
@@ -86,4 +87,4 @@ class Lanes {
   std::optional<Fault> fault_;  // under fault_mutex_
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/op_table.h"
 
 #include <bit>
@@ -5,7 +6,7 @@
 
 #include "base/hash.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 void OpTable::add(const Op& op, int64_t workspace_bytes) {
   Sizes sizes;
@@ -59,4 +60,4 @@ OpTable::Key OpTable::key_of(const Op& op) {
   return key;
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What was prepared, by op: a launch checks its buffers against it and finds its sizes without computing
 // them.
 #pragma once
@@ -10,7 +11,7 @@
 #include "base/status.h"
 #include "ops/op.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 class OpTable {
  public:
@@ -42,4 +43,4 @@ class OpTable {
   std::unordered_map<Key, Sizes, KeyHash> table_;
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

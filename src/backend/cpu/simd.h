@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sixteen floats at a time, in GCC's vector extensions: the compiler maps them to whatever the instruction
 // set has. Included by each_isa.h only, once per instruction set, inside that one's namespace;
 // SLUICE_REGISTERS is the number of F16 values its registers hold.

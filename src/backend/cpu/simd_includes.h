@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What simd.h and the loops use of the rest of the program.
 #pragma once
 

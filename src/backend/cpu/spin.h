@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waiting for another thread: awake for about 50 µs, since the next command of a step comes within
 // microseconds, then asleep.
 #pragma once
@@ -8,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 inline void pause_thread() {
 #if defined(__x86_64__)
@@ -29,4 +30,4 @@ void wait_while_equal(const std::atomic<T>& value, T old) {
   value.wait(old);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/thread_pool.h"
 
 #include "backend/cpu/spin.h"
 #include "base/check.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 ThreadPool::ThreadPool(int threads, void (*thread_start)()) {
   SLUICE_CHECK(threads >= 1, "a pool of {} threads", threads);
@@ -64,4 +65,4 @@ void ThreadPool::serve(int worker, void (*thread_start)()) {
   }
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

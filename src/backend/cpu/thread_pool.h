@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The threads that run one op together: the caller of parallel_for() and `threads - 1` workers.
 #pragma once
 
@@ -7,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 // One thread at a time calls parallel_for(). Workers wait for work awake for a moment, then asleep.
 class ThreadPool {
@@ -51,4 +52,4 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

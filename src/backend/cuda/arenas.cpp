@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/arenas.h"
 
 #include <cuda_runtime.h>
@@ -16,7 +17,7 @@
 #include "base/bytes.h"
 #include "base/host_memory.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int64_t kHugePage = 2 * kMiB;
@@ -174,4 +175,4 @@ Status HostArena::wait() {
   return mapping_->status;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two arenas of the CUDA backend and what they cost.
 #pragma once
 
@@ -9,7 +10,7 @@
 #include "backend/cuda/device.h"
 #include "base/status.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 // Memory on the device, freed with the object.
 class DeviceArena {
@@ -58,4 +59,4 @@ class HostArena {
   std::unique_ptr<Mapping> mapping_;
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/attention.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 #include "backend/cuda/device_type.h"
 #include "base/bytes.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 AttentionBlock block_of(const AttnShape& s, const Buffer& q, const Buffer& kv, const Buffer& pos) {
@@ -226,4 +227,4 @@ Status Attention::run(const AttnBwd& op, std::span<const Buffer> operands, Buffe
   return {};
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

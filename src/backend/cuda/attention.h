@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention: which kernels run an op, with how much workspace, and running it.
 //
 // cuDNN takes blocks whose lengths are multiples of 128, without document boundaries; own kernels take the
@@ -22,7 +23,7 @@
 #include "ops/gpu_workspace.h"
 #include "ops/op.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 class Attention {
  public:
@@ -79,4 +80,4 @@ class Attention {
   std::map<Key, Plan> plans_;
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/check.h"
 
 #include <cudnn_graph.h>
 
 #include <array>
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 std::string_view function_of(std::string_view call) {
@@ -59,4 +60,4 @@ Status check(cudnnStatus_t code, std::string_view call) {
   return error(ErrorKind::Device, "{}: {} {}", function_of(call), cudnnGetErrorString(code), detail.data());
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

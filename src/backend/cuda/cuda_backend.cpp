@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/cuda_backend.h"
 
 #include <cuda_runtime.h>
@@ -16,7 +17,7 @@
 #include "base/bytes.h"
 #include "base/host_memory.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // What cuBLASLt, cuDNN and the memory system like best; arena offsets keep to it.
@@ -307,4 +308,4 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
       cuda::Runner(std::move(products), std::move(attention))));
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

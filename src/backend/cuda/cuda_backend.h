@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA backend: NVIDIA GPUs of compute capability 8.0 and up. No CUDA header is needed to use it.
 //
 // Products run on cuBLASLt, attention on cuDNN or on own kernels, everything else on own kernels. Activations
@@ -21,7 +22,7 @@
 #include "backend/kind.h"
 #include "ops/gpu_workspace.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct CudaOptions {
   int device = 0;
@@ -80,4 +81,4 @@ bool cuda_is_built();
 // What speeds depend on beside the GPU: "driver 580.65, CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.14.0".
 std::string cuda_versions();
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/cudnn_attention.h"
 
 #include <array>
@@ -8,7 +9,7 @@
 
 #include "backend/cuda/check.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 using Dims = std::array<int64_t, 4>;
@@ -409,4 +410,4 @@ Status CudnnAttention::run(cudnnHandle_t handle, const CudnnAttentionTensors& t,
   return {};
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

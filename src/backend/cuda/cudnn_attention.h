@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One attention block as a cuDNN operation graph, forward or backward, built with the backend C API.
 //
 // Queries, outputs and their gradients are [rows, q_len, all_q_heads, head_dim] in bf16; keys and values are
@@ -13,7 +14,7 @@
 #include "backend/cuda/handle.h"
 #include "base/status.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 struct CudnnAttentionShape {
   int64_t rows, q_len, kv_len, q_heads, kv_heads, head_dim;
@@ -70,4 +71,4 @@ class CudnnAttention {
   int64_t workspace_bytes_ = 0;
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

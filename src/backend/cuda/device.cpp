@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/device.h"
 
 #include <cublasLt.h>
@@ -13,7 +14,7 @@
 #include "backend/cuda/check.h"
 #include "base/bytes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace cuda {
 namespace {
 
@@ -240,4 +241,4 @@ std::string cuda_versions() {
                      cuda::library_version(cudnnGetVersion()));
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPU: finding it, and who uses how much of its memory.
 #pragma once
 
@@ -9,7 +10,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "base/status.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 // Makes the device current, which creates this process's context on it, and returns its description. The
 // error says what is missing: a driver, a newer driver, the device, or compute capability 8.0.
@@ -49,4 +50,4 @@ class Nvml {
   std::unique_ptr<Functions> functions_;
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The types that hold elements on the device.
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include "base/dtype.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 // As with_type(), with the device's types.
 template <class F>
@@ -23,4 +24,4 @@ inline bool is_f32(DType t) {
   return with_type(t, []<class T>(T) { return std::is_same_v<T, float>; });
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owners of library objects.
 #pragma once
 
@@ -7,7 +8,7 @@
 
 #include <utility>
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 // Owns one object of a C library, destroyed by kDestroy. Moves, does not copy.
 template <class T, auto kDestroy>
@@ -42,4 +43,4 @@ using MatmulPreference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPrefer
 using Cudnn = Handle<cudnnHandle_t, cudnnDestroy>;
 using CudnnDescriptor = Handle<cudnnBackendDescriptor_t, cudnnBackendDestroyDescriptor>;
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names and times of kernels and copies, from CUPTI's activity records. The library is opened when it is
 // first asked for; nothing links to it.
 #pragma once
@@ -8,7 +9,7 @@
 #include "backend/device_activity.h"
 #include "base/status.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 // There is one activity stream per process: at most one profiler is on at a time. Without it, or while
 // another tool (Nsight) has it, turn_on() says so. Calls from the thread that queues commands.
@@ -33,4 +34,4 @@ class KernelProfiler {
   virtual Result<Records> turn_off() = 0;
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

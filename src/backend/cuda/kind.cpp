@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Part of builds with and without CUDA: what is said of the backend there, the functions that it calls know.
 #include <fmt/format.h>
 
@@ -5,7 +6,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 Result<FoundMachine> find(const BackendOptions& options) {
@@ -74,4 +75,4 @@ const BackendKind& cuda_kind() {
   return kKind;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

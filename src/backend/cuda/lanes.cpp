@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/lanes.h"
 
 #include <algorithm>
 
 #include "backend/cuda/check.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 // Commands of a lane that nobody waits for share an event: enough for the run-ahead to be known.
@@ -140,4 +141,4 @@ Status Lanes::intervals(std::vector<Interval>& out) const {
   return {};
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

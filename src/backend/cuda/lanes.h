@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lanes as CUDA streams, and the events that order commands across them.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include "backend/cuda/handle.h"
 #include "base/status.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 // A command that another lane waits for records an event after itself, and so does now and then another: an
 // event holds the next kernel of its stream up for as long as it takes to tell the host, 8 us on an H200
@@ -76,4 +77,4 @@ class Lanes {
   ByLane<ByLane<int64_t>> waited_;
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

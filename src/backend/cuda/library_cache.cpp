@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/library_cache.h"
 
 #include <unistd.h>
@@ -7,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 // The first line of a file, before the identity. After it come entries: a line with the key, a line with the
@@ -68,4 +69,4 @@ Status LibraryCache::save() {
   return {};
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the CUDA libraries chose and compiled for this GPU, kept on disk: choosing takes seconds and compiling
 // a second per attention shape, at every start.
 #pragma once
@@ -8,7 +9,7 @@
 
 #include "base/status.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 // Byte strings by name. Threads: one.
 class LibraryCache {
@@ -34,4 +35,4 @@ class LibraryCache {
   bool changed_ = false;
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/products.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 #include "backend/cuda/device_type.h"
 #include "backend/cuda/kernels/kernels.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kCandidates = 8;
@@ -331,4 +332,4 @@ Status Products::run(const Product& product, const void* a, const void* b, const
   return launch(product, plan->second, plan->second.algo, {a, b, c, d, workspace, bias}, stream);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

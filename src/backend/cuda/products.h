@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products on cuBLASLt: bf16 operands, f32 accumulation, bf16 or f32 result.
 #pragma once
 
@@ -15,7 +16,7 @@
 #include "base/status.h"
 #include "ops/op.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 // D[m, n] = op(A)[m, k] op(B)[k, n] (+ C) (+ bias[n] in every row), all row-major; op transposes where said.
 // The strides are those of the matrices' rows as they lie in memory, in elements. C has D's stride and type
@@ -98,4 +99,4 @@ class Products {
   std::map<Product, Plan> plans_;
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

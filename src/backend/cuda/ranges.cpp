@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/ranges.h"
 
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 nvtxDomainHandle_t domain() {
@@ -64,4 +65,4 @@ void Ranges::close_to(size_t depth) {
   for (; depth_ > depth; --depth_) nvtxDomainRangePop(domain());
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

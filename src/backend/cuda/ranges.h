@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVTX ranges around the commands as they are queued: step, round, layer, chunk, task. Profilers project them
 // to the GPU.
 #pragma once
@@ -6,7 +7,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 // A stack of open ranges on the thread that queues commands. A path names ranges from the outermost in,
 // separated by slashes; those that two commands in a row share stay open. Without a profiler a command costs
@@ -29,4 +30,4 @@ class Ranges {
   size_t outer_ = 0;  // of them, those that are no command's own
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

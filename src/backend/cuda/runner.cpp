@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/runner.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include "backend/cuda/device_type.h"
 #include "backend/cuda/kernels/kernels.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 // Calls f, which launches kernels, with a value of the type that holds elements of `dtype` on the device.
@@ -33,7 +34,7 @@ struct Runner::Call {
 };
 
 int64_t Runner::workspace_bytes(const Op& op) const {
-  return sluice::workspace_bytes(op, attention_.libraries());
+  return sluice::core::workspace_bytes(op, attention_.libraries());
 }
 
 Status Runner::prepare(const Op& op, const Scratch& scratch, cudaStream_t stream,
@@ -295,4 +296,4 @@ Status Runner::run(const LionState& op, const Call& call) {
   return run_update(op, call);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queues ops: one function per op that places its pieces and calls the kernels.
 #pragma once
 
@@ -9,7 +10,7 @@
 #include "backend/cuda/attention.h"
 #include "backend/cuda/products.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 class Runner {
  public:
@@ -61,4 +62,4 @@ class Runner {
   Attention attention_;
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

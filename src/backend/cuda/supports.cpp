@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernels take; the one place that says so.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/kernels.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Row {
@@ -149,4 +150,4 @@ Status cuda_supports(const Op& op) {
   return error("the CUDA backend cannot run \"{}\": {}", text(op), objection.text());
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

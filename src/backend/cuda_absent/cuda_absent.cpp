@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/cuda_backend.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 Error absent() {
@@ -34,4 +35,4 @@ std::string cuda_versions() {
   return {};
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

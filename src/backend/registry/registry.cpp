@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/registry/registry.h"
 
 #include <fmt/ranges.h>
@@ -10,7 +11,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/sim/sim_backend.h"
 
-namespace sluice {
+namespace sluice::core {
 
 std::span<const BackendKind* const> backends() {
   static const std::array all{&cuda_kind(), &cpu_kind(), &sim_kind()};
@@ -30,4 +31,4 @@ const BackendKind& simulated_backend() {
   return sim_kind();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kinds of backends that this program has.
 #pragma once
 
@@ -5,7 +6,7 @@
 
 #include "backend/kind.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // In the order in which "auto" looks for one that finds its hardware.
 std::span<const BackendKind* const> backends();
@@ -16,4 +17,4 @@ Result<const BackendKind*> find_backend(std::string_view name);
 // The one that plans are made for when the machine is not here: it runs no models.
 const BackendKind& simulated_backend();
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/sim/sim_backend.h"
 
 #include <algorithm>
 #include <limits>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
@@ -94,4 +95,4 @@ const BackendKind& sim_kind() {
   return kKind;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend on a virtual clock: moves no data, computes nothing, and says when everything would have happened
 // if every command took the time its plan predicts.
 #pragma once
@@ -7,7 +8,7 @@
 
 #include "backend/kind.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct SimOptions {
   // Part of its speed that a compute lane loses to each copy from or to its device that is at work: with k of
@@ -51,4 +52,4 @@ class SimBackend final : public Backend {
 // As a machine to plan for. The executor makes its own to predict times with.
 const BackendKind& sim_kind();
 
-}  // namespace sluice
+}  // namespace sluice::core

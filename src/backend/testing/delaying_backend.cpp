@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/testing/delaying_backend.h"
 
 #include <algorithm>
 #include <thread>
 
-namespace sluice {
+namespace sluice::core {
 
 Status DelayingBackend::begin(uint32_t commands, bool timed) {
   for (auto& lane : held_) lane.clear();
@@ -72,4 +73,4 @@ std::optional<Fault> DelayingBackend::finish(std::vector<Interval>* timeline) {
   return fault;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend whose lanes run against each other in an unusual, but legal, order.
 #pragma once
 
@@ -8,7 +9,7 @@
 
 #include "backend/testing/forwarding.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct Delays {
   uint64_t seed = 1;                    // the order and the pauses depend on nothing else
@@ -59,4 +60,4 @@ class DelayingBackend final : public ForwardingBackend {
   std::vector<uint32_t> outer_id_;  // by the inner id
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

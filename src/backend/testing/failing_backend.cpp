@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/testing/failing_backend.h"
 
-namespace sluice {
+namespace sluice::core {
 
 Status FailingBackend::count() {
   if (const int64_t call = ++calls_; call == fail_at_)
@@ -54,4 +55,4 @@ Status FailingBackend::clear(Location to, int64_t bytes) {
   return inner().clear(to, bytes);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend that fails once, at a call of the test's choice.
 #pragma once
 
@@ -6,7 +7,7 @@
 
 #include "backend/testing/forwarding.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Counts the calls of reserve, prepare, begin, submit, finish, upload, download and clear from 1; call number
 // `fail_at` fails with "injected failure at call N", the others reach the inner backend. A test that lets
@@ -50,4 +51,4 @@ class FailingBackend final : public ForwardingBackend {
   std::optional<Fault> fault_;  // of this step
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend that hands every call on to another one: what the testing backends are made of.
 #pragma once
 
@@ -5,7 +6,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice {
+namespace sluice::core {
 
 class ForwardingBackend : public Backend {
  public:
@@ -40,4 +41,4 @@ class ForwardingBackend : public Backend {
   Backend* inner_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

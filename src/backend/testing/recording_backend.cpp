@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/testing/recording_backend.h"
 
 #include <fmt/format.h>
 
-namespace sluice {
+namespace sluice::core {
 
 std::string text(const Record& record) {
   std::string out = fmt::format("step {} #{} {} {} {} bytes", record.step, record.id, record.lane,
@@ -31,4 +32,4 @@ Status RecordingBackend::submit(const Command& command) {
   return inner().submit(command);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

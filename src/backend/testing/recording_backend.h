@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend that notes what it is told to do.
 #pragma once
 
@@ -6,7 +7,7 @@
 
 #include "backend/testing/forwarding.h"
 
-namespace sluice {
+namespace sluice::core {
 
 struct Record {
   uint32_t step;  // counts calls of begin() from 0
@@ -37,4 +38,4 @@ class RecordingBackend final : public ForwardingBackend {
   uint32_t steps_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model/families/families.h"
 
 #include <fmt/format.h>
@@ -5,7 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 using nlohmann::json;
@@ -203,4 +204,4 @@ std::string to_json(const ModelSpec& spec) {
   return root.dump(2);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

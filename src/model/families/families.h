@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hugging Face's config.json to ModelSpec and back, and named shapes. A family is a row of a table: its model
 // type, its class of transformers, and what of the architecture it fixes or reads.
 #pragma once
@@ -8,7 +9,7 @@
 
 #include "model/spec.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Reads the text of a config.json of model type llama, qwen2 or qwen3. Keys that say nothing about the
 // arithmetic are passed over, as checkpoints carry many; a value that would change it in a way Sluice does
@@ -22,4 +23,4 @@ Result<ModelSpec> model_preset(std::string_view name);
 // Their names, from small to large.
 std::vector<std::string> model_presets();
 
-}  // namespace sluice
+}  // namespace sluice::core

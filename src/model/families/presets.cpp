@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include "model/families/families.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 struct Preset {
@@ -41,4 +42,4 @@ std::vector<std::string> model_presets() {
   return names;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

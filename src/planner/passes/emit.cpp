@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From residency to a Plan: addresses, the order of submission, and the waits that make it safe at any
 // timing.
 #include <algorithm>
@@ -6,7 +7,7 @@
 #include "plan/clock.h"
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr int64_t kNone = -1;
@@ -366,4 +367,4 @@ std::optional<Plan> emit(const Program& program, const Schedule& schedule, Resid
   return plan;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gaps: which values leave the device between which of their uses.
 #include <algorithm>
 #include <queue>
@@ -5,7 +6,7 @@
 #include "planner/passes/passes.h"
 #include "planner/pressure.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // What a transfer costs on a link that is free, as part of its time; and the part of the step in which it
@@ -289,4 +290,4 @@ std::optional<Cuts> cuts_of(const Schedule& schedule, std::vector<Gap> gaps, con
   return most <= limits.bytes[kDevice] ? std::optional(std::move(cuts)) : std::nullopt;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

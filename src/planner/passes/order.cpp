@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order of tasks: as in the Program, or with the forward pass of each round spread over the backward pass
 // of the round before it.
 #include <algorithm>
@@ -6,7 +7,7 @@
 
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Consecutive tasks of the program, [begin, end).
@@ -91,4 +92,4 @@ std::vector<TaskId> task_order(const Program& program, const TaskCosts& costs, b
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing: addresses for things whose lifetimes are known (dynamic storage allocation, offline).
 //
 // What lives long is placed first, the longest at the bottom: lifetimes nest, as the backward pass undoes the
@@ -11,7 +12,7 @@
 
 #include "planner/passes/places.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // Places items in order of birth.
@@ -306,4 +307,4 @@ int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size
   return kNowhere;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packing of few things by search: each takes the lowest place that those before it in a list leave free;
 // what finds none moves to the front of the list, and everything is placed again. A handful is stacked in
 // every order at last. Both find packings where a sweep through time fails, at a cost that grows with the
@@ -7,7 +8,7 @@
 
 #include "planner/passes/places.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // A round's cost grows with the square of the number of things.
@@ -121,4 +122,4 @@ int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity) 
   return used;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The planner's passes. Each is a pure function from one stage's data to the next.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include "planner/passes/runner.h"
 #include "planner/schedule.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // What a plan must respect beside its Program.
 struct Limits {
@@ -179,4 +180,4 @@ std::optional<Plan> emit(const Program& program, const Schedule& schedule, Resid
 // before it can begin would fill it, and hold up the thread that submits the work behind it.
 void submit_by_start(Plan& plan);
 
-}  // namespace sluice
+}  // namespace sluice::core

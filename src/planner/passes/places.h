@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where things lie in time and space: shared by the ways to pack.
 #pragma once
 
@@ -5,7 +6,7 @@
 
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 
 // Where an item lies.
 struct Place {
@@ -41,4 +42,4 @@ inline int64_t lowest_offset(std::span<const Place> placed, const PackItem& item
   return offset;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prices of room and of the links' time at every moment of a step: the dual of the choice between keeping a
 // value on the device, moving it, and computing it again.
 //
@@ -12,7 +13,7 @@
 
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr uint32_t kMoments = 768;
@@ -272,4 +273,4 @@ Prices find_prices(const Schedule& plain, const std::vector<RecomputeUnit>& unit
   return Market(plain, units, profile, limits, target_bytes).run();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

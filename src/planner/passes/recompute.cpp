@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recomputation: which activations could be dropped, at what price, and the order of tasks once some are.
 #include <algorithm>
 #include <map>
@@ -6,7 +7,7 @@
 
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 bool recomputable(const Program& program, const Task& task) {
@@ -243,4 +244,4 @@ Schedule unroll(const Program& program, const std::vector<TaskId>& order, const 
   return Unroller(program, costs, saves, limits).run(order);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

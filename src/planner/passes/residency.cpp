@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Residency: which values leave the device between which uses, and when transfers begin and end.
 #include <algorithm>
 
 #include "planner/link_time.h"
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 class Resident {
@@ -305,4 +306,4 @@ Residency decide_residency(const Schedule& schedule, const Profile& profile, con
   return Resident(schedule, profile, limits, std::move(cuts), fill_bytes).run(passes);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/passes/runner.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,7 @@
 
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 constexpr std::array<PassFacts, kPassCount> kPasses{{
@@ -74,4 +75,4 @@ void PassRunner::require(Pass pass, const Status& status) {
   SLUICE_CHECK(status.ok(), "pass {}: {}", facts_of(pass).name, status.message());
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

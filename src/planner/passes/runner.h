@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one function through which every pass runs: it can leave a pass out, time it and check what it made.
 #pragma once
 
@@ -10,7 +11,7 @@
 #include "base/status.h"
 #include "base/stopwatch.h"
 
-namespace sluice {
+namespace sluice::core {
 
 enum class Pass : uint8_t {
   Units,
@@ -78,4 +79,4 @@ class PassRunner {
   bool checking_ = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saves: which activations go to the host and which are computed again, so that both links can keep up.
 //
 // Without prices the dearest to compute again go to the host first, within a fixed part of the device that is
@@ -11,7 +12,7 @@
 #include "planner/passes/passes.h"
 #include "planner/pressure.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 class Saver {
@@ -249,4 +250,4 @@ SaveChoice choose_saves(const Program& program, const Schedule& plain,
   return Saver(program, plain, units, profile, limits, policy, prices).run();
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

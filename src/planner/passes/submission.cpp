@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order in which a finished Plan is submitted.
 #include <algorithm>
 #include <numeric>
 
 #include "planner/passes/passes.h"
 
-namespace sluice {
+namespace sluice::core {
 
 void submit_by_start(Plan& plan) {
   std::vector<uint32_t> order(plan.actions.size());
@@ -21,4 +22,4 @@ void submit_by_start(Plan& plan) {
   for (uint32_t& wait : plan.waits) wait = index[wait];
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "program/gradient/gradients.h"
 
 #include <algorithm>
 
 #include "program/gradient/rules.h"
 
-namespace sluice {
+namespace sluice::core {
 
 std::string gradient_role(std::string_view role) {
   const bool stream = role == "x" || role == "h" || role.starts_with("x_");
@@ -167,4 +168,4 @@ void Gradients::task(const Task& forward, std::string_view what, Op op, const st
                forward.chunk);
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

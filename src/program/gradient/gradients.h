@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backward pass of a program, derived from its forward tasks: they are visited in reverse, and the rule
 // of each op (rules.h) appends the tasks that make the gradients of what it read. Only gradients that are
 // wanted, or that lead to wanted ones, are computed.
@@ -14,7 +15,7 @@
 
 #include "program/program.h"
 
-namespace sluice {
+namespace sluice::core {
 
 class Gradients {
  public:
@@ -109,4 +110,4 @@ class Gradients {
 // Names the gradient of a role: dx and dh along the stream between layers, d_q and the like beside it.
 std::string gradient_role(std::string_view role);
 
-}  // namespace sluice
+}  // namespace sluice::core

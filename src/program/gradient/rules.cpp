@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "program/gradient/rules.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,7 @@
 
 #include "program/gradient/gradients.h"
 
-namespace sluice {
+namespace sluice::core {
 namespace {
 
 // "q_proj.L3.r0c1" -> "q": what the names of backward tasks begin with.
@@ -215,4 +216,4 @@ std::optional<size_t> remade_operand(const Op& op) {
   return std::nullopt;
 }
 
-}  // namespace sluice
+}  // namespace sluice::core

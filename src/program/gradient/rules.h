@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gradient rule of every op that has one: which backward tasks follow from a forward task.
 //
 // A rule is an overload of backward() in rules.cpp for the op's type. It asks Gradients for the gradient of
@@ -11,7 +12,7 @@
 
 #include "program/program.h"
 
-namespace sluice {
+namespace sluice::core {
 
 class Gradients;
 
@@ -21,4 +22,4 @@ void apply_rule(std::span<const Task> node, Gradients& gradients);
 // The operand that the op writes and its rule makes again in passing, at no cost: it is not kept until then.
 std::optional<size_t> remade_operand(const Op& op);
 
-}  // namespace sluice
+}  // namespace sluice::core

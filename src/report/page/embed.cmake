@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes OUT, a C++ source that defines the parts of the page as strings: kHtml, kCss, and kJs of all scripts in order.
 set(scripts plan tables timeline export pointer map start)
 file(READ ${DIR}/page.html html)
@@ -7,9 +8,9 @@ foreach(script ${scripts})
   file(READ ${DIR}/${script}.js content)
   string(APPEND js "${content}\n")
 endforeach()
-set(code "#include \"report/page/page.h\"\n\nnamespace sluice::page {\n\n")
+set(code "#include \"report/page/page.h\"\n\nnamespace sluice::core::page {\n\n")
 string(APPEND code "const std::string_view kHtml = R\"sluice_page(${html})sluice_page\";\n\n")
 string(APPEND code "const std::string_view kCss = R\"sluice_page(${css})sluice_page\";\n\n")
 string(APPEND code "const std::string_view kJs = R\"sluice_page(${js})sluice_page\";\n\n")
-string(APPEND code "}  // namespace sluice::page\n")
+string(APPEND code "}  // namespace sluice::core::page\n")
 file(WRITE ${OUT} "${code}")

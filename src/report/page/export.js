@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The timeline as it is shown, as a picture of its own.
 
 // What a canvas draws, written as SVG: the part of a 2D context that the timeline uses.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The map of what is saved for backward, layer by chunk.
 
 const map = plan.map;

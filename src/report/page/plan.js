@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan as the page's scripts see it, and how numbers become words and elements.
 'use strict';
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the timeline says about the place under the pointer.
 
 function showTip(e, rows) {

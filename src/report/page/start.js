@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page comes to life.
 
 function setTheme(theme) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Key numbers, tables and legends.
 
 function tile(id, name, text, raw, share) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lanes and memory over time, and moving about in them.
 
 // ---- drawing -----------------------------------------------------------------------------------------------------

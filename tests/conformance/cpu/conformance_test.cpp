@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every op on the CPU backend.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 
 namespace {
 
-using namespace sluice;
+using namespace sluice::core;
 
 // Some providers have bf16 products on some processors only, and prepare() says so.
 bool has_bf16_products() {
@@ -34,7 +35,7 @@ int main(int argc, char** argv) {
     fmt::print("{}: no bf16 products on this processor, their tests are left out\n", cpu_description());
   conformance::register_suite({
       .name = "cpu",
-      .make = []() -> Result<std::unique_ptr<Backend>> { return make_cpu_backend({.threads = 2}); },
+      .make = []() -> sluice::Result<std::unique_ptr<Backend>> { return make_cpu_backend({.threads = 2}); },
       .device_bytes = 32 * kMiB,
       .demands = {.same_bits_when_shifted = true},
       .takes = [bf16](const Op& op) { return bf16 || !is_bf16_product(op); },

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU backend's results do not depend on how many threads compute them.
 #include <gtest/gtest.h>
 
@@ -5,7 +6,7 @@
 #include "base/bytes.h"
 #include "conformance/harness.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 TEST(CpuThreads, DoNotChangeABit) {
@@ -23,4 +24,4 @@ TEST(CpuThreads, DoNotChangeABit) {
 }
 
 }  // namespace
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reference's backward ops are the derivatives of its forward ops, by central differences in double
 // precision.
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include "conformance/data.h"
 #include "conformance/reference.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 constexpr auto kF32 = DType::F32;
@@ -154,4 +155,4 @@ TEST(Gradients, HeadLoss) {
 }
 
 }  // namespace
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The harness passes a perfect backend and catches each way of being wrong, on every op.
 #include "conformance/harness.h"
 
@@ -14,7 +15,7 @@
 #include "conformance/self_test/reference_backend.h"
 #include "ops/rounding.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 namespace {
 
 constexpr int64_t kDeviceBytes = 4 * kMiB;
@@ -361,4 +362,4 @@ TEST(Relations, CatchBiasedStochasticRounding) {
 }
 
 }  // namespace
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conformance/self_test/reference_backend.h"
 
 #include <bit>
 
 #include "ops/rounding.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 std::vector<Tensor> ReferenceBackend::read(const Launch& launch) {
   const Operands schema = operands(*launch.op);
@@ -42,4 +43,4 @@ void ReferenceBackend::run(const Launch& launch) {
   write(launch, results(*launch.op, read(launch)));
 }
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

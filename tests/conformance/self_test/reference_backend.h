@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend that runs every op by the reference, rounded as a perfect backend would: what the harness must
 // pass. Subclasses go wrong in one way each: what it must not pass.
 #pragma once
@@ -8,7 +9,7 @@
 #include "backend/backend.h"
 #include "conformance/reference.h"
 
-namespace sluice::conformance {
+namespace sluice::core::conformance {
 
 class ReferenceBackend : public Backend {
  public:
@@ -61,4 +62,4 @@ class ReferenceBackend : public Backend {
   Arenas bases_;
 };
 
-}  // namespace sluice::conformance
+}  // namespace sluice::core::conformance

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/cpu_backend.h"
 #include "equivalence/rig/rig.h"
 
-namespace sluice::rig {
+namespace sluice::core::rig {
 
 std::unique_ptr<Backend> small_backend() {
   CpuOptions options;
@@ -13,4 +14,4 @@ bool takes(const Numerics&) {
   return true;
 }
 
-}  // namespace sluice::rig
+}  // namespace sluice::core::rig

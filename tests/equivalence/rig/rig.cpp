@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "equivalence/rig/rig.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 
 #include "state/weights.h"
 
-namespace sluice::rig {
+namespace sluice::core::rig {
 
 int64_t Tokens::counted() const {
   return std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
@@ -142,7 +143,7 @@ Rig::Rig(const StageRequest& request, std::unique_ptr<Backend>&& backend)
 
 void Rig::initialize(uint64_t seed) {
   pending_ = false;
-  must(sluice::initialize(model(), seed, *training_, [](int64_t, int64_t) {}));
+  must(sluice::core::initialize(model(), seed, *training_, [](int64_t, int64_t) {}));
 }
 
 Losses Rig::step(int64_t step, const Tokens& tokens) {
@@ -188,4 +189,4 @@ History run_steps(Rig& rig, int64_t steps, const std::set<int64_t>& flush_after)
   return out;
 }
 
-}  // namespace sluice::rig
+}  // namespace sluice::core::rig

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs whole programs for tests: plans, memory, state and batches in one place.
 //
 // What must hold for a test to mean anything is checked by must(), which throws; GoogleTest reports it.
@@ -15,7 +16,7 @@
 #include "run/stages.h"
 #include "step/build.h"
 
-namespace sluice::rig {
+namespace sluice::core::rig {
 
 inline void must(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.message());
@@ -115,4 +116,4 @@ struct History {
 // `flush_after`.
 History run_steps(Rig& rig, int64_t steps, const std::set<int64_t>& flush_after = {});
 
-}  // namespace sluice::rig
+}  // namespace sluice::core::rig

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the forward and the backward kernel of attention share.
 //
 // Both work on blocks of 64 queries by 64 keys, with scores stored transposed, scores[key][query]: a
@@ -10,7 +11,7 @@
 
 #include "backend/cpu/kernels/kernels.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 constexpr int64_t kQueryBlock = 64;
 constexpr int64_t kKeyBlock = 64;
@@ -61,4 +62,4 @@ struct Visible {
   bool all(int64_t first, int64_t count) const { return first >= low_max && first + count - 1 <= high_min; }
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

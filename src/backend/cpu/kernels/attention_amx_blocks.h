@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention's blocks of 64 keys by 64 queries in tiles (amx_blocks.h); `tiles` is head_dim / 32.
 
 // [a0, ..., a15, b0, ..., b15] to [a0, b0, a1, b1, ...].

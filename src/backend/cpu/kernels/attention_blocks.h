@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks of attention in f32. Included by its loops, inside the namespace of each instruction set.
 
 #include "backend/cpu/block_product.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradients of attention over one block of keys: the probabilities come again from the scores and the global
 // log-sum-exp, block by block.
 //
@@ -14,7 +15,7 @@
 #include "backend/cpu/kernels/attention.h"
 #include "backend/cpu/spin.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kBlocksPerTask = 4;
@@ -118,14 +119,14 @@ inline void wait_for_turn(const std::atomic<uint32_t>& turn, uint32_t mine) {
 }
 
 }  // namespace
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu
 
 #define SLUICE_LOOPS "backend/cpu/kernels/attention_bwd_loops.h"
 #include "backend/cpu/each_isa.h"
 #define SLUICE_LOOPS "backend/cpu/kernels/attention_bwd_amx_loops.h"
 #include "backend/cpu/amx_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 // One key range of one key/value head: all query heads of its group, in order.
@@ -230,4 +231,4 @@ Status launch(const AttnBwd& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

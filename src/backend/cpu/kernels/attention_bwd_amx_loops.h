@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by amx_isa.h.
 
 #include "backend/cpu/kernels/attention_bwd_loops.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention over one block of keys by the online softmax (Dao et al., 2022).
 #include <algorithm>
 #include <cmath>
@@ -5,7 +6,7 @@
 
 #include "backend/cpu/kernels/attention.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kBlocksPerTask = 4;  // query blocks that share one copy of a key block
@@ -87,14 +88,14 @@ struct Task {
 };
 
 }  // namespace
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu
 
 #define SLUICE_LOOPS "backend/cpu/kernels/attention_fwd_loops.h"
 #include "backend/cpu/each_isa.h"
 #define SLUICE_LOOPS "backend/cpu/kernels/attention_fwd_amx_loops.h"
 #include "backend/cpu/amx_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 template <class T, class O>
@@ -153,4 +154,4 @@ Status launch(const AttnFwd& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

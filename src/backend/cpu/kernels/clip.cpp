@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The global gradient norm and the clip factor that follows from it.
 #include <algorithm>
 #include <cmath>
@@ -7,7 +8,7 @@
 #define SLUICE_LOOPS "backend/cpu/kernels/clip_loops.h"
 #include "backend/cpu/each_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kBlock = 64 * kKiB;  // elements per partial sum
@@ -55,4 +56,4 @@ Status launch(const ClipScale& op, const Args& args, const Machine&) {
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by each_isa.h.
 
 using D8 = double __attribute__((vector_size(64)));

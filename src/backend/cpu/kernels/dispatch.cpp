@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/kernels/kernels.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 std::vector<GemmShape> products(const Op& op) {
   return std::visit(
@@ -33,4 +34,4 @@ Status launch(const Op& op, const Args& args, const Machine& machine) {
   return std::visit([&](const auto& o) { return launch(o, args, machine); }, op);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

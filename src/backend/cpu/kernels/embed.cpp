@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
 
@@ -6,7 +7,7 @@
 #define SLUICE_LOOPS "backend/cpu/kernels/embed_loops.h"
 #include "backend/cpu/each_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kTokensPerTask = 64;
@@ -87,4 +88,4 @@ Status launch(const EmbedBwd& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by each_isa.h.
 
 // sum = the rows of dy listed in `tokens`, added in that order.

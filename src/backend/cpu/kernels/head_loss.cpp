@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The output head: cross-entropy over sub-chunks of rows, and the logits of one row.
 #include <algorithm>
 #include <cmath>
@@ -7,7 +8,7 @@
 #define SLUICE_LOOPS "backend/cpu/kernels/head_loss_loops.h"
 #include "backend/cpu/each_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kRowsPerTask = 4;
@@ -135,4 +136,4 @@ Status launch(const Logits& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

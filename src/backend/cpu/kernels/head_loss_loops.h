@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by each_isa.h.
 
 // -log softmax(logits)[target]; the gradient, scale * (softmax(logits) - onehot(target)), goes to dlogits

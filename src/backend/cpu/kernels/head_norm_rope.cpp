@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/rope.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kRowsPerTask = 16;
@@ -38,12 +39,12 @@ Status check(const auto& op) {
 }
 
 }  // namespace
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu
 
 #define SLUICE_LOOPS "backend/cpu/kernels/head_norm_rope_loops.h"
 #include "backend/cpu/each_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 Status launch(const HeadNormRope& op, const Args& args, const Machine& machine) {
   SLUICE_TRY(check(op));
@@ -87,4 +88,4 @@ Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machin
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

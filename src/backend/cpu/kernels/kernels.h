@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU kernels: one launch() per op of ops/, which runs the op on a pool of threads, and what it needs
 // beside its operands.
 //
@@ -17,7 +18,7 @@
 #include "base/bytes.h"
 #include "ops/op.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 // What kernels run on.
 struct Machine {
@@ -126,4 +127,4 @@ constexpr int64_t summed_rows(int64_t tokens) {
   return ceil_div(tokens, 64) < 16 ? 16 : ceil_div(tokens, 64);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

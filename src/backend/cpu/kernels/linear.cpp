@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/kernels/kernels.h"
 #include "backend/cpu/kernels/rope.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kRowsPerTask = 16;
@@ -20,12 +21,12 @@ GemmShape wgrad_product(const LinearWgrad& op) {
 }
 
 }  // namespace
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu
 
 #define SLUICE_LOOPS "backend/cpu/kernels/linear_loops.h"
 #include "backend/cpu/each_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 void copy_residual(const Linear& op, const Args& args, ThreadPool& pool) {
@@ -118,4 +119,4 @@ Status launch(const BiasGrad& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

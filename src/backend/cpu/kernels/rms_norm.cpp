@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
 #include "backend/cpu/kernels/kernels.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kRowsPerTask = 16;
@@ -17,12 +18,12 @@ struct BackwardRows {
 };
 
 }  // namespace
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu
 
 #define SLUICE_LOOPS "backend/cpu/kernels/rms_norm_loops.h"
 #include "backend/cpu/each_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 Status launch(const RmsNorm& op, const Args& args, const Machine& machine) {
   with_type(op.dtype, [&](auto type) {
@@ -70,4 +71,4 @@ Status launch(const RmsNormBwd& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cpu/kernels/rope.h"
 
 #include <algorithm>
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kRowsPerTask = 16;
@@ -26,12 +27,12 @@ struct UnrotateRows {
 };
 
 }  // namespace
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu
 
 #define SLUICE_LOOPS "backend/cpu/kernels/rope_loops.h"
 #include "backend/cpu/each_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 
 void apply_rope(const Linear& op, const Args& args, const Machine& machine) {
   with_type(op.dtype, [&](auto type) {
@@ -78,4 +79,4 @@ Status launch(const RopeBwd& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by the loops that rotate. Rotary position embedding: element i of a head is paired with element
 // i + head_dim / 2.
 

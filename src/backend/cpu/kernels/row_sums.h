@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by the loops of norms and of what is summed over rows.
 
 template <class T>

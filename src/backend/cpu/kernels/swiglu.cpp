@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
 #include "backend/cpu/kernels/kernels.h"
@@ -5,7 +6,7 @@
 #define SLUICE_LOOPS "backend/cpu/kernels/swiglu_loops.h"
 #include "backend/cpu/each_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kRowsPerTask = 8;
@@ -38,4 +39,4 @@ Status launch(const SwigluBwd& op, const Args& args, const Machine& machine) {
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

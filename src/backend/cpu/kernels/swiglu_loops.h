@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Included by each_isa.h.
 
 // The one place where the activation is computed, so that forward and backward give the same bits.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The optimizers' updates: one loop, and a rule for each optimizer that says what becomes of an element.
 #include <algorithm>
 #include <array>
@@ -7,7 +8,7 @@
 #include "ops/adam_bias.h"
 #include "ops/rounding.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 constexpr int64_t kBlock = 16 * kKiB;  // elements per task
@@ -87,12 +88,12 @@ struct Weights {
 };
 
 }  // namespace
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu
 
 #define SLUICE_LOOPS "backend/cpu/kernels/update_loops.h"
 #include "backend/cpu/each_isa.h"
 
-namespace sluice::cpu {
+namespace sluice::core::cpu {
 namespace {
 
 // Calls body(first element of a task, its State) in parallel.
@@ -171,4 +172,4 @@ Status launch(const LionState& op, const Args& args, const Machine& machine) {
   return run(op, args, machine);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::core::cpu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/kernel_profiler.h"
 
 #include <cupti.h>
@@ -10,7 +11,7 @@
 #include <string>
 #include <utility>
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 // The records' layouts grow with versions; those of the headers are read, and an older library is refused.
@@ -238,4 +239,4 @@ Result<std::unique_ptr<KernelProfiler>> KernelProfiler::open() {
   return std::unique_ptr<KernelProfiler>(std::make_unique<CuptiProfiler>(cupti));
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/kernel_profiler.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 Result<std::unique_ptr<KernelProfiler>> KernelProfiler::open() {
   return error(
@@ -12,4 +13,4 @@ Result<std::unique_ptr<KernelProfiler>> KernelProfiler::open() {
       "SLUICE_CUPTI_INCLUDE to its include folder, and configure again");
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

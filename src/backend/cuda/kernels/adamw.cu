@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW's rule.
 #include "backend/cuda/kernels/update.cuh"
 #include "ops/adam_bias.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 template <>
@@ -39,4 +40,4 @@ struct Step<AdamWRule> {
 
 SLUICE_INSTANTIATE_UPDATE(AdamWRule);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention forward over one block of keys (online softmax, Milakov and Gimelshein 2018; tiled as in
 // FlashAttention-2, Dao 2023). Serves packed documents and every shape that cuDNN does not take.
 #include "backend/cuda/kernels/attention_tile.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kKeys = 64;  // keys per tile
@@ -125,4 +126,4 @@ cudaError_t attention_fwd(const AttentionBlock& block, bf16* o, float* lse, cuda
   return block.head_dim <= 64 ? run<64>(block, o, lse, stream) : run<128>(block, o, lse, stream);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

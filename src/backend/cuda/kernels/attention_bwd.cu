@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention backward over one block of keys, given the output's row sums and the global log-sum-exp:
 //   p = exp(scale q k^T - lse), dp = do v^T, ds = p (dp - delta)
 //   dv = p^T do, dk = scale ds^T q, dq = scale ds k
@@ -7,7 +8,7 @@
 #include "backend/cuda/kernels/attention_tile.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kStep = 32;  // rows of a tile that streams past
@@ -210,4 +211,4 @@ cudaError_t attention_bwd(const AttentionBlock& block, const bf16* d_o, const fl
                               : run<128>(block, d_o, lse, delta, dq, dkv, stream);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

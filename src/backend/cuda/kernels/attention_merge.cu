@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention's small companions: merging the results of two blocks, and the row sums of o * do.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -76,4 +77,4 @@ cudaError_t attention_delta(const AttentionBlock& block, const bf16* o, const bf
                 block.q_len, int(block.q_heads), int(block.head_dim));
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

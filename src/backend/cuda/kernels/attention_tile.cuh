@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the own attention kernels share: tiles in shared memory, products of tiles, and which keys a query
 // sees.
 //
@@ -11,7 +12,7 @@
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 constexpr int kAttentionThreads = 128;
 constexpr int kWarpRows = 16;
@@ -177,4 +178,4 @@ __device__ inline HeadRows value_rows(const AttentionBlock& block, int64_t row, 
   return rows;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

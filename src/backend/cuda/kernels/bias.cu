@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gradient of a bias: each of a fixed number of blocks sums its rows, then the blocks are added in order.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/partial_sums.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 // Threads of a block: kVec columns each, and rows side by side.
@@ -49,4 +50,4 @@ cudaError_t bias_grad(const bf16* dy, G* dbias, void* workspace, int64_t tokens,
 template cudaError_t bias_grad(const bf16*, float*, void*, int64_t, int64_t, bool, cudaStream_t);
 template cudaError_t bias_grad(const bf16*, bf16*, void*, int64_t, int64_t, bool, cudaStream_t);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions between element types, and adding a bf16 gradient to one in f32 or bf16.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -49,4 +50,4 @@ cudaError_t add_gradient(const bf16* x, G* y, int64_t elements, bool accumulate,
 template cudaError_t add_gradient(const bf16*, float*, int64_t, bool, cudaStream_t);
 template cudaError_t add_gradient(const bf16*, bf16*, int64_t, bool, cudaStream_t);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

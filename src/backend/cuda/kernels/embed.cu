@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Embedding: gather rows, and sum their gradients back.
 //
 // The gradient of a table row is the sum over the tokens that used it, in token order. A stable sort of the
@@ -7,7 +8,7 @@
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kRankThreads = 128;
@@ -136,4 +137,4 @@ template cudaError_t embed_bwd(const int32_t*, const bf16*, float*, void*, int64
 template cudaError_t embed_bwd(const int32_t*, const bf16*, bf16*, void*, int64_t, int64_t, int64_t, bool,
                                cudaStream_t);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

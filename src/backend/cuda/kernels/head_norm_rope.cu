@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RMSNorm of every head and its rotation, forward and backward: one pass over memory each.
 //
 // A group of lanes of one warp takes a head; a lane holds W pairs of elements that are rotated together.
@@ -15,7 +16,7 @@
 #include "backend/cuda/kernels/rotation.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -266,4 +267,4 @@ SLUICE_INSTANTIATE(bf16, float);
 SLUICE_INSTANTIATE(bf16, bf16);
 #undef SLUICE_INSTANTIATE
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

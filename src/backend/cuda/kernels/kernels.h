@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host side of the own kernels: one function per op family, defined in the .cu file of the same name. Sizes
 // are in elements unless a name says bytes; every row length is a multiple of 8 and every base address of 16
 // bytes. A function only queues work on `stream`; it returns what cudaLaunchKernel returned.
@@ -11,7 +12,7 @@
 #include "ops/gpu_partials.h"
 #include "ops/step_args.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 using bf16 = __nv_bfloat16;
 
@@ -161,4 +162,4 @@ cudaError_t fill_random(bf16* x, int64_t elements, float scale, uint64_t seed, c
 // hash[0] += a value that depends on every 4-byte word and its place.
 cudaError_t hash_words(const uint32_t* words, int64_t count, uint64_t* hash, cudaStream_t stream);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one place where kernels are started.
 #pragma once
 
@@ -6,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 // Dynamic shared memory that a kernel gets without asking.
 constexpr size_t kPlainSharedBytes = 48 * 1024;
@@ -39,4 +40,4 @@ constexpr unsigned threads_for(int64_t items, int64_t most) {
   return static_cast<unsigned>(warps < 32 ? 32 : warps < most ? warps : most);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

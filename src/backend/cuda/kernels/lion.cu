@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lion's rule.
 #include "backend/cuda/kernels/update.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 template <>
@@ -27,4 +28,4 @@ struct Step<LionRule> {
 
 SLUICE_INSTANTIATE_UPDATE(LionRule);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

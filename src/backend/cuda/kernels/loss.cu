@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cross-entropy over rows of f32 logits, its gradient in bf16 in the same memory, and the logits of a single
 // row.
 //
@@ -8,7 +9,7 @@
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kLossThreads = 512;
@@ -152,4 +153,4 @@ cudaError_t row_logits(const bf16* x, const bf16* w, const StepArgs* args, float
                 args, logits, dim, vocab);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The global gradient norm: sums of squares per gradient, and the clipping factor from all of them.
 //
 // Squares are summed in f32 eight at a time where f32 can hold them, then in f64, over a fixed number of
@@ -7,7 +8,7 @@
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kBlocks = kSumSqPartials;
@@ -94,4 +95,4 @@ cudaError_t clip_scale(const double* sums, float* clip, int64_t slots, float max
   return launch(clip_scale_kernel, dim3(1), kClipThreads, 0, stream, sums, clip, slots, max_norm);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // The second half of a sum over rows: that of the partial sums which a fixed number of blocks made.
 #pragma once
 
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kSumColumns = 32, kSumRows = 8;  // threads of a block
@@ -37,4 +38,4 @@ cudaError_t sum_partials(const float* partials, G* out, int64_t blocks, int64_t 
 }
 
 }  // namespace
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

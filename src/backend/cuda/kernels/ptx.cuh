@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Instructions that C++ does not reach: warp-level matrix products on bf16, asynchronous copies to shared
 // memory, stores that must stay whole, fast roots. Compute capability 8.0 and up.
 //
@@ -12,7 +13,7 @@
 
 #include <cstdint>
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
@@ -76,4 +77,4 @@ __device__ inline unsigned char* dynamic_shared() {
   return bytes;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sums over a warp and over a block, in an order that depends on the block's size only.
 #pragma once
 
@@ -5,7 +6,7 @@
 
 #include <cstdint>
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 constexpr unsigned kFullWarp = 0xffffffffu;
 constexpr int kWarp = 32;
@@ -35,4 +36,4 @@ __device__ inline T block_sum(T x, T* scratch) {
   return warp_sum(lane < warps ? scratch[lane] : T(0));
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RMSNorm, forward and backward: one pass over memory each, rows held in registers.
 //
 // Backward, with r = 1/sqrt(mean(x^2) + eps):
@@ -13,7 +14,7 @@
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512;
@@ -163,4 +164,4 @@ template cudaError_t rms_norm_bwd(const bf16*, const bf16*, const bf16*, const b
 template cudaError_t rms_norm_bwd(const bf16*, const bf16*, const bf16*, const bf16*, bf16*, bf16*, void*,
                                   int64_t, int64_t, float, bool, cudaStream_t);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary position embedding and its inverse. Element i of a head pairs with element i + head_dim / 2:
 //   (a, b) -> (a cos - b sin, b cos + a sin), angle = pos * inv_freq[i].
 #include "backend/cuda/kernels/kernels.h"
@@ -5,7 +6,7 @@
 #include "backend/cuda/kernels/rotation.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 // Rotates W pairs starting at pair i of one head. `in` and `out` may be the same.
@@ -98,4 +99,4 @@ template cudaError_t rope_bwd(const float*, const float*, const int32_t*, const 
 template cudaError_t rope_bwd(const bf16*, const bf16*, const int32_t*, const float*, bf16*, bf16*, int64_t,
                               int64_t, int64_t, int64_t, cudaStream_t);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rotation of one token's heads, see rope.cu.
 //
 // The angle is reduced to one turn in double precision, so that positions of a million stay exact; it is
@@ -8,7 +9,7 @@
 
 #include <cstdint>
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 constexpr int kMaxPairs = 128;  // head_dim / 2 at most
 
@@ -30,4 +31,4 @@ __device__ inline void fill_rotation(Rotation& rotation, int32_t pos, const floa
   __syncthreads();
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rule of SGD with momentum.
 #include "backend/cuda/kernels/update.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 template <>
@@ -31,4 +32,4 @@ struct Step<SgdMomentumRule> {
 
 SLUICE_INSTANTIATE_UPDATE(SgdMomentumRule);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // SwiGLU: y = silu(gate) * up. Backward also writes y again, because reading gate and up once serves both.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -69,4 +70,4 @@ cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64
   return launch(swiglu_bwd_kernel, grid_for(tokens, dim), kThreads, 0, stream, gu, dy, dgu, y, dim);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

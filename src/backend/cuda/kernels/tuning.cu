@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs and comparison for timing library algorithms.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
@@ -5,7 +6,7 @@
 #include "backend/cuda/kernels/vec.cuh"
 #include "base/philox.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -47,4 +48,4 @@ cudaError_t hash_words(const uint32_t* words, int64_t count, uint64_t* hash, cud
                 reinterpret_cast<unsigned long long*>(hash));
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An optimizer's update: the loop over elements, for any rule. Whether to update at all is data on the device
 // (args.update, clip[1]), so that no step waits for the host.
 //
@@ -17,7 +18,7 @@
 #include "backend/cuda/kernels/vec.cuh"
 #include "ops/rounding.h"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 namespace {
 
 constexpr int kThreads = 256;
@@ -272,4 +273,4 @@ cudaError_t update_state(const UpdateRange& range, const Rule& rule, const G* g,
   SLUICE_INSTANTIATE_TYPES(Rule, bf16, float);  \
   SLUICE_INSTANTIATE_TYPES(Rule, bf16, bf16)
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Eight elements at a time: 16 bytes of bf16, 32 of f32. Global memory holds either type, arithmetic is f32.
 #pragma once
 
@@ -9,7 +10,7 @@
 
 #include "backend/cuda/kernels/ptx.cuh"
 
-namespace sluice::cuda {
+namespace sluice::core::cuda {
 
 using bf16 = __nv_bfloat16;
 
@@ -90,4 +91,4 @@ __device__ inline void store_float(bf16* p, float x) {
   *p = __float2bfloat16_rn(x);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::core::cuda

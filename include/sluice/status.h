@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors that a user or the environment can cause, as values.
+//
+// An Error names the thing, the value it had and what is allowed or needed: that is for people. Programs
+// decide by its kind and its details, never by its message. Functions return Status when they have nothing
+// else to say and Result<T> otherwise.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace sluice {
+
+// What a caller can do about an error.
+enum class ErrorKind : uint8_t {
+  Invalid,     // a value, a request or the content of a file is not allowed: change it
+  NotFound,    // what was named is not there: name another
+  DoesNotFit,  // nothing works under the given caps: raise them. Details: tier, given, and need if it is
+               // known
+  Io,          // the system could not read or write
+  Device,      // a backend, its hardware, driver or library failed, lacks memory or is missing
+  Cancelled,   // somebody asked to stop
+  Internal,    // a fault of this program
+};
+constexpr std::string_view name_of(ErrorKind kind) {
+  constexpr std::string_view kNames[] = {"invalid", "not found", "does not fit", "io",
+                                         "device",  "cancelled", "internal"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+struct [[nodiscard]] Error {
+  std::string message;
+  ErrorKind kind = ErrorKind::Invalid;
+  std::vector<std::pair<std::string, std::string>> details;  // names and values; sizes are in bytes
+
+  // The value of a detail; empty: there is none of that name.
+  std::string_view detail(std::string_view name) const {
+    for (const auto& [key, value] : details) {
+      if (key == name) return value;
+    }
+    return {};
+  }
+};
+
+// Ends the program with the message of an error that the caller had to look at first.
+[[noreturn]] void fail_unread(const Error& error);
+
+// Success, or an Error.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Error e) : error_(std::move(e)) {}  // NOLINT(google-explicit-constructor)
+
+  bool ok() const { return !error_.has_value(); }
+  // REQUIRES: !ok()
+  const Error& error() const { return *error_; }
+  const std::string& message() const { return error_->message; }
+
+ private:
+  std::optional<Error> error_;
+};
+
+// A T, or an Error.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(Error e) : value_(std::move(e)) {}      // NOLINT(google-explicit-constructor)
+
+  bool ok() const { return value_.index() == 0; }
+  const Error& error() const { return std::get<1>(value_); }
+  const std::string& message() const { return error().message; }
+
+  // REQUIRES: ok(); the program ends with the error's message otherwise.
+  T& operator*() & { return checked(*this); }
+  const T& operator*() const& { return checked(*this); }
+  T&& operator*() && { return std::move(checked(*this)); }
+  T* operator->() { return &**this; }
+  const T* operator->() const { return &**this; }
+
+ private:
+  template <class Self>
+  static auto& checked(Self& self) {
+    if (!self.ok()) [[unlikely]]
+      fail_unread(self.error());
+    return std::get<0>(self.value_);
+  }
+
+  std::variant<T, Error> value_;
+};
+
+}  // namespace sluice
