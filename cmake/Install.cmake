@@ -8,7 +8,7 @@ install(TARGETS sluice RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT pro
 
 # What cli/CMakeLists.txt has the program write about itself.
 set(generated ${PROJECT_BINARY_DIR}/share)
-install(FILES ${generated}/man/sluice.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
+install(FILES ${generated}/man/${SLUICE_MANUAL} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 install(FILES ${generated}/bash/sluice DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT program)
 install(FILES ${generated}/fish/sluice.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)
 # Debian's zsh looks below /usr in another folder than below /usr/local. The prefix is known when installing.
@@ -27,10 +27,11 @@ set(CPACK_PACKAGE_NAME sluice)
 set(CPACK_PACKAGE_VENDOR "The Sluice authors")
 set(CPACK_PACKAGE_CONTACT "The Sluice authors <maintainers@sluice.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains transformers under hard memory caps")
-set(CPACK_PACKAGE_DESCRIPTION
-    "Given a cap on device memory and one on host memory, Sluice searches for the fastest schedule of computation,
-transfers and recomputation that stays under both, proves it correct, and runs it. The arithmetic is the same
-under every cap.")
+set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
+    "Given a cap on device memory and one on host memory, Sluice searches for the
+fastest schedule of computation, transfers and recomputation that stays under
+both, proves it correct, and runs it. The arithmetic is the same under every
+cap.")
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)

@@ -17,7 +17,7 @@ if [[ $kind == Deb ]]; then
   done
   pack DEB
   package=$(echo "$folder/sluice_${version}_"*.deb)
-  expect grep -q '/usr/share/man/man1/sluice.1$' <(dpkg-deb -c "$package")
+  expect grep -q '/usr/share/man/man1/sluice.1' <(dpkg-deb -c "$package")
   expect grep -q '/usr/share/zsh/vendor-completions/_sluice$' <(dpkg-deb -c "$package")
   expect grep -q 'libc6 (>=' <(dpkg-deb -f "$package" Depends)
   expect grep -q 'libfmt' <(dpkg-deb -f "$package" Depends)
