@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "commands/describe.h"
+#include "commands/console.h"
 #include "commands/outcome.h"
-#include "commands/working.h"
+#include "explain/describe.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
 #include "run/breakdown.h"
@@ -43,7 +43,7 @@ nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<
   const double median = sorted_ns[sorted_ns.size() / 2];
   const Speed speed = speed_of(s.model.program, s.plan, median, peak_flops(p));
   const PlanTotals t = totals(s.model.program, s.plan);
-  const StartUp& up = session.start_up();
+  const StartUp& up = session.engine().start_up();
   nlohmann::ordered_json result = {{"machine", p.machine.description},
                                    {"tokens_per_step", p.shape.tokens()},
                                    {"seq_len", p.shape.seq_len},
@@ -64,9 +64,9 @@ nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<
                                    {"loaded_bytes", t.loads.bytes},
                                    {"stored_bytes", t.stores.bytes},
                                    {"device_arena_bytes", s.plan.arenas[kDevice].bytes},
-                                   {"device_ledger_bytes", session.training().ledger()[kDevice]},
+                                   {"device_ledger_bytes", session.engine().training().ledger()[kDevice]},
                                    {"host_arena_bytes", s.plan.arenas[kHost].bytes},
-                                   {"host_ledger_bytes", session.training().ledger()[kHost]},
+                                   {"host_ledger_bytes", session.engine().training().ledger()[kHost]},
                                    {"device_peak_bytes", memory.peak_bytes[kDevice]},
                                    {"device_cap_bytes", p.config.caps[kDevice]},
                                    {"host_peak_bytes", memory.peak_bytes[kHost]},
@@ -81,12 +81,13 @@ nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<
   return result;
 }
 
-Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interrupted) {
+Status measure(const Prepared& p, int64_t steps, Console& console, const std::atomic<bool>& interrupted) {
   const Stage& s = p.stages.training;
   const double peak = peak_flops(p);
   SLUICE_TRY(save_plan(p));
-  SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p));
-  fmt::print("{}", describe(session->start_up()));
+  SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p, console));
+  console.stop();
+  fmt::print("{}", describe(session->engine().start_up()));
   std::fflush(stdout);
   const auto show = [&](const std::string& what, double ns) {
     print_speed(what, speed_of(s.model.program, s.plan, ns, peak), ns);
@@ -98,7 +99,7 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   if (ns.empty()) return {};
   const double median = measured.median_ns();
   show("median", median);
-  const MemoryReport memory = session->memory();
+  const MemoryReport memory = session->engine().memory();
   fmt::print("simulated  {:>10.1f} ms ({:+.1f} %)\npeak memory: device {} of {}, host {} of {}\n",
              s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1),
              format_bytes(memory.peak_bytes[kDevice]), format_bytes(p.config.caps[kDevice]),
@@ -115,7 +116,7 @@ Status measure(const Prepared& p, int64_t steps, const std::atomic<bool>& interr
   }
   fmt::print("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
   return write_file(dir / "trace.json",
-                    chrome_trace(s.model.program, s.plan, timeline, session->activities()));
+                    chrome_trace(s.model.program, s.plan, timeline, session->engine().activities()));
 }
 
 }  // namespace
@@ -132,9 +133,9 @@ Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
   auto config = load_config("", settings);
   if (!config.ok()) return {false, config.message()};
   if (r.explain) fmt::print("{}\n", explain_speed());
-  Working working("planning");
-  const auto prepared = prepare(std::move(*config), r.machine, false);
-  working.stop();
+  Console console;
+  const auto prepared = prepare(std::move(*config), r.machine, false, nullptr, console);
+  console.stop();
   if (!prepared.ok()) return {false, prepared.message()};
   fmt::print("{}", describe(*prepared));
   std::fflush(stdout);
@@ -147,7 +148,7 @@ Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
                 s.plan.makespan_ns);
     return {};
   }
-  const Status status = measure(*prepared, r.steps, interrupted);
+  const Status status = measure(*prepared, r.steps, console, interrupted);
   return outcome(status);
 }
 

@@ -6,8 +6,8 @@
 
 #include "backend/registry/registry.h"
 #include "base/host_memory.h"
+#include "commands/console.h"
 #include "commands/outcome.h"
-#include "commands/working.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
 #include "run/prepare.h"
@@ -47,9 +47,9 @@ std::string rate_of(const Op& op, double ns) {
 
 Status show_costs(const DoctorRequest& request) {
   SLUICE_ASSIGN(RunConfig config, load_config(request.config_path, request.settings));
-  Working working("planning");
-  SLUICE_ASSIGN(const Prepared p, prepare(std::move(config), "", false));
-  working.stop();
+  Console console;
+  SLUICE_ASSIGN(const Prepared p, prepare(std::move(config), "", false, nullptr, console));
+  console.stop();
   const Profile& profile = p.machine.profile;
   fmt::print("\n{}\nlinks: load {:.1f} GB/s, store {:.1f} GB/s; beside the arena {} of the device\n",
              profile.name, profile.bytes_per_s(kHost, kDevice) / 1e9,

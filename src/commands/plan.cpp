@@ -3,9 +3,10 @@
 
 #include <cstdio>
 
-#include "commands/describe.h"
+#include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/working.h"
+#include "explain/describe.h"
 #include "io/file.h"
 #include "run/speed.h"
 #include "study/frontier.h"
@@ -57,9 +58,9 @@ Outcome plan(const RunRequest& request, const PlanFiles& files) {
   PassRunner passes;
   if (const Status known = passes.skip(request.skip_passes); !known.ok()) return {false, known.message()};
   if (request.passes) passes.check_all();
-  Working working("planning");
-  const auto prepared = prepare(std::move(*config), request.machine, true, &passes);
-  working.stop();
+  Console console;
+  const auto prepared = prepare(std::move(*config), request.machine, true, &passes, console);
+  console.stop();
   if (!prepared.ok()) return {false, prepared.message()};
   // What-ifs are planned with every pass: beside a plan without some they would say nothing.
   const bool with_what_ifs =
@@ -87,9 +88,9 @@ Outcome diff_plans(const std::string& before_path, const std::string& after_path
 Outcome simulate(const RunRequest& request) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {false, config.message()};
-  Working working("planning");
-  const auto prepared = prepare(std::move(*config), request.machine, true);
-  working.stop();
+  Console console;
+  const auto prepared = prepare(std::move(*config), request.machine, true, nullptr, console);
+  console.stop();
   if (!prepared.ok()) return {false, prepared.message()};
   const Stage& s = prepared->stages.training;
   const Speed v = speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared));

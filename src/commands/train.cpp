@@ -2,175 +2,168 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "commands/commands.h"
-#include "commands/describe.h"
+#include "commands/console.h"
 #include "commands/outcome.h"
-#include "commands/progress_line.h"
-#include "commands/working.h"
 #include "draw/axis.h"
 #include "draw/plot.h"
+#include "explain/describe.h"
 #include "io/file.h"
 #include "io/jsonl.h"
 #include "run/history.h"
 #include "run/resolve.h"
-#include "run/session.h"
+#include "run/training.h"
 #include "trace/trace.h"
 
 namespace sluice::core {
 namespace {
 
-// The loop over steps and what it leaves in the run directory.
-class TrainingRun {
+// What a run says on the console, and what it writes beside its checkpoints: metrics.jsonl and loss.svg.
+class TrainingObserver : public Console {
  public:
-  TrainingRun(const Prepared& prepared, const std::atomic<bool>& interrupted)
-      : p_(prepared), interrupted_(interrupted), dir_(prepared.config.run.dir) {}
+  TrainingObserver(const RunConfig& config) : c_(config), dir_(config.run.dir), steps_line_(stdout) {}
 
-  Status run(RunData data);
+  // A new run begins an empty log. One that resumes goes on with the log beside its checkpoint, up to the
+  // checkpoint's step.
+  Status open_metrics(int64_t steps_done);
+  // Of the first file that could not be written.
+  const Status& written() const { return written_; }
+  Status draw_losses() const;
+  void summarize(const Prepared& p, const MemoryReport& memory);
+  void end_line() { steps_line_.end(); }
+
+  void stepped(const StepEvent& e) override;
+  void evaluated(const EvaluationEvent& e) override;
 
  private:
-  Result<JsonLines> open_metrics();
-  Status one_step(JsonLines& metrics);
-  Status evaluate(JsonLines& metrics);
-  Status finish(JsonLines& metrics);
-  std::string progress() const;
+  void append(const nlohmann::ordered_json& line) {
+    if (written_.ok()) written_ = metrics_->append(line);
+  }
+  std::string line_of(const StepEvent& e) const;
 
-  const Prepared& p_;
-  const std::atomic<bool>& interrupted_;
+  const RunConfig& c_;
   const std::filesystem::path dir_;
-  std::unique_ptr<Session> session_;
-  ProgressLine line_;
+  ProgressLine steps_line_;
+  std::optional<JsonLines> metrics_;
+  Status written_;
   Series training_, heldout_;  // of the whole run, the part before a resume included
-  std::vector<double> step_ns_;
-  StepResult last_;
+  std::vector<double> step_s_;
 };
 
-std::string TrainingRun::progress() const {
-  std::vector<double> recent(step_ns_.end() - std::min<long>(20, long(step_ns_.size())), step_ns_.end());
-  std::sort(recent.begin(), recent.end());
-  const double ns = recent[recent.size() / 2];
-  const MemoryReport memory = session_->memory();
-  const int64_t total = p_.config.train.steps, done = session_->steps_done();
-  return fmt::format("step {}/{}  loss {:.4f}  norm {:.2f}  {:.0f} tok/s  ETA {}  device {}/{}  host {}/{}",
-                     done, total, last_.loss, last_.gradient_norm, double(last_.tokens) / ns * 1e9,
-                     format_duration(double(total - done) * ns / 1e9), format_bytes(memory.bytes[kDevice]),
-                     format_bytes(p_.config.caps[kDevice]), format_bytes(memory.bytes[kHost]),
-                     format_bytes(p_.config.caps[kHost]));
-}
-
-Status TrainingRun::one_step(JsonLines& metrics) {
-  // The second step is the first that runs warm.
-  const bool traced = p_.config.run.trace && step_ns_.size() == 1;
-  std::vector<Interval> timeline;
-  if (traced) session_->note_activities();
-  SLUICE_ASSIGN(last_, session_->step(traced ? &timeline : nullptr));
-  step_ns_.push_back(last_.ns);
-  const int64_t step = session_->steps_done();
-  training_.points.push_back({double(step), last_.loss});
-  const MemoryReport memory = session_->memory();
-  SLUICE_TRY(metrics.append({{"step", step},
-                             {"loss", last_.loss},
-                             {"gradient_norm", last_.gradient_norm},
-                             {"learning_rate", last_.learning_rate},
-                             {"tokens", last_.tokens},
-                             {"step_ms", last_.ns / 1e6},
-                             {"predicted_ms", p_.stages.training.plan.makespan_ns / 1e6},
-                             {"device_bytes", memory.bytes[kDevice]},
-                             {"host_bytes", memory.bytes[kHost]}}));
-  if (traced) {
-    const Stage& s = p_.stages.training;
-    SLUICE_TRY(write_file(dir_ / "trace.json",
-                          chrome_trace(s.model.program, s.plan, timeline, session_->activities())));
-  }
-  line_.show(progress(), step == 1 || step == p_.config.train.steps);
-  return {};
-}
-
-Status TrainingRun::evaluate(JsonLines& metrics) {
-  if (!p_.stages.evaluation) return {};
-  SLUICE_ASSIGN(const double loss, session_->evaluate());
-  heldout_.points.push_back({double(session_->steps_done()), loss});
-  SLUICE_TRY(metrics.append({{"step", session_->steps_done()}, {"heldout_loss", loss}}));
-  line_.end();
-  fmt::print("held-out loss {:.4f} ({:.3f} bits per token) after {} steps\n", loss, loss / std::log(2.0),
-             session_->steps_done());
-  return {};
-}
-
-Status TrainingRun::finish(JsonLines& metrics) {
-  if (heldout_.points.empty() || heldout_.points.back().x != double(session_->steps_done())) {
-    SLUICE_TRY(evaluate(metrics));
-  }
-  line_.end();
-  const auto& sample = p_.config.sample;
-  if (p_.stages.sampling && sample.tokens > 0 && !interrupted_) {
-    SLUICE_ASSIGN(const std::string text, session_->sample(sample.prompt, sample.tokens, sample.temperature));
-    fmt::print("sample: {}{}\n", sample.prompt, text);
-  }
-  SLUICE_TRY(session_->save(dir_ / "checkpoint"));
-  SLUICE_TRY(write_file(dir_ / "loss.svg",
-                        render({.title = "Loss",
-                                .subtitle = fmt::format("{}, {} tokens per step", dir_.filename().string(),
-                                                        grouped(double(p_.shape.tokens()), 0)),
-                                .x_label = "step",
-                                .y_label = "nats per token",
-                                .series = {training_, heldout_}})));
-  const MemoryReport memory = session_->memory();
-  fmt::print("peak memory: device {} of {}, host {} of {}\n", format_bytes(memory.peak_bytes[kDevice]),
-             format_bytes(p_.config.caps[kDevice]), format_bytes(memory.peak_bytes[kHost]),
-             format_bytes(p_.config.caps[kHost]));
-  if (step_ns_.size() > 2) {
-    std::vector<double> ns(step_ns_.begin() + 1, step_ns_.end());
-    std::sort(ns.begin(), ns.end());
-    const double median = ns[ns.size() / 2], predicted = p_.stages.training.plan.makespan_ns;
-    fmt::print("step time: median {:.1f} ms, predicted {:.1f} ms ({:+.1f} %); {:.0f} tok/s\n", median / 1e6,
-               predicted / 1e6, 100 * (predicted / median - 1), double(p_.shape.tokens()) / median * 1e9);
-  }
-  fmt::print("run directory: {}\n", dir_.string());
-  return {};
-}
-
-// A new run begins an empty log. One that resumes goes on with the log beside its checkpoint, up to the
-// checkpoint's step.
-Result<JsonLines> TrainingRun::open_metrics() {
+Status TrainingObserver::open_metrics(int64_t steps_done) {
   History history;
-  std::filesystem::path checkpoint = p_.config.run.resume;
+  std::filesystem::path checkpoint = c_.run.resume;
   if (!checkpoint.empty()) {
     if (!checkpoint.has_filename()) checkpoint = checkpoint.parent_path();  // written with a slash at its end
-    SLUICE_ASSIGN(history, read_history(checkpoint.parent_path() / "metrics.jsonl", session_->steps_done()));
+    SLUICE_ASSIGN(history, read_history(checkpoint.parent_path() / "metrics.jsonl", steps_done));
   }
   training_ = std::move(history.training);
   heldout_ = std::move(history.heldout);
   SLUICE_TRY(write_file(dir_ / "metrics.jsonl", history.lines));
-  return JsonLines::open(dir_ / "metrics.jsonl");
+  SLUICE_ASSIGN(metrics_, JsonLines::open(dir_ / "metrics.jsonl"));
+  return {};
 }
 
-Status TrainingRun::run(RunData data) {
-  fmt::print("{}", describe(p_));
+std::string TrainingObserver::line_of(const StepEvent& e) const {
+  std::vector<double> recent(step_s_.end() - std::min<long>(20, long(step_s_.size())), step_s_.end());
+  std::sort(recent.begin(), recent.end());
+  const double s = recent[recent.size() / 2];
+  return fmt::format("step {}/{}  loss {:.4f}  norm {:.2f}  {:.0f} tok/s  ETA {}  device {}/{}  host {}/{}",
+                     e.step, c_.train.steps, e.loss, e.gradient_norm, double(e.tokens) / s,
+                     format_duration(double(c_.train.steps - e.step) * s),
+                     format_bytes(e.memory.device_bytes), format_bytes(c_.caps[kDevice]),
+                     format_bytes(e.memory.host_bytes), format_bytes(c_.caps[kHost]));
+}
+
+void TrainingObserver::stepped(const StepEvent& e) {
+  step_s_.push_back(e.seconds);
+  training_.points.push_back({double(e.step), e.loss});
+  append({{"step", e.step},
+          {"loss", e.loss},
+          {"gradient_norm", e.gradient_norm},
+          {"learning_rate", e.learning_rate},
+          {"tokens", e.tokens},
+          {"step_ms", e.seconds * 1e3},
+          {"predicted_ms", e.predicted_seconds * 1e3},
+          {"device_bytes", e.memory.device_bytes},
+          {"host_bytes", e.memory.host_bytes}});
+  stop();
+  steps_line_.show(line_of(e), e.step == 1 || e.step == c_.train.steps);
+}
+
+void TrainingObserver::evaluated(const EvaluationEvent& e) {
+  heldout_.points.push_back({double(e.step), e.loss});
+  append({{"step", e.step}, {"heldout_loss", e.loss}});
+  steps_line_.end();
+  fmt::print("held-out loss {:.4f} ({:.3f} bits per token) after {} steps\n", e.loss, e.loss / std::log(2.0),
+             e.step);
+}
+
+Status TrainingObserver::draw_losses() const {
+  return write_file(dir_ / "loss.svg",
+                    render({.title = "Loss",
+                            .subtitle = fmt::format("{}, {} tokens per step", dir_.filename().string(),
+                                                    grouped(double(c_.train.tokens_per_step), 0)),
+                            .x_label = "step",
+                            .y_label = "nats per token",
+                            .series = {training_, heldout_}}));
+}
+
+void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) {
+  fmt::print("peak memory: device {} of {}, host {} of {}\n", format_bytes(memory.peak_bytes[kDevice]),
+             format_bytes(c_.caps[kDevice]), format_bytes(memory.peak_bytes[kHost]),
+             format_bytes(c_.caps[kHost]));
+  if (step_s_.size() > 2) {
+    std::vector<double> s(step_s_.begin() + 1, step_s_.end());
+    std::sort(s.begin(), s.end());
+    const double median = s[s.size() / 2], predicted = p.stages.training.plan.makespan_ns / 1e9;
+    fmt::print("step time: median {:.1f} ms, predicted {:.1f} ms ({:+.1f} %); {:.0f} tok/s\n", median * 1e3,
+               predicted * 1e3, 100 * (predicted / median - 1), double(p.shape.tokens()) / median);
+  }
+  fmt::print("run directory: {}\n", dir_.string());
+}
+
+Status run(const Prepared& p, RunData data, TrainingObserver& observer,
+           const std::atomic<bool>& interrupted) {
+  const std::filesystem::path dir = p.config.run.dir;
+  fmt::print("{}", describe(p));
   std::fflush(stdout);
-  SLUICE_TRY(save_plan(p_));
-  SLUICE_ASSIGN(session_, Session::open(p_, std::move(data)));
-  fmt::print("{}", describe(session_->start_up()));
-  SLUICE_ASSIGN(JsonLines metrics, open_metrics());
-  const auto& c = p_.config;
-  while (session_->steps_done() < c.train.steps && !interrupted_) {
-    SLUICE_TRY(one_step(metrics));
-    const int64_t step = session_->steps_done();
-    if (c.eval.every > 0 && step % c.eval.every == 0) SLUICE_TRY(evaluate(metrics));
-    if (c.run.checkpoint_every > 0 && step % c.run.checkpoint_every == 0) {
-      SLUICE_TRY(session_->save(dir_ / fmt::format("checkpoint-{}", step)));
-    }
+  SLUICE_TRY(save_plan(p));
+  SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p, std::move(data), observer));
+  observer.stop();
+  fmt::print("{}", describe(session->engine().start_up()));
+  std::fflush(stdout);
+  SLUICE_TRY(observer.open_metrics(session->steps_done()));
+  TrainingOptions options;
+  options.checkpoints = dir;
+  options.stop = [&] { return interrupted || !observer.written().ok(); };
+  if (p.config.run.trace) {
+    options.trace = [&](std::span<const Interval> timeline, std::vector<DeviceActivity> activities) {
+      const Stage& s = p.stages.training;
+      return write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline, activities));
+    };
   }
-  if (interrupted_) {
-    line_.end();
-    fmt::print("interrupted after step {}; go on with --set run.resume={}\n", session_->steps_done(),
-               (dir_ / "checkpoint").string());
+  SLUICE_TRY(train(*session, observer, options));
+  SLUICE_TRY(observer.written());
+  observer.end_line();
+  if (interrupted) {
+    fmt::print("interrupted after step {}; go on with --set run.resume={}\n", session->steps_done(),
+               (dir / "checkpoint").string());
   }
-  return finish(metrics);
+  const auto& sample = p.config.sample;
+  if (p.stages.sampling && sample.tokens > 0 && !interrupted) {
+    SLUICE_ASSIGN(const std::string text, session->sample(sample.prompt, sample.tokens, sample.temperature));
+    fmt::print("sample: {}{}\n", sample.prompt, text);
+  }
+  SLUICE_TRY(session->save(dir / "checkpoint"));
+  SLUICE_TRY(observer.draw_losses());
+  observer.summarize(p, session->engine().memory());
+  return {};
 }
 
 // What cannot be is refused before the search for a plan, which may take minutes.
@@ -184,11 +177,12 @@ Status run_training(const RunRequest& request, const std::atomic<bool>& interrup
   SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
   SLUICE_ASSIGN(RunData data, open_data(config, model.vocab));
   const PlanCache cache = plan_cache_of(config);
-  Working working("planning");
+  Console console;
   SLUICE_ASSIGN(const Prepared prepared,
-                prepare_on(std::move(config), std::move(machine), true, nullptr, &cache));
-  working.stop();
-  return TrainingRun(prepared, interrupted).run(std::move(data));
+                prepare_on(std::move(config), std::move(machine), true, {nullptr, &cache, &console}));
+  console.stop();
+  TrainingObserver observer(prepared.config);
+  return run(prepared, std::move(data), observer, interrupted);
 }
 
 }  // namespace

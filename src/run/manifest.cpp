@@ -32,7 +32,7 @@ bool read(const std::string& text, int64_t& value) {
 
 }  // namespace
 
-Manifest manifest_of(const Prepared& p, const RunData& data) {
+Manifest manifest_of(const Prepared& p, const std::string& content) {
   Manifest out;
   const auto add = [&](std::string_view group) {
     return [&out, group](std::string_view name, const auto& value) {
@@ -52,7 +52,7 @@ Manifest manifest_of(const Prepared& p, const RunData& data) {
   train("clip_norm", p.optimizer.clip_norm);
   out.emplace_back("data.mode", p.config.data.mode);
   add("data")("respect_documents", p.config.data.respect_documents);
-  out.emplace_back("data.content", data.content);
+  out.emplace_back("data.content", content);
   return out;
 }
 

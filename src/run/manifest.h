@@ -3,14 +3,14 @@
 // threads, plans, placement of updates and learning rates may change when a run goes on.
 #pragma once
 
-#include "run/data.h"
 #include "run/prepare.h"
 #include "state/manifest.h"
 
 namespace sluice::core {
 
 // Names are those of configuration keys where there is one: "train.seed", "shape.rounds".
-Manifest manifest_of(const Prepared& prepared, const RunData& data);
+// `content` is equal for equal documents.
+Manifest manifest_of(const Prepared& prepared, const std::string& content);
 
 // Gives the keys shape.* that are left open the values of the checkpoint that run.resume names, if any:
 // whatever caps it goes on under, the run keeps its shape.

@@ -3,9 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <unistd.h>
 #include <algorithm>
-#include <cstdio>
 
 #include "base/host_memory.h"
 #include "base/parallel.h"
@@ -21,7 +19,7 @@ namespace sluice::core {
 namespace {
 
 // Measured costs win over estimates; measuring happens once per machine and kind of step.
-Status measure_costs(Prepared& p, const StageRequest& request) {
+Status measure_costs(Prepared& p, const StageRequest& request, Observer& observer) {
   const Stopwatch watch;
   const std::filesystem::path cache = cost_cache(p.config, p.machine);
   const CalibrateOptions options = calibration_of(p);
@@ -30,15 +28,8 @@ Status measure_costs(Prepared& p, const StageRequest& request) {
   if (recall(counted_ops(program), cache, options, p.machine.profile)) return {};
   const StepMix step = estimate_mix(program, request, p.machine.profile);
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  double shown_s = 0;
   const auto progress = [&](int64_t done, int64_t total) {
-    if (terminal) {
-      fmt::print(stderr, "\rmeasuring op costs {}/{}{}", done, total, done == total ? "\n" : "");
-    } else if (watch.seconds() - shown_s > 5) {
-      shown_s = watch.seconds();
-      fmt::print(stderr, "measuring op costs {}/{}\n", done, total);
-    }
+    observer.progress({"measuring op costs", done, total});
   };
   SLUICE_TRY(calibrate(*backend, step, cache, options, p.machine.profile, progress));
   p.start_up.measure_s = watch.seconds();
@@ -52,9 +43,9 @@ std::string step_kind(const ModelSpec& model, const Numerics& n, int64_t seq_len
 }
 
 // Everything up to the shape of the step; the rest is the search for plans.
-Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache* cache) {
+Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape, const PlanCache* cache) {
   SLUICE_TRY(keep_shape(p.config));
-  SLUICE_ASSIGN(p.model, resolve_model(p.config));
+  p.model = std::move(needs.model);
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
   p.optimizer = resolve_optimizer(p.config, p.machine);
 
@@ -68,7 +59,7 @@ Result<StageRequest> decide_shape(Prepared& p, bool least_shape, const PlanCache
   ShapeRequest shape_request;
   shape_request.seq_len = p.config.train.seq_len;
   shape_request.tokens_per_step = p.config.train.tokens_per_step;
-  shape_request.packed = packs_documents(p.config);
+  shape_request.packed = needs.packed;
   shape_request.chunk_tokens = p.config.shape.chunk_tokens;
   shape_request.rounds = p.config.shape.rounds;
   shape_request.first_round_chunks = p.config.shape.first_round_chunks;
@@ -105,44 +96,63 @@ PlanCache plan_cache_of(const RunConfig& config) {
   return PlanCache(std::filesystem::path(config.data.cache) / "plans");
 }
 
-Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps,
-                         PassRunner* passes) {
+Result<RunNeeds> needs_of(const RunConfig& config, bool between_steps) {
+  RunNeeds needs;
+  SLUICE_ASSIGN(needs.model, resolve_model(config));
+  needs.packed = packs_documents(config);
+  if (between_steps) {
+    needs.evaluate = holds_out(config) && config.eval.rows > 0;
+    if (needs.model.vocab == 256 && config.sample.tokens > 0)
+      needs.sample_window = std::min<int64_t>(config.train.seq_len, 256);
+  }
+  return needs;
+}
+
+Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps, PassRunner* passes,
+                         Observer& observer) {
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
   const PlanCache cache = plan_cache_of(config);
   // Who wants to see the passes, or leave some out, wants them to run.
-  return prepare_on(std::move(config), std::move(machine), between_steps, passes,
-                    passes == nullptr ? &cache : nullptr);
+  return prepare_on(std::move(config), std::move(machine), between_steps,
+                    {passes, passes == nullptr ? &cache : nullptr, &observer});
 }
 
-Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps, PassRunner* passes,
-                            const PlanCache* cache) {
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
+                            const PrepareOptions& options) {
+  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, between_steps));
+  return prepare_on(std::move(config), std::move(machine), std::move(needs), options);
+}
+
+Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
+                            const PrepareOptions& options) {
   Prepared p;
   p.config = std::move(config);
   p.resolved = machine;
   p.machine = std::move(machine);
+  options.observer->progress({"planning"});
   Stopwatch watch;
-  SLUICE_ASSIGN(StageRequest request, decide_shape(p, false, cache));
+  const bool evaluate = needs.evaluate;
+  const int64_t sample_window = needs.sample_window;
+  SLUICE_ASSIGN(StageRequest request, decide_shape(p, std::move(needs), false, options.cache));
   const double shape_s = watch.seconds();
-  if (p.machine.traits().runs_models) SLUICE_TRY(measure_costs(p, request));
-  if (between_steps) {
-    request.evaluate = holds_out(p.config) && p.config.eval.rows > 0;
-    if (p.model.vocab == 256 && p.config.sample.tokens > 0) {
-      request.sample_window = std::min<int64_t>(p.config.train.seq_len, 256);
-    }
-  }
-  request.passes = passes;
+  if (p.machine.traits().runs_models) SLUICE_TRY(measure_costs(p, request, *options.observer));
+  request.evaluate = evaluate;
+  request.sample_window = sample_window;
+  request.passes = options.passes;
   watch = Stopwatch();
-  SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile, cache));
+  options.observer->progress({"planning"});
+  SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile, options.cache));
   p.start_up.plan_s = shape_s + watch.seconds();
   release_freed_memory();  // of the search, which takes more than running the plan
   return p;
 }
 
 Status check_fit(RunConfig config, Machine machine) {
+  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, false));
   Prepared p;
   p.config = std::move(config);
   p.machine = std::move(machine);
-  SLUICE_ASSIGN(const StageRequest request, decide_shape(p, true, nullptr));
+  SLUICE_ASSIGN(const StageRequest request, decide_shape(p, std::move(needs), true, nullptr));
   return check_stages_fit(request, p.machine.profile);
 }
 

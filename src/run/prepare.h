@@ -8,6 +8,7 @@
 #include "machine/machine.h"
 #include "run/plan_cache.h"
 #include "run/stages.h"
+#include "sluice/observer.h"
 
 namespace sluice::core {
 
@@ -38,16 +39,35 @@ struct Prepared {
   Stages stages;
   StartUp start_up;  // up to the plan
 };
+
+// What a run asks of its programs beside its configuration: what follows from its model and its data.
+struct RunNeeds {
+  ModelSpec model;
+  bool packed = false;        // documents may begin inside a sequence
+  bool evaluate = false;      // evaluation is planned, too
+  int64_t sample_window = 0;  // tokens that the program which samples looks back; 0: none is planned
+};
+// As the configuration says it. `between_steps`: with what it evaluates and samples.
+Result<RunNeeds> needs_of(const RunConfig& config, bool between_steps);
+
+struct PrepareOptions {
+  PassRunner* passes = nullptr;      // what runs the planner's passes for training; null: all run, unseen
+  const PlanCache* cache = nullptr;  // null: everything is searched for
+  Observer* observer = &silent_observer();
+};
+
 // `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
-// `passes`: what runs the planner's passes for training; null: all run, unseen.
 Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps,
-                         PassRunner* passes = nullptr);
+                         PassRunner* passes = nullptr, Observer& observer = silent_observer());
 // Where the plans of a run are kept.
 PlanCache plan_cache_of(const RunConfig& config);
-// As prepare() on a machine that is resolved already, with the plan cache that is given. Several threads may
-// prepare for one that is only simulated.
+// As prepare() on a machine that is resolved already. Several threads may prepare for one that is only
+// simulated.
 Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
-                            PassRunner* passes = nullptr, const PlanCache* cache = nullptr);
+                            const PrepareOptions& options = {});
+// The same for needs that are given; what the configuration says of model and data does not matter.
+Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
+                            const PrepareOptions& options = {});
 // Whether prepare_on(config, machine, false) finds plans, without the search for the fastest. A refusal names
 // the tier and nothing else.
 Status check_fit(RunConfig config, Machine machine);

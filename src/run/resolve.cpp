@@ -2,8 +2,6 @@
 #include "run/resolve.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
 #include "io/file.h"
 #include "model/families/families.h"
@@ -49,13 +47,9 @@ OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machin
   return o;
 }
 
-double learning_rate(const RunConfig& config, int64_t step) {
-  const auto& t = config.train;
-  if (step <= t.warmup_steps) return t.learning_rate * double(step) / double(t.warmup_steps);
-  const double span = double(std::max<int64_t>(1, t.steps - t.warmup_steps));
-  const double done = std::min(1.0, double(step - t.warmup_steps) / span);
-  return t.min_learning_rate +
-         0.5 * (t.learning_rate - t.min_learning_rate) * (1 + std::cos(std::numbers::pi * done));
+sluice::Schedule schedule_of(const RunConfig& c) {
+  return {c.train.steps, c.train.learning_rate, c.train.min_learning_rate, c.train.warmup_steps,
+          c.eval.every,  c.eval.rows,           c.run.checkpoint_every};
 }
 
 }  // namespace sluice::core

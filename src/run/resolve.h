@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A RunConfig made concrete: the model, the number formats, the optimizer and its learning rate.
+// A RunConfig made concrete: the model, the number formats, the optimizer and the schedule.
 #pragma once
 
 #include "config/config.h"
 #include "machine/machine.h"
+#include "sluice/schedule.h"
 #include "step/build.h"
 
 namespace sluice::core {
@@ -18,8 +19,6 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
 // Updates are deferred by default where transfers are what may bind.
 OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine);
 
-// learning rate of optimizer update `step`, counted from 1: linear warm-up, then a cosine down to the
-// minimum.
-double learning_rate(const RunConfig& config, int64_t step);
+sluice::Schedule schedule_of(const RunConfig& config);
 
 }  // namespace sluice::core

@@ -1,78 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training run: its memory, its state, and the steps.
+// A training run as its configuration says it: an engine, what it learns from, and its learning rates.
 #pragma once
 
-#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "run/data.h"
-#include "run/prepare.h"
+#include "run/engine.h"
+#include "sluice/schedule.h"
 
 namespace sluice::core {
 
-struct StepResult {
-  double loss = 0;  // mean over targets
-  double gradient_norm = 0;
-  double learning_rate = 0;
-  double ns = 0;  // wall clock
-  int64_t tokens = 0;
-};
-
-struct MemoryReport {
-  BytesByTier bytes;       // in use, as driver and operating system say
-  BytesByTier peak_bytes;  // the most seen
-};
-
 class Session {
  public:
-  // Takes the memory, makes or loads the state. Borrows `prepared`. REQUIRES: `data` is open_data() of its
-  // configuration and model.
-  static Result<std::unique_ptr<Session>> open(const Prepared& prepared, RunData data);
+  // Takes the memory, makes or loads the state, and goes on from run.resume if that names a checkpoint.
+  // Borrows `prepared` and `observer`. REQUIRES: `data` is open_data() of its configuration and model.
+  static Result<std::unique_ptr<Session>> open(const Prepared& prepared, RunData data,
+                                               Observer& observer = silent_observer());
   // Opens the data first.
-  static Result<std::unique_ptr<Session>> open(const Prepared& prepared);
+  static Result<std::unique_ptr<Session>> open(const Prepared& prepared,
+                                               Observer& observer = silent_observer());
 
-  // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined.
+  // On an engine that is open, with other rows and learning rates than its configuration's.
+  Session(std::shared_ptr<Engine> engine, std::shared_ptr<const RunData> data,
+          const sluice::Schedule& schedule)
+      : engine_(std::move(engine)), data_(std::move(data)), schedule_(schedule) {}
+
+  // As Engine's, on the next rows of the data.
   Result<StepResult> step(std::vector<Interval>* timeline = nullptr);
-  // Has the next step note what runs on the device, if run.trace_kernels says so; where that is not possible,
-  // a warning says why.
-  void note_activities();
-  // What it noted; nothing is there a second time.
-  std::vector<DeviceActivity> activities();
-  // Mean loss over the held-out rows. REQUIRES: evaluation was planned and there is held-out data.
+  // Whether evaluation was planned and there is held-out data.
+  bool evaluates() const;
+  // Mean loss over the schedule's number of held-out rows. REQUIRES: evaluates().
   Result<double> evaluate();
   // Continues a prompt of bytes. REQUIRES: sampling was planned.
   Result<std::string> sample(const std::string& prompt, int64_t tokens, double temperature);
   Status save(const std::filesystem::path& dir);
 
-  int64_t steps_done() const { return steps_done_; }
-  const StartUp& start_up() const { return start_up_; }
-  MemoryReport memory();
-  // An error when a cap is exceeded.
-  Status check_caps();
-  Executor& training() { return *training_; }
+  Engine& engine() { return *engine_; }
+  const sluice::Schedule& schedule() const { return schedule_; }
+  int64_t steps_done() const { return engine_->steps_done(); }
 
  private:
-  Session(const Prepared& prepared, RunData data) : p_(prepared), data_(std::move(data)) {}
-  Status start();
-  Status fill_state();
-  Status apply_pending();
-  StepArgs args_for_update(int64_t step) const;
-  // Reads `rows` rows of a source into the batch objects of a stage, and counts the targets.
-  Result<int64_t> feed(const BatchSource& source, int64_t step, int64_t first_row, const Model& model,
-                       const StepShape& shape, Executor& executor);
+  // Rows of a source, from `first` on, into own memory.
+  Rows read(const BatchSource& source, int64_t step, int64_t first, const StepShape& shape);
 
-  const Prepared& p_;
-  const RunData data_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Executor> training_, evaluation_, sampling_, flush_;
-  int64_t steps_done_ = 0;
-  bool pending_ = false;  // the last step's update has not been applied
-  MemoryReport memory_;
-  StartUp start_up_;
-  std::vector<int32_t> tokens_, targets_, positions_, staging_;
+  const std::shared_ptr<Engine> engine_;
+  const std::shared_ptr<const RunData> data_;
+  const sluice::Schedule schedule_;
+  std::vector<int32_t> tokens_, targets_, positions_;
 };
 
 }  // namespace sluice::core

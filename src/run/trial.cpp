@@ -26,7 +26,7 @@ Result<MeasuredSteps> measure_steps(Session& session, int64_t steps, bool traced
     measured.ns.push_back(r.ns);
     show(fmt::format("step {}", i), r.ns);
     if (!traced || i > 1 || interrupted) continue;
-    session.note_activities();
+    session.engine().note_activities();
     SLUICE_ASSIGN(const StepResult with_times, session.step(&measured.timeline));
     show("traced", with_times.ns);
   }

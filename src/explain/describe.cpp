@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands/describe.h"
+#include "explain/describe.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows to learn from.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sluice/plan.h"
+#include "sluice/status.h"
+
+namespace sluice {
+
+namespace core {
+struct RunData;
+}
+
+// Whole sequences one after another, of equal lengths in the three spans.
+struct Batch {
+  std::span<const int32_t> tokens;
+  // What each token should predict; -1: does not count.
+  std::span<const int32_t> targets;
+  // Counted from a document's first token in its sequence; empty: from each sequence's first token.
+  std::span<const int32_t> positions;
+};
+
+struct TextOptions {
+  std::vector<std::filesystem::path> paths;   // files, directories, or patterns
+  std::vector<std::string> include, exclude;  // endings of names inside directories; patterns of paths
+  double heldout = 0.05;                      // share of the documents kept back for evaluation
+  std::filesystem::path cache;                // keeps the tokens
+};
+
+// Rows by random access: those of a step are a function of the data, the plan's seed and the step, so that a
+// run goes on anywhere. A handle on what is open; copies share it.
+class Dataset {
+ public:
+  // Text as bytes, for models whose vocabulary has them all.
+  static Result<Dataset> text(const Plan& plan, const TextOptions& options);
+  // Random tokens, for trying out shapes, speed and memory.
+  static Dataset random(const Plan& plan);
+
+  bool has_heldout() const;
+
+  const std::shared_ptr<const core::RunData>& data() const { return data_; }
+
+ private:
+  explicit Dataset(std::shared_ptr<const core::RunData> data) : data_(std::move(data)) {}
+
+  std::shared_ptr<const core::RunData> data_;
+};
+
+}  // namespace sluice

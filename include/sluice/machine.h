@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runs the steps: this machine, or one that is only planned for.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sluice/status.h"
+
+namespace sluice {
+
+namespace core {
+struct Machine;
+}
+
+struct MachineOptions {
+  std::string backend = "auto";  // or one that this build has: "cpu", "cuda"
+  int device = 0;                // index of the GPU
+  int threads = 0;               // that compute on the CPU; 0: all cores
+  bool deterministic = false;    // equal bits in every run on a GPU, too, at some speed
+  // Keeps measured costs and plans. Empty: they are made anew each time.
+  std::filesystem::path cache;
+};
+
+// A value: copies share what they hold and never change.
+class Machine {
+ public:
+  // Looks at the hardware; takes none of its memory.
+  static Result<Machine> here(const MachineOptions& options = {});
+  // One that need not be there: "rtx4090". The error of an unknown name lists them.
+  static Result<Machine> preset(std::string_view name);
+  static std::vector<std::string> presets();
+
+  std::string description() const;  // one line
+  int64_t device_bytes() const;     // that the device has; -1: unknown or not limited
+  // Whether a Session can open here: false for presets.
+  bool runs_models() const;
+
+  const core::Machine& machine() const { return *machine_; }
+  const MachineOptions& options() const { return options_; }
+
+ private:
+  Machine(std::shared_ptr<const core::Machine> machine, MachineOptions options)
+      : machine_(std::move(machine)), options_(std::move(options)) {}
+
+  std::shared_ptr<const core::Machine> machine_;
+  MachineOptions options_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens while something takes seconds or days, told to whoever wants to know. The library prints
+// nothing: a console, a log of metrics or a live page are observers.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+// How far something is that takes longer than a moment.
+struct Progress {
+  enum class Unit : uint8_t { Items, Bytes };
+  std::string_view what;  // "measuring op costs"; valid during the call
+  int64_t done = 0;
+  int64_t total = 0;  // 0: unknown
+  Unit unit = Unit::Items;
+};
+
+// Bytes in use, as driver and operating system say, and the most seen.
+struct MemoryUse {
+  int64_t device_bytes = 0, host_bytes = 0;
+  int64_t peak_device_bytes = 0, peak_host_bytes = 0;
+};
+
+struct StepEvent {
+  int64_t step = 0;          // done, counted from 1 over the whole run
+  double loss = 0;           // mean over targets, nats
+  double gradient_norm = 0;  // before clipping
+  double learning_rate = 0;  // of this step's update
+  double seconds = 0;        // wall clock
+  double predicted_seconds = 0;
+  int64_t tokens = 0;
+  MemoryUse memory;
+};
+
+struct EvaluationEvent {
+  int64_t step = 0;
+  double loss = 0;  // mean over held-out targets, nats
+};
+
+struct SaveEvent {
+  int64_t step = 0;
+  std::filesystem::path directory;
+  double seconds = 0;
+};
+
+// Derive from it and override what is of interest. Called on the thread that called the library; what a call
+// takes is time of the run.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+
+  virtual void progress(const Progress&) {}
+  // Something that does not keep the work from going on, in one sentence.
+  virtual void warned(const std::string&) {}
+  virtual void stepped(const StepEvent&) {}
+  virtual void evaluated(const EvaluationEvent&) {}
+  virtual void saved(const SaveEvent&) {}
+};
+
+// One that does nothing.
+inline Observer& silent_observer() {
+  static Observer observer;
+  return observer;
+}
+
+}  // namespace sluice

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a step runs under caps on memory: searched, proved, and explained before any memory is taken.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "sluice/machine.h"
+#include "sluice/model.h"
+#include "sluice/observer.h"
+#include "sluice/status.h"
+
+namespace sluice {
+
+namespace core {
+struct Prepared;
+}
+
+enum class Format : uint8_t { Auto, F32, BF16 };
+
+// Most bytes that may be in use; nothing: no cap.
+struct Caps {
+  std::optional<int64_t> device_bytes, host_bytes;
+};
+
+// What one optimizer step is. Sizes are in tokens.
+struct StepOptions {
+  int64_t seq_len = 1024;
+  int64_t tokens_per_step = 16384;  // a multiple of seq_len
+  // Auto: what is fast on the machine, see docs/caps.md.
+  Format compute = Format::Auto;                  // of weights and activations
+  Format gradients = Format::Auto;                // in which they accumulate
+  Format state = Format::Auto;                    // of the optimizer
+  std::optional<bool> master_weights;             // in f32 beside bf16 weights
+  std::optional<bool> stochastic;                 // rounding of bf16 weights and state
+  std::optional<bool> deferred_updates;           // just before a weight's next use
+  std::string optimizer = "adamw";                // or "sgd", "lion"
+  std::map<std::string, double> hyperparameters;  // of the optimizer: "beta1"; the others keep their defaults
+  double clip_norm = 1;                           // of the gradient, over all weights; 0: none
+  uint64_t seed = 1;                              // of random weights and rounding
+  bool packed = false;                            // several documents side by side in a sequence
+  bool evaluate = true;                           // Session::evaluate() will be called
+  int64_t generate_window = 0;  // tokens that Session::generate() looks back; 0: it is not called
+};
+
+// A value: copies share what they hold and never change.
+class Plan {
+ public:
+  double step_seconds() const;  // predicted
+  double tokens_per_second() const;
+  double mfu() const;  // model FLOPs over those of the machine's fastest product; 0: unknown
+  // Of the arenas that a Session takes.
+  int64_t device_bytes() const;
+  int64_t host_bytes() const;
+  int64_t seq_len() const;
+  int64_t tokens_per_step() const;
+  bool packed() const;
+
+  std::string text() const;  // a page for people
+  std::string json() const;  // the same in numbers; what diff() reads
+  std::string html() const;  // one page that opens offline
+  // The files of a run directory: config.toml, plan.txt, plan.json, predicted.json and timeline.svg.
+  Status save(const std::filesystem::path& directory) const;
+
+  // What changed between two plans, each as json() gives it, in words.
+  static Result<std::string> diff(std::string_view before_json, std::string_view after_json);
+
+  const std::shared_ptr<const core::Prepared>& prepared() const { return prepared_; }
+
+ private:
+  explicit Plan(std::shared_ptr<const core::Prepared> prepared) : prepared_(std::move(prepared)) {}
+  friend Result<Plan> plan(const Model&, const StepOptions&, const Caps&, const Machine&, Observer&);
+
+  std::shared_ptr<const core::Prepared> prepared_;
+};
+
+// Searches for the fastest plan that stays under the caps. For a preset of a machine it reads and writes
+// nothing; on this machine it first measures what the cache does not know, which takes memory within the caps
+// for a while.
+//
+// Errors: options that are not allowed (Invalid), caps under which nothing works (DoesNotFit, with tier,
+// given and, if known, need), hardware that fails (Device).
+Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& caps, const Machine& machine,
+                  Observer& observer = silent_observer());
+
+}  // namespace sluice

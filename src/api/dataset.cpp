@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sluice/dataset.h"
+
+#include "run/data.h"
+#include "run/prepare.h"
+
+namespace sluice {
+
+Result<Dataset> Dataset::text(const Plan& plan, const TextOptions& options) {
+  if (options.paths.empty()) return core::error("paths: there are none");
+  if (!(options.heldout >= 0 && options.heldout <= 0.9))
+    return core::error("heldout = {}: allowed are numbers from 0 to 0.9", options.heldout);
+  core::RunConfig config = plan.prepared()->config;
+  for (const std::filesystem::path& path : options.paths) config.data.paths.push_back(path.string());
+  config.data.include = options.include;
+  config.data.exclude = options.exclude;
+  config.data.heldout = options.heldout;
+  config.data.cache = options.cache.string();
+  config.data.mode = plan.packed() ? "packed" : "contiguous";
+  config.data.respect_documents = plan.packed();
+  SLUICE_ASSIGN(core::RunData data, core::open_data(config, plan.prepared()->model.vocab));
+  return Dataset(std::make_shared<const core::RunData>(std::move(data)));
+}
+
+Dataset Dataset::random(const Plan& plan) {
+  // Random tokens open no file.
+  return Dataset(std::make_shared<const core::RunData>(
+      *core::open_data(plan.prepared()->config, plan.prepared()->model.vocab)));
+}
+
+bool Dataset::has_heldout() const {
+  return data_->heldout != nullptr;
+}
+
+}  // namespace sluice

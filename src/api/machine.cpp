@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine/machine.h"
+
+#include "base/status.h"
+#include "cost/presets.h"
+#include "sluice/machine.h"
+
+namespace sluice {
+
+Result<Machine> Machine::here(const MachineOptions& options) {
+  core::RunConfig config;
+  config.run.backend = options.backend;
+  config.run.device = options.device;
+  config.run.threads = options.threads;
+  config.run.deterministic = options.deterministic;
+  config.data.cache = options.cache.string();
+  SLUICE_ASSIGN(core::Machine machine, core::resolve_machine(config, ""));
+  return Machine(std::make_shared<core::Machine>(std::move(machine)), options);
+}
+
+Result<Machine> Machine::preset(std::string_view name) {
+  SLUICE_ASSIGN(core::Machine machine, core::resolve_machine({}, std::string(name)));
+  return Machine(std::make_shared<core::Machine>(std::move(machine)), {});
+}
+
+std::vector<std::string> Machine::presets() {
+  std::vector<std::string> names;
+  for (const std::string_view name : core::machine_presets()) names.emplace_back(name);
+  return names;
+}
+
+std::string Machine::description() const {
+  return machine_->description;
+}
+int64_t Machine::device_bytes() const {
+  return machine_->device_total_bytes == core::kUnlimited ? -1 : machine_->device_total_bytes;
+}
+bool Machine::runs_models() const {
+  return machine_->traits().runs_models;
+}
+
+}  // namespace sluice

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sluice/plan.h"
+
+#include <algorithm>
+
+#include "explain/describe.h"
+#include "io/directory.h"
+#include "io/file.h"
+#include "model/families/families.h"
+#include "run/prepare.h"
+#include "run/resolve.h"
+#include "run/speed.h"
+
+namespace sluice {
+namespace {
+
+using core::error;
+
+const char* word_of(Format format) {
+  switch (format) {
+    case Format::Auto:
+      return "auto";
+    case Format::F32:
+      return "f32";
+    case Format::BF16:
+      return "bf16";
+  }
+  return "";
+}
+
+const char* word_of(const std::optional<bool>& toggle) {
+  return !toggle ? "auto" : *toggle ? "on" : "off";
+}
+
+Result<int64_t> cap_of(const std::optional<int64_t>& bytes, const char* name) {
+  if (!bytes) return core::kUnlimited;
+  if (*bytes > 0) return *bytes;
+  return error("{} = {}: allowed are positive numbers of bytes, or nothing for no cap", name, *bytes);
+}
+
+// What a configuration file would say.
+Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, const Caps& caps,
+                                  const Machine& machine) {
+  core::RunConfig c;
+  c.model.weights = model.weights().string();
+  const MachineOptions& m = machine.options();
+  c.run.backend = machine.runs_models() ? m.backend : "auto";
+  c.run.device = m.device;
+  c.run.threads = m.threads;
+  c.run.deterministic = m.deterministic;
+  c.data.cache = m.cache.string();
+  auto& t = c.train;
+  if (o.seq_len < 2) return error("seq_len = {}: allowed are numbers from 2", o.seq_len);
+  if (o.tokens_per_step <= 0 || o.tokens_per_step % o.seq_len != 0) {
+    return error("tokens_per_step = {}: must be a multiple of seq_len = {}", o.tokens_per_step, o.seq_len);
+  }
+  t.seq_len = o.seq_len;
+  t.tokens_per_step = o.tokens_per_step;
+  t.seed = int64_t(o.seed);
+  t.compute = word_of(o.compute);
+  t.grad = word_of(o.gradients);
+  t.state = word_of(o.state);
+  t.master = word_of(o.master_weights);
+  t.stochastic = word_of(o.stochastic);
+  t.deferred_update = word_of(o.deferred_updates);
+  t.optimizer = o.optimizer;
+  if (!(o.clip_norm >= 0)) return error("clip_norm = {}: allowed are numbers from 0", o.clip_norm);
+  t.clip_norm = o.clip_norm;
+  const core::Optimizer* optimizer = core::find_optimizer(o.optimizer);
+  if (optimizer == nullptr) {
+    std::vector<std::string_view> names;
+    for (const core::Optimizer* known : core::optimizers()) names.push_back(known->name);
+    return error("optimizer = {}: allowed are {}", o.optimizer, fmt::join(names, ", "));
+  }
+  for (const auto& [name, value] : o.hyperparameters) {
+    const auto& own = optimizer->hyperparameters;
+    const auto it = std::find_if(own.begin(), own.end(), [&](const auto& h) { return h.name == name; });
+    if (it == own.end()) {
+      std::vector<std::string_view> names;
+      for (const core::Hyperparameter& h : own) names.push_back(h.name);
+      return error("hyperparameters[{}]: {} has {}", name, o.optimizer, fmt::join(names, ", "));
+    }
+    if (!(value >= it->low && value <= it->high))
+      return error("hyperparameters[{}] = {}: allowed are numbers from {:g} to {:g}", name, value, it->low,
+                   it->high);
+    t.hyperparameters.insert_or_assign(name, value);
+  }
+  SLUICE_ASSIGN(c.caps[core::kDevice], cap_of(caps.device_bytes, "device_bytes"));
+  SLUICE_ASSIGN(c.caps[core::kHost], cap_of(caps.host_bytes, "host_bytes"));
+  return c;
+}
+
+}  // namespace
+
+Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& caps, const Machine& machine,
+                  Observer& observer) {
+  SLUICE_ASSIGN(core::RunConfig config, config_of(model, options, caps, machine));
+  if (options.generate_window < 0 || options.generate_window > options.seq_len) {
+    return error("generate_window = {}: allowed are numbers from 0 to seq_len = {}", options.generate_window,
+                 options.seq_len);
+  }
+  core::RunNeeds needs;
+  needs.model = model.spec();
+  needs.packed = options.packed;
+  needs.evaluate = options.evaluate;
+  needs.sample_window = options.generate_window;
+  const core::PlanCache cache = core::plan_cache_of(config);
+  const bool keeps = !machine.options().cache.empty();
+  SLUICE_ASSIGN(core::Prepared prepared,
+                core::prepare_on(std::move(config), machine.machine(), std::move(needs),
+                                 {nullptr, keeps ? &cache : nullptr, &observer}));
+  return Plan(std::make_shared<const core::Prepared>(std::move(prepared)));
+}
+
+double Plan::step_seconds() const {
+  return prepared_->stages.training.plan.makespan_ns / 1e9;
+}
+double Plan::tokens_per_second() const {
+  return double(tokens_per_step()) / step_seconds();
+}
+double Plan::mfu() const {
+  const core::Stage& s = prepared_->stages.training;
+  return core::speed_of(s.model.program, s.plan, s.plan.makespan_ns, core::peak_flops(*prepared_)).mfu;
+}
+int64_t Plan::device_bytes() const {
+  return prepared_->stages.arena_bytes()[core::kDevice];
+}
+int64_t Plan::host_bytes() const {
+  return prepared_->stages.arena_bytes()[core::kHost];
+}
+int64_t Plan::seq_len() const {
+  return prepared_->shape.seq_len;
+}
+int64_t Plan::tokens_per_step() const {
+  return prepared_->shape.tokens();
+}
+bool Plan::packed() const {
+  return prepared_->shape.packed;
+}
+
+std::string Plan::text() const {
+  return core::describe_run(*prepared_) + "\n" + core::to_page_of_text(core::report_of(*prepared_).summary);
+}
+std::string Plan::json() const {
+  const core::Stage& s = prepared_->stages.training;
+  return core::to_json(core::report_of(*prepared_), s.model.program, s.plan);
+}
+std::string Plan::html() const {
+  return core::to_html(json());
+}
+
+Status Plan::save(const std::filesystem::path& directory) const {
+  core::Prepared p = *prepared_;
+  p.config.run.dir = directory.string();
+  SLUICE_TRY(core::make_directories(directory));
+  const std::filesystem::path model = std::filesystem::absolute(directory / "model.json");
+  SLUICE_TRY(core::write_file(model, core::to_json(p.model)));
+  p.config.model.config = model.string();
+  return core::save_plan(p);
+}
+
+Result<std::string> Plan::diff(std::string_view before_json, std::string_view after_json) {
+  SLUICE_ASSIGN(const core::PlanSummary before, core::parse_summary(std::string(before_json)));
+  SLUICE_ASSIGN(const core::PlanSummary after, core::parse_summary(std::string(after_json)));
+  return core::diff_in_words(before, after);
+}
+
+}  // namespace sluice

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/session.h"
+
+#include "run/manifest.h"
+#include "run/sampler.h"
+#include "run/training.h"
+#include "sluice/session.h"
+
+namespace sluice {
+namespace {
+
+using core::error;
+
+// Rows with positions, which a batch need not have.
+class CheckedRows {
+ public:
+  Status take(const Batch& b, const core::Prepared& p) {
+    const size_t n = b.tokens.size(), seq = size_t(p.shape.seq_len);
+    if (b.targets.size() != n || (!b.positions.empty() && b.positions.size() != n)) {
+      return error("batch: {} tokens, {} targets, {} positions; they must be as many", n, b.targets.size(),
+                   b.positions.size());
+    }
+    const int64_t vocab = p.model.vocab;
+    for (size_t i = 0; i < n; ++i) {
+      if (b.tokens[i] < 0 || b.tokens[i] >= vocab)
+        return error("batch: tokens[{}] is {}; allowed are 0 to {}", i, b.tokens[i], vocab - 1);
+      if (b.targets[i] < -1 || b.targets[i] >= vocab)
+        return error("batch: targets[{}] is {}; allowed are -1 to {}", i, b.targets[i], vocab - 1);
+    }
+    tokens.assign(b.tokens.begin(), b.tokens.end());
+    targets.assign(b.targets.begin(), b.targets.end());
+    positions.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      const auto plain = int32_t(i % seq);
+      positions[i] = b.positions.empty() ? plain : b.positions[i];
+      const int32_t before = plain == 0 ? -1 : positions[i - 1];
+      if (positions[i] != before + 1 && positions[i] != 0)
+        return error("batch: positions[{}] is {}; allowed are {} and, where a document begins, 0", i,
+                     positions[i], before + 1);
+      if (positions[i] != plain && !p.shape.packed)
+        return error("batch: a document begins at {}, inside a sequence; plan with StepOptions::packed", i);
+    }
+    return {};
+  }
+
+  core::Rows rows() const { return {tokens, targets, positions}; }
+
+  std::vector<int32_t> tokens, targets, positions;
+};
+
+// The content of batches that a caller brings is the caller's.
+constexpr const char* kCallersData = "batches of the caller";
+
+}  // namespace
+
+struct Session::Impl {
+  std::shared_ptr<const core::Prepared> prepared;  // outlives the engine, which borrows it
+  Observer* observer;
+  std::shared_ptr<core::Engine> engine;
+  std::string content = kCallersData;
+  CheckedRows batch;
+};
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+Result<Session> Session::open(const Plan& plan, Observer& observer) {
+  auto impl = std::make_unique<Impl>();
+  impl->prepared = plan.prepared();
+  impl->observer = &observer;
+  if (!impl->prepared->machine.traits().runs_models) {
+    return error("the plan is for {}, which is only simulated; plan for Machine::here()",
+                 impl->prepared->machine.description);
+  }
+  SLUICE_ASSIGN(impl->engine, core::Engine::open(*impl->prepared, observer));
+  return Session(std::move(impl));
+}
+
+Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
+  const core::Prepared& p = *impl_->prepared;
+  if (int64_t(batch.tokens.size()) != p.shape.tokens())
+    return error("batch: {} tokens; the plan's step has {}", batch.tokens.size(), p.shape.tokens());
+  if (!(learning_rate >= 0)) return error("learning_rate = {}: allowed are numbers from 0", learning_rate);
+  SLUICE_TRY(impl_->batch.take(batch, p));
+  SLUICE_ASSIGN(const core::StepResult r, impl_->engine->step(impl_->batch.rows(), learning_rate));
+  const StepEvent event{steps_done(),    r.loss,     r.gradient_norm,
+                        r.learning_rate, r.ns / 1e9, p.stages.training.plan.makespan_ns / 1e9,
+                        r.tokens,        memory()};
+  impl_->observer->stepped(event);
+  return event;
+}
+
+Result<double> Session::evaluate(const Batch& batch) {
+  const core::Prepared& p = *impl_->prepared;
+  if (!p.stages.evaluation) return error("evaluate(): plan with StepOptions::evaluate");
+  const int64_t seq = p.shape.seq_len, n = int64_t(batch.tokens.size());
+  if (n == 0 || n % seq != 0) return error("batch: {} tokens; allowed are whole sequences of {}", n, seq);
+  CheckedRows& rows = impl_->batch;
+  SLUICE_TRY(rows.take(batch, p));
+  // Rows that fill the last pass have no targets.
+  const int64_t pass = core::evaluation_shape(p.shape).tokens(), whole = (n + pass - 1) / pass * pass;
+  rows.tokens.resize(size_t(whole), 0);
+  rows.targets.resize(size_t(whole), -1);
+  for (int64_t i = n; i < whole; ++i) rows.positions.push_back(int32_t(i % seq));
+  core::LossSum sum;
+  for (int64_t at = 0; at < whole; at += pass) {
+    const auto part = [&](const std::vector<int32_t>& all) {
+      return std::span<const int32_t>(all).subspan(size_t(at), size_t(pass));
+    };
+    SLUICE_ASSIGN(const core::LossSum loss,
+                  impl_->engine->evaluate({part(rows.tokens), part(rows.targets), part(rows.positions)}));
+    sum.loss += loss.loss;
+    sum.targets += loss.targets;
+  }
+  if (sum.targets == 0) return error("batch: it has no targets");
+  const double mean = sum.loss / double(sum.targets);
+  impl_->observer->evaluated({steps_done(), mean});
+  return mean;
+}
+
+Status Session::train(const Dataset& data, const Schedule& schedule, const std::filesystem::path& directory,
+                      std::stop_token stop) {
+  for (const core::BatchSource* source : {data.data()->train.get(), data.data()->heldout.get()}) {
+    if (source != nullptr && source->packed() && !impl_->prepared->shape.packed)
+      return error("data: documents begin inside a sequence; plan with StepOptions::packed");
+  }
+  impl_->content = data.data()->content;
+  core::Session run(impl_->engine, data.data(), schedule);
+  core::TrainingOptions options;
+  options.checkpoints = directory;
+  options.stop = [&] { return stop.stop_requested(); };
+  return core::train(run, *impl_->observer, options);
+}
+
+Result<std::vector<int32_t>> Session::generate(std::span<const int32_t> prompt, const GenerateOptions& o) {
+  const core::Prepared& p = *impl_->prepared;
+  if (!p.stages.sampling) return error("generate(): plan with StepOptions::generate_window");
+  if (prompt.empty()) return error("prompt: it is empty; it takes at least one token");
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] < 0 || prompt[i] >= p.model.vocab)
+      return error("prompt: token {} is {}; allowed are 0 to {}", i, prompt[i], p.model.vocab - 1);
+  }
+  if (o.tokens < 0 || !(o.temperature >= 0))
+    return error("generate(): tokens = {}, temperature = {}; allowed are numbers from 0", o.tokens,
+                 o.temperature);
+  return core::continue_text(*impl_->engine, {prompt.begin(), prompt.end()},
+                             {o.tokens, o.temperature, o.seed});
+}
+
+Status Session::save(const std::filesystem::path& directory) {
+  return impl_->engine->save(core::manifest_of(*impl_->prepared, impl_->content), directory);
+}
+
+Status Session::restore(const std::filesystem::path& directory) {
+  return impl_->engine->load(core::manifest_of(*impl_->prepared, impl_->content), directory);
+}
+
+int64_t Session::steps_done() const {
+  return impl_->engine->steps_done();
+}
+
+MemoryUse Session::memory() const {
+  return core::in_public(impl_->engine->memory());
+}
+
+}  // namespace sluice

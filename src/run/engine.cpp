@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/stopwatch.h"
+#include "planner/refusal.h"
+#include "state/checkpoint.h"
+#include "state/weights.h"
+
+namespace sluice::core {
+namespace {
+
+double now_ns() {
+  using namespace std::chrono;
+  return double(duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count());
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+template <class T>
+Result<T> read_value(const Executor& executor, ObjectId id) {
+  T value;
+  SLUICE_TRY(executor.read(id, std::as_writable_bytes(std::span(&value, 1))));
+  return value;
+}
+
+}  // namespace
+
+MemoryUse in_public(const MemoryReport& m) {
+  return {m.bytes[kDevice], m.bytes[kHost], m.peak_bytes[kDevice], m.peak_bytes[kHost]};
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const Prepared& prepared, Observer& observer) {
+  std::unique_ptr<Engine> engine(new Engine(prepared, observer));
+  SLUICE_TRY(engine->start());
+  return engine;
+}
+
+Status Engine::start() {
+  const Stages& s = p_.stages;
+  start_up_ = p_.start_up;
+  Stopwatch watch;
+  SLUICE_ASSIGN(backend_, p_.machine.make());
+  const BytesByTier bytes = s.arena_bytes();
+  observer_.progress({"taking memory", 0, bytes[kHost] + bytes[kDevice], sluice::Progress::Unit::Bytes});
+  SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
+  start_up_.reserve_s = watch.lap();
+  SLUICE_TRY(backend_->prepare(all_ops(s)));
+  start_up_.prepare_s = watch.lap();
+  const auto executor = [&](const Stage& stage) {
+    auto made = std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas);
+    made->annotate();
+    return made;
+  };
+  training_ = executor(s.training);
+  if (s.evaluation) evaluation_ = executor(*s.evaluation);
+  if (s.sampling) sampling_ = executor(*s.sampling);
+  if (s.flush) flush_ = executor(*s.flush);
+  SLUICE_TRY(fill_state());
+  start_up_.initialize_s = watch.lap();
+  // An empty step waits for what reserve() left to do, and has its errors now rather than in the first step.
+  SLUICE_TRY(backend_->begin(0, false));
+  if (const auto fault = backend_->finish(nullptr)) return fault->error;
+  start_up_.pin_s = watch.lap();
+  return check_caps();
+}
+
+Status Engine::fill_state() {
+  const Model& model = p_.stages.training.model;
+  SLUICE_TRY(initialize(model, uint64_t(p_.config.train.seed), *training_, [&](int64_t done, int64_t total) {
+    observer_.progress({"making the state", done, total, sluice::Progress::Unit::Bytes});
+  }));
+  if (!p_.config.model.weights.empty()) {
+    SLUICE_TRY(load_weights(model, p_.config.model.weights, *training_));
+  }
+  return {};
+}
+
+StepArgs Engine::args_for_update(int64_t step) const {
+  StepArgs args{};
+  args.step = step;
+  args.seed = uint64_t(p_.config.train.seed);
+  args.learning_rate = float(learning_rate_);
+  return args;
+}
+
+Result<int64_t> Engine::feed(const Rows& rows, const Model& model, const StepShape& shape,
+                             Executor& executor) {
+  SLUICE_CHECK(int64_t(rows.tokens.size()) == shape.tokens(), "{} tokens", rows.tokens.size());
+  const auto chunk = size_t(shape.chunk_tokens);
+  size_t at = 0;
+  for (const auto& round : model.batch) {
+    for (const ObjectId id : round) {
+      staging_.clear();
+      for (const auto part : {rows.tokens, rows.targets, rows.positions}) {
+        staging_.insert(staging_.end(), part.begin() + long(at), part.begin() + long(at + chunk));
+      }
+      SLUICE_TRY(executor.write(id, std::as_bytes(std::span<const int32_t>(staging_))));
+      at += chunk;
+    }
+  }
+  return int64_t(std::count_if(rows.targets.begin(), rows.targets.end(), [](int32_t t) { return t >= 0; }));
+}
+
+Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline) {
+  const double begin_ns = now_ns();
+  const Model& model = p_.stages.training.model;
+  SLUICE_ASSIGN(const int64_t targets, feed(rows, model, p_.shape, *training_));
+  // A deferred update belongs to the step before this one.
+  const bool deferred = p_.optimizer.deferred;
+  if (!deferred) learning_rate_ = learning_rate;
+  StepArgs args = args_for_update(deferred ? std::max<int64_t>(1, steps_done_) : steps_done_ + 1);
+  args.update = deferred ? pending_ : 1;
+  args.inv_targets = targets > 0 ? 1.0f / float(targets) : 0.0f;
+  SLUICE_TRY(training_->write(model.args, bytes_of(args)));
+  SLUICE_TRY(training_->step(timeline));
+  ++steps_done_;
+  pending_ = deferred;
+  learning_rate_ = learning_rate;
+  struct Clip {
+    float norm, scale;
+  };
+  SLUICE_ASSIGN(const double loss, read_value<double>(*training_, model.loss));
+  SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
+  SLUICE_TRY(check_caps());
+  if (!std::isfinite(loss)) {
+    return error("step {}: the loss is {}; lower train.learning_rate or raise train.warmup_steps",
+                 steps_done_, loss);
+  }
+  return StepResult{loss * double(args.inv_targets), clip.norm, learning_rate, now_ns() - begin_ns,
+                    p_.shape.tokens()};
+}
+
+void Engine::note_activities() {
+  if (!p_.config.run.trace_kernels) return;
+  if (const Status noted = backend_->note_activities(); !noted.ok()) {
+    observer_.warned(fmt::format("the trace will not name kernels: {}", noted.message()));
+  }
+}
+
+std::vector<DeviceActivity> Engine::activities() {
+  auto noted = backend_->activities();
+  if (noted.ok()) return std::move(*noted);
+  observer_.warned(fmt::format("the trace does not name kernels: {}", noted.message()));
+  return {};
+}
+
+Status Engine::apply_pending() {
+  if (!pending_) return {};
+  StepArgs args = args_for_update(steps_done_);
+  args.update = 1;
+  SLUICE_TRY(flush_->write(p_.stages.flush->model.args, bytes_of(args)));
+  SLUICE_TRY(flush_->step());
+  pending_ = false;
+  return {};
+}
+
+Result<LossSum> Engine::evaluate(const Rows& rows) {
+  SLUICE_TRY(apply_pending());
+  const Model& model = p_.stages.evaluation->model;
+  SLUICE_ASSIGN(const int64_t targets, feed(rows, model, evaluation_shape(p_.shape), *evaluation_));
+  StepArgs args{};
+  args.inv_targets = 1;
+  SLUICE_TRY(evaluation_->write(model.args, bytes_of(args)));
+  SLUICE_TRY(evaluation_->step());
+  SLUICE_ASSIGN(const double sum, read_value<double>(*evaluation_, model.loss));
+  return LossSum{sum, targets};
+}
+
+Result<std::span<const float>> Engine::logits_after(std::span<const int32_t> tokens) {
+  SLUICE_TRY(apply_pending());
+  const Model& model = p_.stages.sampling->model;
+  const ObjectId batch = model.batch[0][0];
+  const auto window = size_t(model.program.object(batch).bytes / 12);
+  // The last tokens that fit the window, then padding that no earlier token sees.
+  const size_t n = std::min(window, tokens.size());
+  staging_.assign(3 * window, 0);
+  std::copy(tokens.end() - long(n), tokens.end(), staging_.begin());
+  for (size_t t = 0; t < window; ++t) staging_[2 * window + t] = int32_t(t);
+  StepArgs args{};
+  args.row = int32_t(n - 1);
+  SLUICE_TRY(sampling_->write(batch, std::as_bytes(std::span<const int32_t>(staging_))));
+  SLUICE_TRY(sampling_->write(model.args, bytes_of(args)));
+  SLUICE_TRY(sampling_->step());
+  logits_.resize(size_t(p_.model.vocab));
+  SLUICE_TRY(sampling_->read(model.logits, std::as_writable_bytes(std::span(logits_))));
+  return std::span<const float>(logits_);
+}
+
+Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) {
+  SLUICE_TRY(apply_pending());
+  const double begin_ns = now_ns();
+  SLUICE_TRY(save_checkpoint(p_.model, p_.stages.training.model, {steps_done_, manifest}, dir, *training_));
+  observer_.saved({steps_done_, dir, (now_ns() - begin_ns) / 1e9});
+  return {};
+}
+
+Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir) {
+  SLUICE_ASSIGN(const CheckpointInfo info,
+                load_checkpoint(p_.stages.training.model, manifest, dir, *training_));
+  steps_done_ = info.step;
+  pending_ = false;
+  return {};
+}
+
+MemoryReport Engine::memory() {
+  memory_.bytes = backend_->memory();
+  for (const Tier tier : kTiers)
+    memory_.peak_bytes[tier] = std::max(memory_.peak_bytes[tier], memory_.bytes[tier]);
+  return memory_;
+}
+
+Status Engine::check_caps() {
+  const BytesByTier use = memory().bytes, &caps = p_.config.caps;
+  for (const Tier tier : kTiers) {
+    if (use[tier] <= caps[tier]) continue;
+    const std::string held = format_bytes(use[tier]);
+    const std::string what = tier.is_device() ? fmt::format("the process holds {} on the device", held)
+                                              : fmt::format("{} of the process are resident", held);
+    return does_not_fit(
+        name_of(tier), caps[tier], use[tier],
+        fmt::format("memory.{}: {}, the cap is {}", name_of(tier), what, format_bytes(caps[tier])));
+  }
+  return {};
+}
+
+}  // namespace sluice::core

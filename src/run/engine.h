@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model in memory under its plans: its state, and its steps on batches that the caller brings.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "run/prepare.h"
+#include "sluice/observer.h"
+#include "state/manifest.h"
+
+namespace sluice::core {
+
+struct StepResult {
+  double loss = 0;  // mean over targets
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  double ns = 0;  // wall clock
+  int64_t tokens = 0;
+};
+
+struct MemoryReport {
+  BytesByTier bytes;       // in use, as driver and operating system say
+  BytesByTier peak_bytes;  // the most seen
+};
+MemoryUse in_public(const MemoryReport& memory);
+
+// Whole rows one after another: three spans of equal length. A target of -1 does not count; positions count
+// from a document's first token in the row.
+struct Rows {
+  std::span<const int32_t> tokens, targets, positions;
+};
+
+struct LossSum {
+  double loss = 0;  // over targets
+  int64_t targets = 0;
+};
+
+class Engine {
+ public:
+  // Takes the memory and makes the state; loads config.model.weights over it if there are any. Borrows
+  // `prepared` and `observer`.
+  static Result<std::unique_ptr<Engine>> open(const Prepared& prepared, Observer& observer);
+
+  // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined.
+  // REQUIRES: shape.tokens() tokens.
+  Result<StepResult> step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline = nullptr);
+  // The loss without a step. REQUIRES: evaluation was planned; evaluation_shape().tokens() tokens.
+  Result<LossSum> evaluate(const Rows& rows);
+  // The logits after the last of `tokens`, of which the window's last count; they hold until the next call.
+  // REQUIRES: sampling was planned, tokens is not empty.
+  Result<std::span<const float>> logits_after(std::span<const int32_t> tokens);
+
+  // Has the next step note what runs on the device, if run.trace_kernels says so; where that is not possible,
+  // a warning says why.
+  void note_activities();
+  // What it noted; nothing is there a second time.
+  std::vector<DeviceActivity> activities();
+
+  // The manifest says what the run is beside its plans; load() refuses a checkpoint with another one.
+  Status save(const Manifest& manifest, const std::filesystem::path& dir);
+  Status load(const Manifest& manifest, const std::filesystem::path& dir);
+
+  int64_t steps_done() const { return steps_done_; }
+  const StartUp& start_up() const { return start_up_; }
+  MemoryReport memory();
+  // An error when a cap is exceeded.
+  Status check_caps();
+  Executor& training() { return *training_; }
+  const Prepared& prepared() const { return p_; }
+
+ private:
+  Engine(const Prepared& prepared, Observer& observer) : p_(prepared), observer_(observer) {}
+  Status start();
+  Status fill_state();
+  Status apply_pending();
+  StepArgs args_for_update(int64_t step) const;
+  // Writes rows into the batch objects of a stage, and counts the targets.
+  Result<int64_t> feed(const Rows& rows, const Model& model, const StepShape& shape, Executor& executor);
+
+  const Prepared& p_;
+  Observer& observer_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Executor> training_, evaluation_, sampling_, flush_;
+  int64_t steps_done_ = 0;
+  bool pending_ = false;      // the last step's update has not been applied
+  double learning_rate_ = 0;  // of the last step
+  MemoryReport memory_;
+  StartUp start_up_;
+  std::vector<int32_t> staging_;
+  std::vector<float> logits_;
+};
+
+}  // namespace sluice::core

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/training.h"
+
+#include <fmt/format.h>
+
+namespace sluice::core {
+namespace {
+
+Status evaluate(Session& session, Observer& observer) {
+  SLUICE_ASSIGN(const double loss, session.evaluate());
+  observer.evaluated({session.steps_done(), loss});
+  return {};
+}
+
+}  // namespace
+
+Status train(Session& session, Observer& observer, const TrainingOptions& options) {
+  Engine& engine = session.engine();
+  const sluice::Schedule& schedule = session.schedule();
+  const double predicted_s = engine.prepared().stages.training.plan.makespan_ns / 1e9;
+  int64_t evaluated_at = -1;
+  for (int64_t taken = 0; session.steps_done() < schedule.steps && !options.stop(); ++taken) {
+    const bool traced = options.trace && taken == 1;
+    std::vector<Interval> timeline;
+    if (traced) engine.note_activities();
+    SLUICE_ASSIGN(const StepResult r, session.step(traced ? &timeline : nullptr));
+    const int64_t step = session.steps_done();
+    observer.stepped({step, r.loss, r.gradient_norm, r.learning_rate, r.ns / 1e9, predicted_s, r.tokens,
+                      in_public(engine.memory())});
+    if (traced) SLUICE_TRY(options.trace(timeline, engine.activities()));
+    if (session.evaluates() && schedule.evaluate_every > 0 && step % schedule.evaluate_every == 0) {
+      SLUICE_TRY(evaluate(session, observer));
+      evaluated_at = step;
+    }
+    if (schedule.checkpoint_every > 0 && step % schedule.checkpoint_every == 0)
+      SLUICE_TRY(session.save(options.checkpoints / fmt::format("checkpoint-{}", step)));
+  }
+  if (session.evaluates() && evaluated_at != session.steps_done()) return evaluate(session, observer);
+  return {};
+}
+
+}  // namespace sluice::core

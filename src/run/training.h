@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop over steps, with what happens between them.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+
+#include "run/session.h"
+
+namespace sluice::core {
+
+struct TrainingOptions {
+  std::filesystem::path checkpoints;  // holds checkpoint-STEP of schedule.checkpoint_every
+  std::function<bool()> stop;         // asked before every step
+  // Gets the timeline of the second step, which is the first that runs warm, and what ran on the device then.
+  // Empty: no step is traced.
+  std::function<Status(std::span<const Interval>, std::vector<DeviceActivity>)> trace;
+};
+
+// Steps until the schedule's last one or until it is asked to stop; then, or with the last step, evaluates
+// once more. The observer is told of each.
+Status train(Session& session, Observer& observer, const TrainingOptions& options);
+
+}  // namespace sluice::core
