@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/bytes.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -12,37 +14,51 @@ struct Unit {
   std::string_view name;
   double bytes;
 };
-constexpr std::array<Unit, 13> kUnits{{{"", 1},
-                                       {"B", 1},
-                                       {"KiB", 1024.0},
-                                       {"MiB", 1048576.0},
-                                       {"GiB", 1073741824.0},
-                                       {"TiB", 1099511627776.0},
-                                       {"kB", 1e3},
-                                       {"KB", 1e3},
-                                       {"MB", 1e6},
-                                       {"GB", 1e9},
-                                       {"TB", 1e12},
-                                       {"M", 1048576.0},
-                                       {"G", 1073741824.0}}};
+// In lower case.
+constexpr std::array<Unit, 13> kUnits{{{"b", 1},
+                                       {"k", 1024.0},
+                                       {"kib", 1024.0},
+                                       {"m", 1048576.0},
+                                       {"mib", 1048576.0},
+                                       {"g", 1073741824.0},
+                                       {"gib", 1073741824.0},
+                                       {"t", 1099511627776.0},
+                                       {"tib", 1099511627776.0},
+                                       {"kb", 1e3},
+                                       {"mb", 1e6},
+                                       {"gb", 1e9},
+                                       {"tb", 1e12}}};
+
+constexpr double kMostBytes = 9e18;
+
+// What a number without a unit probably stands for: the memories of today are some GiB, or many MiB.
+std::string with_a_unit(double number) {
+  if (number <= 2048) return fmt::format("{:g}GiB", number);
+  if (number < 1048576) return fmt::format("{:.15g}MiB", number);
+  return exact_bytes(int64_t(std::min(number, kMostBytes)));
+}
 
 }  // namespace
 
 Result<int64_t> parse_bytes(std::string_view text) {
-  if (text == "none" || text == "unlimited") return kUnlimited;
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](uint8_t c) { return char(std::tolower(c)); });
+  if (lower == "none" || lower == "unlimited") return kUnlimited;
   constexpr const char* kAllowed = "a positive size such as 48MiB, 1.5GiB, 800MB or none";
   double number = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (ec != std::errc()) return error("size '{}': expected {}", text, kAllowed);
-  std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
+  const auto [end, ec] = std::from_chars(lower.data(), lower.data() + lower.size(), number);
+  if (ec != std::errc() || !std::isfinite(number)) return error("{}: expected {}", text, kAllowed);
+  std::string_view suffix(end, size_t(lower.data() + lower.size() - end));
   while (!suffix.empty() && suffix.front() == ' ') suffix.remove_prefix(1);
+  if (number <= 0) return error("{}: expected {}, which is no limit", text, kAllowed);
+  if (suffix.empty()) return error("{}: a size needs a unit; did you mean {}?", text, with_a_unit(number));
   for (const Unit& unit : kUnits) {
     if (unit.name != suffix) continue;
     const double bytes = number * unit.bytes;
-    if (!(bytes >= 1) || bytes > 9e18) return error("size '{}': expected {}", text, kAllowed);
+    if (!(bytes >= 1) || bytes > kMostBytes) return error("{}: expected {}", text, kAllowed);
     return static_cast<int64_t>(std::llround(bytes));
   }
-  return error("size '{}': unknown unit '{}'; expected {}", text, suffix, kAllowed);
+  return error("{}: unknown unit '{}'; expected {}", text, suffix, kAllowed);
 }
 
 namespace {

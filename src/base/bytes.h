@@ -17,8 +17,9 @@ constexpr int64_t kGiB = 1024 * kMiB;
 // No limit: the cap of a tier whose size does not matter.
 constexpr int64_t kUnlimited = INT64_MAX;
 
-// "48MiB", "1.5GiB", "800 kB", "4096", "none" (kUnlimited). Binary suffixes are powers of 1024, decimal ones
-// (kB, MB, GB) of 1000; fractions are allowed; the result is positive.
+// "48MiB", "1.5GiB", "16 gib", "800 kB", "none" (kUnlimited), in any case. KiB, MiB, GiB, TiB and K, M, G, T
+// are powers of 1024, kB, MB, GB and TB of 1000; fractions are allowed; the result is positive. A number
+// without a unit is refused with the size that was probably meant. Errors begin with the text.
 Result<int64_t> parse_bytes(std::string_view text);
 
 // Three significant digits in the largest binary unit that keeps the number at or above one: "47.2 MiB".

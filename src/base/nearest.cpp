@@ -2,6 +2,7 @@
 #include "base/nearest.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -25,6 +26,14 @@ size_t edit_distance(std::string_view a, std::string_view b) {
     }
   }
   return row[b.size()];
+}
+
+std::string plain_name(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    if (std::isalnum(uint8_t(c)) != 0) out += char(std::tolower(uint8_t(c)));
+  }
+  return out;
 }
 
 std::string nearest(std::string_view name, std::span<const std::string> names) {

@@ -13,6 +13,9 @@ namespace sluice::core {
 // letter is touched twice.
 size_t edit_distance(std::string_view a, std::string_view b);
 
+// The letters and digits of a name in lower case: equal for RTX4090, "rtx 4090" and RTX-4090.
+std::string plain_name(std::string_view name);
+
 // The name with the least distance from `name`, the first of several; empty: there are no names.
 std::string nearest(std::string_view name, std::span<const std::string> names);
 

@@ -10,6 +10,7 @@
 #include "explain/describe.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
+#include "model/families/families.h"
 #include "run/breakdown.h"
 #include "run/speed.h"
 #include "run/trial.h"
@@ -141,7 +142,7 @@ Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
   std::fflush(stdout);
   const Stage& s = prepared->stages.training;
   const BackendTraits& traits = prepared->machine.traits();
-  const bool too_large = !traits.fast && r.size != "tiny";
+  const bool too_large = !traits.fast && preset_meant_by(r.size) != "tiny";
   if (r.simulate_only || too_large || !traits.runs_models) {
     if (too_large && !r.simulate_only) fmt::print("no GPU here: size {} is simulated, not run\n", r.size);
     print_speed("simulated", speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared)),

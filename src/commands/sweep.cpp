@@ -79,7 +79,8 @@ Status SweepRun::make_groups() {
   SLUICE_ASSIGN(const std::vector<int64_t> host_caps, parse_sizes("--host-mem", r_.host_mem));
   SLUICE_ASSIGN(const std::vector<int64_t> lengths, parse_counts("--seq-len", r_.seq_len));
   SLUICE_ASSIGN(const std::vector<std::string> models, parse_words("--model", r_.model));
-  for (const std::string& model : models) {
+  for (const std::string& typed : models) {
+    const std::string preset = preset_meant_by(typed), model = preset.empty() ? typed : preset;
     for (const int64_t seq_len : lengths) {
       std::vector<std::string> settings = demo_settings(model, seq_len, r_.tokens_per_step);
       settings.insert(settings.end(), r_.settings.begin(), r_.settings.end());

@@ -2,12 +2,15 @@
 #include "config/config.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <functional>
 #include <map>
 
+#include "base/counts.h"
 #include "base/nearest.h"
+#include "config/aliases.h"
 #include "io/toml.h"
 #include "model/families/families.h"
 
@@ -17,10 +20,14 @@ namespace {
 struct Range {
   double low, high;
 };
-constexpr Range kPositive{1, 9e15};
-constexpr Range kNotNegative{0, 9e15};
-constexpr Range kAnyNumber{-9e15, 9e15};
+// Whole numbers of tokens, which take suffixes: 8k.
+struct Tokens : Range {};
+constexpr double kMost = 9e15;  // as good as no bound
+constexpr Range kNotNegative{0, kMost};
+constexpr Tokens kTokensOrChosen{{0, kMost}};
+constexpr Range kAnyNumber{-kMost, kMost};
 using Choices = std::vector<std::string>;
+struct ModelPresets {};
 
 Choices optimizer_names() {
   Choices names;
@@ -28,12 +35,12 @@ Choices optimizer_names() {
   return names;
 }
 
-// Calls key(name, field, constraint, meaning) for every key. The constraint is a Range for numbers, Choices
-// for words, and nothing (nullptr) otherwise.
+// Calls key(name, field, constraint, meaning) for every key. The constraint is a Range or Tokens for numbers,
+// Choices for words, and nothing (nullptr) otherwise.
 template <class Config, class F>
 void visit_keys(Config& c, F&& key) {
   const Choices dtypes{"auto", "f32", "bf16"}, toggle{"auto", "on", "off"};
-  key("model.preset", c.model.preset, model_presets(), "Llama-3 shapes by size");
+  key("model.preset", c.model.preset, ModelPresets(), "shapes by name");
   key("model.config", c.model.config, nullptr, "path of a Hugging Face config.json, instead of a preset");
   key("model.weights", c.model.weights, nullptr, "checkpoint to start from; empty: random weights");
   key("data.paths", c.data.paths, nullptr,
@@ -46,8 +53,8 @@ void visit_keys(Config& c, F&& key) {
   key("data.respect_documents", c.data.respect_documents, nullptr,
       "attention and targets end at document boundaries");
   key("data.cache", c.data.cache, nullptr, "directory for tokens and measured costs");
-  key("train.seq_len", c.train.seq_len, Range{2, 16777216}, "tokens per sequence");
-  key("train.tokens_per_step", c.train.tokens_per_step, kPositive, "tokens per optimizer step");
+  key("train.seq_len", c.train.seq_len, Tokens{{2, 16777216}}, "tokens per sequence");
+  key("train.tokens_per_step", c.train.tokens_per_step, Tokens{{1, kMost}}, "tokens per optimizer step");
   key("train.steps", c.train.steps, kNotNegative, "optimizer steps");
   key("train.seed", c.train.seed, kNotNegative, "of weights, data order and rounding");
   key("train.learning_rate", c.train.learning_rate, Range{0, 10}, "peak, after warm-up");
@@ -62,14 +69,15 @@ void visit_keys(Config& c, F&& key) {
   key("train.stochastic", c.train.stochastic, toggle, "stochastic rounding of bf16 weights and state");
   key("train.deferred_update", c.train.deferred_update, toggle,
       "update each weight just before its next use");
-  key("shape.chunk_tokens", c.shape.chunk_tokens, kNotNegative, "tokens processed together; 0: chosen");
+  key("shape.chunk_tokens", c.shape.chunk_tokens, kTokensOrChosen, "tokens processed together; 0: chosen");
   key("shape.rounds", c.shape.rounds, kNotNegative, "forward and backward passes of a step; 0: chosen");
   key("shape.first_round_chunks", c.shape.first_round_chunks, kNotNegative,
       "chunks of the first of them, which updates the weights, too; 0: chosen");
-  key("shape.head_tokens", c.shape.head_tokens, kNotNegative, "rows of logits that exist at once; 0: chosen");
+  key("shape.head_tokens", c.shape.head_tokens, kTokensOrChosen,
+      "rows of logits that exist at once; 0: chosen");
   key("eval.every", c.eval.every, kNotNegative, "steps between evaluations; 0: at the end only");
   key("eval.rows", c.eval.rows, kNotNegative, "held-out sequences per evaluation");
-  key("sample.tokens", c.sample.tokens, Range{0, 65536}, "tokens to sample at the end");
+  key("sample.tokens", c.sample.tokens, Tokens{{0, 65536}}, "tokens to sample at the end");
   key("sample.prompt", c.sample.prompt, nullptr, "text to continue");
   key("sample.temperature", c.sample.temperature, Range{0, 100}, "0: the most likely token");
   key("run.backend", c.run.backend, nullptr, "where to run: auto, or a backend that this program has");
@@ -115,20 +123,68 @@ void visit_hyperparameters(F&& f) {
   }
 }
 
+std::string bounds(const Range& r) {
+  std::string out;
+  if (r.low > -kMost) out += fmt::format(" from {:.15g}", r.low);
+  if (r.high < kMost) out += fmt::format("{} to {:.15g}", out.empty() ? " up" : "", r.high);
+  return out;
+}
+
+// What a value may be, for help and errors.
+std::string allowed(const int64_t&, const Range& r) {
+  return "whole numbers" + bounds(r);
+}
+std::string allowed(const int64_t&, const Tokens& r) {
+  return "whole numbers" + bounds(r) + "; 8k is 8192";
+}
+std::string allowed(const double&, const Range& r) {
+  return "numbers" + bounds(r);
+}
+std::string allowed(const bool&, std::nullptr_t) {
+  return "true, false";
+}
+std::string allowed(const std::string&, const Choices& choices) {
+  return fmt::format("{}", fmt::join(choices, ", "));
+}
+std::string allowed(const std::string&, const ModelPresets&) {
+  return fmt::format("{}", fmt::join(model_presets(), ", "));
+}
+std::string allowed(const std::string&, std::nullptr_t) {
+  return "text";
+}
+std::string allowed(const std::vector<std::string>&, std::nullptr_t) {
+  return "a list of texts";
+}
+constexpr const char* kSizes = "a size such as 48MiB, 1.5GiB or 800MB, or none";
+
+template <class Field, class Constraint>
+Error not_allowed(std::string_view name, std::string_view text, const Field& field, const Constraint& c) {
+  return error("{} = {}: allowed are {}", name, text, allowed(field, c));
+}
+
 Status check_range(std::string_view name, std::string_view text, double value, const Range& range) {
   if (std::isfinite(value) && value >= range.low && value <= range.high) return {};
-  return error("{} = {}: allowed are numbers from {:g} to {:g}", name, text, range.low, range.high);
+  return not_allowed(name, text, value, range);
+}
+
+bool in_range(int64_t value, const Range& range) {
+  return double(value) >= range.low && double(value) <= range.high;
 }
 
 Status assign(std::string_view name, const Setting& s, int64_t& field, const Range& range) {
   const std::string& text = s.values.front();
-  int64_t value = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc() || end != text.data() + text.size()) {
-    return error("{} = {}: expected a whole number from {:g} to {:g}", name, text, range.low, range.high);
-  }
-  SLUICE_TRY(check_range(name, text, double(value), range));
-  field = value;
+  const auto value = parse_whole(text);
+  if (!value.ok()) return error("{} = {}; allowed are {}", name, value.message(), allowed(field, range));
+  if (!in_range(*value, range)) return not_allowed(name, text, field, range);
+  field = *value;
+  return {};
+}
+
+Status assign(std::string_view name, const Setting& s, int64_t& field, const Tokens& range) {
+  const std::string& text = s.values.front();
+  const auto value = parse_count(text);
+  if (!value.ok() || !in_range(*value, range)) return not_allowed(name, text, field, range);
+  field = *value;
   return {};
 }
 
@@ -136,18 +192,23 @@ Status assign(std::string_view name, const Setting& s, double& field, const Rang
   const std::string& text = s.values.front();
   double value = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc() || end != text.data() + text.size()) {
-    return error("{} = {}: expected a number from {:g} to {:g}", name, text, range.low, range.high);
-  }
+  if (ec != std::errc() || end != text.data() + text.size()) return not_allowed(name, text, field, range);
   SLUICE_TRY(check_range(name, text, value, range));
   field = value;
   return {};
 }
 
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](uint8_t c) { return char(std::tolower(c)); });
+  return out;
+}
+
 Status assign(std::string_view name, const Setting& s, bool& field, std::nullptr_t) {
-  const std::string& text = s.values.front();
-  if (text != "true" && text != "false") return error("{} = {}: allowed are true, false", name, text);
-  field = text == "true";
+  const std::string text = lower(s.values.front());
+  const bool yes = text == "true" || text == "on", no = text == "false" || text == "off";
+  if (!yes && !no) return not_allowed(name, s.values.front(), field, nullptr);
+  field = yes;
   return {};
 }
 
@@ -156,12 +217,20 @@ Status assign(std::string_view, const Setting& s, std::string& field, std::nullp
   return {};
 }
 
+// Where a word is "on" or "off", what TOML calls true and false is meant.
 Status assign(std::string_view name, const Setting& s, std::string& field, const Choices& choices) {
-  const std::string& text = s.values.front();
-  if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-    return error("{} = {}: allowed are {}", name, text, fmt::join(choices, ", "));
+  const std::string text = lower(s.values.front());
+  for (const std::string& choice : choices) {
+    if (text != choice && text != (choice == "on" ? "true" : choice == "off" ? "false" : choice)) continue;
+    field = choice;
+    return {};
   }
-  field = text;
+  return not_allowed(name, s.values.front(), field, choices);
+}
+
+Status assign(std::string_view name, const Setting& s, std::string& field, const ModelPresets& presets) {
+  if (preset_meant_by(s.values.front()).empty()) return not_allowed(name, s.values.front(), field, presets);
+  field = s.values.front();
   return {};
 }
 
@@ -192,10 +261,8 @@ std::string print_size(int64_t v) {
 }
 
 Error unknown_key(std::string_view name) {
-  std::vector<std::string> names;
-  for (const KeyHelp& key : config_keys()) names.push_back(key.name);
   return error("unknown key '{}'; the nearest known one is '{}' (sluice keys lists all)", name,
-               nearest(name, names));
+               key_meant_by(name));
 }
 
 Status apply(RunConfig& config, const std::string& name, const Setting& setting) {
@@ -219,7 +286,7 @@ Status apply(RunConfig& config, const std::string& name, const Setting& setting)
     if (bytes.ok()) {
       field = *bytes;
     } else {
-      status = error_at(name, bytes.error());
+      status = error("{} = {}", name, bytes.message());
     }
   });
   visit_hyperparameters([&](const std::string& key, const Hyperparameter& h, const std::string&) {
@@ -271,6 +338,14 @@ Result<Setting> typed_setting(const std::string& name, const std::string& value)
   return setting;
 }
 
+// From here on the preset goes by its own name.
+void name_preset(RunConfig& config) {
+  const std::string typed = std::exchange(config.model.preset, preset_meant_by(config.model.preset));
+  if (plain_name(typed) == plain_name(config.model.preset)) return;
+  config.notices.push_back(
+      fmt::format("model.preset = {}: this preset is called {} now", typed, config.model.preset));
+}
+
 }  // namespace
 
 Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings) {
@@ -287,9 +362,9 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
     if (equals == std::string::npos) return error("--set {}: expected key=value", text);
     const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
     SLUICE_ASSIGN(const Setting setting, typed_setting(name, value));
-    const Status status = apply(config, name, setting);
-    if (!status.ok()) return error_at("--set " + text, status.error());
+    SLUICE_TRY(apply(config, name, setting));
   }
+  name_preset(config);
   if (config.train.tokens_per_step % config.train.seq_len != 0) {
     return error("train.tokens_per_step = {}: must be a multiple of train.seq_len = {}",
                  config.train.tokens_per_step, config.train.seq_len);
@@ -323,15 +398,15 @@ std::string to_toml(const RunConfig& config) {
 std::vector<KeyHelp> config_keys() {
   const RunConfig defaults;
   std::vector<KeyHelp> keys;
-  visit_keys(defaults, [&](std::string_view key, const auto& field, const auto&, std::string_view meaning) {
-    keys.push_back({std::string(key), print(field), std::string(meaning)});
+  visit_keys(defaults, [&](std::string_view key, const auto& field, const auto& c, std::string_view meaning) {
+    keys.push_back({std::string(key), print(field), std::string(meaning), allowed(field, c)});
     if (key != "train.optimizer") return;
     visit_hyperparameters([&](const std::string& name, const Hyperparameter& h, const std::string& words) {
-      keys.push_back({name, print(h.value), words});
+      keys.push_back({name, print(h.value), words, allowed(h.value, Range{h.low, h.high})});
     });
   });
   visit_sizes(defaults, [&](std::string_view key, int64_t field, std::string_view meaning) {
-    keys.push_back({std::string(key), print_size(field), std::string(meaning)});
+    keys.push_back({std::string(key), print_size(field), std::string(meaning), kSizes});
   });
   return keys;
 }

@@ -62,6 +62,9 @@ struct RunConfig {
     bool deterministic = false;
   } run;
 
+  // What people should know of how their words were taken, a sentence each: commands show them.
+  std::vector<std::string> notices;
+
   // REQUIRES: what load_config() returned.
   const Optimizer& optimizer() const { return *find_optimizer(train.optimizer); }
   // As given, or the optimizer's default.
@@ -73,16 +76,19 @@ struct RunConfig {
 
 struct KeyHelp {
   std::string name, value, meaning;
+  std::string allowed;  // "numbers from 0 to 10", "auto, f32, bf16", "a size such as 48MiB, or none"
 };
 
 // A file (may be empty: defaults only) and then `settings`, each "key=value", in order. Errors name the file
-// and line or the setting, the value, and what is allowed; unknown keys name the nearest known one.
+// and line, the key, the value, and what is allowed; unknown keys name the known one that is meant: by other
+// programs' names for it, else by spelling. Numbers of tokens take suffixes (base/counts.h), sizes units
+// (base/bytes.h); words may be in any case.
 Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings);
 
 // As TOML that load_config reads back to the same configuration.
 std::string to_toml(const RunConfig& config);
 
-// Every key with its default.
+// Every key with its default and what it may be.
 std::vector<KeyHelp> config_keys();
 
 }  // namespace sluice::core

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/nearest.h"
+
 namespace sluice::core {
 namespace {
 
@@ -78,12 +80,25 @@ std::span<const Card> cards() {
   return kCards;
 }
 
+Result<Card> find_card(std::string_view name) {
+  std::string plain = plain_name(name);
+  for (const std::string_view maker : {"nvidia", "geforce"}) {
+    if (plain.starts_with(maker)) plain.erase(0, maker.size());
+  }
+  const Card* found = nullptr;
+  for (const Card& card : kCards) {  // the last of a preset is its largest
+    if (plain == plain_name(card.name) || plain == card.machine) found = &card;
+  }
+  if (found == nullptr) return error("machine '{}': known are {}", name, fmt::join(machine_presets(), ", "));
+  return *found;
+}
+
 Result<Profile> machine_preset(std::string_view name) {
-  const auto gpu = std::find_if(kGpus.begin(), kGpus.end(), [&](const Gpu& g) { return g.name == name; });
-  if (gpu == kGpus.end())
-    return error("machine '{}': known are {}", name, fmt::join(machine_presets(), ", "));
+  SLUICE_ASSIGN(const Card card, find_card(name));
+  const auto* gpu =
+      std::find_if(kGpus.begin(), kGpus.end(), [&](const Gpu& g) { return g.name == card.machine; });
   Profile p;
-  p.name = name;
+  p.name = gpu->name;
   p.peak_flops = gpu->peak_flops;
   p.rates.product_flops = gpu->peak_flops * gpu->product_share;
   p.rates.attention_forward_flops = gpu->peak_flops * gpu->attention_forward_share;

@@ -10,11 +10,6 @@
 
 namespace sluice::core {
 
-// "h200", "h100", "a100", "rtx3090", "rtx4090", "rtx5090". Rates are estimates; the source of each stands
-// beside it.
-Result<Profile> machine_preset(std::string_view name);
-std::vector<std::string_view> machine_presets();
-
 // A GPU as it is sold: what "which card do I need" chooses from.
 struct Card {
   std::string_view name;
@@ -26,5 +21,13 @@ struct Card {
 };
 // From the smallest memory to the largest.
 std::span<const Card> cards();
+// By its name, or by that of its preset, which means the one with most memory. Case, spaces and hyphens do
+// not matter: RTX4090, "rtx 4090", "A100 40 GB", a100-40gb.
+Result<Card> find_card(std::string_view name);
+
+// The profile of a card, found as find_card() does. Rates are estimates; the source of each stands beside it.
+Result<Profile> machine_preset(std::string_view name);
+// "h200", "h100", "a100", "rtx3090", "rtx4090", "rtx5090".
+std::vector<std::string_view> machine_presets();
 
 }  // namespace sluice::core

@@ -5,10 +5,14 @@
 
 #include <algorithm>
 
+#include "model/families/families.h"
+
 namespace sluice::core {
 
 std::vector<std::string> demo_settings(const std::string& model, int64_t seq_len, int64_t tokens_per_step) {
-  const int64_t wanted = tokens_per_step > 0 ? tokens_per_step : model == "tiny" ? 4096 : 131072;
+  const int64_t wanted = tokens_per_step > 0                ? tokens_per_step
+                         : preset_meant_by(model) == "tiny" ? 4096
+                                                            : 131072;
   const int64_t sequences = std::max<int64_t>(1, wanted / std::max<int64_t>(1, seq_len));
   return {(model.ends_with(".json") ? "model.config=" : "model.preset=") + model,
           fmt::format("train.seq_len={}", seq_len), "sample.tokens=0",

@@ -2,10 +2,10 @@
 #include "study/grid.h"
 
 #include <algorithm>
-#include <charconv>
 #include <tuple>
 
 #include "base/bytes.h"
+#include "base/counts.h"
 
 namespace sluice::core {
 namespace {
@@ -22,12 +22,9 @@ std::vector<std::string_view> split(std::string_view text, char at) {
   }
 }
 
-Result<int64_t> parse_count(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc() || end != text.data() + text.size() || value < 1) {
-    return error("'{}': expected a whole number from 1", text);
-  }
+Result<int64_t> parse_positive(std::string_view text) {
+  SLUICE_ASSIGN(const int64_t value, parse_count(text));
+  if (value < 1) return error("{}: expected a whole number from 1", text);
   return value;
 }
 
@@ -43,7 +40,10 @@ Result<std::vector<int64_t>> parse_list(std::string_view option, std::string_vie
     int64_t numbers[3] = {0, 0, 1};
     for (size_t i = 0; i < ends.size(); ++i) {
       auto number = parse(ends[i]);
-      if (!number.ok()) return error_at(fmt::format("{} {}", option, part), number.error());
+      if (!number.ok()) {  // which begins with the number
+        return error_at(ends.size() == 1 ? std::string(option) : fmt::format("{} {}", option, part),
+                        number.error());
+      }
       numbers[i] = *number;
     }
     const auto [first, last, step] = std::tie(numbers[0], numbers[1], numbers[2]);
@@ -72,7 +72,7 @@ Result<std::vector<int64_t>> parse_sizes(std::string_view option, std::string_vi
 }
 
 Result<std::vector<int64_t>> parse_counts(std::string_view option, std::string_view text) {
-  return parse_list(option, text, "1024:8192:1024", parse_count);
+  return parse_list(option, text, "1k:8k:1k", parse_positive);
 }
 
 Result<std::vector<std::string>> parse_words(std::string_view option, std::string_view text) {

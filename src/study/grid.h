@@ -14,7 +14,7 @@ namespace sluice::core {
 // last value when a step meets it. Errors name `option`, the part, and what is allowed.
 Result<std::vector<int64_t>> parse_sizes(std::string_view option, std::string_view text);
 
-// Positive whole numbers, the same way.
+// Positive whole numbers, the same way; 8k is 8192 (base/counts.h).
 Result<std::vector<int64_t>> parse_counts(std::string_view option, std::string_view text);
 
 // Words, in the order given, each once.

@@ -7,12 +7,29 @@ namespace sluice::core {
 namespace {
 
 TEST(Bytes, ParsesBinaryAndDecimalUnits) {
-  EXPECT_EQ(*parse_bytes("4096"), 4096);
   EXPECT_EQ(*parse_bytes("7B"), 7);
   EXPECT_EQ(*parse_bytes("48MiB"), 48 * kMiB);
   EXPECT_EQ(*parse_bytes("1.5GiB"), 3 * kGiB / 2);
   EXPECT_EQ(*parse_bytes("800 kB"), 800'000);
   EXPECT_EQ(*parse_bytes("2GB"), 2'000'000'000);
+}
+
+TEST(Bytes, CaseAndSpacesDoNotMatter) {
+  EXPECT_EQ(*parse_bytes("16gib"), 16 * kGiB);
+  EXPECT_EQ(*parse_bytes("16 GiB"), 16 * kGiB);
+  EXPECT_EQ(*parse_bytes("24gb"), 24'000'000'000);
+  EXPECT_EQ(*parse_bytes("48m"), 48 * kMiB);
+  EXPECT_EQ(*parse_bytes("2T"), 2048 * kGiB);
+  EXPECT_EQ(*parse_bytes("None"), kUnlimited);
+}
+
+TEST(Bytes, ANumberWithoutUnitIsRefusedWithTheLikelyOne) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"24", "24GiB"}, {"1.5", "1.5GiB"}, {"8192", "8192MiB"}, {"25769803776", "24GiB"}};
+  for (const auto& [text, meant] : cases) {
+    EXPECT_EQ(parse_bytes(text).message(),
+              fmt::format("{}: a size needs a unit; did you mean {}?", text, meant));
+  }
 }
 
 TEST(Bytes, ParsesNoLimit) {

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
+#include "config/aliases.h"
 #include "model/families/families.h"
 #include "run/resolve.h"
 #include "support/temp_dir.h"
@@ -98,6 +100,97 @@ TEST(Config, TheResolvedCopyHasTheOptimizersOwnKeys) {
 TEST(Config, UnknownKeyNamesTheNearest) {
   expect_error({"train.learning_rte=1"}, {"train.learning_rte", "'train.learning_rate'"});
   expect_error({"steps=1"}, {"'steps'", "train.steps"});
+  const std::pair<const char*, const char*> cases[] = {
+      {"train.lr", "train.learning_rate"},
+      {"batch_size", "train.tokens_per_step"},
+      {"train.max_steps", "train.steps"},
+      {"output_dir", "run.dir"},
+      {"train.bf16", "train.compute"},
+      {"train.gradient_clipping", "train.clip_norm"},
+      {"model.seq_len", "train.seq_len"},
+      {"memory.devise", "memory.device"},
+      {"train.Learning-Rate", "train.learning_rate"},
+      {"run.checkpoint_evry", "run.checkpoint_every"},
+      {"sample.temprature", "sample.temperature"},
+  };
+  for (const auto& [typed, meant] : cases) EXPECT_EQ(key_meant_by(typed), meant) << typed;
+}
+
+TEST(Config, OtherNamesMeanKeysThatThereAreAndAreNone) {
+  std::vector<std::string> names;
+  for (const KeyHelp& key : config_keys()) names.push_back(key.name);
+  for (const auto& [alias, key] : key_aliases()) {
+    EXPECT_NE(std::find(names.begin(), names.end(), key), names.end()) << alias << " means " << key;
+    for (const std::string& name : names) EXPECT_FALSE(name.ends_with(fmt::format(".{}", alias))) << name;
+  }
+}
+
+TEST(Config, KeysSayWhatIsAllowed) {
+  std::map<std::string, std::string> allowed;
+  for (const KeyHelp& key : config_keys()) {
+    EXPECT_FALSE(key.allowed.empty()) << key.name;
+    allowed[key.name] = key.allowed;
+  }
+  EXPECT_EQ(allowed["train.master"], "auto, on, off");
+  EXPECT_EQ(allowed["train.learning_rate"], "numbers from 0 to 10");
+  EXPECT_EQ(allowed["train.steps"], "whole numbers from 0");
+  EXPECT_EQ(allowed["train.seq_len"], "whole numbers from 2 to 16777216; 8k is 8192");
+  EXPECT_EQ(allowed["train.beta1"], "numbers from 0 to 0.99999");
+  EXPECT_EQ(allowed["run.trace"], "true, false");
+  EXPECT_EQ(allowed["memory.device"], "a size such as 48MiB, 1.5GiB or 800MB, or none");
+  EXPECT_EQ(allowed["model.preset"], "tiny, llama3-1b, llama3-8b, llama3-15b, llama3-32b");
+}
+
+TEST(Config, ValuesAsPeopleTypeThem) {
+  const auto config =
+      load_config("", {"train.seq_len=8k", "train.tokens_per_step=128K", "shape.chunk_tokens=2k",
+                       "memory.device=16 gib", "memory.host=24GB", "train.compute=BF16", "train.master=true",
+                       "train.stochastic=off", "run.trace=Off", "train.optimizer=SGD"});
+  ASSERT_TRUE(config.ok()) << config.message();
+  EXPECT_EQ(config->train.seq_len, 8192);
+  EXPECT_EQ(config->train.tokens_per_step, 131072);
+  EXPECT_EQ(config->shape.chunk_tokens, 2048);
+  EXPECT_EQ(config->caps[kDevice], 16 * kGiB);
+  EXPECT_EQ(config->caps[kHost], 24'000'000'000);
+  EXPECT_EQ(config->train.compute, "bf16");
+  EXPECT_EQ(config->train.master, "on");
+  EXPECT_EQ(config->train.stochastic, "off");
+  EXPECT_FALSE(config->run.trace);
+  EXPECT_EQ(config->train.optimizer, "sgd");
+}
+
+TEST(Config, ASizeWithoutUnitIsRefusedWithTheLikelyOne) {
+  const auto message = [](const char* setting) { return load_config("", {setting}).message(); };
+  EXPECT_EQ(message("memory.device=24"), "memory.device = 24: a size needs a unit; did you mean 24GiB?");
+  EXPECT_EQ(message("memory.host=4096"), "memory.host = 4096: a size needs a unit; did you mean 4096MiB?");
+  EXPECT_EQ(message("memory.host=17179869184"),
+            "memory.host = 17179869184: a size needs a unit; did you mean 16GiB?");
+  expect_error({"memory.device=0"}, {"memory.device = 0", "none, which is no limit"});
+  const TempDir dir;
+  const auto path = dir.add("run.toml", "[memory]\ndevice = 24\n");
+  EXPECT_EQ(load_config(path.string(), {}).message(),
+            path.string() + ":2: memory.device = 24: a size needs a unit; did you mean 24GiB?");
+}
+
+TEST(Config, StepsAreCountedOneByOne) {
+  expect_error({"train.steps=10k"}, {"train.steps = 10k", "did you mean 10000?"});
+}
+
+TEST(Config, APresetGoesByItsOwnName) {
+  for (const char* typed : {"8", "8b", "8B"}) {
+    const auto config = load_config("", {fmt::format("model.preset={}", typed)});
+    ASSERT_TRUE(config.ok()) << config.message();
+    EXPECT_EQ(config->model.preset, "llama3-8b");
+    EXPECT_EQ(config->notices, std::vector<std::string>{fmt::format(
+                                   "model.preset = {}: this preset is called llama3-8b now", typed)});
+  }
+  for (const char* typed : {"llama3-8b", "Llama3-8B", "llama 3 8b"}) {
+    const auto config = load_config("", {fmt::format("model.preset={}", typed)});
+    ASSERT_TRUE(config.ok()) << config.message();
+    EXPECT_EQ(config->model.preset, "llama3-8b");
+    EXPECT_TRUE(config->notices.empty()) << config->notices.front();
+  }
+  expect_error({"model.preset=70b"}, {"model.preset = 70b", "llama3-8b"});
 }
 
 TEST(Config, UnknownKeyInAFileNamesTheLine) {

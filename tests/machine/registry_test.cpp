@@ -56,6 +56,17 @@ TEST(Machine, AutoIsTheFirstThatFindsItsHardware) {
   EXPECT_GT(machine->profile.overhead_bytes[kHost], 0);
 }
 
+TEST(Machine, PresetsAreFoundHoweverTheirNamesAreWritten) {
+  for (const char* name : {"rtx4090", "RTX4090", "rtx 4090", "RTX-4090", "NVIDIA GeForce RTX 4090"}) {
+    const auto machine = resolve_machine(RunConfig(), name);
+    ASSERT_TRUE(machine.ok()) << machine.message();
+    EXPECT_EQ(machine->profile.name, "rtx4090");
+  }
+  const auto none = resolve_machine(RunConfig(), "abacus");
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.message(), "machine 'abacus': known are h200, h100, a100, rtx3090, rtx4090, rtx5090");
+}
+
 TEST(Machine, APresetIsOnlyPlannedFor) {
   RunConfig config;
   const auto preset = resolve_machine(config, "h100");

@@ -17,9 +17,9 @@ TEST(Grid, ListsAndRangesMix) {
   const auto sizes = parse_sizes("--device-mem", "24GiB,6GiB:10GiB:2GiB,8GiB,none");
   ASSERT_TRUE(sizes.ok()) << sizes.message();
   EXPECT_EQ(*sizes, (std::vector<int64_t>{6 * kGiB, 8 * kGiB, 10 * kGiB, 24 * kGiB, kUnlimited}));
-  const auto counts = parse_counts("--seq-len", "512,1000:2500:1000");
+  const auto counts = parse_counts("--seq-len", "512,1k:2.5k:1k");
   ASSERT_TRUE(counts.ok()) << counts.message();
-  EXPECT_EQ(*counts, (std::vector<int64_t>{512, 1000, 2000}));
+  EXPECT_EQ(*counts, (std::vector<int64_t>{512, 1024, 2048}));
 }
 
 TEST(Grid, RefusalsNameOptionPartAndWhatIsAllowed) {
@@ -32,9 +32,11 @@ TEST(Grid, RefusalsNameOptionPartAndWhatIsAllowed) {
   for (const char* bad : {"", "6GiB,", "6GiB:8GiB:0GiB", "-1GiB", "6 apples"}) {
     EXPECT_NE(refusal(bad).find("a positive size such as"), std::string::npos) << bad << ": " << refusal(bad);
   }
-  const auto count = parse_counts("--seq-len", "8k");
+  EXPECT_EQ(refusal("24"), "--device-mem: 24: a size needs a unit; did you mean 24GiB?");
+  EXPECT_EQ(refusal("6:8GiB:1GiB"), "--device-mem 6:8GiB:1GiB: 6: a size needs a unit; did you mean 6GiB?");
+  const auto count = parse_counts("--seq-len", "0");
   ASSERT_FALSE(count.ok());
-  EXPECT_EQ(count.message(), "--seq-len 8k: '8k': expected a whole number from 1");
+  EXPECT_EQ(count.message(), "--seq-len: 0: expected a whole number from 1");
 }
 
 TEST(Grid, WordsKeepTheirOrder) {

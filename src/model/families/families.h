@@ -18,8 +18,11 @@ Result<ModelSpec> parse_model_config(std::string_view json);
 // What parse_model_config() and transformers read back to the same model. REQUIRES: equal layers.
 std::string to_json(const ModelSpec& spec);
 
-// Llama-3 shapes by name: "tiny" (10 M, byte vocabulary), "1", "8", "15", "32" (billions of parameters).
+// Shapes by name: "tiny" (10 M parameters, byte vocabulary) and Llama-3's, "llama3-1b", "llama3-8b",
+// "llama3-15b", "llama3-32b". Case, spaces and hyphens do not matter, and "8" or "8B" will do.
 Result<ModelSpec> model_preset(std::string_view name);
+// The name itself of what is written in one of those ways; empty: there is no such preset.
+std::string preset_meant_by(std::string_view name);
 // Their names, from small to large.
 std::vector<std::string> model_presets();
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "base/nearest.h"
 #include "model/families/families.h"
 
 namespace sluice::core {
@@ -8,6 +9,7 @@ namespace {
 
 struct Preset {
   std::string_view name;
+  std::string_view billions;  // by which it was called before; empty: it was not
   EqualLayers shape;
   bool tied;
   double theta;
@@ -16,18 +18,29 @@ struct Preset {
 // 1B and 8B are Llama-3.2-1B and Llama-3-8B; 15B and 32B keep the family's proportions at the widths that the
 // published measurements of other systems use.
 constexpr Preset kPresets[] = {
-    {"tiny", {320, 8, 5, 5, 64, 864, 256}, false, 10000},
-    {"1", {2048, 16, 32, 8, 64, 8192, 128256}, true, 500000},
-    {"8", {4096, 32, 32, 8, 128, 14336, 128256}, false, 500000},
-    {"15", {5120, 40, 40, 8, 128, 17408, 128256}, false, 500000},
-    {"32", {5120, 64, 64, 8, 128, 25600, 128256}, false, 500000},
+    {"tiny", "", {320, 8, 5, 5, 64, 864, 256}, false, 10000},
+    {"llama3-1b", "1", {2048, 16, 32, 8, 64, 8192, 128256}, true, 500000},
+    {"llama3-8b", "8", {4096, 32, 32, 8, 128, 14336, 128256}, false, 500000},
+    {"llama3-15b", "15", {5120, 40, 40, 8, 128, 17408, 128256}, false, 500000},
+    {"llama3-32b", "32", {5120, 64, 64, 8, 128, 25600, 128256}, false, 500000},
 };
 
 }  // namespace
 
-Result<ModelSpec> model_preset(std::string_view name) {
+std::string preset_meant_by(std::string_view name) {
+  const std::string plain = plain_name(name);
   for (const Preset& p : kPresets) {
-    if (p.name != name) continue;
+    const std::string billions = std::string(p.billions);
+    const bool old = !billions.empty() && (plain == billions || plain == billions + "b");
+    if (old || plain == plain_name(p.name)) return std::string(p.name);
+  }
+  return {};
+}
+
+Result<ModelSpec> model_preset(std::string_view name) {
+  const std::string meant = preset_meant_by(name);
+  for (const Preset& p : kPresets) {
+    if (p.name != meant) continue;
     ModelSpec spec = model_of(p.shape);
     spec.tied_embeddings = p.tied;
     spec.rope.theta = p.theta;
