@@ -66,6 +66,19 @@ CLI::Validator number(const std::string& wanted) {
 }
 const char* const kWhole = "a whole number";
 
+// Numbers of tokens take suffixes.
+CLI::Validator tokens() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const std::string digits = sluice::core::tokens_in_digits(text);
+        if (digits.empty())
+          return "'" + text + "' is not a whole number, such as 8192 or 8k, which is 8 x 1024";
+        text = digits;
+        return std::string();
+      },
+      "");
+}
+
 // Options that train, plan and simulate share.
 struct RunOptions {
   sluice::core::RunRequest request;
@@ -193,14 +206,14 @@ void add_demo(CLI::App& app, int& status) {
   CLI::App& demo = add_command(app, "demo", "train Llama-3 shapes on random tokens and report speed",
                                "sluice demo 4 0.25 512 tiny --explain\n"
                                "    4 GiB of host memory, 0.25 GiB of device memory, sequences of 512\n"
-                               "sluice demo 110 16 8192 8 --machine h200");
+                               "sluice demo 110 16 8k llama3-8b --machine h200");
   const auto argument = [&](const char* name, auto& value, const std::string& meaning, const char* type) {
     return demo.add_option(name, value, meaning)->required()->type_name(type)->group("Arguments");
   };
   const CLI::Validator gib = number<double>("a number of GiB, such as 16 or 0.25");
   argument("HOST_GIB", request->host_gib, "host cap, a number of GiB; 0: none", "GIB")->check(gib);
   argument("DEVICE_GIB", request->device_gib, "device cap, a number of GiB; 0: none", "GIB")->check(gib);
-  argument("SEQ_LEN", request->seq_len, "tokens per sequence", "N")->check(number<int64_t>(kWhole));
+  argument("SEQ_LEN", request->seq_len, "tokens per sequence, such as 8192 or 8k", "N")->transform(tokens());
   argument("SIZE", request->size, model_help(), "MODEL");
   demo.add_option("--steps", request->steps, "steps to time after one to warm up")
       ->type_name("N")
@@ -208,7 +221,7 @@ void add_demo(CLI::App& app, int& status) {
       ->group("Measuring");
   demo.add_option("--tokens-per-step", request->tokens_per_step, "0: chosen")
       ->type_name("N")
-      ->check(number<int64_t>(kWhole))
+      ->transform(tokens())
       ->group("Measuring");
   demo.add_flag("--explain", request->explain, "print the formulas")->group("Measuring");
   demo.add_flag("--simulate", request->simulate_only, "plan and simulate only")->group("Measuring");
@@ -223,18 +236,17 @@ void add_sweep(CLI::App& app, int& status) {
   const auto request = std::make_shared<sluice::core::SweepRequest>();
   CLI::App& sweep = add_command(app, "sweep", "plan or measure a grid of models, sequence lengths and caps",
                                 "sluice sweep --device-mem 6GiB:24GiB:2GiB --host-mem 64GiB,128GiB "
-                                "--seq-len 8192 --model 8 --machine rtx4090\n"
+                                "--seq-len 8k --model llama3-8b --machine rtx4090\n"
                                 "    the same command goes on where it was stopped");
   const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
                           const char* group) {
     return sweep.add_option(name, value, meaning)->type_name(type)->group(group);
   };
   option("--model", request->model, "with commas between: " + model_help(), "MODEL", "Grid")->required();
-  option("--seq-len", request->seq_len, "tokens per sequence: 512,8192", "LIST", "Grid")->required();
+  option("--seq-len", request->seq_len, "tokens per sequence: 512,8k", "LIST", "Grid")->required();
   option("--device-mem", request->device_mem, "device caps: 8GiB,16GiB or 6GiB:80GiB:2GiB", "LIST", "Grid");
   option("--host-mem", request->host_mem, "host caps, the same way", "LIST", "Grid");
-  option("--tokens-per-step", request->tokens_per_step, "0: chosen", "N", "Grid")
-      ->check(number<int64_t>(kWhole));
+  option("--tokens-per-step", request->tokens_per_step, "0: chosen", "N", "Grid")->transform(tokens());
   CLI::Option* measure = sweep.add_flag("--measure", request->measure, "run every cell on this machine");
   measure->group("Cells");
   sweep.add_flag("--simulate")

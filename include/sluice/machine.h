@@ -35,7 +35,7 @@ class Machine {
   static std::vector<std::string> presets();
 
   std::string description() const;  // one line
-  int64_t device_bytes() const;     // that the device has; -1: unknown or not limited
+  int64_t device_bytes() const;     // that the device has to give; -1: unknown
   // Whether a Session can open here: false for presets.
   bool runs_models() const;
 

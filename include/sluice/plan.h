@@ -23,7 +23,8 @@ struct Prepared;
 
 enum class Format : uint8_t { Auto, F32, BF16 };
 
-// Most bytes that may be in use; nothing: no cap.
+// Most bytes that may be in use; nothing: what a preset's card has, and no cap elsewhere. More than the
+// machine has is an error.
 struct Caps {
   std::optional<int64_t> device_bytes, host_bytes;
 };

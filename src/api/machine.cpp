@@ -33,6 +33,7 @@ std::string Machine::description() const {
   return machine_->description;
 }
 int64_t Machine::device_bytes() const {
+  if (machine_->card) return machine_->card->usable_bytes();
   return machine_->device_total_bytes == core::kUnlimited ? -1 : machine_->device_total_bytes;
 }
 bool Machine::runs_models() const {

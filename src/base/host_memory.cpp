@@ -51,6 +51,11 @@ int64_t available_bytes() {
   return std::min(free, std::max<int64_t>(0, limit - std::max<int64_t>(0, used - cached)));
 }
 
+int64_t installed_bytes() {
+  const auto kib = sum_in("/proc/meminfo", {"MemTotal:"});
+  return std::min(kib ? *kib * kKiB : kUnlimited, number_in("/sys/fs/cgroup/memory.max", kUnlimited));
+}
+
 int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   int64_t size = 0, resident = 0;

@@ -107,9 +107,13 @@ struct Release {
 };
 Release release();
 
+// A number of tokens in digits: "8192" of "8k". Of what is none: empty.
+std::string tokens_in_digits(const std::string& text);
+
 // A configuration key; `value` is its default.
 struct Key {
   std::string name, value, meaning;
+  std::string allowed;  // values, in words
 };
 std::vector<Key> all_keys();
 

@@ -12,6 +12,7 @@
 #include "measure/calibrate.h"
 #include "model/families/families.h"
 #include "run/breakdown.h"
+#include "run/checks.h"
 #include "run/speed.h"
 #include "run/trial.h"
 #include "trace/trace.h"
@@ -133,6 +134,8 @@ Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
   settings.insert(settings.end(), r.settings.begin(), r.settings.end());
   auto config = load_config("", settings);
   if (!config.ok()) return {false, config.message()};
+  if (const Status status = check_directory("run.dir", config->run.dir); !status.ok())
+    return {false, status.message()};
   if (r.explain) fmt::print("{}\n", explain_speed());
   Console console;
   const auto prepared = prepare(std::move(*config), r.machine, false, nullptr, console);

@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "backend/registry/registry.h"
+#include "base/counts.h"
 #include "base/nearest.h"
 #include "commands/commands.h"
 #include "config/config.h"
@@ -36,7 +37,7 @@ Outcome keys(const std::string& filter) {
       out += fmt::format("{}[{}]\n", section.empty() ? "" : "\n", section_of(key.name));
       section = section_of(key.name);
     }
-    out += fmt::format("{} = {}\n    {}\n", key.name, key.value, key.meaning);
+    out += fmt::format("{} = {}\n    {} ({})\n", key.name, key.value, key.meaning, key.allowed);
   }
   if (out.empty()) {
     const std::string found = nearest(filter, all);
@@ -47,9 +48,14 @@ Outcome keys(const std::string& filter) {
   return {};
 }
 
+std::string tokens_in_digits(const std::string& text) {
+  const auto count = parse_count(text);
+  return count.ok() ? fmt::format("{}", *count) : "";
+}
+
 std::vector<Key> all_keys() {
   std::vector<Key> keys;
-  for (KeyHelp& key : config_keys()) keys.push_back({key.name, key.value, key.meaning});
+  for (KeyHelp& key : config_keys()) keys.push_back({key.name, key.value, key.meaning, key.allowed});
   return keys;
 }
 

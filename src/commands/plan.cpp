@@ -8,12 +8,22 @@
 #include "commands/working.h"
 #include "explain/describe.h"
 #include "io/file.h"
+#include "run/checks.h"
 #include "run/speed.h"
 #include "study/frontier.h"
 #include "study/what_if.h"
 
 namespace sluice::core {
 namespace {
+
+// Where results go can be written to.
+Status check_outputs(const RunConfig& config, const PlanFiles& files) {
+  SLUICE_TRY(check_directory("run.dir", config.run.dir));
+  for (const auto& [option, path] : {std::pair{"--json", files.json}, {"--html", files.html}}) {
+    if (!path.empty()) SLUICE_TRY(check_output(option, path));
+  }
+  return {};
+}
 
 // Prints the page of text, saves the plan, and writes what was asked for beside it.
 Status explain_plan(const Prepared& prepared, const PlanFiles& files, bool with_what_ifs) {
@@ -55,6 +65,7 @@ Outcome plan(const RunRequest& request, const PlanFiles& files) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {false, config.message()};
   if (request.frontier) return outcome(print_frontier(*config, request.machine));
+  if (const Status status = check_outputs(*config, files); !status.ok()) return {false, status.message()};
   PassRunner passes;
   if (const Status known = passes.skip(request.skip_passes); !known.ok()) return {false, known.message()};
   if (request.passes) passes.check_all();
@@ -88,6 +99,7 @@ Outcome diff_plans(const std::string& before_path, const std::string& after_path
 Outcome simulate(const RunRequest& request) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {false, config.message()};
+  if (const Status status = check_outputs(*config, {}); !status.ok()) return {false, status.message()};
   Console console;
   const auto prepared = prepare(std::move(*config), request.machine, true, nullptr, console);
   console.stop();

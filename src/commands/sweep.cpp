@@ -13,6 +13,7 @@
 #include "commands/working.h"
 #include "io/file.h"
 #include "model/families/families.h"
+#include "run/checks.h"
 #include "run/fields.h"
 #include "run/resolve.h"
 #include "run/trial.h"
@@ -62,7 +63,10 @@ class SweepRun {
 std::string SweepRun::inputs_of(const SweepCell& cell, const ModelSpec& model) const {
   RunConfig config = cell.config;
   config.run = {};
+  // Paths of its own; what is in the model's file is an input.
+  config.run.dir.clear();
   config.data.cache.clear();
+  config.model.config.clear();
   const Profile& p = machine_.profile;
   Hash hash;
   hash.add(to_toml(config)).add(to_json(model)).add(cell.row.mode).add(p.name).add(machine_.backend->name);
@@ -102,6 +106,7 @@ Status SweepRun::make_groups() {
           RunConfig with_caps = config;
           with_caps.caps[kDevice] = device_cap;
           with_caps.caps[kHost] = host_cap;
+          SLUICE_TRY(check_early(with_caps, machine_));
           SweepCell cell{{.model = model,
                           .machine = machine_.profile.name,
                           .mode = r_.measure ? "measure" : "simulate",

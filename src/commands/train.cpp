@@ -15,6 +15,7 @@
 #include "explain/describe.h"
 #include "io/file.h"
 #include "io/jsonl.h"
+#include "run/checks.h"
 #include "run/history.h"
 #include "run/resolve.h"
 #include "run/training.h"
@@ -174,6 +175,8 @@ Status run_training(const RunRequest& request, const std::atomic<bool>& interrup
     return error("run.backend = {}: a simulated machine cannot train; use sluice simulate",
                  machine.backend->name);
   }
+  SLUICE_TRY(check_directory("run.dir", config.run.dir));
+  SLUICE_TRY(check_early(config, machine));
   SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
   SLUICE_ASSIGN(RunData data, open_data(config, model.vocab));
   const PlanCache cache = plan_cache_of(config);

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
 
@@ -15,6 +16,7 @@
 #include "model/families/families.h"
 
 namespace sluice::core {
+namespace fs = std::filesystem;
 namespace {
 
 struct Range {
@@ -28,6 +30,8 @@ constexpr Tokens kTokensOrChosen{{0, kMost}};
 constexpr Range kAnyNumber{-kMost, kMost};
 using Choices = std::vector<std::string>;
 struct ModelPresets {};
+struct InputPath {};   // relative to the file that sets it
+struct OutputPath {};  // relative to the working directory
 
 Choices optimizer_names() {
   Choices names;
@@ -36,14 +40,14 @@ Choices optimizer_names() {
 }
 
 // Calls key(name, field, constraint, meaning) for every key. The constraint is a Range or Tokens for numbers,
-// Choices for words, and nothing (nullptr) otherwise.
+// Choices for words, a kind of path, and nothing (nullptr) otherwise.
 template <class Config, class F>
 void visit_keys(Config& c, F&& key) {
   const Choices dtypes{"auto", "f32", "bf16"}, toggle{"auto", "on", "off"};
   key("model.preset", c.model.preset, ModelPresets(), "shapes by name");
-  key("model.config", c.model.config, nullptr, "path of a Hugging Face config.json, instead of a preset");
-  key("model.weights", c.model.weights, nullptr, "checkpoint to start from; empty: random weights");
-  key("data.paths", c.data.paths, nullptr,
+  key("model.config", c.model.config, InputPath(), "path of a Hugging Face config.json, instead of a preset");
+  key("model.weights", c.model.weights, InputPath(), "checkpoint to start from; empty: random weights");
+  key("data.paths", c.data.paths, InputPath(),
       "text files, directories or patterns to learn; empty: random tokens");
   key("data.include", c.data.include, nullptr, "endings of the file names to take inside directories");
   key("data.exclude", c.data.exclude, nullptr, "patterns of paths to leave out");
@@ -52,7 +56,7 @@ void visit_keys(Config& c, F&& key) {
       "cut the text, or pack whole documents side by side");
   key("data.respect_documents", c.data.respect_documents, nullptr,
       "attention and targets end at document boundaries");
-  key("data.cache", c.data.cache, nullptr, "directory for tokens and measured costs");
+  key("data.cache", c.data.cache, OutputPath(), "directory for tokens and measured costs");
   key("train.seq_len", c.train.seq_len, Tokens{{2, 16777216}}, "tokens per sequence");
   key("train.tokens_per_step", c.train.tokens_per_step, Tokens{{1, kMost}}, "tokens per optimizer step");
   key("train.steps", c.train.steps, kNotNegative, "optimizer steps");
@@ -83,10 +87,10 @@ void visit_keys(Config& c, F&& key) {
   key("run.backend", c.run.backend, nullptr, "where to run: auto, or a backend that this program has");
   key("run.device", c.run.device, Range{0, 1023}, "index of the GPU");
   key("run.threads", c.run.threads, Range{0, 4096}, "threads that compute on the CPU; 0: all cores");
-  key("run.dir", c.run.dir, nullptr, "run directory");
+  key("run.dir", c.run.dir, OutputPath(), "run directory");
   key("run.checkpoint_every", c.run.checkpoint_every, kNotNegative,
       "steps between checkpoints; 0: at the end only");
-  key("run.resume", c.run.resume, nullptr, "checkpoint directory to go on from");
+  key("run.resume", c.run.resume, InputPath(), "checkpoint directory to go on from");
   key("run.trace", c.run.trace, nullptr, "write trace.json of one step");
   key("run.trace_kernels", c.run.trace_kernels, nullptr,
       "name the kernels of that step in it (CUPTI, whose memory counts against the caps)");
@@ -154,6 +158,15 @@ std::string allowed(const std::string&, std::nullptr_t) {
 }
 std::string allowed(const std::vector<std::string>&, std::nullptr_t) {
   return "a list of texts";
+}
+std::string allowed(const std::string&, InputPath) {
+  return "a path, relative to the file that sets it";
+}
+std::string allowed(const std::string&, OutputPath) {
+  return "a path, relative to where one stands";
+}
+std::string allowed(const std::vector<std::string>&, InputPath) {
+  return "a list of paths, relative to the file that sets them";
 }
 constexpr const char* kSizes = "a size such as 48MiB, 1.5GiB or 800MB, or none";
 
@@ -239,6 +252,21 @@ Status assign(std::string_view, const Setting& s, std::vector<std::string>& fiel
   return {};
 }
 
+Status assign(std::string_view, const Setting& s, std::string& field, OutputPath) {
+  field = s.values.front();
+  return {};
+}
+
+// apply() has made it absolute.
+Status assign(std::string_view, const Setting& s, std::string& field, InputPath) {
+  field = s.values.front();
+  return {};
+}
+Status assign(std::string_view, const Setting& s, std::vector<std::string>& field, InputPath) {
+  field = s.values;
+  return {};
+}
+
 std::string print(int64_t v) {
   return fmt::format("{}", v);
 }
@@ -265,7 +293,25 @@ Error unknown_key(std::string_view name) {
                key_meant_by(name));
 }
 
-Status apply(RunConfig& config, const std::string& name, const Setting& setting) {
+// Where a setting was written: what its paths are relative to, and what people call the place.
+struct Place {
+  fs::path base;
+  std::string words;
+};
+
+fs::path absolute(const fs::path& path) {
+  std::error_code ignored;
+  return fs::absolute(path, ignored).lexically_normal();
+}
+
+std::string resolved(RunConfig& config, const std::string& path, const Place& place) {
+  if (path.empty() || fs::path(path).is_absolute()) return path;
+  const std::string out = (place.base / path).lexically_normal().string();
+  config.written_paths[out] = fmt::format("'{}' {}", path, place.words);
+  return out;
+}
+
+Status apply(RunConfig& config, const std::string& name, Setting setting, const Place& place) {
   Status status;
   bool known = false;
   const bool wants_one = !setting.is_array && setting.values.size() == 1;
@@ -276,6 +322,9 @@ Status apply(RunConfig& config, const std::string& name, const Setting& setting)
     if (!kList && !wants_one) {
       status = error("{}: expected one value, not a list", name);
     } else {
+      if (std::is_same_v<std::decay_t<decltype(constraint)>, InputPath>) {
+        for (std::string& path : setting.values) path = resolved(config, path, place);
+      }
       status = assign(name, setting, field, constraint);
     }
   });
@@ -352,17 +401,19 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
   RunConfig config;
   if (!path.empty()) {
     SLUICE_ASSIGN(const Settings file, read_toml(path));
+    const Place place{absolute(path).parent_path(), "in " + path};
     for (const auto& [name, setting] : file) {
-      const Status status = apply(config, name, setting);
+      const Status status = apply(config, name, setting, place);
       if (!status.ok()) return error_at(fmt::format("{}:{}", path, setting.line), status.error());
     }
   }
+  const Place here{absolute("."), "in the working directory"};
   for (const std::string& text : settings) {
     const size_t equals = text.find('=');
     if (equals == std::string::npos) return error("--set {}: expected key=value", text);
     const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
     SLUICE_ASSIGN(const Setting setting, typed_setting(name, value));
-    SLUICE_TRY(apply(config, name, setting));
+    SLUICE_TRY(apply(config, name, setting, here));
   }
   name_preset(config);
   if (config.train.tokens_per_step % config.train.seq_len != 0) {
@@ -383,8 +434,12 @@ std::string to_toml(const RunConfig& config) {
     }
     out += fmt::format("{} = {}  # {}\n", key.substr(dot + 1), value, meaning);
   };
-  visit_keys(config, [&](std::string_view key, const auto& field, const auto&, std::string_view meaning) {
-    line(key, print(field), meaning);
+  visit_keys(config, [&](std::string_view key, const auto& field, const auto& c, std::string_view meaning) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(c)>, OutputPath>) {
+      line(key, print(field.empty() ? field : absolute(field).string()), meaning);
+    } else {
+      line(key, print(field), meaning);
+    }
     if (key != "train.optimizer") return;
     for (const Hyperparameter& h : config.optimizer().hyperparameters)
       line(fmt::format("train.{}", h.name), print(config.value_of(h)), h.meaning);

@@ -64,6 +64,8 @@ struct RunConfig {
 
   // What people should know of how their words were taken, a sentence each: commands show them.
   std::vector<std::string> notices;
+  // Of paths to read that were written relative to something, by what they became: "'src' in configs/a.toml".
+  std::map<std::string, std::string, std::less<>> written_paths;
 
   // REQUIRES: what load_config() returned.
   const Optimizer& optimizer() const { return *find_optimizer(train.optimizer); }
@@ -79,13 +81,15 @@ struct KeyHelp {
   std::string allowed;  // "numbers from 0 to 10", "auto, f32, bf16", "a size such as 48MiB, or none"
 };
 
-// A file (may be empty: defaults only) and then `settings`, each "key=value", in order. Errors name the file
-// and line, the key, the value, and what is allowed; unknown keys name the known one that is meant: by other
-// programs' names for it, else by spelling. Numbers of tokens take suffixes (base/counts.h), sizes units
-// (base/bytes.h); words may be in any case.
+// A file (its path may be empty: defaults only) and then `settings`, each "key=value", in order. Errors name
+// the file and line, the key, the value, and what is allowed; unknown keys name the known one that is meant:
+// by other programs' names for it, else by spelling. Numbers of tokens take suffixes (base/counts.h), sizes
+// units (base/bytes.h); words may be in any case. Paths to read, as model.config or data.paths, are relative
+// to the file that sets them, those in `settings` to the working directory: they come back absolute. What is
+// written, run.dir and data.cache, goes to where one stands.
 Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings);
 
-// As TOML that load_config reads back to the same configuration.
+// As TOML that load_config reads back to the same configuration from anywhere: every path is absolute.
 std::string to_toml(const RunConfig& config);
 
 // Every key with its default and what it may be.

@@ -30,6 +30,13 @@ std::string title_of(const Prepared& p) {
                      format_bytes(p.config.caps[kDevice]), format_bytes(p.config.caps[kHost]));
 }
 
+// Why these number formats, where people used to others would ask.
+std::string why_numbers(const Numerics& n) {
+  if (!n.stochastic) return {};
+  return "half the bytes to keep and move; stochastic rounding keeps what rounding to nearest would lose. "
+         "f32 masters: --set train.master=on";
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
@@ -43,11 +50,13 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
                               name_of(p.numerics.grad), name_of(p.numerics.state),
                               p.numerics.master ? ", f32 master weights" : "",
                               p.numerics.stochastic ? ", stochastic rounding" : "")},
+      {"why bf16", why_numbers(p.numerics)},
       {"shape", fmt::format("chunks x rounds {} = {} tokens per step, sequences of {}; logits of {} rows",
                             text(s), s.tokens(), s.seq_len, s.head_tokens)},
       {"", p.why_shape},
       {"caps", fmt::format("device {}, host {}", format_bytes(p.config.caps[kDevice]),
                            format_bytes(p.config.caps[kHost]))},
+      {"note", fmt::format("{}", fmt::join(p.config.notices, "; "))},
   };
 }
 

@@ -38,6 +38,7 @@ Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& opti
   m.options = options;
   m.description = std::move(found.description);
   m.fast_bf16 = found.fast_bf16;
+  m.takes_f32 = kind.traits.takes_f32;
   m.device_total_bytes = found.device_total_bytes;
   m.uuid = std::move(found.uuid);
   if (!found.model.empty()) {
@@ -50,8 +51,10 @@ Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& opti
   return m;
 }
 
+// Its rates are those of the GPU's bf16 products, and so is what our kernels take there.
 Result<Machine> simulated_machine(const std::string& preset) {
   Machine m;
+  m.takes_f32 = false;
   SLUICE_ASSIGN(m.profile, machine_preset(preset));
   m.description = "simulated " + m.profile.name;
   m.fast_bf16 = true;
@@ -61,7 +64,11 @@ Result<Machine> simulated_machine(const std::string& preset) {
 }  // namespace
 
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& preset) {
-  if (!preset.empty()) return simulated_machine(preset);
+  if (!preset.empty()) {
+    SLUICE_ASSIGN(Machine named, simulated_machine(preset));
+    SLUICE_ASSIGN(named.card, find_card(preset));
+    return named;
+  }
   BackendOptions options;
   options.device = int(config.run.device);
   options.threads = int(config.run.threads);

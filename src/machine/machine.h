@@ -4,9 +4,11 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "backend/registry/registry.h"
 #include "config/config.h"
+#include "cost/presets.h"
 #include "cost/profile.h"
 
 namespace sluice::core {
@@ -16,16 +18,18 @@ struct Machine {
   BackendOptions options;
   std::string description;  // one line
   bool fast_bf16 = false;
+  bool takes_f32 = true;                    // weights and activations may be f32
   int64_t device_total_bytes = kUnlimited;  // what the device has
   std::string uuid;                         // of the device; empty: unknown
   Profile profile;
+  std::optional<Card> card;  // that was named to plan for
 
   const BackendTraits& traits() const { return backend->traits; }
   // A fresh backend. REQUIRES: traits().runs_models.
   Result<std::unique_ptr<Backend>> make() const { return backend->make(options); }
 };
 // The machine that config.run names; "auto" is the first backend of the registry that finds its hardware.
-// `preset` names a machine of cost/presets.h to plan for instead; empty: none.
+// `preset` names a card of cost/presets.h to plan for instead; empty: none.
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& preset);
 
 // The file that keeps the machine's measured costs: one per machine and GPU, so that switching between two

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "run/checks.h"
 #include "tokens/corpus.h"
 
 namespace sluice::core {
@@ -43,6 +44,10 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab) {
     data.train = make_random_batches(options);
     data.content = "random tokens";
     return data;
+  }
+  for (const std::string& path : c.data.paths) {
+    const bool pattern = path.find_first_of("*?[") != path.npos;
+    if (!pattern) SLUICE_TRY(check_input(c, "data.paths", path));
   }
   CorpusOptions corpus_options;
   corpus_options.paths = c.data.paths;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/families/families.h"
+#include "run/checks.h"
 #include "run/fields.h"
 #include "state/checkpoint.h"
 
@@ -58,6 +59,7 @@ Manifest manifest_of(const Prepared& p, const std::string& content) {
 
 Status keep_shape(RunConfig& c) {
   if (c.run.resume.empty()) return {};
+  SLUICE_TRY(check_input(c, "run.resume", c.run.resume));
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.run.resume));
   StepShape shape;
   bool whole = true;

@@ -10,6 +10,7 @@
 #include "base/stopwatch.h"
 #include "measure/calibrate.h"
 #include "planner/shape.h"
+#include "run/checks.h"
 #include "run/data.h"
 #include "run/manifest.h"
 #include "run/plan_cache.h"
@@ -129,6 +130,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   p.config = std::move(config);
   p.resolved = machine;
   p.machine = std::move(machine);
+  SLUICE_TRY(check_early(p.config, p.machine));
   options.observer->progress({"planning"});
   Stopwatch watch;
   const bool evaluate = needs.evaluate;

@@ -2,17 +2,23 @@
 #include "run/resolve.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "io/file.h"
 #include "model/families/families.h"
+#include "run/checks.h"
 
 namespace sluice::core {
 
 Result<ModelSpec> resolve_model(const RunConfig& config) {
   if (config.model.config.empty()) return model_preset(config.model.preset);
-  SLUICE_ASSIGN(const std::string text, read_file(config.model.config));
+  std::filesystem::path path = config.model.config;
+  SLUICE_TRY(check_input(config, "model.config", path));
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
+  SLUICE_ASSIGN(const std::string text, read_file(path));
   auto parsed = parse_model_config(text);
-  if (!parsed.ok()) return error_at(config.model.config, parsed.error());
+  if (!parsed.ok()) return error_at(path.string(), parsed.error());
   return parsed;
 }
 
@@ -26,9 +32,16 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   Numerics n;
   n.compute = dtype(config.train.compute, machine.fast_bf16 ? DType::BF16 : DType::F32);
   const bool bf16 = n.compute == DType::BF16;
+  if (!bf16 && !machine.takes_f32) {
+    return error(
+        "train.compute = {}: {} computes in bf16 with fp32 sums only, and has no rates for anything else; "
+        "for f32 "
+        "weights beside them set train.master = on",
+        name_of(n.compute), machine.profile.name);
+  }
   const bool compact = bf16 && machine.traits().compact_state;
   n.grad = dtype(config.train.grad, compact ? DType::BF16 : DType::F32);
-  n.state = dtype(config.train.state, compact ? DType::BF16 : DType::F32);
+  n.state = dtype(config.train.state, compact && config.train.master != "on" ? DType::BF16 : DType::F32);
   // Master weights go with f32 state; bf16 state goes with stochastic rounding.
   n.master = toggle(config.train.master, bf16 && n.state == DType::F32);
   n.stochastic = toggle(config.train.stochastic, bf16 && !n.master);

@@ -9,11 +9,12 @@
 
 namespace sluice::core {
 
-// Reads model.config or takes model.preset.
+// Reads model.config, a file or a directory with a config.json, or takes model.preset.
 Result<ModelSpec> resolve_model(const RunConfig& config);
 
 // "auto" becomes: where bf16 products are fast, bf16 with bf16 gradients and state and stochastic rounding on
 // backends that prefer compact state, else with f32 gradients, state and master weights; elsewhere f32.
+// Master weights that are asked for bring f32 state. What the machine does not compute in is refused.
 Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine);
 
 // Updates are deferred by default where transfers are what may bind.

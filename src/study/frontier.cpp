@@ -113,9 +113,11 @@ void prune(std::vector<FrontierPoint>& points) {
   points = std::move(kept);
 }
 
-Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,
+Result<Frontier> find_frontier(const RunConfig& config, const Machine& given,
                                const std::atomic<bool>& interrupted, const SayWork& say) {
   Frontier f;
+  Machine machine = given;
+  machine.card.reset();  // how much memory is worth is asked beyond what the card has, too
   say("planning without caps", 0, 0);
   SLUICE_ASSIGN(const Outlook all, outlook(with_device_cap(config, kUnlimited), machine));
   if (all.refusal) return *all.refusal;

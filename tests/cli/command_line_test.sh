@@ -42,13 +42,18 @@ expect 2 err "sluice train: there is no option '--frontier'; it belongs to sluic
 expect 2 err "sluice plan: there is no place for 'b'" plan a b
 expect 2 err 'sluice train: CONFIG is required' train
 expect 2 err "SEQ_LEN: 'x' is not a whole number" demo 1 2 x tiny
+expect 1 err 'model.preset = xyzzy' demo 1 2 8k xyzzy --tokens-per-step 1M
 expect 2 err "HOST_GIB: '1GiB' is not a number of GiB, such as 16 or 0.25" demo 1GiB 2 512 tiny
 
 expect 0 out 'host cap, a number of GiB; 0: none' demo --help
-expect 0 out 'or the path of a config.json' demo --help
-expect 0 out 'or the path of a config.json' sweep --help
+for command in demo sweep; do
+  expect 0 out 'llama3-8b, ' $command --help
+  expect 0 out 'config.json' $command --help
+done
 
 expect 0 out $'[train]\ntrain.seq_len = 256\n    tokens per sequence' keys seq_len
 expect 0 out 'train.learning_rate = 0.001' keys 'Warm-Up'
+expect 0 out '(auto, on, off)' keys train.master
+expect 0 out '(a size such as 48MiB, 1.5GiB or 800MB, or none)' keys memory.device
 expect 1 err "no key has 'memory.divice' in its name or meaning; did you mean 'memory.device'?" keys memory.divice
 exit $failed

@@ -107,6 +107,23 @@ TEST(Train, StoppedBeforeItBeginsStillSaves) {
   EXPECT_EQ(nlohmann::json::parse(file_bytes(dir / "run/checkpoint/checkpoint.json"))["step"], 0);
 }
 
+// Nothing is measured, planned or written before it is known where results can go.
+TEST(Plan, ChecksFirstThatResultsCanBeWritten) {
+  const TempDir dir;
+  const std::string file = dir.add("file", "").string();
+  const auto refused = [&](const std::vector<std::string>& settings, const PlanFiles& files) {
+    const Outcome outcome = plan(request(dir, "run", settings), files);
+    EXPECT_FALSE(outcome.ok);
+    EXPECT_FALSE(std::filesystem::exists(dir / "run"));
+    EXPECT_FALSE(std::filesystem::exists(dir / "cache"));
+    return outcome.error;
+  };
+  const std::string none = (dir / "none/page").string();
+  EXPECT_NE(refused({}, {.html = none}).find("--html = " + none), std::string::npos);
+  EXPECT_NE(refused({}, {.json = none}).find("--json = " + none), std::string::npos);
+  EXPECT_NE(refused({"run.dir=" + file + "/run"}, {}).find("run.dir = " + file), std::string::npos);
+}
+
 TEST(Demo, RefusesCapsThatAreNone) {
   const std::atomic<bool> interrupted = false;
   for (const double cap : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "config/aliases.h"
@@ -37,10 +38,10 @@ TEST(Config, DefaultsComeBackFromToml) {
 TEST(Config, EveryKindOfValueComesBackFromToml) {
   const TempDir dir;
   const auto config = load_config(
-      "", {"data.paths=[\"a b\", \"c\\\"d\"]", "sample.prompt=\"x\\n\\\\y\"", "train.learning_rate=3.3e-5",
+      "", {"data.exclude=[\"a b\", \"c\\\"d\"]", "sample.prompt=\"x\\n\\\\y\"", "train.learning_rate=3.3e-5",
            "train.steps=12", "data.respect_documents=false", "memory.device=48MiB", "train.state=bf16"});
   ASSERT_TRUE(config.ok()) << config.message();
-  EXPECT_EQ(config->data.paths, (std::vector<std::string>{"a b", "c\"d"}));
+  EXPECT_EQ(config->data.exclude, (std::vector<std::string>{"a b", "c\"d"}));
   EXPECT_EQ(config->sample.prompt, "x\n\\y");
   EXPECT_EQ(config->caps[kDevice], 48 << 20);
   const auto again = load_config(dir.add("run.toml", to_toml(*config)).string(), {});
@@ -51,12 +52,39 @@ TEST(Config, EveryKindOfValueComesBackFromToml) {
 }
 
 TEST(Config, ListsAreTakenWithoutTheQuotesThatAShellTakesAway) {
-  const auto config = load_config("", {"data.paths=[src, my docs,x.txt]", "data.include=[]"});
+  const auto config = load_config("", {"data.exclude=[src, my docs,x.txt]", "data.include=[]"});
   ASSERT_TRUE(config.ok()) << config.message();
-  EXPECT_EQ(config->data.paths, (std::vector<std::string>{"src", "my docs", "x.txt"}));
+  EXPECT_EQ(config->data.exclude, (std::vector<std::string>{"src", "my docs", "x.txt"}));
   EXPECT_TRUE(config->data.include.empty());
-  expect_error({"data.paths=[src,,docs]"}, {"data.paths"});
-  expect_error({"data.paths=[src"}, {"data.paths"});
+  expect_error({"data.exclude=[src,,docs]"}, {"data.exclude"});
+  expect_error({"data.exclude=[src"}, {"data.exclude"});
+}
+
+TEST(Config, PathsToReadAreRelativeToTheFileAndThoseOfSettingsToWhereOneStands) {
+  const TempDir dir;
+  const auto path = dir.add("configs/a.toml", R"([model]
+config = "../m/config.json"
+[data]
+paths = ["src", "/text"]
+cache = "cache"
+[run]
+dir = "runs/a")");
+  const auto config = load_config(path.string(), {"model.weights=w"});
+  ASSERT_TRUE(config.ok()) << config.message();
+  const std::string here = std::filesystem::current_path().string(), src = (dir / "configs/src").string();
+  EXPECT_EQ(config->model.config, (dir / "m/config.json").string());
+  EXPECT_EQ(config->data.paths, (std::vector<std::string>{src, "/text"}));
+  EXPECT_EQ(config->model.weights, here + "/w");
+  EXPECT_EQ(config->run.dir, "runs/a");
+  EXPECT_EQ(config->data.cache, "cache");
+  EXPECT_EQ(config->written_paths.at(src), "'src' in " + path.string());
+  EXPECT_EQ(config->written_paths.at(here + "/w"), "'w' in the working directory");
+
+  const std::string toml = to_toml(*config);
+  for (const std::string& line :
+       {fmt::format("dir = \"{}/runs/a\"", here), fmt::format("cache = \"{}/cache\"", here),
+        fmt::format("weights = \"{}/w\"", here), fmt::format("config = \"{}\"", config->model.config)})
+    EXPECT_NE(toml.find(line), std::string::npos) << toml << "lacks: " << line;
 }
 
 TEST(Config, LaterSettingsWin) {

@@ -125,6 +125,16 @@ TEST(Refused, DataThatIsNotThere) {
   expect_data_refused(dir, {"data.paths=[\"/nonexistent/text\"]"}, {"/nonexistent/text"});
 }
 
+TEST(Refused, DataOfAFileIsNamedAsWrittenAndAsItWasTaken) {
+  const TempDir dir;
+  const auto path = dir.add("configs/a.toml", "[data]\npaths = [\"src\"]\n");
+  const Prepared prepared = must(prepare(must(load_config(path.string(), small_run(dir))), "", false));
+  const auto session = Session::open(prepared);
+  ASSERT_FALSE(session.ok());
+  EXPECT_EQ(session.message(), fmt::format("data.paths: 'src' in {} is {}: no such file or directory",
+                                           path.string(), (dir / "configs/src").string()));
+}
+
 TEST(Planning, OpensNoData) {
   const TempDir dir;
   const auto prepared =
@@ -165,14 +175,6 @@ TEST(Session, RefusesDocumentsThatWereNotPlannedFor) {
 TEST(Refused, ShapesThatDoNotDivide) {
   const TempDir dir;
   expect_refused(dir, {"shape.chunk_tokens=12"}, {"chunk_tokens", "12", "16"});
-}
-
-TEST(Refused, WeightsThatAreNotThere) {
-  const TempDir dir;
-  const Prepared prepared = must(prepare_small(dir, {"model.weights=" + (dir / "nothing").string()}));
-  const auto session = Session::open(prepared);
-  ASSERT_FALSE(session.ok());
-  EXPECT_NE(session.message().find("nothing"), std::string::npos) << session.message();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/host_memory.h"
 
 namespace sluice::core {
 namespace {
@@ -13,6 +14,7 @@ Result<FoundMachine> find(const BackendOptions& options) {
   found.description = cpu_description();
   found.name = fmt::format("{} ({} threads)", found.description, options.threads);
   found.fast_bf16 = cpu_has_fast_bf16();
+  found.device_total_bytes = installed_bytes();
   found.host_margin_bytes = kMargin;
   return found;
 }

@@ -70,7 +70,7 @@ std::string report() {
 
 const BackendKind& cuda_kind() {
   // A GPU takes some tenths of a second to find the clock that its limit on power allows.
-  static constexpr BackendTraits kTraits{.settle_ns = 4e9};
+  static constexpr BackendTraits kTraits{.takes_f32 = false, .settle_ns = 4e9};
   static constexpr BackendKind kKind{"cuda", kTraits, find, make, report, cuda_is_built};
   return kKind;
 }

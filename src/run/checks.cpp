@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/checks.h"
+
+#include <unistd.h>
+
+#include <tuple>
+
+#include "base/host_memory.h"
+#include "io/safetensors.h"
+#include "planner/refusal.h"
+
+namespace sluice::core {
+namespace fs = std::filesystem;
+namespace {
+
+Error too_much(Tier tier, int64_t cap, int64_t there, const std::string& why_not) {
+  return does_not_fit(name_of(tier), cap, there,
+                      fmt::format("memory.{} = {}: {}", name_of(tier), exact_bytes(cap), why_not));
+}
+
+Status keep_to_card(RunConfig& config, const Card& card) {
+  int64_t& cap = config.caps[kDevice];
+  const std::string usable = format_bytes(card.usable_bytes());
+  if (cap == kUnlimited) {
+    cap = card.usable_bytes();
+    config.notices.push_back(
+        fmt::format("memory.device: {}, what the card {} has less 1 GiB for its driver", usable, card.name));
+  }
+  if (cap <= card.memory_bytes) return {};
+  return too_much(kDevice, cap, card.memory_bytes,
+                  fmt::format("the card {} has {}; without a cap its usable {} are planned for", card.name,
+                              exact_bytes(card.memory_bytes), usable));
+}
+
+Status keep_to_this_machine(const RunConfig& config, const Machine& machine) {
+  const int64_t device = machine.device_total_bytes;
+  for (const auto& [tier, there, what] :
+       {std::tuple{kDevice, device, machine.traits().shares_cores ? "this machine" : "the device"},
+        std::tuple{kHost, installed_bytes(), "this machine"}}) {
+    const int64_t cap = config.caps[tier];
+    if (cap != kUnlimited && cap > there)
+      return too_much(tier, cap, there, fmt::format("{} has {}", what, format_bytes(there)));
+  }
+  return {};
+}
+
+// The nearest directory that is there, which must let others be made in it.
+Status can_make(std::string_view key, const fs::path& path, fs::path directory) {
+  std::error_code ignored;
+  while (!fs::exists(directory, ignored) && directory.has_relative_path())
+    directory = directory.parent_path();
+  if (!fs::is_directory(directory, ignored))
+    return error(ErrorKind::Io, "{} = {}: {} is not a directory", key, path.string(), directory.string());
+  if (::access(directory.c_str(), W_OK | X_OK) == 0) return {};
+  return error(ErrorKind::Io, "{} = {}: {} cannot be written to", key, path.string(), directory.string());
+}
+
+fs::path whole_path(const fs::path& path) {
+  std::error_code ignored;
+  return fs::absolute(path, ignored).lexically_normal();
+}
+
+}  // namespace
+
+Status check_input(const RunConfig& config, std::string_view key, const fs::path& path) {
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return {};
+  const auto written = config.written_paths.find(path.string());
+  if (written == config.written_paths.end())
+    return error(ErrorKind::NotFound, "{} = {}: no such file or directory", key, path.string());
+  return error(ErrorKind::NotFound, "{}: {} is {}: no such file or directory", key, written->second,
+               path.string());
+}
+
+Status check_directory(std::string_view key, const fs::path& path) {
+  return can_make(key, path, whole_path(path));
+}
+
+Status check_output(std::string_view key, const fs::path& path) {
+  std::error_code ignored;
+  const fs::path whole = whole_path(path), directory = whole.parent_path();
+  if (fs::is_directory(whole, ignored))
+    return error(ErrorKind::Io, "{} = {}: that is a directory; a file is needed", key, path.string());
+  if (!fs::exists(directory, ignored))
+    return error(ErrorKind::Io, "{} = {}: there is no directory {}", key, path.string(), directory.string());
+  return can_make(key, path, directory);
+}
+
+Status check_early(RunConfig& config, const Machine& machine) {
+  if (machine.card) SLUICE_TRY(keep_to_card(config, *machine.card));
+  if (!machine.traits().runs_models) return {};
+  SLUICE_TRY(keep_to_this_machine(config, machine));
+  if (!config.data.cache.empty()) SLUICE_TRY(check_directory("data.cache", config.data.cache));
+  if (config.model.weights.empty()) return {};
+  SLUICE_TRY(check_input(config, "model.weights", config.model.weights));
+  // Headers say whether it is a checkpoint; which tensors it has is for the model to judge.
+  const auto opened = TensorFiles::open(config.model.weights);
+  if (!opened.ok()) return error_at("model.weights", opened.error());
+  return {};
+}
+
+}  // namespace sluice::core

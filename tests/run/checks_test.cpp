@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is refused before anything is measured, searched for or written.
+#include "run/checks.h"
+
+#include "base/host_memory.h"
+#include "run/resolve.h"
+#include "run/small_session.h"
+
+namespace sluice::core {
+namespace {
+
+// Passes when preparing fails with a message that has every one of `parts`, and neither costs nor plans were
+// kept: measuring and searching end with that.
+void expect_refused_early(std::vector<std::string> settings, const std::vector<std::string>& parts) {
+  const TempDir dir;
+  const auto prepared = prepare_small(dir, std::move(settings));
+  ASSERT_FALSE(prepared.ok());
+  for (const std::string& part : parts)
+    EXPECT_NE(prepared.message().find(part), std::string::npos) << prepared.message() << "\nlacks: " << part;
+  EXPECT_FALSE(std::filesystem::exists(dir / "cache"));
+}
+
+TEST(EarlyChecks, WeightsThatAreNotThereOrNone) {
+  expect_refused_early({"model.weights=/nonexistent"}, {"model.weights = /nonexistent: no such file"});
+  expect_refused_early(
+      {"model.weights=nowhere/w"},
+      {"model.weights: 'nowhere/w' in the working directory is /", "/nowhere/w: no such file"});
+  const TempDir dir;
+  expect_refused_early({"model.weights=" + dir.path().string()}, {"model.weights", "model.safetensors"});
+  expect_refused_early({"model.weights=" + dir.add("w.safetensors", "no").string()},
+                       {"model.weights", "w.safetensors"});
+}
+
+TEST(EarlyChecks, AConfigThatCannotBeRead) {
+  expect_refused_early({"model.config=/nonexistent/config.json"},
+                       {"model.config = /nonexistent/config.json: no such"});
+  const TempDir empty;
+  expect_refused_early({"model.config=" + empty.path().string()}, {(empty / "config.json").string()});
+}
+
+TEST(EarlyChecks, ADirectoryStandsForItsConfig) {
+  RunConfig config;
+  config.model.config = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny").string();
+  EXPECT_TRUE(resolve_model(config).ok());
+}
+
+TEST(EarlyChecks, ACheckpointThatIsNotThere) {
+  expect_refused_early({"run.resume=/nonexistent"}, {"run.resume = /nonexistent: no such"});
+}
+
+TEST(EarlyChecks, ACacheThatCannotBeWritten) {
+  const TempDir dir;
+  const std::string below = (dir.add("file", "") / std::string("cache")).string();
+  const auto prepared = prepare_small(dir, {"data.cache=" + below});
+  ASSERT_FALSE(prepared.ok());
+  EXPECT_EQ(prepared.message(),
+            fmt::format("data.cache = {}: {} is not a directory", below, (dir / "file").string()));
+}
+
+TEST(EarlyChecks, CapsAboveWhatThisMachineHas) {
+  for (const char* tier : {"device", "host"}) {
+    expect_refused_early(
+        {fmt::format("memory.{}=1000TiB", tier)},
+        {fmt::format("memory.{} = 1000TiB: this machine has {}", tier, format_bytes(installed_bytes()))});
+  }
+}
+
+TEST(EarlyChecks, ANamedCardImpliesItsMemoryAndSaysSo) {
+  const Machine card = must(resolve_machine(RunConfig(), "RTX 4090"));
+  RunConfig config;
+  ASSERT_TRUE(check_early(config, card).ok());
+  EXPECT_EQ(config.caps[kDevice], 24564 * kMiB - kGiB);
+  EXPECT_EQ(config.caps[kHost], kUnlimited);
+  EXPECT_EQ(config.notices,
+            std::vector<std::string>{
+                "memory.device: 23.0 GiB, what the card RTX 4090 24 GB has less 1 GiB for its driver"});
+  config = {};
+  config.caps[kDevice] = 16 * kGiB;
+  ASSERT_TRUE(check_early(config, card).ok());
+  EXPECT_EQ(config.caps[kDevice], 16 * kGiB);
+  EXPECT_TRUE(config.notices.empty());
+  config = {};
+  ASSERT_TRUE(check_early(config, must(resolve_machine(config, "a100-40gb"))).ok());
+  EXPECT_EQ(config.caps[kDevice], 39 * kGiB);
+  config = {};
+  ASSERT_TRUE(check_early(config, must(resolve_machine(config, "a100"))).ok());
+  EXPECT_EQ(config.caps[kDevice], 79 * kGiB);
+}
+
+TEST(EarlyChecks, ACapAboveTheCardIsRefusedWithBothNumbers) {
+  RunConfig config;
+  config.caps[kDevice] = 200 * kGiB;
+  const Status status = check_early(config, must(resolve_machine(config, "h100")));
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().kind, ErrorKind::DoesNotFit);
+  for (const char* part : {"memory.device = 200GiB", "H100 80 GB", "81559MiB", "78.6 GiB"})
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message() << "\nlacks: " << part;
+}
+
+TEST(EarlyChecks, OutputsThatCannotBeWritten) {
+  const TempDir dir;
+  const std::filesystem::path file = dir.add("file", "");
+  EXPECT_TRUE(check_directory("run.dir", dir / "a/b/c").ok());
+  EXPECT_TRUE(check_directory("run.dir", "runs/latest").ok());
+  EXPECT_FALSE(std::filesystem::exists(dir / "a"));
+  EXPECT_EQ(check_directory("run.dir", file / "run").message(),
+            fmt::format("run.dir = {}: {} is not a directory", (file / "run").string(), file.string()));
+  EXPECT_TRUE(check_output("--html", dir / "page.html").ok());
+  EXPECT_TRUE(check_output("--html", file).ok());
+  EXPECT_EQ(check_output("--html", dir.path()).message(),
+            fmt::format("--html = {}: that is a directory; a file is needed", dir.path().string()));
+  EXPECT_EQ(check_output("--html", dir / "none/page.html").message(),
+            fmt::format("--html = {}: there is no directory {}", (dir / "none/page.html").string(),
+                        (dir / "none").string()));
+}
+
+// The rates of a card are those of its bf16 products, and its kernels take nothing else.
+TEST(Numerics, NoSpeedInF32IsPredictedFromARateInBf16) {
+  RunConfig config;
+  config.train.compute = "f32";
+  const Machine card = must(resolve_machine(config, "h100"));
+  const auto refused = resolve_numerics(config, card);
+  ASSERT_FALSE(refused.ok());
+  for (const char* part : {"train.compute = f32", "h100", "bf16", "train.master = on"})
+    EXPECT_NE(refused.message().find(part), std::string::npos) << refused.message() << "\nlacks: " << part;
+  config.run.backend = "cpu";
+  EXPECT_EQ(must(resolve_numerics(config, must(resolve_machine(config, "")))).compute, DType::F32);
+}
+
+TEST(Numerics, MasterWeightsBringTheirState) {
+  RunConfig config;
+  const Machine card = must(resolve_machine(config, "h100"));
+  const core::Numerics compact = must(resolve_numerics(config, card));
+  EXPECT_EQ(compact.state, DType::BF16);
+  EXPECT_TRUE(compact.stochastic);
+  config.train.master = "on";
+  const core::Numerics masters = must(resolve_numerics(config, card));
+  EXPECT_TRUE(masters.master);
+  EXPECT_EQ(masters.state, DType::F32);
+  EXPECT_FALSE(masters.stochastic);
+}
+
+}  // namespace
+}  // namespace sluice::core
