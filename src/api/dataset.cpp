@@ -8,6 +8,7 @@ namespace sluice {
 
 Result<Dataset> Dataset::text(const Plan& plan, const TextOptions& options) {
   if (options.paths.empty()) return core::error("paths: there are none");
+  if (options.cache.empty()) return core::error("cache: a folder to keep the tokens in is needed");
   if (!(options.heldout >= 0 && options.heldout <= 0.9))
     return core::error("heldout = {}: allowed are numbers from 0 to 0.9", options.heldout);
   core::RunConfig config = plan.prepared()->config;

@@ -33,7 +33,7 @@ struct Machine {
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& preset);
 
 // The file that keeps the machine's measured costs: one per machine and GPU, so that switching between two
-// measures neither again. GPUs of one name differ by some per cent.
+// measures neither again. GPUs of one name differ by some per cent. Empty: data.cache is.
 std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine);
 
 }  // namespace sluice::core

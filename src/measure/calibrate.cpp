@@ -163,6 +163,7 @@ bool all_known(std::span<const CountedOp> ops, const Profile& profile) {
 }
 
 Status write_cache(const std::filesystem::path& path, bool shared_cores, const Profile& profile, json cache) {
+  if (path.empty()) return {};
   cache["device_overhead_bytes"] = profile.overhead_bytes[kDevice];
   if (shared_cores) cache["copy_slowdown"] = profile.copy_slowdown;
   SLUICE_TRY(make_directories(path.parent_path()));

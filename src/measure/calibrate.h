@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured op times of a backend, cached on disk.
+// Measured op times of a backend, cached on disk; an empty path keeps nothing.
 #pragma once
 
 #include <filesystem>
