@@ -72,7 +72,7 @@ std::string manual(const CLI::App& app) {
   for (const CommandHelp& c : commands_of(app)) out += section_of(c);
   out += ".SH KEYS\nWhat a configuration file may set, and\n.B \\-\\-set\non the command line.\n";
   for (const sluice::core::Key& key : sluice::core::all_keys()) {
-    out += entry(bold(key.name) + " (" + plain(key.value) + ")", key.meaning);
+    out += entry(bold(key.name) + " (" + plain(key.value) + ")", key.meaning + " (" + key.allowed + ")");
   }
   out += ".SH EXIT STATUS\n" + entry("0", "It is done, or was interrupted in order.") +
          entry("1", "It failed, and standard error says why.") +

@@ -13,7 +13,7 @@ case "$*" in
   --help) printf 'Options:\\n  --version\\n\\nCommands:\\n  train    trains\\n  keys    lists\\n' ;;
   'train --help') printf '  -h,--help\\n  --device-mem TEXT\\n  --set TEXT\\n' ;;
   keys) printf 'train.steps    steps\\n' ;;
-  *) printf 'one 17 ms\\ntwo\\nthree\\n' ;;
+  *) printf 'planning, 2 s\\none 17 ms\\ntwo\\nthree\\n' ;;
 esac
 """
 

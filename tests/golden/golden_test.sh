@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What commands print, compared with committed text, so that changes of wording are seen.
+#
+#   tests/golden/golden_test.sh PROGRAM [--update]
+#
+# Each section below is a file of tests/golden/: commands, and what they print on both streams. --update writes the files anew:
+# read the difference before committing it. Machines are presets, and models small, so that output is the same everywhere.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+sluice=$(realpath "$1")
+update=${2:-}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cp "$here/../fixtures/llama_tiny/config.json" "$folder/model.json"
+cd "$folder"
+printf '[model]\nconfig = "model.json"\n[train]\nseq_len = 16\ntokens_per_step = 64\n' >run.toml
+# Large enough for caps to matter, small enough to be planned in a second.
+cat >small.json <<'JSON'
+{"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "vocab_size": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 2048}
+JSON
+cat >small.toml <<'TOML'
+[model]
+config = "small.json"
+[train]
+seq_len = 512
+tokens_per_step = 8192
+[shape]
+chunk_tokens = 8192
+rounds = 1
+head_tokens = 2048
+[memory]
+device = "720MiB"
+host = "2GiB"
+TOML
+printf '[train]\nlearning_rat = 1\n' >mistyped.toml
+printf '[train]\nsteps = "many"\n' >wrong.toml
+printf '[train\nsteps = 1\n' >broken.toml
+
+name=
+# section NAME: what follows goes to NAME.txt.
+section() { name=$1; : >"$folder/$name.said"; }
+# say ARGUMENT...: runs the program.
+say() {
+  local status=0
+  {
+    printf '$ sluice'
+    printf ' %s' "$@"
+    printf '\n'
+    "$sluice" "$@" 2>&1 || status=$?
+    ((status == 0)) || echo "[status $status]"
+    echo
+  } >>"$folder/$name.said"
+}
+# What differs from commit to commit, from build to build and from place to place; progress depends on time.
+normalised() {
+  sed -E -e 's/commit [0-9a-f]{7,}[-0-9a-z]*( of [-0-9]+)?/commit COMMIT/; s/commit unknown/commit COMMIT/' \
+    -e 's/^backends .*/backends .../' -e "s|$folder|HERE|g" -e '/^(planning|trying|measuring|finding)[ ,]/d' "$1"
+}
+
+section help
+say
+say --version
+for command in train plan simulate demo sweep doctor keys help; do say help "$command"; done
+
+section keys
+say keys
+say keys learning
+
+section plan
+say plan run.toml --machine h200
+say plan run.toml --machine RTX4090 --device-mem 640mib --host-mem 2GiB --run-dir tight
+say plan --diff runs/latest/plan.json tight/plan.json
+
+section simulate
+say simulate small.toml --machine rtx4090
+say demo 8 4 256 tiny --simulate --machine a100
+
+section frontier
+say plan small.toml --machine rtx4090 --frontier
+
+section sweep
+say sweep --model model.json --seq-len 16 --tokens-per-step 32 --machine h200 --device-mem 601MiB,700MiB --host-mem 2GiB
+sed -E 's/,[0-9.]+,[0-9a-f]{16},/,SECONDS,INPUTS,/' runs/sweep/sweep.csv >>sweep.said
+
+section errors
+say trian
+say plan --device-memm 24GiB
+say train --frontier run.toml
+say train
+say demo 1GiB 2 512 tiny
+say plan none.toml
+say plan mistyped.toml
+say plan wrong.toml
+say plan broken.toml
+say plan run.toml --set train.lr=1
+say plan run.toml --set train.steps
+say plan run.toml --set train.optimizer=adam
+say plan run.toml --set train.learning_rate=fast
+say plan run.toml --set model.preset=9
+say plan run.toml --set model.config=none.json
+say plan run.toml --machine h300
+say plan run.toml --machine h200 --device-mem 24
+say plan run.toml --machine h200 --device-mem 24XB
+say plan run.toml --machine h200 --device-mem 601MiB
+say plan run.toml --machine h200 --device-mem 200GiB
+say plan run.toml --machine h200 --skip-passes everything
+say plan --diff none.json run.toml
+say train run.toml --set run.backend=tpu
+say train run.toml --set run.backend=sim
+say train run.toml --set data.paths=nothing-here
+say train run.toml --set model.weights=nothing-here
+say train run.toml --set run.resume=nothing-here
+say train run.toml --run-dir /dev/null/run
+say plan run.toml --machine h200 --html nowhere/plan.html
+say plan run.toml --machine h200 --set train.compute=f16
+say sweep --model 9 --seq-len 16 --machine h200
+say sweep --model 8 --seq-len 16 --device-mem 8GiB:4GiB:1GiB
+say keys nothing-like-this
+
+failed=0
+for said in "$folder"/*.said; do
+  name=$(basename "$said" .said)
+  normalised "$said" >"$folder/$name.txt"
+  if [[ $update == --update ]]; then
+    cp "$folder/$name.txt" "$here/$name.txt"
+  elif ! diff -u --label "tests/golden/$name.txt" --label "what it prints now" "$here/$name.txt" "$folder/$name.txt"; then
+    failed=1
+  fi
+done
+((!failed)) || echo "If that is meant: tests/golden/golden_test.sh PROGRAM --update"
+exit $failed
