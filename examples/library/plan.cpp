@@ -6,7 +6,7 @@
 #include <sluice/sluice.h>
 
 sluice::Status run(const char* page) {
-  const auto model = sluice::Model::preset("8");
+  const auto model = sluice::Model::preset("llama3-8b");
   if (!model.ok()) return model.error();
   const auto machine = sluice::Machine::preset("rtx4090");
   if (!machine.ok()) return machine.error();

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public headers: what a program that holds models, plans and sessions relies on.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "sluice/sluice.h"
+#include "support/temp_dir.h"
+
+namespace sluice {
+namespace {
+
+using core::TempDir;
+
+constexpr const char* kTiny = R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 32,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48})";
+
+Model tiny() {
+  return *Model::from_config(kTiny);
+}
+
+// One thread; costs are measured once for all tests.
+Machine here() {
+  static const TempDir cache;
+  MachineOptions options;
+  options.cache = cache / "costs";
+  options.backend = "cpu";
+  options.threads = 1;
+  return *Machine::here(options);
+}
+
+StepOptions small_step() {
+  StepOptions options;
+  options.seq_len = 16;
+  options.tokens_per_step = 64;
+  return options;
+}
+
+struct Rows {
+  std::vector<int32_t> tokens, targets, positions;
+
+  explicit Rows(int64_t count, int32_t salt = 0) {
+    for (int64_t i = 0; i < count; ++i) {
+      tokens.push_back(int32_t((i * 37 + salt * 11) % 256));
+      targets.push_back(int32_t((i * 37 + salt * 11 + 5) % 256));
+    }
+  }
+  Batch batch() const { return {tokens, targets, positions}; }
+};
+
+struct Recorder : Observer {
+  std::vector<double> losses, evaluations;
+  std::vector<std::filesystem::path> saves;
+  std::function<void()> after_step = [] {};
+
+  void stepped(const StepEvent& e) override {
+    losses.push_back(e.loss);
+    after_step();
+  }
+  void evaluated(const EvaluationEvent& e) override { evaluations.push_back(e.loss); }
+  void saved(const SaveEvent& e) override { saves.push_back(e.directory); }
+};
+
+void expect_error(const Error& error, ErrorKind kind, std::string_view part) {
+  EXPECT_EQ(error.kind, kind) << error.message;
+  EXPECT_NE(error.message.find(part), std::string::npos) << error.message << "\nlacks: " << part;
+}
+
+TEST(Models, SayWhatTheyAre) {
+  const Model model = tiny();
+  EXPECT_EQ(model.family(), "llama");
+  EXPECT_EQ(model.vocabulary(), 256);
+  EXPECT_EQ(model.layers(), 2);
+  EXPECT_EQ(model.width(), 32);
+  const auto again = Model::from_config(model.config());
+  ASSERT_TRUE(again.ok()) << again.message();
+  EXPECT_EQ(again->parameters(), model.parameters());
+  EXPECT_EQ(Model::preset("llama3-8b")->parameters(), 8'030'261'248);
+}
+
+TEST(Models, RefuseWhatTheyAreNot) {
+  expect_error(Model::preset("llama9").error(), ErrorKind::Invalid, "llama3-8b");
+  expect_error(Model::from_config("{").error(), ErrorKind::Invalid, "");
+  expect_error(Model::from_pretrained("/nonexistent").error(), ErrorKind::NotFound,
+               "/nonexistent/config.json");
+}
+
+TEST(Machines, ArePresetsOrThisOne) {
+  const auto card = Machine::preset("rtx4090");
+  ASSERT_TRUE(card.ok()) << card.message();
+  EXPECT_FALSE(card->runs_models());
+  EXPECT_TRUE(here().runs_models());
+  EXPECT_FALSE(Machine::presets().empty());
+  expect_error(Machine::preset("abacus").error(), ErrorKind::Invalid, "h200");
+}
+
+TEST(Plans, AreValues) {
+  const auto first = plan(tiny(), small_step(), {}, *Machine::preset("rtx4090"));
+  ASSERT_TRUE(first.ok()) << first.message();
+  EXPECT_GT(first->step_seconds(), 0);
+  EXPECT_EQ(first->tokens_per_step(), 64);
+  EXPECT_NE(first->text().find("parameters"), std::string::npos);
+  EXPECT_NE(first->html().find("</html>"), std::string::npos);
+  StepOptions twice = small_step();
+  twice.tokens_per_step = 128;
+  const auto second = plan(tiny(), twice, {}, *Machine::preset("rtx4090"));
+  ASSERT_TRUE(second.ok()) << second.message();
+  EXPECT_GT(second->tokens_per_second(), first->tokens_per_second());
+  const auto diff = Plan::diff(first->json(), second->json());
+  ASSERT_TRUE(diff.ok()) << diff.message();
+  EXPECT_FALSE(diff->empty());
+  expect_error(Plan::diff("{}", second->json()).error(), ErrorKind::Invalid, "");
+}
+
+TEST(Plans, AreSavedWithTheirModel) {
+  const TempDir dir;
+  const auto made = plan(tiny(), small_step(), {}, *Machine::preset("rtx4090"));
+  ASSERT_TRUE(made.ok()) << made.message();
+  const Status saved = made->save(dir / "run");
+  ASSERT_TRUE(saved.ok()) << saved.message();
+  for (const char* file : {"config.toml", "model.json", "plan.txt", "plan.json", "timeline.svg"})
+    EXPECT_TRUE(std::filesystem::exists(dir / "run" / file)) << file;
+}
+
+TEST(Plans, RefuseOptionsByName) {
+  const Machine machine = *Machine::preset("rtx4090");
+  const auto refused = [&](auto change, std::string_view part) {
+    StepOptions options = small_step();
+    change(options);
+    const auto made = plan(tiny(), options, {}, machine);
+    ASSERT_FALSE(made.ok()) << part;
+    expect_error(made.error(), ErrorKind::Invalid, part);
+  };
+  refused([](StepOptions& o) { o.seq_len = 1; }, "seq_len = 1");
+  refused([](StepOptions& o) { o.tokens_per_step = 65; }, "tokens_per_step = 65");
+  refused([](StepOptions& o) { o.optimizer = "adamm"; }, "optimizer = adamm");
+  refused([](StepOptions& o) { o.hyperparameters["beta3"] = 0; }, "beta3");
+  refused([](StepOptions& o) { o.hyperparameters["beta1"] = 1.5; }, "beta1");
+  refused([](StepOptions& o) { o.clip_norm = -1; }, "clip_norm = -1");
+  refused([](StepOptions& o) { o.generate_window = 17; }, "generate_window = 17");
+  Caps caps;
+  caps.host_bytes = 0;
+  expect_error(plan(tiny(), small_step(), caps, machine).error(), ErrorKind::Invalid, "host_bytes = 0");
+  caps.host_bytes = {};
+  caps.device_bytes = 1000;
+  const auto tight = plan(tiny(), small_step(), caps, machine);
+  ASSERT_FALSE(tight.ok());
+  expect_error(tight.error(), ErrorKind::DoesNotFit, "device");
+  EXPECT_EQ(tight.error().detail("tier"), "device");
+  EXPECT_EQ(tight.error().detail("given"), "1000");
+}
+
+// A session on this machine, and what it told.
+struct Running {
+  Recorder recorder;
+  Plan plan;
+  Session session;
+
+  explicit Running(const StepOptions& options = small_step(), const Caps& caps = {})
+      : plan(*sluice::plan(tiny(), options, caps, here())), session(*Session::open(plan, recorder)) {}
+};
+
+TEST(Sessions, LearnFromBatchesOfTheCaller) {
+  Running r;
+  const Rows rows(64);
+  for (int i = 0; i < 5; ++i) {
+    const auto stepped = r.session.step(rows.batch(), 1e-2);
+    ASSERT_TRUE(stepped.ok()) << stepped.message();
+    EXPECT_EQ(stepped->step, i + 1);
+    EXPECT_EQ(stepped->learning_rate, 1e-2);
+  }
+  ASSERT_EQ(r.recorder.losses.size(), 5u);
+  EXPECT_LT(r.recorder.losses.back(), r.recorder.losses.front() - 0.5);
+  EXPECT_GT(r.session.memory().peak_host_bytes, 0);
+}
+
+TEST(Sessions, HaveEqualBitsUnderAnyCap) {
+  Running whole;
+  Caps tight;
+  tight.device_bytes = whole.plan.device_bytes() * 2 / 3;
+  StepOptions options = small_step();
+  Running squeezed(options, tight);
+  EXPECT_LE(squeezed.plan.device_bytes(), *tight.device_bytes);
+  for (int i = 0; i < 3; ++i) {
+    (void)whole.session.step(Rows(64, i).batch(), 1e-2);
+    (void)squeezed.session.step(Rows(64, i).batch(), 1e-2);
+  }
+  EXPECT_EQ(whole.recorder.losses, squeezed.recorder.losses);
+}
+
+TEST(Sessions, GoOnFromWhatTheySaved) {
+  const TempDir dir;
+  Running first;
+  for (int i = 0; i < 4; ++i) {
+    if (i == 2) ASSERT_TRUE(first.session.save(dir / "saved").ok());
+    (void)first.session.step(Rows(64, i).batch(), 1e-2);
+  }
+  ASSERT_EQ(first.recorder.saves, std::vector{dir / "saved"});
+  Running second;
+  const Status restored = second.session.restore(dir / "saved");
+  ASSERT_TRUE(restored.ok()) << restored.message();
+  EXPECT_EQ(second.session.steps_done(), 2);
+  for (int i = 2; i < 4; ++i) (void)second.session.step(Rows(64, i).batch(), 1e-2);
+  EXPECT_EQ(second.recorder.losses,
+            std::vector(first.recorder.losses.begin() + 2, first.recorder.losses.end()));
+
+  StepOptions other = small_step();
+  other.seed = 2;
+  Running third(other);
+  expect_error(third.session.restore(dir / "saved").error(), ErrorKind::Invalid, "train.seed");
+}
+
+TEST(Sessions, EvaluateAnyNumberOfSequences) {
+  Running r;
+  const Rows rows(5 * 16);
+  const auto whole = r.session.evaluate(rows.batch());
+  ASSERT_TRUE(whole.ok()) << whole.message();
+  double sum = 0;
+  for (size_t row = 0; row < 5; ++row) {
+    const auto part = [&](const std::vector<int32_t>& all) { return std::span(all).subspan(row * 16, 16); };
+    sum += *r.session.evaluate({part(rows.tokens), part(rows.targets), {}});
+  }
+  EXPECT_NEAR(*whole, sum / 5, 1e-6);
+  EXPECT_EQ(r.recorder.evaluations.size(), 6u);
+  EXPECT_EQ(r.session.steps_done(), 0);
+}
+
+TEST(Sessions, RefuseBatchesThatDoNotFit) {
+  Running r;
+  const auto refused = [&](const Rows& rows, std::string_view part) {
+    const auto stepped = r.session.step(rows.batch(), 1e-3);
+    ASSERT_FALSE(stepped.ok()) << part;
+    expect_error(stepped.error(), ErrorKind::Invalid, part);
+  };
+  refused(Rows(48), "48 tokens");
+  Rows rows(64);
+  rows.targets.pop_back();
+  refused(rows, "63 targets");
+  rows = Rows(64);
+  rows.tokens[3] = 256;
+  refused(rows, "tokens[3] is 256");
+  rows = Rows(64);
+  rows.targets[9] = -2;
+  refused(rows, "targets[9] is -2");
+  rows = Rows(64);
+  for (int i = 0; i < 64; ++i) rows.positions.push_back(i % 8);
+  refused(rows, "StepOptions::packed");
+  rows.positions[5] = 3;
+  refused(rows, "positions[5] is 3");
+  expect_error(r.session.step(Rows(64).batch(), std::numeric_limits<double>::quiet_NaN()).error(),
+               ErrorKind::Invalid, "learning_rate");
+  EXPECT_EQ(r.session.steps_done(), 0);
+  expect_error(r.session.evaluate(Rows(17).batch()).error(), ErrorKind::Invalid, "17 tokens");
+  expect_error(r.session.generate(Rows(2).tokens).error(), ErrorKind::Invalid, "generate_window");
+}
+
+TEST(Sessions, TakeDocumentsInsideSequencesWhenPlannedSo) {
+  StepOptions options = small_step();
+  options.packed = true;
+  Running r(options);
+  Rows rows(64);
+  for (int i = 0; i < 64; ++i) rows.positions.push_back(i % 8);
+  const auto stepped = r.session.step(rows.batch(), 1e-3);
+  EXPECT_TRUE(stepped.ok()) << stepped.message();
+}
+
+TEST(Sessions, TrainOnADatasetUntilAskedToStop) {
+  const TempDir dir;
+  std::ofstream text(dir / "text.txt");
+  for (int i = 0; i < 400; ++i) text << "line " << i << " of a text to learn\n";
+  text.close();
+  Running r;
+  TextOptions options;
+  options.paths = {dir / "text.txt"};
+  options.cache = dir / "cache";
+  const auto data = Dataset::text(r.plan, options);
+  ASSERT_TRUE(data.ok()) << data.message();
+  EXPECT_TRUE(data->has_heldout());
+  Schedule schedule;
+  schedule.steps = 6;
+  schedule.warmup_steps = 2;
+  schedule.evaluate_every = 2;
+  schedule.evaluate_rows = 4;
+  schedule.checkpoint_every = 3;
+  std::stop_source stop;
+  r.recorder.after_step = [&] {
+    if (r.recorder.losses.size() == 4) stop.request_stop();
+  };
+  ASSERT_TRUE(r.session.train(*data, schedule, dir.path(), stop.get_token()).ok());
+  EXPECT_EQ(r.session.steps_done(), 4);
+  ASSERT_TRUE(r.session.train(*data, schedule, dir.path()).ok());
+  EXPECT_EQ(r.session.steps_done(), 6);
+  EXPECT_EQ(r.recorder.evaluations.size(), 3u);
+  EXPECT_EQ(r.recorder.saves, (std::vector{dir / "checkpoint-3", dir / "checkpoint-6"}));
+}
+
+TEST(Sessions, GenerateTheSameForOneSeed) {
+  StepOptions options = small_step();
+  options.generate_window = 16;
+  Running r(options);
+  const std::vector<int32_t> prompt{1, 2, 3};
+  const auto first = r.session.generate(prompt, {20, 0.9, 7});
+  ASSERT_TRUE(first.ok()) << first.message();
+  EXPECT_EQ(first->size(), 20u);
+  EXPECT_EQ(*first, *r.session.generate(prompt, {20, 0.9, 7}));
+  EXPECT_NE(*first, *r.session.generate(prompt, {20, 0.9, 8}));
+  expect_error(r.session.generate({}, {}).error(), ErrorKind::Invalid, "empty");
+  expect_error(r.session.generate(std::vector<int32_t>{300}, {}).error(), ErrorKind::Invalid, "300");
+}
+
+TEST(Sessions, NeedAMachineThatIsHere) {
+  const auto made = plan(tiny(), small_step(), {}, *Machine::preset("rtx4090"));
+  ASSERT_TRUE(made.ok()) << made.message();
+  expect_error(Session::open(*made).error(), ErrorKind::Invalid, "simulated");
+}
+
+TEST(Schedules, WarmUpAndComeDownOnACosine) {
+  Schedule s;
+  s.steps = 110;
+  s.warmup_steps = 10;
+  s.learning_rate = 1;
+  s.min_learning_rate = 0.1;
+  EXPECT_DOUBLE_EQ(s.rate_at(1), 0.1);
+  EXPECT_DOUBLE_EQ(s.rate_at(10), 1);
+  EXPECT_DOUBLE_EQ(s.rate_at(60), 0.55);
+  EXPECT_DOUBLE_EQ(s.rate_at(110), 0.1);
+}
+
+}  // namespace
+}  // namespace sluice
