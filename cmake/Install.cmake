@@ -20,6 +20,7 @@ install(CODE [[
 install(FILES ${generated}/zsh/_sluice DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/\${sluice_zsh}" COMPONENT program)
 
 install(FILES README.md CHANGELOG.md LICENSE cmake/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(FILES cmake/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libsluice-dev COMPONENT development)
 install(DIRECTORY docs configs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
 set(CPACK_GENERATOR DEB TGZ)
@@ -32,6 +33,9 @@ set(CPACK_COMPONENT_PROGRAM_DESCRIPTION
 fastest schedule of computation, transfers and recomputation that stays under
 both, proves it correct, and runs it. The arithmetic is the same under every
 cap.")
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
+    "Headers, archive and CMake package of the library that Sluice is made of,
+and two programs that use it.")
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)

@@ -29,7 +29,7 @@ Status keep_to_card(RunConfig& config, const Card& card) {
   if (cap <= card.memory_bytes) return {};
   return too_much(kDevice, cap, card.memory_bytes,
                   fmt::format("the card {} has {}; without a cap its usable {} are planned for", card.name,
-                              exact_bytes(card.memory_bytes), usable));
+                              format_bytes(card.memory_bytes), usable));
 }
 
 Status keep_to_this_machine(const RunConfig& config, const Machine& machine) {

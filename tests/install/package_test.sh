@@ -21,6 +21,7 @@ if [[ $kind == Deb ]]; then
   expect grep -q '/usr/share/zsh/vendor-completions/_sluice$' <(dpkg-deb -c "$package")
   expect grep -q 'libc6 (>=' <(dpkg-deb -f "$package" Depends)
   expect grep -q 'libfmt' <(dpkg-deb -f "$package" Depends)
+  expect grep -q '/cmake/sluice/sluice-config.cmake$' <(dpkg-deb -c "$folder/libsluice-dev_${version}_"*.deb)
   dpkg -x "$package" "$folder/root"
   program=$folder/root/usr/bin/sluice
 else
