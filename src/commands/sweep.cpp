@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "base/hash.h"
 #include "commands/outcome.h"
@@ -270,6 +271,11 @@ Status SweepRun::run() {
   for (const SweepGroup& g : groups_) all += int64_t(g.cells.size());
   fmt::print("machine  {}\n{} cells, {} of them known\n", machine_.description, all,
              all - int64_t(open_.size()));
+  std::set<std::string> notices;
+  for (const SweepGroup& g : groups_) {
+    for (const SweepCell& c : g.cells) notices.insert(c.config.notices.begin(), c.config.notices.end());
+  }
+  for (const std::string& notice : notices) fmt::print("note     {}\n", notice);
   std::fflush(stdout);
   SLUICE_TRY(run_cells());
   if (!interrupted_) SLUICE_TRY(needs());

@@ -187,7 +187,30 @@ TEST(Sweep, RefusesWhatItCannotDo) {
   request.measure = true;
   EXPECT_NE(sweep(request, interrupted).error.find("only the machine at hand is measured"),
             std::string::npos);
+  request = small_sweep(dir);
+  request.device_mem = "700MiB,200GiB";
+  EXPECT_NE(sweep(request, interrupted).error.find("memory.device = 200GiB: the card H200 141 GB has"),
+            std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(dir / "out"));
+}
+
+TEST(Sweep, WithoutADeviceCapANamedCardHasItsOwnAndThatIsSaid) {
+  const TempDir dir;
+  const std::atomic<bool> interrupted = false;
+  SweepRequest request = small_sweep(dir);
+  request.device_mem = request.host_mem = "none";
+  request.machine = "RTX 4090";
+  testing::internal::CaptureStdout();
+  const Outcome done = sweep(request, interrupted);
+  const std::string said = testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(done.ok) << done.error;
+  EXPECT_NE(said.find("note     memory.device: 23.0 GiB, what the card RTX 4090 24 GB has"),
+            std::string::npos)
+      << said;
+  const std::vector<SweepRow> rows = must(load_sweep(dir / "out" / "sweep.csv"));
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].machine, "rtx4090");
+  EXPECT_LE(rows[0].caps[kDevice], 24564 * kMiB - kGiB);
 }
 
 }  // namespace
