@@ -18,6 +18,11 @@ Error too_much(Tier tier, int64_t cap, int64_t there, const std::string& why_not
                       fmt::format("memory.{} = {}: {}", name_of(tier), exact_bytes(cap), why_not));
 }
 
+// Two digits: 24,564 MiB are not 24 GiB.
+std::string exact_gib(int64_t bytes) {
+  return fmt::format("{:.2f} GiB", double(bytes) / double(kGiB));
+}
+
 Status keep_to_card(RunConfig& config, const Card& card) {
   int64_t& cap = config.caps[kDevice];
   const std::string usable = format_bytes(card.usable_bytes());
@@ -29,7 +34,7 @@ Status keep_to_card(RunConfig& config, const Card& card) {
   if (cap <= card.memory_bytes) return {};
   return too_much(kDevice, cap, card.memory_bytes,
                   fmt::format("the card {} has {}; without a cap its usable {} are planned for", card.name,
-                              format_bytes(card.memory_bytes), usable));
+                              exact_gib(card.memory_bytes), usable));
 }
 
 Status keep_to_this_machine(const RunConfig& config, const Machine& machine) {

@@ -93,7 +93,7 @@ TEST(EarlyChecks, ACapAboveTheCardIsRefusedWithBothNumbers) {
   const Status status = check_early(config, must(resolve_machine(config, "h100")));
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().kind, ErrorKind::DoesNotFit);
-  for (const char* part : {"memory.device = 200GiB", "H100 80 GB", "79.6 GiB", "78.6 GiB"})
+  for (const char* part : {"memory.device = 200GiB", "H100 80 GB", "79.65 GiB", "78.6 GiB"})
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message() << "\nlacks: " << part;
 }
 
