@@ -68,6 +68,10 @@ class Tree(unittest.TestCase):
         self.assertNotEqual(result.returncode, 0)
         self.assertIn(f"bench/results/speed_gpu.jsonl:{lines + 1}: commit = None: needed is text", result.stderr)
 
+    def test_results_that_no_table_shows_are_refused(self):
+        self.cells.rename(self.cells.with_name("nobody_asks.jsonl"))
+        self.assertIn("bench/results/nobody_asks.jsonl: no table of scripts/performance shows it", self.run_script().stderr)
+
     def test_blocks_of_other_documents_are_filled_and_unknown_ones_refused(self):
         readme = self.root / "README.md"
         readme.write_text("Before.\n<!-- from bench/results: prediction -->\n<!-- end -->\nAfter.\n")
