@@ -21,6 +21,8 @@
 namespace {
 
 using namespace sluice::core;
+using sluice::Result;
+using sluice::Status;
 
 constexpr int64_t kDim = 4096, kFfn = 14336, kVocab = 128256, kQHeads = 32, kKvHeads = 8, kHeadDim = 128;
 constexpr int64_t kKvDim = kKvHeads * kHeadDim;
