@@ -41,8 +41,8 @@ std::vector<DeviceActivity> place_on_timeline(std::vector<ProfiledActivity> acti
                                               std::span<const ProfiledCall> calls,
                                               std::span<const Interval> timeline);
 
-// "void sluice::rms_norm<__nv_bfloat16>(int, float const*)", mangled or not, becomes
-// "sluice::rms_norm<__nv_bfloat16>".
+// "void sluice::core::rms_norm<__nv_bfloat16>(int, float const*)", mangled or not, becomes
+// "sluice::core::rms_norm<__nv_bfloat16>".
 std::string kernel_name(std::string_view symbol);
 
 }  // namespace sluice::core

@@ -13,9 +13,9 @@ namespace {
 
 TEST(KernelName, LosesReturnTypeAndParameters) {
   EXPECT_EQ(kernel_name("void sluice::core::rms_norm<__nv_bfloat16>(int, float const*)"),
-            "sluice::rms_norm<__nv_bfloat16>");
-  EXPECT_EQ(kernel_name("_ZN6sluice4cuda12_GLOBAL__N_13addEPfi"), "sluice::cuda::add");
-  EXPECT_EQ(kernel_name("_ZN6sluice3addIfEEvPT_"), "sluice::add<float>");
+            "sluice::core::rms_norm<__nv_bfloat16>");
+  EXPECT_EQ(kernel_name("_ZN6sluice4core4cuda12_GLOBAL__N_13addEPfi"), "sluice::core::cuda::add");
+  EXPECT_EQ(kernel_name("_ZN6sluice4core3addIfEEvPT_"), "sluice::core::add<float>");
   EXPECT_EQ(kernel_name("void f<(int)3, g<2> >(h (*)(int))"), "f<(int)3, g<2> >");
   EXPECT_EQ(kernel_name("nvjet_tst_128x256_64x4_TNN"), "nvjet_tst_128x256_64x4_TNN");
   EXPECT_EQ(kernel_name("copy to device"), "copy to device");
