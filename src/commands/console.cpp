@@ -8,18 +8,14 @@
 namespace sluice::core {
 
 void Console::progress(const Progress& p) {
-  std::string what(p.what), note;
+  std::string note;
   int64_t done = p.done, total = p.total;
   if (p.unit == Progress::Unit::Bytes) {
     note = done > 0 ? fmt::format("{} of {}", format_bytes(done), format_bytes(total)) : format_bytes(total);
     done = total = 0;
   }
-  if (working_) {
-    working_->say(std::move(what), done, total, std::move(note));
-  } else {
-    working_.emplace(std::move(what));
-    working_->say(std::string(p.what), done, total, std::move(note));
-  }
+  if (!working_) working_.emplace(std::string(p.what));
+  working_->say(std::string(p.what), done, total, std::move(note));
 }
 
 void Console::warned(const std::string& message) {

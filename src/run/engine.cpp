@@ -84,11 +84,11 @@ Status Engine::fill_state() {
   return {};
 }
 
-StepArgs Engine::args_for_update(int64_t step) const {
+StepArgs Engine::args_for_update(int64_t step, double learning_rate) const {
   StepArgs args{};
   args.step = step;
   args.seed = uint64_t(p_.config.train.seed);
-  args.learning_rate = float(learning_rate_);
+  args.learning_rate = float(learning_rate);
   return args;
 }
 
@@ -116,8 +116,8 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   SLUICE_ASSIGN(const int64_t targets, feed(rows, model, p_.shape, *training_));
   // A deferred update belongs to the step before this one.
   const bool deferred = p_.optimizer.deferred;
-  if (!deferred) learning_rate_ = learning_rate;
-  StepArgs args = args_for_update(deferred ? std::max<int64_t>(1, steps_done_) : steps_done_ + 1);
+  StepArgs args = deferred ? args_for_update(std::max<int64_t>(1, steps_done_), learning_rate_)
+                           : args_for_update(steps_done_ + 1, learning_rate);
   args.update = deferred ? pending_ : 1;
   args.inv_targets = targets > 0 ? 1.0f / float(targets) : 0.0f;
   SLUICE_TRY(training_->write(model.args, bytes_of(args)));
@@ -155,7 +155,7 @@ std::vector<DeviceActivity> Engine::activities() {
 
 Status Engine::apply_pending() {
   if (!pending_) return {};
-  StepArgs args = args_for_update(steps_done_);
+  StepArgs args = args_for_update(steps_done_, learning_rate_);
   args.update = 1;
   SLUICE_TRY(flush_->write(p_.stages.flush->model.args, bytes_of(args)));
   SLUICE_TRY(flush_->step());

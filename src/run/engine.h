@@ -76,7 +76,7 @@ class Engine {
   Status start();
   Status fill_state();
   Status apply_pending();
-  StepArgs args_for_update(int64_t step) const;
+  StepArgs args_for_update(int64_t step, double learning_rate) const;
   // Writes rows into the batch objects of a stage, and counts the targets.
   Result<int64_t> feed(const Rows& rows, const Model& model, const StepShape& shape, Executor& executor);
 
