@@ -8,8 +8,8 @@ cd "$root" || exit
 say() { printf '==> %s\n' "$*"; }
 
 # Debian and Ubuntu packages of a build; a tool that is already on the PATH counts as installed.
-packages=(g++ cmake ninja-build libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libgtest-dev
-  libdnnl-dev)
+packages=(g++ cmake ninja-build libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev
+  libgtest-dev libdnnl-dev)
 declare -A tool_of=([g++]=g++ [cmake]=cmake [ninja-build]=ninja)
 
 # missing_packages PRESET: one per line.
