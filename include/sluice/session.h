@@ -41,8 +41,9 @@ class Session {
   // Mean loss over the targets of any whole number of sequences. REQUIRES: StepOptions::evaluate.
   Result<double> evaluate(const Batch& batch);
 
-  // Steps up to the schedule's last one, with evaluations between; checkpoints go to
-  // `directory`/checkpoint-STEP. When asked to stop it ends after the step in progress, and may be called
+  // Steps up to the schedule's last one, with evaluations between; those of Schedule::checkpoint_every go to
+  // `directory`/step-N, of which the two newest stay, and the link `directory`/latest names the newest. None
+  // are made without a directory. When asked to stop it ends after the step in progress, and may be called
   // again to go on.
   Status train(const Dataset& data, const Schedule& schedule, const std::filesystem::path& directory = {},
                std::stop_token stop = {});
@@ -50,7 +51,8 @@ class Session {
   // Continues a prompt of one or more tokens. REQUIRES: StepOptions::generate_window.
   Result<std::vector<int32_t>> generate(std::span<const int32_t> prompt, const GenerateOptions& options = {});
 
-  // A folder with weights (transformers loads it), optimizer state and what the run is. It appears whole.
+  // A folder with weights (transformers loads it), optimizer state and what the run is. It appears whole; one
+  // that is there already is an error (Io).
   Status save(const std::filesystem::path& directory);
   // Goes on from what save() wrote. Refused when results would become others than the saved run's (Invalid,
   // with every difference).

@@ -129,7 +129,11 @@ Status Session::train(const Dataset& data, const Schedule& schedule, const std::
   impl_->content = data.data()->content;
   core::Session run(impl_->engine, data.data(), schedule);
   core::TrainingOptions options;
-  options.checkpoints = directory;
+  std::optional<core::CheckpointStore> store;
+  if (!directory.empty()) {
+    SLUICE_ASSIGN(store, core::CheckpointStore::open(directory));
+    options.checkpoints = &*store;
+  }
   options.stop = [&] { return stop.stop_requested(); };
   return core::train(run, *impl_->observer, options);
 }

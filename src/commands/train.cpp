@@ -61,7 +61,8 @@ Status TrainingObserver::open_metrics(int64_t steps_done) {
   std::filesystem::path checkpoint = c_.run.resume;
   if (!checkpoint.empty()) {
     if (!checkpoint.has_filename()) checkpoint = checkpoint.parent_path();  // written with a slash at its end
-    SLUICE_ASSIGN(history, read_history(checkpoint.parent_path() / "metrics.jsonl", steps_done));
+    SLUICE_ASSIGN(history,
+                  read_history(checkpoint.parent_path().parent_path() / "metrics.jsonl", steps_done));
   }
   training_ = std::move(history.training);
   heldout_ = std::move(history.heldout);
@@ -140,8 +141,10 @@ Status run(const Prepared& p, RunData data, TrainingObserver& observer,
   fmt::print("{}", describe(session->engine().start_up()));
   std::fflush(stdout);
   SLUICE_TRY(observer.open_metrics(session->steps_done()));
+  SLUICE_ASSIGN(CheckpointStore store, CheckpointStore::open(checkpoints_in(dir), {p.config.run.keep_last,
+                                                                                   p.config.run.keep_every}));
   TrainingOptions options;
-  options.checkpoints = dir;
+  options.checkpoints = &store;
   options.stop = [&] { return interrupted || !observer.written().ok(); };
   if (p.config.run.trace) {
     options.trace = [&](std::span<const Interval> timeline, std::vector<DeviceActivity> activities) {
@@ -154,14 +157,14 @@ Status run(const Prepared& p, RunData data, TrainingObserver& observer,
   observer.end_line();
   if (interrupted) {
     fmt::print("interrupted after step {}; go on with --set run.resume={}\n", session->steps_done(),
-               (dir / "checkpoint").string());
+               (store.dir() / "latest").string());
   }
   const auto& sample = p.config.sample;
   if (p.stages.sampling && sample.tokens > 0 && !interrupted) {
     SLUICE_ASSIGN(const std::string text, session->sample(sample.prompt, sample.tokens, sample.temperature));
     fmt::print("sample: {}{}\n", sample.prompt, text);
   }
-  SLUICE_TRY(session->save(dir / "checkpoint"));
+  SLUICE_TRY(session->save(store));
   SLUICE_TRY(observer.draw_losses());
   observer.summarize(p, session->engine().memory());
   return {};

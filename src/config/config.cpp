@@ -90,6 +90,9 @@ void visit_keys(Config& c, F&& key) {
   key("run.dir", c.run.dir, OutputPath(), "run directory");
   key("run.checkpoint_every", c.run.checkpoint_every, kNotNegative,
       "steps between checkpoints; 0: at the end only");
+  key("run.keep_last", c.run.keep_last, Range{1, 1000}, "how many of the newest checkpoints stay");
+  key("run.keep_every", c.run.keep_every, kNotNegative,
+      "checkpoints of every step that this divides stay, too; 0: none");
   key("run.resume", c.run.resume, InputPath(), "checkpoint directory to go on from");
   key("run.trace", c.run.trace, nullptr, "write trace.json of one step");
   key("run.trace_kernels", c.run.trace_kernels, nullptr,

@@ -57,6 +57,7 @@ struct RunConfig {
     int64_t device = 0, threads = 0;
     std::string dir = "runs/latest";
     int64_t checkpoint_every = 0;
+    int64_t keep_last = 2, keep_every = 0;
     std::string resume;
     bool trace = true, trace_kernels = false;
     bool deterministic = false;

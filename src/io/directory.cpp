@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/directory.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 
 #include "io/file.h"
@@ -13,9 +11,9 @@ namespace sluice::core {
 namespace fs = std::filesystem;
 namespace {
 
-fs::path beside(const fs::path& path, const char* ending) {
+fs::path temporary_of(const fs::path& path) {
   fs::path out = path;
-  out += ending;
+  out += ".tmp";
   return out;
 }
 
@@ -26,34 +24,27 @@ Status remove_tree(const fs::path& path) {
   return {};
 }
 
-Status move(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) return file_error("replace", to);
-  return {};
+Status sync_parent(const fs::path& path) {
+  const fs::path parent = path.parent_path();
+  return sync_directory(parent.empty() ? fs::path(".") : parent);
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
-// False: this file system or kernel cannot.
-Result<bool> exchange(const fs::path& a, const fs::path& b) {
-  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
-  if (errno == EINVAL || errno == ENOSYS) return false;
-  return file_error("replace", b);
+Error in_the_way(const fs::path& path) {
+  return error(ErrorKind::Io, "{}: it is there already, and nothing is overwritten", path.string());
 }
 
 }  // namespace
 
 // A slash at its end would put what lies beside it inside.
 AtomicDirectory::AtomicDirectory(fs::path path)
-    : path_(path.has_filename() ? std::move(path) : path.parent_path()), temporary_(beside(path_, ".tmp")) {}
+    : path_(path.has_filename() ? std::move(path) : path.parent_path()), temporary_(temporary_of(path_)) {}
 
 Result<AtomicDirectory> AtomicDirectory::create(fs::path path) {
-  SLUICE_TRY(restore_directory(path));
   AtomicDirectory directory(std::move(path));
+  std::error_code ignored;
+  if (fs::exists(directory.path_, ignored) && !fs::is_empty(directory.path_, ignored))
+    return in_the_way(directory.path_);
   SLUICE_TRY(remove_tree(directory.temporary_));
-  SLUICE_TRY(remove_tree(beside(directory.path_, ".old")));
   SLUICE_TRY(make_directories(directory.temporary_));
   return directory;
 }
@@ -62,37 +53,34 @@ AtomicDirectory::~AtomicDirectory() {
   if (!temporary_.empty()) (void)remove_tree(temporary_);
 }
 
-Status AtomicDirectory::commit(Swap swap) {
+Status AtomicDirectory::commit() {
   SLUICE_CHECK(!temporary_.empty(), "second commit of {}", path_.string());
   SLUICE_TRY(sync_directory(temporary_));
-  fs::path replaced;
-  if (is_there(path_)) {
-    bool exchanged = false;
-    if (swap == Swap::AtOnce) {
-      SLUICE_ASSIGN(exchanged, exchange(temporary_, path_));
-    }
-    replaced = exchanged ? temporary_ : beside(path_, ".old");
-    if (!exchanged) {
-      SLUICE_TRY(move(path_, replaced));
-      if (const Status moved = move(temporary_, path_); !moved.ok()) {
-        (void)move(replaced, path_);
-        return moved.error();
-      }
-    }
-  } else {
-    SLUICE_TRY(move(temporary_, path_));
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR) return in_the_way(path_);
+    return file_error("rename to", path_);
   }
   temporary_.clear();
-  const fs::path parent = path_.parent_path();
-  SLUICE_TRY(sync_directory(parent.empty() ? fs::path(".") : parent));
-  // The new one is in place; what is left of the old one goes with the next create() at the latest.
-  if (!replaced.empty()) (void)remove_tree(replaced);
-  return {};
+  return sync_parent(path_);
 }
 
-Status restore_directory(const fs::path& path) {
-  const fs::path whole = path.has_filename() ? path : path.parent_path(), old = beside(whole, ".old");
-  return is_there(old) && !is_there(whole) ? move(old, whole) : Status();
+Status remove_directory(const fs::path& path) {
+  const fs::path temporary = temporary_of(path);
+  SLUICE_TRY(remove_tree(temporary));
+  if (std::rename(path.c_str(), temporary.c_str()) != 0) return file_error("remove", path);
+  return remove_tree(temporary);
+}
+
+Status point_link(const fs::path& link, const fs::path& target) {
+  std::error_code code;
+  const fs::file_status there = fs::symlink_status(link, code);
+  if (fs::exists(there) && !fs::is_symlink(there)) return in_the_way(link);
+  const fs::path temporary = temporary_of(link);
+  SLUICE_TRY(remove_tree(temporary));
+  fs::create_symlink(target, temporary, code);
+  if (code) return file_error("make link", temporary, code.value());
+  if (std::rename(temporary.c_str(), link.c_str()) != 0) return file_error("replace", link);
+  return sync_parent(link);
 }
 
 }  // namespace sluice::core

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories that are replaced as a whole.
+// Directories that appear as a whole, and links that name them.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <utility>
 
@@ -10,13 +9,13 @@
 
 namespace sluice::core {
 
-// A directory under construction. It is "<path>.tmp", in which files are written, until commit() puts it in
-// the place of the directory at `path`: after restore_directory() that has all of the old files or all of the
-// new ones, also when the process or the machine stopped at any moment. Destroyed without commit(), it is
-// removed; what a killed process left is removed by the next create(). One process at a time makes a
-// directory of one path.
+// A directory under construction. It is "<path>.tmp", in which files are written, until commit() gives it its
+// name: a directory at `path` has all of its files, also when the process or the machine stopped at any
+// moment. Destroyed without commit(), it is removed; what a killed process left is removed by the next
+// create(). One process at a time makes a directory of one path.
 class AtomicDirectory {
  public:
+  // An error if something is at `path`, unless that is an empty directory. Makes its parents.
   static Result<AtomicDirectory> create(std::filesystem::path path);
 
   AtomicDirectory(AtomicDirectory&& other) noexcept
@@ -27,12 +26,8 @@ class AtomicDirectory {
   // Where the files go. They are durable already: write_file() and AtomicFile see to that.
   const std::filesystem::path& temporary() const { return temporary_; }
 
-  enum class Swap : uint8_t {
-    AtOnce,      // by one system call where the file system can, else
-    InTwoMoves,  // the old directory becomes "<path>.old" before the new one takes its place
-  };
-  // Everything that was in the directory at `path` is gone afterwards. Nothing can be added.
-  Status commit(Swap swap = Swap::AtOnce);
+  // Nothing can be added afterwards.
+  Status commit();
 
  private:
   explicit AtomicDirectory(std::filesystem::path path);
@@ -40,8 +35,12 @@ class AtomicDirectory {
   std::filesystem::path path_, temporary_;
 };
 
-// Puts "<path>.old" back where a commit() was stopped between its two moves, else changes nothing. To be
-// called before such a directory is read.
-Status restore_directory(const std::filesystem::path& path);
+// Makes it gone at once: whatever stops this, there is nothing at `path`, or all that was. What is left of it
+// then is at "<path>.tmp".
+Status remove_directory(const std::filesystem::path& path);
+
+// Makes `link` a symbolic link to `target`, as written, instead of to what it named before: a reader finds
+// the one or the other. An error if something else is at `link`.
+Status point_link(const std::filesystem::path& link, const std::filesystem::path& target);
 
 }  // namespace sluice::core

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/stopwatch.h"
+#include "io/directory.h"
 #include "planner/refusal.h"
 #include "state/checkpoint.h"
 #include "state/weights.h"
@@ -197,10 +198,25 @@ Result<std::span<const float>> Engine::logits_after(std::span<const int32_t> tok
 
 Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) {
   SLUICE_TRY(apply_pending());
-  const double begin_ns = now_ns();
-  SLUICE_TRY(save_checkpoint(p_.model, p_.stages.training.model, {steps_done_, manifest}, dir, *training_));
-  observer_.saved({steps_done_, dir, (now_ns() - begin_ns) / 1e9});
+  const Stopwatch watch;
+  SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(dir));
+  SLUICE_TRY(write(manifest, fresh.temporary()));
+  SLUICE_TRY(fresh.commit());
+  observer_.saved({steps_done_, dir, watch.seconds()});
   return {};
+}
+
+Status Engine::save(const Manifest& manifest, CheckpointStore& store) {
+  if (store.latest() == steps_done_) return {};
+  SLUICE_TRY(apply_pending());
+  const Stopwatch watch;
+  SLUICE_TRY(store.save(steps_done_, [&](const std::filesystem::path& to) { return write(manifest, to); }));
+  observer_.saved({steps_done_, store.at(steps_done_), watch.seconds()});
+  return {};
+}
+
+Status Engine::write(const Manifest& manifest, const std::filesystem::path& dir) const {
+  return write_checkpoint(p_.model, p_.stages.training.model, {steps_done_, manifest}, dir, *training_);
 }
 
 Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir) {

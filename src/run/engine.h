@@ -10,6 +10,7 @@
 #include "run/prepare.h"
 #include "sluice/observer.h"
 #include "state/manifest.h"
+#include "state/store.h"
 
 namespace sluice::core {
 
@@ -60,7 +61,9 @@ class Engine {
   std::vector<DeviceActivity> activities();
 
   // The manifest says what the run is beside its plans; load() refuses a checkpoint with another one.
+  // save() makes the directory, which must not be there, or the step's checkpoint in the store.
   Status save(const Manifest& manifest, const std::filesystem::path& dir);
+  Status save(const Manifest& manifest, CheckpointStore& store);
   Status load(const Manifest& manifest, const std::filesystem::path& dir);
 
   int64_t steps_done() const { return steps_done_; }
@@ -77,6 +80,7 @@ class Engine {
   Status fill_state();
   Status apply_pending();
   StepArgs args_for_update(int64_t step, double learning_rate) const;
+  Status write(const Manifest& manifest, const std::filesystem::path& dir) const;
   // Writes rows into the batch objects of a stage, and counts the targets.
   Result<int64_t> feed(const Rows& rows, const Model& model, const StepShape& shape, Executor& executor);
 

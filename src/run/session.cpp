@@ -74,4 +74,8 @@ Status Session::save(const std::filesystem::path& dir) {
   return engine_->save(manifest_of(engine_->prepared(), data_->content), dir);
 }
 
+Status Session::save(CheckpointStore& store) {
+  return engine_->save(manifest_of(engine_->prepared(), data_->content), store);
+}
+
 }  // namespace sluice::core

@@ -36,7 +36,9 @@ class Session {
   Result<double> evaluate();
   // Continues a prompt of bytes. REQUIRES: sampling was planned.
   Result<std::string> sample(const std::string& prompt, int64_t tokens, double temperature);
+  // As Engine's.
   Status save(const std::filesystem::path& dir);
+  Status save(CheckpointStore& store);
 
   Engine& engine() { return *engine_; }
   const sluice::Schedule& schedule() const { return schedule_; }

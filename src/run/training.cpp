@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/training.h"
 
-#include <fmt/format.h>
-
 namespace sluice::core {
 namespace {
 
@@ -32,8 +30,9 @@ Status train(Session& session, Observer& observer, const TrainingOptions& option
       SLUICE_TRY(evaluate(session, observer));
       evaluated_at = step;
     }
-    if (schedule.checkpoint_every > 0 && step % schedule.checkpoint_every == 0)
-      SLUICE_TRY(session.save(options.checkpoints / fmt::format("checkpoint-{}", step)));
+    if (options.checkpoints != nullptr && schedule.checkpoint_every > 0 &&
+        step % schedule.checkpoint_every == 0)
+      SLUICE_TRY(session.save(*options.checkpoints));
   }
   if (session.evaluates() && evaluated_at != session.steps_done()) return evaluate(session, observer);
   return {};

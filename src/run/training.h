@@ -2,7 +2,6 @@
 // The loop over steps, with what happens between them.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 
 #include "run/session.h"
@@ -10,8 +9,8 @@
 namespace sluice::core {
 
 struct TrainingOptions {
-  std::filesystem::path checkpoints;  // holds checkpoint-STEP of schedule.checkpoint_every
-  std::function<bool()> stop;         // asked before every step
+  CheckpointStore* checkpoints = nullptr;  // where those of schedule.checkpoint_every go; null: none is made
+  std::function<bool()> stop;              // asked before every step
   // Gets the timeline of the second step, which is the first that runs warm, and what ran on the device then.
   // Empty: no step is traced.
   std::function<Status(std::span<const Interval>, std::vector<DeviceActivity>)> trace;

@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/directory.h"
 #include "io/file.h"
 #include "io/safetensors.h"
 #include "model/families/families.h"
@@ -69,10 +68,8 @@ Status check_step(const std::filesystem::path& path, int64_t step) {
 
 }  // namespace
 
-Status save_checkpoint(const ModelSpec& spec, const Model& model, const CheckpointInfo& info,
-                       const std::filesystem::path& dir, const Executor& executor) {
-  SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(dir));
-  const std::filesystem::path& to = fresh.temporary();
+Status write_checkpoint(const ModelSpec& spec, const Model& model, const CheckpointInfo& info,
+                        const std::filesystem::path& to, const Executor& executor) {
   const std::map<std::string, std::string> metadata{{kStep, fmt::format("{}", info.step)}};
   SLUICE_TRY(save_weights(model, to / "model.safetensors", executor, metadata));
   SLUICE_TRY(save_state(model, to / "optimizer.safetensors", executor, metadata));
@@ -80,12 +77,10 @@ Status save_checkpoint(const ModelSpec& spec, const Model& model, const Checkpoi
   nlohmann::ordered_json manifest = nlohmann::ordered_json::object();
   for (const auto& [name, value] : info.manifest) manifest[name] = value;
   const nlohmann::ordered_json root = {{"format", kFormat}, {"step", info.step}, {"manifest", manifest}};
-  SLUICE_TRY(write_file(to / "checkpoint.json", root.dump(2) + "\n"));
-  return fresh.commit();
+  return write_file(to / "checkpoint.json", root.dump(2) + "\n");
 }
 
 Result<CheckpointInfo> read_checkpoint_info(const std::filesystem::path& dir) {
-  SLUICE_TRY(restore_directory(dir));
   const std::filesystem::path path = dir / "checkpoint.json";
   SLUICE_ASSIGN(const std::string text, read_file(path));
   const auto root = nlohmann::ordered_json::parse(text, nullptr, false);

@@ -3,9 +3,8 @@
 // (optimizer.safetensors), the model's config.json, and checkpoint.json: how far the run was, and what it
 // was.
 //
-// The files appear together (AtomicDirectory): whatever stops a save, the directory holds the checkpoint
-// before or the new one. Each file says its step, so that files of different ones are not taken for a
-// checkpoint.
+// The files appear together (AtomicDirectory). Each file says its step, so that files of different ones are
+// not taken for a checkpoint.
 #pragma once
 
 #include <filesystem>
@@ -22,9 +21,10 @@ struct CheckpointInfo {
   Manifest manifest;
 };
 
-// Replaces the directory. The update of a deferred step must have been flushed.
-Status save_checkpoint(const ModelSpec& spec, const Model& model, const CheckpointInfo& info,
-                       const std::filesystem::path& dir, const Executor& executor);
+// Writes the files into a directory that has none of them. The update of a deferred step must have been
+// flushed.
+Status write_checkpoint(const ModelSpec& spec, const Model& model, const CheckpointInfo& info,
+                        const std::filesystem::path& dir, const Executor& executor);
 
 // What checkpoint.json says, without the tensors.
 Result<CheckpointInfo> read_checkpoint_info(const std::filesystem::path& dir);

@@ -295,7 +295,7 @@ TEST(Sessions, TrainOnADatasetUntilAskedToStop) {
   ASSERT_TRUE(r.session.train(*data, schedule, dir.path()).ok());
   EXPECT_EQ(r.session.steps_done(), 6);
   EXPECT_EQ(r.recorder.evaluations.size(), 3u);
-  EXPECT_EQ(r.recorder.saves, (std::vector{dir / "checkpoint-3", dir / "checkpoint-6"}));
+  EXPECT_EQ(r.recorder.saves, (std::vector{dir / "step-3", dir / "step-6"}));
 }
 
 TEST(Sessions, GenerateTheSameForOneSeed) {

@@ -43,16 +43,17 @@ TEST(Train, WritesWhatItPromisesAndContinuesFromACheckpoint) {
   const std::atomic<bool> interrupted = false;
   const Outcome whole = train(request(dir, "whole", {"run.checkpoint_every=2"}), interrupted);
   ASSERT_TRUE(whole.ok) << whole.error;
-  for (const char* file : {"metrics.jsonl", "loss.svg", "trace.json", "checkpoint/model.safetensors",
-                           "checkpoint-2/checkpoint.json"}) {
+  for (const char* file : {"metrics.jsonl", "loss.svg", "trace.json", "checkpoints/latest/model.safetensors",
+                           "checkpoints/step-2/checkpoint.json"}) {
     EXPECT_FALSE(file_bytes(dir / "whole" / file).empty()) << file;
   }
   EXPECT_FALSE(nlohmann::json::parse(file_bytes(dir / "whole/trace.json"), nullptr, false).is_discarded());
 
-  const auto checkpoint = (dir / "whole/checkpoint-2").string();
+  const auto checkpoint = (dir / "whole/checkpoints/step-2").string();
   const Outcome rest = train(request(dir, "rest", {"run.resume=" + checkpoint}), interrupted);
   ASSERT_TRUE(rest.ok) << rest.error;
-  for (const char* file : {"checkpoint/model.safetensors", "checkpoint/optimizer.safetensors"}) {
+  for (const char* file :
+       {"checkpoints/latest/model.safetensors", "checkpoints/latest/optimizer.safetensors"}) {
     EXPECT_TRUE(file_bytes(dir / "rest" / file) == file_bytes(dir / "whole" / file)) << file << " differs";
   }
 }
@@ -78,7 +79,7 @@ TEST(Train, ResumedKeepsItsLog) {
   ASSERT_TRUE(whole.ok) << whole.error;
   const std::string picture = file_bytes(dir / "run/loss.svg");
   const std::string metrics = file_bytes(dir / "run/metrics.jsonl");
-  for (const char* checkpoint : {"run/checkpoint-2", "run/checkpoint-2/"}) {
+  for (const char* checkpoint : {"run/checkpoints/step-2", "run/checkpoints/step-2/"}) {
     const std::string resume = "run.resume=" + (dir / checkpoint).string();
     const Outcome rest = train(request(dir, "run", {resume}), interrupted);
     ASSERT_TRUE(rest.ok) << rest.error;
@@ -104,7 +105,7 @@ TEST(Train, StoppedBeforeItBeginsStillSaves) {
   const std::atomic<bool> interrupted = true;
   const Outcome outcome = train(request(dir, "run", {}), interrupted);
   ASSERT_TRUE(outcome.ok) << outcome.error;
-  EXPECT_EQ(nlohmann::json::parse(file_bytes(dir / "run/checkpoint/checkpoint.json"))["step"], 0);
+  EXPECT_EQ(nlohmann::json::parse(file_bytes(dir / "run/checkpoints/latest/checkpoint.json"))["step"], 0);
 }
 
 // Nothing is measured, planned or written before it is known where results can go.

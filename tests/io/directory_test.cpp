@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory that is replaced: readers find the old one or the new one, whole.
+// A directory that appears: readers find it whole or not at all; and a link that is replaced.
 #include "io/directory.h"
 
 #include <gtest/gtest.h>
@@ -10,51 +10,39 @@
 namespace sluice::core {
 namespace {
 
-using Swap = AtomicDirectory::Swap;
+namespace fs = std::filesystem;
 
-AtomicDirectory begin(const std::filesystem::path& path, std::string_view name, std::string_view content) {
+AtomicDirectory begin(const fs::path& path, std::string_view name, std::string_view content) {
   auto directory = AtomicDirectory::create(path);
   EXPECT_TRUE(directory.ok()) << directory.message();
   EXPECT_TRUE(write_file(directory->temporary() / name, content).ok());
   return std::move(*directory);
 }
 
-std::vector<std::string> names_in(const std::filesystem::path& path) {
+std::vector<std::string> names_in(const fs::path& path) {
   std::vector<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(path)) out.push_back(entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(path)) out.push_back(entry.path().filename());
   std::sort(out.begin(), out.end());
   return out;
 }
 
-class Directories : public testing::TestWithParam<Swap> {};
-
-TEST_P(Directories, AreReplacedWhole) {
+TEST(Directory, AppearsWhole) {
   const TempDir dir;
-  const auto path = dir / "a";
-  for (const std::string name : {"first", "second", "third"}) {
-    AtomicDirectory fresh = begin(path, name, "content");
-    ASSERT_TRUE(fresh.commit(GetParam()).ok());
-    EXPECT_EQ(names_in(path), std::vector<std::string>{name});
-    EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"a"});
-  }
+  AtomicDirectory fresh = begin(dir / "parent/a", "new", "content");
+  EXPECT_FALSE(fs::exists(dir / "parent/a"));
+  ASSERT_TRUE(fresh.commit().ok());
+  EXPECT_EQ(names_in(dir / "parent/a"), std::vector<std::string>{"new"});
+  EXPECT_EQ(names_in(dir / "parent"), std::vector<std::string>{"a"});
 }
 
-INSTANTIATE_TEST_SUITE_P(Swaps, Directories, testing::Values(Swap::AtOnce, Swap::InTwoMoves),
-                         [](const auto& test) {
-                           return test.param == Swap::AtOnce ? "AtOnce" : "InTwoMoves";
-                         });
-
-TEST(Directory, WithoutCommitNothingChanges) {
+TEST(Directory, WithoutCommitNothingIsThere) {
   const TempDir dir;
-  dir.add("a/old", "content");
   { const AtomicDirectory fresh = begin(dir / "a", "new", "content"); }
-  EXPECT_EQ(names_in(dir / "a"), std::vector<std::string>{"old"});
-  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"a"});
+  EXPECT_TRUE(names_in(dir.path()).empty());
 }
 
 TEST(Directory, ASlashAtTheEndOfItsPathMakesNoDifference) {
   const TempDir dir;
-  dir.add("a/old", "content");
   AtomicDirectory fresh = begin(dir.path() / "a/", "new", "content");
   ASSERT_TRUE(fresh.commit().ok());
   EXPECT_EQ(names_in(dir / "a"), std::vector<std::string>{"new"});
@@ -63,29 +51,41 @@ TEST(Directory, ASlashAtTheEndOfItsPathMakesNoDifference) {
 TEST(Directory, WhatAKilledProcessLeftIsNoPartOfTheNext) {
   const TempDir dir;
   dir.add("a.tmp/half", "");
-  dir.add("a.old/before", "");
-  dir.add("a/old", "");
   AtomicDirectory fresh = begin(dir / "a", "new", "content");
   ASSERT_TRUE(fresh.commit().ok());
   EXPECT_EQ(names_in(dir / "a"), std::vector<std::string>{"new"});
   EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"a"});
 }
 
-TEST(Directory, StoppedBetweenTheTwoMovesTheOldOneComesBack) {
+TEST(Directory, NothingIsOverwritten) {
   const TempDir dir;
-  dir.add("a.old/old", "content");
-  dir.add("a.tmp/new", "content");
-  ASSERT_TRUE(restore_directory(dir / "a").ok());
+  AtomicDirectory fresh = begin(dir / "a", "new", "content");
+  dir.add("a/old", "content");
+  const auto refused = AtomicDirectory::create(dir / "a");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find((dir / "a").string()), std::string::npos) << refused.message();
+  EXPECT_FALSE(fresh.commit().ok());
   EXPECT_EQ(names_in(dir / "a"), std::vector<std::string>{"old"});
 }
 
-TEST(Directory, RestoringChangesNothingWhereOneIs) {
+TEST(Directory, IsRemovedWithWhatAKilledRemovalLeft) {
   const TempDir dir;
-  dir.add("a/new", "content");
-  dir.add("a.old/old", "content");
-  ASSERT_TRUE(restore_directory(dir / "a").ok());
-  EXPECT_EQ(names_in(dir / "a"), std::vector<std::string>{"new"});
-  EXPECT_TRUE(restore_directory(dir / "none").ok());
+  dir.add("a.tmp/half", "");
+  dir.add("a/b", "");
+  ASSERT_TRUE(remove_directory(dir / "a").ok());
+  EXPECT_TRUE(names_in(dir.path()).empty());
+}
+
+TEST(Link, IsReplacedAndReplacesNothingElse) {
+  const TempDir dir;
+  for (const char* target : {"a", "b"}) {
+    ASSERT_TRUE(point_link(dir / "link", target).ok());
+    EXPECT_EQ(fs::read_symlink(dir / "link"), target);
+  }
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"link"});
+  dir.add("file", "content");
+  EXPECT_FALSE(point_link(dir / "file", "a").ok());
+  EXPECT_FALSE(fs::is_symlink(dir / "file"));
 }
 
 }  // namespace

@@ -58,11 +58,12 @@ TEST(Checkpoint, LeavesTheRunAsItWas) {
   const Prepared prepared = must(prepare_small(dir, {"train.compute=f32", "train.deferred_update=on"}));
   (void)run_session(prepared, 5, dir / "plain");
   const auto session = must(Session::open(prepared));
+  CheckpointStore store = must(CheckpointStore::open(dir / "middle"));
   while (session->steps_done() < 5) {
     (void)must(session->step());
-    must(session->save(dir / "middle"));
+    must(session->save(store));
   }
-  EXPECT_TRUE(file_bytes(dir / "middle" / "model.safetensors") ==
+  EXPECT_TRUE(file_bytes(dir / "middle/latest/model.safetensors") ==
               file_bytes(dir / "plain" / "model.safetensors"));
 }
 
@@ -167,21 +168,22 @@ TEST(Checkpoint, AppearsWholeOrNotAtAll) {
   prepared.machine.backend = &failing;
   const auto session = must(Session::open(prepared));
   (void)must(session->step());
-  must(session->save(dir / "saved"));
-  const std::vector<std::string> first = files_of(dir / "saved");
+  CheckpointStore store = must(CheckpointStore::open(dir / "saved", {1}));
+  must(session->save(store));
+  const std::vector<std::string> first = files_of(dir / "saved/latest");
   (void)must(session->step());
   int64_t failures = 0;
   for (;; ++failures) {
     downloads_left = failures;
-    const Status saved = session->save(dir / "saved");
+    const Status saved = session->save(store);
     downloads_left = -1;
     if (saved.ok()) break;
-    EXPECT_TRUE(files_of(dir / "saved") == first) << "failure " << failures;
-    EXPECT_EQ(must(read_checkpoint_info(dir / "saved")).step, 1);
+    EXPECT_TRUE(files_of(dir / "saved/latest") == first) << "failure " << failures;
+    EXPECT_EQ(must(read_checkpoint_info(dir / "saved/latest")).step, 1);
   }
   EXPECT_GT(failures, 20);  // the model has more objects
-  EXPECT_EQ(must(read_checkpoint_info(dir / "saved")).step, 2);
-  const std::vector<std::string> second = files_of(dir / "saved");
+  EXPECT_EQ(must(read_checkpoint_info(dir / "saved/latest")).step, 2);
+  const std::vector<std::string> second = files_of(dir / "saved/latest");
   for (const size_t file : {0u, 1u, 3u}) EXPECT_FALSE(second[file] == first[file]) << kFiles[file];
 }
 

@@ -37,7 +37,7 @@ TEST(Interrupt, FinishesTheStepAndSaves) {
   ASSERT_TRUE(outcome.ok) << outcome.error;
   const std::string text = file_bytes(metrics);
   const auto lines = std::count(text.begin(), text.end(), '\n');
-  const auto checkpoint = nlohmann::json::parse(file_bytes(dir / "run/checkpoint/checkpoint.json"));
+  const auto checkpoint = nlohmann::json::parse(file_bytes(dir / "run/checkpoints/latest/checkpoint.json"));
   EXPECT_GT(lines, 0);
   EXPECT_EQ(checkpoint["step"].get<int64_t>(), lines);
 }

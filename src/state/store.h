@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checkpoints of a run: a directory that holds
+//
+//     step-<N>/   a checkpoint (state/checkpoint.h) after N steps, whole
+//     latest      a symbolic link to the newest of them
+//
+// and nothing else whose name a save could take. Whatever stops a process at any moment, `latest` names a
+// whole checkpoint, if there was one. One process and one thread at a time uses a store; the lock of the run
+// directory sees to that.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+
+namespace sluice::core {
+
+// Which checkpoints stay when a new one is there. The newest always does.
+struct Retention {
+  int64_t last = 2;   // that many of the newest, at least 1
+  int64_t every = 0;  // and those of every step that this divides; 0: none
+};
+
+class CheckpointStore {
+ public:
+  // What killed processes left is removed, and `latest` made true. A directory that is not there is made by
+  // the first save.
+  static Result<CheckpointStore> open(std::filesystem::path dir, Retention retention = {});
+
+  const std::filesystem::path& dir() const { return dir_; }
+  // Where the checkpoint of a step is, or will be.
+  std::filesystem::path at(int64_t step) const;
+  // The steps that have one, ascending.
+  const std::vector<int64_t>& steps() const { return steps_; }
+  std::optional<int64_t> latest() const;
+
+  // Has `write` fill an empty directory, which becomes the newest checkpoint; then removes the ones that need
+  // not stay. An error leaves those that were there. Nothing is written for a step that has one; a step
+  // before the newest one's is an error: it would be of another run.
+  Status save(int64_t step, const std::function<Status(const std::filesystem::path&)>& write);
+
+ private:
+  CheckpointStore(std::filesystem::path dir, Retention retention)
+      : dir_(std::move(dir)), retention_(retention) {}
+  Status link_latest();
+  Status prune();
+
+  std::filesystem::path dir_;
+  Retention retention_;
+  std::vector<int64_t> steps_;
+};
+
+// Where the store of a run directory is.
+inline std::filesystem::path checkpoints_in(const std::filesystem::path& run_directory) {
+  return run_directory / "checkpoints";
+}
+
+// The newest checkpoint in such a directory, found without changing anything; nothing if there is none.
+std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& dir);
+
+}  // namespace sluice::core
