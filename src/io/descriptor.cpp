@@ -2,6 +2,7 @@
 #include "io/descriptor.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,6 +19,33 @@ Result<Descriptor> Descriptor::open(const std::filesystem::path& path, int flags
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
   if (fd < 0) return file_error("open", path);
   return Descriptor(fd);
+}
+
+Result<Descriptor> Descriptor::open_to_read(const std::filesystem::path& path) {
+  SLUICE_ASSIGN(Descriptor fd, open(path, O_RDONLY | O_NONBLOCK));
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return file_error("inspect", path);
+  if (!S_ISREG(info.st_mode))
+    return error(ErrorKind::Io, "cannot read {}: not a regular file", path.string());
+  return fd;
+}
+
+Result<int64_t> Descriptor::size(const std::filesystem::path& path) const {
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) return file_error("inspect", path);
+  return int64_t{info.st_size};
+}
+
+Result<size_t> Descriptor::read(std::span<std::byte> bytes, const std::filesystem::path& path) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::read(fd_, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return file_error("read", path);
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
 }
 
 void Descriptor::close() {

@@ -25,6 +25,9 @@ class Descriptor {
   // `flags` and `mode` as for open(2). The descriptor is not inherited by other programs.
   static Result<Descriptor> open(const std::filesystem::path& path, int flags, unsigned mode = 0);
 
+  // To read a regular file, and nothing else: opening a pipe would wait for who writes to it.
+  static Result<Descriptor> open_to_read(const std::filesystem::path& path);
+
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(fd_, other.fd_);
@@ -35,6 +38,11 @@ class Descriptor {
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
   void close();
+
+  // Of the file, as it is now. `path` is for the error.
+  Result<int64_t> size(const std::filesystem::path& path) const;
+  // Reads what comes next, up to all of `bytes`: fewer at the end of the file, where it is 0.
+  Result<size_t> read(std::span<std::byte> bytes, const std::filesystem::path& path);
 
   // Writes all of `bytes`: at byte `offset`, or at the end of a file opened with O_APPEND. `path` is for the
   // error.

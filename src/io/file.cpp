@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,18 +19,39 @@ Status sync_directory(const fs::path& directory) {
   return {};
 }
 
-Result<std::string> read_file(const fs::path& path) {
-  SLUICE_ASSIGN(const Descriptor fd, Descriptor::open(path, O_RDONLY));
+Result<std::string> read_file(const fs::path& path, int64_t most_bytes) {
+  SLUICE_ASSIGN(Descriptor fd, Descriptor::open_to_read(path));
+  SLUICE_ASSIGN(const int64_t size, fd.size(path));
+  const auto refuse = [&](int64_t bytes) {
+    return error("cannot read {}: it has {} bytes{}, at most {} make sense", path.string(), bytes,
+                 bytes > size ? " or more" : "", most_bytes);
+  };
+  if (size > most_bytes) return refuse(size);
+  // One more than it says shows that it does not grow. Files of /proc say that they have none.
+  constexpr int64_t kLeast = 1 << 16;
   std::string content;
-  struct stat info {};
-  if (::fstat(fd.get(), &info) == 0) content.reserve(static_cast<size_t>(info.st_size));
-  char buffer[1 << 16];
+  for (size_t done = 0, room = size_t(std::max(size + 1, std::min(kLeast, most_bytes + 1)));;
+       room = std::min(2 * room, size_t(most_bytes) + 1)) {
+    content.resize(room);
+    SLUICE_ASSIGN(const size_t n, fd.read(std::as_writable_bytes(std::span(content).subspan(done)), path));
+    done += n;
+    if (done < room) {
+      content.resize(done);
+      return content;
+    }
+    if (int64_t(done) > most_bytes) return refuse(int64_t(done));
+  }
+}
+
+Result<Checksum> checksum_of_file(const fs::path& path) {
+  SLUICE_ASSIGN(Descriptor fd, Descriptor::open_to_read(path));
+  constexpr size_t kPiece = size_t{1} << 20;
+  std::vector<std::byte> piece(kPiece);
+  Checksummer sum;
   for (;;) {
-    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return file_error("read", path);
-    if (n == 0) return content;
-    content.append(buffer, static_cast<size_t>(n));
+    SLUICE_ASSIGN(const size_t n, fd.read(piece, path));
+    sum.add(std::span(piece).first(n));
+    if (n < kPiece) return sum.value();
   }
 }
 
@@ -64,13 +84,10 @@ Result<std::vector<fs::path>> list_files(const fs::path& directory) {
 }
 
 Result<MappedFile> MappedFile::open(const fs::path& path) {
-  SLUICE_ASSIGN(const Descriptor fd, Descriptor::open(path, O_RDONLY));
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return file_error("inspect", path);
-  if (!S_ISREG(info.st_mode)) return error("cannot map {}: not a regular file", path.string());
+  SLUICE_ASSIGN(const Descriptor fd, Descriptor::open_to_read(path));
+  SLUICE_ASSIGN(const int64_t bytes, fd.size(path));
   MappedFile file(path);
-  const auto size = static_cast<size_t>(info.st_size);
-  if (size > 0) {
+  if (const auto size = size_t(bytes); size > 0) {
     void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
     if (data == MAP_FAILED) return file_error("map", path);
     file.bytes_ = {static_cast<const std::byte*>(data), size};

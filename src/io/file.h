@@ -13,12 +13,18 @@
 #include <utility>
 #include <vector>
 
+#include "base/checksum.h"
 #include "base/status.h"
 #include "io/descriptor.h"
 
 namespace sluice::core {
 
-Result<std::string> read_file(const std::filesystem::path& path);
+// A regular file of at most `most_bytes`: no pipe, on which one would wait for ever, and no device, which
+// never ends.
+Result<std::string> read_file(const std::filesystem::path& path, int64_t most_bytes = int64_t{1} << 30);
+
+// Of a regular file, which is read in pieces: it takes no memory to speak of.
+Result<Checksum> checksum_of_file(const std::filesystem::path& path);
 
 // Replaces the file at `path`; a reader sees the old content or the new one, never a part.
 Status write_file(const std::filesystem::path& path, std::string_view content);

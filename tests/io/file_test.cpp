@@ -2,6 +2,7 @@
 #include "io/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
@@ -45,6 +46,38 @@ TEST(File, WhatIsNotThereIsToldFromWhatFails) {
   EXPECT_EQ(list_files(dir / "none").error().kind, ErrorKind::NotFound);
   EXPECT_EQ(read_file(dir.path()).error().kind, ErrorKind::Io);
   EXPECT_EQ(make_directories(dir.add("file", "")).error().kind, ErrorKind::Io);
+}
+
+TEST(File, RefusesWhatNeverEndsOrWaitsForEver) {
+  const TempDir dir;
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  for (const fs::path& path : {fs::path("/dev/zero"), dir / "pipe", dir.path()}) {
+    const std::string said = "cannot read " + path.string() + ": not a regular file";
+    EXPECT_EQ(read_file(path).message(), said);
+    EXPECT_EQ(MappedFile::open(path).message(), said);
+    EXPECT_EQ(checksum_of_file(path).message(), said);
+  }
+}
+
+TEST(File, RefusesMoreThanMakesSense) {
+  const TempDir dir;
+  const fs::path path = dir.add("x", std::string(100, 'a'));
+  EXPECT_EQ(read_file(path, 100)->size(), 100u);
+  const Error e = read_file(path, 99).error();
+  EXPECT_EQ(e.message, "cannot read " + path.string() + ": it has 100 bytes, at most 99 make sense");
+  // Files of /proc have no size until they are read.
+  EXPECT_GT(read_file("/proc/self/status")->size(), 100u);
+  EXPECT_NE(read_file("/proc/self/status", 10).message().find("or more, at most 10"), std::string::npos);
+}
+
+TEST(File, ChecksumsAreThoseOfTheContent) {
+  const TempDir dir;
+  std::string content((3 << 20) + 5, 'x');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = char(i * i >> 3);
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{1} << 20, content.size()}) {
+    const std::string part = content.substr(0, size);
+    EXPECT_EQ(*checksum_of_file(dir.add("x", part)), checksum_of(part)) << size;
+  }
 }
 
 TEST(File, MakesDirectories) {

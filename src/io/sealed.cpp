@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/sealed.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+
+#include "base/checksum.h"
+#include "io/file.h"
+
+namespace sluice::core {
+namespace {
+
+std::string_view take_line(std::string_view& rest) {
+  const size_t end = std::min(rest.find('\n'), rest.size());
+  const std::string_view line = rest.substr(0, end);
+  rest.remove_prefix(std::min(rest.size(), end + 1));
+  return line;
+}
+
+// The first lines in which two requests differ.
+std::pair<std::string_view, std::string_view> difference(std::string_view a, std::string_view b) {
+  for (;;) {
+    const std::string_view line_a = take_line(a), line_b = take_line(b);
+    if (line_a != line_b || (a.empty() && b.empty())) return {line_a, line_b};
+  }
+}
+
+std::string shortened(std::string_view line) {
+  constexpr size_t kMost = 80;
+  std::string out(line.substr(0, kMost));
+  // What a stranger wrote does not reach a terminal as it is.
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return out.empty() ? "nothing" : "'" + out + (line.size() > kMost ? "...'" : "'");
+}
+
+}  // namespace
+
+SealedRequest& SealedRequest::add(std::string_view name, std::string_view value) {
+  text_ += fmt::format("{} = ", name);
+  for (const char c : value) {
+    if (c == '\\' || c == '\n') text_ += '\\';
+    text_ += c == '\n' ? 'n' : c;
+  }
+  text_ += '\n';
+  return *this;
+}
+
+SealedRequest& SealedRequest::add(std::string_view name, double value) {
+  return add(name, std::string_view(fmt::format("{} ({:016x})", value, std::bit_cast<uint64_t>(value))));
+}
+
+std::string SealedRequest::key() const {
+  return Checksummer().add(kind_).add(std::string_view("\n")).add(text_).value().text();
+}
+
+std::string sealed_bytes(const SealedRequest& request, std::string_view content) {
+  const std::string rest = fmt::format("{}\n{}{}", request.text().size(), request.text(), content);
+  return fmt::format("sluice {}\n{}\n{}", request.kind(), checksum_of(rest).text(), rest);
+}
+
+Result<std::string_view> unsealed(std::string_view bytes, const SealedRequest& request,
+                                  std::string_view name) {
+  std::string_view rest = bytes;
+  if (const std::string_view kind = take_line(rest); kind != "sluice " + request.kind()) {
+    return error("{} begins with {}; 'sluice {}' was expected", name, shortened(kind), request.kind());
+  }
+  if (const auto sum = Checksum::parse(take_line(rest)); !sum || *sum != checksum_of(rest)) {
+    return error("{} is damaged: its bytes do not match their checksum", name);
+  }
+  const std::string_view digits = take_line(rest);
+  size_t size = 0;
+  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), size);
+  if (code != std::errc() || end != digits.data() + digits.size() || size > rest.size()) {
+    return error("{} is damaged: a request of {} bytes in {}", name, shortened(digits), rest.size());
+  }
+  if (const std::string_view made_for = rest.substr(0, size); made_for != request.text()) {
+    const auto [theirs, ours] = difference(made_for, request.text());
+    return error("{} was made for {}, not for {}", name, shortened(theirs), shortened(ours));
+  }
+  return rest.substr(size);
+}
+
+Status write_sealed(const std::filesystem::path& path, const SealedRequest& request,
+                    std::string_view content) {
+  return write_file(path, sealed_bytes(request, content));
+}
+
+Result<std::string> read_sealed(const std::filesystem::path& path, const SealedRequest& request,
+                                int64_t most_bytes) {
+  SLUICE_ASSIGN(std::string bytes, read_file(path, most_bytes));
+  SLUICE_ASSIGN(const std::string_view content, unsealed(bytes, request, path.string()));
+  bytes.erase(0, bytes.size() - content.size());
+  return bytes;
+}
+
+}  // namespace sluice::core
