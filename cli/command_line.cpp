@@ -15,12 +15,26 @@
 
 namespace {
 
-// Failures of commands; what is wrong with the command line itself ends with 2.
-constexpr int kFailed = 1, kMisused = 2;
+// Exit statuses, beside 0; docs/exit-codes.md. What is wrong with the command line itself is misuse. That of
+// an interrupted run is what sysexits.h calls a temporary failure: the same command goes on.
+constexpr int kFailed = 1, kMisused = 2, kNothingLeft = 3, kInterrupted = 75, kStopped = 130;
 
 int report(const sluice::core::Outcome& outcome) {
-  if (outcome.ok) return 0;
-  std::fprintf(stderr, "sluice: %s\n", outcome.error.c_str());
+  if (!outcome.message.empty()) std::fprintf(stderr, "sluice: %s\n", outcome.message.c_str());
+  switch (outcome.ending) {
+    case sluice::core::Ending::Done:
+      return 0;
+    case sluice::core::Ending::NothingLeft:
+      return kNothingLeft;
+    case sluice::core::Ending::Interrupted:
+      return kInterrupted;
+    case sluice::core::Ending::Stopped:
+      std::fflush(nullptr);
+      end_by_signal();
+      return kStopped;
+    case sluice::core::Ending::Failed:
+      break;
+  }
   return kFailed;
 }
 
@@ -136,8 +150,7 @@ void add_train(CLI::App& app, int& status) {
                                 "sluice train configs/quickstart.toml --set train.learning_rate=1e-3\n"
                                 "    Ctrl-C finishes the step and writes a checkpoint");
   options->add_to(train, true);
-  train.callback(
-      [=, &status] { status = report(sluice::core::train(options->finish(), watch_interrupts())); });
+  train.callback([=, &status] { status = report(sluice::core::train(options->finish(), watch_signals())); });
 }
 
 void add_plan(CLI::App& app, int& status) {
@@ -229,7 +242,7 @@ void add_demo(CLI::App& app, int& status) {
       ->type_name("MACHINE")
       ->group("Configuration");
   add_set(demo, request->settings);
-  demo.callback([=, &status] { status = report(sluice::core::demo(*request, watch_interrupts())); });
+  demo.callback([=, &status] { status = report(sluice::core::demo(*request, watch_signals())); });
 }
 
 void add_sweep(CLI::App& app, int& status) {
@@ -259,7 +272,7 @@ void add_sweep(CLI::App& app, int& status) {
   sweep.add_flag("--fresh", request->fresh, "forget the table that is there")->group("Output");
   option("--machine", request->machine, machine_help(), "MACHINE", "Configuration");
   add_set(sweep, request->settings);
-  sweep.callback([=, &status] { status = report(sluice::core::sweep(*request, watch_interrupts())); });
+  sweep.callback([=, &status] { status = report(sluice::core::sweep(*request, watch_signals())); });
 }
 
 void add_doctor(CLI::App& app, int& status) {

@@ -1,25 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interrupt.h"
 
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdint>
+#include <ctime>
+#include <string_view>
 
 namespace {
 
 // Signal handlers reach nothing but globals.
-std::atomic<bool> interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
+sluice::core::Requests requests;
+std::atomic<int> first_signal{0};
+std::atomic<int64_t> first_ns{0};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
 
-void on_signal(int) {
-  // Back to the default before anything else: the next signal finds no handler.
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
-  interrupted = true;
+constexpr int64_t kTogetherNs = 250'000'000;
+
+int64_t now_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// With the handler gone, and the signal let through should it be the one that is being handled.
+void end_by(int signal) {
+  std::signal(signal, SIG_DFL);
+  sigset_t mask;
+  sigemptyset(&mask);
+  sigaddset(&mask, signal);
+  pthread_sigmask(SIG_UNBLOCK, &mask, nullptr);
+  raise(signal);
+}
+
+void say(std::string_view text) {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+void on_stop(int signal) {
+  if (!requests.heeded) {
+    say("\nsluice: stopped before the first step: there is nothing to save; giving memory back\n");
+    return end_by(signal);
+  }
+  int none = 0;
+  if (first_signal.compare_exchange_strong(none, signal)) {
+    first_ns = now_ns();
+    requests.stop = true;
+  } else if (signal != SIGHUP && now_ns() - first_ns > kTogetherNs) {
+    end_by(signal);
+  }
+}
+
+void on_save(int) {
+  requests.save = true;
+}
+
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;  // no call of ours fails because of a signal
+  sigaction(signal, &action, nullptr);
 }
 
 }  // namespace
 
-const std::atomic<bool>& watch_interrupts() {
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
-  return interrupted;
+sluice::core::Requests& watch_signals() {
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) handle(SIGHUP, on_stop);
+  handle(SIGINT, on_stop);
+  handle(SIGTERM, on_stop);
+  handle(SIGUSR1, on_save);
+  handle(SIGPIPE, SIG_IGN);
+  return requests;
+}
+
+void end_by_signal() {
+  if (const int signal = first_signal) end_by(signal);
 }

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals that end a run.
+// Signals, as requests to the command that runs.
 #pragma once
 
-#include <atomic>
+#include "commands/commands.h"
 
-// From now on the first SIGINT or SIGTERM raises the flag it returns, for the run to end in order; the next
-// one of either kind ends the process at once.
-const std::atomic<bool>& watch_interrupts();
+// From now on signals of this process are requests to the command that gets them:
+//
+// - SIGINT, SIGTERM and SIGHUP ask it to stop. Where it does not heed that yet, the process says so and ends
+//   by the signal. The second such signal ends it at once, but for SIGHUP, which a terminal that closes sends
+//   twice, and for one within a quarter of a second, which `timeout` and batch systems send to a process and
+//   again to its group. SIGHUP stays ignored where it was (nohup).
+// - SIGUSR1 asks it to save and go on.
+// - SIGPIPE is ignored: who reads what a run says may leave before it ends.
+sluice::core::Requests& watch_signals();
+
+// Ends the process by the signal that asked it to stop, as if it had never been watched. Returns if there was
+// none.
+void end_by_signal();

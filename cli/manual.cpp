@@ -74,9 +74,14 @@ std::string manual(const CLI::App& app) {
   for (const sluice::core::Key& key : sluice::core::all_keys()) {
     out += entry(bold(key.name) + " (" + plain(key.value) + ")", key.meaning + " (" + key.allowed + ")");
   }
-  out += ".SH EXIT STATUS\n" + entry("0", "It is done, or was interrupted in order.") +
-         entry("1", "It failed, and standard error says why.") +
-         entry("2", "The command line was not understood.") + ".SH SIGNALS\n" +
-         "The first SIGINT or SIGTERM ends a run in order, with a checkpoint; the second ends it at once.\n";
+  out +=
+      ".SH EXIT STATUS\n" + entry("0", "It is done.") +
+      entry("1", "It failed, and standard error says why.") +
+      entry("2", "The command line was not understood.") +
+      entry("3", "There was nothing left to do: all steps had been made before.") +
+      entry("75", "It was interrupted, and the same command goes on from what it saved.") +
+      entry("128+N", "Signal N ended it; nothing had been done that could be saved.") + ".SH SIGNALS\n" +
+      "Once steps run, SIGINT, SIGTERM and SIGHUP end a run after its step, with a checkpoint; before, and "
+      "the second time, at once. SIGUSR1 writes a checkpoint and the run goes on.\n";
   return out;
 }

@@ -2,8 +2,8 @@
 // What the command line calls: a function per command.
 //
 // Requests name configuration files, overrides and run directories; results are written to the run directory
-// and reported to standard output as the work goes. A function returns an Outcome: its error, if any, names
-// the thing, the value and what is allowed. One thread at a time calls them.
+// and reported to standard output as the work goes. A function returns an Outcome. One thread at a time calls
+// them.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,29 @@
 
 namespace sluice::core {
 
+// How a command ended; docs/exit-codes.md has the program's exit status for each.
+enum class Ending : uint8_t {
+  Done,
+  NothingLeft,  // what was asked for had been done before
+  Interrupted,  // somebody asked to stop, and the same command goes on from what was saved
+  Stopped,      // somebody asked to stop, and there was nothing to save
+  Failed,
+};
+
 struct Outcome {
-  bool ok = true;
-  std::string error;  // one paragraph; empty when ok
+  Ending ending = Ending::Done;
+  std::string message;  // one paragraph; of a failure: the thing, its value and what is allowed
+
+  bool ok() const { return ending != Ending::Failed; }
+};
+
+// What somebody asks of a command while it works. Written from signal handlers, so nothing but atomics.
+struct Requests {
+  std::atomic<bool> stop = false;  // finish what is in progress, keep it, and end
+  std::atomic<bool> save = false;  // write a checkpoint and go on; whoever takes the request clears it
+  // Set by the command when it looks at `stop` from now on. Before that there is nothing to save: whoever
+  // wants it to stop ends the process.
+  std::atomic<bool> heeded = false;
 };
 
 struct RunRequest {
@@ -29,9 +49,8 @@ struct RunRequest {
   std::string skip_passes;  // names of passes to leave out, with commas between
 };
 
-// Trains. When `interrupted` becomes true the step in progress is finished, a checkpoint is written, and the
-// run ends.
-Outcome train(const RunRequest& request, const std::atomic<bool>& interrupted);
+// Trains. Asked to stop, it finishes the step in progress, writes a checkpoint and ends.
+Outcome train(const RunRequest& request, Requests& asked);
 
 // Where `plan` writes its explanation beside the run directory; empty: nowhere.
 struct PlanFiles {
@@ -63,8 +82,9 @@ struct DemoRequest {
 };
 
 // Trains Llama-3 shapes with random weights and tokens and reports tokens/s, model TFLOP/s, MFU and HFU.
-// Where the model cannot run (no GPU), it is planned and simulated.
-Outcome demo(const DemoRequest& request, const std::atomic<bool>& interrupted);
+// Where the model cannot run (no GPU), it is planned and simulated. Asked to stop, it finishes the step in
+// progress and reports what it has.
+Outcome demo(const DemoRequest& request, Requests& asked);
 
 struct SweepRequest {
   // Lists "a,b,c" and ranges "first:last:step"; see study/grid.h.
@@ -80,9 +100,9 @@ struct SweepRequest {
 };
 
 // Plans (or measures) every cell of a grid of models, sequence lengths and caps: sweep.csv and heatmaps in
-// out_dir. Cells that the table has are not run again. When `interrupted` becomes true the cells in progress
-// are finished and kept.
-Outcome sweep(const SweepRequest& request, const std::atomic<bool>& interrupted);
+// out_dir. Cells that the table has are not run again. Asked to stop, it finishes the cells in progress and
+// keeps them.
+Outcome sweep(const SweepRequest& request, Requests& asked);
 
 struct DoctorRequest {
   bool calibrate = false;   // also time the links and every op of a configuration's step

@@ -83,7 +83,7 @@ nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<
   return result;
 }
 
-Status measure(const Prepared& p, int64_t steps, Console& console, const std::atomic<bool>& interrupted) {
+Result<Ending> measure(const Prepared& p, int64_t steps, Console& console, Requests& asked) {
   const Stage& s = p.stages.training;
   const double peak = peak_flops(p);
   SLUICE_TRY(save_plan(p));
@@ -94,11 +94,12 @@ Status measure(const Prepared& p, int64_t steps, Console& console, const std::at
   const auto show = [&](const std::string& what, double ns) {
     print_speed(what, speed_of(s.model.program, s.plan, ns, peak), ns);
   };
+  asked.heeded = true;
   SLUICE_ASSIGN(const MeasuredSteps measured,
-                measure_steps(*session, steps, p.config.run.trace, interrupted, show));
+                measure_steps(*session, steps, p.config.run.trace, asked.stop, show));
   const std::vector<double>& ns = measured.ns;
   const std::vector<Interval>& timeline = measured.timeline;
-  if (ns.empty()) return {};
+  if (ns.empty()) return Ending::Stopped;
   const double median = measured.median_ns();
   show("median", median);
   const MemoryReport memory = session->engine().memory();
@@ -109,7 +110,8 @@ Status measure(const Prepared& p, int64_t steps, Console& console, const std::at
   const std::filesystem::path dir = p.config.run.dir;
   SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
-  if (timeline.empty()) return {};
+  const Ending ending = int64_t(ns.size()) < steps ? Ending::Stopped : Ending::Done;
+  if (timeline.empty()) return ending;
   // Noting kernels takes time of its own.
   if (!p.config.run.trace_kernels) {
     const int64_t overhead = memory.peak_bytes[kDevice] - p.stages.arena_bytes()[kDevice];
@@ -117,30 +119,32 @@ Status measure(const Prepared& p, int64_t steps, Console& console, const std::at
                      cost_cache(p.config, p.machine), p.machine.profile));
   }
   fmt::print("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
-  return write_file(dir / "trace.json",
-                    chrome_trace(s.model.program, s.plan, timeline, session->engine().activities()));
+  SLUICE_TRY(write_file(dir / "trace.json",
+                        chrome_trace(s.model.program, s.plan, timeline, session->engine().activities())));
+  return ending;
 }
 
 }  // namespace
 
-Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
+Outcome demo(const DemoRequest& r, Requests& asked) {
   for (const auto& [name, gib] : {std::pair{"HOST_GIB", r.host_gib}, {"DEVICE_GIB", r.device_gib}}) {
     if (!(gib >= 0))
-      return {false, fmt::format("{} = {}: allowed are 0, for no cap, and positive numbers", name, gib)};
+      return {Ending::Failed,
+              fmt::format("{} = {}: allowed are 0, for no cap, and positive numbers", name, gib)};
   }
   std::vector<std::string> settings = demo_settings(r.size, r.seq_len, r.tokens_per_step);
   if (r.device_gib > 0) settings.push_back(fmt::format("memory.device={}GiB", r.device_gib));
   if (r.host_gib > 0) settings.push_back(fmt::format("memory.host={}GiB", r.host_gib));
   settings.insert(settings.end(), r.settings.begin(), r.settings.end());
   auto config = load_config("", settings);
-  if (!config.ok()) return {false, config.message()};
+  if (!config.ok()) return {Ending::Failed, config.message()};
   if (const Status status = check_directory("run.dir", config->run.dir); !status.ok())
-    return {false, status.message()};
+    return {Ending::Failed, status.message()};
   if (r.explain) fmt::print("{}\n", explain_speed());
   Console console;
   const auto prepared = prepare(std::move(*config), r.machine, false, nullptr, console);
   console.stop();
-  if (!prepared.ok()) return {false, prepared.message()};
+  if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   fmt::print("{}", describe(*prepared));
   std::fflush(stdout);
   const Stage& s = prepared->stages.training;
@@ -152,8 +156,7 @@ Outcome demo(const DemoRequest& r, const std::atomic<bool>& interrupted) {
                 s.plan.makespan_ns);
     return {};
   }
-  const Status status = measure(*prepared, r.steps, console, interrupted);
-  return outcome(status);
+  return outcome(measure(*prepared, r.steps, console, asked));
 }
 
 }  // namespace sluice::core

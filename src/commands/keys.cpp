@@ -41,8 +41,9 @@ Outcome keys(const std::string& filter) {
   }
   if (out.empty()) {
     const std::string found = nearest(filter, all);
-    return {false, fmt::format("no key has '{}' in its name or meaning{}", filter,
-                               similar(filter, found) ? fmt::format("; did you mean '{}'?", found) : "")};
+    return {Ending::Failed,
+            fmt::format("no key has '{}' in its name or meaning{}", filter,
+                        similar(filter, found) ? fmt::format("; did you mean '{}'?", found) : "")};
   }
   fmt::print("{}", out);
   return {};

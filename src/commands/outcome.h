@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Status as commands return it.
+// What functions return, as commands return it.
 #pragma once
 
 #include "base/status.h"
@@ -8,7 +8,10 @@
 namespace sluice::core {
 
 inline Outcome outcome(const Status& status) {
-  return status.ok() ? Outcome{} : Outcome{false, status.message()};
+  return status.ok() ? Outcome{} : Outcome{Ending::Failed, status.message()};
+}
+inline Outcome outcome(const Result<Ending>& ending) {
+  return ending.ok() ? Outcome{*ending, ""} : Outcome{Ending::Failed, ending.message()};
 }
 
 }  // namespace sluice::core

@@ -63,21 +63,23 @@ Status print_frontier(const RunConfig& config, const std::string& preset) {
 
 Outcome plan(const RunRequest& request, const PlanFiles& files) {
   auto config = load_config(request.config_path, request.settings);
-  if (!config.ok()) return {false, config.message()};
+  if (!config.ok()) return {Ending::Failed, config.message()};
   if (request.frontier) return outcome(print_frontier(*config, request.machine));
-  if (const Status status = check_outputs(*config, files); !status.ok()) return {false, status.message()};
+  if (const Status status = check_outputs(*config, files); !status.ok())
+    return {Ending::Failed, status.message()};
   PassRunner passes;
-  if (const Status known = passes.skip(request.skip_passes); !known.ok()) return {false, known.message()};
+  if (const Status known = passes.skip(request.skip_passes); !known.ok())
+    return {Ending::Failed, known.message()};
   if (request.passes) passes.check_all();
   Console console;
   const auto prepared = prepare(std::move(*config), request.machine, true, &passes, console);
   console.stop();
-  if (!prepared.ok()) return {false, prepared.message()};
+  if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   // What-ifs are planned with every pass: beside a plan without some they would say nothing.
   const bool with_what_ifs =
       request.skip_passes.empty() && (request.what_if || what_ifs_are_cheap(*prepared));
   const Outcome explained = outcome(explain_plan(*prepared, files, with_what_ifs));
-  if (explained.ok && request.passes) fmt::print("\n{}", passes.table());
+  if (explained.ok() && request.passes) fmt::print("\n{}", passes.table());
   return explained;
 }
 
@@ -89,21 +91,22 @@ Outcome diff_plans(const std::string& before_path, const std::string& after_path
     return summary;
   };
   const auto before = read(before_path);
-  if (!before.ok()) return {false, before.message()};
+  if (!before.ok()) return {Ending::Failed, before.message()};
   const auto after = read(after_path);
-  if (!after.ok()) return {false, after.message()};
+  if (!after.ok()) return {Ending::Failed, after.message()};
   fmt::print("{}", diff_in_words(*before, *after));
   return {};
 }
 
 Outcome simulate(const RunRequest& request) {
   auto config = load_config(request.config_path, request.settings);
-  if (!config.ok()) return {false, config.message()};
-  if (const Status status = check_outputs(*config, {}); !status.ok()) return {false, status.message()};
+  if (!config.ok()) return {Ending::Failed, config.message()};
+  if (const Status status = check_outputs(*config, {}); !status.ok())
+    return {Ending::Failed, status.message()};
   Console console;
   const auto prepared = prepare(std::move(*config), request.machine, true, nullptr, console);
   console.stop();
-  if (!prepared.ok()) return {false, prepared.message()};
+  if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   const Stage& s = prepared->stages.training;
   const Speed v = speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared));
   fmt::print("{}", describe(*prepared));

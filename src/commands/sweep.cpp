@@ -26,10 +26,10 @@ namespace {
 
 class SweepRun {
  public:
-  SweepRun(const SweepRequest& request, const std::atomic<bool>& interrupted)
-      : r_(request), interrupted_(interrupted), dir_(request.out_dir), csv_(dir_ / "sweep.csv") {}
+  SweepRun(const SweepRequest& request, Requests& asked)
+      : r_(request), asked_(asked), dir_(request.out_dir), csv_(dir_ / "sweep.csv") {}
 
-  Status run();
+  Result<Ending> run();
 
  private:
   Status make_groups();
@@ -40,11 +40,11 @@ class SweepRun {
   void finished(const SweepCell& cell);
   const char* doing() const { return r_.measure ? "measuring cells" : "planning cells"; }
   Status needs();
-  Status finish();
+  Status finish(bool whole);
   void measure_cell(SweepCell& cell);
 
   const SweepRequest& r_;
-  const std::atomic<bool>& interrupted_;
+  Requests& asked_;
   const std::filesystem::path dir_, csv_;
   Machine machine_;
   std::vector<SweepGroup> groups_;
@@ -162,7 +162,7 @@ void SweepRun::measure_cell(SweepCell& cell) {
   const auto attempt = [&]() -> Status {
     SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(*p));
     const auto quiet = [](const std::string&, double) {};
-    SLUICE_ASSIGN(const MeasuredSteps m, measure_steps(*session, r_.steps, false, interrupted_, quiet));
+    SLUICE_ASSIGN(const MeasuredSteps m, measure_steps(*session, r_.steps, false, asked_.stop, quiet));
     // Interrupted before its last step, a cell has no result and is measured again when the sweep goes on.
     if (int64_t(m.ns.size()) < r_.steps) return {};
     Outlook o = outlook_of(*p);
@@ -201,7 +201,7 @@ void SweepRun::finished(const SweepCell& cell) {
 Status SweepRun::run_cells() {
   working_.emplace(doing());
   working_->say(doing(), 0, int64_t(open_.size()));
-  for_each_parallel(int64_t(open_.size()), r_.measure ? 1 : planning_threads(machine_), interrupted_,
+  for_each_parallel(int64_t(open_.size()), r_.measure ? 1 : planning_threads(machine_), asked_.stop,
                     [&](int64_t i) { run_cell(*open_[size_t(i)]); });
   working_.reset();
   return wrote_;
@@ -215,17 +215,17 @@ Status SweepRun::needs() {
     cells += std::count_if(g.cells.begin(), g.cells.end(),
                            [](const auto& c) { return c.row.status == "infeasible"; });
   }
-  if (cells == 0 || interrupted_) return {};
+  if (cells == 0 || asked_.stop) return {};
   Working working(fmt::format("finding what {} cells that do not fit need", cells));
-  for_each_parallel(int64_t(groups_.size()), planning_threads(machine_), interrupted_, [&](int64_t i) {
-    const Status found = find_needs(groups_[size_t(i)], machine_, interrupted_);
+  for_each_parallel(int64_t(groups_.size()), planning_threads(machine_), asked_.stop, [&](int64_t i) {
+    const Status found = find_needs(groups_[size_t(i)], machine_, asked_.stop);
     const std::lock_guard lock(mutex);
-    if (!found.ok() && !interrupted_) status = found;
+    if (!found.ok() && !asked_.stop) status = found;
   });
   return status;
 }
 
-Status SweepRun::finish() {
+Status SweepRun::finish(bool whole) {
   std::vector<SweepRow> rows = others_;
   int64_t slower = 0, taken = 0, count = 0, refused = 0, failed = 0;
   for (SweepGroup& g : groups_) {
@@ -251,7 +251,7 @@ Status SweepRun::finish() {
   fmt::print("more memory is never slower: {}\n",
              slower == 0 ? "holds" : fmt::format("broken in {} cells, see slower_than", slower));
   if (taken > 0) fmt::print("{} cells take a plan for less memory, see message\n", taken);
-  if (interrupted_) {
+  if (!whole) {
     fmt::print("interrupted; the same command goes on from {}\n", csv_.string());
     return {};
   }
@@ -264,7 +264,7 @@ Status SweepRun::finish() {
   return {};
 }
 
-Status SweepRun::run() {
+Result<Ending> SweepRun::run() {
   SLUICE_TRY(make_groups());
   SLUICE_TRY(resume());
   int64_t all = 0;
@@ -277,16 +277,18 @@ Status SweepRun::run() {
   }
   for (const std::string& notice : notices) fmt::print("note     {}\n", notice);
   std::fflush(stdout);
+  asked_.heeded = true;
   SLUICE_TRY(run_cells());
-  if (!interrupted_) SLUICE_TRY(needs());
-  return finish();
+  if (!asked_.stop) SLUICE_TRY(needs());
+  const bool whole = !asked_.stop;
+  SLUICE_TRY(finish(whole));
+  return whole ? Ending::Done : Ending::Interrupted;
 }
 
 }  // namespace
 
-Outcome sweep(const SweepRequest& request, const std::atomic<bool>& interrupted) {
-  const Status status = SweepRun(request, interrupted).run();
-  return outcome(status);
+Outcome sweep(const SweepRequest& request, Requests& asked) {
+  return outcome(SweepRun(request, asked).run());
 }
 
 }  // namespace sluice::core

@@ -130,8 +130,7 @@ void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) 
   fmt::print("run directory: {}\n", dir_.string());
 }
 
-Status run(const Prepared& p, RunData data, TrainingObserver& observer,
-           const std::atomic<bool>& interrupted) {
+Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, Requests& asked) {
   const std::filesystem::path dir = p.config.run.dir;
   fmt::print("{}", describe(p));
   std::fflush(stdout);
@@ -145,16 +144,21 @@ Status run(const Prepared& p, RunData data, TrainingObserver& observer,
                                                                                    p.config.run.keep_every}));
   TrainingOptions options;
   options.checkpoints = &store;
-  options.stop = [&] { return interrupted || !observer.written().ok(); };
+  options.stop = [&] { return asked.stop || !observer.written().ok(); };
   if (p.config.run.trace) {
     options.trace = [&](std::span<const Interval> timeline, std::vector<DeviceActivity> activities) {
       const Stage& s = p.stages.training;
       return write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline, activities));
     };
   }
+  const int64_t steps_before = session->steps_done();
+  asked.heeded = true;
   SLUICE_TRY(train(*session, observer, options));
   SLUICE_TRY(observer.written());
   observer.end_line();
+  const bool interrupted = session->steps_done() < p.config.train.steps;
+  if (interrupted && session->steps_done() == steps_before)
+    return steps_before > 0 ? Ending::Interrupted : Ending::Stopped;
   if (interrupted) {
     fmt::print("interrupted after step {}; go on with --set run.resume={}\n", session->steps_done(),
                (store.dir() / "latest").string());
@@ -167,11 +171,11 @@ Status run(const Prepared& p, RunData data, TrainingObserver& observer,
   SLUICE_TRY(session->save(store));
   SLUICE_TRY(observer.draw_losses());
   observer.summarize(p, session->engine().memory());
-  return {};
+  return interrupted ? Ending::Interrupted : Ending::Done;
 }
 
 // What cannot be is refused before the search for a plan, which may take minutes.
-Status run_training(const RunRequest& request, const std::atomic<bool>& interrupted) {
+Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   SLUICE_ASSIGN(RunConfig config, load_config(request.config_path, request.settings));
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, request.machine));
   if (!machine.traits().runs_models) {
@@ -188,13 +192,13 @@ Status run_training(const RunRequest& request, const std::atomic<bool>& interrup
                 prepare_on(std::move(config), std::move(machine), true, {nullptr, &cache, &console}));
   console.stop();
   TrainingObserver observer(prepared.config);
-  return run(prepared, std::move(data), observer, interrupted);
+  return run(prepared, std::move(data), observer, asked);
 }
 
 }  // namespace
 
-Outcome train(const RunRequest& request, const std::atomic<bool>& interrupted) {
-  return outcome(run_training(request, interrupted));
+Outcome train(const RunRequest& request, Requests& asked) {
+  return outcome(run_training(request, asked));
 }
 
 }  // namespace sluice::core

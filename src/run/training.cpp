@@ -34,7 +34,9 @@ Status train(Session& session, Observer& observer, const TrainingOptions& option
         step % schedule.checkpoint_every == 0)
       SLUICE_TRY(session.save(*options.checkpoints));
   }
-  if (session.evaluates() && evaluated_at != session.steps_done()) return evaluate(session, observer);
+  // Whoever asks to stop does not wait for it.
+  if (session.evaluates() && evaluated_at != session.steps_done() && !options.stop())
+    return evaluate(session, observer);
   return {};
 }
 

@@ -16,8 +16,8 @@ struct TrainingOptions {
   std::function<Status(std::span<const Interval>, std::vector<DeviceActivity>)> trace;
 };
 
-// Steps until the schedule's last one or until it is asked to stop; then, or with the last step, evaluates
-// once more. The observer is told of each.
+// Steps until the schedule's last one or until it is asked to stop; evaluates once more after the last one.
+// The observer is told of each.
 Status train(Session& session, Observer& observer, const TrainingOptions& options);
 
 }  // namespace sluice::core

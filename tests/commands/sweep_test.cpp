@@ -120,9 +120,9 @@ SweepRequest small_sweep(const TempDir& dir) {
 
 TEST(Sweep, RowsAreInOrderWithNeedsAndHeatmaps) {
   const TempDir dir;
-  const std::atomic<bool> interrupted = false;
-  const Outcome done = sweep(small_sweep(dir), interrupted);
-  ASSERT_TRUE(done.ok) << done.error;
+  Requests asked;
+  const Outcome done = sweep(small_sweep(dir), asked);
+  ASSERT_TRUE(done.ok()) << done.message;
   const std::vector<SweepRow> rows = must(load_sweep(dir / "out" / "sweep.csv"));
   ASSERT_EQ(rows.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
@@ -143,10 +143,10 @@ TEST(Sweep, RowsAreInOrderWithNeedsAndHeatmaps) {
 
 TEST(Sweep, ResumesByInputs) {
   const TempDir dir;
-  const std::atomic<bool> interrupted = false;
+  Requests asked;
   SweepRequest request = small_sweep(dir);
   request.host_mem = "none";
-  ASSERT_TRUE(sweep(request, interrupted).ok);
+  ASSERT_TRUE(sweep(request, asked).ok());
   const auto path = dir / "out" / "sweep.csv";
   // A mark that planning would not make shows which rows were taken from the table.
   std::vector<SweepRow> rows = must(load_sweep(path));
@@ -157,13 +157,13 @@ TEST(Sweep, ResumesByInputs) {
     marked += sweep_line(r);
   }
   dir.add("out/sweep.csv", marked + "8,81");
-  ASSERT_TRUE(sweep(request, interrupted).ok);
+  ASSERT_TRUE(sweep(request, asked).ok());
   rows = must(load_sweep(path));
   ASSERT_EQ(rows.size(), 2u);
   for (const SweepRow& r : rows) EXPECT_EQ(r.message, "kept");
   // Another setting is another cell; the old ones stay in the table.
   request.settings.push_back("train.clip_norm=0");
-  ASSERT_TRUE(sweep(request, interrupted).ok);
+  ASSERT_TRUE(sweep(request, asked).ok());
   rows = must(load_sweep(path));
   EXPECT_EQ(rows.size(), 4u);
   EXPECT_EQ(std::count_if(rows.begin(), rows.end(), [](const SweepRow& r) { return r.message == "kept"; }),
@@ -172,38 +172,38 @@ TEST(Sweep, ResumesByInputs) {
 
 TEST(Sweep, InterruptedBeforeItStartsLeavesATableToGoOnFrom) {
   const TempDir dir;
-  const std::atomic<bool> interrupted = true;
-  ASSERT_TRUE(sweep(small_sweep(dir), interrupted).ok);
+  Requests asked;
+  asked.stop = true;
+  EXPECT_EQ(sweep(small_sweep(dir), asked).ending, Ending::Interrupted);
   EXPECT_EQ(bytes_of(dir / "out" / "sweep.csv"), sweep_header());
 }
 
 TEST(Sweep, RefusesWhatItCannotDo) {
   const TempDir dir;
-  const std::atomic<bool> interrupted = false;
+  Requests asked;
   SweepRequest request = small_sweep(dir);
   request.device_mem = "8GiB:4GiB:1GiB";
-  EXPECT_NE(sweep(request, interrupted).error.find("--device-mem"), std::string::npos);
+  EXPECT_NE(sweep(request, asked).message.find("--device-mem"), std::string::npos);
   request = small_sweep(dir);
   request.measure = true;
-  EXPECT_NE(sweep(request, interrupted).error.find("only the machine at hand is measured"),
-            std::string::npos);
+  EXPECT_NE(sweep(request, asked).message.find("only the machine at hand is measured"), std::string::npos);
   request = small_sweep(dir);
   request.device_mem = "700MiB,200GiB";
-  EXPECT_NE(sweep(request, interrupted).error.find("memory.device = 200GiB: the card H200 141 GB has"),
+  EXPECT_NE(sweep(request, asked).message.find("memory.device = 200GiB: the card H200 141 GB has"),
             std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(dir / "out"));
 }
 
 TEST(Sweep, WithoutADeviceCapANamedCardHasItsOwnAndThatIsSaid) {
   const TempDir dir;
-  const std::atomic<bool> interrupted = false;
+  Requests asked;
   SweepRequest request = small_sweep(dir);
   request.device_mem = request.host_mem = "none";
   request.machine = "RTX 4090";
   testing::internal::CaptureStdout();
-  const Outcome done = sweep(request, interrupted);
+  const Outcome done = sweep(request, asked);
   const std::string said = testing::internal::GetCapturedStdout();
-  ASSERT_TRUE(done.ok) << done.error;
+  ASSERT_TRUE(done.ok()) << done.message;
   EXPECT_NE(said.find("note     memory.device: 23.0 GiB, what the card RTX 4090 24 GB has"),
             std::string::npos)
       << said;

@@ -40,9 +40,9 @@ std::string file_bytes(const std::filesystem::path& path) {
 
 TEST(Train, WritesWhatItPromisesAndContinuesFromACheckpoint) {
   const TempDir dir;
-  const std::atomic<bool> interrupted = false;
-  const Outcome whole = train(request(dir, "whole", {"run.checkpoint_every=2"}), interrupted);
-  ASSERT_TRUE(whole.ok) << whole.error;
+  Requests asked;
+  const Outcome whole = train(request(dir, "whole", {"run.checkpoint_every=2"}), asked);
+  ASSERT_TRUE(whole.ok()) << whole.message;
   for (const char* file : {"metrics.jsonl", "loss.svg", "trace.json", "checkpoints/latest/model.safetensors",
                            "checkpoints/step-2/checkpoint.json"}) {
     EXPECT_FALSE(file_bytes(dir / "whole" / file).empty()) << file;
@@ -50,8 +50,8 @@ TEST(Train, WritesWhatItPromisesAndContinuesFromACheckpoint) {
   EXPECT_FALSE(nlohmann::json::parse(file_bytes(dir / "whole/trace.json"), nullptr, false).is_discarded());
 
   const auto checkpoint = (dir / "whole/checkpoints/step-2").string();
-  const Outcome rest = train(request(dir, "rest", {"run.resume=" + checkpoint}), interrupted);
-  ASSERT_TRUE(rest.ok) << rest.error;
+  const Outcome rest = train(request(dir, "rest", {"run.resume=" + checkpoint}), asked);
+  ASSERT_TRUE(rest.ok()) << rest.message;
   for (const char* file :
        {"checkpoints/latest/model.safetensors", "checkpoints/latest/optimizer.safetensors"}) {
     EXPECT_TRUE(file_bytes(dir / "rest" / file) == file_bytes(dir / "whole" / file)) << file << " differs";
@@ -74,15 +74,15 @@ std::vector<int64_t> steps_of(const std::filesystem::path& metrics) {
 // also when it had gone on past the checkpoint.
 TEST(Train, ResumedKeepsItsLog) {
   const TempDir dir;
-  const std::atomic<bool> interrupted = false;
-  const Outcome whole = train(request(dir, "run", {"run.checkpoint_every=2"}), interrupted);
-  ASSERT_TRUE(whole.ok) << whole.error;
+  Requests asked;
+  const Outcome whole = train(request(dir, "run", {"run.checkpoint_every=2"}), asked);
+  ASSERT_TRUE(whole.ok()) << whole.message;
   const std::string picture = file_bytes(dir / "run/loss.svg");
   const std::string metrics = file_bytes(dir / "run/metrics.jsonl");
   for (const char* checkpoint : {"run/checkpoints/step-2", "run/checkpoints/step-2/"}) {
     const std::string resume = "run.resume=" + (dir / checkpoint).string();
-    const Outcome rest = train(request(dir, "run", {resume}), interrupted);
-    ASSERT_TRUE(rest.ok) << rest.error;
+    const Outcome rest = train(request(dir, "run", {resume}), asked);
+    ASSERT_TRUE(rest.ok()) << rest.message;
     EXPECT_EQ(steps_of(dir / "run/metrics.jsonl"), (std::vector<int64_t>{1, 2, 3, 4}));
     const auto second = metrics.find('\n', metrics.find('\n') + 1) + 1;
     EXPECT_EQ(file_bytes(dir / "run/metrics.jsonl").substr(0, second), metrics.substr(0, second));
@@ -92,20 +92,24 @@ TEST(Train, ResumedKeepsItsLog) {
 
 TEST(Train, AnewBeginsAnEmptyLog) {
   const TempDir dir;
-  const std::atomic<bool> interrupted = false;
+  Requests asked;
   for (int run = 0; run < 2; ++run) {
-    const Outcome outcome = train(request(dir, "run", {}), interrupted);
-    ASSERT_TRUE(outcome.ok) << outcome.error;
+    const Outcome outcome = train(request(dir, "run", {}), asked);
+    ASSERT_TRUE(outcome.ok()) << outcome.message;
     EXPECT_EQ(steps_of(dir / "run/metrics.jsonl"), (std::vector<int64_t>{1, 2, 3, 4}));
   }
 }
 
-TEST(Train, StoppedBeforeItBeginsStillSaves) {
+// What nothing was learnt in is not saved over what may be there.
+TEST(Train, StoppedBeforeItsFirstStepSavesNothing) {
   const TempDir dir;
-  const std::atomic<bool> interrupted = true;
-  const Outcome outcome = train(request(dir, "run", {}), interrupted);
-  ASSERT_TRUE(outcome.ok) << outcome.error;
-  EXPECT_EQ(nlohmann::json::parse(file_bytes(dir / "run/checkpoints/latest/checkpoint.json"))["step"], 0);
+  Requests asked;
+  asked.stop = true;
+  const Outcome outcome = train(request(dir, "run", {}), asked);
+  ASSERT_TRUE(outcome.ok()) << outcome.message;
+  EXPECT_EQ(outcome.ending, Ending::Stopped);
+  EXPECT_TRUE(asked.heeded);
+  EXPECT_FALSE(std::filesystem::exists(dir / "run/checkpoints/latest"));
 }
 
 // Nothing is measured, planned or written before it is known where results can go.
@@ -114,10 +118,10 @@ TEST(Plan, ChecksFirstThatResultsCanBeWritten) {
   const std::string file = dir.add("file", "").string();
   const auto refused = [&](const std::vector<std::string>& settings, const PlanFiles& files) {
     const Outcome outcome = plan(request(dir, "run", settings), files);
-    EXPECT_FALSE(outcome.ok);
+    EXPECT_FALSE(outcome.ok());
     EXPECT_FALSE(std::filesystem::exists(dir / "run"));
     EXPECT_FALSE(std::filesystem::exists(dir / "cache"));
-    return outcome.error;
+    return outcome.message;
   };
   const std::string none = (dir / "none/page").string();
   EXPECT_NE(refused({}, {.html = none}).find("--html = " + none), std::string::npos);
@@ -126,37 +130,37 @@ TEST(Plan, ChecksFirstThatResultsCanBeWritten) {
 }
 
 TEST(Demo, RefusesCapsThatAreNone) {
-  const std::atomic<bool> interrupted = false;
+  Requests asked;
   for (const double cap : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
     DemoRequest r;
     r.seq_len = 256;
     r.size = "tiny";
     r.simulate_only = true;
     r.device_gib = cap;
-    EXPECT_NE(demo(r, interrupted).error.find("DEVICE_GIB"), std::string::npos);
+    EXPECT_NE(demo(r, asked).message.find("DEVICE_GIB"), std::string::npos);
     std::swap(r.device_gib, r.host_gib);
-    EXPECT_NE(demo(r, interrupted).error.find("HOST_GIB"), std::string::npos);
+    EXPECT_NE(demo(r, asked).message.find("HOST_GIB"), std::string::npos);
   }
 }
 
 TEST(Train, SaysWhatIsWrongWithItsSettings) {
   const TempDir dir;
-  const std::atomic<bool> interrupted = false;
-  EXPECT_NE(train(request(dir, "run", {"train.stepz=1"}), interrupted).error.find("train.steps"),
+  Requests asked;
+  EXPECT_NE(train(request(dir, "run", {"train.stepz=1"}), asked).message.find("train.steps"),
             std::string::npos);
-  const Outcome simulated = train(request(dir, "run", {"run.backend=sim"}), interrupted);
-  EXPECT_FALSE(simulated.ok);
+  const Outcome simulated = train(request(dir, "run", {"run.backend=sim"}), asked);
+  EXPECT_FALSE(simulated.ok());
 }
 
 // A search for plans leaves them in the cache: nothing is there when it was refused before.
 TEST(Train, RefusesWhatCannotTrainBeforeItPlans) {
-  const std::atomic<bool> interrupted = false;
+  Requests asked;
   const auto refused = [&](const std::string& setting) {
     const TempDir dir;
-    const Outcome outcome = train(request(dir, "run", {setting}), interrupted);
-    EXPECT_FALSE(outcome.ok) << setting;
+    const Outcome outcome = train(request(dir, "run", {setting}), asked);
+    EXPECT_FALSE(outcome.ok()) << setting;
     EXPECT_FALSE(std::filesystem::exists(dir / "cache/plans")) << setting;
-    return outcome.error;
+    return outcome.message;
   };
   EXPECT_NE(refused("run.backend=sim").find("cannot train"), std::string::npos);
   EXPECT_NE(refused("run.backend=gpu").find("allowed are auto, cuda, cpu, sim"), std::string::npos);
@@ -167,7 +171,7 @@ TEST(Plan, ExplainsAndCompares) {
   const TempDir dir;
   const std::string json = (dir / "plan.json").string(), html = (dir / "plan.html").string();
   const Outcome planned = plan(request(dir, "run", {}), {json, html});
-  ASSERT_TRUE(planned.ok) << planned.error;
+  ASSERT_TRUE(planned.ok()) << planned.message;
   const std::string saved = file_bytes(dir / "run/plan.json");
   EXPECT_EQ(nlohmann::json::parse(saved)["format"], "sluice plan 1");
   EXPECT_NE(saved.find("commit " + std::string(commit())), std::string::npos);
@@ -175,12 +179,12 @@ TEST(Plan, ExplainsAndCompares) {
   EXPECT_EQ(file_bytes(html).rfind("<!doctype html>", 0), 0u);
 
   testing::internal::CaptureStdout();
-  EXPECT_TRUE(diff_plans(json, json).ok);
+  EXPECT_TRUE(diff_plans(json, json).ok());
   EXPECT_NE(testing::internal::GetCapturedStdout().find("the same"), std::string::npos);
   const Outcome no_plan = diff_plans(json, html);
-  EXPECT_FALSE(no_plan.ok);
-  EXPECT_EQ(no_plan.error.rfind(html + ": not JSON", 0), 0u) << no_plan.error;
-  EXPECT_FALSE(diff_plans((dir / "missing.json").string(), json).ok);
+  EXPECT_FALSE(no_plan.ok());
+  EXPECT_EQ(no_plan.message.rfind(html + ": not JSON", 0), 0u) << no_plan.message;
+  EXPECT_FALSE(diff_plans((dir / "missing.json").string(), json).ok());
 }
 
 }  // namespace

@@ -22,19 +22,20 @@ using rig::must;
 
 TEST(Interrupt, FinishesTheStepAndSaves) {
   const TempDir dir;
-  std::atomic<bool> interrupted = false;
+  Requests asked;
   const auto metrics = dir / "run/metrics.jsonl";
   // Interrupts once a few steps are written.
   std::thread user([&] {
-    while (!interrupted) {
-      interrupted = file_bytes(metrics).size() > 500;
+    while (!asked.stop) {
+      asked.stop = file_bytes(metrics).size() > 500;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   });
-  const Outcome outcome = train({"", small_run(dir, {"train.steps=1000000"}), ""}, interrupted);
-  interrupted = true;
+  const Outcome outcome = train({"", small_run(dir, {"train.steps=1000000"}), ""}, asked);
+  asked.stop = true;
   user.join();
-  ASSERT_TRUE(outcome.ok) << outcome.error;
+  ASSERT_TRUE(outcome.ok()) << outcome.message;
+  EXPECT_EQ(outcome.ending, Ending::Interrupted);
   const std::string text = file_bytes(metrics);
   const auto lines = std::count(text.begin(), text.end(), '\n');
   const auto checkpoint = nlohmann::json::parse(file_bytes(dir / "run/checkpoints/latest/checkpoint.json"));
