@@ -269,7 +269,7 @@ void add_sweep(CLI::App& app, int& status) {
   option("--steps", request->steps, "steps to time per measured cell", "N", "Cells")
       ->check(CLI::Range(1, 1000000));
   option("--out", request->out_dir, "where the table and the heatmaps go", "DIR", "Output");
-  sweep.add_flag("--fresh", request->fresh, "forget the table that is there")->group("Output");
+  sweep.add_flag("--fresh", request->fresh, "plan every cell again; the table that is there is kept as sweep-1.csv")->group("Output");
   option("--machine", request->machine, machine_help(), "MACHINE", "Configuration");
   add_set(sweep, request->settings);
   sweep.callback([=, &status] { status = report(sluice::core::sweep(*request, watch_signals())); });

@@ -9,6 +9,7 @@
 #include "model/families/families.h"
 #include "run/prepare.h"
 #include "run/resolve.h"
+#include "run/run_directory.h"
 #include "run/speed.h"
 
 namespace sluice {
@@ -150,9 +151,13 @@ std::string Plan::html() const {
 }
 
 Status Plan::save(const std::filesystem::path& directory) const {
+  SLUICE_ASSIGN(const core::RunDirectory taken, core::RunDirectory::take("directory", directory));
+  if (taken.content() > core::RunDirectory::Content::Plan) {
+    return error("directory = {}: it holds results of a run, which a plan does not replace; name another one",
+                 directory.string());
+  }
   core::Prepared p = *prepared_;
   p.config.run.dir = directory.string();
-  SLUICE_TRY(core::make_directories(directory));
   const std::filesystem::path model = std::filesystem::absolute(directory / "model.json");
   SLUICE_TRY(core::write_file(model, core::to_json(p.model)));
   p.config.model.config = model.string();

@@ -92,7 +92,7 @@ struct SweepRequest {
   std::string model;            // presets, or paths of a config.json
   std::string machine;          // as in RunRequest
   bool measure = false;         // run every cell on this machine instead of simulating it
-  bool fresh = false;           // plan cells again that the table has
+  bool fresh = false;           // plan cells again that the table has, which is kept under another name
   int64_t steps = 3;            // timed per measured cell
   int64_t tokens_per_step = 0;  // 0: chosen
   std::string out_dir = "runs/sweep";

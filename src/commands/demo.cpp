@@ -12,7 +12,7 @@
 #include "measure/calibrate.h"
 #include "model/families/families.h"
 #include "run/breakdown.h"
-#include "run/checks.h"
+#include "run/run_directory.h"
 #include "run/speed.h"
 #include "run/trial.h"
 #include "trace/trace.h"
@@ -108,7 +108,6 @@ Result<Ending> measure(const Prepared& p, int64_t steps, Console& console, Reque
              format_bytes(memory.peak_bytes[kDevice]), format_bytes(p.config.caps[kDevice]),
              format_bytes(memory.peak_bytes[kHost]), format_bytes(p.config.caps[kHost]));
   const std::filesystem::path dir = p.config.run.dir;
-  SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
   const Ending ending = int64_t(ns.size()) < steps ? Ending::Stopped : Ending::Done;
   if (timeline.empty()) return ending;
@@ -138,8 +137,9 @@ Outcome demo(const DemoRequest& r, Requests& asked) {
   settings.insert(settings.end(), r.settings.begin(), r.settings.end());
   auto config = load_config("", settings);
   if (!config.ok()) return {Ending::Failed, config.message()};
-  if (const Status status = check_directory("run.dir", config->run.dir); !status.ok())
-    return {Ending::Failed, status.message()};
+  const auto directory = RunDirectory::take_free("run.dir", config->run.dir, RunDirectory::Content::Demo);
+  if (!directory.ok()) return {Ending::Failed, directory.message()};
+  config->run.dir = directory->path().string();
   if (r.explain) fmt::print("{}\n", explain_speed());
   Console console;
   const auto prepared = prepare(std::move(*config), r.machine, false, nullptr, console);

@@ -9,6 +9,7 @@
 #include "explain/describe.h"
 #include "io/file.h"
 #include "run/checks.h"
+#include "run/run_directory.h"
 #include "run/speed.h"
 #include "study/frontier.h"
 #include "study/what_if.h"
@@ -25,15 +26,22 @@ Status check_outputs(const RunConfig& config, const PlanFiles& files) {
   return {};
 }
 
+// Saves the plan to its run directory, or where that holds more than a plan to the next one. `p` says which.
+Status save_beside_runs(Prepared& p, const std::vector<WhatIf>& changes) {
+  SLUICE_ASSIGN(const RunDirectory directory, RunDirectory::take_free("run.dir", p.config.run.dir));
+  p.config.run.dir = directory.path().string();
+  return save_plan(p, changes);
+}
+
 // Prints the page of text, saves the plan, and writes what was asked for beside it.
-Status explain_plan(const Prepared& prepared, const PlanFiles& files, bool with_what_ifs) {
+Status explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_ifs) {
   const Stage& s = prepared.stages.training;
   Working working("planning what-ifs");
   const std::vector<WhatIf> changes = with_what_ifs ? what_ifs(prepared) : std::vector<WhatIf>{};
   working.stop();
   const PlanReport report = report_of(prepared, changes);
   fmt::print("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary));
-  SLUICE_TRY(save_plan(prepared, changes));
+  SLUICE_TRY(save_beside_runs(prepared, changes));
   const std::string json = to_json(report, s.model.program, s.plan);
   if (!files.json.empty()) SLUICE_TRY(write_file(files.json, json));
   if (!files.html.empty()) SLUICE_TRY(write_file(files.html, to_html(json)));
@@ -72,7 +80,7 @@ Outcome plan(const RunRequest& request, const PlanFiles& files) {
     return {Ending::Failed, known.message()};
   if (request.passes) passes.check_all();
   Console console;
-  const auto prepared = prepare(std::move(*config), request.machine, true, &passes, console);
+  auto prepared = prepare(std::move(*config), request.machine, true, &passes, console);
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   // What-ifs are planned with every pass: beside a plan without some they would say nothing.
@@ -104,7 +112,7 @@ Outcome simulate(const RunRequest& request) {
   if (const Status status = check_outputs(*config, {}); !status.ok())
     return {Ending::Failed, status.message()};
   Console console;
-  const auto prepared = prepare(std::move(*config), request.machine, true, nullptr, console);
+  auto prepared = prepare(std::move(*config), request.machine, true, nullptr, console);
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   const Stage& s = prepared->stages.training;
@@ -112,7 +120,7 @@ Outcome simulate(const RunRequest& request) {
   fmt::print("{}", describe(*prepared));
   fmt::print("simulated step {:.3f} ms: {:.0f} tok/s, {:.2f} model TFLOP/s, MFU {:.1f} %, HFU {:.1f} %\n",
              s.plan.makespan_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
-  const Status saved = save_plan(*prepared);
+  const Status saved = save_beside_runs(*prepared, {});
   const std::filesystem::path dir = prepared->config.run.dir;
   if (saved.ok())
     fmt::print("saved: {} and {}\n", (dir / "predicted.json").string(), (dir / "timeline.svg").string());

@@ -13,6 +13,8 @@
 #include "commands/outcome.h"
 #include "commands/working.h"
 #include "io/file.h"
+#include "io/lock_file.h"
+#include "io/set_aside.h"
 #include "model/families/families.h"
 #include "run/checks.h"
 #include "run/fields.h"
@@ -28,6 +30,10 @@ class SweepRun {
  public:
   SweepRun(const SweepRequest& request, Requests& asked)
       : r_(request), asked_(asked), dir_(request.out_dir), csv_(dir_ / "sweep.csv") {}
+
+  ~SweepRun() {
+    if (lock_) lock_->remove();
+  }
 
   Result<Ending> run();
 
@@ -47,6 +53,7 @@ class SweepRun {
   Requests& asked_;
   const std::filesystem::path dir_, csv_;
   Machine machine_;
+  std::optional<LockFile> lock_;  // on dir_
   std::vector<SweepGroup> groups_;
   std::vector<SweepRow> others_;  // rows of the file that belong to other sweeps
   std::vector<SweepCell*> open_;  // cells without a result
@@ -128,19 +135,21 @@ Status SweepRun::make_groups() {
 // Takes the results that the file has; what an earlier sweep of other cells left there stays.
 Status SweepRun::resume() {
   SLUICE_TRY(make_directories(dir_));
+  auto lock = LockFile::take(dir_ / "sweep.lock");
+  if (!lock.ok()) return error_at("--out", lock.error());
+  lock_ = std::move(*lock);
+  if (r_.fresh) SLUICE_TRY(set_aside(csv_));
   std::map<std::string, SweepCell*> cells;
   for (SweepGroup& g : groups_) {
     for (SweepCell& c : g.cells) cells[c.row.inputs] = &c;
   }
-  if (!r_.fresh) {
-    SLUICE_ASSIGN(std::vector<SweepRow> rows, load_sweep(csv_));
-    for (SweepRow& row : rows) {
-      const auto it = cells.find(row.inputs);
-      if (it == cells.end()) {
-        others_.push_back(std::move(row));
-      } else {
-        it->second->row = std::move(row);
-      }
+  SLUICE_ASSIGN(std::vector<SweepRow> rows, load_sweep(csv_));
+  for (SweepRow& row : rows) {
+    const auto it = cells.find(row.inputs);
+    if (it == cells.end()) {
+      others_.push_back(std::move(row));
+    } else {
+      it->second->row = std::move(row);
     }
   }
   for (SweepGroup& g : groups_) {
@@ -148,7 +157,7 @@ Status SweepRun::resume() {
       if (c.row.status.empty()) open_.push_back(&c);
     }
   }
-  if (r_.fresh || !std::filesystem::exists(csv_)) SLUICE_TRY(write_file(csv_, sweep_header()));
+  if (!std::filesystem::exists(csv_)) SLUICE_TRY(write_file(csv_, sweep_header()));
   SLUICE_ASSIGN(file_, Descriptor::open(csv_, O_WRONLY | O_APPEND, 0666));
   return {};
 }

@@ -125,7 +125,7 @@ Result<std::vector<SweepRow>> load_sweep(const std::filesystem::path& path) {
     const bool whole = end != std::string::npos;
     const std::string line = text.substr(at, whole ? end - at : end);
     if (number == 1) {
-      if (whole && line + "\n" != header) {
+      if (whole ? line + "\n" != header : !header.starts_with(line)) {
         return error(
             "{}: its columns are not those of this version; move it away or name another directory with "
             "--out",

@@ -8,6 +8,7 @@
 
 #include "commands/commands.h"
 #include "equivalence/rig/rig.h"
+#include "io/lock_file.h"
 #include "study/sweep_table.h"
 #include "support/temp_dir.h"
 
@@ -168,6 +169,36 @@ TEST(Sweep, ResumesByInputs) {
   EXPECT_EQ(rows.size(), 4u);
   EXPECT_EQ(std::count_if(rows.begin(), rows.end(), [](const SweepRow& r) { return r.message == "kept"; }),
             2);
+}
+
+TEST(Sweep, FreshKeepsTheTableThatIsThere) {
+  const TempDir dir;
+  Requests asked;
+  asked.stop = true;
+  SweepRequest request = small_sweep(dir);
+  request.fresh = true;
+  for (const char* mark : {"8", "16"}) {
+    dir.add("out/sweep.csv", sweep_header() + sweep_line(row(8, std::stoi(mark), 100)));
+    ASSERT_TRUE(sweep(request, asked).ok());
+    EXPECT_EQ(bytes_of(dir / "out/sweep.csv"), sweep_header());
+  }
+  EXPECT_EQ(must(load_sweep(dir / "out/sweep-1.csv"))[0].caps[kHost], 8 * kGiB);
+  EXPECT_EQ(must(load_sweep(dir / "out/sweep-2.csv"))[0].caps[kHost], 16 * kGiB);
+}
+
+TEST(Sweep, OneAtATimeInADirectory) {
+  const TempDir dir;
+  Requests asked;
+  std::filesystem::create_directory(dir / "out");
+  const LockFile first = must(LockFile::take(dir / "out/sweep.lock"));
+  EXPECT_NE(sweep(small_sweep(dir), asked).message.find("uses " + (dir / "out").string()), std::string::npos);
+}
+
+TEST(SweepTable, AFileThatIsNoTableStays) {
+  const TempDir dir;
+  const auto path = dir.add("sweep.csv", "somebody's");
+  EXPECT_FALSE(load_sweep(path).ok());
+  EXPECT_EQ(bytes_of(path), "somebody's");
 }
 
 TEST(Sweep, InterruptedBeforeItStartsLeavesATableToGoOnFrom) {

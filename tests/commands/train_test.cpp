@@ -129,6 +129,19 @@ TEST(Plan, ChecksFirstThatResultsCanBeWritten) {
   EXPECT_NE(refused({"run.dir=" + file + "/run"}, {}).find("run.dir = " + file), std::string::npos);
 }
 
+// What a run left stays: a plan and a demo go to the next directory.
+TEST(Plan, GoesBesideARun) {
+  const TempDir dir;
+  dir.add("run/run.lock", "");
+  const auto log = dir.add("run/metrics.jsonl", "{\"step\": 1}\n");
+  const auto plan_of_run = dir.add("run/plan.txt", "its plan");
+  ASSERT_TRUE(plan(request(dir, "run", {}), {}).ok());
+  EXPECT_EQ(file_bytes(plan_of_run), "its plan");
+  EXPECT_EQ(file_bytes(log), "{\"step\": 1}\n");
+  EXPECT_FALSE(file_bytes(dir / "run-2/plan.txt").empty());
+  EXPECT_NE(file_bytes(dir / "run-2/config.toml").find("run-2"), std::string::npos);
+}
+
 TEST(Demo, RefusesCapsThatAreNone) {
   Requests asked;
   for (const double cap : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
