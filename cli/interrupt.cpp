@@ -12,6 +12,7 @@ namespace {
 
 // Signal handlers reach nothing but globals.
 sluice::core::Requests requests;
+bool watching = false;
 std::atomic<int> first_signal{0};
 std::atomic<int64_t> first_ns{0};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
@@ -66,6 +67,7 @@ void handle(int signal, void (*handler)(int)) {
 }  // namespace
 
 sluice::core::Requests& watch_signals() {
+  watching = true;
   struct sigaction hangup {};
   sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) handle(SIGHUP, on_stop);
@@ -74,6 +76,10 @@ sluice::core::Requests& watch_signals() {
   handle(SIGUSR1, on_save);
   handle(SIGPIPE, SIG_IGN);
   return requests;
+}
+
+bool watches_signals() {
+  return watching;
 }
 
 void end_by_signal() {

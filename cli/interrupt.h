@@ -13,6 +13,8 @@
 // - SIGUSR1 asks it to save and go on.
 // - SIGPIPE is ignored: who reads what a run says may leave before it ends.
 sluice::core::Requests& watch_signals();
+// Whether that was called.
+bool watches_signals();
 
 // Ends the process by the signal that asked it to stop, as if it had never been watched. Returns if there was
 // none.

@@ -1,12 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line: parse, call, print.
+#include <fcntl.h>
+
 #include <cstdio>
 
 #include "command_line.h"
 #include "help.h"
+#include "interrupt.h"
+
+namespace {
+
+// A standard stream that is closed would be the next file that is opened, and get what is printed.
+void open_standard_streams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0) [[maybe_unused]]
+      const int opened = open("/dev/null", O_RDWR);
+  }
+}
+
+// The status of the program, once the streams that it printed on are asked whether they took it all. A run
+// is not its output; that of other commands is all there is.
+int status_with_output(int status) {
+  const auto lost = [](FILE* out) { return std::fflush(out) != 0 || std::ferror(out) != 0; };
+  const bool out = lost(stdout), err = lost(stderr);
+  if (out)
+    std::fprintf(stderr, "sluice: standard output could not be written: some of what was printed is lost\n");
+  if (err && !out)
+    std::printf("sluice: standard error could not be written: some of what was printed there is lost\n");
+  return out && status == 0 && !watches_signals() ? 1 : status;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   constexpr int kMisused = 2;
+  open_standard_streams();
   int status = 0;
   const auto app = make_command_line(status);
   if (argc < 2) {
@@ -26,5 +54,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", explain(*app, e).c_str());
     return kMisused;
   }
-  return status;
+  return status_with_output(status);
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
+#include "commands/say.h"
 
 namespace sluice::core {
 
@@ -20,7 +21,7 @@ void Console::progress(const Progress& p) {
 
 void Console::warned(const std::string& message) {
   stop();
-  fmt::print(stderr, "warning: {}\n", message);
+  say(stderr, "warning: {}\n", message);
 }
 
 }  // namespace sluice::core

@@ -7,6 +7,7 @@
 
 #include "commands/console.h"
 #include "commands/outcome.h"
+#include "commands/say.h"
 #include "explain/describe.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
@@ -21,8 +22,8 @@ namespace sluice::core {
 namespace {
 
 void print_speed(const std::string& what, const Speed& v, double step_ns) {
-  fmt::print("{:<10} {:>10.1f} ms {:>10.0f} tok/s {:>9.2f} TFLOP/s   MFU {:>5.1f} %   HFU {:>5.1f} %\n", what,
-             step_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
+  say("{:<10} {:>10.1f} ms {:>10.0f} tok/s {:>9.2f} TFLOP/s   MFU {:>5.1f} %   HFU {:>5.1f} %\n", what,
+      step_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
   std::fflush(stdout);
 }
 
@@ -89,7 +90,7 @@ Result<Ending> measure(const Prepared& p, int64_t steps, Console& console, Reque
   SLUICE_TRY(save_plan(p));
   SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p, console));
   console.stop();
-  fmt::print("{}", describe(session->engine().start_up()));
+  say("{}", describe(session->engine().start_up()));
   std::fflush(stdout);
   const auto show = [&](const std::string& what, double ns) {
     print_speed(what, speed_of(s.model.program, s.plan, ns, peak), ns);
@@ -103,10 +104,10 @@ Result<Ending> measure(const Prepared& p, int64_t steps, Console& console, Reque
   const double median = measured.median_ns();
   show("median", median);
   const MemoryReport memory = session->engine().memory();
-  fmt::print("simulated  {:>10.1f} ms ({:+.1f} %)\npeak memory: device {} of {}, host {} of {}\n",
-             s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1),
-             format_bytes(memory.peak_bytes[kDevice]), format_bytes(p.config.caps[kDevice]),
-             format_bytes(memory.peak_bytes[kHost]), format_bytes(p.config.caps[kHost]));
+  say("simulated  {:>10.1f} ms ({:+.1f} %)\npeak memory: device {} of {}, host {} of {}\n",
+      s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1),
+      format_bytes(memory.peak_bytes[kDevice]), format_bytes(p.config.caps[kDevice]),
+      format_bytes(memory.peak_bytes[kHost]), format_bytes(p.config.caps[kHost]));
   const std::filesystem::path dir = p.config.run.dir;
   SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
   const Ending ending = int64_t(ns.size()) < steps ? Ending::Stopped : Ending::Done;
@@ -117,7 +118,7 @@ Result<Ending> measure(const Prepared& p, int64_t steps, Console& console, Reque
     SLUICE_TRY(learn(s.model.program, s.plan, timeline, overhead, calibration_of(p),
                      cost_cache(p.config, p.machine), p.machine.profile));
   }
-  fmt::print("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
+  say("\none step, by op:\n{}", compare_to_plan(s.model.program, s.plan, timeline));
   SLUICE_TRY(write_file(dir / "trace.json",
                         chrome_trace(s.model.program, s.plan, timeline, session->engine().activities())));
   return ending;
@@ -140,18 +141,18 @@ Outcome demo(const DemoRequest& r, Requests& asked) {
   const auto directory = RunDirectory::take_free("run.dir", config->run.dir, RunDirectory::Content::Demo);
   if (!directory.ok()) return {Ending::Failed, directory.message()};
   config->run.dir = directory->path().string();
-  if (r.explain) fmt::print("{}\n", explain_speed());
+  if (r.explain) say("{}\n", explain_speed());
   Console console;
   const auto prepared = prepare(std::move(*config), r.machine, false, nullptr, console);
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
-  fmt::print("{}", describe(*prepared));
+  say("{}", describe(*prepared));
   std::fflush(stdout);
   const Stage& s = prepared->stages.training;
   const BackendTraits& traits = prepared->machine.traits();
   const bool too_large = !traits.fast && preset_meant_by(r.size) != "tiny";
   if (r.simulate_only || too_large || !traits.runs_models) {
-    if (too_large && !r.simulate_only) fmt::print("no GPU here: size {} is simulated, not run\n", r.size);
+    if (too_large && !r.simulate_only) say("no GPU here: size {} is simulated, not run\n", r.size);
     print_speed("simulated", speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared)),
                 s.plan.makespan_ns);
     return {};

@@ -8,6 +8,7 @@
 #include "base/host_memory.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
+#include "commands/say.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
 #include "run/prepare.h"
@@ -17,12 +18,12 @@ namespace {
 
 void show_host() {
   const double pages = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
-  fmt::print("memory   {}, {} available\n", format_bytes(static_cast<int64_t>(pages)),
-             format_bytes(available_bytes()));
+  say("memory   {}, {} available\n", format_bytes(static_cast<int64_t>(pages)),
+      format_bytes(available_bytes()));
   constexpr auto kHugePages = "/sys/kernel/mm/transparent_hugepage/enabled";
   if (const auto setting = read_file(kHugePages); setting.ok() && setting->find("[never]") != setting->npos) {
-    fmt::print("         huge pages are off, which slows start-up and copies; as root: echo madvise > {}\n",
-               kHugePages);
+    say("         huge pages are off, which slows start-up and copies; as root: echo madvise > {}\n",
+        kHugePages);
   }
 }
 
@@ -33,9 +34,8 @@ Status show_links(const BackendKind& kind) {
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, machine.make());
   SLUICE_TRY(calibrate(*backend, StepMix(), cost_cache(config, machine), CalibrateOptions{}, machine.profile,
                        [](int64_t, int64_t) {}));
-  fmt::print("links    load {:.1f} GB/s, store {:.1f} GB/s\n",
-             machine.profile.bytes_per_s(kHost, kDevice) / 1e9,
-             machine.profile.bytes_per_s(kDevice, kHost) / 1e9);
+  say("links    load {:.1f} GB/s, store {:.1f} GB/s\n", machine.profile.bytes_per_s(kHost, kDevice) / 1e9,
+      machine.profile.bytes_per_s(kDevice, kHost) / 1e9);
   return {};
 }
 
@@ -51,13 +51,13 @@ Status show_costs(const DoctorRequest& request) {
   SLUICE_ASSIGN(const Prepared p, prepare(std::move(config), "", false, nullptr, console));
   console.stop();
   const Profile& profile = p.machine.profile;
-  fmt::print("\n{}\nlinks: load {:.1f} GB/s, store {:.1f} GB/s; beside the arena {} of the device\n",
-             profile.name, profile.bytes_per_s(kHost, kDevice) / 1e9,
-             profile.bytes_per_s(kDevice, kHost) / 1e9, format_bytes(profile.overhead_bytes[kDevice]));
-  fmt::print("{:>12}  {:>16}  op\n", "ms", "rate");
+  say("\n{}\nlinks: load {:.1f} GB/s, store {:.1f} GB/s; beside the arena {} of the device\n", profile.name,
+      profile.bytes_per_s(kHost, kDevice) / 1e9, profile.bytes_per_s(kDevice, kHost) / 1e9,
+      format_bytes(profile.overhead_bytes[kDevice]));
+  say("{:>12}  {:>16}  op\n", "ms", "rate");
   for (const Op& op : distinct_ops(p.stages.training.model.program)) {
     const double ns = profile.cost(op).ns;
-    fmt::print("{:>12.4f}  {:>16}  {}\n", ns / 1e6, rate_of(op, ns), cost_key(op));
+    say("{:>12.4f}  {:>16}  {}\n", ns / 1e6, rate_of(op, ns), cost_key(op));
   }
   return {};
 }
@@ -67,11 +67,11 @@ Status show_costs(const DoctorRequest& request) {
 Outcome doctor(const DoctorRequest& request) {
   show_host();
   for (const BackendKind* kind : backends()) {
-    if (kind->report != nullptr) fmt::print("{}", kind->report());
+    if (kind->report != nullptr) say("{}", kind->report());
     const bool has_link = kind->traits.runs_models && !kind->traits.shares_cores;
     if (!has_link || !kind->find({}).ok()) continue;
     if (const Status status = show_links(*kind); !status.ok())
-      fmt::print("links    not measured: {}\n", status.message());
+      say("links    not measured: {}\n", status.message());
   }
   if (!request.calibrate) return {};
   std::fflush(stdout);

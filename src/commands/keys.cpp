@@ -8,6 +8,7 @@
 #include "base/counts.h"
 #include "base/nearest.h"
 #include "commands/commands.h"
+#include "commands/say.h"
 #include "config/config.h"
 #include "cost/presets.h"
 #include "model/families/families.h"
@@ -45,7 +46,7 @@ Outcome keys(const std::string& filter) {
             fmt::format("no key has '{}' in its name or meaning{}", filter,
                         similar(filter, found) ? fmt::format("; did you mean '{}'?", found) : "")};
   }
-  fmt::print("{}", out);
+  say("{}", out);
   return {};
 }
 

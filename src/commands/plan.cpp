@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
 
 #include <cstdio>
 
 #include "commands/console.h"
 #include "commands/outcome.h"
+#include "commands/say.h"
 #include "commands/working.h"
 #include "explain/describe.h"
 #include "io/file.h"
@@ -40,7 +40,7 @@ Status explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_i
   const std::vector<WhatIf> changes = with_what_ifs ? what_ifs(prepared) : std::vector<WhatIf>{};
   working.stop();
   const PlanReport report = report_of(prepared, changes);
-  fmt::print("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary));
+  say("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary));
   SLUICE_TRY(save_beside_runs(prepared, changes));
   const std::string json = to_json(report, s.model.program, s.plan);
   if (!files.json.empty()) SLUICE_TRY(write_file(files.json, json));
@@ -48,7 +48,7 @@ Status explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_i
   const std::string dir = prepared.config.run.dir;
   for (const std::string& path :
        {(std::filesystem::path(dir) / "plan.txt").string(), files.json, files.html}) {
-    if (!path.empty()) fmt::print("saved: {}\n", path);
+    if (!path.empty()) say("saved: {}\n", path);
   }
   return {};
 }
@@ -63,7 +63,7 @@ Status print_frontier(const RunConfig& config, const std::string& preset) {
         working.say(doing, done, total);
       }));
   working.stop();
-  fmt::print("machine  {}\n{}", machine.description, text(frontier));
+  say("machine  {}\n{}", machine.description, text(frontier));
   return {};
 }
 
@@ -87,7 +87,7 @@ Outcome plan(const RunRequest& request, const PlanFiles& files) {
   const bool with_what_ifs =
       request.skip_passes.empty() && (request.what_if || what_ifs_are_cheap(*prepared));
   const Outcome explained = outcome(explain_plan(*prepared, files, with_what_ifs));
-  if (explained.ok() && request.passes) fmt::print("\n{}", passes.table());
+  if (explained.ok() && request.passes) say("\n{}", passes.table());
   return explained;
 }
 
@@ -102,7 +102,7 @@ Outcome diff_plans(const std::string& before_path, const std::string& after_path
   if (!before.ok()) return {Ending::Failed, before.message()};
   const auto after = read(after_path);
   if (!after.ok()) return {Ending::Failed, after.message()};
-  fmt::print("{}", diff_in_words(*before, *after));
+  say("{}", diff_in_words(*before, *after));
   return {};
 }
 
@@ -117,13 +117,13 @@ Outcome simulate(const RunRequest& request) {
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   const Stage& s = prepared->stages.training;
   const Speed v = speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared));
-  fmt::print("{}", describe(*prepared));
-  fmt::print("simulated step {:.3f} ms: {:.0f} tok/s, {:.2f} model TFLOP/s, MFU {:.1f} %, HFU {:.1f} %\n",
-             s.plan.makespan_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
+  say("{}", describe(*prepared));
+  say("simulated step {:.3f} ms: {:.0f} tok/s, {:.2f} model TFLOP/s, MFU {:.1f} %, HFU {:.1f} %\n",
+      s.plan.makespan_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
   const Status saved = save_beside_runs(*prepared, {});
   const std::filesystem::path dir = prepared->config.run.dir;
   if (saved.ok())
-    fmt::print("saved: {} and {}\n", (dir / "predicted.json").string(), (dir / "timeline.svg").string());
+    say("saved: {} and {}\n", (dir / "predicted.json").string(), (dir / "timeline.svg").string());
   return outcome(saved);
 }
 

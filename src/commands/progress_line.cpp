@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include "commands/say.h"
+
 namespace sluice::core {
 
 std::string format_duration(double seconds) {
@@ -22,17 +24,17 @@ void ProgressLine::show(const std::string& text, bool important) {
   using namespace std::chrono;
   const double now = double(duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count());
   if (terminal_) {
-    fmt::print(out_, "\r{:<{}}", text, width_);
+    say(out_, "\r{:<{}}", text, width_);
     width_ = text.size();
   } else if (important || now - shown_ns_ >= 5e9) {
-    fmt::print(out_, "{}\n", text);
+    say(out_, "{}\n", text);
     shown_ns_ = now;
   }
   std::fflush(out_);
 }
 
 void ProgressLine::end() {
-  if (terminal_ && width_ > 0) fmt::print(out_, "\n");
+  if (terminal_ && width_ > 0) say(out_, "\n");
   width_ = 0;
   std::fflush(out_);
 }

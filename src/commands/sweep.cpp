@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "commands/outcome.h"
+#include "commands/say.h"
 #include "commands/working.h"
 #include "io/file.h"
 #include "io/lock_file.h"
@@ -255,13 +256,12 @@ Status SweepRun::finish(bool whole) {
   std::string text = sweep_header();
   for (const SweepRow& r : rows) text += sweep_line(r);
   SLUICE_TRY(write_file(csv_, text));
-  fmt::print("{} cells: {} run, {} do not fit, {} failed\n", count, count - refused - failed, refused,
-             failed);
-  fmt::print("more memory is never slower: {}\n",
-             slower == 0 ? "holds" : fmt::format("broken in {} cells, see slower_than", slower));
-  if (taken > 0) fmt::print("{} cells take a plan for less memory, see message\n", taken);
+  say("{} cells: {} run, {} do not fit, {} failed\n", count, count - refused - failed, refused, failed);
+  say("more memory is never slower: {}\n",
+      slower == 0 ? "holds" : fmt::format("broken in {} cells, see slower_than", slower));
+  if (taken > 0) say("{} cells take a plan for less memory, see message\n", taken);
   if (!whole) {
-    fmt::print("interrupted; the same command goes on from {}\n", csv_.string());
+    say("interrupted; the same command goes on from {}\n", csv_.string());
     return {};
   }
   size_t pictures = 0;
@@ -269,7 +269,7 @@ Status SweepRun::finish(bool whole) {
     SLUICE_ASSIGN(const auto paths, write_heatmaps(g, dir_));
     pictures += paths.size();
   }
-  fmt::print("saved: {} and {} heatmaps beside it\n", csv_.string(), pictures);
+  say("saved: {} and {} heatmaps beside it\n", csv_.string(), pictures);
   return {};
 }
 
@@ -278,13 +278,12 @@ Result<Ending> SweepRun::run() {
   SLUICE_TRY(resume());
   int64_t all = 0;
   for (const SweepGroup& g : groups_) all += int64_t(g.cells.size());
-  fmt::print("machine  {}\n{} cells, {} of them known\n", machine_.description, all,
-             all - int64_t(open_.size()));
+  say("machine  {}\n{} cells, {} of them known\n", machine_.description, all, all - int64_t(open_.size()));
   std::set<std::string> notices;
   for (const SweepGroup& g : groups_) {
     for (const SweepCell& c : g.cells) notices.insert(c.config.notices.begin(), c.config.notices.end());
   }
-  for (const std::string& notice : notices) fmt::print("note     {}\n", notice);
+  for (const std::string& notice : notices) say("note     {}\n", notice);
   std::fflush(stdout);
   asked_.heeded = true;
   SLUICE_TRY(run_cells());

@@ -10,6 +10,7 @@
 #include "commands/commands.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
+#include "commands/say.h"
 #include "draw/axis.h"
 #include "draw/plot.h"
 #include "explain/describe.h"
@@ -102,8 +103,8 @@ void TrainingObserver::evaluated(const EvaluationEvent& e) {
   heldout_.points.push_back({double(e.step), e.loss});
   append({{"step", e.step}, {"heldout_loss", e.loss}});
   steps_line_.end();
-  fmt::print("held-out loss {:.4f} ({:.3f} bits per token) after {} steps\n", e.loss, e.loss / std::log(2.0),
-             e.step);
+  say("held-out loss {:.4f} ({:.3f} bits per token) after {} steps\n", e.loss, e.loss / std::log(2.0),
+      e.step);
 }
 
 Status TrainingObserver::draw_losses() const {
@@ -117,27 +118,26 @@ Status TrainingObserver::draw_losses() const {
 }
 
 void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) {
-  fmt::print("peak memory: device {} of {}, host {} of {}\n", format_bytes(memory.peak_bytes[kDevice]),
-             format_bytes(c_.caps[kDevice]), format_bytes(memory.peak_bytes[kHost]),
-             format_bytes(c_.caps[kHost]));
+  say("peak memory: device {} of {}, host {} of {}\n", format_bytes(memory.peak_bytes[kDevice]),
+      format_bytes(c_.caps[kDevice]), format_bytes(memory.peak_bytes[kHost]), format_bytes(c_.caps[kHost]));
   if (step_s_.size() > 2) {
     std::vector<double> s(step_s_.begin() + 1, step_s_.end());
     std::sort(s.begin(), s.end());
     const double median = s[s.size() / 2], predicted = p.stages.training.plan.makespan_ns / 1e9;
-    fmt::print("step time: median {:.1f} ms, predicted {:.1f} ms ({:+.1f} %); {:.0f} tok/s\n", median * 1e3,
-               predicted * 1e3, 100 * (predicted / median - 1), double(p.shape.tokens()) / median);
+    say("step time: median {:.1f} ms, predicted {:.1f} ms ({:+.1f} %); {:.0f} tok/s\n", median * 1e3,
+        predicted * 1e3, 100 * (predicted / median - 1), double(p.shape.tokens()) / median);
   }
-  fmt::print("run directory: {}\n", dir_.string());
+  say("run directory: {}\n", dir_.string());
 }
 
 Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, Requests& asked) {
   const std::filesystem::path dir = p.config.run.dir;
-  fmt::print("{}", describe(p));
+  say("{}", describe(p));
   std::fflush(stdout);
   SLUICE_TRY(save_plan(p));
   SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p, std::move(data), observer));
   observer.stop();
-  fmt::print("{}", describe(session->engine().start_up()));
+  say("{}", describe(session->engine().start_up()));
   std::fflush(stdout);
   SLUICE_TRY(observer.open_metrics(session->steps_done()));
   SLUICE_ASSIGN(CheckpointStore store, CheckpointStore::open(checkpoints_in(dir), {p.config.run.keep_last,
@@ -160,13 +160,13 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   if (interrupted && session->steps_done() == steps_before)
     return steps_before > 0 ? Ending::Interrupted : Ending::Stopped;
   if (interrupted) {
-    fmt::print("interrupted after step {}; go on with --set run.resume={}\n", session->steps_done(),
-               (store.dir() / "latest").string());
+    say("interrupted after step {}; go on with --set run.resume={}\n", session->steps_done(),
+        (store.dir() / "latest").string());
   }
   const auto& sample = p.config.sample;
   if (p.stages.sampling && sample.tokens > 0 && !interrupted) {
     SLUICE_ASSIGN(const std::string text, session->sample(sample.prompt, sample.tokens, sample.temperature));
-    fmt::print("sample: {}{}\n", sample.prompt, text);
+    say("sample: {}{}\n", sample.prompt, text);
   }
   SLUICE_TRY(session->save(store));
   SLUICE_TRY(observer.draw_losses());
