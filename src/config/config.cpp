@@ -93,6 +93,8 @@ void visit_keys(Config& c, F&& key) {
   key("run.keep_last", c.run.keep_last, Range{1, 1000}, "how many of the newest checkpoints stay");
   key("run.keep_every", c.run.keep_every, kNotNegative,
       "checkpoints of every step that this divides stay, too; 0: none");
+  key("run.export_dtype", c.run.export_dtype, Choices{"auto", "f32"},
+      "number format of the weights in checkpoints: the run's, or f32, its master weights where it has any");
   key("run.resume", c.run.resume, InputPath(), "checkpoint directory to go on from");
   key("run.trace", c.run.trace, nullptr, "write trace.json of one step");
   key("run.trace_kernels", c.run.trace_kernels, nullptr,

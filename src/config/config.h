@@ -58,6 +58,7 @@ struct RunConfig {
     std::string dir = "runs/latest";
     int64_t checkpoint_every = 0;
     int64_t keep_last = 2, keep_every = 0;
+    std::string export_dtype = "auto";  // of checkpoints' weights
     std::string resume;
     bool trace = true, trace_kernels = false;
     bool deterministic = false;

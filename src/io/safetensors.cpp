@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/safetensors.h"
 
+#include <fcntl.h>
+
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -34,6 +37,11 @@ Result<std::map<std::string, std::string>> read_weight_map(const fs::path& index
   return files;
 }
 
+Error impossible_length(const fs::path& path, uint64_t length, int64_t file_bytes) {
+  return error("{}: header length {} is not possible in a safetensors file of {} bytes (limit {})",
+               path.string(), length, file_bytes, kMaxSafeTensorsHeader);
+}
+
 }  // namespace
 
 Result<SafeTensorsFile> SafeTensorsFile::open(const fs::path& path) {
@@ -46,8 +54,7 @@ Result<SafeTensorsFile> SafeTensorsFile::open(const fs::path& path) {
   }
   std::memcpy(&length, bytes.data(), kLengthBytes);
   if (length > kMaxSafeTensorsHeader || length > bytes.size() - kLengthBytes) {
-    return error("{}: header length {} is not possible in a safetensors file of {} bytes (limit {})",
-                 path.string(), length, bytes.size(), kMaxSafeTensorsHeader);
+    return impossible_length(path, length, int64_t(bytes.size()));
   }
   const auto header = bytes.subspan(kLengthBytes, length);
   const auto data = bytes.subspan(kLengthBytes + length);
@@ -60,6 +67,79 @@ Result<SafeTensorsFile> SafeTensorsFile::open(const fs::path& path) {
     file.tensors_.push_back({std::move(info), data.subspan(size_t(begin), size_t(end - begin))});
   }
   return file;
+}
+
+namespace {
+
+// What is read of a file at once, and what is then taken out of the page cache.
+constexpr int64_t kPieceBytes = 8 << 20;
+
+// A file that is read once, front to back.
+class ReadOnce {
+ public:
+  static Result<ReadOnce> open(const fs::path& path) {
+    SLUICE_ASSIGN(Descriptor fd, Descriptor::open_to_read(path));
+    SLUICE_ASSIGN(const int64_t bytes, fd.size(path));
+    return ReadOnce(path, std::move(fd), bytes);
+  }
+
+  // The next bytes, into memory of the caller.
+  Status read(std::span<std::byte> to) {
+    const int64_t from = sum_.bytes;
+    for (std::span<std::byte> rest = to; !rest.empty();) {
+      SLUICE_ASSIGN(const size_t n, fd_.read(rest, path_));
+      if (n == 0) return error(ErrorKind::Io, "{}: it became shorter while it was read", path_.string());
+      rest = rest.subspan(n);
+    }
+    sum_.bytes += int64_t(to.size());
+    checksum_.add(to);
+    ::posix_fadvise(fd_.get(), from, int64_t(to.size()), POSIX_FADV_DONTNEED);
+    return {};
+  }
+
+  int64_t file_bytes() const { return file_bytes_; }
+  FileSum sum() const { return {sum_.bytes, checksum_.value()}; }
+
+ private:
+  ReadOnce(fs::path path, Descriptor fd, int64_t bytes)
+      : path_(std::move(path)), fd_(std::move(fd)), file_bytes_(bytes) {}
+
+  fs::path path_;
+  Descriptor fd_;
+  int64_t file_bytes_;
+  FileSum sum_;
+  Checksummer checksum_;
+};
+
+}  // namespace
+
+Result<FileSum> stream_tensors(
+    const fs::path& path, const std::function<Status(const SafeTensorsHeader&)>& begin,
+    const std::function<Status(size_t tensor, int64_t offset, std::span<const std::byte>)>& piece) {
+  SLUICE_ASSIGN(ReadOnce file, ReadOnce::open(path));
+  uint64_t length = 0;
+  if (file.file_bytes() < int64_t(kLengthBytes)) {
+    return error("{}: {} bytes are too few for a safetensors file", path.string(), file.file_bytes());
+  }
+  SLUICE_TRY(file.read(std::as_writable_bytes(std::span(&length, 1))));
+  if (length > kMaxSafeTensorsHeader || int64_t(length) > file.file_bytes() - int64_t(kLengthBytes))
+    return impossible_length(path, length, file.file_bytes());
+  std::string text(size_t(length), '\0');
+  SLUICE_TRY(file.read(std::as_writable_bytes(std::span(text))));
+  const auto header =
+      parse_safetensors_header(text, file.file_bytes() - int64_t(kLengthBytes) - int64_t(length));
+  if (!header.ok()) return error_at(path.string(), header.error());
+  SLUICE_TRY(begin(*header));
+  std::vector<std::byte> bytes;
+  for (size_t t = 0; t < header->tensors.size(); ++t) {
+    const auto& [info, from, to] = header->tensors[t];
+    for (int64_t at = from; at < to; at += kPieceBytes) {
+      bytes.resize(size_t(std::min(kPieceBytes, to - at)));
+      SLUICE_TRY(file.read(bytes));
+      SLUICE_TRY(piece(t, at - from, bytes));
+    }
+  }
+  return file.sum();
 }
 
 Result<TensorFiles> TensorFiles::open(const fs::path& path) {
@@ -130,10 +210,9 @@ Result<SafeTensorsWriter> SafeTensorsWriter::create(const fs::path& path,
   }
   SLUICE_ASSIGN(AtomicFile file, AtomicFile::create(path));
   const uint64_t length = header.size();
-  SLUICE_TRY(file.write_at(0, std::as_bytes(std::span(&length, 1))));
-  SLUICE_TRY(file.write_at(kLengthBytes, header));
-
   SafeTensorsWriter writer(std::move(file));
+  SLUICE_TRY(writer.append(0, std::as_bytes(std::span(&length, 1))));
+  SLUICE_TRY(writer.append(kLengthBytes, std::as_bytes(std::span(header))));
   auto begin = static_cast<int64_t>(kLengthBytes + header.size());
   for (const TensorInfo& tensor : tensors) {
     const bool is_new = writer.slots_.try_emplace(tensor.name, Slot{begin, tensor.bytes()}).second;
@@ -151,7 +230,22 @@ Status SafeTensorsWriter::write(std::string_view tensor, int64_t offset, std::sp
   SLUICE_CHECK(offset >= 0 && count <= size - offset, "{}: tensor '{}' of {} bytes: write of {} bytes at {}",
                file_.path().string(), tensor, size, count, offset);
   written += count;
-  return file_.write_at(begin + offset, bytes);
+  return append(begin + offset, bytes);
+}
+
+Status SafeTensorsWriter::append(int64_t at, std::span<const std::byte> bytes) {
+  if (at == summed_bytes_) {
+    checksum_.add(bytes);
+    summed_bytes_ += int64_t(bytes.size());
+  }
+  written_bytes_ += int64_t(bytes.size());
+  return file_.write_at(at, bytes);
+}
+
+FileSum SafeTensorsWriter::sum() const {
+  SLUICE_CHECK(summed_bytes_ == written_bytes_, "{}: {} of {} bytes came in order", file_.path().string(),
+               summed_bytes_, written_bytes_);
+  return {summed_bytes_, checksum_.value()};
 }
 
 Status SafeTensorsWriter::commit() {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/checksum.h"
 #include "base/status.h"
 #include "io/file.h"
 #include "io/safetensors_header.h"
@@ -77,6 +78,21 @@ class TensorFiles {
   std::map<std::string, const SafeTensor*, std::less<>> by_name_;
 };
 
+// Size and checksum of a file.
+struct FileSum {
+  int64_t bytes = 0;
+  Checksum checksum;
+
+  bool operator==(const FileSum&) const = default;
+};
+
+// Reads a file once, from its first byte to its last, in pieces: nothing is mapped, and what was read does
+// not stay in the page cache. Calls `begin` with its header, then `piece` with the index of each tensor there
+// and bytes of it from `offset` on, whole elements, in order. The first error of either ends it.
+Result<FileSum> stream_tensors(
+    const std::filesystem::path& path, const std::function<Status(const SafeTensorsHeader&)>& begin,
+    const std::function<Status(size_t tensor, int64_t offset, std::span<const std::byte>)>& piece);
+
 // Writes one file of tensors declared in advance, so that a checkpoint never has to be in memory whole. The
 // file appears at its path on commit(), complete and durable (AtomicFile).
 class SafeTensorsWriter {
@@ -92,13 +108,19 @@ class SafeTensorsWriter {
   // REQUIRES: every tensor is complete.
   Status commit();
 
+  // Of the file that commit() makes. REQUIRES: so far, pieces came in the order of the file.
+  FileSum sum() const;
+
  private:
   struct Slot {
     int64_t begin, bytes, written = 0;
   };
   explicit SafeTensorsWriter(AtomicFile file) : file_(std::move(file)) {}
+  Status append(int64_t at, std::span<const std::byte> bytes);
 
   AtomicFile file_;
+  Checksummer checksum_;  // of bytes [0, summed_bytes_)
+  int64_t summed_bytes_ = 0, written_bytes_ = 0;
   std::map<std::string, Slot, std::less<>> slots_;
 };
 

@@ -10,7 +10,6 @@
 #include "base/stopwatch.h"
 #include "io/directory.h"
 #include "planner/refusal.h"
-#include "state/checkpoint.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -200,7 +199,7 @@ Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) 
   SLUICE_TRY(apply_pending());
   const Stopwatch watch;
   SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(dir));
-  SLUICE_TRY(write(manifest, fresh.temporary()));
+  SLUICE_TRY(write_checkpoint(p_.model, layout(), info(manifest), fresh.temporary(), reader_of(*training_)));
   SLUICE_TRY(fresh.commit());
   observer_.saved({steps_done_, dir, watch.seconds()});
   return {};
@@ -210,13 +209,19 @@ Status Engine::save(const Manifest& manifest, CheckpointStore& store) {
   if (store.latest() == steps_done_) return {};
   SLUICE_TRY(apply_pending());
   const Stopwatch watch;
-  SLUICE_TRY(store.save(steps_done_, [&](const std::filesystem::path& to) { return write(manifest, to); }));
+  SLUICE_TRY(store.save(steps_done_, [&](const std::filesystem::path& to) {
+    return write_checkpoint(p_.model, layout(), info(manifest), to, reader_of(*training_));
+  }));
   observer_.saved({steps_done_, store.at(steps_done_), watch.seconds()});
   return {};
 }
 
-Status Engine::write(const Manifest& manifest, const std::filesystem::path& dir) const {
-  return write_checkpoint(p_.model, p_.stages.training.model, {steps_done_, manifest}, dir, *training_);
+CheckpointLayout Engine::layout() const {
+  return layout_of(p_.stages.training.model, p_.config.run.export_dtype == "f32");
+}
+
+CheckpointInfo Engine::info(const Manifest& manifest) const {
+  return {steps_done_, manifest, p_.config.run.export_dtype == "f32", {}};
 }
 
 Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir) {

@@ -9,7 +9,7 @@
 
 #include "run/prepare.h"
 #include "sluice/observer.h"
-#include "state/manifest.h"
+#include "state/checkpoint.h"
 #include "state/store.h"
 
 namespace sluice::core {
@@ -80,7 +80,8 @@ class Engine {
   Status fill_state();
   Status apply_pending();
   StepArgs args_for_update(int64_t step, double learning_rate) const;
-  Status write(const Manifest& manifest, const std::filesystem::path& dir) const;
+  CheckpointLayout layout() const;
+  CheckpointInfo info(const Manifest& manifest) const;
   // Writes rows into the batch objects of a stage, and counts the targets.
   Result<int64_t> feed(const Rows& rows, const Model& model, const StepShape& shape, Executor& executor);
 

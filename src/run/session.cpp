@@ -71,11 +71,11 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
 }
 
 Status Session::save(const std::filesystem::path& dir) {
-  return engine_->save(manifest_of(engine_->prepared(), data_->content), dir);
+  return engine_->save(manifest_of(engine_->prepared(), content()), dir);
 }
 
 Status Session::save(CheckpointStore& store) {
-  return engine_->save(manifest_of(engine_->prepared(), data_->content), store);
+  return engine_->save(manifest_of(engine_->prepared(), content()), store);
 }
 
 }  // namespace sluice::core

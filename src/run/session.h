@@ -40,6 +40,8 @@ class Session {
   Status save(const std::filesystem::path& dir);
   Status save(CheckpointStore& store);
 
+  // Equal for equal data.
+  const std::string& content() const { return data_->content; }
   Engine& engine() { return *engine_; }
   const sluice::Schedule& schedule() const { return schedule_; }
   int64_t steps_done() const { return engine_->steps_done(); }

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of a run: a directory with weights (model.safetensors), optimizer state
-// (optimizer.safetensors), the model's config.json, and checkpoint.json: how far the run was, and what it
-// was.
+// (optimizer.safetensors), the model's config.json, and checkpoint.json: how far the run was, what it was,
+// and the size and checksum of every file. docs/checkpoints.md describes them.
 //
-// The files appear together (AtomicDirectory). Each file says its step, so that files of different ones are
-// not taken for a checkpoint.
+// The files appear together (AtomicDirectory). What is damaged, or of another checkpoint, is refused.
 #pragma once
 
 #include <filesystem>
+#include <map>
 
 #include "exec/executor.h"
+#include "io/safetensors.h"
+#include "state/copy.h"
+#include "state/layout.h"
 #include "state/manifest.h"
 #include "step/build.h"
 
@@ -19,18 +22,23 @@ namespace sluice::core {
 struct CheckpointInfo {
   int64_t step = 0;  // updates applied
   Manifest manifest;
+  bool f32_weights = false;              // as layout_of() takes it
+  std::map<std::string, FileSum> files;  // by name; of those that are beside checkpoint.json
 };
 
-// Writes the files into a directory that has none of them. The update of a deferred step must have been
-// flushed.
-Status write_checkpoint(const ModelSpec& spec, const Model& model, const CheckpointInfo& info,
-                        const std::filesystem::path& dir, const Executor& executor);
+// Writes the files into a directory that has none of them. What the reader reads is the state after the
+// info's step: the update of a deferred one must have been flushed.
+Status write_checkpoint(const ModelSpec& spec, const CheckpointLayout& layout, CheckpointInfo info,
+                        const std::filesystem::path& dir, const PartReader& reader);
 
 // What checkpoint.json says, without the tensors.
 Result<CheckpointInfo> read_checkpoint_info(const std::filesystem::path& dir);
+// The same of its text, for which `path` stands in errors. The text may be anything.
+Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const std::filesystem::path& path);
 
-// Reads what save_checkpoint wrote. A run that would go on with other results than the one that was saved is
-// refused: the error has every difference between the checkpoint's manifest and `manifest`.
+// Reads what write_checkpoint() wrote, once, through memory of a few MiB. A run that would go on with other
+// results than the one that was saved is refused: the error has every difference between the checkpoint's
+// manifest and `manifest`. After any error the state is undefined.
 Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manifest,
                                        const std::filesystem::path& dir, Executor& executor);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "state/weights.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -18,7 +20,8 @@ namespace {
 
 // Elements that one thread makes at a time: their bytes stay in its cache until they are written.
 constexpr int64_t kTileElements = 256 << 10;
-constexpr int64_t kPieceBytes = 32 << 20;
+// Written at a time.
+constexpr int64_t kPieceBytes = 4 << 20;
 
 // What a thread makes a tile in.
 struct Tile {
@@ -172,102 +175,158 @@ Status initialize(const Model& model, uint64_t seed, Executor& executor, const B
 
 namespace {
 
-// A tensor of a checkpoint, of the type and shape that the model needs.
-Result<const SafeTensor*> find_tensor(const TensorFiles& files, const Weight& weight,
-                                      const WeightSource& source, const std::filesystem::path& checkpoint) {
-  SLUICE_ASSIGN(const SafeTensor* tensor, files.get(source.tensor));
-  const std::vector<int64_t> expected =
-      weight.matrix ? std::vector<int64_t>{source.rows, source.cols} : std::vector<int64_t>{source.rows};
-  if (tensor->info.shape != expected) {
-    return error("{}: tensor {} has shape [{}], the model needs [{}]", checkpoint.string(), source.tensor,
-                 fmt::join(tensor->info.shape, ", "), fmt::join(expected, ", "));
-  }
-  if (tensor->info.type != TensorType::BF16 && tensor->info.type != TensorType::F32) {
-    return error("{}: tensor {} has a type other than F32 and BF16", checkpoint.string(), source.tensor);
-  }
-  return tensor;
-}
-
-// Elements [first, first + count) of a tensor as floats.
-void read_floats(const SafeTensor& tensor, int64_t first, int64_t count, Tile& tile) {
-  tile.values.resize(size_t(count));
-  if (tensor.info.type == TensorType::F32) {
-    std::memcpy(tile.values.data(), tensor.bytes.data() + 4 * first, size_t(4 * count));
+// Elements of a tensor as floats.
+void read_floats(TensorType type, std::span<const std::byte> bytes, Tile& tile) {
+  const size_t count = bytes.size() / size_t(size_of(type));
+  tile.values.resize(count);
+  if (type == TensorType::F32) {
+    std::memcpy(tile.values.data(), bytes.data(), bytes.size());
     return;
   }
-  tile.rounded.resize(size_t(count));
-  std::memcpy(tile.rounded.data(), tensor.bytes.data() + 2 * first, size_t(2 * count));
+  tile.rounded.resize(count);
+  std::memcpy(tile.rounded.data(), bytes.data(), bytes.size());
   std::transform(tile.rounded.begin(), tile.rounded.end(), tile.values.begin(),
                  [](Bf16 v) { return float(v); });
 }
 
-}  // namespace
-
-Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor) {
-  SLUICE_ASSIGN(const TensorFiles files, TensorFiles::open(checkpoint));
-  const std::vector<Weight>& weights = model.weights;
-  const std::vector<ParamObjects>& params = model.params;
-  // A tile of a tensor, and where its first element lies in the parameter.
-  struct Part {
-    const SafeTensor* tensor;
-    const ParamObjects* objects;
-    int64_t from, to, count;
+// The index of the first element whose exponent has all bits set; -1: there is none. Unaligned.
+template <class Bits>
+int64_t first_not_finite(std::span<const std::byte> bytes, Bits exponent) {
+  const auto count = int64_t(bytes.size() / sizeof(Bits));
+  const auto bits = [&](int64_t i) {
+    Bits out;
+    std::memcpy(&out, bytes.data() + size_t(i) * sizeof(Bits), sizeof(Bits));
+    return out;
   };
-  std::vector<Part> parts;
-  int64_t total = 0;
-  for (size_t w = 0; w < weights.size(); ++w) {
-    int64_t first = 0;
-    for (const WeightSource& source : weights[w].sources) {
-      SLUICE_ASSIGN(const SafeTensor* tensor, find_tensor(files, weights[w], source, checkpoint));
-      const int64_t elements = source.rows * source.cols;
-      for (int64_t done = 0; done < elements; done += kTileElements) {
-        parts.push_back({tensor, &params[w], done, first + done, std::min(kTileElements, elements - done)});
-      }
-      first += elements;
+  // Without a branch per element.
+  constexpr int64_t kBlock = 4096;
+  for (int64_t from = 0; from < count; from += kBlock) {
+    const int64_t to = std::min(count, from + kBlock);
+    bool all = true;
+    for (int64_t i = from; i < to; ++i) all &= (bits(i) & exponent) != exponent;
+    for (int64_t i = from; !all; ++i) {
+      if ((bits(i) & exponent) == exponent) return i;
     }
-    total += first * 4;
   }
-  const auto run = [&](int64_t index, Tile& tile) -> Status {
-    const Part& part = parts[size_t(index)];
-    read_floats(*part.tensor, part.from, part.count, tile);
-    return write_param(executor, *part.objects, part.to, tile);
-  };
-  return for_each_job(int64_t(parts.size()), total, run, [] {});
+  return -1;
 }
 
-Status copy_out(const Executor& executor, ObjectId id, int64_t offset, int64_t bytes,
-                const std::string& tensor, SafeTensorsWriter& writer) {
-  std::vector<std::byte> piece;
-  for (int64_t done = 0; done < bytes; done += kPieceBytes) {
-    piece.resize(size_t(std::min(kPieceBytes, bytes - done)));
-    SLUICE_TRY(executor.read(id, piece, offset + done));
-    SLUICE_TRY(writer.write(tensor, done, piece));
+}  // namespace
+
+std::map<std::string, WeightPlace, std::less<>> weight_places(const Model& model) {
+  std::map<std::string, WeightPlace, std::less<>> out;
+  for (size_t w = 0; w < model.weights.size(); ++w) {
+    int64_t first = 0;
+    for (const WeightSource& source : model.weights[w].sources) {
+      out[source.tensor] = {w, &source, first};
+      first += source.rows * source.cols;
+    }
+  }
+  return out;
+}
+
+Status check_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor,
+                    const std::filesystem::path& path) {
+  std::vector<int64_t> expected{place.source->rows};
+  if (model.weights[place.weight].matrix) expected.push_back(place.source->cols);
+  if (tensor.shape != expected) {
+    return error("{}: tensor {} has shape [{}], the model needs [{}]", path.string(), tensor.name,
+                 fmt::join(tensor.shape, ", "), fmt::join(expected, ", "));
+  }
+  if (tensor.type != TensorType::BF16 && tensor.type != TensorType::F32) {
+    return error("{}: tensor {} has a type other than F32 and BF16", path.string(), tensor.name);
   }
   return {};
 }
 
-Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor,
-                    std::map<std::string, std::string> metadata) {
-  metadata["format"] = "pt";
-  const auto type_of = [&](size_t weight) { return model.program.object(model.params[weight].param).dtype; };
+Status check_finite(const TensorInfo& tensor, int64_t first, std::span<const std::byte> bytes) {
+  const bool wide = tensor.type == TensorType::F32;
+  if (!wide && tensor.type != TensorType::BF16) return {};
+  const int64_t at =
+      wide ? first_not_finite(bytes, uint32_t{0x7f800000}) : first_not_finite(bytes, uint16_t{0x7f80});
+  if (at < 0) return {};
+  Tile tile;
+  read_floats(tensor.type, bytes.subspan(size_t(at * size_of(tensor.type)), size_t(size_of(tensor.type))),
+              tile);
+  return error("tensor {}: element {} is {}; only finite values can be trained on", tensor.name, first + at,
+               tile.values[0]);
+}
+
+Status write_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t offset,
+                    std::span<const std::byte> bytes, Executor& executor) {
+  const int64_t size = size_of(tensor.type), first = offset / size;
+  const int64_t elements = int64_t(bytes.size()) / size;
+  const auto run = [&](int64_t index, Tile& tile) -> Status {
+    const int64_t from = index * kTileElements, count = std::min(kTileElements, elements - from);
+    const auto part = bytes.subspan(size_t(from * size), size_t(count * size));
+    SLUICE_TRY(check_finite(tensor, first + from, part));
+    read_floats(tensor.type, part, tile);
+    return write_param(executor, model.params[place.weight], place.first + first + from, tile);
+  };
+  return for_each_job((elements + kTileElements - 1) / kTileElements, elements * 4, run, [] {});
+}
+
+Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor) {
+  SLUICE_ASSIGN(const TensorFiles files, TensorFiles::open(checkpoint));
+  // A tile of a tensor.
+  struct Part {
+    const SafeTensor* tensor;
+    const WeightPlace* place;
+    int64_t first, count;
+  };
+  const auto places = weight_places(model);
+  std::vector<Part> parts;
+  int64_t total = 0;
+  for (const auto& [name, place] : places) {
+    SLUICE_ASSIGN(const SafeTensor* tensor, files.get(name));
+    SLUICE_TRY(check_weight(model, place, tensor->info, checkpoint));
+    const int64_t elements = tensor->info.elements();
+    for (int64_t done = 0; done < elements; done += kTileElements)
+      parts.push_back({tensor, &place, done, std::min(kTileElements, elements - done)});
+    total += elements * 4;
+  }
+  const auto run = [&](int64_t index, Tile& tile) -> Status {
+    const auto& [tensor, place, first, count] = parts[size_t(index)];
+    const int64_t size = size_of(tensor->info.type);
+    const auto bytes = tensor->bytes.subspan(size_t(first * size), size_t(count * size));
+    if (const Status finite = check_finite(tensor->info, first, bytes); !finite.ok())
+      return error_at(checkpoint.string(), finite.error());
+    read_floats(tensor->info.type, bytes, tile);
+    return write_param(executor, model.params[place->weight], place->first + first, tile);
+  };
+  return for_each_job(int64_t(parts.size()), total, run, [] {});
+}
+
+Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const std::filesystem::path& path,
+                              const std::map<std::string, std::string>& metadata, const PartReader& reader) {
   std::vector<TensorInfo> infos;
-  for (size_t w = 0; w < model.weights.size(); ++w) {
-    for (const WeightSource& s : model.weights[w].sources) {
-      std::vector<int64_t> shape{s.rows};
-      if (model.weights[w].matrix) shape.push_back(s.cols);
-      infos.push_back({s.tensor, tensor_type(type_of(w)), shape});
-    }
-  }
+  for (const StoredTensor& tensor : tensors) infos.push_back(tensor.info);
   SLUICE_ASSIGN(SafeTensorsWriter writer, SafeTensorsWriter::create(path, infos, metadata));
-  for (size_t w = 0; w < model.weights.size(); ++w) {
-    int64_t offset = 0;
-    for (const WeightSource& s : model.weights[w].sources) {
-      const int64_t bytes = s.rows * s.cols * size_of(type_of(w));
-      SLUICE_TRY(copy_out(executor, model.params[w].param, offset, bytes, s.tensor, writer));
-      offset += bytes;
+  Tile tile;
+  for (const StoredTensor& tensor : tensors) {
+    int64_t written = 0;
+    for (const StoredPart& part : tensor.parts) {
+      for (int64_t done = 0; done < part.bytes; done += kPieceBytes) {
+        SLUICE_ASSIGN(std::span<const std::byte> piece,
+                      reader(part, done, std::min(kPieceBytes, part.bytes - done)));
+        if (tensor.widened) {
+          read_floats(TensorType::BF16, piece, tile);
+          piece = std::as_bytes(std::span(tile.values));
+        }
+        SLUICE_TRY(writer.write(tensor.info.name, written, piece));
+        written += int64_t(piece.size());
+      }
     }
   }
-  return writer.commit();
+  const FileSum sum = writer.sum();
+  SLUICE_TRY(writer.commit());
+  return sum;
+}
+
+Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor) {
+  const auto written =
+      write_tensors(layout_of(model, false).weights, path, {{"format", "pt"}}, reader_of(executor));
+  return written.ok() ? Status() : Status(written.error());
 }
 
 }  // namespace sluice::core

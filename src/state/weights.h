@@ -7,10 +7,13 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 
 #include "exec/executor.h"
 #include "io/safetensors.h"
+#include "state/copy.h"
+#include "state/layout.h"
 #include "step/build.h"
 
 namespace sluice::core {
@@ -23,16 +26,36 @@ using ByteProgress = std::function<void(int64_t, int64_t)>;
 Status initialize(const Model& model, uint64_t seed, Executor& executor, const ByteProgress& progress);
 
 // Replaces the weights by a checkpoint's (F32 or BF16 tensors with Hugging Face names), and master weights
-// with them. Errors name a missing tensor or one of another shape.
+// with them. Errors name a missing tensor, one of another shape, or one with a value that is not finite.
 Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor);
 
-// Writes the weights alone, with Hugging Face names and in their own type. `metadata` goes into the file,
-// too.
-Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor,
-                    std::map<std::string, std::string> metadata = {});
+// Where the elements of a tensor with a Hugging Face name lie.
+struct WeightPlace {
+  size_t weight;  // in the model's table
+  const WeightSource* source;
+  int64_t first;  // of the weight's elements
+};
+// By the names of tensors. Borrows the model.
+std::map<std::string, WeightPlace, std::less<>> weight_places(const Model& model);
 
-// Copies bytes [0, bytes) of an object, from `offset` on, into a declared tensor, in pieces.
-Status copy_out(const Executor& executor, ObjectId id, int64_t offset, int64_t bytes,
-                const std::string& tensor, SafeTensorsWriter& writer);
+// Errors name a tensor of another shape or type than load_weights() takes; `path` says where it is.
+Status check_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor,
+                    const std::filesystem::path& path);
+
+// Replaces elements of a weight, and of its master: those of a tensor from byte `offset` on, whole ones. The
+// tensor passed check_weight(). An error if one is not finite.
+Status write_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t offset,
+                    std::span<const std::byte> bytes, Executor& executor);
+
+// An error that names the tensor if an element of `bytes`, which begin at its element `first`, is not finite.
+// Types other than F32 and BF16 pass.
+Status check_finite(const TensorInfo& tensor, int64_t first, std::span<const std::byte> bytes);
+
+// Writes the weights alone, with Hugging Face names and in their own type.
+Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor);
+
+// Writes tensors of a layout, in its order. `metadata` goes into the file, too. Returns what was written.
+Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const std::filesystem::path& path,
+                              const std::map<std::string, std::string>& metadata, const PartReader& reader);
 
 }  // namespace sluice::core

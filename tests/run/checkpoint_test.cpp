@@ -3,9 +3,14 @@
 // was.
 #include "state/checkpoint.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "backend/testing/forwarding.h"
+#include "io/safetensors.h"
+#include "run/manifest.h"
 #include "run/small_session.h"
 
 namespace sluice::core {
@@ -47,6 +52,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Resumed{"f32", {"train.compute=f32"}},
                     Resumed{"f32_deferred", {"train.compute=f32", "train.deferred_update=on"}},
                     Resumed{"bf16_master", {"train.compute=bf16", "train.master=on"}},
+                    Resumed{"bf16_master_exported",
+                            {"train.compute=bf16", "train.master=on", "run.export_dtype=f32"}},
+                    Resumed{"bf16_exported",
+                            {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
+                             "train.stochastic=on", "run.export_dtype=f32"}},
                     Resumed{"bf16_stochastic",
                             {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
                              "train.stochastic=on", "train.deferred_update=on"}}),
@@ -185,6 +195,120 @@ TEST(Checkpoint, AppearsWholeOrNotAtAll) {
   EXPECT_EQ(must(read_checkpoint_info(dir / "saved/latest")).step, 2);
   const std::vector<std::string> second = files_of(dir / "saved/latest");
   for (const size_t file : {0u, 1u, 3u}) EXPECT_FALSE(second[file] == first[file]) << kFiles[file];
+}
+
+// The weights that other programs get are the master weights, and are there once.
+TEST(Checkpoint, ExportsMasterWeights) {
+  const TempDir dir;
+  const auto with = [&](const char* dtype, std::vector<std::string> more = {}) {
+    more.insert(more.end(),
+                {"train.compute=bf16", "train.master=on", fmt::format("run.export_dtype={}", dtype)});
+    return must(prepare_small(dir, more));
+  };
+  (void)run_session(with("auto"), 2, dir / "auto");
+  (void)run_session(with("f32"), 2, dir / "f32");
+  const auto own = must(TensorFiles::open(dir / "auto")), wide = must(TensorFiles::open(dir / "f32"));
+  int64_t values = 0, finer = 0;
+  for (const std::string_view name : own.names()) {
+    const SafeTensor &a = *must(own.get(name)), &b = *must(wide.get(name));
+    ASSERT_EQ(a.info.type, TensorType::BF16) << name;
+    ASSERT_EQ(b.info.type, TensorType::F32) << name;
+    for (int64_t i = 0; i < a.info.elements(); ++i, ++values) {
+      float master = 0;
+      uint16_t rounded = 0;
+      std::memcpy(&master, b.bytes.data() + 4 * i, 4);
+      std::memcpy(&rounded, a.bytes.data() + 2 * i, 2);
+      ASSERT_EQ(Bf16(master).bits, rounded) << name << " " << i;
+      finer += float(Bf16(master)) != master;
+    }
+  }
+  EXPECT_GT(finer, values / 2);
+  const auto bytes = [&](const char* run) {
+    int64_t sum = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(dir / run))
+      sum += int64_t(entry.file_size());
+    return sum;
+  };
+  EXPECT_LT(bytes("f32"), bytes("auto"));
+  // Either goes on under the other.
+  for (const auto& [from, now] : {std::pair{"auto", "f32"}, std::pair{"f32", "auto"}}) {
+    (void)run_session(with(now, {"run.resume=" + (dir / from).string()}), 2, dir / "again");
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      EXPECT_TRUE(file_bytes(dir / "again" / file) == file_bytes(dir / now / file)) << now << " " << file;
+    std::filesystem::remove_all(dir / "again");
+  }
+}
+
+// A run's checkpoint, and a session that loads damaged copies of it.
+struct Damaged {
+  explicit Damaged(std::vector<std::string> settings = {})
+      : prepared(must(prepare_small(dir, std::move(settings)))), session(must(Session::open(prepared))) {}
+
+  void save() { must(session->save(dir / "saved")); }
+  // What loading says when a file has other content.
+  std::string said(const std::string& file, const std::string& content) {
+    const std::string whole = file_bytes(dir / "saved" / file);
+    dir.add("saved/" + file, content);
+    const Manifest manifest = manifest_of(prepared, session->content());
+    const Status loaded = session->engine().load(manifest, dir / "saved");
+    dir.add("saved/" + file, whole);
+    return loaded.ok() ? "" : loaded.message();
+  }
+
+  const TempDir dir;
+  const Prepared prepared;
+  const std::unique_ptr<Session> session;
+};
+
+TEST(Checkpoint, AnyBitThatFlippedIsFound) {
+  Damaged d;
+  d.save();
+  for (const char* file : kFiles) {
+    const std::string whole = file_bytes(d.dir / "saved" / file);
+    for (size_t i = 0; i < 40; ++i) {
+      std::string bytes = whole;
+      char& byte = bytes[(i * 7919 + i * whole.size() / 40) % whole.size()];
+      byte = char(byte ^ 1 << i % 8);
+      const std::string said = d.said(file, bytes);
+      EXPECT_NE(said.find(file), std::string::npos) << file << " " << i << ": " << said;
+    }
+    EXPECT_EQ(d.said(file, whole), "");
+  }
+}
+
+TEST(Checkpoint, FilesOfAnotherSizeAreNamed) {
+  Damaged d;
+  d.save();
+  for (const char* file : kFiles) {
+    const std::string whole = file_bytes(d.dir / "saved" / file);
+    for (const std::string& content : {whole.substr(0, whole.size() / 2), "x" + whole, std::string()}) {
+      const std::string said = d.said(file, content);
+      EXPECT_NE(said.find(std::string(file) + ": it is damaged"), std::string::npos) << said;
+    }
+  }
+}
+
+// What ruins a run does not come in by its checkpoint.
+TEST(Checkpoint, ValuesThatAreNotFiniteAreNamed) {
+  Damaged d({"train.compute=f32"});
+  const Model& model = d.prepared.stages.training.model;
+  const ObjectId moment = model.params.back().parts[0].state[1];
+  const float infinite = std::numeric_limits<float>::infinity();
+  must(d.session->engine().training().write(moment, std::as_bytes(std::span(&infinite, 1)), 8));
+  d.save();
+  const std::string config = file_bytes(d.dir / "saved/config.json");
+  const std::string said = d.said("config.json", config), name = model.program.object(moment).name;
+  EXPECT_NE(said.find("optimizer.safetensors: tensor " + name + ": element 2 is inf"), std::string::npos)
+      << said;
+}
+
+TEST(CheckpointInfo, NonsenseIsRefused) {
+  for (const char* text : {"", "[", "[]", "{}", "7", "{\"format\": 3}", "{\"format\": \"3\", \"step\": 1}",
+                           "{\"format\": 3, \"step\": -5, \"manifest\": {}, \"files\": {}}"}) {
+    const auto info = parse_checkpoint_info(text, "dir/checkpoint.json");
+    ASSERT_FALSE(info.ok()) << text;
+    EXPECT_EQ(info.message().find("dir/checkpoint.json: "), 0u) << info.message();
+  }
 }
 
 // Files of two checkpoints, as copying while a run saves may bring them together.

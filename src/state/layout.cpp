@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/layout.h"
+
+#include <algorithm>
+
+namespace sluice::core {
+namespace {
+
+// Elements [first, first + count) of a weight's master.
+std::vector<StoredPart> master_parts(const ParamObjects& objects, int64_t first, int64_t count) {
+  std::vector<StoredPart> out;
+  for (const ParamObjects::Part& part : objects.parts) {
+    const int64_t begin = std::max(first, part.first);
+    const int64_t end = std::min(first + count, part.first + part.elements);
+    if (begin < end) out.push_back({part.master, 4 * (begin - part.first), 4 * (end - begin), 0});
+  }
+  return out;
+}
+
+bool has_master(const ParamObjects& objects) {
+  return !objects.parts.empty() && objects.parts.front().master.valid();
+}
+
+StoredTensor whole(const Program& program, ObjectId id) {
+  const Object& o = program.object(id);
+  return {{o.name, tensor_type(o.dtype), {o.bytes / size_of(o.dtype)}}, {{id, 0, o.bytes, 0}}};
+}
+
+}  // namespace
+
+CheckpointLayout layout_of(const Model& model, bool f32_weights) {
+  CheckpointLayout out;
+  for (size_t w = 0; w < model.weights.size(); ++w) {
+    const ParamObjects& objects = model.params[w];
+    const DType own = model.program.object(objects.param).dtype;
+    const bool from_master = f32_weights && has_master(objects);
+    int64_t first = 0;
+    for (const WeightSource& source : model.weights[w].sources) {
+      const int64_t elements = source.rows * source.cols;
+      StoredTensor tensor;
+      tensor.info = {source.tensor, f32_weights ? TensorType::F32 : tensor_type(own), {source.rows}};
+      if (model.weights[w].matrix) tensor.info.shape.push_back(source.cols);
+      tensor.widened = f32_weights && !from_master && own == DType::BF16;
+      if (from_master) {
+        tensor.parts = master_parts(objects, first, elements);
+      } else {
+        tensor.parts = {{objects.param, first * size_of(own), elements * size_of(own), 0}};
+      }
+      out.weights.push_back(std::move(tensor));
+      first += elements;
+    }
+    for (const ParamObjects::Part& part : objects.parts) {
+      for (const ObjectId id : part.state) out.state.push_back(whole(model.program, id));
+      if (part.master.valid() && !from_master) out.state.push_back(whole(model.program, part.master));
+    }
+  }
+  for (std::vector<StoredTensor>* file : {&out.weights, &out.state}) {
+    for (StoredTensor& tensor : *file) {
+      out.file_bytes += tensor.info.bytes();
+      for (StoredPart& part : tensor.parts) {
+        part.position = out.part_bytes;
+        out.part_bytes += part.bytes;
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace sluice::core
