@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "base/hash.h"
+#include "io/file.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/code_set.h"
+#include "tokenizer/decoder.h"
+#include "tokenizer/json_value.h"
+#include "tokenizer/normalizer.h"
+#include "tokenizer/pre_tokenizer.h"
+
+namespace sluice::core {
+namespace {
+
+// Of ids, so that a file cannot ask for tables without bound.
+constexpr int64_t kMostId = (int64_t{1} << 24) - 1;
+// At the end of a text, where a place to cut it is looked for.
+constexpr size_t kTailBytes = size_t{1} << 18;
+
+// What the post-processor puts around a text.
+struct Around {
+  std::vector<int32_t> before, after;
+};
+
+struct Scratch {
+  RegexScratch regex;
+  PreTokenizer::Scratch pieces;
+  BpeScratch bpe;
+};
+
+Result<std::vector<std::pair<std::string, std::string>>> read_merges(const JsonValue& value) {
+  std::vector<std::pair<std::string, std::string>> merges;
+  if (!value.is_array()) return value.error("{} instead of an array", value.json().type_name());
+  merges.reserve(value.json().size());
+  for (const nlohmann::json& merge : value.json()) {
+    const auto bad = [&] {
+      return value.error("number {} is neither \"a b\" nor [\"a\", \"b\"] as those before it", merges.size());
+    };
+    if (merge.type() != value.json().front().type()) return bad();
+    if (merge.is_string()) {
+      const auto& text = merge.get_ref<const std::string&>();
+      if (text.starts_with("#version")) continue;
+      const size_t space = text.find(' ');
+      if (space == text.npos || text.find(' ', space + 1) != text.npos) return bad();
+      merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+      merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
+    } else {
+      return bad();
+    }
+  }
+  return merges;
+}
+
+Status refuse_subword(const JsonValue& model, std::string_view key) {
+  SLUICE_ASSIGN(const auto value, model.find(key));
+  if (!value) return {};
+  SLUICE_ASSIGN(const std::string text, value->string());
+  if (!text.empty()) return value->error("'{}' is not supported", text);
+  return {};
+}
+
+Result<BpeOptions> read_model(const JsonValue& model) {
+  BpeOptions options;
+  SLUICE_ASSIGN(const auto type_value, model.find("type"));
+  if (type_value) {
+    SLUICE_ASSIGN(const std::string type, type_value->string());
+    if (type != "BPE") return type_value->error("{} is not supported; supported is BPE", type);
+  }
+  SLUICE_ASSIGN(const auto dropout, model.find("dropout"));
+  if (dropout && !(dropout->json().is_number() && dropout->json().get<double>() == 0))
+    return dropout->error("{} is not supported: the same text would not always be the same tokens",
+                          dropout->json().dump());
+  SLUICE_TRY(refuse_subword(model, "continuing_subword_prefix"));
+  SLUICE_TRY(refuse_subword(model, "end_of_word_suffix"));
+  SLUICE_ASSIGN(const auto unk, model.find("unk_token"));
+  if (unk) {
+    SLUICE_ASSIGN(options.unk_token, unk->string());
+  }
+  SLUICE_ASSIGN(options.fuse_unk, model.boolean("fuse_unk", false));
+  SLUICE_ASSIGN(options.byte_fallback, model.boolean("byte_fallback", false));
+  SLUICE_ASSIGN(options.ignore_merges, model.boolean("ignore_merges", false));
+  SLUICE_ASSIGN(const JsonValue vocab, model.get("vocab"));
+  if (!vocab.json().is_object()) return vocab.error("{} instead of an object", vocab.json().type_name());
+  if (vocab.json().empty()) return vocab.error("it has no tokens");
+  options.vocab.reserve(vocab.json().size());
+  for (const auto& [token, id] : vocab.json().items()) {
+    SLUICE_ASSIGN(const int64_t number, JsonValue(id, vocab.place()).integer(0, kMostId));
+    options.vocab.emplace_back(token, int32_t(number));
+  }
+  SLUICE_ASSIGN(const JsonValue merges, model.get("merges"));
+  SLUICE_ASSIGN(options.merges, read_merges(merges));
+  return options;
+}
+
+// Adds the ids of one TemplateProcessing's "single".
+Status read_template(const JsonValue& value, Around& around) {
+  SLUICE_ASSIGN(const JsonValue single, value.get("single"));
+  SLUICE_ASSIGN(const JsonValue tokens, value.get("special_tokens"));
+  SLUICE_ASSIGN(const auto pieces, single.elements());
+  bool seen = false;
+  for (const JsonValue& piece : pieces) {
+    SLUICE_ASSIGN(const auto sequence, piece.find("Sequence"));
+    if (sequence) {
+      SLUICE_ASSIGN(const std::string id, sequence->string("id"));
+      if (id != "A" || seen) return piece.error("a template takes the text, $A, once");
+      seen = true;
+      continue;
+    }
+    SLUICE_ASSIGN(const JsonValue special, piece.get("SpecialToken"));
+    SLUICE_ASSIGN(const std::string name, special.string("id"));
+    SLUICE_ASSIGN(const JsonValue token, tokens.get(name));
+    SLUICE_ASSIGN(const JsonValue ids_value, token.get("ids"));
+    SLUICE_ASSIGN(const auto ids, ids_value.elements());
+    for (const JsonValue& id : ids) {
+      SLUICE_ASSIGN(const int64_t number, id.integer(0, kMostId));
+      (seen ? around.after : around.before).push_back(int32_t(number));
+    }
+  }
+  if (!seen) return single.error("the text, $A, is missing");
+  return {};
+}
+
+Result<Around> read_post_processor(const JsonValue& value) {
+  Around around;
+  bool template_seen = false;
+  SLUICE_ASSIGN(const auto parts, flatten_sequence(value, "processors"));
+  for (const JsonValue& part : parts) {
+    SLUICE_ASSIGN(const std::string type, part.string("type"));
+    if (type == "ByteLevel") continue;  // it concerns places in the text only
+    if (type != "TemplateProcessing")
+      return part.error(
+          "the post-processor {} is not supported; supported are TemplateProcessing, ByteLevel and Sequence",
+          type);
+    if (std::exchange(template_seen, true)) return part.error("a second TemplateProcessing is not supported");
+    SLUICE_TRY(read_template(part, around));
+  }
+  return around;
+}
+
+Error not_utf8(std::string_view text, size_t at) {
+  const auto line = 1 + std::count(text.begin(), text.begin() + std::ptrdiff_t(at), '\n');
+  Error e = error("line {}: byte 0x{:02x} is not UTF-8", line, static_cast<unsigned char>(text[at]));
+  e.details = {{"line", fmt::format("{}", line)}};
+  return e;
+}
+
+}  // namespace
+
+class Tokenizer::Impl {
+ public:
+  static Result<std::unique_ptr<const Impl>> read(std::string_view text);
+
+  Status encode(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
+                EncodeCounts& counts) const;
+  size_t part_bytes(std::string_view text, bool begins) const;
+  Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const;
+  std::optional<std::string> token(int32_t id) const;
+  int32_t id(std::string_view token) const;
+
+  bool is_special(int32_t id) const {
+    const auto text = token(id);
+    return text && special_.contains(*text);
+  }
+  int64_t vocab() const { return vocab_; }
+  uint64_t content() const { return content_; }
+
+ private:
+  explicit Impl(Bpe bpe) : bpe_(std::move(bpe)) {}
+  Status add_tokens(const JsonValue& list);
+  Status encode_segment(std::string_view segment, size_t head, bool begins, Scratch& scratch,
+                        std::vector<int32_t>& ids, int64_t& dropped) const;
+  size_t part_of_segment(std::string_view segment, bool begins, Scratch& scratch) const;
+  bool strips_left() const;
+
+  // A Scratch that nobody else uses, until it is given back.
+  class Borrowed {
+   public:
+    explicit Borrowed(const Impl& impl) : impl_(impl) {
+      const std::lock_guard lock(impl.mutex_);
+      if (impl.idle_.empty()) {
+        scratch_ = std::make_unique<Scratch>();
+      } else {
+        scratch_ = std::move(impl.idle_.back());
+        impl.idle_.pop_back();
+      }
+    }
+    ~Borrowed() {
+      const std::lock_guard lock(impl_.mutex_);
+      impl_.idle_.push_back(std::move(scratch_));
+    }
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    Scratch& operator*() const { return *scratch_; }
+
+   private:
+    const Impl& impl_;
+    std::unique_ptr<Scratch> scratch_;
+  };
+
+  Bpe bpe_;
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  Decoder decoder_;
+  Around around_;
+  AddedTokenFinder raw_, normalized_;
+  std::unordered_map<int32_t, AddedToken> added_;
+  std::unordered_map<std::string, int32_t> added_ids_;
+  std::set<std::string, std::less<>> special_;
+  std::vector<std::string> tokens_;  // by id, of the model; "" and not in it: none
+  std::vector<bool> in_model_;
+  int64_t vocab_ = 0;
+  uint64_t content_ = 0;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Scratch>> idle_;
+};
+
+Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string_view text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return error("not JSON, or not UTF-8");
+  const JsonValue root(json, "");
+  if (!json.is_object()) return error("{} instead of an object", json.type_name());
+  SLUICE_ASSIGN(const auto version, root.find("version"));
+  if (version && version->json() != "1.0")
+    return version->error("{}; supported is \"1.0\"", version->json().dump());
+  SLUICE_ASSIGN(const JsonValue model, root.get("model"));
+  SLUICE_ASSIGN(BpeOptions options, read_model(model));
+
+  std::vector<std::string> tokens;
+  std::vector<bool> in_model;
+  for (const auto& [token, id] : options.vocab) {
+    if (size_t(id) >= tokens.size()) {
+      tokens.resize(size_t(id) + 1);
+      in_model.resize(size_t(id) + 1);
+    }
+    if (in_model[size_t(id)])
+      return error("model.vocab: '{}' and '{}' have the same id, {}", tokens[size_t(id)], token, id);
+    in_model[size_t(id)] = true;
+    tokens[size_t(id)] = token;
+  }
+  auto bpe = Bpe::create(std::move(options));
+  if (!bpe.ok()) return error_at("model", bpe.error());
+  std::unique_ptr<Impl> impl(new Impl(std::move(*bpe)));
+  impl->tokens_ = std::move(tokens);
+  impl->in_model_ = std::move(in_model);
+  impl->vocab_ = int64_t(impl->tokens_.size());
+
+  static const nlohmann::json kNull;
+  const auto part = [&](const char* key) {
+    const auto it = json.find(key);
+    return JsonValue(it == json.end() ? kNull : *it, key);
+  };
+  SLUICE_ASSIGN(impl->normalizer_, Normalizer::read(part("normalizer")));
+  SLUICE_ASSIGN(impl->pre_tokenizer_, PreTokenizer::read(part("pre_tokenizer")));
+  SLUICE_ASSIGN(impl->decoder_, Decoder::read(part("decoder")));
+  SLUICE_ASSIGN(impl->around_, read_post_processor(part("post_processor")));
+  const JsonValue added = part("added_tokens");
+  if (!added.is_null()) SLUICE_TRY(impl->add_tokens(added));
+  for (const auto* ids : {&impl->around_.before, &impl->around_.after}) {
+    for (const int32_t id : *ids) impl->vocab_ = std::max<int64_t>(impl->vocab_, id + 1);
+  }
+  impl->content_ = Hash().add(text).value();
+  return std::unique_ptr<const Impl>(std::move(impl));
+}
+
+// Ids are given as the library gives them: those of the model, and for other tokens the next from the size of
+// the model's vocabulary on. Those in the file play no part.
+Status Tokenizer::Impl::add_tokens(const JsonValue& list) {
+  SLUICE_ASSIGN(const auto elements, list.elements());
+  auto next_id = int32_t(bpe_.size());
+  RegexScratch scratch;
+  std::vector<int32_t> order;
+  for (const JsonValue& element : elements) {
+    AddedToken token;
+    SLUICE_ASSIGN(const JsonValue id_value, element.get("id"));
+    SLUICE_TRY(id_value.integer(0, kMostId).ok() ? Status{} : id_value.integer(0, kMostId).error());
+    SLUICE_ASSIGN(token.content, element.string("content"));
+    SLUICE_ASSIGN(token.single_word, element.boolean("single_word"));
+    SLUICE_ASSIGN(token.lstrip, element.boolean("lstrip"));
+    SLUICE_ASSIGN(token.rstrip, element.boolean("rstrip"));
+    SLUICE_ASSIGN(token.normalized, element.boolean("normalized"));
+    SLUICE_ASSIGN(token.special, element.boolean("special"));
+    if (token.content.empty()) continue;
+    token.text = token.content;
+    if (token.normalized) {
+      size_t head = 0;
+      SLUICE_TRY(normalizer_.apply(token.text, head, scratch));
+    }
+    const auto known = added_ids_.find(token.content);
+    token.id = known != added_ids_.end() ? known->second : bpe_.find(token.content);
+    if (token.id < 0) token.id = next_id++;
+    added_ids_[token.content] = token.id;
+    if (token.special) special_.insert(token.content);
+    vocab_ = std::max<int64_t>(vocab_, token.id + 1);
+    if (!added_.contains(token.id)) order.push_back(token.id);
+    added_[token.id] = std::move(token);
+  }
+  std::vector<AddedToken> raw, normalized;
+  for (const int32_t id : order) {
+    const AddedToken& token = added_.at(id);
+    (token.normalized ? normalized : raw).push_back(token);
+  }
+  SLUICE_ASSIGN(raw_, AddedTokenFinder::create(std::move(raw)));
+  SLUICE_ASSIGN(normalized_, AddedTokenFinder::create(std::move(normalized)));
+  return {};
+}
+
+// A text without tokens that are looked for in raw text.
+Status Tokenizer::Impl::encode_segment(std::string_view segment, size_t head, bool begins, Scratch& scratch,
+                                       std::vector<int32_t>& ids, int64_t& dropped) const {
+  std::string changed;
+  if (!normalizer_.empty()) {
+    changed = segment;
+    SLUICE_TRY(normalizer_.apply(changed, head, scratch.regex, begins));
+    segment = changed;
+  }
+  const bool bytes = pre_tokenizer_.makes_bytes();
+  const PreTokenizer::Use encode_piece = [&](std::string_view piece) {
+    return bytes ? bpe_.encode_bytes(piece, scratch.bpe, ids, dropped)
+                 : bpe_.encode(piece, scratch.bpe, ids, dropped);
+  };
+  size_t at = 0, done = 0, from = 0;
+  const auto cut = [&](size_t to) {
+    return pre_tokenizer_.cut(segment.substr(from, to - from), head > from ? head - from : 0,
+                              begins || from > 0, scratch.regex, scratch.pieces, encode_piece);
+  };
+  for (AddedTokenFinder::Match match{}; normalized_.next(segment, at, done, match); from = done) {
+    if (from < match.begin) SLUICE_TRY(cut(match.begin));
+    ids.push_back(match.token->id);
+  }
+  return from < segment.size() ? cut(segment.size()) : Status{};
+}
+
+Status Tokenizer::Impl::encode(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
+                               EncodeCounts& counts) const {
+  if (const size_t bad = find_invalid_utf8(text); bad != text.npos) return not_utf8(text, bad);
+  const Borrowed scratch(*this);
+  if (special && part.begins) ids.insert(ids.end(), around_.before.begin(), around_.before.end());
+  size_t at = 0, done = 0, from = 0;
+  const auto encode_to = [&](size_t to) {
+    const size_t head = from == 0 && part.begins ? size_t(utf8_length(text.front())) : 0;
+    return encode_segment(text.substr(from, to - from), head, part.begins || from > 0, *scratch, ids,
+                          counts.dropped);
+  };
+  for (AddedTokenFinder::Match match{}; raw_.next(text, at, done, match); from = done) {
+    if (from < match.begin) SLUICE_TRY(encode_to(match.begin));
+    ids.push_back(match.token->id);
+  }
+  if (from < text.size()) SLUICE_TRY(encode_to(text.size()));
+  if (special && part.ends) ids.insert(ids.end(), around_.after.begin(), around_.after.end());
+  return {};
+}
+
+bool Tokenizer::Impl::strips_left() const {
+  return std::any_of(added_.begin(), added_.end(), [](const auto& entry) { return entry.second.lstrip; });
+}
+
+size_t Tokenizer::Impl::part_bytes(std::string_view text, bool begins) const {
+  if (!normalizer_.works_in_parts()) return 0;
+  const Borrowed scratch(*this);
+  // Behind the last token; the text behind it might hold another one that its end cuts.
+  size_t at = 0, done = 0, from = 0;
+  for (AddedTokenFinder::Match match{}; raw_.next(text, at, done, match);) from = done;
+  const size_t margin = std::max(raw_.longest_bytes(), normalized_.longest_bytes()) + 4;
+  if (text.size() < from + margin) return 0;
+  const std::string_view segment = text.substr(from, text.size() - margin - from);
+  // A character that was cut is left out.
+  size_t whole = segment.size();
+  while (whole > 0 && static_cast<unsigned char>(segment[whole - 1]) >= 0x80) --whole;
+  const size_t part = part_of_segment(segment.substr(0, whole), begins || from > 0, *scratch);
+  return part == 0 || raw_.touches(text, from + part) ? 0 : from + part;
+}
+
+size_t Tokenizer::Impl::part_of_segment(std::string_view segment, bool begins, Scratch& scratch) const {
+  if (segment.empty()) return 0;
+  // Places before ASCII characters of the tail, where normalized parts make the normalized whole.
+  size_t tail = segment.size() - std::min(segment.size(), kTailBytes);
+  while (tail < segment.size() && static_cast<unsigned char>(segment[tail]) >= 0x80) ++tail;
+  std::string whole(segment.substr(0, tail));
+  size_t head = 0;
+  if (!normalizer_.apply(whole, head, scratch.regex, begins).ok()) return 0;
+  std::unordered_map<size_t, size_t> places;  // in normalized text to those in the segment
+  const bool strips = strips_left();
+  for (size_t at = tail, next = 0; at < segment.size(); at = next) {
+    next = at + 1;
+    while (next < segment.size() && static_cast<unsigned char>(segment[next]) >= 0x80) ++next;
+    const bool after_space = at > 0 && (static_cast<unsigned char>(segment[at - 1]) >= 0x80 ||
+                                        std::isspace(static_cast<unsigned char>(segment[at - 1])) != 0);
+    if (at > 0 && !(strips && after_space)) places[whole.size()] = at;
+    std::string unit(segment.substr(at, next - at));
+    if (!normalizer_.apply(unit, head, scratch.regex, /*begins=*/false).ok()) return 0;
+    whole += unit;
+  }
+  size_t at = 0, done = 0, from = 0;
+  for (AddedTokenFinder::Match match{}; normalized_.next(whole, at, done, match);) from = done;
+  const std::string_view rest = std::string_view(whole).substr(from);
+  const auto allowed = [&](size_t place) {
+    return places.contains(from + place) && !normalized_.touches(whole, from + place);
+  };
+  size_t found = 0;
+  if (!pre_tokenizer_.empty()) {
+    found = pre_tokenizer_.last_boundary(rest, 1, allowed, scratch.regex);
+  } else if (bpe_.works_in_parts()) {
+    for (size_t place = rest.size(); found == 0 && place > 1;) {
+      place = utf8_before(rest, place);
+      if (place > 0 && allowed(place) && bpe_.never_joins(rest, place)) found = place;
+    }
+  }
+  return found == 0 ? 0 : places.at(from + found);
+}
+
+Result<std::string> Tokenizer::Impl::decode(std::span<const int32_t> ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  for (const int32_t id : ids) {
+    auto text = token(id);
+    if (text && !(skip_special && special_.contains(*text))) tokens.push_back(std::move(*text));
+  }
+  const Borrowed scratch(*this);
+  return decoder_.decode(std::move(tokens), (*scratch).regex);
+}
+
+std::optional<std::string> Tokenizer::Impl::token(int32_t id) const {
+  if (const auto it = added_.find(id); it != added_.end()) return it->second.text;
+  if (id < 0 || size_t(id) >= tokens_.size() || !in_model_[size_t(id)]) return std::nullopt;
+  return tokens_[size_t(id)];
+}
+
+int32_t Tokenizer::Impl::id(std::string_view token) const {
+  const auto it = added_ids_.find(std::string(token));
+  return it != added_ids_.end() ? it->second : bpe_.find(token);
+}
+
+Result<Tokenizer> Tokenizer::open(const std::filesystem::path& path) {
+  SLUICE_ASSIGN(const std::string text, read_file(path));
+  auto tokenizer = parse(text);
+  if (!tokenizer.ok()) return error_at(path.string(), tokenizer.error());
+  return tokenizer;
+}
+
+Result<Tokenizer> Tokenizer::parse(std::string_view json) {
+  SLUICE_ASSIGN(auto impl, Impl::read(json));
+  return Tokenizer(std::move(impl));
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Status Tokenizer::encode_part(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
+                              EncodeCounts* counts) const {
+  EncodeCounts ignored;
+  return impl_->encode(text, part, special, ids, counts != nullptr ? *counts : ignored);
+}
+
+size_t Tokenizer::part_bytes(std::string_view text, bool begins) const {
+  return impl_->part_bytes(text, begins);
+}
+
+Result<std::string> Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
+  return impl_->decode(ids, skip_special);
+}
+
+int64_t Tokenizer::vocab() const {
+  return impl_->vocab();
+}
+std::optional<std::string> Tokenizer::token(int32_t id) const {
+  return impl_->token(id);
+}
+int32_t Tokenizer::id(std::string_view token) const {
+  return impl_->id(token);
+}
+bool Tokenizer::is_special(int32_t id) const {
+  return impl_->is_special(id);
+}
+uint64_t Tokenizer::content() const {
+  return impl_->content();
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tokenizer.json of Hugging Face's library `tokenizers`, with a BPE model: text to ids and back, exactly as
+// that library does it with `encode` and `decode`. Truncation and padding in the file are left aside.
+//
+// What the library takes and this does not is refused by name when the file is read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace sluice::core {
+
+// Of several calls of encode(), which add to it.
+struct EncodeCounts {
+  int64_t dropped = 0;  // bytes or characters that have no token, and that the library drops without a word
+};
+
+// Immutable; any thread may use it. Each thread that encodes holds some 5 MiB between calls.
+class Tokenizer {
+ public:
+  // Errors name the file, the place in it, and what is allowed.
+  static Result<Tokenizer> open(const std::filesystem::path& path);
+  static Result<Tokenizer> parse(std::string_view json);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Appends the ids of a text, between those that the post-processor puts around it if `special` is true.
+  // Errors: what is not UTF-8, with its line; a text that a pattern gives up on.
+  Status encode(std::string_view text, bool special, std::vector<int32_t>& ids,
+                EncodeCounts* counts = nullptr) const {
+    return encode_part(text, TextPart{}, special, ids, counts);
+  }
+
+  // A text that is too long to hold is encoded in parts, each after the other with the same ids as the whole
+  // has. The part that begins `text` and goes on behind it: its bytes, or 0 where no place is known to change
+  // nothing. REQUIRES: `text` is UTF-8, but for a character that its end may cut.
+  size_t part_bytes(std::string_view text, bool begins) const;
+  struct TextPart {
+    bool begins = true, ends = true;
+  };
+  Status encode_part(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
+                     EncodeCounts* counts = nullptr) const;
+
+  // Ids that no token has are left out; so are special tokens, if `skip_special` is true.
+  Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const;
+
+  // One past the largest id.
+  int64_t vocab() const;
+  // As the file spells them; a token that is not there: nothing, and -1.
+  std::optional<std::string> token(int32_t id) const;
+  int32_t id(std::string_view token) const;
+  bool is_special(int32_t id) const;
+
+  // Equal for equal files.
+  uint64_t content() const;
+
+ private:
+  class Impl;
+  explicit Tokenizer(std::unique_ptr<const Impl> impl);
+
+  std::unique_ptr<const Impl> impl_;
+};
+
+}  // namespace sluice::core

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ids and decoded texts of a tokenizer of each structure, as the library `tokenizers` made them
+// (make_fixtures.py).
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "io/file.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Record {
+  std::string text;
+  std::vector<int32_t> ids;
+  std::string decoded, plain;
+};
+
+std::vector<Record> records_of(const std::string& name) {
+  const auto text = read_file(fs::path(SLUICE_TOKENIZERS) / (name + ".recorded.json"));
+  const nlohmann::json list = nlohmann::json::parse(*text);
+  std::vector<Record> records;
+  for (const nlohmann::json& item : list) {
+    Record record{item[0], item[1], {}, {}};
+    record.decoded = item[2].is_null() ? record.text : item[2].get<std::string>();
+    record.plain = item[3].is_null() ? record.decoded : item[3].get<std::string>();
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+Result<Tokenizer> open(const std::string& name) {
+  return Tokenizer::open(fs::path(SLUICE_TOKENIZERS) / (name + ".json"));
+}
+
+std::vector<std::string> structures() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(SLUICE_TOKENIZERS)) {
+    const std::string name = entry.path().filename().string();
+    const std::string_view end = ".recorded.json";
+    if (name.ends_with(end)) names.push_back(name.substr(0, name.size() - end.size()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class Recorded : public testing::TestWithParam<std::string> {};
+
+TEST_P(Recorded, IdsAndTextAreThoseOfTheLibrary) {
+  const auto tokenizer = open(GetParam());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  const auto records = records_of(GetParam());
+  EXPECT_GE(records.size(), 100u);
+  for (const Record& record : records) {
+    std::vector<int32_t> ids;
+    const Status status = tokenizer->encode(record.text, true, ids);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(ids, record.ids) << record.text;
+    EXPECT_EQ(*tokenizer->decode(record.ids, false), record.decoded) << record.text;
+    EXPECT_EQ(*tokenizer->decode(record.ids, true), record.plain) << record.text;
+  }
+}
+
+// Threads share a tokenizer, and what is remembered of one text changes no other.
+TEST_P(Recorded, ThreadsShareATokenizer) {
+  const auto tokenizer = open(GetParam());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  const auto records = records_of(GetParam());
+  std::vector<int> wrong(3, 0);
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < wrong.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t i = 0; i < records.size(); ++i) {
+        const Record& record = records[(i * (t + 1)) % records.size()];
+        std::vector<int32_t> ids;
+        wrong[t] += int(!tokenizer->encode(record.text, true, ids).ok() || ids != record.ids);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(3, 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Structures, Recorded, testing::ValuesIn(structures()),
+                         [](const auto& structure) { return structure.param; });
+
+// All recorded texts as one: cut wherever part_bytes() says, its ids stay the same.
+class InParts : public testing::TestWithParam<std::string> {};
+
+TEST_P(InParts, IdsAreThoseOfTheWhole) {
+  const auto tokenizer = open(GetParam());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  std::string text;
+  for (const Record& record : records_of(GetParam())) text += record.text + " and then ";
+  std::vector<int32_t> whole;
+  ASSERT_TRUE(tokenizer->encode(text, true, whole).ok());
+  int cuts = 0;
+  for (const size_t window : {size_t{97}, size_t{512}, size_t{3001}}) {
+    std::vector<int32_t> ids;
+    std::string_view rest = text;
+    while (!rest.empty()) {
+      Tokenizer::TextPart part{rest.size() == text.size(), false};
+      // A window without a place to cut grows.
+      size_t bytes = 0;
+      for (size_t width = window; bytes == 0 && width < rest.size(); width *= 2) {
+        bytes = tokenizer->part_bytes(rest.substr(0, width), part.begins);
+        ASSERT_LE(bytes, width);
+      }
+      if (bytes == 0) {
+        bytes = rest.size();
+        part.ends = true;
+      } else {
+        ++cuts;
+      }
+      const Status status = tokenizer->encode_part(rest.substr(0, bytes), part, true, ids);
+      ASSERT_TRUE(status.ok()) << status.message();
+      rest.remove_prefix(bytes);
+    }
+    EXPECT_EQ(ids, whole) << "windows of " << window;
+  }
+  EXPECT_GE(cuts, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(Structures, InParts,
+                         testing::Values("gpt2", "gpt2_prefix", "llama3", "qwen2", "smollm2", "deepseek",
+                                         "o200k", "llama2", "unknown", "metaspace", "metaspace_always"),
+                         [](const auto& structure) { return structure.param; });
+
+// A place to cut is never guessed: this one looks behind, and rewrites more than a character at a time.
+TEST(Parts, AreNotKnownForEveryTokenizer) {
+  const auto tokenizer = open("behaviors");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "the quick fox ";
+  EXPECT_EQ(tokenizer->part_bytes(text, true), 0u);
+}
+
+}  // namespace
+}  // namespace sluice::core

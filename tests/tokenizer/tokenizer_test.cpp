@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "io/file.h"
+#include "tokenizer/normalizer.h"
+
+namespace sluice::core {
+namespace {
+
+using nlohmann::json;
+
+json minimal() {
+  return json::parse(R"({"version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": null,
+    "post_processor": null, "decoder": {"type": "Fuse"},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "aba": 3}, "merges": ["a b", "ab a"]}})");
+}
+
+std::vector<int32_t> encoded(const json& file, const std::string& text) {
+  const auto tokenizer = Tokenizer::parse(file.dump());
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.message();
+  std::vector<int32_t> ids;
+  const Status status = tokenizer->encode(text, true, ids);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return ids;
+}
+
+std::string refusal(const json& file) {
+  const auto tokenizer = Tokenizer::parse(file.dump());
+  return tokenizer.ok() ? "" : tokenizer.message();
+}
+
+using Ids = std::vector<int32_t>;
+
+TEST(Tokenizer, MergesByRankAndPlace) {
+  EXPECT_EQ(encoded(minimal(), "abaab"), (Ids{3, 2}));
+  json pairs = minimal();
+  pairs["model"]["merges"] = json::array({json::array({"a", "b"}), json::array({"ab", "a"})});
+  EXPECT_EQ(encoded(pairs, "abaab"), (Ids{3, 2}));
+  EXPECT_EQ(encoded(minimal(), ""), Ids{});
+}
+
+TEST(Tokenizer, CountsWhatIsDropped) {
+  const auto tokenizer = Tokenizer::parse(minimal().dump());
+  ASSERT_TRUE(tokenizer.ok());
+  Ids ids;
+  EncodeCounts counts;
+  ASSERT_TRUE(tokenizer->encode("axbyé", true, ids, &counts).ok());
+  EXPECT_EQ(ids, (Ids{2}));  // as if they had never been there
+  EXPECT_EQ(counts.dropped, 3);
+}
+
+TEST(Tokenizer, AMissingUnknownTokenIsAnErrorOfTheText) {
+  json file = minimal();
+  file["model"]["unk_token"] = "<unk>";
+  EXPECT_EQ(encoded(file, "ab"), Ids{2});
+  const auto tokenizer = Tokenizer::parse(file.dump());
+  Ids ids;
+  const Status status = tokenizer->encode("abc", true, ids);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("'<unk>' is not in vocab"), std::string::npos) << status.message();
+}
+
+TEST(Tokenizer, RefusesTextThatIsNotUtf8ByLine) {
+  const auto tokenizer = Tokenizer::parse(minimal().dump());
+  Ids ids;
+  const Status status = tokenizer->encode("a\nb\n\xff", true, ids);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.message(), "line 3: byte 0xff is not UTF-8");
+}
+
+TEST(Tokenizer, GivesAddedTokensTheIdsOfTheLibrary) {
+  json file = minimal();
+  const auto token = [](int id, const char* content) {
+    return json{{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+                {"rstrip", false}, {"normalized", false}, {"special", true}};
+  };
+  file["added_tokens"] = {token(9, "<x>"), token(2, "ab"), token(7, "<y>")};
+  EXPECT_EQ(encoded(file, "<x>ab<y>"), (Ids{4, 2, 5}));
+  const auto tokenizer = Tokenizer::parse(file.dump());
+  EXPECT_EQ(tokenizer->vocab(), 6);
+  EXPECT_EQ(tokenizer->token(5), "<y>");
+  EXPECT_EQ(tokenizer->token(9), std::nullopt);
+  EXPECT_EQ(tokenizer->id("<y>"), 5);
+  EXPECT_TRUE(tokenizer->is_special(2) && !tokenizer->is_special(1));
+  EXPECT_EQ(*tokenizer->decode(Ids{4, 0, 77, -1}, true), "a");
+}
+
+TEST(Tokenizer, RefusesByNameWhatItDoesNotSupport) {
+  struct Case {
+    const char* patch;
+    const char* what;
+  };
+  const Case kCases[] = {
+      {R"({"version": "2.0"})", "version"},
+      {R"({"normalizer": {"type": "NFKC"}})", "normalizer: the normalizer NFKC is not supported"},
+      {R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Lowercase"}]}})",
+       "normalizer.normalizers[0]: the normalizer Lowercase"},
+      {R"({"pre_tokenizer": {"type": "Whitespace"}})", "pre-tokenizer Whitespace"},
+      {R"({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\b"}, "behavior": "Isolated", "invert": false}})",
+       "pre_tokenizer.pattern.Regex: pattern '\\b'"},
+      {R"({"pre_tokenizer": {"type": "Split", "pattern": {"String": "x"}, "behavior": "Sideways", "invert": false}})",
+       "allowed are Removed, Isolated"},
+      {R"({"decoder": {"type": "WordPiece"}})", "decoder WordPiece"},
+      {R"({"post_processor": {"type": "BertProcessing"}})", "post-processor BertProcessing"},
+      {R"({"model": {"type": "Unigram"}})", "model.type: Unigram is not supported"},
+      {R"({"model": {"type": "WordPiece"}})", "model.type: WordPiece is not supported"},
+      {R"({"model": {"type": "WordLevel"}})", "model.type: WordLevel is not supported"},
+      {R"({"model": {"dropout": 0.1}})", "model.dropout: 0.1 is not supported"},
+      {R"({"model": {"end_of_word_suffix": "</w>"}})", "model.end_of_word_suffix: '</w>'"},
+      {R"({"model": {"vocab": {"a": 1}}})", "have the same id, 1"},
+      {R"({"model": {"vocab": {"c": 4000000000}}})", "model.vocab: 4000000000: allowed are 0 to"},
+      {R"({"model": {"vocab": {"c": -1}}})", "model.vocab: -1: allowed are 0 to"},
+      {R"({"model": {"vocab": {"c": "x"}}})", "string instead of a whole number"},
+      {R"({"model": {"merges": ["a  b"]}})", "model.merges: number 0 is neither"},
+      {R"({"model": {"merges": ["a c"]}})", "needs the token 'c', which vocab lacks"},
+      {R"({"model": {"merges": ["a b", ["a", "b"]]}})", "model.merges: number 1 is neither"},
+      {R"({"added_tokens": [{"id": 1}]})", "added_tokens[0]: 'content' is missing"},
+      {R"({"added_tokens": 5})", "added_tokens: number instead of an array"},
+  };
+  for (const Case& c : kCases) {
+    json file = minimal();
+    file.merge_patch(json::parse(c.patch));
+    EXPECT_NE(refusal(file).find(c.what), std::string::npos) << c.patch << "\n" << refusal(file);
+  }
+  json missing = minimal();
+  missing.erase("model");
+  EXPECT_NE(refusal(missing).find("'model' is missing"), std::string::npos);
+  EXPECT_FALSE(Tokenizer::parse("{").ok());
+  EXPECT_FALSE(Tokenizer::parse("[]").ok());
+  EXPECT_NE(Tokenizer::open("/nonexistent/tokenizer.json").message().find("/nonexistent"), std::string::npos);
+}
+
+// Time that grows with the square of the length would take minutes here.
+TEST(Tokenizer, EncodesLongRuns) {
+  std::string text;
+  for (int i = 0; i < 200000; ++i) text += "ab";
+  EXPECT_EQ(encoded(minimal(), text).size(), 200000u);
+}
+
+TEST(Nfc, KnowsTheTablesOfTheLibrary) {
+  EXPECT_EQ(to_nfc("e\u0301 A\u030a"), "\u00e9 \u00c5");
+  EXPECT_EQ(to_nfc("\u1100\u1161\u11a8"), "\uac01");
+  // Marks that came after the library's tables keep their place and what comes behind them.
+  EXPECT_EQ(to_nfc("a\u0301\u0897\u0316"), "\u00e1\u0897\u0316");
+  EXPECT_EQ(to_nfc("\U000105d2\u0307"), "\U000105d2\u0307");
+  std::string text;
+  for (int i = 0; i < 50000; ++i) text += "e\u0301x";
+  std::string expected;
+  for (int i = 0; i < 50000; ++i) expected += "\u00e9x";
+  EXPECT_EQ(to_nfc(text), expected);
+}
+
+// Files with bytes or values exchanged, cut or put twice: read or refused, never worse; what is read encodes.
+TEST(Tokenizer, StandsDamagedFiles) {
+  uint64_t state = 12345;
+  const auto random = [&](size_t below) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return size_t(state >> 33) % below;
+  };
+  int read = 0;
+  for (const char* name : {"gpt2_prefix", "llama2", "metaspace", "behaviors", "deepseek"}) {
+    const auto original = read_file(std::filesystem::path(SLUICE_TOKENIZERS) / (std::string(name) + ".json"));
+    ASSERT_TRUE(original.ok());
+    json whole = json::parse(*original);
+    // Short vocabularies, so that most damage is elsewhere.
+    std::vector<std::string> gone;
+    for (const auto& [token, id] : whole["model"]["vocab"].items()) {
+      if (id > 300) gone.push_back(token);
+    }
+    for (const std::string& token : gone) whole["model"]["vocab"].erase(token);
+    whole["model"]["merges"] = json::array();
+    const std::string base = whole.dump();
+    const std::string words[] = {"null",      "true",         "-1",
+                                 "1e99",      "\"\"",         "[]",
+                                 "{}",        "\"Sequence\"", "99999999999999999999",
+                                 "\"(\"",     "\"[^a\"",      "\"\\u0000\"",
+                                 "\"type\":", "\"\\ud800\""};
+    for (int round = 0; round < 120; ++round) {
+      std::string text = base;
+      for (size_t edits = 1 + random(4); edits > 0; --edits) {
+        // Behind or before the vocabulary, which is most of the file.
+        const size_t at = random(2) == 0 ? random(text.size()) : random(std::min<size_t>(text.size(), 1500));
+        const size_t length = std::min(random(12), text.size() - at);
+        switch (random(4)) {
+          case 0:
+            text[at] = static_cast<char>(random(256));
+            break;
+          case 1:
+            text.erase(at, length);
+            break;
+          case 2:
+            text.insert(at, text.substr(random(text.size()), length));
+            break;
+          default:
+            text.replace(at, length, words[random(std::size(words))]);
+        }
+      }
+      const auto tokenizer = Tokenizer::parse(text);
+      if (!tokenizer.ok()) {
+        EXPECT_FALSE(tokenizer.message().empty());
+        continue;
+      }
+      ++read;
+      Ids ids;
+      if (tokenizer->encode("It's <s> 12 naïve\n\n 一二 <r>  fox e\u0301", true, ids).ok())
+        (void)tokenizer->decode(ids, false);
+      (void)tokenizer->part_bytes("some words that go on and on, 1 2 3 4 5, and on", true);
+    }
+  }
+  EXPECT_GT(read, 20);
+}
+
+}  // namespace
+}  // namespace sluice::core
