@@ -34,6 +34,9 @@ struct StepEvent {
   double predicted_seconds = 0;
   int64_t tokens = 0;
   MemoryUse memory;
+  // Why no update was made of this step, such as "the gradient of lm_head.weight is not finite"; empty: one
+  // was. Weights and optimizer state are then what they were before.
+  std::string skipped;
 };
 
 struct EvaluationEvent {

@@ -14,6 +14,7 @@ struct Schedule {
   int64_t evaluate_every = 0;       // steps; 0: at the end only
   int64_t evaluate_rows = 16;       // held-out sequences
   int64_t checkpoint_every = 0;     // steps; 0: none between
+  int64_t max_skipped = 10;         // steps in a row without an update (StepEvent::skipped) that end a run
 
   // Of the update of a step, counted from 1: linear warm-up, then a cosine down to the minimum.
   double rate_at(int64_t step) const;

@@ -87,7 +87,7 @@ Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
   SLUICE_ASSIGN(const core::StepResult r, impl_->engine->step(impl_->batch.rows(), learning_rate));
   const StepEvent event{steps_done(),    r.loss,     r.gradient_norm,
                         r.learning_rate, r.ns / 1e9, p.stages.training.plan.makespan_ns / 1e9,
-                        r.tokens,        memory()};
+                        r.tokens,        memory(),   r.skipped};
   impl_->observer->stepped(event);
   return event;
 }

@@ -55,6 +55,7 @@ class TrainingObserver : public Console {
   Status written_;
   Series training_, heldout_;  // of the whole run, the part before a resume included
   std::vector<double> step_s_;
+  int64_t skipped_ = 0;
 };
 
 Status TrainingObserver::open_metrics(int64_t steps_done) {
@@ -86,7 +87,13 @@ std::string TrainingObserver::line_of(const StepEvent& e) const {
 void TrainingObserver::stepped(const StepEvent& e) {
   step_s_.push_back(e.seconds);
   training_.points.push_back({double(e.step), e.loss});
+  if (!e.skipped.empty()) {
+    ++skipped_;
+    steps_line_.end();
+    warned(fmt::format("step {}: {}; no update was made", e.step, e.skipped));
+  }
   append({{"step", e.step},
+          {"skipped", !e.skipped.empty()},
           {"loss", e.loss},
           {"gradient_norm", e.gradient_norm},
           {"learning_rate", e.learning_rate},
@@ -120,6 +127,7 @@ Status TrainingObserver::draw_losses() const {
 void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) {
   say("peak memory: device {} of {}, host {} of {}\n", format_bytes(memory.peak_bytes[kDevice]),
       format_bytes(c_.caps[kDevice]), format_bytes(memory.peak_bytes[kHost]), format_bytes(c_.caps[kHost]));
+  if (skipped_ > 0) say("steps without an update: {} of {}\n", skipped_, step_s_.size());
   if (step_s_.size() > 2) {
     std::vector<double> s(step_s_.begin() + 1, step_s_.end());
     std::sort(s.begin(), s.end());

@@ -66,6 +66,8 @@ void visit_keys(Config& c, F&& key) {
   key("train.warmup_steps", c.train.warmup_steps, kNotNegative, "steps of linear warm-up");
   key("train.optimizer", c.train.optimizer, optimizer_names(), "how gradients change the weights");
   key("train.clip_norm", c.train.clip_norm, Range{0, 1e9}, "global gradient norm; 0: no clipping");
+  key("train.max_skipped", c.train.max_skipped, Range{1, kMost},
+      "steps in a row whose gradient is not finite, so that no update was made, that end the run");
   key("train.compute", c.train.compute, dtypes, "type of weights and activations");
   key("train.grad", c.train.grad, dtypes, "type in which weight gradients accumulate");
   key("train.state", c.train.state, dtypes, "type of the optimizer's state");

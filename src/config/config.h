@@ -37,6 +37,7 @@ struct RunConfig {
     std::string optimizer = std::string(optimizers().front()->name);
     std::map<std::string, double, std::less<>> hyperparameters;  // of the optimizer: those that were given
     double clip_norm = 1.0;
+    int64_t max_skipped = 10;
     std::string compute = "auto", grad = "auto", state = "auto";
     std::string master = "auto", stochastic = "auto", deferred_update = "auto";
   } train;

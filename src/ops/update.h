@@ -29,7 +29,8 @@ struct SumSq {
 };
 
 // clip[0] = norm = sqrt(sum of sums, in slot order); clip[1] = min(1, max_norm / (norm + 1e-6)), or 1 when
-// max_norm is 0. A norm that is not finite gives clip[1] = 0, which every update takes as "skip this one".
+// max_norm is 0. A norm that is not finite gives clip[1] = 0, which every update takes as "skip this one", and
+// a NaN in clip[0] that names a slot (ops/clip_norm.h).
 struct ClipScale {
   static constexpr std::string_view kName = "clip_scale";
   enum { kSums, kClip };

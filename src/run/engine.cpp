@@ -9,6 +9,7 @@
 
 #include "base/stopwatch.h"
 #include "io/directory.h"
+#include "ops/clip_norm.h"
 #include "planner/refusal.h"
 #include "state/weights.h"
 
@@ -30,6 +31,15 @@ Result<T> read_value(const Executor& executor, ObjectId id) {
   T value;
   SLUICE_TRY(executor.read(id, std::as_writable_bytes(std::span(&value, 1))));
   return value;
+}
+
+// REQUIRES: clip.scale is 0.
+std::string why_skipped(const Model& model, double loss, const Clip& clip) {
+  if (!std::isfinite(loss)) return "the loss is not finite";
+  std::string tensors;
+  for (const WeightSource& s : model.weights[size_t(blamed_slot(clip))].sources)
+    tensors += (tensors.empty() ? "" : " and ") + s.tensor;
+  return fmt::format("the gradient of {} is not finite", tensors);
 }
 
 }  // namespace
@@ -125,18 +135,15 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   ++steps_done_;
   pending_ = deferred;
   learning_rate_ = learning_rate;
-  struct Clip {
-    float norm, scale;
-  };
   SLUICE_ASSIGN(const double loss, read_value<double>(*training_, model.loss));
   SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
   SLUICE_TRY(check_caps());
-  if (!std::isfinite(loss)) {
-    return error("step {}: the loss is {}; lower train.learning_rate or raise train.warmup_steps",
-                 steps_done_, loss);
-  }
-  return StepResult{loss * double(args.inv_targets), clip.norm, learning_rate, now_ns() - begin_ns,
-                    p_.shape.tokens()};
+  return StepResult{loss * double(args.inv_targets),
+                    clip.norm,
+                    learning_rate,
+                    now_ns() - begin_ns,
+                    p_.shape.tokens(),
+                    clip.scale == 0 ? why_skipped(model, loss, clip) : ""};
 }
 
 void Engine::note_activities() {

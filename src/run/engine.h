@@ -20,6 +20,9 @@ struct StepResult {
   double learning_rate = 0;
   double ns = 0;  // wall clock
   int64_t tokens = 0;
+  // Why no update was made of the step, such as "the gradient of lm_head.weight is not finite"; empty: one
+  // was. Weights and state are then what they were before.
+  std::string skipped;
 };
 
 struct MemoryReport {

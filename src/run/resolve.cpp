@@ -61,8 +61,14 @@ OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machin
 }
 
 sluice::Schedule schedule_of(const RunConfig& c) {
-  return {c.train.steps, c.train.learning_rate, c.train.min_learning_rate, c.train.warmup_steps,
-          c.eval.every,  c.eval.rows,           c.run.checkpoint_every};
+  return {.steps = c.train.steps,
+          .learning_rate = c.train.learning_rate,
+          .min_learning_rate = c.train.min_learning_rate,
+          .warmup_steps = c.train.warmup_steps,
+          .evaluate_every = c.eval.every,
+          .evaluate_rows = c.eval.rows,
+          .checkpoint_every = c.run.checkpoint_every,
+          .max_skipped = c.train.max_skipped};
 }
 
 }  // namespace sluice::core

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/training.h"
 
+#include <fmt/format.h>
+
 namespace sluice::core {
 namespace {
 
@@ -10,13 +12,25 @@ Status evaluate(Session& session, Observer& observer) {
   return {};
 }
 
+// What ends a run that learns nothing any more.
+Status no_update(int64_t step, int64_t skipped, const std::string& why, const TrainingOptions& options) {
+  const CheckpointStore* store = options.checkpoints;
+  return error(
+      "step {}: {}; that is the last of {} steps in a row without an update (train.max_skipped). {}. Lower "
+      "train.learning_rate, raise train.warmup_steps or set train.clip_norm",
+      step, why, skipped,
+      store != nullptr && store->latest()
+          ? fmt::format("The last checkpoint is {}", store->at(*store->latest()).string())
+          : "There is no checkpoint");
+}
+
 }  // namespace
 
 Status train(Session& session, Observer& observer, const TrainingOptions& options) {
   Engine& engine = session.engine();
   const sluice::Schedule& schedule = session.schedule();
   const double predicted_s = engine.prepared().stages.training.plan.makespan_ns / 1e9;
-  int64_t evaluated_at = -1;
+  int64_t evaluated_at = -1, skipped = 0;
   for (int64_t taken = 0; session.steps_done() < schedule.steps && !options.stop(); ++taken) {
     const bool traced = options.trace && taken == 1;
     std::vector<Interval> timeline;
@@ -24,7 +38,9 @@ Status train(Session& session, Observer& observer, const TrainingOptions& option
     SLUICE_ASSIGN(const StepResult r, session.step(traced ? &timeline : nullptr));
     const int64_t step = session.steps_done();
     observer.stepped({step, r.loss, r.gradient_norm, r.learning_rate, r.ns / 1e9, predicted_s, r.tokens,
-                      in_public(engine.memory())});
+                      in_public(engine.memory()), r.skipped});
+    skipped = r.skipped.empty() ? 0 : skipped + 1;
+    if (skipped >= schedule.max_skipped) return no_update(step, skipped, r.skipped, options);
     if (traced) SLUICE_TRY(options.trace(timeline, engine.activities()));
     if (session.evaluates() && schedule.evaluate_every > 0 && step % schedule.evaluate_every == 0) {
       SLUICE_TRY(evaluate(session, observer));

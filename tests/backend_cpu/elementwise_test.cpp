@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ops/clip_norm.h"
 #include "ops/rounding.h"
 #include "run_op.h"
 
@@ -165,6 +166,19 @@ TEST(ClipScale, SkipsWhenNotFinite) {
   EXPECT_EQ(run_op(ClipScale{2, 0.0f}, {{9, 16}})[ClipScale::kClip][1], 1);
   EXPECT_EQ(run_op(ClipScale{2, 1.0f}, {{9, INFINITY}})[ClipScale::kClip][1], 0);
   EXPECT_EQ(run_op(ClipScale{2, 1.0f}, {{9, NAN}})[ClipScale::kClip][1], 0);
+}
+
+TEST(ClipScale, BlamesTheLastSlotThatIsNotFinite) {
+  const auto blamed = [](const std::vector<double>& sums) {
+    return blamed_slot({norm_that_blames(slot_to_blame(sums.data(), int64_t(sums.size()))), 0});
+  };
+  EXPECT_EQ(blamed({NAN, 1, 2}), 0);
+  EXPECT_EQ(blamed({NAN, NAN, 2}), 1);
+  EXPECT_EQ(blamed({NAN, INFINITY, 2}), 1);
+  EXPECT_EQ(blamed({INFINITY, 1, NAN, 3}), 2);
+  // Sums that f32 cannot hold as a norm.
+  EXPECT_EQ(blamed({1e80, 3e80, 1e79}), 1);
+  EXPECT_TRUE(std::isnan(norm_that_blames(3)));
 }
 
 struct AdamWCase {

@@ -23,7 +23,7 @@ Outputs expect(const ClipScale& op, Inputs in) {
   Sum sum;
   for (const double s : in[ClipScale::kSums].values()) sum.add(s);
   const Approx norm = sqrt(sum.total(unit_of(DType::F64)));
-  if (!std::isfinite(norm.value)) return {{ClipScale::kClip, {Approx(norm.value), Approx(0)}}};
+  if (!std::isfinite(norm.value)) return {{ClipScale::kClip, {Approx(NAN), Approx(0)}}};
   const Approx limit = Approx(double{op.max_norm}) / (norm + Approx(1e-6));
   const bool clips = op.max_norm != 0 && limit.value < 1;
   return {{ClipScale::kClip, {norm, clips ? limit : Approx(1)}}};

@@ -11,6 +11,7 @@
 #include "commands/commands.h"
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
+#include "io/safetensors.h"
 #include "run/session.h"
 #include "run/small_session.h"
 #include "support/temp_dir.h"
@@ -41,6 +42,41 @@ TEST(Interrupt, FinishesTheStepAndSaves) {
   const auto checkpoint = nlohmann::json::parse(file_bytes(dir / "run/checkpoints/latest/checkpoint.json"));
   EXPECT_GT(lines, 0);
   EXPECT_EQ(checkpoint["step"].get<int64_t>(), lines);
+}
+
+// Steps without an update leave the state as it was, and enough of them end the run.
+TEST(NotFinite, GradientsAreSkippedCountedAndEndTheRun) {
+  const TempDir dir;
+  const std::vector<std::string> diverging{
+      "train.optimizer=sgd",  "train.learning_rate=10", "train.min_learning_rate=10",
+      "train.warmup_steps=0", "train.clip_norm=0",      "train.steps=200",
+      "train.max_skipped=3",  "run.checkpoint_every=1", "run.keep_last=1000"};
+  Requests asked;
+  const Outcome outcome = train({"", small_run(dir, diverging), ""}, asked);
+  ASSERT_EQ(outcome.ending, Ending::Failed);
+  std::vector<nlohmann::json> lines;
+  std::istringstream text(file_bytes(dir / "run/metrics.jsonl"));
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  const size_t n = lines.size();
+  ASSERT_GT(n, 4u);
+  for (size_t i = 0; i < n; ++i) EXPECT_EQ(lines[i].at("skipped").get<bool>(), i + 3 >= n) << lines[i];
+  const auto expect_said = [&](const std::string& part) {
+    EXPECT_NE(outcome.message.find(part), std::string::npos) << outcome.message << "\nlacks: " << part;
+  };
+  expect_said(fmt::format("step {}: ", n));
+  expect_said("is not finite");
+  expect_said("3 steps in a row");
+  expect_said(fmt::format("checkpoints/step-{}", n - 1));
+  const auto weights = [&](size_t step) {
+    const SafeTensorsFile file =
+        must(SafeTensorsFile::open(dir / fmt::format("run/checkpoints/step-{}/model.safetensors", step)));
+    std::string bytes;
+    for (const SafeTensor& t : file.tensors())
+      bytes.append(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size());
+    return bytes;
+  };
+  EXPECT_EQ(weights(n - 1), weights(n - 3));
+  EXPECT_NE(weights(n - 3), weights(n - 4));
 }
 
 // What prepare() says about a run that cannot be.

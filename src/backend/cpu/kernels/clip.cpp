@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/clip_norm.h"
 
 #define SLUICE_LOOPS "backend/cpu/kernels/clip_loops.h"
 #include "backend/cpu/each_isa.h"
@@ -44,15 +45,13 @@ Status launch(const ClipScale& op, const Args& args, const Machine&) {
   double total = 0;
   for (int64_t i = 0; i < op.slots; ++i) total += sums[i];
   const double norm = std::sqrt(total);
-  double scale = 1;
-  if (!std::isfinite(static_cast<float>(norm))) {
-    scale = 0;
+  auto& clip = *args.out<Clip>(ClipScale::kClip);
+  clip = {static_cast<float>(norm), 1};
+  if (!std::isfinite(clip.norm)) {
+    clip = {norm_that_blames(slot_to_blame(sums, op.slots)), 0};
   } else if (op.max_norm > 0) {
-    scale = std::min(1.0, double{op.max_norm} / (norm + 1e-6));
+    clip.scale = static_cast<float>(std::min(1.0, double{op.max_norm} / (norm + 1e-6)));
   }
-  auto* clip = args.out<float>(ClipScale::kClip);
-  clip[0] = static_cast<float>(norm);
-  clip[1] = static_cast<float>(scale);
   return {};
 }
 

@@ -67,9 +67,10 @@ __global__ void clip_scale_kernel(const double* sums, float* clip, int64_t slots
     __syncthreads();
   }
   if (threadIdx.x != 0) return;
-  const float norm = float(sqrt(total));
+  float norm = float(sqrt(total));
   float scale = 1;
   if (!isfinite(norm)) {
+    norm = norm_that_blames(slot_to_blame(sums, slots));
     scale = 0;
   } else if (max_norm > 0) {
     scale = fminf(1.0f, max_norm / (norm + 1e-6f));
