@@ -7,6 +7,7 @@
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
+#include "ops/clip_norm.h"
 
 namespace sluice::core::cuda {
 namespace {
