@@ -141,10 +141,24 @@ void keep_links(const Profile& profile, json& table) {
   table["store_bytes_per_s"] = profile.bytes_per_s(kDevice, kHost);
 }
 
+constexpr int64_t kLeastLinkBytes = 4096;
+
+// How much a copy moves whose rate is measured: a lot, as a step's copies do, but on a small device a part of
+// it, and on both sides no more than there is room for beside what the ops need.
+int64_t link_bytes_of(const BytesByTier& most) {
+  const int64_t device = most[kDevice], wished = std::clamp(device / 64 / kMiB, int64_t{16}, int64_t{64});
+  return std::max(kLeastLinkBytes,
+                  std::min({wished * kMiB, device / 4, most[kHost] / 6}) / kLeastLinkBytes * kLeastLinkBytes);
+}
+
 // Returns whether the cache has the links, and what compute loses to copies if they share cores.
 bool take_cache(const json& cache, const CalibrateOptions& options, Profile& profile) {
   const double slowdown = number_or(cache, "copy_slowdown", -1);
-  const bool links_known = take_links(cache, profile) && (!options.shared_cores || slowdown >= 0);
+  // Rates of copies that were small for want of room do for those that have as little.
+  const bool large_enough =
+      4 * number_or(cache, "link_bytes", 1e18) >= double(link_bytes_of(options.most_bytes));
+  const bool links_known =
+      large_enough && take_links(cache, profile) && (!options.shared_cores || slowdown >= 0);
   if (links_known && options.shared_cores) profile.copy_slowdown = slowdown;
   if (links_known) profile.overhead_bytes[kDevice] = overhead_in(cache, profile);
   if (const auto known = cache["steps"].find(options.kind); known != cache["steps"].end()) {
@@ -181,15 +195,19 @@ bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
 Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
                  const CalibrateOptions& options, Profile& profile, const Progress& progress) {
   constexpr uint32_t kPairs = 6;
-  // Large, as a step's copies are; on a small device a sixty-fourth of it, but never tiny.
-  const int64_t link_bytes =
-      std::clamp(options.most_device_bytes / 64 / kMiB, int64_t{16}, int64_t{64}) * kMiB;
+  int64_t link_bytes = link_bytes_of(options.most_bytes);
   json cache = read_cache(path, profile);
   const bool links_known = take_cache(cache, options, profile), ops_known = all_known(step.ops, profile);
   if (ops_known && links_known) return {};
   // One op more or less changes the mix: all run, also those whose times are known.
-  Rehearsal rehearsal(step.ops, backend, options.most_device_bytes - 2 * link_bytes);
+  BytesByTier rest = options.most_bytes;
+  for (const Tier tier : {kDevice, kHost}) rest[tier] -= 2 * link_bytes;
+  Rehearsal rehearsal(step.ops, backend, rest);
   BytesByTier bytes = rehearsal.arena_bytes();
+  // What one op needs may leave less.
+  link_bytes =
+      std::max(kLeastLinkBytes, std::min(link_bytes, (options.most_bytes[kDevice] - bytes[kDevice]) / 2) /
+                                    kLeastLinkBytes * kLeastLinkBytes);
   for (const Tier tier : {kDevice, kHost}) bytes[tier] += 2 * link_bytes;
   std::vector<Op> ops;
   for (const CountedOp& counted : step.ops) ops.push_back(counted.op);
@@ -207,7 +225,10 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     SLUICE_ASSIGN(const LinkRates rates, measure_links(backend, test, Launch(), 0));
     set_rates(profile, rates.load_bytes_per_s, rates.store_bytes_per_s);
   }
-  if (!links_known) keep_links(profile, cache);
+  if (!links_known) {
+    keep_links(profile, cache);
+    cache["link_bytes"] = link_bytes_of(options.most_bytes);
+  }
   if (!ops_known) {
     Rehearsal::Traffic traffic;
     if (!options.shared_cores) {

@@ -14,8 +14,9 @@
 namespace sluice::core {
 
 struct CalibrateOptions {
-  double rehearsal_ns = 1e9;               // how long the ops run in their mix, about
-  int64_t most_device_bytes = kUnlimited;  // of the device arena, where less is enough to run each op
+  double rehearsal_ns = 1e9;  // how long the ops run in their mix, about
+  // Of the arenas and what is made beside them. More is taken only where an op needs it to run at all.
+  BytesByTier most_bytes{kUnlimited};
   // Copies and kernels share cores and memory bandwidth, as on a CPU: links are timed while compute is busy,
   // and compute's loss is measured into profile.copy_slowdown; ops are timed without copies. Elsewhere ops
   // and the step's copies are timed beside each other, and where a step has few copies, links alone, both

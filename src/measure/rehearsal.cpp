@@ -89,14 +89,19 @@ std::vector<std::byte> small_values(const Operand& operand) {
 // large model are gigabytes: made one by one, and copied from pageable memory, they would take minutes.
 class FloatBlocks {
  public:
-  // A block repeats after a prime number of elements, so that the rows of no matrix are alike.
-  static constexpr int64_t kPeriod = 65521, kElements = 32 * kPeriod;
-  static constexpr int64_t kBytesOfEach = kElements * (size_of(kTypes[0]) + size_of(kTypes[1]));
-  static constexpr int64_t kBytes = std::size(kSpreads) * kBytesOfEach;
+  // A block repeats after a prime number of elements, so that the rows of no matrix are alike. Several
+  // periods make one, for copies to be large: as many as fit.
+  static constexpr int64_t kPeriod = 65521, kMostPeriods = 32;
+  static int64_t bytes_of(int64_t periods) { return int64_t(std::size(kSpreads)) * bytes_of_each(periods); }
+  // So many that the blocks, and the one that is being made beside them, take no more than `most_bytes`.
+  static int64_t periods_within(int64_t most_bytes) {
+    const int64_t bytes = bytes_of(1) + kPeriod * size_of(kTypes[0]);
+    return std::clamp<int64_t>(most_bytes / bytes, 1, kMostPeriods);
+  }
 
-  // Writes the blocks to kBytes of the backend's host arena, from `base` on.
-  static Result<FloatBlocks> create(Backend& backend, int64_t base) {
-    const FloatBlocks blocks(base);
+  // Writes the blocks to bytes_of(periods) of the backend's host arena, from `base` on.
+  static Result<FloatBlocks> create(Backend& backend, int64_t periods, int64_t base) {
+    const FloatBlocks blocks(periods, base);
     for (size_t kind = 0; kind < std::size(kSpreads); ++kind) {
       const auto& [values, middle, width] = kSpreads[kind];
       std::vector<float> period(kPeriod);
@@ -106,8 +111,8 @@ class FloatBlocks {
       }
       for (const DType type : kTypes) {
         SLUICE_TRY(with_type(type, [&]<class T>(T) {
-          std::vector<T> block(kElements);
-          for (int64_t i = 0; i < kElements; ++i) block[size_t(i)] = T(period[size_t(i % kPeriod)]);
+          std::vector<T> block(size_t(blocks.elements_));
+          for (int64_t i = 0; i < blocks.elements_; ++i) block[size_t(i)] = T(period[size_t(i % kPeriod)]);
           const auto bytes = std::as_bytes(std::span(block));
           return backend.upload(blocks.place(type, kind), bytes.data(), int64_t(bytes.size()));
         }));
@@ -119,7 +124,7 @@ class FloatBlocks {
   // Adds the copies that fill `bytes` bytes of the device on its lane `load`.
   void fill(int64_t offset, int64_t bytes, DType dtype, size_t kind, Lane load,
             std::vector<Command>& copies) const {
-    const int64_t block = kElements * size_of(dtype);
+    const int64_t block = elements_ * size_of(dtype);
     for (int64_t done = 0; done < bytes; done += block) {
       const Copy copy{place(dtype, kind), {kDevice, offset + done}, std::min(block, bytes - done)};
       copies.push_back({uint32_t(copies.size()), load, {}, copy, 0});
@@ -127,13 +132,16 @@ class FloatBlocks {
   }
 
  private:
-  explicit FloatBlocks(int64_t base) : base_(base) {}
+  FloatBlocks(int64_t periods, int64_t base) : elements_(periods * kPeriod), base_(base) {}
+  static constexpr int64_t bytes_of_each(int64_t periods) {
+    return periods * kPeriod * (size_of(kTypes[0]) + size_of(kTypes[1]));
+  }
   Location place(DType dtype, size_t kind) const {
-    return {kHost, base_ + int64_t(kind) * kBytesOfEach +
-                       (index_of(dtype) > 0 ? size_of(kTypes[0]) * kElements : 0)};
+    return {kHost, base_ + int64_t(kind) * bytes_of_each(elements_ / kPeriod) +
+                       (index_of(dtype) > 0 ? size_of(kTypes[0]) * elements_ : 0)};
   }
 
-  const int64_t base_;
+  const int64_t elements_, base_;
 };
 
 // What runs when: number i `times[i]` times, each of `ns[i]`, all spread evenly over the whole. Those that
@@ -214,11 +222,13 @@ int64_t Rehearsal::place() {
   return end;
 }
 
-Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, int64_t most_bytes)
-    : ops_(ops.begin(), ops.end()), alignment_(backend.alignment()) {
+Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, const BytesByTier& most_bytes)
+    : ops_(ops.begin(), ops.end()),
+      alignment_(backend.alignment()),
+      periods_(FloatBlocks::periods_within(most_bytes[kHost])) {
   for (const CountedOp& counted : ops_) workspace_bytes_.push_back(backend.workspace_bytes(counted.op));
   device_bytes_ = place();
-  if (device_bytes_ <= most_bytes) return;
+  if (device_bytes_ <= most_bytes[kDevice]) return;
   apart_ = false;
   small_ = workspace_ = {};
   for_each_float_region([](Region& region) { region = {}; });
@@ -226,11 +236,11 @@ Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, int
 }
 
 BytesByTier Rehearsal::arena_bytes() const {
-  return {{kDevice, device_bytes_}, {kHost, FloatBlocks::kBytes}};
+  return {{kDevice, device_bytes_}, {kHost, FloatBlocks::bytes_of(periods_)}};
 }
 
 Status Rehearsal::fill(Backend& backend, const Arenas& arenas, const BytesByTier& base) {
-  SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, base[kHost]));
+  SLUICE_ASSIGN(const FloatBlocks blocks, FloatBlocks::create(backend, periods_, base[kHost]));
   const Lane load = backend.lanes().copy(kHost, kDevice);
   std::vector<Command> copies;
   const auto fill = [&](const Region& region, DType dtype, size_t kind) {

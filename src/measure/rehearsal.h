@@ -37,9 +37,10 @@ struct LinkSums {
 // apart from those that are written, and hold values that the ops can really meet.
 class Rehearsal {
  public:
-  // For ops on a device arena of at most `most_bytes`, where that is enough for what is read and what is
-  // written to lie apart. Else all ops share the same floats, which decay from run to run.
-  Rehearsal(std::span<const CountedOp> ops, const Backend& backend, int64_t most_bytes);
+  // For ops on a device arena of at most most_bytes[kDevice], where that is enough for what is read and what
+  // is written to lie apart. Else all ops share the same floats, which decay from run to run. On the host it
+  // takes no more than most_bytes[kHost], but for a few MiB that it cannot do without.
+  Rehearsal(std::span<const CountedOp> ops, const Backend& backend, const BytesByTier& most_bytes);
 
   // What fill() takes of the arenas. After it the host's are free again.
   BytesByTier arena_bytes() const;
@@ -90,6 +91,7 @@ class Rehearsal {
   Region small_, workspace_, floats_[2][4][2], shared_;
   bool apart_ = true;
   int64_t device_bytes_ = 0;
+  int64_t periods_;                            // of floats that are made, see FloatBlocks
   std::vector<std::vector<int64_t>> offsets_;  // in the arena, by op and operand
   std::vector<std::vector<Buffer>> operands_;  // by op
   std::vector<Buffer> workspaces_;             // by op

@@ -87,8 +87,12 @@ CalibrateOptions calibration_of(const Prepared& p) {
   CalibrateOptions options;
   options.shared_cores = p.machine.traits().shares_cores;
   options.kind = step_kind(p.model, p.numerics, p.config.train.seq_len);
-  options.most_device_bytes = std::min(p.config.caps[kDevice], p.machine.device_total_bytes) -
-                              p.machine.profile.overhead_bytes[kDevice];
+  options.most_bytes[kDevice] = std::min(p.config.caps[kDevice], p.machine.device_total_bytes) -
+                                p.machine.profile.overhead_bytes[kDevice];
+  // Beside timelines, library code and the like.
+  constexpr int64_t kWorkingBytes = 20 * kMiB;
+  options.most_bytes[kHost] = std::max<int64_t>(
+      0, std::min(p.config.caps[kHost], available_bytes()) - resident_bytes() - kWorkingBytes);
   options.rehearsal_ns = p.machine.traits().settle_ns;
   return options;
 }

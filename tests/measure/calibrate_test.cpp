@@ -52,8 +52,14 @@ class PricedBackend final : public ForwardingBackend {
     return ForwardingBackend::submit(priced);
   }
 
+  Result<Arenas> reserve(const BytesByTier& bytes) override {
+    reserved = bytes;
+    return ForwardingBackend::reserve(bytes);
+  }
+
   int64_t commands = 0;
   int64_t largest_copy = 0;
+  BytesByTier reserved;
   double slower_beside_ops = 1;  // copies that are submitted after one
 
  private:
@@ -108,18 +114,60 @@ TEST(Calibrate, TimesLinksBesideTheOps) {
 }
 
 TEST(Calibrate, CopiesNoMoreThanASmallDeviceHasRoomFor) {
-  for (const auto& [device, copy] :
-       {std::pair{kUnlimited, 64 * kMiB}, {2 * kGiB, 32 * kMiB}, {100 * kMiB, 16 * kMiB}}) {
+  for (const auto& [device, copy] : {std::pair{kUnlimited, 64 * kMiB},
+                                     {2 * kGiB, 32 * kMiB},
+                                     {100 * kMiB, 16 * kMiB},
+                                     {8 * kMiB, 2 * kMiB}}) {
     PricedBackend backend(0);
     Profile profile;
     CalibrateOptions options;
-    options.most_device_bytes = device;
+    options.most_bytes[kDevice] = device;
     const TempDir dir;
     const auto status = calibrate(backend, {{{kLight, 1}}, 0, 0}, dir / "costs.json", options, profile,
                                   [](int64_t, int64_t) {});
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(backend.largest_copy, copy) << device;
   }
+}
+
+// What it takes of either tier, by the arenas that it reserves, on top of what the largest op needs.
+TEST(Calibrate, StaysWithinWhatThereIs) {
+  for (const int64_t host : {kUnlimited, 64 * kMiB, 24 * kMiB, 8 * kMiB}) {
+    for (const int64_t device : {kUnlimited, 32 * kMiB, 1 * kMiB}) {
+      PricedBackend backend(0);
+      Profile profile;
+      CalibrateOptions options;
+      options.shared_cores = true;
+      options.most_bytes = {{kDevice, device}, {kHost, host}};
+      const auto status = calibrate(backend, {{{kLight, 1}, {kHeavy, 1}}, 0, 0}, "", options, profile,
+                                    [](int64_t, int64_t) {});
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_LE(backend.reserved[kHost], host) << host << " " << device;
+      EXPECT_LE(backend.reserved[kDevice], device) << host << " " << device;
+      // All that it would take is some 200 MiB.
+      if (host == kUnlimited) EXPECT_GT(backend.reserved[kHost], 40 * kMiB) << device;
+    }
+  }
+}
+
+// A first run with hardly any memory does not decide what is planned for one that has more.
+TEST(Calibrate, MeasuresLinksAnewWhereThereIsMoreRoom) {
+  const TempDir dir;
+  const auto largest_copy = [&](int64_t device) {
+    PricedBackend backend(0);
+    Profile profile;
+    profile.name = "priced";
+    CalibrateOptions options;
+    options.most_bytes[kDevice] = device;
+    const auto status = calibrate(backend, {{{kLight, 1}}, 0, 0}, dir / "costs.json", options, profile,
+                                  [](int64_t, int64_t) {});
+    EXPECT_TRUE(status.ok()) << status.message();
+    return backend.largest_copy;
+  };
+  EXPECT_EQ(largest_copy(1 * kMiB), 256 * kKiB);
+  EXPECT_EQ(largest_copy(2 * kMiB), 0);
+  EXPECT_EQ(largest_copy(100 * kMiB), 16 * kMiB);
+  EXPECT_EQ(largest_copy(1 * kMiB), 0);
 }
 
 TEST(Calibrate, MeasuresOnce) {

@@ -69,7 +69,7 @@ class HotBackend final : public ForwardingBackend {
 
 std::vector<double> times(std::span<const CountedOp> ops, double ns, HotBackend& backend,
                           const Rehearsal::Traffic& traffic = {}) {
-  Rehearsal rehearsal(ops, backend, kGiB);
+  Rehearsal rehearsal(ops, backend, BytesByTier(kGiB));
   const Arenas arenas = *backend.reserve(rehearsal.arena_bytes());
   EXPECT_TRUE(rehearsal.fill(backend, arenas, {}).ok());
   const auto found = rehearsal.time(backend, ns, traffic, [](int64_t, int64_t) {});
@@ -184,7 +184,7 @@ class Placed {
  public:
   explicit Placed(int64_t most_bytes) {
     HotBackend backend;
-    Rehearsal rehearsal(kPlaced, backend, most_bytes);
+    Rehearsal rehearsal(kPlaced, backend, BytesByTier(most_bytes));
     bytes = rehearsal.arena_bytes()[kDevice];
     const Arenas arenas = *backend.reserve(rehearsal.arena_bytes());
     EXPECT_TRUE(rehearsal.fill(backend, arenas, {}).ok());
