@@ -3,13 +3,20 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace sluice::core {
 
-// What can still be taken: what the system calls available, or what the control group allows.
+// What can still be taken: what the system calls available, or what the control groups of this process allow.
 int64_t available_bytes();
-// All there is, or what the control group allows; kUnlimited: unknown.
-int64_t installed_bytes();
+
+// All there is, and who says so: "this machine", or "the control group /job", which allows less.
+struct HostLimit {
+  int64_t bytes;  // kUnlimited: unknown
+  std::string whose;
+};
+HostLimit host_limit();
+
 // What this process has resident, pinned memory included.
 int64_t resident_bytes();
 // Gives memory that was freed back to the operating system, which would go on counting it as the process's.

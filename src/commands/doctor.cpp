@@ -6,6 +6,7 @@
 
 #include "backend/registry/registry.h"
 #include "base/host_memory.h"
+#include "base/memory_groups.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
@@ -20,6 +21,8 @@ void show_host() {
   const double pages = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
   say("memory   {}, {} available\n", format_bytes(static_cast<int64_t>(pages)),
       format_bytes(available_bytes()));
+  for (const MemoryGroup& group : memory_groups())
+    say("         the control group {} allows {}\n", group.name, format_bytes(group.limit_bytes));
   constexpr auto kHugePages = "/sys/kernel/mm/transparent_hugepage/enabled";
   if (const auto setting = read_file(kHugePages); setting.ok() && setting->find("[never]") != setting->npos) {
     say("         huge pages are off, which slows start-up and copies; as root: echo madvise > {}\n",

@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include <tuple>
+#include <utility>
 
 #include "base/host_memory.h"
 #include "io/safetensors.h"
@@ -38,13 +38,14 @@ Status keep_to_card(RunConfig& config, const Card& card) {
 }
 
 Status keep_to_this_machine(const RunConfig& config, const Machine& machine) {
-  const int64_t device = machine.device_total_bytes;
-  for (const auto& [tier, there, what] :
-       {std::tuple{kDevice, device, machine.traits().shares_cores ? "this machine" : "the device"},
-        std::tuple{kHost, installed_bytes(), "this machine"}}) {
+  const HostLimit host = host_limit();
+  const HostLimit device =
+      machine.traits().shares_cores ? host : HostLimit{machine.device_total_bytes, "the device"};
+  for (const auto& [tier, limit] : {std::pair{kDevice, device}, {kHost, host}}) {
     const int64_t cap = config.caps[tier];
-    if (cap != kUnlimited && cap > there)
-      return too_much(tier, cap, there, fmt::format("{} has {}", what, format_bytes(there)));
+    if (cap != kUnlimited && cap > limit.bytes)
+      return too_much(tier, cap, limit.bytes,
+                      fmt::format("{} has {}", limit.whose, format_bytes(limit.bytes)));
   }
   return {};
 }

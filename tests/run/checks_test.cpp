@@ -59,9 +59,9 @@ TEST(EarlyChecks, ACacheThatCannotBeWritten) {
 
 TEST(EarlyChecks, CapsAboveWhatThisMachineHas) {
   for (const char* tier : {"device", "host"}) {
-    expect_refused_early(
-        {fmt::format("memory.{}=1000TiB", tier)},
-        {fmt::format("memory.{} = 1000TiB: this machine has {}", tier, format_bytes(installed_bytes()))});
+    expect_refused_early({fmt::format("memory.{}=1000TiB", tier)},
+                         {fmt::format("memory.{} = 1000TiB: {} has {}", tier, host_limit().whose,
+                                      format_bytes(host_limit().bytes))});
   }
 }
 

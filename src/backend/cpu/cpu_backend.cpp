@@ -50,6 +50,15 @@ class CpuBackend final : public Backend {
   }
 
   Result<Arenas> reserve(const BytesByTier& bytes) override {
+    int64_t all = 0;
+    for (const Tier tier : lanes().tiers()) all += bytes[tier];
+    if (const int64_t available = available_bytes(); all > available) {
+      return error(ErrorKind::Device,
+                   "the arenas need {} of main memory, device {} and host {}, but only {} are available: "
+                   "lower the caps",
+                   format_bytes(all), format_bytes(bytes[kDevice]), format_bytes(bytes[kHost]),
+                   format_bytes(available));
+    }
     for (const Tier tier : lanes().tiers()) {
       SLUICE_CHECK(arenas_[tier].data() == nullptr, "arenas are reserved once");
       SLUICE_ASSIGN(arenas_[tier], Arena::create(name_of(tier), bytes[tier], pool_));

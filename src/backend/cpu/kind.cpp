@@ -14,7 +14,7 @@ Result<FoundMachine> find(const BackendOptions& options) {
   found.description = cpu_description();
   found.name = fmt::format("{} ({} threads)", found.description, options.threads);
   found.fast_bf16 = cpu_has_fast_bf16();
-  found.device_total_bytes = installed_bytes();
+  found.device_total_bytes = host_limit().bytes;
   found.host_margin_bytes = kMargin;
   return found;
 }
