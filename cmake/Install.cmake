@@ -20,8 +20,33 @@ install(CODE [[
 install(FILES ${generated}/zsh/_sluice DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/\${sluice_zsh}" COMPONENT program)
 
 install(FILES README.md CHANGELOG.md LICENSE cmake/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+# Debian wants a change log in its own form; what changed is in ours.
+if(SLUICE_GZIP)
+  string(TIMESTAMP date "%a, %d %b %Y 00:00:00 +0000" UTC)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/share/changelog CONTENT
+"sluice (${PROJECT_VERSION}) unstable; urgency=medium
+
+  * CHANGELOG.md says what changed.
+
+ -- The Sluice authors <maintainers@sluice.invalid>  ${date}
+")
+  execute_process(COMMAND ${SLUICE_GZIP} -9nkf ${PROJECT_BINARY_DIR}/share/changelog)
+  foreach(package sluice:program libsluice-dev:development)
+    string(REPLACE ":" ";" package ${package})
+    list(GET package 0 name)
+    list(GET package 1 component)
+    install(FILES ${PROJECT_BINARY_DIR}/share/changelog.gz DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name} COMPONENT ${component})
+  endforeach()
+endif()
 install(FILES cmake/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libsluice-dev COMPONENT development)
-install(DIRECTORY docs configs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+# The quickstart learns the sources beside it, of which the documents are installed.
+file(READ ${PROJECT_SOURCE_DIR}/configs/quickstart.toml quickstart)
+string(REGEX REPLACE "\npaths = [^\n]*" "\npaths = [\"../docs\", \"../README.md\", \"../CHANGELOG.md\"]" quickstart "${quickstart}")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/share/configs/quickstart.toml CONTENT "${quickstart}" @ONLY)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/configs/quickstart.toml)
+install(FILES ${PROJECT_BINARY_DIR}/share/configs/quickstart.toml DESTINATION ${CMAKE_INSTALL_DOCDIR}/configs
+        COMPONENT program)
 
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_NAME sluice)

@@ -19,4 +19,9 @@ expect test "${said%%$'\n'*}" = "sluice $2"
 expect grep -q '^memory.device = ' <(bin/sluice keys)
 bin/sluice plan --machine rtx4090 --set train.seq_len=64 --set train.tokens_per_step=128 --html plan.html >plan.txt
 expect test -s plan.html -a -s runs/latest/plan.json
+# The installed configuration finds what it learns from.
+cd share/doc/sluice/configs
+paths=$(sed -n 's/^paths = \[\(.*\)\]$/\1/p' quickstart.toml | tr -d '",')
+expect test -n "$paths"
+for path in $paths; do expect test -e "$path"; done
 exit $failed

@@ -22,6 +22,9 @@ if [[ $kind == Deb ]]; then
   expect grep -q 'libc6 (>=' <(dpkg-deb -f "$package" Depends)
   expect grep -q 'libfmt' <(dpkg-deb -f "$package" Depends)
   expect grep -q '/cmake/sluice/sluice-config.cmake$' <(dpkg-deb -c "$folder/libsluice-dev_${version}_"*.deb)
+  if command -v lintian >/dev/null; then
+    expect test -z "$(lintian --allow-root --fail-on none --tags-from-file <(printf 'no-changelog\nno-copyright-file\nno-manual-page\n') "$package")"
+  fi
   dpkg -x "$package" "$folder/root"
   program=$folder/root/usr/bin/sluice
 else
