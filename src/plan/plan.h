@@ -90,8 +90,14 @@ struct Plan {
 // version of its object at its address, arrived before it starts (by the order of lanes and waits, not by
 // predicted time); no two actions touch the same bytes unordered when one of them writes; nothing lies
 // outside the arenas; what must survive the step is at its home with its last version. `workspace_bytes[t]`
-// is what task t needs. An error names the action and the object.
+// is what task t needs. An error names the action and the object. Safe on a plan with any content at all,
+// such as one that was read from a file; everything else that takes a plan takes one that was proved.
 Status verify(const Program& program, const Plan& plan, std::span<const int64_t> workspace_bytes);
+
+// Proves that `plan`, which runs between two steps in the same arenas, finds what outlives them where the
+// plan `steps` of the program `stepping` leaves it, and writes over none of that but the objects it has of
+// the same name. REQUIRES: both are proved.
+Status verify_beside(const Program& program, const Plan& plan, const Program& stepping, const Plan& steps);
 
 // What a plan moves and repeats, summed.
 struct ActionSum {

@@ -12,8 +12,8 @@ namespace sluice::core {
 
 std::string to_bytes(const Plan& plan);
 
-// The plan that to_bytes() was given. An error when the bytes are cut short, changed, or of another format.
-// What was read is as good as its writer: verify() proves it.
+// The plan that to_bytes() was given, or one that is nobody's: bytes of any content make a plan or an error,
+// in time and memory bounded by their number. verify() proves what was read.
 Result<Plan> plan_from_bytes(std::string_view bytes);
 
 }  // namespace sluice::core

@@ -2,9 +2,15 @@
 // Proof of a Plan. Runs the plan's actions in order over a map of every arena that says which version of
 // which object lies where and who touched it last, and checks every dependency against happens-before.
 // Happens-before comes from vector clocks: lanes are few, so an action's clock is one index per lane.
+//
+// A plan may come from a file that anybody wrote. Whatever its numbers are, the proof ends with an answer:
+// what is used as an index is checked before anything else (well_formed), no sum of two of its numbers is
+// made before both are known to be in bounds, and time and memory are bounded by the plan's size.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/bytes.h"
@@ -34,8 +40,8 @@ class ArenaMap {
   std::string_view name() const { return name_; }
 
   Status in_bounds(int64_t offset, int64_t bytes, int64_t alignment, std::string_view who) const {
-    if (offset < 0 || bytes < 0 || offset + bytes > bytes_) {
-      return error("{}: bytes {} to {} lie outside the {} arena of {}", who, offset, offset + bytes, name_,
+    if (offset < 0 || bytes < 0 || bytes > bytes_ || offset > bytes_ - bytes) {
+      return error("{}: {} bytes from {} on lie outside the {} arena of {}", who, bytes, offset, name_,
                    bytes_);
     }
     if (offset % alignment != 0) {
@@ -88,6 +94,8 @@ class Verifier {
   Status run();
 
  private:
+  Status well_formed() const;
+  Status well_formed(uint32_t id) const;
   Status place_homes();
   Status order(uint32_t id);
   Status copy(uint32_t id);
@@ -130,8 +138,8 @@ Status Verifier::after_all(const Block& block, uint32_t id, std::string_view why
 
 Status Verifier::overwrite(Location place, int64_t bytes, ObjectId object, uint32_t version, uint32_t id) {
   ArenaMap& arena = arenas_[place.tier];
-  const int64_t end = place.offset + bytes;
   SLUICE_TRY(arena.in_bounds(place.offset, bytes, plan_.alignment, who(id)));
+  const int64_t end = place.offset + bytes;
   SLUICE_TRY(arena.clear(place.offset, end,
                          [&](const Block& block) { return after_all(block, id, "it overwrites"); }));
   Block block{end, object, version, int64_t{id}, Clock(plan_.lanes)};
@@ -156,10 +164,67 @@ Result<Block*> Verifier::use(Location place, ObjectId object, uint32_t version, 
   return block;
 }
 
-Status Verifier::place_homes() {
+// Of an action by itself: what its numbers point at is there.
+Status Verifier::well_formed(uint32_t id) const {
+  const Action& a = plan_.actions[id];
+  if (a.lane.index() >= plan_.lanes.size()) {
+    return error("action {} is on lane {} of {}", id, a.lane.index(), plan_.lanes.size());
+  }
+  if (a.kind == ActionKind::Run) {
+    if (a.task.value >= program_.tasks().size()) return error("action {} runs an unknown task", id);
+  } else if (a.kind == ActionKind::Copy) {
+    if (a.object.value >= program_.objects().size()) return error("action {} moves an unknown object", id);
+  } else {
+    return error("action {} is of kind {}, which there is not", id, int{static_cast<uint8_t>(a.kind)});
+  }
+  if (uint64_t{a.first_address} + a.address_count > plan_.addresses.size()) {
+    return error("action {} has addresses {} to {} of {}", id, a.first_address,
+                 uint64_t{a.first_address} + a.address_count, plan_.addresses.size());
+  }
+  if (uint64_t{a.first_wait} + a.wait_count > plan_.waits.size()) {
+    return error("action {} has waits {} to {} of {}", id, a.first_wait,
+                 uint64_t{a.first_wait} + a.wait_count, plan_.waits.size());
+  }
+  for (const double ns : {a.cost_ns, a.start_ns, a.end_ns}) {
+    if (!(ns >= 0) || !std::isfinite(ns)) return error("action {} takes or ends at {} ns", id, ns);
+  }
+  return {};
+}
+
+// That every index, count and size can be used: the rest of the proof takes them as they are.
+Status Verifier::well_formed() const {
+  if (plan_.alignment < 1) return error("the plan's alignment is {}", plan_.alignment);
+  for (const double ns : {plan_.makespan_ns, plan_.lower_bound_ns}) {
+    if (!(ns >= 0) || !std::isfinite(ns)) return error("the plan or its lower bound takes {} ns", ns);
+  }
+  const std::vector<Tier> joined = plan_.lanes.tiers();
+  for (const Tier tier : kTiers) {
+    const auto& [bytes, boundary] = plan_.arenas[tier];
+    const bool used = std::find(joined.begin(), joined.end(), tier) != joined.end();
+    if (bytes < 0 || (bytes > 0 && !used) || boundary < kNowhere || boundary - plan_.alignment > bytes) {
+      return error("the plan has a {} arena of {} bytes with room from {} on", name_of(tier), bytes,
+                   boundary);
+    }
+  }
   if (plan_.homes.size() != program_.objects().size()) {
     return error("the plan has {} homes for {} objects", plan_.homes.size(), program_.objects().size());
   }
+  if (plan_.actions.size() >= std::numeric_limits<uint32_t>::max()) {
+    return error("the plan has {} actions", plan_.actions.size());
+  }
+  uint64_t waits = 0;
+  for (uint32_t id = 0; id < plan_.actions.size(); ++id) {
+    SLUICE_TRY(well_formed(id));
+    waits += plan_.actions[id].wait_count;
+  }
+  // Shared waits would make the proof take as long as their product.
+  if (waits > plan_.waits.size()) {
+    return error("the plan's actions wait {} times; it has {} waits", waits, plan_.waits.size());
+  }
+  return {};
+}
+
+Status Verifier::place_homes() {
   for (size_t i = 0; i < plan_.homes.size(); ++i) {
     const Object& o = program_.objects()[i];
     const Home& home = plan_.homes[i];
@@ -167,11 +232,14 @@ Status Verifier::place_homes() {
     if (fixed && !home.on(kHost)) return error("{} {} has no host home", name_of(o.kind), o.name);
     if (o.persistent && !home.anywhere()) return error("{} must survive the step and has no home", o.name);
     const bool given = o.persistent || o.kind == ObjectKind::Input || o.kind == ObjectKind::Constant;
+    if (!given && !fixed && home.anywhere())
+      return error("{} has a home and does not outlive the step", o.name);
     for (const Tier tier : kTiers) {
       if (!given || !home.on(tier)) continue;
       ArenaMap& arena = arenas_[tier];
-      const int64_t offset = home.offset[tier], end = offset + o.bytes;
+      const int64_t offset = home.offset[tier];
       SLUICE_TRY(arena.in_bounds(offset, o.bytes, plan_.alignment, "home of " + o.name));
+      const int64_t end = offset + o.bytes;
       SLUICE_TRY(arena.clear(offset, end, [&](const Block& block) -> Status {
         return error("the {} homes of {} and {} overlap", arena.name(), o.name, name(block.object));
       }));
@@ -183,9 +251,6 @@ Status Verifier::place_homes() {
 
 Status Verifier::order(uint32_t id) {
   const Action& a = plan_.actions[id];
-  if (a.lane.index() >= plan_.lanes.size()) {
-    return error("{} is on lane {} of {}", who(id), a.lane.index(), plan_.lanes.size());
-  }
   Clock clock(plan_.lanes);
   const auto join = [&](uint32_t earlier) {
     clock.join(clocks_[earlier]);
@@ -204,7 +269,6 @@ Status Verifier::order(uint32_t id) {
 
 Status Verifier::copy(uint32_t id) {
   const Action& a = plan_.actions[id];
-  if (a.object.value >= program_.objects().size()) return error("action {} moves an unknown object", id);
   if (const LaneEnds joins{a.from.tier, a.to.tier}; joins.computes() || plan_.lanes[a.lane] != joins) {
     return error("{} goes from {} to {} on lane {}", who(id), name_of(a.from.tier), name_of(a.to.tier),
                  name_of(plan_.lanes[a.lane]));
@@ -218,7 +282,6 @@ Status Verifier::copy(uint32_t id) {
 
 Status Verifier::launch(uint32_t id) {
   const Action& a = plan_.actions[id];
-  if (a.task.value >= program_.tasks().size()) return error("action {} runs an unknown task", id);
   const Task& task = program_.task(a.task);
   const auto addresses = plan_.addresses_of(a);
   if (!plan_.lanes[a.lane].computes())
@@ -241,10 +304,12 @@ Status Verifier::launch(uint32_t id) {
       SLUICE_TRY(
           overwrite({device, addresses[i]}, program_.object(u.object).bytes, u.object, before[i] + 1, id));
     } else if (u.access == Access::Accumulate) {
-      Block& block = *arena.at(addresses[i]);
-      SLUICE_TRY(after_all(block, id, "it changes"));
-      block.version = before[i] + 1;
-      block.writer = id;
+      Block* const block = arena.at(addresses[i]);
+      if (block == nullptr || block->object != u.object)
+        break;  // what was written has covered it: said below
+      SLUICE_TRY(after_all(*block, id, "it changes"));
+      block->version = before[i] + 1;
+      block->writer = id;
     }
   }
   if (a.bytes < workspace_[a.task.value]) {
@@ -286,6 +351,9 @@ Status Verifier::run() {
   if (plan_.program_hash != program_.hash()) {
     return error("the plan is for program {:016x}, not for {:016x}", plan_.program_hash, program_.hash());
   }
+  SLUICE_CHECK(workspace_.size() == program_.tasks().size(), "{} workspaces for {} tasks", workspace_.size(),
+               program_.tasks().size());
+  SLUICE_TRY(well_formed());
   SLUICE_TRY(place_homes());
   clocks_.reserve(plan_.actions.size());
   ran_.assign(program_.tasks().size(), false);
