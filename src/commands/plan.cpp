@@ -80,7 +80,10 @@ Outcome plan(const RunRequest& request, const PlanFiles& files) {
     return {Ending::Failed, known.message()};
   if (request.passes) passes.check_all();
   Console console;
-  auto prepared = prepare(std::move(*config), request.machine, true, &passes, console);
+  // Else the plan is kept, and found again by the run that it is for.
+  const bool shows_passes = request.passes || !request.skip_passes.empty();
+  auto prepared =
+      prepare(std::move(*config), request.machine, true, shows_passes ? &passes : nullptr, console);
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   // What-ifs are planned with every pass: beside a plan without some they would say nothing.

@@ -13,6 +13,10 @@
 
 namespace sluice::core {
 
+// The host overhead that is planned with is what the process holds, rounded up to a multiple of this: what it
+// holds differs by pages from start to start, and equal starts have equal plans.
+constexpr int64_t kOverheadGrain = 4 * kMiB;
+
 struct Machine {
   const BackendKind* backend = &simulated_backend();
   BackendOptions options;
@@ -22,6 +26,7 @@ struct Machine {
   int64_t device_total_bytes = kUnlimited;  // what the device has
   std::string uuid;                         // of the device; empty: unknown
   Profile profile;
+  BytesByTier held_bytes;    // beside its arenas, as found; profile.overhead_bytes is at least that
   std::optional<Card> card;  // that was named to plan for
 
   const BackendTraits& traits() const { return backend->traits; }

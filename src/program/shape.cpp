@@ -14,6 +14,13 @@ Status validate(const StepShape& s) {
   for (const auto& [key, value] : positive) {
     if (value <= 0) return error("shape: {} is {}; it must be positive", key, value);
   }
+  // All arithmetic with a shape stays far from the bounds of its numbers.
+  constexpr double kMostTokens = 1e15;
+  const double chunks = double(s.first_chunks) + double(s.chunks_per_round) * double(s.rounds);
+  if (double(s.seq_len) > kMostTokens || double(s.head_tokens) > kMostTokens ||
+      double(s.chunk_tokens) * chunks > kMostTokens) {
+    return error("shape: {} tokens x {:g} chunks are more than can be", s.chunk_tokens, chunks);
+  }
   if (s.chunk_tokens % s.seq_len != 0 && s.seq_len % s.chunk_tokens != 0) {
     return error("shape: chunk_tokens {} neither divides seq_len {} nor is a multiple of it", s.chunk_tokens,
                  s.seq_len);

@@ -2,16 +2,23 @@
 // Plans and shapes that were searched for before, in a folder: a search takes seconds, reading takes
 // milliseconds.
 //
-// Found by content: everything that the search sees, and the program that searches. What is read is proved
-// like what was searched, so a file can be lost, cut short or changed without harm. Several processes may
-// share a folder.
+// Found by content: everything that the search sees, and the program that searches. Who else wrote to the
+// folder is not known, so that nothing of it is believed (io/sealed.h): a file that is damaged or was made
+// for something else is not used, and one that is neither is proved like what was searched, against the caps,
+// too. Several processes may share a folder.
+//
+// What the process holds on the host beside its arenas differs by pages from start to start and is no part of
+// a request: what was made for up to kOverheadGrain more is found, so that what one start showed the next one
+// runs.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 
+#include "io/sealed.h"
 #include "planner/shape.h"
 #include "run/stages.h"
+#include "sluice/observer.h"
 
 namespace sluice::core {
 
@@ -22,19 +29,23 @@ class PlanCache {
       : folder_(std::move(folder)), most_(most) {}
 
   // The plans of `stages`, whose programs are given, as they were kept for the same request on the same
-  // profile. False, and nothing changed, if there are none or if they do not prove.
-  bool find(const StageRequest& request, const Profile& profile, Stages& stages) const;
+  // profile. False, and nothing changed, if there are none. If there are and they are not believed, the
+  // observer is told why.
+  bool find(const StageRequest& request, const Profile& profile, Stages& stages,
+            Observer& observer = silent_observer()) const;
   // Keeps them. A folder that cannot be written to costs the next search its time and is no error.
   void keep(const StageRequest& request, const Profile& profile, const Stages& stages) const;
 
-  // The same for a shape.
+  // The same for a shape. `held_bytes`: see StageRequest.
   std::optional<ShapeChoice> find(const ShapeSubject& subject, const ShapeRequest& request,
-                                  const Profile& profile) const;
+                                  const Profile& profile, const BytesByTier& held_bytes = {},
+                                  Observer& observer = silent_observer()) const;
   void keep(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
             const ShapeChoice& choice) const;
 
  private:
-  void write(const std::filesystem::path& name, std::string_view content) const;
+  std::filesystem::path path_of(const SealedRequest& request) const;
+  void write(const SealedRequest& request, std::string_view content) const;
 
   const std::filesystem::path folder_;
   const size_t most_;

@@ -44,7 +44,8 @@ std::string step_kind(const ModelSpec& model, const Numerics& n, int64_t seq_len
 }
 
 // Everything up to the shape of the step; the rest is the search for plans.
-Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape, const PlanCache* cache) {
+Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape, const PlanCache* cache,
+                                  Observer& observer) {
   SLUICE_TRY(keep_shape(p.config));
   p.model = std::move(needs.model);
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
@@ -56,6 +57,7 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
   request.optimizer = p.optimizer;
   request.caps = p.config.caps;
   request.caps[kDevice] = std::min(request.caps[kDevice], p.machine.device_total_bytes);
+  request.held_bytes = p.machine.held_bytes;
 
   ShapeRequest shape_request;
   shape_request.seq_len = p.config.train.seq_len;
@@ -70,7 +72,8 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
   shape_request.caps = request.caps;
   const Profile& profile = p.machine.profile;
   const ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer);
-  auto choice = cache == nullptr ? std::nullopt : cache->find(subject, shape_request, profile);
+  auto choice = cache == nullptr ? std::nullopt
+                                 : cache->find(subject, shape_request, profile, request.held_bytes, observer);
   if (!choice) {
     SLUICE_ASSIGN(choice, choose_shape(subject, shape_request, profile));
     if (cache != nullptr) cache->keep(subject, shape_request, profile, *choice);
@@ -139,7 +142,8 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   Stopwatch watch;
   const bool evaluate = needs.evaluate;
   const int64_t sample_window = needs.sample_window;
-  SLUICE_ASSIGN(StageRequest request, decide_shape(p, std::move(needs), false, options.cache));
+  SLUICE_ASSIGN(StageRequest request,
+                decide_shape(p, std::move(needs), false, options.cache, *options.observer));
   const double shape_s = watch.seconds();
   if (p.machine.traits().runs_models) SLUICE_TRY(measure_costs(p, request, *options.observer));
   request.evaluate = evaluate;
@@ -147,7 +151,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   request.passes = options.passes;
   watch = Stopwatch();
   options.observer->progress({"planning"});
-  SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile, options.cache));
+  SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile, options.cache, *options.observer));
   p.start_up.plan_s = shape_s + watch.seconds();
   release_freed_memory();  // of the search, which takes more than running the plan
   return p;
@@ -158,7 +162,8 @@ Status check_fit(RunConfig config, Machine machine) {
   Prepared p;
   p.config = std::move(config);
   p.machine = std::move(machine);
-  SLUICE_ASSIGN(const StageRequest request, decide_shape(p, std::move(needs), true, nullptr));
+  SLUICE_ASSIGN(const StageRequest request,
+                decide_shape(p, std::move(needs), true, nullptr, silent_observer()));
   return check_stages_fit(request, p.machine.profile);
 }
 

@@ -109,15 +109,18 @@ BytesByTier Stages::arena_bytes() const {
   return bytes;
 }
 
-Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const PlanCache* cache) {
+Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const PlanCache* cache,
+                           Observer& observer) {
   Stages stages = build_stages(r);
-  if (cache != nullptr && cache->find(r, profile, stages)) return stages;
+  if (cache != nullptr && cache->find(r, profile, stages, observer)) return stages;
   SLUICE_ASSIGN(const PlanRequest request, request_for_training(r, stages, profile));
   SLUICE_ASSIGN(stages.training.plan, make_plan(stages.training.model.program, profile, request));
   for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
     if (!stage->has_value()) continue;
     SLUICE_ASSIGN((*stage)->plan, plan_between_steps((*stage)->model.program, stages.training,
                                                      request.boundary_bytes, profile));
+    SLUICE_TRY(verify_beside((*stage)->model.program, (*stage)->plan, stages.training.model.program,
+                             stages.training.plan));
   }
   if (cache != nullptr) cache->keep(r, profile, stages);
   return stages;

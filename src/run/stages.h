@@ -11,6 +11,7 @@
 #include "measure/rehearsal.h"
 #include "planner/planner.h"
 #include "planner/shape.h"
+#include "sluice/observer.h"
 #include "step/build.h"
 
 namespace sluice::core {
@@ -45,6 +46,7 @@ struct StageRequest {
   Numerics numerics;
   OptimizerConfig optimizer;
   BytesByTier caps = BytesByTier(kUnlimited);
+  BytesByTier held_bytes;     // Machine::held_bytes; 0: nothing that is kept is too small
   int64_t sample_window = 0;  // tokens; 0: no sampling
   bool evaluate = false;
   bool quick = false;            // see PlanRequest
@@ -53,7 +55,7 @@ struct StageRequest {
 
 // With a cache, what it has is not searched for again (see plan_cache.h).
 Result<Stages> make_stages(const StageRequest& request, const Profile& profile,
-                           const PlanCache* cache = nullptr);
+                           const PlanCache* cache = nullptr, Observer& observer = silent_observer());
 // Whether the training plan fits beside the room for the others, without the search for the fastest.
 Status check_stages_fit(const StageRequest& request, const Profile& profile);
 

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "equivalence/small_runs.h"
 #include "io/file.h"
 #include "plan/store.h"
@@ -20,6 +22,11 @@ StageRequest tiny_request() {
   request.quick = true;  // which plan it is does not matter
   return request;
 }
+
+struct Warnings : Observer {
+  void warned(const std::string& what) override { said.push_back(what); }
+  std::vector<std::string> said;
+};
 
 class PlanCacheTest : public testing::Test {
  protected:
@@ -76,7 +83,12 @@ TEST_F(PlanCacheTest, DoesNotTakeWhatIsCutShortOrChanged) {
   const std::string whole = must(read_file(files().front()));
   for (const size_t size : {size_t{0}, size_t{5}, whole.size() / 2, whole.size() - 1}) {
     must(write_file(files().front(), whole.substr(0, size)));
-    EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages)) << size << " bytes";
+    Warnings warnings;
+    EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages, warnings)) << size << " bytes";
+    ASSERT_EQ(warnings.said.size(), 1u);
+    EXPECT_NE(warnings.said.front().find(files().front().string()), std::string::npos)
+        << warnings.said.front();
+    EXPECT_TRUE(warnings.said.front().ends_with("; it is made anew")) << warnings.said.front();
   }
   for (size_t at = 0; at < whole.size(); at += whole.size() / 50) {
     std::string changed = whole;
@@ -87,12 +99,64 @@ TEST_F(PlanCacheTest, DoesNotTakeWhatIsCutShortOrChanged) {
   EXPECT_TRUE(stages.training.plan.actions.empty());
 }
 
+// Nothing is said of what is not there.
+TEST_F(PlanCacheTest, AnEmptyFolderIsNoNews) {
+  Stages stages = must(make_stages(tiny_request(), profile_));
+  Warnings warnings;
+  EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages, warnings));
+  EXPECT_TRUE(warnings.said.empty());
+}
+
 // A checksum can be right and the plan wrong.
 TEST_F(PlanCacheTest, ProvesWhatItFinds) {
-  Stages stages = made();
-  for (Action& action : stages.training.plan.actions) action.wait_count = 0;
-  cache_.keep(tiny_request(), profile_, stages);
-  EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages));
+  const auto refused = [&](const char* why, const std::function<void(Stages&)>& spoil) {
+    Stages stages = must(make_stages(tiny_request(), profile_));
+    spoil(stages);
+    cache_.keep(tiny_request(), profile_, stages);
+    Warnings warnings;
+    EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages, warnings)) << why;
+    ASSERT_EQ(warnings.said.size(), 1u) << why;
+    EXPECT_NE(warnings.said.front().find(why), std::string::npos) << warnings.said.front();
+  };
+  refused("does not wait for", [](Stages& s) {
+    for (Action& action : s.training.plan.actions) action.wait_count = 0;
+  });
+  refused("arena of 21474836480 bytes does not fit",
+          [](Stages& s) { s.training.plan.arenas[kDevice].bytes = int64_t{20} << 30; });
+  refused("for another machine", [](Stages& s) { s.training.plan.machine = "\x1b[31mred"; });
+  refused("for another machine", [](Stages& s) { s.training.plan.alignment = 1; });
+  refused("words", [](Stages& s) { s.training.plan.policy = "\xff<script>"; });
+  // Right by itself, but all of its host arena lies a little further on than the training plan's.
+  refused("is not where a step leaves it", [](Stages& s) {
+    Plan& plan = s.flush->plan;
+    const int64_t further = plan.alignment;
+    plan.arenas[kHost].bytes += further;
+    for (Home& home : plan.homes) home.offset[kHost] += home.on(kHost) ? further : 0;
+    for (Action& a : plan.actions) {
+      for (Location* place : {&a.from, &a.to}) {
+        if (a.kind == ActionKind::Copy && place->tier == kHost) place->offset += further;
+      }
+    }
+  });
+}
+
+// What the process holds differs by pages from start to start.
+TEST_F(PlanCacheTest, TakesWhatWasMadeForALittleMore) {
+  profile_.overhead_bytes[kHost] = 24 * kMiB;
+  StageRequest request = tiny_request();
+  Stages stages = programs();
+  ASSERT_EQ(files().size(), 1u);
+  for (const int64_t held : {20 * kMiB, 23 * kMiB, 24 * kMiB}) {
+    request.held_bytes[kHost] = held;
+    EXPECT_TRUE(cache_.find(request, profile_, stages)) << held;
+  }
+  request.held_bytes[kHost] = 24 * kMiB + 4096;
+  EXPECT_FALSE(cache_.find(request, profile_, stages)) << "the plan may not fit beside that";
+  request.held_bytes[kHost] = 0;
+  profile_.overhead_bytes[kHost] = 20 * kMiB;
+  EXPECT_TRUE(cache_.find(request, profile_, stages));
+  profile_.overhead_bytes[kHost] = 16 * kMiB;
+  EXPECT_FALSE(cache_.find(request, profile_, stages)) << "a better plan may fit";
 }
 
 TEST_F(PlanCacheTest, KeepsTheNewestFiles) {
@@ -120,6 +184,41 @@ TEST_F(PlanCacheTest, FindsShapes) {
   EXPECT_EQ(found->why, choice.why);
   request.tokens_per_step = 256;
   EXPECT_FALSE(cache_.find(subject, request, profile_));
+}
+
+// Each would train another number of tokens, end the program or never end.
+TEST_F(PlanCacheTest, DoesNotTakeShapesOfOtherSteps) {
+  const StageRequest r = tiny_request();
+  ShapeRequest request;
+  request.seq_len = 16, request.tokens_per_step = 128;
+  const ShapeSubject subject = subject_of(r.model, r.numerics, r.optimizer);
+  const ShapeChoice choice = must(choose_shape(subject, request, profile_));
+  const std::vector<std::function<void(StepShape&)>> changes{
+      [](StepShape& s) { s.rounds *= 3; },
+      [](StepShape& s) { s.chunk_tokens /= 2; },
+      [](StepShape& s) { s.seq_len *= 2; },
+      [](StepShape& s) { s.seq_len /= 2, s.chunks_per_round *= 2; },
+      [](StepShape& s) { s.rounds = 1000000000; },
+      [](StepShape& s) { s.rounds = s.chunks_per_round = s.first_chunks = INT64_MAX; },
+      [](StepShape& s) { s.head_tokens = INT64_MAX; },
+      [](StepShape& s) { s.packed = true; },
+      [](StepShape& s) { s.rounds = -1; },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    ShapeChoice changed = choice;
+    changes[i](changed.shape);
+    cache_.keep(subject, request, profile_, changed);
+    Warnings warnings;
+    EXPECT_FALSE(cache_.find(subject, request, profile_, {}, warnings)) << i;
+    EXPECT_EQ(warnings.said.size(), 1u) << i;
+  }
+  cache_.keep(subject, request, profile_, choice);
+  EXPECT_TRUE(cache_.find(subject, request, profile_));
+  ShapeRequest given = request;
+  given.head_tokens = choice.shape.head_tokens / 2;
+  ShapeChoice other = choice;
+  cache_.keep(subject, given, profile_, other);
+  EXPECT_FALSE(cache_.find(subject, given, profile_)) << "not what was asked for";
 }
 
 }  // namespace

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan that one start shows is the plan that the next one runs.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "commands/commands.h"
+#include "io/file.h"
+#include "support/temp_dir.h"
+
+namespace sluice::core {
+namespace {
+
+TEST(PlansKept, EqualStartsShareOneEntry) {
+  const TempDir dir;
+  RunRequest request;
+  const std::string model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
+  request.settings = {"model.config=" + model, "train.seq_len=16", "train.tokens_per_step=32",
+                      "train.steps=1", "sample.tokens=0", "run.backend=cpu", "run.threads=1",
+                      // A cap on the host makes plans depend on what the process holds there.
+                      "memory.host=1GiB", "data.cache=" + (dir / "cache").string(),
+                      "run.dir=" + (dir / "shown").string()};
+  const auto kept = [&] {
+    std::set<std::string> names;
+    const auto files = list_files(dir / "cache/plans");
+    EXPECT_TRUE(files.ok());
+    for (const auto& file : *files) names.insert(file.string().substr(0, 5));
+    EXPECT_EQ(names.size(), files->size()) << "more than one of a kind";
+    return names;
+  };
+  const std::set<std::string> shape_and_plans{"plans", "shape"};
+  ASSERT_TRUE(simulate(request).ok());
+  EXPECT_EQ(kept(), shape_and_plans);
+  // Some pages more than before, as from start to start.
+  std::vector<char> held(300 << 10, 1);
+  ASSERT_TRUE(simulate(request).ok());
+  EXPECT_EQ(kept(), shape_and_plans);
+  const std::string shown = *read_file(dir / "shown/predicted.json");
+  request.settings.back() = "run.dir=" + (dir / "run").string();
+  Requests asked;
+  const Outcome trained = train(request, asked);
+  ASSERT_TRUE(trained.ok()) << trained.message;
+  EXPECT_EQ(kept(), shape_and_plans);
+  EXPECT_EQ(held.back(), 1);
+  EXPECT_TRUE(*read_file(dir / "run/predicted.json") == shown) << "another plan";
+}
+
+}  // namespace
+}  // namespace sluice::core
