@@ -141,6 +141,7 @@ void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) 
 Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, Requests& asked) {
   const std::filesystem::path dir = p.config.run.dir;
   say("{}", describe(p));
+  if (!data.notice.empty()) say("{}\n", data.notice);
   std::fflush(stdout);
   SLUICE_TRY(save_plan(p));
   SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p, std::move(data), observer));

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/session.h"
 
+#include <optional>
+
 #include "run/manifest.h"
 #include "run/resolve.h"
 #include "run/sampler.h"
+#include "tokenizer/tokenizer.h"
+#include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
 
@@ -59,15 +63,21 @@ Result<double> Session::evaluate() {
 }
 
 Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, double temperature) {
-  std::vector<int32_t> text;
-  for (const char c : prompt) text.push_back(static_cast<unsigned char>(c));
+  // Opened for this alone: a tokenizer takes memory that is the run's.
+  std::optional<Tokenizer> tokenizer;
+  if (const auto path = tokenizer_of(engine_->prepared().config)) {
+    SLUICE_ASSIGN(tokenizer, Tokenizer::open(*path));
+  }
+  std::vector<int32_t> text = ByteTokenizer::encode(prompt);
+  if (tokenizer) {
+    text.clear();
+    SLUICE_TRY(tokenizer->encode(prompt, /*special=*/true, text));
+  }
   if (text.empty()) text.push_back('\n');
   SLUICE_ASSIGN(
       const std::vector<int32_t> more,
       continue_text(*engine_, text, {tokens, temperature, uint64_t(engine_->prepared().config.train.seed)}));
-  std::string out;
-  for (const int32_t token : more) out += static_cast<char>(token < 256 ? token : '?');
-  return out;
+  return tokenizer ? tokenizer->decode(more, /*skip_special=*/false) : ByteTokenizer::decode(more);
 }
 
 Status Session::save(const std::filesystem::path& dir) {

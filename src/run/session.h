@@ -34,7 +34,7 @@ class Session {
   bool evaluates() const;
   // Mean loss over the schedule's number of held-out rows. REQUIRES: evaluates().
   Result<double> evaluate();
-  // Continues a prompt of bytes. REQUIRES: sampling was planned.
+  // Continues a prompt. REQUIRES: sampling was planned.
   Result<std::string> sample(const std::string& prompt, int64_t tokens, double temperature);
   // As Engine's.
   Status save(const std::filesystem::path& dir);

@@ -15,6 +15,7 @@
 #include "base/philox.h"
 #include "io/file.h"
 #include "tokens/byte_tokenizer.h"
+#include "tokens/tokenize.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -140,6 +141,7 @@ Result<std::string> cache_key(const CorpusOptions& options, const std::vector<So
     SLUICE_ASSIGN(const MappedFile file, MappedFile::open(source.path));
     hash.add(source.name).add(view(file));
   }
+  if (options.tokenizer != nullptr) hash.add("tokenizer").add(options.tokenizer->content());
   return fmt::format("{:016x}", hash.value());
 }
 
@@ -162,6 +164,10 @@ Result<Split> split(const CorpusOptions& options, const std::vector<Source>& sou
       return error("corpus: {} is too short to hold a part out", first.source->path.string());
     const auto cut = static_cast<int64_t>(double(first.end) * (1 - options.heldout));
     first.end = last.begin = std::clamp<int64_t>(cut, 1, first.end - 1);
+    if (options.tokenizer != nullptr) {
+      SLUICE_ASSIGN(const MappedFile file, MappedFile::open(first.source->path));
+      first.end = last.begin = place_between(view(file), first.end);
+    }
     return Split{{first}, {last}};
   }
   std::vector<double> draws;
@@ -179,7 +185,7 @@ Result<Split> split(const CorpusOptions& options, const std::vector<Source>& sou
   return result;
 }
 
-Status write_tokens(const fs::path& path, const std::vector<Piece>& pieces) {
+Status write_bytes(const fs::path& path, const std::vector<Piece>& pieces) {
   constexpr size_t kBlock = size_t{1} << 20;
   SLUICE_ASSIGN(TokenFileWriter writer, TokenFileWriter::create(path, /*token_bytes=*/2));
   for (const Piece& piece : pieces) {
@@ -193,6 +199,24 @@ Status write_tokens(const fs::path& path, const std::vector<Piece>& pieces) {
     }
     writer.end_document();
   }
+  return writer.commit();
+}
+
+Status write_tokens(const fs::path& path, const std::vector<Piece>& pieces, const CorpusOptions& options,
+                    int64_t& dropped) {
+  if (options.tokenizer == nullptr) return write_bytes(path, pieces);
+  SLUICE_ASSIGN(TokenFileWriter writer, TokenFileWriter::create(path, token_bytes(*options.tokenizer)));
+  std::vector<TextRange> documents;
+  documents.reserve(pieces.size());
+  for (const Piece& piece : pieces) {
+    documents.push_back({piece.source->path, piece.begin, piece.end, piece.source->bytes});
+  }
+  TokenizeOptions tokenizing;
+  tokenizing.threads = options.threads;
+  EncodeCounts counts;
+  SLUICE_TRY(tokenize(documents, *options.tokenizer, tokenizing, writer, counts));
+  dropped += counts.dropped;
+  if (writer.tokens() == 0) return error("corpus: the tokenizer makes no token of any document");
   return writer.commit();
 }
 
@@ -210,15 +234,19 @@ Result<Corpus> open_corpus(const CorpusOptions& options, const fs::path& cache_d
   // The training file is written last: if it is there, so is the other.
   std::error_code ignored;
   const bool build = !fs::exists(train, ignored);
+  int64_t dropped = 0;
   if (build) {
     SLUICE_ASSIGN(const Split parts, split(options, sources));
     SLUICE_TRY(make_directories(directory));
-    if (!parts.heldout.empty()) SLUICE_TRY(write_tokens(heldout, parts.heldout));
-    SLUICE_TRY(write_tokens(train, parts.train));
+    if (!parts.heldout.empty()) SLUICE_TRY(write_tokens(heldout, parts.heldout, options, dropped));
+    SLUICE_TRY(write_tokens(train, parts.train, options, dropped));
   }
   SLUICE_ASSIGN(TokenSet train_tokens, open_tokens(train));
-  Corpus corpus{
-      .train = std::move(train_tokens), .files = int64_t(sources.size()), .built = build, .key = key};
+  Corpus corpus{.train = std::move(train_tokens),
+                .files = int64_t(sources.size()),
+                .built = build,
+                .key = key,
+                .dropped = dropped};
   if (options.heldout > 0) {
     SLUICE_ASSIGN(corpus.heldout, open_tokens(heldout));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text files as byte tokens, split into training and held-out documents and cached as token files.
+// Text files as tokens, split into training and held-out documents and cached as token files.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "tokenizer/tokenizer.h"
 #include "tokens/token_set.h"
 
 namespace sluice::core {
@@ -27,6 +28,9 @@ struct CorpusOptions {
   // least one file; a corpus of a single file is cut instead, and its last part held out.
   double heldout = 0.05;
   uint64_t seed = 0;
+  // Null: a token is a byte (ByteTokenizer).
+  const Tokenizer* tokenizer = nullptr;
+  int threads = 1;  // that encode
 };
 
 struct Corpus {
@@ -34,11 +38,14 @@ struct Corpus {
   std::optional<TokenSet> heldout;
   int64_t files = 0;   // that are not empty
   bool built = false;  // false: the cache had it
-  std::string key;     // equal for equal options, files and contents
+  std::string key;     // equal for equal options, files, contents and tokenizers
+  // Characters or bytes that the tokenizer has no token for and leaves out; counted when the tokens are
+  // built.
+  int64_t dropped = 0;
 };
 
-// A document is a file, a token a byte (ByteTokenizer); documents are in the order of their paths. The token
-// files are in `cache_directory`/<hash of options, paths and contents>/, so changed input is found again or
+// A document is a file; documents are in the order of their paths. The token files are in
+// `cache_directory`/<hash of options, paths, contents and tokenizer>/, so changed input is found again or
 // built, never mixed up.
 Result<Corpus> open_corpus(const CorpusOptions& options, const std::filesystem::path& cache_directory);
 

@@ -72,6 +72,7 @@ class TokenFileWriter {
   Status append(std::span<const int32_t> tokens);
   // The next token begins another document. A document without tokens leaves no trace.
   void end_document();
+  int64_t tokens() const { return header_.tokens; }
   // Ends the last document. REQUIRES: there is a token.
   Status commit();
 

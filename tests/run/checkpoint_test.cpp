@@ -105,9 +105,10 @@ TEST(Checkpoint, OfOtherNumberFormatsIsRefused) {
 TEST(Checkpoint, EveryDifferenceThatChangesResultsIsNamed) {
   const TempDir dir;
   const std::string text = dir.add("text", std::string(4000, '!')).string();
-  const std::string message = refusal(dir, {},
-                                      {"train.seed=2", "train.beta1=0.5", "data.paths=[\"" + text + "\"]",
-                                       "shape.rounds=1", "train.learning_rate=1e-3", "run.threads=2"});
+  const std::string message =
+      refusal(dir, {},
+              {model_with_tokenizer(dir), "train.seed=2", "train.beta1=0.5", "data.paths=[\"" + text + "\"]",
+               "shape.rounds=1", "train.learning_rate=1e-3", "run.threads=2"});
   for (const char* part : {"train.seed is 2, it was 1", "train.beta1 is 0.5, it was 0.9", "data.content is ",
                            "it was random tokens", "model.weights = "}) {
     EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks: " << part;

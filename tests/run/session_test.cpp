@@ -151,10 +151,26 @@ void expect_data_refused(const TempDir& dir, std::vector<std::string> settings,
   }
 }
 
-TEST(Refused, TextOutsideTheVocabulary) {
-  const TempDir dir;  // the fixture's model knows 97 tokens, bytes go to 255
+// The fixture's model has 97 tokens and no tokenizer: its text does not become bytes.
+TEST(Refused, TextWithoutTheModelsTokenizer) {
+  const TempDir dir;
   const auto text = dir.add("text/a.txt", std::string(4000, 'z'));
-  expect_data_refused(dir, {"data.paths=[\"" + text.string() + "\"]", "data.heldout=0"}, {"122", "97"});
+  expect_data_refused(dir, {"data.paths=[\"" + text.string() + "\"]", "data.heldout=0"},
+                      {"data.paths", "a vocabulary of 97 tokens", "no tokenizer.json is in ", "llama_tiny",
+                       "Put its tokenizer.json beside"});
+}
+
+TEST(Refused, TokensOutsideTheVocabulary) {
+  const TempDir dir;
+  std::filesystem::copy_file(std::filesystem::path(SLUICE_TOKENIZERS) / "llama3.json",
+                             dir / "tokenizer.json");
+  std::filesystem::copy_file(std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny/config.json",
+                             dir / "config.json");
+  const auto text = dir.add("text/a.txt", std::string(4000, 'z'));
+  expect_data_refused(dir,
+                      {"model.config=" + (dir / "config.json").string(),
+                       "model.weights=", "data.paths=[\"" + text.string() + "\"]", "data.heldout=0"},
+                      {"train.tokens", "97"});
 }
 
 TEST(Refused, DataThatIsNotThere) {
@@ -195,12 +211,29 @@ TEST(Planning, TakesASingleFileForOneDocument) {
   EXPECT_FALSE(packs_documents(must(load_config("", {"data.mode=packed"}))));  // random tokens
 }
 
+TEST(Session, TextBecomesTokensOfTheModelsTokenizer) {
+  const TempDir dir;
+  const auto path = dir.add("text", std::string(4000, 'a'));
+  const RunConfig config =
+      must(load_config("", small_run(dir, {model_with_tokenizer(dir),
+                                           "data.paths=[\"" + path.string() + "\"]", "data.heldout=0"})));
+  EXPECT_EQ(tokenizer_of(config), dir / "model/tokenizer.json");
+  const RunData data = must(open_data(config, 97));
+  std::vector<int32_t> tokens(16), targets(16), positions(16);
+  data.train->fill(0, 0, tokens, targets, positions);
+  EXPECT_EQ(tokens, std::vector<int32_t>(16, 'a' - ' '));
+  EXPECT_EQ(data.notice, "");
+  // What the tokenizer has no token for is said.
+  dir.add("text", "a\nb\nc" + std::string(4000, 'a'));
+  EXPECT_NE(must(open_data(config, 97)).notice.find("has no token for 2 characters"), std::string::npos);
+}
+
 // The file that was planned for became a directory.
 TEST(Session, RefusesDocumentsThatWereNotPlannedFor) {
   const TempDir dir;
   const auto path = dir.add("text", std::string(4000, 'a'));
-  const Prepared prepared =
-      must(prepare_small(dir, {"data.paths=[\"" + path.string() + "\"]", "data.heldout=0"}));
+  const Prepared prepared = must(prepare_small(
+      dir, {model_with_tokenizer(dir), "data.paths=[\"" + path.string() + "\"]", "data.heldout=0"}));
   std::filesystem::remove(path);
   dir.add("text/a", std::string(4000, ' '));
   dir.add("text/b", std::string(4000, '!'));

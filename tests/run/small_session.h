@@ -36,6 +36,19 @@ inline std::vector<std::string> small_run(const TempDir& dir, std::vector<std::s
   return settings;
 }
 
+// The same model in a folder with a tokenizer, whose tokens are the characters from ' ' to '~': a setting.
+inline std::string model_with_tokenizer(const TempDir& dir) {
+  std::string vocab;
+  for (char c = ' '; c <= '~'; ++c) {
+    const std::string spelt = c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    vocab += fmt::format("{}\"{}\": {}", vocab.empty() ? "" : ", ", spelt, c - ' ');
+  }
+  dir.add("model/tokenizer.json", R"({"model": {"type": "BPE", "vocab": {)" + vocab + R"(}, "merges": []}})");
+  std::filesystem::copy_file(std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json",
+                             dir / "model/config.json");
+  return "model.config=" + (dir / "model").string();
+}
+
 inline Result<Prepared> prepare_small(const TempDir& dir, std::vector<std::string> more = {}) {
   return prepare(must(load_config("", small_run(dir, std::move(more)))), "", false);
 }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Documents of text files to token files, by several threads and in bounded memory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "base/status.h"
+#include "tokenizer/tokenizer.h"
+#include "tokens/token_file.h"
+
+namespace sluice::core {
+
+// A stretch of a file that is one document.
+struct TextRange {
+  std::filesystem::path path;
+  int64_t begin = 0, end = 0;  // bytes
+  int64_t file_bytes = 0;      // of the whole file, which has to have as many when it is read
+};
+
+struct TokenizeOptions {
+  int threads = 1;
+  // A document of more bytes is encoded in parts of about so many, where a place to cut it is known that
+  // changes no token (Tokenizer::part_bytes).
+  int64_t part_bytes = int64_t{4} << 20;
+  // Of more than so many bytes it has to be.
+  int64_t most_bytes = int64_t{64} << 20;
+};
+
+// Writes the tokens of each document in order, as Tokenizer::encode with special tokens makes them. In memory
+// at one time are some part_bytes of text for each thread, or one document of most_bytes. Errors name the
+// file and the line: of what is not UTF-8, and of a part without a place to cut it.
+Status tokenize(std::span<const TextRange> documents, const Tokenizer& tokenizer,
+                const TokenizeOptions& options, TokenFileWriter& writer, EncodeCounts& counts);
+
+// Bytes that hold a token of the vocabulary: 2 or 4.
+int token_bytes(const Tokenizer& tokenizer);
+
+// The place for a document of this text to be cut in two, near `at`: behind a line if there is one soon, or
+// else between two characters.
+int64_t place_between(std::string_view text, int64_t at);
+
+}  // namespace sluice::core
