@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/nearest.h"
+#include "ops/gpu_workspace.h"
 
 namespace sluice::core {
 namespace {
@@ -18,6 +19,7 @@ struct Gpu {
   double link_bytes;     // per second and direction, both busy
   double product_share;  // of the peak that products reach under sustained load
   double attention_forward_share, attention_backward_share;  // the same within attention
+  int cc_major;                                              // of the compute capability
 };
 
 // H200: measured within training steps of 1B and 8B, which its limit on power slows down (large products 687
@@ -26,12 +28,12 @@ struct Gpu {
 // chip. The others: data sheet rates with shares that were never measured; consumer cards hold a larger share
 // of a lower peak.
 constexpr std::array<Gpu, 6> kGpus{{
-    {"h200", 989.5e12, 4.8e12, 50.8e9, 0.69, 0.59, 0.49},
-    {"h100", 989.5e12, 3.35e12, 50.0e9, 0.66, 0.59, 0.49},
-    {"a100", 312e12, 2.0e12, 23.0e9, 0.80, 0.69, 0.58},
-    {"rtx3090", 71e12, 0.936e12, 23.0e9, 0.85, 0.81, 0.69},
-    {"rtx4090", 165e12, 1.008e12, 23.0e9, 0.90, 0.87, 0.75},
-    {"rtx5090", 209.5e12, 1.79e12, 45.0e9, 0.90, 0.87, 0.75},
+    {"h200", 989.5e12, 4.8e12, 50.8e9, 0.69, 0.59, 0.49, 9},
+    {"h100", 989.5e12, 3.35e12, 50.0e9, 0.66, 0.59, 0.49, 9},
+    {"a100", 312e12, 2.0e12, 23.0e9, 0.80, 0.69, 0.58, 8},
+    {"rtx3090", 71e12, 0.936e12, 23.0e9, 0.85, 0.81, 0.69, 8},
+    {"rtx4090", 165e12, 1.008e12, 23.0e9, 0.90, 0.87, 0.75, 8},
+    {"rtx5090", 209.5e12, 1.79e12, 45.0e9, 0.90, 0.87, 0.75, 12},
 }};
 
 // Total memory as nvidia-smi prints it for these cards (the RTX 4090's is unchecked); 24, 32, 40, 80 and 141
@@ -46,27 +48,6 @@ constexpr std::array<Card, 7> kCards{{
     {"A100 80 GB", "a100", 81920 * kMiB},
     {"H200 141 GB", "h200", 143771 * kMiB},
 }};
-
-// Library workspaces as the CUDA backend asks for them, to the size that decides a plan.
-int64_t gpu_workspace(const Op& op) {
-  constexpr int64_t kProduct = 32 << 20;
-  if (const auto* h = std::get_if<HeadLoss>(&op)) return h->sub_tokens * h->vocab * 4 + kProduct;
-  if (const auto* a = std::get_if<AttnBwd>(&op)) {
-    const AttnShape& s = a->shape;
-    const int64_t q = s.tokens() * s.q_heads, kv = s.rows * s.kv_len * s.q_heads;
-    return q * s.head_dim * 4 + q * 8 + 2 * kv * s.head_dim * 2;
-  }
-  if (const auto* a = std::get_if<AttnFwd>(&op)) {
-    return a->out_dtype == a->shape.dtype
-               ? 1 << 20
-               : a->shape.tokens() * a->shape.q_heads * (a->shape.head_dim * 2 + 4);
-  }
-  if (std::holds_alternative<Linear>(op) || std::holds_alternative<LinearDgrad>(op) ||
-      std::holds_alternative<LinearWgrad>(op)) {
-    return kProduct;
-  }
-  return 4 << 20;
-}
 
 }  // namespace
 
@@ -110,7 +91,8 @@ Result<Profile> machine_preset(std::string_view name) {
   p.alignment = 256;
   // On the device: context, kernels and library handles, measured on the H200.
   p.overhead_bytes = {{kDevice, 600 * kMiB}, {kHost, kGiB}};
-  p.workspace_bytes = gpu_workspace;
+  const GpuLibraries libraries{.cc_major = gpu->cc_major};
+  p.workspace_bytes = [libraries](const Op& op) { return workspace_bytes(op, libraries); };
   return p;
 }
 

@@ -7,6 +7,8 @@
 #include <set>
 
 #include "machine/machine.h"
+#include "ops/gpu_workspace.h"
+#include "ops/op.h"
 
 namespace sluice::core {
 namespace {
@@ -73,6 +75,17 @@ TEST(Machine, APresetIsOnlyPlannedFor) {
   ASSERT_TRUE(preset.ok()) << preset.message();
   EXPECT_FALSE(preset->traits().runs_models);
   EXPECT_EQ(preset->profile.name, "h100");
+  // What it asks for beside operands is what the backend would ask for, also for ops to come.
+  const Op ops[] = {SumSq{.elements = 1 << 20, .slot = 0, .slots = 1, .dtype = DType::BF16, .first = true},
+                    Cast{1 << 20, DType::F32, DType::BF16},
+                    HeadLoss{.tokens = 4096,
+                             .dim = 4096,
+                             .vocab = 128256,
+                             .sub_tokens = 1024,
+                             .dtype = DType::BF16,
+                             .grad_dtype = DType::BF16}};
+  for (const Op& op : ops)
+    EXPECT_EQ(preset->profile.workspace_bytes(op), workspace_bytes(op, GpuLibraries{.cc_major = 9}));
   config.run.backend = "sim";
   const auto simulated = resolve_machine(config, "");
   ASSERT_TRUE(simulated.ok()) << simulated.message();
