@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat/chat_template.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/hash.h"
+#include "chat/families.h"
+#include "chat/normal_form.h"
+#include "io/file.h"
+
+namespace sluice::core {
+namespace {
+
+constexpr ChatFamily kFamilies[] = {
+    {"chatml", render_chatml, false, false, {0xa9a881ba4f2005f4}},
+    {"smollm2", render_smollm2, false, false, {0xac558d2856b151c4}},
+    {"smollm3", render_smollm3, false, false, {0x29c26e84338d67e9}},
+    {"smollm3-short", render_smollm3_short, false, false, {0x235b5c2962b1d156}},
+    {"qwen2", render_qwen2, false, false, {0x593a6427eda2c65d}},
+    {"qwen2.5", render_qwen2_5, true, true, {0x662130cbd03fee3d}},
+    {"qwen3", render_qwen3, true, true, {0xfd857f4718d75300, 0xcd3a6e4f852625d3}},
+    {"qwen3-2507", render_qwen3_2507, true, true, {0xae2fe8c5bd230dbb}},
+    {"llama3", render_llama3, false, false, {0x61291f4ff133a3e5, 0xecfef27e387c0670}},
+    {"llama3.1", render_llama3_1, true, true, {0x73bd65be3ae8ffcd}},
+    {"llama3.2", render_llama3_2, true, true, {0xda05cc37363a6f1f}},
+    {"mistral-first", render_mistral_first, false, false, {0xaf7d11c87cf4b42d}},
+    {"mistral-v1", render_mistral_v1, false, false, {0xa1f4cf7c9912e377, 0x8fb3be131c18dc14}},
+    {"mistral-v3", render_mistral_v3, true, true, {0x813b5f68fabf84f7, 0xffa346cece52363b}},
+    {"mistral-nemo", render_mistral_nemo, true, true, {0x5388b1b4991820d7, 0x6c8bb453c6c79ccd}},
+    {"gemma", render_gemma, false, false, {0x5315eafc1c7d494a}},
+    {"gemma3", render_gemma3, false, false, {0xec0392858d3c5b5f, 0x7fda72f2e0d0c04f}},
+};
+
+Error unknown(std::string_view what) {
+  return error(ErrorKind::NotFound,
+               "{}; built in are {}. For another one, scripts/render_chats.py renders conversations with "
+               "Jinja and writes "
+               "tokens with what is to be learnt",
+               what, fmt::join(chat_template_names(), ", "));
+}
+
+// Messages without what says nothing: keys that are null, lists of no tool calls.
+Result<Conversation> plain(const Conversation& conversation) {
+  if (conversation.messages.empty()) return error("a conversation without messages");
+  Conversation result = conversation;
+  for (size_t i = 0; i < result.messages.size(); ++i) {
+    Value& message = result.messages[i];
+    if (!message.is_object()) return error("messages[{}] is {}, no object", i, message.kind_text());
+    std::erase_if(message.members, [](const auto& member) {
+      return member.second.is_null() ||
+             (member.first == "tool_calls" && member.second.is_array() && member.second.items.empty());
+    });
+    const Value* role = message.find("role");
+    if (role == nullptr || !role->is_string()) return error("messages[{}] has no role", i);
+    const Value* calls = message.find("tool_calls");
+    if (calls != nullptr && !calls->is_array())
+      return error("messages[{}]: tool_calls is {}, no list", i, calls->kind_text());
+  }
+  if (!result.tools.is_null() && !result.tools.is_array())
+    return error("tools is {}, no list", result.tools.kind_text());
+  return result;
+}
+
+std::optional<std::string> token_of(const Value& config, std::string_view key) {
+  const Value* token = config.find(key);
+  if (token != nullptr && token->is_object()) token = token->find("content");
+  if (token == nullptr || !token->is_string()) return std::nullopt;
+  return token->text;
+}
+
+// The text of the template with this name in "chat_template": a string, or a list of {"name", "template"}.
+Result<std::string> chosen(const Value& value, std::string_view name) {
+  if (value.is_string()) {
+    if (!name.empty() && name != "default") return error("it has one chat template, not '{}'", name);
+    return value.text;
+  }
+  std::vector<std::string> names;
+  for (const Value& item : value.items) {
+    const Value* item_name = item.find("name");
+    const Value* text = item.find("template");
+    if (item_name == nullptr || text == nullptr || !text->is_string()) continue;
+    if (item_name->text == (name.empty() ? "default" : name)) return text->text;
+    names.push_back(item_name->text);
+  }
+  return error("no chat template is called '{}'; there are: {}", name.empty() ? "default" : name,
+               fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::span<const ChatFamily> chat_families() {
+  return kFamilies;
+}
+
+std::vector<std::string_view> chat_template_names() {
+  std::vector<std::string_view> names;
+  for (const ChatFamily& family : kFamilies) names.push_back(family.name);
+  return names;
+}
+
+Result<ChatDate> ChatDate::parse(std::string_view text) {
+  constexpr int kDays[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+  ChatDate date;
+  const auto number = [&](size_t at, size_t size, int& value) {
+    const char* end = text.data() + at + size;
+    const auto [stop, failed] = std::from_chars(text.data() + at, end, value);
+    return failed == std::errc() && stop == end && text[at] != '-';
+  };
+  const bool good = text.size() == 10 && text[4] == '-' && text[7] == '-' && number(0, 4, date.year) &&
+                    number(5, 2, date.month) && number(8, 2, date.day) && date.month >= 1 &&
+                    date.month <= 12 && date.day >= 1 && date.day <= kDays[date.month - 1];
+  if (!good) return error("'{}' is no date; dates are written YYYY-MM-DD", text);
+  return date;
+}
+
+Result<ChatTemplate> ChatTemplate::recognise(std::string_view text, ChatSettings settings) {
+  auto form = normal_form_of_template(text);
+  if (!form.ok()) return error_at("chat template", form.error());
+  const uint64_t hash = Hash().add(*form).value();
+  for (const ChatFamily& family : kFamilies) {
+    if (std::find(family.texts.begin(), family.texts.end(), hash) != family.texts.end())
+      return ChatTemplate(&family, std::move(settings));
+  }
+  return unknown(fmt::format("this chat template is not known (its normal form is {:016x})", hash));
+}
+
+Result<ChatTemplate> ChatTemplate::open(const std::filesystem::path& folder, std::string_view name,
+                                        std::optional<ChatDate> date) {
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  const std::filesystem::path config_path = folder / "tokenizer_config.json",
+                              text_path = folder / "chat_template.jinja";
+  ChatSettings settings;
+  settings.date = date;
+  std::error_code ignored;
+  std::optional<std::string> text;
+  if (std::filesystem::exists(config_path, ignored)) {
+    SLUICE_ASSIGN(const std::string json, read_file(config_path, kMostBytes));
+    auto config = parse_value(json);
+    if (!config.ok()) return error_at(config_path.string(), config.error());
+    settings.bos = token_of(*config, "bos_token");
+    settings.eos = token_of(*config, "eos_token");
+    const Value* value = config->find("chat_template");
+    if (value != nullptr && !value->is_null()) {
+      auto found = chosen(*value, name);
+      if (!found.ok()) return error_at(config_path.string(), found.error());
+      text = std::move(*found);
+    }
+  }
+  const bool named = !name.empty() && name != "default";
+  if (!named && std::filesystem::exists(text_path, ignored)) {
+    SLUICE_ASSIGN(text, read_file(text_path, kMostBytes));
+  } else if (named && !text) {
+    SLUICE_ASSIGN(
+        text, read_file(folder / "additional_chat_templates" / (std::string(name) + ".jinja"), kMostBytes));
+  }
+  if (!text)
+    return error("{}: neither chat_template.jinja nor a chat_template in tokenizer_config.json",
+                 folder.string());
+  auto recognised = recognise(*text, std::move(settings));
+  if (!recognised.ok()) return error_at(folder.string(), recognised.error());
+  return recognised;
+}
+
+std::string_view ChatTemplate::name() const {
+  return family_->name;
+}
+
+Result<RenderedChat> render_chat(const ChatFamily& family, const ChatSettings& settings,
+                                 const Conversation& conversation) {
+  SLUICE_ASSIGN(const Conversation messages, plain(conversation));
+  ChatWriter writer;
+  SLUICE_TRY(family.render(messages, settings, writer));
+  RenderedChat chat = writer.take();
+  chat.lacks_tools = !messages.tools.items.empty() && !family.shows_tools;
+  std::vector<bool> shown(messages.messages.size());
+  for (const ChatPiece& piece : chat.pieces) {
+    if (piece.message >= 0) shown[size_t(piece.message)] = true;
+  }
+  chat.lacks_messages = int32_t(std::count(shown.begin(), shown.end(), false));
+  chat.lacks_tool_calls =
+      !family.shows_calls &&
+      std::any_of(messages.messages.begin(), messages.messages.end(),
+                  [](const Value& message) { return message.find("tool_calls") != nullptr; });
+  return chat;
+}
+
+Result<RenderedChat> ChatTemplate::render(const Conversation& conversation) const {
+  return render_chat(*family_, settings_, conversation);
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chat templates: conversations as the text that a model was trained on, and whose every byte is.
+//
+// A template is recognised by its own text, whatever the model is called, and rendered by code of ours for
+// that template: exactly as transformers' apply_chat_template does, where that makes a text, and refused
+// where it would raise an error, or print a Python object into the text.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "chat/value.h"
+
+namespace sluice::core {
+
+struct Conversation {
+  std::vector<Value> messages;  // objects with "role" and "content", as OpenAI and Hugging Face write them
+  Value tools;                  // a list, or null
+};
+
+// A stretch of rendered text. All of them in order are the text.
+struct ChatPiece {
+  size_t begin = 0, end = 0;
+  int32_t message = -1;  // whose it is; -1: nobody's
+  // What the one who speaks says, up to and with the token that ends the turn: what a model generates where
+  // it is the assistant that speaks.
+  bool own = false;
+  bool data = false;  // from the conversation, so that special tokens in it are but text
+};
+
+struct RenderedChat {
+  std::string text;
+  std::vector<ChatPiece> pieces;
+  // What the template does not show, though the conversation has it.
+  bool lacks_tools = false, lacks_tool_calls = false;
+  int32_t lacks_messages = 0;
+};
+
+struct ChatDate {
+  int year = 0, month = 0, day = 0;
+  // Of "2026-01-31".
+  static Result<ChatDate> parse(std::string_view text);
+};
+
+// What a template may use beside the conversation.
+struct ChatSettings {
+  std::optional<std::string> bos, eos;  // the tokens' text, where the tokenizer has them
+  std::optional<ChatDate> date;         // "today", for templates that ask
+};
+
+struct ChatFamily;
+
+// Immutable; any thread may use it.
+class ChatTemplate {
+ public:
+  // Errors: no template of those that are built in.
+  static Result<ChatTemplate> recognise(std::string_view text, ChatSettings settings);
+
+  // That of a checkpoint: chat_template.jinja, or "chat_template" in tokenizer_config.json, with the tokens
+  // of the latter. `name` chooses one of several; empty: "default".
+  static Result<ChatTemplate> open(const std::filesystem::path& folder, std::string_view name,
+                                   std::optional<ChatDate> date);
+
+  std::string_view name() const;  // such as "qwen3"
+  // Errors name the message and the reason.
+  Result<RenderedChat> render(const Conversation& conversation) const;
+
+ private:
+  ChatTemplate(const ChatFamily* family, ChatSettings settings)
+      : family_(family), settings_(std::move(settings)) {}
+
+  const ChatFamily* family_;
+  ChatSettings settings_;
+};
+
+// The names of the templates that are built in.
+std::vector<std::string_view> chat_template_names();
+
+}  // namespace sluice::core
