@@ -3,7 +3,6 @@
 // device code.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -42,7 +41,9 @@ SLUICE_HOST_DEVICE inline float norm_that_blames(int64_t slot) {
 
 // REQUIRES: clip.scale is 0.
 inline int64_t blamed_slot(const Clip& clip) {
-  return std::bit_cast<uint32_t>(clip.norm) & ~kQuietNan;
+  uint32_t bits;
+  memcpy(&bits, &clip.norm, sizeof bits);
+  return bits & ~kQuietNan;
 }
 
 }  // namespace sluice::core
