@@ -93,7 +93,7 @@ CalibrateOptions calibration_of(const Prepared& p) {
   options.most_bytes[kDevice] = std::min(p.config.caps[kDevice], p.machine.device_total_bytes) -
                                 p.machine.profile.overhead_bytes[kDevice];
   // Beside timelines, library code and the like.
-  constexpr int64_t kWorkingBytes = 20 * kMiB;
+  constexpr int64_t kWorkingBytes = 28 * kMiB;
   options.most_bytes[kHost] = std::max<int64_t>(
       0, std::min(p.config.caps[kHost], available_bytes()) - resident_bytes() - kWorkingBytes);
   options.rehearsal_ns = p.machine.traits().settle_ns;

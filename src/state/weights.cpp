@@ -285,6 +285,9 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
       parts.push_back({tensor, &place, done, std::min(kTileElements, elements - done)});
     total += elements * 4;
   }
+  // Pages of the files that were read are given back before they are many: a host cap counts them.
+  constexpr int64_t kMostResidentBytes = 8 << 20;
+  std::atomic<int64_t> read_bytes = 0;
   const auto run = [&](int64_t index, Tile& tile) -> Status {
     const auto& [tensor, place, first, count] = parts[size_t(index)];
     const int64_t size = size_of(tensor->info.type);
@@ -292,6 +295,8 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
     if (const Status finite = check_finite(tensor->info, first, bytes); !finite.ok())
       return error_at(checkpoint.string(), finite.error());
     read_floats(tensor->info.type, bytes, tile);
+    const int64_t before = read_bytes.fetch_add(int64_t(bytes.size()));
+    if ((before + int64_t(bytes.size())) / kMostResidentBytes > before / kMostResidentBytes) files.release();
     return write_param(executor, model.params[place->weight], place->first + first, tile);
   };
   return for_each_job(int64_t(parts.size()), total, run, [] {});

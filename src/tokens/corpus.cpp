@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/philox.h"
 #include "io/file.h"
+#include "io/pieces.h"
 #include "tokens/byte_tokenizer.h"
 #include "tokens/tokenize.h"
 
@@ -138,8 +139,11 @@ Result<std::string> cache_key(const CorpusOptions& options, const std::vector<So
   Hash hash;
   hash.add(kFormat).add(options.seed).add(std::bit_cast<uint64_t>(options.heldout));
   for (const Source& source : sources) {
-    SLUICE_ASSIGN(const MappedFile file, MappedFile::open(source.path));
-    hash.add(source.name).add(view(file));
+    hash.add(source.name).add(source.bytes);
+    SLUICE_TRY(read_pieces(source.path, 0, source.bytes, [&](std::string_view piece) {
+      hash.add(piece);
+      return Status();
+    }));
   }
   if (options.tokenizer != nullptr) hash.add("tokenizer").add(options.tokenizer->content());
   return fmt::format("{:016x}", hash.value());
@@ -186,17 +190,11 @@ Result<Split> split(const CorpusOptions& options, const std::vector<Source>& sou
 }
 
 Status write_bytes(const fs::path& path, const std::vector<Piece>& pieces) {
-  constexpr size_t kBlock = size_t{1} << 20;
   SLUICE_ASSIGN(TokenFileWriter writer, TokenFileWriter::create(path, /*token_bytes=*/2));
   for (const Piece& piece : pieces) {
-    SLUICE_ASSIGN(const MappedFile file, MappedFile::open(piece.source->path));
-    if (int64_t(file.bytes().size()) != piece.source->bytes) {
-      return error(ErrorKind::Io, "corpus: {} changed while it was read", piece.source->path.string());
-    }
-    std::string_view rest = view(file).substr(0, size_t(piece.end)).substr(size_t(piece.begin));
-    for (; !rest.empty(); rest.remove_prefix(std::min(kBlock, rest.size()))) {
-      SLUICE_TRY(writer.append(ByteTokenizer::encode(rest.substr(0, kBlock))));
-    }
+    SLUICE_TRY(read_pieces(piece.source->path, piece.begin, piece.end, [&](std::string_view text) {
+      return writer.append(ByteTokenizer::encode(text));
+    }));
     writer.end_document();
   }
   return writer.commit();

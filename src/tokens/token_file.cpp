@@ -65,6 +65,7 @@ Status TokenFile::open_own() {
   if (boundaries_.front() != 0 || boundaries_.back() != tokens_ || !rising) {
     return error("the document boundaries do not rise from 0 to {}", tokens_);
   }
+  file_.release();
   return set_max(header.max_token, header.max_token_index);
 }
 
@@ -89,12 +90,18 @@ Status TokenFile::open_llmc() {
   boundaries_ = whole_;
   const auto largest = [&]<class T>(T) {
     const std::span<const T> all(reinterpret_cast<const T*>(data_), size_t(tokens_));
-    const auto it = std::max_element(all.begin(), all.end());
-    return set_max(*it, it - all.begin());
+    constexpr size_t kPiece = size_t{1} << 20;
+    T most{};
+    size_t at = 0;
+    for (size_t from = 0; from < all.size(); from += kPiece) {
+      const auto piece = all.subspan(from, std::min(kPiece, all.size() - from));
+      const auto it = std::max_element(piece.begin(), piece.end());
+      if (from == 0 || *it > most) most = *it, at = from + size_t(it - piece.begin());
+      file_.release();
+    }
+    return set_max(most, int64_t(at));
   };
-  Status status = token_bytes_ == 2 ? largest(uint16_t{}) : largest(uint32_t{});
-  file_.release();
-  return status;
+  return token_bytes_ == 2 ? largest(uint16_t{}) : largest(uint32_t{});
 }
 
 Status TokenFile::set_max(int64_t token, int64_t index) {

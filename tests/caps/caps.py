@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Caps from outside: what the kernel says that training holds, from its start to its end.
+
+caps.py PROGRAM [--all] [--record MACHINE]: runs the program over a grid of models, caps and phases, and reads
+VmHWM of each process all the time, and its peak resident memory when it has ended. On a CPU both arenas are
+main memory, so that it may hold both caps together. Where memory control groups can be made, every process
+runs in one of that size, and must not be killed. Ends with 0 if no process held more. --all: the whole grid,
+some minutes; else a few cells. --record: adds what came out to bench/results, for a machine in words.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from results import record
+
+MIB = 1 << 20
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+SMALL = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "vocab_size": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
+}
+
+
+class Group:
+    """A memory control group of its own for every process; none where they cannot be made."""
+
+    def __init__(self):
+        self.parent = self.limit = self.killed = None
+        for version, mount, limit in ((1, "/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                                      (2, "/sys/fs/cgroup", "memory.max")):
+            if not os.path.exists(f"{mount}/memory.stat" if version == 1 else f"{mount}/cgroup.controllers"):
+                continue
+            for line in Path("/proc/self/cgroup").read_text().splitlines():
+                _, controllers, path = line.split(":", 2)
+                if ("memory" in controllers.split(",")) if version == 1 else controllers == "":
+                    self.parent, self.limit = Path(mount + path), limit
+            break
+
+    def make(self, limit_bytes):
+        """A group's directory, or None."""
+        if self.parent is None:
+            return None
+        path = self.parent / f"sluice-caps-{os.getpid()}"
+        try:
+            path.mkdir()
+            (path / self.limit).write_text(str(limit_bytes))
+            return path
+        except OSError:
+            if path.exists():
+                path.rmdir()
+            self.parent = None
+            return None
+
+
+def high_water(pid):
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ProcessLookupError):
+        pass
+    return 0
+
+
+def run(command, group, limit_bytes, cwd):
+    """Exit status, most bytes held, what it printed, and whether it ran in a group."""
+    directory = group.make(limit_bytes)
+
+    def enter():
+        if directory:
+            (directory / "cgroup.procs").write_text(str(os.getpid()))
+
+    with tempfile.TemporaryFile("w+", errors="replace") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=cwd, preexec_fn=enter)
+        most = 0
+        while process.poll() is None:
+            # Until it has become the program it is a copy of this one.
+            if os.path.basename(os.readlink(f"/proc/{process.pid}/exe") if os.path.exists(
+                    f"/proc/{process.pid}/exe") else "") == os.path.basename(command[0]):
+                most = max(most, high_water(process.pid))
+            time.sleep(0.002)
+        out.seek(0)
+        text = out.read()
+    if directory:
+        for _ in range(100):
+            try:
+                directory.rmdir()
+                break
+            except OSError:
+                time.sleep(0.05)
+    return process.returncode, most, text, directory is not None
+
+
+def size(text):
+    number, unit = text.split()
+    return int(float(number) * UNITS[unit])
+
+
+class Grid:
+    def __init__(self, program, work, whole):
+        self.program, self.work, self.whole = os.path.realpath(program), Path(work), whole
+        self.group = Group()
+        self.cells = []
+        (self.work / "none.toml").write_text("")
+        (self.work / "small.json").write_text(json.dumps(SMALL))
+
+    def command(self, model, device, host, directory, cache, steps, extra=()):
+        command = [self.program, "train", "none.toml", "--backend", "cpu", "--run-dir", directory,
+                   "--device-mem", f"{device}B", "--host-mem", f"{host}B"]
+        for setting in (*model, f"data.cache={cache}", f"train.steps={steps}", "sample.tokens=0", *extra):
+            command += ["--set", setting]
+        return command
+
+    def smallest(self, model, device, host, tier):
+        """The cap of a tier that the program says works beside the other one."""
+        given = {"device": (1024, host), "host": (device, MIB)}[tier]
+        command = self.command(model, *given, "refused", "cache-refused", 1)
+        text = subprocess.run(command, cwd=self.work, capture_output=True, text=True).stderr
+        found = re.search(r"the smallest cap that works.*? is ([0-9.]+ [A-Za-z]+),", text)
+        if not found:
+            sys.exit(f"no smallest cap of the {tier} is named: {text}")
+        # Three digits are printed.
+        return int(size(found[1]) * 1.01)
+
+    def cell(self, phase, name, model, device, host, directory, cache, steps, extra=()):
+        status, most, text, grouped = run(
+            self.command(model, device, host, directory, cache, steps, extra), self.group, device + host,
+            self.work)
+        over = most > device + host
+        self.cells.append({"phase": phase, "model": name, "device_cap_bytes": device, "host_cap_bytes": host,
+                           "peak_bytes": most, "share": round(most / (device + host), 3), "status": status,
+                           "in_a_group": grouped, "over": over})
+        mark = "OVER" if over else "FAILED" if status != 0 else "ok"
+        print(f"{mark:6} {name:8} {phase:8} device {device / MIB:8.2f} MiB, host {host / MIB:8.2f} MiB: "
+              f"held {most / MIB:8.2f} of {(device + host) / MIB:8.2f} MiB", flush=True)
+        if status != 0:
+            print(text[-1000:], flush=True)
+
+    def phases(self, name, model, device, host, text_bytes):
+        """A cold start, a warm one, going on, weights from a file: each ends with a save."""
+        at = f"{name}-{device}-{host}"
+        cache = f"cache-{at}"
+        extra = []
+        if text_bytes:
+            text = self.work / "text"
+            if not text.exists() or text.stat().st_size != text_bytes:
+                line = b"It is a truth universally acknowledged, that a process in possession of a cap keeps it.\n"
+                with open(text, "wb") as out:
+                    for _ in range(text_bytes // (len(line) << 12) + 1):
+                        out.write(line * (1 << 12))
+                os.truncate(text, text_bytes)
+            extra = ["data.paths=text"]
+        self.cell("cold", name, model, device, host, f"{at}-cold", cache, 2, extra)
+        self.cell("warm", name, model, device, host, f"{at}-warm", cache, 2, extra)
+        latest = f"{at}-warm/checkpoints/latest"
+        self.cell("resume", name, model, device, host, f"{at}-more", cache, 4,
+                  [*extra, f"run.resume={latest}"])
+        self.cell("weights", name, model, device, host, f"{at}-weights", cache, 2,
+                  [*extra, f"model.weights={latest}/model.safetensors"])
+
+    def run(self):
+        small = ["model.config=small.json", "train.seq_len=32", "train.tokens_per_step=64", "run.threads=1"]
+        tiny = ["model.preset=tiny", "train.seq_len=128", "train.tokens_per_step=256"]
+        many = ["model.config=small.json", "train.seq_len=32", "train.tokens_per_step=16384",
+                "shape.chunk_tokens=32"]
+        roomy = 24 * MIB
+        host = self.smallest(small, roomy, 0, "host")
+        self.phases("small", small, roomy, host, (400 if self.whole else 100) * MIB)
+        if not self.whole:
+            return
+        device = self.smallest(small, 0, 1 << 30, "device")
+        for device_cap in (device, 4 * MIB):
+            for host_cap in (host + MIB, int(host * 1.3), 2 * host):
+                self.phases("small", small, device_cap, host_cap, 0)
+        self.phases("many", many, roomy, self.smallest(many, roomy, 0, "host"), 0)
+        for device_cap in (roomy, 96 * MIB):
+            least = self.smallest(tiny, device_cap, 0, "host")
+            for host_cap in (least, int(least * 1.3)):
+                self.phases("tiny", tiny, device_cap, host_cap, 0)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--record")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        grid = Grid(arguments.program, work, arguments.all)
+        grid.run()
+        cells = grid.cells
+    over = sum(cell["over"] for cell in cells)
+    failed = sum(cell["status"] != 0 for cell in cells)
+    grouped = sum(cell["in_a_group"] for cell in cells)
+    print(f"{len(cells)} cells, {grouped} of them in a control group: {over} over their caps, {failed} failed")
+    if arguments.record:
+        record("memory_cpu", "cells of caps, models and phases in which the most that was ever resident (VmHWM) "
+               "was within both caps", len(cells) - over, len(cells), arguments.record, "tests/caps/caps.py --all")
+        record("memory_cpu", "of these, processes in a memory control group of the caps' size that were not killed",
+               sum(cell["in_a_group"] and cell["status"] == 0 for cell in cells), grouped, arguments.record,
+               "tests/caps/caps.py --all")
+    return 1 if over or failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
