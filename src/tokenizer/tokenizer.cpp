@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <mutex>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -162,6 +163,8 @@ class Tokenizer::Impl {
   Status encode(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
                 EncodeCounts& counts) const;
   size_t part_bytes(std::string_view text, bool begins) const;
+  Status encode_places(std::string_view text, std::span<const Stretch> plain, std::vector<int32_t>& ids,
+                       std::vector<Stretch>& places) const;
   Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const;
   std::optional<std::string> token(int32_t id) const;
   int32_t id(std::string_view token) const;
@@ -172,6 +175,7 @@ class Tokenizer::Impl {
   }
   int64_t vocab() const { return vocab_; }
   uint64_t content() const { return content_; }
+  const Around& around() const { return around_; }
 
  private:
   explicit Impl(Bpe bpe) : bpe_(std::move(bpe)) {}
@@ -179,6 +183,8 @@ class Tokenizer::Impl {
   Status encode_segment(std::string_view segment, size_t head, bool begins, Scratch& scratch,
                         std::vector<int32_t>& ids, int64_t& dropped) const;
   size_t part_of_segment(std::string_view segment, bool begins, Scratch& scratch) const;
+  Status place_tokens(std::string_view segment, bool begins, Scratch& scratch, std::span<const int32_t> ids,
+                      std::vector<Stretch>& places) const;
   bool strips_left() const;
 
   // A Scratch that nobody else uses, until it is given back.
@@ -359,6 +365,106 @@ Status Tokenizer::Impl::encode(std::string_view text, TextPart part, bool specia
   return {};
 }
 
+Status Tokenizer::Impl::encode_places(std::string_view text, std::span<const Stretch> plain,
+                                      std::vector<int32_t>& ids, std::vector<Stretch>& places) const {
+  if (const size_t bad = find_invalid_utf8(text); bad != text.npos) return not_utf8(text, bad);
+  const Borrowed scratch(*this);
+  const auto is_plain = [&](Stretch stretch) {
+    const auto it = std::upper_bound(plain.begin(), plain.end(), stretch.begin,
+                                     [](size_t at, const Stretch& s) { return at < s.end; });
+    return it != plain.end() && it->begin < stretch.end;
+  };
+  const auto add_segment = [&](size_t begin, size_t end) -> Status {
+    if (begin == end) return {};
+    const std::string_view segment = text.substr(begin, end - begin);
+    const size_t head = begin == 0 ? size_t(utf8_length(text.front())) : 0;
+    const size_t first = ids.size();
+    int64_t dropped = 0;
+    SLUICE_TRY(encode_segment(segment, head, true, *scratch, ids, dropped));
+    const size_t first_place = places.size();
+    SLUICE_TRY(place_tokens(segment, true, *scratch, std::span(ids).subspan(first), places));
+    for (size_t i = first_place; i < places.size(); ++i) {
+      places[i].begin += begin;
+      places[i].end += begin;
+    }
+    return {};
+  };
+  size_t at = 0, done = 0, from = 0;
+  for (AddedTokenFinder::Match match{}; raw_.next(text, at, done, match); from = done) {
+    const AddedToken& token = *match.token;
+    const size_t begin = at - token.text.size();
+    if (token.special && is_plain({begin, at})) {
+      at = begin + size_t(utf8_length(text[begin]));
+      done = from;
+      continue;
+    }
+    SLUICE_TRY(add_segment(from, match.begin));
+    ids.push_back(token.id);
+    places.push_back({match.begin, match.end});
+  }
+  return add_segment(from, text.size());
+}
+
+// Goes through normalized text with the text of the tokens, and back to the segment's own by way of the
+// characters of ASCII, before which normalization works in parts.
+Status Tokenizer::Impl::place_tokens(std::string_view segment, bool begins, Scratch& scratch,
+                                     std::span<const int32_t> ids, std::vector<Stretch>& places) const {
+  constexpr std::string_view kMark = "\u2581";
+  std::string whole(segment);
+  std::vector<size_t> back;  // of the bytes of `whole`, and of its end: places in the segment
+  if (normalizer_.empty()) {
+    back.resize(whole.size() + 1);
+    for (size_t i = 0; i < back.size(); ++i) back[i] = i;
+  } else {
+    size_t head = 0;
+    SLUICE_TRY(normalizer_.apply(whole, head, scratch.regex, begins));
+    for (size_t at = 0, next = 0; at < segment.size(); at = next) {
+      next = at + 1;
+      while (next < segment.size() && static_cast<unsigned char>(segment[next]) >= 0x80) ++next;
+      std::string unit(segment.substr(at, next - at));
+      const std::string before = unit;
+      SLUICE_TRY(normalizer_.apply(unit, head, scratch.regex, /*begins=*/false));
+      for (size_t i = 0; i < unit.size(); ++i) back.push_back(unit == before ? at + i : i == 0 ? at : next);
+    }
+    if (back.size() > whole.size()) return error("its normal form is not that of its parts");
+    back.insert(back.begin(), whole.size() - back.size(), 0);
+    back.push_back(segment.size());
+  }
+  size_t at = 0;
+  for (const int32_t id : ids) {
+    const auto text = token(id);
+    std::string surface = text ? *text : std::string();
+    if (pre_tokenizer_.makes_bytes() && !added_.contains(id)) {
+      surface = bytes_of_characters(surface).value_or(surface);
+    } else if (surface.size() == 6 && surface.starts_with("<0x") &&
+               !std::string_view(whole).substr(at).starts_with(surface)) {
+      surface = std::string(1, char(std::stoi(surface.substr(3, 2), nullptr, 16)));
+    }
+    const size_t begin = at;
+    bool first = at == 0;
+    std::string_view rest = surface;
+    while (!rest.empty()) {
+      const bool mark = rest.starts_with(kMark);
+      if (at < whole.size() && whole[at] == rest.front()) {
+        ++at;
+        rest.remove_prefix(1);
+      } else if (mark && at < whole.size() && whole[at] == ' ') {
+        ++at;
+        rest.remove_prefix(kMark.size());
+      } else if (first && (mark || rest.front() == ' ')) {  // which the tokenizer puts in front
+        rest.remove_prefix(mark ? kMark.size() : 1);
+      } else {
+        return error("token {} ('{}') does not say which text it stands for, near '{:.20}'", id,
+                     text.value_or(""), whole.substr(std::min(begin, whole.size())));
+      }
+      first = false;
+    }
+    places.push_back({back[begin], back[at]});
+  }
+  if (at != whole.size()) return error("text without a token: '{:.20}'", whole.substr(at));
+  return {};
+}
+
 bool Tokenizer::Impl::strips_left() const {
   return std::any_of(added_.begin(), added_.end(), [](const auto& entry) { return entry.second.lstrip; });
 }
@@ -465,6 +571,11 @@ size_t Tokenizer::part_bytes(std::string_view text, bool begins) const {
   return impl_->part_bytes(text, begins);
 }
 
+Status Tokenizer::encode_places(std::string_view text, std::span<const Stretch> plain,
+                                std::vector<int32_t>& ids, std::vector<Stretch>& places) const {
+  return impl_->encode_places(text, plain, ids, places);
+}
+
 Result<std::string> Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
   return impl_->decode(ids, skip_special);
 }
@@ -480,6 +591,12 @@ int32_t Tokenizer::id(std::string_view token) const {
 }
 bool Tokenizer::is_special(int32_t id) const {
   return impl_->is_special(id);
+}
+std::span<const int32_t> Tokenizer::tokens_before() const {
+  return impl_->around().before;
+}
+std::span<const int32_t> Tokenizer::tokens_after() const {
+  return impl_->around().after;
 }
 uint64_t Tokenizer::content() const {
   return impl_->content();

@@ -51,6 +51,17 @@ class Tokenizer {
   Status encode_part(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
                      EncodeCounts* counts = nullptr) const;
 
+  // A stretch of a text, in bytes.
+  struct Stretch {
+    size_t begin = 0, end = 0;
+  };
+  // As encode() without what the post-processor puts around a text. Special tokens are not looked for in the
+  // bytes of `plain`, whose stretches rise: there they are text. `places` gets of every id the bytes that it
+  // stands for; of text that normalization changes, all up to the next character that it leaves alone.
+  // Errors, too: tokens that do not say which text they stand for, such as the unknown token.
+  Status encode_places(std::string_view text, std::span<const Stretch> plain, std::vector<int32_t>& ids,
+                       std::vector<Stretch>& places) const;
+
   // Ids that no token has are left out; so are special tokens, if `skip_special` is true.
   Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const;
 
@@ -60,6 +71,10 @@ class Tokenizer {
   std::optional<std::string> token(int32_t id) const;
   int32_t id(std::string_view token) const;
   bool is_special(int32_t id) const;
+
+  // What the post-processor puts before and after a text.
+  std::span<const int32_t> tokens_before() const;
+  std::span<const int32_t> tokens_after() const;
 
   // Equal for equal files.
   uint64_t content() const;

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tokens of a text are learnt: token for token, from what is learnt of its bytes.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "chat/chat_template.h"
+
+namespace sluice::core {
+
+class Tokenizer;
+
+enum class Learn : uint8_t {
+  Answers,  // what the assistant says, each time with the token that ends its turn; of a pair the completion
+  LastAnswer,  // the same of its last turn only
+  Turns,       // what anyone says, with the tokens that end the turns
+  Everything,
+};
+// "answers", "last-answer", "turns", "everything".
+Result<Learn> parse_learn(std::string_view text);
+std::string_view name_of(Learn learn);
+
+struct LearntTokens {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> learnt;  // 1: the model is trained to say this token
+  int64_t straddling = 0;       // tokens over an edge of what is learnt
+};
+
+// A token is learnt exactly when all of its bytes are to be: one that reaches over the edge is context, since
+// a model that answers never gets to say it. Special tokens in what comes from the data are text.
+Result<LearntTokens> learnt_tokens(const Conversation& conversation, const RenderedChat& chat, Learn learn,
+                                   const Tokenizer& tokenizer);
+
+// The same of a text of which the bytes from `learnt_from` on are learnt, between the tokens that the
+// tokenizer puts around a text, and with the token `end` (-1: none) behind it, if that is not there yet. What
+// ends a text is learnt. Special tokens are looked for.
+Result<LearntTokens> learnt_tokens(std::string_view text, size_t learnt_from, int32_t end,
+                                   const Tokenizer& tokenizer);
+
+}  // namespace sluice::core

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tokens are learnt, beside the offsets of the library `tokenizers` (make_masks.py).
+#include "chat/learnt.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "chat/families.h"
+#include "io/file.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A fixture of the tokenizers' tests with special tokens added.
+const Tokenizer& tokenizer(const std::string& name) {
+  static std::map<std::string, Tokenizer> opened;
+  if (const auto it = opened.find(name); it != opened.end()) return it->second;
+  const auto text = read_file(fs::path(SLUICE_TOKENIZERS) / (name + ".json"));
+  auto json = nlohmann::ordered_json::parse(*text);
+  for (const char* special :
+       {"<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
+        "<|eot_id|>", "<bos>", "<start_of_turn>", "<end_of_turn>", "<s>", "</s>", "[INST]", "[/INST]"}) {
+    bool known = false;
+    for (auto& token : json["added_tokens"]) {
+      if (token["content"] != special) continue;
+      known = true;
+      token["special"] = true;
+      token["normalized"] = false;
+    }
+    if (!known) {
+      json["added_tokens"].push_back({{"id", 0},
+                                      {"content", special},
+                                      {"single_word", false},
+                                      {"lstrip", false},
+                                      {"rstrip", false},
+                                      {"normalized", false},
+                                      {"special", true}});
+    }
+  }
+  auto made = Tokenizer::parse(json.dump());
+  EXPECT_TRUE(made.ok()) << name << ": " << made.message();
+  return opened.emplace(name, std::move(*made)).first->second;
+}
+
+Value fixture(const std::string& name) {
+  const auto text = read_file(fs::path(SLUICE_CHATS) / name);
+  return *parse_value(*text);
+}
+
+template <class T>
+std::string hashed(const std::vector<T>& values) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const T value : values) {
+    uint64_t v = uint64_t(value);
+    for (int i = 0; i < 8; ++i, v >>= 8) hash = (hash ^ (v & 0xff)) * 0x100000001b3;
+  }
+  return fmt::format("{}:{:016x}", values.size(), hash);
+}
+
+const ChatFamily& family(std::string_view name) {
+  const auto all = chat_families();
+  return *std::find_if(all.begin(), all.end(), [&](const ChatFamily& f) { return f.name == name; });
+}
+
+struct Rendered {
+  Conversation conversation;
+  RenderedChat chat;
+};
+
+Rendered rendered(std::string_view template_name, std::string_view messages) {
+  const auto value = parse_value(messages);
+  EXPECT_TRUE(value.ok()) << value.message();
+  Conversation conversation{value->items, {}};
+  auto chat = render_chat(family(template_name), {"<s>", "</s>", {}}, conversation);
+  EXPECT_TRUE(chat.ok()) << chat.message();
+  return {conversation, *chat};
+}
+
+// The text with what is learnt in brackets.
+std::string shown(const LearntTokens& tokens, const Tokenizer& tokenizer) {
+  std::string text;
+  bool open = false;
+  for (size_t i = 0; i < tokens.ids.size(); ++i) {
+    if (open != (tokens.learnt[i] == 1)) text += open ? "}" : "{";
+    open = tokens.learnt[i] == 1;
+    text += *tokenizer.decode(std::span(tokens.ids).subspan(i, 1), false);
+  }
+  return open ? text + "}" : text;
+}
+
+TEST(LearntTokens, AreThoseInsideOfWhatTheAssistantSaid) {
+  const Value chats = fixture("chats.json"), sources = fixture("sources.json");
+  std::map<std::string, Value> rows;
+  int compared = 0;
+  for (const Value& mask : fixture("masks.json").items) {
+    const std::string& name = mask.items[0].text;
+    if (!rows.contains(name)) rows[name] = fixture(name + ".json");
+    const Value& row = rows[name].items[size_t(std::stoi(mask.items[1].text))];
+    const Value& item = chats.items[size_t(std::stoi(row.items[0].text))];
+    const Conversation conversation{item.find("messages")->items, *item.find("tools")};
+    const Value* tokens = sources.find(name)->find("tokens");
+    const auto chat = render_chat(
+        family(name), {tokens->find("bos_token")->text, tokens->find("eos_token")->text, {}}, conversation);
+    if (!chat.ok()) continue;
+    SCOPED_TRACE(fmt::format("{} with {}: {}", name, mask.items[2].text, chat->text));
+    const auto learnt = learnt_tokens(conversation, *chat, Learn::Answers, tokenizer(mask.items[2].text));
+    ASSERT_TRUE(learnt.ok()) << learnt.message();
+    EXPECT_EQ(hashed(learnt->ids), mask.items[3].text);
+    EXPECT_EQ(hashed(learnt->learnt), mask.items[4].text) << shown(*learnt, tokenizer(mask.items[2].text));
+    ++compared;
+  }
+  EXPECT_GE(compared, 300);
+}
+
+TEST(LearntTokens, AreChosenByWhoSpeaks) {
+  const auto [conversation, chat] =
+      rendered("chatml", R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+                    {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}])");
+  const auto shows = [&, &conversation = conversation, &chat = chat](Learn learn) {
+    const auto learnt = learnt_tokens(conversation, chat, learn, tokenizer("gpt2"));
+    EXPECT_TRUE(learnt.ok()) << learnt.message();
+    EXPECT_EQ(learnt->straddling, 0);
+    return shown(*learnt, tokenizer("gpt2"));
+  };
+  EXPECT_EQ(shows(Learn::Answers),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n{b<|im_end|>}\n"
+            "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n{d<|im_end|>}\n");
+  EXPECT_EQ(shows(Learn::LastAnswer),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+            "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n{d<|im_end|>}\n");
+  EXPECT_EQ(shows(Learn::Turns),
+            "<|im_start|>user\n{a<|im_end|>}\n<|im_start|>assistant\n{b<|im_end|>}\n"
+            "<|im_start|>user\n{c<|im_end|>}\n<|im_start|>assistant\n{d<|im_end|>}\n");
+  EXPECT_EQ(shows(Learn::Everything),
+            "{<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+            "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\nd<|im_end|>\n}");
+}
+
+TEST(LearntTokens, SpecialTokensInWhatIsSaidAreText) {
+  const auto [conversation, chat] = rendered(
+      "chatml",
+      R"([{"role": "user", "content": "say <|im_end|>"}, {"role": "assistant", "content": "x<|im_end|>\n<|im_start|>user"}])");
+  const Tokenizer& gpt2 = tokenizer("gpt2");
+  const auto learnt = learnt_tokens(conversation, chat, Learn::Answers, gpt2);
+  ASSERT_TRUE(learnt.ok()) << learnt.message();
+  const auto count = [&](std::string_view token, bool only_learnt) {
+    int64_t found = 0;
+    for (size_t i = 0; i < learnt->ids.size(); ++i)
+      found += learnt->ids[i] == gpt2.id(token) && (!only_learnt || learnt->learnt[i] == 1) ? 1 : 0;
+    return found;
+  };
+  EXPECT_EQ(count("<|im_start|>", false), 2);
+  EXPECT_EQ(count("<|im_end|>", false), 2);
+  EXPECT_EQ(count("<|im_end|>", true), 1);
+  EXPECT_EQ(*gpt2.decode(learnt->ids, false), chat.text);
+}
+
+TEST(LearntTokens, ATokenOverTheEdgeIsContext) {
+  // In the words of Llama 3 several line ends are one piece, so that a header's and an answer's are, too.
+  const auto [conversation, chat] =
+      rendered("chatml", R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "\n\nb"}])");
+  for (const char* name : {"llama3", "qwen2", "gpt2", "llama2"}) {
+    const auto learnt = learnt_tokens(conversation, chat, Learn::Answers, tokenizer(name));
+    ASSERT_TRUE(learnt.ok()) << learnt.message();
+    std::vector<int32_t> said;
+    for (size_t i = 0; i < learnt->ids.size(); ++i)
+      if (learnt->learnt[i] == 1) said.push_back(learnt->ids[i]);
+    const std::string text = *tokenizer(name).decode(said, false);
+    EXPECT_TRUE(text.ends_with("b<|im_end|>")) << name << ": " << text;
+    EXPECT_EQ(text.find("assistant"), text.npos) << name << ": " << text;
+    EXPECT_EQ(learnt->straddling > 0, !text.starts_with("\n\n")) << name << ": " << text;
+  }
+}
+
+TEST(LearntTokens, NormalizedTextKeepsItsPlaces) {
+  const auto [conversation, chat] = rendered(
+      "chatml",
+      R"([{"role": "user", "content": "e\u0301e\u0301"}, {"role": "assistant", "content": "cafe\u0301 e\u0301!"}])");
+  const auto learnt = learnt_tokens(conversation, chat, Learn::Answers, tokenizer("qwen2"));
+  ASSERT_TRUE(learnt.ok()) << learnt.message();
+  std::vector<int32_t> said;
+  for (size_t i = 0; i < learnt->ids.size(); ++i)
+    if (learnt->learnt[i] == 1) said.push_back(learnt->ids[i]);
+  EXPECT_EQ(*tokenizer("qwen2").decode(said, false), "café é!<|im_end|>");
+}
+
+TEST(LearntTokens, ACompletionIsLearntWithItsEnd) {
+  const Tokenizer& gpt2 = tokenizer("gpt2");
+  const auto pair = learnt_tokens("question answer", 8, gpt2.id("</s>"), gpt2);
+  ASSERT_TRUE(pair.ok()) << pair.message();
+  EXPECT_EQ(shown(*pair, gpt2), "question{ answer</s>}");
+  const auto ended = learnt_tokens("text</s>", 0, gpt2.id("</s>"), gpt2);
+  EXPECT_EQ(shown(*ended, gpt2), "{text</s>}");
+}
+
+}  // namespace
+}  // namespace sluice::core
