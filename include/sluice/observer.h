@@ -47,7 +47,12 @@ struct EvaluationEvent {
 struct SaveEvent {
   int64_t step = 0;
   std::filesystem::path directory;
-  double seconds = 0;
+  double seconds = 0;         // until it was whole; steps may have gone on meanwhile
+  int64_t bytes = 0;          // of its tensors
+  double waited_seconds = 0;  // in which the run waited, and by which steps beside it took longer
+  double share_of_run = 0;    // of all of the run's time so far, what its saves took so
+  double next_seconds = 0;    // until one is due by time; 0: none will be
+  bool delayed = false;       // that is later than asked for: saving would take too much of the run
 };
 
 // Derive from it and override what is of interest. Called on the thread that called the library; what a call

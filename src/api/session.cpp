@@ -129,13 +129,16 @@ Status Session::train(const Dataset& data, const Schedule& schedule, const std::
   impl_->content = data.data()->content;
   core::Session run(impl_->engine, data.data(), schedule);
   core::TrainingOptions options;
-  std::optional<core::CheckpointStore> store;
+  std::optional<core::Saver> saver;
   if (!directory.empty()) {
-    SLUICE_ASSIGN(store, core::CheckpointStore::open(directory));
-    options.checkpoints = &*store;
+    SLUICE_ASSIGN(core::CheckpointStore store, core::CheckpointStore::open(directory));
+    SLUICE_ASSIGN(saver, core::Saver::open(*impl_->prepared, std::move(store), {schedule.checkpoint_every},
+                                           schedule.steps, *impl_->observer));
+    options.saver = &*saver;
   }
   options.stop = [&] { return stop.stop_requested(); };
-  return core::train(run, *impl_->observer, options);
+  SLUICE_TRY(core::train(run, *impl_->observer, options));
+  return saver ? saver->wait() : Status();
 }
 
 Result<std::vector<int32_t>> Session::generate(std::span<const int32_t> prompt, const GenerateOptions& o) {

@@ -41,6 +41,7 @@ class TrainingObserver : public Console {
 
   void stepped(const StepEvent& e) override;
   void evaluated(const EvaluationEvent& e) override;
+  void saved(const SaveEvent& e) override;
 
  private:
   void append(const nlohmann::ordered_json& line) {
@@ -114,6 +115,11 @@ void TrainingObserver::evaluated(const EvaluationEvent& e) {
       e.step);
 }
 
+void TrainingObserver::saved(const SaveEvent& e) {
+  steps_line_.end();
+  say("{}", describe(e));
+}
+
 Status TrainingObserver::draw_losses() const {
   return write_file(dir_ / "loss.svg",
                     render({.title = "Loss",
@@ -144,15 +150,19 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   if (!data.notice.empty()) say("{}\n", data.notice);
   std::fflush(stdout);
   SLUICE_TRY(save_plan(p));
+  const SaveSchedule saves = save_schedule_of(p.config);
+  SLUICE_ASSIGN(CheckpointStore store, CheckpointStore::open(checkpoints_in(dir), saves.keep));
+  SLUICE_ASSIGN(Saver saver, Saver::open(p, std::move(store), saves, p.config.train.steps, observer));
+  say("{}", describe(saver.forecast()));
+  std::fflush(stdout);
   SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p, std::move(data), observer));
   observer.stop();
   say("{}", describe(session->engine().start_up()));
   std::fflush(stdout);
   SLUICE_TRY(observer.open_metrics(session->steps_done()));
-  SLUICE_ASSIGN(CheckpointStore store, CheckpointStore::open(checkpoints_in(dir), {p.config.run.keep_last,
-                                                                                   p.config.run.keep_every}));
   TrainingOptions options;
-  options.checkpoints = &store;
+  options.saver = &saver;
+  options.save = [&] { return asked.save.exchange(false); };
   options.stop = [&] { return asked.stop || !observer.written().ok(); };
   if (p.config.run.trace) {
     options.trace = [&](std::span<const Interval> timeline, std::vector<DeviceActivity> activities) {
@@ -170,14 +180,14 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
     return steps_before > 0 ? Ending::Interrupted : Ending::Stopped;
   if (interrupted) {
     say("interrupted after step {}; go on with --set run.resume={}\n", session->steps_done(),
-        (store.dir() / "latest").string());
+        (saver.store().dir() / "latest").string());
   }
   const auto& sample = p.config.sample;
   if (p.stages.sampling && sample.tokens > 0 && !interrupted) {
     SLUICE_ASSIGN(const std::string text, session->sample(sample.prompt, sample.tokens, sample.temperature));
     say("sample: {}{}\n", sample.prompt, text);
   }
-  SLUICE_TRY(session->save(store));
+  SLUICE_TRY(saver.finish(*session));
   SLUICE_TRY(observer.draw_losses());
   observer.summarize(p, session->engine().memory());
   return interrupted ? Ending::Interrupted : Ending::Done;

@@ -91,10 +91,13 @@ void visit_keys(Config& c, F&& key) {
   key("run.threads", c.run.threads, Range{0, 4096}, "threads that compute on the CPU; 0: all cores");
   key("run.dir", c.run.dir, OutputPath(), "run directory");
   key("run.checkpoint_every", c.run.checkpoint_every, kNotNegative,
-      "steps between checkpoints; 0: at the end only");
+      "steps between checkpoints; 0: none for this reason");
+  key("run.checkpoint_minutes", c.run.checkpoint_minutes, Range{0, 1e6},
+      "minutes between checkpoints, more where saving would take over 2 % of the run; 0: none for this "
+      "reason");
   key("run.keep_last", c.run.keep_last, Range{1, 1000}, "how many of the newest checkpoints stay");
   key("run.keep_every", c.run.keep_every, kNotNegative,
-      "checkpoints of every step that this divides stay, too; 0: none");
+      "checkpoints of every step that this divides are saved, and stay; 0: none");
   key("run.export_dtype", c.run.export_dtype, Choices{"auto", "f32"},
       "number format of the weights in checkpoints: the run's, or f32, its master weights where it has any");
   key("run.resume", c.run.resume, InputPath(), "checkpoint directory to go on from");

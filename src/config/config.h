@@ -58,6 +58,7 @@ struct RunConfig {
     int64_t device = 0, threads = 0;
     std::string dir = "runs/latest";
     int64_t checkpoint_every = 0;
+    double checkpoint_minutes = 15;
     int64_t keep_last = 2, keep_every = 0;
     std::string export_dtype = "auto";  // of checkpoints' weights
     std::string resume;

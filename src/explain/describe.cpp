@@ -37,6 +37,18 @@ std::string why_numbers(const Numerics& n) {
          "f32 masters: --set train.master=on";
 }
 
+// "3.1 s", "15 min".
+std::string time_in_words(double seconds) {
+  if (seconds < 100) return fmt::format("{:.{}f} s", seconds, seconds < 9.95 ? 1 : 0);
+  return seconds < 100 * 60 ? fmt::format("{:.0f} min", seconds / 60)
+                            : fmt::format("{:.1f} h", seconds / 3600);
+}
+
+std::string rate_in_words(double bytes_per_s) {
+  return bytes_per_s >= 99.5e6 ? fmt::format("{:.2f} GB/s", bytes_per_s / 1e9)
+                               : fmt::format("{:.1f} MB/s", bytes_per_s / 1e6);
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
@@ -90,6 +102,35 @@ PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
   c.hfu = speed.hfu;
   c.what_ifs = std::move(what_ifs);
   return make_report(program, plan, predicted_timeline(plan), c);
+}
+
+std::string describe(const SaveForecast& f) {
+  std::string out = fmt::format("saves    {} a checkpoint", format_bytes(f.bytes));
+  if (f.disk_bytes_per_s > 0) {
+    out += fmt::format(", {} at {}", time_in_words(double(f.bytes) / f.disk_bytes_per_s),
+                       rate_in_words(f.disk_bytes_per_s));
+  }
+  out += f.beside_run ? ", while steps go on: the host cap has room for a copy"
+                      : ", while the run waits: the host cap has no room for a copy";
+  if (f.interval_s > 0) {
+    out += fmt::format("; every {}", time_in_words(f.interval_s));
+    if (f.disk_bytes_per_s > 0) out += fmt::format(", {:.2g} % of the run", 100 * f.waited_s / f.interval_s);
+  }
+  return out + "\n";
+}
+
+std::string describe(const SaveEvent& e) {
+  std::string out =
+      fmt::format("saved {}: {} in {} ({})", e.directory.filename().string(), format_bytes(e.bytes),
+                  time_in_words(e.seconds), rate_in_words(double(e.bytes) / std::max(1e-6, e.seconds)));
+  if (e.waited_seconds < e.seconds)
+    out += fmt::format(", {} of them beside steps", time_in_words(e.seconds - e.waited_seconds));
+  out += fmt::format("; saving takes {:.2g} % of the run", 100 * e.share_of_run);
+  if (e.delayed) {
+    out += fmt::format(", the next is after {}, to stay below {:.0f} %", time_in_words(e.next_seconds),
+                       100 * Saver::kMostShare);
+  }
+  return out + "\n";
 }
 
 std::string describe(const StartUp& s) {

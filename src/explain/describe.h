@@ -7,6 +7,7 @@
 
 #include "report/report.h"
 #include "run/prepare.h"
+#include "run/saver.h"
 
 namespace sluice::core {
 
@@ -21,6 +22,10 @@ std::string describe(const Prepared& prepared);
 PlanReport report_of(const Prepared& prepared, std::vector<WhatIf> what_ifs = {});
 // "start-up: 12.3 s (measure 4.0 s, plan ...)".
 std::string describe(const StartUp& start_up);
+
+// What checkpoints will take, and what one took: a line each.
+std::string describe(const SaveForecast& forecast);
+std::string describe(const SaveEvent& event);
 
 // By op: how often it ran, how long the plan said it would take, how long it took; and how long compute stood
 // still.

@@ -28,6 +28,7 @@ class Descriptor {
   // To read a regular file, and nothing else: opening a pipe would wait for who writes to it.
   static Result<Descriptor> open_to_read(const std::filesystem::path& path);
 
+  explicit Descriptor(int fd) : fd_(fd) {}  // REQUIRES: it is open
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(fd_, other.fd_);
@@ -50,7 +51,6 @@ class Descriptor {
                const std::filesystem::path& path);
 
  private:
-  explicit Descriptor(int fd) : fd_(fd) {}
   int fd_;
 };
 

@@ -208,19 +208,24 @@ Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) 
   SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(dir));
   SLUICE_TRY(write_checkpoint(p_.model, layout(), info(manifest), fresh.temporary(), reader_of(*training_)));
   SLUICE_TRY(fresh.commit());
-  observer_.saved({steps_done_, dir, watch.seconds()});
+  const double seconds = watch.seconds();
+  observer_.saved({steps_done_, dir, seconds, layout().file_bytes, seconds});
   return {};
 }
 
 Status Engine::save(const Manifest& manifest, CheckpointStore& store) {
-  if (store.latest() == steps_done_) return {};
   SLUICE_TRY(apply_pending());
-  const Stopwatch watch;
-  SLUICE_TRY(store.save(steps_done_, [&](const std::filesystem::path& to) {
+  return store.save(steps_done_, [&](const std::filesystem::path& to) {
     return write_checkpoint(p_.model, layout(), info(manifest), to, reader_of(*training_));
-  }));
-  observer_.saved({steps_done_, store.at(steps_done_), watch.seconds()});
-  return {};
+  });
+}
+
+Result<std::optional<CheckpointCopy>> Engine::copy(const Manifest& manifest, int64_t room_bytes) {
+  CheckpointLayout what = layout();
+  if (what.part_bytes > room_bytes) return std::optional<CheckpointCopy>();
+  SLUICE_TRY(apply_pending());
+  SLUICE_ASSIGN(StateCopy state, StateCopy::take(what, *training_));
+  return std::optional<CheckpointCopy>({p_.model, std::move(what), info(manifest), std::move(state)});
 }
 
 CheckpointLayout Engine::layout() const {

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -64,10 +65,13 @@ class Engine {
   std::vector<DeviceActivity> activities();
 
   // The manifest says what the run is beside its plans; load() refuses a checkpoint with another one.
-  // save() makes the directory, which must not be there, or the step's checkpoint in the store.
+  // save() makes the directory, which must not be there and of which the observer is told, or the step's
+  // checkpoint in the store.
   Status save(const Manifest& manifest, const std::filesystem::path& dir);
   Status save(const Manifest& manifest, CheckpointStore& store);
   Status load(const Manifest& manifest, const std::filesystem::path& dir);
+  // A checkpoint of now that can be written while steps go on; nothing if it takes more than `room_bytes`.
+  Result<std::optional<CheckpointCopy>> copy(const Manifest& manifest, int64_t room_bytes);
 
   int64_t steps_done() const { return steps_done_; }
   const StartUp& start_up() const { return start_up_; }

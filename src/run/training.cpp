@@ -14,14 +14,16 @@ Status evaluate(Session& session, Observer& observer) {
 
 // What ends a run that learns nothing any more.
 Status no_update(int64_t step, int64_t skipped, const std::string& why, const TrainingOptions& options) {
-  const CheckpointStore* store = options.checkpoints;
+  std::optional<std::filesystem::path> good;
+  if (options.saver != nullptr) {
+    SLUICE_TRY(options.saver->wait());
+    good = options.saver->last_good();
+  }
   return error(
       "step {}: {}; that is the last of {} steps in a row without an update (train.max_skipped). {}. Lower "
       "train.learning_rate, raise train.warmup_steps or set train.clip_norm",
       step, why, skipped,
-      store != nullptr && store->latest()
-          ? fmt::format("The last checkpoint is {}", store->at(*store->latest()).string())
-          : "There is no checkpoint");
+      good ? fmt::format("The last checkpoint is {}", good->string()) : "There is no checkpoint");
 }
 
 }  // namespace
@@ -46,9 +48,8 @@ Status train(Session& session, Observer& observer, const TrainingOptions& option
       SLUICE_TRY(evaluate(session, observer));
       evaluated_at = step;
     }
-    if (options.checkpoints != nullptr && schedule.checkpoint_every > 0 &&
-        step % schedule.checkpoint_every == 0)
-      SLUICE_TRY(session.save(*options.checkpoints));
+    if (options.saver != nullptr)
+      SLUICE_TRY(options.saver->after_step(session, r.ns / 1e9, options.save && options.save()));
   }
   // Whoever asks to stop does not wait for it.
   if (session.evaluates() && evaluated_at != session.steps_done() && !options.stop())

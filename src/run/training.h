@@ -4,20 +4,22 @@
 
 #include <functional>
 
+#include "run/saver.h"
 #include "run/session.h"
 
 namespace sluice::core {
 
 struct TrainingOptions {
-  CheckpointStore* checkpoints = nullptr;  // where those of schedule.checkpoint_every go; null: none is made
-  std::function<bool()> stop;              // asked before every step
+  Saver* saver = nullptr;      // null: nothing is saved
+  std::function<bool()> stop;  // asked before every step
+  std::function<bool()> save;  // asked after every step, whether to save and go on; empty: no
   // Gets the timeline of the second step, which is the first that runs warm, and what ran on the device then.
   // Empty: no step is traced.
   std::function<Status(std::span<const Interval>, std::vector<DeviceActivity>)> trace;
 };
 
 // Steps until the schedule's last one or until it is asked to stop; evaluates once more after the last one.
-// The observer is told of each.
+// The observer is told of each. A save may still be going on beside when it returns.
 Status train(Session& session, Observer& observer, const TrainingOptions& options);
 
 }  // namespace sluice::core

@@ -187,6 +187,10 @@ Status write_checkpoint(const ModelSpec& spec, const CheckpointLayout& layout, C
   return write_file(dir / "checkpoint.json", text_of(info));
 }
 
+Status CheckpointCopy::write(const fs::path& dir) {
+  return write_checkpoint(spec, layout, info, dir, state.reader());
+}
+
 Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const fs::path& path) {
   const auto root = Json::parse(text, nullptr, false);
   if (!root.is_object()) return damaged(path, "it is not an object of JSON");

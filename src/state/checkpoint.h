@@ -31,6 +31,17 @@ struct CheckpointInfo {
 Status write_checkpoint(const ModelSpec& spec, const CheckpointLayout& layout, CheckpointInfo info,
                         const std::filesystem::path& dir, const PartReader& reader);
 
+// A checkpoint that waits to be written. It has all that it needs, so that another thread can do that.
+struct CheckpointCopy {
+  ModelSpec spec;
+  CheckpointLayout layout;
+  CheckpointInfo info;
+  StateCopy state;
+
+  // Once. As write_checkpoint(); the memory goes back as it is written.
+  Status write(const std::filesystem::path& dir);
+};
+
 // What checkpoint.json says, without the tensors.
 Result<CheckpointInfo> read_checkpoint_info(const std::filesystem::path& dir);
 // The same of its text, for which `path` stands in errors. The text may be anything.

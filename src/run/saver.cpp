@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/saver.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/host_memory.h"
+#include "io/disk.h"
+#include "io/file.h"
+#include "run/manifest.h"
+
+namespace sluice::core {
+namespace fs = std::filesystem;
+namespace {
+
+// Smaller checkpoints are not worth a measurement of the disk.
+constexpr int64_t kWorthMeasuring = 256 << 20;
+constexpr double kProbeSeconds = 1;
+
+int64_t planned_host_bytes(const Prepared& p) {
+  return p.stages.arena_bytes()[kHost] + p.machine.profile.overhead_bytes[kHost];
+}
+
+// What a copy may take of host memory, `held` of which are in use, or will be.
+int64_t room_for_copy(const Prepared& p, int64_t held, int64_t available) {
+  const int64_t cap = p.config.caps[kHost];
+  const int64_t under_cap = cap == kUnlimited ? kUnlimited : cap - std::max(held, planned_host_bytes(p));
+  // Files that are being written take memory, too, until the disk has them.
+  return std::min(under_cap, available / 4 * 3);
+}
+
+}  // namespace
+
+SaveSchedule save_schedule_of(const RunConfig& c) {
+  return {c.run.checkpoint_every, c.run.checkpoint_minutes, {c.run.keep_last, c.run.keep_every}};
+}
+
+Result<Saver> Saver::open(const Prepared& prepared, CheckpointStore store, const SaveSchedule& schedule,
+                          int64_t last_step, Observer& observer) {
+  Saver saver(prepared, std::move(store), schedule, observer);
+  saver.last_good_ = saver.store_.latest();
+  const CheckpointLayout layout =
+      layout_of(prepared.stages.training.model, prepared.config.run.export_dtype == "f32");
+  saver.forecast_.bytes = layout.file_bytes;
+  SLUICE_TRY(saver.check_space(last_step));
+  SLUICE_TRY(saver.forecast_cost());
+  return saver;
+}
+
+// Those that will be there at once: one is written before an older one goes.
+Status Saver::check_space(int64_t last_step) const {
+  const int64_t done = store_.latest().value_or(0), there = int64_t(store_.steps().size());
+  const int64_t steps = std::max<int64_t>(0, last_step - done);
+  const auto among = [&](int64_t every) { return every > 0 ? last_step / every - done / every : 0; };
+  const double steps_s = double(steps) * p_->stages.training.plan.makespan_ns / 1e9;
+  const double by_time = schedule_.minutes > 0 ? steps_s / (60 * schedule_.minutes) : 0;
+  const int64_t saves = 1 + among(schedule_.every_steps) + int64_t(std::min(by_time, 1e6));
+  const int64_t for_good = among(schedule_.keep.every);
+  const int64_t more = for_good + std::clamp<int64_t>(schedule_.keep.last + 1 - there, 1, saves);
+  SLUICE_ASSIGN(const int64_t free, free_disk_bytes(store_.dir()));
+  const double need = double(disk_bytes()) * double(more);
+  if (need <= double(free)) return {};
+  return error(ErrorKind::Io,
+               "{}: {} checkpoints of {} need {}, {} are free there; make room, lower run.keep_last (now {}) "
+               "or raise run.keep_every (now {})",
+               store_.dir().string(), more, format_bytes(disk_bytes()),
+               format_bytes_up(int64_t(std::min(need, 9e18))), format_bytes(free), schedule_.keep.last,
+               schedule_.keep.every);
+}
+
+Status Saver::forecast_cost() {
+  const CheckpointLayout layout = layout_of(p_->stages.training.model, p_->config.run.export_dtype == "f32");
+  const BytesByTier arenas = p_->stages.arena_bytes();
+  const int64_t taken = arenas[kHost] + (p_->machine.traits().shares_cores ? arenas[kDevice] : 0);
+  forecast_.beside_run = room_for_copy(*p_, 0, available_bytes() - taken) >= layout.part_bytes;
+  if (forecast_.bytes >= kWorthMeasuring) {
+    SLUICE_TRY(make_directories(store_.dir()));
+    SLUICE_ASSIGN(forecast_.disk_bytes_per_s, measure_disk(store_.dir(), kWorthMeasuring, kProbeSeconds));
+  }
+  forecast_.waited_s = double(layout.part_bytes) / p_->machine.profile.bytes_per_s(kDevice, kHost);
+  if (!forecast_.beside_run && forecast_.disk_bytes_per_s > 0)
+    forecast_.waited_s += double(forecast_.bytes) / forecast_.disk_bytes_per_s;
+  if (schedule_.minutes > 0) interval_s_ = std::max(60 * schedule_.minutes, forecast_.waited_s / kMostShare);
+  forecast_.interval_s = interval_s_;
+  return {};
+}
+
+bool Saver::is_due(int64_t step) const {
+  const auto by = [&](int64_t every) { return every > 0 && step % every == 0; };
+  return by(schedule_.every_steps) || by(schedule_.keep.every);
+}
+
+Status Saver::after_step(Session& session, double step_s, bool asked) {
+  run_s_ += step_s;
+  if (beside_.valid()) {
+    // What it takes from the steps beside it counts as waiting.
+    saving_.waited_seconds += step_s - typical_step_s_;
+    if (beside_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) SLUICE_TRY(wait());
+  } else {
+    typical_step_s_ = typical_step_s_ == 0 ? step_s : typical_step_s_ + (step_s - typical_step_s_) / 8;
+  }
+  if (asked || is_due(session.steps_done())) {
+    SLUICE_TRY(wait());
+    return save(session, true);
+  }
+  const bool time = interval_s_ > 0 && run_s_ - saved_at_s_ >= interval_s_;
+  return time && !beside_.valid() ? save(session, true) : Status();
+}
+
+Status Saver::finish(Session& session) {
+  SLUICE_TRY(wait());
+  return save(session, false);
+}
+
+Status Saver::wait() {
+  if (!beside_.valid()) return {};
+  const Stopwatch watch;
+  const Written done = beside_.get();
+  saving_.waited_seconds += watch.seconds();
+  run_s_ += watch.seconds();
+  return written(done);
+}
+
+// REQUIRES: no other save is in progress.
+Status Saver::save(Session& session, bool beside) {
+  const int64_t step = session.steps_done();
+  if (store_.latest() == step) return {};
+  const Stopwatch watch;
+  saved_at_s_ = run_s_;
+  saving_ = {};
+  saving_.step = step;
+  saving_.directory = store_.at(step);
+  saving_.bytes = forecast_.bytes;
+  SLUICE_ASSIGN(const int64_t free, free_disk_bytes(store_.dir()));
+  if (free < disk_bytes()) {
+    return failed(error(ErrorKind::Io, "{}: a checkpoint needs {}, {} are free there",
+                        saving_.directory.string(), format_bytes_up(disk_bytes()), format_bytes(free)));
+  }
+  Engine& engine = session.engine();
+  const Manifest manifest = manifest_of(engine.prepared(), session.content());
+  const int64_t room = beside ? room_for_copy(*p_, engine.memory().bytes[kHost], available_bytes()) : 0;
+  SLUICE_ASSIGN(std::optional<CheckpointCopy> copy, engine.copy(manifest, room));
+  if (copy) {
+    beside_ = std::async(std::launch::async, [this, step, copy = std::move(*copy)]() mutable -> Written {
+      const Stopwatch writing;
+      Status status = store_.save(step, [&](const fs::path& to) { return copy.write(to); });
+      return {std::move(status), writing.seconds()};
+    });
+    saving_.waited_seconds = watch.seconds();
+    run_s_ += watch.seconds();
+    return {};
+  }
+  Written done;
+  done.status = engine.save(manifest, store_);
+  done.seconds = saving_.waited_seconds = watch.seconds();
+  run_s_ += watch.seconds();
+  return written(done);
+}
+
+Status Saver::written(const Written& done) {
+  if (!done.status.ok()) return failed(done.status.error());
+  last_good_ = saving_.step;
+  saving_.seconds = done.seconds;
+  saving_.waited_seconds = std::max(0.0, saving_.waited_seconds);
+  waited_s_ += saving_.waited_seconds;
+  if (schedule_.minutes > 0) {
+    interval_s_ = std::max(60 * schedule_.minutes, saving_.waited_seconds / kMostShare);
+    saving_.next_seconds = interval_s_;
+    saving_.delayed = interval_s_ > 60 * schedule_.minutes;
+  }
+  saving_.share_of_run = run_s_ > 0 ? waited_s_ / run_s_ : 0;
+  observer_->saved(saving_);
+  return {};
+}
+
+std::optional<fs::path> Saver::last_good() const {
+  return last_good_ ? std::optional(store_.at(*last_good_)) : std::nullopt;
+}
+
+Error Saver::failed(const Error& why) const {
+  Error out = error_at(fmt::format("the checkpoint of step {} could not be saved", saving_.step), why);
+  const auto good = last_good();
+  out.message +=
+      good ? fmt::format("; the last good one is {}", good->string()) : "; there is none before it";
+  return out;
+}
+
+}  // namespace sluice::core

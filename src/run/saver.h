@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a run saves checkpoints, what that costs it, and where they are written: from a copy of the state on a
+// thread beside the run where the host cap has room for one, else while the run waits.
+#pragma once
+
+#include <future>
+#include <optional>
+#include <string>
+
+#include "base/stopwatch.h"
+#include "run/session.h"
+#include "state/store.h"
+
+namespace sluice::core {
+
+// After which steps there is a checkpoint; any reason will do.
+struct SaveSchedule {
+  int64_t every_steps = 0;  // 0: not for this reason
+  // After so many minutes, and later where saving would take more than kMostShare of the run; 0: not for this
+  // reason.
+  double minutes = 0;
+  Retention keep;  // those that stay for good are saved for that reason, too
+};
+// As the keys run.* say.
+SaveSchedule save_schedule_of(const RunConfig& config);
+
+// What a checkpoint will take.
+struct SaveForecast {
+  int64_t bytes = 0;            // of its tensors
+  double disk_bytes_per_s = 0;  // 0: a checkpoint is so small that it was not measured
+  bool beside_run = false;      // from a copy
+  double waited_s = 0;          // in which the run waits; without the disk's rate: of the copy alone
+  double interval_s = 0;        // between those by time, so that they take less than kMostShare; 0: none
+};
+
+class Saver {
+ public:
+  // Of the run's time, what checkpoints by time may take.
+  static constexpr double kMostShare = 0.02;
+
+  // An error if the disk has no room for the checkpoints that will be there at once. Measures the disk for a
+  // second at most, if checkpoints are large. The saver borrows `prepared` and `observer`.
+  static Result<Saver> open(const Prepared& prepared, CheckpointStore store, const SaveSchedule& schedule,
+                            int64_t last_step, Observer& observer);
+
+  const SaveForecast& forecast() const { return forecast_; }
+  const CheckpointStore& store() const { return store_; }
+
+  // After every step, which took `step_s`. Saves if it is time or if that was `asked` for. Errors of a save
+  // that went on beside come out here, at the next step; they name the last good checkpoint.
+  Status after_step(Session& session, double step_s, bool asked);
+  // Waits for a save that goes on beside.
+  Status wait();
+  // The newest checkpoint that is known to be whole.
+  std::optional<std::filesystem::path> last_good() const;
+  // Saves what there is, if it is not saved already, and waits.
+  Status finish(Session& session);
+
+ private:
+  // Of a save that was begun.
+  struct Written {
+    Status status;
+    double seconds = 0;
+  };
+
+  Saver(const Prepared& prepared, CheckpointStore store, const SaveSchedule& schedule, Observer& observer)
+      : p_(&prepared), store_(std::move(store)), schedule_(schedule), observer_(&observer) {}
+  // What a checkpoint takes at most.
+  int64_t disk_bytes() const { return forecast_.bytes + CheckpointLayout::kOtherBytes; }
+  Status check_space(int64_t last_step) const;
+  Status forecast_cost();
+  bool is_due(int64_t step) const;
+  Status save(Session& session, bool beside);
+  Status written(const Written& done);
+  Error failed(const Error& why) const;
+
+  const Prepared* p_;
+  CheckpointStore store_;  // the other thread's while `beside_` is valid
+  SaveSchedule schedule_;
+  Observer* observer_;
+  SaveForecast forecast_;
+
+  std::future<Written> beside_;
+  SaveEvent saving_;                   // what is told of the save in progress
+  std::optional<int64_t> last_good_;   // step
+  double interval_s_ = 0;              // by time; 0: none
+  double run_s_ = 0, saved_at_s_ = 0;  // steps and waiting, until now and until the last save began
+  double waited_s_ = 0;                // of that, what saves took
+  double typical_step_s_ = 0;          // of steps with no save beside them
+};
+
+}  // namespace sluice::core
