@@ -9,7 +9,7 @@ say() { printf '==> %s\n' "$*"; }
 
 # Debian and Ubuntu packages of a build; a tool that is already on the PATH counts as installed.
 packages=(g++ cmake ninja-build libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev
-  libgtest-dev libdnnl-dev libpcre2-dev libutf8proc-dev)
+  libgtest-dev libdnnl-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev)
 declare -A tool_of=([g++]=g++ [cmake]=cmake [ninja-build]=ninja)
 
 # missing_packages PRESET: one per line.

@@ -92,4 +92,14 @@ Result<LearntTokens> learnt_tokens(std::string_view text, size_t learnt_from, in
   return tokens;
 }
 
+Result<LearntTokens> learnt_tokens(std::string_view text,
+                                   const std::vector<std::pair<size_t, size_t>>& learnt,
+                                   const Tokenizer& tokenizer) {
+  std::vector<Stretch> stretches;
+  for (const auto& [begin, end] : learnt) {
+    if (begin < end) add_stretch(stretches, begin, end);
+  }
+  return encoded(text, {}, stretches, tokenizer);
+}
+
 }  // namespace sluice::core

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -38,6 +39,11 @@ Result<LearntTokens> learnt_tokens(const Conversation& conversation, const Rende
 // tokenizer puts around a text, and with the token `end` (-1: none) behind it, if that is not there yet. What
 // ends a text is learnt. Special tokens are looked for.
 Result<LearntTokens> learnt_tokens(std::string_view text, size_t learnt_from, int32_t end,
+                                   const Tokenizer& tokenizer);
+
+// Of a text with its own marks: as it is, with what is learnt as stretches that rise, in bytes.
+Result<LearntTokens> learnt_tokens(std::string_view text,
+                                   const std::vector<std::pair<size_t, size_t>>& learnt,
                                    const Tokenizer& tokenizer);
 
 }  // namespace sluice::core

@@ -113,9 +113,9 @@ Result<std::string> date_text(const ChatSettings& settings, bool long_month) {
                                           "September", "October",  "November", "December"};
   if (!settings.date) {
     return error(
-        "this chat template asks for today's date: set data.date = \"YYYY-MM-DD\", so that a run that goes "
-        "on "
-        "says the same");
+        "this chat template asks for today's date, and none is given: YYYY-MM-DD, always the same, so that a "
+        "text "
+        "stays the same");
   }
   const std::string_view month = kMonths[settings.date->month - 1];
   return fmt::format("{:02} {} {:04}", settings.date->day, long_month ? month : month.substr(0, 3),
