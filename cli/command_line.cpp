@@ -145,11 +145,25 @@ struct RunOptions {
 
 void add_train(CLI::App& app, int& status) {
   const auto options = std::make_shared<RunOptions>();
-  CLI::App& train = add_command(app, "train", "train a model under memory caps",
-                                "sluice train configs/quickstart.toml --device-mem 64MiB --host-mem 1GiB\n"
-                                "sluice train configs/quickstart.toml --set train.learning_rate=1e-3\n"
-                                "    Ctrl-C finishes the step and writes a checkpoint");
+  CLI::App& train =
+      add_command(app, "train", "train a model under memory caps",
+                  "sluice train configs/quickstart.toml --device-mem 64MiB --host-mem 1GiB\n"
+                  "sluice train configs/quickstart.toml --set train.learning_rate=1e-3\n"
+                  "    Ctrl-C finishes the step and writes a checkpoint; the same command goes on\n"
+                  "sluice train configs/quickstart.toml --new\n"
+                  "sluice train configs/quickstart.toml --set train.steps=80 --allow steps");
   options->add_to(train, true);
+  train
+      .add_flag(
+          "--new", options->request.anew,
+          "begin a run of its own: where the run directory holds something, in the next one that is free, "
+          "such as runs/notes-2")
+      ->group("Going on");
+  train
+      .add_option("--allow", options->request.allow,
+                  "let these differ from the run that goes on: steps, learning_rate, data, backend")
+      ->type_name("WHAT[,WHAT]")
+      ->group("Going on");
   train.callback([=, &status] { status = report(sluice::core::train(options->finish(), watch_signals())); });
 }
 
@@ -269,7 +283,10 @@ void add_sweep(CLI::App& app, int& status) {
   option("--steps", request->steps, "steps to time per measured cell", "N", "Cells")
       ->check(CLI::Range(1, 1000000));
   option("--out", request->out_dir, "where the table and the heatmaps go", "DIR", "Output");
-  sweep.add_flag("--fresh", request->fresh, "plan every cell again; the table that is there is kept as sweep-1.csv")->group("Output");
+  sweep
+      .add_flag("--fresh", request->fresh,
+                "plan every cell again; the table that is there is kept as sweep-1.csv")
+      ->group("Output");
   option("--machine", request->machine, machine_help(), "MACHINE", "Configuration");
   add_set(sweep, request->settings);
   sweep.callback([=, &status] { status = report(sluice::core::sweep(*request, watch_signals())); });

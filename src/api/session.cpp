@@ -161,7 +161,11 @@ Status Session::save(const std::filesystem::path& directory) {
 }
 
 Status Session::restore(const std::filesystem::path& directory) {
-  return impl_->engine->load(core::manifest_of(*impl_->prepared, impl_->content), directory);
+  SLUICE_ASSIGN(const core::CheckpointInfo info, core::read_checkpoint_info(directory));
+  // Every call of train() brings its schedule.
+  const std::vector<std::string> allow{"steps", "learning_rate"};
+  const core::Manifest now = core::manifest_of(*impl_->prepared, impl_->content);
+  return impl_->engine->load(core::tolerating(info.manifest, now, allow), directory);
 }
 
 int64_t Session::steps_done() const {

@@ -42,6 +42,9 @@ struct RunRequest {
   std::string config_path;            // empty: defaults
   std::vector<std::string> settings;  // "key=value", applied in order after the file
   std::string machine;                // a machine preset to plan for instead of this one; empty: this one
+  // train only:
+  bool anew = false;  // in the next free directory where run.dir holds something
+  std::string allow;  // what may differ from the run that goes on: run/manifest.h, with commas between
   // plan only:
   bool frontier = false;    // print the smallest caps and what they cost instead of one plan
   bool what_if = false;     // print what-ifs also for large programs
@@ -49,7 +52,7 @@ struct RunRequest {
   std::string skip_passes;  // names of passes to leave out, with commas between
 };
 
-// Trains. Asked to stop, it finishes the step in progress, writes a checkpoint and ends.
+// Trains, or goes on with the run that is in run.dir. Asked to stop, it finishes the step in progress, writes a checkpoint and ends.
 Outcome train(const RunRequest& request, Requests& asked);
 
 // Where `plan` writes its explanation beside the run directory; empty: nowhere.

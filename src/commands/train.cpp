@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -16,9 +17,13 @@
 #include "explain/describe.h"
 #include "io/file.h"
 #include "io/jsonl.h"
+#include "io/set_aside.h"
 #include "run/checks.h"
 #include "run/history.h"
+#include "run/manifest.h"
 #include "run/resolve.h"
+#include "run/speed.h"
+#include "run/start.h"
 #include "run/training.h"
 #include "trace/trace.h"
 
@@ -28,13 +33,16 @@ namespace {
 // What a run says on the console, and what it writes beside its checkpoints: metrics.jsonl and loss.svg.
 class TrainingObserver : public Console {
  public:
-  TrainingObserver(const RunConfig& config) : c_(config), dir_(config.run.dir), steps_line_(stdout) {}
+  TrainingObserver(const Prepared& p)
+      : c_(p.config),
+        dir_(p.config.run.dir),
+        model_flops_(p.stages.training.model.program.facts.model_flops),
+        peak_flops_(peak_flops(p)),
+        steps_line_(stdout) {}
 
-  // A new run begins an empty log. One that resumes goes on with the log beside its checkpoint, up to the
-  // checkpoint's step.
+  // A run that begins has an empty log. One that goes on keeps what its own, or that of the run it began at,
+  // has up to the checkpoint's step.
   Status open_metrics(int64_t steps_done);
-  // Of the first file that could not be written.
-  const Status& written() const { return written_; }
   Status draw_losses() const;
   void summarize(const Prepared& p, const MemoryReport& memory);
   void end_line() { steps_line_.end(); }
@@ -42,35 +50,36 @@ class TrainingObserver : public Console {
   void stepped(const StepEvent& e) override;
   void evaluated(const EvaluationEvent& e) override;
   void saved(const SaveEvent& e) override;
+  // A line of metrics.jsonl.
+  Status add(const StepEvent& e, std::optional<double> heldout_loss);
+  Status flush() { return metrics_->flush(); }
 
  private:
-  void append(const nlohmann::ordered_json& line) {
-    if (written_.ok()) written_ = metrics_->append(line);
-  }
   std::string line_of(const StepEvent& e) const;
 
   const RunConfig& c_;
   const std::filesystem::path dir_;
+  const double model_flops_, peak_flops_;
   ProgressLine steps_line_;
   std::optional<JsonLines> metrics_;
-  Status written_;
   Series training_, heldout_;  // of the whole run, the part before a resume included
   std::vector<double> step_s_;
   int64_t skipped_ = 0;
 };
 
 Status TrainingObserver::open_metrics(int64_t steps_done) {
-  History history;
-  std::filesystem::path checkpoint = c_.run.resume;
-  if (!checkpoint.empty()) {
-    if (!checkpoint.has_filename()) checkpoint = checkpoint.parent_path();  // written with a slash at its end
-    SLUICE_ASSIGN(history,
-                  read_history(checkpoint.parent_path().parent_path() / "metrics.jsonl", steps_done));
-  }
+  const std::filesystem::path metrics = dir_ / "metrics.jsonl";
+  // Steps that no checkpoint has: they are made again, which is no reason to lose what they were.
+  std::error_code none;
+  if (c_.latest.empty() && std::filesystem::file_size(metrics, none) > 0 && !none)
+    SLUICE_TRY(set_aside(metrics));
+  std::filesystem::path checkpoint = c_.checkpoint();
+  if (!checkpoint.has_filename()) checkpoint = checkpoint.parent_path();  // written with a slash at its end
+  const std::filesystem::path run = checkpoint.empty() ? dir_ : checkpoint.parent_path().parent_path();
+  SLUICE_ASSIGN(History history, take_history(run / metrics.filename(), metrics, steps_done));
   training_ = std::move(history.training);
   heldout_ = std::move(history.heldout);
-  SLUICE_TRY(write_file(dir_ / "metrics.jsonl", history.lines));
-  SLUICE_ASSIGN(metrics_, JsonLines::open(dir_ / "metrics.jsonl"));
+  SLUICE_ASSIGN(metrics_, JsonLines::open(metrics));
   return {};
 }
 
@@ -93,23 +102,12 @@ void TrainingObserver::stepped(const StepEvent& e) {
     steps_line_.end();
     warned(fmt::format("step {}: {}; no update was made", e.step, e.skipped));
   }
-  append({{"step", e.step},
-          {"skipped", !e.skipped.empty()},
-          {"loss", e.loss},
-          {"gradient_norm", e.gradient_norm},
-          {"learning_rate", e.learning_rate},
-          {"tokens", e.tokens},
-          {"step_ms", e.seconds * 1e3},
-          {"predicted_ms", e.predicted_seconds * 1e3},
-          {"device_bytes", e.memory.device_bytes},
-          {"host_bytes", e.memory.host_bytes}});
   stop();
   steps_line_.show(line_of(e), e.step == 1 || e.step == c_.train.steps);
 }
 
 void TrainingObserver::evaluated(const EvaluationEvent& e) {
   heldout_.points.push_back({double(e.step), e.loss});
-  append({{"step", e.step}, {"heldout_loss", e.loss}});
   steps_line_.end();
   say("held-out loss {:.4f} ({:.3f} bits per token) after {} steps\n", e.loss, e.loss / std::log(2.0),
       e.step);
@@ -118,6 +116,26 @@ void TrainingObserver::evaluated(const EvaluationEvent& e) {
 void TrainingObserver::saved(const SaveEvent& e) {
   steps_line_.end();
   say("{}", describe(e));
+}
+
+Status TrainingObserver::add(const StepEvent& e, std::optional<double> heldout_loss) {
+  using namespace std::chrono;
+  const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch());
+  nlohmann::ordered_json line = {{"step", e.step},
+                                 {"time", double(now.count()) / 1e3},
+                                 {"skipped", !e.skipped.empty()},
+                                 {"loss", e.loss},
+                                 {"gradient_norm", e.gradient_norm},
+                                 {"learning_rate", e.learning_rate},
+                                 {"tokens", e.tokens},
+                                 {"tokens_per_s", double(e.tokens) / e.seconds},
+                                 {"step_ms", e.seconds * 1e3},
+                                 {"predicted_ms", e.predicted_seconds * 1e3},
+                                 {"device_bytes", e.memory.device_bytes},
+                                 {"host_bytes", e.memory.host_bytes}};
+  if (peak_flops_ > 0) line["mfu"] = model_flops_ / e.seconds / peak_flops_;
+  if (heldout_loss) line["heldout_loss"] = *heldout_loss;
+  return metrics_->append(line);
 }
 
 Status TrainingObserver::draw_losses() const {
@@ -162,8 +180,10 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   SLUICE_TRY(observer.open_metrics(session->steps_done()));
   TrainingOptions options;
   options.saver = &saver;
+  saver.before_each([&] { return observer.flush(); });
+  options.log = [&](const StepEvent& e, std::optional<double> heldout) { return observer.add(e, heldout); };
   options.save = [&] { return asked.save.exchange(false); };
-  options.stop = [&] { return asked.stop || !observer.written().ok(); };
+  options.stop = [&] { return asked.stop.load(); };
   if (p.config.run.trace) {
     options.trace = [&](std::span<const Interval> timeline, std::vector<DeviceActivity> activities) {
       const Stage& s = p.stages.training;
@@ -173,44 +193,61 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   const int64_t steps_before = session->steps_done();
   asked.heeded = true;
   SLUICE_TRY(train(*session, observer, options));
-  SLUICE_TRY(observer.written());
   observer.end_line();
   const bool interrupted = session->steps_done() < p.config.train.steps;
   if (interrupted && session->steps_done() == steps_before)
     return steps_before > 0 ? Ending::Interrupted : Ending::Stopped;
-  if (interrupted) {
-    say("interrupted after step {}; go on with --set run.resume={}\n", session->steps_done(),
-        (saver.store().dir() / "latest").string());
-  }
+  if (interrupted) say("interrupted after step {}; the same command goes on\n", session->steps_done());
+  std::fflush(stdout);
+  if (session->steps_done() > steps_before) SLUICE_TRY(saver.finish(*session));
+  SLUICE_TRY(observer.draw_losses());
   const auto& sample = p.config.sample;
-  if (p.stages.sampling && sample.tokens > 0 && !interrupted) {
+  if (p.stages.sampling && sample.tokens > 0 && !asked.stop) {
     SLUICE_ASSIGN(const std::string text, session->sample(sample.prompt, sample.tokens, sample.temperature));
     say("sample: {}{}\n", sample.prompt, text);
   }
-  SLUICE_TRY(saver.finish(*session));
-  SLUICE_TRY(observer.draw_losses());
   observer.summarize(p, session->engine().memory());
   return interrupted ? Ending::Interrupted : Ending::Done;
+}
+
+// Whether the run goes on as the one that was saved, and how far that is; 0: it begins.
+Result<int64_t> check_checkpoint(const RunConfig& c, const Machine& machine, const ModelSpec& model,
+                                 const std::string& content) {
+  if (c.checkpoint().empty()) return 0;
+  SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
+  SLUICE_ASSIGN(Manifest now, manifest_before_plans(c, machine, model, content, info.manifest));
+  add_schedule(now, schedule_of(c));
+  SLUICE_TRY(check_goes_on(c, info.manifest, now));
+  return info.step;
 }
 
 // What cannot be is refused before the search for a plan, which may take minutes.
 Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   SLUICE_ASSIGN(RunConfig config, load_config(request.config_path, request.settings));
+  SLUICE_ASSIGN(config.allow, parse_allowances(request.allow));
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, request.machine));
   if (!machine.traits().runs_models) {
     return error("run.backend = {}: a simulated machine cannot train; use sluice simulate",
                  machine.backend->name);
   }
-  SLUICE_TRY(check_directory("run.dir", config.run.dir));
+  Console console;
+  SLUICE_ASSIGN(const RunDirectory directory, take_run_directory(config, request.anew, console));
   SLUICE_TRY(check_early(config, machine));
   SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
   SLUICE_ASSIGN(RunData data, open_data(config, model.vocab));
+  SLUICE_ASSIGN(const int64_t steps_done, check_checkpoint(config, machine, model, data.content));
+  if (steps_done > 0 && steps_done >= config.train.steps) {
+    say("nothing left to do: {} has made {} of {} steps; for more of them --set train.steps=N --allow steps, "
+        "for another run --new\n",
+        config.checkpoint(), steps_done, config.train.steps);
+    return Ending::NothingLeft;
+  }
+  if (steps_done > 0) say("going on from {}\n", config.checkpoint());
   const PlanCache cache = plan_cache_of(config);
-  Console console;
   SLUICE_ASSIGN(const Prepared prepared,
                 prepare_on(std::move(config), std::move(machine), true, {nullptr, &cache, &console}));
   console.stop();
-  TrainingObserver observer(prepared.config);
+  TrainingObserver observer(prepared);
   return run(prepared, std::move(data), observer, asked);
 }
 

@@ -100,7 +100,8 @@ void visit_keys(Config& c, F&& key) {
       "checkpoints of every step that this divides are saved, and stay; 0: none");
   key("run.export_dtype", c.run.export_dtype, Choices{"auto", "f32"},
       "number format of the weights in checkpoints: the run's, or f32, its master weights where it has any");
-  key("run.resume", c.run.resume, InputPath(), "checkpoint directory to go on from");
+  key("run.resume", c.run.resume, InputPath(),
+      "checkpoint of another run to go on from in this run's own directory");
   key("run.trace", c.run.trace, nullptr, "write trace.json of one step");
   key("run.trace_kernels", c.run.trace_kernels, nullptr,
       "name the kernels of that step in it (CUPTI, whose memory counts against the caps)");

@@ -71,6 +71,14 @@ struct RunConfig {
   // Of paths to read that were written relative to something, by what they became: "'src' in configs/a.toml".
   std::map<std::string, std::string, std::less<>> written_paths;
 
+  // What a start says beside the keys, for this once. `latest` is the newest checkpoint of run.dir: the run
+  // there goes on, wherever it began. `allow` has words of run/manifest.h.
+  std::string latest;
+  std::vector<std::string> allow;
+
+  // What the run goes on from; empty: it begins.
+  const std::string& checkpoint() const { return latest.empty() ? run.resume : latest; }
+
   // REQUIRES: what load_config() returned.
   const Optimizer& optimizer() const { return *find_optimizer(train.optimizer); }
   // As given, or the optimizer's default.

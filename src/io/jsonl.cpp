@@ -19,6 +19,11 @@ Result<JsonLines> JsonLines::open(const std::filesystem::path& path) {
   return JsonLines(path, std::move(fd));
 }
 
+Status JsonLines::flush() {
+  if (::fdatasync(fd_.get()) != 0 && errno != EINVAL) return file_error("flush", path_);
+  return {};
+}
+
 Status JsonLines::append(const nlohmann::ordered_json& object) {
   std::string line = object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   line += '\n';

@@ -19,6 +19,8 @@ class JsonLines {
 
   // Keys keep their order. NaN and infinities become null, which is all that JSON offers.
   Status append(const nlohmann::ordered_json& object);
+  // Makes the lines durable.
+  Status flush();
 
  private:
   JsonLines(std::filesystem::path path, Descriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}

@@ -97,7 +97,8 @@ Status check_early(RunConfig& config, const Machine& machine) {
   if (!machine.traits().runs_models) return {};
   SLUICE_TRY(keep_to_this_machine(config, machine));
   if (!config.data.cache.empty()) SLUICE_TRY(check_directory("data.cache", config.data.cache));
-  if (config.model.weights.empty()) return {};
+  // A run that goes on has its own.
+  if (config.model.weights.empty() || !config.checkpoint().empty()) return {};
   SLUICE_TRY(check_input(config, "model.weights", config.model.weights));
   // Headers say whether it is a checkpoint; which tensors it has is for the model to judge.
   const auto opened = TensorFiles::open(config.model.weights);

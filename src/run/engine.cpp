@@ -88,7 +88,7 @@ Status Engine::fill_state() {
   SLUICE_TRY(initialize(model, uint64_t(p_.config.train.seed), *training_, [&](int64_t done, int64_t total) {
     observer_.progress({"making the state", done, total, sluice::Progress::Unit::Bytes});
   }));
-  if (!p_.config.model.weights.empty()) {
+  if (!p_.config.model.weights.empty() && p_.config.checkpoint().empty()) {
     SLUICE_TRY(load_weights(model, p_.config.model.weights, *training_));
   }
   return {};

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
 
 #include "base/status.h"
 #include "draw/plot.h"
@@ -11,13 +10,14 @@
 namespace sluice::core {
 
 struct History {
-  std::string lines;  // of metrics.jsonl, whole
   Series training{"training", {}}, heldout{"held-out", {}, true};
 };
 
-// The lines of a metrics.jsonl up to and with `last_step`: later ones are steps that a run which continues
-// after it makes again. Nothing when there is no such file. Lines that are not one step's JSON object are
-// dropped.
-Result<History> read_history(const std::filesystem::path& metrics, int64_t last_step);
+// Makes the metrics.jsonl at `to` what the one at `from` has up to and with `last_step`, a line per step:
+// later ones are steps that a run which goes on after it makes again. Both may be one file; where there is
+// none at `from`, the other is empty. Lines that are not one step's JSON object, as the last one that a
+// killed process wrote may be, are dropped. Takes the memory of a line.
+Result<History> take_history(const std::filesystem::path& from, const std::filesystem::path& to,
+                             int64_t last_step);
 
 }  // namespace sluice::core

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/manifest.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "model/families/families.h"
 #include "run/checks.h"
+#include "run/data.h"
 #include "run/fields.h"
-#include "state/checkpoint.h"
+#include "run/resolve.h"
 
 namespace sluice::core {
 namespace {
@@ -31,9 +34,18 @@ bool read(const std::string& text, int64_t& value) {
   return ec == std::errc() && end == text.data() + text.size();
 }
 
-}  // namespace
+// What a manifest is made of.
+struct Parts {
+  const RunConfig& config;
+  const Machine& machine;
+  const ModelSpec& model;
+  const Numerics& numerics;
+  const OptimizerConfig& optimizer;
+  const StepShape& shape;
+  const std::string& content;
+};
 
-Manifest manifest_of(const Prepared& p, const std::string& content) {
+Manifest manifest_of(const Parts& p) {
   Manifest out;
   const auto add = [&](std::string_view group) {
     return [&out, group](std::string_view name, const auto& value) {
@@ -42,9 +54,11 @@ Manifest manifest_of(const Prepared& p, const std::string& content) {
   };
   const auto model = nlohmann::json::parse(to_json(p.model));
   for (const auto& [name, value] : model.items()) out.emplace_back("model." + name, value.dump());
+  out.emplace_back("model.weights", p.config.model.weights.empty() ? "none" : p.config.model.weights);
   visit_fields(p.shape, add("shape"));
   visit_fields(p.numerics, add("train"));
   const auto train = add("train");
+  train("tokens_per_step", p.config.train.tokens_per_step);
   train("seed", p.config.train.seed);
   const Optimizer& optimizer = *p.optimizer.optimizer;
   out.emplace_back("train.optimizer", optimizer.name);
@@ -53,28 +67,129 @@ Manifest manifest_of(const Prepared& p, const std::string& content) {
   train("clip_norm", p.optimizer.clip_norm);
   out.emplace_back("data.mode", p.config.data.mode);
   add("data")("respect_documents", p.config.data.respect_documents);
-  out.emplace_back("data.content", content);
+  out.emplace_back("data.content", p.content);
+  out.emplace_back("run.backend", p.machine.backend->name);
+  add("run")("deterministic", p.machine.traits().repeats || p.config.run.deterministic);
+  return out;
+}
+
+// Of a checkpoint; none: it does not say a whole one.
+std::optional<StepShape> shape_in(const Manifest& manifest) {
+  StepShape shape;
+  bool whole = true;
+  visit_fields(shape, [&](const char* name, auto& value) {
+    whole = read(value_of(manifest, fmt::format("shape.{}", name)), value) && whole;
+  });
+  return whole && validate(shape).ok() ? std::optional(shape) : std::nullopt;
+}
+
+constexpr std::string_view kSteps[] = {"train.steps"};
+constexpr std::string_view kRates[] = {"train.learning_rate", "train.min_learning_rate",
+                                       "train.warmup_steps"};
+// Whether documents begin inside a sequence follows from the data.
+constexpr std::string_view kData[] = {"data.content", "data.mode", "data.respect_documents", "shape.packed"};
+constexpr std::string_view kBackend[] = {"run.backend", "run.deterministic"};
+constexpr Allowance kAllowances[] = {
+    {"steps", kSteps}, {"learning_rate", kRates}, {"data", kData}, {"backend", kBackend}};
+
+// The word that allows a difference of that name; empty: none does.
+std::string_view word_for(std::string_view name) {
+  for (const Allowance& a : kAllowances) {
+    if (std::find(a.names.begin(), a.names.end(), name) != a.names.end()) return a.word;
+  }
+  return {};
+}
+
+bool allows(std::span<const std::string> allow, std::string_view name) {
+  return std::find(allow.begin(), allow.end(), word_for(name)) != allow.end();
+}
+
+}  // namespace
+
+Manifest manifest_of(const Prepared& p, const std::string& content) {
+  return manifest_of({p.config, p.machine, p.model, p.numerics, p.optimizer, p.shape, content});
+}
+
+Result<Manifest> manifest_before_plans(const RunConfig& c, const Machine& machine, const ModelSpec& model,
+                                       const std::string& content, const Manifest& saved) {
+  SLUICE_ASSIGN(const Numerics numerics, resolve_numerics(c, machine));
+  StepShape shape = shape_in(saved).value_or(StepShape());
+  const auto ask = [](int64_t& field, int64_t key) { field = key == 0 ? field : key; };
+  ask(shape.seq_len, c.train.seq_len);
+  ask(shape.chunk_tokens, c.shape.chunk_tokens);
+  ask(shape.rounds, c.shape.rounds);
+  ask(shape.head_tokens, c.shape.head_tokens);
+  if (c.shape.first_round_chunks != shape.chunks_in(0)) ask(shape.first_chunks, c.shape.first_round_chunks);
+  shape.packed = packs_documents(c);
+  return manifest_of({c, machine, model, numerics, resolve_optimizer(c, machine), shape, content});
+}
+
+void add_schedule(Manifest& manifest, const sluice::Schedule& s) {
+  manifest.emplace_back("train.steps", print(s.steps));
+  manifest.emplace_back("train.learning_rate", print(s.learning_rate));
+  manifest.emplace_back("train.min_learning_rate", print(s.min_learning_rate));
+  manifest.emplace_back("train.warmup_steps", print(s.warmup_steps));
+}
+
+std::span<const Allowance> allowances() {
+  return kAllowances;
+}
+
+Result<std::vector<std::string>> parse_allowances(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(','), text.size());
+    const std::string word(text.substr(0, end));
+    text.remove_prefix(std::min(text.size(), end + 1));
+    std::vector<std::string_view> known;
+    for (const Allowance& a : kAllowances) known.push_back(a.word);
+    if (std::find(known.begin(), known.end(), word) == known.end())
+      return error("--allow {}: allowed are {}", word, fmt::join(known, ", "));
+    words.push_back(word);
+  }
+  return words;
+}
+
+Status check_goes_on(const RunConfig& c, const Manifest& saved, const Manifest& now) {
+  std::vector<std::string> changed;
+  for (std::string& difference : differences(saved, tolerating(saved, now, c.allow))) {
+    const std::string_view word = word_for(std::string_view(difference).substr(0, difference.find(' ')));
+    if (!word.empty()) difference += fmt::format(" (--allow {})", word);
+    changed.push_back(std::move(difference));
+  }
+  if (changed.empty()) return {};
+  const bool own = !c.latest.empty();
+  return error(
+      "{} = {}: this run would not go on as the one that was saved: {}. Set these back{}; to start anew from "
+      "its weights: model.weights = {}{}",
+      own ? "run.dir" : "run.resume", own ? c.run.dir : c.run.resume, fmt::join(changed, "; "),
+      own ? ", or begin another run beside it with --new" : "",
+      (std::filesystem::path(c.checkpoint()) / "model.safetensors").string(), own ? " and --new" : "");
+}
+
+Manifest tolerating(const Manifest& saved, const Manifest& now, std::span<const std::string> allow) {
+  Manifest out;
+  for (const auto& field : now) {
+    if (!allows(allow, field.first)) out.push_back(field);
+  }
+  for (const auto& field : saved) {
+    if (allows(allow, field.first)) out.push_back(field);
+  }
   return out;
 }
 
 Status keep_shape(RunConfig& c) {
-  if (c.run.resume.empty()) return {};
-  SLUICE_TRY(check_input(c, "run.resume", c.run.resume));
-  SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.run.resume));
-  StepShape shape;
-  bool whole = true;
-  visit_fields(shape, [&](const char* name, auto& value) {
-    whole = read(value_of(info.manifest, fmt::format("shape.{}", name)), value) && whole;
-  });
+  if (c.checkpoint().empty()) return {};
+  if (c.latest.empty()) SLUICE_TRY(check_input(c, "run.resume", c.run.resume));
+  SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
+  const auto shape = shape_in(info.manifest);
   // Another step has no use for it; the session says what differs.
-  if (!whole || !validate(shape).ok() || shape.seq_len != c.train.seq_len ||
-      shape.tokens() != c.train.tokens_per_step)
-    return {};
+  if (!shape || shape->seq_len != c.train.seq_len || shape->tokens() != c.train.tokens_per_step) return {};
   const auto keep = [](int64_t& key, int64_t value) { key = key == 0 ? value : key; };
-  keep(c.shape.chunk_tokens, shape.chunk_tokens);
-  keep(c.shape.rounds, shape.rounds);
-  keep(c.shape.first_round_chunks, shape.chunks_in(0));
-  keep(c.shape.head_tokens, shape.head_tokens);
+  keep(c.shape.chunk_tokens, shape->chunk_tokens);
+  keep(c.shape.rounds, shape->rounds);
+  keep(c.shape.first_round_chunks, shape->chunks_in(0));
+  keep(c.shape.head_tokens, shape->head_tokens);
   return {};
 }
 

@@ -125,6 +125,7 @@ Status Saver::wait() {
 Status Saver::save(Session& session, bool beside) {
   const int64_t step = session.steps_done();
   if (store_.latest() == step) return {};
+  if (before_each_) SLUICE_TRY(before_each_());
   const Stopwatch watch;
   saved_at_s_ = run_s_;
   saving_ = {};
@@ -137,7 +138,7 @@ Status Saver::save(Session& session, bool beside) {
                         saving_.directory.string(), format_bytes_up(disk_bytes()), format_bytes(free)));
   }
   Engine& engine = session.engine();
-  const Manifest manifest = manifest_of(engine.prepared(), session.content());
+  const Manifest manifest = session.manifest();
   const int64_t room = beside ? room_for_copy(*p_, engine.memory().bytes[kHost], available_bytes()) : 0;
   SLUICE_ASSIGN(std::optional<CheckpointCopy> copy, engine.copy(manifest, room));
   if (copy) {

@@ -3,6 +3,7 @@
 // thread beside the run where the host cap has room for one, else while the run waits.
 #pragma once
 
+#include <functional>
 #include <future>
 #include <optional>
 #include <string>
@@ -49,6 +50,8 @@ class Saver {
   // After every step, which took `step_s`. Saves if it is time or if that was `asked` for. Errors of a save
   // that went on beside come out here, at the next step; they name the last good checkpoint.
   Status after_step(Session& session, double step_s, bool asked);
+  // Called before each checkpoint is begun, in the thread of the run; an error keeps it from being made.
+  void before_each(std::function<Status()> call) { before_each_ = std::move(call); }
   // Waits for a save that goes on beside.
   Status wait();
   // The newest checkpoint that is known to be whole.
@@ -79,6 +82,7 @@ class Saver {
   SaveSchedule schedule_;
   Observer* observer_;
   SaveForecast forecast_;
+  std::function<Status()> before_each_;
 
   std::future<Written> beside_;
   SaveEvent saving_;                   // what is told of the save in progress

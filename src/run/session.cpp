@@ -24,9 +24,23 @@ Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, RunData
   }
   SLUICE_ASSIGN(std::shared_ptr<Engine> engine, Engine::open(prepared, observer));
   auto shared = std::make_shared<const RunData>(std::move(data));
-  const std::string& resume = prepared.config.run.resume;
-  if (!resume.empty()) SLUICE_TRY(engine->load(manifest_of(prepared, shared->content), resume));
-  return std::make_unique<Session>(std::move(engine), std::move(shared), schedule_of(prepared.config));
+  auto session =
+      std::make_unique<Session>(std::move(engine), std::move(shared), schedule_of(prepared.config));
+  if (!prepared.config.checkpoint().empty()) SLUICE_TRY(session->load(prepared.config));
+  return session;
+}
+
+Manifest Session::manifest() const {
+  Manifest out = manifest_of(engine_->prepared(), data_->content);
+  add_schedule(out, schedule_);
+  return out;
+}
+
+Status Session::load(const RunConfig& config) {
+  SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(config.checkpoint()));
+  const Manifest now = manifest();
+  SLUICE_TRY(check_goes_on(config, info.manifest, now));
+  return engine_->load(tolerating(info.manifest, now, config.allow), config.checkpoint());
 }
 
 bool Session::evaluates() const {
@@ -50,10 +64,11 @@ Result<StepResult> Session::step(std::vector<Interval>* timeline) {
                        schedule_.rate_at(steps_done() + 1), timeline);
 }
 
-Result<double> Session::evaluate() {
+Result<double> Session::evaluate(const std::function<bool()>& stop) {
   const StepShape shape = evaluation_shape(engine_->prepared().shape);
   LossSum sum;
   for (int64_t row = 0; row < schedule_.evaluate_rows; row += shape.sequences()) {
+    if (stop && stop()) return error(ErrorKind::Cancelled, "evaluation: somebody asked to stop");
     SLUICE_ASSIGN(const LossSum part, engine_->evaluate(read(*data_->heldout, 0, row, shape)));
     sum.loss += part.loss;
     sum.targets += part.targets;
@@ -81,11 +96,11 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
 }
 
 Status Session::save(const std::filesystem::path& dir) {
-  return engine_->save(manifest_of(engine_->prepared(), content()), dir);
+  return engine_->save(manifest(), dir);
 }
 
 Status Session::save(CheckpointStore& store) {
-  return engine_->save(manifest_of(engine_->prepared(), content()), store);
+  return engine_->save(manifest(), store);
 }
 
 }  // namespace sluice::core

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ namespace sluice::core {
 
 class Session {
  public:
-  // Takes the memory, makes or loads the state, and goes on from run.resume if that names a checkpoint.
+  // Takes the memory, makes or loads the state, and goes on from the configuration's checkpoint(), if any.
   // Borrows `prepared` and `observer`. REQUIRES: `data` is open_data() of its configuration and model.
   static Result<std::unique_ptr<Session>> open(const Prepared& prepared, RunData data,
                                                Observer& observer = silent_observer());
@@ -32,21 +33,23 @@ class Session {
   Result<StepResult> step(std::vector<Interval>* timeline = nullptr);
   // Whether evaluation was planned and there is held-out data.
   bool evaluates() const;
-  // Mean loss over the schedule's number of held-out rows. REQUIRES: evaluates().
-  Result<double> evaluate();
+  // Mean loss over the schedule's number of held-out rows; Cancelled as soon as `stop` says so. REQUIRES:
+  // evaluates().
+  Result<double> evaluate(const std::function<bool()>& stop = {});
   // Continues a prompt. REQUIRES: sampling was planned.
   Result<std::string> sample(const std::string& prompt, int64_t tokens, double temperature);
   // As Engine's.
   Status save(const std::filesystem::path& dir);
   Status save(CheckpointStore& store);
 
-  // Equal for equal data.
-  const std::string& content() const { return data_->content; }
+  // What its checkpoints say the run is.
+  Manifest manifest() const;
   Engine& engine() { return *engine_; }
   const sluice::Schedule& schedule() const { return schedule_; }
   int64_t steps_done() const { return engine_->steps_done(); }
 
  private:
+  Status load(const RunConfig& config);
   // Rows of a source, from `first` on, into own memory.
   Rows read(const BatchSource& source, int64_t step, int64_t first, const StepShape& shape);
 

@@ -6,10 +6,18 @@
 namespace sluice::core {
 namespace {
 
-Status evaluate(Session& session, Observer& observer) {
-  SLUICE_ASSIGN(const double loss, session.evaluate());
-  observer.evaluated({session.steps_done(), loss});
-  return {};
+bool is_due(int64_t step, int64_t every) {
+  return every > 0 && step % every == 0;
+}
+
+// Nothing where somebody asked to stop meanwhile.
+Result<std::optional<double>> evaluate(Session& session, Observer& observer,
+                                       const std::function<bool()>& stop) {
+  const auto loss = session.evaluate(stop);
+  if (!loss.ok() && loss.error().kind == ErrorKind::Cancelled) return std::optional<double>();
+  if (!loss.ok()) return loss.error();
+  observer.evaluated({session.steps_done(), *loss});
+  return std::optional(*loss);
 }
 
 // What ends a run that learns nothing any more.
@@ -32,28 +40,28 @@ Status train(Session& session, Observer& observer, const TrainingOptions& option
   Engine& engine = session.engine();
   const sluice::Schedule& schedule = session.schedule();
   const double predicted_s = engine.prepared().stages.training.plan.makespan_ns / 1e9;
-  int64_t evaluated_at = -1, skipped = 0;
+  int64_t skipped = 0;
   for (int64_t taken = 0; session.steps_done() < schedule.steps && !options.stop(); ++taken) {
     const bool traced = options.trace && taken == 1;
     std::vector<Interval> timeline;
     if (traced) engine.note_activities();
     SLUICE_ASSIGN(const StepResult r, session.step(traced ? &timeline : nullptr));
     const int64_t step = session.steps_done();
-    observer.stepped({step, r.loss, r.gradient_norm, r.learning_rate, r.ns / 1e9, predicted_s, r.tokens,
-                      in_public(engine.memory()), r.skipped});
+    const StepEvent event{step,       r.loss,      r.gradient_norm, r.learning_rate,
+                          r.ns / 1e9, predicted_s, r.tokens,        in_public(engine.memory()),
+                          r.skipped};
+    observer.stepped(event);
+    if (traced) SLUICE_TRY(options.trace(timeline, engine.activities()));
+    std::optional<double> heldout_loss;
+    if (session.evaluates() && (is_due(step, schedule.evaluate_every) || step == schedule.steps)) {
+      SLUICE_ASSIGN(heldout_loss, evaluate(session, observer, options.stop));
+    }
+    if (options.log) SLUICE_TRY(options.log(event, heldout_loss));
     skipped = r.skipped.empty() ? 0 : skipped + 1;
     if (skipped >= schedule.max_skipped) return no_update(step, skipped, r.skipped, options);
-    if (traced) SLUICE_TRY(options.trace(timeline, engine.activities()));
-    if (session.evaluates() && schedule.evaluate_every > 0 && step % schedule.evaluate_every == 0) {
-      SLUICE_TRY(evaluate(session, observer));
-      evaluated_at = step;
-    }
     if (options.saver != nullptr)
       SLUICE_TRY(options.saver->after_step(session, r.ns / 1e9, options.save && options.save()));
   }
-  // Whoever asks to stop does not wait for it.
-  if (session.evaluates() && evaluated_at != session.steps_done() && !options.stop())
-    return evaluate(session, observer);
   return {};
 }
 

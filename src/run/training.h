@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "run/saver.h"
 #include "run/session.h"
@@ -13,13 +14,17 @@ struct TrainingOptions {
   Saver* saver = nullptr;      // null: nothing is saved
   std::function<bool()> stop;  // asked before every step
   std::function<bool()> save;  // asked after every step, whether to save and go on; empty: no
+  // Gets every step when it is done with, and its loss on held-out data where it was evaluated; before any
+  // checkpoint that has it. May be empty.
+  std::function<Status(const StepEvent&, std::optional<double> heldout_loss)> log;
   // Gets the timeline of the second step, which is the first that runs warm, and what ran on the device then.
   // Empty: no step is traced.
   std::function<Status(std::span<const Interval>, std::vector<DeviceActivity>)> trace;
 };
 
-// Steps until the schedule's last one or until it is asked to stop; evaluates once more after the last one.
-// The observer is told of each. A save may still be going on beside when it returns.
+// Steps until the schedule's last one or until it is asked to stop. Evaluates when the schedule says so and
+// after the last step; whoever asks to stop does not wait for that. The observer is told of each. A save may
+// still be going on beside when it returns.
 Status train(Session& session, Observer& observer, const TrainingOptions& options);
 
 }  // namespace sluice::core

@@ -58,48 +58,6 @@ TEST(Train, WritesWhatItPromisesAndContinuesFromACheckpoint) {
   }
 }
 
-// The steps of a metrics.jsonl, in the file's order; held-out lines count as negative.
-std::vector<int64_t> steps_of(const std::filesystem::path& metrics) {
-  std::vector<int64_t> steps;
-  std::ifstream in(metrics);
-  for (std::string line; std::getline(in, line);) {
-    const auto object = nlohmann::json::parse(line);
-    steps.push_back(object.contains("heldout_loss") ? -object["step"].get<int64_t>()
-                                                    : object["step"].get<int64_t>());
-  }
-  return steps;
-}
-
-// A run that stops and goes on in its own directory leaves the log and the picture of one that never stopped,
-// also when it had gone on past the checkpoint.
-TEST(Train, ResumedKeepsItsLog) {
-  const TempDir dir;
-  Requests asked;
-  const Outcome whole = train(request(dir, "run", {"run.checkpoint_every=2"}), asked);
-  ASSERT_TRUE(whole.ok()) << whole.message;
-  const std::string picture = file_bytes(dir / "run/loss.svg");
-  const std::string metrics = file_bytes(dir / "run/metrics.jsonl");
-  for (const char* checkpoint : {"run/checkpoints/step-2", "run/checkpoints/step-2/"}) {
-    const std::string resume = "run.resume=" + (dir / checkpoint).string();
-    const Outcome rest = train(request(dir, "run", {resume}), asked);
-    ASSERT_TRUE(rest.ok()) << rest.message;
-    EXPECT_EQ(steps_of(dir / "run/metrics.jsonl"), (std::vector<int64_t>{1, 2, 3, 4}));
-    const auto second = metrics.find('\n', metrics.find('\n') + 1) + 1;
-    EXPECT_EQ(file_bytes(dir / "run/metrics.jsonl").substr(0, second), metrics.substr(0, second));
-    EXPECT_TRUE(file_bytes(dir / "run/loss.svg") == picture);
-  }
-}
-
-TEST(Train, AnewBeginsAnEmptyLog) {
-  const TempDir dir;
-  Requests asked;
-  for (int run = 0; run < 2; ++run) {
-    const Outcome outcome = train(request(dir, "run", {}), asked);
-    ASSERT_TRUE(outcome.ok()) << outcome.message;
-    EXPECT_EQ(steps_of(dir / "run/metrics.jsonl"), (std::vector<int64_t>{1, 2, 3, 4}));
-  }
-}
-
 // What nothing was learnt in is not saved over what may be there.
 TEST(Train, StoppedBeforeItsFirstStepSavesNothing) {
   const TempDir dir;

@@ -109,11 +109,13 @@ TEST(Checkpoint, EveryDifferenceThatChangesResultsIsNamed) {
       refusal(dir, {},
               {model_with_tokenizer(dir), "train.seed=2", "train.beta1=0.5", "data.paths=[\"" + text + "\"]",
                "shape.rounds=1", "train.learning_rate=1e-3", "run.threads=2"});
-  for (const char* part : {"train.seed is 2, it was 1", "train.beta1 is 0.5, it was 0.9", "data.content is ",
-                           "it was random tokens", "model.weights = "}) {
+  for (const char* part :
+       {"train.seed is 2, it was 1", "train.beta1 is 0.5, it was 0.9", "data.content is ",
+        "it was random tokens (--allow data)",
+        "train.learning_rate is 0.001, it was 0.01 (--allow learning_rate)", "model.weights = "}) {
     EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks: " << part;
   }
-  for (const char* part : {"learning_rate", "threads", "model.hidden_size"}) {
+  for (const char* part : {"train.min_learning_rate", "threads", "model.hidden_size"}) {
     EXPECT_EQ(message.find(part), std::string::npos) << message << "\nhas: " << part;
   }
 }
@@ -250,7 +252,7 @@ struct Damaged {
   std::string said(const std::string& file, const std::string& content) {
     const std::string whole = file_bytes(dir / "saved" / file);
     dir.add("saved/" + file, content);
-    const Manifest manifest = manifest_of(prepared, session->content());
+    const Manifest manifest = session->manifest();
     const Status loaded = session->engine().load(manifest, dir / "saved");
     dir.add("saved/" + file, whole);
     return loaded.ok() ? "" : loaded.message();

@@ -31,7 +31,8 @@ std::string report() {
 }  // namespace
 
 const BackendKind& cpu_kind() {
-  static constexpr BackendTraits kTraits{.shares_cores = true, .compact_state = false, .fast = false};
+  static constexpr BackendTraits kTraits{
+      .shares_cores = true, .compact_state = false, .repeats = true, .fast = false};
   static constexpr BackendKind kKind{"cpu", kTraits, find, make, report};
   return kKind;
 }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/start.h"
+
+#include "run/checks.h"
+#include "state/store.h"
+
+namespace sluice::core {
+namespace fs = std::filesystem;
+namespace {
+
+bool same(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  return fs::weakly_canonical(a, ignored) == fs::weakly_canonical(b, ignored);
+}
+
+// Which checkpoint of another run the one in this directory began at, as its config.toml has it.
+Result<std::string> beginning_in(const fs::path& directory) {
+  SLUICE_ASSIGN(const RunConfig before, load_config((directory / "config.toml").string(), {}));
+  return before.run.resume;
+}
+
+// run.resume may be given again, as by a batch system that repeats a command.
+Status keep_beginning(RunConfig& c) {
+  const auto began = beginning_in(c.run.dir);
+  if (c.run.resume.empty() || same(c.run.resume, c.latest)) {
+    c.run.resume = began.ok() ? *began : "";
+    return {};
+  }
+  if (began.ok() && !began->empty() && same(c.run.resume, *began)) return {};
+  return error(
+      "run.resume = {}: run.dir = {} holds a run that did not begin there and goes on from its own {}; "
+      "leave run.resume out, or begin another run beside it with --new",
+      c.run.resume, c.run.dir, fs::path(c.latest).filename().string());
+}
+
+}  // namespace
+
+Result<RunDirectory> take_run_directory(RunConfig& c, bool anew, Observer& observer) {
+  auto taken =
+      anew ? RunDirectory::take_free("run.dir", c.run.dir) : RunDirectory::take("run.dir", c.run.dir);
+  if (!taken.ok()) {
+    Error why = taken.error();
+    if (!why.detail("taken").empty())
+      why.message += "; name another one, or take the next free one with --new";
+    return why;
+  }
+  c.run.dir = taken->path().string();
+  if (!taken->unlocked().empty()) {
+    observer.warned(fmt::format("run.dir = {}: {}; a second process in this directory would not be noticed",
+                                c.run.dir, taken->unlocked()));
+  }
+  if (taken->content() == RunDirectory::Content::Demo) {
+    return error(
+        "run.dir = {}: it holds the results of sluice demo; name another one, or take the next free "
+        "one with --new",
+        c.run.dir);
+  }
+  if (const auto latest = latest_checkpoint(checkpoints_in(c.run.dir))) {
+    c.latest = latest->string();
+    SLUICE_TRY(keep_beginning(c));
+  } else if (!c.run.resume.empty()) {
+    SLUICE_TRY(check_input(c, "run.resume", c.run.resume));
+  }
+  return taken;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of docs/reliability.md that says what each key means for a run that goes on: complete, and what
+// happens.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "commands/text_runs.h"
+#include "run/manifest.h"
+
+namespace sluice::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The rows of the table: of every key what its second column says.
+std::map<std::string, std::string> read_table() {
+  std::map<std::string, std::string> table;
+  std::ifstream in(fs::path(SLUICE_DOCS) / "reliability.md");
+  bool inside = false;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("| keys | ")) inside = true;
+    if (!inside || line.starts_with("|---") || line.starts_with("| keys")) continue;
+    if (!line.starts_with("| ")) break;
+    const size_t keys_end = line.find(" | "), class_end = line.find(" |", keys_end + 3);
+    const std::string keys = line.substr(0, keys_end),
+                      means = line.substr(keys_end + 3, class_end - keys_end - 3);
+    for (size_t at = keys.find('`'); at != keys.npos; at = keys.find('`', at + 1)) {
+      const size_t end = keys.find('`', at + 1);
+      table[keys.substr(at + 1, end - at - 1)] = means;
+      at = end;
+    }
+  }
+  return table;
+}
+
+struct Change {
+  std::vector<std::string> now;     // settings, after those of the run before
+  std::vector<std::string> before;  // of the run that is saved and goes on
+  std::string named;                // in the refusal; empty: "<key> is "
+};
+using Settings = std::vector<std::string>;
+
+std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weights) {
+  const TempDir& dir = runs.dir_;
+  dir.add("other/a.txt", std::string(4000, 'x'));
+  dir.add("wide/config.json", [&] {
+    auto model = nlohmann::json::parse(file_bytes(dir / "model/config.json"));
+    model["intermediate_size"] = 48;
+    return model.dump();
+  }());
+  const Settings f32{"train.compute=f32"}, sgd{"train.compute=f32", "train.optimizer=sgd"};
+  const Settings masters{"train.compute=bf16", "train.master=on", "train.grad=f32", "train.stochastic=off"};
+  const Settings rounded{"train.compute=bf16", "train.master=off", "train.state=f32", "train.stochastic=on"};
+  const auto path = [&](const char* name) { return (dir / name).string(); };
+  return {
+      // Where a config is given no preset is looked at.
+      {"model.preset", {{"model.config=", "model.preset=tiny"}, f32, "model.hidden_size is "}},
+      {"model.config", {{"model.config=" + path("wide/config.json")}, f32, "model.intermediate_size is 48"}},
+      {"model.weights", {{"model.weights=" + weights.string()}, f32, ""}},
+      {"data.paths", {{"data.paths=[\"" + path("other") + "\"]"}, f32, "data.content is "}},
+      {"data.include", {{"data.include=[\"a.txt\", \"b.txt\"]"}, f32, "data.content is "}},
+      {"data.exclude", {{"data.exclude=[\"a.txt\"]"}, f32, "data.content is "}},
+      {"data.heldout", {{"data.heldout=0.6"}, f32, "data.content is "}},
+      {"data.mode", {{"data.mode=packed"}, f32, ""}},
+      {"data.respect_documents", {{"data.respect_documents=false"}, f32, ""}},
+      {"data.cache", {{"data.cache=" + path("cache2")}, f32, ""}},
+      {"train.seq_len", {{"train.seq_len=32"}, f32, "shape.seq_len is 32"}},
+      {"train.tokens_per_step", {{"train.tokens_per_step=64"}, f32, ""}},
+      {"train.steps", {{"train.steps=5"}, f32, ""}},
+      {"train.seed", {{"train.seed=2"}, f32, ""}},
+      {"train.learning_rate", {{"train.learning_rate=1e-3"}, f32, ""}},
+      {"train.min_learning_rate", {{"train.min_learning_rate=0"}, f32, ""}},
+      {"train.warmup_steps", {{"train.warmup_steps=1"}, f32, ""}},
+      {"train.optimizer", {{"train.optimizer=lion"}, f32, ""}},
+      {"train.beta1", {{"train.beta1=0.5"}, f32, ""}},
+      {"train.beta2", {{"train.beta2=0.5"}, f32, ""}},
+      {"train.eps", {{"train.eps=1e-3"}, f32, ""}},
+      {"train.weight_decay", {{"train.weight_decay=0.5"}, f32, ""}},
+      {"train.momentum", {{"train.momentum=0.5"}, sgd, ""}},
+      {"train.nesterov", {{"train.nesterov=1"}, sgd, ""}},
+      {"train.clip_norm", {{"train.clip_norm=0.5"}, f32, ""}},
+      {"train.max_skipped", {{"train.max_skipped=1"}, f32, ""}},
+      {"train.compute", {{"train.compute=bf16"}, f32, ""}},
+      {"train.grad", {{"train.grad=bf16"}, masters, ""}},
+      {"train.state", {{"train.state=bf16"}, rounded, ""}},
+      {"train.master", {{"train.master=off"}, masters, ""}},
+      {"train.stochastic", {{"train.stochastic=off"}, rounded, ""}},
+      {"train.deferred_update", {{"train.deferred_update=on"}, f32, ""}},
+      {"shape.chunk_tokens", {{"shape.chunk_tokens=16"}, f32, ""}},
+      {"shape.rounds", {{"shape.rounds=2"}, f32, ""}},
+      {"shape.first_round_chunks", {{"shape.first_round_chunks=2"}, f32, "shape.first_chunks is 2"}},
+      {"shape.head_tokens", {{"shape.head_tokens=8"}, f32, ""}},
+      {"eval.every", {{"eval.every=1"}, f32, ""}},
+      {"eval.rows", {{"eval.rows=2"}, f32, ""}},
+      {"sample.tokens", {{"sample.tokens=0"}, f32, ""}},
+      {"sample.prompt", {{"sample.prompt=a"}, f32, ""}},
+      {"sample.temperature", {{"sample.temperature=0"}, f32, ""}},
+      {"run.backend", {}},  // this program may have but one: see below
+      {"run.deterministic", {{"run.deterministic=true"}, f32, ""}},
+      {"run.device", {{"run.device=1"}, f32, ""}},
+      {"run.threads", {{"run.threads=2"}, f32, ""}},
+      {"run.dir", {{}, f32, ""}},  // every one of these runs goes on in a copy
+      {"run.checkpoint_every", {{"run.checkpoint_every=0"}, f32, ""}},
+      {"run.checkpoint_minutes", {{"run.checkpoint_minutes=1"}, f32, ""}},
+      {"run.keep_last", {{"run.keep_last=1"}, f32, ""}},
+      {"run.keep_every", {{"run.keep_every=3"}, f32, ""}},
+      {"run.export_dtype", {{"run.export_dtype=f32"}, f32, ""}},
+      {"run.resume", {{"run.resume=" + weights.parent_path().string()}, f32, "run.resume = "}},
+      {"run.trace", {{"run.trace=true"}, f32, ""}},
+      {"run.trace_kernels", {{"run.trace_kernels=true"}, f32, ""}},
+      {"memory.device", {{"memory.device=1536KiB"}, f32, ""}},
+      {"memory.host", {{"memory.host=1GiB"}, f32, ""}},
+  };
+}
+
+TEST(ResumeMatrix, HasEveryKey) {
+  std::set<std::string> keys, in_table;
+  for (const Key& key : all_keys()) keys.insert(key.name);
+  for (const auto& [name, means] : read_table()) in_table.insert(name);
+  EXPECT_EQ(in_table, keys) << "the table of docs/reliability.md";
+}
+
+TEST(ResumeMatrix, IsWhatHappens) {
+  const TextRuns runs;
+  const auto table = read_table();
+  // Whole runs by their settings, and where each is.
+  std::map<Settings, std::string> saved;
+  const auto run_of = [&](const Settings& settings) {
+    auto& name = saved[settings];
+    if (name.empty()) {
+      name = fmt::format("saved{}", saved.size());
+      EXPECT_EQ(runs.start(name, settings).message, "");
+    }
+    return name;
+  };
+  const std::string plain = run_of({"train.compute=f32"});
+  const auto all = changes(runs, runs.dir_ / (plain + "/checkpoints/step-1/model.safetensors"));
+  for (const auto& [key, means] : table) {
+    SCOPED_TRACE(key);
+    if (key == "run.backend") continue;
+    const auto change = all.find(key);
+    if (change == all.end()) {
+      ADD_FAILURE() << "say here what it is changed to";
+      continue;
+    }
+    const std::string whole = run_of(change->second.before), run = "run of " + key;
+    fs::copy(runs.dir_ / whole, runs.dir_ / run,
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    runs.cut_to(run, 2, 3);
+    Settings settings = change->second.before;
+    settings.insert(settings.end(), change->second.now.begin(), change->second.now.end());
+    RunRequest request = runs.request(run, settings);
+    const Outcome first = runs.start(request);
+    const auto file = [&](const std::string& of, const char* name) {
+      return file_bytes(runs.dir_ / (of + "/checkpoints/latest/" + name));
+    };
+    if (means == "same bits") {
+      EXPECT_EQ(first.message, "");
+      for (const char* name : {"model.safetensors", "optimizer.safetensors"})
+        EXPECT_TRUE(file(run, name) == file(whole, name)) << name << " differs";
+      continue;
+    }
+    const std::string named = change->second.named.empty() ? key + " is " : change->second.named;
+    EXPECT_EQ(first.ending, Ending::Failed);
+    EXPECT_NE(first.message.find(named), std::string::npos) << first.message;
+    EXPECT_FALSE(fs::exists(runs.dir_ / (run + "/checkpoints/step-3")));
+    if (means == "refused") {
+      EXPECT_EQ(first.message.find("--allow"), std::string::npos) << first.message;
+      continue;
+    }
+    ASSERT_TRUE(means.starts_with("`--allow ") && means.ends_with('`')) << means;
+    EXPECT_NE(first.message.find("(" + means.substr(1, means.size() - 2) + ")"), std::string::npos)
+        << first.message;
+    request.allow = means.substr(9, means.size() - 10);
+    EXPECT_EQ(runs.start(request).message, "");
+  }
+}
+
+TEST(ResumeMatrix, AnotherBackendIsAllowedByFlag) {
+  RunConfig config;
+  config.latest = "checkpoints/step-1";
+  const Manifest before{{"run.backend", "cpu"}}, now{{"run.backend", "cuda"}};
+  EXPECT_EQ(read_table().at("run.backend"), "`--allow backend`");
+  const Status refused = check_goes_on(config, before, now);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find("run.backend is cuda, it was cpu (--allow backend)"), std::string::npos);
+  config.allow = {"backend"};
+  EXPECT_TRUE(check_goes_on(config, before, now).ok());
+}
+
+}  // namespace
+}  // namespace sluice::core
