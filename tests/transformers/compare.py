@@ -29,6 +29,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import torch
@@ -259,7 +260,8 @@ def curve(args):
     # Positions that run through a row, as transformers counts them.
     args.set.insert(0, "data.respect_documents=false")
     folder = dump(args)
-    run = args.out / "run"
+    # One that is there would be gone on with.
+    run = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=args.out))
     command = [str(args.build / "cli/sluice"), "train", str(args.out / "empty.toml")]
     (args.out / "empty.toml").write_text("")
     for setting in [*settings_of(args), f"run.dir={run}"]:
