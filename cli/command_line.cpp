@@ -309,6 +309,30 @@ void add_doctor(CLI::App& app, int& status) {
   doctor.callback([=, &status] { status = report(sluice::core::doctor(*request)); });
 }
 
+void add_tokens(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::TokensRequest>();
+  CLI::App& command = add_command(app, "tokens", "show the tokens that a model's tokenizer makes of text",
+                                  "sluice tokens models/SmolLM2-135M notes.txt\n"
+                                  "    the folder has a tokenizer.json\n"
+                                  "sluice tokens models/SmolLM2-135M --json - < notes.txt\n"
+                                  "sluice tokens notes.txt\n"
+                                  "    as bytes");
+  command
+      .add_option(
+          "FILE", request->paths,
+          "text files, or - for the standard input; in front of them the folder of a model, without which "
+          "text is bytes")
+      ->required()
+      ->type_name("FILE")
+      ->group("Arguments");
+  command.add_option("--show", request->show, "how many tokens of each file to show; 0: only counts")
+      ->type_name("N")
+      ->check(number<int64_t>(kWhole))
+      ->group("Output");
+  command.add_flag("--json", request->json, "print all of them as JSON")->group("Output");
+  command.callback([=, &status] { status = report(sluice::core::tokens(*request)); });
+}
+
 void add_keys(CLI::App& app, int& status) {
   const auto filter = std::make_shared<std::string>();
   CLI::App& keys =
@@ -383,6 +407,7 @@ std::unique_ptr<CLI::App> make_command_line(int& status) {
   add_demo(*app, status);
   add_sweep(*app, status);
   add_doctor(*app, status);
+  add_tokens(*app, status);
   add_keys(*app, status);
   add_help(*app, status);
   add_generate(*app);

@@ -116,6 +116,17 @@ struct DoctorRequest {
 // Prints what this machine has and what is missing, with the command that fixes it.
 Outcome doctor(const DoctorRequest& request);
 
+struct TokensRequest {
+  // Text files of up to 1 GiB, "-" for the standard input; in front of them, if text is not bytes, the folder
+  // of a model with its tokenizer.json.
+  std::vector<std::string> paths;
+  int64_t show = 50;  // tokens of each file
+  bool json = false;  // all of them, for programs
+};
+
+// Prints the tokens that training would make of each file: pieces, ids and counts.
+Outcome tokens(const TokensRequest& request);
+
 // Prints every configuration key with its default and what it means, by section: those that have `filter` in
 // their name or meaning, in any case. Finding none is an error, which names a key that is spelt nearly so.
 Outcome keys(const std::string& filter);

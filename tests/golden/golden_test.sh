@@ -62,7 +62,22 @@ normalised() {
 section help
 say
 say --version
-for command in train plan simulate demo sweep doctor keys help; do say help "$command"; done
+for command in train plan simulate demo sweep doctor tokens keys help; do say help "$command"; done
+
+section tokens
+mkdir tokenizer
+cp "$here/../tokenizer/fixtures/qwen2.json" tokenizer/tokenizer.json
+printf "It's the quick naïve fox, 一二 <|im_end|>\n" >text.txt
+say tokens tokenizer text.txt
+say tokens tokenizer text.txt run.toml --show 3
+say tokens tokenizer text.txt --json
+say tokens text.txt --show 8
+say tokens tokenizer
+say tokens missing.txt
+mkdir empty
+say tokens empty text.txt
+printf 'ab\n\377' >bytes.txt
+say tokens tokenizer bytes.txt
 
 section keys
 say keys

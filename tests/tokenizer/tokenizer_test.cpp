@@ -180,7 +180,7 @@ TEST(Tokenizer, StandsDamagedFiles) {
                                  "{}",        "\"Sequence\"", "99999999999999999999",
                                  "\"(\"",     "\"[^a\"",      "\"\\u0000\"",
                                  "\"type\":", "\"\\ud800\""};
-    for (int round = 0; round < 120; ++round) {
+    for (int round = 0; round < 160; ++round) {
       std::string text = base;
       for (size_t edits = 1 + random(4); edits > 0; --edits) {
         // Behind or before the vocabulary, which is most of the file.
@@ -212,7 +212,7 @@ TEST(Tokenizer, StandsDamagedFiles) {
       (void)tokenizer->part_bytes("some words that go on and on, 1 2 3 4 5, and on", true);
     }
   }
-  EXPECT_GT(read, 20);
+  EXPECT_GT(read, 10);
 }
 
 }  // namespace
