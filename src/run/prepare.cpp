@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "base/stopwatch.h"
 #include "measure/calibrate.h"
+#include "planner/refusal.h"
 #include "planner/shape.h"
 #include "run/checks.h"
 #include "run/data.h"
@@ -43,6 +44,29 @@ std::string step_kind(const ModelSpec& model, const Numerics& n, int64_t seq_len
                      name_of(n.state), n.master ? " master" : "", seq_len);
 }
 
+// The search takes memory by the number of tasks: 4 to 5 KiB for each were seen, of up to 60,000. Where the
+// model runs, the host cap holds then, too. Chunks of `chunk_tokens` tokens say how many tasks there are,
+// about: of a layer 27 for each, and an attention forward and back for each earlier chunk of its sequence.
+Status check_search(const Prepared& p, int64_t chunk_tokens) {
+  if (!p.machine.traits().runs_models || chunk_tokens <= 0) return {};
+  constexpr double kBytesPerTask = 6 * 1024, kTasks = 27, kOtherTasks = 4;
+  const double chunks = double(p.config.train.tokens_per_step) / double(chunk_tokens),
+               before = std::max(0.0, double(p.config.train.seq_len) / double(chunk_tokens) - 1) / 2;
+  const double tasks = chunks * (double(p.model.layers.size()) * (kTasks + 2 * before) + kOtherTasks);
+  const int64_t held = resident_bytes(), cap = p.config.caps[kHost];
+  const int64_t room = std::min(cap - held, available_bytes());
+  const double wanted = tasks * kBytesPerTask;
+  if (wanted <= double(room)) return {};
+  constexpr double kMost = 1e18;
+  const auto need = int64_t(std::min(wanted, kMost));
+  return does_not_fit(
+      name_of(kHost), cap == kUnlimited ? held + room : cap, held + need,
+      fmt::format("memory.host = {}: the search for a plan of some {:.0f} tasks takes about {}, "
+                  "{} are left. Raise the host cap, use fewer tokens per step, or larger "
+                  "chunks (shape.chunk_tokens = {})",
+                  exact_bytes(cap), tasks, format_bytes(need), format_bytes(room), chunk_tokens));
+}
+
 // Everything up to the shape of the step; the rest is the search for plans.
 Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape, const PlanCache* cache,
                                   Observer& observer) {
@@ -70,6 +94,7 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
   shape_request.least = least_shape;
   shape_request.threads = search_threads();
   shape_request.caps = request.caps;
+  SLUICE_TRY(check_search(p, shape_request.chunk_tokens));
   const Profile& profile = p.machine.profile;
   const ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer);
   auto choice = cache == nullptr ? std::nullopt
@@ -81,6 +106,7 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
   p.shape = request.shape = choice->shape;
   p.optimizer.late_moments = request.optimizer.late_moments = choice->late_moments;
   p.why_shape = choice->why;
+  SLUICE_TRY(check_search(p, p.shape.chunk_tokens));
   return request;
 }
 

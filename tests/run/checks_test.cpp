@@ -65,6 +65,17 @@ TEST(EarlyChecks, CapsAboveWhatThisMachineHas) {
   }
 }
 
+// Hundreds of thousands of tasks: the search would hold gigabytes.
+TEST(EarlyChecks, AHostCapThatTheSearchWouldExceed) {
+  const TempDir dir;
+  const auto prepared =
+      prepare_small(dir, {"train.tokens_per_step=1048576", "shape.chunk_tokens=8", "memory.host=512MiB"});
+  ASSERT_FALSE(prepared.ok());
+  EXPECT_EQ(prepared.error().kind, ErrorKind::DoesNotFit);
+  EXPECT_NE(prepared.message().find("memory.host = 512MiB: the search for a plan of some"), std::string::npos)
+      << prepared.message();
+}
+
 TEST(EarlyChecks, ANamedCardImpliesItsMemoryAndSaysSo) {
   const Machine card = must(resolve_machine(RunConfig(), "RTX 4090"));
   RunConfig config;
