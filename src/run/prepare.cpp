@@ -101,6 +101,7 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
                                  : cache->find(subject, shape_request, profile, request.held_bytes, observer);
   if (!choice) {
     SLUICE_ASSIGN(choice, choose_shape(subject, shape_request, profile));
+    release_freed_memory();
     if (cache != nullptr) cache->keep(subject, shape_request, profile, *choice);
   }
   p.shape = request.shape = choice->shape;
