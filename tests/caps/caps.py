@@ -62,12 +62,15 @@ class Group:
             return None
 
 
-def high_water(pid):
+def high_water(pid, program):
+    """The most that a process held since it became the program: until then it is a copy of this one."""
     try:
+        if os.path.basename(os.readlink(f"/proc/{pid}/exe")) != os.path.basename(program):
+            return 0
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    except (OSError, ProcessLookupError):
+    except OSError:
         pass
     return 0
 
@@ -84,10 +87,7 @@ def run(command, group, limit_bytes, cwd):
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=cwd, preexec_fn=enter)
         most = 0
         while process.poll() is None:
-            # Until it has become the program it is a copy of this one.
-            if os.path.basename(os.readlink(f"/proc/{process.pid}/exe") if os.path.exists(
-                    f"/proc/{process.pid}/exe") else "") == os.path.basename(command[0]):
-                most = max(most, high_water(process.pid))
+            most = max(most, high_water(process.pid, command[0]))
             time.sleep(0.002)
         out.seek(0)
         text = out.read()

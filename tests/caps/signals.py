@@ -26,12 +26,18 @@ SECONDS = 2.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+def as_in_a_terminal():
+    """Shells start what runs in the background with SIGINT ignored."""
+    for one in SIGNALS:
+        signal.signal(one, signal.SIG_DFL)
+
+
 def start(program, work, name, extra):
     command = [program, "train", "none.toml", "--run-dir", name, "--set", f"data.cache=cache-{name}", "--set",
                "data.paths=text", "--set", "model.preset=tiny", "--set", "train.seq_len=128", "--set",
                "train.tokens_per_step=2048", "--set", "train.steps=1000000", *extra]
     return subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            errors="replace")
+                            errors="replace", preexec_fn=as_in_a_terminal)
 
 
 def has_steps(work, name):
