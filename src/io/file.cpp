@@ -103,6 +103,26 @@ void MappedFile::release() const {
   if (!bytes_.empty()) ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
 }
 
+Status remove_temporaries(const fs::path& directory) {
+  // Whether a name is that of create().
+  const auto is_temporary = [](const fs::path& path) {
+    const std::string number = path.stem().extension();
+    return path.extension() == ".tmp" && number.size() > 1 &&
+           number.find_first_not_of("0123456789", 1) == std::string::npos;
+  };
+  std::error_code code;
+  std::vector<fs::path> found;
+  for (fs::directory_iterator it(directory, code), end; !code && it != end; it.increment(code)) {
+    std::error_code ignored;
+    if (is_temporary(it->path()) && it->is_regular_file(ignored)) found.push_back(it->path());
+  }
+  if (code) return file_error("list", directory, code.value());
+  for (const fs::path& path : found) {
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return file_error("remove", path);
+  }
+  return {};
+}
+
 Result<AtomicFile> AtomicFile::create(const fs::path& path) {
   fs::path temporary = path;
   temporary += fmt::format(".{}.tmp", ::getpid());

@@ -68,9 +68,13 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
+// Removes what killed processes left of their AtomicFiles in a directory: files called "<name>.<number>.tmp".
+// REQUIRES: nobody writes there meanwhile.
+Status remove_temporaries(const std::filesystem::path& directory);
+
 // A file under construction. It lives beside its destination as "<path>.<pid>.tmp" until commit() makes it
 // durable and moves it there; destroyed without commit(), it is removed. A killed process leaves the
-// temporary file.
+// temporary file, which remove_temporaries() takes away.
 class AtomicFile {
  public:
   static Result<AtomicFile> create(const std::filesystem::path& path);

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/set_aside.h"
 #include "run/checks.h"
+#include "state/store.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -69,6 +70,11 @@ Result<RunDirectory> RunDirectory::take(std::string_view key, const fs::path& na
   RunDirectory out(path, std::move(*lock));
   out.made_ = made;
   out.marked_ = marked;
+  if (!marked) {
+    SLUICE_TRY(remove_temporaries(path));
+    // Opening the store cleans it, also for those who only look what is there.
+    SLUICE_ASSIGN([[maybe_unused]] const CheckpointStore cleaned, CheckpointStore::open(path / kCheckpoints));
+  }
   return out;
 }
 

@@ -26,8 +26,9 @@ class RunDirectory {
     Run,  // steps that were logged, or checkpoints
   };
 
-  // Takes the directory, and makes it where there is none. `key` names it in errors. An error that another
-  // process uses it, or that somebody else's files are in it, has the detail "taken".
+  // Takes the directory, and makes it where there is none. What killed processes left half written goes.
+  // `key` names it in errors. An error that another process uses it, or that somebody else's files are in it,
+  // has the detail "taken".
   static Result<RunDirectory> take(std::string_view key, const std::filesystem::path& path);
   // Takes the first of DIR, DIR-2, DIR-3, ... that nobody uses and that holds `most` or less.
   static Result<RunDirectory> take_free(std::string_view key, const std::filesystem::path& path,

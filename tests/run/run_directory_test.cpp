@@ -40,6 +40,20 @@ TEST(RunDirectory, OfAProcessThatIsGoneCanBeTaken) {
   EXPECT_EQ(taken.content(), Content::Run);
 }
 
+TEST(RunDirectory, IsCleanedOfWhatKilledProcessesLeft) {
+  const TempDir dir;
+  dir.add("a/run.lock", "999999 elsewhere\n");
+  for (const char* gone : {"a/config.toml.123.tmp", "a/checkpoints/step-9.tmp/file"}) dir.add(gone, "");
+  for (const char* stays : {"a/notes.tmp", "a/x.1a.tmp", "a/checkpoints/step-8/file"}) dir.add(stays, "");
+  fs::create_symlink("step-7", dir / "a/checkpoints/latest");
+  const RunDirectory taken = must(RunDirectory::take("run.dir", dir / "a"));
+  for (const char* gone : {"a/config.toml.123.tmp", "a/checkpoints/step-9.tmp"})
+    EXPECT_FALSE(fs::exists(dir / gone)) << gone;
+  for (const char* stays : {"a/notes.tmp", "a/x.1a.tmp", "a/checkpoints/step-8/file"})
+    EXPECT_TRUE(fs::exists(dir / stays)) << stays;
+  EXPECT_EQ(fs::read_symlink(dir / "a/checkpoints/latest"), "step-8");
+}
+
 TEST(RunDirectory, WithoutResultsIsLeftAsItWas) {
   const TempDir dir;
   { const RunDirectory made = must(RunDirectory::take("run.dir", dir / "a/b")); }
