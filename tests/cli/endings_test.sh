@@ -37,6 +37,19 @@ for signal in TERM INT HUP; do
   check "the step saved at SIG$signal" "$saved" "$(lines "$signal")"
 done
 
+# SIGUSR1 saves, and the run goes on.
+# shellcheck disable=SC2046
+"$sluice" $(arguments 1000000 asked) >"$dir/out" 2>&1 &
+wait_for_steps asked $!
+kill -s USR1 $!
+until [[ -e $dir/asked/checkpoints/latest ]] || ! kill -0 $! 2>/dev/null; do sleep 0.02; done
+first=$(readlink "$dir/asked/checkpoints/latest") steps=$(lines asked)
+until [[ $(lines asked) -gt $((steps + 1)) ]] || ! kill -0 $! 2>/dev/null; do sleep 0.02; done
+kill -s TERM $!
+wait $!
+check "the exit status after SIGUSR1 and SIGTERM" $? 75
+check "whether SIGUSR1 saved before SIGTERM did" "$([[ -n $first && $first != $(readlink "$dir/asked/checkpoints/latest") ]] && echo yes)" yes
+
 # Before there is anything to save the process is gone, and says so where it can.
 # shellcheck disable=SC2046
 "$sluice" $(arguments 1000000 start-up) --set data.cache="$dir/other" >"$dir/out" 2>&1 &
