@@ -98,7 +98,7 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& pres
 std::filesystem::path cost_cache(const RunConfig& config, const Machine& machine) {
   if (config.data.cache.empty()) return {};
   return std::filesystem::path(config.data.cache) /
-         fmt::format("costs-{:016x}.json", Hash().add(machine.profile.name).add(machine.uuid).value());
+         fmt::format("costs-{:016x}", Hash().add(machine.profile.name).add(machine.uuid).value());
 }
 
 }  // namespace sluice::core

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "io/file.h"
+#include "io/sealed.h"
 
 namespace sluice::core {
 namespace {
@@ -104,24 +105,69 @@ double number_or(const json& object, const char* key, double otherwise) {
   return it != object.end() && it->is_number() ? it->get<double>() : otherwise;
 }
 
-// What a cache holds for a machine: links with both directions busy, and by kind of step the times of ops by
-// cost key and the links as they were beside them.
-json read_cache(const std::filesystem::path& path, const Profile& profile) {
-  // Times in other formats mean something else.
-  constexpr int kFormat = 3;
-  const json nothing = {{"format", kFormat}, {"machine", profile.name}, {"steps", json::object()}};
-  const auto text = read_file(path);
-  if (!text.ok()) return nothing;
-  json root = json::parse(*text, nullptr, false);
-  if (!root.is_object() || !root.contains("format") || root["format"] != kFormat ||
-      !root.contains("machine") || root["machine"] != profile.name)
-    return nothing;
-  if (!root.contains("steps") || !root["steps"].is_object()) root["steps"] = json::object();
-  for (auto& of_kind : root["steps"]) {
-    if (!of_kind.is_object()) of_kind = json::object();
-    if (!of_kind.contains("ns") || !of_kind["ns"].is_object()) of_kind["ns"] = json::object();
+struct Bounds {
+  const char* key;
+  double least, most;
+};
+// From a byte a second to a thousand terabytes; what a copy costs is part of a core or some; a petabyte.
+constexpr Bounds kRates[] = {{"load_bytes_per_s", 1, 1e15}, {"store_bytes_per_s", 1, 1e15}};
+constexpr Bounds kOthers[] = {
+    {"copy_slowdown", 0, 100}, {"device_overhead_bytes", 0, 1e15}, {"link_bytes", 1, 1e15}};
+constexpr double kLongestNs = 1e15;  // some days: no op takes that
+
+Status check(const json& table, std::span<const Bounds> all) {
+  for (const auto& [key, least, most] : all) {
+    const auto it = table.find(key);
+    if (it == table.end()) continue;
+    if (!it->is_number()) return error("{} is no number", key);
+    const double value = it->get<double>();
+    if (!(value >= least && value <= most))
+      return error("{} = {}: between {} and {} make sense", key, value, least, most);
+  }
+  return {};
+}
+
+// Links with both directions busy, and by kind of step the times of ops by cost key and the links as they
+// were beside them.
+Result<json> parse_costs(std::string_view text) {
+  json root = json::parse(text, nullptr, false);
+  if (!root.is_object() || !root.contains("steps") || !root["steps"].is_object())
+    return error("it is no JSON object with steps");
+  SLUICE_TRY(check(root, kRates));
+  SLUICE_TRY(check(root, kOthers));
+  for (const auto& [kind, step] : root["steps"].items()) {
+    if (!step.is_object() || !step.contains("ns") || !step["ns"].is_object())
+      return error("'{}' has no times", kind);
+    SLUICE_TRY(check(step, kRates));
+    for (const auto& [op, ns] : step["ns"].items()) {
+      if (!ns.is_number() || !(ns.get<double>() > 0 && ns.get<double>() <= kLongestNs))
+        return error("'{}' takes {} ns", op, ns.is_number() ? ns.get<double>() : NAN);
+    }
   }
   return root;
+}
+
+// By its name, too: GPUs of one name have files of their own.
+SealedRequest request_of(const std::filesystem::path& path, const Profile& profile) {
+  SealedRequest request("costs 4");
+  request.add("machine", profile.name).add("file", path.filename().string());
+  return request;
+}
+
+// What the file holds, or nothing. `observer` is told when it is there and not believed.
+json read_cache(const std::filesystem::path& path, const Profile& profile, Observer& observer) {
+  const json nothing = {{"steps", json::object()}};
+  if (path.empty()) return nothing;
+  auto read = [&]() -> Result<json> {
+    SLUICE_ASSIGN(const std::string content, read_sealed(path, request_of(path, profile)));
+    auto costs = parse_costs(content);
+    if (!costs.ok()) return error("{} is not believed: {}", path.string(), costs.message());
+    return costs;
+  }();
+  if (read.ok()) return std::move(*read);
+  if (read.error().kind != ErrorKind::NotFound)
+    observer.warned(fmt::format("{}; costs are measured anew", read.message()));
+  return nothing;
 }
 
 int64_t overhead_in(const json& cache, const Profile& profile) {
@@ -163,7 +209,7 @@ bool take_cache(const json& cache, const CalibrateOptions& options, Profile& pro
   if (links_known) profile.overhead_bytes[kDevice] = overhead_in(cache, profile);
   if (const auto known = cache["steps"].find(options.kind); known != cache["steps"].end()) {
     for (const auto& [key, ns] : (*known)["ns"].items()) {
-      if (ns.is_number() && ns.get<double>() > 0) profile.measured_ns[key] = ns.get<double>();
+      profile.measured_ns[key] = ns.get<double>();
     }
     take_links(*known, profile);
   }
@@ -181,14 +227,19 @@ Status write_cache(const std::filesystem::path& path, bool shared_cores, const P
   cache["device_overhead_bytes"] = profile.overhead_bytes[kDevice];
   if (shared_cores) cache["copy_slowdown"] = profile.copy_slowdown;
   SLUICE_TRY(make_directories(path.parent_path()));
-  return write_file(path, cache.dump(1));
+  return write_sealed(path, request_of(path, profile), cache.dump(1) + '\n');
 }
 
 }  // namespace
 
+Status check_costs(std::string_view text) {
+  const auto costs = parse_costs(text);
+  return costs.ok() ? Status() : costs.error();
+}
+
 bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
             const CalibrateOptions& options, Profile& profile) {
-  const bool links_known = take_cache(read_cache(path, profile), options, profile);
+  const bool links_known = take_cache(read_cache(path, profile, *options.observer), options, profile);
   return links_known && all_known(ops, profile);
 }
 
@@ -196,7 +247,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
                  const CalibrateOptions& options, Profile& profile, const Progress& progress) {
   constexpr uint32_t kPairs = 6;
   int64_t link_bytes = link_bytes_of(options.most_bytes);
-  json cache = read_cache(path, profile);
+  json cache = read_cache(path, profile, silent_observer());
   const bool links_known = take_cache(cache, options, profile), ops_known = all_known(step.ops, profile);
   if (ops_known && links_known) return {};
   // One op more or less changes the mix: all run, also those whose times are known.
@@ -308,7 +359,7 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
       (a.loads() ? loads : stores).add(a.bytes, timeline[i], profile.transfer_latency_ns);
     }
   }
-  json cache = read_cache(path, profile);
+  json cache = read_cache(path, profile, silent_observer());
   if (!cache.contains("load_bytes_per_s")) keep_links(profile, cache);
   json& of_kind = cache["steps"][options.kind];
   for (const auto& [key, ns] : runs) of_kind["ns"][key] = median(ns);

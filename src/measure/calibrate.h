@@ -10,6 +10,7 @@
 #include "cost/profile.h"
 #include "measure/rehearsal.h"
 #include "plan/plan.h"
+#include "sluice/observer.h"
 
 namespace sluice::core {
 
@@ -26,10 +27,16 @@ struct CalibrateOptions {
   // are those of its mix of ops and copies, and kept for steps of this kind alone: of those, the first has
   // them measured for all.
   std::string kind;
+  Observer* observer = &silent_observer();  // is told, by recall(), of a file that is not believed
 };
 
+// Whether the content of a file of costs can be one: what is infinite, negative or longer than can be is not
+// planned with. The error says what. The text may be anything.
+Status check_costs(std::string_view text);
+
 // Takes what the file at `path` holds for a machine of profile.name and steps of options.kind into the
-// profile. Returns whether that is the links and all of the ops.
+// profile. A file that is damaged, of another machine or holds what cannot be (io/sealed.h) counts as empty.
+// Returns whether that is the links and all of the ops.
 bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
             const CalibrateOptions& options, Profile& profile);
 

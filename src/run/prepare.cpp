@@ -24,7 +24,8 @@ namespace {
 Status measure_costs(Prepared& p, const StageRequest& request, Observer& observer) {
   const Stopwatch watch;
   const std::filesystem::path cache = cost_cache(p.config, p.machine);
-  const CalibrateOptions options = calibration_of(p);
+  CalibrateOptions options = calibration_of(p);
+  options.observer = &observer;
   const Program program =
       build_training(request.model, request.shape, request.numerics, request.optimizer).program;
   if (recall(counted_ops(program), cache, options, p.machine.profile)) return {};

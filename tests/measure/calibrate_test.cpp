@@ -192,25 +192,65 @@ TEST(Calibrate, CompletesACacheWithoutTheSlowdown) {
   EXPECT_NEAR(p.copy_slowdown, 0.5, 0.03);
 }
 
-// What is no number or table, or of a format before this one, is measured again.
-TEST(Calibrate, TakesNothingFromADamagedCache) {
-  for (
-      const char* text :
-      {"", "[1]", R"({"format": 1, "machine": "priced", "ns": {"x": 1}})", R"({"machine": 5})",
-       R"({"format": 2, "machine": "priced", "load_bytes_per_s": 1, "store_bytes_per_s": 1, "copy_slowdown": 0,
-            "ns": {"x": 1}, "learnt": {}})",
-       R"({"format": 3, "machine": "priced", "load_bytes_per_s": null, "steps": []})",
-       R"({"format": 3, "machine": "priced", "steps": {"": 3}})",
-       R"({"format": 3, "machine": "priced", "steps": {"": {"ns": 3, "load_bytes_per_s": -1}}})",
-       R"({"format": 3, "machine": "priced", "steps": {"": {"ns": {"x": "y"}}}})"}) {
-    const TempDir dir;
-    ASSERT_TRUE(write_file(dir / "costs.json", text).ok());
-    int64_t commands = 0;
-    const Profile p = calibrated(dir / "costs.json", true, 0.5, &commands);
-    EXPECT_GT(commands, 0) << text;
-    EXPECT_EQ(p.measured_ns.size(), 2u) << text;
-    EXPECT_NEAR(p.bytes_per_s(kHost, kDevice), kLoadRate, 1e-6 * kLoadRate) << text;
+struct Warnings : Observer {
+  void warned(const std::string& what) override { said.push_back(what); }
+  std::vector<std::string> said;
+};
+
+// Costs that would have the planner wait for ever, or say nonsense.
+TEST(Costs, WhatCannotBeIsRefused) {
+  EXPECT_TRUE(
+      check_costs(R"({"steps": {"a": {"ns": {"x": 1.5}, "load_bytes_per_s": 1e9}}, "copy_slowdown": 0})")
+          .ok());
+  for (const char* text :
+       {"", "[1]", "{}", R"({"steps": []})", R"({"steps": {"": 3}})", R"({"steps": {"": {"ns": 3}}})",
+        R"({"steps": {"": {"ns": {"x": "y"}}}})", R"({"steps": {"": {"ns": {"x": 0}}}})",
+        R"({"steps": {"": {"ns": {"x": -1}}}})", R"({"steps": {"": {"ns": {"x": 1e308}}}})",
+        R"({"steps": {"": {"ns": {"x": 1e999}}}})", R"({"steps": {"": {"ns": {}, "load_bytes_per_s": -1}}})",
+        R"({"steps": {}, "load_bytes_per_s": null})", R"({"steps": {}, "store_bytes_per_s": 1e300})",
+        R"({"steps": {}, "copy_slowdown": 1e308})", R"({"steps": {}, "device_overhead_bytes": 1e30})",
+        R"({"steps": {}, "device_overhead_bytes": -1})"}) {
+    EXPECT_FALSE(check_costs(text).ok()) << text;
   }
+}
+
+// A file that is damaged, or another machine's, is measured anew, and that is said once.
+TEST(Calibrate, TakesNothingFromAFileThatIsNotBelieved) {
+  const TempDir dir;
+  int64_t commands = 0;
+  (void)calibrated(dir / "costs.json", true, 0.5, &commands);
+  const std::string whole = *read_file(dir / "costs.json");
+  const std::vector<CountedOp> ops{{kLight, 1}, {kHeavy, 1}};
+  const auto said = [&](const char* file, const std::string& content, const char* machine) {
+    EXPECT_TRUE(write_file(dir / file, content).ok());
+    Warnings warnings;
+    CalibrateOptions options;
+    options.shared_cores = true;
+    options.observer = &warnings;
+    Profile profile;
+    profile.name = machine;
+    const bool known = recall(ops, dir / file, options, profile);
+    EXPECT_EQ(known, profile.measured_ns.size() == 2);
+    EXPECT_EQ(known, warnings.said.empty());
+    return warnings.said.empty() ? "" : warnings.said.front();
+  };
+  const std::string path = (dir / "costs.json").string();
+  EXPECT_EQ(said("costs.json", whole, "priced"), "");
+  EXPECT_EQ(said("costs.json", whole, "other"),
+            path + " was made for 'machine = priced', not for 'machine = other'; costs are measured anew");
+  EXPECT_EQ(said("moved.json", whole, "priced"),
+            (dir / "moved.json").string() +
+                " was made for 'file = costs.json', not for 'file = moved.json'; costs are measured anew");
+  EXPECT_NE(said("costs.json", whole.substr(0, whole.size() / 2), "priced").find("damaged"),
+            std::string::npos);
+  EXPECT_NE(said("costs.json", R"({"format": 3, "machine": "priced"})", "priced").find("was expected"),
+            std::string::npos);
+  EXPECT_GT(commands, 0);
+  ASSERT_TRUE(write_file(dir / "costs.json", "").ok());
+  commands = 0;
+  (void)calibrated(dir / "costs.json", true, 0.5, &commands);
+  EXPECT_GT(commands, 0) << "it is measured";
+  EXPECT_EQ(said("costs.json", *read_file(dir / "costs.json"), "priced"), "") << "and kept again";
 }
 
 // A simulated step is one in which copies cost what the simulator says: learning from it finds the op costs
