@@ -100,8 +100,10 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab) {
   tokenizer.reset();
   release_freed_memory();
   data.content = corpus.key;
+  data.notice = corpus.notice;
   if (corpus.dropped > 0) {
-    data.notice =
+    data.notice += data.notice.empty() ? "" : "; ";
+    data.notice +=
         fmt::format("data.paths: {} has no token for {} characters or bytes of the text; they are left out",
                     tokenizer_path->string(), corpus.dropped);
   }

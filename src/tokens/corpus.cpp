@@ -15,6 +15,7 @@
 #include "base/philox.h"
 #include "io/file.h"
 #include "io/pieces.h"
+#include "io/sealed.h"
 #include "tokens/byte_tokenizer.h"
 #include "tokens/tokenize.h"
 
@@ -133,20 +134,20 @@ std::string_view view(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-// Names the cached result: equal keys mean equal bytes in, hence equal token files out.
-Result<std::string> cache_key(const CorpusOptions& options, const std::vector<Source>& sources) {
-  constexpr int kFormat = 1;  // changes when the same input gives other token files
-  Hash hash;
-  hash.add(kFormat).add(options.seed).add(std::bit_cast<uint64_t>(options.heldout));
+// What the token files are made of: equal requests mean equal bytes in, hence equal token files out.
+Result<SealedRequest> request_of(const CorpusOptions& options, const std::vector<Source>& sources) {
+  SealedRequest request("corpus 2");
+  request.add("seed", options.seed).add("heldout", options.heldout);
   for (const Source& source : sources) {
-    hash.add(source.name).add(source.bytes);
+    Checksummer sum;
     SLUICE_TRY(read_pieces(source.path, 0, source.bytes, [&](std::string_view piece) {
-      hash.add(piece);
+      sum.add(piece);
       return Status();
     }));
+    request.add(source.name, sum.value().text());
   }
-  if (options.tokenizer != nullptr) hash.add("tokenizer").add(options.tokenizer->content());
-  return fmt::format("{:016x}", hash.value());
+  if (options.tokenizer != nullptr) request.add("tokenizer", options.tokenizer->content());
+  return request;
 }
 
 // Uniform in (0, 1), by the file's name and the seed.
@@ -225,29 +226,58 @@ Result<Corpus> open_corpus(const CorpusOptions& options, const fs::path& cache_d
     return error("corpus: held-out fraction {}; allowed is 0 to below 1", options.heldout);
   }
   SLUICE_ASSIGN(const auto sources, find_sources(options));
-  SLUICE_ASSIGN(const std::string key, cache_key(options, sources));
-  const fs::path directory = cache_directory / key;
+  SLUICE_ASSIGN(const SealedRequest request, request_of(options, sources));
+  const std::string key = request.key();
+  const fs::path directory = cache_directory / key, sums = directory / "corpus";
   const fs::path train = directory / "train.tokens", heldout = directory / "heldout.tokens";
 
-  // The training file is written last: if it is there, so is the other.
-  std::error_code ignored;
-  const bool build = !fs::exists(train, ignored);
+  // The token files as they were built for this request, and no others.
+  const auto open = [&](bool built) -> Result<Corpus> {
+    SLUICE_ASSIGN(const std::string expected, read_sealed(sums, request));
+    std::string found;
+    const auto open_one = [&](const fs::path& path) -> Result<TokenSet> {
+      SLUICE_ASSIGN(TokenFile file, TokenFile::open(path));
+      found += file.checksum().text() + "\n";
+      std::vector<TokenFile> files;
+      files.push_back(std::move(file));
+      return TokenSet(std::move(files));
+    };
+    SLUICE_ASSIGN(TokenSet train_tokens, open_one(train));
+    Corpus corpus{
+        .train = std::move(train_tokens), .files = int64_t(sources.size()), .built = built, .key = key};
+    if (options.heldout > 0) {
+      SLUICE_ASSIGN(corpus.heldout, open_one(heldout));
+    }
+    if (found != expected)
+      return error("{}: its token files are not those that were made here", directory.string());
+    return corpus;
+  };
   int64_t dropped = 0;
-  if (build) {
+  const auto build = [&]() -> Status {
     SLUICE_ASSIGN(const Split parts, split(options, sources));
     SLUICE_TRY(make_directories(directory));
-    if (!parts.heldout.empty()) SLUICE_TRY(write_tokens(heldout, parts.heldout, options, dropped));
-    SLUICE_TRY(write_tokens(train, parts.train, options, dropped));
+    std::string sum;
+    for (const auto& [path, pieces] : {std::pair(&train, &parts.train), {&heldout, &parts.heldout}}) {
+      if (pieces->empty()) continue;
+      SLUICE_TRY(write_tokens(*path, *pieces, options, dropped));
+      SLUICE_ASSIGN(const TokenFile file, TokenFile::open(*path));
+      sum += file.checksum().text() + "\n";
+    }
+    // Written last: what it names is there.
+    return write_sealed(sums, request, sum);
+  };
+
+  std::error_code ignored;
+  std::string notice;
+  if (fs::exists(sums, ignored)) {
+    auto kept = open(false);
+    if (kept.ok()) return kept;
+    notice = kept.message() + "; it is made anew";
   }
-  SLUICE_ASSIGN(TokenSet train_tokens, open_tokens(train));
-  Corpus corpus{.train = std::move(train_tokens),
-                .files = int64_t(sources.size()),
-                .built = build,
-                .key = key,
-                .dropped = dropped};
-  if (options.heldout > 0) {
-    SLUICE_ASSIGN(corpus.heldout, open_tokens(heldout));
-  }
+  SLUICE_TRY(build());
+  SLUICE_ASSIGN(Corpus corpus, open(true));
+  corpus.notice = notice;
+  corpus.dropped = dropped;
   return corpus;
 }
 

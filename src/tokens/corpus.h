@@ -39,14 +39,16 @@ struct Corpus {
   int64_t files = 0;   // that are not empty
   bool built = false;  // false: the cache had it
   std::string key;     // equal for equal options, files, contents and tokenizers
+  std::string notice;  // why what the cache had was not believed; empty: it was, or had nothing
   // Characters or bytes that the tokenizer has no token for and leaves out; counted when the tokens are
   // built.
   int64_t dropped = 0;
 };
 
 // A document is a file; documents are in the order of their paths. The token files are in
-// `cache_directory`/<hash of options, paths, contents and tokenizer>/, so changed input is found again or
-// built, never mixed up.
+// `cache_directory`/<hash of options, paths, contents and tokenizer>/ with their checksums and what they were
+// made of, so changed input is found again or built, never mixed up; what is damaged there, or somebody
+// else's, is built anew.
 Result<Corpus> open_corpus(const CorpusOptions& options, const std::filesystem::path& cache_directory);
 
 }  // namespace sluice::core

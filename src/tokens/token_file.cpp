@@ -11,7 +11,7 @@ namespace sluice::core {
 namespace {
 
 constexpr std::array<char, 8> kMagic{'s', 'l', 'u', 'i', 'c', 'e', 't', 'k'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr int64_t kHeaderBytes = sizeof(TokenFileHeader);
 
 constexpr int64_t kLlmcHeaderBytes = 256 * sizeof(int32_t);
@@ -22,6 +22,15 @@ T load(std::span<const std::byte> bytes) {
   T value;
   std::memcpy(&value, bytes.data(), sizeof value);
   return value;
+}
+
+// How much of a mapping is read before it is released.
+constexpr size_t kPieceBytes = size_t{1} << 22;
+
+// Adds the header, whose checksum is not part of it.
+Checksum finished(Checksummer& sum, TokenFileHeader header) {
+  header.checksum[0] = header.checksum[1] = 0;
+  return sum.add(std::as_bytes(std::span(&header, 1))).value();
 }
 
 }  // namespace
@@ -65,8 +74,21 @@ Status TokenFile::open_own() {
   if (boundaries_.front() != 0 || boundaries_.back() != tokens_ || !rising) {
     return error("the document boundaries do not rise from 0 to {}", tokens_);
   }
-  file_.release();
-  return set_max(header.max_token, header.max_token_index);
+  Checksummer sum;
+  for (auto rest = bytes.subspan(kHeaderBytes); !rest.empty();) {
+    const auto piece = rest.first(std::min(rest.size(), kPieceBytes));
+    sum.add(piece);
+    file_.release();
+    rest = rest.subspan(piece.size());
+  }
+  checksum_ = {header.checksum[0], header.checksum[1]};
+  if (finished(sum, header) != checksum_) return error("damaged: its bytes do not match their checksum");
+  SLUICE_TRY(find_max());
+  if (max_token_ != header.max_token || max_token_index_ != header.max_token_index) {
+    return error("the largest token is {} at index {}, not {} at {}", max_token_, max_token_index_,
+                 header.max_token, header.max_token_index);
+  }
+  return {};
 }
 
 Status TokenFile::open_llmc() {
@@ -88,29 +110,30 @@ Status TokenFile::open_llmc() {
   data_ = bytes.data() + kLlmcHeaderBytes;
   whole_ = {0, tokens_};
   boundaries_ = whole_;
-  const auto largest = [&]<class T>(T) {
-    const std::span<const T> all(reinterpret_cast<const T*>(data_), size_t(tokens_));
-    constexpr size_t kPiece = size_t{1} << 20;
-    T most{};
-    size_t at = 0;
-    for (size_t from = 0; from < all.size(); from += kPiece) {
-      const auto piece = all.subspan(from, std::min(kPiece, all.size() - from));
-      const auto it = std::max_element(piece.begin(), piece.end());
-      if (from == 0 || *it > most) most = *it, at = from + size_t(it - piece.begin());
-      file_.release();
-    }
-    return set_max(most, int64_t(at));
-  };
-  return token_bytes_ == 2 ? largest(uint16_t{}) : largest(uint32_t{});
+  return find_max();
 }
 
-Status TokenFile::set_max(int64_t token, int64_t index) {
-  if (token < 0 || token > INT32_MAX || index < 0 || index >= tokens_) {
-    return error("largest token {} at index {} is out of range", token, index);
-  }
-  max_token_ = static_cast<int32_t>(token);
-  max_token_index_ = index;
-  return {};
+Status TokenFile::find_max() {
+  const auto find = [&]<class T>(T) -> Status {
+    int64_t largest = -1;
+    for (int64_t first = 0; first < tokens_;) {
+      const int64_t count = std::min(tokens_ - first, int64_t{kPieceBytes / sizeof(T)});
+      const std::span<const T> piece(reinterpret_cast<const T*>(data_) + first, size_t(count));
+      const auto it = std::max_element(piece.begin(), piece.end());
+      if (int64_t{*it} > largest) {
+        largest = *it;
+        max_token_index_ = first + (it - piece.begin());
+      }
+      first += count;
+      file_.release();
+    }
+    if (largest > INT32_MAX) {
+      return error("token {} at index {}; at most {} is allowed", largest, max_token_index_, INT32_MAX);
+    }
+    max_token_ = static_cast<int32_t>(largest);
+    return {};
+  };
+  return token_bytes_ == 2 ? find(uint16_t{}) : find(uint32_t{});
 }
 
 void TokenFile::read(int64_t first, std::span<int32_t> out) const {
@@ -148,6 +171,7 @@ Status TokenFileWriter::append(std::span<const int32_t> tokens) {
     }
   }
   SLUICE_TRY(file_.write_at(kHeaderBytes + header_.tokens * int64_t(width), buffer_));
+  sum_.add(buffer_);
   header_.tokens += int64_t(tokens.size());
   return {};
 }
@@ -162,6 +186,12 @@ Status TokenFileWriter::commit() {
   header_.documents = int64_t(boundaries_.size()) - 1;
   const int64_t boundaries_at = align_up(kHeaderBytes + header_.tokens * header_.token_bytes, 8);
   SLUICE_TRY(file_.write_at(boundaries_at, std::as_bytes(std::span(boundaries_))));
+  const std::array<std::byte, 8> zeros{};
+  sum_.add(
+      std::span(zeros).first(size_t(boundaries_at - kHeaderBytes - header_.tokens * header_.token_bytes)));
+  const Checksum checksum = finished(sum_.add(std::as_bytes(std::span(boundaries_))), header_);
+  header_.checksum[0] = checksum.high;
+  header_.checksum[1] = checksum.low;
   SLUICE_TRY(file_.write_at(0, std::as_bytes(std::span(&header_, 1))));
   return file_.commit();
 }

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "base/checksum.h"
 #include "base/status.h"
 #include "io/file.h"
 
@@ -25,14 +26,16 @@ struct TokenFileHeader {
   uint32_t token_bytes;  // 2 or 4
   int64_t tokens, documents;
   int64_t max_token, max_token_index;  // the largest id and where it stands first
-  int64_t reserved[2];
+  uint64_t checksum[2];  // XXH3 of 128 bits, high and low, of all that follows and of the header, where these
+                         // are 0
 };
 static_assert(sizeof(TokenFileHeader) == 64);
 
 class TokenFile {
  public:
-  // Checks the header, the size and the document boundaries; an llm.c file is read once for its largest
-  // token.
+  // Reads the file once: for its checksum, which an llm.c file has not, and for its largest token, which is
+  // not believed. Checks the header, the size and the document boundaries. What is read is released behind
+  // it.
   static Result<TokenFile> open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
@@ -41,6 +44,8 @@ class TokenFile {
   std::span<const int64_t> boundaries() const { return boundaries_; }
   int32_t max_token() const { return max_token_; }
   int64_t max_token_index() const { return max_token_index_; }
+  // Of a file in our own format.
+  Checksum checksum() const { return checksum_; }
 
   // Copies tokens [first, first + out.size()). REQUIRES: they exist.
   void read(int64_t first, std::span<int32_t> out) const;
@@ -51,7 +56,7 @@ class TokenFile {
   explicit TokenFile(MappedFile file) : file_(std::move(file)) {}
   Status open_own();
   Status open_llmc();
-  Status set_max(int64_t token, int64_t index);
+  Status find_max();
 
   MappedFile file_;
   const std::byte* data_ = nullptr;
@@ -60,6 +65,7 @@ class TokenFile {
   std::vector<int64_t> whole_;  // the boundaries of a file without them
   int32_t max_token_ = 0;
   int64_t max_token_index_ = 0;
+  Checksum checksum_;
 };
 
 // Writes a TokenFile in order; it appears on commit() (AtomicFile).
@@ -83,6 +89,7 @@ class TokenFileWriter {
   TokenFileHeader header_;
   std::vector<int64_t> boundaries_{0};
   std::vector<std::byte> buffer_;
+  Checksummer sum_;  // of what follows the header
 };
 
 }  // namespace sluice::core

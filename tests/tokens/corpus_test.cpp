@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "support/temp_dir.h"
 #include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
+namespace fs = std::filesystem;
 namespace {
 
 std::string content(const TokenSet& set) {
@@ -132,15 +135,39 @@ TEST(Corpus, IsRebuiltOnlyWhenInputOrOptionsChange) {
   EXPECT_FALSE(open_corpus(all_of(dir), dir / "cache")->built) << "the first build is still there";
 }
 
-TEST(Corpus, ACorruptCacheFileIsNamed) {
+// Nobody knows who wrote to the cache since.
+TEST(Corpus, WhatIsNotBelievedIsMadeAnew) {
   TempDir dir;
-  add_files(dir, 2);
-  ASSERT_TRUE(open_corpus(all_of(dir), dir / "cache").ok());
-  const auto files = *list_files(dir / "cache");
-  ASSERT_EQ(files.size(), 1u);
-  std::filesystem::resize_file(dir / "cache" / files.front(), 70);
-  const auto corpus = open_corpus(all_of(dir), dir / "cache");
-  EXPECT_NE(corpus.message().find(files.front().string()), std::string::npos) << corpus.message();
+  add_files(dir, 5);
+  CorpusOptions options = all_of(dir), other = all_of(dir);
+  options.heldout = other.heldout = 0.4;
+  other.seed = 7;
+  const auto whole = open_corpus(options, dir / "cache");
+  const std::string train = content(whole->train), heldout = content(*whole->heldout);
+  const fs::path folder = dir / "cache" / whole->key;
+  const fs::path others = dir / "cache" / open_corpus(other, dir / "cache")->key;
+  const auto overwrite = fs::copy_options::overwrite_existing;
+  const std::pair<const char*, std::function<void()>> changes[] = {
+      {"train.tokens: ", [&] { fs::resize_file(folder / "train.tokens", 70); }},
+      {"train.tokens: ", [&] { (void)write_file(folder / "train.tokens", ""); }},
+      {"heldout.tokens: No such file", [&] { fs::remove(folder / "heldout.tokens"); }},
+      {"are not those that were made here",
+       [&] { fs::copy_file(others / "train.tokens", folder / "train.tokens", overwrite); }},
+      {"was made for 'seed = 7', not for 'seed = 0'",
+       [&] { fs::copy(others, folder, overwrite | fs::copy_options::recursive); }},
+      {"corpus is damaged", [&] { fs::resize_file(folder / "corpus", 60); }},
+  };
+  for (const auto& [says, change] : changes) {
+    change();
+    const auto corpus = open_corpus(options, dir / "cache");
+    ASSERT_TRUE(corpus.ok()) << corpus.message();
+    EXPECT_TRUE(corpus->built);
+    EXPECT_NE(corpus->notice.find(says), std::string::npos) << corpus->notice;
+    EXPECT_TRUE(corpus->notice.ends_with("; it is made anew")) << corpus->notice;
+    EXPECT_EQ(content(corpus->train), train);
+    EXPECT_EQ(content(*corpus->heldout), heldout);
+    EXPECT_EQ(open_corpus(options, dir / "cache")->notice, "");
+  }
 }
 
 TEST(Corpus, ErrorsNameWhatIsMissing) {

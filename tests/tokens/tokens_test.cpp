@@ -112,13 +112,41 @@ TEST(TokenFile, BadFilesNamePathAndReason) {
   EXPECT_NE(message("cut", good.substr(0, good.size() - 8)).find("tokens in 2 documents take"),
             std::string::npos);
   EXPECT_NE(message("version", patched(8, 2ll << 32 | 9)).find("version 9"), std::string::npos);
-  EXPECT_NE(message("width", patched(8, 3ll << 32 | 1)).find("3 bytes per token"), std::string::npos);
+  EXPECT_NE(message("width", patched(8, 3ll << 32 | 2)).find("3 bytes per token"), std::string::npos);
   EXPECT_NE(message("count", patched(16, INT64_MAX)).find("cannot be in a file"), std::string::npos);
   EXPECT_NE(message("documents", patched(24, INT64_MAX)).find("cannot be in a file"), std::string::npos);
-  EXPECT_NE(message("largest", patched(32, -1)).find("largest token -1"), std::string::npos);
+  EXPECT_NE(message("token", patched(64, 99)).find("do not match their checksum"), std::string::npos);
   EXPECT_NE(message("boundary", patched(80, 99)).find("do not rise"), std::string::npos);
   const std::string llmc = llmc_file<uint16_t>(20240520, {1, 2, 3});
   EXPECT_NE(message("llmc", llmc.substr(0, llmc.size() - 2)).find("3 tokens of 2 bytes"), std::string::npos);
+}
+
+TEST(TokenFile, EveryChangedBitIsSeen) {
+  TempDir dir;
+  const std::string good = *read_file(write_documents(dir / "good", {{1, 2, 3}, {4}}));
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] = char(bad[at] ^ (1 << at % 8));
+    EXPECT_FALSE(TokenFile::open(dir.add("bad", bad)).ok()) << "byte " << at;
+  }
+}
+
+// A checksum can be right, and the largest token, by which the vocabulary is checked, wrong.
+TEST(TokenFile, DoesNotBelieveItsLargestToken) {
+  TempDir dir;
+  std::string bad = *read_file(write_documents(dir / "good", {{1, 2, 300}}));
+  TokenFileHeader header;
+  std::memcpy(&header, bad.data(), sizeof header);
+  header.max_token = 255;
+  header.checksum[0] = header.checksum[1] = 0;
+  Checksummer sum;
+  sum.add(std::string_view(bad).substr(sizeof header)).add(std::as_bytes(std::span(&header, 1)));
+  header.checksum[0] = sum.value().high, header.checksum[1] = sum.value().low;
+  std::memcpy(bad.data(), &header, sizeof header);
+  const auto file = TokenFile::open(dir.add("bad", bad));
+  ASSERT_FALSE(file.ok());
+  EXPECT_NE(file.message().find("the largest token is 300 at index 2, not 255"), std::string::npos)
+      << file.message();
 }
 
 TEST(TokenSet, JoinsFilesAndFindsDocuments) {
