@@ -8,12 +8,15 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/checksum.h"
+
 namespace sluice::core::cuda {
 namespace {
 
-// The first line of a file, before the identity. After it come entries: a line with the key, a line with the
-// number of bytes, the bytes, a line break.
-constexpr std::string_view kFormat = "sluice library cache 1: ";
+// The first line of a file, before the identity. The second one is the checksum of what follows, which are
+// entries: a line with the key, a line with the number of bytes, the bytes, a line break.
+constexpr std::string_view kFormat = "sluice library cache 2: ";
+constexpr int64_t kMostBytes = int64_t{1} << 28;
 
 }  // namespace
 
@@ -23,15 +26,23 @@ LibraryCache::LibraryCache(std::filesystem::path path, std::string identity)
 }
 
 void LibraryCache::read() {
+  std::error_code unreadable;
+  const auto size = std::filesystem::file_size(path_, unreadable);
+  if (unreadable || size > uint64_t(kMostBytes)) return;
   std::ifstream file(path_, std::ios::binary);
-  std::string line, key;
-  if (!std::getline(file, line) || line != std::string(kFormat) + identity_) return;
+  std::string line, content(size, 0);
+  if (!std::getline(file, line) || line != std::string(kFormat) + identity_ || !std::getline(file, line))
+    return;
+  content.resize(size_t(file.read(content.data(), std::streamsize(size)).gcount()));
+  if (Checksum::parse(line) != checksum_of(content)) return;
   std::map<std::string, std::string> values;
-  while (std::getline(file, key)) {
+  std::istringstream entries(content);
+  for (std::string key; std::getline(entries, key);) {
     size_t bytes = 0;
-    if (!std::getline(file, line) || !(std::istringstream(line) >> bytes) || bytes > (1u << 28)) return;
+    if (!std::getline(entries, line) || !(std::istringstream(line) >> bytes) || bytes > content.size())
+      return;
     std::string value(bytes, 0);
-    if (!file.read(value.data(), std::streamsize(bytes)) || file.get() != '\n') return;
+    if (!entries.read(value.data(), std::streamsize(bytes)) || entries.get() != '\n') return;
     values.emplace(std::move(key), std::move(value));
   }
   values_ = std::move(values);
@@ -55,8 +66,10 @@ Status LibraryCache::save() {
   const std::filesystem::path fresh = path_.string() + fmt::format(".{}", getpid());
   {
     std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
-    file << kFormat << identity_ << '\n';
-    for (const auto& [key, value] : values_) file << key << '\n' << value.size() << '\n' << value << '\n';
+    std::ostringstream entries;
+    for (const auto& [key, value] : values_) entries << key << '\n' << value.size() << '\n' << value << '\n';
+    const std::string content = entries.str();
+    file << kFormat << identity_ << '\n' << checksum_of(content).text() << '\n' << content;
     if (!file.flush()) {
       const int code = errno;
       std::filesystem::remove(fresh, failure);
