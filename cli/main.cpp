@@ -3,7 +3,11 @@
 #include <fcntl.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
 
+#include "base/mapped_ranges.h"
 #include "command_line.h"
 #include "help.h"
 #include "interrupt.h"
@@ -16,6 +20,21 @@ void open_standard_streams() {
     if (fcntl(fd, F_GETFD) < 0) [[maybe_unused]]
       const int opened = open("/dev/null", O_RDWR);
   }
+}
+
+// Exceptions come from libraries that lack memory or threads, and on any thread: they end the process here.
+[[noreturn]] void end_in_one_sentence() {
+  const char* what = "the program cannot go on";
+  try {
+    if (std::current_exception()) std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    what = "there is not enough memory for this";
+  } catch (const std::exception& e) {
+    what = e.what();
+  } catch (...) {
+  }
+  std::fprintf(stderr, "sluice: %s\n", what);
+  std::_Exit(1);
 }
 
 // The status of the program, once the streams that it printed on are asked whether they took it all. A run
@@ -35,6 +54,8 @@ int status_with_output(int status) {
 int main(int argc, char** argv) {
   constexpr int kMisused = 2;
   open_standard_streams();
+  sluice::core::name_files_that_shrink();
+  std::set_terminate(end_in_one_sentence);
   int status = 0;
   const auto app = make_command_line(status);
   if (argc < 2) {

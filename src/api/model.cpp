@@ -19,7 +19,7 @@ Result<Model> Model::from_config(std::string_view json) {
 
 Result<Model> Model::from_pretrained(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
-  SLUICE_ASSIGN(const std::string text, core::read_file(path));
+  SLUICE_ASSIGN(const std::string text, core::read_file(path, core::kMostConfigBytes));
   auto spec = core::parse_model_config(text);
   if (!spec.ok()) return core::error_at(path.string(), spec.error());
   return Model(std::make_shared<core::ModelSpec>(std::move(*spec)), directory);

@@ -75,7 +75,8 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
   }
   for (const auto& [name, value] : o.hyperparameters) {
     const auto& own = optimizer->hyperparameters;
-    const auto it = std::find_if(own.begin(), own.end(), [&](const auto& h) { return h.name == name; });
+    const auto it =
+        std::find_if(own.begin(), own.end(), [&name = name](const auto& h) { return h.name == name; });
     if (it == own.end()) {
       std::vector<std::string_view> names;
       for (const core::Hyperparameter& h : own) names.push_back(h.name);

@@ -25,8 +25,11 @@ struct Range {
 // Whole numbers of tokens, which take suffixes: 8k.
 struct Tokens : Range {};
 constexpr double kMost = 9e15;  // as good as no bound
+// Of a step, and of steps: their product is far from where whole numbers end.
+constexpr double kMostTokens = 1 << 30, kMostSteps = 1e9;
 constexpr Range kNotNegative{0, kMost};
-constexpr Tokens kTokensOrChosen{{0, kMost}};
+constexpr Range kSteps{0, kMostSteps};
+constexpr Tokens kTokensOrChosen{{0, kMostTokens}};
 constexpr Range kAnyNumber{-kMost, kMost};
 using Choices = std::vector<std::string>;
 struct ModelPresets {};
@@ -58,12 +61,13 @@ void visit_keys(Config& c, F&& key) {
       "attention and targets end at document boundaries");
   key("data.cache", c.data.cache, OutputPath(), "directory for tokens and measured costs");
   key("train.seq_len", c.train.seq_len, Tokens{{2, 16777216}}, "tokens per sequence");
-  key("train.tokens_per_step", c.train.tokens_per_step, Tokens{{1, kMost}}, "tokens per optimizer step");
-  key("train.steps", c.train.steps, kNotNegative, "optimizer steps");
+  key("train.tokens_per_step", c.train.tokens_per_step, Tokens{{1, kMostTokens}},
+      "tokens per optimizer step");
+  key("train.steps", c.train.steps, kSteps, "optimizer steps");
   key("train.seed", c.train.seed, kNotNegative, "of weights, data order and rounding");
   key("train.learning_rate", c.train.learning_rate, Range{0, 10}, "peak, after warm-up");
   key("train.min_learning_rate", c.train.min_learning_rate, Range{0, 10}, "at the end of the cosine");
-  key("train.warmup_steps", c.train.warmup_steps, kNotNegative, "steps of linear warm-up");
+  key("train.warmup_steps", c.train.warmup_steps, kSteps, "steps of linear warm-up");
   key("train.optimizer", c.train.optimizer, optimizer_names(), "how gradients change the weights");
   key("train.clip_norm", c.train.clip_norm, Range{0, 1e9}, "global gradient norm; 0: no clipping");
   key("train.max_skipped", c.train.max_skipped, Range{1, kMost},
@@ -76,13 +80,13 @@ void visit_keys(Config& c, F&& key) {
   key("train.deferred_update", c.train.deferred_update, toggle,
       "update each weight just before its next use");
   key("shape.chunk_tokens", c.shape.chunk_tokens, kTokensOrChosen, "tokens processed together; 0: chosen");
-  key("shape.rounds", c.shape.rounds, kNotNegative, "forward and backward passes of a step; 0: chosen");
-  key("shape.first_round_chunks", c.shape.first_round_chunks, kNotNegative,
+  key("shape.rounds", c.shape.rounds, kSteps, "forward and backward passes of a step; 0: chosen");
+  key("shape.first_round_chunks", c.shape.first_round_chunks, kSteps,
       "chunks of the first of them, which updates the weights, too; 0: chosen");
   key("shape.head_tokens", c.shape.head_tokens, kTokensOrChosen,
       "rows of logits that exist at once; 0: chosen");
-  key("eval.every", c.eval.every, kNotNegative, "steps between evaluations; 0: at the end only");
-  key("eval.rows", c.eval.rows, kNotNegative, "held-out sequences per evaluation");
+  key("eval.every", c.eval.every, kSteps, "steps between evaluations; 0: at the end only");
+  key("eval.rows", c.eval.rows, kSteps, "held-out sequences per evaluation");
   key("sample.tokens", c.sample.tokens, Tokens{{0, 65536}}, "tokens to sample at the end");
   key("sample.prompt", c.sample.prompt, nullptr, "text to continue");
   key("sample.temperature", c.sample.temperature, Range{0, 100}, "0: the most likely token");
@@ -90,13 +94,13 @@ void visit_keys(Config& c, F&& key) {
   key("run.device", c.run.device, Range{0, 1023}, "index of the GPU");
   key("run.threads", c.run.threads, Range{0, 4096}, "threads that compute on the CPU; 0: all cores");
   key("run.dir", c.run.dir, OutputPath(), "run directory");
-  key("run.checkpoint_every", c.run.checkpoint_every, kNotNegative,
+  key("run.checkpoint_every", c.run.checkpoint_every, kSteps,
       "steps between checkpoints; 0: none for this reason");
   key("run.checkpoint_minutes", c.run.checkpoint_minutes, Range{0, 1e6},
       "minutes between checkpoints, more where saving would take over 2 % of the run; 0: none for this "
       "reason");
   key("run.keep_last", c.run.keep_last, Range{1, 1000}, "how many of the newest checkpoints stay");
-  key("run.keep_every", c.run.keep_every, kNotNegative,
+  key("run.keep_every", c.run.keep_every, kSteps,
       "checkpoints of every step that this divides are saved, and stay; 0: none");
   key("run.export_dtype", c.run.export_dtype, Choices{"auto", "f32"},
       "number format of the weights in checkpoints: the run's, or f32, its master weights where it has any");
@@ -365,8 +369,8 @@ Status check_hyperparameters(const RunConfig& config) {
   const Optimizer& optimizer = config.optimizer();
   for (const auto& [name, value] : config.train.hyperparameters) {
     const auto& own = optimizer.hyperparameters;
-    const auto it =
-        std::find_if(own.begin(), own.end(), [&](const Hyperparameter& h) { return h.name == name; });
+    const auto it = std::find_if(own.begin(), own.end(),
+                                 [&name = name](const Hyperparameter& h) { return h.name == name; });
     if (it == own.end()) {
       std::vector<std::string> names;
       for (const Hyperparameter& h : own) names.push_back(fmt::format("train.{}", h.name));

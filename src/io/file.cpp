@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/mapped_ranges.h"
+
 namespace sluice::core {
 namespace fs = std::filesystem;
 
@@ -91,12 +93,15 @@ Result<MappedFile> MappedFile::open(const fs::path& path) {
     void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
     if (data == MAP_FAILED) return file_error("map", path);
     file.bytes_ = {static_cast<const std::byte*>(data), size};
+    note_mapping(file.bytes_, path.native());
   }
   return file;
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty()) return;
+  forget_mapping(bytes_);
+  ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 void MappedFile::release() const {

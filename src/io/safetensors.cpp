@@ -20,29 +20,31 @@ constexpr size_t kLengthBytes = 8;
 constexpr std::string_view kSingleName = "model.safetensors";
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
-// The map from tensor to file name of a shard index.
-Result<std::map<std::string, std::string>> read_weight_map(const fs::path& index) {
-  SLUICE_ASSIGN(const std::string text, read_file(index));
-  const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto map = document.is_object() ? document.find("weight_map") : document.end();
-  if (map == document.end() || !map->is_object()) return error("{}: no object 'weight_map'", index.string());
-  std::map<std::string, std::string> files;
-  for (const auto& [tensor, file] : map->items()) {
-    // A plain name: an index must not reach outside its directory.
-    const std::string name = file.is_string() ? file.get<std::string>() : "";
-    const bool plain = !name.empty() && fs::path(name).filename() == name && name != "." && name != "..";
-    if (!plain) return error("{}: tensor '{}': {} is not a file name", index.string(), tensor, file.dump());
-    files[tensor] = name;
-  }
-  return files;
-}
-
 Error impossible_length(const fs::path& path, uint64_t length, int64_t file_bytes) {
   return error("{}: header length {} is not possible in a safetensors file of {} bytes (limit {})",
                path.string(), length, file_bytes, kMaxSafeTensorsHeader);
 }
 
 }  // namespace
+
+Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view text) {
+  const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto map = document.is_object() ? document.find("weight_map") : document.end();
+  if (map == document.end() || !map->is_object()) return error("no object 'weight_map'");
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, file] : map->items()) {
+    // A plain name: an index must not reach outside its directory.
+    const std::string name = file.is_string() ? file.get<std::string>() : "";
+    const bool plain = !name.empty() && name.find('\0') == name.npos && fs::path(name).filename() == name &&
+                       name != "." && name != "..";
+    if (!plain) {
+      return error("tensor '{}': {} is not a file name", tensor,
+                   file.is_string() ? "'" + name + "'" : std::string(file.type_name()));
+    }
+    files[tensor] = name;
+  }
+  return files;
+}
 
 Result<SafeTensorsFile> SafeTensorsFile::open(const fs::path& path) {
   SLUICE_ASSIGN(MappedFile mapped, MappedFile::open(path));
@@ -166,9 +168,11 @@ Status TensorFiles::add_file(const fs::path& file) {
 }
 
 Status TensorFiles::add_shards(const fs::path& index) {
-  SLUICE_ASSIGN(const auto weight_map, read_weight_map(index));
+  SLUICE_ASSIGN(const std::string text, read_file(index, kMaxSafeTensorsHeader));
+  const auto weight_map = parse_safetensors_index(text);
+  if (!weight_map.ok()) return error_at(index.string(), weight_map.error());
   std::map<std::string, std::map<std::string_view, const SafeTensor*>> shards;
-  for (const auto& [tensor, file] : weight_map) {
+  for (const auto& [tensor, file] : *weight_map) {
     const auto [shard, is_new] = shards.try_emplace(file);
     if (is_new) {
       SLUICE_ASSIGN(SafeTensorsFile opened, SafeTensorsFile::open(index.parent_path() / file));

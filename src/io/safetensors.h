@@ -47,6 +47,10 @@ class SafeTensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
+// The map from tensor to file name of a shard index, whose text may be anything. Names are plain: an index
+// does not reach outside its directory.
+Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view text);
+
 // The tensors of a checkpoint, wherever its files put them.
 class TensorFiles {
  public:

@@ -138,7 +138,8 @@ Result<Settings> parse_toml(std::string_view text, std::string_view name) {
 }
 
 Result<Settings> read_toml(const std::filesystem::path& path) {
-  SLUICE_ASSIGN(const std::string text, read_file(path));
+  constexpr int64_t kMostBytes = 16 << 20;
+  SLUICE_ASSIGN(const std::string text, read_file(path, kMostBytes));
   return parse_toml(text, path.string());
 }
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <tuple>
 
 #include "model/weights.h"
 
@@ -19,7 +20,11 @@ Status validate_layer(const LayerSpec& layer) {
                                                       {"intermediate_size", layer.mlp.ffn}};
   for (const auto& [key, value] : positive) {
     if (value <= 0) return error("model: {} is {}; it must be positive", key, value);
-    if (value > (int64_t{1} << 31)) return error("model: {} is {}; it must be below 2^31", key, value);
+    if (value > kMostWidth) return error("model: {} is {}; at most {} is allowed", key, value, kMostWidth);
+  }
+  if (a.heads > kMostWidth / a.head_dim) {
+    return error("model: num_attention_heads x head_dim is {} x {}; at most {} is allowed", a.heads,
+                 a.head_dim, kMostWidth);
   }
   if (a.heads % a.kv_heads != 0) {
     return error("model: num_attention_heads {} is not a multiple of num_key_value_heads {}", a.heads,
@@ -59,12 +64,13 @@ ModelSpec model_of(const EqualLayers& s) {
 }
 
 Status validate(const ModelSpec& spec) {
-  const std::pair<const char*, int64_t> positive[] = {{"hidden_size", spec.dim},
-                                                      {"num_hidden_layers", int64_t(spec.layers.size())},
-                                                      {"vocab_size", spec.vocab}};
-  for (const auto& [key, value] : positive) {
+  const std::tuple<const char*, int64_t, int64_t> sizes[] = {
+      {"hidden_size", spec.dim, kMostWidth},
+      {"num_hidden_layers", int64_t(spec.layers.size()), kMostLayers},
+      {"vocab_size", spec.vocab, kMostVocab}};
+  for (const auto& [key, value, most] : sizes) {
     if (value <= 0) return error("model: {} is {}; it must be positive", key, value);
-    if (value > (int64_t{1} << 31)) return error("model: {} is {}; it must be below 2^31", key, value);
+    if (value > most) return error("model: {} is {}; at most {} is allowed", key, value, most);
   }
   for (const LayerSpec& layer : spec.layers) {
     SLUICE_TRY(validate_layer(layer));
@@ -73,7 +79,10 @@ Status validate(const ModelSpec& spec) {
                    spec.head_dim(), layer.attention.head_dim);
     }
   }
-  if (!(spec.norm_eps > 0)) return error("model: rms_norm_eps is {}; it must be positive", spec.norm_eps);
+  // In f32 less is nothing; more drowns what is normalised.
+  constexpr double kLeastEps = 1e-20, kMostEps = 1;
+  if (!(spec.norm_eps >= kLeastEps && spec.norm_eps <= kMostEps))
+    return error("model: rms_norm_eps is {}; allowed are {} to {}", spec.norm_eps, kLeastEps, kMostEps);
   return {};
 }
 

@@ -12,6 +12,10 @@
 
 namespace sluice::core {
 
+// What a model may have at most of anything: far beyond those there are, and far from where products of sizes
+// end.
+constexpr int64_t kMostLayers = 4096, kMostWidth = int64_t{1} << 24, kMostVocab = int64_t{1} << 28;
+
 // Rotary embedding frequencies. With factor > 1 low frequencies are stretched as Llama 3.1 does.
 struct Rope {
   double theta = 10000;

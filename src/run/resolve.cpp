@@ -16,7 +16,7 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
   SLUICE_TRY(check_input(config, "model.config", path));
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
-  SLUICE_ASSIGN(const std::string text, read_file(path));
+  SLUICE_ASSIGN(const std::string text, read_file(path, kMostConfigBytes));
   auto parsed = parse_model_config(text);
   if (!parsed.ok()) return error_at(path.string(), parsed.error());
   return parsed;

@@ -211,8 +211,10 @@ Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const fs::pa
   info.step = *step;
   info.files = *files;
   info.f32_weights = root["weights"] == "f32";
-  for (const auto& [name, value] : root["manifest"].items())
+  for (const auto& [name, value] : root["manifest"].items()) {
+    if (value.is_structured()) return damaged(path, "its manifest is no list of plain values");
     info.manifest.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
   return info;
 }
 

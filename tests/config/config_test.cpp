@@ -161,7 +161,7 @@ TEST(Config, KeysSayWhatIsAllowed) {
   }
   EXPECT_EQ(allowed["train.master"], "auto, on, off");
   EXPECT_EQ(allowed["train.learning_rate"], "numbers from 0 to 10");
-  EXPECT_EQ(allowed["train.steps"], "whole numbers from 0");
+  EXPECT_EQ(allowed["train.steps"], "whole numbers from 0 to 1000000000");
   EXPECT_EQ(allowed["train.seq_len"], "whole numbers from 2 to 16777216; 8k is 8192");
   EXPECT_EQ(allowed["train.beta1"], "numbers from 0 to 0.99999");
   EXPECT_EQ(allowed["run.trace"], "true, false");
@@ -307,6 +307,63 @@ TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
   expect_model_error(R"({"model_type": "qwen2", "use_sliding_window": true})", {"use_sliding_window"});
   expect_model_error(R"({"hidden_act": "gelu"})", {"gelu", "silu"});
   expect_model_error(R"({"rope_scaling": {"rope_type": "yarn"}})", {"yarn", "llama3"});
+}
+// Each of these keys would have transformers compute something else.
+TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
+  const auto refused = [&](const std::string& more, std::vector<std::string> says) {
+    std::string config = with("4", "2", "8");
+    config.insert(config.rfind('}'), ", " + more);
+    expect_model_error(config, std::move(says));
+  };
+  refused(R"("sliding_window": 4096)", {"sliding_window is 4096", "null only"});
+  refused(R"("layer_types": ["full_attention", "sliding_attention"])", {"layer_types", "sliding_attention"});
+  refused(R"("partial_rotary_factor": 0.5)", {"partial_rotary_factor is 0.5", "1 only"});
+  refused(R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
+          {"partial_rotary_factor"});
+  refused(R"("quantization_config": {"bits": 4})", {"quantization_config is an object", "without it only"});
+  refused(R"("pretraining_tp": 2)", {"pretraining_tp is 2", "1 only"});
+  refused(R"("attention_dropout": 0.1)", {"attention_dropout is 0.1", "0 only"});
+  refused(R"("hidden_act": "gelu")", {"hidden_act", "silu"});
+  refused(R"("rope_scaling": "linear")", {"rope_scaling is \"linear\"", "null and an object"});
+  refused(R"("rope_scaling": {"type": "linear", "factor": 2})", {"'linear'", "llama3"});
+  refused(R"("rope_scaling": {"factor": 2})", {"rope_scaling.factor is 2 without a rope_type"});
+  refused(R"("rope_scaling": {"rope_type": "llama3"})", {"rope_scaling.factor is missing"});
+}
+TEST_F(ModelConfig, NumbersThatMakeNoSense) {
+  const auto refused = [&](const std::string& more, std::vector<std::string> says) {
+    std::string config = with("4", "2", "8");
+    config.insert(config.rfind('}'), ", " + more);
+    expect_model_error(config, std::move(says));
+  };
+  const auto llama3 = [](const char* factor, const char* low, const char* high, const char* context) {
+    return fmt::format(R"("rope_scaling": {{"rope_type": "llama3", "factor": {}, "low_freq_factor": {},
+        "high_freq_factor": {}, "original_max_position_embeddings": {}}})",
+                       factor, low, high, context);
+  };
+  refused(R"("rope_theta": 1e308)", {"rope_theta is 1e+308", "allowed are"});
+  refused(R"("rope_theta": 1e-300)", {"rope_theta is 1e-300"});
+  refused(R"("rope_theta": -1)", {"rope_theta is -1"});
+  refused(llama3("0", "1", "4", "8192"), {"factor is 0"});
+  refused(llama3("-8", "1", "4", "8192"), {"factor is -8"});
+  refused(llama3("8", "4", "4", "8192"), {"low_freq_factor is 4", "below"});
+  refused(llama3("8", "1", "4", "-8192"), {"original_max_position_embeddings is -8192"});
+  refused(R"("rms_norm_eps": 1e308)", {"rms_norm_eps is 1e+308"});
+  refused(R"("rms_norm_eps": 0)", {"rms_norm_eps is 0"});
+  refused(R"("rms_norm_eps": 1e-300)", {"rms_norm_eps is 1e-300"});
+  refused(R"("vocab_size": 2147483648)", {"vocab_size is 2147483648", "at most"});
+  refused(R"("num_hidden_layers": 2000000000)", {"num_hidden_layers is 2000000000", "1 to 4096"});
+  refused(R"("hidden_size": 18446744073709551615)", {"hidden_size is 18446744073709551615"});
+  refused(R"("intermediate_size": 99999999999)", {"intermediate_size is 99999999999"});
+  std::string deep = with("4", "2", "8");
+  deep.insert(deep.rfind('}'), ", \"vocab_size\": " + std::string(100'000, '[') + std::string(100'000, ']'));
+  expect_model_error(deep, {"vocab_size is a list"});
+}
+TEST_F(ModelConfig, AFileThatNeverEndsIsNamed) {
+  RunConfig config;
+  config.model.config = "/dev/zero";
+  const auto model = resolve_model(config);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.message(), "cannot read /dev/zero: not a regular file");
 }
 TEST_F(ModelConfig, MissingFileIsNamed) {
   RunConfig config;

@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
+#include "base/mapped_ranges.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -78,6 +80,23 @@ TEST(File, ChecksumsAreThoseOfTheContent) {
     const std::string part = content.substr(0, size);
     EXPECT_EQ(*checksum_of_file(dir.add("x", part)), checksum_of(part)) << size;
   }
+}
+
+// Another process may cut short what is mapped; the access to what is gone cannot be undone.
+TEST(MappedFileDeathTest, NamesTheFileThatWasCutShort) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const TempDir dir;
+  const fs::path path = dir.add("shrinks", std::string(1 << 16, 'x'));
+  const auto read_all = [&] {
+    name_files_that_shrink();
+    const auto other = MappedFile::open(dir.add("stays", std::string(1 << 16, 'x')));
+    const auto file = MappedFile::open(path);
+    fs::resize_file(path, 10);
+    int sum = 0;
+    for (const std::byte b : file->bytes()) sum += int(b);
+    std::exit(sum == 0 ? 2 : 3);
+  };
+  EXPECT_EXIT(read_all(), testing::ExitedWithCode(1), "sluice: .*shrinks was cut short");
 }
 
 TEST(File, MakesDirectories) {

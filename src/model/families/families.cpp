@@ -54,38 +54,113 @@ const Family* find_family(std::string_view model_type) {
   return it == std::end(kFamilies) ? nullptr : it;
 }
 
+// A value in words: as it stands where that is short, else what kind of value it is.
+std::string in_words(const json& value) {
+  constexpr size_t kMost = 60;
+  if (value.is_structured()) return value.is_array() ? "a list" : "an object";
+  const std::string text = value.dump();
+  return text.size() <= kMost ? text : value.is_string() ? "a long text" : text.substr(0, kMost);
+}
+
 // Reads `key` into `out` when it is there and not null; an error when its type does not fit.
 template <class T>
 Status read(const json& object, const char* key, T& out) {
   const auto it = object.find(key);
   if (it == object.end() || it->is_null()) return {};
-  const bool fits = std::is_same_v<T, bool>      ? it->is_boolean()
-                    : std::is_same_v<T, int64_t> ? it->is_number_integer()
-                    : std::is_same_v<T, double>  ? it->is_number()
-                                                 : it->is_string();
-  if (!fits) return error("model config: {} is {}, which is not of the expected type", key, it->dump());
+  const bool fits =
+      std::is_same_v<T, bool> ? it->is_boolean()
+      : std::is_same_v<T, int64_t>
+          ? it->is_number_integer() && !(it->is_number_unsigned() && it->get<uint64_t>() > INT64_MAX)
+      : std::is_same_v<T, double> ? it->is_number()
+                                  : it->is_string();
+  if (!fits) return error("model config: {} is {}, which is not of the expected type", key, in_words(*it));
   out = it->get<T>();
   return {};
 }
 
+// The same of a number that is one of `least` to `most`.
+template <class T>
+Status read(const json& object, const char* key, T& out, T least, T most) {
+  SLUICE_TRY(read(object, key, out));
+  if (out >= least && out <= most) return {};
+  return error("model config: {} is {}; allowed are {} to {}", key, out, least, most);
+}
+
+constexpr double kMostTheta = 1e12;
+
+Status read_llama3(const json& scaling, const char* name, Rope& rope) {
+  for (const char* key :
+       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+    if (!scaling.contains(key) || scaling[key].is_null())
+      return error("model config: {}.{} is missing, which rope_type llama3 needs", name, key);
+  }
+  constexpr double kMostFactor = 1e6;
+  constexpr int64_t kMostContext = int64_t{1} << 31;
+  SLUICE_TRY(read(scaling, "factor", rope.factor, 1.0, kMostFactor));
+  SLUICE_TRY(read(scaling, "low_freq_factor", rope.low_freq_factor, 1e-6, kMostFactor));
+  SLUICE_TRY(read(scaling, "high_freq_factor", rope.high_freq_factor, 1e-6, kMostFactor));
+  SLUICE_TRY(
+      read(scaling, "original_max_position_embeddings", rope.original_context, int64_t{1}, kMostContext));
+  if (rope.low_freq_factor < rope.high_freq_factor) return {};
+  return error("model config: {}.low_freq_factor is {}; it must be below high_freq_factor, {}", name,
+               rope.low_freq_factor, rope.high_freq_factor);
+}
+
 Status read_rope(const json& root, Rope& rope) {
-  SLUICE_TRY(read(root, "rope_theta", rope.theta));
+  SLUICE_TRY(read(root, "rope_theta", rope.theta, 1.0, kMostTheta));
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto it = root.find(key);
-    if (it == root.end() || !it->is_object()) continue;
-    std::string type = "default";
+    if (it == root.end() || it->is_null()) continue;
+    if (!it->is_object())
+      return error("model config: {} is {}; allowed are null and an object", key, in_words(*it));
+    std::string type;
     SLUICE_TRY(read(*it, "type", type));
     SLUICE_TRY(read(*it, "rope_type", type));
-    SLUICE_TRY(read(*it, "rope_theta", rope.theta));
-    if (type == "default") continue;
-    if (type != "llama3")
+    SLUICE_TRY(read(*it, "rope_theta", rope.theta, 1.0, kMostTheta));
+    if (type == "llama3") {
+      SLUICE_TRY(read_llama3(*it, key, rope));
+    } else if (!type.empty() && type != "default") {
       return error("model config: {}.rope_type is '{}'; allowed are default, llama3", key, type);
-    SLUICE_TRY(read(*it, "factor", rope.factor));
-    SLUICE_TRY(read(*it, "low_freq_factor", rope.low_freq_factor));
-    SLUICE_TRY(read(*it, "high_freq_factor", rope.high_freq_factor));
-    SLUICE_TRY(read(*it, "original_max_position_embeddings", rope.original_context));
+    } else if (it->contains("factor")) {
+      return error(
+          "model config: {}.factor is {} without a rope_type that says how; allowed are default, llama3", key,
+          in_words((*it)["factor"]));
+    }
   }
-  if (!(rope.theta > 0)) return error("model config: rope_theta is {}; it must be positive", rope.theta);
+  return {};
+}
+
+// Keys with which the arithmetic would be another; with this value, or null, it is not.
+struct Neutral {
+  const char* key;
+  double value;
+};
+constexpr Neutral kNeutral[] = {
+    {"partial_rotary_factor", 1}, {"rotary_pct", 1},        {"pretraining_tp", 1},
+    {"attention_dropout", 0},     {"hidden_dropout", 0},    {"embedding_multiplier", 1},
+    {"residual_multiplier", 1},   {"logits_scaling", 1},    {"logit_scale", 1},
+    {"num_experts", 0},           {"num_local_experts", 0}, {"num_nextn_predict_layers", 0},
+};
+// And keys of which only null does not change it.
+constexpr const char* kAbsent[] = {"quantization_config",     "compression_config",
+                                   "attention_multiplier",    "attn_logit_softcapping",
+                                   "final_logit_softcapping", "attention_chunk_size"};
+
+Status refuse_other_arithmetic(const json& root) {
+  for (const auto& [key, neutral] : kNeutral) {
+    for (const json* object : {&root, root.contains("rope_parameters") ? &root["rope_parameters"] : nullptr,
+                               root.contains("rope_scaling") ? &root["rope_scaling"] : nullptr}) {
+      if (object == nullptr || !object->is_object() || !object->contains(key)) continue;
+      const json& value = (*object)[key];
+      if (value.is_null() || (value.is_number() && value.get<double>() == neutral)) continue;
+      return error("model config: {} is {}; Sluice supports {} only", key, in_words(value), neutral);
+    }
+  }
+  for (const char* key : kAbsent) {
+    if (root.contains(key) && !root[key].is_null())
+      return error("model config: {} is {}; Sluice supports models without it only", key,
+                   in_words(root[key]));
+  }
   return {};
 }
 
@@ -106,10 +181,25 @@ Status refuse_bias(const json& root, const Family& family, const char* key) {
   return {};
 }
 
-Status refuse_window(const json& root) {
+// Llama's transformers class knows no window, so a number there is somebody else's; Qwen's have a number that
+// use_sliding_window turns on.
+Status refuse_window(const json& root, const Family& family) {
   bool window = false;
   SLUICE_TRY(read(root, "use_sliding_window", window));
   if (window) return error("model config: use_sliding_window is true; Sluice supports false only");
+  const auto width = root.find("sliding_window");
+  const bool turned_off = family.model_type != "llama" || root.contains("use_sliding_window");
+  if (width != root.end() && !width->is_null() && !turned_off) {
+    return error("model config: sliding_window is {}; Sluice supports null only, or use_sliding_window false",
+                 in_words(*width));
+  }
+  const auto types = root.find("layer_types");
+  if (types == root.end() || types->is_null()) return {};
+  if (!types->is_array()) return error("model config: layer_types is {}; a list is needed", in_words(*types));
+  for (const json& type : *types) {
+    if (type != "full_attention")
+      return error("model config: layer_types has {}; Sluice supports full_attention only", in_words(type));
+  }
   return {};
 }
 
@@ -118,6 +208,7 @@ Status refuse_window(const json& root) {
 Result<ModelSpec> parse_model_config(std::string_view text) {
   const json root = json::parse(text, nullptr, false);
   if (!root.is_object()) return error("model config: not a JSON object");
+  SLUICE_TRY(refuse_other_arithmetic(root));
   std::string type = "llama";
   SLUICE_TRY(read(root, "model_type", type));
   const Family* family = find_family(type);
@@ -152,7 +243,7 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   }
   SLUICE_TRY(read_rope(root, spec.rope));
   for (const char* key : {"attention_bias", "mlp_bias"}) SLUICE_TRY(refuse_bias(root, *family, key));
-  SLUICE_TRY(refuse_window(root));
+  SLUICE_TRY(refuse_window(root, *family));
   SLUICE_ASSIGN(a.qkv_bias, read_part(root, family->qkv_bias));
   SLUICE_ASSIGN(a.o_bias, read_part(root, family->o_bias));
   SLUICE_ASSIGN(layer.mlp.bias, read_part(root, family->mlp_bias));
@@ -161,7 +252,6 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   SLUICE_TRY(read(root, "hidden_act", act));
   if (act != "silu") return error("model config: hidden_act is '{}'; allowed is silu", act);
   // A number of layers that cannot be is refused before anything of that many is made.
-  constexpr int64_t kMostLayers = 100'000;
   if (layers > kMostLayers) {
     return error("model: num_hidden_layers is {}; allowed are 1 to {}", layers, kMostLayers);
   }

@@ -3,6 +3,7 @@
 // type, its class of transformers, and what of the architecture it fixes or reads.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "model/spec.h"
 
 namespace sluice::core {
+
+// No config.json is larger.
+constexpr int64_t kMostConfigBytes = 16 << 20;
 
 // Reads the text of a config.json of model type llama, qwen2 or qwen3. Keys that say nothing about the
 // arithmetic are passed over, as checkpoints carry many; a value that would change it in a way Sluice does
