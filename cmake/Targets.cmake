@@ -19,6 +19,15 @@ if(SLUICE_SANITIZE)
   endif()
 endif()
 
+if(SLUICE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "libFuzzer comes with clang. Install it with: apt-get install clang, "
+                        "and configure with -DCMAKE_CXX_COMPILER=clang++")
+  endif()
+  target_compile_options(sluice_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>
+                         $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
+endif()
+
 # What nearly every source includes, compiled once. Sources still include what they use: builds without this, such as
 # those with sanitizers, hold them to it.
 set(use_pch ON)

@@ -259,7 +259,8 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
   } else {
     for (const auto& [weight, priced] :
          {std::pair{0.5, true}, {1., true}, {4., true}, {8., true}, {2., false}, {8., false}}) {
-      vary(weights, [&](Policy& p) { p.again_weight = weight, p.priced = priced; });
+      vary(weights,
+           [&weight = weight, &priced = priced](Policy& p) { p.again_weight = weight, p.priced = priced; });
     }
   }
   consider();

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "config/config.h"
+#include "fuzz.h"
+#include "io/toml.h"
+#include "model/families/families.h"
+#include "model/weights.h"
+
+namespace sluice::core::fuzz {
+
+void model_config(Bytes input) {
+  const auto spec = parse_model_config(text_of(input));
+  if (!spec.ok()) return;
+  require(spec->params() > 0, "a model without parameters");
+  for (const float f : rope_inv_freq(spec->rope, spec->head_dim()))
+    require(std::isfinite(f), "a frequency is none");
+  const auto again = parse_model_config(to_json(*spec));
+  require(again.ok() && text(*again) == text(*spec), "what is written is read as something else");
+}
+
+std::string seed_model_config() {
+  return R"({"model_type":"llama","hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,
+"num_key_value_heads":2,"head_dim":16,"intermediate_size":96,"vocab_size":128,"rms_norm_eps":1e-5,"rope_theta":10000,
+"hidden_act":"silu","tie_word_embeddings":false,"attention_bias":false,"mlp_bias":true,"sliding_window":null,
+"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
+"original_max_position_embeddings":8192}})";
+}
+
+void toml(Bytes input) {
+  (void)parse_toml(text_of(input), "input");
+  const MemoryFile file(input);
+  const auto config = load_config(file.path().string(), {});
+  if (!config.ok()) return;
+  const std::string text = to_toml(*config);
+  const MemoryFile written({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  const auto again = load_config(written.path().string(), {});
+  require(again.ok() && to_toml(*again) == text, "what is written is read as something else");
+}
+
+std::string seed_toml() {
+  return R"([model]
+preset = "tiny"
+[data]
+paths = ["docs", 'README.md']
+heldout = 0.1
+[train]
+tokens_per_step = "8k"
+steps = 20
+optimizer = "adamw"
+beta1 = 0.9
+[memory]
+device = "64MiB" # a cap
+host = "1GiB"
+[run]
+trace = false
+)";
+}
+
+}  // namespace sluice::core::fuzz

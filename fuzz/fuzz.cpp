@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fuzz.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace sluice::core::fuzz {
+
+std::span<const Target> targets() {
+  static constexpr Target kTargets[] = {
+      {"safetensors", safetensors_header, seed_safetensors_header},
+      {"index", safetensors_index, seed_safetensors_index},
+      {"config", model_config, seed_model_config},
+      {"toml", toml, seed_toml},
+      {"tokens", token_file, seed_token_file},
+      {"metrics", metrics, seed_metrics},
+      {"checkpoint", checkpoint, seed_checkpoint},
+      {"sealed", sealed, seed_sealed},
+      {"plan", plan, seed_plan},
+      {"plans", kept_plans, seed_kept_plans},
+      {"shape", kept_shape, seed_kept_shape},
+      {"costs", costs, seed_costs},
+      {"libraries", libraries, seed_libraries},
+  };
+  return kTargets;
+}
+
+MemoryFile::MemoryFile(Bytes content) : fd_(::memfd_create("input", 0)) {
+  const ssize_t written = ::write(fd_, content.data(), content.size());
+  require(written == ssize_t(content.size()), "a file in memory could not be made");
+}
+
+MemoryFile::~MemoryFile() {
+  ::close(fd_);
+}
+
+std::filesystem::path MemoryFile::path() const {
+  return fmt::format("/proc/self/fd/{}", fd_);
+}
+
+void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "%s\n", what);
+  std::abort();
+}
+
+}  // namespace sluice::core::fuzz
+
+namespace {
+
+const sluice::core::fuzz::Target* chosen = nullptr;
+
+}  // namespace
+
+// libFuzzer's: the target is named by the environment, because its own arguments are all it takes.
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  const char* name = std::getenv("SLUICE_FUZZ_TARGET");
+  for (const auto& target : sluice::core::fuzz::targets()) {
+    if (name != nullptr && target.name == name) chosen = &target;
+  }
+  if (chosen == nullptr) {
+    std::fprintf(stderr, "SLUICE_FUZZ_TARGET names none of:");
+    for (const auto& target : sluice::core::fuzz::targets()) std::fprintf(stderr, " %s", target.name.data());
+    std::fprintf(stderr, "\n");
+    std::exit(2);
+  }
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  chosen->run({data, size});
+  return 0;
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// What caches keep. Checksums are left out where an input could not meet them: they are no defence against
+// whoever makes one.
+#include "backend/cuda/library_cache.h"
+#include "base/checksum.h"
+#include "fuzz.h"
+#include "io/sealed.h"
+#include "measure/calibrate.h"
+#include "plan/store.h"
+#include "run/kept_plans.h"
+
+namespace sluice::core::fuzz {
+namespace {
+
+Profile profile_of_nothing() {
+  Profile profile;
+  profile.name = "test";
+  profile.set_bytes_per_s(2e9);
+  profile.workspace_bytes = [](const Op&) { return 128; };
+  profile.overhead_bytes[kHost] = 1 << 20;
+  return profile;
+}
+
+// A small model, its training and the flush of its updates.
+struct Subject {
+  StageRequest request;
+  Profile profile = profile_of_nothing();
+  Stages stages;
+
+  Subject() {
+    request.model = model_of({16, 1, 2, 1, 8, 24, 31});
+    request.shape = {8, 8, 1, 1, 8};
+    request.optimizer.deferred = true;
+    request.caps = {{kDevice, 64 << 10}, {kHost, 4 << 20}};
+    request.quick = true;
+    auto made = make_stages(request, profile);
+    require(made.ok(), "the small model cannot be planned");
+    stages = std::move(*made);
+  }
+};
+const Subject& subject() {
+  static const Subject subject;
+  return subject;
+}
+
+const SealedRequest& request_of_seal() {
+  static const SealedRequest request = [] {
+    SealedRequest r("example 1");
+    r.add("machine", "test").add("tokens", 128);
+    return r;
+  }();
+  return request;
+}
+
+ShapeRequest shape_request() {
+  ShapeRequest request;
+  request.seq_len = 16, request.tokens_per_step = 128;
+  return request;
+}
+
+std::string identity_of_libraries() {
+  return "a GPU, 1.2";
+}
+
+}  // namespace
+
+// As it is, and as one whose checksum is right.
+void sealed(Bytes input) {
+  (void)unsealed(text_of(input), request_of_seal(), "input");
+  const std::string bytes =
+      fmt::format("sluice example 1\n{}\n{}", checksum_of(text_of(input)).text(), text_of(input));
+  (void)unsealed(bytes, request_of_seal(), "input");
+}
+std::string seed_sealed() {
+  const std::string whole = sealed_bytes(request_of_seal(), "content");
+  return whole.substr(whole.find('\n', whole.find('\n') + 1) + 1);
+}
+
+void plan(Bytes input) {
+  const Subject& s = subject();
+  const Program& program = s.stages.training.model.program;
+  static const std::vector<int64_t> workspaces = cost_of(program, s.profile).workspace_bytes;
+  const auto plan = plan_from_bytes(text_of(input));
+  if (!plan.ok() || !verify(program, *plan, workspaces).ok()) return;
+  // What is proved is used: its words, and its times on a virtual clock.
+  (void)to_text(program, *plan);
+  (void)totals(program, *plan);
+  Plan timed = *plan;
+  predict(program, timed, {});
+  require(to_bytes(*plan) == text_of(input), "two plans have the same bytes");
+}
+std::string seed_plan() {
+  return to_bytes(subject().stages.training.plan);
+}
+
+void kept_plans(Bytes input) {
+  const Subject& s = subject();
+  const auto plans = plans_in(text_of(input), s.stages, s.request, s.profile);
+  if (!plans.ok()) return;
+  for (const Plan& plan : *plans) {
+    for (const Tier tier : {kDevice, kHost})
+      require(plan.arenas[tier].bytes <= s.request.caps[tier], "an arena beyond its cap");
+  }
+}
+std::string seed_kept_plans() {
+  return plans_as_bytes(subject().stages, subject().profile);
+}
+
+void kept_shape(Bytes input) {
+  const auto choice = shape_in(text_of(input), shape_request(), subject().profile, {});
+  if (!choice.ok()) return;
+  require(choice->shape.tokens() == shape_request().tokens_per_step, "a step of other tokens");
+  (void)text(choice->shape);
+}
+std::string seed_kept_shape() {
+  ShapeChoice choice;
+  choice.shape = {16, 32, 2, 2, 32};
+  choice.why = "because";
+  return shape_as_text(choice, subject().profile);
+}
+
+void costs(Bytes input) {
+  (void)check_costs(text_of(input));
+}
+std::string seed_costs() {
+  return R"({"copy_slowdown":0.25,"device_overhead_bytes":0,"link_bytes":16777216,"load_bytes_per_s":1e10,
+"store_bytes_per_s":1e10,"steps":{"a":{"ns":{"cast 64":100.5,"linear 8":1e6},"load_bytes_per_s":9e9}}})";
+}
+
+void libraries(Bytes input) {
+  const std::string bytes = fmt::format("sluice library cache 2: {}\n{}\n{}", identity_of_libraries(),
+                                        checksum_of(text_of(input)).text(), text_of(input));
+  for (const Bytes content : {input, Bytes(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size())}) {
+    const MemoryFile file(content);
+    const cuda::LibraryCache cache(file.path(), identity_of_libraries());
+    (void)cache.find("product 1");
+  }
+}
+std::string seed_libraries() {
+  return "product 1\n3\nabc\nattention 2\n5\n\n\n\n\n\n\n";
+}
+
+}  // namespace sluice::core::fuzz

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/kept_plans.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "machine/machine.h"
+#include "plan/store.h"
+#include "run/fields.h"
+
+namespace sluice::core {
+namespace {
+
+// Whether what was made for a process that holds `made_for_bytes` on the host beside its arenas is good for
+// this one, which holds no more, and hardly less. Where it is not, another search is nothing to speak of:
+// NotFound.
+Status good_for(int64_t made_for_bytes, const BytesByTier& held_bytes, const Profile& profile) {
+  if (made_for_bytes >= held_bytes[kHost] && made_for_bytes <= profile.overhead_bytes[kHost] + kOverheadGrain)
+    return {};
+  return error(ErrorKind::NotFound, "it is for a process of {} bytes", made_for_bytes);
+}
+
+// Words of a plan reach terminals and pages.
+bool plain(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+// Whether the plan fits the request, as far as that is not proved by verify().
+Status check(const Plan& plan, int64_t host_overhead_bytes, const StageRequest& r, const Profile& profile) {
+  if (plan.machine != profile.name || plan.alignment != profile.alignment || !(plan.lanes == profile.lanes()))
+    return error("it is for another machine, {}", plain(plan.machine) ? plan.machine : "without a name");
+  BytesByTier overhead_bytes = profile.overhead_bytes;
+  overhead_bytes[kHost] = host_overhead_bytes;
+  for (const Tier tier : plan.lanes.tiers()) {
+    if (r.caps[tier] == kUnlimited) continue;
+    if (plan.arenas[tier].bytes > r.caps[tier] - overhead_bytes[tier]) {
+      return error("its {} arena of {} bytes does not fit the cap of {}", name_of(tier),
+                   plan.arenas[tier].bytes, r.caps[tier]);
+    }
+  }
+  if (!plain(plan.policy)) return error("its words are none");
+  return {};
+}
+
+std::string bytes_of(int64_t number) {
+  std::string bytes(sizeof(number), 0);
+  std::memcpy(bytes.data(), &number, sizeof(number));
+  return bytes;
+}
+
+Result<int64_t> take_number(std::string_view& rest) {
+  int64_t number = 0;
+  if (rest.size() < sizeof(number)) return error("it is cut short");
+  std::memcpy(&number, rest.data(), sizeof(number));
+  rest.remove_prefix(sizeof(number));
+  return number;
+}
+
+}  // namespace
+
+// What the process held on the host when these were made, and every plan with its length before it.
+std::string plans_as_bytes(const Stages& stages, const Profile& profile) {
+  std::string all = bytes_of(profile.overhead_bytes[kHost]);
+  for_each_stage(stages, [&](const Stage& s) {
+    const std::string bytes = to_bytes(s.plan);
+    all += bytes_of(int64_t(bytes.size()));
+    all += bytes;
+  });
+  return all;
+}
+
+Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages, const StageRequest& r,
+                                   const Profile& profile) {
+  SLUICE_ASSIGN(const int64_t host_overhead_bytes, take_number(bytes));
+  SLUICE_TRY(good_for(host_overhead_bytes, r.held_bytes, profile));
+  std::vector<Plan> plans;
+  Status status;
+  const auto take = [&](const Stage& s) -> Status {
+    SLUICE_ASSIGN(const int64_t size, take_number(bytes));
+    if (size < 0 || uint64_t(size) > bytes.size()) return error("it is cut short");
+    SLUICE_ASSIGN(Plan plan, plan_from_bytes(bytes.substr(0, size_t(size))));
+    bytes.remove_prefix(size_t(size));
+    SLUICE_TRY(check(plan, host_overhead_bytes, r, profile));
+    SLUICE_TRY(verify(s.model.program, plan, cost_of(s.model.program, profile).workspace_bytes));
+    if (!plans.empty())
+      SLUICE_TRY(verify_beside(s.model.program, plan, stages.training.model.program, plans.front()));
+    plans.push_back(std::move(plan));
+    return {};
+  };
+  for_each_stage(stages, [&](const Stage& s) {
+    if (status.ok()) status = take(s);
+  });
+  SLUICE_TRY(status);
+  if (!bytes.empty()) return error("{} bytes of it are too many", bytes.size());
+  return plans;
+}
+
+Result<ShapeChoice> shape_in(std::string_view text, const ShapeRequest& r, const Profile& profile,
+                             const BytesByTier& held_bytes) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return error("it is no JSON object");
+  ShapeChoice choice;
+  Status read;
+  const auto take = [&](const char* name, auto& value) {
+    using Field = std::remove_reference_t<decltype(value)>;
+    const auto it = json.find(name);
+    bool fits = it != json.end();
+    if constexpr (std::same_as<Field, bool>) fits = fits && it->is_boolean();
+    if constexpr (std::same_as<Field, int64_t>) {
+      fits = fits && it->is_number_integer() &&
+             !(it->is_number_unsigned() && it->template get<uint64_t>() > INT64_MAX);
+    }
+    if constexpr (std::same_as<Field, std::string>) fits = fits && it->is_string();
+    if (fits) {
+      it->get_to(value);
+    } else if (read.ok()) {
+      read = error("{} is missing or of another type", name);
+    }
+  };
+  int64_t host_overhead_bytes = 0;
+  take("host_overhead_bytes", host_overhead_bytes);
+  visit_fields(choice.shape, take);
+  take("late_moments", choice.late_moments);
+  take("why", choice.why);
+  SLUICE_TRY(read);
+  SLUICE_TRY(good_for(host_overhead_bytes, held_bytes, profile));
+  const StepShape& s = choice.shape;
+  SLUICE_TRY(validate(s));
+  if (s.seq_len != r.seq_len || s.tokens() != r.tokens_per_step || s.packed != r.packed) {
+    return error("it is a step of {} tokens in sequences of {}", s.tokens(), s.seq_len);
+  }
+  const std::pair<int64_t, int64_t> given[] = {
+      {r.chunk_tokens, s.chunk_tokens}, {r.rounds, s.rounds}, {r.head_tokens, s.head_tokens}};
+  for (const auto& [asked, is] : given) {
+    if (asked != 0 && asked != is) return error("it is not what was asked for: {}", core::text(s));
+  }
+  if (!plain(choice.why)) return error("its words are none");
+  return choice;
+}
+
+std::string shape_as_text(const ShapeChoice& choice, const Profile& profile) {
+  nlohmann::json json = {{"host_overhead_bytes", profile.overhead_bytes[kHost]},
+                         {"late_moments", choice.late_moments},
+                         {"why", choice.why}};
+  visit_fields(choice.shape, [&](const char* name, const auto& value) { json[name] = value; });
+  return json.dump(1) + "\n";
+}
+
+}  // namespace sluice::core
