@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <filesystem>
+
 #include "base/checksum.h"
 #include "fuzz.h"
 #include "run/history.h"
@@ -8,8 +12,12 @@ namespace sluice::core::fuzz {
 
 void metrics(Bytes input) {
   const MemoryFile file(input);
+  const std::filesystem::path taken =
+      std::filesystem::temp_directory_path() / fmt::format("sluice-fuzz-{}.jsonl", ::getpid());
   for (const int64_t last_step : {int64_t{0}, int64_t{3}, INT64_MAX})
-    (void)read_history(file.path(), last_step);
+    (void)take_history(file.path(), taken, last_step);
+  std::error_code ignored;
+  std::filesystem::remove(taken, ignored);
 }
 
 std::string seed_metrics() {
