@@ -55,6 +55,7 @@ Status check_search(const Prepared& p, int64_t chunk_tokens) {
                before = std::max(0.0, double(p.config.train.seq_len) / double(chunk_tokens) - 1) / 2;
   const double tasks = chunks * (double(p.model.layers.size()) * (kTasks + 2 * before) + kOtherTasks);
   const int64_t held = resident_bytes(), cap = p.config.caps[kHost];
+  if (cap < held) return {};  // no plan fits, and the refusal that follows names the smallest cap that works
   const int64_t room = std::min(cap - held, available_bytes());
   const double wanted = tasks * kBytesPerTask;
   if (wanted <= double(room)) return {};
