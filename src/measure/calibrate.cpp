@@ -154,8 +154,9 @@ SealedRequest request_of(const std::filesystem::path& path, const Profile& profi
   return request;
 }
 
-// What the file holds, or nothing. `observer` is told when it is there and not believed.
-json read_cache(const std::filesystem::path& path, const Profile& profile, Observer& observer) {
+// What the file holds, or nothing. `warn`, if any, is told when it is there and not believed.
+json read_cache(const std::filesystem::path& path, const Profile& profile,
+                const std::function<void(const std::string&)>& warn = {}) {
   const json nothing = {{"steps", json::object()}};
   if (path.empty()) return nothing;
   auto read = [&]() -> Result<json> {
@@ -165,8 +166,8 @@ json read_cache(const std::filesystem::path& path, const Profile& profile, Obser
     return costs;
   }();
   if (read.ok()) return std::move(*read);
-  if (read.error().kind != ErrorKind::NotFound)
-    observer.warned(fmt::format("{}; costs are measured anew", read.message()));
+  if (warn && read.error().kind != ErrorKind::NotFound)
+    warn(fmt::format("{}; costs are measured anew", read.message()));
   return nothing;
 }
 
@@ -239,7 +240,7 @@ Status check_costs(std::string_view text) {
 
 bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
             const CalibrateOptions& options, Profile& profile) {
-  const bool links_known = take_cache(read_cache(path, profile, *options.observer), options, profile);
+  const bool links_known = take_cache(read_cache(path, profile, options.warn), options, profile);
   return links_known && all_known(ops, profile);
 }
 
@@ -247,7 +248,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
                  const CalibrateOptions& options, Profile& profile, const Progress& progress) {
   constexpr uint32_t kPairs = 6;
   int64_t link_bytes = link_bytes_of(options.most_bytes);
-  json cache = read_cache(path, profile, silent_observer());
+  json cache = read_cache(path, profile);
   const bool links_known = take_cache(cache, options, profile), ops_known = all_known(step.ops, profile);
   if (ops_known && links_known) return {};
   // One op more or less changes the mix: all run, also those whose times are known.
@@ -359,7 +360,7 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
       (a.loads() ? loads : stores).add(a.bytes, timeline[i], profile.transfer_latency_ns);
     }
   }
-  json cache = read_cache(path, profile, silent_observer());
+  json cache = read_cache(path, profile);
   if (!cache.contains("load_bytes_per_s")) keep_links(profile, cache);
   json& of_kind = cache["steps"][options.kind];
   for (const auto& [key, ns] : runs) of_kind["ns"][key] = median(ns);

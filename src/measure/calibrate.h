@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -10,7 +11,6 @@
 #include "cost/profile.h"
 #include "measure/rehearsal.h"
 #include "plan/plan.h"
-#include "sluice/observer.h"
 
 namespace sluice::core {
 
@@ -27,7 +27,8 @@ struct CalibrateOptions {
   // are those of its mix of ops and copies, and kept for steps of this kind alone: of those, the first has
   // them measured for all.
   std::string kind;
-  Observer* observer = &silent_observer();  // is told, by recall(), of a file that is not believed
+  // Gets, from recall(), why a file is not believed, in a sentence; empty: nobody is told.
+  std::function<void(const std::string&)> warn;
 };
 
 // Whether the content of a file of costs can be one: what is infinite, negative or longer than can be is not

@@ -25,7 +25,7 @@ Status measure_costs(Prepared& p, const StageRequest& request, Observer& observe
   const Stopwatch watch;
   const std::filesystem::path cache = cost_cache(p.config, p.machine);
   CalibrateOptions options = calibration_of(p);
-  options.observer = &observer;
+  options.warn = [&](const std::string& what) { observer.warned(what); };
   const Program program =
       build_training(request.model, request.shape, request.numerics, request.optimizer).program;
   if (recall(counted_ops(program), cache, options, p.machine.profile)) return {};

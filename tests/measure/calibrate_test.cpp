@@ -192,11 +192,6 @@ TEST(Calibrate, CompletesACacheWithoutTheSlowdown) {
   EXPECT_NEAR(p.copy_slowdown, 0.5, 0.03);
 }
 
-struct Warnings : Observer {
-  void warned(const std::string& what) override { said.push_back(what); }
-  std::vector<std::string> said;
-};
-
 // Costs that would have the planner wait for ever, or say nonsense.
 TEST(Costs, WhatCannotBeIsRefused) {
   EXPECT_TRUE(
@@ -223,16 +218,16 @@ TEST(Calibrate, TakesNothingFromAFileThatIsNotBelieved) {
   const std::vector<CountedOp> ops{{kLight, 1}, {kHeavy, 1}};
   const auto said = [&](const char* file, const std::string& content, const char* machine) {
     EXPECT_TRUE(write_file(dir / file, content).ok());
-    Warnings warnings;
+    std::vector<std::string> warnings;
     CalibrateOptions options;
     options.shared_cores = true;
-    options.observer = &warnings;
+    options.warn = [&](const std::string& what) { warnings.push_back(what); };
     Profile profile;
     profile.name = machine;
     const bool known = recall(ops, dir / file, options, profile);
     EXPECT_EQ(known, profile.measured_ns.size() == 2);
-    EXPECT_EQ(known, warnings.said.empty());
-    return warnings.said.empty() ? "" : warnings.said.front();
+    EXPECT_EQ(known, warnings.empty());
+    return warnings.empty() ? "" : warnings.front();
   };
   const std::string path = (dir / "costs.json").string();
   EXPECT_EQ(said("costs.json", whole, "priced"), "");
