@@ -93,12 +93,13 @@ TEST(Saver, SavesByStepsForGoodWhenAskedAndAtTheEnd) {
 
 // Once a save has shown that it takes too much of the run at this pace, the next comes later.
 TEST(Saver, SavesByTimeNoMoreThanItsShare) {
+  constexpr double kMinutes = 1e-9;
   Training r;
-  must(r.run({0, 1e-9, kAll}, "store"));
+  must(r.run({0, kMinutes, kAll}, "store"));
   ASSERT_FALSE(r.saves.events.empty());
   for (const SaveEvent& e : r.saves.events) {
     EXPECT_GE(e.next_seconds, e.waited_seconds / Saver::kMostShare);
-    EXPECT_EQ(e.delayed, e.next_seconds > 60e-9);
+    EXPECT_EQ(e.delayed, e.next_seconds > 60 * kMinutes);
   }
 }
 
