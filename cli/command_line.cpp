@@ -292,6 +292,54 @@ void add_sweep(CLI::App& app, int& status) {
   sweep.callback([=, &status] { status = report(sluice::core::sweep(*request, watch_signals())); });
 }
 
+void add_estimate(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::EstimateRequest>();
+  CLI::App& estimate = add_command(
+      app, "estimate", "say what a model takes: memory, FLOPs, time and cost, with formulas",
+      "sluice estimate llama3-8b --machine a100 --seq-len 8k\n"
+      "sluice estimate llama3-8b --machine h100 --devices 8 --tokens 15B --price 2.5 --mfu 0.4\n"
+      "    hours and cost of 15 billion tokens on 8 cards\n"
+      "sluice estimate layers=32,dim=4096,ffn=11008,heads=32,vocab=32000 --machine a100 --device-mem 80GB\n"
+      "    a model of which only dimensions are known");
+  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
+                          const char* group) {
+    return estimate.add_option(name, value, meaning)->type_name(type)->group(group);
+  };
+  const CLI::Validator whole = number<int64_t>(kWhole), real = number<double>("a number");
+  option("MODEL", request->model, model_help() + ", or dimensions (layers=...), or params=52B", "MODEL",
+         "Arguments")
+      ->required();
+  option("--seq-len", request->seq_len, "tokens per sequence", "N", "Batch")->transform(tokens());
+  option("--batch", request->batch, "sequences at once on each device", "N", "Batch")->check(whole);
+  option("--accumulate", request->accumulate, "such batches per step", "N", "Batch")->check(whole);
+  option("--devices", request->devices, "devices that share the work", "N", "Batch")->check(whole);
+  option("--tp", request->tp, "devices that share each matrix", "N", "Batch")->check(whole);
+  option("--pp", request->pp, "devices that share the layers", "N", "Batch")->check(whole);
+  option("--optimizer", request->optimizer, "with number formats: " + joined(sluice::core::names().recipes),
+         "OPTIMIZER", "Memory");
+  option("--device-mem", request->device_mem, "instead of the card's memory, such as 80GB", "SIZE", "Memory");
+  option("--tokens", request->tokens, "tokens to evaluate or train on: 100M, 3B, 1.4T", "AMOUNT", "Time");
+  option("--mfu", request->mfu, "share of the peak at which hours are computed; 1 unless given", "X", "Time")
+      ->check(real);
+  option("--price", request->price, "USD per device and hour", "USD", "Time")->check(real);
+  CLI::Option* speed =
+      option("--tokens-per-s", request->tokens_per_s, "measured, of all devices: for MFU", "X", "Time")
+          ->check(real);
+  option("--step-s", request->step_s, "the same as seconds of a step", "X", "Time")
+      ->check(real)
+      ->excludes(speed);
+  option("--mesh", request->mesh,
+         "when FSDP x TP is bound by compute: fsdp=16/2,tp=4/1,link=180e9,peak=460e12 (devices/axes)", "MESH",
+         "Machine");
+  option("--machine", request->machine,
+         "what depends on one is left out without: " + joined(sluice::core::names().machines), "MACHINE",
+         "Machine");
+  estimate.add_flag("--json", request->json, "print numbers and formulas for programs")->group("Output");
+  option("--html", request->html, "write one self-contained page to this file, with the picture", "FILE",
+         "Output");
+  estimate.callback([=, &status] { status = report(sluice::core::estimate(*request)); });
+}
+
 void add_doctor(CLI::App& app, int& status) {
   const auto request = std::make_shared<sluice::core::DoctorRequest>();
   CLI::App& doctor = add_command(app, "doctor", "show what this machine has and what is missing",
@@ -406,6 +454,7 @@ std::unique_ptr<CLI::App> make_command_line(int& status) {
   add_simulate(*app, status);
   add_demo(*app, status);
   add_sweep(*app, status);
+  add_estimate(*app, status);
   add_doctor(*app, status);
   add_tokens(*app, status);
   add_keys(*app, status);

@@ -107,6 +107,26 @@ struct SweepRequest {
 // keeps them.
 Outcome sweep(const SweepRequest& request, Requests& asked);
 
+struct EstimateRequest {
+  std::string model;       // as parse_subject() of estimate/subject.h takes it
+  std::string machine;     // a preset; empty: none
+  std::string device_mem;  // size instead of the card's; empty: the card's
+  std::string optimizer;   // a name of Names::recipes; empty: the first
+  int64_t seq_len = 2048, batch = 1, accumulate = 1;
+  int64_t devices = 1, tp = 1, pp = 1;
+  std::string tokens;  // to evaluate or train on: "3B"; empty: not asked
+  double price = 0;    // USD per device and hour
+  double mfu = 1;
+  double tokens_per_s = 0, step_s = 0;  // measured; 0: not
+  std::string mesh;                     // "fsdp=16/2,tp=4/1,link=180e9"
+  std::string html;                     // write a page to this file; empty: do not
+  bool json = false;                    // print JSON instead of text
+};
+
+// Prints what a model takes: parameters, memory, FLOPs, time and cost, each with its formula. Needs neither a
+// device nor data.
+Outcome estimate(const EstimateRequest& request);
+
 struct DoctorRequest {
   bool calibrate = false;   // also time the links and every op of a configuration's step
   std::string config_path;  // as in RunRequest
@@ -157,6 +177,7 @@ struct Names {
   std::vector<std::string> models;
   std::vector<std::string> backends;  // those that this program has, and auto
   std::vector<std::string> passes;    // of the planner, that RunRequest::skip_passes may name
+  std::vector<std::string> recipes;   // optimizers with number formats, that EstimateRequest may name
 };
 Names names();
 

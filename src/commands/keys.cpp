@@ -11,6 +11,7 @@
 #include "commands/say.h"
 #include "config/config.h"
 #include "cost/presets.h"
+#include "estimate/memory.h"
 #include "model/families/families.h"
 #include "planner/passes/runner.h"
 
@@ -72,6 +73,7 @@ Names names() {
   for (size_t i = 0; i < kPassCount; ++i) {
     if (const PassFacts& pass = facts_of(Pass(i)); pass.optional) n.passes.emplace_back(pass.name);
   }
+  for (const Recipe& recipe : recipes()) n.recipes.emplace_back(recipe.name);
   return n;
 }
 

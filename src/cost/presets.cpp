@@ -37,16 +37,16 @@ constexpr std::array<Gpu, 6> kGpus{{
 }};
 
 // Total memory as nvidia-smi prints it for these cards (the RTX 4090's is unchecked); 24, 32, 40, 80 and 141
-// GB are rounded names. The A100 with 40 GB is planned with the other's memory rate, 2.0 instead of 1.555
-// TB/s.
+// GB are rounded names. The A100 with 40 GB is planned with the other's memory rate, 2.0 instead of the 1.555
+// TB/s of its data sheet.
 constexpr std::array<Card, 7> kCards{{
-    {"RTX 4090 24 GB", "rtx4090", 24564 * kMiB},
-    {"RTX 3090 24 GB", "rtx3090", 24576 * kMiB},
-    {"RTX 5090 32 GB", "rtx5090", 32607 * kMiB},
-    {"A100 40 GB", "a100", 40960 * kMiB},
-    {"H100 80 GB", "h100", 81559 * kMiB},
-    {"A100 80 GB", "a100", 81920 * kMiB},
-    {"H200 141 GB", "h200", 143771 * kMiB},
+    {"RTX 4090 24 GB", "rtx4090", 24564 * kMiB, 1.008e12, 128},
+    {"RTX 3090 24 GB", "rtx3090", 24576 * kMiB, 0.936e12, 82},
+    {"RTX 5090 32 GB", "rtx5090", 32607 * kMiB, 1.792e12, 170},
+    {"A100 40 GB", "a100", 40960 * kMiB, 1.555e12, 108},
+    {"H100 80 GB", "h100", 81559 * kMiB, 3.35e12, 132},
+    {"A100 80 GB", "a100", 81920 * kMiB, 2.039e12, 108},
+    {"H200 141 GB", "h200", 143771 * kMiB, 4.8e12, 132},
 }};
 
 }  // namespace

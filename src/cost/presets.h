@@ -15,6 +15,9 @@ struct Card {
   std::string_view name;
   std::string_view machine;  // its preset
   int64_t memory_bytes;      // what the driver reports in all
+  // Data sheet, for arithmetic without a plan.
+  double memory_rate;  // bytes per second
+  int multiprocessors;
 
   // The largest cap to plan for: the driver and other processes keep some.
   int64_t usable_bytes() const { return memory_bytes - kGiB; }

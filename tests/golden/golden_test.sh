@@ -62,7 +62,7 @@ normalised() {
 section help
 say
 say --version
-for command in train plan simulate demo sweep doctor tokens keys help; do say help "$command"; done
+for command in train plan simulate demo sweep estimate doctor tokens keys help; do say help "$command"; done
 
 section tokens
 mkdir tokenizer
@@ -99,6 +99,11 @@ section sweep
 say sweep --model model.json --seq-len 16 --tokens-per-step 32 --machine h200 --device-mem 601MiB,700MiB --host-mem 2GiB
 sed -E 's/,[0-9.]+,[0-9a-f]{16},/,SECONDS,INPUTS,/' runs/sweep/sweep.csv >>sweep.said
 
+section estimate
+say estimate llama3-8b --machine a100 --seq-len 8k --tokens 15B --price 2 --mfu 0.4 --devices 8
+say estimate params=52B --batch 16 --devices 64 --step-s 127
+say estimate layers=2,dim=64,ffn=160,heads=4,kv_heads=2,vocab=256 --json
+
 section errors
 say trian
 say plan --device-memm 24GiB
@@ -133,6 +138,13 @@ say plan run.toml --machine h200 --set train.compute=f16
 say sweep --model 9 --seq-len 16 --machine h200
 say sweep --model 8 --seq-len 16 --device-mem 8GiB:4GiB:1GiB
 say keys nothing-like-this
+say estimate
+say estimate llama4
+say estimate layers=2,dimm=3
+say estimate llama3-8b --optimizer adam
+say estimate llama3-8b --device-mem 80GB
+say estimate llama3-8b --machine a100 --tokens many
+say estimate llama3-8b --devices 6 --tp 4
 
 failed=0
 for said in "$folder"/*.said; do

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "estimate/estimate.h"
+
+#include <fmt/ranges.h>
+
+#include "base/bytes.h"
+#include "commands/outcome.h"
+#include "commands/say.h"
+#include "cost/presets.h"
+#include "io/file.h"
+
+namespace sluice::core {
+namespace {
+
+Result<Device> device_of(const EstimateRequest& request) {
+  SLUICE_ASSIGN(const Card card, find_card(request.machine));
+  SLUICE_ASSIGN(const Profile profile, machine_preset(request.machine));
+  Device device{.name = std::string(card.name),
+                .memory_bytes = double(card.memory_bytes),
+                .peak_flops = profile.peak_flops,
+                .memory_rate = card.memory_rate,
+                .multiprocessors = card.multiprocessors,
+                .overhead_bytes = double(profile.overhead_bytes[kDevice])};
+  if (!request.device_mem.empty()) {
+    const auto bytes = parse_bytes(request.device_mem);
+    if (!bytes.ok()) return error_at("--device-mem", bytes.error());
+    device.memory_bytes = double(*bytes);
+  }
+  return device;
+}
+
+Result<EstimateInput> input_of(const EstimateRequest& request) {
+  EstimateInput in;
+  SLUICE_ASSIGN(in.subject, parse_subject(request.model));
+  if (!request.machine.empty()) {
+    SLUICE_ASSIGN(in.device, device_of(request));
+  } else if (!request.device_mem.empty()) {
+    return error("--device-mem {}: needs --machine", request.device_mem);
+  }
+  if (!request.optimizer.empty()) {
+    in.recipe = find_recipe(request.optimizer);
+    if (in.recipe == nullptr) {
+      return error("--optimizer {}: allowed are {}", request.optimizer, fmt::join(names().recipes, ", "));
+    }
+  }
+  in.batch = {request.seq_len, request.batch};
+  in.accumulate = request.accumulate;
+  in.devices = request.devices, in.tp = request.tp, in.pp = request.pp;
+  if (!request.tokens.empty()) {
+    SLUICE_ASSIGN(in.tokens, parse_amount("--tokens", request.tokens));
+  }
+  in.price = request.price;
+  in.mfu = request.mfu;
+  in.tokens_per_s = request.tokens_per_s;
+  in.step_s = request.step_s;
+  if (!request.mesh.empty()) {
+    SLUICE_ASSIGN(in.mesh, parse_mesh(request.mesh));
+  }
+  return in;
+}
+
+Status run(const EstimateRequest& request) {
+  SLUICE_ASSIGN(const EstimateInput in, input_of(request));
+  SLUICE_ASSIGN(const Page page, estimate(in));
+  if (!request.html.empty()) SLUICE_TRY(write_file(request.html, to_html(page)));
+  say("{}", request.json ? to_json(page) : to_text(page));
+  if (!request.html.empty() && !request.json) say("\nsaved: {}\n", request.html);
+  return {};
+}
+
+}  // namespace
+
+Outcome estimate(const EstimateRequest& request) {
+  return outcome(run(request));
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "estimate/memory.h"
+
+#include <algorithm>
+
+namespace sluice::core {
+namespace {
+
+constexpr Numerics formats(DType compute, DType grad, DType state, bool master, bool stochastic) {
+  return {.compute = compute, .grad = grad, .state = state, .master = master, .stochastic = stochastic};
+}
+constexpr Numerics kF32{};
+constexpr Numerics kBf16 = formats(DType::BF16, DType::BF16, DType::BF16, false, true);
+constexpr Numerics kMixed = formats(DType::BF16, DType::F32, DType::F32, true, false);
+constexpr Numerics kMasters = formats(DType::BF16, DType::BF16, DType::F32, true, false);
+
+constexpr std::string_view kMixedSettings = "train.master=on, train.grad=f32";
+constexpr std::string_view kF32Settings = "train.compute=f32, on a CPU";
+
+// Weights, masters, gradients, state, state of what is no matrix of a layer. State: moments of two bytes or
+// four each; 8-bit ones have one byte each (their scales, one f32 per 256 or 2,048 numbers, are left out).
+// Adafactor's second moment is a row and a column per matrix, which is nothing beside it; the four bytes are
+// its momentum or update buffer, as published tables count it. Muon keeps one momentum of matrices in layers
+// and leaves the rest to AdamW.
+constexpr Recipe kRecipes[] = {
+    {"adamw-bf16", "AdamW, all bf16, stochastic rounding", 2, 0, 2, 4, 4, "what a GPU runs", "adamw", kBf16},
+    {"adamw-mixed", "AdamW, bf16 beside f32 masters", 2, 4, 4, 8, 8, kMixedSettings, "adamw", kMixed},
+    {"adamw-masters", "the same with bf16 gradients", 2, 4, 2, 8, 8, "train.master=on", "adamw", kMasters},
+    {"adamw-f32", "AdamW, all f32", 4, 0, 4, 8, 8, kF32Settings, "adamw", kF32},
+    {"adamw-kahan", "AdamW, all bf16, Kahan sums of weights", 2, 2, 2, 4, 4, "", "", {}},
+    {"adamw-8bit", "AdamW, mixed, moments of 8 bits", 2, 4, 4, 2, 2, "", "", {}},
+    {"adamw-8bit-bf16", "AdamW, bf16, moments of 8 bits", 2, 0, 2, 2, 2, "", "", {}},
+    {"sgd-bf16", "SGD with momentum, all bf16", 2, 0, 2, 2, 2, "train.optimizer=sgd", "sgd", kBf16},
+    {"sgd-mixed", "SGD with momentum, mixed", 2, 4, 4, 4, 4, "train.optimizer=sgd, as adamw-mixed", "sgd",
+     kMixed},
+    {"lion-bf16", "Lion, all bf16", 2, 0, 2, 2, 2, "train.optimizer=lion", "lion", kBf16},
+    {"lion-mixed", "Lion, mixed", 2, 4, 4, 4, 4, "train.optimizer=lion, as adamw-mixed", "lion", kMixed},
+    {"adafactor-mixed", "Adafactor, mixed", 2, 4, 4, 4, 4, "", "", {}},
+    {"muon-mixed", "Muon, mixed; AdamW for what is no matrix of a layer", 2, 4, 4, 4, 8, "", "", {}},
+    {"muon-bf16", "Muon, all bf16", 2, 0, 2, 2, 4, "", "", {}},
+};
+
+}  // namespace
+
+std::span<const Recipe> recipes() {
+  return kRecipes;
+}
+
+const Recipe* find_recipe(std::string_view name) {
+  const auto* it =
+      std::find_if(std::begin(kRecipes), std::end(kRecipes), [&](const auto& r) { return r.name == name; });
+  return it == std::end(kRecipes) ? nullptr : it;
+}
+
+StaticBytes static_bytes(const Recipe& r, double params, double in_layers) {
+  return {r.weights * params, r.masters * params, r.grads * params,
+          r.state * in_layers + r.other_state * (params - in_layers)};
+}
+
+Numerics numerics_of(const Recipe& recipe) {
+  return recipe.runs() ? recipe.numerics : kBf16;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sections of an estimate. Each is left out, or shorter, where the input lacks what it is about.
+#pragma once
+
+#include <vector>
+
+#include "estimate/estimate.h"
+
+namespace sluice::core {
+
+// What all sections are about, counted once.
+struct Basis {
+  const EstimateInput& in;
+  double params = 0;     // P: every one
+  double matrices = 0;   // N: without norms and biases, as rules count
+  double in_layers = 0;  // of N, those in layers
+  StaticBytes statics;   // by the recipe
+  // With a model that Sluice builds Programs of.
+  const ModelSpec* spec = nullptr;
+  Parts parts;
+  ForwardCounts forward;
+  TrainingCounts training;
+
+  double tokens() const { return double(in.batch.tokens()); }
+  // Of a step, by all devices.
+  double replicas() const { return double(in.devices) / double(in.tp * in.pp); }
+  double step_tokens() const { return tokens() * double(in.accumulate) * replicas(); }
+  // Numbers of keys and values of one token.
+  double kv_numbers() const { return double(forward.kv_bytes) / tokens() / 2; }
+  // By one token: training's, of products and attention, without and with what layers compute again.
+  double training_flops() const { return training.flops / tokens(); }
+  double again_flops() const { return training.blocks.again_flops / tokens(); }
+};
+
+void add_parameters(const Basis& basis, Page& page);
+void add_inference(const Basis& basis, Page& page);
+void add_flops(const Basis& basis, Page& page);
+void add_memory(const Basis& basis, Page& page);
+void add_activations(const Basis& basis, Page& page);
+void add_time(const Basis& basis, Page& page);
+void add_roofline(const Basis& basis, Page& page);
+void add_scaling(const Basis& basis, Page& page);
+void add_batch(const Basis& basis, Page& page);
+void add_sharding(const Basis& basis, Page& page);
+void add_mesh(const Basis& basis, Page& page);
+void add_sizes(const Basis& basis, Page& page);
+
+}  // namespace sluice::core

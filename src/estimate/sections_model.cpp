@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters, inference, and arithmetic of a token.
+#include <cmath>
+
+#include "estimate/sections.h"
+#include "model/flops.h"
+
+namespace sluice::core {
+
+void add_parameters(const Basis& b, Page& page) {
+  Section s{"parameters", "Parameters"};
+  const auto add = [&](const char* key, const char* what, double value, const char* formula) {
+    s.facts.push_back({key, what, value, Form::Count, formula});
+  };
+  if (b.spec != nullptr) {
+    const Parts& p = b.parts;
+    const bool alike = b.spec->layers.front().attention.qkv_bias || p.biases > 0;
+    add("embedding", "embedding", double(p.embedding), "V D");
+    add("head", "head", double(p.head), b.spec->tied_embeddings ? "the embedding, tied" : "V D");
+    add("attention", "attention", double(p.attention), "L (2 D Q + 2 D K)");
+    add("ffn", "FFN", double(p.ffn), "3 L D F");
+    add("norms", "norms", double(p.norms), "their weights");
+    if (alike) add("biases", "biases", double(p.biases), "their weights");
+    add("matrices", "all without norms, N", b.matrices, "what rules of thumb count");
+    add("without_ends", "the same without embedding and head", b.in_layers, "attention + FFN");
+  } else if (b.in.subject.blocks) {
+    add("matrices", "matrices of blocks", b.params, "L x matrices x D F");
+  }
+  add("all", "all, P", b.params, b.spec != nullptr ? "sum over the table of weights" : "as given");
+  Table formats{"bytes", "Bytes of the weights", "format", {{"bytes", "bytes", Form::Bytes}}};
+  for (const auto& [name, size] :
+       {std::pair{"f32", 4.0}, {"bf16 or f16", 2.0}, {"8 bits", 1.0}, {"4 bits", 0.5}}) {
+    formats.rows.push_back({name, {size * b.params}});
+  }
+  formats.rows.push_back({"bf16 beside f32", {6 * b.params}});
+  formats.formulas = {"P x bytes of a number; scales of 8- and 4-bit formats, of 1 to 7 %, come on top."};
+  s.tables.push_back(std::move(formats));
+  page.sections.push_back(std::move(s));
+}
+
+namespace {
+
+Table longest_contexts(const Basis& b, double kv_bytes) {
+  const Device& d = *b.in.device;
+  Table table{"longest_context",
+              "Longest context, one sequence, weights and keys and values in the card's memory",
+              "weights",
+              {{"tokens", "tokens", Form::Count},
+               {"rule_tokens", "by N", Form::Count},
+               {"weights", "weights", Form::Bytes}}};
+  for (const auto& [name, size] : {std::pair{"f32", 4.0}, {"bf16", 2.0}, {"8 bits", 1.0}, {"4 bits", 0.5}}) {
+    const auto tokens = [&](double params) {
+      return std::max(0.0, std::floor((d.memory_bytes - size * params) / kv_bytes));
+    };
+    const bool fits = size * b.params < d.memory_bytes;
+    table.rows.push_back({name,
+                          {tokens(b.params), tokens(b.matrices), size * b.params},
+                          fits ? ""
+                               : fmt::format("does not fit: {} missing",
+                                             text(size * b.params - d.memory_bytes, Form::Bytes))});
+  }
+  table.formulas = {"(M - bytes x P) / bytes of keys and values of a token (bf16); by N: without norms."};
+  return table;
+}
+
+}  // namespace
+
+void add_inference(const Basis& b, Page& page) {
+  if (b.spec == nullptr) return;
+  Section s{"inference", "Keys and values (KV cache), bf16"};
+  const double bytes = 2 * b.kv_numbers();
+  s.facts.push_back({"kv_numbers", "numbers of a token", b.kv_numbers(), Form::Count, "2 L K"});
+  s.facts.push_back({"kv_per_token", "of a token", bytes, Form::Bytes, "2 L K x 2 bytes"});
+  s.facts.push_back({"kv_per_sequence", "of a sequence", bytes * double(b.in.batch.seq_len), Form::Bytes,
+                     "2 L K x 2 bytes x S"});
+  if (b.in.device) {
+    const Device& d = *b.in.device;
+    s.facts.push_back(
+        {"memory_bound_context", "context from which decoding is bound by memory at any batch",
+         2 * b.matrices / d.peak_flops * d.memory_rate / bytes, Form::Number,
+         "tokens; reading K and V takes as long as a token's products: (2 N / C) W / bytes of a token"});
+    s.tables.push_back(longest_contexts(b, bytes));
+  }
+  page.sections.push_back(std::move(s));
+}
+
+void add_flops(const Basis& b, Page& page) {
+  Section s{"flops", "FLOPs of a token (multiply-add = 2)"};
+  const double n = b.matrices;
+  const auto add = [&](const char* key, const char* what, double value, const char* formula, double rule,
+                       const char* rule_formula) {
+    s.facts.push_back({key, what, value, Form::Flops, formula, Rule{rule, rule_formula}});
+  };
+  if (b.spec == nullptr) {
+    for (const auto& [key, what, factor] : {std::tuple{"inference", "inference", 2.0},
+                                            {"training", "training", 6.0},
+                                            {"training_recomputed", "training with recomputation", 8.0}}) {
+      s.facts.push_back({key, what, factor * n, Form::Flops, fmt::format("{} P", factor)});
+    }
+    page.sections.push_back(std::move(s));
+    return;
+  }
+  const double forward = b.forward.flops / b.tokens(), training = b.training_flops();
+  add("inference", "inference", forward, "sum over the tasks of a forward pass / T", 2 * n, "2 N");
+  add("training", "training", training, "sum over the tasks of a step / T", 6 * n, "6 N");
+  add("training_recomputed", "training, layers recomputed", training + b.again_flops(),
+      "the same + tasks to run again where only each layer's input is kept", 8 * n, "8 N");
+  s.facts.push_back({"model", "training, as MFU counts", model_flops_per_token(*b.spec, b.in.batch.seq_len),
+                     Form::Flops, "sum over layers of 6 D (2 Q + 2 K + 3 F) + 6 S Q, + 6 D V"});
+  s.facts.push_back({"attention", "of inference, scores and values", b.forward.attention_flops / b.tokens(),
+                     Form::Flops, "sum over attention tasks / T: causal, 2 (S + 1) Q per layer"});
+  const double rows = double(b.in.batch.rows), length = double(b.in.batch.seq_len), h = double(b.spec->dim);
+  s.facts.push_back({"layer", "forward, one layer, whole batch", b.forward.layer_flops, Form::Flops,
+                     "sum over a layer's tasks",
+                     Rule{24 * rows * length * h * h + 4 * rows * length * length * h,
+                          "24 B S D^2 + 4 B S^2 D: F = 4 D with two matrices, scores not causal"}});
+  s.facts.push_back({"within_ops", "computed again within attention's backward",
+                     b.training.again_flops / b.tokens(), Form::Flops,
+                     "scores, a fifth product; counts for hardware, not for the model"});
+  if (b.spec->tied_embeddings) {
+    s.notes.push_back("N counts the tied embedding once. The head multiplies by it, so the rules hold.");
+  } else {
+    s.notes.push_back(
+        "The rules count the embedding, which is looked up and not multiplied, and leave attention's scores "
+        "out.");
+  }
+  page.sections.push_back(std::move(s));
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "estimate/counts.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "estimate/memory.h"
+#include "model/families/families.h"
+#include "model/flops.h"
+#include "step/build.h"
+
+namespace sluice::core {
+namespace {
+
+struct Counted {
+  int64_t params;
+  ModelSpec spec;
+};
+
+// Twelve models of three families with the parameters that transformers counts.
+std::vector<Counted> models() {
+  std::vector<Counted> out;
+  std::ifstream file(SLUICE_ESTIMATE_TESTS "/parameter_counts.txt");
+  for (std::string line; std::getline(file, line);) {
+    auto spec = parse_model_config(line.substr(line.find('\t') + 1));
+    EXPECT_TRUE(spec.ok()) << spec.message();
+    if (spec.ok()) out.push_back({std::stoll(line), *spec});
+  }
+  return out;
+}
+
+TEST(Counts, ParametersAreThoseOfTransformers) {
+  const auto all = models();
+  EXPECT_EQ(all.size(), 12u);
+  for (const auto& [params, spec] : all) {
+    EXPECT_EQ(parts_of(spec).all(), params) << text(spec);
+    EXPECT_EQ(spec.params(), params) << text(spec);
+  }
+}
+
+// The formulas that stand beside the counts.
+TEST(Counts, PartsFollowTheirFormulas) {
+  for (const auto& [params, spec] : models()) {
+    const Parts p = parts_of(spec);
+    const LayerSpec& layer = spec.layers.front();
+    const auto layers = int64_t(spec.layers.size());
+    EXPECT_EQ(p.embedding, spec.vocab * spec.dim);
+    EXPECT_EQ(p.head, spec.tied_embeddings ? 0 : spec.vocab * spec.dim);
+    EXPECT_EQ(p.attention, layers * 2 * spec.dim * (layer.attention.q_dim() + layer.attention.kv_dim()));
+    EXPECT_EQ(p.ffn, 3 * layers * spec.dim * layer.mlp.ffn);
+  }
+}
+
+TEST(Counts, AreBytesOfTheProgramsObjects) {
+  const BatchShape shape{64, 2};
+  const Numerics bf16{.compute = DType::BF16, .grad = DType::BF16, .state = DType::BF16, .stochastic = true};
+  for (const auto& [params, spec] : models()) {
+    const TrainingCounts counts = count_training(spec, shape, bf16, *optimizers().front());
+    EXPECT_EQ(counts.weight_bytes, 2 * params);
+    EXPECT_EQ(counts.grad_bytes, 2 * params);
+    EXPECT_EQ(counts.state_bytes, 4 * params);
+    const ForwardCounts forward = count_forward(spec, shape, DType::BF16);
+    const LayerSpec& layer = spec.layers.front();
+    const Attention& a = layer.attention;
+    const auto layers = int64_t(spec.layers.size());
+    EXPECT_EQ(forward.kv_bytes, 2 * layers * a.kv_dim() * 2 * shape.tokens());
+    EXPECT_EQ(counts.blocks.bytes, (layers + 1) * spec.dim * 2 * shape.tokens());
+    EXPECT_EQ(counts.sublayers.bytes, (2 * layers + 1) * spec.dim * 2 * shape.tokens());
+    // Norms of heads keep what they read beside what they write: q, and keys and values.
+    const int64_t raw = a.head_norm ? a.q_dim() + 2 * a.kv_dim() : 0;
+    const int64_t layer_numbers =
+        4 * spec.dim + 2 * a.q_dim() + 2 * a.kv_dim() + 2 * layer.mlp.ffn + 2 * a.heads + raw;
+    EXPECT_EQ(counts.everything.bytes, (layers * layer_numbers + spec.dim) * 2 * shape.tokens())
+        << text(spec);
+    EXPECT_EQ(counts.everything.again_flops, 0);
+  }
+}
+
+TEST(Counts, ArithmeticIsTheSumOverTasks) {
+  const BatchShape shape{64, 2};
+  for (const auto& [params, spec] : models()) {
+    StepShape step;
+    step.seq_len = 64, step.chunk_tokens = 128, step.head_tokens = 128;
+    const Model model = build_training(spec, step, {.compute = DType::BF16}, {});
+    double flops = 0;
+    for (const Task& task : model.program.tasks()) flops += work(task.op).flops;
+    const TrainingCounts counts =
+        count_training(spec, shape, {.compute = DType::BF16}, *optimizers().front());
+    EXPECT_EQ(counts.flops, flops);
+    // The formula of MFU counts S of S + 1 pairs, and so a little less.
+    const double by_formula = model_flops_per_token(spec, 64) * 128;
+    EXPECT_GE(flops, by_formula);
+    EXPECT_LT(flops, by_formula * 1.001);
+    EXPECT_NEAR(count_forward(spec, shape, DType::BF16).flops, flops / 3, 1e-9 * flops);
+  }
+}
+
+// What is computed again is what the forward pass of the layers computes, less the last product of what is
+// kept: all but the down projection with each layer's input, and but the output projection with each half's.
+TEST(Counts, ComputedAgainIsTheForwardPassOfTheLayers) {
+  const BatchShape shape{64, 1};
+  for (const auto& [params, spec] : models()) {
+    const TrainingCounts counts =
+        count_training(spec, shape, {.compute = DType::BF16}, *optimizers().front());
+    const ForwardCounts forward = count_forward(spec, shape, DType::BF16);
+    const LayerSpec& layer = spec.layers.front();
+    const auto layers = double(spec.layers.size()), tokens = double(shape.tokens());
+    const double down = 2 * tokens * double(spec.dim * layer.mlp.ffn);
+    const double o = 2 * tokens * double(spec.dim * layer.attention.q_dim());
+    EXPECT_NEAR(counts.blocks.again_flops, layers * (forward.layer_flops - down), 1e-9 * counts.flops);
+    EXPECT_NEAR(counts.sublayers.again_flops, layers * (forward.layer_flops - down - o), 1e-9 * counts.flops);
+  }
+}
+
+TEST(Recipes, ThatRunHaveTheirProgramsBytes) {
+  const ModelSpec spec = *model_preset("tiny");
+  const Parts parts = parts_of(spec);
+  int run = 0;
+  for (const Recipe& r : recipes()) {
+    if (!r.runs()) continue;
+    ++run;
+    ASSERT_TRUE(validate(r.numerics).ok()) << r.name;
+    const Optimizer* optimizer = find_optimizer(r.optimizer);
+    ASSERT_NE(optimizer, nullptr) << r.name;
+    const TrainingCounts counts = count_training(spec, {32, 1}, r.numerics, *optimizer);
+    const StaticBytes bytes = static_bytes(r, double(parts.all()), double(parts.attention + parts.ffn));
+    EXPECT_EQ(double(counts.weight_bytes), bytes.weights) << r.name;
+    EXPECT_EQ(double(counts.grad_bytes), bytes.grads) << r.name;
+    EXPECT_EQ(double(counts.state_bytes), bytes.state + bytes.masters) << r.name;
+  }
+  EXPECT_EQ(run, 8);
+}
+
+TEST(Recipes, MuonKeepsTwoMomentsOfWhatIsNoMatrixOfALayer) {
+  EXPECT_EQ(static_bytes(*find_recipe("muon-mixed"), 100, 60).state, 4 * 60 + 8 * 40);
+  EXPECT_EQ(find_recipe("adam"), nullptr);
+}
+
+TEST(Counts, ProductsAreThoseOfTheStep) {
+  const ModelSpec spec = *model_preset("tiny");
+  const BatchShape shape{128, 1};
+  double flops = 0;
+  for (const Product& p : products_of(spec, shape, {})) {
+    flops += 2 * double(p.m) * double(p.n) * double(p.k) * double(p.count);
+  }
+  const TrainingCounts counts = count_training(spec, shape, {}, *optimizers().front());
+  const double attention = 3 * count_forward(spec, shape, DType::F32).attention_flops;
+  // Of the head, the product forward stands for its three.
+  const double head = 2 * 2.0 * 128 * double(spec.vocab * spec.dim);
+  EXPECT_NEAR(flops, counts.flops - attention - head, 1e-9 * flops);
+}
+
+}  // namespace
+}  // namespace sluice::core
