@@ -32,7 +32,8 @@ Model training_model(const ModelSpec& spec, const BatchShape& shape, const Numer
 // The training program of one chunk, looked at between its forward and its backward pass.
 class Split {
  public:
-  explicit Split(const Program& program) : program_(program), kept_(program.objects().size()) {
+  explicit Split(const Program& program)
+      : program_(program), kept_(program.objects().size()), writers_(program.objects().size()) {
     const auto& tasks = program.tasks();
     for (size_t t = 0; t < tasks.size(); ++t) {
       if (tasks[t].phase == Phase::Forward && tasks[t].layer >= 0) end_ = t + 1;
@@ -43,6 +44,7 @@ class Split {
         if (program.object(use.object).kind != ObjectKind::Activation) continue;
         if (t < end_) {
           written[use.object.value] = true;
+          if (use.access != Access::Read) writers_[use.object.value].push_back(t);
         } else if (written[use.object.value]) {
           kept_[use.object.value] = true;
         }
@@ -80,12 +82,9 @@ class Split {
     while (!missing.empty()) {
       const size_t o = missing.back();
       missing.pop_back();
-      for (size_t t = 0; t < end_; ++t) {
+      for (const size_t t : writers_[o]) {
+        if (again[t]) continue;
         const Task& task = program_.tasks()[t];
-        const auto writes = [&](const Use& use) {
-          return use.object.value == o && use.access != Access::Read;
-        };
-        if (again[t] || std::none_of(task.uses.begin(), task.uses.end(), writes)) continue;
         again[t] = true;
         flops += work(task.op).hardware_flops();
         for (const Use& use : task.uses) {
@@ -101,8 +100,10 @@ class Split {
   }
 
   const Program& program_;
-  size_t end_ = 0;          // tasks before it are the forward pass of the layers
-  std::vector<bool> kept_;  // by object: written before, used after it
+  size_t end_ = 0;  // tasks before it are the forward pass of the layers
+  // By object: whether it is written before and used after it; the tasks that write it before.
+  std::vector<bool> kept_;
+  std::vector<std::vector<size_t>> writers_;
 };
 
 int64_t peak_of_temporaries(const Program& program, const Split& split) {

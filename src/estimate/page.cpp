@@ -306,11 +306,11 @@ std::string to_html(const Page& page) {
     out += fmt::format("<h2 id=\"{}\">{}</h2>\n{}", escaped(s.key), escaped(s.title), html_of(s.facts));
     for (const Table& table : s.tables) out += html_of(table);
     for (const std::string& note : s.notes) out += fmt::format("<p>{}</p>\n", escaped(note));
-  }
-  // Each picture is a document of its own: the classes of one mean nothing to another.
-  for (const Plot& plot : page.plots) {
-    out += fmt::format("<img alt=\"{}\" src=\"data:image/svg+xml,{}\">\n", escaped(plot.title),
-                       in_url(render(plot)));
+    // Each picture is a document of its own: the classes of one mean nothing to another.
+    for (const Plot& plot : s.plots) {
+      out += fmt::format("<img alt=\"{}\" src=\"data:image/svg+xml,{}\">\n", escaped(plot.title),
+                         in_url(render(plot)));
+    }
   }
   return out + "</body></html>\n";
 }

@@ -62,13 +62,13 @@ struct Section {
   std::vector<Fact> facts;
   std::vector<Table> tables;  // below the facts
   std::vector<std::string> notes;
+  std::vector<Plot> plots;  // in pages for browsers
 };
 
 struct Page {
   std::string title;
   std::vector<std::string> legend;  // what the letters of formulas stand for
   std::vector<Section> sections;
-  std::vector<Plot> plots;
 };
 
 // "6,738,149,376", "512 KiB", "43.2 µs".

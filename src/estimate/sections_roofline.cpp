@@ -41,8 +41,9 @@ class Roofline {
   template <class F>
   int64_t smallest_full(F times) const {
     const auto full = [&](int64_t tokens) { return times(shape_of(tokens, in_.batch.seq_len)).full() >= 1; };
-    if (!full(kMostTokens)) return 0;
-    int64_t low = 0, high = kMostTokens;  // not full, full
+    int64_t low = 0, high = 1;  // not full, full
+    while (high <= kMostTokens && !full(high)) low = high, high *= 2;
+    if (high > kMostTokens) return 0;
     while (high - low > 1) {
       const int64_t middle = (low + high) / 2;
       (full(middle) ? high : low) = middle;
@@ -134,8 +135,8 @@ void add_roofline(const Basis& b, Page& page) {
        roofline.smallest_full([&](const BatchShape& shape) { return roofline.train(*b.spec, shape); }),
        std::nullopt);
   s.tables.push_back(std::move(table));
+  s.plots.push_back(std::move(plot));
   page.sections.push_back(std::move(s));
-  page.plots.push_back(std::move(plot));
 }
 
 void add_scaling(const Basis& b, Page& page) {

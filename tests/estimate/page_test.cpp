@@ -22,8 +22,8 @@ Page small() {
                       {{"bytes", "bytes", Form::Bytes}, {"hours", "hours", Form::Hours}},
                       {{"one", {512.0 * 1024, 1.2}}, {"two", {std::nullopt, std::nullopt}, "none & nothing"}},
                       {"bytes x hours"}});
+  s.plots.push_back({"Picture", "", "x", "y", {{"line", {{0, 1}, {1, 2}}}}});
   page.sections.push_back(std::move(s));
-  page.plots.push_back({"Picture", "", "x", "y", {{"line", {{0, 1}, {1, 2}}}}});
   return page;
 }
 
