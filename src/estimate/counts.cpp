@@ -206,11 +206,12 @@ TrainingCounts count_training(const ModelSpec& spec, const BatchShape& shape, co
   return counts;
 }
 
-std::vector<Product> products_of(const ModelSpec& spec, const BatchShape& shape, const Numerics& numerics) {
+std::vector<MatrixProduct> products_of(const ModelSpec& spec, const BatchShape& shape,
+                                       const Numerics& numerics) {
   const Model model = training_model(spec, shape, numerics, *optimizers().front());
-  std::vector<Product> products;
+  std::vector<MatrixProduct> products;
   const auto add = [&](std::string name, int64_t m, int64_t n, int64_t k) {
-    for (Product& p : products) {
+    for (MatrixProduct& p : products) {
       if (p.name == name && p.m == m && p.n == n && p.k == k) return void(++p.count);
     }
     products.push_back({std::move(name), m, n, k, 1});

@@ -70,10 +70,11 @@ TrainingCounts count_training(const ModelSpec& spec, const BatchShape& shape, co
                               const Optimizer& optimizer);
 
 // A matrix product of a training step: m x n sums of k products.
-struct Product {
+struct MatrixProduct {
   std::string name;
   int64_t m = 0, n = 0, k = 0, count = 0;
 };
-std::vector<Product> products_of(const ModelSpec& spec, const BatchShape& shape, const Numerics& numerics);
+std::vector<MatrixProduct> products_of(const ModelSpec& spec, const BatchShape& shape,
+                                       const Numerics& numerics);
 
 }  // namespace sluice::core

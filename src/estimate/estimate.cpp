@@ -20,8 +20,8 @@ Status validate(const EstimateInput& in) {
   for (const auto& [option, value] : positive) {
     if (value < 1 || value > kMost) return error("{} = {}: allowed are 1 to {}", option, value, kMost);
   }
-  if (in.batch.seq_len * in.batch.rows > int64_t{1} << 32) {
-    return error("--seq-len {} x --batch {}: allowed are up to 2^32 tokens", in.batch.seq_len, in.batch.rows);
+  if (in.batch.tokens() > int64_t{1} << 26) {
+    return error("--seq-len {} x --batch {}: allowed are up to 2^26 tokens", in.batch.seq_len, in.batch.rows);
   }
   if (in.devices % (in.tp * in.pp) != 0) {
     return error("--devices {}: not a multiple of --tp {} x --pp {} = {}, the devices of one replica",

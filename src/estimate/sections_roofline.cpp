@@ -134,6 +134,16 @@ void add_roofline(const Basis& b, Page& page) {
   fact("smallest_training_batch", "smallest batch at full MFU, training",
        roofline.smallest_full([&](const BatchShape& shape) { return roofline.train(*b.spec, shape); }),
        std::nullopt);
+  // Where each curve ends to rise.
+  const auto mark = [&](Series& series, double tokens) {
+    if (!std::isfinite(tokens)) return;
+    const auto after = std::find_if(series.points.begin(), series.points.end(),
+                                    [&](const Point& p) { return p.x >= std::log2(tokens); });
+    series.points.insert(after, {std::log2(tokens), 100});
+    series.name += fmt::format(", full from {} tokens", text(tokens, Form::Count));
+  };
+  mark(plot.series[1], s.facts[0].value);
+  mark(plot.series[0], s.facts[1].value);
   s.tables.push_back(std::move(table));
   s.plots.push_back(std::move(plot));
   page.sections.push_back(std::move(s));

@@ -22,7 +22,7 @@ struct Waves {
   double idle() const { return 1 - waves / std::ceil(waves); }
 };
 // The longer side takes the longer edge of a tile.
-Waves waves_of(const Product& p, int multiprocessors) {
+Waves waves_of(const MatrixProduct& p, int multiprocessors) {
   const int64_t tiles = pieces(std::min(p.m, p.n), kTileRows) * pieces(std::max(p.m, p.n), kTileColumns);
   return {tiles, double(tiles) / double(multiprocessors)};
 }
@@ -76,7 +76,7 @@ void add_sizes(const Basis& b, Page& page) {
                {"waves", "waves", Form::Number},
                {"idle", "idle", Form::Share}}};
   double all = 0, lost = 0;
-  for (const Product& p : products_of(*b.spec, b.in.batch, numerics_of(*b.in.recipe))) {
+  for (const MatrixProduct& p : products_of(*b.spec, b.in.batch, numerics_of(*b.in.recipe))) {
     const Waves w = waves_of(p, processors);
     const double flops = 2 * double(p.m) * double(p.n) * double(p.k) * double(p.count);
     all += flops;

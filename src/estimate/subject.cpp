@@ -90,8 +90,32 @@ class Dimensions {
                                   {"params"}}};
 };
 
+// All arithmetic with a model and a million of its tokens stays far from the bounds of its numbers, and
+// counting takes no longer than one waits for.
+Status countable(const ModelSpec& spec) {
+  constexpr size_t kMostLayers = 1000;
+  constexpr double kMostParams = 1e15, kMostNumbers = 1e9;
+  if (spec.layers.size() > kMostLayers) {
+    return error("model: {} layers; estimates count each of them: allowed are up to {}", spec.layers.size(),
+                 kMostLayers);
+  }
+  const auto d = double(spec.dim);
+  double params = 2 * d * double(spec.vocab), numbers = double(spec.vocab);
+  for (const LayerSpec& layer : spec.layers) {
+    const double heads = double(layer.attention.q_dim()) + double(layer.attention.kv_dim());
+    params += d * (2 * heads + 3 * double(layer.mlp.ffn));
+    numbers += d + heads + double(layer.mlp.ffn);
+  }
+  if (params > kMostParams || numbers > kMostNumbers) {
+    return error("model: {:g} parameters, and {:g} numbers of a token; allowed are up to {:g} and {:g}",
+                 params, numbers, kMostParams, kMostNumbers);
+  }
+  return {};
+}
+
 Result<Subject> subject_of(ModelSpec spec, std::string name) {
   SLUICE_TRY(validate(spec));
+  SLUICE_TRY(countable(spec));
   Subject subject;
   subject.name = std::move(name);
   subject.params = spec.params();
@@ -124,6 +148,7 @@ Result<Subject> from_dimensions(std::string_view text) {
     return subject;
   }
   SLUICE_TRY(d.only({"layers", "dim", "ffn", "heads", "vocab"}, {"kv_heads", "head_dim", "tied"}));
+  // As many are made before they are counted.
   constexpr int64_t kMostLayers = 100'000;
   if (d["layers"] > kMostLayers) {
     return error("model: layers is {}; allowed are 1 to {}", d["layers"], kMostLayers);

@@ -144,7 +144,7 @@ TEST(Counts, ProductsAreThoseOfTheStep) {
   const ModelSpec spec = *model_preset("tiny");
   const BatchShape shape{128, 1};
   double flops = 0;
-  for (const Product& p : products_of(spec, shape, {})) {
+  for (const MatrixProduct& p : products_of(spec, shape, {})) {
     flops += 2 * double(p.m) * double(p.n) * double(p.k) * double(p.count);
   }
   const TrainingCounts counts = count_training(spec, shape, {}, *optimizers().front());

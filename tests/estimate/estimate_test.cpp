@@ -68,7 +68,7 @@ TEST(Estimate, RefusesWhatCannotBe) {
             "--tokens-per-s and --step-s say the same; give one");
   EXPECT_NE(message([](auto& in) {
               in.batch = {1 << 24, 1 << 24};
-            }).find("up to 2^32 tokens"),
+            }).find("up to 2^26 tokens"),
             std::string::npos);
 }
 

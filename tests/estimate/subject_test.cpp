@@ -31,6 +31,11 @@ TEST(Subject, SaysWhatIsWrong) {
   EXPECT_FALSE(parse_subject("layers=2,dim=64,ffn=128,heads=3,vocab=100").ok());
   EXPECT_FALSE(parse_subject("layers=2.5,dim=64,ffn=128,heads=4,vocab=100").ok());
   EXPECT_FALSE(parse_subject("layers=1e9,dim=64,ffn=128,heads=4,vocab=100").ok());
+  EXPECT_NE(message("layers=2000,dim=64,ffn=128,heads=4,vocab=100").find("up to 1000"), std::string::npos);
+  // No number of these overflows.
+  EXPECT_NE(
+      message("layers=1000,dim=1048576,ffn=1048576,heads=8192,head_dim=128,vocab=9").find("parameters, and"),
+      std::string::npos);
   EXPECT_FALSE(parse_subject("params=0").ok());
   EXPECT_FALSE(parse_subject("matrices=2,layers=1e5,dim=1e6,ffn=1e6").ok());
 }
