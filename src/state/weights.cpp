@@ -14,6 +14,7 @@
 
 #include "base/hash.h"
 #include "base/philox.h"
+#include "io/elements.h"
 
 namespace sluice::core {
 namespace {
@@ -173,46 +174,6 @@ Status initialize(const Model& model, uint64_t seed, Executor& executor, const B
   return for_each_job(int64_t(jobs.size()), total, run, [&] { progress(done, total); });
 }
 
-namespace {
-
-// Elements of a tensor as floats.
-void read_floats(TensorType type, std::span<const std::byte> bytes, Tile& tile) {
-  const size_t count = bytes.size() / size_t(size_of(type));
-  tile.values.resize(count);
-  if (type == TensorType::F32) {
-    std::memcpy(tile.values.data(), bytes.data(), bytes.size());
-    return;
-  }
-  tile.rounded.resize(count);
-  std::memcpy(tile.rounded.data(), bytes.data(), bytes.size());
-  std::transform(tile.rounded.begin(), tile.rounded.end(), tile.values.begin(),
-                 [](Bf16 v) { return float(v); });
-}
-
-// The index of the first element whose exponent has all bits set; -1: there is none. Unaligned.
-template <class Bits>
-int64_t first_not_finite(std::span<const std::byte> bytes, Bits exponent) {
-  const auto count = int64_t(bytes.size() / sizeof(Bits));
-  const auto bits = [&](int64_t i) {
-    Bits out;
-    std::memcpy(&out, bytes.data() + size_t(i) * sizeof(Bits), sizeof(Bits));
-    return out;
-  };
-  // Without a branch per element.
-  constexpr int64_t kBlock = 4096;
-  for (int64_t from = 0; from < count; from += kBlock) {
-    const int64_t to = std::min(count, from + kBlock);
-    bool all = true;
-    for (int64_t i = from; i < to; ++i) all &= (bits(i) & exponent) != exponent;
-    for (int64_t i = from; !all; ++i) {
-      if ((bits(i) & exponent) == exponent) return i;
-    }
-  }
-  return -1;
-}
-
-}  // namespace
-
 std::map<std::string, WeightPlace, std::less<>> weight_places(const Model& model) {
   std::map<std::string, WeightPlace, std::less<>> out;
   for (size_t w = 0; w < model.weights.size(); ++w) {
@@ -233,23 +194,22 @@ Status check_weight(const Model& model, const WeightPlace& place, const TensorIn
     return error("{}: tensor {} has shape [{}], the model needs [{}]", path.string(), tensor.name,
                  fmt::join(tensor.shape, ", "), fmt::join(expected, ", "));
   }
-  if (tensor.type != TensorType::BF16 && tensor.type != TensorType::F32) {
-    return error("{}: tensor {} has a type other than F32 and BF16", path.string(), tensor.name);
+  if (!is_weight_type(tensor.type)) {
+    return error("{}: tensor {} is of {}; allowed are F32, BF16 and F16", path.string(), tensor.name,
+                 name_of(tensor.type));
   }
   return {};
 }
 
 Status check_finite(const TensorInfo& tensor, int64_t first, std::span<const std::byte> bytes) {
-  const bool wide = tensor.type == TensorType::F32;
-  if (!wide && tensor.type != TensorType::BF16) return {};
-  const int64_t at =
-      wide ? first_not_finite(bytes, uint32_t{0x7f800000}) : first_not_finite(bytes, uint16_t{0x7f80});
+  if (!is_weight_type(tensor.type)) return {};
+  const int64_t at = first_not_finite(tensor.type, bytes);
   if (at < 0) return {};
-  Tile tile;
-  read_floats(tensor.type, bytes.subspan(size_t(at * size_of(tensor.type)), size_t(size_of(tensor.type))),
-              tile);
+  std::vector<float> value;
+  read_elements(tensor.type, bytes.subspan(size_t(at * size_of(tensor.type)), size_t(size_of(tensor.type))),
+                value);
   return error("tensor {}: element {} is {}; only finite values can be trained on", tensor.name, first + at,
-               tile.values[0]);
+               value[0]);
 }
 
 Status write_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t offset,
@@ -260,7 +220,7 @@ Status write_weight(const Model& model, const WeightPlace& place, const TensorIn
     const int64_t from = index * kTileElements, count = std::min(kTileElements, elements - from);
     const auto part = bytes.subspan(size_t(from * size), size_t(count * size));
     SLUICE_TRY(check_finite(tensor, first + from, part));
-    read_floats(tensor.type, part, tile);
+    read_elements(tensor.type, part, tile.values);
     return write_param(executor, model.params[place.weight], place.first + first + from, tile);
   };
   return for_each_job((elements + kTileElements - 1) / kTileElements, elements * 4, run, [] {});
@@ -294,7 +254,7 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
     const auto bytes = tensor->bytes.subspan(size_t(first * size), size_t(count * size));
     if (const Status finite = check_finite(tensor->info, first, bytes); !finite.ok())
       return error_at(checkpoint.string(), finite.error());
-    read_floats(tensor->info.type, bytes, tile);
+    read_elements(tensor->info.type, bytes, tile.values);
     const int64_t before = read_bytes.fetch_add(int64_t(bytes.size()));
     if ((before + int64_t(bytes.size())) / kMostResidentBytes > before / kMostResidentBytes) files.release();
     return write_param(executor, model.params[place->weight], place->first + first, tile);
@@ -315,7 +275,7 @@ Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const std::
         SLUICE_ASSIGN(std::span<const std::byte> piece,
                       reader(part, done, std::min(kPieceBytes, part.bytes - done)));
         if (tensor.widened) {
-          read_floats(TensorType::BF16, piece, tile);
+          read_elements(TensorType::BF16, piece, tile.values);
           piece = std::as_bytes(std::span(tile.values));
         }
         SLUICE_TRY(writer.write(tensor.info.name, written, piece));

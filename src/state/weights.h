@@ -25,8 +25,9 @@ using ByteProgress = std::function<void(int64_t, int64_t)>;
 // constants.
 Status initialize(const Model& model, uint64_t seed, Executor& executor, const ByteProgress& progress);
 
-// Replaces the weights by a checkpoint's (F32 or BF16 tensors with Hugging Face names), and master weights
-// with them. Errors name a missing tensor, one of another shape, or one with a value that is not finite.
+// Replaces the weights by a checkpoint's (F32, BF16 or F16 tensors with Hugging Face names), and master
+// weights with them. Errors name a missing tensor, one of another shape, or one with a value that is not
+// finite.
 Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor);
 
 // Where the elements of a tensor with a Hugging Face name lie.
@@ -48,7 +49,7 @@ Status write_weight(const Model& model, const WeightPlace& place, const TensorIn
                     std::span<const std::byte> bytes, Executor& executor);
 
 // An error that names the tensor if an element of `bytes`, which begin at its element `first`, is not finite.
-// Types other than F32 and BF16 pass.
+// Types that no weights have pass.
 Status check_finite(const TensorInfo& tensor, int64_t first, std::span<const std::byte> bytes);
 
 // Writes the weights alone, with Hugging Face names and in their own type.
