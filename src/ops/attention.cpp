@@ -1,12 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/attention.h"
 
+#include <algorithm>
+
 #include "ops/gpu_workspace.h"
 
 namespace sluice::core {
 using enum Access;
 using enum DType;
 using enum Values;
+
+double AttnShape::pairs() const {
+  const double q = double(q_len), k = double(kv_len);
+  if (distance == 0 && (window == 0 || window >= q_len)) return double(rows) * (q * (q + 1) / 2);
+  if (window == 0) return double(rows) * (q * k);
+  // Queries that see `most` keys of the block, and after them some that see one less each, down to none.
+  const auto falling = [](double count, double from) { return count * from - count * (count - 1) / 2; };
+  if (distance == 0) {
+    const double w = double(window);
+    return double(rows) * (w * (w + 1) / 2 + (q - w) * w);
+  }
+  const int64_t whole = std::clamp(window - distance, int64_t{0}, q_len);
+  const int64_t most = std::clamp(kv_len + window - distance - 1 - whole, int64_t{0}, kv_len);
+  const int64_t part = std::min(q_len - whole, most);
+  return double(rows) * (double(whole) * k + falling(double(part), double(most)));
+}
 
 Operands AttnFwd::operands() const {
   const AttnShape& s = shape;

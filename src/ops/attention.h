@@ -16,13 +16,14 @@ namespace sluice::core {
 // A chunk is `rows` independent rows of q_len tokens. distance is the index of the first query minus that of
 // the first key within the sequence: 0 is the diagonal block (q_len == kv_len, causal), otherwise the block
 // lies wholly before the queries (distance >= kv_len) and rows is 1. Query i may look at key j exactly when
-//     distance + i - pos[i] <= j <= distance + i,
+//     distance + i - pos[i] <= j <= distance + i  and  distance + i - window < j,
 // where pos[i] is the query's position inside its document: causal, and never across a document boundary.
-// When !packed no document begins inside a row, so the lower bound holds for every j.
+// When !packed no document begins inside a row, so the first bound holds for every j.
 struct AttnShape {
   int64_t rows, q_len, kv_len, q_heads, kv_heads, head_dim, distance;
   bool packed;
   DType dtype;
+  int64_t window = 0;  // the newest keys, its own among them, that a query may look at; 0: all
 
   int64_t tokens() const { return rows * q_len; }
   // Elements of q and o, of kv, and of lse.
@@ -30,13 +31,13 @@ struct AttnShape {
   int64_t kv_elements() const { return rows * kv_len * 2 * kv_heads * head_dim; }
   int64_t lse_elements() const { return tokens() * q_heads; }
   // Query-key pairs when no document boundary cuts any off.
-  double pairs() const {
-    const double q = double(q_len), k = double(kv_len);
-    return double(rows) * (distance == 0 ? q * (q + 1) / 2 : q * k);
-  }
+  double pairs() const;
+  // Whether some query looks at a key, as far as the window goes.
+  bool is_in_window() const { return window == 0 || distance - kv_len + 1 < window; }
   void fields(auto&& f) const {
     f("rows", rows), f("q", q_len), f("kv", kv_len), f("hq", q_heads), f("hkv", kv_heads), f("hd", head_dim),
         f("dist", distance), f("packed", packed), f("dtype", dtype);
+    if (window > 0) f("window", window);
   }
 };
 
@@ -87,12 +88,13 @@ struct AttnBwd {
   }
 };
 
-// Rotates the gradients of q and of the K half of kv back and casts them to dtype.
+// Takes the gradients of q and of the K half of kv back through the rotation and casts them to dtype.
 struct RopeBwd {
   static constexpr std::string_view kName = "rope_bwd";
   enum { kDqRotated, kDkvRotated, kPos, kInvFreq, kDq, kDkv };
   int64_t tokens, q_heads, kv_heads, head_dim;
   DType in_dtype, dtype;
+  float rope_scale = 1;  // as Linear's
 
   Operands operands() const;
   Work work() const { return {}; }
@@ -100,6 +102,7 @@ struct RopeBwd {
   void fields(auto&& f) const {
     f("tokens", tokens), f("hq", q_heads), f("hkv", kv_heads), f("hd", head_dim), f("in", in_dtype),
         f("dtype", dtype);
+    if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
   }
 };
 

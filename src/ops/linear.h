@@ -14,8 +14,8 @@ namespace sluice::core {
 
 // y = x w^T (+ bias) (+ residual). With rope_heads > 0 the first rope_heads * head_dim columns of y are
 // rotated by rotary position embedding (halves paired: i with i + head_dim/2) with angle pos[t] *
-// inv_freq[i]; a residual and a rotation never come together. A bias and a residual may be added to each
-// other and rounded to dtype before the product is.
+// inv_freq[i], and multiplied by rope_scale; a residual and a rotation never come together. A bias and a
+// residual may be added to each other and rounded to dtype before the product is.
 struct Linear {
   static constexpr std::string_view kName = "linear";
   enum { kX, kW, kY };
@@ -24,6 +24,7 @@ struct Linear {
   bool has_residual = false;
   int64_t rope_heads = 0, head_dim = 0;
   bool has_bias = false;
+  float rope_scale = 1;  // of the cosines and sines
 
   // Operands that not every Linear has come after the others, in this order. One that is absent takes no
   // position, and its position must not be used.
@@ -38,6 +39,7 @@ struct Linear {
   void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("res", has_residual),
         f("rope", rope_heads), f("hd", head_dim), f("bias", has_bias);
+    if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
   }
 };
 

@@ -53,6 +53,7 @@ struct HeadNormRope {
   int64_t tokens, heads, head_dim, rest;
   float eps;
   DType dtype;
+  float rope_scale = 1;  // as Linear's
 
   int64_t columns() const { return heads * head_dim + rest; }
   Operands operands() const;
@@ -61,6 +62,7 @@ struct HeadNormRope {
   void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
         f("dtype", dtype);
+    if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
   }
 };
 
@@ -73,6 +75,7 @@ struct HeadNormRopeBwd {
   float eps;
   DType in_dtype, dtype, grad_dtype;  // of dy, of x and dx, of dw
   bool accumulate;                    // dw
+  float rope_scale = 1;               // as Linear's
 
   int64_t columns() const { return heads * head_dim + rest; }
   Operands operands() const;
@@ -81,6 +84,7 @@ struct HeadNormRopeBwd {
   void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
         f("in", in_dtype), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);
+    if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
   }
 };
 

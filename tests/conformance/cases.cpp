@@ -231,6 +231,44 @@ void add_attention(List& list) {
   }
 }
 
+// What AttnShape::window adds; apart, so that the other cases keep their numbers.
+void add_windows(List& list) {
+  const Attention shapes[] = {
+      {{2, 33, 33, 4, 2, 32, 0, false, kF32, 1}, {}, "itself_only"},
+      {{1, 129, 129, 4, 1, 64, 0, false, kF32, 40}, {}, ""},
+      {{2, 200, 200, 2, 1, 16, 0, false, kF32, 64}, {}, "a_tile_wide"},
+      {{1, 33, 33, 2, 2, 16, 0, false, kF32, 33}, {}, "hides_nothing"},
+      {{1, 97, 97, 2, 1, 16, 0, true, kF32, 20}, {0, 5, 30, 41}, "documents"},
+      {{1, 33, 33, 2, 1, 32, 33, false, kF32, 20}, {}, "next_block"},
+      {{1, 150, 150, 2, 1, 16, 150, false, kF32, 200}, {}, "whole_then_cut"},
+      {{1, 24, 24, 2, 1, 80, 24, true, kF32, 30}, {0, 10, 30, 40}, "documents_across"},
+      {{1, 16, 16, 2, 1, 8, 48, false, kF32, 33}, {}, "nothing_visible"},
+  };
+  for (Attention attention : shapes) {
+    const auto add = [&](Op op) {
+      list.add(std::move(op), attention.note, {.documents = attention.documents});
+    };
+    for (const DType dtype : kDTypes) {
+      attention.shape.dtype = dtype;
+      add(AttnFwd{attention.shape, dtype, false});
+      add(AttnFwd{attention.shape, kF32, true});
+      add(AttnBwd{attention.shape, dtype, false, false});
+      add(AttnBwd{attention.shape, kF32, true, true});
+    }
+  }
+}
+
+// What rope_scale adds to the ops that rotate; apart like the windows.
+void add_scaled_rotations(List& list) {
+  constexpr float kScale = 1.1386294f;  // YaRN's for a context four times as long
+  for (const DType dtype : kDTypes) {
+    list.add(Linear{7, 24, 2 * 2 * 16, dtype, false, 2, 16, true, kScale}, "scaled");
+    list.add(RopeBwd{7, 4, 2, 16, kF32, dtype, kScale}, "scaled");
+    list.add(HeadNormRope{7, 2, 16, 32, kEps, dtype, kScale}, "scaled");
+    list.add(HeadNormRopeBwd{7, 2, 16, 32, kEps, kF32, dtype, dtype, false, kScale}, "scaled");
+  }
+}
+
 void add_loss(List& list) {
   struct Shape {
     int64_t tokens, dim, vocab, sub;
@@ -383,6 +421,8 @@ std::vector<Case> all_cases() {
   add_loss(list);
   add_norm_clipping(list);
   add_update(list);
+  add_windows(list);
+  add_scaled_rotations(list);
   return std::move(list.cases);
 }
 

@@ -61,8 +61,10 @@ struct Block {
     int64_t first, end;
   };
   Keys visible(int64_t row, int64_t i) const {
-    const int64_t last = s.distance + i, first = last - pos[index(row * s.q_len + i)];
-    return {std::max<int64_t>(first, 0), std::min(last + 1, s.kv_len)};
+    const int64_t last = s.distance + i, end = std::min(last + 1, s.kv_len);
+    int64_t first = last - pos[index(row * s.q_len + i)];
+    if (s.window > 0) first = std::max(first, last - s.window + 1);
+    return {std::clamp<int64_t>(first, 0, end), end};
   }
 
   Approx dot(const std::vector<double>& a, size_t a_at, const std::vector<double>& b, size_t b_at) const {

@@ -114,7 +114,7 @@ Outputs expect(const HeadNormRope& op, Inputs in) {
     }
   }
   rotate(y.values, op.tokens, op.columns(), op.heads, op.head_dim, in[HeadNormRope::kPos].as<int32_t>(),
-         in[HeadNormRope::kInvFreq].as<float>(), false);
+         in[HeadNormRope::kInvFreq].as<float>(), op.rope_scale, false);
   return {y};
 }
 
@@ -125,7 +125,7 @@ Outputs expect(const HeadNormRopeBwd& op, Inputs in) {
   const Old old_dw(op.accumulate, in[HeadNormRopeBwd::kDw]);
   Expected dx{HeadNormRopeBwd::kDx, {dy.begin(), dy.end()}}, dw{HeadNormRopeBwd::kDw};
   rotate(dx.values, op.tokens, op.columns(), op.heads, op.head_dim, in[HeadNormRopeBwd::kPos].as<int32_t>(),
-         in[HeadNormRopeBwd::kInvFreq].as<float>(), true);
+         in[HeadNormRopeBwd::kInvFreq].as<float>(), op.rope_scale, true);
   std::vector<Sum> sums(index(op.head_dim));
   for (size_t d = 0; d < sums.size(); ++d) sums[d].add(old_dw[d]);
   for (int64_t t = 0; t < op.tokens; ++t) {

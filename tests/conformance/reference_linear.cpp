@@ -92,10 +92,11 @@ LogitRow logit_row(const Matrix& x, const Matrix& w, int64_t t, int64_t vocab) {
 }  // namespace
 
 void rotate(std::vector<Approx>& x, int64_t tokens, int64_t columns, int64_t heads, int64_t head_dim,
-            std::span<const int32_t> pos, std::span<const float> inv_freq, bool back) {
+            std::span<const int32_t> pos, std::span<const float> inv_freq, float scale, bool back) {
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t i = 0; i < head_dim / 2; ++i) {
       Turn by = turn(pos[index(t)], inv_freq[index(i)]);
+      if (scale != 1) by = {by.cos * Approx(double{scale}), by.sin * Approx(double{scale})};
       if (back) by.sin = -by.sin;
       for (int64_t h = 0; h < heads; ++h) {
         Approx& first = x[index(t * columns + h * head_dim + i)];
@@ -136,7 +137,7 @@ Outputs expect(const Linear& op, Inputs in) {
       }
     }
     rotate(y.values, op.tokens, op.out, op.rope_heads, op.head_dim, in[op.pos_operand()].as<int32_t>(),
-           in[op.inv_freq_operand()].as<float>(), false);
+           in[op.inv_freq_operand()].as<float>(), op.rope_scale, false);
   }
   return {y};
 }
@@ -182,8 +183,10 @@ Outputs expect(const RopeBwd& op, Inputs in) {
   const auto dq_rotated = in[RopeBwd::kDqRotated].values(), dkv_rotated = in[RopeBwd::kDkvRotated].values();
   Expected dq{RopeBwd::kDq, {dq_rotated.begin(), dq_rotated.end()}};
   Expected dkv{RopeBwd::kDkv, {dkv_rotated.begin(), dkv_rotated.end()}};
-  rotate(dq.values, op.tokens, op.q_heads * op.head_dim, op.q_heads, op.head_dim, pos, inv_freq, true);
-  rotate(dkv.values, op.tokens, 2 * op.kv_heads * op.head_dim, op.kv_heads, op.head_dim, pos, inv_freq, true);
+  rotate(dq.values, op.tokens, op.q_heads * op.head_dim, op.q_heads, op.head_dim, pos, inv_freq,
+         op.rope_scale, true);
+  rotate(dkv.values, op.tokens, 2 * op.kv_heads * op.head_dim, op.kv_heads, op.head_dim, pos, inv_freq,
+         op.rope_scale, true);
   return {dq, dkv};
 }
 

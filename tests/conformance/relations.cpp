@@ -56,7 +56,7 @@ class Sequence {
     for (int64_t c = 0; c < kChunks; ++c) {
       Tensor o_chunk = make_tensor(DType::F32, q_elements()),
              lse_chunk = make_tensor(DType::F32, kChunk * s_.q_heads);
-      for (int64_t b = c; b >= 0; --b) {
+      for (int64_t b = c; b >= 0 && block(c, b).is_in_window(); --b) {
         Tensors out = run(harness, AttnFwd{block(c, b), DType::F32, b < c},
                           {q_part(q(), c), kv_part(kv(), b), pos_part(c), o_chunk, lse_chunk}, findings);
         if (out.empty()) return findings;
@@ -75,9 +75,10 @@ class Sequence {
     Findings findings;
     Tensor dq = make_tensor(DType::F32, q().elements()), dkv = make_tensor(DType::F32, kv().elements());
     for (int64_t c = kChunks - 1; c >= 0; --c) {
-      for (int64_t b = c; b >= 0; --b) {
+      for (int64_t b = c; b >= 0 && block(c, b).is_in_window(); --b) {
         const Tensors out =
-            run(harness, AttnBwd{block(c, b), DType::F32, b < c, c < kChunks - 1},
+            run(harness,
+                AttnBwd{block(c, b), DType::F32, b < c, c < kChunks - 1 && block(c + 1, b).is_in_window()},
                 {q_part(q(), c), kv_part(kv(), b), pos_part(c), q_part(given_[AttnBwd::kO], c), lse_part(c),
                  q_part(given_[AttnBwd::kDo], c), q_part(dq, c), kv_part(dkv, b)},
                 findings);
@@ -144,12 +145,13 @@ class Sequence {
   Tensors given_;  // of AttnBwd over the whole sequence
 };
 
-void add_attention(std::vector<Relation>& all, DType dtype, bool packed) {
-  const AttnShape shape{1, kTokens, kTokens, 4, 2, 16, 0, packed, dtype};
+void add_attention(std::vector<Relation>& all, DType dtype, bool packed, int64_t window) {
+  const AttnShape shape{1, kTokens, kTokens, 4, 2, 16, 0, packed, dtype, window};
   Data data;
   // Boundaries inside a chunk, at the edge of one, and a document that spans three.
   if (packed) data.documents = {0, 7, 2 * kChunk};
-  const std::string name = fmt::format("{}{}", name_of(dtype), packed ? "_packed" : "");
+  const std::string name =
+      fmt::format("{}{}{}", name_of(dtype), packed ? "_packed" : "", window > 0 ? "_window" : "");
   all.push_back({"attn_fwd_in_blocks_is_dense_" + name, AttnFwd{shape, dtype, false},
                  [=](Harness& harness) { return Sequence(shape, data).forward(harness); }});
   all.push_back({"attn_bwd_in_blocks_is_dense_" + name, AttnBwd{shape, dtype, false, false},
@@ -318,8 +320,11 @@ void add_update(std::vector<Relation>& all, std::string_view name, const Update&
 std::vector<Relation> all_relations() {
   std::vector<Relation> all;
   for (const DType dtype : {DType::F32, DType::BF16}) {
-    add_attention(all, dtype, false);
-    add_attention(all, dtype, true);
+    // A window that ends within the block before, so that the first chunk's is out of the last one's sight.
+    for (const int64_t window : {int64_t{0}, kChunk - 5}) {
+      add_attention(all, dtype, false, window);
+      add_attention(all, dtype, true, window);
+    }
     all.push_back({fmt::format("swiglu_bwd_writes_y_of_swiglu_{}", name_of(dtype)), Swiglu{33, 72, dtype},
                    [=](Harness& harness) { return same_swiglu(harness, dtype); }});
   }

@@ -2,6 +2,8 @@
 // What ops say of themselves to those who cost, measure and test them.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "ops/op.h"
 
 namespace sluice::core {
@@ -33,6 +35,39 @@ TEST(Work, OfAttentionBackwardCountsTheScoresTwiceOnHardwareOnly) {
   EXPECT_EQ(backward.flops, 2 * forward.flops);
   EXPECT_EQ(backward.hardware_flops(), 2.5 * forward.flops);
   EXPECT_EQ(forward.hardware_flops(), forward.flops);
+}
+
+// The pairs that AttnShape's definition allows, one by one.
+double pairs_of(const AttnShape& s) {
+  double pairs = 0;
+  for (int64_t i = 0; i < s.q_len; ++i) {
+    for (int64_t j = 0; j < s.kv_len; ++j) {
+      const int64_t query = s.distance + i;
+      if (j <= query && (s.window == 0 || query - s.window < j)) ++pairs;
+    }
+  }
+  return pairs * double(s.rows);
+}
+
+TEST(AttnShape, CountsThePairsWithinAWindow) {
+  AttnShape s{2, 7, 7, 2, 1, 32, 0, false, DType::BF16};
+  for (const auto& [q_len, kv_len, distance] : {std::tuple{7, 7, 0}, {7, 7, 7}, {7, 5, 6}, {3, 9, 20}}) {
+    s.q_len = q_len, s.kv_len = kv_len, s.distance = distance;
+    for (s.window = 0; s.window < 32; ++s.window) {
+      EXPECT_EQ(s.pairs(), pairs_of(s)) << distance << " " << s.window;
+      EXPECT_EQ(s.is_in_window(), s.pairs() > 0) << distance << " " << s.window;
+    }
+  }
+}
+
+// Programs without windows keep their hashes.
+TEST(AttnShape, NamesAWindowOnlyWhereThereIsOne) {
+  AttnShape s{2, 7, 7, 2, 1, 32, 0, false, DType::BF16};
+  EXPECT_EQ(text(AttnFwd{s, DType::BF16, false}).find("window"), std::string::npos);
+  const std::string without = cost_key(AttnFwd{s, DType::BF16, false});
+  s.window = 4;
+  EXPECT_NE(text(AttnFwd{s, DType::BF16, false}).find(" window=4"), std::string::npos);
+  EXPECT_NE(cost_key(AttnFwd{s, DType::BF16, false}), without);
 }
 
 TEST(Operands, SayHowFarIdsGo) {

@@ -24,7 +24,8 @@ AttentionBlock block_of(const AttnShape& s, const Buffer& q, const Buffer& kv, c
           s.head_dim,
           s.distance,
           float(1 / std::sqrt(double(s.head_dim))),
-          s.packed};
+          s.packed,
+          s.window};
 }
 
 // Adds bf16 `from` to a gradient operand, or converts it.

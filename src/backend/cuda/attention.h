@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention: which kernels run an op, with how much workspace, and running it.
 //
-// cuDNN takes blocks whose lengths are multiples of 128, without document boundaries; own kernels take the
-// rest. Either computes one block in bf16; merging with other blocks, conversion to f32 and accumulation
-// follow in own kernels, through workspace. The workspace of an op depends on its shape only, never on what
-// was prepared.
+// cuDNN takes blocks whose lengths are multiples of 128, without document boundaries or a window's edge; own
+// kernels take the rest. Either computes one block in bf16; merging with other blocks, conversion to f32 and
+// accumulation follow in own kernels, through workspace. The workspace of an op depends on its shape only,
+// never on what was prepared.
 #pragma once
 
 #include <compare>

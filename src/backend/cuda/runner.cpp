@@ -92,8 +92,9 @@ Status Runner::run(const Linear& op, const Call& call) {
                            op.has_residual ? call[op.residual_operand()].data : nullptr, y, call.scratch(),
                            call.stream, op.has_bias ? call[int(op.bias_operand())].data : nullptr));
   if (op.rope_heads == 0) return {};
-  SLUICE_CUDA_TRY(rope(y, call.as<int32_t>(op.pos_operand()), call.as<float>(op.inv_freq_operand()),
-                       op.tokens, op.out, op.rope_heads, op.head_dim, call.stream));
+  const Rotary rotary{call.as<int32_t>(op.pos_operand()), call.as<float>(op.inv_freq_operand()),
+                      op.rope_scale};
+  SLUICE_CUDA_TRY(rope(y, rotary, op.tokens, op.out, op.rope_heads, op.head_dim, call.stream));
   return {};
 }
 
@@ -105,8 +106,9 @@ Status Runner::run(const BiasGrad& op, const Call& call) {
 }
 
 Status Runner::run(const HeadNormRope& op, const Call& call) {
-  SLUICE_CUDA_TRY(head_norm_rope(call.as<bf16>(HeadNormRope::kX), call.as<bf16>(HeadNormRope::kW),
-                                 call.as<int32_t>(HeadNormRope::kPos), call.as<float>(HeadNormRope::kInvFreq),
+  const Rotary rotary{call.as<int32_t>(HeadNormRope::kPos), call.as<float>(HeadNormRope::kInvFreq),
+                      op.rope_scale};
+  SLUICE_CUDA_TRY(head_norm_rope(call.as<bf16>(HeadNormRope::kX), call.as<bf16>(HeadNormRope::kW), rotary,
                                  call.as<bf16>(HeadNormRope::kY), op.tokens, op.heads, op.head_dim, op.rest,
                                  op.eps, call.stream));
   return {};
@@ -114,11 +116,12 @@ Status Runner::run(const HeadNormRope& op, const Call& call) {
 
 Status Runner::run(const HeadNormRopeBwd& op, const Call& call) {
   using H = HeadNormRopeBwd;
+  const Rotary rotary{call.as<int32_t>(H::kPos), call.as<float>(H::kInvFreq), op.rope_scale};
   const auto run_typed = [&](auto in, auto grad) {
     return head_norm_rope_bwd(call.as<decltype(in)>(H::kDy), call.as<bf16>(H::kX), call.as<bf16>(H::kW),
-                              call.as<int32_t>(H::kPos), call.as<float>(H::kInvFreq), call.as<bf16>(H::kDx),
-                              call.as<decltype(grad)>(H::kDw), call.workspace.data, op.tokens, op.heads,
-                              op.head_dim, op.rest, op.eps, op.accumulate, call.stream);
+                              rotary, call.as<bf16>(H::kDx), call.as<decltype(grad)>(H::kDw),
+                              call.workspace.data, op.tokens, op.heads, op.head_dim, op.rest, op.eps,
+                              op.accumulate, call.stream);
   };
   return with_float(op.in_dtype, [&](auto in) {
     return with_device_type(op.grad_dtype, [&](auto grad) { return run_typed(in, grad); });
@@ -146,10 +149,10 @@ Status Runner::run(const AttnBwd& op, const Call& call) {
 }
 
 Status Runner::run(const RopeBwd& op, const Call& call) {
+  const Rotary rotary{call.as<int32_t>(RopeBwd::kPos), call.as<float>(RopeBwd::kInvFreq), op.rope_scale};
   return with_float(op.in_dtype, [&](auto in) {
     using In = decltype(in);
-    return rope_bwd(call.as<In>(RopeBwd::kDqRotated), call.as<In>(RopeBwd::kDkvRotated),
-                    call.as<int32_t>(RopeBwd::kPos), call.as<float>(RopeBwd::kInvFreq),
+    return rope_bwd(call.as<In>(RopeBwd::kDqRotated), call.as<In>(RopeBwd::kDkvRotated), rotary,
                     call.as<bf16>(RopeBwd::kDq), call.as<bf16>(RopeBwd::kDkv), op.tokens, op.q_heads,
                     op.kv_heads, op.head_dim, call.stream);
   });

@@ -82,7 +82,7 @@ TEST(Gradients, Linear) {
 
 // With the identity for weights the product is the rotation alone.
 TEST(Gradients, Rope) {
-  const RopeBwd backward{3, 2, 1, 4, kF32, kF32};
+  const RopeBwd backward{3, 2, 1, 4, kF32, kF32, 1.25f};
   const auto in = make_operands(backward, {});
   Tensor identity = make_tensor(kF32, 64);
   for (int64_t i = 0; i < 8; ++i) identity.set(9 * i, 1);
@@ -90,9 +90,9 @@ TEST(Gradients, Rope) {
   const auto out = reference(backward, in);
   const auto& pos = in[RopeBwd::kPos];
   const auto& inv_freq = in[RopeBwd::kInvFreq];
-  expect_gradient(values_of(out, RopeBwd::kDq), Linear{3, 8, 8, kF32, false, 2, 4},
+  expect_gradient(values_of(out, RopeBwd::kDq), Linear{3, 8, 8, kF32, false, 2, 4, false, 1.25f},
                   {x, identity, y, pos, inv_freq}, Linear::kX, Linear::kY, in[RopeBwd::kDqRotated].values());
-  expect_gradient(values_of(out, RopeBwd::kDkv), Linear{3, 8, 8, kF32, false, 1, 4},
+  expect_gradient(values_of(out, RopeBwd::kDkv), Linear{3, 8, 8, kF32, false, 1, 4, false, 1.25f},
                   {x, identity, y, pos, inv_freq}, Linear::kX, Linear::kY, in[RopeBwd::kDkvRotated].values());
 }
 
@@ -127,8 +127,8 @@ TEST(Gradients, Swiglu) {
                   in[SwigluBwd::kDy].values());
 }
 
-TEST(Gradients, Attention) {
-  const AttnShape shape{2, 6, 6, 4, 2, 4, 0, true, kF32};
+void expect_attention_gradients(int64_t window) {
+  const AttnShape shape{2, 6, 6, 4, 2, 4, 0, true, kF32, window};
   const AttnFwd forward{shape, kF32, false};
   const AttnBwd backward{shape, kF32, false, false};
   auto in = make_operands(backward, {.documents = {-1, 3}});
@@ -141,6 +141,13 @@ TEST(Gradients, Attention) {
   const auto dout = in[AttnBwd::kDo].values();
   expect_gradient(values_of(out, AttnBwd::kDq), forward, forward_in, AttnFwd::kQ, AttnFwd::kO, dout);
   expect_gradient(values_of(out, AttnBwd::kDkv), forward, forward_in, AttnFwd::kKv, AttnFwd::kO, dout);
+}
+
+TEST(Gradients, Attention) {
+  expect_attention_gradients(0);
+}
+TEST(Gradients, AttentionInAWindow) {
+  expect_attention_gradients(2);
 }
 
 TEST(Gradients, HeadLoss) {

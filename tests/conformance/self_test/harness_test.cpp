@@ -302,7 +302,7 @@ TEST(Relations, CatchDroppedAccumulationAcrossChunks) {
   for (const Relation& relation : all_relations()) {
     if (std::holds_alternative<AttnBwd>(relation.example)) caught += relation.check(harness).empty() ? 0 : 1;
   }
-  EXPECT_EQ(caught, 4);
+  EXPECT_EQ(caught, 8);
 }
 
 // Over random numbers rounding to nearest is as unbiased; what gives it away is every single case.

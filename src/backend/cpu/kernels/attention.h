@@ -50,6 +50,7 @@ struct Visible {
       }
       const auto query = static_cast<int32_t>(s.distance + first + i);
       low[i] = s.packed ? query - pos[first + i] : 0;
+      if (s.window > 0) low[i] = static_cast<int32_t>(std::max(int64_t{low[i]}, query - s.window + 1));
       high[i] = query;
       low_min = std::min(low_min, low[i]);
       low_max = std::max(low_max, low[i]);

@@ -16,7 +16,7 @@ struct HeadRows {
   const int32_t* pos;
   const float* inv_freq;
   int64_t rows, heads, head_dim, rest;
-  float eps;
+  float eps, scale;
 };
 
 template <class T>
@@ -30,7 +30,8 @@ HeadRows<T> rows_of(const auto& op, const Args& args, int64_t first, int64_t row
           .heads = op.heads,
           .head_dim = op.head_dim,
           .rest = op.rest,
-          .eps = op.eps};
+          .eps = op.eps,
+          .scale = op.rope_scale};
 }
 
 Status check(const auto& op) {

@@ -35,7 +35,7 @@ void forward(const HeadRows<T>& b, T* y) {
   const T* x = b.x;
   Rotation rotation;
   for (int64_t r = 0; r < b.rows; ++r, x += b.rest, y += b.rest) {
-    rotation.set(b.pos[r], b.inv_freq, half, 1.0f);
+    rotation.set(b.pos[r], b.inv_freq, half, b.scale, 1.0f);
     for (int64_t h = 0; h < b.heads; ++h, x += b.head_dim, y += b.head_dim) {
       const float s = inverse_rms(x, b.head_dim, b.eps);
       for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
@@ -56,7 +56,7 @@ void backward(const HeadRows<T>& b, const D* dy, T* dx, float* dw) {
   for_each_vector(b.head_dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(dw + i, F16{}, part); });
   Rotation rotation;
   for (int64_t r = 0; r < b.rows; ++r, x += b.rest, dy += b.rest, dx += b.rest) {
-    rotation.set(b.pos[r], b.inv_freq, half, -1.0f);
+    rotation.set(b.pos[r], b.inv_freq, half, b.scale, -1.0f);
     for (int64_t h = 0; h < b.heads; ++h, x += b.head_dim, dy += b.head_dim, dx += b.head_dim) {
       const float s = inverse_rms(x, b.head_dim, b.eps);
       F16 dots{};

@@ -13,6 +13,7 @@ struct RotateRows {
   T* y;
   const int32_t* pos;
   const float* inv_freq;
+  float scale;
   int64_t rows, cols, heads, head_dim;
 };
 
@@ -22,6 +23,7 @@ struct UnrotateRows {
   const X *dq_in, *dkv_in;
   const int32_t* pos;
   const float* inv_freq;
+  float scale;
   Y *dq, *dkv;
   int64_t rows, q_heads, kv_heads, head_dim;
 };
@@ -42,6 +44,7 @@ void apply_rope(const Linear& op, const Args& args, const Machine& machine) {
       const RotateRows<T> rows{.y = args.out<T>(Linear::kY) + first * op.out,
                                .pos = args.in<int32_t>(op.pos_operand()) + first,
                                .inv_freq = args.in<float>(op.inv_freq_operand()),
+                               .scale = op.rope_scale,
                                .rows = std::min(kRowsPerTask, op.tokens - first),
                                .cols = op.out,
                                .heads = op.rope_heads,
@@ -66,6 +69,7 @@ Status launch(const RopeBwd& op, const Args& args, const Machine& machine) {
                                       .dkv_in = args.in<X>(RopeBwd::kDkvRotated) + first * kv_cols,
                                       .pos = args.in<int32_t>(RopeBwd::kPos) + first,
                                       .inv_freq = args.in<float>(RopeBwd::kInvFreq),
+                                      .scale = op.rope_scale,
                                       .dq = args.out<Y>(RopeBwd::kDq) + first * q_cols,
                                       .dkv = args.out<Y>(RopeBwd::kDkv) + first * kv_cols,
                                       .rows = std::min(kRowsPerTask, op.tokens - first),

@@ -28,15 +28,15 @@ SLUICE_INLINE SinCos sin_cos(F16 angle) {
   return {(quadrant & 2) != 0 ? -sine : sine, ((quadrant + 1) & 2) != 0 ? -cosine : cosine};
 }
 
-// Cosines and sines of one token's angles; the angle's sign is `sign`.
+// Cosines and sines of one token's angles, times `scale`; the angle's sign is `sign`.
 struct Rotation {
   float cos[kMaxHeadDim / 2], sin[kMaxHeadDim / 2];
 
-  SLUICE_INLINE void set(int32_t pos, const float* inv_freq, int64_t half, float sign) {
+  SLUICE_INLINE void set(int32_t pos, const float* inv_freq, int64_t half, float scale, float sign) {
     for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
       const SinCos sc = sin_cos(load(inv_freq + i, part) * static_cast<float>(pos));
-      store(cos + i, sc.cos);
-      store(sin + i, sc.sin * sign);
+      store(cos + i, sc.cos * scale);
+      store(sin + i, sc.sin * (scale * sign));
     });
   }
 };

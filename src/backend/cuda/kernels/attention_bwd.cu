@@ -93,11 +93,15 @@ __global__ void __launch_bounds__(kAttentionThreads)
 // The steps of the kernel below: the query tiles of every query head that shares the key head.
 class QuerySteps {
  public:
-  // Queries before the first key of the tile see none of it.
+  // Queries before the first key of the tile see none of it, nor do those a window or more behind the last.
   __device__ QuerySteps(const AttentionBlock& block, int64_t row, int first_key)
-      : block_(block), row_(row), first_key_(first_key) {
+      : block_(block), row_(row), first_key_(first_key), end_(int(block.q_len)) {
     const int64_t first_query = max(first_key - block.distance, int64_t{0});
     begin_ = int(first_query / kStep * kStep);
+    if (block.window > 0) {
+      const int64_t unseen = first_key + kOwnRows - 1 - block.distance + block.window;
+      end_ = int(min(max(unseen, int64_t{0}), block.q_len));
+    }
     query = begin_ - kStep;
     advance();
   }
@@ -108,10 +112,10 @@ class QuerySteps {
   __device__ void advance() {
     do {
       query += kStep;
-      if (query >= block_.q_len) {
+      if (query >= end_) {
         query = begin_;
         ++head;
-        if (begin_ >= block_.q_len) head = INT_MAX;
+        if (begin_ >= end_) head = INT_MAX;
       }
     } while (!done() && !tile_range<kStep>(block_, row_, query).touches(first_key_, kOwnRows));
   }
@@ -122,7 +126,7 @@ class QuerySteps {
  private:
   const AttentionBlock& block_;
   int64_t row_;
-  int first_key_, begin_;
+  int first_key_, begin_, end_;
 };
 
 // One block per (tile of 64 keys, key head, row): dk and dv.

@@ -119,7 +119,8 @@ struct KeyRange {
 __device__ inline KeyRange visible_keys(const AttentionBlock& block, int64_t row, int64_t i) {
   if (i >= block.q_len) return {0, 0};
   const int64_t last = block.distance + i;
-  const int64_t begin = block.packed ? last - block.pos[row * block.q_len + i] : 0;
+  int64_t begin = block.packed ? last - block.pos[row * block.q_len + i] : 0;
+  if (block.window > 0) begin = max(begin, last - block.window + 1);
   const int64_t end = min(last + 1, block.kv_len);
   return {int(min(max(begin, int64_t{0}), end)), int(end)};
 }

@@ -105,11 +105,10 @@ struct Heads {
 
 template <int W, int kLanes>
 __global__ void __launch_bounds__(kThreads)
-    head_norm_rope_kernel(const bf16* x, const bf16* w, const int32_t* pos, const float* inv_freq, bf16* y,
-                          Heads shape, float eps) {
+    head_norm_rope_kernel(const bf16* x, const bf16* w, Rotary rotary, bf16* y, Heads shape, float eps) {
   __shared__ Rotation rotation;
   const int64_t token = blockIdx.x;
-  fill_rotation(rotation, pos[token], inv_freq, shape.half, 1.0f);
+  fill_rotation(rotation, rotary, token, shape.half, 1.0f);
   x += token * shape.columns();
   y += token * shape.columns();
   const int i = int(threadIdx.x) % kLanes * W, half = shape.half;
@@ -138,9 +137,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int W, int kLanes, class D>
 __global__ void __launch_bounds__(kThreads)
-    head_norm_rope_bwd_kernel(const D* dy, const bf16* x, const bf16* w, const int32_t* pos,
-                              const float* inv_freq, bf16* dx, float* dw_blocks, int64_t tokens, Heads shape,
-                              float eps) {
+    head_norm_rope_bwd_kernel(const D* dy, const bf16* x, const bf16* w, Rotary rotary, bf16* dx,
+                              float* dw_blocks, int64_t tokens, Heads shape, float eps) {
   __shared__ Rotation rotation;
   __shared__ float dw_warps[kThreads / kWarp][2 * kMaxPairs];
   const int i = int(threadIdx.x) % kLanes * W, half = shape.half;
@@ -150,7 +148,7 @@ __global__ void __launch_bounds__(kThreads)
   if (inside) weight.load(w, i, half);
   for (int64_t token = blockIdx.x; token < tokens; token += gridDim.x) {
     __syncthreads();  // all have used the last token's rotation
-    fill_rotation(rotation, pos[token], inv_freq, half, -1.0f);
+    fill_rotation(rotation, rotary, token, half, -1.0f);
     const int64_t row = token * shape.columns();
     for_each_head<kLanes>(shape.heads, [&](int head, bool exists) {
       const int64_t at = row + int64_t{head} * 2 * half;
@@ -230,36 +228,34 @@ static_assert(kMaxHeadDim / 2 <= 16 * 4 && kMaxHeadDim / 2 <= kMaxPairs, "a head
 
 }  // namespace
 
-cudaError_t head_norm_rope(const bf16* x, const bf16* w, const int32_t* pos, const float* inv_freq, bf16* y,
-                           int64_t tokens, int64_t heads, int64_t head_dim, int64_t rest, float eps,
-                           cudaStream_t stream) {
+cudaError_t head_norm_rope(const bf16* x, const bf16* w, const Rotary& rotary, bf16* y, int64_t tokens,
+                           int64_t heads, int64_t head_dim, int64_t rest, float eps, cudaStream_t stream) {
   const Heads shape{int(heads), int(head_dim / 2), rest};
   return with_head_shape(shape, [&](auto width, auto lanes, unsigned threads) {
     return launch(head_norm_rope_kernel<decltype(width)::value, decltype(lanes)::value>,
-                  dim3(unsigned(tokens)), threads, 0, stream, x, w, pos, inv_freq, y, shape, eps);
+                  dim3(unsigned(tokens)), threads, 0, stream, x, w, rotary, y, shape, eps);
   });
 }
 
 template <class D, class G>
-cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const int32_t* pos,
-                               const float* inv_freq, bf16* dx, G* dw, void* workspace, int64_t tokens,
-                               int64_t heads, int64_t head_dim, int64_t rest, float eps, bool accumulate,
-                               cudaStream_t stream) {
+cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const Rotary& rotary, bf16* dx,
+                               G* dw, void* workspace, int64_t tokens, int64_t heads, int64_t head_dim,
+                               int64_t rest, float eps, bool accumulate, cudaStream_t stream) {
   auto* dw_blocks = static_cast<float*>(workspace);
   const int64_t blocks = head_norm_partials(tokens);
   const Heads shape{int(heads), int(head_dim / 2), rest};
   const auto status = with_head_shape(shape, [&](auto width, auto lanes, unsigned threads) {
     return launch(head_norm_rope_bwd_kernel<decltype(width)::value, decltype(lanes)::value, D>,
-                  dim3(unsigned(blocks)), threads, 0, stream, dy, x, w, pos, inv_freq, dx, dw_blocks, tokens,
-                  shape, eps);
+                  dim3(unsigned(blocks)), threads, 0, stream, dy, x, w, rotary, dx, dw_blocks, tokens, shape,
+                  eps);
   });
   if (status != cudaSuccess) return status;
   return sum_partials(dw_blocks, dw, blocks, head_dim, accumulate, stream);
 }
 
-#define SLUICE_INSTANTIATE(D, G)                                                                             \
-  template cudaError_t head_norm_rope_bwd(const D*, const bf16*, const bf16*, const int32_t*, const float*,  \
-                                          bf16*, G*, void*, int64_t, int64_t, int64_t, int64_t, float, bool, \
+#define SLUICE_INSTANTIATE(D, G)                                                                        \
+  template cudaError_t head_norm_rope_bwd(const D*, const bf16*, const bf16*, const Rotary&, bf16*, G*, \
+                                          void*, int64_t, int64_t, int64_t, int64_t, float, bool,       \
                                           cudaStream_t)
 SLUICE_INSTANTIATE(float, float);
 SLUICE_INSTANTIATE(float, bf16);

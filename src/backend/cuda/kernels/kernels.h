@@ -42,27 +42,32 @@ cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf1
 // The longest head that the own kernels of rotation and attention take.
 constexpr int64_t kMaxHeadDim = 128;
 
+// What rotates rows: their positions, and the frequencies and the scale of all (Linear in ops/linear.h).
+struct Rotary {
+  const int32_t* pos;
+  const float* inv_freq;
+  float scale;
+};
+
 // Rotates the first `heads` heads of every row in place; rows are `stride` apart.
-cudaError_t rope(bf16* y, const int32_t* pos, const float* inv_freq, int64_t tokens, int64_t stride,
-                 int64_t heads, int64_t head_dim, cudaStream_t stream);
+cudaError_t rope(bf16* y, const Rotary& rotary, int64_t tokens, int64_t stride, int64_t heads,
+                 int64_t head_dim, cudaStream_t stream);
 
 // Rotates back all heads of dq and the first half of the heads of dkv; T is float or bf16.
 template <class T>
-cudaError_t rope_bwd(const T* dq_rotated, const T* dkv_rotated, const int32_t* pos, const float* inv_freq,
-                     bf16* dq, bf16* dkv, int64_t tokens, int64_t q_heads, int64_t kv_heads, int64_t head_dim,
+cudaError_t rope_bwd(const T* dq_rotated, const T* dkv_rotated, const Rotary& rotary, bf16* dq, bf16* dkv,
+                     int64_t tokens, int64_t q_heads, int64_t kv_heads, int64_t head_dim,
                      cudaStream_t stream);
 
 // --- head_norm_rope.cu ---
-cudaError_t head_norm_rope(const bf16* x, const bf16* w, const int32_t* pos, const float* inv_freq, bf16* y,
-                           int64_t tokens, int64_t heads, int64_t head_dim, int64_t rest, float eps,
-                           cudaStream_t stream);
+cudaError_t head_norm_rope(const bf16* x, const bf16* w, const Rotary& rotary, bf16* y, int64_t tokens,
+                           int64_t heads, int64_t head_dim, int64_t rest, float eps, cudaStream_t stream);
 
 // D is float or bf16.
 template <class D, class G>
-cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const int32_t* pos,
-                               const float* inv_freq, bf16* dx, G* dw, void* workspace, int64_t tokens,
-                               int64_t heads, int64_t head_dim, int64_t rest, float eps, bool accumulate,
-                               cudaStream_t stream);
+cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const Rotary& rotary, bf16* dx,
+                               G* dw, void* workspace, int64_t tokens, int64_t heads, int64_t head_dim,
+                               int64_t rest, float eps, bool accumulate, cudaStream_t stream);
 
 // --- bias.cu ---
 // dbias (+)= the sum of the rows of dy
@@ -142,6 +147,7 @@ struct AttentionBlock {
   int64_t rows, q_len, kv_len, q_heads, kv_heads, head_dim, distance;
   float scale;  // of the scores: 1 / sqrt(head_dim)
   bool packed;
+  int64_t window;
 };
 cudaError_t attention_fwd(const AttentionBlock& block, bf16* o, float* lse, cudaStream_t stream);
 

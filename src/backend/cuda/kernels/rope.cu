@@ -46,21 +46,19 @@ __device__ void rotate_heads(const Rotation& rotation, const In* in, bf16* out, 
 }
 
 template <int W>
-__global__ void rope_kernel(bf16* y, const int32_t* pos, const float* inv_freq, int64_t stride, int heads,
-                            int pairs) {
+__global__ void rope_kernel(bf16* y, Rotary rotary, int64_t stride, int heads, int pairs) {
   __shared__ Rotation rotation;
   const int64_t token = blockIdx.x;
-  fill_rotation(rotation, pos[token], inv_freq, pairs, 1.0f);
+  fill_rotation(rotation, rotary, token, pairs, 1.0f);
   rotate_heads<W>(rotation, y + token * stride, y + token * stride, heads, pairs);
 }
 
 template <int W, class T>
-__global__ void rope_bwd_kernel(const T* dq_rotated, const T* dkv_rotated, const int32_t* pos,
-                                const float* inv_freq, bf16* dq, bf16* dkv, int q_heads, int kv_heads,
-                                int pairs) {
+__global__ void rope_bwd_kernel(const T* dq_rotated, const T* dkv_rotated, Rotary rotary, bf16* dq, bf16* dkv,
+                                int q_heads, int kv_heads, int pairs) {
   __shared__ Rotation rotation;
   const int64_t token = blockIdx.x;
-  fill_rotation(rotation, pos[token], inv_freq, pairs, -1.0f);
+  fill_rotation(rotation, rotary, token, pairs, -1.0f);
   const int64_t q_row = token * q_heads * 2 * pairs, kv_row = token * 2 * kv_heads * 2 * pairs;
   rotate_heads<W>(rotation, dq_rotated + q_row, dq + q_row, q_heads, pairs);
   rotate_heads<W>(rotation, dkv_rotated + kv_row, dkv + kv_row, kv_heads, pairs);
@@ -76,27 +74,27 @@ __global__ void rope_bwd_kernel(const T* dq_rotated, const T* dkv_rotated, const
 
 }  // namespace
 
-cudaError_t rope(bf16* y, const int32_t* pos, const float* inv_freq, int64_t tokens, int64_t stride,
-                 int64_t heads, int64_t head_dim, cudaStream_t stream) {
+cudaError_t rope(bf16* y, const Rotary& rotary, int64_t tokens, int64_t stride, int64_t heads,
+                 int64_t head_dim, cudaStream_t stream) {
   const int pairs = int(head_dim / 2);
   const auto kernel = pairs % kVec == 0 ? rope_kernel<kVec> : rope_kernel<1>;
-  return launch(kernel, dim3(unsigned(tokens)), threads_for(heads * pairs / kVec, 256), 0, stream, y, pos,
-                inv_freq, stride, int(heads), pairs);
+  return launch(kernel, dim3(unsigned(tokens)), threads_for(heads * pairs / kVec, 256), 0, stream, y, rotary,
+                stride, int(heads), pairs);
 }
 
 template <class T>
-cudaError_t rope_bwd(const T* dq_rotated, const T* dkv_rotated, const int32_t* pos, const float* inv_freq,
-                     bf16* dq, bf16* dkv, int64_t tokens, int64_t q_heads, int64_t kv_heads, int64_t head_dim,
+cudaError_t rope_bwd(const T* dq_rotated, const T* dkv_rotated, const Rotary& rotary, bf16* dq, bf16* dkv,
+                     int64_t tokens, int64_t q_heads, int64_t kv_heads, int64_t head_dim,
                      cudaStream_t stream) {
   const int pairs = int(head_dim / 2);
   const auto kernel = pairs % kVec == 0 ? rope_bwd_kernel<kVec, T> : rope_bwd_kernel<1, T>;
   return launch(kernel, dim3(unsigned(tokens)), threads_for(q_heads * pairs / kVec, 256), 0, stream,
-                dq_rotated, dkv_rotated, pos, inv_freq, dq, dkv, int(q_heads), int(kv_heads), pairs);
+                dq_rotated, dkv_rotated, rotary, dq, dkv, int(q_heads), int(kv_heads), pairs);
 }
 
-template cudaError_t rope_bwd(const float*, const float*, const int32_t*, const float*, bf16*, bf16*, int64_t,
-                              int64_t, int64_t, int64_t, cudaStream_t);
-template cudaError_t rope_bwd(const bf16*, const bf16*, const int32_t*, const float*, bf16*, bf16*, int64_t,
-                              int64_t, int64_t, int64_t, cudaStream_t);
+template cudaError_t rope_bwd(const float*, const float*, const Rotary&, bf16*, bf16*, int64_t, int64_t,
+                              int64_t, int64_t, cudaStream_t);
+template cudaError_t rope_bwd(const bf16*, const bf16*, const Rotary&, bf16*, bf16*, int64_t, int64_t,
+                              int64_t, int64_t, cudaStream_t);
 
 }  // namespace sluice::core::cuda

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "backend/cuda/kernels/kernels.h"
+
 namespace sluice::core::cuda {
 
 constexpr int kMaxPairs = 128;  // head_dim / 2 at most
@@ -18,15 +20,16 @@ struct Rotation {
 };
 
 // All threads of the block take part; ends with a barrier. sign is -1 to rotate back.
-__device__ inline void fill_rotation(Rotation& rotation, int32_t pos, const float* inv_freq, int pairs,
+__device__ inline void fill_rotation(Rotation& rotation, const Rotary& rotary, int64_t token, int pairs,
                                      float sign) {
   constexpr double kInverseTurn = 0.15915494309189535;  // 1 / (2 pi)
+  const double pos = double(rotary.pos[token]);
   for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
-    const double turns = double(pos) * double(inv_freq[i]) * kInverseTurn;
+    const double turns = pos * double(rotary.inv_freq[i]) * kInverseTurn;
     float sin, cos;
     sincospif(float(2.0 * (turns - rint(turns))), &sin, &cos);
-    rotation.cos[i] = cos;
-    rotation.sin[i] = sign * sin;
+    rotation.cos[i] = rotary.scale * cos;
+    rotation.sin[i] = sign * rotary.scale * sin;
   }
   __syncthreads();
 }
