@@ -126,6 +126,9 @@ class Backend {
   // step. An error says what is missing: the step runs without.
   virtual Status note_activities() { return error("the {} backend does not tell kernels apart", name()); }
   virtual Result<std::vector<DeviceActivity>> activities() { return std::vector<DeviceActivity>(); }
+
+  // A file of an earlier start that is not believed and made anew, as one sentence for people; empty: none.
+  virtual std::string disbelief() const { return {}; }
 };
 
 // Runs `commands` as a timed step of their own; returns when each of them ran.

@@ -59,6 +59,7 @@ Status Engine::start() {
   start_up_ = p_.start_up;
   Stopwatch watch;
   SLUICE_ASSIGN(backend_, p_.machine.make());
+  if (const std::string file = backend_->disbelief(); !file.empty()) observer_.warned(file);
   const BytesByTier bytes = s.arena_bytes();
   observer_.progress({"taking memory", 0, bytes[kHost] + bytes[kDevice], sluice::Progress::Unit::Bytes});
   SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));

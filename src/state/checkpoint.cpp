@@ -17,7 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 3;
-constexpr int64_t kMostSteps = int64_t{1} << 53;  // JSON's whole numbers
+constexpr int64_t kMostWhole = int64_t{1} << 53;  // JSON's whole numbers
+constexpr int64_t kMostSteps = 1'000'000'000;     // as train.steps
 constexpr int64_t kMostInfoBytes = 16 << 20;
 constexpr const char* kStep = "sluice.step";  // in the metadata of the files of tensors
 constexpr const char *kWeights = "model.safetensors", *kState = "optimizer.safetensors";
@@ -56,7 +57,7 @@ std::optional<int64_t> whole_number(const Json& object, const char* key) {
   const auto at = object.find(key);
   if (at == object.end() || !at->is_number_unsigned()) return std::nullopt;
   const auto value = at->get<uint64_t>();
-  return value <= uint64_t(kMostSteps) ? std::optional(int64_t(value)) : std::nullopt;
+  return value <= uint64_t(kMostWhole) ? std::optional(int64_t(value)) : std::nullopt;
 }
 
 std::optional<std::map<std::string, FileSum>> sums_of(const Json& files) {
@@ -208,6 +209,8 @@ Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const fs::pa
   const auto files = has_all ? sums_of(root["files"]) : std::nullopt;
   if (!step || !files || !files->contains(kWeights) || !files->contains(kState))
     return damaged(path, "step, weights, manifest or files are not as docs/checkpoints.md says");
+  if (*step > kMostSteps)
+    return error("{}: step = {}: at most {} are allowed", path.string(), *step, kMostSteps);
   info.step = *step;
   info.files = *files;
   info.f32_weights = root["weights"] == "f32";

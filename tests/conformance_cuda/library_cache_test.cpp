@@ -34,7 +34,15 @@ TEST(LibraryCache, KeepsBytesForItsIdentityOnly) {
   ASSERT_NE(again.find("key one"), nullptr);
   EXPECT_EQ(*again.find("key one"), bytes);
   ASSERT_NE(again.find("empty"), nullptr);
+  EXPECT_EQ(again.disbelief(), "");
   EXPECT_EQ(other.find("key one"), nullptr);
+  EXPECT_EQ(other.disbelief(),
+            file.path.string() + ": it was made for gpu 1, this is gpu 2; it is made anew");
+}
+
+TEST(LibraryCache, AnAbsentFileIsNoReasonToSpeak) {
+  const TemporaryFile file;
+  EXPECT_EQ(cuda::LibraryCache(file.path, "gpu").disbelief(), "");
 }
 
 TEST(LibraryCache, IgnoresADamagedFile) {
@@ -44,7 +52,10 @@ TEST(LibraryCache, IgnoresADamagedFile) {
   cache.put("b", "5678");
   ASSERT_TRUE(cache.save().ok());
   std::filesystem::resize_file(file.path, std::filesystem::file_size(file.path) - 3);
-  EXPECT_EQ(cuda::LibraryCache(file.path, "gpu").find("a"), nullptr);
+  const cuda::LibraryCache damaged(file.path, "gpu");
+  EXPECT_EQ(damaged.find("a"), nullptr);
+  EXPECT_EQ(damaged.disbelief(),
+            file.path.string() + ": it is damaged: its checksum is not that of its content; it is made anew");
 }
 
 // Runs the ops on a backend with the given cache; returns every operand's bytes and the lines of the log.

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "backend/testing/forwarding.h"
+#include "base/checksum.h"
 #include "io/safetensors.h"
 #include "run/manifest.h"
 #include "run/small_session.h"
@@ -312,6 +313,20 @@ TEST(CheckpointInfo, NonsenseIsRefused) {
     ASSERT_FALSE(info.ok()) << text;
     EXPECT_EQ(info.message().find("dir/checkpoint.json: "), 0u) << info.message();
   }
+}
+
+// A checksum is no secret: what is sealed may still be hostile.
+TEST(CheckpointInfo, AStepBeyondAllRunsIsRefused) {
+  Damaged d;
+  d.save();
+  std::string text = file_bytes(d.dir / "saved/checkpoint.json");
+  text.resize(text.rfind("  \"checksum\""));
+  const size_t at = text.find("\"step\": ") + 8;
+  text.replace(at, text.find(',', at) - at, "1000000001");
+  text += fmt::format("  \"checksum\": \"{}\"\n}}\n", checksum_of(text).text());
+  const auto info = parse_checkpoint_info(text, "dir/checkpoint.json");
+  ASSERT_FALSE(info.ok());
+  EXPECT_EQ(info.message(), "dir/checkpoint.json: step = 1000000001: at most 1000000000 are allowed");
 }
 
 // Files of two checkpoints, as copying while a run saves may bring them together.

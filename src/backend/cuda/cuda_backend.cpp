@@ -56,6 +56,7 @@ class CudaBackend final : public Backend {
   Status download(std::byte* to, Location from, int64_t bytes) override;
   Status clear(Location to, int64_t bytes) override;
   BytesByTier memory() const override;
+  std::string disbelief() const override { return cache_->disbelief(); }
   Status note_activities() override;
   Result<std::vector<DeviceActivity>> activities() override;
 

@@ -22,30 +22,39 @@ constexpr int64_t kMostBytes = int64_t{1} << 28;
 
 LibraryCache::LibraryCache(std::filesystem::path path, std::string identity)
     : path_(std::move(path)), identity_(std::move(identity)) {
-  if (!path_.empty()) read();
+  std::error_code none;
+  if (path_.empty() || !std::filesystem::exists(path_, none)) return;
+  if (const std::string why = read(); !why.empty())
+    disbelief_ = fmt::format("{}: {}; it is made anew", path_.string(), why);
 }
 
-void LibraryCache::read() {
+std::string LibraryCache::read() {
+  constexpr const char* kDamaged = "it is damaged: its checksum is not that of its content";
+  constexpr const char* kForeign = "it is no file of what CUDA's libraries chose";
   std::error_code unreadable;
   const auto size = std::filesystem::file_size(path_, unreadable);
-  if (unreadable || size > uint64_t(kMostBytes)) return;
+  if (unreadable) return "it cannot be read: " + unreadable.message();
+  if (size > uint64_t(kMostBytes)) return fmt::format("it has {} bytes, {} are allowed", size, kMostBytes);
   std::ifstream file(path_, std::ios::binary);
   std::string line, content(size, 0);
-  if (!std::getline(file, line) || line != std::string(kFormat) + identity_ || !std::getline(file, line))
-    return;
+  if (!std::getline(file, line) || !line.starts_with(kFormat)) return kForeign;
+  if (const std::string_view made_for = std::string_view(line).substr(kFormat.size()); made_for != identity_)
+    return fmt::format("it was made for {}, this is {}", made_for.substr(0, 200), identity_);
+  if (!std::getline(file, line)) return kDamaged;
   content.resize(size_t(file.read(content.data(), std::streamsize(size)).gcount()));
-  if (Checksum::parse(line) != checksum_of(content)) return;
+  if (Checksum::parse(line) != checksum_of(content)) return kDamaged;
   std::map<std::string, std::string> values;
   std::istringstream entries(content);
   for (std::string key; std::getline(entries, key);) {
     size_t bytes = 0;
     if (!std::getline(entries, line) || !(std::istringstream(line) >> bytes) || bytes > content.size())
-      return;
+      return kForeign;
     std::string value(bytes, 0);
-    if (!entries.read(value.data(), std::streamsize(bytes)) || entries.get() != '\n') return;
+    if (!entries.read(value.data(), std::streamsize(bytes)) || entries.get() != '\n') return kForeign;
     values.emplace(std::move(key), std::move(value));
   }
   values_ = std::move(values);
+  return {};
 }
 
 const std::string* LibraryCache::find(const std::string& key) const {

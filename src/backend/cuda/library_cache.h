@@ -16,9 +16,11 @@ class LibraryCache {
  public:
   LibraryCache() = default;  // forgets everything at its end
   // Reads `path` when it was written for the same identity (GPU, driver and library versions); otherwise, and
-  // when the file is absent or damaged, begins empty. An empty path: as the default.
+  // when the file is absent or damaged, begins empty. An empty path: as the default. No line breaks.
   LibraryCache(std::filesystem::path path, std::string identity);
 
+  // Why the file was not believed, as one sentence; empty: it was, or there is none.
+  const std::string& disbelief() const { return disbelief_; }
   // Null when absent.
   const std::string* find(const std::string& key) const;
   // REQUIRES: the key has no line break.
@@ -27,10 +29,11 @@ class LibraryCache {
   Status save();
 
  private:
-  void read();
+  // Why the file is not believed; empty: it is.
+  std::string read();
 
   std::filesystem::path path_;
-  std::string identity_;
+  std::string identity_, disbelief_;
   std::map<std::string, std::string> values_;
   bool changed_ = false;
 };

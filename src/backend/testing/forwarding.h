@@ -32,6 +32,7 @@ class ForwardingBackend : public Backend {
   }
   Status clear(Location to, int64_t bytes) override { return inner_->clear(to, bytes); }
   BytesByTier memory() const override { return inner_->memory(); }
+  std::string disbelief() const override { return inner_->disbelief(); }
 
  protected:
   Backend& inner() { return *inner_; }
