@@ -13,10 +13,12 @@ void model_config(Bytes input) {
   const auto spec = parse_model_config(text_of(input));
   if (!spec.ok()) return;
   require(spec->params() > 0, "a model without parameters");
-  for (const float f : rope_inv_freq(spec->rope, spec->head_dim()))
+  constexpr int64_t kLongSequence = 1 << 20;
+  for (const float f : rope_inv_freq(spec->rope, spec->head_dim(), kLongSequence))
     require(std::isfinite(f), "a frequency is none");
   const auto again = parse_model_config(to_json(*spec));
-  require(again.ok() && text(*again) == text(*spec), "what is written is read as something else");
+  require(again.ok() && text(*again) == text(*spec) && again->rope == spec->rope,
+          "what is written is read as something else");
 }
 
 std::string seed_model_config() {

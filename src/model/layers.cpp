@@ -67,6 +67,7 @@ void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional
   op.has_residual = residual.has_value();
   op.rope_heads = p.rope_heads;
   op.head_dim = rotated ? spec_.head_dim() : 0;
+  op.rope_scale = rotated ? float(spec_.rope.attention_factor) : 1;
   op.has_bias = !p.bias.empty();
   std::vector<Bound> uses{x, weight(p.weight, at.layer), y};
   if (residual) uses.emplace_back(*residual);
@@ -115,15 +116,15 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
 Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
   // Heads that are normalised are rotated after that.
-  const bool rotated = !a.head_norm;
-  const ObjectId q = activation(rotated ? "q" : "q_raw", a.q_dim(), at);
+  const bool finished = !a.head_norm, rotated = finished && a.rotated;
+  const ObjectId q = activation(finished ? "q" : "q_raw", a.q_dim(), at);
   project({"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(), rotated ? a.heads : 0}, x, q, {},
           at);
-  const ObjectId kv = activation(rotated ? "kv" : "kv_raw", 2 * a.kv_dim(), at);
+  const ObjectId kv = activation(finished ? "kv" : "kv_raw", 2 * a.kv_dim(), at);
   project({"kv_proj", "wkv", a.qkv_bias ? "bkv" : "", spec_.dim, 2 * a.kv_dim(), rotated ? a.kv_heads : 0}, x,
           kv, {}, at);
   record(2);
-  if (rotated) return {q, kv};
+  if (finished) return {q, kv};
   return {norm_heads("q_norm", q, "q", a.heads, 0, at),
           norm_heads("k_norm", kv, "kv", a.kv_heads, a.kv_dim(), at)};
 }
@@ -139,7 +140,8 @@ ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view
                     .head_dim = head_dim,
                     .rest = rest,
                     .eps = float(spec_.norm_eps),
-                    .dtype = compute_},
+                    .dtype = compute_,
+                    .rope_scale = float(spec_.rope.attention_factor)},
        {x, weight(what, at.layer), batch(at, kPositions), inputs_.inv_freq, out}, at);
   record();
   return out;
@@ -147,14 +149,23 @@ ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view
 
 AttnShape Forward::attention_shape(const Place& at, int block) const {
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
-  const int64_t t = chunking_.tokens, rows = chunking_.rows;
-  return {
-      rows,    t / rows, t / rows, a.heads, a.kv_heads, a.head_dim, (at.chunk - block) * t, chunking_.packed,
-      compute_};
+  const int64_t rows = chunking_.rows, length = chunking_.tokens / rows;
+  AttnShape shape{.rows = rows,
+                  .q_len = length,
+                  .kv_len = length,
+                  .q_heads = a.heads,
+                  .kv_heads = a.kv_heads,
+                  .head_dim = a.head_dim,
+                  .distance = (at.chunk - block) * chunking_.tokens,
+                  .packed = chunking_.packed,
+                  .dtype = compute_};
+  // A window that reaches the first key hides nothing of the block.
+  if (shape.distance + length > a.window) shape.window = a.window;
+  return shape;
 }
 
-// Attention of a chunk over every block of its sequence so far. A single block needs no merging; several are
-// merged in fp32 by log-sum-exp, the diagonal one first.
+// Attention of a chunk over every block of its sequence so far that its window, if there is one, reaches. A
+// single block needs no merging; several are merged in fp32 by log-sum-exp, the diagonal one first.
 ObjectId Forward::attend(const Projected& p, const Place& at) {
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
   const ObjectId o = activation("o", a.q_dim(), at);
@@ -166,15 +177,17 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
     task(name, AttnFwd{attention_shape(at, at.chunk - earlier), out_dtype, earlier > 0},
          {p.q, kv_[size_t(at.layer)][size_t(at.chunk - earlier)], batch(at, kPositions), out, lse}, at);
   };
-  if (block == 0) {
+  int blocks = 1;
+  while (blocks <= block && attention_shape(at, at.chunk - blocks).is_in_window()) ++blocks;
+  if (blocks == 1) {
     attend_to(0, o, compute_);
     record();
     return o;
   }
   const ObjectId sum = object("o_sum", DType::F32, a.q_dim(), at);
-  for (int earlier = 0; earlier <= block; ++earlier) attend_to(earlier, sum, DType::F32);
+  for (int earlier = 0; earlier < blocks; ++earlier) attend_to(earlier, sum, DType::F32);
   task("o_cast", Cast{chunking_.tokens * a.q_dim(), DType::F32, compute_}, {sum, o}, at);
-  record(uint32_t(block) + 2);
+  record(uint32_t(blocks) + 1);
   return o;
 }
 

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-#include <numbers>
 #include <tuple>
 
 #include "model/weights.h"
@@ -33,6 +31,8 @@ Status validate_layer(const LayerSpec& layer) {
   if (a.head_dim % 2 != 0) {
     return error("model: head_dim is {}; rotary embedding needs an even number", a.head_dim);
   }
+  if (a.head_norm && !a.rotated) return error("model: heads that are normalised must be rotated, too");
+  if (a.window < 0) return error("model: sliding_window is {}; it must be positive", a.window);
   return {};
 }
 
@@ -44,6 +44,8 @@ std::string text(const LayerSpec& layer) {
   if (a.qkv_bias) out += a.o_bias ? ", attention biases" : ", q, k and v biases";
   if (!a.qkv_bias && a.o_bias) out += ", o bias";
   if (layer.mlp.bias) out += ", ffn biases";
+  if (!a.rotated) out += ", not rotated";
+  if (a.window > 0) out += fmt::format(", window {}", a.window);
   return out;
 }
 
@@ -79,6 +81,9 @@ Status validate(const ModelSpec& spec) {
                    spec.head_dim(), layer.attention.head_dim);
     }
   }
+  if (spec.rope.kind == Rope::Dynamic && spec.head_dim() < 4) {
+    return error("model: head_dim is {}; rotary embedding of type dynamic needs at least 4", spec.head_dim());
+  }
   // In f32 less is nothing; more drowns what is normalised.
   constexpr double kLeastEps = 1e-20, kMostEps = 1;
   if (!(spec.norm_eps >= kLeastEps && spec.norm_eps <= kMostEps))
@@ -95,27 +100,6 @@ std::string text(const ModelSpec& spec) {
     out += all ? ", " + layer : fmt::format(", layers {} to {}: {}", begin, end - 1, layer);
   }
   return out + fmt::format(", vocabulary {}", spec.vocab);
-}
-
-std::vector<float> rope_inv_freq(const Rope& rope, int64_t head_dim) {
-  std::vector<float> out(static_cast<size_t>(head_dim / 2));
-  for (size_t i = 0; i < out.size(); ++i) {
-    double f = std::pow(rope.theta, -2.0 * double(i) / double(head_dim));
-    if (rope.factor != 1) {
-      // Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones are left,
-      // and those between are blended.
-      const double wavelength = 2 * std::numbers::pi / f;
-      const double ratio = double(rope.original_context) / wavelength;
-      const double blend = (ratio - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
-      if (ratio < rope.low_freq_factor) {
-        f /= rope.factor;
-      } else if (ratio <= rope.high_freq_factor) {
-        f = (1 - blend) * f / rope.factor + blend * f;
-      }
-    }
-    out[i] = static_cast<float>(f);
-  }
-  return out;
 }
 
 }  // namespace sluice::core

@@ -16,18 +16,33 @@ namespace sluice::core {
 // end.
 constexpr int64_t kMostLayers = 4096, kMostWidth = int64_t{1} << 24, kMostVocab = int64_t{1} << 28;
 
-// Rotary embedding frequencies. With factor > 1 low frequencies are stretched as Llama 3.1 does.
+// Rotary embedding frequencies: theta^(-2 i / head_dim), or by one of the ways of making them reach further,
+// as Hugging Face transformers names and computes them.
 struct Rope {
+  enum Kind : uint8_t {
+    Default,
+    Linear,   // all are divided by `factor`
+    Dynamic,  // theta grows with a sequence that is longer than original_context
+    Llama3,   // those slower than original_context are divided by `factor`
+    Yarn,     // likewise, between beta_slow and beta_fast turns in original_context
+  } kind = Default;
   double theta = 10000;
   double factor = 1;
-  double low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_context = 8192;
+  double low_freq_factor = 1, high_freq_factor = 4;  // Llama3
+  double beta_fast = 32, beta_slow = 1;              // Yarn
+  bool truncate = true;                              // Yarn: to whole frequencies
+  double attention_factor = 1;                       // of the cosines and sines
+
+  bool operator==(const Rope&) const = default;
 };
 
 struct Attention {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool head_norm = false;  // every head of q and k is normalised before the rotation
   bool qkv_bias = false, o_bias = false;
+  bool rotated = true;  // by their positions
+  int64_t window = 0;   // the newest tokens, its own among them, that one attends to; 0: all
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
@@ -73,7 +88,7 @@ Status validate(const ModelSpec& spec);
 // that decide what a step costs. Layers that differ are listed.
 std::string text(const ModelSpec& spec);
 
-// inv_freq[i] for i < head_dim / 2, with the Llama-3.1 scaling applied.
-std::vector<float> rope_inv_freq(const Rope& rope, int64_t head_dim);
+// inv_freq[i] for i < head_dim / 2, for sequences of seq_len tokens.
+std::vector<float> rope_inv_freq(const Rope& rope, int64_t head_dim, int64_t seq_len);
 
 }  // namespace sluice::core

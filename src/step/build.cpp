@@ -81,7 +81,7 @@ void Builder::add_optimizer(const OptimizerConfig& optimizer) {
 
 void Builder::add_inputs() {
   add_args();
-  model_.constants.push_back({{}, rope_inv_freq(spec_.rope, spec_.head_dim())});
+  model_.constants.push_back({{}, rope_inv_freq(spec_.rope, spec_.head_dim(), shape_.seq_len)});
   model_.constants.back().object =
       program().add(Object{"inv_freq", "inv_freq", ObjectKind::Constant, DType::F32,
                            spec_.head_dim() / 2 * size_of(DType::F32), -1, -1, -1, true});

@@ -22,6 +22,7 @@ struct Case {
   const char* name;
   bool every_part;  // biases on all projections, and norms of heads
   StepShape shape;
+  bool windows = false;  // in one layer, the other is not rotated; rotations scale
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -32,6 +33,11 @@ ModelSpec model_of(const Case& c) {
   for (LayerSpec& layer : spec.layers) {
     Attention& a = layer.attention;
     a.qkv_bias = a.o_bias = a.head_norm = layer.mlp.bias = c.every_part;
+  }
+  if (c.windows) {
+    spec.layers[0].attention.window = 10;
+    spec.layers[1].attention.rotated = false;
+    spec.rope.attention_factor = 1.2;
   }
   return spec;
 }
@@ -99,9 +105,14 @@ TEST_P(FiniteDifference, AgreesWithEveryGradient) {
 }
 
 const Case kCases[] = {
-    {"one_chunk", false, {32, 32, 1, 1, 32}},           {"four_chunks", false, {32, 8, 4, 1, 8}},
-    {"packed", false, {16, 8, 4, 1, 8, true}},          {"every_part_one_chunk", true, {32, 32, 1, 1, 32}},
-    {"every_part_four_chunks", true, {32, 8, 4, 1, 8}}, {"every_part_packed", true, {16, 8, 4, 1, 8, true}},
+    {"one_chunk", false, {32, 32, 1, 1, 32}},
+    {"four_chunks", false, {32, 8, 4, 1, 8}},
+    {"packed", false, {16, 8, 4, 1, 8, true}},
+    {"every_part_one_chunk", true, {32, 32, 1, 1, 32}},
+    {"every_part_four_chunks", true, {32, 8, 4, 1, 8}},
+    {"every_part_packed", true, {16, 8, 4, 1, 8, true}},
+    {"windows_one_chunk", false, {32, 32, 1, 1, 32}, true},
+    {"windows_four_chunks", false, {32, 8, 4, 1, 8}, true},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, FiniteDifference, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });

@@ -41,12 +41,25 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 # Families, as the class of transformers and what their config.json says beside sizes. Those of "llama" are Sluice's presets.
+LEFT_OUT = object()  # of a key of SIZES
+WINDOW = {"gradients": 700, "curve": 100}  # ends inside a chunk
+# Without head_dim, which follows from the heads here.
+HEADS = {"num_attention_heads": {"gradients": 8, "curve": 5}, "head_dim": LEFT_OUT}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
 FAMILIES = {
     "llama": None,
     "llama_biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
-    # Without head_dim, which follows from the heads here.
-    "qwen2": ("Qwen2", {"num_attention_heads": {"gradients": 8, "curve": 5}, "head_dim": None}),
+    "llama_linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}}),
+    "llama_dynamic": ("Llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0},
+                                "max_position_embeddings": {"gradients": 512, "curve": 64}}),
+    "mistral": ("Mistral", {"sliding_window": WINDOW}),
+    "qwen2": ("Qwen2", HEADS),
+    "qwen2_window": ("Qwen2", HEADS | {"use_sliding_window": True, "sliding_window": WINDOW,
+                                       "max_window_layers": {"gradients": 8, "curve": 4}}),
     "qwen3": ("Qwen3", {}),
+    "qwen3_yarn": ("Qwen3", {"rope_parameters": {"gradients": YARN | {"original_max_position_embeddings": 512},
+                                                 "curve": YARN | {"original_max_position_embeddings": 64}}}),
+    "smollm3": ("SmolLM3", HEADS | {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}),
 }
 SIZES = {
     "gradients": {"hidden_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
@@ -98,9 +111,9 @@ def config_of(args):
     if args.model:
         return transformers.AutoConfig.from_pretrained(args.model)
     name, options = FAMILIES[args.family]
-    options = {key: value[args.what] if isinstance(value, dict) else value for key, value in options.items()}
-    sizes = {key: value for key, value in (SIZES[args.what] | options).items() if value is not None}
-    return getattr(transformers, name + "Config")(**sizes, max_position_embeddings=args.seq_len)
+    options = {key: value[args.what] if isinstance(value, dict) and args.what in value else value for key, value in options.items()}
+    all_keys = {"max_position_embeddings": args.seq_len} | SIZES[args.what] | options
+    return getattr(transformers, name + "Config")(**{key: value for key, value in all_keys.items() if value is not LEFT_OUT})
 
 
 def make_model(config, args):

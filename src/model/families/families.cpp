@@ -6,129 +6,117 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "model/families/family.h"
+#include "model/families/keys.h"
+
 namespace sluice::core {
 namespace {
 
 using nlohmann::json;
 
-// Whether an architecture has a part: as a key of config.json says, or by the family.
-struct Part {
-  const char* key = nullptr;  // a bool of config.json; null: `fixed`
-  bool fixed = false;         // or what holds when the key is not there
-};
-
-struct Family {
-  std::string_view model_type, architecture;
-  Part qkv_bias, o_bias, mlp_bias;
-  bool head_norm = false;
-  int64_t head_dim = 0;    // when config.json has none; 0: hidden_size / num_attention_heads
-  bool tied = false;       // when config.json does not say
-  double norm_eps, theta;  // likewise
-};
-
 // Defaults are those of transformers' configuration classes.
 constexpr Family kFamilies[] = {
-    {"llama",
-     "LlamaForCausalLM",
-     {"attention_bias"},
-     {"attention_bias"},
-     {"mlp_bias"},
-     false,
-     0,
-     false,
-     1e-6,
-     10000},
-    {"qwen2", "Qwen2ForCausalLM", {nullptr, true}, {}, {}, false, 0, false, 1e-6, 10000},
-    {"qwen3", "Qwen3ForCausalLM", {"attention_bias"}, {"attention_bias"}, {}, true, 128, false, 1e-6, 10000},
+    {.model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {"mlp_bias"},
+     .head_norm = false,
+     .windows = Windows::None,
+     .unturned_layers = false,
+     .defaults = {.dim = 4096,
+                  .ffn = 11008,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 0,
+                  .head_dim = 0,
+                  .vocab = 32000,
+                  .context = 2048,
+                  .window = 0,
+                  .tied = false,
+                  .norm_eps = 1e-6,
+                  .theta = 10000}},
+    {.model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .qkv_bias = {},
+     .o_bias = {},
+     .mlp_bias = {},
+     .head_norm = false,
+     .windows = Windows::All,
+     .unturned_layers = false,
+     .defaults = {.dim = 4096,
+                  .ffn = 14336,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 8,
+                  .head_dim = 0,
+                  .vocab = 32000,
+                  .context = 131072,
+                  .window = 4096,
+                  .tied = false,
+                  .norm_eps = 1e-6,
+                  .theta = 10000}},
+    {.model_type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .qkv_bias = {nullptr, true},
+     .o_bias = {},
+     .mlp_bias = {},
+     .head_norm = false,
+     .windows = Windows::Upper,
+     .unturned_layers = false,
+     .defaults = {.dim = 4096,
+                  .ffn = 22016,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 32,
+                  .head_dim = 0,
+                  .vocab = 151936,
+                  .context = 32768,
+                  .window = 4096,
+                  .tied = false,
+                  .norm_eps = 1e-6,
+                  .theta = 10000}},
+    {.model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {},
+     .head_norm = true,
+     .windows = Windows::Upper,
+     .unturned_layers = false,
+     .defaults = {.dim = 4096,
+                  .ffn = 22016,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 32,
+                  .head_dim = 128,
+                  .vocab = 151936,
+                  .context = 32768,
+                  .window = 4096,
+                  .tied = false,
+                  .norm_eps = 1e-6,
+                  .theta = 10000}},
+    {.model_type = "smollm3",
+     .architecture = "SmolLM3ForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {"mlp_bias"},
+     .head_norm = false,
+     .windows = Windows::Unturned,
+     .unturned_layers = true,
+     .defaults = {.dim = 2048,
+                  .ffn = 11008,
+                  .layers = 36,
+                  .heads = 16,
+                  .kv_heads = 4,
+                  .head_dim = 0,
+                  .vocab = 128256,
+                  .context = 32768,
+                  .window = 0,
+                  .tied = true,
+                  .norm_eps = 1e-6,
+                  .theta = 2000000}},
 };
-
-std::string family_names() {
-  std::string out;
-  for (const Family& f : kFamilies) out += fmt::format("{}{}", out.empty() ? "" : ", ", f.model_type);
-  return out;
-}
-
-const Family* find_family(std::string_view model_type) {
-  const auto* it = std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                                [&](const Family& f) { return f.model_type == model_type; });
-  return it == std::end(kFamilies) ? nullptr : it;
-}
-
-// A value in words: as it stands where that is short, else what kind of value it is.
-std::string in_words(const json& value) {
-  constexpr size_t kMost = 60;
-  if (value.is_structured()) return value.is_array() ? "a list" : "an object";
-  const std::string text = value.dump();
-  return text.size() <= kMost ? text : value.is_string() ? "a long text" : text.substr(0, kMost);
-}
-
-// Reads `key` into `out` when it is there and not null; an error when its type does not fit.
-template <class T>
-Status read(const json& object, const char* key, T& out) {
-  const auto it = object.find(key);
-  if (it == object.end() || it->is_null()) return {};
-  const bool fits =
-      std::is_same_v<T, bool> ? it->is_boolean()
-      : std::is_same_v<T, int64_t>
-          ? it->is_number_integer() && !(it->is_number_unsigned() && it->get<uint64_t>() > INT64_MAX)
-      : std::is_same_v<T, double> ? it->is_number()
-                                  : it->is_string();
-  if (!fits) return error("model config: {} is {}, which is not of the expected type", key, in_words(*it));
-  out = it->get<T>();
-  return {};
-}
-
-// The same of a number that is one of `least` to `most`.
-template <class T>
-Status read(const json& object, const char* key, T& out, T least, T most) {
-  SLUICE_TRY(read(object, key, out));
-  if (out >= least && out <= most) return {};
-  return error("model config: {} is {}; allowed are {} to {}", key, out, least, most);
-}
-
-constexpr double kMostTheta = 1e12;
-
-Status read_llama3(const json& scaling, const char* name, Rope& rope) {
-  for (const char* key :
-       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
-    if (!scaling.contains(key) || scaling[key].is_null())
-      return error("model config: {}.{} is missing, which rope_type llama3 needs", name, key);
-  }
-  constexpr double kMostFactor = 1e6;
-  constexpr int64_t kMostContext = int64_t{1} << 31;
-  SLUICE_TRY(read(scaling, "factor", rope.factor, 1.0, kMostFactor));
-  SLUICE_TRY(read(scaling, "low_freq_factor", rope.low_freq_factor, 1e-6, kMostFactor));
-  SLUICE_TRY(read(scaling, "high_freq_factor", rope.high_freq_factor, 1e-6, kMostFactor));
-  SLUICE_TRY(
-      read(scaling, "original_max_position_embeddings", rope.original_context, int64_t{1}, kMostContext));
-  if (rope.low_freq_factor < rope.high_freq_factor) return {};
-  return error("model config: {}.low_freq_factor is {}; it must be below high_freq_factor, {}", name,
-               rope.low_freq_factor, rope.high_freq_factor);
-}
-
-Status read_rope(const json& root, Rope& rope) {
-  SLUICE_TRY(read(root, "rope_theta", rope.theta, 1.0, kMostTheta));
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto it = root.find(key);
-    if (it == root.end() || it->is_null()) continue;
-    if (!it->is_object())
-      return error("model config: {} is {}; allowed are null and an object", key, in_words(*it));
-    std::string type;
-    SLUICE_TRY(read(*it, "type", type));
-    SLUICE_TRY(read(*it, "rope_type", type));
-    SLUICE_TRY(read(*it, "rope_theta", rope.theta, 1.0, kMostTheta));
-    if (type == "llama3") {
-      SLUICE_TRY(read_llama3(*it, key, rope));
-    } else if (!type.empty() && type != "default") {
-      return error("model config: {}.rope_type is '{}'; allowed are default, llama3", key, type);
-    } else if (it->contains("factor")) {
-      return error(
-          "model config: {}.factor is {} without a rope_type that says how; allowed are default, llama3", key,
-          in_words((*it)["factor"]));
-    }
-  }
-  return {};
-}
 
 // Keys with which the arithmetic would be another; with this value, or null, it is not.
 struct Neutral {
@@ -140,6 +128,8 @@ constexpr Neutral kNeutral[] = {
     {"attention_dropout", 0},     {"hidden_dropout", 0},    {"embedding_multiplier", 1},
     {"residual_multiplier", 1},   {"logits_scaling", 1},    {"logit_scale", 1},
     {"num_experts", 0},           {"num_local_experts", 0}, {"num_nextn_predict_layers", 0},
+    {"num_kv_shared_layers", 0},  {"use_qk_norm", 0},       {"qk_layernorm", 0},
+    {"rope_interleaved", 0},      {"attn_output_gate", 0},
 };
 // And keys of which only null does not change it.
 constexpr const char* kAbsent[] = {"quantization_config",     "compression_config",
@@ -152,16 +142,67 @@ Status refuse_other_arithmetic(const json& root) {
                                root.contains("rope_scaling") ? &root["rope_scaling"] : nullptr}) {
       if (object == nullptr || !object->is_object() || !object->contains(key)) continue;
       const json& value = (*object)[key];
-      if (value.is_null() || (value.is_number() && value.get<double>() == neutral)) continue;
+      const bool same = value.is_boolean() ? value.get<bool>() == (neutral != 0)
+                                           : value.is_number() && value.get<double>() == neutral;
+      if (value.is_null() || same) continue;
       return error("model config: {} is {}; Sluice supports {} only", key, in_words(value), neutral);
     }
   }
   for (const char* key : kAbsent) {
-    if (root.contains(key) && !root[key].is_null())
+    if (says(root, key))
       return error("model config: {} is {}; Sluice supports models without it only", key,
                    in_words(root[key]));
   }
+  // Arithmetic that comes as Python beside the weights.
+  if (says(root, "auto_map") && root["auto_map"].is_object() &&
+      says(root["auto_map"], "AutoModelForCausalLM")) {
+    return error("model config: auto_map.AutoModelForCausalLM is {}; Sluice does not run a model's own code",
+                 in_words(root["auto_map"]["AutoModelForCausalLM"]));
+  }
   return {};
+}
+
+// Families that people will try, and what of them is not there.
+struct Relative {
+  std::string_view model_type, lacks;
+};
+constexpr Relative kRelatives[] = {
+    {"gemma", "norms with 1 + w, scaled embeddings and GELU"},
+    {"gemma2", "norms with 1 + w and behind each part, scaled embeddings, soft caps and GELU"},
+    {"gemma3", "norms with 1 + w and behind each part, scaled embeddings, GELU and images"},
+    {"gemma3_text", "norms with 1 + w and behind each part, scaled embeddings and GELU"},
+    {"phi", "attention beside the MLP, LayerNorm, GELU and partial rotation"},
+    {"phi3", "joint tensors of q, k and v and of gate and up, and rotation longrope"},
+    {"mixtral", "experts"},
+    {"qwen2_moe", "experts"},
+    {"qwen3_moe", "experts"},
+    {"qwen3_next", "experts and linear attention"},
+    {"olmoe", "experts"},
+    {"gpt_oss", "experts and attention sinks"},
+    {"deepseek_v2", "experts and latent attention"},
+    {"deepseek_v3", "experts and latent attention"},
+    {"llama4", "experts, chunked attention and images"},
+    {"llama4_text", "experts and chunked attention"},
+    {"mllama", "images"},
+    {"mistral3", "images"},
+    {"ministral", "windows that alternate with whole attention"},
+    {"granite", "multipliers of embeddings, residuals, scores and logits"},
+    {"olmo", "LayerNorm without weights"},
+    {"olmo2", "norms behind attention and MLP"},
+    {"cohere", "attention beside the MLP, LayerNorm and a scale of logits"},
+    {"stablelm", "LayerNorm and partial rotation"},
+    {"starcoder2", "LayerNorm and an MLP without gate"},
+    {"gpt2", "LayerNorm, GELU and learnt positions"},
+    {"gpt_neox", "attention beside the MLP, LayerNorm, GELU and partial rotation"},
+};
+
+Error unknown_family(std::string_view type) {
+  for (const Relative& relative : kRelatives) {
+    if (relative.model_type != type) continue;
+    return error("model config: model_type is '{}', and Sluice lacks its {}; allowed are {}", type,
+                 relative.lacks, family_names());
+  }
+  return error("model config: model_type is '{}'; allowed are {}", type, family_names());
 }
 
 Result<bool> read_part(const json& root, const Part& part) {
@@ -181,29 +222,51 @@ Status refuse_bias(const json& root, const Family& family, const char* key) {
   return {};
 }
 
-// Llama's transformers class knows no window, so a number there is somebody else's; Qwen's have a number that
-// use_sliding_window turns on.
-Status refuse_window(const json& root, const Family& family) {
-  bool window = false;
-  SLUICE_TRY(read(root, "use_sliding_window", window));
-  if (window) return error("model config: use_sliding_window is true; Sluice supports false only");
-  const auto width = root.find("sliding_window");
-  const bool turned_off = family.model_type != "llama" || root.contains("use_sliding_window");
-  if (width != root.end() && !width->is_null() && !turned_off) {
-    return error("model config: sliding_window is {}; Sluice supports null only, or use_sliding_window false",
-                 in_words(*width));
+// Sizes of the layers, which are alike in these.
+Status read_layer(const json& root, const Family& family, const FamilyDefaults& defaults, int64_t dim,
+                  LayerSpec& layer) {
+  Attention& a = layer.attention;
+  a.heads = defaults.heads;
+  SLUICE_TRY(read(root, "num_attention_heads", a.heads));
+  // null is as many as heads, whatever the default.
+  const bool own = root.contains("num_key_value_heads") || defaults.kv_heads == 0;
+  a.kv_heads = own ? a.heads : defaults.kv_heads;
+  SLUICE_TRY(read(root, "num_key_value_heads", a.kv_heads));
+  a.head_dim = defaults.head_dim;
+  SLUICE_TRY(read(root, "head_dim", a.head_dim));
+  if (!says(root, "head_dim") && a.head_dim == 0 && a.heads > 0) {
+    if (dim % a.heads != 0) {
+      return error("model: hidden_size {} is not a multiple of num_attention_heads {}; give head_dim", dim,
+                   a.heads);
+    }
+    a.head_dim = dim / a.heads;
   }
-  const auto types = root.find("layer_types");
-  if (types == root.end() || types->is_null()) return {};
-  if (!types->is_array()) return error("model config: layer_types is {}; a list is needed", in_words(*types));
-  for (const json& type : *types) {
-    if (type != "full_attention")
-      return error("model config: layer_types has {}; Sluice supports full_attention only", in_words(type));
-  }
+  for (const char* key : {"attention_bias", "mlp_bias"}) SLUICE_TRY(refuse_bias(root, family, key));
+  SLUICE_ASSIGN(a.qkv_bias, read_part(root, family.qkv_bias));
+  SLUICE_ASSIGN(a.o_bias, read_part(root, family.o_bias));
+  SLUICE_ASSIGN(layer.mlp.bias, read_part(root, family.mlp_bias));
+  a.head_norm = family.head_norm;
+  layer.mlp.ffn = defaults.ffn;
+  SLUICE_TRY(read(root, "intermediate_size", layer.mlp.ffn));
+  std::string act = "silu";
+  SLUICE_TRY(read(root, "hidden_act", act));
+  if (act != "silu" && act != "swish") return error("model config: hidden_act is '{}'; allowed is silu", act);
   return {};
 }
 
 }  // namespace
+
+const Family* find_family(std::string_view model_type) {
+  const auto* it = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                [&](const Family& f) { return f.model_type == model_type; });
+  return it == std::end(kFamilies) ? nullptr : it;
+}
+
+std::string family_names() {
+  std::string out;
+  for (const Family& f : kFamilies) out += fmt::format("{}{}", out.empty() ? "" : ", ", f.model_type);
+  return out;
+}
 
 Result<ModelSpec> parse_model_config(std::string_view text) {
   const json root = json::parse(text, nullptr, false);
@@ -212,51 +275,35 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   std::string type = "llama";
   SLUICE_TRY(read(root, "model_type", type));
   const Family* family = find_family(type);
-  if (family == nullptr) {
-    return error("model config: model_type is '{}'; allowed are {}", type, family_names());
-  }
+  if (family == nullptr) return unknown_family(type);
+  FamilyDefaults defaults = family->defaults;
+  // Any JSON would be a model otherwise.
+  if (!says(root, "model_type"))
+    defaults.dim = defaults.ffn = defaults.layers = defaults.heads = defaults.vocab = 0;
   ModelSpec spec;
   spec.family = family->model_type;
-  spec.tied_embeddings = family->tied;
-  spec.norm_eps = family->norm_eps;
-  spec.rope.theta = family->theta;
-  int64_t layers = 0;
-  LayerSpec layer;
-  Attention& a = layer.attention;
+  spec.dim = defaults.dim;
+  spec.vocab = defaults.vocab;
+  spec.tied_embeddings = defaults.tied;
+  spec.norm_eps = defaults.norm_eps;
+  spec.rope.theta = defaults.theta;
+  int64_t layers = defaults.layers, context = defaults.context;
   SLUICE_TRY(read(root, "hidden_size", spec.dim));
   SLUICE_TRY(read(root, "num_hidden_layers", layers));
-  SLUICE_TRY(read(root, "num_attention_heads", a.heads));
-  a.kv_heads = a.heads;
-  SLUICE_TRY(read(root, "num_key_value_heads", a.kv_heads));
-  SLUICE_TRY(read(root, "intermediate_size", layer.mlp.ffn));
   SLUICE_TRY(read(root, "vocab_size", spec.vocab));
   SLUICE_TRY(read(root, "rms_norm_eps", spec.norm_eps));
   SLUICE_TRY(read(root, "tie_word_embeddings", spec.tied_embeddings));
-  SLUICE_TRY(read(root, "head_dim", a.head_dim));
-  if (a.head_dim == 0) a.head_dim = family->head_dim;
-  if (a.head_dim == 0 && a.heads > 0) {
-    if (spec.dim % a.heads != 0) {
-      return error("model: hidden_size {} is not a multiple of num_attention_heads {}; give head_dim",
-                   spec.dim, a.heads);
-    }
-    a.head_dim = spec.dim / a.heads;
-  }
-  SLUICE_TRY(read_rope(root, spec.rope));
-  for (const char* key : {"attention_bias", "mlp_bias"}) SLUICE_TRY(refuse_bias(root, *family, key));
-  SLUICE_TRY(refuse_window(root, *family));
-  SLUICE_ASSIGN(a.qkv_bias, read_part(root, family->qkv_bias));
-  SLUICE_ASSIGN(a.o_bias, read_part(root, family->o_bias));
-  SLUICE_ASSIGN(layer.mlp.bias, read_part(root, family->mlp_bias));
-  a.head_norm = family->head_norm;
-  std::string act = "silu";
-  SLUICE_TRY(read(root, "hidden_act", act));
-  if (act != "silu") return error("model config: hidden_act is '{}'; allowed is silu", act);
+  SLUICE_TRY(read(root, "max_position_embeddings", context));
+  SLUICE_TRY(read_rope(root, context, spec.rope));
+  LayerSpec layer;
+  SLUICE_TRY(read_layer(root, *family, defaults, spec.dim, layer));
   // A number of layers that cannot be is refused before anything of that many is made.
   if (layers > kMostLayers) {
     return error("model: num_hidden_layers is {}; allowed are 1 to {}", layers, kMostLayers);
   }
   spec.layers.assign(size_t(std::max<int64_t>(layers, 0)), layer);
   SLUICE_TRY(validate(spec));
+  SLUICE_TRY(read_layers(root, *family, spec));
   return spec;
 }
 
@@ -276,7 +323,6 @@ std::string to_json(const ModelSpec& spec) {
                {"intermediate_size", layer.mlp.ffn},
                {"vocab_size", spec.vocab},
                {"rms_norm_eps", spec.norm_eps},
-               {"rope_theta", spec.rope.theta},
                {"tie_word_embeddings", spec.tied_embeddings}};
   // Keys that only say what the family is anyway are left out.
   const std::pair<const Part*, bool> parts[] = {
@@ -284,13 +330,8 @@ std::string to_json(const ModelSpec& spec) {
   for (const auto& [part, has] : parts) {
     if (part->key != nullptr && has != part->fixed) root[part->key] = has;
   }
-  if (spec.rope.factor != 1) {
-    root["rope_scaling"] = {{"rope_type", "llama3"},
-                            {"factor", spec.rope.factor},
-                            {"low_freq_factor", spec.rope.low_freq_factor},
-                            {"high_freq_factor", spec.rope.high_freq_factor},
-                            {"original_max_position_embeddings", spec.rope.original_context}};
-  }
+  write_rope(spec.rope, root);
+  write_layers(spec, *family, root);
   return root.dump(2);
 }
 

@@ -15,11 +15,13 @@ namespace sluice::core {
 // No config.json is larger.
 constexpr int64_t kMostConfigBytes = 16 << 20;
 
-// Reads the text of a config.json of model type llama, qwen2 or qwen3. Keys that say nothing about the
-// arithmetic are passed over, as checkpoints carry many; a value that would change it in a way Sluice does
-// not do (another activation, another kind of rotary embedding, a sliding window) is an error.
+// Reads the text of a config.json of one of the families, as transformers 4 and 5 write it; what it leaves
+// out is as in transformers' class of the family, sizes only where it says its model_type. Keys that say
+// nothing about the arithmetic are passed over, as checkpoints carry many; a value that would change it in a
+// way Sluice does not do (another activation, another kind of rotary embedding, experts) is an error.
 Result<ModelSpec> parse_model_config(std::string_view json);
-// What parse_model_config() and transformers read back to the same model. REQUIRES: equal layers.
+// What parse_model_config() and transformers read back to the same model. REQUIRES: layers that differ in
+// windows and rotation only, as parse_model_config() makes them.
 std::string to_json(const ModelSpec& spec);
 
 // Shapes by name: "tiny" (10 M parameters, byte vocabulary) and Llama-3's, "llama3-1b", "llama3-8b",

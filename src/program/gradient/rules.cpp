@@ -68,26 +68,36 @@ void backward(const HeadNormRope& op, Node node, Gradients& g) {
                          .in_dtype = g.program().object(dy).dtype,
                          .dtype = op.dtype,
                          .grad_dtype = g.param_dtype(),
-                         .accumulate = dw.accumulate},
+                         .accumulate = dw.accumulate,
+                         .rope_scale = op.rope_scale},
          {dy, x, w, task.uses[HeadNormRope::kPos], task.uses[HeadNormRope::kInvFreq], dx.object, dw.object});
 }
 
-// The gradients of what Linears of one input wrote, without their rotations: those of q and of the K half of
-// K|V are undone together.
+// The gradients of what Linears of one input wrote, without their rotations, in their own type: attention
+// over blocks sums in another. Those of q and of the K half of K|V are undone together.
 std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
   std::vector<ObjectId> dys;
   for (const Task& task : node) dys.push_back(g.of(task.uses[Linear::kY].object));
-  if (op_of<Linear>(node.front()).rope_heads == 0) return dys;
-  SLUICE_CHECK(node.size() == 2, "{}: q and K|V are rotated together", node.front().name);
-  const Linear &q = op_of<Linear>(node[0]), &kv = op_of<Linear>(node[1]);
-  const DType rotated = g.program().object(dys[0]).dtype;
+  const Linear& q = op_of<Linear>(node.front());
+  const DType given = g.program().object(dys.front()).dtype;
+  if (q.rope_heads == 0 && given == q.dtype) return dys;
   std::vector<ObjectId> out;
   for (const Task& task : node) {
     const ObjectId y = task.uses[Linear::kY].object;
     out.push_back(g.like(y, gradient_role(g.program().object(y).role), ObjectKind::ActGrad, q.dtype));
   }
+  if (q.rope_heads == 0) {
+    for (size_t i = 0; i < node.size(); ++i) {
+      const int64_t elements = g.program().object(out[i]).bytes / size_of(q.dtype);
+      g.task(node[i], named(node[i], "_dcast"), Cast{elements, given, q.dtype}, {dys[i], out[i]});
+    }
+    return out;
+  }
+  SLUICE_CHECK(node.size() == 2, "{}: q and K|V are rotated together", node.front().name);
+  const Linear& kv = op_of<Linear>(node[1]);
   const std::vector<Use>& uses = node[0].uses;
-  g.task(node[0], "rope_bwd", RopeBwd{q.tokens, q.rope_heads, kv.rope_heads, q.head_dim, rotated, q.dtype},
+  g.task(node[0], "rope_bwd",
+         RopeBwd{q.tokens, q.rope_heads, kv.rope_heads, q.head_dim, given, q.dtype, q.rope_scale},
          {dys[0], dys[1], uses[q.pos_operand()], uses[q.inv_freq_operand()], out[0], out[1]});
   return out;
 }

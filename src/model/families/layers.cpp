@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a config.json says of single layers: windows (sliding_window and what turns it on, layer_types) and
+// layers that are not rotated (no_rope_layers).
+#include <algorithm>
+
+#include "model/families/family.h"
+#include "model/families/keys.h"
+
+namespace sluice::core {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
+constexpr int64_t kMostWindow = int64_t{1} << 31;
+
+// A key of other families, which this one's class of transformers passes over: it must say nothing.
+Status refuse_foreign(const json& root, const Family& family, const char* key, const json& neutral) {
+  if (!says(root, key) || root[key] == neutral) return {};
+  return error("model config: {} is {}; {} models have no such key", key, in_words(root[key]),
+               family.model_type);
+}
+
+// Whether each layer is rotated: a list of 0 and 1 or, without one, all but every so manieth.
+Status read_rotated(const json& root, ModelSpec& spec) {
+  const auto layers = int64_t(spec.layers.size());
+  int64_t interval = 4;
+  SLUICE_TRY(read(root, "no_rope_layer_interval", interval, int64_t{1}, int64_t{1} << 31));
+  for (int64_t l = 0; l < layers; ++l) spec.layers[size_t(l)].attention.rotated = (l + 1) % interval != 0;
+  if (!says(root, "no_rope_layers")) return {};
+  const json& list = root["no_rope_layers"];
+  if (!list.is_array() || int64_t(list.size()) < layers) {
+    return error("model config: no_rope_layers is {}; a list of {} entries, one per layer, is needed",
+                 list.is_array() ? fmt::format("a list of {}", list.size()) : in_words(list), layers);
+  }
+  for (int64_t l = 0; l < layers; ++l) {
+    const json& entry = list[size_t(l)];
+    const bool fits = entry.is_boolean() || entry == 0 || entry == 1;
+    if (!fits) return error("model config: no_rope_layers has {}; 1 is rotated, 0 is not", in_words(entry));
+    spec.layers[size_t(l)].attention.rotated = entry.is_boolean() ? entry.get<bool>() : entry == 1;
+  }
+  return {};
+}
+
+// The width of windows, 0 when there are none: of families whose windows are turned on, only then.
+Result<int64_t> read_window(const json& root, const Family& family) {
+  bool on = family.windows == Windows::All;
+  if (!on) SLUICE_TRY(read(root, "use_sliding_window", on));
+  const bool none =
+      root.contains("sliding_window") ? root["sliding_window"].is_null() : family.defaults.window == 0;
+  if (!on || none) return 0;
+  int64_t window = family.defaults.window;
+  SLUICE_TRY(read(root, "sliding_window", window, int64_t{1}, kMostWindow));
+  return window;
+}
+
+// layer_types says itself which layers have the window.
+Status read_layer_types(const json& types, int64_t window, const Family& family, ModelSpec& spec) {
+  if (!types.is_array() || types.size() != spec.layers.size()) {
+    return error("model config: layer_types is {}; a list of {} entries, one per layer, is needed",
+                 types.is_array() ? fmt::format("a list of {}", types.size()) : in_words(types),
+                 spec.layers.size());
+  }
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    const bool slides = types[l] == kSliding;
+    if (!slides && types[l] != kFull && types[l] != "attention") {
+      return error("model config: layer_types has {}; allowed are {} and {}", in_words(types[l]), kFull,
+                   kSliding);
+    }
+    if (slides && window == 0) {
+      return error("model config: layer_types has {}, but {}", kSliding,
+                   family.windows == Windows::None
+                       ? fmt::format("{} models have no window", family.model_type)
+                   : family.windows == Windows::All ? "sliding_window is null"
+                                                    : "use_sliding_window is false or sliding_window null");
+    }
+    if (!slides && window > 0 && family.windows == Windows::All) {
+      return error(
+          "model config: layer_types has {}, but {} models with a sliding_window have it in every layer",
+          in_words(types[l]), family.model_type);
+    }
+    spec.layers[l].attention.window = slides ? window : 0;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
+  if (family.unturned_layers) {
+    SLUICE_TRY(read_rotated(root, spec));
+  } else {
+    SLUICE_TRY(refuse_foreign(root, family, "no_rope_layers", nullptr));
+    SLUICE_TRY(refuse_foreign(root, family, "no_rope_layer_interval", nullptr));
+  }
+  if (family.windows == Windows::None) {
+    SLUICE_TRY(refuse_foreign(root, family, "use_sliding_window", false));
+    // A number there is somebody else's, unless it is turned off.
+    if (!says(root, "use_sliding_window"))
+      SLUICE_TRY(refuse_foreign(root, family, "sliding_window", nullptr));
+  }
+  if (family.windows == Windows::All) SLUICE_TRY(refuse_foreign(root, family, "use_sliding_window", true));
+  int64_t window = 0, first = 28;
+  if (family.windows != Windows::None) {
+    SLUICE_ASSIGN(window, read_window(root, family));
+  }
+  if (says(root, "layer_types")) return read_layer_types(root["layer_types"], window, family, spec);
+  SLUICE_TRY(read(root, "max_window_layers", first));
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    Attention& a = spec.layers[l].attention;
+    const bool slides = family.windows == Windows::All ||
+                        (family.windows == Windows::Upper && int64_t(l) >= first) ||
+                        (family.windows == Windows::Unturned && !a.rotated);
+    a.window = slides ? window : 0;
+  }
+  return {};
+}
+
+void write_layers(const ModelSpec& spec, const Family& family, json& root) {
+  if (family.unturned_layers) {
+    for (const LayerSpec& layer : spec.layers)
+      root["no_rope_layers"].push_back(layer.attention.rotated ? 1 : 0);
+  }
+  const auto windowed = std::find_if(spec.layers.begin(), spec.layers.end(),
+                                     [](const LayerSpec& layer) { return layer.attention.window > 0; });
+  const int64_t window = windowed == spec.layers.end() ? 0 : windowed->attention.window;
+  if (family.windows == Windows::All) {
+    root["sliding_window"] = window > 0 ? json(window) : json(nullptr);
+  } else if (window > 0) {
+    root["use_sliding_window"] = true;
+    root["sliding_window"] = window;
+    // Readers that do not know layer_types yet count the lower layers.
+    root["max_window_layers"] = windowed - spec.layers.begin();
+    for (const LayerSpec& layer : spec.layers)
+      root["layer_types"].push_back(layer.attention.window > 0 ? kSliding : kFull);
+  }
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotary embedding in a config.json. transformers 5 writes the object rope_parameters; before, rope_theta
+// stood at the root, and the rest in the object rope_scaling, which is null for the plain embedding. Where
+// both objects are there, rope_scaling holds.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "model/families/family.h"
+#include "model/families/keys.h"
+
+namespace sluice::core {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMostTheta = 1e12, kMostFactor = 1e6, kMostWeight = 1e3;
+constexpr int64_t kMostContext = int64_t{1} << 31;
+
+struct Kind {
+  std::string_view name;
+  Rope::Kind kind;
+  std::vector<std::string_view> needs, takes;
+};
+
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> kKinds = {
+      {"default", Rope::Default, {}, {}},
+      {"linear", Rope::Linear, {"factor"}, {}},
+      {"dynamic", Rope::Dynamic, {"factor"}, {}},
+      {"llama3",
+       Rope::Llama3,
+       {"factor", "low_freq_factor", "high_freq_factor"},
+       {"original_max_position_embeddings"}},
+      {"yarn",
+       Rope::Yarn,
+       {},
+       {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
+        "mscale_all_dim", "truncate"}},
+  };
+  return kKinds;
+}
+
+const Kind* find_kind(std::string_view name) {
+  for (const Kind& kind : kinds()) {
+    if (kind.name == name) return &kind;
+  }
+  return nullptr;
+}
+
+std::string kind_names() {
+  std::string out;
+  for (const Kind& kind : kinds()) out.append(out.empty() ? "" : ", ").append(kind.name);
+  return out;
+}
+
+// Nothing is passed over: a key that is not known here may be what makes the embedding another one.
+Status check_keys(const json& object, const char* name, const Kind& kind) {
+  // Of every kind. partial_rotary_factor is known to be 1; `finetuned` is what early YaRN models say of
+  // themselves.
+  constexpr std::string_view kCommon[] = {"type", "rope_type", "rope_theta", "partial_rotary_factor",
+                                          "finetuned"};
+  const auto is_in = [](const auto& names, std::string_view key) {
+    return std::find(std::begin(names), std::end(names), key) != std::end(names);
+  };
+  for (const std::string_view key : kind.needs) {
+    if (!says(object, key.data()))
+      return error("model config: {}.{} is missing, which rope_type {} needs", name, key, kind.name);
+  }
+  for (const auto& [key, value] : object.items()) {
+    if (is_in(kCommon, key) || is_in(kind.needs, key) || is_in(kind.takes, key) || value.is_null()) continue;
+    if (kind.kind == Rope::Default && key == "factor") {
+      return error("model config: {}.factor is {} without a rope_type that says how; allowed are {}", name,
+                   in_words(value), kind_names());
+    }
+    return error("model config: {}.{} is {}; Sluice does not know it in rope_type {}", name, key,
+                 in_words(value), kind.name);
+  }
+  return {};
+}
+
+Status read_llama3(const json& object, const char* name, Rope& rope) {
+  SLUICE_TRY(read(object, "low_freq_factor", rope.low_freq_factor, 1e-6, kMostFactor));
+  SLUICE_TRY(read(object, "high_freq_factor", rope.high_freq_factor, 1e-6, kMostFactor));
+  if (rope.low_freq_factor < rope.high_freq_factor) return {};
+  return error("model config: {}.low_freq_factor is {}; it must be below high_freq_factor, {}", name,
+               rope.low_freq_factor, rope.high_freq_factor);
+}
+
+// By the paper, where attention_factor does not say it: 0.1 ln(factor) + 1, or of two such with weights.
+double yarn_attention_factor(double factor, double weight, double weight_all) {
+  const auto scale = [&](double w) { return factor <= 1 ? 1 : 0.1 * w * std::log(factor) + 1; };
+  return weight != 0 && weight_all != 0 ? scale(weight) / scale(weight_all) : scale(1);
+}
+
+Status read_yarn(const json& object, int64_t context, Rope& rope) {
+  if (!says(object, "factor")) rope.factor = double(context) / double(rope.original_context);
+  if (rope.factor < 1 || rope.factor > kMostFactor) {
+    return error(
+        "model config: rope_type yarn has no factor, and max_position_embeddings / "
+        "original_max_position_embeddings is {} / {}; allowed are 1 to {}",
+        context, rope.original_context, kMostFactor);
+  }
+  double weight = 0, weight_all = 0;
+  SLUICE_TRY(read(object, "mscale", weight, 0.0, kMostWeight));
+  SLUICE_TRY(read(object, "mscale_all_dim", weight_all, 0.0, kMostWeight));
+  rope.attention_factor = yarn_attention_factor(rope.factor, weight, weight_all);
+  SLUICE_TRY(read(object, "attention_factor", rope.attention_factor, 1e-6, kMostFactor));
+  SLUICE_TRY(read(object, "truncate", rope.truncate));
+  // 0 is as good as nothing there.
+  for (const auto& [key, field] : {std::pair{"beta_fast", &rope.beta_fast}, {"beta_slow", &rope.beta_slow}}) {
+    double value = 0;
+    SLUICE_TRY(read(object, key, value, 0.0, kMostFactor));
+    if (value != 0) *field = value;
+  }
+  if (rope.theta > 1) return {};
+  return error("model config: rope_theta is {}; rope_type yarn needs more than 1", rope.theta);
+}
+
+Status read_object(const json& root, const json& object, const char* name, int64_t context, Rope& rope) {
+  std::string type = "default";
+  SLUICE_TRY(read(object, "type", type));
+  SLUICE_TRY(read(object, "rope_type", type));
+  const Kind* kind = find_kind(type);
+  if (kind == nullptr)
+    return error("model config: {}.rope_type is '{}'; allowed are {}", name, type, kind_names());
+  SLUICE_TRY(check_keys(object, name, *kind));
+  SLUICE_TRY(read(object, "rope_theta", rope.theta, 1.0, kMostTheta));
+  rope.kind = kind->kind;
+  if (rope.kind == Rope::Default) return {};
+  SLUICE_TRY(read(object, "factor", rope.factor, 1.0, kMostFactor));
+  if (rope.kind == Rope::Linear) return {};
+  rope.original_context = context;
+  if (rope.kind == Rope::Llama3 || rope.kind == Rope::Yarn) {
+    // At the root it holds for either object.
+    for (const json* at : {&object, &root}) {
+      SLUICE_TRY(
+          read(*at, "original_max_position_embeddings", rope.original_context, int64_t{1}, kMostContext));
+    }
+  }
+  if (rope.kind == Rope::Llama3) return read_llama3(object, name, rope);
+  if (rope.kind == Rope::Yarn) return read_yarn(object, context, rope);
+  return {};
+}
+
+}  // namespace
+
+Status read_rope(const json& root, int64_t context, Rope& rope) {
+  SLUICE_TRY(read(root, "rope_theta", rope.theta, 1.0, kMostTheta));
+  if (context < 1 || context > kMostContext) {
+    return error("model config: max_position_embeddings is {}; allowed are 1 to {}", context, kMostContext);
+  }
+  const json* chosen = nullptr;
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    if (!says(root, name)) continue;
+    const json& object = root[name];
+    if (!object.is_object())
+      return error("model config: {} is {}; allowed are null and an object", name, in_words(object));
+    if (object.empty()) continue;
+    if (chosen == nullptr) {
+      chosen = &object;
+      SLUICE_TRY(read_object(root, object, name, context, rope));
+      continue;
+    }
+    Rope other = rope;
+    SLUICE_TRY(read_object(root, object, name, context, other));
+    if (other == rope) continue;
+    return error(
+        "model config: rope_parameters and rope_scaling say different things; one of them is enough");
+  }
+  return {};
+}
+
+void write_rope(const Rope& rope, json& root) {
+  root["rope_theta"] = rope.theta;
+  if (rope.kind == Rope::Default) return;
+  json& out = root["rope_scaling"];
+  for (const Kind& kind : kinds()) {
+    if (kind.kind == rope.kind) out["rope_type"] = kind.name;
+  }
+  out["factor"] = rope.factor;
+  if (rope.kind == Rope::Dynamic) root["max_position_embeddings"] = rope.original_context;
+  if (rope.kind == Rope::Llama3) {
+    out["low_freq_factor"] = rope.low_freq_factor;
+    out["high_freq_factor"] = rope.high_freq_factor;
+    out["original_max_position_embeddings"] = rope.original_context;
+  }
+  if (rope.kind == Rope::Yarn) {
+    out["original_max_position_embeddings"] = rope.original_context;
+    out["attention_factor"] = rope.attention_factor;
+    out["beta_fast"] = rope.beta_fast;
+    out["beta_slow"] = rope.beta_slow;
+    out["truncate"] = rope.truncate;
+  }
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a config.json becomes, and which are refused.
+#include "model/families/families.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace sluice::core {
+namespace {
+
+// The model's own file.
+class ModelConfig : public testing::Test {
+ protected:
+  void expect_model_error(const std::string& json, const std::vector<std::string>& parts) {
+    const auto model = parse_model_config(json);
+    ASSERT_FALSE(model.ok());
+    for (const std::string& part : parts) {
+      EXPECT_NE(model.message().find(part), std::string::npos) << model.message() << "\nlacks: " << part;
+    }
+  }
+  // A valid configuration with `changes` (which come first and so win over what follows).
+  static std::string with(std::string_view heads, std::string_view kv, std::string_view head_dim) {
+    return fmt::format(
+        R"({{"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "vocab_size": 97,
+        "num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {}}})",
+        heads, kv, head_dim);
+  }
+};
+
+TEST_F(ModelConfig, HeadsThatDoNotDivide) {
+  expect_model_error(with("4", "3", "8"), {"num_attention_heads 4", "num_key_value_heads 3"});
+  expect_model_error(with("5", "5", "null"), {"hidden_size 32", "num_attention_heads 5"});
+}
+TEST_F(ModelConfig, OddHeadSize) {
+  expect_model_error(with("4", "2", "7"), {"head_dim is 7", "even"});
+}
+TEST_F(ModelConfig, SizesThatAreNotPositive) {
+  expect_model_error(with("0", "2", "8"), {"num_attention_heads is 0"});
+  expect_model_error(with("4", "-2", "8"), {"num_key_value_heads is -2"});
+  expect_model_error(with("4", "0", "8"), {"num_key_value_heads is 0"});
+  expect_model_error("{}", {"hidden_size is 0"});
+}
+TEST_F(ModelConfig, WrongTypes) {
+  expect_model_error(with("\"four\"", "2", "8"), {"num_attention_heads", "four"});
+  expect_model_error("[1, 2", {"not a JSON object"});
+}
+TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
+  expect_model_error(R"({"model_type": "t5"})", {"'t5'", "llama, mistral, qwen2, qwen3, smollm3"});
+  // Of those that people will try it says what is missing.
+  expect_model_error(R"({"model_type": "gpt2"})", {"gpt2", "learnt positions", "llama"});
+  expect_model_error(R"({"model_type": "mixtral"})", {"mixtral", "experts"});
+  expect_model_error(R"({"model_type": "gemma2"})", {"gemma2", "soft caps"});
+  expect_model_error(R"({"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}})",
+                     {"modeling_own.Own", "own code"});
+  expect_model_error(R"({"model_type": "qwen2", "mlp_bias": true})", {"mlp_bias", "qwen2"});
+  expect_model_error(R"({"hidden_act": "gelu"})", {"gelu", "silu"});
+  expect_model_error(R"({"rope_scaling": {"rope_type": "longrope"}})",
+                     {"'longrope'", "default, linear, dynamic, llama3, yarn"});
+}
+// Each of these keys would have transformers compute something else.
+TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
+  const auto refused = [&](const std::string& more, std::vector<std::string> says) {
+    std::string config = with("4", "2", "8");
+    config.insert(config.rfind('}'), ", " + more);
+    expect_model_error(config, std::move(says));
+  };
+  refused(R"("sliding_window": 4096)", {"sliding_window is 4096", "llama models have no such key"});
+  refused(R"("use_sliding_window": true)", {"use_sliding_window is true", "llama models have no such key"});
+  refused(R"("layer_types": ["full_attention", "sliding_attention"])",
+          {"layer_types has sliding_attention", "llama models have no window"});
+  refused(R"("layer_types": ["full_attention", "chunked_attention"])", {"chunked_attention", "allowed are"});
+  refused(R"("layer_types": ["full_attention"])", {"layer_types is a list of 1", "2 entries"});
+  refused(R"("no_rope_layers": [1, 0])", {"no_rope_layers is a list", "llama models have no such key"});
+  refused(R"("partial_rotary_factor": 0.5)", {"partial_rotary_factor is 0.5", "1 only"});
+  refused(R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
+          {"partial_rotary_factor"});
+  refused(R"("quantization_config": {"bits": 4})", {"quantization_config is an object", "without it only"});
+  refused(R"("pretraining_tp": 2)", {"pretraining_tp is 2", "1 only"});
+  refused(R"("attention_dropout": 0.1)", {"attention_dropout is 0.1", "0 only"});
+  refused(R"("hidden_act": "gelu")", {"hidden_act", "silu"});
+  refused(R"("rope_scaling": "linear")", {"rope_scaling is \"linear\"", "null and an object"});
+  refused(R"("rope_scaling": {"type": "linear"})", {"rope_scaling.factor is missing"});
+  refused(R"("rope_scaling": {"type": "linear", "factor": 2, "mrope_section": [16, 24]})",
+          {"rope_scaling.mrope_section is a list", "linear"});
+  refused(R"("rope_scaling": {"type": "yarn", "factor": 2, "bata_fast": 16})", {"bata_fast is 16", "yarn"});
+  refused(R"("rope_scaling": {"type": "linear", "factor": 2},
+             "rope_parameters": {"rope_type": "linear", "factor": 4})",
+          {"rope_parameters and rope_scaling say different things"});
+  refused(R"("rope_scaling": {"factor": 2})", {"rope_scaling.factor is 2 without a rope_type"});
+  refused(R"("rope_scaling": {"rope_type": "llama3"})", {"rope_scaling.factor is missing"});
+}
+TEST_F(ModelConfig, NumbersThatMakeNoSense) {
+  const auto refused = [&](const std::string& more, std::vector<std::string> says) {
+    std::string config = with("4", "2", "8");
+    config.insert(config.rfind('}'), ", " + more);
+    expect_model_error(config, std::move(says));
+  };
+  const auto llama3 = [](const char* factor, const char* low, const char* high, const char* context) {
+    return fmt::format(R"("rope_scaling": {{"rope_type": "llama3", "factor": {}, "low_freq_factor": {},
+        "high_freq_factor": {}, "original_max_position_embeddings": {}}})",
+                       factor, low, high, context);
+  };
+  refused(R"("rope_theta": 1e308)", {"rope_theta is 1e+308", "allowed are"});
+  refused(R"("rope_theta": 1e-300)", {"rope_theta is 1e-300"});
+  refused(R"("rope_theta": -1)", {"rope_theta is -1"});
+  refused(llama3("0", "1", "4", "8192"), {"factor is 0"});
+  refused(llama3("-8", "1", "4", "8192"), {"factor is -8"});
+  refused(llama3("8", "4", "4", "8192"), {"low_freq_factor is 4", "below"});
+  refused(llama3("8", "1", "4", "-8192"), {"original_max_position_embeddings is -8192"});
+  refused(R"("rms_norm_eps": 1e308)", {"rms_norm_eps is 1e+308"});
+  refused(R"("rms_norm_eps": 0)", {"rms_norm_eps is 0"});
+  refused(R"("rms_norm_eps": 1e-300)", {"rms_norm_eps is 1e-300"});
+  refused(R"("vocab_size": 2147483648)", {"vocab_size is 2147483648", "at most"});
+  refused(R"("num_hidden_layers": 2000000000)", {"num_hidden_layers is 2000000000", "1 to 4096"});
+  refused(R"("hidden_size": 18446744073709551615)", {"hidden_size is 18446744073709551615"});
+  refused(R"("intermediate_size": 99999999999)", {"intermediate_size is 99999999999"});
+  std::string deep = with("4", "2", "8");
+  deep.insert(deep.rfind('}'), ", \"vocab_size\": " + std::string(100'000, '[') + std::string(100'000, ']'));
+  expect_model_error(deep, {"vocab_size is a list"});
+}
+// What transformers' classes take where config.json is silent.
+TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
+  struct Expected {
+    const char* type;
+    int64_t dim, layers, heads, kv_heads, head_dim, ffn, vocab;
+    double theta;
+    bool tied;
+  };
+  for (const Expected& e : {Expected{"llama", 4096, 32, 32, 32, 128, 11008, 32000, 1e4, false},
+                            {"mistral", 4096, 32, 32, 8, 128, 14336, 32000, 1e4, false},
+                            {"qwen2", 4096, 32, 32, 32, 128, 22016, 151936, 1e4, false},
+                            {"qwen3", 4096, 32, 32, 32, 128, 22016, 151936, 1e4, false},
+                            {"smollm3", 2048, 36, 16, 4, 128, 11008, 128256, 2e6, true}}) {
+    const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", e.type));
+    ASSERT_TRUE(model.ok()) << model.message();
+    const LayerSpec& layer = model->layers.front();
+    EXPECT_EQ(model->dim, e.dim) << e.type;
+    EXPECT_EQ(int64_t(model->layers.size()), e.layers) << e.type;
+    EXPECT_EQ(layer.attention.heads, e.heads) << e.type;
+    EXPECT_EQ(layer.attention.kv_heads, e.kv_heads) << e.type;
+    EXPECT_EQ(layer.attention.head_dim, e.head_dim) << e.type;
+    EXPECT_EQ(layer.mlp.ffn, e.ffn) << e.type;
+    EXPECT_EQ(model->vocab, e.vocab) << e.type;
+    EXPECT_EQ(model->norm_eps, 1e-6) << e.type;
+    EXPECT_EQ(model->rope.theta, e.theta) << e.type;
+    EXPECT_EQ(model->tied_embeddings, e.tied) << e.type;
+  }
+}
+
+// Windows by layer, 0 where there is none.
+std::vector<int64_t> windows_of(const std::string& more, const std::string& type) {
+  const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}", "num_hidden_layers": 4{}{}}})",
+                                                    type, more.empty() ? "" : ", ", more));
+  if (!model.ok()) {
+    ADD_FAILURE() << model.message();
+    return {};
+  }
+  // What is written reads back.
+  const auto again = parse_model_config(to_json(*model));
+  EXPECT_TRUE(again.ok()) << again.message();
+  std::vector<int64_t> out;
+  for (size_t l = 0; l < 4; ++l) {
+    out.push_back(model->layers[l].attention.window);
+    EXPECT_EQ(again->layers[l].attention.window, out.back()) << more;
+    EXPECT_EQ(again->layers[l].attention.rotated, model->layers[l].attention.rotated) << more;
+  }
+  return out;
+}
+TEST_F(ModelConfig, WindowsAreThoseOfTransformers) {
+  using Windows = std::vector<int64_t>;
+  const Windows none(4, 0);
+  EXPECT_EQ(windows_of("", "mistral"), Windows(4, 4096));
+  EXPECT_EQ(windows_of(R"("sliding_window": 100)", "mistral"), Windows(4, 100));
+  EXPECT_EQ(windows_of(R"("sliding_window": null)", "mistral"), none);
+  for (const char* qwen : {"qwen2", "qwen3"}) {
+    EXPECT_EQ(windows_of(R"("sliding_window": 100, "max_window_layers": 2)", qwen), none);
+    EXPECT_EQ(windows_of(R"("use_sliding_window": true)", qwen), none);  // from layer 28 on
+    EXPECT_EQ(windows_of(R"("use_sliding_window": true, "max_window_layers": 2)", qwen),
+              (Windows{0, 0, 4096, 4096}));
+    EXPECT_EQ(windows_of(R"("use_sliding_window": true, "sliding_window": 9, "max_window_layers": 0,
+        "layer_types": ["sliding_attention", "full_attention", "attention", "sliding_attention"])",
+                         qwen),
+              (Windows{9, 0, 0, 9}));
+  }
+  EXPECT_EQ(windows_of("", "smollm3"), none);
+  EXPECT_EQ(windows_of(R"("use_sliding_window": true, "sliding_window": 9)", "smollm3"),
+            (Windows{0, 0, 0, 9}));
+  EXPECT_EQ(
+      windows_of(R"("use_sliding_window": true, "sliding_window": 9, "no_rope_layers": [0, 1, 1, 0, 1])",
+                 "smollm3"),
+      (Windows{9, 0, 0, 9}));
+  EXPECT_EQ(windows_of(R"("layer_types": null, "use_sliding_window": null)", "llama"), none);
+
+  const auto refused = [&](const char* type, const std::string& more, std::vector<std::string> says) {
+    expect_model_error(fmt::format(R"({{"model_type": "{}", "num_hidden_layers": 2, {}}})", type, more),
+                       std::move(says));
+  };
+  refused("mistral", R"("sliding_window": 0)", {"sliding_window is 0", "allowed are 1"});
+  refused("mistral", R"("use_sliding_window": false)", {"use_sliding_window is false", "mistral"});
+  refused("mistral", R"("layer_types": ["full_attention", "sliding_attention"])", {"in every layer"});
+  refused("qwen2", R"("layer_types": ["full_attention", "sliding_attention"])",
+          {"use_sliding_window is false"});
+}
+TEST_F(ModelConfig, LayersWithoutRotation) {
+  const auto rotated = [](const char* more) {
+    const auto model =
+        parse_model_config(fmt::format(R"({{"model_type": "smollm3", "num_hidden_layers": 4, {}}})", more));
+    std::vector<int> out;
+    if (!model.ok())
+      ADD_FAILURE() << model.message();
+    else
+      for (const LayerSpec& layer : model->layers) out.push_back(layer.attention.rotated ? 1 : 0);
+    return out;
+  };
+  EXPECT_EQ(rotated(R"("vocab_size": 9)"), (std::vector{1, 1, 1, 0}));
+  EXPECT_EQ(rotated(R"("no_rope_layer_interval": 2)"), (std::vector{1, 0, 1, 0}));
+  EXPECT_EQ(rotated(R"("no_rope_layers": [0, 1, 1, 1])"), (std::vector{0, 1, 1, 1}));
+  expect_model_error(R"({"model_type": "smollm3", "num_hidden_layers": 4, "no_rope_layers": [1]})",
+                     {"no_rope_layers is a list of 1", "4 entries"});
+  expect_model_error(R"({"model_type": "smollm3", "num_hidden_layers": 1, "no_rope_layers": [2]})",
+                     {"no_rope_layers has 2"});
+}
+// As transformers 4 and 5 write it, and with what follows from other keys.
+TEST_F(ModelConfig, RotaryEmbeddings) {
+  const auto rope_of = [](const std::string& more) {
+    const auto model = parse_model_config(fmt::format(R"({{"model_type": "llama", {}}})", more));
+    if (!model.ok()) {
+      ADD_FAILURE() << model.message();
+      return Rope{};
+    }
+    const auto again = parse_model_config(to_json(*model));
+    EXPECT_TRUE(again.ok() && again->rope == model->rope) << to_json(*model);
+    return model->rope;
+  };
+  EXPECT_EQ(rope_of(R"("rope_theta": 5e5, "rope_scaling": null)"), (Rope{.theta = 5e5}));
+  EXPECT_EQ(rope_of(R"("rope_parameters": {"rope_type": "default", "rope_theta": 5e5})"),
+            (Rope{.theta = 5e5}));
+  EXPECT_EQ(rope_of(R"("rope_scaling": {"type": "linear", "factor": 4})"),
+            (Rope{.kind = Rope::Linear, .factor = 4}));
+  EXPECT_EQ(rope_of(R"("rope_scaling": {"type": "dynamic", "factor": 4}, "max_position_embeddings": 512)"),
+            (Rope{.kind = Rope::Dynamic, .factor = 4, .original_context = 512}));
+  const Rope yarn = rope_of(R"("rope_scaling": {"type": "yarn", "factor": 4, "finetuned": true})");
+  EXPECT_EQ(yarn.original_context, 2048);
+  EXPECT_DOUBLE_EQ(yarn.attention_factor, 0.1 * std::log(4.0) + 1);
+  // Without a factor it is how much longer the context became.
+  const char* longer = R"("max_position_embeddings": 4096, "rope_parameters": {"rope_type": "yarn",
+      "original_max_position_embeddings": 1024, "mscale": 0.5, "mscale_all_dim": 0.25, "beta_fast": 16})";
+  const Rope weighed = rope_of(longer);
+  EXPECT_EQ(weighed.factor, 4);
+  EXPECT_EQ(weighed.beta_fast, 16);
+  EXPECT_EQ(weighed.beta_slow, 1);
+  EXPECT_DOUBLE_EQ(weighed.attention_factor, (0.05 * std::log(4.0) + 1) / (0.025 * std::log(4.0) + 1));
+  expect_model_error(R"({"model_type": "llama", "rope_scaling": {"type": "yarn",
+      "original_max_position_embeddings": 4096}})",
+                     {"2048 / 4096", "allowed are 1"});
+  const Rope said = rope_of(R"("rope_scaling": {"type": "yarn", "factor": 4, "attention_factor": 0.9})");
+  EXPECT_EQ(said.attention_factor, 0.9);
+}
+TEST_F(ModelConfig, PresetsAreValidAndComeBackFromJson) {
+  for (const std::string& name : model_presets()) {
+    const auto model = model_preset(name);
+    ASSERT_TRUE(model.ok()) << model.message();
+    const auto again = parse_model_config(to_json(*model));
+    ASSERT_TRUE(again.ok()) << again.message();
+    EXPECT_EQ(to_json(*again), to_json(*model));
+    EXPECT_EQ(again->params(), model->params());
+  }
+}
+
+}  // namespace
+}  // namespace sluice::core
