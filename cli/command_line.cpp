@@ -96,7 +96,7 @@ CLI::Validator tokens() {
 // Options that train, plan and simulate share.
 struct RunOptions {
   sluice::core::RunRequest request;
-  std::string device_mem, host_mem, run_dir, backend, device;
+  std::string model, device_mem, host_mem, run_dir, backend, device;
   std::vector<std::string> set;
 
   void add_to(CLI::App& command, bool needs_config) {
@@ -114,6 +114,7 @@ struct RunOptions {
     option("--device-mem", device_mem, "cap on device memory, such as 48MiB or none (memory.device)", "SIZE",
            "Caps");
     option("--host-mem", host_mem, "cap on host memory, such as 1GiB or none (memory.host)", "SIZE", "Caps");
+    option("--model", model, "folder of a Hugging Face model (model.path)", "DIR", "Configuration");
     option("--run-dir", run_dir, "where results go (run.dir)", "DIR", "Configuration");
     option("--backend", backend, "auto, or one that this program has (run.backend)", "BACKEND",
            "Configuration");
@@ -128,7 +129,8 @@ struct RunOptions {
   }
 
   sluice::core::RunRequest& finish() {
-    for (const auto& [key, value] : {std::pair<const char*, std::string&>{"memory.device", device_mem},
+    for (const auto& [key, value] : {std::pair<const char*, std::string&>{"model.path", model},
+                                     {"memory.device", device_mem},
                                      {"memory.host", host_mem},
                                      {"run.dir", run_dir},
                                      {"run.backend", backend},

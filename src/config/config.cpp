@@ -48,6 +48,8 @@ template <class Config, class F>
 void visit_keys(Config& c, F&& key) {
   const Choices dtypes{"auto", "f32", "bf16"}, toggle{"auto", "on", "off"};
   key("model.preset", c.model.preset, ModelPresets(), "shapes by name");
+  key("model.path", c.model.path, InputPath(),
+      "folder of a Hugging Face model: config.json, weights, tokenizer");
   key("model.config", c.model.config, InputPath(), "path of a Hugging Face config.json, instead of a preset");
   key("model.weights", c.model.weights, InputPath(), "checkpoint to start from; empty: random weights");
   key("data.paths", c.data.paths, InputPath(),
@@ -410,6 +412,13 @@ void name_preset(RunConfig& config) {
       fmt::format("model.preset = {}: this preset is called {} now", typed, config.model.preset));
 }
 
+// From here on the parts of the model's folder that no key of their own names are named.
+void name_parts(RunConfig& config) {
+  for (std::string* part : {&config.model.config, &config.model.weights}) {
+    if (part->empty()) *part = config.model.path;
+  }
+}
+
 }  // namespace
 
 Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings) {
@@ -431,6 +440,7 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
     SLUICE_TRY(apply(config, name, setting, here));
   }
   name_preset(config);
+  name_parts(config);
   if (config.train.tokens_per_step % config.train.seq_len != 0) {
     return error("train.tokens_per_step = {}: must be a multiple of train.seq_len = {}",
                  config.train.tokens_per_step, config.train.seq_len);

@@ -17,8 +17,9 @@ namespace sluice::core {
 struct RunConfig {
   struct {
     std::string preset = "tiny";  // ignored when `config` is given
-    std::string config;           // path of a Hugging Face config.json
-    std::string weights;          // path of a checkpoint to start from
+    std::string path;     // of a Hugging Face folder: `config` and `weights`, where these are not given
+    std::string config;   // path of a Hugging Face config.json
+    std::string weights;  // path of a checkpoint to start from
   } model;
   struct {
     std::vector<std::string> paths, include, exclude;

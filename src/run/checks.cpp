@@ -78,6 +78,10 @@ Status check_input(const RunConfig& config, std::string_view key, const fs::path
                path.string());
 }
 
+std::string_view key_of_part(const RunConfig& config, const std::string& path, std::string_view own) {
+  return !config.model.path.empty() && path == config.model.path ? "model.path" : own;
+}
+
 Status check_directory(std::string_view key, const fs::path& path) {
   return can_make(key, path, whole_path(path));
 }
@@ -99,10 +103,11 @@ Status check_early(RunConfig& config, const Machine& machine) {
   if (!config.data.cache.empty()) SLUICE_TRY(check_directory("data.cache", config.data.cache));
   // A run that goes on has its own.
   if (config.model.weights.empty() || !config.checkpoint().empty()) return {};
-  SLUICE_TRY(check_input(config, "model.weights", config.model.weights));
+  const std::string_view key = key_of_part(config, config.model.weights, "model.weights");
+  SLUICE_TRY(check_input(config, key, config.model.weights));
   // Headers say whether it is a checkpoint; which tensors it has is for the model to judge.
   const auto opened = TensorFiles::open(config.model.weights);
-  if (!opened.ok()) return error_at("model.weights", opened.error());
+  if (!opened.ok()) return error_at(key, opened.error());
   return {};
 }
 

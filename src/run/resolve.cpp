@@ -13,7 +13,7 @@ namespace sluice::core {
 Result<ModelSpec> resolve_model(const RunConfig& config) {
   if (config.model.config.empty()) return model_preset(config.model.preset);
   std::filesystem::path path = config.model.config;
-  SLUICE_TRY(check_input(config, "model.config", path));
+  SLUICE_TRY(check_input(config, key_of_part(config, config.model.config, "model.config"), path));
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
   SLUICE_ASSIGN(const std::string text, read_file(path, kMostConfigBytes));

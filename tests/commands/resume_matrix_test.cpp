@@ -50,6 +50,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
     model["intermediate_size"] = 48;
     return model.dump();
   }());
+  fs::copy_file(weights, dir / "wide/model.safetensors");
   const Settings f32{"train.compute=f32"}, sgd{"train.compute=f32", "train.optimizer=sgd"};
   const Settings masters{"train.compute=bf16", "train.master=on", "train.grad=f32", "train.stochastic=off"};
   const Settings rounded{"train.compute=bf16", "train.master=off", "train.state=f32", "train.stochastic=on"};
@@ -57,6 +58,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
   return {
       // Where a config is given no preset is looked at.
       {"model.preset", {{"model.config=", "model.preset=tiny"}, f32, "model.hidden_size is "}},
+      {"model.path", {{"model.config=", "model.path=" + path("wide")}, f32, "model.intermediate_size is 48"}},
       {"model.config", {{"model.config=" + path("wide/config.json")}, f32, "model.intermediate_size is 48"}},
       {"model.weights", {{"model.weights=" + weights.string()}, f32, ""}},
       {"data.paths", {{"data.paths=[\"" + path("other") + "\"]"}, f32, "data.content is "}},

@@ -86,6 +86,19 @@ dir = "runs/a")");
     EXPECT_NE(toml.find(line), std::string::npos) << toml << "lacks: " << line;
 }
 
+TEST(Config, AModelsFolderNamesWhatNoKeyOfItsOwnDoes) {
+  const TempDir dir;
+  const std::string folder = "model.path=" + (dir / "m").string();
+  const auto whole = load_config("", {folder});
+  ASSERT_TRUE(whole.ok()) << whole.message();
+  EXPECT_EQ(whole->model.config, (dir / "m").string());
+  EXPECT_EQ(whole->model.weights, (dir / "m").string());
+  const auto own = load_config("", {folder, "model.weights=" + (dir / "w").string()});
+  ASSERT_TRUE(own.ok()) << own.message();
+  EXPECT_EQ(own->model.config, (dir / "m").string());
+  EXPECT_EQ(own->model.weights, (dir / "w").string());
+}
+
 TEST(Config, LaterSettingsWin) {
   const TempDir dir;
   const auto path = dir.add("run.toml", "[train]\nsteps = 5\nseed = 9\n");
