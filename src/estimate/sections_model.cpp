@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters, inference, and arithmetic of a token.
+#include <algorithm>
 #include <cmath>
 
 #include "estimate/sections.h"
@@ -63,6 +64,16 @@ Table longest_contexts(const Basis& b, double kv_bytes) {
   return table;
 }
 
+// The tokens that the last one of a sequence attends to in a layer.
+int64_t tokens_in_sight(const LayerSpec& layer, int64_t length) {
+  const int64_t window = layer.attention.window;
+  return window > 0 ? std::min(window, length) : length;
+}
+bool has_windows(const ModelSpec& spec, int64_t length) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(),
+                     [&](const LayerSpec& layer) { return tokens_in_sight(layer, length) < length; });
+}
+
 }  // namespace
 
 void add_inference(const Basis& b, Page& page) {
@@ -71,8 +82,16 @@ void add_inference(const Basis& b, Page& page) {
   const double bytes = 2 * b.kv_numbers();
   s.facts.push_back({"kv_numbers", "numbers of a token", b.kv_numbers(), Form::Count, "2 L K"});
   s.facts.push_back({"kv_per_token", "of a token", bytes, Form::Bytes, "2 L K x 2 bytes"});
-  s.facts.push_back({"kv_per_sequence", "of a sequence", bytes * double(b.in.batch.seq_len), Form::Bytes,
-                     "2 L K x 2 bytes x S"});
+  const int64_t length = b.in.batch.seq_len;
+  double sequence = bytes * double(length);
+  if (has_windows(*b.spec, length)) {
+    sequence = 0;
+    for (const LayerSpec& layer : b.spec->layers)
+      sequence += 2.0 * double(layer.attention.kv_dim()) * 2 * double(tokens_in_sight(layer, length));
+  }
+  s.facts.push_back({"kv_per_sequence", "of a sequence", sequence, Form::Bytes,
+                     has_windows(*b.spec, length) ? "2 K x 2 bytes x min(S, W) of every layer, W its window"
+                                                  : "2 L K x 2 bytes x S"});
   if (b.in.device) {
     const Device& d = *b.in.device;
     s.facts.push_back(
@@ -117,6 +136,12 @@ void add_flops(const Basis& b, Page& page) {
   s.facts.push_back({"within_ops", "computed again within attention's backward",
                      b.training.again_flops / b.tokens(), Form::Flops,
                      "scores, a fifth product; counts for hardware, not for the model"});
+  if (has_windows(*b.spec, b.in.batch.seq_len)) {
+    s.notes.push_back(
+        "Some layers have a window: of W tokens, where it is shorter than S, and W (2 - W / S) takes the "
+        "place "
+        "of S in what attention takes of a token there.");
+  }
   if (b.spec->tied_embeddings) {
     s.notes.push_back("N counts the tied embedding once. The head multiplies by it, so the rules hold.");
   } else {

@@ -380,5 +380,23 @@ TEST(Questions, MeshBoundByCompute) {
   EXPECT_EQ(a.find("mesh", "ffn")->what, "F, which holds");
 }
 
+// A layer with a window keeps no more tokens than that, and counts the pairs inside it.
+TEST(Windows, BoundKeysValuesAndAttention) {
+  EstimateInput in = of(kLlama7b);
+  in.batch.seq_len = 8192;
+  const Answers whole(in);
+  std::vector<LayerSpec>& layers = in.subject.spec->layers;
+  for (size_t l = 0; l < layers.size() / 2; ++l) layers[l].attention.window = 1024;
+  const Answers half(in);
+  EXPECT_DOUBLE_EQ(half.value("inference", "kv_per_sequence"),
+                   whole.value("inference", "kv_per_sequence") * (0.5 + 0.5 / 8));
+  // Pairs of a token: (S + 1) / 2, or W - W (W - 1) / 2 S.
+  const double pairs = 1024 - 1024.0 * 1023 / 2 / 8192;
+  EXPECT_NEAR(half.value("flops", "attention"),
+              whole.value("flops", "attention") * (0.5 + 0.5 * pairs / (8193.0 / 2)), 1);
+  const double fewer = whole.value("flops", "model") - half.value("flops", "model");
+  EXPECT_NEAR(fewer, 16 * 6 * 4096.0 * (8192 - 1024 * (2 - 1.0 / 8)), 1);
+}
+
 }  // namespace
 }  // namespace sluice::core
