@@ -203,6 +203,45 @@ TEST_F(ModelConfig, WindowsAreThoseOfTransformers) {
   refused("qwen2", R"("layer_types": ["full_attention", "sliding_attention"])",
           {"use_sliding_window is false"});
 }
+// With every key that the file has.
+TEST_F(ModelConfig, OfRealModels) {
+  const auto smollm3 =
+      parse_model_config(R"({"architectures": ["SmolLM3ForCausalLM"], "attention_bias": false,
+      "attention_dropout": 0.0, "eos_token_id": 128012, "hidden_act": "silu", "hidden_size": 2048,
+      "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 65536,
+      "max_window_layers": 28, "mlp_bias": false, "model_type": "smollm3", "no_rope_layer_interval": 4,
+      "no_rope_layers": [1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1,
+      1, 0, 1, 1, 1, 0], "num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 4,
+      "pad_token_id": 128004, "pretraining_tp": 2, "rms_norm_eps": 1e-06, "rope_scaling": null,
+      "rope_theta": 5000000.0, "sliding_window": null, "torch_dtype": "bfloat16",
+      "transformers_version": "4.54.0", "use_cache": false, "use_sliding_window": false,
+      "vocab_size": 128256})");
+  ASSERT_TRUE(smollm3.ok()) << smollm3.message();
+  EXPECT_TRUE(smollm3->tied_embeddings);
+  EXPECT_EQ(text(*smollm3).find("window"), std::string::npos);
+  EXPECT_EQ(smollm3->rope.theta, 5e6);
+
+  const auto mistral = parse_model_config(R"({"architectures": ["MistralForCausalLM"], "bos_token_id": 1,
+      "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+      "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+      "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+      "rope_theta": 10000.0, "sliding_window": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+      "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 32000})");
+  ASSERT_TRUE(mistral.ok()) << mistral.message();
+  EXPECT_EQ(text(*mistral), "32 x 4096, 32 of 8 heads of 128, ffn 14336, window 4096, vocabulary 32000");
+
+  const auto qwen = parse_model_config(R"({"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
+      "bos_token_id": 151643, "eos_token_id": 151645, "hidden_act": "silu", "hidden_size": 3584,
+      "initializer_range": 0.02, "intermediate_size": 18944, "max_position_embeddings": 32768,
+      "max_window_layers": 28, "model_type": "qwen2", "num_attention_heads": 28, "num_hidden_layers": 28,
+      "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 131072,
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.43.1",
+      "use_cache": true, "use_sliding_window": false, "vocab_size": 152064,
+      "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"}})");
+  ASSERT_TRUE(qwen.ok()) << qwen.message();
+  EXPECT_EQ(qwen->rope.kind, Rope::Yarn);
+  EXPECT_EQ(qwen->rope.factor, 4);
+}
 TEST_F(ModelConfig, LayersWithoutRotation) {
   const auto rotated = [](const char* more) {
     const auto model =

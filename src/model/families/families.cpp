@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "model/families/family.h"
 #include "model/families/keys.h"
@@ -115,7 +116,8 @@ constexpr Family kFamilies[] = {
                   .window = 0,
                   .tied = true,
                   .norm_eps = 1e-6,
-                  .theta = 2000000}},
+                  .theta = 2000000,
+                  .pad_token = 128004}},
 };
 
 // Keys with which the arithmetic would be another; with this value, or null, it is not.
@@ -124,30 +126,48 @@ struct Neutral {
   double value;
 };
 constexpr Neutral kNeutral[] = {
-    {"partial_rotary_factor", 1}, {"rotary_pct", 1},        {"pretraining_tp", 1},
-    {"attention_dropout", 0},     {"hidden_dropout", 0},    {"embedding_multiplier", 1},
-    {"residual_multiplier", 1},   {"logits_scaling", 1},    {"logit_scale", 1},
-    {"num_experts", 0},           {"num_local_experts", 0}, {"num_nextn_predict_layers", 0},
-    {"num_kv_shared_layers", 0},  {"use_qk_norm", 0},       {"qk_layernorm", 0},
-    {"rope_interleaved", 0},      {"attn_output_gate", 0},
+    {"partial_rotary_factor", 1},
+    {"rotary_pct", 1},
+    {"attention_dropout", 0},
+    {"hidden_dropout", 0},
+    {"embedding_multiplier", 1},
+    {"residual_multiplier", 1},
+    {"logits_scaling", 1},
+    {"logit_scale", 1},
+    {"num_experts", 0},
+    {"num_local_experts", 0},
+    {"num_nextn_predict_layers", 0},
+    {"num_kv_shared_layers", 0},
+    {"use_qk_norm", 0},
+    {"qk_layernorm", 0},
+    {"rope_interleaved", 0},
+    {"attn_output_gate", 0},
 };
+// Of Llama's class alone: others carry the key, too, and nothing reads it.
+constexpr Neutral kNeutralInLlama[] = {{"pretraining_tp", 1}};
 // And keys of which only null does not change it.
 constexpr const char* kAbsent[] = {"quantization_config",     "compression_config",
                                    "attention_multiplier",    "attn_logit_softcapping",
                                    "final_logit_softcapping", "attention_chunk_size"};
 
-Status refuse_other_arithmetic(const json& root) {
-  for (const auto& [key, neutral] : kNeutral) {
+Status refuse_unless_neutral(const json& root, std::span<const Neutral> keys) {
+  for (const auto& [key, neutral] : keys) {
     for (const json* object : {&root, root.contains("rope_parameters") ? &root["rope_parameters"] : nullptr,
                                root.contains("rope_scaling") ? &root["rope_scaling"] : nullptr}) {
-      if (object == nullptr || !object->is_object() || !object->contains(key)) continue;
+      if (object == nullptr || !object->is_object() || !says(*object, key)) continue;
       const json& value = (*object)[key];
       const bool same = value.is_boolean() ? value.get<bool>() == (neutral != 0)
                                            : value.is_number() && value.get<double>() == neutral;
-      if (value.is_null() || same) continue;
-      return error("model config: {} is {}; Sluice supports {} only", key, in_words(value), neutral);
+      if (!same)
+        return error("model config: {} is {}; Sluice supports {} only", key, in_words(value), neutral);
     }
   }
+  return {};
+}
+
+Status refuse_other_arithmetic(const json& root, std::string_view model_type) {
+  SLUICE_TRY(refuse_unless_neutral(root, kNeutral));
+  if (model_type == "llama") SLUICE_TRY(refuse_unless_neutral(root, kNeutralInLlama));
   for (const char* key : kAbsent) {
     if (says(root, key))
       return error("model config: {} is {}; Sluice supports models without it only", key,
@@ -271,9 +291,9 @@ std::string family_names() {
 Result<ModelSpec> parse_model_config(std::string_view text) {
   const json root = json::parse(text, nullptr, false);
   if (!root.is_object()) return error("model config: not a JSON object");
-  SLUICE_TRY(refuse_other_arithmetic(root));
   std::string type = "llama";
   SLUICE_TRY(read(root, "model_type", type));
+  SLUICE_TRY(refuse_other_arithmetic(root, type));
   const Family* family = find_family(type);
   if (family == nullptr) return unknown_family(type);
   FamilyDefaults defaults = family->defaults;
@@ -330,6 +350,8 @@ std::string to_json(const ModelSpec& spec) {
   for (const auto& [part, has] : parts) {
     if (part->key != nullptr && has != part->fixed) root[part->key] = has;
   }
+  // Readers would take the family's, and refuse one that the vocabulary does not have.
+  if (family->defaults.pad_token >= spec.vocab) root["pad_token_id"] = nullptr;
   write_rope(spec.rope, root);
   write_layers(spec, *family, root);
   return root.dump(2);

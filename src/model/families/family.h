@@ -33,6 +33,7 @@ struct FamilyDefaults {
   int64_t vocab, context, window;
   bool tied;
   double norm_eps, theta;
+  int64_t pad_token = -1;  // -1: none
 };
 
 struct Family {
