@@ -85,6 +85,16 @@ TEST(TiedEmbeddings, DoNotChangeResultsOfLateMoments) {
   expect_same(rig::run_steps(run, 3), rig::run_steps(plain, 3));
 }
 
+// Chunks have other blocks in layers with a window, and gradients another way where nothing is rotated.
+TEST(Windows, DoNotChangeResultsUnderCaps) {
+  StageRequest request = small_request({16, 4, 4, 2, 4}, kStochastic, Updates::AtTheEnd);
+  request.quick = true;
+  request.model.layers[0].attention.window = 6;
+  request.model.layers[1].attention.rotated = false;
+  rig::Rig plain(request);
+  run_under_caps(request, rig::run_steps(plain, 3));
+}
+
 // Applying a pending update early leaves nothing for the next step to apply.
 TEST(FlushesInTheMiddle, DoNotChangeResults) {
   const auto request = [](Updates updates) {

@@ -37,6 +37,10 @@ MODELS = [
     other("Qwen3", 1024, 28, 16, 8, 3072, 151936, head_dim=128, tie_word_embeddings=True),  # Qwen3 0.6B
     other("Qwen3", 2560, 36, 32, 8, 9728, 151936, head_dim=128, tie_word_embeddings=True),  # Qwen3 4B
     other("Qwen3", 5120, 64, 64, 8, 25600, 151936, head_dim=128),  # Qwen3 32B
+    llama(576, 30, 9, 3, 1536, 49152, tie_word_embeddings=True),  # SmolLM2 135M
+    other("SmolLM3", 2048, 36, 16, 4, 11008, 128256),  # SmolLM3 3B
+    other("Mistral", 4096, 32, 32, 8, 14336, 32000),  # Mistral 7B
+    other("Mistral", 5120, 40, 32, 8, 14336, 131072, head_dim=128, sliding_window=None),  # Mistral Nemo
 ]
 
 
