@@ -46,6 +46,8 @@ AttnShape attention(int64_t rows, int64_t length, int64_t distance = 0, bool pac
 std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
   const int64_t t = tokens, rows = tokens / sequence;
   const int64_t brief_length = std::min<int64_t>(1024, tokens);
+  AttnShape window = attention(rows, sequence), cut = attention(1, sequence / 2, sequence / 2);
+  window.window = sequence / 8, cut.window = sequence / 2;
   const AttnShape full = attention(rows, sequence), brief = attention(tokens / brief_length, brief_length),
                   earlier = attention(1, sequence, sequence), packed = attention(rows, sequence, 0, true);
   return {
@@ -100,6 +102,10 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"attention bwd block, adding", AttnBwd{earlier, kF32, true, true}},
       {"attention packed (dense flops)", AttnFwd{packed, kBf16, false}},
       {"attention bwd packed (dense flops)", AttnBwd{packed, kBf16, false, false}},
+      {"attention, window of an eighth", AttnFwd{window, kBf16, false}},
+      {"attention bwd, window of an eighth", AttnBwd{window, kBf16, false, false}},
+      {"attention block at a window's edge", AttnFwd{cut, kF32, true}},
+      {"attention bwd block at a window's edge", AttnBwd{cut, kF32, true, true}},
       {"head and loss", HeadLoss{t, kDim, kVocab, 1024, kBf16, kBf16, true, true, false}},
       {"head and loss, no gradients", HeadLoss{t, kDim, kVocab, 1024, kBf16, kBf16, true, false, true}},
       {"logits of one token", Logits{t, kDim, kVocab, kBf16}},
