@@ -139,7 +139,7 @@ Status Bpe::add_merges(const BpeOptions& options) {
   pairs_.resize(slots_for(options.merges.size()));
   std::vector<uint64_t> joined;
   for (size_t rank = 0; rank < options.merges.size(); ++rank) {
-    const auto& [left, right] = options.merges[rank];
+    const std::string &left = options.merges[rank].first, &right = options.merges[rank].second;
     const std::string both = left + right;
     const auto id_of = [&](const std::string& token) -> Result<int32_t> {
       const int32_t id = tokens_.find(token);

@@ -116,6 +116,15 @@ TEST(Toml, MalformedLinesNameFileAndLine) {
     EXPECT_TRUE(message(text).starts_with(expected)) << text << message(text);
 }
 
+TEST(Toml, BrokenHeadersOfTablesNameTheLine) {
+  using std::string_literals::operator""s;
+  for (const std::string& text : {"a = 1\n[\nb = 2\n"s, "a = 1\n[\0b]\n"s, "a = 1\n["s, "a = 1\n\uFEFEb = 2"s}) {
+    const auto read = parse_toml(text, "x.toml");
+    ASSERT_FALSE(read.ok()) << text;
+    EXPECT_EQ(read.message().find("x.toml:2: parsing "), 0u) << read.message();
+  }
+}
+
 TEST(Toml, AnyTextComesBack) {
   for (const char* text : {"", "a b", "q\"\\", "two\nlines\tand a tab", "bell \x07, delete \x7f", "größer"}) {
     const auto settings = parse_toml(std::string("a = ") + toml_text(text), "f");
