@@ -49,7 +49,7 @@ sluice::Status run(const std::string& directory) {
   options.seq_len = 32;
   options.tokens_per_step = 8 * options.seq_len;
   sluice::Caps caps;
-  caps.host_bytes = int64_t{1} << 30;
+  caps.host_bytes = int64_t{2} << 30;
 
   Watch watch;
   const auto plan = sluice::plan(*model, options, caps, *machine, watch);
