@@ -48,6 +48,9 @@ class ContiguousBatches final : public BatchSource {
 
   int64_t sequence() const override { return sequence_; }
   int64_t epoch_rows() const override { return order_.count; }
+  RowCounts counts() const override {
+    return {.rows = order_.count, .left_out = tokens_.tokens() - order_.count * sequence_};
+  }
   bool packed() const override { return respect_documents_ && tokens_.documents() > 1; }
 
   void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
@@ -55,8 +58,7 @@ class ContiguousBatches final : public BatchSource {
     check_spans(sequence_, tokens, targets, positions);
     const int64_t begin = order_.at(step, row) * sequence_, end = begin + sequence_;
     tokens_.read(begin, tokens);
-    std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
-    tokens_.read(end, targets.last(1));
+    tokens_.read_targets(begin + 1, targets);
     std::iota(positions.begin(), positions.end(), 0);
     for (int64_t t = begin; respect_documents_ && t < end;) {
       const TokenSet::Document document = tokens_.document_at(t);
@@ -80,20 +82,45 @@ class ContiguousBatches final : public BatchSource {
 struct Piece {
   int64_t begin;
   int32_t tokens;
-  bool ends_document;
+  bool ends_document;  // its last token has no target
 };
 
+// Whether a piece has a target. `scratch` has room for a piece.
+bool teaches(const TokenSet& tokens, const Piece& piece, std::span<int32_t> scratch) {
+  const auto targets = scratch.first(size_t(piece.tokens) - (piece.ends_document ? 1 : 0));
+  tokens.read_targets(piece.begin + 1, targets);
+  return std::any_of(targets.begin(), targets.end(), [](int32_t target) { return target >= 0; });
+}
+
 // In document order. A last token alone has no target and is left out.
-std::vector<Piece> cut_documents(const TokenSet& tokens, int64_t sequence) {
+std::vector<Piece> cut_documents(const TokenSet& tokens, const BatchOptions& options, RowCounts& counts) {
   std::vector<Piece> pieces;
+  const bool all_learnt = tokens.learnt() == tokens.tokens();
+  std::vector<int32_t> scratch(all_learnt ? 0 : size_t(options.sequence));
+  constexpr int64_t kReleased = 1024;  // documents that are looked at before their memory is given back
+  int64_t seen = 0;
   for (int64_t t = 0; t < tokens.tokens();) {
     const TokenSet::Document document = tokens.document_at(t);
-    for (; t + 1 < document.end; t += sequence) {
-      const int64_t count = std::min(sequence, document.end - t);
-      pieces.push_back({t, static_cast<int32_t>(count), t + count == document.end});
+    const size_t before = pieces.size();
+    const bool is_long = document.end - document.begin > options.sequence;
+    const bool drop = is_long && options.long_documents == LongDocuments::Drop;
+    for (; !drop && t + 1 < document.end; t += options.sequence) {
+      const int64_t count = std::min(options.sequence, document.end - t);
+      const bool ends = t + count == document.end;
+      const Piece piece{t, static_cast<int32_t>(count), ends || options.long_documents == LongDocuments::Cut};
+      if (all_learnt || teaches(tokens, piece, scratch)) {
+        pieces.push_back(piece);
+        counts.left_out -= count;
+      }
+      if (options.long_documents == LongDocuments::Cut) break;
     }
+    counts.left_out += document.end - document.begin;
+    counts.dropped += pieces.size() == before ? 1 : 0;
+    counts.cut += is_long && pieces.size() > before ? 1 : 0;
     t = document.end;
+    if (!all_learnt && ++seen % kReleased == 0) tokens.release();
   }
+  tokens.release();
   return pieces;
 }
 
@@ -137,14 +164,19 @@ Packing pack(const std::vector<Piece>& pieces, int64_t sequence, uint64_t key) {
 
 class PackedBatches final : public BatchSource {
  public:
-  PackedBatches(TokenSet tokens, const BatchOptions& options, Packing packing)
+  PackedBatches(TokenSet tokens, const BatchOptions& options, Packing packing, RowCounts counts)
       : tokens_(std::move(tokens)),
         sequence_(options.sequence),
         packing_(std::move(packing)),
-        order_{key_for("packed rows", options.seed), options.rows, int64_t(packing_.rows.size()) - 1} {}
+        counts_(counts),
+        order_{key_for("packed rows", options.seed), options.rows, int64_t(packing_.rows.size()) - 1} {
+    counts_.rows = order_.count;
+    counts_.padding = order_.count * sequence_ - (tokens_.tokens() - counts_.left_out);
+  }
 
   int64_t sequence() const override { return sequence_; }
   int64_t epoch_rows() const override { return order_.count; }
+  RowCounts counts() const override { return counts_; }
   bool packed() const override { return true; }
 
   void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
@@ -155,14 +187,10 @@ class PackedBatches final : public BatchSource {
     for (size_t p = packing_.rows[packed_row]; p < packing_.rows[packed_row + 1]; ++p) {
       const Piece& piece = packing_.pieces[p];
       const auto count = static_cast<size_t>(piece.tokens);
-      const auto piece_tokens = tokens.subspan(at, count), piece_targets = targets.subspan(at, count);
-      tokens_.read(piece.begin, piece_tokens);
-      std::copy(piece_tokens.begin() + 1, piece_tokens.end(), piece_targets.begin());
-      if (piece.ends_document) {
-        piece_targets.back() = -1;
-      } else {
-        tokens_.read(piece.begin + piece.tokens, piece_targets.last(1));
-      }
+      const auto piece_targets = targets.subspan(at, count);
+      tokens_.read(piece.begin, tokens.subspan(at, count));
+      tokens_.read_targets(piece.begin + 1, piece_targets.first(count - (piece.ends_document ? 1 : 0)));
+      if (piece.ends_document) piece_targets.back() = -1;
       std::iota(positions.begin() + at, positions.begin() + at + count, 0);
       at += count;
     }
@@ -176,6 +204,7 @@ class PackedBatches final : public BatchSource {
   TokenSet tokens_;
   int64_t sequence_;
   Packing packing_;
+  RowCounts counts_;
   RowOrder order_;
 };
 
@@ -187,6 +216,7 @@ class RandomBatches final : public BatchSource {
 
   int64_t sequence() const override { return options_.sequence; }
   int64_t epoch_rows() const override { return std::numeric_limits<int64_t>::max(); }
+  RowCounts counts() const override { return {.rows = epoch_rows()}; }
   bool packed() const override { return false; }
 
   void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
@@ -217,6 +247,7 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
     return error("sequence {}: allowed is 1 to {}", sequence, INT32_MAX);
   if (options.rows < 1) return error("{} rows per step: at least 1 is needed", options.rows);
   SLUICE_TRY(tokens.check_vocab(options.vocab));
+  if (tokens.learnt() == 0) return error("{}; nothing of them is learnt (data.learn)", tokens.text());
 
   std::unique_ptr<BatchSource> source;
   if (options.mode == BatchMode::Contiguous) {
@@ -226,10 +257,15 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
     }
     source = std::make_unique<ContiguousBatches>(std::move(tokens), options, windows);
   } else {
-    const std::vector<Piece> pieces = cut_documents(tokens, sequence);
-    if (pieces.empty()) return error("{}; packing needs a document of at least 2 tokens", tokens.text());
+    RowCounts counts;
+    const std::vector<Piece> pieces = cut_documents(tokens, options, counts);
+    if (pieces.empty())
+      return error("{}; packing needs a document of at least 2 tokens with one to learn{}", tokens.text(),
+                   options.long_documents == LongDocuments::Drop
+                       ? fmt::format(", of {} at most (data.long_documents = drop)", sequence)
+                       : "");
     Packing packing = pack(pieces, sequence, key_for("packing", options.seed));
-    source = std::make_unique<PackedBatches>(std::move(tokens), options, std::move(packing));
+    source = std::make_unique<PackedBatches>(std::move(tokens), options, std::move(packing), counts);
   }
   return source;
 }

@@ -12,6 +12,15 @@
 
 namespace sluice::core {
 
+// How a source's documents become rows.
+struct RowCounts {
+  int64_t rows = 0;      // until one comes again
+  int64_t padding = 0;   // tokens in them that are of no document
+  int64_t cut = 0;       // documents that are longer than a row
+  int64_t dropped = 0;   // documents of which nothing is in a row: too short, or too long
+  int64_t left_out = 0;  // tokens of documents that are in no row
+};
+
 // A row is `sequence` tokens with, for each, its target (the token to predict, or -1: does not count) and its
 // position in its document, counted from the document's first token inside the row. fill() allocates nothing
 // and may be called by several threads.
@@ -23,6 +32,7 @@ class BatchSource {
   // Rows until one comes again. Row and step only enter as step * rows + row: an epoch need not end with a
   // step.
   virtual int64_t epoch_rows() const = 0;
+  virtual RowCounts counts() const = 0;
   // Whether documents may begin inside a row (AttnShape::packed).
   virtual bool packed() const = 0;
   // Each span has `sequence` elements.
@@ -35,6 +45,13 @@ enum class BatchMode : uint8_t {
   Packed,      // whole documents side by side in a row; longer ones are cut into pieces of `sequence` tokens
 };
 
+// Packed only: what becomes of a document that is longer than a row.
+enum class LongDocuments : uint8_t {
+  Continue,  // pieces of `sequence` tokens, each from position 0; the last token of one has its target
+  Cut,       // the first piece; the rest is left out
+  Drop,
+};
+
 struct BatchOptions {
   BatchMode mode = BatchMode::Contiguous;
   int64_t sequence = 0;
@@ -45,15 +62,17 @@ struct BatchOptions {
   // before has no target. Packed always does so. When false, positions run through the row and every token
   // has a target.
   bool respect_documents = true;
+  LongDocuments long_documents = LongDocuments::Continue;
 };
 
 // Rows from token files. A row's targets may reach one token past it. In packed rows the rest of a row is
-// padding: token 0, target -1, positions from 0.
+// padding: token 0, target -1, positions from 0. Pieces in which nothing is learnt are left out of them.
+// Context has target -1, whatever row it is in.
 //
 // For evaluation, always read the same steps of a source over the held-out tokens: they are a fixed random
 // choice of its rows, different ones as long as they are no more than epoch_rows().
 //
-// Errors: tokens outside the vocabulary, too few tokens for one row.
+// Errors: tokens outside the vocabulary, too few tokens for one row, nothing that is learnt.
 Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOptions& options);
 
 // Rows of random tokens below options.vocab, without files: for trying out shapes, speed and memory. Of the

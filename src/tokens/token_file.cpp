@@ -2,6 +2,7 @@
 #include "tokens/token_file.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 
@@ -11,7 +12,7 @@ namespace sluice::core {
 namespace {
 
 constexpr std::array<char, 8> kMagic{'s', 'l', 'u', 'i', 'c', 'e', 't', 'k'};
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kAllLearnt = 2, kWithContext = 3;  // versions
 constexpr int64_t kHeaderBytes = sizeof(TokenFileHeader);
 
 constexpr int64_t kLlmcHeaderBytes = 256 * sizeof(int32_t);
@@ -22,6 +23,11 @@ T load(std::span<const std::byte> bytes) {
   T value;
   std::memcpy(&value, bytes.data(), sizeof value);
   return value;
+}
+
+// Of a bit for each token.
+int64_t context_bytes(int64_t tokens) {
+  return align_up((tokens + 7) / 8, 8);
 }
 
 // How much of a mapping is read before it is released.
@@ -48,7 +54,8 @@ Result<TokenFile> TokenFile::open(const std::filesystem::path& path) {
 Status TokenFile::open_own() {
   const auto bytes = file_.bytes();
   const auto header = load<TokenFileHeader>(bytes);
-  if (header.version != kVersion) return error("version {}; this build reads {}", header.version, kVersion);
+  if (header.version != kAllLearnt && header.version != kWithContext)
+    return error("version {}; this build reads {} and {}", header.version, kAllLearnt, kWithContext);
   if (header.token_bytes != 2 && header.token_bytes != 4) {
     return error("{} bytes per token; allowed are 2 and 4", header.token_bytes);
   }
@@ -59,7 +66,9 @@ Status TokenFile::open_own() {
                  size);
   }
   const int64_t boundaries_at = align_up(kHeaderBytes + header.tokens * header.token_bytes, 8);
-  const int64_t expected = boundaries_at + (header.documents + 1) * int64_t{sizeof(int64_t)};
+  const int64_t context_at = boundaries_at + (header.documents + 1) * int64_t{sizeof(int64_t)};
+  const int64_t expected =
+      context_at + (header.version == kWithContext ? context_bytes(header.tokens) : int64_t{0});
   if (size != expected) {
     return error("{} bytes; {} tokens in {} documents take {}", size, header.tokens, header.documents,
                  expected);
@@ -69,6 +78,7 @@ Status TokenFile::open_own() {
   data_ = bytes.data() + kHeaderBytes;
   boundaries_ = {reinterpret_cast<const int64_t*>(bytes.data() + boundaries_at),
                  size_t(header.documents) + 1};
+  context_ = bytes.subspan(size_t(context_at));
   const bool rising =
       std::adjacent_find(boundaries_.begin(), boundaries_.end(), std::greater_equal<>()) == boundaries_.end();
   if (boundaries_.front() != 0 || boundaries_.back() != tokens_ || !rising) {
@@ -83,6 +93,13 @@ Status TokenFile::open_own() {
   }
   checksum_ = {header.checksum[0], header.checksum[1]};
   if (finished(sum, header) != checksum_) return error("damaged: its bytes do not match their checksum");
+  learnt_ = tokens_;
+  for (const std::byte bits : context_) learnt_ -= std::popcount(static_cast<uint8_t>(bits));
+  for (auto token = size_t(tokens_); token < 8 * context_.size(); ++token) {
+    if ((context_[token / 8] >> (token % 8) & std::byte{1}) != std::byte{0})
+      return error("the bit of token {} is set, and there are {}", token, tokens_);
+  }
+  file_.release();
   SLUICE_TRY(find_max());
   if (max_token_ != header.max_token || max_token_index_ != header.max_token_index) {
     return error("the largest token is {} at index {}, not {} at {}", max_token_, max_token_index_,
@@ -108,6 +125,7 @@ Status TokenFile::open_llmc() {
                  tokens, token_bytes_);
   }
   data_ = bytes.data() + kLlmcHeaderBytes;
+  learnt_ = tokens_;
   whole_ = {0, tokens_};
   boundaries_ = whole_;
   return find_max();
@@ -145,10 +163,19 @@ void TokenFile::read(int64_t first, std::span<int32_t> out) const {
   token_bytes_ == 2 ? copy(uint16_t{}) : copy(uint32_t{});
 }
 
+void TokenFile::read_targets(int64_t first, std::span<int32_t> out) const {
+  read(first, out);
+  if (context_.empty()) return;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const size_t token = size_t(first) + i;
+    if ((context_[token / 8] >> (token % 8) & std::byte{1}) != std::byte{0}) out[i] = -1;
+  }
+}
+
 TokenFileWriter::TokenFileWriter(AtomicFile file, int token_bytes)
     : file_(std::move(file)),
       header_{.magic = kMagic,
-              .version = kVersion,
+              .version = kAllLearnt,
               .token_bytes = static_cast<uint32_t>(token_bytes),
               .max_token = -1} {}
 
@@ -176,6 +203,17 @@ Status TokenFileWriter::append(std::span<const int32_t> tokens) {
   return {};
 }
 
+Status TokenFileWriter::append(std::span<const int32_t> tokens, std::span<const uint8_t> learnt) {
+  SLUICE_CHECK(tokens.size() == learnt.size(), "{} tokens, {} marks", tokens.size(), learnt.size());
+  for (size_t i = 0; i < learnt.size(); ++i) {
+    if (learnt[i] != 0) continue;
+    const size_t token = size_t(header_.tokens) + i;
+    context_.resize(token / 8 + 1);
+    context_[token / 8] |= uint8_t(1U << token % 8);
+  }
+  return append(tokens);
+}
+
 void TokenFileWriter::end_document() {
   if (boundaries_.back() != header_.tokens) boundaries_.push_back(header_.tokens);
 }
@@ -189,7 +227,15 @@ Status TokenFileWriter::commit() {
   const std::array<std::byte, 8> zeros{};
   sum_.add(
       std::span(zeros).first(size_t(boundaries_at - kHeaderBytes - header_.tokens * header_.token_bytes)));
-  const Checksum checksum = finished(sum_.add(std::as_bytes(std::span(boundaries_))), header_);
+  sum_.add(std::as_bytes(std::span(boundaries_)));
+  if (!context_.empty()) {
+    header_.version = kWithContext;
+    context_.resize(size_t(context_bytes(header_.tokens)));
+    const auto bits = std::as_bytes(std::span(context_));
+    SLUICE_TRY(file_.write_at(boundaries_at + int64_t(std::as_bytes(std::span(boundaries_)).size()), bits));
+    sum_.add(bits);
+  }
+  const Checksum checksum = finished(sum_, header_);
   header_.checksum[0] = checksum.high;
   header_.checksum[1] = checksum.low;
   SLUICE_TRY(file_.write_at(0, std::as_bytes(std::span(&header_, 1))));

@@ -3,8 +3,11 @@
 //
 // Sluice's own format (little-endian): TokenFileHeader, tokens as uint16 or uint32, zeros up to a multiple of
 // 8, then documents + 1 int64 token indices: where each document begins, and the token count. Documents have
-// tokens. llm.c's format: 256 int32 (magic 20240520 for uint16 tokens or 20240801 for uint32, version 1,
-// token count, zeros), then the tokens. It marks no documents, so the file is one.
+// tokens. That is version 2, where every token is learnt; in version 3 follows a bit for each token, from the
+// lowest of the first byte on, up to a multiple of 8 bytes: 1 where the token is context, which nobody learns
+// to say. llm.c's format: 256 int32 (magic 20240520 for uint16 tokens or 20240801 for uint32, version 1,
+// token count, zeros), then the tokens. It marks no documents, so the file is one. docs/data.md shows how to
+// write either.
 #pragma once
 
 #include <array>
@@ -47,8 +50,13 @@ class TokenFile {
   // Of a file in our own format.
   Checksum checksum() const { return checksum_; }
 
+  // Those that are learnt.
+  int64_t learnt() const { return learnt_; }
+
   // Copies tokens [first, first + out.size()). REQUIRES: they exist.
   void read(int64_t first, std::span<int32_t> out) const;
+  // The same as targets: -1 where the token is context.
+  void read_targets(int64_t first, std::span<int32_t> out) const;
   // As MappedFile::release().
   void release() const { file_.release(); }
 
@@ -62,13 +70,16 @@ class TokenFile {
   const std::byte* data_ = nullptr;
   int64_t token_bytes_ = 0, tokens_ = 0;
   std::span<const int64_t> boundaries_;
+  std::span<const std::byte> context_;  // a bit for each token; empty: all are learnt
+  int64_t learnt_ = 0;
   std::vector<int64_t> whole_;  // the boundaries of a file without them
   int32_t max_token_ = 0;
   int64_t max_token_index_ = 0;
   Checksum checksum_;
 };
 
-// Writes a TokenFile in order; it appears on commit() (AtomicFile).
+// Writes a TokenFile in order; it appears on commit() (AtomicFile). In memory are 8 bytes for each document,
+// and a bit for each token once one is context.
 class TokenFileWriter {
  public:
   // token_bytes: 2 or 4.
@@ -76,6 +87,8 @@ class TokenFileWriter {
 
   // Appends to the current document. REQUIRES: the ids fit token_bytes.
   Status append(std::span<const int32_t> tokens);
+  // Of which some are context: where `learnt` is 0. REQUIRES: as many of both.
+  Status append(std::span<const int32_t> tokens, std::span<const uint8_t> learnt);
   // The next token begins another document. A document without tokens leaves no trace.
   void end_document();
   int64_t tokens() const { return header_.tokens; }
@@ -88,6 +101,7 @@ class TokenFileWriter {
   AtomicFile file_;
   TokenFileHeader header_;
   std::vector<int64_t> boundaries_{0};
+  std::vector<uint8_t> context_;  // up to the last token that is
   std::vector<std::byte> buffer_;
   Checksummer sum_;  // of what follows the header
 };

@@ -18,6 +18,12 @@ int32_t TokenSet::max_token() const {
   return largest;
 }
 
+int64_t TokenSet::learnt() const {
+  int64_t sum = 0;
+  for (const TokenFile& file : files_) sum += file.learnt();
+  return sum;
+}
+
 Status TokenSet::check_vocab(int64_t vocab) const {
   for (const TokenFile& file : files_) {
     if (file.max_token() < vocab) continue;
@@ -32,14 +38,23 @@ size_t TokenSet::file_at(int64_t index) const {
   return size_t(std::upper_bound(first_.begin(), first_.end(), index) - first_.begin()) - 1;
 }
 
-void TokenSet::read(int64_t first, std::span<int32_t> out) const {
+template <class F>
+void TokenSet::for_parts(int64_t first, std::span<int32_t> out, F&& f) const {
   while (!out.empty()) {
-    const size_t f = file_at(first);
-    const auto count = static_cast<size_t>(std::min(first_[f + 1] - first, int64_t(out.size())));
-    files_[f].read(first - first_[f], out.first(count));
+    const size_t file = file_at(first);
+    const auto count = static_cast<size_t>(std::min(first_[file + 1] - first, int64_t(out.size())));
+    f(files_[file], first - first_[file], out.first(count));
     out = out.subspan(count);
     first += int64_t(count);
   }
+}
+
+void TokenSet::read(int64_t first, std::span<int32_t> out) const {
+  for_parts(first, out, [](const TokenFile& file, int64_t at, auto part) { file.read(at, part); });
+}
+
+void TokenSet::read_targets(int64_t first, std::span<int32_t> out) const {
+  for_parts(first, out, [](const TokenFile& file, int64_t at, auto part) { file.read_targets(at, part); });
 }
 
 TokenSet::Document TokenSet::document_at(int64_t index) const {

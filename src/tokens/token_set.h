@@ -25,6 +25,7 @@ class TokenSet {
 
   int64_t tokens() const { return first_.back(); }
   int64_t documents() const { return documents_; }
+  int64_t learnt() const;  // tokens that are
   int32_t max_token() const;
 
   // An error with file and index when a token is not below `vocab`.
@@ -32,6 +33,8 @@ class TokenSet {
 
   // Copies tokens [first, first + out.size()). REQUIRES: they exist.
   void read(int64_t first, std::span<int32_t> out) const;
+  // The same as targets: -1 where the token is context.
+  void read_targets(int64_t first, std::span<int32_t> out) const;
   // The document that token `index` belongs to. REQUIRES: the token exists.
   Document document_at(int64_t index) const;
 
@@ -45,6 +48,8 @@ class TokenSet {
 
  private:
   size_t file_at(int64_t index) const;
+  template <class F>
+  void for_parts(int64_t first, std::span<int32_t> out, F&& f) const;
 
   std::vector<TokenFile> files_;
   std::vector<int64_t> first_{0};  // index of each file's first token, and the token count

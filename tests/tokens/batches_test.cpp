@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <numeric>
 #include <set>
 
+#include "base/philox.h"
 #include "support/temp_dir.h"
 #include "tokens/permutation.h"
 
@@ -43,8 +46,24 @@ class Batches : public testing::Test {
     return *open_tokens(dir_ / "x.tokens");
   }
 
+  // The same, of which tokens are context where `learnt` says no.
+  TokenSet marked(const std::vector<int64_t>& lengths, const std::function<bool(int32_t)>& learnt) {
+    auto writer = TokenFileWriter::create(dir_ / "x.tokens", 4);
+    int32_t next = 0;
+    for (const int64_t length : lengths) {
+      for (int64_t i = 0; i < length; ++i, ++next)
+        EXPECT_TRUE(writer->append(Tokens{next}, std::vector<uint8_t>{uint8_t(learnt(next))}).ok());
+      writer->end_document();
+    }
+    EXPECT_TRUE(writer->commit().ok());
+    return *open_tokens(dir_ / "x.tokens");
+  }
+
   std::unique_ptr<BatchSource> source(const std::vector<int64_t>& lengths, const BatchOptions& options) {
-    auto made = make_batches(numbered(lengths), options);
+    return source(numbered(lengths), options);
+  }
+  static std::unique_ptr<BatchSource> source(TokenSet tokens, const BatchOptions& options) {
+    auto made = make_batches(std::move(tokens), options);
     EXPECT_TRUE(made.ok()) << made.message();
     return std::move(*made);
   }
@@ -179,6 +198,77 @@ TEST_F(Batches, PackedRowsHoldEveryTargetOnce) {
   EXPECT_EQ(found, expected);
   EXPECT_LT(padding, batches->epoch_rows())
       << "first fit with look-ahead leaves few holes among short documents";
+}
+
+TEST_F(Batches, ContextIsNoTarget) {
+  const auto learnt = [](int32_t token) { return token % 3 != 1; };
+  for (const BatchOptions& options : {contiguous(7), packed(7)}) {
+    const auto batches = source(marked({5, 10, 14}, learnt), options);
+    for (int64_t i = 0; i < batches->epoch_rows(); ++i) {
+      const Row row = row_of(*batches, i / 2, i % 2);
+      const auto all = source({5, 10, 14}, options);
+      const Row whole = row_of(*all, i / 2, i % 2);
+      EXPECT_EQ(row.tokens, whole.tokens);
+      EXPECT_EQ(row.positions, whole.positions);
+      for (size_t t = 0; t < 7; ++t)
+        EXPECT_EQ(row.targets[t], learnt(whole.targets[t]) ? whole.targets[t] : -1) << t;
+    }
+  }
+}
+
+TEST_F(Batches, WhatTeachesNothingIsInNoPackedRow) {
+  // Of a document's first token nothing is learnt, for nothing is before it.
+  const auto batches =
+      source(marked({4, 4, 3}, [](int32_t token) { return token == 4 || token == 9; }), packed(4));
+  EXPECT_EQ(batches->epoch_rows(), 1);
+  EXPECT_EQ(row_of(*batches, 0, 0).tokens, (Tokens{8, 9, 10, 0}));
+  EXPECT_EQ(row_of(*batches, 0, 0).targets, (Tokens{9, -1, -1, -1}));
+  EXPECT_EQ(batches->counts().dropped, 2);
+  EXPECT_EQ(batches->counts().left_out, 8);
+  EXPECT_EQ(batches->counts().padding, 1);
+  const auto none = make_batches(marked({4, 4}, [](int32_t) { return false; }), contiguous(4));
+  EXPECT_NE(none.message().find("nothing of them is learnt"), std::string::npos) << none.message();
+}
+
+TEST_F(Batches, LongDocumentsGoOnAreCutOrDropped) {
+  const auto rows = [&](LongDocuments how) {
+    BatchOptions options = packed(4);
+    options.long_documents = how;
+    const auto batches = source({10, 3}, options);
+    std::set<Tokens> targets;
+    for (int64_t i = 0; i < batches->epoch_rows(); ++i)
+      targets.insert(row_of(*batches, i / 2, i % 2).targets);
+    return std::pair(targets, batches->counts());
+  };
+  const auto [all, continued] = rows(LongDocuments::Continue);
+  EXPECT_EQ(all, (std::set<Tokens>{{1, 2, 3, 4}, {5, 6, 7, 8}, {9, -1, -1, -1}, {11, 12, -1, -1}}));
+  EXPECT_EQ(continued.cut, 1);
+  EXPECT_EQ(continued.left_out, 0);
+  const auto [first, cut] = rows(LongDocuments::Cut);
+  EXPECT_EQ(first, (std::set<Tokens>{{1, 2, 3, -1}, {11, 12, -1, -1}}));
+  EXPECT_EQ(cut.left_out, 6);
+  const auto [short_ones, dropped] = rows(LongDocuments::Drop);
+  EXPECT_EQ(short_ones, (std::set<Tokens>{{11, 12, -1, -1}}));
+  EXPECT_EQ(dropped.dropped, 1);
+  EXPECT_EQ(dropped.left_out, 10);
+  EXPECT_EQ(dropped.padding, 1);
+}
+
+// Lengths of chats: most of some hundred tokens, few of thousands.
+TEST_F(Batches, RowsOfOrdinaryChatsAreFull) {
+  std::vector<int64_t> lengths;
+  for (uint64_t i = 0; i < 3000; ++i) {
+    double sum = 0;
+    for (const uint32_t bits : philox(7, i, 0).v) sum += uniform_open(bits) - 0.5;
+    lengths.push_back(std::clamp<int64_t>(int64_t(400 * std::exp(1.6 * sum)), 20, 4000));
+  }
+  for (const int64_t sequence : {2048, 4096}) {
+    BatchOptions options = packed(sequence);
+    options.vocab = 1 << 24;
+    const auto batches = source(lengths, options);
+    const RowCounts counts = batches->counts();
+    EXPECT_LT(double(counts.padding), 0.02 * double(counts.rows * sequence)) << sequence;
+  }
 }
 
 TEST_F(Batches, ARowDependsOnSeedStepAndRowOnly) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -132,6 +133,53 @@ TEST(TokenFile, EveryChangedBitIsSeen) {
 }
 
 // A checksum can be right, and the largest token, by which the vocabulary is checked, wrong.
+// Tokens that are context, in whatever pieces they come, and where the first one stands.
+TEST(TokenFile, ContextReadsBack) {
+  for (const size_t first : {size_t{0}, size_t{7}, size_t{8}, size_t{130}}) {
+    TempDir dir;
+    Tokens tokens(131), expected;
+    std::vector<uint8_t> learnt(tokens.size());
+    std::iota(tokens.begin(), tokens.end(), 5);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      learnt[i] = i < first || i % 3 == 0 ? 1 : 0;
+      expected.push_back(learnt[i] != 0 ? tokens[i] : -1);
+    }
+    learnt[first] = 0, expected[first] = -1;
+    auto writer = TokenFileWriter::create(dir / "x.tokens", 2);
+    for (size_t at = 0, piece = 1; at < tokens.size(); at += piece, piece = piece * 2 + 1) {
+      piece = std::min(piece, tokens.size() - at);
+      ASSERT_TRUE(
+          writer->append(std::span(tokens).subspan(at, piece), std::span(learnt).subspan(at, piece)).ok());
+    }
+    ASSERT_TRUE(writer->commit().ok());
+    const auto file = TokenFile::open(dir / "x.tokens");
+    ASSERT_TRUE(file.ok()) << file.message();
+    EXPECT_EQ(read_all(*file), tokens);
+    Tokens targets(tokens.size());
+    file->read_targets(0, targets);
+    EXPECT_EQ(targets, expected);
+    EXPECT_EQ(file->learnt(), std::count(learnt.begin(), learnt.end(), 1));
+    Tokens few(9);
+    file->read_targets(60, few);
+    EXPECT_EQ(few, Tokens(expected.begin() + 60, expected.begin() + 69));
+  }
+}
+
+TEST(TokenFile, EveryChangedBitOfContextIsSeen) {
+  TempDir dir;
+  auto writer = TokenFileWriter::create(dir / "x.tokens", 2);
+  ASSERT_TRUE(writer->append(Tokens{1, 2, 3}, std::vector<uint8_t>{0, 1, 0}).ok() && writer->commit().ok());
+  const std::string whole = *read_file(dir / "x.tokens");
+  ASSERT_TRUE(TokenFile::open(dir / "x.tokens").ok());
+  for (size_t bit = 0; bit < 64; ++bit) {
+    std::string changed = whole;
+    changed[changed.size() - 8 + bit / 8] ^= char(1 << bit % 8);
+    dir.add("y.tokens", changed);
+    EXPECT_NE(TokenFile::open(dir / "y.tokens").message().find("checksum"), std::string::npos) << bit;
+  }
+  EXPECT_EQ(whole.substr(whole.size() - 8, 1), "\x05");
+}
+
 TEST(TokenFile, DoesNotBelieveItsLargestToken) {
   TempDir dir;
   std::string bad = *read_file(write_documents(dir / "good", {{1, 2, 300}}));
