@@ -19,6 +19,8 @@ std::span<const Target> targets() {
       {"config", model_config, seed_model_config},
       {"toml", toml, seed_toml},
       {"tokens", token_file, seed_token_file},
+      {"record", record, seed_record},
+      {"jsonl", jsonl, seed_jsonl},
       {"metrics", metrics, seed_metrics},
       {"checkpoint", checkpoint, seed_checkpoint},
       {"sealed", sealed, seed_sealed},

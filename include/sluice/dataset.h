@@ -38,7 +38,8 @@ struct TextOptions {
 // run goes on anywhere. A handle on what is open; copies share it.
 class Dataset {
  public:
-  // Text as bytes, for models whose vocabulary has them all.
+  // Text, records and tokens as docs/data.md says, by the tokenizer beside the model's configuration; of a
+  // model without one whose vocabulary is of bytes, as bytes.
   static Result<Dataset> text(const Plan& plan, const TextOptions& options);
   // Random tokens, for trying out shapes, speed and memory.
   static Dataset random(const Plan& plan);

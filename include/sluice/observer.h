@@ -27,7 +27,7 @@ struct MemoryUse {
 
 struct StepEvent {
   int64_t step = 0;          // done, counted from 1 over the whole run
-  double loss = 0;           // mean over targets, nats
+  double loss = 0;           // mean over targets, nats; NaN: there are none
   double gradient_norm = 0;  // before clipping
   double learning_rate = 0;  // of this step's update
   double seconds = 0;        // wall clock

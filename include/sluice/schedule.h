@@ -6,17 +6,28 @@
 
 namespace sluice {
 
+// How the learning rate goes on after warm-up.
+enum class Decay : uint8_t {
+  Cosine,    // down to the minimum
+  Linear,    // down to the minimum
+  Constant,  // it stays
+  Wsd,       // it stays, and goes down to the minimum in the last decay_steps, linearly
+};
+
 struct Schedule {
   int64_t steps = 100;
   double learning_rate = 1e-3;      // peak, after warm-up
-  double min_learning_rate = 1e-4;  // at the end of the cosine
+  double min_learning_rate = 1e-4;  // at the end, but of Decay::Constant
   int64_t warmup_steps = 10;        // linear
   int64_t evaluate_every = 0;       // steps; 0: at the end only
   int64_t evaluate_rows = 16;       // held-out sequences
   int64_t checkpoint_every = 0;     // steps; 0: none between
   int64_t max_skipped = 10;         // steps in a row without an update (StepEvent::skipped) that end a run
 
-  // Of the update of a step, counted from 1: linear warm-up, then a cosine down to the minimum.
+  Decay decay = Decay::Cosine;
+  int64_t decay_steps = 0;  // of Decay::Wsd; 0: a tenth of the steps
+
+  // Of the update of a step, counted from 1: linear warm-up, then as `decay` says.
   double rate_at(int64_t step) const;
 };
 

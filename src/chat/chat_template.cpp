@@ -15,15 +15,15 @@ namespace {
 constexpr ChatFamily kFamilies[] = {
     {"chatml", render_chatml, false, false, {0xa9a881ba4f2005f4}},
     {"smollm2", render_smollm2, false, false, {0xac558d2856b151c4}},
-    {"smollm3", render_smollm3, false, false, {0x29c26e84338d67e9}},
+    {"smollm3", render_smollm3, false, false, {0x29c26e84338d67e9}, true},
     {"smollm3-short", render_smollm3_short, false, false, {0x235b5c2962b1d156}},
     {"qwen2", render_qwen2, false, false, {0x593a6427eda2c65d}},
     {"qwen2.5", render_qwen2_5, true, true, {0x662130cbd03fee3d}},
     {"qwen3", render_qwen3, true, true, {0xfd857f4718d75300, 0xcd3a6e4f852625d3}},
     {"qwen3-2507", render_qwen3_2507, true, true, {0xae2fe8c5bd230dbb}},
     {"llama3", render_llama3, false, false, {0x61291f4ff133a3e5, 0xecfef27e387c0670}},
-    {"llama3.1", render_llama3_1, true, true, {0x73bd65be3ae8ffcd}},
-    {"llama3.2", render_llama3_2, true, true, {0xda05cc37363a6f1f}},
+    {"llama3.1", render_llama3_1, true, true, {0x73bd65be3ae8ffcd}, true},
+    {"llama3.2", render_llama3_2, true, true, {0xda05cc37363a6f1f}, true},
     {"mistral-first", render_mistral_first, false, false, {0xaf7d11c87cf4b42d}},
     {"mistral-v1", render_mistral_v1, false, false, {0xa1f4cf7c9912e377, 0x8fb3be131c18dc14}},
     {"mistral-v3", render_mistral_v3, true, true, {0x813b5f68fabf84f7, 0xffa346cece52363b}},
@@ -34,9 +34,8 @@ constexpr ChatFamily kFamilies[] = {
 
 Error unknown(std::string_view what) {
   return error(ErrorKind::NotFound,
-               "{}; built in are {}. For another one, scripts/render_chats.py renders conversations with "
-               "Jinja and writes "
-               "tokens with what is to be learnt",
+               "{}; built in are {}. For another one, scripts/render_chats renders conversations with "
+               "Jinja and writes JSONL with what is to be learnt",
                what, fmt::join(chat_template_names(), ", "));
 }
 
@@ -45,15 +44,15 @@ Result<Conversation> plain(const Conversation& conversation) {
   if (conversation.messages.empty()) return error("a conversation without messages");
   Conversation result = conversation;
   for (size_t i = 0; i < result.messages.size(); ++i) {
-    Value& message = result.messages[i];
+    ChatValue& message = result.messages[i];
     if (!message.is_object()) return error("messages[{}] is {}, no object", i, message.kind_text());
     std::erase_if(message.members, [](const auto& member) {
       return member.second.is_null() ||
              (member.first == "tool_calls" && member.second.is_array() && member.second.items.empty());
     });
-    const Value* role = message.find("role");
+    const ChatValue* role = message.find("role");
     if (role == nullptr || !role->is_string()) return error("messages[{}] has no role", i);
-    const Value* calls = message.find("tool_calls");
+    const ChatValue* calls = message.find("tool_calls");
     if (calls != nullptr && !calls->is_array())
       return error("messages[{}]: tool_calls is {}, no list", i, calls->kind_text());
   }
@@ -62,29 +61,43 @@ Result<Conversation> plain(const Conversation& conversation) {
   return result;
 }
 
-std::optional<std::string> token_of(const Value& config, std::string_view key) {
-  const Value* token = config.find(key);
+std::optional<std::string> token_of(const ChatValue& config, std::string_view key) {
+  const ChatValue* token = config.find(key);
   if (token != nullptr && token->is_object()) token = token->find("content");
   if (token == nullptr || !token->is_string()) return std::nullopt;
   return token->text;
 }
 
 // The text of the template with this name in "chat_template": a string, or a list of {"name", "template"}.
-Result<std::string> chosen(const Value& value, std::string_view name) {
+Result<std::string> chosen(const ChatValue& value, std::string_view name) {
   if (value.is_string()) {
     if (!name.empty() && name != "default") return error("it has one chat template, not '{}'", name);
     return value.text;
   }
   std::vector<std::string> names;
-  for (const Value& item : value.items) {
-    const Value* item_name = item.find("name");
-    const Value* text = item.find("template");
+  for (const ChatValue& item : value.items) {
+    const ChatValue* item_name = item.find("name");
+    const ChatValue* text = item.find("template");
     if (item_name == nullptr || text == nullptr || !text->is_string()) continue;
     if (item_name->text == (name.empty() ? "default" : name)) return text->text;
     names.push_back(item_name->text);
   }
   return error("no chat template is called '{}'; there are: {}", name.empty() ? "default" : name,
                fmt::join(names, ", "));
+}
+
+constexpr int64_t kMostBytes = int64_t{64} << 20;  // of a file in a model's folder
+constexpr std::string_view kConfigName = "tokenizer_config.json";
+
+// Null where there is none.
+Result<ChatValue> tokenizer_config(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kConfigName;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return ChatValue{};
+  SLUICE_ASSIGN(const std::string json, read_file(path, kMostBytes));
+  auto config = parse_value(json);
+  if (!config.ok()) return error_at(path.string(), config.error());
+  return config;
 }
 
 }  // namespace
@@ -125,27 +138,27 @@ Result<ChatTemplate> ChatTemplate::recognise(std::string_view text, ChatSettings
   return unknown(fmt::format("this chat template is not known (its normal form is {:016x})", hash));
 }
 
+Result<ChatSettings> special_tokens_of(const std::filesystem::path& folder) {
+  SLUICE_ASSIGN(const ChatValue config, tokenizer_config(folder));
+  ChatSettings settings;
+  settings.bos = token_of(config, "bos_token");
+  settings.eos = token_of(config, "eos_token");
+  return settings;
+}
+
 Result<ChatTemplate> ChatTemplate::open(const std::filesystem::path& folder, std::string_view name,
                                         std::optional<ChatDate> date) {
-  constexpr int64_t kMostBytes = int64_t{64} << 20;
-  const std::filesystem::path config_path = folder / "tokenizer_config.json",
-                              text_path = folder / "chat_template.jinja";
-  ChatSettings settings;
+  const std::filesystem::path text_path = folder / "chat_template.jinja";
+  SLUICE_ASSIGN(ChatSettings settings, special_tokens_of(folder));
   settings.date = date;
+  SLUICE_ASSIGN(const ChatValue config, tokenizer_config(folder));
   std::error_code ignored;
   std::optional<std::string> text;
-  if (std::filesystem::exists(config_path, ignored)) {
-    SLUICE_ASSIGN(const std::string json, read_file(config_path, kMostBytes));
-    auto config = parse_value(json);
-    if (!config.ok()) return error_at(config_path.string(), config.error());
-    settings.bos = token_of(*config, "bos_token");
-    settings.eos = token_of(*config, "eos_token");
-    const Value* value = config->find("chat_template");
-    if (value != nullptr && !value->is_null()) {
-      auto found = chosen(*value, name);
-      if (!found.ok()) return error_at(config_path.string(), found.error());
-      text = std::move(*found);
-    }
+  const ChatValue* value = config.find("chat_template");
+  if (value != nullptr && !value->is_null()) {
+    auto found = chosen(*value, name);
+    if (!found.ok()) return error_at((folder / kConfigName).string(), found.error());
+    text = std::move(*found);
   }
   const bool named = !name.empty() && name != "default";
   if (!named && std::filesystem::exists(text_path, ignored)) {
@@ -166,6 +179,17 @@ std::string_view ChatTemplate::name() const {
   return family_->name;
 }
 
+bool ChatTemplate::asks_date() const {
+  return family_->asks_date;
+}
+
+std::string ChatTemplate::identity() const {
+  const auto& date = settings_.date;
+  const std::string day =
+      asks_date() && date ? fmt::format("{:04}-{:02}-{:02}", date->year, date->month, date->day) : "";
+  return fmt::format("{} '{}' '{}' {}", name(), settings_.bos.value_or(""), settings_.eos.value_or(""), day);
+}
+
 Result<RenderedChat> render_chat(const ChatFamily& family, const ChatSettings& settings,
                                  const Conversation& conversation) {
   SLUICE_ASSIGN(const Conversation messages, plain(conversation));
@@ -181,7 +205,7 @@ Result<RenderedChat> render_chat(const ChatFamily& family, const ChatSettings& s
   chat.lacks_tool_calls =
       !family.shows_calls &&
       std::any_of(messages.messages.begin(), messages.messages.end(),
-                  [](const Value& message) { return message.find("tool_calls") != nullptr; });
+                  [](const ChatValue& message) { return message.find("tool_calls") != nullptr; });
   return chat;
 }
 

@@ -19,8 +19,9 @@
 namespace sluice::core {
 
 struct Conversation {
-  std::vector<Value> messages;  // objects with "role" and "content", as OpenAI and Hugging Face write them
-  Value tools;                  // a list, or null
+  std::vector<ChatValue>
+      messages;     // objects with "role" and "content", as OpenAI and Hugging Face write them
+  ChatValue tools;  // a list, or null
 };
 
 // A stretch of rendered text. All of them in order are the text.
@@ -53,6 +54,9 @@ struct ChatSettings {
   std::optional<ChatDate> date;         // "today", for templates that ask
 };
 
+// The special tokens that a folder's tokenizer_config.json names; nothing where there is no such file.
+Result<ChatSettings> special_tokens_of(const std::filesystem::path& folder);
+
 struct ChatFamily;
 
 // Immutable; any thread may use it.
@@ -67,6 +71,9 @@ class ChatTemplate {
                                    std::optional<ChatDate> date);
 
   std::string_view name() const;  // such as "qwen3"
+  bool asks_date() const;         // whether what it renders depends on the date
+  // Equal for templates and settings that render the same.
+  std::string identity() const;
   // Errors name the message and the reason.
   Result<RenderedChat> render(const Conversation& conversation) const;
 

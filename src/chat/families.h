@@ -20,6 +20,7 @@ struct ChatFamily {
   ChatRenderer render;
   bool shows_tools, shows_calls;  // the list of tools, and calls of them
   std::array<uint64_t, 4> texts;  // hashes of the normal forms of the texts it stands for; 0: none
+  bool asks_date = false;
 };
 
 Status render_chatml(const Conversation&, const ChatSettings&, ChatWriter&);

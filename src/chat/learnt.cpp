@@ -8,7 +8,7 @@
 namespace sluice::core {
 namespace {
 
-constexpr std::string_view kNames[] = {"answers", "last-answer", "turns", "everything"};
+constexpr std::string_view kNames[] = {"assistant", "last", "all-turns", "everything"};
 
 using Stretch = Tokenizer::Stretch;
 
@@ -42,6 +42,7 @@ Result<LearntTokens> encoded(std::string_view text, const std::vector<Stretch>& 
   for (const Stretch& place : places) {
     const bool learns = inside(place, learnt);
     tokens.learnt.push_back(learns ? 1 : 0);
+    tokens.learnt_bytes += learns ? int64_t(place.end - place.begin) : 0;
     if (!learns && touches(place, learnt)) ++tokens.straddling;
   }
   return tokens;
@@ -50,8 +51,10 @@ Result<LearntTokens> encoded(std::string_view text, const std::vector<Stretch>& 
 }  // namespace
 
 Result<Learn> parse_learn(std::string_view text) {
+  if (text == "completion") return Learn::Assistant;
   const auto* const found = std::find(std::begin(kNames), std::end(kNames), text);
-  if (found == std::end(kNames)) return error("'{}'; allowed are {}", text, fmt::join(kNames, ", "));
+  if (found == std::end(kNames))
+    return error("'{}'; allowed are completion, {}", text, fmt::join(kNames, ", "));
   return Learn(found - std::begin(kNames));
 }
 
@@ -73,8 +76,8 @@ Result<LearntTokens> learnt_tokens(const Conversation& conversation, const Rende
     if (piece.data) add_stretch(plain, piece.begin, piece.end);
     const bool learns =
         learn == Learn::Everything ||
-        (piece.own && (learn == Learn::Turns || (learn == Learn::Answers && is_answer(piece.message)) ||
-                       (learn == Learn::LastAnswer && piece.message == last_answer)));
+        (piece.own && (learn == Learn::AllTurns || (learn == Learn::Assistant && is_answer(piece.message)) ||
+                       (learn == Learn::Last && piece.message == last_answer)));
     if (learns) add_stretch(learnt, piece.begin, piece.end);
   }
   return encoded(chat.text, plain, learnt, tokenizer);

@@ -15,12 +15,12 @@ namespace sluice::core {
 class Tokenizer;
 
 enum class Learn : uint8_t {
-  Answers,  // what the assistant says, each time with the token that ends its turn; of a pair the completion
-  LastAnswer,  // the same of its last turn only
-  Turns,       // what anyone says, with the tokens that end the turns
+  Assistant,  // what it says, each time with the token that ends its turn; of a pair the completion
+  Last,       // the same of its last turn only
+  AllTurns,   // what anyone says, with the tokens that end the turns
   Everything,
 };
-// "answers", "last-answer", "turns", "everything".
+// "assistant" or "completion", "last", "all-turns", "everything".
 Result<Learn> parse_learn(std::string_view text);
 std::string_view name_of(Learn learn);
 
@@ -28,6 +28,8 @@ struct LearntTokens {
   std::vector<int32_t> ids;
   std::vector<uint8_t> learnt;  // 1: the model is trained to say this token
   int64_t straddling = 0;       // tokens over an edge of what is learnt
+  int64_t learnt_bytes = 0;     // of text, in tokens that are learnt
+  int64_t dropped = 0;          // bytes or characters of a text that have no token
 };
 
 // A token is learnt exactly when all of its bytes are to be: one that reaches over the edge is context, since

@@ -67,7 +67,7 @@ Status write_qwen_system(const Conversation& conversation, std::string_view defa
         "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided "
         "with "
         "function signatures within <tools></tools> XML tags:\n<tools>");
-    for (const Value& tool : conversation.tools.items) {
+    for (const ChatValue& tool : conversation.tools.items) {
       w.markup("\n");
       w.data(to_json(tool));
     }
@@ -85,7 +85,7 @@ Status write_qwen_system(const Conversation& conversation, std::string_view defa
 
 // Calls after what was said, if `after_content`. `verbatim`: arguments that are a string are written as such.
 Status write_qwen_calls(const ChatMessage& message, bool after_content, bool verbatim, ChatWriter& w) {
-  const Value* calls = message.tool_calls();
+  const ChatValue* calls = message.tool_calls();
   if (calls == nullptr) return {};
   for (size_t i = 0; i < calls->items.size(); ++i) {
     SLUICE_ASSIGN(const ToolCall call, tool_call_of(message, i));
@@ -141,7 +141,7 @@ Result<size_t> last_query(const Conversation& conversation) {
 Status write_qwen3_answer(const ChatMessage& message, bool after_query, bool last, ChatWriter& w) {
   SLUICE_ASSIGN(const std::string whole, message.content_or_empty());
   std::string_view content = whole, thought;
-  if (const Value* reasoning = message.reasoning()) {
+  if (const ChatValue* reasoning = message.reasoning()) {
     thought = reasoning->text;
   } else if (whole.find("</think>") != whole.npos) {
     thought = thought_of(whole);

@@ -40,7 +40,7 @@ Status write_call(ChatWriter& w, const ChatMessage& message) {
 }
 
 Status write_response(ChatWriter& w, const ChatMessage& message) {
-  const Value* content = message.find("content");
+  const ChatValue* content = message.find("content");
   if (content == nullptr || content->is_null()) return message.error("it has no content");
   write_header(w, "ipython", false);
   // To the template a string is a list of characters, and so is written as JSON, too.
@@ -78,7 +78,7 @@ Status write_llama3_1(const Conversation& conversation, std::string_view date, C
         "Given the following functions, please respond with a JSON for a function call with its proper "
         "arguments that best answers the given prompt.\n\nRespond in the format {\"name\": function name, "
         "\"parameters\": dictionary of argument name and its value}.Do not use variables.\n\n");
-    for (const Value& tool : conversation.tools.items) {
+    for (const ChatValue& tool : conversation.tools.items) {
       w.data(to_json(tool, 4));
       w.markup("\n\n");
     }
@@ -171,9 +171,9 @@ Status render_gemma3(const Conversation& conversation, const ChatSettings& setti
       w.markup("\n\n");
       w.message(i);
     }
-    const Value* parts = message.find("content");
+    const ChatValue* parts = message.find("content");
     if (parts->is_array()) {
-      for (const Value& part : parts->items) w.said(python_strip(part.find("text")->text));
+      for (const ChatValue& part : parts->items) w.said(python_strip(part.find("text")->text));
     } else {
       w.said(python_strip(content));
     }

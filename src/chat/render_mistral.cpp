@@ -30,7 +30,7 @@ Status write_tools(const Conversation& conversation, const Instructions& style, 
   w.markup(style.bracket);
   w.markup("[");
   for (size_t i = 0; i < conversation.tools.items.size(); ++i) {
-    const Value* function = conversation.tools.items[i].find("function");
+    const ChatValue* function = conversation.tools.items[i].find("function");
     if (function == nullptr || !function->is_object()) return error("tools[{}]: it has no function", i);
     if (i > 0) w.markup(", ");
     w.markup("{\"type\": \"function\", \"function\": {");
@@ -64,7 +64,7 @@ Status write_calls(const ChatMessage& message, const Instructions& style, std::s
         !std::all_of(call.id.begin(), call.id.end(), [](unsigned char c) { return c < 0x80; })) {
       return message.error("tool_calls[{}]: id '{}'; this chat template wants nine characters", i, call.id);
     }
-    Value function = *call.function;
+    ChatValue function = *call.function;
     if (call.arguments->is_string()) {
       SLUICE_ASSIGN(const std::string arguments, arguments_json(message, call));
       SLUICE_ASSIGN(*function.find("arguments"), parse_value(arguments));
@@ -82,13 +82,13 @@ Status write_calls(const ChatMessage& message, const Instructions& style, std::s
 }
 
 Status write_response(const ChatMessage& message, const Instructions& style, ChatWriter& w) {
-  const Value* content = message.find("content");
+  const ChatValue* content = message.find("content");
   if (content != nullptr && content->find("content") != nullptr) content = content->find("content");
-  const bool number = content != nullptr && content->kind == Value::Kind::Number;
+  const bool number = content != nullptr && content->kind == ChatValue::Kind::Number;
   if (content == nullptr || (!content->is_string() && !number))
     return message.error("content is {}; this chat template wants a string",
                          content == nullptr ? "missing" : content->kind_text());
-  const Value* id = message.find("tool_call_id");
+  const ChatValue* id = message.find("tool_call_id");
   if (id == nullptr || !id->is_string() || id->text.size() != 9)
     return message.error("tool_call_id '{}'; this chat template wants nine characters",
                          id == nullptr ? "" : id->text);
@@ -164,7 +164,7 @@ Status write_with_tools(const Conversation& conversation, const ChatSettings& se
   const auto& messages = conversation.messages;
   const size_t first = ChatMessage(messages[0], 0).is("system") ? 1 : 0;
   SLUICE_TRY(check_turns(conversation, first));
-  const Value* last_user = nullptr;
+  const ChatValue* last_user = nullptr;
   for (size_t i = first; i < messages.size(); ++i) {
     if (ChatMessage(messages[i], i).is("user")) last_user = &messages[i];
   }

@@ -26,8 +26,8 @@ class Builder {
 
   bool null() { return put({}); }
   bool boolean(bool boolean) {
-    Value value;
-    value.kind = Value::Kind::Boolean;
+    ChatValue value;
+    value.kind = ChatValue::Kind::Boolean;
     value.boolean = boolean;
     return put(std::move(value));
   }
@@ -38,14 +38,14 @@ class Builder {
     return put(number_of(integer ? spelling : float_text(number)));
   }
   bool string(string_t& text) {
-    Value value;
-    value.kind = Value::Kind::String;
+    ChatValue value;
+    value.kind = ChatValue::Kind::String;
     value.text = std::move(text);
     return put(std::move(value));
   }
   bool binary(binary_t&) { return false; }
-  bool start_object(size_t) { return open(Value::Kind::Object); }
-  bool start_array(size_t) { return open(Value::Kind::Array); }
+  bool start_object(size_t) { return open(ChatValue::Kind::Object); }
+  bool start_array(size_t) { return open(ChatValue::Kind::Array); }
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool key(string_t& key) {
@@ -60,37 +60,37 @@ class Builder {
   }
 
   const std::string& error() const { return error_; }
-  Value take() { return std::move(root_); }
+  ChatValue take() { return std::move(root_); }
 
  private:
-  static Value number_of(std::string text) {
-    Value value;
-    value.kind = Value::Kind::Number;
+  static ChatValue number_of(std::string text) {
+    ChatValue value;
+    value.kind = ChatValue::Kind::Number;
     value.text = std::move(text);
     return value;
   }
   // The place of the next value. What is open lies in the last element of what is open around it, so that
   // nothing moves while it is.
-  Value& place() {
+  ChatValue& place() {
     if (open_.empty()) return root_;
-    Value& around = *open_.back();
+    ChatValue& around = *open_.back();
     if (around.is_array()) return around.items.emplace_back();
-    if (Value* known = around.find(key_)) {
+    if (ChatValue* known = around.find(key_)) {
       *known = {};
       return *known;
     }
-    return around.members.emplace_back(key_, Value{}).second;
+    return around.members.emplace_back(key_, ChatValue{}).second;
   }
-  bool put(Value value) {
+  bool put(ChatValue value) {
     place() = std::move(value);
     return true;
   }
-  bool open(Value::Kind kind) {
+  bool open(ChatValue::Kind kind) {
     if (open_.size() >= kMostDepth) {
       error_ = fmt::format("nested more than {} deep", kMostDepth);
       return false;
     }
-    Value& value = place();
+    ChatValue& value = place();
     value.kind = kind;
     open_.push_back(&value);
     return true;
@@ -100,8 +100,8 @@ class Builder {
     return true;
   }
 
-  Value root_;
-  std::vector<Value*> open_;
+  ChatValue root_;
+  std::vector<ChatValue*> open_;
   std::string key_, error_;
 };
 
@@ -141,25 +141,25 @@ void append_string(std::string_view text, std::string& out) {
   out += '"';
 }
 
-void append_json(const Value& value, int indent, int depth, std::string& out) {
+void append_json(const ChatValue& value, int indent, int depth, std::string& out) {
   const auto new_line = [&](int level) {
     if (indent >= 0) out.append(1, '\n').append(size_t(indent) * size_t(level), ' ');
   };
   const std::string_view comma = indent >= 0 ? "," : ", ";
   switch (value.kind) {
-    case Value::Kind::Null:
+    case ChatValue::Kind::Null:
       out += "null";
       break;
-    case Value::Kind::Boolean:
+    case ChatValue::Kind::Boolean:
       out += value.boolean ? "true" : "false";
       break;
-    case Value::Kind::Number:
+    case ChatValue::Kind::Number:
       out += value.text;
       break;
-    case Value::Kind::String:
+    case ChatValue::Kind::String:
       append_string(value.text, out);
       break;
-    case Value::Kind::Array:
+    case ChatValue::Kind::Array:
       out += '[';
       for (size_t i = 0; i < value.items.size(); ++i) {
         if (i > 0) out += comma;
@@ -169,7 +169,7 @@ void append_json(const Value& value, int indent, int depth, std::string& out) {
       if (!value.items.empty()) new_line(depth);
       out += ']';
       break;
-    case Value::Kind::Object:
+    case ChatValue::Kind::Object:
       out += '{';
       for (size_t i = 0; i < value.members.size(); ++i) {
         if (i > 0) out += comma;
@@ -186,40 +186,40 @@ void append_json(const Value& value, int indent, int depth, std::string& out) {
 
 }  // namespace
 
-const Value* Value::find(std::string_view key) const {
+const ChatValue* ChatValue::find(std::string_view key) const {
   const auto it =
       std::find_if(members.begin(), members.end(), [&](const auto& member) { return member.first == key; });
   return it == members.end() ? nullptr : &it->second;
 }
 
-Value* Value::find(std::string_view key) {
-  return const_cast<Value*>(std::as_const(*this).find(key));
+ChatValue* ChatValue::find(std::string_view key) {
+  return const_cast<ChatValue*>(std::as_const(*this).find(key));
 }
 
-std::string_view Value::kind_text() const {
+std::string_view ChatValue::kind_text() const {
   constexpr std::string_view kNames[] = {"null", "a boolean", "a number", "a string", "a list", "an object"};
   return kNames[size_t(kind)];
 }
 
-bool same(const Value& a, const Value& b) {
+bool same(const ChatValue& a, const ChatValue& b) {
   if (a.kind != b.kind || a.boolean != b.boolean || a.text != b.text) return false;
   if (a.items.size() != b.items.size() || a.members.size() != b.members.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
     if (!same(a.items[i], b.items[i])) return false;
   }
   return std::all_of(a.members.begin(), a.members.end(), [&](const auto& member) {
-    const Value* other = b.find(member.first);
+    const ChatValue* other = b.find(member.first);
     return other != nullptr && same(member.second, *other);
   });
 }
 
-Result<Value> parse_value(std::string_view json) {
+Result<ChatValue> parse_value(std::string_view json) {
   Builder builder;
   if (!nlohmann::json::sax_parse(json.begin(), json.end(), &builder)) return error("{}", builder.error());
   return builder.take();
 }
 
-std::string to_json(const Value& value, int indent) {
+std::string to_json(const ChatValue& value, int indent) {
   std::string text;
   append_json(value, indent, 0, text);
   return text;

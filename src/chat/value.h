@@ -12,17 +12,17 @@
 
 namespace sluice::core {
 
-struct Value {
+struct ChatValue {
   enum class Kind : uint8_t { Null, Boolean, Number, String, Array, Object };
 
   Kind kind = Kind::Null;
   bool boolean = false;
-  std::string text;                                    // of a string, or of a number as Python prints it
-  std::vector<Value> items;                            // of an array
-  std::vector<std::pair<std::string, Value>> members;  // of an object
+  std::string text;                                        // of a string, or of a number as Python prints it
+  std::vector<ChatValue> items;                            // of an array
+  std::vector<std::pair<std::string, ChatValue>> members;  // of an object
 
-  static Value string(std::string_view text) {
-    Value value;
+  static ChatValue string(std::string_view text) {
+    ChatValue value;
     value.kind = Kind::String;
     value.text = text;
     return value;
@@ -32,21 +32,21 @@ struct Value {
   bool is_array() const { return kind == Kind::Array; }
   bool is_object() const { return kind == Kind::Object; }
   // A key of an object; nullptr: it is no object, or has none.
-  const Value* find(std::string_view key) const;
-  Value* find(std::string_view key);
+  const ChatValue* find(std::string_view key) const;
+  ChatValue* find(std::string_view key);
 
   // "null", "a boolean", "a number", "a string", "a list", "an object".
   std::string_view kind_text() const;
 };
 
 // As Python's ==, but for numbers of different spelling.
-bool same(const Value& a, const Value& b);
+bool same(const ChatValue& a, const ChatValue& b);
 
 // Errors: the column and what is wrong; nesting of more than 100; of equal keys the last counts, as in
 // Python.
-Result<Value> parse_value(std::string_view json);
+Result<ChatValue> parse_value(std::string_view json);
 
 // As json.dumps(value, ensure_ascii=False, indent=indent) writes it; indent below zero: on one line.
-std::string to_json(const Value& value, int indent = -1);
+std::string to_json(const ChatValue& value, int indent = -1);
 
 }  // namespace sluice::core

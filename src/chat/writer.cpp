@@ -53,15 +53,15 @@ std::string replaced_all(std::string_view text, std::string_view from, std::stri
 }
 
 Result<std::string> ChatMessage::content() const {
-  const Value* content = find("content");
+  const ChatValue* content = find("content");
   if (content == nullptr || content->is_null()) return error("it has no content");
   if (content->is_string()) return content->text;
   if (!content->is_array())
     return error("content is {}; allowed are a string and a list of texts", content->kind_text());
   std::string text;
-  for (const Value& part : content->items) {
-    const Value* type = part.find("type");
-    const Value* part_text = part.find("text");
+  for (const ChatValue& part : content->items) {
+    const ChatValue* type = part.find("type");
+    const ChatValue* part_text = part.find("text");
     if ((type != nullptr && type->text != "text") || part_text == nullptr || !part_text->is_string())
       return error("content has a part that is no text: {:.60}", to_json(part));
     text += part_text->text;
@@ -70,14 +70,14 @@ Result<std::string> ChatMessage::content() const {
 }
 
 Result<std::string> ChatMessage::content_or_empty() const {
-  const Value* content = find("content");
+  const ChatValue* content = find("content");
   if (content == nullptr || content->is_null()) return std::string();
   return this->content();
 }
 
-const Value* ChatMessage::reasoning() const {
+const ChatValue* ChatMessage::reasoning() const {
   for (const char* key : {"reasoning_content", "reasoning", "thinking"}) {
-    const Value* value = find(key);
+    const ChatValue* value = find(key);
     if (value != nullptr && value->is_string()) return value;
   }
   return nullptr;
@@ -85,15 +85,15 @@ const Value* ChatMessage::reasoning() const {
 
 Result<ToolCall> tool_call_of(const ChatMessage& message, size_t index) {
   const auto bad = [&](std::string_view what) { return message.error("tool_calls[{}]: {}", index, what); };
-  const Value& outer = message.tool_calls()->items[index];
-  const Value* inner = outer.find("function");
-  const Value& function = inner != nullptr ? *inner : outer;
+  const ChatValue& outer = message.tool_calls()->items[index];
+  const ChatValue* inner = outer.find("function");
+  const ChatValue& function = inner != nullptr ? *inner : outer;
   if (!function.is_object()) return bad("it is no object");
-  const Value* name = function.find("name");
+  const ChatValue* name = function.find("name");
   if (name == nullptr || !name->is_string()) return bad("it has no name");
-  const Value* arguments = function.find("arguments");
+  const ChatValue* arguments = function.find("arguments");
   if (arguments == nullptr) return bad("it has no arguments");
-  const Value* id = outer.find("id");
+  const ChatValue* id = outer.find("id");
   return ToolCall{&function, name->text, arguments,
                   id != nullptr && id->is_string() ? std::string_view(id->text) : std::string_view()};
 }

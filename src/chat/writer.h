@@ -54,22 +54,22 @@ std::string replaced_all(std::string_view text, std::string_view from, std::stri
 // A message, with errors that name it.
 class ChatMessage {
  public:
-  ChatMessage(const Value& value, size_t index) : value_(value), index_(index) {}
+  ChatMessage(const ChatValue& value, size_t index) : value_(value), index_(index) {}
 
   size_t index() const { return index_; }
-  const Value& value() const { return value_; }
+  const ChatValue& value() const { return value_; }
   std::string_view role() const { return value_.find("role")->text; }
   bool is(std::string_view role) const { return this->role() == role; }
-  const Value* find(std::string_view key) const { return value_.find(key); }
+  const ChatValue* find(std::string_view key) const { return value_.find(key); }
 
   // Its content: a string, or the text of a list of texts. Errors: anything else.
   Result<std::string> content() const;
   // The same, but nothing at all is "".
   Result<std::string> content_or_empty() const;
   // What was thought before the answer, if it stands in a field of its own.
-  const Value* reasoning() const;
+  const ChatValue* reasoning() const;
   // nullptr: none.
-  const Value* tool_calls() const { return value_.find("tool_calls"); }
+  const ChatValue* tool_calls() const { return value_.find("tool_calls"); }
 
   template <class... Args>
   Error error(fmt::format_string<Args...> format, Args&&... args) const {
@@ -77,15 +77,15 @@ class ChatMessage {
   }
 
  private:
-  const Value& value_;
+  const ChatValue& value_;
   size_t index_;
 };
 
 // A call of a tool: {"type": "function", "function": {"name", "arguments"}}, or the inner object alone.
 struct ToolCall {
-  const Value* function;  // the inner object
+  const ChatValue* function;  // the inner object
   std::string_view name;
-  const Value* arguments;
+  const ChatValue* arguments;
   std::string_view id;  // "": none
 };
 Result<ToolCall> tool_call_of(const ChatMessage& message, size_t index);

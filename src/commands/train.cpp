@@ -15,6 +15,7 @@
 #include "draw/axis.h"
 #include "draw/plot.h"
 #include "explain/describe.h"
+#include "io/event_file.h"
 #include "io/file.h"
 #include "io/jsonl.h"
 #include "io/set_aside.h"
@@ -30,11 +31,19 @@
 namespace sluice::core {
 namespace {
 
-// What a run says on the console, and what it writes beside its checkpoints: metrics.jsonl and loss.svg.
+double seconds_now() {
+  using namespace std::chrono;
+  return double(duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count()) / 1e3;
+}
+
+// What a run says on the console, and what it writes beside its checkpoints: metrics.jsonl, TensorBoard's
+// events and loss.svg.
 class TrainingObserver : public Console {
  public:
-  TrainingObserver(const Prepared& p)
+  // `bytes_per_token`: of held-out text, as RunData has it.
+  TrainingObserver(const Prepared& p, double bytes_per_token)
       : c_(p.config),
+        bytes_per_token_(bytes_per_token),
         dir_(p.config.run.dir),
         model_flops_(p.stages.training.model.program.facts.model_flops),
         peak_flops_(peak_flops(p)),
@@ -56,12 +65,15 @@ class TrainingObserver : public Console {
 
  private:
   std::string line_of(const StepEvent& e) const;
+  double bits_per_byte(double loss) const { return loss / std::log(2.0) / bytes_per_token_; }
 
   const RunConfig& c_;
+  const double bytes_per_token_;
   const std::filesystem::path dir_;
   const double model_flops_, peak_flops_;
   ProgressLine steps_line_;
   std::optional<JsonLines> metrics_;
+  std::optional<EventFile> events_;
   Series training_, heldout_;  // of the whole run, the part before a resume included
   std::vector<double> step_s_;
   int64_t skipped_ = 0;
@@ -80,6 +92,7 @@ Status TrainingObserver::open_metrics(int64_t steps_done) {
   training_ = std::move(history.training);
   heldout_ = std::move(history.heldout);
   SLUICE_ASSIGN(metrics_, JsonLines::open(metrics));
+  SLUICE_ASSIGN(events_, EventFile::create(dir_, seconds_now()));
   return {};
 }
 
@@ -96,7 +109,7 @@ std::string TrainingObserver::line_of(const StepEvent& e) const {
 
 void TrainingObserver::stepped(const StepEvent& e) {
   step_s_.push_back(e.seconds);
-  training_.points.push_back({double(e.step), e.loss});
+  if (std::isfinite(e.loss)) training_.points.push_back({double(e.step), e.loss});
   if (!e.skipped.empty()) {
     ++skipped_;
     steps_line_.end();
@@ -109,7 +122,9 @@ void TrainingObserver::stepped(const StepEvent& e) {
 void TrainingObserver::evaluated(const EvaluationEvent& e) {
   heldout_.points.push_back({double(e.step), e.loss});
   steps_line_.end();
-  say("held-out loss {:.4f} ({:.3f} bits per token) after {} steps\n", e.loss, e.loss / std::log(2.0),
+  const std::string per_byte =
+      bytes_per_token_ > 0 ? fmt::format(", {:.3f} bits per byte", bits_per_byte(e.loss)) : "";
+  say("held-out loss {:.4f} (perplexity {:.4g}{}) after {} steps\n", e.loss, std::exp(e.loss), per_byte,
       e.step);
 }
 
@@ -119,10 +134,9 @@ void TrainingObserver::saved(const SaveEvent& e) {
 }
 
 Status TrainingObserver::add(const StepEvent& e, std::optional<double> heldout_loss) {
-  using namespace std::chrono;
-  const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch());
+  const double now = seconds_now();
   nlohmann::ordered_json line = {{"step", e.step},
-                                 {"time", double(now.count()) / 1e3},
+                                 {"time", now},
                                  {"skipped", !e.skipped.empty()},
                                  {"loss", e.loss},
                                  {"gradient_norm", e.gradient_norm},
@@ -134,7 +148,21 @@ Status TrainingObserver::add(const StepEvent& e, std::optional<double> heldout_l
                                  {"device_bytes", e.memory.device_bytes},
                                  {"host_bytes", e.memory.host_bytes}};
   if (peak_flops_ > 0) line["mfu"] = model_flops_ / e.seconds / peak_flops_;
-  if (heldout_loss) line["heldout_loss"] = *heldout_loss;
+  std::vector<std::pair<std::string_view, double>> scalars{{"loss/train", e.loss},
+                                                           {"gradient_norm", e.gradient_norm},
+                                                           {"learning_rate", e.learning_rate},
+                                                           {"tokens_per_s", double(e.tokens) / e.seconds}};
+  if (heldout_loss) {
+    line["heldout_loss"] = *heldout_loss;
+    scalars.emplace_back("loss/heldout", *heldout_loss);
+    scalars.emplace_back("heldout/perplexity", std::exp(*heldout_loss));
+    if (bytes_per_token_ > 0) {
+      line["heldout_bits_per_byte"] = bits_per_byte(*heldout_loss);
+      scalars.emplace_back("heldout/bits_per_byte", bits_per_byte(*heldout_loss));
+    }
+    SLUICE_TRY(draw_losses());
+  }
+  SLUICE_TRY(events_->add(now, e.step, scalars));
   return metrics_->append(line);
 }
 
@@ -165,7 +193,7 @@ void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) 
 Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, Requests& asked) {
   const std::filesystem::path dir = p.config.run.dir;
   say("{}", describe(p));
-  if (!data.notice.empty()) say("{}\n", data.notice);
+  for (const std::string& notice : data.notices) say("{}\n", notice);
   std::fflush(stdout);
   SLUICE_TRY(save_plan(p));
   const SaveSchedule saves = save_schedule_of(p.config);
@@ -180,7 +208,10 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   SLUICE_TRY(observer.open_metrics(session->steps_done()));
   TrainingOptions options;
   options.saver = &saver;
-  saver.before_each([&] { return observer.flush(); });
+  saver.before_each([&]() -> Status {
+    SLUICE_TRY(observer.draw_losses());
+    return observer.flush();
+  });
   options.log = [&](const StepEvent& e, std::optional<double> heldout) { return observer.add(e, heldout); };
   options.save = [&] { return asked.save.exchange(false); };
   options.stop = [&] { return asked.stop.load(); };
@@ -212,10 +243,11 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
 
 // Whether the run goes on as the one that was saved, and how far that is; 0: it begins.
 Result<int64_t> check_checkpoint(const RunConfig& c, const Machine& machine, const ModelSpec& model,
-                                 const std::string& content) {
+                                 const RunData& data) {
   if (c.checkpoint().empty()) return 0;
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
-  SLUICE_ASSIGN(Manifest now, manifest_before_plans(c, machine, model, content, info.manifest));
+  SLUICE_ASSIGN(Manifest now, manifest_before_plans(c, machine, model, data.content, info.manifest));
+  add_date(now, data.date);
   add_schedule(now, schedule_of(c));
   SLUICE_TRY(check_goes_on(c, info.manifest, now));
   return info.step;
@@ -234,8 +266,11 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   SLUICE_ASSIGN(const RunDirectory directory, take_run_directory(config, request.anew, console));
   SLUICE_TRY(check_early(config, machine));
   SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
-  SLUICE_ASSIGN(RunData data, open_data(config, model.vocab));
-  SLUICE_ASSIGN(const int64_t steps_done, check_checkpoint(config, machine, model, data.content));
+  SLUICE_TRY(keep_date(config));
+  SLUICE_ASSIGN(RunData data, open_data(config, model.vocab, console));
+  console.stop();
+  SLUICE_TRY(count_steps(config, data));
+  SLUICE_ASSIGN(const int64_t steps_done, check_checkpoint(config, machine, model, data));
   if (steps_done > 0 && steps_done >= config.train.steps) {
     say("nothing left to do: {} has made {} of {} steps; for more of them --set train.steps=N --allow steps, "
         "for another run --new\n",
@@ -247,7 +282,7 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   SLUICE_ASSIGN(const Prepared prepared,
                 prepare_on(std::move(config), std::move(machine), true, {nullptr, &cache, &console}));
   console.stop();
-  TrainingObserver observer(prepared);
+  TrainingObserver observer(prepared, data.heldout_bytes_per_token);
   return run(prepared, std::move(data), observer, asked);
 }
 

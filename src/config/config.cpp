@@ -53,12 +53,26 @@ void visit_keys(Config& c, F&& key) {
   key("model.config", c.model.config, InputPath(), "path of a Hugging Face config.json, instead of a preset");
   key("model.weights", c.model.weights, InputPath(), "checkpoint to start from; empty: random weights");
   key("data.paths", c.data.paths, InputPath(),
-      "text files, directories or patterns to learn; empty: random tokens");
+      "files of text, JSONL or tokens, directories or patterns to learn; empty: random tokens");
+  key("data.weights", c.data.weights, Range{0, 100},
+      "how often the documents of each of data.paths come; empty: once");
   key("data.include", c.data.include, nullptr, "endings of the file names to take inside directories");
   key("data.exclude", c.data.exclude, nullptr, "patterns of paths to leave out");
-  key("data.heldout", c.data.heldout, Range{0, 0.9}, "fraction of the files to hold out for evaluation");
-  key("data.mode", c.data.mode, Choices{"contiguous", "packed"},
-      "cut the text, or pack whole documents side by side");
+  key("data.heldout", c.data.heldout, Range{0, 0.9}, "fraction of the documents to hold out for evaluation");
+  key("data.heldout_paths", c.data.heldout_paths, InputPath(), "files to hold out instead of a fraction");
+  key("data.learn", c.data.learn, Choices{"assistant", "all-turns", "last", "completion", "everything"},
+      "what is learnt of conversations, and of prompts with completions");
+  key("data.chat_template", c.data.chat_template, nullptr,
+      "name of the model's chat template, where it has several; empty: its default");
+  key("data.date", c.data.date, nullptr,
+      "the date that chat templates show which ask for today's, as 2026-01-31; empty: that of the first "
+      "start");
+  key("data.malformed", c.data.malformed, Choices{"refuse", "skip"},
+      "what becomes of records that cannot be read: an error, or they are counted");
+  key("data.mode", c.data.mode, Choices{"auto", "contiguous", "packed"},
+      "cut the text, or pack whole documents side by side; auto: packed if there is JSONL");
+  key("data.long_documents", c.data.long_documents, Choices{"continue", "cut", "drop"},
+      "packed: a document that is longer than a sequence goes on in another, is cut, or is left out");
   key("data.respect_documents", c.data.respect_documents, nullptr,
       "attention and targets end at document boundaries");
   key("data.cache", c.data.cache, OutputPath(), "directory for tokens and measured costs");
@@ -66,10 +80,16 @@ void visit_keys(Config& c, F&& key) {
   key("train.tokens_per_step", c.train.tokens_per_step, Tokens{{1, kMostTokens}},
       "tokens per optimizer step");
   key("train.steps", c.train.steps, kSteps, "optimizer steps");
+  key("train.epochs", c.train.epochs, Range{0, 1e6},
+      "how often the data is gone through, which sets train.steps; 0: as train.steps says");
   key("train.seed", c.train.seed, kNotNegative, "of weights, data order and rounding");
   key("train.learning_rate", c.train.learning_rate, Range{0, 10}, "peak, after warm-up");
-  key("train.min_learning_rate", c.train.min_learning_rate, Range{0, 10}, "at the end of the cosine");
+  key("train.min_learning_rate", c.train.min_learning_rate, Range{0, 10},
+      "at the end, but of a constant schedule");
   key("train.warmup_steps", c.train.warmup_steps, kSteps, "steps of linear warm-up");
+  key("train.schedule", c.train.schedule, Choices{"cosine", "linear", "constant", "wsd"},
+      "the learning rate after warm-up; wsd stays, and decays linearly in the last steps");
+  key("train.decay_steps", c.train.decay_steps, kSteps, "of wsd; 0: a tenth of the steps");
   key("train.optimizer", c.train.optimizer, optimizer_names(), "how gradients change the weights");
   key("train.clip_norm", c.train.clip_norm, Range{0, 1e9}, "global gradient norm; 0: no clipping");
   key("train.max_skipped", c.train.max_skipped, Range{1, kMost},
@@ -161,6 +181,9 @@ std::string allowed(const int64_t&, const Tokens& r) {
 std::string allowed(const double&, const Range& r) {
   return "numbers" + bounds(r);
 }
+std::string allowed(const std::vector<double>&, const Range& r) {
+  return "a list of numbers" + bounds(r);
+}
 std::string allowed(const bool&, std::nullptr_t) {
   return "true, false";
 }
@@ -225,6 +248,17 @@ Status assign(std::string_view name, const Setting& s, double& field, const Rang
   if (ec != std::errc() || end != text.data() + text.size()) return not_allowed(name, text, field, range);
   SLUICE_TRY(check_range(name, text, value, range));
   field = value;
+  return {};
+}
+
+Status assign(std::string_view name, const Setting& s, std::vector<double>& field, const Range& range) {
+  std::vector<double> values;
+  for (const std::string& text : s.values) {
+    double value = 0;
+    SLUICE_TRY(assign(name, Setting{{text}, false, s.line}, value, range));
+    values.push_back(value);
+  }
+  field = std::move(values);
   return {};
 }
 
@@ -296,6 +330,9 @@ std::string print(bool v) {
 std::string print(const std::string& v) {
   return toml_text(v);
 }
+std::string print(const std::vector<double>& v) {
+  return fmt::format("[{}]", fmt::join(v, ", "));
+}
 std::string print(const std::vector<std::string>& v) {
   std::string out;
   for (const std::string& s : v) out += (out.empty() ? "" : ", ") + toml_text(s);
@@ -335,7 +372,9 @@ Status apply(RunConfig& config, const std::string& name, Setting setting, const 
   visit_keys(config, [&](std::string_view key, auto& field, const auto& constraint, std::string_view) {
     if (key != name) return;
     known = true;
-    constexpr bool kList = std::is_same_v<std::decay_t<decltype(field)>, std::vector<std::string>>;
+    using Field = std::decay_t<decltype(field)>;
+    constexpr bool kList =
+        std::is_same_v<Field, std::vector<std::string>> || std::is_same_v<Field, std::vector<double>>;
     if (!kList && !wants_one) {
       status = error("{}: expected one value, not a list", name);
     } else {

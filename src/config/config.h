@@ -23,8 +23,11 @@ struct RunConfig {
   } model;
   struct {
     std::vector<std::string> paths, include, exclude;
+    std::vector<double> weights;  // of paths
     double heldout = 0.05;
-    std::string mode = "contiguous";
+    std::vector<std::string> heldout_paths;
+    std::string learn = "assistant", chat_template, date, malformed = "refuse";
+    std::string mode = "auto", long_documents = "continue";
     bool respect_documents = true;
     std::string cache = ".cache/sluice";
   } data;
@@ -32,9 +35,12 @@ struct RunConfig {
     int64_t seq_len = 256;
     int64_t tokens_per_step = 4096;
     int64_t steps = 100;
+    double epochs = 0;  // 0: `steps` says how many there are
     int64_t seed = 1;
     double learning_rate = 1e-3, min_learning_rate = 1e-4;
     int64_t warmup_steps = 10;
+    std::string schedule = "cosine";
+    int64_t decay_steps = 0;
     std::string optimizer = std::string(optimizers().front()->name);
     std::map<std::string, double, std::less<>> hyperparameters;  // of the optimizer: those that were given
     double clip_norm = 1.0;

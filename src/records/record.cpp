@@ -13,17 +13,17 @@ namespace {
 constexpr std::string_view kNames[] = {"text", "prompt and completion", "messages",
                                        "text with what is learnt"};
 
-Result<std::string> string_of(const Value& object, std::string_view key) {
-  const Value* value = object.find(key);
+Result<std::string> string_of(const ChatValue& object, std::string_view key) {
+  const ChatValue* value = object.find(key);
   if (value == nullptr) return error("{} is missing", key);
   if (!value->is_string()) return error("{} is {}, no string", key, value->kind_text());
   return value->text;
 }
 
 // A list, or a string that holds one as JSON.
-Result<Value> tools_of(const Value& object) {
-  const Value* tools = object.find("tools");
-  if (tools == nullptr || tools->is_null() || (tools->is_string() && tools->text.empty())) return Value{};
+Result<ChatValue> tools_of(const ChatValue& object) {
+  const ChatValue* tools = object.find("tools");
+  if (tools == nullptr || tools->is_null() || (tools->is_string() && tools->text.empty())) return ChatValue{};
   if (tools->is_string()) {
     auto parsed = parse_value(tools->text);
     if (!parsed.ok()) return error("tools: a string that is no JSON: {}", parsed.message());
@@ -34,29 +34,29 @@ Result<Value> tools_of(const Value& object) {
   return *tools;
 }
 
-Value member(std::string_view key, Value value) {
-  Value object;
-  object.kind = Value::Kind::Object;
+ChatValue member(std::string_view key, ChatValue value) {
+  ChatValue object;
+  object.kind = ChatValue::Kind::Object;
   object.members.emplace_back(key, std::move(value));
   return object;
 }
 
 // {"name", "arguments"}, or a list of such, as a turn of the assistant.
-Result<Value> calls_of(std::string_view text) {
+Result<ChatValue> calls_of(std::string_view text) {
   auto parsed = parse_value(text);
   if (!parsed.ok()) return error("function_call: value is no JSON: {}", parsed.message());
-  Value message = member("role", Value::string("assistant"));
-  message.members.emplace_back("content", Value::string(""));
-  Value calls;
-  calls.kind = Value::Kind::Array;
-  std::vector<Value> items;
+  ChatValue message = member("role", ChatValue::string("assistant"));
+  message.members.emplace_back("content", ChatValue::string(""));
+  ChatValue calls;
+  calls.kind = ChatValue::Kind::Array;
+  std::vector<ChatValue> items;
   if (parsed->is_array()) {
     items = parsed->items;
   } else {
     items.push_back(*parsed);
   }
-  for (Value& item : items) {
-    Value call = member("type", Value::string("function"));
+  for (ChatValue& item : items) {
+    ChatValue call = member("type", ChatValue::string("function"));
     call.members.emplace_back("function", std::move(item));
     calls.items.push_back(std::move(call));
   }
@@ -65,7 +65,7 @@ Result<Value> calls_of(std::string_view text) {
 }
 
 // ShareGPT's {"from", "value"}.
-Result<Value> message_of(const Value& turn) {
+Result<ChatValue> message_of(const ChatValue& turn) {
   constexpr std::pair<std::string_view, std::string_view> kRoles[] = {
       {"human", "user"},     {"user", "user"},        {"gpt", "assistant"},         {"chatgpt", "assistant"},
       {"bing", "assistant"}, {"bard", "assistant"},   {"assistant", "assistant"},   {"system", "system"},
@@ -78,39 +78,39 @@ Result<Value> message_of(const Value& turn) {
   if (role == std::end(kRoles))
     return error(
         "from '{}'; allowed are human, user, gpt, assistant, system, tool, observation, function_call", from);
-  Value message = member("role", Value::string(role->second));
-  message.members.emplace_back("content", Value::string(value));
+  ChatValue message = member("role", ChatValue::string(role->second));
+  message.members.emplace_back("content", ChatValue::string(value));
   return message;
 }
 
-Status check_message(const Value& message) {
+Status check_message(const ChatValue& message) {
   if (!message.is_object()) return error("it is {}, no object", message.kind_text());
   SLUICE_TRY(string_of(message, "role"));
-  const Value* content = message.find("content");
+  const ChatValue* content = message.find("content");
   if (content != nullptr && !content->is_null() && !content->is_string() && !content->is_array() &&
       message.find("role")->text != "tool")
     return error("content is {}; allowed are a string and a list of texts", content->kind_text());
-  const Value* calls = message.find("tool_calls");
+  const ChatValue* calls = message.find("tool_calls");
   if ((content == nullptr || content->is_null()) && (calls == nullptr || calls->items.empty()))
     return error("neither content nor tool_calls");
   return {};
 }
 
-Result<Record> chat_of(const Value& object, std::string_view key) {
+Result<Record> chat_of(const ChatValue& object, std::string_view key) {
   Record record;
   record.kind = Record::Kind::Chat;
-  const Value& list = *object.find(key);
+  const ChatValue& list = *object.find(key);
   if (!list.is_array()) return error("{} is {}, no list", key, list.kind_text());
   if (list.items.empty()) return error("{} is empty", key);
-  const Value* system = object.find("system");
+  const ChatValue* system = object.find("system");
   if (key == "conversations" && system != nullptr && system->is_string() && !system->text.empty()) {
-    Value message = member("role", Value::string("system"));
-    message.members.emplace_back("content", Value::string(system->text));
+    ChatValue message = member("role", ChatValue::string("system"));
+    message.members.emplace_back("content", ChatValue::string(system->text));
     record.chat.messages.push_back(std::move(message));
   }
   for (size_t i = 0; i < list.items.size(); ++i) {
     const auto place = [&] { return fmt::format("{}[{}]", key, i); };
-    const Value& item = list.items[i];
+    const ChatValue& item = list.items[i];
     if (item.find("from") != nullptr && item.find("role") == nullptr) {
       auto message = message_of(item);
       if (!message.ok()) return error_at(place(), message.error());
@@ -124,18 +124,18 @@ Result<Record> chat_of(const Value& object, std::string_view key) {
   return record;
 }
 
-Result<Record> marked_of(const Value& object) {
+Result<Record> marked_of(const ChatValue& object) {
   Record record;
   record.kind = Record::Kind::Marked;
   SLUICE_ASSIGN(record.text, string_of(object, "text"));
-  const Value& list = *object.find("learnt");
-  const auto number = [](const Value& value, size_t& out) {
+  const ChatValue& list = *object.find("learnt");
+  const auto number = [](const ChatValue& value, size_t& out) {
     const char* end = value.text.data() + value.text.size();
-    return value.kind == Value::Kind::Number && std::from_chars(value.text.data(), end, out).ptr == end;
+    return value.kind == ChatValue::Kind::Number && std::from_chars(value.text.data(), end, out).ptr == end;
   };
   size_t last = 0;
   if (!list.is_array()) return error("learnt is {}, no list", list.kind_text());
-  for (const Value& item : list.items) {
+  for (const ChatValue& item : list.items) {
     size_t begin = 0, end = 0;
     const bool good = item.items.size() == 2 && number(item.items[0], begin) && number(item.items[1], end) &&
                       begin >= last && begin <= end && end <= record.text.size();
@@ -155,7 +155,7 @@ std::string_view name_of(Record::Kind kind) {
 }
 
 Result<Record> parse_record(std::string_view line) {
-  SLUICE_ASSIGN(const Value object, parse_value(line));
+  SLUICE_ASSIGN(const ChatValue object, parse_value(line));
   if (!object.is_object()) {
     return error(
         "{} instead of an object{}", object.kind_text(),
@@ -184,38 +184,74 @@ Result<Record> parse_record(std::string_view line) {
                fmt::format("{}", fmt::join(keys, ", ")));
 }
 
+bool is_compressed(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  return name.ends_with(".gz") || name.ends_with(".zst");
+}
+
+bool is_jsonl(const std::filesystem::path& path) {
+  const std::filesystem::path name = is_compressed(path) ? path.stem() : path.filename();
+  return name.extension() == ".jsonl" || name.extension() == ".ndjson" || name.extension() == ".json";
+}
+
 class RecordReader::Impl {
  public:
   Impl(std::filesystem::path path, const RecordOptions& options, LineReader lines)
-      : path_(std::move(path)), options_(options), lines_(std::move(lines)) {
-    std::string name = path_.filename().string();
-    for (const char* end : {".gz", ".zst"}) {
-      if (name.ends_with(end)) name.resize(name.size() - std::string_view(end).size());
-    }
-    is_jsonl_ = name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".json");
-  }
+      : path_(std::move(path)), options_(options), lines_(std::move(lines)), is_jsonl_(is_jsonl(path_)) {}
 
-  Result<bool> next(Record& record) {
-    if (!is_jsonl_) return next_text(record);
+  Result<bool> next(RawRecord& raw) {
+    if (!is_jsonl_) {
+      if (std::exchange(read_, true)) return false;
+      SLUICE_ASSIGN(raw.text, lines_.rest(options_.most_text_bytes));
+      return !raw.text.empty();
+    }
     std::string_view line;
     while (true) {
       SLUICE_ASSIGN(const bool more, lines_.next(line));
       if (!more) return false;
       if (lines_.line() == 1 && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
-      if (line.find_first_not_of(" \t\r") == line.npos) continue;
-      auto parsed = parse_record(line);
-      if (parsed.ok() && kind_ && parsed->kind != *kind_) {
-        return at_line(error("{}, where line {} has {}: a file has records of one kind",
-                             name_of(parsed->kind), first_line_, name_of(*kind_)));
-      }
-      if (parsed.ok()) {
-        if (!kind_) first_line_ = lines_.line();
-        kind_ = parsed->kind;
-        record = std::move(*parsed);
-        return true;
-      }
-      if (!options_.skip_malformed) return at_line(parsed.error());
-      if (malformed_++ == 0) first_malformed_ = at_line(parsed.error()).message;
+      if (line.find_first_not_of(" \t\r") != line.npos) break;
+    }
+    raw.text = line;
+    raw.line = lines_.line();
+    return true;
+  }
+  Result<Record> parse(const RawRecord& raw) const {
+    if (is_jsonl_) return parse_record(raw.text);
+    if (const size_t bad = find_invalid_utf8(raw.text); bad != raw.text.npos) {
+      const auto line = 1 + std::count(raw.text.begin(), raw.text.begin() + std::ptrdiff_t(bad), '\n');
+      return error("line {}: byte 0x{:02x} is not UTF-8", line, static_cast<unsigned char>(raw.text[bad]));
+    }
+    Record record;
+    record.text = raw.text;
+    return record;
+  }
+  Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made) {
+    if (made.ok() && kind_ && kind != *kind_) {
+      return at(raw, error("{}, where line {} has {}: a file has records of one kind", name_of(kind),
+                           first_line_, name_of(*kind_)));
+    }
+    if (made.ok()) {
+      if (!kind_) first_line_ = raw.line;
+      kind_ = kind;
+      return true;
+    }
+    if (!options_.skip_malformed) return at(raw, made.error());
+    if (malformed_++ == 0) first_malformed_ = at(raw, made.error()).message;
+    return false;
+  }
+  Result<bool> next(Record& record) {
+    RawRecord raw;
+    while (true) {
+      SLUICE_ASSIGN(const bool more, next(raw));
+      if (!more) return false;
+      Result<Record> parsed = parse(raw);
+      const bool good = parsed.ok();
+      SLUICE_ASSIGN(const bool taken, accept(raw, good ? parsed->kind : Record::Kind::Text,
+                                             good ? Status() : Status(parsed.error())));
+      if (!taken) continue;
+      record = std::move(*parsed);
+      return true;
     }
   }
   int64_t line() const { return lines_.line(); }
@@ -223,25 +259,15 @@ class RecordReader::Impl {
   const std::string& first_malformed() const { return first_malformed_; }
 
  private:
-  Error at_line(Error e) const {
-    return error_at(fmt::format("{}: line {}", path_.string(), lines_.line()), std::move(e));
-  }
-  Result<bool> next_text(Record& record) {
-    if (std::exchange(read_, true)) return false;
-    record = {};
-    SLUICE_ASSIGN(record.text, lines_.rest(options_.most_text_bytes));
-    if (const size_t bad = find_invalid_utf8(record.text); bad != record.text.npos) {
-      const auto line = 1 + std::count(record.text.begin(), record.text.begin() + std::ptrdiff_t(bad), '\n');
-      return error("{}: line {}: byte 0x{:02x} is not UTF-8", path_.string(), line,
-                   static_cast<unsigned char>(record.text[bad]));
-    }
-    return !record.text.empty();
+  Error at(const RawRecord& raw, Error e) const {
+    return error_at(raw.line > 0 ? fmt::format("{}: line {}", path_.string(), raw.line) : path_.string(),
+                    std::move(e));
   }
 
   std::filesystem::path path_;
   RecordOptions options_;
   LineReader lines_;
-  bool is_jsonl_ = false, read_ = false;
+  bool is_jsonl_, read_ = false;
   std::optional<Record::Kind> kind_;
   int64_t first_line_ = 0, malformed_ = 0;
   std::string first_malformed_;
@@ -257,6 +283,15 @@ RecordReader::RecordReader(RecordReader&&) noexcept = default;
 RecordReader::~RecordReader() = default;
 Result<bool> RecordReader::next(Record& record) {
   return impl_->next(record);
+}
+Result<bool> RecordReader::next(RawRecord& raw) {
+  return impl_->next(raw);
+}
+Result<Record> RecordReader::parse(const RawRecord& raw) const {
+  return impl_->parse(raw);
+}
+Result<bool> RecordReader::accept(const RawRecord& raw, Record::Kind kind, const Status& made) {
+  return impl_->accept(raw, kind, made);
 }
 int64_t RecordReader::line() const {
   return impl_->line();

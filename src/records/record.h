@@ -41,8 +41,19 @@ struct RecordOptions {
   int64_t most_text_bytes = int64_t{1} << 30;  // of a file that is one text
 };
 
-// The records of one file: JSONL if its name ends in .jsonl, .ndjson or .json, before .gz or .zst; else it is
-// one text. All are of the first one's kind. In memory is one record. One thread at a time.
+// Whether a file of this name is JSONL: it ends in .jsonl, .ndjson or .json, before .gz or .zst.
+bool is_jsonl(const std::filesystem::path& path);
+// Whether it ends in .gz or .zst.
+bool is_compressed(const std::filesystem::path& path);
+
+// A record as its file has it.
+struct RawRecord {
+  std::string text;  // a line of JSONL, or all of a text
+  int64_t line = 0;  // from 1; 0: the file is one text
+};
+
+// The records of one file: JSONL if its name says so; else it is one text. All are of the first one's kind.
+// In memory is one record. One thread at a time.
 class RecordReader {
  public:
   static Result<RecordReader> open(const std::filesystem::path& path, const RecordOptions& options);
@@ -51,6 +62,14 @@ class RecordReader {
 
   // false: there is none left. Errors name file, line and reason.
   Result<bool> next(Record& record);
+
+  // The same in three steps, of which any thread may take the second.
+  Result<bool> next(RawRecord& raw);
+  Result<Record> parse(const RawRecord& raw) const;
+  // What came of the records, in their order: whether to take this one, or to skip it. `kind` does not matter
+  // where `made` is an error.
+  Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made);
+
   int64_t line() const;       // of the last one
   int64_t malformed() const;  // skipped so far
   // The first reason for which one was skipped, with its line; empty: none was.

@@ -2,11 +2,16 @@
 #include "run/data.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <ctime>
 #include <filesystem>
 
 #include "base/host_memory.h"
 #include "base/parallel.h"
 #include "run/checks.h"
+#include "state/checkpoint.h"
+#include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
 #include "tokens/corpus.h"
 
@@ -15,7 +20,10 @@ namespace {
 
 BatchOptions batch_options(const RunConfig& c, int64_t vocab) {
   BatchOptions options;
-  options.mode = c.data.mode == "packed" ? BatchMode::Packed : BatchMode::Contiguous;
+  options.mode = batch_mode(c);
+  options.long_documents = c.data.long_documents == "cut"    ? LongDocuments::Cut
+                           : c.data.long_documents == "drop" ? LongDocuments::Drop
+                                                             : LongDocuments::Continue;
   options.sequence = c.train.seq_len;
   options.rows = c.train.tokens_per_step / c.train.seq_len;
   options.seed = uint64_t(c.train.seed);
@@ -45,9 +53,66 @@ Error no_tokenizer(const RunConfig& c, int64_t vocab) {
       vocab, where.empty() ? "a preset has none" : "no tokenizer.json is in " + where, ByteTokenizer::kVocab);
 }
 
-bool is_one_file(const std::vector<std::string>& paths) {
+// A single file of text, which is one document.
+bool is_one_document(const std::vector<std::string>& paths) {
   std::error_code ignored;
-  return paths.size() == 1 && std::filesystem::is_regular_file(paths.front(), ignored);
+  return paths.size() == 1 && std::filesystem::is_regular_file(paths.front(), ignored) &&
+         form_of(paths.front()) == SourceForm::Text;
+}
+
+SourceOptions sources_of(const RunConfig& c) {
+  return {.paths = c.data.paths, .include = c.data.include, .exclude = c.data.exclude};
+}
+
+// Whether there is anything but tokens.
+bool needs_tokenizer(const RunConfig& c) {
+  SourceOptions all = sources_of(c);
+  all.paths.insert(all.paths.end(), c.data.heldout_paths.begin(), c.data.heldout_paths.end());
+  const auto sources = find_sources(all);
+  return !sources.ok() || std::any_of(sources->begin(), sources->end(),
+                                      [](const Source& source) { return source.form != SourceForm::Tokens; });
+}
+
+Inventory inventory_of(const TokenSet& tokens) {
+  Inventory found{.documents = tokens.documents(), .tokens = tokens.tokens(), .learnt = tokens.learnt()};
+  for (int64_t t = 0; t < tokens.tokens();) {
+    const int64_t end = tokens.document_at(t).end;
+    found.longest = std::max(found.longest, end - t);
+    ++found.lengths[size_t(std::bit_width(uint64_t(end - t))) - 1];
+    t = end;
+  }
+  return found;
+}
+
+// What of a model's folder makes tokens of records.
+struct Folder {
+  std::optional<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  TokenMaking making;
+};
+
+// A folder without a template is one that conversations are refused for, once there are any.
+Result<std::unique_ptr<Folder>> open_folder(const RunConfig& c, const std::filesystem::path& tokenizer) {
+  auto folder = std::make_unique<Folder>();
+  const std::filesystem::path path = tokenizer.parent_path();
+  SLUICE_ASSIGN(folder->tokenizer, Tokenizer::open(tokenizer));
+  folder->making.tokenizer = &*folder->tokenizer;
+  std::optional<ChatDate> date;
+  if (!c.data.date.empty()) {
+    auto parsed = ChatDate::parse(c.data.date);
+    if (!parsed.ok()) return error_at("data.date", parsed.error());
+    date = *parsed;
+  }
+  SLUICE_ASSIGN(const ChatSettings tokens, special_tokens_of(path));
+  if (tokens.eos) folder->making.end = folder->tokenizer->id(*tokens.eos);
+  auto opened = ChatTemplate::open(path, c.data.chat_template, date);
+  if (opened.ok()) {
+    folder->chat_template = std::move(*opened);
+    folder->making.chat_template = &*folder->chat_template;
+  } else {
+    folder->making.no_template = opened.message();
+  }
+  return folder;
 }
 
 }  // namespace
@@ -61,16 +126,40 @@ std::optional<std::filesystem::path> tokenizer_of(const RunConfig& c) {
   return std::nullopt;
 }
 
+BatchMode batch_mode(const RunConfig& c) {
+  if (c.data.mode != "auto") return c.data.mode == "packed" ? BatchMode::Packed : BatchMode::Contiguous;
+  if (c.data.paths.empty()) return BatchMode::Contiguous;
+  const auto sources = find_sources(sources_of(c));
+  const bool records =
+      sources.ok() && std::any_of(sources->begin(), sources->end(),
+                                  [](const Source& source) { return source.form == SourceForm::Records; });
+  return records ? BatchMode::Packed : BatchMode::Contiguous;
+}
+
 bool packs_documents(const RunConfig& c) {
   if (c.data.paths.empty()) return false;
-  return c.data.mode == "packed" || (c.data.respect_documents && !is_one_file(c.data.paths));
+  return batch_mode(c) == BatchMode::Packed || (c.data.respect_documents && !is_one_document(c.data.paths));
 }
 
 bool holds_out(const RunConfig& c) {
-  return !c.data.paths.empty() && c.data.heldout > 0;
+  return !c.data.paths.empty() && (c.data.heldout > 0 || !c.data.heldout_paths.empty());
 }
 
-Result<RunData> open_data(const RunConfig& c, int64_t vocab) {
+Status keep_date(RunConfig& c) {
+  if (!c.data.date.empty()) return {};
+  if (!c.checkpoint().empty()) {
+    SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
+    c.data.date = value_of(info.manifest, "data.date");
+  }
+  if (!c.data.date.empty()) return {};
+  const std::time_t now = std::time(nullptr);
+  std::tm day{};
+  localtime_r(&now, &day);
+  c.data.date = fmt::format("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
+  return {};
+}
+
+Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer) {
   BatchOptions options = batch_options(c, vocab);
   RunData data;
   if (c.data.paths.empty()) {
@@ -78,41 +167,68 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab) {
     data.content = "random tokens";
     return data;
   }
-  for (const std::string& path : c.data.paths) {
-    const bool pattern = path.find_first_of("*?[") != path.npos;
-    if (!pattern) SLUICE_TRY(check_input(c, "data.paths", path));
+  for (const auto* paths : {&c.data.paths, &c.data.heldout_paths}) {
+    for (const std::string& path : *paths) {
+      const bool pattern = path.find_first_of("*?[") != path.npos;
+      const char* key = paths == &c.data.paths ? "data.paths" : "data.heldout_paths";
+      if (!pattern) SLUICE_TRY(check_input(c, key, path));
+    }
   }
   const auto tokenizer_path = tokenizer_of(c);
-  if (!tokenizer_path && vocab != ByteTokenizer::kVocab) return no_tokenizer(c, vocab);
+  if (!tokenizer_path && vocab != ByteTokenizer::kVocab && needs_tokenizer(c)) return no_tokenizer(c, vocab);
   CorpusOptions corpus_options;
-  corpus_options.paths = c.data.paths;
-  corpus_options.include = c.data.include;
-  corpus_options.exclude = c.data.exclude;
+  corpus_options.sources = sources_of(c);
+  corpus_options.weights = c.data.weights;
+  corpus_options.heldout_paths = c.data.heldout_paths;
   corpus_options.heldout = c.data.heldout;
-  std::optional<Tokenizer> tokenizer;
+  corpus_options.skip_malformed = c.data.malformed == "skip";
+  corpus_options.threads = c.run.threads > 0 ? int(c.run.threads) : search_threads();
+  corpus_options.progress = [&](const char* what, int64_t done, int64_t all) {
+    observer.progress({.what = what, .done = done, .total = all, .unit = Progress::Unit::Bytes});
+  };
+  std::unique_ptr<Folder> folder;
   if (tokenizer_path) {
-    SLUICE_ASSIGN(tokenizer, Tokenizer::open(*tokenizer_path));
-    corpus_options.tokenizer = &*tokenizer;
-    corpus_options.threads = c.run.threads > 0 ? int(c.run.threads) : search_threads();
+    SLUICE_ASSIGN(folder, open_folder(c, *tokenizer_path));
+    corpus_options.making = folder->making;
+  } else {
+    corpus_options.making.no_template = "a model of bytes has no chat template";
   }
+  SLUICE_ASSIGN(corpus_options.making.learn, parse_learn(c.data.learn));
   SLUICE_ASSIGN(Corpus corpus, open_corpus(corpus_options, c.data.cache));
+  const int64_t chats = corpus.findings.kinds[size_t(Record::Kind::Chat)];
+  if (chats > 0 && folder != nullptr) {
+    data.chat_template = folder->chat_template->name();
+    if (folder->chat_template->asks_date()) data.date = c.data.date;
+  }
   // Its memory is the run's.
-  tokenizer.reset();
+  folder.reset();
   release_freed_memory();
   data.content = corpus.key;
-  data.notice = corpus.notice;
-  if (corpus.dropped > 0) {
-    data.notice += data.notice.empty() ? "" : "; ";
-    data.notice +=
-        fmt::format("data.paths: {} has no token for {} characters or bytes of the text; they are left out",
-                    tokenizer_path->string(), corpus.dropped);
-  }
+  if (!corpus.notice.empty()) data.notices.push_back(corpus.notice);
+  for (std::string& warning : corpus.findings.warnings())
+    data.notices.push_back("data.paths: " + std::move(warning));
+  data.findings = std::move(corpus.findings);
+  data.files = corpus.files;
+  data.train_documents = inventory_of(corpus.train);
+  if (corpus.heldout) data.heldout_documents = inventory_of(*corpus.heldout);
   SLUICE_ASSIGN(data.train, make_batches(std::move(corpus.train), options));
   if (corpus.heldout) {
+    data.heldout_bytes_per_token =
+        double(corpus.learnt_bytes) / double(std::max<int64_t>(1, corpus.heldout->learnt()));
     options.rows = std::max<int64_t>(1, c.eval.rows);
     SLUICE_ASSIGN(data.heldout, make_batches(std::move(*corpus.heldout), options));
   }
   return data;
+}
+
+Status count_steps(RunConfig& c, const RunData& data) {
+  if (c.train.epochs == 0) return {};
+  if (c.data.paths.empty())
+    return error("train.epochs = {}: random tokens (data.paths is empty) have no epochs; set train.steps",
+                 c.train.epochs);
+  const double rows = c.train.epochs * double(data.train->epoch_rows());
+  c.train.steps = int64_t(std::ceil(rows * double(c.train.seq_len) / double(c.train.tokens_per_step)));
+  return {};
 }
 
 }  // namespace sluice::core

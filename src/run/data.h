@@ -2,33 +2,60 @@
 // What a run learns from. Plans ask only what the configuration says of it.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
+#include "records/findings.h"
+#include "sluice/observer.h"
 #include "tokens/batches.h"
 
 namespace sluice::core {
 
+// How documents become rows: as data.mode says it, where "auto" goes by the names of the files.
+BatchMode batch_mode(const RunConfig& config);
 // Whether documents may begin inside a sequence, as far as the configuration tells: a single text file is one
 // document. Opens nothing.
 bool packs_documents(const RunConfig& config);
 // Whether a part of the data is held out.
 bool holds_out(const RunConfig& config);
 
+// Sets data.date, where it is left open: to that of the checkpoint that the run goes on from, or to today.
+Status keep_date(RunConfig& config);
+
 // The tokenizer.json of the folder that model.weights names, or else of that of model.config; nothing: text
 // is bytes.
 std::optional<std::filesystem::path> tokenizer_of(const RunConfig& config);
 
+// Of the documents of training, or of those that are held out.
+struct Inventory {
+  int64_t documents = 0, tokens = 0, learnt = 0, longest = 0;
+  std::array<int64_t, 40> lengths{};  // documents with tokens from 2^i on, below 2^(i+1)
+};
+
 struct RunData {
   std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
   std::string content;                          // equal for equal tokens
-  std::string notice;  // what people should know of how text became tokens; may be empty
+  // data.date, where a chat template shows it: it is among what checkpoints say the run is.
+  std::string date;
+  // What people should know of how text became tokens, a sentence each.
+  std::vector<std::string> notices;
+  Findings findings;
+  int64_t files = 0;
+  Inventory train_documents, heldout_documents;
+  std::string chat_template;  // its name; empty: nothing is rendered
+  // Bytes of text that a learnt token of the held-out documents stands for, in the mean; 0: unknown.
+  double heldout_bytes_per_token = 0;
 };
 // Reads, and if need be tokenizes, data.paths; random tokens when there are none. Text is never bytes for a
 // model whose vocabulary is not: without its tokenizer it is refused.
-Result<RunData> open_data(const RunConfig& config, int64_t vocab);
+Result<RunData> open_data(const RunConfig& config, int64_t vocab, Observer& observer = silent_observer());
+
+// Sets train.steps, where train.epochs says how many there are. Errors: random tokens have no epochs.
+Status count_steps(RunConfig& config, const RunData& data);
 
 }  // namespace sluice::core

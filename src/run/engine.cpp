@@ -129,22 +129,25 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   const bool deferred = p_.optimizer.deferred;
   StepArgs args = deferred ? args_for_update(std::max<int64_t>(1, steps_done_), learning_rate_)
                            : args_for_update(steps_done_ + 1, learning_rate);
-  args.update = deferred ? pending_ : 1;
-  args.inv_targets = targets > 0 ? 1.0f / float(targets) : 0.0f;
+  const bool learns = targets > 0;
+  args.update = (deferred ? pending_ : learns) ? 1 : 0;
+  args.inv_targets = learns ? 1.0f / float(targets) : 0.0f;
   SLUICE_TRY(training_->write(model.args, bytes_of(args)));
   SLUICE_TRY(training_->step(timeline));
   ++steps_done_;
-  pending_ = deferred;
+  pending_ = deferred && learns;
   learning_rate_ = learning_rate;
   SLUICE_ASSIGN(const double loss, read_value<double>(*training_, model.loss));
   SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
   SLUICE_TRY(check_caps());
-  return StepResult{loss * double(args.inv_targets),
+  std::string skipped = clip.scale == 0 ? why_skipped(model, loss, clip) : "";
+  if (!learns) skipped = "none of its tokens is learnt";
+  return StepResult{learns ? loss * double(args.inv_targets) : std::nan(""),
                     clip.norm,
                     learning_rate,
                     now_ns() - begin_ns,
                     p_.shape.tokens(),
-                    clip.scale == 0 ? why_skipped(model, loss, clip) : ""};
+                    skipped};
 }
 
 void Engine::note_activities() {

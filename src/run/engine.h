@@ -16,7 +16,7 @@
 namespace sluice::core {
 
 struct StepResult {
-  double loss = 0;  // mean over targets
+  double loss = 0;  // mean over the targets of the whole step; NaN: there are none
   double gradient_norm = 0;
   double learning_rate = 0;
   double ns = 0;  // wall clock

@@ -65,7 +65,10 @@ Manifest manifest_of(const Parts& p) {
   for (size_t i = 0; i < optimizer.hyperparameters.size(); ++i)
     train(optimizer.hyperparameters[i].name, p.optimizer.values[i]);
   train("clip_norm", p.optimizer.clip_norm);
-  out.emplace_back("data.mode", p.config.data.mode);
+  const bool packed = batch_mode(p.config) == BatchMode::Packed;
+  out.emplace_back("data.mode", packed ? "packed" : "contiguous");
+  if (packed && p.config.data.long_documents != "continue")
+    out.emplace_back("data.long_documents", p.config.data.long_documents);
   add("data")("respect_documents", p.config.data.respect_documents);
   out.emplace_back("data.content", p.content);
   out.emplace_back("run.backend", p.machine.backend->name);
@@ -85,9 +88,11 @@ std::optional<StepShape> shape_in(const Manifest& manifest) {
 
 constexpr std::string_view kSteps[] = {"train.steps"};
 constexpr std::string_view kRates[] = {"train.learning_rate", "train.min_learning_rate",
-                                       "train.warmup_steps"};
+                                       "train.warmup_steps", "train.schedule", "train.decay_steps"};
 // Whether documents begin inside a sequence follows from the data.
-constexpr std::string_view kData[] = {"data.content", "data.mode", "data.respect_documents", "shape.packed"};
+constexpr std::string_view kData[] = {"data.content",           "data.mode",
+                                      "data.long_documents",    "data.date",
+                                      "data.respect_documents", "shape.packed"};
 constexpr std::string_view kBackend[] = {"run.backend", "run.deterministic"};
 constexpr Allowance kAllowances[] = {
     {"steps", kSteps}, {"learning_rate", kRates}, {"data", kData}, {"backend", kBackend}};
@@ -124,11 +129,19 @@ Result<Manifest> manifest_before_plans(const RunConfig& c, const Machine& machin
   return manifest_of({c, machine, model, numerics, resolve_optimizer(c, machine), shape, content});
 }
 
+void add_date(Manifest& manifest, const std::string& date) {
+  if (!date.empty()) manifest.emplace_back("data.date", date);
+}
+
 void add_schedule(Manifest& manifest, const sluice::Schedule& s) {
   manifest.emplace_back("train.steps", print(s.steps));
   manifest.emplace_back("train.learning_rate", print(s.learning_rate));
   manifest.emplace_back("train.min_learning_rate", print(s.min_learning_rate));
   manifest.emplace_back("train.warmup_steps", print(s.warmup_steps));
+  constexpr std::string_view kNames[] = {"cosine", "linear", "constant", "wsd"};
+  // Checkpoints have always been of cosines where they say nothing.
+  if (s.decay != sluice::Decay::Cosine) manifest.emplace_back("train.schedule", kNames[size_t(s.decay)]);
+  if (s.decay == sluice::Decay::Wsd) manifest.emplace_back("train.decay_steps", print(s.decay_steps));
 }
 
 std::span<const Allowance> allowances() {

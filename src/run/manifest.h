@@ -21,6 +21,8 @@ Manifest manifest_of(const Prepared& prepared, const std::string& content);
 Result<Manifest> manifest_before_plans(const RunConfig& config, const Machine& machine,
                                        const ModelSpec& model, const std::string& content,
                                        const Manifest& saved);
+// Adds the date that a chat template shows; nothing if it is empty: none does.
+void add_date(Manifest& manifest, const std::string& date);
 // Adds what decides the learning rate of every step.
 void add_schedule(Manifest& manifest, const sluice::Schedule& schedule);
 

@@ -68,7 +68,12 @@ sluice::Schedule schedule_of(const RunConfig& c) {
           .evaluate_every = c.eval.every,
           .evaluate_rows = c.eval.rows,
           .checkpoint_every = c.run.checkpoint_every,
-          .max_skipped = c.train.max_skipped};
+          .max_skipped = c.train.max_skipped,
+          .decay = c.train.schedule == "linear"     ? sluice::Decay::Linear
+                   : c.train.schedule == "constant" ? sluice::Decay::Constant
+                   : c.train.schedule == "wsd"      ? sluice::Decay::Wsd
+                                                    : sluice::Decay::Cosine,
+          .decay_steps = c.train.decay_steps};
 }
 
 }  // namespace sluice::core

@@ -12,7 +12,7 @@
 namespace sluice::core {
 
 Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, Observer& observer) {
-  SLUICE_ASSIGN(RunData data, open_data(prepared.config, prepared.model.vocab));
+  SLUICE_ASSIGN(RunData data, open_data(prepared.config, prepared.model.vocab, observer));
   return open(prepared, std::move(data), observer);
 }
 
@@ -32,6 +32,7 @@ Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, RunData
 
 Manifest Session::manifest() const {
   Manifest out = manifest_of(engine_->prepared(), data_->content);
+  add_date(out, data_->date);
   add_schedule(out, schedule_);
   return out;
 }

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/status.h"
+
 namespace sluice::core {
 
 struct ByteTokenizer {
@@ -26,5 +28,10 @@ struct ByteTokenizer {
     return text;
   }
 };
+
+class Tokenizer;
+
+// The same as a Tokenizer, for text that is UTF-8.
+Result<Tokenizer> byte_tokenizer();
 
 }  // namespace sluice::core

@@ -1,36 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text files as tokens, split into training and held-out documents and cached as token files.
+// What people bring, as tokens with what is learnt: split into training and held-out documents, and cached as
+// token files.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "tokenizer/tokenizer.h"
+#include "records/findings.h"
+#include "tokens/sources.h"
 #include "tokens/token_set.h"
 
 namespace sluice::core {
 
 struct CorpusOptions {
-  // Files, directories (with everything below them, except names that begin with a dot) or shell patterns
-  // ("docs/*.md").
-  std::vector<std::string> paths;
-  // Endings of the file names to take inside directories, such as ".txt"; empty: all.
-  std::vector<std::string> include;
-  // Shell patterns of what directories and patterns leave out, compared with the path below the directory
-  // that was named ('*' matches '/' too; a directory's name covers all below it) and with the bare file name.
-  std::vector<std::string> exclude;
-  // Fraction of the files to hold out, 0 to below 1. Every file draws by its path below the named directory
-  // and the seed, so that files added later move no other. If the fraction is positive, both sides get at
-  // least one file; a corpus of a single file is cut instead, and its last part held out.
+  SourceOptions sources;
+  // How often the documents of each of sources.paths come, from 0 to 100; empty: once. Of 0.3 come three
+  // documents in ten, of 1.3 these twice. They are drawn by name, line and seed.
+  std::vector<double> weights;
+  // Files to hold out, as sources.paths has them; the fraction does not matter then.
+  std::vector<std::string> heldout_paths;
+  // Fraction of the documents to hold out, 0 to below 1. Every document draws by its file's path below the
+  // named directory, its line and the seed, so that files added later move no other. If the fraction is
+  // positive, both sides get at least one document; a corpus of a single one that is a file of text or tokens
+  // is cut instead, and its last part held out.
   double heldout = 0.05;
   uint64_t seed = 0;
-  // Null: a token is a byte (ByteTokenizer).
-  const Tokenizer* tokenizer = nullptr;
-  int threads = 1;  // that encode
+  // Its tokenizer may be null: a token is a byte (ByteTokenizer).
+  TokenMaking making;
+  bool skip_malformed = false;  // records, and count them, instead of refusing them
+  int threads = 1;              // that encode
+  // Told from time to time which of two passes over how many bytes is how far: they are read for their
+  // checksum, and become tokens if the cache has none.
+  std::function<void(const char* what, int64_t done_bytes, int64_t all_bytes)> progress;
 };
 
 struct Corpus {
@@ -40,15 +46,15 @@ struct Corpus {
   bool built = false;  // false: the cache had it
   std::string key;     // equal for equal options, files, contents and tokenizers
   std::string notice;  // why what the cache had was not believed; empty: it was, or had nothing
-  // Characters or bytes that the tokenizer has no token for and leaves out; counted when the tokens are
-  // built.
-  int64_t dropped = 0;
+  Findings findings;   // of all documents, each once
+  int64_t learnt_bytes =
+      0;  // of text, that the learnt tokens of the held-out documents stand for; 0: unknown
 };
 
-// A document is a file; documents are in the order of their paths. The token files are in
-// `cache_directory`/<hash of options, paths, contents and tokenizer>/ with their checksums and what they were
-// made of, so changed input is found again or built, never mixed up; what is damaged there, or somebody
-// else's, is built anew.
+// A document is a file of text, a record, or a document of a token file; they are in the order of their
+// files' paths. The token files are in `cache_directory`/<hash of options, paths, contents and tokenizer>/
+// with their checksums and what they were made of, so changed input is found again or built, never mixed up;
+// what is damaged there, or somebody else's, is built anew. Errors: input that changes while it is read.
 Result<Corpus> open_corpus(const CorpusOptions& options, const std::filesystem::path& cache_directory);
 
 }  // namespace sluice::core

@@ -95,9 +95,13 @@ class Writing {
     for (Job& job : jobs_) {
       SLUICE_TRY(std::exchange(job.status, Status{}));
       counts_.dropped += job.counts.dropped;
+      const bool ends_file = job.part().ends && job.range->end == job.range->file_bytes;
+      if (ends_file && options_.end >= 0 && (job.ids.empty() || job.ids.back() != options_.end))
+        job.ids.push_back(options_.end);
       SLUICE_TRY(writer_.append(job.ids));
       job.ids = {};
       if (job.part().ends) writer_.end_document();
+      if (options_.progress) options_.progress(int64_t(job.end - job.begin));
       job.document->file.release();
     }
     jobs_.clear();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 
 #include "base/status.h"
@@ -26,6 +27,10 @@ struct TokenizeOptions {
   int64_t part_bytes = int64_t{4} << 20;
   // Of more than so many bytes it has to be.
   int64_t most_bytes = int64_t{64} << 20;
+  // The token that ends a document with the last of its file, unless it does so itself; -1: none.
+  int32_t end = -1;
+  // Told of bytes that have become tokens since the last time.
+  std::function<void(int64_t bytes)> progress;
 };
 
 // Writes the tokens of each document in order, as Tokenizer::encode with special tokens makes them. In memory

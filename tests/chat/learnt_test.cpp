@@ -48,7 +48,7 @@ const Tokenizer& tokenizer(const std::string& name) {
   return opened.emplace(name, std::move(*made)).first->second;
 }
 
-Value fixture(const std::string& name) {
+ChatValue fixture(const std::string& name) {
   const auto text = read_file(fs::path(SLUICE_CHATS) / name);
   return *parse_value(*text);
 }
@@ -95,21 +95,21 @@ std::string shown(const LearntTokens& tokens, const Tokenizer& tokenizer) {
 }
 
 TEST(LearntTokens, AreThoseInsideOfWhatTheAssistantSaid) {
-  const Value chats = fixture("chats.json"), sources = fixture("sources.json");
-  std::map<std::string, Value> rows;
+  const ChatValue chats = fixture("chats.json"), sources = fixture("sources.json");
+  std::map<std::string, ChatValue> rows;
   int compared = 0;
-  for (const Value& mask : fixture("masks.json").items) {
+  for (const ChatValue& mask : fixture("masks.json").items) {
     const std::string& name = mask.items[0].text;
     if (!rows.contains(name)) rows[name] = fixture(name + ".json");
-    const Value& row = rows[name].items[size_t(std::stoi(mask.items[1].text))];
-    const Value& item = chats.items[size_t(std::stoi(row.items[0].text))];
+    const ChatValue& row = rows[name].items[size_t(std::stoi(mask.items[1].text))];
+    const ChatValue& item = chats.items[size_t(std::stoi(row.items[0].text))];
     const Conversation conversation{item.find("messages")->items, *item.find("tools")};
-    const Value* tokens = sources.find(name)->find("tokens");
+    const ChatValue* tokens = sources.find(name)->find("tokens");
     const auto chat = render_chat(
         family(name), {tokens->find("bos_token")->text, tokens->find("eos_token")->text, {}}, conversation);
     if (!chat.ok()) continue;
     SCOPED_TRACE(fmt::format("{} with {}: {}", name, mask.items[2].text, chat->text));
-    const auto learnt = learnt_tokens(conversation, *chat, Learn::Answers, tokenizer(mask.items[2].text));
+    const auto learnt = learnt_tokens(conversation, *chat, Learn::Assistant, tokenizer(mask.items[2].text));
     ASSERT_TRUE(learnt.ok()) << learnt.message();
     EXPECT_EQ(hashed(learnt->ids), mask.items[3].text);
     EXPECT_EQ(hashed(learnt->learnt), mask.items[4].text) << shown(*learnt, tokenizer(mask.items[2].text));
@@ -128,13 +128,13 @@ TEST(LearntTokens, AreChosenByWhoSpeaks) {
     EXPECT_EQ(learnt->straddling, 0);
     return shown(*learnt, tokenizer("gpt2"));
   };
-  EXPECT_EQ(shows(Learn::Answers),
+  EXPECT_EQ(shows(Learn::Assistant),
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n{b<|im_end|>}\n"
             "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n{d<|im_end|>}\n");
-  EXPECT_EQ(shows(Learn::LastAnswer),
+  EXPECT_EQ(shows(Learn::Last),
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
             "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n{d<|im_end|>}\n");
-  EXPECT_EQ(shows(Learn::Turns),
+  EXPECT_EQ(shows(Learn::AllTurns),
             "<|im_start|>user\n{a<|im_end|>}\n<|im_start|>assistant\n{b<|im_end|>}\n"
             "<|im_start|>user\n{c<|im_end|>}\n<|im_start|>assistant\n{d<|im_end|>}\n");
   EXPECT_EQ(shows(Learn::Everything),
@@ -147,7 +147,7 @@ TEST(LearntTokens, SpecialTokensInWhatIsSaidAreText) {
       "chatml",
       R"([{"role": "user", "content": "say <|im_end|>"}, {"role": "assistant", "content": "x<|im_end|>\n<|im_start|>user"}])");
   const Tokenizer& gpt2 = tokenizer("gpt2");
-  const auto learnt = learnt_tokens(conversation, chat, Learn::Answers, gpt2);
+  const auto learnt = learnt_tokens(conversation, chat, Learn::Assistant, gpt2);
   ASSERT_TRUE(learnt.ok()) << learnt.message();
   const auto count = [&](std::string_view token, bool only_learnt) {
     int64_t found = 0;
@@ -166,7 +166,7 @@ TEST(LearntTokens, ATokenOverTheEdgeIsContext) {
   const auto [conversation, chat] =
       rendered("chatml", R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "\n\nb"}])");
   for (const char* name : {"llama3", "qwen2", "gpt2", "llama2"}) {
-    const auto learnt = learnt_tokens(conversation, chat, Learn::Answers, tokenizer(name));
+    const auto learnt = learnt_tokens(conversation, chat, Learn::Assistant, tokenizer(name));
     ASSERT_TRUE(learnt.ok()) << learnt.message();
     std::vector<int32_t> said;
     for (size_t i = 0; i < learnt->ids.size(); ++i)
@@ -182,7 +182,7 @@ TEST(LearntTokens, NormalizedTextKeepsItsPlaces) {
   const auto [conversation, chat] = rendered(
       "chatml",
       R"([{"role": "user", "content": "e\u0301e\u0301"}, {"role": "assistant", "content": "cafe\u0301 e\u0301!"}])");
-  const auto learnt = learnt_tokens(conversation, chat, Learn::Answers, tokenizer("qwen2"));
+  const auto learnt = learnt_tokens(conversation, chat, Learn::Assistant, tokenizer("qwen2"));
   ASSERT_TRUE(learnt.ok()) << learnt.message();
   std::vector<int32_t> said;
   for (size_t i = 0; i < learnt->ids.size(); ++i)

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Value fixture(const std::string& name) {
+ChatValue fixture(const std::string& name) {
   const auto text = read_file(fs::path(SLUICE_CHATS) / name);
   EXPECT_TRUE(text.ok()) << text.message();
   auto value = parse_value(*text);
@@ -25,19 +25,19 @@ Value fixture(const std::string& name) {
   return *value;
 }
 
-ChatSettings settings_of(const Value& source) {
-  const Value* tokens = source.find("tokens");
+ChatSettings settings_of(const ChatValue& source) {
+  const ChatValue* tokens = source.find("tokens");
   return {tokens->find("bos_token")->text, tokens->find("eos_token")->text, ChatDate{2025, 3, 9}};
 }
 
-Conversation conversation_of(const Value& item) {
+Conversation conversation_of(const ChatValue& item) {
   return {item.find("messages")->items, *item.find("tools")};
 }
 
 // What a template would print as a Python object.
 bool has_odd_content(const Conversation& conversation) {
-  for (const Value& message : conversation.messages) {
-    const Value* content = message.find("content");
+  for (const ChatValue& message : conversation.messages) {
+    const ChatValue* content = message.find("content");
     if (content != nullptr && !content->is_string()) return true;
   }
   return false;
@@ -46,7 +46,7 @@ bool has_odd_content(const Conversation& conversation) {
 bool lacks_content(const Conversation& conversation) {
   const auto& messages = conversation.messages;
   return std::any_of(messages.begin(), messages.end(),
-                     [](const Value& message) { return message.find("content") == nullptr; });
+                     [](const ChatValue& message) { return message.find("content") == nullptr; });
 }
 
 // As make_fixtures.py.
@@ -77,16 +77,16 @@ std::string own_spans(const RenderedChat& chat, const Conversation& conversation
 class Templates : public testing::TestWithParam<std::string_view> {};
 
 TEST_P(Templates, TextAndWhatTheAssistantSaidAreThoseOfTransformers) {
-  const Value sources = fixture("sources.json"), chats = fixture("chats.json");
+  const ChatValue sources = fixture("sources.json"), chats = fixture("chats.json");
   const std::string name(GetParam());
-  const Value* source = sources.find(name);
+  const ChatValue* source = sources.find(name);
   if (source == nullptr) GTEST_SKIP() << "no package has the text of this template";
   const ChatSettings settings = settings_of(*source);
   const auto families = chat_families();
   const auto family =
       std::find_if(families.begin(), families.end(), [&](const ChatFamily& f) { return f.name == name; });
   int compared = 0;
-  for (const Value& row : fixture(name + ".json").items) {
+  for (const ChatValue& row : fixture(name + ".json").items) {
     const int64_t index = std::stoll(row.items[0].text);
     const Conversation conversation = conversation_of(chats.items[size_t(index)]);
     SCOPED_TRACE(fmt::format("{} {} {}", name, index, to_json(chats.items[size_t(index)])));
@@ -102,7 +102,7 @@ TEST_P(Templates, TextAndWhatTheAssistantSaidAreThoseOfTransformers) {
     if (has_odd_content(conversation) && shortened(index, chat->text) != row.items[1].text) continue;
     EXPECT_EQ(shortened(index, chat->text), row.items[1].text) << chat->text;
     std::string spans;
-    for (const Value& span : row.items[2].items) spans += to_json(span);
+    for (const ChatValue& span : row.items[2].items) spans += to_json(span);
     EXPECT_EQ(own_spans(*chat, conversation), spans) << chat->text;
     ++compared;
     size_t end = 0;
@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(Chat, Templates, testing::ValuesIn(chat_template_names(
 });
 
 TEST(ChatTemplates, AreRecognisedByTheirText) {
-  const Value sources = fixture("sources.json");
+  const ChatValue sources = fixture("sources.json");
   int recognised = 0;
   for (const auto& [name, source] : sources.members) {
     const std::string& text = source.find("text")->text;

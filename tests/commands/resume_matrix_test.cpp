@@ -51,6 +51,13 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
     return model.dump();
   }());
   fs::copy_file(weights, dir / "wide/model.safetensors");
+  dir.add("records/a.jsonl", [] {
+    std::string lines;
+    for (int i = 0; i < 200; ++i)
+      lines += fmt::format("{{\"prompt\": \"{} * {} =\", \"completion\": \" {}\"}}\n", i, i, i * i);
+    return lines;
+  }());
+  const Settings records{"train.compute=f32", "data.paths=[\"" + (dir / "records").string() + "\"]"};
   const Settings f32{"train.compute=f32"}, sgd{"train.compute=f32", "train.optimizer=sgd"};
   const Settings masters{"train.compute=bf16", "train.master=on", "train.grad=f32", "train.stochastic=off"};
   const Settings rounded{"train.compute=bf16", "train.master=off", "train.state=f32", "train.stochastic=on"};
@@ -65,12 +72,23 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"data.include", {{"data.include=[\"a.txt\", \"b.txt\"]"}, f32, "data.content is "}},
       {"data.exclude", {{"data.exclude=[\"a.txt\"]"}, f32, "data.content is "}},
       {"data.heldout", {{"data.heldout=0.6"}, f32, "data.content is "}},
+      {"data.weights", {{"data.weights=[2]"}, f32, "data.content is "}},
+      {"data.heldout_paths",
+       {{"data.heldout_paths=[\"" + path("text/a.txt") + "\"]"}, f32, "data.content is "}},
+      {"data.learn", {{"data.learn=everything"}, records, "data.content is "}},
+      {"data.malformed", {{"data.malformed=skip"}, records, "data.content is "}},
+      {"data.chat_template", {{"data.chat_template=other"}, f32, ""}},
+      {"data.date", {{"data.date=2026-01-31"}, f32, ""}},
       {"data.mode", {{"data.mode=packed"}, f32, ""}},
+      {"data.long_documents", {{"data.long_documents=cut"}, {"train.compute=f32", "data.mode=packed"}, ""}},
       {"data.respect_documents", {{"data.respect_documents=false"}, f32, ""}},
       {"data.cache", {{"data.cache=" + path("cache2")}, f32, ""}},
       {"train.seq_len", {{"train.seq_len=32"}, f32, "shape.seq_len is 32"}},
       {"train.tokens_per_step", {{"train.tokens_per_step=64"}, f32, ""}},
       {"train.steps", {{"train.steps=5"}, f32, ""}},
+      {"train.epochs", {{"train.epochs=0.04"}, f32, "train.steps is "}},
+      {"train.schedule", {{"train.schedule=linear"}, f32, ""}},
+      {"train.decay_steps", {{"train.decay_steps=2"}, {"train.compute=f32", "train.schedule=wsd"}, ""}},
       {"train.seed", {{"train.seed=2"}, f32, ""}},
       {"train.learning_rate", {{"train.learning_rate=1e-3"}, f32, ""}},
       {"train.min_learning_rate", {{"train.min_learning_rate=0"}, f32, ""}},

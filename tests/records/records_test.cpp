@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <numeric>
+#include <optional>
 
 #include "base/philox.h"
 #include "io/file.h"
+#include "records/findings.h"
 #include "records/line_reader.h"
-#include "records/survey.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::core {
@@ -43,7 +44,7 @@ class Records : public testing::Test {
   }
   static std::string messages(const Record& record) {
     std::string text;
-    for (const Value& message : record.chat.messages) text += to_json(message);
+    for (const ChatValue& message : record.chat.messages) text += to_json(message);
     return text;
   }
   static std::string parsed(std::string_view line) {
@@ -185,35 +186,106 @@ TEST_F(Records, RandomBytesAreRefusedNotObeyed) {
   }
 }
 
-TEST_F(Records, SurveyCountsWhatIsLearntAndWarns) {
-  const auto tokenizer = Tokenizer::open(fs::path(SLUICE_TOKENIZERS) / "smollm2.json");
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
-  const fs::path path =
-      file("p.jsonl",
-           "{\"prompt\": \"abc\", \"completion\": \" def\"}\n{\"prompt\": \"abc\", \"completion\": \"\"}\n");
-  const std::vector<fs::path> files{path};
-  SurveyOptions options;
-  options.tokenizer = &*tokenizer;
-  options.sequence = 2;
-  const auto found = survey(files, options);
-  ASSERT_TRUE(found.ok()) << found.message();
-  EXPECT_EQ(found->documents, 2);
-  EXPECT_EQ(found->kinds[size_t(Record::Kind::Pair)], 2);
-  EXPECT_GT(found->learnt, 0);
-  EXPECT_LT(found->learnt, found->tokens);
-  EXPECT_EQ(found->without_learnt, 1);
-  EXPECT_EQ(found->without_end, 1);
-  ASSERT_EQ(found->examples.size(), 2u);
-  EXPECT_EQ(found->examples[0].runs.back().text, " def");
-  EXPECT_TRUE(found->examples[0].runs.back().learnt);
-  EXPECT_EQ(found->examples[0].place, path.string() + ": line 1");
-  EXPECT_EQ(std::accumulate(found->lengths.begin(), found->lengths.end(), int64_t{0}), 2);
-  EXPECT_GE(found->warnings().size(), 2u);
-  options.no_template = "there is none";
-  const std::vector<fs::path> chats{file("c.jsonl", R"({"messages": [{"role": "user", "content": "q"}]})")};
-  const auto refused = survey(chats, options);
-  EXPECT_NE(refused.message().find("c.jsonl: line 1: a conversation: there is none"), std::string::npos)
-      << refused.message();
+// Documents of a file, their tokens as text with what is learnt in brackets; or the error.
+class Documents : public Records {
+ protected:
+  void SetUp() override {
+    Records::SetUp();
+    auto opened = Tokenizer::open(fs::path(SLUICE_TOKENIZERS) / "smollm2.json");
+    ASSERT_TRUE(opened.ok()) << opened.message();
+    tokenizer_ = std::move(*opened);
+    making_.tokenizer = &*tokenizer_;
+    making_.no_template = "there is none";
+  }
+  std::string shown(const Document& document) const {
+    std::string text;
+    bool learnt = false;
+    const auto turn = [&](bool now) {
+      if (now != learnt) text += now ? "[" : "]";
+      learnt = now;
+    };
+    for (size_t i = 0; i < document.tokens.ids.size(); ++i) {
+      turn(document.tokens.learnt[i] == 1);
+      text += *tokenizer_->decode(std::span(document.tokens.ids).subspan(i, 1), false);
+    }
+    turn(false);
+    return text;
+  }
+  std::string read(const fs::path& path, const ReadingOptions& options = {}) {
+    std::string all;
+    findings_ = {};
+    const auto skipped = read_documents(path, making_, options, [&](Document& document) {
+      findings_.add(document, making_);
+      all += fmt::format("{}:{}|", document.line, shown(document));
+      return Status();
+    });
+    if (!skipped.ok()) return all + skipped.message();
+    findings_.add(*skipped);
+    return all;
+  }
+
+  std::optional<Tokenizer> tokenizer_;
+  TokenMaking making_;
+  Findings findings_;
+};
+
+constexpr std::string_view kPairs =
+    "{\"prompt\": \"abc\", \"completion\": \" def\"}\n\n{\"prompt\": \"abc\", \"completion\": \"\"}\n";
+
+TEST_F(Documents, HaveWhatIsLearntMarked) {
+  EXPECT_EQ(read(file("p.jsonl", kPairs)), "1:abc[ def]|3:abc|");
+  making_.learn = Learn::Everything;
+  EXPECT_EQ(read(file("p.jsonl", kPairs)), "1:[abc def]|3:[abc]|");
+  making_.learn = Learn::Assistant;
+  EXPECT_EQ(read(file("m.jsonl", R"({"text": "ab cd ef", "learnt": [[2, 5]]})")), "1:ab[ cd] ef|");
+  EXPECT_EQ(read(file("a.txt", "ab cd")), "0:[ab cd]|");
+  // What ends an answer is learnt, too.
+  making_.end = tokenizer_->id("<|endoftext|>");
+  ASSERT_GE(making_.end, 0);
+  EXPECT_EQ(read(file("p.jsonl", kPairs)), "1:abc[ def<|endoftext|>]|3:abc[<|endoftext|>]|");
+  EXPECT_EQ(read(file("a.txt", "ab cd")), "0:[ab cd<|endoftext|>]|");
+}
+
+TEST_F(Documents, FindingsSayWhatUsuallyIsAMistake) {
+  read(file("p.jsonl", kPairs));
+  EXPECT_EQ(findings_.kinds[size_t(Record::Kind::Pair)], 2);
+  EXPECT_EQ(findings_.warnings(),
+            (std::vector<std::string>{"1 of 2 documents have nothing that is learnt",
+                                      "1 of 2 documents have an answer that no special token ends: a model "
+                                      "does not learn to stop there"}));
+  const auto kept = Findings::parse(findings_.text());
+  ASSERT_TRUE(kept.ok()) << kept.message();
+  EXPECT_EQ(kept->text(), findings_.text());
+  EXPECT_EQ(kept->warnings(), findings_.warnings());
+  EXPECT_FALSE(Findings::parse("{}").ok());
+}
+
+TEST_F(Documents, ThatCannotBecomeTokensAreMalformed) {
+  const fs::path path = file("c.jsonl", R"({"messages": [{"role": "user", "content": "q"}]})");
+  EXPECT_NE(read(path).find("c.jsonl: line 1: a conversation: there is none"), std::string::npos);
+  ReadingOptions skip;
+  skip.records.skip_malformed = true;
+  EXPECT_EQ(read(path, skip), "");
+  EXPECT_EQ(findings_.malformed, 1);
+  EXPECT_NE(findings_.first_malformed.find("line 1: a conversation"), std::string::npos);
+}
+
+// Whatever is taken up at once, and by however many threads.
+TEST_F(Documents, AreTheSameForAnyNumberOfThreads) {
+  std::string text;
+  for (int i = 0; i < 500; ++i)
+    text +=
+        fmt::format(R"({{"prompt": "{}", "completion": " {}"}})", std::string(size_t(i % 9), 'a'), i) + "\n";
+  const fs::path path = file("p.jsonl", text);
+  const std::string one = read(path);
+  EXPECT_EQ(std::count(one.begin(), one.end(), '|'), 500);
+  for (const int64_t bytes : {1, 100, 5000}) EXPECT_EQ(read(path, {.threads = 4, .batch_bytes = bytes}), one);
+  // An error comes after what is before it, and before a worse one behind it.
+  const fs::path bad = file("b.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}\n" + std::string(300, 'x'));
+  ReadingOptions options;
+  options.records.most_line_bytes = 100;
+  EXPECT_NE(read(bad, options).find("1:[a]|" + bad.string() + ": line 2: text is a number"),
+            std::string::npos);
 }
 
 }  // namespace

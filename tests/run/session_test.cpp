@@ -222,10 +222,11 @@ TEST(Session, TextBecomesTokensOfTheModelsTokenizer) {
   std::vector<int32_t> tokens(16), targets(16), positions(16);
   data.train->fill(0, 0, tokens, targets, positions);
   EXPECT_EQ(tokens, std::vector<int32_t>(16, 'a' - ' '));
-  EXPECT_EQ(data.notice, "");
+  EXPECT_TRUE(data.notices.empty());
   // What the tokenizer has no token for is said.
   dir.add("text", "a\nb\nc" + std::string(4000, 'a'));
-  EXPECT_NE(must(open_data(config, 97)).notice.find("has no token for 2 characters"), std::string::npos);
+  EXPECT_EQ(must(open_data(config, 97)).notices,
+            std::vector<std::string>{"data.paths: 2 characters or bytes have no token and are left out"});
 }
 
 // The file that was planned for became a directory.

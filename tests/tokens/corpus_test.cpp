@@ -19,7 +19,10 @@ std::string content(const TokenSet& set) {
 }
 
 CorpusOptions all_of(const TempDir& dir) {
-  return {.paths = {(dir / "in").string()}, .heldout = 0};
+  CorpusOptions options;
+  options.sources.paths = {(dir / "in").string()};
+  options.heldout = 0;
+  return options;
 }
 
 // `count` files, "f0.txt" and so on, whose content is their number.
@@ -46,8 +49,8 @@ TEST(Corpus, TakesEndingsAndLeavesOutPatterns) {
     dir.add(std::string("in/") + name, name);
   }
   CorpusOptions options = all_of(dir);
-  options.include = {".txt"};
-  options.exclude = {"skip*", "gen", "sub/deep"};
+  options.sources.include = {".txt"};
+  options.sources.exclude = {"skip*", "gen", "sub/deep"};
   EXPECT_EQ(content(open_corpus(options, dir / "cache")->train), "a.txtsub/gen.txt");
 }
 
@@ -56,8 +59,8 @@ TEST(Corpus, ExpandsPatternsAndNamesAFileOnce) {
   add_files(dir, 3);
   dir.add("in/other.md", "M");
   CorpusOptions options = all_of(dir);
-  options.paths = {(dir / "in/*.txt").string(), (dir / "in/f1.txt").string(),
-                   (dir / "in/../in/f2.txt").string()};
+  options.sources.paths = {(dir / "in/*.txt").string(), (dir / "in/f1.txt").string(),
+                           (dir / "in/../in/f2.txt").string()};
   EXPECT_EQ(content(open_corpus(options, dir / "cache")->train), "<0><1><2>");
 }
 
@@ -174,10 +177,10 @@ TEST(Corpus, ErrorsNameWhatIsMissing) {
   TempDir dir;
   add_files(dir, 1);
   CorpusOptions options = all_of(dir);
-  options.paths = {"/no/such/place/*.txt"};
+  options.sources.paths = {"/no/such/place/*.txt"};
   EXPECT_NE(open_corpus(options, dir / "cache").message().find("/no/such/place/*.txt"), std::string::npos);
   options = all_of(dir);
-  options.include = {".cpp"};
+  options.sources.include = {".cpp"};
   EXPECT_NE(open_corpus(options, dir / "cache").message().find(".cpp"), std::string::npos);
   options = all_of(dir);
   options.heldout = 1.5;

@@ -38,7 +38,12 @@ std::string prose(int64_t bytes) {
 }
 
 CorpusOptions all_of(const TempDir& dir, const Tokenizer& tokenizer) {
-  return {.paths = {(dir / "in").string()}, .heldout = 0, .tokenizer = &tokenizer, .threads = 3};
+  CorpusOptions options;
+  options.sources.paths = {(dir / "in").string()};
+  options.heldout = 0;
+  options.making.tokenizer = &tokenizer;
+  options.threads = 3;
+  return options;
 }
 
 TEST(Tokenize, DocumentsAreEncodedApartAndInOrder) {
@@ -55,7 +60,7 @@ TEST(Tokenize, DocumentsAreEncodedApartAndInOrder) {
   ASSERT_TRUE(corpus.ok()) << corpus.message();
   EXPECT_EQ(corpus->train.documents(), 300);
   EXPECT_EQ(content(corpus->train), expected);
-  EXPECT_EQ(corpus->dropped, 0);
+  EXPECT_EQ(corpus->findings.dropped, 0);
 }
 
 // Parts of a document and their tokens, of any size and by any number of threads, are those of the whole.
@@ -131,7 +136,7 @@ TEST(Tokenize, CountsWhatATokenizerLeavesOut) {
   const Tokenizer tokenizer = open("smollm2");
   const auto corpus = open_corpus(all_of(dir, tokenizer), dir / "cache");
   ASSERT_TRUE(corpus.ok()) << corpus.message();
-  EXPECT_GT(corpus->dropped, 0);
+  EXPECT_GT(corpus->findings.dropped, 0);
 }
 
 TEST(Corpus, TokensOfAnotherTokenizerAreOthers) {
@@ -142,7 +147,7 @@ TEST(Corpus, TokensOfAnotherTokenizerAreOthers) {
   const auto other = open_corpus(all_of(dir, qwen), dir / "cache");
   const auto again = open_corpus(all_of(dir, llama), dir / "cache");
   CorpusOptions bytes = all_of(dir, llama);
-  bytes.tokenizer = nullptr;
+  bytes.making.tokenizer = nullptr;
   const auto plain = open_corpus(bytes, dir / "cache");
   ASSERT_TRUE(first.ok() && other.ok() && again.ok() && plain.ok());
   EXPECT_TRUE(first->built && other->built && plain->built);

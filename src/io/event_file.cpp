@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/event_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <optional>
+
+namespace sluice::core {
+namespace {
+
+// Little-endian, whatever the machine is.
+template <class T>
+void put(std::string& out, T value) {
+  for (size_t i = 0; i < sizeof(T); ++i) out += char(value >> (8 * i) & 0xff);
+}
+void put_varint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += char(value | 0x80);
+  out += char(value);
+}
+
+// Fields of a protobuf message: number and kind, then the value.
+constexpr int kVarint = 0, kDouble = 1, kBytes = 2, kFloat = 5;
+void put_key(std::string& out, int field, int kind) {
+  put_varint(out, uint64_t(field << 3 | kind));
+}
+void put_double(std::string& out, int field, double value) {
+  put_key(out, field, kDouble);
+  put(out, std::bit_cast<uint64_t>(value));
+}
+void put_float(std::string& out, int field, float value) {
+  put_key(out, field, kFloat);
+  put(out, std::bit_cast<uint32_t>(value));
+}
+void put_bytes(std::string& out, int field, std::string_view value) {
+  put_key(out, field, kBytes);
+  put_varint(out, value.size());
+  out += value;
+}
+
+constexpr std::array<uint32_t, 256> kTable = [] {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t c = i;
+    for (int bit = 0; bit < 8; ++bit) c = (c >> 1) ^ ((c & 1) != 0 ? 0x82f63b78u : 0);
+    table[i] = c;
+  }
+  return table;
+}();
+
+uint32_t masked(std::string_view bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
+}
+
+}  // namespace
+
+uint32_t crc32c(std::string_view bytes) {
+  uint32_t c = ~uint32_t{0};
+  for (const char b : bytes) c = kTable[(c ^ static_cast<unsigned char>(b)) & 0xff] ^ (c >> 8);
+  return ~c;
+}
+
+Result<EventFile> EventFile::create(const std::filesystem::path& directory, double time_s) {
+  const std::filesystem::path path =
+      directory / fmt::format("events.out.tfevents.{}.sluice.{}", int64_t(time_s), ::getpid());
+  SLUICE_ASSIGN(Descriptor fd, Descriptor::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666));
+  EventFile file(path, std::move(fd));
+  std::string event;
+  put_double(event, 1, time_s);
+  put_bytes(event, 3, "brain.Event:2");
+  SLUICE_TRY(file.write(event));
+  return file;
+}
+
+Status EventFile::add(double time_s, int64_t step,
+                      std::span<const std::pair<std::string_view, double>> values) {
+  std::string summary;
+  for (const auto& [tag, number] : values) {
+    if (!std::isfinite(number)) continue;
+    std::string value;
+    put_bytes(value, 1, tag);
+    put_float(value, 2, float(number));
+    put_bytes(summary, 1, value);
+  }
+  std::string event;
+  put_double(event, 1, time_s);
+  put_key(event, 2, kVarint);
+  put_varint(event, uint64_t(step));
+  put_bytes(event, 5, summary);
+  return write(event);
+}
+
+Status EventFile::write(std::string_view event) {
+  std::string record;
+  put(record, uint64_t(event.size()));
+  put(record, masked(record));
+  record += event;
+  put(record, masked(event));
+  return fd_.write(std::as_bytes(std::span(record)), std::nullopt, path_);
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers over steps for TensorBoard, in a file as it reads them.
+//
+// The file is a sequence of records: uint64 length, masked CRC-32C of that, the bytes, masked CRC-32C of
+// them; the mask is (crc >> 15 | crc << 17) + 0xa282ead8. The bytes are a protobuf message `Event`: wall_time
+// (field 1, double), step (2, int64), file_version (3, "brain.Event:2", in the first one) or summary (5),
+// which holds values (1) with a tag (1) and a simple_value (2, float). A protobuf library would bring a
+// compiler of schemas for these five fields.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/status.h"
+#include "io/descriptor.h"
+
+namespace sluice::core {
+
+// CRC-32C (Castagnoli) of bytes.
+uint32_t crc32c(std::string_view bytes);
+
+// One thread at a time.
+class EventFile {
+ public:
+  // A new file in a directory; `time_s` since the epoch names it. TensorBoard takes all of a directory
+  // together.
+  static Result<EventFile> create(const std::filesystem::path& directory, double time_s);
+
+  // Tags and values of one step; values that are not finite are left out. They are in the file, whole, when
+  // it returns.
+  Status add(double time_s, int64_t step, std::span<const std::pair<std::string_view, double>> values);
+
+ private:
+  EventFile(std::filesystem::path path, Descriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  Status write(std::string_view event);
+
+  std::filesystem::path path_;
+  Descriptor fd_;
+};
+
+}  // namespace sluice::core

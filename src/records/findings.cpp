@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "records/findings.h"
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "tokenizer/tokenizer.h"
+
+namespace sluice::core {
+namespace {
+
+// Calls f(name, field) for every number.
+void visit_numbers(auto& findings, auto&& f) {
+  f("text", findings.kinds[0]), f("pair", findings.kinds[1]), f("chat", findings.kinds[2]),
+      f("marked", findings.kinds[3]);
+  f("without_learnt", findings.without_learnt), f("without_end", findings.without_end),
+      f("two_begins", findings.two_begins), f("straddling", findings.straddling);
+  f("dropped", findings.dropped), f("lack_tools", findings.lack_tools),
+      f("lack_tool_calls", findings.lack_tool_calls), f("lack_messages", findings.lack_messages);
+  f("lonely_files", findings.lonely_files), f("malformed", findings.malformed);
+}
+
+// Whether every stretch that is learnt ends with a token that ends something.
+bool every_end_is_learnt(const LearntTokens& tokens, const TokenMaking& making) {
+  for (size_t i = 0; i < tokens.ids.size(); ++i) {
+    if (tokens.learnt[i] == 0) continue;
+    const bool last = i + 1 == tokens.ids.size() || tokens.learnt[i + 1] == 0;
+    if (last && tokens.ids[i] != making.end && !making.tokenizer->is_special(tokens.ids[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void Findings::add(const Document& document, const TokenMaking& making) {
+  const LearntTokens& tokens = document.tokens;
+  const int64_t learnt = std::accumulate(tokens.learnt.begin(), tokens.learnt.end(), int64_t{0});
+  ++kinds[size_t(document.kind)];
+  without_learnt += learnt == 0 ? 1 : 0;
+  // Of text nobody expects that it ends, nor of a turn with all that is around it.
+  const bool answers = document.kind != Record::Kind::Text && making.learn != Learn::Everything && learnt > 0;
+  without_end += answers && !every_end_is_learnt(tokens, making) ? 1 : 0;
+  const bool two = tokens.ids.size() > 1 && tokens.ids[0] == tokens.ids[1];
+  two_begins += two && making.tokenizer->is_special(tokens.ids[0]) ? 1 : 0;
+  straddling += tokens.straddling;
+  dropped += tokens.dropped;
+  lack_tools += document.lacks_tools ? 1 : 0;
+  lack_tool_calls += document.lacks_tool_calls ? 1 : 0;
+  lack_messages += document.lacks_messages ? 1 : 0;
+}
+
+void Findings::add(const Skipped& skipped) {
+  malformed += skipped.records;
+  if (first_malformed.empty()) first_malformed = skipped.first;
+}
+
+std::vector<std::string> Findings::warnings() const {
+  const int64_t documents = std::accumulate(kinds.begin(), kinds.end(), int64_t{0});
+  std::vector<std::string> lines;
+  const auto say = [&](int64_t count, std::string_view what) {
+    if (count > 0) lines.push_back(fmt::format("{} of {} documents {}", count, documents, what));
+  };
+  say(without_learnt, "have nothing that is learnt");
+  say(without_end, "have an answer that no special token ends: a model does not learn to stop there");
+  say(two_begins, "begin with the same special token twice");
+  say(lack_tools, "have tools, which the chat template does not show");
+  say(lack_tool_calls, "have calls of tools, which the chat template does not show");
+  say(lack_messages, "have a message that the chat template does not show");
+  if (straddling > 0)
+    lines.push_back(
+        fmt::format("{} tokens lie over the edge of what is learnt, and are not learnt", straddling));
+  if (dropped > 0)
+    lines.push_back(fmt::format("{} characters or bytes have no token and are left out", dropped));
+  if (lonely_files > 0)
+    lines.push_back(fmt::format("{} JSONL with one record: a document each is meant to be on a line",
+                                lonely_files == 1 ? "a file is" : fmt::format("{} files are", lonely_files)));
+  if (malformed > 0)
+    lines.push_back(fmt::format(
+        "{} skipped, first {}",
+        malformed == 1 ? "a malformed record was" : fmt::format("{} malformed records were", malformed),
+        first_malformed));
+  return lines;
+}
+
+std::string Findings::text() const {
+  nlohmann::ordered_json json = {{"first_malformed", first_malformed}};
+  visit_numbers(*this, [&](const char* name, int64_t value) { json[name] = value; });
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+Result<Findings> Findings::parse(std::string_view text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto number = [&](const char* name) {
+    return json.is_object() && json.contains(name) && json[name].is_number_integer();
+  };
+  Findings findings;
+  bool whole = json.is_object() && json.contains("first_malformed") && json["first_malformed"].is_string();
+  visit_numbers(findings, [&](const char* name, int64_t& value) {
+    whole = whole && number(name);
+    if (whole) value = json[name].get<int64_t>();
+  });
+  if (!whole) return error("findings: '{:.60}' is not what they are written as", text);
+  findings.first_malformed = json["first_malformed"].get<std::string>();
+  return findings;
+}
+
+}  // namespace sluice::core

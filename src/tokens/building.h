@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The documents of sources to the two token files of a corpus.
+#pragma once
+
+#include <span>
+
+#include "tokens/corpus.h"
+
+namespace sluice::core {
+
+struct BuiltTokens {
+  Findings findings;         // as Corpus has them
+  int64_t learnt_bytes = 0;  // as Corpus has them
+};
+
+// Where the two files go.
+struct TokenPaths {
+  std::filesystem::path train, heldout;
+};
+
+// Writes the train file, and the other one if something is held out. `held` are sources of which all is.
+// `told` gets the bytes of them that were read since the last time.
+Result<BuiltTokens> build_tokens(const CorpusOptions& options, std::span<const Source> sources,
+                                 std::span<const Source> held, const TokenPaths& paths,
+                                 const std::function<void(int64_t)>& told);
+
+}  // namespace sluice::core

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokens/sources.h"
+
+#include <fnmatch.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <tuple>
+
+#include "io/file.h"
+#include "records/record.h"
+
+namespace sluice::core {
+namespace fs = std::filesystem;
+namespace {
+
+Source source(const std::string& name, const fs::path& path) {
+  return {name, path, form_of(path)};
+}
+
+int64_t changed_ns(const fs::path& path, std::error_code& code) {
+  const auto when = fs::last_write_time(path, code).time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(when).count();
+}
+
+bool excluded(const std::string& name, const SourceOptions& options) {
+  return std::any_of(options.exclude.begin(), options.exclude.end(), [&](const std::string& pattern) {
+    return fnmatch(pattern.c_str(), name.c_str(), FNM_LEADING_DIR) == 0 ||
+           fnmatch(pattern.c_str(), fs::path(name).filename().c_str(), 0) == 0;
+  });
+}
+
+bool included(const std::string& name, const SourceOptions& options) {
+  return options.include.empty() ||
+         std::any_of(options.include.begin(), options.include.end(),
+                     [&](const std::string& ending) { return name.ends_with(ending); });
+}
+
+std::vector<std::string> expand(const std::string& pattern) {
+  glob_t matches{};
+  std::vector<std::string> paths;
+  if (::glob(pattern.c_str(), 0, nullptr, &matches) == 0)
+    paths.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+  ::globfree(&matches);
+  return paths;
+}
+
+// The directory in front of the first wildcard.
+fs::path fixed_part(const std::string& pattern) {
+  return fs::path(pattern.substr(0, pattern.find_first_of("*?["))).parent_path();
+}
+
+Status gather_directory(const fs::path& directory, const fs::path& root, const SourceOptions& options,
+                        std::vector<Source>& sources) {
+  SLUICE_ASSIGN(const auto files, list_files(directory));
+  for (const fs::path& file : files) {
+    const fs::path path = directory / file;
+    const std::string name = path.lexically_relative(root).generic_string();
+    if (included(name, options) && !excluded(name, options)) sources.push_back(source(name, path));
+  }
+  return {};
+}
+
+Status gather(const std::string& path, const SourceOptions& options, std::vector<Source>& sources) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return gather_directory(path, path, options, sources);
+  if (fs::exists(path, ignored)) {
+    sources.push_back(source(fs::path(path).filename().generic_string(), path));
+    return {};
+  }
+  const auto matches = expand(path);
+  if (matches.empty())
+    return error(ErrorKind::NotFound,
+                 "corpus: '{}' is neither a file, a directory nor a pattern that matches one", path);
+  const fs::path root = fixed_part(path);
+  for (const std::string& match : matches) {
+    if (fs::is_directory(match, ignored)) {
+      SLUICE_TRY(gather_directory(match, root, options, sources));
+    } else if (const auto name = fs::path(match).lexically_relative(root).generic_string();
+               !excluded(name, options)) {
+      sources.push_back(source(name, match));
+    }
+  }
+  return {};
+}
+
+std::string list(const std::vector<std::string>& items) {
+  std::string text = "[";
+  for (const std::string& item : items) text += (text.size() > 1 ? ", " : "") + item;
+  return text + "]";
+}
+
+}  // namespace
+
+SourceForm form_of(const fs::path& path) {
+  if (is_jsonl(path) || is_compressed(path)) return SourceForm::Records;
+  return path.extension() == ".tokens" || path.extension() == ".bin" ? SourceForm::Tokens : SourceForm::Text;
+}
+
+Result<std::vector<Source>> find_sources(const SourceOptions& options) {
+  std::vector<Source> found;
+  for (size_t entry = 0; entry < options.paths.size(); ++entry) {
+    const size_t before = found.size();
+    SLUICE_TRY(gather(options.paths[entry], options, found));
+    for (size_t i = before; i < found.size(); ++i) found[i].entry = entry;
+  }
+  std::sort(found.begin(), found.end(), [](const Source& a, const Source& b) {
+    return std::tie(a.name, a.path) < std::tie(b.name, b.path);
+  });
+  std::set<fs::path> seen;
+  std::vector<Source> sources;
+  for (Source& source : found) {
+    std::error_code code;
+    const bool is_new = seen.insert(fs::canonical(source.path, code)).second;
+    if (!code) source.bytes = static_cast<int64_t>(fs::file_size(source.path, code));
+    if (!code) source.changed_ns = changed_ns(source.path, code);
+    if (code) return error_at("corpus", file_error("inspect", source.path, code.value()));
+    if (is_new && source.bytes > 0) sources.push_back(std::move(source));
+  }
+  if (sources.empty()) {
+    return error(ErrorKind::NotFound, "corpus: no file with content among {} with endings {}",
+                 list(options.paths), list(options.include));
+  }
+  return sources;
+}
+
+Status check_unchanged(const Source& source) {
+  std::error_code code;
+  const auto bytes = static_cast<int64_t>(fs::file_size(source.path, code));
+  const int64_t changed = code ? 0 : changed_ns(source.path, code);
+  if (code || bytes != source.bytes || changed != source.changed_ns)
+    return error(ErrorKind::Io, "corpus: {} changed while it was read", source.path.string());
+  return {};
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Corpora of records and of token files, with what is learnt of them.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "support/temp_dir.h"
+#include "tokenizer/tokenizer.h"
+#include "tokens/batches.h"
+#include "tokens/byte_tokenizer.h"
+#include "tokens/corpus.h"
+
+namespace sluice::core {
+namespace fs = std::filesystem;
+namespace {
+
+CorpusOptions all_of(const TempDir& dir) {
+  CorpusOptions options;
+  options.sources.paths = {(dir / "in").string()};
+  options.heldout = 0;
+  return options;
+}
+
+// Documents as text, with '.' for what is not learnt.
+std::multiset<std::string> documents(const TokenSet& set) {
+  std::multiset<std::string> all;
+  for (int64_t t = 0; t < set.tokens();) {
+    const TokenSet::Document document = set.document_at(t);
+    std::vector<int32_t> targets(size_t(document.end - document.begin));
+    set.read_targets(t, targets);
+    for (int32_t& target : targets) target = target < 0 ? '.' : target;
+    all.insert(ByteTokenizer::decode(targets));
+    t = document.end;
+  }
+  return all;
+}
+using Texts = std::multiset<std::string>;
+
+std::string pairs(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i)
+    text += fmt::format(R"({{"prompt": "ab", "completion": "<{}>"}})", i) + "\n";
+  return text;
+}
+
+TEST(RecordsCorpus, ADocumentIsARecordAndContextIsMarked) {
+  const TempDir dir;
+  dir.add("in/a.jsonl",
+          "{\"prompt\": \"q\\n\", \"completion\": \"é\"}\n{\"prompt\": \"\", \"completion\": \"x\"}\n");
+  dir.add("in/b.txt", "text");
+  const auto corpus = open_corpus(all_of(dir), dir / "cache");
+  ASSERT_TRUE(corpus.ok()) << corpus.message();
+  EXPECT_EQ(documents(corpus->train), (Texts{"..é", "x", "text"}));
+  EXPECT_EQ(corpus->train.learnt(), corpus->train.tokens() - 2);
+  EXPECT_EQ(corpus->findings.kinds, (std::array<int64_t, 4>{1, 2, 0, 0}));
+  const auto again = open_corpus(all_of(dir), dir / "cache");
+  EXPECT_FALSE(again->built);
+  EXPECT_EQ(again->findings.text(), corpus->findings.text());
+  CorpusOptions everything = all_of(dir);
+  everything.making.learn = Learn::Everything;
+  const auto other = open_corpus(everything, dir / "cache");
+  EXPECT_NE(other->key, corpus->key);
+  EXPECT_EQ(documents(other->train), (Texts{"q\né", "x", "text"}));
+}
+
+TEST(RecordsCorpus, MalformedRecordsAreRefusedOrCounted) {
+  const TempDir dir;
+  dir.add("in/a.jsonl", pairs(2) + "{\n" + pairs(1));
+  CorpusOptions options = all_of(dir);
+  const auto refused = open_corpus(options, dir / "cache");
+  EXPECT_NE(refused.message().find("a.jsonl: line 3: column "), std::string::npos) << refused.message();
+  options.skip_malformed = true;
+  const auto corpus = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(corpus.ok()) << corpus.message();
+  EXPECT_EQ(corpus->train.documents(), 3);
+  EXPECT_EQ(corpus->findings.malformed, 1);
+  EXPECT_EQ(open_corpus(options, dir / "cache")->findings.malformed, 1) << "it is kept";
+}
+
+TEST(RecordsCorpus, RecordsAreHeldOutOneByOne) {
+  const TempDir dir;
+  dir.add("in/a.jsonl", pairs(200));
+  CorpusOptions options = all_of(dir);
+  options.heldout = 0.25;
+  const auto corpus = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(corpus.ok()) << corpus.message();
+  EXPECT_EQ(corpus->train.documents() + corpus->heldout->documents(), 200);
+  EXPECT_GT(corpus->heldout->documents(), 30);
+  EXPECT_LT(corpus->heldout->documents(), 70);
+  // A record at the end moves no other.
+  const Texts before = documents(*corpus->heldout);
+  dir.add("in/a.jsonl", pairs(201));
+  const Texts after = documents(*open_corpus(options, dir / "cache")->heldout);
+  for (const std::string& text : before) EXPECT_TRUE(after.contains(text)) << text;
+}
+
+TEST(RecordsCorpus, OfFewRecordsBothSidesGetOne) {
+  const TempDir dir;
+  dir.add("in/a.jsonl", pairs(3));
+  for (const double fraction : {0.0001, 0.9999}) {
+    CorpusOptions options = all_of(dir);
+    options.heldout = fraction;
+    const auto corpus = open_corpus(options, dir / "cache");
+    ASSERT_TRUE(corpus.ok()) << corpus.message();
+    EXPECT_EQ(corpus->heldout->documents(), fraction < 0.5 ? 1 : 2);
+    EXPECT_EQ(corpus->findings.kinds[size_t(Record::Kind::Pair)], 3);
+  }
+  dir.add("in/a.jsonl", pairs(1));
+  CorpusOptions options = all_of(dir);
+  options.heldout = 0.1;
+  EXPECT_NE(open_corpus(options, dir / "cache").message().find("there is but 1 document"), std::string::npos);
+}
+
+TEST(RecordsCorpus, FilesAreHeldOutByName) {
+  const TempDir dir;
+  dir.add("in/a.jsonl", pairs(2));
+  dir.add("in/v.jsonl", "{\"prompt\": \"\", \"completion\": \"held\"}\n");
+  CorpusOptions options = all_of(dir);
+  options.heldout = 0.5;
+  options.heldout_paths = {(dir / "in/v.jsonl").string()};
+  const auto corpus = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(corpus.ok()) << corpus.message();
+  EXPECT_EQ(documents(corpus->train), (Texts{"..<0>", "..<1>"}));
+  EXPECT_EQ(documents(*corpus->heldout), Texts{"held"});
+  EXPECT_EQ(corpus->learnt_bytes, 4);
+  options.heldout_paths = {(dir / "in").string()};
+  EXPECT_NE(open_corpus(options, dir / "cache").message().find("they are all of data.paths"),
+            std::string::npos);
+}
+
+TEST(RecordsCorpus, WeightsSayHowOftenDocumentsCome) {
+  const TempDir dir;
+  dir.add("in/a.jsonl", pairs(400));
+  dir.add("in/b.txt", "text");
+  CorpusOptions options = all_of(dir);
+  options.sources.paths = {(dir / "in/a.jsonl").string(), (dir / "in/b.txt").string()};
+  options.weights = {1.25, 3};
+  const auto corpus = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(corpus.ok()) << corpus.message();
+  const Texts all = documents(corpus->train);
+  EXPECT_EQ(all.count("text"), 3u);
+  EXPECT_GT(all.size(), 400u + 70 + 3);
+  EXPECT_LT(all.size(), 400u + 130 + 3);
+  for (const std::string& text : all) EXPECT_LE(all.count(text), text == "text" ? 3u : 2u);
+  options.weights = {1};
+  EXPECT_EQ(open_corpus(options, dir / "cache").message(), "data.weights: 1 of them for 2 data.paths");
+  options.weights = {-1, 1};
+  EXPECT_NE(open_corpus(options, dir / "cache").message().find("-1"), std::string::npos);
+}
+
+TEST(RecordsCorpus, TokenFilesAreTakenAsTheyAre) {
+  const TempDir dir;
+  dir.add("in/a.jsonl", pairs(5));
+  const auto first = open_corpus(all_of(dir), dir / "cache");
+  const fs::path shard = dir / "shards/a.tokens";
+  fs::create_directories(dir / "shards");
+  fs::copy_file(dir / "cache" / first->key / "train.tokens", shard);
+  CorpusOptions options = all_of(dir);
+  options.sources.paths = {shard.string()};
+  const auto corpus = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(corpus.ok()) << corpus.message();
+  EXPECT_EQ(documents(corpus->train), documents(first->train));
+  options.heldout = 0.4;
+  const auto split = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(split.ok()) << split.message();
+  EXPECT_EQ(split->train.documents() + split->heldout->documents(), 5);
+  dir.add("shards/b.bin", "none");
+  options.sources.paths = {(dir / "shards").string()};
+  EXPECT_NE(open_corpus(options, dir / "cache").message().find("b.bin: not a token file"), std::string::npos);
+}
+
+// Larger ones than the model's tokenizer has are found when rows are made of them.
+TEST(RecordsCorpus, TokensMadeElsewhereMayBeAny) {
+  const TempDir dir;
+  auto writer = TokenFileWriter::create(dir / "a.tokens", 4);
+  ASSERT_TRUE(writer->append(std::vector<int32_t>{1, 2, 100000, 3}).ok() && writer->commit().ok());
+  CorpusOptions options = all_of(dir);
+  options.sources.paths = {(dir / "a.tokens").string()};
+  auto corpus = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(corpus.ok()) << corpus.message();
+  BatchOptions rows;
+  rows.sequence = 2, rows.rows = 1, rows.vocab = 256;
+  const auto batches = make_batches(std::move(corpus->train), rows);
+  EXPECT_NE(batches.message().find("token 100000 at index 2 is outside"), std::string::npos)
+      << batches.message();
+}
+
+// llm.c's files know no documents.
+TEST(RecordsCorpus, AShardOfOneDocumentIsCut) {
+  const TempDir dir;
+  std::string file(1024, '\0');
+  const int32_t header[] = {20240520, 1, 10};
+  std::memcpy(file.data(), header, sizeof header);
+  for (char c = 'a'; c < 'a' + 10; ++c) file += {c, '\0'};
+  dir.add("in/a.bin", file);
+  CorpusOptions options = all_of(dir);
+  options.heldout = 0.2;
+  const auto corpus = open_corpus(options, dir / "cache");
+  ASSERT_TRUE(corpus.ok()) << corpus.message();
+  EXPECT_EQ(documents(corpus->train), Texts{"abcdefgh"});
+  EXPECT_EQ(documents(*corpus->heldout), Texts{"ij"});
+}
+
+TEST(RecordsCorpus, ProgressComesToItsEnd) {
+  const TempDir dir;
+  dir.add("in/a.jsonl", pairs(5));
+  dir.add("in/b.txt", "text");
+  CorpusOptions options = all_of(dir);
+  std::map<std::string, int64_t> done;
+  options.progress = [&](const char* what, int64_t bytes, int64_t all) {
+    EXPECT_GE(bytes, done[what]);
+    done[what] = bytes;
+    EXPECT_EQ(all, int64_t(pairs(5).size()) + 4);
+  };
+  ASSERT_TRUE(open_corpus(options, dir / "cache").ok());
+  EXPECT_EQ(done, (std::map<std::string, int64_t>{{"reading data.paths", int64_t(pairs(5).size()) + 4},
+                                                  {"making tokens", int64_t(pairs(5).size()) + 4}}));
+}
+
+// An input that changes meanwhile, as a log that is written to does.
+TEST(RecordsCorpus, InputThatChangesIsRefused) {
+  const TempDir dir;
+  dir.add("in/a.jsonl", pairs(5));
+  CorpusOptions options = all_of(dir);
+  options.progress = [&](const char* what, int64_t, int64_t) {
+    if (std::string_view(what) == "making tokens") dir.add("in/a.jsonl", pairs(6));
+  };
+  const auto corpus = open_corpus(options, dir / "cache");
+  EXPECT_NE(corpus.message().find("a.jsonl changed while it was read"), std::string::npos);
+  options.progress = {};
+  EXPECT_EQ(open_corpus(options, dir / "cache")->train.documents(), 6);
+}
+
+// Every byte is its own token, as of files of text, whatever stands beside it.
+TEST(RecordsCorpus, RecordsAreBytesToAModelOfBytes) {
+  const auto tokenizer = byte_tokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  std::string text;
+  for (int c = 1; c < 128; ++c) text += char(c);
+  text += " \t\n  it's naïve, 一二 \U0001f600  123 4567\r\n";
+  std::vector<int32_t> ids;
+  ASSERT_TRUE(tokenizer->encode(text, true, ids).ok());
+  EXPECT_EQ(ids, ByteTokenizer::encode(text));
+  EXPECT_EQ(tokenizer->vocab(), ByteTokenizer::kVocab);
+}
+
+TEST(RecordsCorpus, HostileFilesAreRefusedWithTheirLine) {
+  const TempDir dir;
+  const auto refused = [&](const std::string& text) {
+    dir.add("in/a.jsonl", pairs(1) + text);
+    return open_corpus(all_of(dir), dir / "cache").message();
+  };
+  std::string deep(200000, '[');
+  EXPECT_NE(refused("{\"text\": " + deep + "}\n").find("a.jsonl: line 2: "), std::string::npos);
+  EXPECT_NE(refused(std::string(100, '\0') + "\n").find("a.jsonl: line 2: "), std::string::npos);
+  EXPECT_NE(refused("{\"prompt\": \"\xc3\x28\", \"completion\": \"\"}\n").find("a.jsonl: line 2: "),
+            std::string::npos);
+  EXPECT_NE(refused("{\"prompt\": \"a").find("a.jsonl: line 2: "), std::string::npos);
+}
+
+TEST(RecordsCorpus, LongLinesAndManyFilesAreRead) {
+  const TempDir dir;
+  std::string words;
+  while (words.size() < 3000000) words += "word ";
+  dir.add("in/long.jsonl", "{\"prompt\": \"q\", \"completion\": \"" + words + "\"}\n");
+  for (int i = 0; i < 1000; ++i) dir.add(fmt::format("in/{}.jsonl", i), pairs(1));
+  const auto corpus = open_corpus(all_of(dir), dir / "cache");
+  ASSERT_TRUE(corpus.ok()) << corpus.message();
+  EXPECT_EQ(corpus->train.documents(), 1001);
+  EXPECT_EQ(corpus->train.learnt(), int64_t(words.size()) + 3000);
+  EXPECT_EQ(corpus->findings.lonely_files, 1001);
+}
+
+}  // namespace
+}  // namespace sluice::core
