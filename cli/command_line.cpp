@@ -359,6 +359,32 @@ void add_doctor(CLI::App& app, int& status) {
   doctor.callback([=, &status] { status = report(sluice::core::doctor(*request)); });
 }
 
+void add_data(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::DataRequest>();
+  CLI::App& command =
+      add_command(app, "data", "show what a run would learn, before it runs",
+                  "sluice data chat.toml\n"
+                  "sluice data chat.toml --rows 5 --html data.html\n"
+                  "sluice data models/SmolLM2-135M-Instruct chats.jsonl --set train.seq_len=2k\n"
+                  "    files by a model's tokenizer and chat template, without a configuration");
+  command
+      .add_option("CONFIG|FILE", request->paths,
+                  "a configuration (.toml); or files to learn, and in front of them the folder of a model, "
+                  "without which text is bytes")
+      ->required()
+      ->type_name("FILE")
+      ->group("Arguments");
+  command.add_option("--rows", request->rows, "how many of the first rows to show")
+      ->type_name("N")
+      ->check(number<int64_t>(kWhole))
+      ->group("Output");
+  command.add_option("--html", request->html, "write a page to this file")
+      ->type_name("FILE")
+      ->group("Output");
+  add_set(command, request->settings);
+  command.callback([=, &status] { status = report(sluice::core::data(*request)); });
+}
+
 void add_tokens(CLI::App& app, int& status) {
   const auto request = std::make_shared<sluice::core::TokensRequest>();
   CLI::App& command = add_command(app, "tokens", "show the tokens that a model's tokenizer makes of text",
@@ -458,6 +484,7 @@ std::unique_ptr<CLI::App> make_command_line(int& status) {
   add_sweep(*app, status);
   add_estimate(*app, status);
   add_doctor(*app, status);
+  add_data(*app, status);
   add_tokens(*app, status);
   add_keys(*app, status);
   add_help(*app, status);

@@ -136,6 +136,19 @@ struct DoctorRequest {
 // Prints what this machine has and what is missing, with the command that fixes it.
 Outcome doctor(const DoctorRequest& request);
 
+struct DataRequest {
+  // A configuration, which ends in .toml; or files to learn, and in front of them, if text is not bytes, the
+  // folder of a model.
+  std::vector<std::string> paths;
+  std::vector<std::string> settings;  // as in RunRequest
+  int64_t rows = 2;                   // of the first ones to show
+  std::string html;                   // write a page to this file; empty: do not
+};
+
+// Prints what a run would learn, before it runs: counts, lengths, shares, what is left out, the first rows,
+// and what usually is a mistake. Tokens are made, and kept in data.cache, if they are not there.
+Outcome data(const DataRequest& request);
+
 struct TokensRequest {
   // Text files of up to 1 GiB, "-" for the standard input; in front of them, if text is not bytes, the folder
   // of a model with its tokenizer.json.

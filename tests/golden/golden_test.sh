@@ -56,13 +56,13 @@ say() {
 # What differs from commit to commit, from build to build and from place to place; progress depends on time.
 normalised() {
   sed -E -e 's/commit [0-9a-f]{7,}[-0-9a-z]*( of [-0-9]+)?/commit COMMIT/; s/commit unknown/commit COMMIT/' \
-    -e 's/^backends .*/backends .../' -e "s|$folder|HERE|g" -e '/^(planning|trying|measuring|finding)[ ,]/d' "$1"
+    -e 's/^backends .*/backends .../' -e "s|$folder|HERE|g" -e '/^(planning|trying|measuring|finding|reading|making)[ ,]/d' "$1"
 }
 
 section help
 say
 say --version
-for command in train plan simulate demo sweep estimate doctor tokens keys help; do say help "$command"; done
+for command in train plan simulate demo sweep estimate doctor data tokens keys help; do say help "$command"; done
 
 section tokens
 mkdir tokenizer
@@ -78,6 +78,17 @@ mkdir empty
 say tokens empty text.txt
 printf 'ab\n\377' >bytes.txt
 say tokens tokenizer bytes.txt
+
+section data
+cp -r "$here/../fixtures/chat_tiny" chat
+say data chat chat/chats.jsonl --rows 1
+say data chat chat/chats.jsonl --rows 0 --set data.learn=everything --set data.long_documents=cut --set train.seq_len=128
+printf '{"prompt": "2 + 2 =", "completion": " 4"}\n{"prompt": "2 + 3 ="}\n' >pairs.jsonl
+say data pairs.jsonl
+say data pairs.jsonl --set data.malformed=skip
+printf '[model]\nconfig = "chat/config.json"\n[data]\npaths = ["chat/chats.jsonl"]\nheldout_paths = ["chat/chats.jsonl"]\n' >chat.toml
+say data chat.toml
+say data chat
 
 section keys
 say keys

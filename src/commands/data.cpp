@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "commands/commands.h"
+#include "commands/console.h"
+#include "commands/outcome.h"
+#include "commands/say.h"
+#include "io/file.h"
+#include "run/checks.h"
+#include "run/data_view.h"
+#include "run/resolve.h"
+#include "tokenizer/tokenizer.h"
+#include "tokens/byte_tokenizer.h"
+
+namespace sluice::core {
+namespace fs = std::filesystem;
+namespace {
+
+// What people say that has no configuration file: a model's folder, if text is not bytes, and files.
+Result<RunConfig> config_of_files(std::vector<std::string> paths, const std::vector<std::string>& settings) {
+  std::error_code ignored;
+  std::vector<std::string> all{"data.heldout=0"};
+  const auto is_model = [&](const std::string& path) {
+    return fs::exists(fs::path(path) / "tokenizer.json", ignored) ||
+           fs::exists(fs::path(path) / "config.json", ignored);
+  };
+  if (is_model(paths.front())) {
+    all.push_back("model.config=" + paths.front());
+    paths.erase(paths.begin());
+  }
+  all.insert(all.end(), settings.begin(), settings.end());
+  SLUICE_ASSIGN(RunConfig config, load_config("", all));
+  if (paths.empty()) return error("{}: there is no file beside the model's folder", config.model.config);
+  for (const std::string& path : paths) config.data.paths.push_back(fs::absolute(path, ignored).string());
+  return config;
+}
+
+// Of the model, or where it has no config.json of its tokenizer.
+Result<int64_t> vocab_of(const RunConfig& config) {
+  std::error_code ignored;
+  const bool folder = fs::is_directory(config.model.config, ignored);
+  if (folder && !fs::exists(fs::path(config.model.config) / "config.json", ignored)) {
+    SLUICE_ASSIGN(const Tokenizer tokenizer,
+                  Tokenizer::open(fs::path(config.model.config) / "tokenizer.json"));
+    return tokenizer.vocab();
+  }
+  if (config.model.config.empty() && config.model.weights.empty()) return ByteTokenizer::kVocab;
+  SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
+  return model.vocab;
+}
+
+Status show_data(const DataRequest& request) {
+  if (request.paths.empty()) return error("there is no configuration, and no file to look at");
+  const bool is_config = request.paths.size() == 1 && fs::path(request.paths[0]).extension() == ".toml";
+  SLUICE_ASSIGN(RunConfig config, is_config ? load_config(request.paths[0], request.settings)
+                                            : config_of_files(request.paths, request.settings));
+  if (config.data.paths.empty()) return error("data.paths is empty: such a run learns random tokens");
+  if (!request.html.empty()) SLUICE_TRY(check_output("--html", request.html));
+  SLUICE_ASSIGN(const int64_t vocab, vocab_of(config));
+  SLUICE_TRY(keep_date(config));
+  Console console;
+  auto view = view_data(config, vocab, request.rows, console);
+  console.stop();
+  if (!view.ok()) return view.error();
+  say("{}", to_text(*view, isatty(fileno(stdout)) != 0));
+  if (request.html.empty()) return {};
+  SLUICE_TRY(write_file(request.html, to_html(*view)));
+  say("page: {}\n", request.html);
+  return {};
+}
+
+}  // namespace
+
+Outcome data(const DataRequest& request) {
+  return outcome(show_data(request));
+}
+
+}  // namespace sluice::core

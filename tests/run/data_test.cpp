@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs on conversations: what is learnt of them, whatever the caps are and wherever the run goes on.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "commands/commands.h"
+#include "io/safetensors.h"
+#include "run/data_view.h"
+#include "run/small_session.h"
+
+namespace sluice::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string chat_folder() {
+  return (fs::path(SLUICE_FIXTURES) / "chat_tiny").string();
+}
+
+// A run on the chats of the folder, one packed row a step.
+std::vector<std::string> chat_run(const TempDir& dir, const std::string& name,
+                                  const std::vector<std::string>& more = {}) {
+  std::vector<std::string> settings =
+      small_run(dir, {"model.config=" + chat_folder(), "data.paths=[\"" + chat_folder() + "/chats.jsonl\"]",
+                      "data.heldout=0", "train.seq_len=256", "train.tokens_per_step=256", "train.steps=4",
+                      "shape.chunk_tokens=64", "run.checkpoint_every=1", "run.keep_last=100",
+                      "run.dir=" + (dir / name).string()});
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
+Outcome start(const std::vector<std::string>& settings) {
+  Requests asked;
+  return train({"", settings, ""}, asked);
+}
+
+// Weights and moments.
+std::string bytes_of(const TempDir& dir, const std::string& run, int step) {
+  std::string bytes;
+  for (const char* name : {"model", "optimizer"}) {
+    const SafeTensorsFile file = must(
+        SafeTensorsFile::open(dir / fmt::format("{}/checkpoints/step-{}/{}.safetensors", run, step, name)));
+    for (const SafeTensor& t : file.tensors())
+      bytes.append(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size());
+  }
+  return bytes;
+}
+
+std::vector<nlohmann::json> metrics_of(const TempDir& dir, const std::string& run) {
+  std::vector<nlohmann::json> lines;
+  std::istringstream text(file_bytes(dir / (run + "/metrics.jsonl")));
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+TEST(ChatData, OfTheAssistantsTurnsTheTextAndTheirEndAreLearnt) {
+  const TempDir dir;
+  const RunConfig config = must(load_config("", chat_run(dir, "run")));
+  EXPECT_TRUE(packs_documents(config));
+  const DataView view = must(view_data(config, 259, 100, silent_observer()));
+  EXPECT_EQ(view.chat_template, "chatml");
+  EXPECT_EQ(view.train.documents, 6);
+  EXPECT_EQ(view.findings.warnings(), std::vector<std::string>{});
+  std::vector<std::string> learnt;
+  std::string all, special;
+  for (const ShownRow& row : view.rows) {
+    for (const ShownDocument& document : row.documents) {
+      for (const ShownRun& run : document.runs) {
+        all += run.text;
+        if (run.special) special += run.text;
+        if (run.part == Part::Learnt && !run.special) learnt.push_back(run.text);
+        if (run.part == Part::Learnt && run.special) learnt.back() += run.text;
+      }
+    }
+  }
+  std::sort(learnt.begin(), learnt.end());
+  EXPECT_EQ(learnt, (std::vector<std::string>{
+                        "A forward and a backward pass.<|im_end|>", "A hard limit on memory.<|im_end|>",
+                        "A memory that bytes lie in: a device, or the host.<|im_end|>",
+                        "For every task and copy: when, where, and for what it waits.<|im_end|>",
+                        "No: that is text, naïve or not.<|im_end|>", "None.<|im_end|>",
+                        "Tokens processed together.<|im_end|>"}));
+  // What a user wrote is text, though it looks like a special token.
+  EXPECT_NE(all.find("Does <|im_end|> end this?"), std::string::npos);
+  const auto count = [](const std::string& text, std::string_view what) {
+    int64_t n = 0;
+    for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(count(all, "<|im_end|>"), count(special, "<|im_end|>") + 1);
+}
+
+TEST(ChatData, TheKeySaysWhatIsLearnt) {
+  const TempDir dir;
+  const auto learnt = [&](const char* key) {
+    const RunConfig config = must(load_config("", chat_run(dir, "run", {std::string("data.learn=") + key})));
+    return must(open_data(config, 259)).train_documents;
+  };
+  const int64_t assistant = learnt("assistant").learnt;
+  EXPECT_EQ(learnt("completion").learnt, assistant);
+  // One conversation has another turn of the assistant before its last, of 26 characters and its end.
+  EXPECT_EQ(learnt("last").learnt, assistant - 27);
+  EXPECT_GT(learnt("all-turns").learnt, assistant);
+  EXPECT_EQ(learnt("everything").learnt, learnt("everything").tokens);
+}
+
+// Of the first steps' chunks, those in which nothing is learnt.
+int empty_chunks(const RunConfig& config, int64_t steps) {
+  constexpr size_t kChunk = 64;
+  const RunData data = must(open_data(config, 259));
+  std::vector<int32_t> tokens(256), targets(256), positions(256);
+  int found = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    data.train->fill(step, 0, tokens, targets, positions);
+    for (auto at = targets.begin(); at != targets.end(); at += kChunk)
+      found += std::all_of(at, at + kChunk, [](int32_t target) { return target < 0; }) ? 1 : 0;
+  }
+  return found;
+}
+
+TEST(ChatRuns, HaveTheSameBitsUnderEveryCap) {
+  const TempDir dir;
+  EXPECT_GT(empty_chunks(must(load_config("", chat_run(dir, "free"))), 4), 0);
+  ASSERT_EQ(start(chat_run(dir, "free")).message, "");
+  for (const char* cap : {"600KiB", "450KiB"}) {
+    const std::string device = std::string("memory.device=") + cap;
+    const Outcome outcome = start(chat_run(dir, cap, {device, "train.deferred_update=on"}));
+    ASSERT_EQ(outcome.message, "");
+    EXPECT_TRUE(bytes_of(dir, cap, 4) == bytes_of(dir, "free", 4)) << cap;
+  }
+}
+
+TEST(ChatRuns, GoOnFromEveryStepWithTheSameBatches) {
+  const TempDir dir;
+  ASSERT_EQ(start(chat_run(dir, "whole")).message, "");
+  const auto whole = metrics_of(dir, "whole");
+  for (int step = 1; step < 4; ++step) {
+    const std::string name = fmt::format("from{}", step);
+    const std::string from = (dir / fmt::format("whole/checkpoints/step-{}", step)).string();
+    ASSERT_EQ(start(chat_run(dir, name, {"run.resume=" + from, "memory.device=600KiB"})).message, "");
+    const auto again = metrics_of(dir, name);
+    ASSERT_EQ(again.size(), 4u);
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(again[i].at("loss"), whole[i].at("loss")) << name << " " << i;
+    EXPECT_TRUE(bytes_of(dir, name, 4) == bytes_of(dir, "whole", 4)) << name;
+  }
+}
+
+TEST(ChatRuns, EpochsSayHowManySteps) {
+  const TempDir dir;
+  const RunConfig config = must(load_config("", chat_run(dir, "run")));
+  const int64_t rows = must(open_data(config, 259)).train->epoch_rows();
+  ASSERT_EQ(start(chat_run(dir, "run", {"train.epochs=2"})).message, "");
+  EXPECT_EQ(int64_t(metrics_of(dir, "run").size()), 2 * rows);
+  EXPECT_NE(start(chat_run(dir, "none", {"train.epochs=2", "data.paths=[]"})).message.find("have no epochs"),
+            std::string::npos);
+}
+
+TEST(ChatRuns, EvaluationsSayBitsPerByte) {
+  const TempDir dir;
+  ASSERT_EQ(start(chat_run(dir, "run", {"data.heldout=0.3", "train.steps=1"})).message, "");
+  const auto line = metrics_of(dir, "run").at(0);
+  // Every token is a byte but the end of a turn, of ten bytes: the mean is between 1 and 10.
+  const double bits = line.at("heldout_loss").get<double>() / std::log(2.0);
+  EXPECT_LT(line.at("heldout_bits_per_byte").get<double>(), bits);
+  EXPECT_GT(line.at("heldout_bits_per_byte").get<double>(), bits / 10);
+}
+
+// Rows of one long prompt: in some of them nothing is learnt.
+TEST(ChatRuns, AStepWithNothingToLearnSaysSoAndChangesNothing) {
+  const TempDir dir;
+  dir.add("pairs.jsonl", "{\"prompt\": \"" + std::string(400, 'a') + "\", \"completion\": \"" +
+                             std::string(300, 'b') + "\"}\n");
+  for (const char* deferred : {"off", "on"}) {
+    const std::vector<std::string> settings =
+        chat_run(dir, deferred,
+                 {"data.paths=[\"" + (dir / "pairs.jsonl").string() + "\"]", "data.mode=contiguous",
+                  "train.seq_len=64", "train.tokens_per_step=64", "train.steps=8",
+                  std::string("train.deferred_update=") + deferred});
+    ASSERT_EQ(start(settings).message, "");
+    const auto lines = metrics_of(dir, deferred);
+    int skipped = 0;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const bool nothing = lines[i].at("loss").is_null();
+      EXPECT_EQ(lines[i].at("skipped").get<bool>(), nothing) << lines[i];
+      if (i == 0) continue;
+      const bool same = bytes_of(dir, deferred, int(i) + 1) == bytes_of(dir, deferred, int(i));
+      EXPECT_EQ(same, nothing) << "step " << i + 1;
+      skipped += nothing ? 1 : 0;
+    }
+    EXPECT_GT(skipped, 0);
+    EXPECT_LT(skipped, 7);
+  }
+  for (int step = 1; step <= 8; ++step)
+    EXPECT_TRUE(bytes_of(dir, "on", step) == bytes_of(dir, "off", step)) << step;
+}
+
+TEST(ChatRuns, AreRefusedWithoutATemplateThatIsKnown) {
+  const TempDir dir;
+  for (const char* name : {"config.json", "tokenizer.json"})
+    dir.add(std::string("model/") + name, file_bytes(fs::path(chat_folder()) / name));
+  const std::string model = "model.config=" + (dir / "model").string();
+  EXPECT_NE(start(chat_run(dir, "run", {model})).message.find("line 1: a conversation: "), std::string::npos);
+  dir.add("model/chat_template.jinja", "{{ messages[0].content }}");
+  const std::string message = start(chat_run(dir, "run", {model})).message;
+  EXPECT_NE(message.find("scripts/render_chats"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace sluice::core
