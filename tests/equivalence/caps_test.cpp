@@ -25,18 +25,6 @@ class Caps : public testing::TestWithParam<std::tuple<NamedShape, NamedNumerics>
   }
 };
 
-// The request with the smallest device cap, within a tenth, for which it can be planned.
-StageRequest tightest(StageRequest request, const Backend& backend) {
-  const Profile profile = rig::profile_of(backend);
-  const Model model = build_training(request.model, request.shape, request.numerics, request.optimizer);
-  request.caps[kDevice] = rig::must(minimal_device_bytes(model.program, profile, {}));
-  // A deferred update needs room beside the training program, which this minimum does not know of.
-  for (int i = 0; i < 20 && !make_stages(request, profile).ok(); ++i) {
-    request.caps[kDevice] += request.caps[kDevice] / 10;
-  }
-  return request;
-}
-
 void run_under_caps(const StageRequest& unlimited, const rig::History& expected) {
   int64_t device_bytes = 0;
   {

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chunks and rounds in which nothing is learnt change results under no plan.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "equivalence/small_runs.h"
+
+namespace sluice::core {
+namespace {
+
+// Three steps, of which the second chunk and all of the last round is context: of chats whose questions are
+// long, that is what rows look like.
+rig::History run_with_context(rig::Rig& run) {
+  run.initialize();
+  const StageRequest& r = run.request();
+  const auto chunk = r.shape.chunk_tokens, round = r.shape.tokens() / r.shape.rounds;
+  rig::History out;
+  for (int64_t step = 1; step <= 3; ++step) {
+    rig::Tokens tokens = rig::random_tokens(r.shape, r.model.vocab, uint64_t(step));
+    for (int64_t i = 0; i < r.shape.tokens(); ++i) {
+      const bool last_round = r.shape.rounds > 1 && i / round == r.shape.rounds - 1;
+      if (i / chunk == 1 || last_round) tokens.targets[size_t(i)] = -1;
+    }
+    const rig::Losses losses = run.step(step, tokens);
+    EXPECT_TRUE(std::isfinite(losses.loss));
+    out.losses.push_back(losses.loss);
+    out.norms.push_back(losses.norm);
+  }
+  run.flush(3);
+  out.state = rig::read_state(run.training(), {ObjectKind::Param, ObjectKind::OptState});
+  return out;
+}
+
+TEST(Context, OfWholeChunksAndRoundsChangesNothingUnderAnyCap) {
+  for (const NamedNumerics& numerics : numerics_under_test()) {
+    for (const StepShape shape : {StepShape{16, 4, 4, 2, 4}, StepShape{16, 8, 4, 1, 8, true}}) {
+      SCOPED_TRACE(testing::Message() << numerics.name << ", chunks of " << shape.chunk_tokens);
+      const auto request = [&](Updates updates) {
+        StageRequest r = small_request(shape, numerics.numerics, updates);
+        r.quick = true;
+        return r;
+      };
+      rig::Rig plain(request(Updates::AtTheEnd));
+      const rig::History expected = run_with_context(plain);
+      for (const Updates updates : {Updates::AtTheEnd, Updates::Deferred, Updates::LateMoments}) {
+        SCOPED_TRACE(name_of(updates));
+        rig::Rig run(tightest(request(updates), *rig::small_backend()));
+        expect_same(run_with_context(run), expected);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::core
