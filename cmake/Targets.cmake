@@ -39,9 +39,14 @@ if(SLUICE_PCH)
   file(CONFIGURE OUTPUT pch.cpp CONTENT "// Precompiled headers want a source.\n")
   add_library(sluice_pch OBJECT ${CMAKE_CURRENT_BINARY_DIR}/pch.cpp)
   target_link_libraries(sluice_pch PRIVATE sluice_flags fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
-  target_precompile_headers(sluice_pch PRIVATE <algorithm> <cmath> <cstdint> <filesystem> <functional> <map> <memory>
-    <optional> <set> <span> <string> <string_view> <utility> <variant> <vector> <fmt/format.h> <nlohmann/json.hpp>)
+  set(sluice_precompiled <algorithm> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <optional> <set> <span>
+    <string> <string_view> <utility> <variant> <vector> <fmt/format.h> <nlohmann/json.hpp>)
+  target_precompile_headers(sluice_pch PRIVATE ${sluice_precompiled})
 endif()
+
+# Sources of a folder are compiled some at a time, as one: most of a source's time goes into what it includes. Whoever
+# changes the code builds without, and then compiles only what changed.
+option(SLUICE_UNITY "Compile the sources of a folder some at a time, so that builds take less time" ${SLUICE_PCH})
 
 # sluice_library(NAME DEPS...): the library sluice_NAME from every .cpp in the current folder.
 function(sluice_library name)
@@ -50,6 +55,9 @@ function(sluice_library name)
   target_link_libraries(sluice_${name} PUBLIC sluice_flags ${ARGN})
   if(SLUICE_PCH)
     target_precompile_headers(sluice_${name} REUSE_FROM sluice_pch)
+  endif()
+  if(SLUICE_UNITY)
+    set_target_properties(sluice_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
   endif()
 endfunction()
 

@@ -14,7 +14,7 @@ namespace sluice::core {
 namespace {
 
 constexpr double kWidth = 820, kHeight = 460;
-constexpr double kLeft = 72, kRight = 24, kTop = 58, kBottom = 56;
+constexpr double kLeftMargin = 72, kRightMargin = 24, kTopMargin = 58, kBottomMargin = 56;
 
 bool finite(const Point& p) {
   return std::isfinite(p.x) && std::isfinite(p.y);
@@ -106,7 +106,7 @@ void draw_legend(Svg& svg, const Plot& plot) {
   constexpr double kLine = 18, kMark = 30;
   double widest = 0;
   for (const Series& s : plot.series) widest = std::max(widest, text_width(s.name, 12));
-  const double width = kMark + 14 + widest, left = kWidth - kRight - width - 8, top = kTop + 8;
+  const double width = kMark + 14 + widest, left = kWidth - kRightMargin - width - 8, top = kTopMargin + 8;
   svg.rect(left, top, width, kLine * double(plot.series.size()) + 8,
            {.fill = ink("card"), .stroke = ink("line"), .opacity = 0.9});
   for (size_t i = 0; i < plot.series.size(); ++i) {
@@ -120,7 +120,7 @@ void draw_legend(Svg& svg, const Plot& plot) {
 }  // namespace
 
 std::string render(const Plot& plot) {
-  Axis x{.from = kLeft, .to = kWidth - kRight}, y{.from = kHeight - kBottom, .to = kTop};
+  Axis x{.from = kLeftMargin, .to = kWidth - kRightMargin}, y{.from = kHeight - kBottomMargin, .to = kTopMargin};
   for (const Series& series : plot.series) {
     for (const Point& p : series.points) {
       if (!finite(p)) continue;

@@ -7,12 +7,12 @@
 namespace sluice::core {
 namespace {
 
-constexpr uint32_t kNone = UINT32_MAX;
+constexpr uint32_t kNoAction = UINT32_MAX;
 
 // The action before each on its lane.
 std::vector<uint32_t> predecessors(const Plan& plan) {
-  std::vector<uint32_t> out(plan.actions.size(), kNone);
-  ByLane<uint32_t> last(plan.lanes, kNone);
+  std::vector<uint32_t> out(plan.actions.size(), kNoAction);
+  ByLane<uint32_t> last(plan.lanes, kNoAction);
   for (uint32_t id = 0; id < out.size(); ++id) {
     uint32_t& on_lane = last[plan.actions[id].lane];
     out[id] = on_lane;
@@ -32,7 +32,7 @@ class Walk {
     uint32_t id = action;
     while (at_ns > begin_ns) {
       const uint32_t cause = last_to_end(id, at_ns, begin_ns);
-      if (cause == kNone) break;
+      if (cause == kNoAction) break;
       if (id == action) stall.last = cause;
       const double ended_ns = std::min(at_ns, timeline_[cause].end_ns);
       const double started_ns = std::clamp(timeline_[cause].start_ns, begin_ns, ended_ns);
@@ -49,10 +49,10 @@ class Walk {
  private:
   // Of the transfers that action `id` had to wait for: the one that ended last, if that was after `begin_ns`.
   uint32_t last_to_end(uint32_t id, double at_ns, double begin_ns) const {
-    uint32_t found = kNone;
+    uint32_t found = kNoAction;
     double latest_ns = begin_ns;
     const auto see = [&](uint32_t other) {
-      if (other == kNone || plan_.actions[other].kind == ActionKind::Run) return;
+      if (other == kNoAction || plan_.actions[other].kind == ActionKind::Run) return;
       // Measured times of two lanes may disagree by a little.
       const double ended_ns = std::min(at_ns, timeline_[other].end_ns);
       if (ended_ns <= latest_ns) return;

@@ -18,12 +18,6 @@ bool alike(int64_t before, int64_t after, int64_t whole) {
   return std::abs(double(after) - double(before)) <= kSameShare * double(whole);
 }
 
-int64_t sum(const BytesByKind& bytes) {
-  int64_t total = 0;
-  for (const int64_t b : bytes) total += b;
-  return total;
-}
-
 class Diff {
  public:
   Diff(const PlanSummary& before, const PlanSummary& after) : a_(before), b_(after) {}

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <map>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,6 +20,9 @@ namespace sluice::core {
 // Bytes by object kind, and of workspaces after them.
 constexpr size_t kReportKinds = kObjectKinds + 1;
 using BytesByKind = std::array<int64_t, kReportKinds>;
+inline int64_t sum(const BytesByKind& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+}
 std::string_view report_kind(size_t kind);  // the name of the kind, or "workspace"
 
 // A change of the request and what it would do to the speed: "+4 GiB device", 1.031.

@@ -18,12 +18,6 @@ std::string kinds_in_words(const BytesByKind& bytes) {
   return out.empty() ? "nothing" : out;
 }
 
-int64_t sum(const BytesByKind& bytes) {
-  int64_t total = 0;
-  for (const int64_t b : bytes) total += b;
-  return total;
-}
-
 class Page {
  public:
   explicit Page(const PlanSummary& summary) : s_(summary), step_(std::max(summary.step_ns, 1.0)) {}

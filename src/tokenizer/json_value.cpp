@@ -6,10 +6,10 @@
 namespace sluice::core {
 namespace {
 
-constexpr int kMostNesting = 16;
+constexpr int kMostSequences = 16;
 
 Status flatten(const JsonValue& value, std::string_view members, int depth, std::vector<JsonValue>& parts) {
-  if (depth > kMostNesting) return value.error("more than {} levels of Sequence", kMostNesting);
+  if (depth > kMostSequences) return value.error("more than {} levels of Sequence", kMostSequences);
   SLUICE_ASSIGN(const std::string type, value.string("type"));
   if (type != "Sequence") {
     parts.push_back(value);

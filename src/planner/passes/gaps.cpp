@@ -12,7 +12,7 @@ namespace {
 // What a transfer costs on a link that is free, as part of its time; and the part of the step in which it
 // looks for time.
 constexpr double kFree = 0.15;
-constexpr double kWindow = 0.02;
+constexpr double kWindowShare = 0.02;
 
 class GapCutter {
  public:
@@ -80,7 +80,7 @@ class GapCutter {
     }
     double load_ns = profile_.load_ns(v.bytes), store_ns = g.written ? profile_.store_ns(v.bytes) : 0;
     if (!use_.empty()) {
-      const double window_ns = std::min(length_ns(g), kWindow * start_ns_[n_]);
+      const double window_ns = std::min(length_ns(g), kWindowShare * start_ns_[n_]);
       load_ns *= kFree + (1 - kFree) * use_.loads_before(plain_[back(g)], window_ns);
       store_ns *= kFree + (1 - kFree) * use_.stores_after(plain_[g.first], window_ns);
     }
