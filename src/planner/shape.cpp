@@ -49,8 +49,8 @@ std::vector<int64_t> chunk_sizes(const ShapeRequest& r) {
   return chunks;
 }
 
-// Blocks of attention grow with the square of a sequence's chunks. Programs of more tasks than this take
-// longer to plan than smaller chunks can be worth.
+// Blocks of attention grow with the square of a sequence's chunks, unless a window bounds them. Programs of
+// more tasks than this take longer to plan than smaller chunks can be worth.
 constexpr int64_t kMostTasks = 150'000;
 
 // A size that begins this much behind the fastest shape is followed up, too, if its programs have no more
@@ -61,8 +61,10 @@ constexpr int64_t kFewTasks = 20'000;
 int64_t estimated_tasks(const ShapeSubject& subject, const ShapeRequest& r, int64_t chunk) {
   constexpr int64_t kTasksPerLayer = 24;  // and chunk, in both passes, beside attention
   const int64_t in_sequence = std::max<int64_t>(1, r.seq_len / chunk);
+  const double earlier =
+      subject.earlier_blocks ? subject.earlier_blocks(r.seq_len, chunk) : double(in_sequence - 1) / 2;
   const int64_t chunks = r.tokens_per_step / chunk;
-  return subject.layers * chunks * (kTasksPerLayer + in_sequence + 1);
+  return int64_t(double(subject.layers * chunks) * (kTasksPerLayer + 2 * (earlier + 1)));
 }
 
 // What a run of a task takes beside its kernel: 10 us were measured on an H200 with busy links, of which

@@ -15,6 +15,8 @@ struct ShapeSubject {
   // which changes its traffic and not its results. Called from several threads at once.
   std::function<Program(const StepShape& shape, bool late_moments)> program;
   int64_t layers = 0, vocab = 0;
+  // Earlier chunks of its sequence that a chunk attends to, on average; empty: all there are.
+  std::function<double(int64_t seq_len, int64_t chunk)> earlier_blocks;
   bool may_be_late = false;  // whether both ways of updating moments are to be compared
 };
 

@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "base/stopwatch.h"
 #include "measure/calibrate.h"
+#include "model/blocks.h"
 #include "planner/refusal.h"
 #include "planner/shape.h"
 #include "run/checks.h"
@@ -52,7 +53,7 @@ Status check_search(const Prepared& p, int64_t chunk_tokens) {
   if (!p.machine.traits().runs_models || chunk_tokens <= 0) return {};
   constexpr double kBytesPerTask = 6 * 1024, kTasks = 27, kOtherTasks = 4;
   const double chunks = double(p.config.train.tokens_per_step) / double(chunk_tokens),
-               before = std::max(0.0, double(p.config.train.seq_len) / double(chunk_tokens) - 1) / 2;
+               before = earlier_blocks(p.model, p.config.train.seq_len, chunk_tokens);
   const double tasks = chunks * (double(p.model.layers.size()) * (kTasks + 2 * before) + kOtherTasks);
   const int64_t held = resident_bytes(), cap = p.config.caps[kHost];
   if (cap < held) return {};  // no plan fits, and the refusal that follows names the smallest cap that works

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/parallel.h"
+#include "model/blocks.h"
 #include "run/plan_cache.h"
 
 namespace sluice::core {
@@ -91,6 +92,9 @@ ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const 
   };
   subject.layers = int64_t(model.layers.size());
   subject.vocab = model.vocab;
+  subject.earlier_blocks = [&model](int64_t seq_len, int64_t chunk) {
+    return earlier_blocks(model, seq_len, chunk);
+  };
   subject.may_be_late = optimizer.deferred;
   return subject;
 }

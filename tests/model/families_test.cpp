@@ -51,7 +51,7 @@ TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
   // Of those that people will try it says what is missing.
   expect_model_error(R"({"model_type": "gpt2"})", {"gpt2", "learnt positions", "llama"});
   expect_model_error(R"({"model_type": "mixtral"})", {"mixtral", "experts"});
-  expect_model_error(R"({"model_type": "gemma2"})", {"gemma2", "soft caps"});
+  expect_model_error(R"({"model_type": "gemma2", "attn_logit_softcapping": 50})", {"gemma2", "GELU"});
   expect_model_error(R"({"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}})",
                      {"modeling_own.Own", "own code"});
   expect_model_error(R"({"model_type": "qwen2", "mlp_bias": true})", {"mlp_bias", "qwen2"});
@@ -174,6 +174,7 @@ TEST_F(ModelConfig, WindowsAreThoseOfTransformers) {
   EXPECT_EQ(windows_of("", "mistral"), Windows(4, 4096));
   EXPECT_EQ(windows_of(R"("sliding_window": 100)", "mistral"), Windows(4, 100));
   EXPECT_EQ(windows_of(R"("sliding_window": null)", "mistral"), none);
+  EXPECT_EQ(windows_of(R"("sliding_window": null, "use_sliding_window": false)", "mistral"), none);
   for (const char* qwen : {"qwen2", "qwen3"}) {
     EXPECT_EQ(windows_of(R"("sliding_window": 100, "max_window_layers": 2)", qwen), none);
     EXPECT_EQ(windows_of(R"("use_sliding_window": true)", qwen), none);  // from layer 28 on

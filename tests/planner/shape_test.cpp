@@ -74,6 +74,22 @@ TEST(Shape, OfSmallerChunksHasToGainWhatItsTasksCost) {
   EXPECT_EQ(chosen_when_half_is(1.04), 16384);
 }
 
+// A window bounds the blocks of attention, and so how small chunks may be before their tasks are too many.
+TEST(Shape, OfWindowsHasSmallChunksOfLongSequences) {
+  ModelSpec model = model_of({256, 30, 4, 2, 64, 704, 512});
+  ShapeRequest request;
+  request.seq_len = request.tokens_per_step = 1 << 20;
+  request.least = true;
+  const auto chunk_of = [&] {
+    const auto choice = choose_shape(subject_of(model, {}, {}), request, machine());
+    EXPECT_TRUE(choice.ok());
+    return choice.ok() ? choice->shape.chunk_tokens : 0;
+  };
+  EXPECT_EQ(chunk_of(), 32768);
+  for (LayerSpec& layer : model.layers) layer.attention.window = 4096;
+  EXPECT_EQ(chunk_of(), 8192);
+}
+
 TEST(Shape, DoesNotDependOnThreads) {
   ShapeRequest request = request_for(65536);
   request.chunk_tokens = 1024;

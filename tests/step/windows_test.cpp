@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "model/blocks.h"
 #include "model/flops.h"
 #include "step/build.h"
 
@@ -56,6 +57,9 @@ TEST(Windows, BlocksOutsideAreNotThere) {
         for (int64_t b = 0; b <= c; ++b) blocks += b == 0 || (b - 1) * chunk + 1 < window ? 1 : 0;
       }
       EXPECT_EQ(tasks.forward, 2 * blocks);
+      const int64_t chunks = kLength / chunk;
+      EXPECT_DOUBLE_EQ(earlier_blocks(model_with(window), kLength, chunk) * double(chunks),
+                       double(blocks - chunks));
     }
   }
 }

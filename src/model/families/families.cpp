@@ -24,7 +24,7 @@ constexpr Family kFamilies[] = {
      .mlp_bias = {"mlp_bias"},
      .head_norm = false,
      .windows = Windows::None,
-     .unturned_layers = false,
+     .unrotated_layers = false,
      .defaults = {.dim = 4096,
                   .ffn = 11008,
                   .layers = 32,
@@ -44,7 +44,7 @@ constexpr Family kFamilies[] = {
      .mlp_bias = {},
      .head_norm = false,
      .windows = Windows::All,
-     .unturned_layers = false,
+     .unrotated_layers = false,
      .defaults = {.dim = 4096,
                   .ffn = 14336,
                   .layers = 32,
@@ -64,7 +64,7 @@ constexpr Family kFamilies[] = {
      .mlp_bias = {},
      .head_norm = false,
      .windows = Windows::Upper,
-     .unturned_layers = false,
+     .unrotated_layers = false,
      .defaults = {.dim = 4096,
                   .ffn = 22016,
                   .layers = 32,
@@ -84,7 +84,7 @@ constexpr Family kFamilies[] = {
      .mlp_bias = {},
      .head_norm = true,
      .windows = Windows::Upper,
-     .unturned_layers = false,
+     .unrotated_layers = false,
      .defaults = {.dim = 4096,
                   .ffn = 22016,
                   .layers = 32,
@@ -103,8 +103,8 @@ constexpr Family kFamilies[] = {
      .o_bias = {"attention_bias"},
      .mlp_bias = {"mlp_bias"},
      .head_norm = false,
-     .windows = Windows::Unturned,
-     .unturned_layers = true,
+     .windows = Windows::Unrotated,
+     .unrotated_layers = true,
      .defaults = {.dim = 2048,
                   .ffn = 11008,
                   .layers = 36,
@@ -293,9 +293,9 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   if (!root.is_object()) return error("model config: not a JSON object");
   std::string type = "llama";
   SLUICE_TRY(read(root, "model_type", type));
-  SLUICE_TRY(refuse_other_arithmetic(root, type));
   const Family* family = find_family(type);
   if (family == nullptr) return unknown_family(type);
+  SLUICE_TRY(refuse_other_arithmetic(root, type));
   FamilyDefaults defaults = family->defaults;
   // Any JSON would be a model otherwise.
   if (!says(root, "model_type"))

@@ -20,9 +20,9 @@ struct Part {
 // Which layers have a window, of `sliding_window` tokens.
 enum class Windows : uint8_t {
   None,
-  All,      // every layer, unless sliding_window is null
-  Upper,    // with use_sliding_window those from max_window_layers on
-  Unturned  // with use_sliding_window those that are not rotated
+  All,       // every layer, unless sliding_window is null
+  Upper,     // with use_sliding_window those from max_window_layers on
+  Unrotated  // with use_sliding_window those that are not rotated
 };
 
 // Sizes and other values that config.json need not say. 0: it has to, or as beside.
@@ -41,7 +41,7 @@ struct Family {
   Part qkv_bias, o_bias, mlp_bias;
   bool head_norm;
   Windows windows;
-  bool unturned_layers;  // some are not rotated: no_rope_layers, no_rope_layer_interval
+  bool unrotated_layers;  // some are not rotated: no_rope_layers, no_rope_layer_interval
   FamilyDefaults defaults;
 };
 

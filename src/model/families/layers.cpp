@@ -88,7 +88,7 @@ Status read_layer_types(const json& types, int64_t window, const Family& family,
 }  // namespace
 
 Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
-  if (family.unturned_layers) {
+  if (family.unrotated_layers) {
     SLUICE_TRY(read_rotated(root, spec));
   } else {
     SLUICE_TRY(refuse_foreign(root, family, "no_rope_layers", nullptr));
@@ -100,25 +100,26 @@ Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
     if (!says(root, "use_sliding_window"))
       SLUICE_TRY(refuse_foreign(root, family, "sliding_window", nullptr));
   }
-  if (family.windows == Windows::All) SLUICE_TRY(refuse_foreign(root, family, "use_sliding_window", true));
-  int64_t window = 0, first = 28;
+  int64_t window = 0, first = 28;  // max_window_layers in transformers' classes
   if (family.windows != Windows::None) {
     SLUICE_ASSIGN(window, read_window(root, family));
   }
+  if (family.windows == Windows::All && window > 0)
+    SLUICE_TRY(refuse_foreign(root, family, "use_sliding_window", true));
   if (says(root, "layer_types")) return read_layer_types(root["layer_types"], window, family, spec);
   SLUICE_TRY(read(root, "max_window_layers", first));
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     Attention& a = spec.layers[l].attention;
     const bool slides = family.windows == Windows::All ||
                         (family.windows == Windows::Upper && int64_t(l) >= first) ||
-                        (family.windows == Windows::Unturned && !a.rotated);
+                        (family.windows == Windows::Unrotated && !a.rotated);
     a.window = slides ? window : 0;
   }
   return {};
 }
 
 void write_layers(const ModelSpec& spec, const Family& family, json& root) {
-  if (family.unturned_layers) {
+  if (family.unrotated_layers) {
     for (const LayerSpec& layer : spec.layers)
       root["no_rope_layers"].push_back(layer.attention.rotated ? 1 : 0);
   }
