@@ -2,6 +2,7 @@
 #include "records/documents.h"
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/parallel.h"
@@ -66,6 +67,7 @@ Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMak
                                const ReadingOptions& options, const std::function<Status(Document&)>& take) {
   SLUICE_ASSIGN(RecordReader reader, RecordReader::open(path, options.records));
   std::vector<Job> jobs;
+  int64_t bytes = 0;  // of them
   const auto finish = [&]() -> Status {
     for_each_parallel(int64_t(jobs.size()), options.threads, [&](int64_t i) {
       Job& job = jobs[size_t(i)];
@@ -81,9 +83,9 @@ Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMak
       SLUICE_TRY(take(**job.made));
     }
     jobs.clear();
+    if (options.progress) options.progress(std::exchange(bytes, 0));
     return {};
   };
-  int64_t bytes = 0;
   while (true) {
     Job job;
     const Result<bool> more = reader.next(job.raw);
@@ -97,7 +99,6 @@ Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMak
     jobs.push_back(std::move(job));
     if (bytes < options.batch_bytes * options.threads) continue;
     SLUICE_TRY(finish());
-    bytes = 0;
   }
 }
 

@@ -38,6 +38,9 @@ struct ReadingOptions {
   int threads = 1;
   // Records of so many bytes are taken up at once for each thread; one alone may be larger.
   int64_t batch_bytes = int64_t{1} << 20;
+  // Told of bytes of records that have become tokens since the last time: of compressed files more than those
+  // of the file.
+  std::function<void(int64_t bytes)> progress;
 };
 
 struct Skipped {

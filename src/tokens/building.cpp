@@ -208,6 +208,13 @@ class Building {
     ReadingOptions reading;
     reading.records.skip_malformed = options_.skip_malformed;
     reading.threads = options_.threads;
+    // Never more than the file has, nor less in the end.
+    int64_t left = source.bytes;
+    const auto tell = [&](int64_t bytes) {
+      told_(std::min(bytes, left));
+      left -= std::min(bytes, left);
+    };
+    reading.progress = tell;
     int64_t documents = 0, line = 0;
     const auto skipped = read_documents(source.path, making_, reading, [&](Document& document) -> Status {
       ++documents;
@@ -219,7 +226,7 @@ class Building {
     if (!skipped.ok()) return skipped.error();
     findings_.add(*skipped);
     findings_.lonely_files += documents == 1 && line > 0 ? 1 : 0;
-    told_(source.bytes);
+    tell(left);
     return {};
   }
   Status add_tokens(const Source& source) {

@@ -20,7 +20,9 @@ namespace {
 class Meter {
  public:
   Meter(const CorpusOptions& options, const char* what, int64_t all)
-      : options_(options), what_(what), all_(all) {}
+      : options_(options), what_(what), all_(all) {
+    add(0);
+  }
   void add(int64_t bytes) {
     done_ = std::min(all_, done_ + bytes);
     if (options_.progress) options_.progress(what_, done_, all_);
