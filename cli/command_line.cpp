@@ -409,6 +409,79 @@ void add_tokens(CLI::App& app, int& status) {
   command.callback([=, &status] { status = report(sluice::core::tokens(*request)); });
 }
 
+void add_generate(CLI::App& app, int& status) {
+  struct Options {
+    sluice::core::GenerateRequest request;
+    std::string device_mem, host_mem, backend, device;
+    std::vector<std::string> set;
+  };
+  const auto options = std::make_shared<Options>();
+  sluice::core::GenerateRequest& r = options->request;
+  CLI::App& command =
+      add_command(app, "generate", "generate text from prompts under memory caps",
+                  "sluice generate models/SmolLM2-135M --prompt 'Once upon a time'\n"
+                  "sluice generate models/Llama-3-8B --file prompts.txt --device-mem 9GiB --json\n"
+                  "    a prompt per line; the weights stream, and 8 texts share each pass over them\n"
+                  "sluice generate llama3-8b --plan --machine rtx4090 --device-mem 9GiB --host-mem 32GiB\n"
+                  "    what stays on the device, what streams, and how fast that is");
+  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
+                          const char* group) {
+    return command.add_option(name, value, meaning)->type_name(type)->group(group);
+  };
+  const CLI::Validator whole = number<int64_t>(kWhole), real = number<double>("a number");
+  option("MODEL", r.model, "folder of a model; or a preset with random weights, to measure", "DIR",
+         "Arguments")
+      ->required();
+  option("--prompt", r.prompts, "text to go on from; may be repeated", "TEXT", "Prompts")
+      ->allow_extra_args(false);
+  option("--file", r.file, "a prompt per line; of a .jsonl file the lines' \"prompt\"; - is the standard input",
+         "FILE", "Prompts");
+  option("--tokens", r.tokens, "of each text at most; 256, or what the model's context leaves", "N", "Text")
+      ->transform(tokens());
+  option("--temperature", r.temperature, "0: the most likely token; default: what the folder says", "X", "Text")
+      ->check(real);
+  option("--top-k", r.top_k, "draw from the so many most likely tokens; 0: from all", "N", "Text")->check(whole);
+  option("--top-p", r.top_p, "draw from the most likely tokens of this probability together", "X", "Text")
+      ->check(real);
+  option("--repetition-penalty", r.repetition_penalty, "above 1: tokens that were there become less likely", "X",
+         "Text")
+      ->check(real);
+  option("--seed", r.seed, "of what is drawn; 1 unless given", "N", "Text")->check(whole);
+  option("--stop", r.stop, "end a text before this string; may be repeated", "TEXT", "Text")
+      ->allow_extra_args(false);
+  option("--stop-token", r.stop_tokens, "end a text at this token, too; may be repeated", "N", "Text")
+      ->allow_extra_args(false)
+      ->check(whole);
+  command.add_flag("--ignore-stop-tokens", r.ignore_stop_tokens, "go on at the folder's end tokens")
+      ->group("Text");
+  option("--device-mem", options->device_mem, "cap on device memory, such as 9GiB or none (memory.device)",
+         "SIZE", "Caps");
+  option("--host-mem", options->host_mem, "cap on host memory, such as 32GiB or none (memory.host)", "SIZE",
+         "Caps");
+  option("--batch", r.batch, "texts that share a pass, at most", "N", "Passes")->check(CLI::Range(1, 1024));
+  option("--prompt-tokens", r.prompt_tokens, "of each prompt in one pass", "N", "Passes")
+      ->check(CLI::Range(1, 65536));
+  CLI::Option* plan = command.add_flag("--plan", r.plan, "explain the plans and generate nothing");
+  plan->group("Output");
+  command.add_flag("--json", r.json, "print a line of JSON per text")->group("Output");
+  option("--machine", r.machine, machine_help(), "MACHINE", "Configuration")->needs(plan);
+  option("--backend", options->backend, "auto, or one that this program has (run.backend)", "BACKEND",
+         "Configuration");
+  option("--device", options->device, "index of the GPU (run.device)", "N", "Configuration");
+  add_set(command, options->set);
+  command.callback([=, &status] {
+    sluice::core::GenerateRequest& request = options->request;
+    for (const auto& [key, value] : {std::pair<const char*, std::string&>{"memory.device", options->device_mem},
+                                     {"memory.host", options->host_mem},
+                                     {"run.backend", options->backend},
+                                     {"run.device", options->device}}) {
+      if (!value.empty()) request.settings.push_back(std::string(key) + "=" + value);
+    }
+    request.settings.insert(request.settings.end(), options->set.begin(), options->set.end());
+    status = report(sluice::core::generate(request, watch_signals()));
+  });
+}
+
 void add_keys(CLI::App& app, int& status) {
   const auto filter = std::make_shared<std::string>();
   CLI::App& keys =
@@ -435,14 +508,14 @@ void add_help(CLI::App& app, int& status) {
 }
 
 // For the build: files that say what the options above say. It is no command for people.
-void add_generate(CLI::App& app) {
+void add_installed(CLI::App& app) {
   const auto what = std::make_shared<std::string>();
-  CLI::App* generate = app.add_subcommand("generate", "print a file to install");
-  generate->group("");
-  generate->add_option("WHAT", *what, "man, bash, zsh or fish")
+  CLI::App* installed = app.add_subcommand("installed", "print a file to install");
+  installed->group("");
+  installed->add_option("WHAT", *what, "man, bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"man", "bash", "zsh", "fish"}));
-  generate->callback([=, &app] {
+  installed->callback([=, &app] {
     const std::string text = *what == "man" ? manual(app) : completions(app, *what);
     std::fputs(text.c_str(), stdout);
   });
@@ -486,9 +559,10 @@ std::unique_ptr<CLI::App> make_command_line(int& status) {
   add_doctor(*app, status);
   add_data(*app, status);
   add_tokens(*app, status);
+  add_generate(*app, status);
   add_keys(*app, status);
   add_help(*app, status);
-  add_generate(*app);
+  add_installed(*app);
   return app;
 }
 

@@ -51,6 +51,10 @@ std::vector<Op> ops_of(const Model& m, DType t) {
           SwigluBwd{n, m.ffn, t},
           HeadLoss{n, m.dim, m.vocab, 1024, t, f32, true, true, false},
           Logits{n, m.dim, m.vocab, t},
+          Linear{1, m.dim, 2 * m.ffn, t},
+          CachedAttention{1, 1, 1024, m.heads, m.kv_heads, m.head_dim, t},
+          CachedAttention{1, 64, 1024, m.heads, m.kv_heads, m.head_dim, t},
+          LastLogits{1, 1, m.dim, m.vocab, t},
           SumSq{m.dim * m.ffn, 0, 1, f32, true},
           AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, false, false},
           AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, t == DType::BF16, false},
@@ -67,6 +71,11 @@ void fill(const Operand& operand, std::byte* data) {
   if (operand.name == "args") {
     *reinterpret_cast<StepArgs*>(data) = {
         .step = 1, .seed = 1, .learning_rate = 1e-4f, .inv_targets = 1e-3f, .update = 1, .row = 0};
+    return;
+  }
+  if (operand.name == "spans") {  // a cache that is full but for the new tokens, all of which count
+    for (int64_t i = 0; i < operand.elements; ++i)
+      reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(i % 2 == 0 ? operand.limit : 1 << 30);
     return;
   }
   for (int64_t i = 0; i < operand.elements; ++i) {

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <optional>
 #include <random>
@@ -109,6 +110,14 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"head and loss", HeadLoss{t, kDim, kVocab, 1024, kBf16, kBf16, true, true, false}},
       {"head and loss, no gradients", HeadLoss{t, kDim, kVocab, 1024, kBf16, kBf16, true, false, true}},
       {"logits of one token", Logits{t, kDim, kVocab, kBf16}},
+      {"one token: q", Linear{1, kDim, kDim, kBf16, false, kQHeads, kHeadDim}},
+      {"one token: kv", Linear{1, kDim, 2 * kKvDim, kBf16, false, kKvHeads, kHeadDim}},
+      {"one token: gate and up", Linear{1, kDim, 2 * kFfn, kBf16}},
+      {"one token: down + residual", Linear{1, kFfn, kDim, kBf16, true}},
+      {"eight tokens: gate and up", Linear{8, kDim, 2 * kFfn, kBf16}},
+      {"one token: attention, cache of 4k", CachedAttention{1, 1, 4096, kQHeads, kKvHeads, kHeadDim, kBf16}},
+      {"64 tokens: attention, cache of 4k", CachedAttention{1, 64, 4096, kQHeads, kKvHeads, kHeadDim, kBf16}},
+      {"one token: head", LastLogits{1, 1, kDim, kVocab, kBf16}},
   };
 }
 
@@ -219,6 +228,10 @@ class Bench {
         values[i] = std::pow(500000.0f, -float(i) / float(values.size()));
       }
       return upload(values);
+    }
+    // A cache that is full but for the new tokens, all of which count.
+    if (operand.name == "spans") {
+      return upload(std::vector{int32_t(operand.limit), std::numeric_limits<int32_t>::max()});
     }
     if (operand.dtype == DType::I32) {
       std::vector<int32_t> values(size_t(operand.elements));

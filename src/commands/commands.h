@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -159,6 +160,27 @@ struct TokensRequest {
 
 // Prints the tokens that training would make of each file: pieces, ids and counts.
 Outcome tokens(const TokensRequest& request);
+
+struct GenerateRequest {
+  std::string model;                 // a checkpoint's folder, or a preset: random weights, to measure with
+  std::vector<std::string> prompts;  // and those of `file`: a line each, or of JSON lines their "prompt"
+  std::string file;
+  std::optional<int64_t> tokens;    // at most, of each text; else 256, or what the model's context leaves
+  std::optional<double> temperature, top_p, repetition_penalty;  // else as the folder says
+  std::optional<int64_t> top_k, seed;
+  std::vector<std::string> stop;    // strings that end a text and are not part of it
+  std::vector<int64_t> stop_tokens; // beside those of the folder
+  bool ignore_stop_tokens = false;  // those of the folder
+  int64_t batch = 8;                // texts at once, at most
+  int64_t prompt_tokens = 64;       // of each prompt in one pass
+  bool plan = false;                // explain the plans and generate nothing
+  std::string machine;              // as in RunRequest; with `plan`
+  bool json = false;                // print a line of JSON per text
+  std::vector<std::string> settings;  // of run, memory and train.compute, "key=value"
+};
+
+// Generates text from prompts and prints it as it comes. Asked to stop, it ends after the pass in progress.
+Outcome generate(const GenerateRequest& request, Requests& asked);
 
 // Prints every configuration key with its default and what it means, by section: those that have `filter` in
 // their name or meaning, in any case. Finding none is an error, which names a key that is spelt nearly so.

@@ -40,6 +40,7 @@ constexpr NamedInk kPalette[] = {
     {"input", {"#232212", "#e9f2ff"}},
     {"constant", {"#232212", "#e9f2ff"}},
     {"metric", {"#232212", "#e9f2ff"}},
+    {"cache", {"#904a67", "#ce6f7d"}},  // programs that have one have no gradients, whose colour it is
     {"workspace", {"#9da8f4", "#9da2e1"}},
     {"overhead", {"#dcdfe4", "#3a4450"}},  // held beside the arena: nothing that a plan places
     // Where an activation is until the backward pass; what is computed again has the colour of that.

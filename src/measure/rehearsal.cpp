@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <type_traits>
 #include <utility>
@@ -63,6 +64,12 @@ std::vector<std::byte> small_values(const Operand& operand) {
       break;
     case Values::Positions:
       fill(int32_t{}, [&](int64_t i) { return operand.limit > 0 ? i % operand.limit : i; });
+      break;
+    // Half full, and all new tokens count.
+    case Values::Spans:
+      fill(int32_t{}, [&](int64_t i) {
+        return i % 2 == 0 ? operand.limit / 2 : int64_t{std::numeric_limits<int32_t>::max()};
+      });
       break;
     case Values::Frequencies:
       fill(float{}, [&](int64_t i) { return std::pow(10000.0, -double(i) / double(operand.elements)); });

@@ -167,6 +167,7 @@ AttnShape Forward::attention_shape(const Place& at, int block) const {
 // Attention of a chunk over every block of its sequence so far that its window, if there is one, reaches. A
 // single block needs no merging; several are merged in fp32 by log-sum-exp, the diagonal one first.
 ObjectId Forward::attend(const Projected& p, const Place& at) {
+  if (!inputs_.cache.layers.empty()) return attend_to_cache(p, at);
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
   const ObjectId o = activation("o", a.q_dim(), at);
   const ObjectId lse = object("lse", DType::F32, a.heads, at);
@@ -191,11 +192,29 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
   return o;
 }
 
+ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
+  const Attention& a = spec_.layers[size_t(at.layer)].attention;
+  const ObjectId o = activation("o", a.q_dim(), at);
+  task("attn",
+       CachedAttention{.rows = chunking_.rows,
+                       .q_len = chunking_.tokens / chunking_.rows,
+                       .capacity = inputs_.cache.capacity,
+                       .q_heads = a.heads,
+                       .kv_heads = a.kv_heads,
+                       .head_dim = a.head_dim,
+                       .dtype = compute_,
+                       // One that reaches the first key hides nothing.
+                       .window = a.window < inputs_.cache.capacity ? a.window : 0},
+       {p.q, p.kv, inputs_.cache.spans, inputs_.cache.layers[size_t(at.layer)], o}, at);
+  return o;
+}
+
 std::vector<ObjectId> Forward::layers(int round) {
   const size_t chunks = inputs_.batch[size_t(round)].size(), layers = spec_.layers.size();
   kv_.assign(layers, std::vector<ObjectId>(chunks));
   std::vector<ObjectId> x;
-  for (size_t c = 0; c < chunks; ++c) x.push_back(embed(round, int(c)));
+  const bool embedded = !inputs_.cache.layers.empty();
+  for (size_t c = 0; c < chunks; ++c) x.push_back(embedded ? inputs_.cache.embedded : embed(round, int(c)));
   for (size_t l = 0; l < layers; ++l) {
     for (size_t c = 0; c < chunks; ++c) x[c] = layer(x[c], {int(l), round, int(c)});
   }
@@ -229,6 +248,12 @@ void Forward::head_loss(ObjectId h, ObjectId loss, int64_t sub_tokens, DType gra
 void Forward::logits(ObjectId h, ObjectId logits, int round, int chunk) {
   task("logits", Logits{chunking_.tokens, spec_.dim, spec_.vocab, compute_},
        {h, weight("head", -1), inputs_.args, logits}, {-1, round, chunk});
+}
+
+void Forward::last_logits(ObjectId h, ObjectId logits, int round, int chunk) {
+  const int64_t rows = chunking_.rows;
+  task("logits", LastLogits{rows, chunking_.tokens / rows, spec_.dim, spec_.vocab, compute_},
+       {h, weight("head", -1), inputs_.cache.spans, logits}, {-1, round, chunk});
 }
 
 }  // namespace sluice::core

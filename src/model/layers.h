@@ -27,6 +27,14 @@ struct ModelInputs {
   ObjectId inv_freq;  // f32[head_dim / 2]
   // [round][chunk]: i32[3][tokens]: tokens, targets, positions.
   std::vector<std::vector<ObjectId>> batch;
+  // Of passes that generate text: keys and values so far, by layer, for so many tokens of each row; spans
+  // (ops/generation.h); and the tokens' rows of the embedding, [tokens, dim], which the host looks up. Without
+  // caches attention is over the round alone.
+  struct {
+    std::vector<ObjectId> layers;
+    ObjectId spans, embedded;
+    int64_t capacity = 0;
+  } cache;
 };
 
 class Forward {
@@ -47,6 +55,8 @@ class Forward {
   void head_loss(ObjectId h, ObjectId loss, int64_t sub_tokens, DType grad, int round, int chunk);
   // Or the logits of one row (StepArgs::row), f32[vocab].
   void logits(ObjectId h, ObjectId logits, int round, int chunk);
+  // Or those of each row's last new token, f32[rows, vocab]. REQUIRES: there are caches.
+  void last_logits(ObjectId h, ObjectId logits, int round, int chunk);
 
  private:
   struct Place {
@@ -64,6 +74,7 @@ class Forward {
   ObjectId norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads, int64_t rest,
                       const Place& at);
   ObjectId attend(const Projected& p, const Place& at);
+  ObjectId attend_to_cache(const Projected& p, const Place& at);
   struct Projection {
     std::string_view task, weight, bias;  // names; no bias: empty
     int64_t in, out;

@@ -21,6 +21,12 @@ constexpr int64_t bias_partials(int64_t tokens) {
   const int64_t blocks = (tokens + 63) / 64;
   return blocks < 64 ? blocks : 64;
 }
+// Of CachedAttention with few new tokens: one for so many keys, counted from the text's beginning, so that no
+// result depends on the capacity. With more tokens there is work enough without.
+constexpr int64_t kCacheSplit = 128, kSplitTokens = 8;
+constexpr int64_t cache_splits(int64_t capacity) {
+  return (capacity + kCacheSplit - 1) / kCacheSplit;
+}
 // Sums of SumSq, one per block.
 constexpr int kSumSqPartials = 1024;
 

@@ -19,6 +19,7 @@
 #include "ops/attention.h"
 #include "ops/cast.h"
 #include "ops/embed.h"
+#include "ops/generation.h"
 #include "ops/gpu_workspace.h"
 #include "ops/linear.h"
 #include "ops/loss.h"
@@ -34,7 +35,8 @@ namespace sluice::core {
 using Op =
     std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
                  RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale, AdamW, AdamWMoments,
-                 SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd>;
+                 SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd,
+                 CachedAttention, LastLogits>;
 
 // What every op says of itself. It may also say traffic(), where it does not move every operand once.
 template <class T>

@@ -26,6 +26,7 @@ enum class Values : uint8_t {
   LogSumExp,    // of scores over the keys
   Ids,          // of rows of a table: from 0, below the operand's limit
   Positions,    // of tokens within their documents; the limit says how long a row of them is, if it matters
+  Spans,        // pairs: tokens held before, up to the limit, and new ones (ops/generation.h)
   Frequencies,  // of a rotation: from 1 downwards
   Clip,         // a norm, and the factor by which gradients are scaled
   StepArgs,     // one of ops/step_args.h

@@ -45,7 +45,8 @@ void add_op(const O& op, Hash& hash) {
 
 std::string_view name_of(ObjectKind kind) {
   constexpr std::string_view kNames[kObjectKinds] = {"param",    "grad",  "opt_state", "activation",
-                                                     "act_grad", "input", "constant",  "metric"};
+                                                     "act_grad", "input", "constant",  "metric",
+                                                     "cache"};
   return kNames[static_cast<int>(kind)];
 }
 

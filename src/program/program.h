@@ -23,8 +23,9 @@ enum class ObjectKind : uint8_t {
   Input,       // written by the trainer before every step
   Constant,    // written once
   Metric,      // read by the trainer after every step
+  Cache,       // keys and values of text so far
 };
-constexpr int kObjectKinds = 8;
+constexpr int kObjectKinds = 9;
 std::string_view name_of(ObjectKind kind);
 
 // A named byte range. Objects of one `role` in different layers and chunks are alike.

@@ -10,7 +10,7 @@
 #include "base/stopwatch.h"
 #include "io/directory.h"
 #include "ops/clip_norm.h"
-#include "planner/refusal.h"
+#include "run/caps.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -256,17 +256,7 @@ MemoryReport Engine::memory() {
 }
 
 Status Engine::check_caps() {
-  const BytesByTier use = memory().bytes, &caps = p_.config.caps;
-  for (const Tier tier : kTiers) {
-    if (use[tier] <= caps[tier]) continue;
-    const std::string held = format_bytes(use[tier]);
-    const std::string what = tier.is_device() ? fmt::format("the process holds {} on the device", held)
-                                              : fmt::format("{} of the process are resident", held);
-    return does_not_fit(
-        name_of(tier), caps[tier], use[tier],
-        fmt::format("memory.{}: {}, the cap is {}", name_of(tier), what, format_bytes(caps[tier])));
-  }
-  return {};
+  return sluice::core::check_caps(memory().bytes, p_.config.caps);
 }
 
 }  // namespace sluice::core

@@ -12,47 +12,6 @@
 namespace sluice::core {
 namespace {
 
-// Bytes that a program needs in each tier when everything that outlives it lies elsewhere.
-Result<BytesByTier> room_of(const Program& program, const Profile& profile) {
-  PlanRequest request;
-  int64_t end = 0;
-  for (const Object& o : program.objects()) {
-    Home home;
-    if (o.persistent) {
-      home.offset[kHost] = end;
-      end += align_up(o.bytes, profile.alignment);
-    }
-    request.fixed_homes.push_back(home);
-  }
-  request.base[kHost] = end;
-  request.least = true;  // which is also the one that leaves most to the host
-  SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
-  // A little more than the least, so that other residents than assumed here still leave a place for
-  // everything.
-  const int64_t on_device = plan.arenas[kDevice].bytes, on_host = plan.arenas[kHost].bytes - end;
-  return BytesByTier{{kDevice, align_up(on_device + on_device / 16, profile.alignment)},
-                     {kHost, align_up(on_host, profile.alignment)}};
-}
-
-Result<Plan> plan_between_steps(const Program& program, const Stage& training, const BytesByTier& room,
-                                const Profile& profile) {
-  std::unordered_map<std::string_view, const Home*> homes;
-  for (size_t o = 0; o < training.plan.homes.size(); ++o) {
-    const Object& object = training.model.program.objects()[o];
-    if (object.persistent) homes[object.name] = &training.plan.homes[o];
-  }
-  PlanRequest request;
-  for (const Object& o : program.objects()) {
-    const auto it = homes.find(o.name);
-    request.fixed_homes.push_back(o.persistent && it != homes.end() ? *it->second : Home{});
-  }
-  for (const Tier tier : training.plan.lanes.tiers()) {
-    request.base[tier] = training.plan.arenas[tier].boundary_offset;
-    request.caps[tier] = profile.overhead_bytes[tier] + request.base[tier] + room[tier];
-  }
-  return make_plan(program, profile, request);
-}
-
 // The programs, without plans.
 Stages build_stages(const StageRequest& r) {
   Stages stages;
@@ -74,7 +33,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   request.passes = r.passes;
   for (const auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
     if (!stage->has_value()) continue;
-    SLUICE_ASSIGN(const BytesByTier room, room_of((*stage)->model.program, profile));
+    SLUICE_ASSIGN(const BytesByTier room, room_beside((*stage)->model.program, profile));
     for (const Tier tier : kTiers)
       request.boundary_bytes[tier] = std::max(request.boundary_bytes[tier], room[tier]);
   }
@@ -121,8 +80,8 @@ Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const 
   SLUICE_ASSIGN(stages.training.plan, make_plan(stages.training.model.program, profile, request));
   for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
     if (!stage->has_value()) continue;
-    SLUICE_ASSIGN((*stage)->plan, plan_between_steps((*stage)->model.program, stages.training,
-                                                     request.boundary_bytes, profile));
+    SLUICE_ASSIGN((*stage)->plan, plan_beside((*stage)->model.program, stages.training,
+                                              request.boundary_bytes, profile));
     SLUICE_TRY(verify_beside((*stage)->model.program, (*stage)->plan, stages.training.model.program,
                              stages.training.plan));
   }

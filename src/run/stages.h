@@ -9,19 +9,13 @@
 #include "cost/profile.h"
 #include "exec/executor.h"
 #include "measure/rehearsal.h"
-#include "planner/planner.h"
 #include "planner/shape.h"
+#include "run/beside.h"
 #include "sluice/observer.h"
-#include "step/build.h"
 
 namespace sluice::core {
 
 class PlanCache;
-
-struct Stage {
-  Model model;
-  Plan plan;
-};
 
 struct Stages {
   Stage training;

@@ -104,13 +104,6 @@ Status write_param(Executor& executor, const ParamObjects& objects, int64_t firs
   return {};
 }
 
-Status write_constants(const Model& model, Executor& executor) {
-  for (const Model::Constant& c : model.constants) {
-    SLUICE_TRY(executor.write(c.object, std::as_bytes(std::span(c.values))));
-  }
-  return {};
-}
-
 // Part of the state: `count` elements of a parameter from `first` on, or a whole object that becomes zero.
 struct Job {
   ObjectId zero;  // or
@@ -131,6 +124,25 @@ void add_tiles(const Weight& weight, const ParamObjects& objects, const Program&
 }
 
 }  // namespace
+
+void random_values(const Weight& weight, uint64_t seed, int64_t first, int64_t count,
+                   std::vector<float>& values) {
+  const Init& init = weight.init;
+  // Draws are of four.
+  const int64_t before = first % 4;
+  values.assign(size_t(before + count), init.kind == Init::Ones ? 1.0f : 0.0f);
+  if (init.kind == Init::Normal) {
+    normals(Hash().add(seed).add(weight.object).value(), first - before, values, init.deviation);
+  }
+  values.erase(values.begin(), values.begin() + before);
+}
+
+Status write_constants(const Model& model, Executor& executor) {
+  for (const Model::Constant& c : model.constants) {
+    SLUICE_TRY(executor.write(c.object, std::as_bytes(std::span(c.values))));
+  }
+  return {};
+}
 
 Status initialize(const Model& model, uint64_t seed, Executor& executor, const ByteProgress& progress) {
   const Program& program = model.program;
@@ -160,12 +172,7 @@ Status initialize(const Model& model, uint64_t seed, Executor& executor, const B
     if (job.weight == nullptr) {
       SLUICE_TRY(executor.clear(job.zero));
     } else {
-      const Init& init = job.weight->init;
-      tile.values.assign(size_t(job.count), init.kind == Init::Ones ? 1.0f : 0.0f);
-      if (init.kind == Init::Normal) {
-        const uint64_t key = Hash().add(seed).add(job.weight->object).value();
-        normals(key, job.first, tile.values, init.deviation);
-      }
+      random_values(*job.weight, seed, job.first, job.count, tile.values);
       SLUICE_TRY(write_param(executor, *job.objects, job.first, tile));
     }
     done += job.bytes;

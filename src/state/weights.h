@@ -25,6 +25,12 @@ using ByteProgress = std::function<void(int64_t, int64_t)>;
 // constants.
 Status initialize(const Model& model, uint64_t seed, Executor& executor, const ByteProgress& progress);
 
+// `count` elements of a weight from `first` on, as initialize() makes them.
+void random_values(const Weight& weight, uint64_t seed, int64_t first, int64_t count, std::vector<float>& values);
+
+// The program's constants alone.
+Status write_constants(const Model& model, Executor& executor);
+
 // Replaces the weights by a checkpoint's (F32, BF16 or F16 tensors with Hugging Face names), and master
 // weights with them. Errors name a missing tensor, one of another shape, or one with a value that is not
 // finite.

@@ -24,6 +24,7 @@ class Builder {
   Model flush(const OptimizerConfig& optimizer);
   Model evaluation();
   Model sampling();
+  Model generation(const GenerationShape& shape);
 
  private:
   Program& program() { return model_.program; }
@@ -33,14 +34,19 @@ class Builder {
   void add_args() {
     model_.args = program().add(Object{"args", "args", ObjectKind::Input, DType::U8, sizeof(StepArgs)});
   }
-  void add_inputs();
+  void add_inputs() {
+    add_args();
+    add_batch();
+  }
+  void add_batch();
+  void add_cache(const GenerationShape& shape, ModelInputs& inputs);
   ObjectId metric(const char* name, DType dtype, int64_t elements, bool persistent = false) {
     return program().add(
         Object{name, name, ObjectKind::Metric, dtype, elements * size_of(dtype), -1, -1, -1, persistent});
   }
   void add_loss() { model_.loss = metric("loss", DType::F64, 1); }
 
-  ModelInputs inputs() const { return {model_.args, model_.constants.front().object, model_.batch}; }
+  ModelInputs inputs() const { return {model_.args, model_.constants.front().object, model_.batch, {}}; }
   std::vector<ObjectId> params() const {
     std::vector<ObjectId> out;
     for (const ParamObjects& p : model_.params) out.push_back(p.param);
@@ -79,8 +85,7 @@ void Builder::add_optimizer(const OptimizerConfig& optimizer) {
   model_.clip = metric("clip", DType::F32, 2, optimizer.deferred);
 }
 
-void Builder::add_inputs() {
-  add_args();
+void Builder::add_batch() {
   model_.constants.push_back({{}, rope_inv_freq(spec_.rope, spec_.head_dim(), shape_.seq_len)});
   model_.constants.back().object =
       program().add(Object{"inv_freq", "inv_freq", ObjectKind::Constant, DType::F32,
@@ -163,6 +168,40 @@ Model Builder::sampling() {
   return std::move(model_);
 }
 
+void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
+  const auto add = [&](std::string name, const char* role, ObjectKind kind, DType dtype, int64_t elements,
+                       int layer) {
+    return program().add(
+        Object{std::move(name), role, kind, dtype, elements * size_of(dtype), layer, -1, -1, layer >= 0});
+  };
+  model_.spans = add("spans", "spans", ObjectKind::Input, DType::I32, 2 * shape.rows, -1);
+  inputs.cache.spans = model_.spans;
+  model_.embedded = add("x.L0", "x", ObjectKind::Input, num_.compute,
+                        shape.rows * shape.new_tokens * spec_.dim, -1);
+  inputs.cache.embedded = model_.embedded;
+  inputs.cache.capacity = shape.capacity;
+  for (size_t l = 0; l < spec_.layers.size(); ++l) {
+    const int64_t elements = shape.rows * 2 * spec_.layers[l].attention.kv_dim() * shape.capacity;
+    inputs.cache.layers.push_back(
+        add(fmt::format("cache.L{}", l), "cache", ObjectKind::Cache, num_.compute, elements, int(l)));
+  }
+}
+
+Model Builder::generation(const GenerationShape& shape) {
+  if (!spec_.tied_embeddings)
+    std::erase_if(model_.weights, [](const Weight& w) { return w.role == "embedding"; });
+  add_weights(GradientLife::None);
+  add_batch();
+  model_.logits = metric("logits", DType::F32, shape.rows * spec_.vocab);
+  ModelInputs in = inputs();
+  add_cache(shape, in);
+  Forward forward(spec_, model_.weights, params(), chunking(), num_.compute, in, program(), nullptr);
+  const std::vector<ObjectId> x = forward.layers(0);
+  forward.last_logits(forward.last_norm(x[0], 0, 0), model_.logits, 0, 0);
+  program().facts.tokens = shape.rows * shape.new_tokens;
+  return std::move(model_);
+}
+
 }  // namespace
 
 Model build_training(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics,
@@ -181,6 +220,11 @@ Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Nume
 Model build_sampling(const ModelSpec& spec, int64_t tokens, const Numerics& numerics) {
   const StepShape shape{tokens, tokens, 1, 1, 0, false};
   return Builder(spec, shape, numerics).sampling();
+}
+
+Model build_generation(const ModelSpec& spec, const GenerationShape& g, const Numerics& numerics) {
+  const StepShape shape{g.new_tokens, g.rows * g.new_tokens, 1, 1, 0, false};
+  return Builder(spec, shape, numerics).generation(g);
 }
 
 }  // namespace sluice::core

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a model and a shape to the Programs of a step: training, evaluation, sampling, and the pending update.
+// From a model and a shape to its Programs: training, evaluation, sampling, the pending update, and passes that
+// generate text.
 #pragma once
 
 #include <vector>
@@ -30,7 +31,9 @@ struct Model {
       batch;        // [round][chunk]: i32[3][chunk_tokens]: tokens, targets, positions
   ObjectId loss;    // metric, f64[1]: sum over counted targets
   ObjectId clip;    // metric, f32[2]: gradient norm, scale (training)
-  ObjectId logits;  // metric, f32[vocab] (sampling)
+  ObjectId logits;  // metric, f32[vocab] (sampling), f32[rows, vocab] (generation)
+  ObjectId spans;   // i32[rows, 2], see ops/generation.h (generation)
+  ObjectId embedded;  // [rows * new_tokens, dim] of the computing type: rows of the embedding (generation)
 };
 
 // One optimizer step. REQUIRES: the arguments are valid, and a weight is trainable.
@@ -42,5 +45,15 @@ Model build_flush(const ModelSpec& spec, const Numerics& numerics, const Optimiz
 Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics);
 // Logits of one row of one chunk of `tokens` tokens.
 Model build_sampling(const ModelSpec& spec, int64_t tokens, const Numerics& numerics);
+
+// A pass over several texts at once, up to new_tokens tokens of each, behind what the cache holds of it.
+struct GenerationShape {
+  int64_t rows = 1, new_tokens = 1;
+  int64_t capacity = 0;  // tokens of a text, prompt and all
+};
+// Logits after the last new token of each row. The embedding's rows are an input: as a weight it is there only where
+// it is the head, too, and batches need no tokens. The cache's objects, like the weights, are the same in passes of
+// every new_tokens.
+Model build_generation(const ModelSpec& spec, const GenerationShape& shape, const Numerics& numerics);
 
 }  // namespace sluice::core

@@ -32,6 +32,8 @@ std::vector<Op> ops_of(DType t) {
           SwigluBwd{9, 37, t},
           HeadLoss{50, 37, 41, 16, t, f32, false, false, false},
           Logits{3, 37, 41, t},
+          CachedAttention{1, 5, 100, 4, 2, 40, t},
+          LastLogits{9, 2, 37, 41, t},
           SumSq{1001, 0, 1, t, true},
           AdamW{1001, 4, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, false, false},
           AdamWMoments{1001, 4, 1, 0.9f, 0.95f, f32, t, false},

@@ -6,7 +6,7 @@ sluice=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 page=$folder/sluice.1
-"$sluice" generate man >"$page"
+"$sluice" installed man >"$page"
 failed=0
 
 # Without escapes, as a reader sees it.

@@ -269,6 +269,26 @@ void add_scaled_rotations(List& list) {
   }
 }
 
+void add_generation(List& list) {
+  struct Shape {
+    int64_t rows, q_len, capacity, q_heads, kv_heads, head_dim, window = 0;
+  };
+  for (const auto [rows, q_len, capacity, q_heads, kv_heads, head_dim, window] :
+       {Shape{1, 1, 3, 1, 1, 8}, {1, 1, 700, 4, 1, 64}, {5, 1, 90, 4, 2, 128}, {4, 7, 40, 2, 2, 16},
+        {3, 33, 300, 3, 1, 80}, {2, 20, 77, 8, 2, 32}, {1, 64, 64, 2, 1, 40},
+        {4, 1, 700, 2, 1, 32, 200}, {2, 5, 400, 4, 2, 16, 1}, {3, 70, 300, 2, 1, 64, 40}, {1, 9, 90, 2, 2, 128, 64}}) {
+    for (const DType dtype : kDTypes) {
+      list.add(CachedAttention{rows, q_len, capacity, q_heads, kv_heads, head_dim, dtype, window});
+    }
+  }
+  for (const DType dtype : kDTypes) {
+    list.add(CachedAttention{2, 3, 500, 2, 1, 32, dtype}, "sharp", {.spread = 3});
+    list.add(LastLogits{1, 1, 8, 16, dtype});
+    list.add(LastLogits{5, 7, 66, 50, dtype});
+    list.add(LastLogits{11, 3, 200, 304, dtype});
+  }
+}
+
 void add_loss(List& list) {
   struct Shape {
     int64_t tokens, dim, vocab, sub;
@@ -418,6 +438,7 @@ std::vector<Case> all_cases() {
   add_head_norms(list);
   add_elementwise(list);
   add_attention(list);
+  add_generation(list);
   add_loss(list);
   add_norm_clipping(list);
   add_update(list);
@@ -447,6 +468,12 @@ bool suits(const LinearWgrad& op) {
 }
 bool suits(const AttnFwd& op) {
   return fits(op.shape.dtype, {op.shape.head_dim});
+}
+bool suits(const CachedAttention& op) {
+  return fits(op.dtype, {op.head_dim});
+}
+bool suits(const LastLogits& op) {
+  return fits(op.dtype, {op.dim, op.vocab});
 }
 bool suits(const AttnBwd& op) {
   return fits(op.shape.dtype, {op.shape.head_dim});

@@ -127,6 +127,22 @@ void adapt(const Logits& op, const Data&, Random&, Tensors& t) {
   set_args(t[Logits::kArgs], {.step = 3, .seed = 7, .row = static_cast<int32_t>(op.tokens - 1)});
 }
 
+// Rows that hold nothing and that are full, one without a new token, one with more than there are.
+void fill_spans(Tensor& spans, Random& random, int64_t q_len, int64_t capacity) {
+  for (int64_t row = 0; row < spans.elements() / 2; ++row) {
+    const int64_t count = row == 1 ? 0 : row == 3 ? q_len + 9 : random.integer(1, q_len + 1);
+    const int64_t most = capacity - std::min(count, q_len);
+    spans.set(2 * row, double(row == 0 ? most : row == 2 ? 0 : random.integer(0, most + 1)));
+    spans.set(2 * row + 1, double(count));
+  }
+}
+void adapt(const CachedAttention& op, const Data&, Random& random, Tensors& t) {
+  fill_spans(t[CachedAttention::kSpans], random, op.q_len, op.capacity);
+}
+void adapt(const LastLogits& op, const Data&, Random& random, Tensors& t) {
+  fill_spans(t[LastLogits::kSpans], random, op.q_len, 4096);
+}
+
 void adapt(const Cast&, const Data& data, Random&, Tensors& t) {
   put_special(t[Cast::kX], data);
 }
@@ -196,6 +212,8 @@ Tensor make_operand(const Operand& operand, const Data& data, Random& random) {
     case Values::Positions:
       fill_integers(tensor, random, 8192);
       break;
+    case Values::Spans:
+      break;  // adapt() knows the rest of the op
     case Values::Frequencies:
       fill_inv_freq(tensor);
       break;

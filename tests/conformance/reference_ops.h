@@ -30,6 +30,10 @@ Outputs expect(const Logits& op, Inputs in);
 Outputs expect(const AttnFwd& op, Inputs in);
 Outputs expect(const AttnBwd& op, Inputs in);
 
+// reference_generation.cpp
+Outputs expect(const CachedAttention& op, Inputs in);
+Outputs expect(const LastLogits& op, Inputs in);
+
 // reference_update.cpp
 Outputs expect(const SumSq& op, Inputs in);
 Outputs expect(const ClipScale& op, Inputs in);

@@ -165,7 +165,7 @@ void expect_apart(const std::vector<std::string>& names, double least) {
 }
 
 const std::vector<std::string> kMemory{"param", "grad",     "opt_state", "activation", "act_grad",
-                                       "input", "constant", "metric",    "workspace"};
+                                       "input", "constant", "metric",    "cache", "workspace"};
 
 TEST(Palette, KindsOfMemoryAreApart) {
   for (const char* ground : {"track", "overhead"}) {

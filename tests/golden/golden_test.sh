@@ -62,7 +62,7 @@ normalised() {
 section help
 say
 say --version
-for command in train plan simulate demo sweep estimate doctor data tokens keys help; do say help "$command"; done
+for command in train plan simulate demo sweep estimate doctor data tokens generate keys help; do say help "$command"; done
 
 section tokens
 mkdir tokenizer
@@ -114,6 +114,26 @@ section estimate
 say estimate llama3-8b --machine a100 --seq-len 8k --tokens 15B --price 2 --mfu 0.4 --devices 8
 say estimate params=52B --batch 16 --devices 64 --step-s 127
 say estimate layers=2,dim=64,ffn=160,heads=4,kv_heads=2,vocab=256 --json
+
+section generate
+mkdir small tiny
+cp small.json small/config.json
+cp model.json tiny/config.json
+say generate small --plan --machine rtx4090 --tokens 100 --batch 2
+say generate small --plan --machine rtx4090 --tokens 100 --device-mem 637MiB --host-mem 2GiB --prompt one --prompt three
+say generate small --plan --machine rtx4090 --device-mem 513MiB --host-mem 2GiB
+say generate none --prompt a
+say generate small
+say generate small --prompt ''
+say generate small --prompt a --prompt ccc --tokens 2046
+say generate small --prompt a --temperature -1
+say generate small --prompt a --top-p 0
+say generate small --prompt a --set run.backend=sim
+say generate small --prompt a --machine h200
+say generate small --file none.txt
+printf "{\"text\": 1}\n" >wrong.jsonl
+say generate small --file wrong.jsonl
+say generate tiny --prompt a
 
 section errors
 say trian

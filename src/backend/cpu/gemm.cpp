@@ -2,6 +2,7 @@
 #include "backend/cpu/gemm.h"
 
 #include "backend/cpu/gemm_amx.h"
+#include "backend/cpu/gemm_few.h"
 #include "backend/cpu/gemm_vector.h"
 
 namespace sluice::core::cpu {
@@ -32,21 +33,27 @@ bool is_provided(const GemmShape& shape) {
 }  // namespace
 
 int64_t Gemm::workspace_bytes(const GemmShape& shape) const {
+  if (is_few(shape)) return 0;
   if (is_provided(shape)) return provider_.workspace_bytes(shape);
   return isa_ == CpuIsa::Amx ? amx_workspace_bytes(shape) : vector_workspace_bytes(shape);
 }
 
 int64_t Gemm::scratch_bytes(const GemmShape& shape) const {
+  if (is_few(shape)) return 0;
   if (is_provided(shape)) return provider_.scratch_bytes(shape);
   return isa_ == CpuIsa::Amx ? amx_scratch_bytes(shape) : vector_scratch_bytes(shape);
 }
 
 Status Gemm::prepare(const GemmShape& shape) {
-  return is_provided(shape) ? provider_.prepare(shape) : Status();
+  return is_provided(shape) && !is_few(shape) ? provider_.prepare(shape) : Status();
 }
 
 Status Gemm::run(const GemmShape& shape, ThreadPool& pool, std::span<std::byte* const> scratch, const void* a,
                  const void* b, void* c, std::byte* workspace) const {
+  if (is_few(shape)) {
+    few_multiply(isa_, shape, pool, a, b, c);
+    return {};
+  }
   if (is_provided(shape)) return provider_.run(shape, pool, scratch, a, b, c, workspace);
   if (isa_ == CpuIsa::Amx) {
     amx_multiply(shape, pool, scratch, a, b, c, workspace);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products. bf16 goes to our own kernels, on AMX where the CPU has it; f32 goes to one provider,
-// compiled in by SLUICE_GEMM: gemm_onednn.cpp, gemm_openblas.cpp or gemm_builtin.cpp.
+// Matrix products. Few rows (gemm_few.h) and bf16 go to our own kernels, the latter on AMX where the CPU has it;
+// f32 goes to one provider, compiled in by SLUICE_GEMM: gemm_onednn.cpp, gemm_openblas.cpp or gemm_builtin.cpp.
 //
 // Each element of a product is summed up in an order that depends on the shape alone, so results depend
 // neither on scheduling nor on the number of threads.

@@ -20,7 +20,7 @@ void list(std::vector<Product>& all, const Product& product) {
 }
 
 void add_products(const Linear& op, std::vector<Product>& all) {
-  list(all, product_of(op));
+  if (op.tokens > kFewRows) list(all, product_of(op));
 }
 void add_products(const LinearDgrad& op, std::vector<Product>& all) {
   list(all, product_of(op));

@@ -2,6 +2,7 @@
 #include "backend/cuda/runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "backend/cuda/check.h"
@@ -88,6 +89,27 @@ Status Runner::run(const RmsNormBwd& op, const Call& call) {
 
 Status Runner::run(const Linear& op, const Call& call) {
   auto* y = call.as<bf16>(Linear::kY);
+  if (op.tokens <= kFewRows) {
+    const bool rotated = op.rope_heads > 0;
+    const FewRows product{
+        .x = call.as<bf16>(Linear::kX),
+        .w = call.as<bf16>(Linear::kW),
+        .rows = op.tokens,
+        .out = op.out,
+        .in = op.in,
+        .bias = op.has_bias ? call.as<bf16>(int(op.bias_operand())) : nullptr,
+        .residual = op.has_residual ? call.as<bf16>(int(op.residual_operand())) : nullptr,
+        .rotary = rotated ? Rotary{call.as<int32_t>(int(op.pos_operand())),
+                                   call.as<float>(int(op.inv_freq_operand())), op.rope_scale}
+                          : Rotary{},
+        .rope_heads = op.rope_heads,
+        .head_dim = op.head_dim,
+        .spans = nullptr,
+        .q_len = 0,
+    };
+    SLUICE_CUDA_TRY(few_rows(product, y, call.stream));
+    return {};
+  }
   SLUICE_TRY(products_.run(product_of(op), call[Linear::kX].data, call[Linear::kW].data,
                            op.has_residual ? call[op.residual_operand()].data : nullptr, y, call.scratch(),
                            call.stream, op.has_bias ? call[int(op.bias_operand())].data : nullptr));
@@ -216,6 +238,45 @@ Status Runner::run(const Logits& op, const Call& call) {
   SLUICE_CUDA_TRY(row_logits(call.as<bf16>(Logits::kX), call.as<bf16>(Logits::kW),
                              call.as<StepArgs>(Logits::kArgs), call.as<float>(Logits::kLogits), op.dim,
                              op.vocab, call.stream));
+  return {};
+}
+
+Status Runner::run(const LastLogits& op, const Call& call) {
+  const FewRows product{.x = call.as<bf16>(LastLogits::kX),
+                        .w = call.as<bf16>(LastLogits::kW),
+                        .rows = op.rows,
+                        .out = op.vocab,
+                        .in = op.dim,
+                        .bias = nullptr,
+                        .residual = nullptr,
+                        .rotary = {},
+                        .rope_heads = 0,
+                        .head_dim = 0,
+                        .spans = call.as<int32_t>(LastLogits::kSpans),
+                        .q_len = op.q_len};
+  SLUICE_CUDA_TRY(last_logits(product, call.as<float>(LastLogits::kLogits), call.stream));
+  return {};
+}
+
+Status Runner::run(const CachedAttention& op, const Call& call) {
+  const CachedBlock block{
+      .q = call.as<bf16>(CachedAttention::kQ),
+      .kv = call.as<bf16>(CachedAttention::kKv),
+      .spans = call.as<int32_t>(CachedAttention::kSpans),
+      .cache = call.as<bf16>(CachedAttention::kCache),
+      .o = call.as<bf16>(CachedAttention::kO),
+      .partial = op.q_len <= kSplitTokens ? reinterpret_cast<float*>(call.workspace.data) : nullptr,
+      .splits = op.q_len <= kSplitTokens ? cache_splits(op.capacity) : 0,
+      .rows = op.rows,
+      .q_len = op.q_len,
+      .capacity = op.capacity,
+      .q_heads = op.q_heads,
+      .kv_heads = op.kv_heads,
+      .head_dim = op.head_dim,
+      .window = op.window,
+      .scale = 1.0f / std::sqrt(float(op.head_dim)),
+  };
+  SLUICE_CUDA_TRY(cached_attention(block, call.stream));
   return {};
 }
 

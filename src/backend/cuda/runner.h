@@ -56,6 +56,8 @@ class Runner {
   Status run(const BiasGrad& op, const Call& call);
   Status run(const HeadNormRope& op, const Call& call);
   Status run(const HeadNormRopeBwd& op, const Call& call);
+  Status run(const CachedAttention& op, const Call& call);
+  Status run(const LastLogits& op, const Call& call);
   static Status run_update(const auto& op, const Call& call);
 
   Products products_;

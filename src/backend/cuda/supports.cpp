@@ -114,6 +114,14 @@ void examine(const HeadLoss& op, Objection& o) {
 void examine(const Logits& op, Objection& o) {
   o.activations(op.dtype).rows({{"dim", op.dim}});
 }
+void examine(const CachedAttention& op, Objection& o) {
+  o.activations(op.dtype).rows({{"head_dim", op.head_dim}});
+  o.most("head_dim", op.head_dim, cuda::kMaxHeadDim).most("rows", op.rows, 65535);
+  o.most("query heads for each key head", op.q_heads / op.kv_heads, cuda::kMostSharing);
+}
+void examine(const LastLogits& op, Objection& o) {
+  o.activations(op.dtype).rows({{"dim", op.dim}});
+}
 void examine(const SumSq& op, Objection& o) {
   o.floating("gradients", op.dtype);
 }

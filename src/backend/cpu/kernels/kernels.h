@@ -82,6 +82,8 @@ Status launch(const LionState& op, const Args& args, const Machine& machine);
 Status launch(const BiasGrad& op, const Args& args, const Machine& machine);
 Status launch(const HeadNormRope& op, const Args& args, const Machine& machine);
 Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machine);
+Status launch(const CachedAttention& op, const Args& args, const Machine& machine);
+Status launch(const LastLogits& op, const Args& args, const Machine& machine);
 
 // Of the ops that have some; the others need none.
 std::vector<GemmShape> products_of(const Linear& op);
@@ -98,6 +100,7 @@ int64_t workspace_of(const SumSq& op);
 int64_t scratch_of(const EmbedBwd& op);
 int64_t scratch_of(const AttnFwd& op);
 int64_t scratch_of(const AttnBwd& op);
+int64_t scratch_of(const CachedAttention& op);
 
 // Hands out consecutive pieces of a workspace or scratch block, each aligned to 64 bytes; with a null base it
 // only adds up.

@@ -138,6 +138,46 @@ cudaError_t update_state(const UpdateRange& range, const Rule& rule, const G* g,
                          S* const (&state)[Rule::kStates], const float* clip, const StepArgs* args,
                          bool stochastic, cudaStream_t stream);
 
+// --- few_rows.cu ---
+// Products that are limited by reading the weights have at most so many rows.
+constexpr int64_t kFewRows = 8;
+
+// y[rows, out] = x[rows, in] w[out, in]^T + bias + residual, rotated as ops/linear.h says; what is null is
+// absent.
+struct FewRows {
+  const bf16* x;
+  const bf16* w;
+  int64_t rows, out, in;
+  const bf16* bias;
+  const bf16* residual;
+  Rotary rotary;
+  int64_t rope_heads, head_dim;
+  // With spans, row r of x is the last that counts of q_len rows (ops/generation.h).
+  const int32_t* spans;
+  int64_t q_len;
+};
+// REQUIRES: rows <= kFewRows
+cudaError_t few_rows(const FewRows& product, bf16* y, cudaStream_t stream);
+// Any number of rows. REQUIRES: spans
+cudaError_t last_logits(FewRows product, float* logits, cudaStream_t stream);
+
+// --- cached_attention.cu ---
+// Tokens and heads as in CachedAttention; `partial` is its workspace, null and without splits where the keys
+// are not split.
+struct CachedBlock {
+  const bf16* q;
+  const bf16* kv;
+  const int32_t* spans;
+  bf16* cache;
+  bf16* o;
+  float* partial;
+  int64_t splits, rows, q_len, capacity, q_heads, kv_heads, head_dim, window;
+  float scale;  // of the scores: 1 / sqrt(head_dim)
+};
+// Most query heads that may share a key head.
+constexpr int64_t kMostSharing = 64;
+cudaError_t cached_attention(const CachedBlock& block, cudaStream_t stream);
+
 // --- attention.cu, attention_bwd.cu, attention_merge.cu ---
 // One attention block, as in AttnShape. `pos` is read only when `packed`.
 struct AttentionBlock {

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over a cache by the online softmax (Dao et al., 2022), in blocks of keys counted from the text's
+// beginning: what a token gets depends neither on how many come with it nor on the capacity.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/gemm_few.h"
+#include "backend/cpu/kernels/attention.h"
+
+namespace sluice::core::cpu {
+namespace {
+
+constexpr int64_t kTokensPerTask = 16;
+
+// Up to kTokensPerTask new tokens of one head of one row.
+template <class T>
+struct CachedQueries {
+  const T* q;  // at this head's first column
+  T* o;
+  const T *k, *v;                   // of the row and the head: [capacity, head_dim]
+  int64_t head_dim, padded, width;  // padded: of scratch rows; width: of rows of q and o
+  int64_t position, count;          // of the first token, and tokens
+  int64_t window;                   // 0: none
+  float scale;                      // of scores
+};
+
+// Of up to kTokensPerTask tokens.
+struct CachedScratch {
+  float *q, *o;             // [tokens, padded]
+  float *maximum, *total;   // [tokens]
+  float* scores;            // [kKeyBlock]
+
+  CachedScratch(int64_t padded, Carver& carver)
+      : q(carver.take<float>(kTokensPerTask * padded)),
+        o(carver.take<float>(kTokensPerTask * padded)),
+        maximum(carver.take<float>(kTokensPerTask)),
+        total(carver.take<float>(kTokensPerTask)),
+        scores(carver.take<float>(kKeyBlock)) {}
+};
+
+}  // namespace
+}  // namespace sluice::core::cpu
+
+#define SLUICE_LOOPS "backend/cpu/kernels/generation_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::core::cpu {
+namespace {
+
+int64_t padded(const CachedAttention& op) {
+  return align_up(op.head_dim, 16);
+}
+
+// What a row's spans say.
+struct Span {
+  int64_t held, count;
+};
+Span span_of(const int32_t* spans, int64_t row, int64_t q_len) {
+  return {spans[2 * row], std::clamp<int64_t>(spans[2 * row + 1], 0, q_len)};
+}
+
+template <class T>
+void append(const CachedAttention& op, const Args& args, const Machine& machine) {
+  const auto* spans = args.in<int32_t>(CachedAttention::kSpans);
+  const T* kv = args.in<T>(CachedAttention::kKv);
+  T* cache = args.out<T>(CachedAttention::kCache);
+  machine.pool.parallel_for(op.rows * 2 * op.kv_heads, [&](int64_t task, int) {
+    // Heads of V follow those of K in the new tokens and in the cache.
+    const int64_t row = task / (2 * op.kv_heads), head = task % (2 * op.kv_heads);
+    const Span span = span_of(spans, row, op.q_len);
+    const T* from = kv + (row * op.q_len * 2 * op.kv_heads + head) * op.head_dim;
+    T* to = cache + op.cache_at(row, 0, head) + span.held * op.head_dim;
+    for (int64_t i = 0; i < span.count; ++i) {
+      std::memcpy(to + i * op.head_dim, from + i * 2 * op.kv_heads * op.head_dim,
+                  static_cast<size_t>(op.head_dim) * sizeof(T));
+    }
+  });
+}
+
+template <class T>
+void attend(const CachedAttention& op, const Args& args, const Machine& machine) {
+  const auto* spans = args.in<int32_t>(CachedAttention::kSpans);
+  const T* cache = args.in<T>(CachedAttention::kCache);
+  const int64_t parts = ceil_div(op.q_len, kTokensPerTask), heads = op.rows * op.q_heads;
+  machine.pool.parallel_for(parts * heads, [&](int64_t task, int worker) {
+    // The last tokens see the most keys: they go first, so that all threads end together.
+    const int64_t first = (parts - 1 - task / heads) * kTokensPerTask;
+    const int64_t row = task % heads / op.q_heads, head = task % op.q_heads;
+    const int64_t kv_head = head / (op.q_heads / op.kv_heads), width = op.q_heads * op.head_dim;
+    const Span span = span_of(spans, row, op.q_len);
+    const int64_t offset = (row * op.q_len + first) * width + head * op.head_dim;
+    const int64_t there = std::min(kTokensPerTask, op.q_len - first);
+    CachedQueries<T> queries{.q = args.in<T>(CachedAttention::kQ) + offset,
+                             .o = args.out<T>(CachedAttention::kO) + offset,
+                             .k = cache + op.cache_at(row, 0, kv_head),
+                             .v = cache + op.cache_at(row, 1, kv_head),
+                             .head_dim = op.head_dim,
+                             .padded = padded(op),
+                             .width = width,
+                             .position = span.held + first,
+                             .count = std::clamp<int64_t>(span.count - first, 0, there),
+                             .window = op.window,
+                             .scale = 1.0f / std::sqrt(static_cast<float>(op.head_dim))};
+    for (int64_t i = queries.count; i < there; ++i) std::fill_n(queries.o + i * width, op.head_dim, T(0.0f));
+    if (queries.count == 0) return;
+    Carver carver(machine.scratch[static_cast<size_t>(worker)]);
+    SLUICE_LOOP(machine.isa, attend_cached, queries, CachedScratch(queries.padded, carver));
+  });
+}
+
+}  // namespace
+
+int64_t scratch_of(const CachedAttention& op) {
+  Carver size(nullptr);
+  (void)CachedScratch(padded(op), size);
+  return size.used();
+}
+
+Status launch(const CachedAttention& op, const Args& args, const Machine& machine) {
+  const auto* spans = args.in<int32_t>(CachedAttention::kSpans);
+  for (int64_t row = 0; row < op.rows; ++row) {
+    const Span span = span_of(spans, row, op.q_len);
+    if (span.held < 0 || span.held + span.count > op.capacity) {
+      return error("row {} would have {} tokens; its cache holds {}", row, span.held + span.count, op.capacity);
+    }
+  }
+  with_type(op.dtype, [&]<class T>(T) {
+    append<T>(op, args, machine);
+    attend<T>(op, args, machine);
+  });
+  return {};
+}
+
+Status launch(const LastLogits& op, const Args& args, const Machine& machine) {
+  const auto* spans = args.in<int32_t>(LastLogits::kSpans);
+  const int64_t bytes = op.dim * size_of(op.dtype);
+  for (int64_t first = 0; first < op.rows; first += kFewRows) {
+    const void* rows[kFewRows];
+    const int64_t count = std::min(kFewRows, op.rows - first);
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t last = std::max<int64_t>(span_of(spans, first + r, op.q_len).count, 1) - 1;
+      rows[r] = args.in<std::byte>(LastLogits::kX) + ((first + r) * op.q_len + last) * bytes;
+    }
+    few_multiply(machine.isa, op.dtype, std::span<const void* const>(rows, size_t(count)), op.vocab, op.dim,
+                 machine.pool, args.in<void>(LastLogits::kW),
+                 args.out<float>(LastLogits::kLogits) + first * op.vocab);
+  }
+  return {};
+}
+
+}  // namespace sluice::core::cpu

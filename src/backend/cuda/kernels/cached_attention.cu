@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of new tokens over a cache (ops/generation.h). The query heads that share a key head are rows of
+// one tile beside the tokens. Where few tokens come, the keys are split, so that the whole GPU reads the cache;
+// partial results are merged in the order of the splits.
+//
+// A new token's key and value are read from where they come, and written to the cache by the block of its tile:
+// what a launch reads of the cache, none of its blocks writes.
+#include "backend/cuda/kernels/attention_tile.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+
+namespace sluice::core::cuda {
+namespace {
+
+constexpr int kKeys = 64;  // per tile
+static_assert(kCacheSplit % kKeys == 0);
+constexpr int kMergeThreads = 128;
+
+struct Span {
+  int64_t held, count;
+};
+__device__ Span span_of(const CachedBlock& b, int64_t row) {
+  const int64_t count = b.spans[2 * row + 1];
+  return {b.spans[2 * row], count < 0 ? 0 : count > b.q_len ? b.q_len : count};
+}
+
+// Where things lie for the block's row and key head.
+struct Places {
+  const CachedBlock& b;
+  int64_t row, kv_head;
+  int64_t group;
+  Span span;
+
+  __device__ int64_t token(int64_t i) const { return row * b.q_len + i; }
+  // The first key that token i sees.
+  __device__ int64_t oldest(int64_t i) const {
+    const int64_t first = span.held + i + 1 - b.window;
+    return b.window > 0 && first > 0 ? first : 0;
+  }
+  // Of q and o.
+  __device__ int64_t query(int64_t i, int64_t g) const {
+    return (token(i) * b.q_heads + kv_head * group + g) * b.head_dim;
+  }
+  // Of the new key (0) or value (1) of token i, in kv.
+  __device__ int64_t fresh(int64_t i, int which) const {
+    return ((token(i) * 2 + which) * b.kv_heads + kv_head) * b.head_dim;
+  }
+  // Of key or value j in the cache.
+  __device__ int64_t cached(int64_t j, int which) const {
+    return (((row * 2 + which) * b.kv_heads + kv_head) * b.capacity + j) * b.head_dim;
+  }
+  __device__ const bf16* key(int64_t j, int which) const {
+    return j < span.held ? b.cache + cached(j, which) : b.kv + fresh(j - span.held, which);
+  }
+};
+
+// Starts copying `count` rows to a tile; those that do not exist become zero. address(row) of one that does.
+template <int D, int ROWS, class Address>
+__device__ void copy_rows(bf16* tile, int64_t count, int head_dim, const bf16* valid, Address address) {
+  constexpr int kChunks = D / kVec;
+#pragma unroll
+  for (int item = threadIdx.x; item < ROWS * kChunks; item += kAttentionThreads) {
+    const int row = item / kChunks, column = item % kChunks * kVec;
+    const bool is = row < count && column < head_dim;
+    copy_async(tile + row * kTileStride<D> + column, is ? address(row) + column : valid, is);
+  }
+}
+
+// Writes the keys and values of the tile's tokens [first, end) that lie in the block's keys to the cache.
+template <int D>
+__device__ void append(const Places& at, int64_t first, int64_t end, int64_t begin_key, int64_t end_key) {
+  const int chunks = int(at.b.head_dim) / kVec;
+  const int64_t items = (end - first) * 2 * chunks;
+  for (int64_t item = threadIdx.x; item < items; item += kAttentionThreads) {
+    const int64_t i = first + item / (2 * chunks), j = at.span.held + i;
+    const int which = int(item / chunks % 2), column = int(item % chunks) * kVec;
+    if (j < begin_key || j >= end_key) continue;
+    const uint4 x = *reinterpret_cast<const uint4*>(at.b.kv + at.fresh(i, which) + column);
+    *reinterpret_cast<uint4*>(at.b.cache + at.cached(j, which) + column) = x;
+  }
+}
+
+// See fold() of attention.cu.
+template <int D>
+__device__ void fold(float (&s)[kKeys / 8][4], float (&o)[D / 8][4], float (&row_max)[2], float (&row_sum)[2],
+                     float scale) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float top = row_max[r];
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 2));
+    const float base = top == -INFINITY ? 0.0f : top * scale;
+    const float rescale = exp2f(row_max[r] * scale - base);
+    row_max[r] = top;
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+      s[n][2 * r] = exp2f(s[n][2 * r] * scale - base);
+      s[n][2 * r + 1] = exp2f(s[n][2 * r + 1] * scale - base);
+      sum += s[n][2 * r] + s[n][2 * r + 1];
+    }
+    row_sum[r] = row_sum[r] * rescale + sum;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      o[n][2 * r] *= rescale;
+      o[n][2 * r + 1] *= rescale;
+    }
+  }
+}
+
+template <int D>
+constexpr size_t shared_bytes() {
+  return tile_bytes<D>(kOwnRows) + 2 * tile_bytes<D>(kKeys);
+}
+
+// A partial result: a sum of values relative to the largest score, that score in base 2, and the sum of
+// probabilities.
+__device__ float* partial_of(const CachedBlock& b, int64_t token, int64_t head, int64_t split) {
+  return b.partial + ((token * b.q_heads + head) * b.splits + split) * (b.head_dim + 2);
+}
+
+// One block per (tile of tokens and split, key head, row).
+template <int D>
+__global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(CachedBlock b) {
+  bf16* q_tile = reinterpret_cast<bf16*>(dynamic_shared());
+  bf16 *k_tile = q_tile + kOwnRows * kTileStride<D>, *v_tile = k_tile + kKeys * kTileStride<D>;
+  const int64_t row = blockIdx.z;
+  const Places at{b, row, blockIdx.y, b.q_heads / b.kv_heads, span_of(b, row)};
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, head_dim = int(b.head_dim);
+  const int group = int(at.group), tokens = kOwnRows / group;  // of a tile
+  const int64_t splits = max(b.splits, int64_t{1});
+  const int64_t tile = blockIdx.x / splits, split = blockIdx.x % splits, first = tile * tokens;
+  const int64_t there = min(int64_t{tokens}, b.q_len - first);
+  const int64_t count = max(min(at.span.count - first, int64_t{tokens}), int64_t{0});
+  const int64_t lowest = b.partial != nullptr ? split * kCacheSplit : 0;
+  const int64_t most = b.partial != nullptr ? lowest + kCacheSplit : b.capacity;
+  const int64_t begin = max(lowest, at.oldest(first) / kKeys * kKeys);
+  const int64_t end = count > 0 ? min(most, at.span.held + first + count) : begin;
+  if (b.partial != nullptr && begin >= end) return;  // the merge knows which splits there are
+
+  append<D>(at, first, first + count, lowest, most);
+  copy_rows<D, kOwnRows>(q_tile, count * group, head_dim, b.q, [&](int r) {
+    return b.q + at.query(first + r / group, r % group);
+  });
+  const auto copy_keys = [&](bf16* to, int64_t key, int which) {
+    copy_rows<D, kKeys>(to, end - key, head_dim, b.q, [&](int r) { return at.key(key + r, which); });
+  };
+  // The keys that each of the thread's two rows sees.
+  int64_t oldest[2], last[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int own = warp * kWarpRows + lane / 4 + 8 * r;
+    oldest[r] = at.oldest(first + own / group);
+    last[r] = own < count * group ? at.span.held + first + own / group : -1;
+  }
+  const float scale = b.scale * kLog2E;
+  float acc[D / 8][4] = {};
+  float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};
+  if (begin < end) copy_keys(k_tile, begin, 0);
+  close_copies();
+  for (int64_t key = begin; key < end; key += kKeys) {
+    await_copies<0>();
+    __syncthreads();  // K is here, and every warp is done with the last V
+    copy_keys(v_tile, key, 1);
+    close_copies();
+    float s[kKeys / 8][4] = {};
+    multiply_rows<D, kKeys>(s, q_tile + warp * kWarpRows * kTileStride<D>, k_tile);
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int64_t j = key + n * 8 + lane % 4 * 2 + i % 2;
+        if (j > last[i / 2] || j < oldest[i / 2]) s[n][i] = -INFINITY;
+      }
+    }
+    await_copies<0>();
+    __syncthreads();  // V is here, and every warp is done with this K
+    if (key + kKeys < end) copy_keys(k_tile, key + kKeys, 0);
+    close_copies();
+    fold<D>(s, acc, row_max, row_sum, scale);
+    multiply_columns<D, kKeys>(acc, s, v_tile);
+  }
+  await_copies<0>();
+
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float sum = row_sum[r];
+    sum += __shfl_xor_sync(kFullWarp, sum, 1);
+    sum += __shfl_xor_sync(kFullWarp, sum, 2);
+    const int own = warp * kWarpRows + lane / 4 + 8 * r;
+    const int64_t i = first + own / group;
+    if (b.partial == nullptr) {
+      if (own >= there * group) continue;
+      const float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+      bf16* to = b.o + at.query(i, own % group) + lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+        if (n * 8 >= head_dim) continue;
+        *reinterpret_cast<uint32_t*>(to + n * 8) =
+            pack_bf16(acc[n][2 * r] * inverse, acc[n][2 * r + 1] * inverse);
+      }
+    } else if (own < count * group) {
+      float* to = partial_of(b, at.token(i), at.kv_head * group + own % group, split);
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+        if (n * 8 >= head_dim) continue;
+        *reinterpret_cast<float2*>(to + n * 8 + lane % 4 * 2) = make_float2(acc[n][2 * r], acc[n][2 * r + 1]);
+      }
+      if (lane % 4 == 0) {
+        to[head_dim] = row_max[r] * scale;
+        to[head_dim + 1] = sum;
+      }
+    }
+  }
+}
+
+// One block per (token, head).
+__global__ void merge_kernel(CachedBlock b) {
+  const int64_t token = blockIdx.x, head = blockIdx.y, i = token % b.q_len;
+  const Span span = span_of(b, token / b.q_len);
+  const int64_t oldest = b.window > 0 ? max(span.held + i + 1 - b.window, int64_t{0}) : 0;
+  const int64_t begin = oldest / kCacheSplit, splits = i < span.count ? (span.held + i) / kCacheSplit + 1 : 0;
+  float top = -INFINITY;
+  for (int64_t s = begin; s < splits; ++s) top = fmaxf(top, partial_of(b, token, head, s)[b.head_dim]);
+  for (int64_t d = threadIdx.x; d < b.head_dim; d += kMergeThreads) {
+    float value = 0, sum = 0;
+    for (int64_t s = begin; s < splits; ++s) {
+      const float* part = partial_of(b, token, head, s);
+      const float share = exp2f(part[b.head_dim] - top);
+      value += share * part[d];
+      sum += share * part[b.head_dim + 1];
+    }
+    store_float(b.o + (token * b.q_heads + head) * b.head_dim + d, splits > 0 ? value / sum : 0.0f);
+  }
+}
+
+template <int D>
+cudaError_t run(const CachedBlock& b, cudaStream_t stream) {
+  const int64_t tokens = kOwnRows / (b.q_heads / b.kv_heads);
+  const int64_t splits = b.splits > 0 ? b.splits : 1;
+  const dim3 grid(blocks_for(b.q_len, tokens) * unsigned(splits), unsigned(b.kv_heads), unsigned(b.rows));
+  const cudaError_t status =
+      launch(cached_attention_kernel<D>, grid, kAttentionThreads, shared_bytes<D>(), stream, b);
+  if (status != cudaSuccess || b.partial == nullptr) return status;
+  const dim3 merges(unsigned(b.rows * b.q_len), unsigned(b.q_heads));
+  return launch(merge_kernel, merges, kMergeThreads, 0, stream, b);
+}
+
+}  // namespace
+
+cudaError_t cached_attention(const CachedBlock& block, cudaStream_t stream) {
+  return block.head_dim <= 64 ? run<64>(block, stream) : run<128>(block, stream);
+}
+
+}  // namespace sluice::core::cuda

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a checkpoint says of generating text: when it ends, how long it may be, and how tokens are drawn.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "generate/sampling.h"
+
+namespace sluice::core {
+
+struct GenerationDefaults {
+  SamplingRule rule;                 // the most likely token, unless the checkpoint says do_sample
+  std::vector<int32_t> stop_tokens;  // eos_token_id
+  int64_t context = 0;               // max_position_embeddings; 0: unknown
+};
+
+// From the texts of config.json and generation_config.json; empty: it is not there. The latter wins. Where it
+// samples, what it does not name is as transformers has it: temperature 1, top_k 50, top_p 1. Errors name the key,
+// its value and what is allowed.
+Result<GenerationDefaults> parse_generation_defaults(std::string_view config, std::string_view generation_config);
+
+}  // namespace sluice::core

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "generate/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "base/philox.h"
+
+namespace sluice::core {
+namespace {
+
+constexpr uint32_t kPurpose = 0x6e;  // of random numbers, apart from other uses of a seed
+
+// Scores below the largest by more than this have no probability that f64 tells from none beside it.
+constexpr double kFar = 745;
+
+}  // namespace
+
+Status validate(const SamplingRule& r) {
+  if (!(r.temperature >= 0 && r.temperature <= 1e6))
+    return error("--temperature {}: allowed are numbers from 0, the most likely token, to 1e6", r.temperature);
+  if (r.top_k < 0) return error("--top-k {}: allowed are whole numbers from 0, all tokens", r.top_k);
+  if (!(r.top_p > 0 && r.top_p <= 1))
+    return error("--top-p {}: allowed are numbers above 0 and up to 1, all tokens", r.top_p);
+  if (!(r.repetition_penalty > 0 && r.repetition_penalty <= 1e6))
+    return error("--repetition-penalty {}: allowed are positive numbers up to 1e6; 1 changes nothing",
+                 r.repetition_penalty);
+  return {};
+}
+
+void Sampler::keep_top_k() {
+  const auto k = size_t(rule_.top_k);
+  if (k == 0 || k >= candidates_.size()) return;
+  order_.clear();
+  for (const Candidate& c : candidates_) order_.push_back(c.probability);
+  std::nth_element(order_.begin(), order_.begin() + long(k) - 1, order_.end(), std::greater<>());
+  const double least = order_[k - 1];
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.probability < least; });
+}
+
+// From the most likely on, as many as it takes; of equally likely ones those of lower numbers first. A heap gives them
+// in that order without sorting a vocabulary.
+void Sampler::keep_top_p() {
+  if (rule_.top_p >= 1) return;
+  const auto less_likely = [](const Candidate& a, const Candidate& b) {
+    return a.probability != b.probability ? a.probability < b.probability : a.token > b.token;
+  };
+  double total = 0, sum = 0;
+  for (const Candidate& c : candidates_) total += c.probability;
+  std::make_heap(candidates_.begin(), candidates_.end(), less_likely);
+  auto end = candidates_.end();
+  while (end != candidates_.begin() && sum < rule_.top_p * total) {
+    std::pop_heap(candidates_.begin(), end--, less_likely);
+    sum += end->probability;
+  }
+  candidates_.erase(candidates_.begin(), end);
+  std::sort(candidates_.begin(), candidates_.end(),
+            [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+}
+
+std::span<const Candidate> Sampler::candidates(std::span<const float> logits, std::span<const int32_t> seen) {
+  if (rule_.repetition_penalty != 1) {
+    const auto penalty = float(rule_.repetition_penalty);
+    penalised_.assign(logits.begin(), logits.end());
+    for (const int32_t token : seen) {
+      const float score = logits[size_t(token)];
+      penalised_[size_t(token)] = score < 0 ? score * penalty : score / penalty;
+    }
+    logits = penalised_;
+  }
+  const auto most = std::max_element(logits.begin(), logits.end());
+  candidates_.clear();
+  if (rule_.temperature == 0) {
+    candidates_.push_back({int32_t(most - logits.begin()), 1.0});
+    return candidates_;
+  }
+  const double top = *most;
+  for (size_t t = 0; t < logits.size(); ++t) {
+    const double below = (double(logits[t]) - top) / rule_.temperature;
+    if (below > -kFar) candidates_.push_back({int32_t(t), std::exp(below)});
+  }
+  keep_top_k();
+  keep_top_p();
+  double total = 0;
+  for (const Candidate& c : candidates_) total += c.probability;
+  for (Candidate& c : candidates_) c.probability /= total;
+  return candidates_;
+}
+
+int32_t Sampler::choose(std::span<const float> logits, std::span<const int32_t> seen, uint64_t text,
+                        uint64_t index) {
+  candidates(logits, seen);
+  if (candidates_.size() == 1) return candidates_.front().token;
+  // Two words of a draw, as one in [0, 1).
+  const Philox4 bits = philox(rule_.seed, index << 32 | (text & 0xffffffff), kPurpose);
+  const double u = (double(bits.v[0]) + double(bits.v[1]) * 0x1p-32) * 0x1p-32;
+  double sum = 0;
+  for (const Candidate& c : candidates_) {
+    sum += c.probability;
+    if (u < sum) return c.token;
+  }
+  return candidates_.back().token;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/generation.h"
+
+#include "ops/gpu_partials.h"
+
+namespace sluice::core {
+using enum Access;
+using enum DType;
+using enum Values;
+
+Operands CachedAttention::operands() const {
+  const int64_t q = tokens() * q_heads * head_dim, kv = tokens() * 2 * kv_heads * head_dim;
+  return {{"q", Read, dtype, q, Activations},
+          {"kv", Read, dtype, kv, Activations},
+          {"spans", Read, I32, 2 * rows, Spans, capacity - q_len},
+          {"cache", Accumulate, dtype, cache_elements(), Activations},
+          {"o", Write, dtype, q, Activations}};
+}
+// Of every token, head and split: a sum of values, the largest score, and the sum of probabilities.
+int64_t CachedAttention::workspace_bytes(const GpuLibraries&) const {
+  if (q_len > kSplitTokens) return 0;
+  return tokens() * q_heads * cache_splits(capacity) * (head_dim + 2) * size_of(F32);
+}
+double CachedAttention::traffic() const {
+  const double width = double(head_dim * size_of(dtype));
+  return double(rows) * keys() * 2 * double(kv_heads) * width +
+         double(tokens()) * 2 * double(q_heads + 2 * kv_heads) * width;
+}
+
+Operands LastLogits::operands() const {
+  return {{"x", Read, dtype, rows * q_len * dim, Activations},
+          {"w", Read, dtype, vocab * dim, Weights},
+          {"spans", Read, I32, 2 * rows, Spans},
+          {"logits", Write, F32, rows * vocab, Activations}};
+}
+double LastLogits::traffic() const {
+  return double(vocab + rows) * double(dim * size_of(dtype)) + 4.0 * double(rows) * double(vocab);
+}
+
+}  // namespace sluice::core

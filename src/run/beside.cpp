@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/beside.h"
+
+#include <algorithm>
+
+namespace sluice::core {
+namespace {
+
+// Of the plan that takes the least.
+Result<BytesByTier> least_room(const Program& program, PlanRequest request, const Profile& profile) {
+  request.least = true;  // which is also the one that leaves most to the host
+  SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
+  BytesByTier room;
+  for (const Tier tier : plan.lanes.tiers())
+    room[tier] = std::max<int64_t>(plan.arenas[tier].bytes - request.base[tier], 0);
+  room[kDevice] += room[kDevice] / 16;
+  for (const Tier tier : plan.lanes.tiers()) room[tier] = align_up(room[tier], profile.alignment);
+  return room;
+}
+
+// Where `stepping` has the objects of a program that outlive its steps, and where the room beside it begins.
+PlanRequest places_beside(const Program& program, const Stage& stepping) {
+  std::unordered_map<std::string_view, const Home*> homes;
+  for (size_t o = 0; o < stepping.plan.homes.size(); ++o) {
+    const Object& object = stepping.model.program.objects()[o];
+    if (object.persistent) homes[object.name] = &stepping.plan.homes[o];
+  }
+  PlanRequest request;
+  for (const Object& o : program.objects()) {
+    const auto it = homes.find(o.name);
+    request.fixed_homes.push_back(o.persistent && it != homes.end() ? *it->second : Home{});
+  }
+  for (const Tier tier : stepping.plan.lanes.tiers())
+    request.base[tier] = stepping.plan.arenas[tier].boundary_offset;
+  return request;
+}
+
+}  // namespace
+
+Result<BytesByTier> room_beside(const Program& program, const Profile& profile) {
+  PlanRequest request;
+  for (const Object& o : program.objects()) {
+    Home home;
+    if (o.persistent) {
+      home.offset[kHost] = request.base[kHost];
+      request.base[kHost] += align_up(o.bytes, profile.alignment);
+    }
+    request.fixed_homes.push_back(home);
+  }
+  return least_room(program, std::move(request), profile);
+}
+
+Result<BytesByTier> room_beside(const Program& program, const Stage& stepping, const Profile& profile) {
+  return least_room(program, places_beside(program, stepping), profile);
+}
+
+Result<Plan> plan_beside(const Program& program, const Stage& stepping, const BytesByTier& room,
+                         const Profile& profile) {
+  PlanRequest request = places_beside(program, stepping);
+  for (const Tier tier : stepping.plan.lanes.tiers())
+    request.caps[tier] = profile.overhead_bytes[tier] + request.base[tier] + room[tier];
+  return make_plan(program, profile, request);
+}
+
+}  // namespace sluice::core

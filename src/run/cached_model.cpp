@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/cached_model.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/parallel.h"
+#include "run/caps.h"
+#include "state/weights.h"
+
+namespace sluice::core {
+namespace {
+
+// What is in use is asked for after so many passes: asking takes as long as a small model's pass.
+constexpr int64_t kPassesPerCheck = 64;
+
+// Plans both, with so much room for prompts.
+Status plan_with_room(const BytesByTier& room, const Profile& profile, GenerationPlans& plans) {
+  PlanRequest request;
+  request.caps = plans.setup.caps;
+  request.threads = search_threads();
+  request.boundary_bytes = room;
+  SLUICE_ASSIGN(plans.tokens.plan, make_plan(plans.tokens.model.program, profile, request));
+  SLUICE_ASSIGN(plans.prompts.plan, plan_beside(plans.prompts.model.program, plans.tokens, room, profile));
+  return verify_beside(plans.prompts.model.program, plans.prompts.plan, plans.tokens.model.program,
+                       plans.tokens.plan);
+}
+
+// A refusal of the planner, with what would take less here.
+Error refused(const Error& e) {
+  const std::string_view need = e.detail("need");
+  if (e.kind != ErrorKind::DoesNotFit || need.empty()) return e;
+  const auto bytes = [&](std::string_view detail) { return format_bytes(std::stoll(std::string(e.detail(detail)))); };
+  Error out = e;
+  out.message = fmt::format(
+      "{} memory: the smallest cap that works is {}, {} was given. Raise it, or take fewer texts at once (--batch), "
+      "shorter ones (--tokens), or fewer tokens of a prompt at once (--prompt-tokens)",
+      e.detail("tier"), bytes("need"), bytes("given"));
+  return out;
+}
+
+std::vector<Op> ops_of(const GenerationPlans& plans) {
+  std::vector<Op> out = distinct_ops(plans.tokens.model.program);
+  for (Op& op : distinct_ops(plans.prompts.model.program)) out.push_back(std::move(op));
+  return out;
+}
+
+}  // namespace
+
+BytesByTier GenerationPlans::arena_bytes() const {
+  BytesByTier bytes;
+  for (const Stage* stage : {&tokens, &prompts}) {
+    for (const Tier tier : kTiers) bytes[tier] = std::max(bytes[tier], stage->plan.arenas[tier].bytes);
+  }
+  return bytes;
+}
+
+Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& profile) {
+  GenerationPlans plans;
+  const GenerationSetup& s = plans.setup = std::move(setup);
+  plans.tokens.model = build_generation(s.model, {s.rows, 1, s.capacity}, s.numerics);
+  plans.prompts.model = build_generation(s.model, {s.rows, s.prompt_tokens, s.capacity}, s.numerics);
+  SLUICE_ASSIGN(const BytesByTier room, room_beside(plans.prompts.model.program, profile));
+  if (const Status planned = plan_with_room(room, profile, plans); !planned.ok()) return refused(planned.error());
+  const bool streams = std::ranges::any_of(plans.tokens.plan.actions, [&](const Action& a) {
+    return a.loads() && plans.tokens.model.program.object(a.object).persistent;
+  });
+  if (!streams) return plans;
+  // The room is for prompts when every weight is elsewhere. Beside those that stay they may need less, and then
+  // more of them can.
+  const auto needed = room_beside(plans.prompts.model.program, plans.tokens, profile);
+  if (!needed.ok() || (*needed)[kDevice] >= room[kDevice]) return plans;
+  GenerationPlans closer = plans;
+  if (plan_with_room(*needed, profile, closer).ok() &&
+      closer.tokens.plan.makespan_ns < plans.tokens.plan.makespan_ns) {
+    return closer;
+  }
+  return plans;
+}
+
+Result<std::unique_ptr<CachedModel>> CachedModel::open(const GenerationPlans& plans, const Machine& machine,
+                                                       const std::filesystem::path& weights, uint64_t seed,
+                                                       Observer& observer) {
+  std::unique_ptr<CachedModel> model(new CachedModel(plans));
+  SLUICE_TRY(model->start(machine, weights, seed, observer));
+  return model;
+}
+
+Status CachedModel::start(const Machine& machine, const std::filesystem::path& weights, uint64_t seed,
+                          Observer& observer) {
+  SLUICE_ASSIGN(backend_, machine.make());
+  const BytesByTier bytes = plans_.arena_bytes();
+  observer.progress({"taking memory", 0, bytes[kHost] + bytes[kDevice], sluice::Progress::Unit::Bytes});
+  SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
+  SLUICE_TRY(backend_->prepare(ops_of(plans_)));
+  const auto executor = [&](const Stage& stage) {
+    return std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas);
+  };
+  tokens_ = executor(plans_.tokens);
+  prompts_ = executor(plans_.prompts);
+  const Model& model = plans_.tokens.model;
+  SLUICE_ASSIGN(embedding_, EmbeddingRows::open(plans_.setup.model, plans_.setup.numerics.compute, weights, seed));
+  if (weights.empty()) {
+    SLUICE_TRY(initialize(model, seed, *tokens_, [&](int64_t done, int64_t total) {
+      observer.progress({"making random weights", done, total, sluice::Progress::Unit::Bytes});
+    }));
+  } else {
+    observer.progress({"loading the weights"});
+    SLUICE_TRY(write_constants(model, *tokens_));
+    SLUICE_TRY(load_weights(model, weights, *tokens_));
+  }
+  // An empty step waits for what reserve() left to do, and has its errors now rather than in the first pass.
+  SLUICE_TRY(backend_->begin(0, false));
+  if (const auto fault = backend_->finish(nullptr)) return fault->error;
+  return check_caps(memory(), plans_.setup.caps);
+}
+
+Result<std::span<const float>> CachedModel::pass(bool prompts, std::span<const RowInput> inputs) {
+  const Model& model = (prompts ? plans_.prompts : plans_.tokens).model;
+  Executor& executor = prompts ? *prompts_ : *tokens_;
+  const auto width = size_t(prompts ? prompt_tokens() : 1), all = size_t(rows()) * width;
+  SLUICE_CHECK(inputs.size() == size_t(rows()), "{} inputs for {} rows", inputs.size(), rows());
+  // What does not count is token 0, which no other sees. Of a batch's three parts positions are read.
+  ids_.assign(all, 0);
+  batch_.assign(3 * all, 0);
+  spans_.clear();
+  for (size_t r = 0; r < inputs.size(); ++r) {
+    const RowInput& row = inputs[r];
+    SLUICE_CHECK(row.tokens.size() <= width, "{} tokens in a row of {}", row.tokens.size(), width);
+    for (size_t i = 0; i < row.tokens.size(); ++i) {
+      ids_[r * width + i] = row.tokens[i];
+      batch_[2 * all + r * width + i] = int32_t(row.held) + int32_t(i);
+    }
+    spans_.push_back(int32_t(row.held));
+    spans_.push_back(int32_t(row.tokens.size()));
+  }
+  SLUICE_TRY(embedding_->read(ids_, embedded_));
+  SLUICE_TRY(executor.write(model.embedded, embedded_));
+  SLUICE_TRY(executor.write(model.batch[0][0], std::as_bytes(std::span<const int32_t>(batch_))));
+  SLUICE_TRY(executor.write(model.spans, std::as_bytes(std::span<const int32_t>(spans_))));
+  SLUICE_TRY(executor.step());
+  logits_.resize(size_t(rows() * plans_.setup.model.vocab));
+  SLUICE_TRY(executor.read(model.logits, std::as_writable_bytes(std::span(logits_))));
+  if (passes_++ % kPassesPerCheck == 0) SLUICE_TRY(check_caps(memory(), plans_.setup.caps));
+  return std::span<const float>(logits_);
+}
+
+BytesByTier CachedModel::memory() {
+  const BytesByTier bytes = backend_->memory();
+  for (const Tier tier : kTiers) peak_[tier] = std::max(peak_[tier], bytes[tier]);
+  return bytes;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/embedding_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "io/elements.h"
+#include "state/weights.h"
+
+namespace sluice::core {
+namespace {
+
+// A host cap counts pages of the files that were touched; the system reads some around each.
+constexpr int64_t kMostReadBytes = 4 << 20, kTouchedBytes = 64 << 10;
+
+}  // namespace
+
+Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype,
+                                          const std::filesystem::path& checkpoint, uint64_t seed) {
+  EmbeddingRows rows;
+  rows.dtype_ = dtype;
+  rows.dim_ = spec.dim;
+  rows.seed_ = seed;
+  Model model;  // of this weight alone
+  for (Weight& weight : weights_of(spec)) {
+    if (weight.role == "embedding") model.weights.push_back(std::move(weight));
+  }
+  rows.weight_ = model.weights.front();
+  if (checkpoint.empty()) return rows;
+  SLUICE_ASSIGN(rows.files_, TensorFiles::open(checkpoint));
+  const std::string& name = rows.weight_.sources.front().tensor;
+  SLUICE_ASSIGN(rows.tensor_, rows.files_->get(name));
+  SLUICE_TRY(check_weight(model, weight_places(model).at(name), rows.tensor_->info, checkpoint));
+  return rows;
+}
+
+Status EmbeddingRows::read_row(int32_t token) {
+  const int64_t first = int64_t{token} * dim_;
+  if (tensor_ == nullptr) {
+    random_values(weight_, seed_, first, dim_, row_);
+    return {};
+  }
+  const int64_t size = size_of(tensor_->info.type);
+  const auto bytes = tensor_->bytes.subspan(size_t(first * size), size_t(dim_ * size));
+  SLUICE_TRY(check_finite(tensor_->info, first, bytes));
+  read_elements(tensor_->info.type, bytes, row_);
+  read_bytes_ += std::max(dim_ * size, kTouchedBytes);
+  if (read_bytes_ > kMostReadBytes) {
+    files_->release();
+    read_bytes_ = 0;
+  }
+  return {};
+}
+
+Status EmbeddingRows::read(std::span<const int32_t> tokens, std::vector<std::byte>& rows) {
+  const int64_t row_bytes = dim_ * size_of(dtype_);
+  rows.resize(tokens.size() * size_t(row_bytes));
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    SLUICE_TRY(read_row(tokens[t]));
+    std::byte* const to = rows.data() + int64_t(t) * row_bytes;
+    with_type(dtype_, [&]<class T>(T) {
+      for (int64_t i = 0; i < dim_; ++i) {
+        const T value(row_[size_t(i)]);
+        std::memcpy(to + i * int64_t{sizeof(T)}, &value, sizeof value);
+      }
+    });
+  }
+  return {};
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the embedding, read from the checkpoint when a token asks for one: a pass that generates text needs few
+// of them, and a table of a large vocabulary is a gigabyte.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "io/safetensors.h"
+#include "model/weights.h"
+#include "program/program.h"
+
+namespace sluice::core {
+
+class EmbeddingRows {
+ public:
+  // In `dtype`, F32 or BF16. Without a checkpoint they are random, by the seed, as initialize() makes them. Errors
+  // as load_weights() has them.
+  static Result<EmbeddingRows> open(const ModelSpec& spec, DType dtype, const std::filesystem::path& checkpoint,
+                                    uint64_t seed);
+
+  // The rows of these tokens, one after another. An error names one with a value that is not finite. REQUIRES:
+  // tokens below the vocabulary's size.
+  Status read(std::span<const int32_t> tokens, std::vector<std::byte>& rows);
+
+ private:
+  EmbeddingRows() = default;
+  Status read_row(int32_t token);
+
+  DType dtype_ = DType::F32;
+  int64_t dim_ = 0;
+  Weight weight_;
+  uint64_t seed_ = 0;
+  std::optional<TensorFiles> files_;
+  const SafeTensor* tensor_ = nullptr;  // null: random
+  int64_t read_bytes_ = 0;              // of the files, since their pages were given back
+  std::vector<float> row_;
+};
+
+}  // namespace sluice::core

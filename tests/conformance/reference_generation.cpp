@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over a cache, from the dense formulas: with scale = 1 / sqrt(head_dim), for new token i of a row
+// that holds `held` tokens and its key head's keys held + i - window < j <= held + i, new ones among them,
+//
+//   z_j = scale (q_i . k_j)      p_j = exp(z_j - log sum_j exp z_j)      o = sum_j p_j v_j
+#include <algorithm>
+#include <cmath>
+
+#include "conformance/reference_ops.h"
+
+namespace sluice::core::conformance {
+namespace {
+
+size_t index(int64_t i) {
+  return static_cast<size_t>(i);
+}
+
+struct Row {
+  int64_t held, count;
+};
+Row row_of(const Tensor& spans, int64_t row, int64_t q_len) {
+  const auto values = spans.as<int32_t>();
+  return {values[index(2 * row)], std::min<int64_t>(values[index(2 * row + 1)], q_len)};
+}
+
+Approx probability(const Approx& z, const Approx& top) {
+  return exp(disturbed(z - top, kUnit * (std::abs(z.value) + std::abs(top.value))));
+}
+
+// The o of one token of one head, which sees `keys` keys from k on, with values from v on.
+void attend(const CachedAttention& op, const double* q, const double* k, const double* v, int64_t keys,
+            Approx* o) {
+  const Approx scale = rounded(1 / std::sqrt(double(op.head_dim)), kUnit);
+  std::vector<Approx> p;
+  double top = -INFINITY;
+  for (int64_t j = 0; j < keys; ++j) {
+    Sum score;
+    for (int64_t d = 0; d < op.head_dim; ++d) score.add(Approx(q[d]), k[j * op.head_dim + d]);
+    p.push_back(score.total() * scale);
+    top = std::max(top, p.back().value);
+  }
+  Sum total;
+  for (Approx& z : p) total.add(z = probability(z, Approx(top)));
+  for (int64_t d = 0; d < op.head_dim; ++d) {
+    Sum sum;
+    for (int64_t j = 0; j < keys; ++j) {
+      sum.add(stored(p[index(j)], op.dtype), v[j * op.head_dim + d]);
+    }
+    o[d] = sum.total() / total.total();
+  }
+}
+
+}  // namespace
+
+Outputs expect(const CachedAttention& op, Inputs in) {
+  const std::vector<double> q = in[CachedAttention::kQ].values(), kv = in[CachedAttention::kKv].values();
+  std::vector<double> cache = in[CachedAttention::kCache].values();
+  Expected o{CachedAttention::kO, std::vector<Approx>(q.size())};
+  for (int64_t row = 0; row < op.rows; ++row) {
+    const Row at = row_of(in[CachedAttention::kSpans], row, op.q_len);
+    for (int64_t i = 0; i < at.count; ++i) {
+      for (int64_t head = 0; head < 2 * op.kv_heads; ++head) {
+        const auto from = kv.begin() + ((row * op.q_len + i) * 2 * op.kv_heads + head) * op.head_dim;
+        std::copy_n(from, op.head_dim, cache.begin() + op.cache_at(row, 0, head) + (at.held + i) * op.head_dim);
+      }
+    }
+    for (int64_t i = 0; i < at.count; ++i) {
+      for (int64_t head = 0; head < op.q_heads; ++head) {
+        const int64_t q_at = ((row * op.q_len + i) * op.q_heads + head) * op.head_dim;
+        const int64_t kv_head = head / (op.q_heads / op.kv_heads);
+        const int64_t end = at.held + i + 1, first = op.window > 0 ? std::max<int64_t>(end - op.window, 0) : 0;
+        attend(op, &q[index(q_at)], &cache[index(op.cache_at(row, 0, kv_head) + first * op.head_dim)],
+               &cache[index(op.cache_at(row, 1, kv_head) + first * op.head_dim)], end - first,
+               &o.values[index(q_at)]);
+      }
+    }
+  }
+  Expected after{CachedAttention::kCache};
+  for (const double value : cache) after.values.emplace_back(value);
+  return {after, o};
+}
+
+Outputs expect(const LastLogits& op, Inputs in) {
+  const std::vector<double> x = in[LastLogits::kX].values(), w = in[LastLogits::kW].values();
+  Expected logits{LastLogits::kLogits};
+  for (int64_t row = 0; row < op.rows; ++row) {
+    const int64_t last = std::max<int64_t>(row_of(in[LastLogits::kSpans], row, op.q_len).count, 1) - 1;
+    const double* from = &x[index((row * op.q_len + last) * op.dim)];
+    for (int64_t v = 0; v < op.vocab; ++v) {
+      Sum sum;
+      for (int64_t d = 0; d < op.dim; ++d) sum.add(Approx(from[d]), w[index(v * op.dim + d)]);
+      logits.values.push_back(sum.total());
+    }
+  }
+  return {logits};
+}
+
+}  // namespace sluice::core::conformance

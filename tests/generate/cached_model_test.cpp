@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole models with a cache: against transformers' texts, against the forward pass without a cache, and under caps.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "equivalence/rig/rig.h"
+#include "io/file.h"
+#include "model/families/families.h"
+#include "run/cached_model.h"
+#include "state/weights.h"
+
+namespace sluice::core {
+namespace {
+
+using nlohmann::json;
+using rig::must;
+using Texts = std::map<size_t, std::vector<int32_t>>;
+
+const char* const kModels[] = {"llama_tiny",   "llama_tiny_tied",   "llama_tiny_biases", "qwen2_tiny",
+                               "qwen2_tiny_window", "qwen3_tiny", "qwen3_tiny_tied", "qwen3_tiny_window",
+                               "mistral_tiny", "mistral_tiny_yarn", "smollm3_tiny"};
+
+std::filesystem::path folder_of(const std::string& name) {
+  return std::filesystem::path(SLUICE_FIXTURES) / name;
+}
+
+Machine cpu() {
+  const RunConfig config = must(load_config("", {"run.backend=cpu", "run.threads=2", "data.cache="}));
+  return must(resolve_machine(config, ""));
+}
+
+GenerationSetup setup_of(const std::string& name, int64_t rows, int64_t prompt_tokens, DType compute = DType::F32) {
+  GenerationSetup setup;
+  setup.model = must(parse_model_config(must(read_file(folder_of(name) / "config.json"))));
+  setup.numerics.compute = compute;
+  setup.rows = rows;
+  setup.capacity = 256;
+  setup.prompt_tokens = prompt_tokens;
+  return setup;
+}
+
+struct Collected : TextSink {
+  Result<bool> token(size_t text, int32_t token) override {
+    texts[text].push_back(token);
+    return true;
+  }
+  Status ended(size_t, TextEnd) override { return {}; }
+  Texts texts;
+};
+
+Texts texts_of(const GenerationPlans& plans, const Machine& machine, const std::string& name,
+               std::span<const GenerationTask> tasks, const SamplingRule& rule) {
+  const auto model = must(CachedModel::open(plans, machine, folder_of(name), 1, silent_observer()));
+  Collected out;
+  (void)must(generate(*model, tasks, {rule, {}}, out));
+  return std::move(out.texts);
+}
+
+class Greedy : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, Greedy, testing::ValuesIn(kModels));
+
+// Prompts of 1 to 40 tokens, all of them several at once, with pieces of prompts that cut them anywhere, and some
+// alone.
+TEST_P(Greedy, TextsAreThoseOfTransformers) {
+  const std::string name = GetParam();
+  const json recorded = json::parse(must(read_file(SLUICE_GENERATED "/greedy.json"))).at(name);
+  ASSERT_GE(recorded.size(), 20u);
+  const Machine machine = cpu();
+  struct Passes {
+    int64_t rows, prompt_tokens;
+    size_t texts;  // with and without a penalty, each
+  };
+  for (const auto& [rows, prompt_tokens, texts] : {Passes{5, 7, 10}, {1, 64, 1}}) {
+    const GenerationPlans plans = must(plan_generation(setup_of(name, rows, prompt_tokens), machine.profile));
+    for (const double penalty : {1.0, 1.3}) {
+      std::vector<GenerationTask> tasks;
+      Texts expected;
+      for (const json& text : recorded) {
+        if (text.at("repetition_penalty") != penalty || tasks.size() == texts) continue;
+        expected[tasks.size()] = text.at("tokens").get<std::vector<int32_t>>();
+        tasks.push_back({text.at("prompt"), int64_t(expected[tasks.size()].size())});
+      }
+      SamplingRule rule;
+      rule.repetition_penalty = penalty;
+      EXPECT_EQ(texts_of(plans, machine, name, tasks, rule), expected) << rows << " rows, penalty " << penalty;
+    }
+  }
+}
+
+std::vector<GenerationTask> some_tasks(int64_t vocab) {
+  std::vector<GenerationTask> tasks;
+  for (int64_t i = 0; i < 5; ++i) {
+    GenerationTask task;
+    for (int64_t k = 0; k < 3 + 9 * i; ++k) task.prompt.push_back(int32_t((5 * i + 7 * k * k) % vocab));
+    task.most_tokens = 12 + i;
+    tasks.push_back(std::move(task));
+  }
+  return tasks;
+}
+
+SamplingRule drawn() {
+  SamplingRule rule;
+  rule.temperature = 1;
+  rule.seed = 5;
+  return rule;
+}
+
+// Logits of every pass, bit for bit.
+std::vector<float> all_logits(const GenerationPlans& plans, const Machine& machine, const std::string& name) {
+  class Recorder : public CachedTextModel {
+   public:
+    explicit Recorder(CachedTextModel& inner) : inner_(inner) {}
+    int64_t rows() const override { return inner_.rows(); }
+    int64_t capacity() const override { return inner_.capacity(); }
+    int64_t prompt_tokens() const override { return inner_.prompt_tokens(); }
+    Result<std::span<const float>> pass(bool prompts, std::span<const RowInput> inputs) override {
+      SLUICE_ASSIGN(const std::span<const float> logits, inner_.pass(prompts, inputs));
+      all.insert(all.end(), logits.begin(), logits.end());
+      return logits;
+    }
+    std::vector<float> all;
+
+   private:
+    CachedTextModel& inner_;
+  };
+  const auto model = must(CachedModel::open(plans, machine, folder_of(name), 1, silent_observer()));
+  Recorder recorder(*model);
+  Collected out;
+  (void)must(generate(recorder, some_tasks(plans.setup.model.vocab), {drawn(), {}}, out));
+  return std::move(recorder.all);
+}
+
+// The smallest cap that works, by the refusal of one that does not.
+int64_t least_device_bytes(GenerationSetup setup, const Machine& machine) {
+  setup.caps[kDevice] = 1 << 10;
+  const auto refused = plan_generation(std::move(setup), machine.profile);
+  EXPECT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit);
+  return std::stoll(std::string(refused.error().detail("need")));
+}
+
+// Weights and caches that a pass loads.
+int64_t loaded_weights(const Stage& stage) {
+  return std::ranges::count_if(stage.plan.actions, [&](const Action& a) {
+    return a.loads() && stage.model.program.object(a.object).persistent;
+  });
+}
+
+TEST(CachedModel, EqualBitsUnderEveryCap) {
+  const Machine machine = cpu();
+  for (const auto& [name, compute] : {std::pair{"llama_tiny", DType::F32}, {"qwen3_tiny", DType::BF16}}) {
+    GenerationSetup setup = setup_of(name, 3, 8, compute);
+    setup.capacity = 64;
+    const GenerationPlans free = must(plan_generation(setup, machine.profile));
+    const std::vector<float> expected = all_logits(free, machine, name);
+    const int64_t least = least_device_bytes(setup, machine), most = free.arena_bytes()[kDevice];
+    ASSERT_LT(least, most);
+    for (const int64_t cap : {least, least + (most - least) / 3}) {
+      setup.caps[kDevice] = cap;
+      const GenerationPlans small = must(plan_generation(setup, machine.profile));
+      EXPECT_LE(small.arena_bytes()[kDevice], cap);
+      EXPECT_GT(loaded_weights(small.tokens), 0);
+      EXPECT_EQ(all_logits(small, machine, name), expected) << name << " under " << cap;
+    }
+  }
+}
+
+// Equal in passes with as many rows, whatever is in the others and however large the cache is; and with up to
+// eight rows whose prompts come alike, in passes with others.
+TEST(CachedModel, ATextDoesNotDependOnItsNeighbours) {
+  const Machine machine = cpu();
+  const std::string name = "llama_tiny";
+  const std::vector<GenerationTask> tasks = some_tasks(97);
+  GenerationSetup setup = setup_of(name, 4, 8);
+  const GenerationPlans plans = must(plan_generation(setup, machine.profile));
+  setup.capacity = 64;
+  const GenerationPlans short_cache = must(plan_generation(setup, machine.profile));
+  const Texts together = texts_of(plans, machine, name, tasks, drawn());
+  EXPECT_EQ(texts_of(short_cache, machine, name, tasks, drawn()), together);
+  // Greedy, so that a text's number plays no part.
+  const Texts greedy = texts_of(plans, machine, name, tasks, {});
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    EXPECT_EQ(texts_of(plans, machine, name, std::span(tasks).subspan(i, 1), {}).at(0), greedy.at(i)) << i;
+  }
+}
+
+// Tolerance as in tests/reference/gradients_test.cpp for the forward half of the chain: 3 layers of 10 ops with sums
+// of at most 128 terms, sqrt(30 * 128) u of the norm, on both sides, with a factor of 2 for inputs that cancel.
+TEST(CachedModel, LogitsAreThoseWithoutACache) {
+  const Machine machine = cpu();
+  for (const char* name : kModels) {
+    const GenerationSetup setup = setup_of(name, 2, 5);
+    const GenerationPlans plans = must(plan_generation(setup, machine.profile));
+    const auto cached = must(CachedModel::open(plans, machine, folder_of(name), 1, silent_observer()));
+
+    constexpr int64_t kTokens = 23;
+    Stage whole{build_sampling(setup.model, kTokens, setup.numerics), {}};
+    whole.plan = must(make_plan(whole.model.program, machine.profile, {}));
+    const auto backend = must(machine.make());
+    const Arenas arenas = must(backend->reserve(whole.plan.arena_bytes()));
+    must(backend->prepare(distinct_ops(whole.model.program)));
+    Executor executor(whole.model.program, whole.plan, *backend, arenas);
+    must(write_constants(whole.model, executor));
+    must(load_weights(whole.model, folder_of(name), executor));
+
+    std::vector<int32_t> text;
+    for (int64_t i = 0; i < kTokens; ++i) text.push_back(int32_t((i * i * 5 + 3) % setup.model.vocab));
+    std::vector<int32_t> batch(text);
+    batch.resize(2 * kTokens);
+    for (int32_t i = 0; i < kTokens; ++i) batch.push_back(i);
+    must(executor.write(whole.model.batch[0][0], std::as_bytes(std::span(batch))));
+    for (int64_t held = 0; held < kTokens;) {
+      // The prompt in pieces of 5, then token by token, in the second row.
+      const bool prompt = held < 15;
+      const int64_t count = prompt ? 5 : 1;
+      const RowInput inputs[] = {{0, {}}, {held, std::span(text).subspan(size_t(held), size_t(count))}};
+      const auto logits = must(cached->pass(prompt, inputs)).subspan(size_t(setup.model.vocab));
+      held += count;
+      StepArgs args{};
+      args.row = int32_t(held - 1);
+      must(executor.write(whole.model.args, std::as_bytes(std::span(&args, 1))));
+      must(executor.step());
+      const std::vector<float> expected = rig::read_floats(executor, whole.model.logits);
+      double difference = 0, norm = 0;
+      for (size_t v = 0; v < expected.size(); ++v) {
+        difference += std::pow(double(logits[v]) - double(expected[v]), 2);
+        norm += std::pow(double(expected[v]), 2);
+      }
+      EXPECT_LT(std::sqrt(difference / norm), 2 * std::sqrt(2.0) * std::sqrt(30 * 128) * 0x1p-24)
+          << name << " after " << held;
+    }
+  }
+}
+
+TEST(CachedModel, ACapThatIsTooSmallNamesTheSmallestThatWorks) {
+  const Machine machine = cpu();
+  GenerationSetup setup = setup_of("llama_tiny", 2, 16);
+  setup.caps[kDevice] = 1 << 10;
+  const auto refused = plan_generation(setup, machine.profile);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_TRUE(refused.message().starts_with("device memory: the smallest cap that works is ")) << refused.message();
+  EXPECT_NE(refused.message().find("1.00 KiB was given. Raise it, or take fewer texts at once (--batch)"),
+            std::string::npos)
+      << refused.message();
+  setup.caps[kDevice] = std::stoll(std::string(refused.error().detail("need")));
+  EXPECT_TRUE(plan_generation(setup, machine.profile).ok());
+}
+
+}  // namespace
+}  // namespace sluice::core

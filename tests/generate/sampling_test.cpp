@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tokens are drawn from, against transformers' logits processors (make_fixtures.py), and how they are drawn.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "equivalence/rig/rig.h"
+#include "generate/sampling.h"
+#include "io/file.h"
+
+namespace sluice::core {
+namespace {
+
+using nlohmann::json;
+using rig::must;
+
+SamplingRule rule_of(const json& rule) {
+  SamplingRule out;
+  out.temperature = rule.at("temperature");
+  out.top_k = rule.value("top_k", int64_t{0});
+  out.top_p = rule.value("top_p", 1.0);
+  out.repetition_penalty = rule.value("repetition_penalty", 1.0);
+  return out;
+}
+
+TEST(Sampling, ProbabilitiesAreThoseOfTransformers) {
+  const json cases = json::parse(must(read_file(SLUICE_GENERATED "/sampling.json")));
+  ASSERT_GE(cases.size(), 20u);
+  for (const json& c : cases) {
+    const auto logits = c.at("logits").get<std::vector<float>>();
+    const auto seen = c.at("seen").get<std::vector<int32_t>>();
+    Sampler sampler(rule_of(c.at("rule")));
+    std::vector<double> got(logits.size(), 0);
+    for (const Candidate& candidate : sampler.candidates(logits, seen))
+      got[size_t(candidate.token)] = candidate.probability;
+    const auto expected = c.at("probabilities").get<std::vector<double>>();
+    for (size_t t = 0; t < got.size(); ++t) {
+      // A softmax in f32 of 40 terms.
+      EXPECT_NEAR(got[t], expected[t], 40 * 0x1p-24) << c.at("rule") << " token " << t;
+      EXPECT_EQ(got[t] > 0, expected[t] > 0) << c.at("rule") << " token " << t;
+    }
+  }
+}
+
+TEST(Sampling, TemperatureZeroTakesTheFirstOfTheMostLikely) {
+  Sampler sampler({});
+  const float logits[] = {1, 5, -2, 5};
+  EXPECT_EQ(sampler.choose(logits, {}, 0, 0), 1);
+}
+
+TEST(Sampling, DrawsFollowTheProbabilities) {
+  SamplingRule rule;
+  rule.temperature = 1;
+  Sampler sampler(rule);
+  const float logits[] = {0, std::log(2.0f), std::log(3.0f), -INFINITY, std::log(4.0f)};
+  constexpr int kDraws = 20000;
+  int counts[5] = {};
+  for (uint64_t i = 0; i < kDraws; ++i) ++counts[sampler.choose(logits, {}, 3, i)];
+  EXPECT_EQ(counts[3], 0);
+  const double expected[] = {0.1, 0.2, 0.3, 0, 0.4};
+  for (int t = 0; t < 5; ++t) {
+    // Four deviations of a binomial.
+    const double deviation = std::sqrt(kDraws * expected[t] * (1 - expected[t]));
+    EXPECT_NEAR(counts[t], kDraws * expected[t], 4 * deviation) << t;
+  }
+}
+
+TEST(Sampling, ADrawIsOfItsSeedTextAndIndex) {
+  std::vector<float> logits(1000, 0.0f);
+  SamplingRule rule;
+  rule.temperature = 1;
+  const auto draws = [&](uint64_t seed, uint64_t text) {
+    rule.seed = seed;
+    Sampler sampler(rule);
+    std::vector<int32_t> out;
+    for (uint64_t i = 0; i < 20; ++i) out.push_back(sampler.choose(logits, {}, text, i));
+    return out;
+  };
+  EXPECT_EQ(draws(7, 1), draws(7, 1));
+  EXPECT_NE(draws(7, 1), draws(8, 1));
+  EXPECT_NE(draws(7, 1), draws(7, 2));
+}
+
+TEST(Sampling, WhatIsNotAllowedIsNamed) {
+  const auto message = [](auto change) {
+    SamplingRule rule;
+    change(rule);
+    const Status status = validate(rule);
+    return status.ok() ? std::string() : status.message();
+  };
+  EXPECT_EQ(message([](SamplingRule&) {}), "");
+  EXPECT_EQ(message([](SamplingRule& r) { r.temperature = -1; }),
+            "--temperature -1: allowed are numbers from 0, the most likely token, to 1e6");
+  EXPECT_EQ(message([](SamplingRule& r) { r.top_k = -2; }),
+            "--top-k -2: allowed are whole numbers from 0, all tokens");
+  EXPECT_EQ(message([](SamplingRule& r) { r.top_p = 0; }),
+            "--top-p 0: allowed are numbers above 0 and up to 1, all tokens");
+  EXPECT_EQ(message([](SamplingRule& r) { r.repetition_penalty = NAN; }),
+            "--repetition-penalty nan: allowed are positive numbers up to 1e6; 1 changes nothing");
+}
+
+}  // namespace
+}  // namespace sluice::core
