@@ -238,7 +238,8 @@ Result<std::string> normal_form_of_template(std::string_view text) {
       constant += part.text;
       continue;
     }
-    if (!constant.empty()) form += fmt::format("<{}:{}>", constant.size(), std::exchange(constant, {}));
+    // Only the last constant carries its length: behind others a tag begins.
+    if (!constant.empty()) form += "<0:" + std::exchange(constant, {}) + ">";
     form += part.text;
   }
   if (!constant.empty()) form += fmt::format("<{}:{}>", constant.size(), constant);

@@ -186,6 +186,8 @@ void append_json(const ChatValue& value, int indent, int depth, std::string& out
 
 }  // namespace
 
+ChatValue::ChatValue() = default;
+
 const ChatValue* ChatValue::find(std::string_view key) const {
   const auto it =
       std::find_if(members.begin(), members.end(), [&](const auto& member) { return member.first == key; });

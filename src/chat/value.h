@@ -21,6 +21,7 @@ struct ChatValue {
   std::vector<ChatValue> items;                            // of an array
   std::vector<std::pair<std::string, ChatValue>> members;  // of an object
 
+  ChatValue();  // null; not defined here, where clang 14 would look for it before its members are known
   static ChatValue string(std::string_view text) {
     ChatValue value;
     value.kind = Kind::String;
