@@ -21,7 +21,7 @@ SLUICE_INLINE void few_dots(const T* const* rows, const T* const (&b)[4], int64_
     for (int r = 0; r < R; ++r) {
       const F16 x = load(rows[r] + i, part);
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) s[r][j] = multiply_add(x, w[j], s[r][j]);
+      for (int j = 0; j < 4; ++j) s[r][j] += x * w[j];
     }
   });
 #pragma GCC unroll 4

@@ -13,7 +13,7 @@ SLUICE_INLINE void cached_scores(const float* q, const T* k, int64_t head_dim, i
       if (j >= count) continue;
       const T* key = k + (first + j) * head_dim;
       for_each_vector(head_dim, [&](int64_t d, auto part) SLUICE_INLINE_BODY {
-        x[j] = multiply_add(load(q + d, part), load(key + d, part), x[j]);
+        x[j] += load(q + d, part) * load(key + d, part);
       });
     }
     transpose_16(x);
@@ -45,7 +45,7 @@ SLUICE_INLINE void cached_block(const T* v, int64_t head_dim, int64_t keys, floa
   for_each_vector(head_dim, [&](int64_t d, auto part) SLUICE_INLINE_BODY {
     F16 x{};
     for (int64_t j = 0; j < keys; ++j) {
-      x = multiply_add(splat(scores[j]), load(v + j * head_dim + d, part), x);
+      x += load(v + j * head_dim + d, part) * scores[j];
     }
     store(o + d, multiply_add(load(o + d), splat(rescale), x));
   });
