@@ -31,7 +31,7 @@
 namespace sluice::core {
 namespace {
 
-double seconds_now() {
+double unix_seconds() {
   using namespace std::chrono;
   return double(duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count()) / 1e3;
 }
@@ -92,7 +92,7 @@ Status TrainingObserver::open_metrics(int64_t steps_done) {
   training_ = std::move(history.training);
   heldout_ = std::move(history.heldout);
   SLUICE_ASSIGN(metrics_, JsonLines::open(metrics));
-  SLUICE_ASSIGN(events_, EventFile::create(dir_, seconds_now()));
+  SLUICE_ASSIGN(events_, EventFile::create(dir_, unix_seconds()));
   return {};
 }
 
@@ -134,7 +134,7 @@ void TrainingObserver::saved(const SaveEvent& e) {
 }
 
 Status TrainingObserver::add(const StepEvent& e, std::optional<double> heldout_loss) {
-  const double now = seconds_now();
+  const double now = unix_seconds();
   nlohmann::ordered_json line = {{"step", e.step},
                                  {"time", now},
                                  {"skipped", !e.skipped.empty()},
