@@ -160,7 +160,7 @@ Status Plan::save(const std::filesystem::path& directory) const {
   core::Prepared p = *prepared_;
   p.config.run.dir = directory.string();
   const std::filesystem::path model = std::filesystem::absolute(directory / "model.json");
-  SLUICE_TRY(core::write_file(model, core::to_json(p.model)));
+  SLUICE_TRY(core::write_file(model, p.model.config.empty() ? core::to_json(p.model) : p.model.config));
   p.config.model.config = model.string();
   return core::save_plan(p);
 }

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "io/shards.h"
+
 namespace sluice::core {
 namespace fs = std::filesystem;
 
@@ -17,8 +19,6 @@ static_assert(std::endian::native == std::endian::little, "the file formats are 
 namespace {
 
 constexpr size_t kLengthBytes = 8;
-constexpr std::string_view kSingleName = "model.safetensors";
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 Error impossible_length(const fs::path& path, uint64_t length, int64_t file_bytes) {
   return error("{}: header length {} is not possible in a safetensors file of {} bytes (limit {})",
@@ -149,13 +149,13 @@ Result<TensorFiles> TensorFiles::open(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     SLUICE_TRY(path.extension() == ".json" ? files.add_shards(path) : files.add_file(path));
-  } else if (fs::exists(path / kIndexName, ignored)) {
-    SLUICE_TRY(files.add_shards(path / kIndexName));
-  } else if (fs::exists(path / kSingleName, ignored)) {
-    SLUICE_TRY(files.add_file(path / kSingleName));
+  } else if (fs::exists(path / kWeightsIndexName, ignored)) {
+    SLUICE_TRY(files.add_shards(path / kWeightsIndexName));
+  } else if (fs::exists(path / kWeightsName, ignored)) {
+    SLUICE_TRY(files.add_file(path / kWeightsName));
   } else {
-    return error(ErrorKind::NotFound, "{}: neither {} nor {} is there", path.string(), kSingleName,
-                 kIndexName);
+    return error(ErrorKind::NotFound, "{}: neither {} nor {} is there", path.string(), kWeightsName,
+                 kWeightsIndexName);
   }
   return files;
 }

@@ -68,6 +68,8 @@ struct ModelSpec {
   bool trainable_ends = true;    // embedding, last norm and head
   Rope rope;
   std::vector<LayerSpec> layers;
+  // The text of the config.json that it was read from, with all that others know of the model; empty: none.
+  std::string config;
 
   int64_t params() const;
   // Frequencies, and so the objects that hold them, are one for all layers. REQUIRES: validated.

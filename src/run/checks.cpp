@@ -8,6 +8,7 @@
 #include "base/host_memory.h"
 #include "io/safetensors.h"
 #include "planner/refusal.h"
+#include "run/resolve.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -101,6 +102,7 @@ Status check_early(RunConfig& config, const Machine& machine) {
   if (!machine.traits().runs_models) return {};
   SLUICE_TRY(keep_to_this_machine(config, machine));
   if (!config.data.cache.empty()) SLUICE_TRY(check_directory("data.cache", config.data.cache));
+  if (const auto files = model_files_of(config); !files.ok()) return files.error();
   // A run that goes on has its own.
   if (config.model.weights.empty() || !config.checkpoint().empty()) return {};
   const std::string_view key = key_of_part(config, config.model.weights, "model.weights");

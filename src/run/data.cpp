@@ -32,13 +32,6 @@ BatchOptions batch_options(const RunConfig& c, int64_t vocab) {
   return options;
 }
 
-// The folder that a key names, or the one of the file that it names; empty: the key is not set.
-std::filesystem::path folder_of(const std::string& path) {
-  std::error_code ignored;
-  if (path.empty() || std::filesystem::is_directory(path, ignored)) return path;
-  return std::filesystem::path(path).parent_path();
-}
-
 Error no_tokenizer(const RunConfig& c, int64_t vocab) {
   std::string where;
   for (const std::string& path : {c.model.weights, c.model.config}) {
@@ -117,8 +110,14 @@ Result<std::unique_ptr<Folder>> open_folder(const RunConfig& c, const std::files
 
 }  // namespace
 
+std::filesystem::path folder_of(const std::string& path) {
+  std::error_code ignored;
+  if (path.empty() || std::filesystem::is_directory(path, ignored)) return path;
+  return std::filesystem::path(path).parent_path();
+}
+
 std::optional<std::filesystem::path> tokenizer_of(const RunConfig& c) {
-  for (const std::string& path : {c.model.weights, c.model.config}) {
+  for (const std::string& path : {c.model.weights, c.model.config, c.checkpoint()}) {
     std::error_code ignored;
     const std::filesystem::path file = folder_of(path) / "tokenizer.json";
     if (!path.empty() && std::filesystem::exists(file, ignored)) return file;

@@ -27,8 +27,11 @@ bool holds_out(const RunConfig& config);
 // Sets data.date, where it is left open: to that of the checkpoint that the run goes on from, or to today.
 Status keep_date(RunConfig& config);
 
-// The tokenizer.json of the folder that model.weights names, or else of that of model.config; nothing: text
-// is bytes.
+// The folder that a key of the model names, or the one of the file that it names; empty: the key is not set.
+std::filesystem::path folder_of(const std::string& path);
+
+// The tokenizer.json of the folder that model.weights names, or else of that of model.config, or else of the
+// checkpoint that the run goes on from; nothing: text is bytes.
 std::optional<std::filesystem::path> tokenizer_of(const RunConfig& config);
 
 // Of the documents of training, or of those that are held out.

@@ -9,8 +9,10 @@
 
 #include "base/stopwatch.h"
 #include "io/directory.h"
+#include "model/families/families.h"
 #include "ops/clip_norm.h"
 #include "run/caps.h"
+#include "run/resolve.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -58,6 +60,8 @@ Status Engine::start() {
   const Stages& s = p_.stages;
   start_up_ = p_.start_up;
   Stopwatch watch;
+  SLUICE_ASSIGN(ModelFiles files, model_files_of(p_.config));
+  files_ = std::make_shared<const ModelFiles>(std::move(files));
   SLUICE_ASSIGN(backend_, p_.machine.make());
   if (const std::string file = backend_->disbelief(); !file.empty()) observer_.warned(file);
   const BytesByTier bytes = s.arena_bytes();
@@ -209,35 +213,38 @@ Result<std::span<const float>> Engine::logits_after(std::span<const int32_t> tok
 Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) {
   SLUICE_TRY(apply_pending());
   const Stopwatch watch;
+  const CheckpointContent what = content(manifest);
   SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(dir));
-  SLUICE_TRY(write_checkpoint(p_.model, layout(), info(manifest), fresh.temporary(), reader_of(*training_)));
+  SLUICE_TRY(write_checkpoint(what, fresh.temporary(), reader_of(*training_)));
   SLUICE_TRY(fresh.commit());
   const double seconds = watch.seconds();
-  observer_.saved({steps_done_, dir, seconds, layout().file_bytes, seconds});
+  observer_.saved({steps_done_, dir, seconds, what.layout.file_bytes, seconds});
   return {};
 }
 
 Status Engine::save(const Manifest& manifest, CheckpointStore& store) {
   SLUICE_TRY(apply_pending());
   return store.save(steps_done_, [&](const std::filesystem::path& to) {
-    return write_checkpoint(p_.model, layout(), info(manifest), to, reader_of(*training_));
+    return write_checkpoint(content(manifest), to, reader_of(*training_));
   });
 }
 
 Result<std::optional<CheckpointCopy>> Engine::copy(const Manifest& manifest, int64_t room_bytes) {
-  CheckpointLayout what = layout();
-  if (what.part_bytes > room_bytes) return std::optional<CheckpointCopy>();
+  CheckpointContent what = content(manifest);
+  if (what.layout.part_bytes > room_bytes) return std::optional<CheckpointCopy>();
   SLUICE_TRY(apply_pending());
-  SLUICE_ASSIGN(StateCopy state, StateCopy::take(what, *training_));
-  return std::optional<CheckpointCopy>({p_.model, std::move(what), info(manifest), std::move(state)});
+  SLUICE_ASSIGN(StateCopy state, StateCopy::take(what.layout, *training_));
+  return std::optional<CheckpointCopy>({std::move(what), std::move(state)});
 }
 
-CheckpointLayout Engine::layout() const {
-  return layout_of(p_.stages.training.model, p_.config.run.export_dtype == "f32");
-}
-
-CheckpointInfo Engine::info(const Manifest& manifest) const {
-  return {steps_done_, manifest, p_.config.run.export_dtype == "f32", {}};
+CheckpointContent Engine::content(const Manifest& manifest) const {
+  const bool f32 = p_.config.run.export_dtype == "f32";
+  CheckpointLayout layout = layout_of(p_.stages.training.model, f32);
+  const std::string_view type = type_in_config(layout.weights.front().info.type);
+  return {std::move(layout),
+          {steps_done_, manifest, f32, {}},
+          config_beside_weights(p_.model, type, p_.shape.seq_len),
+          files_};
 }
 
 Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir) {

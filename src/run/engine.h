@@ -87,8 +87,7 @@ class Engine {
   Status fill_state();
   Status apply_pending();
   StepArgs args_for_update(int64_t step, double learning_rate) const;
-  CheckpointLayout layout() const;
-  CheckpointInfo info(const Manifest& manifest) const;
+  CheckpointContent content(const Manifest& manifest) const;
   // Writes rows into the batch objects of a stage, and counts the targets.
   Result<int64_t> feed(const Rows& rows, const Model& model, const StepShape& shape, Executor& executor);
 
@@ -101,6 +100,7 @@ class Engine {
   double learning_rate_ = 0;  // of the last step
   MemoryReport memory_;
   StartUp start_up_;
+  std::shared_ptr<const ModelFiles> files_;  // for checkpoints
   std::vector<int32_t> staging_;
   std::vector<float> logits_;
 };

@@ -176,8 +176,7 @@ Status check_goes_on(const RunConfig& c, const Manifest& saved, const Manifest& 
       "{} = {}: this run would not go on as the one that was saved: {}. Set these back{}; to start anew from "
       "its weights: model.weights = {}{}",
       own ? "run.dir" : "run.resume", own ? c.run.dir : c.run.resume, fmt::join(changed, "; "),
-      own ? ", or begin another run beside it with --new" : "",
-      (std::filesystem::path(c.checkpoint()) / "model.safetensors").string(), own ? " and --new" : "");
+      own ? ", or begin another run beside it with --new" : "", c.checkpoint(), own ? " and --new" : "");
 }
 
 Manifest tolerating(const Manifest& saved, const Manifest& now, std::span<const std::string> allow) {

@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "model/families/families.h"
 #include "run/checks.h"
+#include "run/data.h"
 
 namespace sluice::core {
 
@@ -20,6 +21,15 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
   auto parsed = parse_model_config(text);
   if (!parsed.ok()) return error_at(path.string(), parsed.error());
   return parsed;
+}
+
+Result<ModelFiles> model_files_of(const RunConfig& config) {
+  std::vector<std::filesystem::path> folders;
+  if (const auto tokenizer = tokenizer_of(config)) folders.push_back(tokenizer->parent_path());
+  for (const std::string* path : {&config.model.weights, &config.model.config, &config.checkpoint()}) {
+    if (!path->empty()) folders.push_back(folder_of(*path));
+  }
+  return ModelFiles::open(folders);
 }
 
 Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine) {

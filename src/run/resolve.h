@@ -5,12 +5,18 @@
 #include "config/config.h"
 #include "machine/machine.h"
 #include "sluice/schedule.h"
+#include "state/model_files.h"
 #include "step/build.h"
 
 namespace sluice::core {
 
 // Reads model.config, a file or a directory with a config.json, or takes model.preset.
 Result<ModelSpec> resolve_model(const RunConfig& config);
+
+// What belongs to the model beside its config.json and weights: from the folder of its tokenizer, or else of
+// model.weights or model.config. Where none has anything any more, from the checkpoint that the run goes on
+// from.
+Result<ModelFiles> model_files_of(const RunConfig& config);
 
 // "auto" becomes: where bf16 products are fast, bf16 with bf16 gradients and state and stochastic rounding on
 // backends that prefer compact state, else with f32 gradients, state and master weights; elsewhere f32.

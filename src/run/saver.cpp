@@ -8,6 +8,7 @@
 #include "io/disk.h"
 #include "io/file.h"
 #include "run/manifest.h"
+#include "run/resolve.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -42,6 +43,8 @@ Result<Saver> Saver::open(const Prepared& prepared, CheckpointStore store, const
   const CheckpointLayout layout =
       layout_of(prepared.stages.training.model, prepared.config.run.export_dtype == "f32");
   saver.forecast_.bytes = layout.file_bytes;
+  SLUICE_ASSIGN(const ModelFiles files, model_files_of(prepared.config));
+  saver.other_bytes_ = files.bytes() + CheckpointLayout::kOtherBytes;
   SLUICE_TRY(saver.check_space(last_step));
   SLUICE_TRY(saver.forecast_cost());
   return saver;

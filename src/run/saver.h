@@ -69,7 +69,7 @@ class Saver {
   Saver(const Prepared& prepared, CheckpointStore store, const SaveSchedule& schedule, Observer& observer)
       : p_(&prepared), store_(std::move(store)), schedule_(schedule), observer_(&observer) {}
   // What a checkpoint takes at most.
-  int64_t disk_bytes() const { return forecast_.bytes + CheckpointLayout::kOtherBytes; }
+  int64_t disk_bytes() const { return forecast_.bytes + other_bytes_; }
   Status check_space(int64_t last_step) const;
   Status forecast_cost();
   bool is_due(int64_t step) const;
@@ -82,6 +82,7 @@ class Saver {
   SaveSchedule schedule_;
   Observer* observer_;
   SaveForecast forecast_;
+  int64_t other_bytes_ = 0;  // of what is no tensor
   std::function<Status()> before_each_;
 
   std::future<Written> beside_;

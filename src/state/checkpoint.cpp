@@ -3,11 +3,13 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "io/file.h"
-#include "model/families/families.h"
+#include "io/pieces.h"
+#include "io/shards.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -16,12 +18,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 3;
+constexpr int kFormat = 4;
+constexpr int kOldestFormat = 3;  // weights are one file, and no other files of the model are there
 constexpr int64_t kMostWhole = int64_t{1} << 53;  // JSON's whole numbers
 constexpr int64_t kMostSteps = 1'000'000'000;     // as train.steps
 constexpr int64_t kMostInfoBytes = 16 << 20;
 constexpr const char* kStep = "sluice.step";  // in the metadata of the files of tensors
-constexpr const char *kWeights = "model.safetensors", *kState = "optimizer.safetensors";
 // The last line but one of checkpoint.json begins so; its checksum is of all bytes before that line.
 constexpr std::string_view kSeal = "  \"checksum\": \"";
 
@@ -73,6 +75,12 @@ std::optional<std::map<std::string, FileSum>> sums_of(const Json& files) {
   return out;
 }
 
+bool has_tensors(const FileSums& files) {
+  return files.contains(std::string(kStateName)) &&
+         std::any_of(files.begin(), files.end(),
+                     [](const auto& file) { return is_weights_file(file.first); });
+}
+
 Status check_sum(const CheckpointInfo& info, const fs::path& path, const FileSum& found) {
   const FileSum& saved = info.files.at(path.filename());
   if (saved.bytes != found.bytes)
@@ -91,9 +99,9 @@ Status check_step(const fs::path& path, const SafeTensorsHeader& header, int64_t
                path.string(), of, step);
 }
 
-// Reads a file of tensors. `needed` are the names of those that must be there; `check` and `write` get those
-// that are.
-Status load_file(const CheckpointInfo& info, const fs::path& path, std::set<std::string_view> needed,
+// Reads a file of tensors. `needed` are the names of those that must be there, or in files that follow; what
+// is found is taken out of them, and `check` and `write` get it.
+Status load_file(const CheckpointInfo& info, const fs::path& path, std::set<std::string_view>& needed,
                  const std::function<Status(const TensorInfo&)>& check,
                  const std::function<Status(const TensorInfo&, int64_t, std::span<const std::byte>)>& write) {
   std::error_code unreadable;
@@ -110,9 +118,7 @@ Status load_file(const CheckpointInfo& info, const fs::path& path, std::set<std:
         return error("{}: tensor {} is none of this model's", path.string(), entry.info.name);
       }
     }
-    if (needed.empty()) return {};
-    return error(ErrorKind::NotFound, "{}: no tensor '{}' among its {}", path.string(), *needed.begin(),
-                 tensors.size());
+    return {};
   };
   // Damage is told apart from a bad state: it is only known at the end.
   Status first;
@@ -127,19 +133,30 @@ Status load_file(const CheckpointInfo& info, const fs::path& path, std::set<std:
   return {};
 }
 
-Status load_weights_file(const CheckpointInfo& info, const Model& model, const fs::path& path,
-                         Executor& executor) {
+Status check_all_found(const std::set<std::string_view>& needed, const fs::path& path) {
+  if (needed.empty()) return {};
+  return error(ErrorKind::NotFound, "{}: no tensor '{}'; {} of this model are missing", path.string(),
+               *needed.begin(), needed.size());
+}
+
+Status load_weights_files(const CheckpointInfo& info, const Model& model, const fs::path& dir,
+                          Executor& executor) {
   const auto places = weight_places(model);
   std::set<std::string_view> needed;
   for (const auto& [name, place] : places) needed.insert(name);
-  return load_file(
-      info, path, std::move(needed),
-      [&](const TensorInfo& tensor) {
-        return check_weight(model, places.find(tensor.name)->second, tensor, path);
-      },
-      [&](const TensorInfo& tensor, int64_t offset, std::span<const std::byte> bytes) {
-        return write_weight(model, places.find(tensor.name)->second, tensor, offset, bytes, executor);
-      });
+  for (const auto& [name, sum] : info.files) {
+    if (!is_weights_file(name)) continue;
+    const fs::path path = dir / name;
+    SLUICE_TRY(load_file(
+        info, path, needed,
+        [&](const TensorInfo& tensor) {
+          return check_weight(model, places.find(tensor.name)->second, tensor, path);
+        },
+        [&](const TensorInfo& tensor, int64_t offset, std::span<const std::byte> bytes) {
+          return write_weight(model, places.find(tensor.name)->second, tensor, offset, bytes, executor);
+        }));
+  }
+  return check_all_found(needed, dir);
 }
 
 Status load_state_file(const CheckpointInfo& info, const CheckpointLayout& layout, const fs::path& path,
@@ -150,56 +167,64 @@ Status load_state_file(const CheckpointInfo& info, const CheckpointLayout& layou
     stored[tensor.info.name] = &tensor;
     needed.insert(tensor.info.name);
   }
-  return load_file(
-      info, path, std::move(needed),
-      [&](const TensorInfo& tensor) -> Status {
-        const TensorInfo& own = stored[tensor.name]->info;
-        if (tensor.type == own.type && tensor.bytes() == own.bytes()) return {};
-        return error("{}: {} has {} bytes of {}, this run needs {} of {}", path.string(), tensor.name,
-                     tensor.bytes(), name_of(tensor.type), own.bytes(), name_of(own.type));
-      },
-      [&](const TensorInfo& tensor, int64_t offset, std::span<const std::byte> bytes) -> Status {
-        SLUICE_TRY(check_finite(tensor, offset / size_of(tensor.type), bytes));
-        return executor.write(stored[tensor.name]->parts[0].object, bytes, offset);
-      });
-}
-
-// Of the files that hold no tensors.
-Status check_others(const CheckpointInfo& info, const fs::path& dir) {
-  for (const auto& [name, saved] : info.files) {
-    if (name == kWeights || name == kState) continue;
-    const fs::path path = dir / name;
-    SLUICE_ASSIGN(const std::string text, read_file(path, kMostInfoBytes));
-    SLUICE_TRY(check_sum(info, path, {int64_t(text.size()), checksum_of(text)}));
-  }
-  return {};
+  const auto check = [&](const TensorInfo& tensor) -> Status {
+    const TensorInfo& own = stored[tensor.name]->info;
+    if (tensor.type == own.type && tensor.bytes() == own.bytes()) return {};
+    return error("{}: {} has {} bytes of {}, this run needs {} of {}", path.string(), tensor.name,
+                 tensor.bytes(), name_of(tensor.type), own.bytes(), name_of(own.type));
+  };
+  const auto write = [&](const TensorInfo& tensor, int64_t offset,
+                         std::span<const std::byte> bytes) -> Status {
+    SLUICE_TRY(check_finite(tensor, offset / size_of(tensor.type), bytes));
+    return executor.write(stored[tensor.name]->parts[0].object, bytes, offset);
+  };
+  SLUICE_TRY(load_file(info, path, needed, check, write));
+  return check_all_found(needed, path);
 }
 
 }  // namespace
 
-Status write_checkpoint(const ModelSpec& spec, const CheckpointLayout& layout, CheckpointInfo info,
-                        const fs::path& dir, const PartReader& reader) {
-  const std::string step = fmt::format("{}", info.step), config = to_json(spec);
-  SLUICE_ASSIGN(info.files[kWeights],
-                write_tensors(layout.weights, dir / kWeights, {{"format", "pt"}, {kStep, step}}, reader));
-  SLUICE_ASSIGN(info.files[kState], write_tensors(layout.state, dir / kState, {{kStep, step}}, reader));
-  SLUICE_TRY(write_file(dir / "config.json", config));
-  info.files["config.json"] = {int64_t(config.size()), checksum_of(config)};
+Status check_file(const CheckpointInfo& info, const fs::path& path, const PieceProgress& progress) {
+  const FileSum& saved = info.files.at(path.filename());
+  std::error_code unreadable;
+  const auto size = int64_t(fs::file_size(path, unreadable));
+  if (unreadable) return file_error("read", path, unreadable.value());
+  if (size != saved.bytes) return check_sum(info, path, {size, {}});
+  Checksummer checksum;
+  SLUICE_TRY(read_pieces(path, 0, size, [&](std::string_view piece) -> Status {
+    checksum.add(piece);
+    return progress ? progress(int64_t(piece.size())) : Status();
+  }));
+  return check_sum(info, path, {size, checksum.value()});
+}
+
+Status write_checkpoint(const CheckpointContent& content, const fs::path& dir, const PartReader& reader) {
+  const CheckpointLayout& layout = content.layout;
+  CheckpointInfo info = content.info;
+  const Metadata step{{kStep, fmt::format("{}", info.step)}};
+  const std::string state(kStateName), config = "config.json";
+  SLUICE_ASSIGN(info.files, write_weights(layout.weights, layout.shard_bytes, dir, step, reader));
+  SLUICE_ASSIGN(info.files[state], write_tensors(layout.state, dir / state, step, reader));
+  SLUICE_ASSIGN(FileSums others, content.files->copy_to(dir));
+  info.files.merge(others);
+  SLUICE_TRY(write_file(dir / config, content.config));
+  info.files[config] = {int64_t(content.config.size()), checksum_of(content.config)};
   return write_file(dir / "checkpoint.json", text_of(info));
 }
 
 Status CheckpointCopy::write(const fs::path& dir) {
-  return write_checkpoint(spec, layout, info, dir, state.reader());
+  return write_checkpoint(content, dir, state.reader());
 }
 
 Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const fs::path& path) {
   const auto root = Json::parse(text, nullptr, false);
   if (!root.is_object()) return damaged(path, "it is not an object of JSON");
-  if (!root.contains("format") || root["format"] != kFormat) {
+  const auto format = whole_number(root, "format");
+  if (!format || *format < kOldestFormat || *format > kFormat) {
     return error(
-        "{}: this version goes on from checkpoints of format {}; to start from its weights, set "
+        "{}: this version goes on from checkpoints of formats {} to {}; to start from its weights, set "
         "model.weights = {}",
-        path.string(), kFormat, (path.parent_path() / kWeights).string());
+        path.string(), kOldestFormat, kFormat, path.parent_path().string());
   }
   if (!is_whole(text)) return damaged(path, "its checksum is not that of its text");
   CheckpointInfo info;
@@ -207,7 +232,7 @@ Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const fs::pa
   const bool has_all = root.contains("manifest") && root["manifest"].is_object() && root.contains("files") &&
                        root["files"].is_object() && root.contains("weights");
   const auto files = has_all ? sums_of(root["files"]) : std::nullopt;
-  if (!step || !files || !files->contains(kWeights) || !files->contains(kState))
+  if (!step || !files || !has_tensors(*files))
     return damaged(path, "step, weights, manifest or files are not as docs/checkpoints.md says");
   if (*step > kMostSteps)
     return error("{}: step = {}: at most {} are allowed", path.string(), *step, kMostSteps);
@@ -234,12 +259,14 @@ Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manif
     return error(
         "run.resume = {}: this run would not go on as the one that was saved: {}. Set these back, or start "
         "from its weights: model.weights = {}",
-        dir.string(), fmt::join(changed, "; "), (dir / kWeights).string());
+        dir.string(), fmt::join(changed, "; "), dir.string());
   }
   const CheckpointLayout layout = layout_of(model, info.f32_weights);
-  SLUICE_TRY(check_others(info, dir));
-  SLUICE_TRY(load_weights_file(info, model, dir / kWeights, executor));
-  SLUICE_TRY(load_state_file(info, layout, dir / kState, executor));
+  for (const auto& [name, sum] : info.files) {
+    if (!is_weights_file(name) && name != kStateName) SLUICE_TRY(check_file(info, dir / name));
+  }
+  SLUICE_TRY(load_weights_files(info, model, dir, executor));
+  SLUICE_TRY(load_state_file(info, layout, dir / kStateName, executor));
   return info;
 }
 

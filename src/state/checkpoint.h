@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of a run: a directory with weights (model.safetensors), optimizer state
-// (optimizer.safetensors), the model's config.json, and checkpoint.json: how far the run was, what it was,
-// and the size and checksum of every file. docs/checkpoints.md describes them.
+// Checkpoints of a run: a directory with weights (model.safetensors, or shards of it), config.json and the
+// model's other files, as others load a model from; and with optimizer state (optimizer.safetensors) and
+// checkpoint.json: how far the run was, what it was, and the size and checksum of every file.
+// docs/checkpoints.md describes them.
 //
 // The files appear together (AtomicDirectory). What is damaged, or of another checkpoint, is refused.
 #pragma once
 
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <string>
 
 #include "exec/executor.h"
 #include "io/safetensors.h"
 #include "state/copy.h"
 #include "state/layout.h"
 #include "state/manifest.h"
+#include "state/model_files.h"
+#include "state/write.h"
 #include "step/build.h"
 
 namespace sluice::core {
@@ -26,16 +31,22 @@ struct CheckpointInfo {
   std::map<std::string, FileSum> files;  // by name; of those that are beside checkpoint.json
 };
 
+// What a checkpoint is made of beside the bytes of its tensors.
+struct CheckpointContent {
+  CheckpointLayout layout;
+  CheckpointInfo info;  // its files are found out by writing
+  std::string config;   // the text of config.json
+  std::shared_ptr<const ModelFiles> files;
+};
+
 // Writes the files into a directory that has none of them. What the reader reads is the state after the
 // info's step: the update of a deferred one must have been flushed.
-Status write_checkpoint(const ModelSpec& spec, const CheckpointLayout& layout, CheckpointInfo info,
-                        const std::filesystem::path& dir, const PartReader& reader);
+Status write_checkpoint(const CheckpointContent& content, const std::filesystem::path& dir,
+                        const PartReader& reader);
 
 // A checkpoint that waits to be written. It has all that it needs, so that another thread can do that.
 struct CheckpointCopy {
-  ModelSpec spec;
-  CheckpointLayout layout;
-  CheckpointInfo info;
+  CheckpointContent content;
   StateCopy state;
 
   // Once. As write_checkpoint(); the memory goes back as it is written.
@@ -46,6 +57,14 @@ struct CheckpointCopy {
 Result<CheckpointInfo> read_checkpoint_info(const std::filesystem::path& dir);
 // The same of its text, for which `path` stands in errors. The text may be anything.
 Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const std::filesystem::path& path);
+
+// Whether a file beside checkpoint.json, one of info.files, is what was saved: reads it in pieces, and calls
+// `progress` with the bytes of each.
+Status check_file(const CheckpointInfo& info, const std::filesystem::path& path,
+                  const PieceProgress& progress = {});
+
+// The file of optimizer state and master weights in a checkpoint.
+constexpr std::string_view kStateName = "optimizer.safetensors";
 
 // Reads what write_checkpoint() wrote, once, through memory of a few MiB. A run that would go on with other
 // results than the one that was saved is refused: the error has every difference between the checkpoint's

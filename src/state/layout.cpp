@@ -23,7 +23,8 @@ bool has_master(const ParamObjects& objects) {
 
 StoredTensor whole(const Program& program, ObjectId id) {
   const Object& o = program.object(id);
-  return {{o.name, tensor_type(o.dtype), {o.bytes / size_of(o.dtype)}}, {{id, 0, o.bytes, 0}}};
+  const TensorType type = tensor_type(o.dtype);
+  return {{o.name, type, {o.bytes / size_of(type)}}, {{id, 0, o.bytes, 0}}, type};
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
       StoredTensor tensor;
       tensor.info = {source.tensor, f32_weights ? TensorType::F32 : tensor_type(own), {source.rows}};
       if (model.weights[w].matrix) tensor.info.shape.push_back(source.cols);
-      tensor.widened = f32_weights && !from_master && own == DType::BF16;
+      tensor.from = from_master ? TensorType::F32 : tensor_type(own);
       if (from_master) {
         tensor.parts = master_parts(objects, first, elements);
       } else {

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "io/safetensors_header.h"
+#include "io/shards.h"
 #include "step/build.h"
 
 namespace sluice::core {
 
-// Bytes [offset, offset + bytes) of an object.
+// Bytes [offset, offset + bytes) of an object, or of what else a PartReader numbers so.
 struct StoredPart {
   ObjectId object;
   int64_t offset, bytes;
@@ -21,16 +22,19 @@ struct StoredPart {
 struct StoredTensor {
   TensorInfo info;
   std::vector<StoredPart> parts;  // one after another
-  bool widened = false;           // the parts are bf16, the tensor is f32
+  TensorType from;                // of the parts' elements
 };
 
 struct CheckpointLayout {
-  std::vector<StoredTensor> weights;  // of model.safetensors
+  std::vector<StoredTensor> weights;  // of model.safetensors, or shards of it
   std::vector<StoredTensor> state;    // of optimizer.safetensors
   int64_t part_bytes = 0;             // of all parts
   int64_t file_bytes = 0;             // of all tensors; headers come on top
 
-  // Everything but tensors is far below this: headers, config.json and checkpoint.json.
+  int64_t shard_bytes = kShardBytes;  // of weights
+
+  // Everything but tensors and the model's own files is far below this: headers, index, config.json and
+  // checkpoint.json.
   static constexpr int64_t kOtherBytes = 4 << 20;
 };
 

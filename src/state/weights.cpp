@@ -15,14 +15,13 @@
 #include "base/hash.h"
 #include "base/philox.h"
 #include "io/elements.h"
+#include "state/write.h"
 
 namespace sluice::core {
 namespace {
 
 // Elements that one thread makes at a time: their bytes stay in its cache until they are written.
 constexpr int64_t kTileElements = 256 << 10;
-// Written at a time.
-constexpr int64_t kPieceBytes = 4 << 20;
 
 // What a thread makes a tile in.
 struct Tile {
@@ -267,32 +266,6 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
     return write_param(executor, model.params[place->weight], place->first + first, tile);
   };
   return for_each_job(int64_t(parts.size()), total, run, [] {});
-}
-
-Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const std::filesystem::path& path,
-                              const std::map<std::string, std::string>& metadata, const PartReader& reader) {
-  std::vector<TensorInfo> infos;
-  for (const StoredTensor& tensor : tensors) infos.push_back(tensor.info);
-  SLUICE_ASSIGN(SafeTensorsWriter writer, SafeTensorsWriter::create(path, infos, metadata));
-  Tile tile;
-  for (const StoredTensor& tensor : tensors) {
-    int64_t written = 0;
-    for (const StoredPart& part : tensor.parts) {
-      for (int64_t done = 0; done < part.bytes; done += kPieceBytes) {
-        SLUICE_ASSIGN(std::span<const std::byte> piece,
-                      reader(part, done, std::min(kPieceBytes, part.bytes - done)));
-        if (tensor.widened) {
-          read_elements(TensorType::BF16, piece, tile.values);
-          piece = std::as_bytes(std::span(tile.values));
-        }
-        SLUICE_TRY(writer.write(tensor.info.name, written, piece));
-        written += int64_t(piece.size());
-      }
-    }
-  }
-  const FileSum sum = writer.sum();
-  SLUICE_TRY(writer.commit());
-  return sum;
 }
 
 Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor) {

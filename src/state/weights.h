@@ -12,8 +12,6 @@
 
 #include "exec/executor.h"
 #include "io/safetensors.h"
-#include "state/copy.h"
-#include "state/layout.h"
 #include "step/build.h"
 
 namespace sluice::core {
@@ -60,9 +58,5 @@ Status check_finite(const TensorInfo& tensor, int64_t first, std::span<const std
 
 // Writes the weights alone, with Hugging Face names and in their own type.
 Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor);
-
-// Writes tensors of a layout, in its order. `metadata` goes into the file, too. Returns what was written.
-Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const std::filesystem::path& path,
-                              const std::map<std::string, std::string>& metadata, const PartReader& reader);
 
 }  // namespace sluice::core

@@ -7,10 +7,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "backend/testing/forwarding.h"
 #include "base/checksum.h"
 #include "io/safetensors.h"
+#include "model/families/families.h"
 #include "run/manifest.h"
 #include "run/small_session.h"
 
@@ -346,6 +348,124 @@ TEST(Checkpoint, OfFilesOfTwoStepsIsRefused) {
     EXPECT_NE(session.message().find("of step 2"), std::string::npos) << session.message();
     std::filesystem::remove_all(dir / "mixed");
   }
+}
+
+// A model's folder with what belongs to it, and a key that Sluice does not know.
+std::filesystem::path served_model(const TempDir& dir) {
+  const std::filesystem::path fixture = std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny";
+  nlohmann::json config = nlohmann::json::parse(file_bytes(fixture / "config.json"));
+  config["eos_token_id"] = {7, 9};
+  config["of_somebody_else"] = "kept";
+  dir.add("served/config.json", config.dump());
+  dir.add("served/tokenizer.json", std::string(3 << 20, 't'));
+  dir.add("served/generation_config.json", "{}");
+  dir.add("served/LICENSE", "theirs");
+  return dir / "served";
+}
+
+// Whoever serves a checkpoint finds in it what the model came with; what happens to that meanwhile does not
+// matter.
+TEST(Checkpoint, CarriesTheModelsFiles) {
+  const TempDir dir;
+  const std::filesystem::path model = served_model(dir);
+  const std::vector<std::string> settings{"model.config=" + model.string(), "train.compute=bf16"};
+  const std::string config = file_bytes(model / "config.json"), words = file_bytes(model / "tokenizer.json");
+  {
+    const Prepared prepared = must(prepare_small(dir, settings));
+    const auto session = must(Session::open(prepared));
+    std::filesystem::remove(model / "tokenizer.json");
+    std::filesystem::remove(model / "generation_config.json");
+    (void)must(session->step());
+    must(session->save(dir / "saved"));
+  }
+  EXPECT_TRUE(file_bytes(dir / "saved/tokenizer.json") == words);
+  EXPECT_EQ(file_bytes(dir / "saved/generation_config.json"), "{}");
+  EXPECT_FALSE(std::filesystem::exists(dir / "saved/LICENSE"));
+  auto expected = nlohmann::json::parse(config);
+  expected["dtype"] = "bfloat16";
+  EXPECT_EQ(nlohmann::json::parse(file_bytes(dir / "saved/config.json")), expected);
+  EXPECT_EQ(must(read_checkpoint_info(dir / "saved")).files.size(), 5u);
+
+  // The run goes on without them, and still has them.
+  std::vector<std::string> more = settings;
+  more.push_back("run.resume=" + (dir / "saved").string());
+  (void)run_session(must(prepare_small(dir, more)), 2, dir / "on");
+  EXPECT_TRUE(file_bytes(dir / "on/tokenizer.json") == words);
+
+  // A checkpoint is a model.
+  const std::string saved = (dir / "saved").string();
+  (void)run_session(must(prepare_small(dir, {"model.config=" + saved, "model.weights=" + saved})), 1,
+                    dir / "new");
+  EXPECT_TRUE(file_bytes(dir / "new/tokenizer.json") == words);
+}
+
+// Large weights are cut; tests have small ones and cut smaller.
+TEST(Checkpoint, InShardsGoesOnBitForBit) {
+  const TempDir dir;
+  const Prepared prepared = must(prepare_small(dir));
+  (void)run_session(prepared, 3, dir / "whole");
+  {
+    const auto session = must(Session::open(prepared));
+    (void)must(session->step());
+    CheckpointContent content;
+    content.layout = layout_of(prepared.stages.training.model, false);
+    content.info.step = 1;
+    content.info.manifest = session->manifest();
+    content.config = prepared.model.config;
+    content.files = std::make_shared<const ModelFiles>();
+    content.layout.shard_bytes = 20000;
+    std::filesystem::create_directory(dir / "cut");
+    must(write_checkpoint(content, dir / "cut", reader_of(session->engine().training())));
+  }
+  ASSERT_TRUE(std::filesystem::exists(dir / "cut/model-00006-of-00006.safetensors"));
+  const auto resumed = must(prepare_small(dir, {"run.resume=" + (dir / "cut").string()}));
+  (void)run_session(resumed, 3, dir / "again");
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_TRUE(file_bytes(dir / "again" / file) == file_bytes(dir / "whole" / file)) << file;
+
+  // Each of the files is one that can be damaged.
+  for (const auto& [name, sum] : must(read_checkpoint_info(dir / "cut")).files) {
+    const std::string whole = file_bytes(dir / "cut" / name);
+    dir.add("cut/" + name, whole + "x");
+    const auto session = Session::open(resumed);
+    ASSERT_FALSE(session.ok());
+    EXPECT_NE(session.message().find(name + ": it is damaged"), std::string::npos) << session.message();
+    std::filesystem::remove(dir / "cut" / name);
+    EXPECT_FALSE(Session::open(resumed).ok()) << name;
+    dir.add("cut/" + name, whole);
+  }
+  EXPECT_TRUE(Session::open(resumed).ok());
+}
+
+// What the version before wrote: weights in one file, config.json with what decides the arithmetic, and no
+// other files.
+TEST(Checkpoint, OfFormat3GoesOn) {
+  const TempDir dir;
+  const Prepared prepared = must(prepare_small(dir));
+  (void)run_session(prepared, 3, dir / "whole");
+  (void)run_session(prepared, 1, dir / "old");
+  const std::string config = to_json(prepared.model);
+  dir.add("old/config.json", config);
+  std::string text = file_bytes(dir / "old/checkpoint.json");
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+  };
+  const CheckpointInfo saved = must(read_checkpoint_info(dir / "old"));
+  const FileSum& before = saved.files.at("config.json");
+  replace("\"format\": 4", "\"format\": 3");
+  replace(fmt::format("\"bytes\": {},\n      \"xxh128\": \"{}\"", before.bytes, before.checksum.text()),
+          fmt::format("\"bytes\": {},\n      \"xxh128\": \"{}\"", config.size(), checksum_of(config).text()));
+  const size_t seal = text.rfind("  \"checksum\"");
+  const std::string sealed = text.substr(0, seal);
+  dir.add("old/checkpoint.json",
+          fmt::format("{}  \"checksum\": \"{}\"\n}}\n", sealed, checksum_of(sealed).text()));
+
+  const auto resumed = must(prepare_small(dir, {"run.resume=" + (dir / "old").string()}));
+  (void)run_session(resumed, 3, dir / "again");
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "config.json", "checkpoint.json"})
+    EXPECT_TRUE(file_bytes(dir / "again" / file) == file_bytes(dir / "whole" / file)) << file;
 }
 
 }  // namespace

@@ -322,6 +322,7 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
     return error("model: num_hidden_layers is {}; allowed are 1 to {}", layers, kMostLayers);
   }
   spec.layers.assign(size_t(std::max<int64_t>(layers, 0)), layer);
+  spec.config = text;
   SLUICE_TRY(validate(spec));
   SLUICE_TRY(read_layers(root, *family, spec));
   return spec;

@@ -20,9 +20,13 @@ constexpr int64_t kMostConfigBytes = 16 << 20;
 // nothing about the arithmetic are passed over, as checkpoints carry many; a value that would change it in a
 // way Sluice does not do (another activation, another kind of rotary embedding, experts) is an error.
 Result<ModelSpec> parse_model_config(std::string_view json);
-// What parse_model_config() and transformers read back to the same model. REQUIRES: layers that differ in
-// windows and rotation only, as parse_model_config() makes them.
+// What decides the arithmetic, and that alone: parse_model_config() and transformers read it back to the same
+// model. REQUIRES: layers that differ in windows and rotation only, as parse_model_config() makes them.
 std::string to_json(const ModelSpec& spec);
+// The text of a config.json beside weights of a type, "float32", "bfloat16" or "float16". Of a model that was
+// read from one, that text, in which at most the type is another. Of others what transformers writes for
+// their family: `context` is the longest sequence, and no token is special.
+std::string config_beside_weights(const ModelSpec& spec, std::string_view type, int64_t context);
 
 // Shapes by name: "tiny" (10 M parameters, byte vocabulary) and Llama-3's, "llama3-1b", "llama3-8b",
 // "llama3-15b", "llama3-32b". Case, spaces and hyphens do not matter, and "8" or "8B" will do.

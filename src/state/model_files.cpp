@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/model_files.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "io/file.h"
+
+namespace sluice::core {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kNames[] = {
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tekken.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer.model.v1",
+    "tokenizer.model.v2",
+    "tokenizer.model.v3",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+};
+
+constexpr size_t kPieceBytes = 1 << 20;
+
+// Up to all of `bytes` from `offset` on; 0 at the end of the file.
+Result<size_t> read_at(const Descriptor& fd, std::span<std::byte> bytes, int64_t offset,
+                       const fs::path& path) {
+  while (true) {
+    const ssize_t n = ::pread(fd.get(), bytes.data(), bytes.size(), offset);
+    if (n >= 0) return size_t(n);
+    if (errno != EINTR) return file_error("read", path);
+  }
+}
+
+Result<FileSum> copy_file(const Descriptor& fd, const fs::path& from, const fs::path& to) {
+  SLUICE_ASSIGN(AtomicFile file, AtomicFile::create(to));
+  FileSum sum;
+  Checksummer checksum;
+  std::vector<std::byte> piece(kPieceBytes);
+  while (true) {
+    SLUICE_ASSIGN(const size_t n, read_at(fd, piece, sum.bytes, from));
+    if (n == 0) break;
+    const auto bytes = std::span(piece).first(n);
+    SLUICE_TRY(file.write_at(sum.bytes, bytes));
+    checksum.add(bytes);
+    sum.bytes += int64_t(n);
+  }
+  SLUICE_TRY(file.commit());
+  sum.checksum = checksum.value();
+  return sum;
+}
+
+}  // namespace
+
+bool ModelFiles::is_one(std::string_view name) {
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+Result<ModelFiles> ModelFiles::open(std::span<const fs::path> folders) {
+  ModelFiles out;
+  for (const fs::path& folder : folders) {
+    for (const std::string_view name : kNames) {
+      const fs::path path = folder / name;
+      std::error_code ignored;
+      if (!fs::exists(path, ignored)) continue;
+      SLUICE_ASSIGN(Descriptor fd, Descriptor::open_to_read(path));
+      SLUICE_ASSIGN(const int64_t bytes, fd.size(path));
+      out.files_.push_back({path, std::move(fd), bytes});
+    }
+    if (!out.files_.empty()) break;
+  }
+  return out;
+}
+
+std::vector<std::string> ModelFiles::names() const {
+  std::vector<std::string> out;
+  for (const File& file : files_) out.push_back(file.path.filename());
+  return out;
+}
+
+int64_t ModelFiles::bytes() const {
+  int64_t sum = 0;
+  for (const File& file : files_) sum += file.bytes;
+  return sum;
+}
+
+Result<std::map<std::string, FileSum>> ModelFiles::copy_to(const fs::path& dir) const {
+  std::map<std::string, FileSum> out;
+  for (const File& file : files_) {
+    const std::string name = file.path.filename();
+    SLUICE_ASSIGN(out[name], copy_file(file.fd, file.path, dir / name));
+  }
+  return out;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What lies beside config.json and weights in a model's folder and belongs to the model: its tokenizer, the
+// template of its chats, how it generates. Nothing here is read; who serves the model needs it, so
+// checkpoints and exports carry it along byte for byte.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "io/descriptor.h"
+#include "io/safetensors.h"
+
+namespace sluice::core {
+
+// Files that stay open: what happens to their names afterwards does not matter. Any thread may copy.
+class ModelFiles {
+ public:
+  ModelFiles() = default;  // none
+  // Those of the first folder that has any. A folder that is not there has none.
+  static Result<ModelFiles> open(std::span<const std::filesystem::path> folders);
+  // Whether a file of that name is one.
+  static bool is_one(std::string_view name);
+
+  std::vector<std::string> names() const;
+  int64_t bytes() const;  // of all, as they were when they were opened
+  // Writes each into a directory, durably, and says by name what was written.
+  Result<std::map<std::string, FileSum>> copy_to(const std::filesystem::path& dir) const;
+
+ private:
+  struct File {
+    std::filesystem::path path;
+    Descriptor fd;
+    int64_t bytes;
+  };
+  std::vector<File> files_;
+};
+
+}  // namespace sluice::core

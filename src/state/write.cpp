@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/write.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "io/elements.h"
+#include "io/shards.h"
+
+namespace sluice::core {
+namespace fs = std::filesystem;
+namespace {
+
+// Read at a time.
+constexpr int64_t kPieceBytes = 4 << 20;
+
+// Elements in the number format of a tensor.
+class Converter {
+ public:
+  // `first` is the index of the first element. What is returned holds until the next call.
+  Result<std::span<const std::byte>> convert(const StoredTensor& tensor, int64_t first,
+                                             std::span<const std::byte> piece) {
+    const TensorType to = tensor.info.type;
+    if (tensor.from == to) return piece;
+    read_elements(tensor.from, piece, values_);
+    const int64_t bad = round_elements(to, values_, bytes_);
+    if (bad < 0) return std::span<const std::byte>(bytes_);
+    const float value = values_[size_t(bad)];
+    if (!std::isfinite(value)) {
+      return error("tensor {}: element {} is {}; only finite values can be written in {}", tensor.info.name,
+                   first + bad, value, name_of(to));
+    }
+    return error("tensor {}: element {} is {}, which {} has no number for: it would become infinite",
+                 tensor.info.name, first + bad, value, name_of(to));
+  }
+
+ private:
+  std::vector<float> values_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+std::string_view type_in_config(TensorType type) {
+  SLUICE_CHECK(is_weight_type(type), "{} is no type of weights", name_of(type));
+  return type == TensorType::F32 ? "float32" : type == TensorType::BF16 ? "bfloat16" : "float16";
+}
+
+Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const fs::path& path,
+                              const Metadata& metadata, const PartReader& reader,
+                              const PieceProgress& progress) {
+  std::vector<TensorInfo> infos;
+  for (const StoredTensor& tensor : tensors) infos.push_back(tensor.info);
+  SLUICE_ASSIGN(SafeTensorsWriter writer, SafeTensorsWriter::create(path, infos, metadata));
+  Converter converter;
+  for (const StoredTensor& tensor : tensors) {
+    int64_t written = 0;
+    for (const StoredPart& part : tensor.parts) {
+      for (int64_t done = 0; done < part.bytes; done += kPieceBytes) {
+        const int64_t count = std::min(kPieceBytes, part.bytes - done);
+        SLUICE_ASSIGN(std::span<const std::byte> piece, reader(part, done, count));
+        SLUICE_ASSIGN(piece, converter.convert(tensor, written / size_of(tensor.info.type), piece));
+        SLUICE_TRY(writer.write(tensor.info.name, written, piece));
+        written += int64_t(piece.size());
+        if (progress) SLUICE_TRY(progress(count));
+      }
+    }
+  }
+  const FileSum sum = writer.sum();
+  SLUICE_TRY(writer.commit());
+  return sum;
+}
+
+Result<FileSums> write_weights(std::span<const StoredTensor> tensors, int64_t shard_bytes,
+                               const fs::path& dir, Metadata metadata, const PartReader& reader,
+                               const PieceProgress& progress) {
+  metadata["format"] = "pt";
+  std::vector<TensorInfo> infos;
+  for (const StoredTensor& tensor : tensors) infos.push_back(tensor.info);
+  const std::vector<Shard> shards = shards_of(infos, shard_bytes);
+  FileSums sums;
+  for (const Shard& shard : shards) {
+    SLUICE_ASSIGN(sums[shard.file], write_tensors(tensors.subspan(shard.first, shard.count), dir / shard.file,
+                                                  metadata, reader, progress));
+  }
+  if (shards.size() > 1) {
+    const std::string index = format_safetensors_index(infos, shards), name(kWeightsIndexName);
+    SLUICE_TRY(write_file(dir / name, index));
+    sums[name] = {int64_t(index.size()), checksum_of(index)};
+  }
+  return sums;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors to files: in one, or in shards with an index, in the number format that they are to have there.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+
+#include "io/safetensors.h"
+#include "state/copy.h"
+#include "state/layout.h"
+
+namespace sluice::core {
+
+using FileSums = std::map<std::string, FileSum>;  // by name
+using Metadata = std::map<std::string, std::string>;
+
+// What a config.json calls a number format of weights: "float32". REQUIRES: is_weight_type().
+std::string_view type_in_config(TensorType type);
+
+// Called with the bytes of each piece that was read; an error ends the writing.
+using PieceProgress = std::function<Status(int64_t)>;
+
+// Writes tensors in their order, through memory of a few MiB. Where the parts have another number format,
+// they are rounded to nearest, ties to even; a value that the format has no finite number for is an error
+// that names the tensor, and so is one that is not finite.
+Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const std::filesystem::path& path,
+                              const Metadata& metadata, const PartReader& reader,
+                              const PieceProgress& progress = {});
+
+// The same into a directory that has none of the files: model.safetensors, or if that would have more than
+// `shard_bytes` of tensors, shards and their index (io/shards.h). Each has the metadata, and "format": "pt",
+// which Hugging Face's readers want.
+Result<FileSums> write_weights(std::span<const StoredTensor> tensors, int64_t shard_bytes,
+                               const std::filesystem::path& dir, Metadata metadata, const PartReader& reader,
+                               const PieceProgress& progress = {});
+
+}  // namespace sluice::core
