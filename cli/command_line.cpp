@@ -482,6 +482,33 @@ void add_generate(CLI::App& app, int& status) {
   });
 }
 
+void add_export(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::ExportRequest>();
+  CLI::App& command =
+      add_command(app, "export", "write a model as a folder that transformers, vLLM and llama.cpp take",
+                  "sluice export runs/notes out --dtype bf16\n"
+                  "    the newest checkpoint of a run\n"
+                  "sluice export runs/notes/checkpoints/step-200 out --dtype f32\n"
+                  "    its master weights, where it has any\n"
+                  "sluice export models/SmolLM2-135M out --shard-size 100MB");
+  const auto argument = [&](const char* name, std::string& value, const char* meaning) {
+    command.add_option(name, value, meaning)->required()->type_name("DIR")->group("Arguments");
+  };
+  argument("FROM", request->from, "a checkpoint, the directory of a run, or a model's folder");
+  argument("OUT", request->to, "a folder that is not there yet");
+  command
+      .add_option("--dtype", request->dtype,
+                  "number format of the weights: f32, bf16, f16, or input: each as it is; the default")
+      ->type_name("DTYPE")
+      ->group("Output");
+  command
+      .add_option("--shard-size", request->shard_size,
+                  "the most that one file of weights holds; 5GB unless given")
+      ->type_name("SIZE")
+      ->group("Output");
+  command.callback([=, &status] { status = report(sluice::core::export_model(*request, watch_signals())); });
+}
+
 void add_keys(CLI::App& app, int& status) {
   const auto filter = std::make_shared<std::string>();
   CLI::App& keys =
@@ -560,6 +587,7 @@ std::unique_ptr<CLI::App> make_command_line(int& status) {
   add_data(*app, status);
   add_tokens(*app, status);
   add_generate(*app, status);
+  add_export(*app, status);
   add_keys(*app, status);
   add_help(*app, status);
   add_installed(*app);

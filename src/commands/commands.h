@@ -53,7 +53,8 @@ struct RunRequest {
   std::string skip_passes;  // names of passes to leave out, with commas between
 };
 
-// Trains, or goes on with the run that is in run.dir. Asked to stop, it finishes the step in progress, writes a checkpoint and ends.
+// Trains, or goes on with the run that is in run.dir. Asked to stop, it finishes the step in progress, writes
+// a checkpoint and ends.
 Outcome train(const RunRequest& request, Requests& asked);
 
 // Where `plan` writes its explanation beside the run directory; empty: nowhere.
@@ -181,6 +182,17 @@ struct GenerateRequest {
 
 // Generates text from prompts and prints it as it comes. Asked to stop, it ends after the pass in progress.
 Outcome generate(const GenerateRequest& request, Requests& asked);
+
+struct ExportRequest {
+  std::string from;                // a checkpoint, the directory of a run, or a model's folder
+  std::string to;                  // a folder that is not there yet
+  std::string dtype = "input";     // f32, bf16, f16, or input: that of each tensor
+  std::string shard_size = "5GB";  // of one file of weights
+};
+
+// Writes a model as a folder that other programs load, and says what is in it. Asked to stop, it leaves
+// nothing.
+Outcome export_model(const ExportRequest& request, Requests& asked);
 
 // Prints every configuration key with its default and what it means, by section: those that have `filter` in
 // their name or meaning, in any case. Finding none is an error, which names a key that is spelt nearly so.

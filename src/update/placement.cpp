@@ -183,19 +183,23 @@ Program Placement::run() {
 
 }  // namespace
 
+std::string name_of_state(std::string_view role, const Weight& weight, size_t part) {
+  return fmt::format("{}_{}.p{}", role, weight.object, part);
+}
+
 void add_state(const Weight& weight, const OptimizerConfig& config, const Numerics& numerics,
                Program& program, ParamObjects& objects) {
   const int64_t total = weight.elements();
   for (int64_t first = 0; first < total; first += config.part_elements) {
     ParamObjects::Part part{first, std::min(config.part_elements, total - first), {}, {}};
     const auto add = [&](std::string_view role, DType dtype) {
-      return program.add(Object{fmt::format("{}_{}.p{}", role, weight.object, objects.parts.size()),
+      return program.add(Object{name_of_state(role, weight, objects.parts.size()),
                                 fmt::format("{}_{}", role, weight.role), ObjectKind::OptState, dtype,
                                 part.elements * size_of(dtype), weight.layer, -1, -1, true});
     };
     for (const std::string_view role : config.optimizer->state)
       part.state.push_back(add(role, numerics.state));
-    if (numerics.master) part.master = add("master", DType::F32);
+    if (numerics.master) part.master = add(kMasterRole, DType::F32);
     objects.parts.push_back(std::move(part));
   }
 }

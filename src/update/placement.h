@@ -3,6 +3,8 @@
 // of the forward and backward passes.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/weights.h"
@@ -30,6 +32,11 @@ struct UpdateObjects {
   ObjectId args, clip;
   ObjectId sums;  // f64, one slot per weight: the squares of its gradient, summed; invalid: no norm is taken
 };
+
+// What the object is called that holds a part, counted from 0, of a weight's state: roles are those of
+// Optimizer::state, and kMasterRole. Checkpoints have these names, too.
+constexpr std::string_view kMasterRole = "master";
+std::string name_of_state(std::string_view role, const Weight& weight, size_t part);
 
 // Adds the objects of a weight's state.
 void add_state(const Weight& weight, const OptimizerConfig& config, const Numerics& numerics,

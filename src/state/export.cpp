@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/export.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/bytes.h"
+#include "io/directory.h"
+#include "io/disk.h"
+#include "io/elements.h"
+#include "io/file.h"
+#include "io/set_aside.h"
+#include "model/families/families.h"
+#include "state/checkpoint.h"
+#include "state/store.h"
+#include "state/write.h"
+
+namespace sluice::core {
+namespace fs = std::filesystem;
+namespace {
+
+// Pages of mapped files that were read are given back before they are many.
+constexpr int64_t kMostResidentBytes = 16 << 20;
+
+// What is exported, and where the bytes of its tensors are.
+struct Source {
+  fs::path dir;
+  ModelSpec spec;
+  std::optional<CheckpointInfo> checkpoint;
+  TensorFiles files;
+  std::optional<SafeTensorsFile> masters;  // where master weights would be
+  bool from_masters = false;               // whether they are, and are read
+  std::vector<const SafeTensor*> parts;    // by the numbers of StoredPart
+};
+
+Result<fs::path> folder_to_export(const fs::path& from) {
+  std::error_code ignored;
+  if (!fs::is_directory(from, ignored)) {
+    return error(ErrorKind::NotFound,
+                 "{}: there is no such folder; allowed are a model's, with config.json and safetensors, a "
+                 "checkpoint and the directory of a run",
+                 from.string());
+  }
+  const auto newest = latest_checkpoint(checkpoints_in(from));
+  return newest ? *newest : from;
+}
+
+Result<Source> open_source(const fs::path& dir) {
+  SLUICE_ASSIGN(const std::string text, read_file(dir / "config.json", kMostConfigBytes));
+  auto spec = parse_model_config(text);
+  if (!spec.ok()) return error_at((dir / "config.json").string(), spec.error());
+  std::optional<CheckpointInfo> checkpoint;
+  if (is_there(dir / "checkpoint.json")) {
+    SLUICE_ASSIGN(checkpoint, read_checkpoint_info(dir));
+  }
+  SLUICE_ASSIGN(TensorFiles files, TensorFiles::open(dir));
+  return Source{dir, std::move(*spec), std::move(checkpoint), std::move(files), {}, false, {}};
+}
+
+// A tensor as the model has it, from the one of that name in the source.
+Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const WeightSource& part,
+                                const std::optional<TensorType>& type) {
+  SLUICE_ASSIGN(const SafeTensor* tensor, source.files.get(part.tensor));
+  std::vector<int64_t> expected{part.rows};
+  if (weight.matrix) expected.push_back(part.cols);
+  if (tensor->info.shape != expected) {
+    return error("{}: tensor {} has shape [{}], config.json says [{}]", source.dir.string(), part.tensor,
+                 fmt::join(tensor->info.shape, ", "), fmt::join(expected, ", "));
+  }
+  const TensorType own = tensor->info.type;
+  if (!is_weight_type(own)) {
+    return error("{}: tensor {} is of {}; allowed are F32, BF16 and F16", source.dir.string(), part.tensor,
+                 name_of(own));
+  }
+  const ObjectId id(uint32_t(source.parts.size()));
+  source.parts.push_back(tensor);
+  return StoredTensor{{part.tensor, type.value_or(own), expected}, {{id, 0, tensor->info.bytes(), 0}}, own};
+}
+
+// Has the tensors of a weight read from its master, if there is one. `tensors` are those of the weight.
+Status read_from_masters(Source& source, const Weight& weight, std::span<StoredTensor> tensors) {
+  const auto find = [&](size_t part) -> const SafeTensor* {
+    const std::string name = name_of_state(kMasterRole, weight, part);
+    const auto all = source.masters->tensors();
+    const auto at = std::find_if(all.begin(), all.end(), [&](const auto& t) { return t.info.name == name; });
+    return at == all.end() ? nullptr : &*at;
+  };
+  size_t tensor = 0;
+  int64_t left = 0;  // of that tensor, in bytes
+  for (size_t p = 0; const SafeTensor* part = find(p); ++p) {
+    const ObjectId id(uint32_t(source.parts.size()));
+    source.parts.push_back(part);
+    for (int64_t at = 0; at < int64_t(part->bytes.size());) {
+      if (left == 0) {
+        if (tensor == tensors.size() || part->info.type != TensorType::F32) break;
+        tensors[tensor].from = TensorType::F32;
+        tensors[tensor].parts.clear();
+        left = 4 * tensors[tensor].info.elements();
+        ++tensor;
+      }
+      const int64_t count = std::min(left, int64_t(part->bytes.size()) - at);
+      tensors[tensor - 1].parts.push_back({id, at, count, 0});
+      at += count, left -= count;
+    }
+  }
+  source.from_masters = source.from_masters || tensor > 0;
+  if (left == 0 && (tensor == 0 || tensor == tensors.size())) return {};
+  return error("{}: the master weights of {} are not as many as its elements",
+               (source.dir / kStateName).string(), weight.sources.front().tensor);
+}
+
+Result<std::vector<StoredTensor>> tensors_of(Source& source, const std::optional<TensorType>& type) {
+  const bool masters_apart = source.checkpoint && !source.checkpoint->f32_weights;
+  std::vector<StoredTensor> out;
+  for (const Weight& weight : weights_of(source.spec)) {
+    const size_t first = out.size();
+    for (const WeightSource& part : weight.sources) {
+      SLUICE_ASSIGN(StoredTensor tensor, own_tensor(source, weight, part, type));
+      out.push_back(std::move(tensor));
+    }
+    if (!masters_apart || !type || out[first].from == *type) continue;
+    if (!source.masters) {
+      SLUICE_ASSIGN(source.masters, SafeTensorsFile::open(source.dir / kStateName));
+    }
+    SLUICE_TRY(read_from_masters(source, weight, std::span(out).subspan(first)));
+  }
+  return out;
+}
+
+// Whether the files of a checkpoint that are read are those that were saved.
+Status check_checkpoint(const Source& source, bool with_masters, const ExportProgress& progress) {
+  std::vector<std::string> names;
+  int64_t total = 0, done = 0;
+  for (const auto& [name, sum] : source.checkpoint->files) {
+    if (name == kStateName && !with_masters) continue;
+    names.push_back(name);
+    total += sum.bytes;
+  }
+  for (const std::string& name : names) {
+    SLUICE_TRY(check_file(*source.checkpoint, source.dir / name,
+                          [&](int64_t bytes) { return progress("checking", done += bytes, total); }));
+  }
+  return {};
+}
+
+Status check_target(const fs::path& to, int64_t bytes) {
+  fs::path temporary = to.has_filename() ? to : to.parent_path();
+  temporary += ".tmp";
+  if (is_there(temporary)) {
+    return error(
+        ErrorKind::Io,
+        "{}: it is there already, and nothing is overwritten; if an export that was stopped left it, "
+        "remove it",
+        temporary.string());
+  }
+  SLUICE_ASSIGN(const int64_t free, free_disk_bytes(to));
+  if (free >= bytes) return {};
+  return error(ErrorKind::Io, "{}: the export needs {}, {} are free there", to.string(),
+               format_bytes_up(bytes), format_bytes(free));
+}
+
+PartReader reader_of(const Source& source) {
+  auto read_bytes = std::make_shared<int64_t>(0);
+  return [&source, read_bytes](const StoredPart& part, int64_t offset,
+                               int64_t bytes) -> Result<std::span<const std::byte>> {
+    if ((*read_bytes += bytes) > kMostResidentBytes) {
+      *read_bytes = bytes;
+      source.files.release();
+      if (source.masters) source.masters->release();
+    }
+    return source.parts[part.object.value]->bytes.subspan(size_t(part.offset + offset), size_t(bytes));
+  };
+}
+
+Exported summary_of(const Source& source, std::span<const StoredTensor> tensors) {
+  Exported out;
+  out.from = source.dir;
+  std::set<std::string_view> names;
+  std::set<TensorType> types;
+  for (const StoredTensor& tensor : tensors) {
+    out.parameters += tensor.info.elements();
+    out.bytes += tensor.info.bytes();
+    types.insert(tensor.info.type);
+    names.insert(tensor.info.name);
+  }
+  out.types.assign(types.begin(), types.end());
+  out.from_masters = source.from_masters;
+  for (const std::string_view name : source.files.names()) {
+    if (!names.contains(name)) out.left_out.emplace_back(name);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<Exported> export_model(const fs::path& from, const fs::path& to, const ExportOptions& options,
+                              const ExportProgress& progress) {
+  SLUICE_ASSIGN(const fs::path dir, folder_to_export(from));
+  SLUICE_ASSIGN(Source source, open_source(dir));
+  SLUICE_ASSIGN(const std::vector<StoredTensor> tensors, tensors_of(source, options.type));
+  SLUICE_ASSIGN(const ModelFiles files, ModelFiles::open(std::span(&dir, 1)));
+  Exported out = summary_of(source, tensors);
+  SLUICE_TRY(check_target(to, out.bytes + files.bytes() + CheckpointLayout::kOtherBytes));
+  SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(to));
+  if (source.checkpoint) SLUICE_TRY(check_checkpoint(source, out.from_masters, progress));
+
+  int64_t total = 0, done = 0;
+  for (const StoredTensor& tensor : tensors) {
+    for (const StoredPart& part : tensor.parts) total += part.bytes;
+  }
+  SLUICE_ASSIGN(const FileSums weights,
+                write_weights(tensors, options.shard_bytes, fresh.temporary(), {}, reader_of(source),
+                              [&](int64_t bytes) { return progress("writing", done += bytes, total); }));
+  for (const auto& [name, sum] : weights) out.weights.push_back(name);
+  // `context` is of models that were not read.
+  const std::string config = options.type
+                                 ? config_beside_weights(source.spec, type_in_config(*options.type), 0)
+                                 : source.spec.config;
+  SLUICE_TRY(write_file(fresh.temporary() / "config.json", config));
+  if (const auto copied = files.copy_to(fresh.temporary()); !copied.ok()) return copied.error();
+  out.others = files.names();
+  SLUICE_TRY(fresh.commit());
+  return out;
+}
+
+}  // namespace sluice::core

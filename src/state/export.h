@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model written anew as a folder that others load it from: in another number format, in shards of another
+// size.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "io/shards.h"
+
+namespace sluice::core {
+
+struct ExportOptions {
+  std::optional<TensorType> type;  // F32, BF16 or F16; none: that of each tensor
+  int64_t shard_bytes = kShardBytes;
+};
+
+struct Exported {
+  std::filesystem::path from;  // the checkpoint, where a run was named
+  int64_t parameters = 0;
+  int64_t bytes = 0;                         // of all tensors
+  std::vector<TensorType> types;             // of the tensors, each once
+  bool from_masters = false;                 // rounded from the f32 master weights, not from the weights
+  std::vector<std::string> weights, others;  // names of files
+  std::vector<std::string> left_out;         // tensors that are none of the model's
+};
+
+// Called before and after each piece of work, with bytes done of bytes in total; an error ends it all.
+using ExportProgress = std::function<Status(std::string_view what, int64_t done, int64_t total)>;
+
+// Writes the directory `to`, whole or not at all, with:
+//
+// - the model's tensors: each bit for bit where its number format is to stay, else rounded to nearest, ties
+// to
+//   even; of a checkpoint with f32 master weights these are what is rounded. Tied embeddings are there once;
+// - config.json, in which at most the type of the weights changes;
+// - the model's other files (state/model_files.h), byte for byte.
+//
+// `from` is the folder of a model or a checkpoint, of which everything that is read is checked against its
+// checksum first, or the directory of a run: then its newest checkpoint. Takes a few MiB of memory. Errors:
+// something is at `to`, or at "<to>.tmp", where the work is done; too little room on the disk; a tensor of
+// the model that is missing or has another shape; a value that the number format cannot hold.
+Result<Exported> export_model(const std::filesystem::path& from, const std::filesystem::path& to,
+                              const ExportOptions& options, const ExportProgress& progress);
+
+}  // namespace sluice::core

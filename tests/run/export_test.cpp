@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models written anew: what goes in comes out, and nothing else is touched.
+#include "state/export.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/half.h"
+#include "io/elements.h"
+#include "run/small_session.h"
+
+namespace sluice::core {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const ExportProgress kQuiet = [](std::string_view, int64_t, int64_t) { return Status(); };
+
+// Of each tensor its type, shape and bytes.
+std::map<std::string, std::string> tensors_in(const fs::path& dir) {
+  const TensorFiles files = must(TensorFiles::open(dir));
+  std::map<std::string, std::string> out;
+  for (const std::string_view name : files.names()) {
+    const SafeTensor& tensor = *must(files.get(name));
+    std::string& all = out[std::string(name)];
+    all = fmt::format("{} {}: ", name_of(tensor.info.type), tensor.info.shape.size());
+    for (const int64_t extent : tensor.info.shape) all += fmt::format("{} ", extent);
+    all.append(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+  }
+  return out;
+}
+
+std::vector<float> values_of(const fs::path& dir, std::string_view name) {
+  const TensorFiles files = must(TensorFiles::open(dir));
+  const SafeTensor& tensor = *must(files.get(name));
+  std::vector<float> out;
+  read_elements(tensor.info.type, tensor.bytes, out);
+  return out;
+}
+
+constexpr const char* kSmallFiles[] = {
+    "tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja",
+    "merges.txt",     "tokenizer.model"};
+
+// A fixture's model in a folder of its own, with a key that nobody knows and files beside it.
+fs::path model_in(const TempDir& dir, const char* fixture) {
+  const fs::path from = fs::path(SLUICE_FIXTURES) / fixture;
+  Json config = Json::parse(file_bytes(from / "config.json"));
+  config["of_somebody_else"] = {{"list", {1, 2.5e-7, "\u00e4", nullptr}}};
+  dir.add("model/config.json", config.dump(4));
+  fs::copy_file(from / "model.safetensors", dir / "model/model.safetensors");
+  for (const char* file : kSmallFiles)
+    dir.add(std::string("model/") + file, std::string("\0\xff of ", 6) + file);
+  dir.add("model/LICENSE", "theirs");
+  dir.add("model/README.md", "theirs");
+  return dir / "model";
+}
+
+Exported exported(const fs::path& from, const fs::path& to, const ExportOptions& options = {}) {
+  return must(export_model(from, to, options, kQuiet));
+}
+
+std::string refusal(const fs::path& from, const fs::path& to, const ExportOptions& options = {}) {
+  const auto done = export_model(from, to, options, kQuiet);
+  return done.ok() ? "" : done.message();
+}
+
+void expect_same_files(const fs::path& a, const fs::path& b) {
+  for (const char* file : kSmallFiles) EXPECT_EQ(file_bytes(a / file), file_bytes(b / file)) << file;
+}
+
+class RoundTrip : public testing::TestWithParam<const char*> {};
+
+// In f32, as the fixture is, and in the two formats it is brought to first; each whole, in shards, and whole
+// again.
+TEST_P(RoundTrip, IsBitForBit) {
+  const TempDir dir;
+  const fs::path model = model_in(dir, GetParam());
+  for (const TensorType type : {TensorType::F32, TensorType::BF16, TensorType::F16}) {
+    const std::string name(name_of(type));
+    const fs::path in = dir / ("in" + name), shards = dir / ("shards" + name), out = dir / ("out" + name);
+    exported(model, in, {type, kShardBytes});
+    const Exported cut = exported(in, shards, {std::nullopt, 4000});
+    const Exported whole = exported(shards, out);
+    EXPECT_GT(cut.weights.size(), 5u);
+    EXPECT_EQ(whole.weights, std::vector<std::string>{"model.safetensors"});
+    for (const fs::path& other : {shards, out}) {
+      EXPECT_TRUE(tensors_in(other) == tensors_in(in)) << other;
+      EXPECT_EQ(file_bytes(other / "config.json"), file_bytes(in / "config.json"));
+      expect_same_files(other, model);
+      EXPECT_FALSE(fs::exists(other / "LICENSE") || fs::exists(other / "README.md"));
+    }
+    Json config = Json::parse(file_bytes(in / "config.json"));
+    EXPECT_EQ(config["dtype"], type == TensorType::F32    ? "float32"
+                               : type == TensorType::BF16 ? "bfloat16"
+                                                          : "float16");
+    config["dtype"] = "float32";
+    EXPECT_EQ(config, Json::parse(file_bytes(model / "config.json")));
+  }
+  EXPECT_TRUE(tensors_in(dir / "outF32") == tensors_in(model));
+  EXPECT_EQ(file_bytes(dir / "outF32/config.json"), file_bytes(model / "config.json"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, RoundTrip,
+                         testing::Values("llama_tiny", "llama_tiny_tied", "llama_tiny_biases", "qwen2_tiny",
+                                         "qwen3_tiny", "qwen3_tiny_tied"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST(Export, RoundsToNearestTiesToEven) {
+  const TempDir dir;
+  const fs::path model = model_in(dir, "llama_tiny");
+  exported(model, dir / "f16", {TensorType::F16, kShardBytes});
+  exported(model, dir / "bf16", {TensorType::BF16, kShardBytes});
+  int64_t rounded = 0;
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"}) {
+    const std::vector<float> exact = values_of(model, name), half = values_of(dir / "f16", name),
+                             brain = values_of(dir / "bf16", name);
+    ASSERT_EQ(half.size(), exact.size());
+    for (size_t i = 0; i < exact.size(); ++i) {
+      EXPECT_EQ(half[i], float(F16(exact[i])));
+      EXPECT_EQ(brain[i], float(Bf16(exact[i])));
+      rounded += half[i] != exact[i];
+    }
+  }
+  EXPECT_GT(rounded, 1000);
+}
+
+// Writes tensors of f32, as a file of them.
+void write_f32(const fs::path& path, const std::map<std::string, std::vector<float>>& tensors,
+               const std::map<std::string, std::vector<int64_t>>& shapes) {
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, values] : tensors) infos.push_back({name, TensorType::F32, shapes.at(name)});
+  SafeTensorsWriter writer = must(SafeTensorsWriter::create(path, infos));
+  for (const auto& [name, values] : tensors) must(writer.write(name, 0, std::as_bytes(std::span(values))));
+  must(writer.commit());
+}
+
+// The fixture's tensors, to be changed.
+struct Tensors {
+  explicit Tensors(const fs::path& dir) {
+    const TensorFiles files = must(TensorFiles::open(dir));
+    for (const std::string_view name : files.names()) {
+      values[std::string(name)] = values_of(dir, name);
+      shapes[std::string(name)] = must(files.get(name))->info.shape;
+    }
+  }
+  std::map<std::string, std::vector<float>> values;
+  std::map<std::string, std::vector<int64_t>> shapes;
+};
+
+TEST(Export, RefusesWhatAFormatHasNoNumberFor) {
+  const TempDir dir;
+  const fs::path model = model_in(dir, "llama_tiny");
+  Tensors tensors(model);
+  tensors.values["model.layers.1.mlp.up_proj.weight"][17] = -65520;
+  write_f32(model / "model.safetensors", tensors.values, tensors.shapes);
+  const std::string said = refusal(model, dir / "out", {TensorType::F16, kShardBytes});
+  EXPECT_NE(said.find("tensor model.layers.1.mlp.up_proj.weight: element 17 is -65520"), std::string::npos)
+      << said;
+  EXPECT_FALSE(fs::exists(dir / "out") || fs::exists(dir / "out.tmp"));
+  EXPECT_EQ(refusal(model, dir / "out", {TensorType::BF16, kShardBytes}), "");
+  // The largest there is stays.
+  tensors.values["model.layers.1.mlp.up_proj.weight"][17] = -65504;
+  write_f32(model / "model.safetensors", tensors.values, tensors.shapes);
+  exported(model, dir / "largest", {TensorType::F16, kShardBytes});
+  EXPECT_EQ(values_of(dir / "largest", "model.layers.1.mlp.up_proj.weight")[17], -65504);
+}
+
+// Some checkpoints have the head beside an embedding that it is tied to, or buffers.
+TEST(Export, WritesTheModelsTensorsAndNoOthers) {
+  const TempDir dir;
+  const fs::path model = model_in(dir, "llama_tiny_tied");
+  const auto before = tensors_in(model);
+  Tensors tensors(model);
+  tensors.values["lm_head.weight"] = tensors.values["model.embed_tokens.weight"];
+  tensors.shapes["lm_head.weight"] = tensors.shapes["model.embed_tokens.weight"];
+  tensors.values["model.layers.0.self_attn.rotary_emb.inv_freq"] = {1, 0.1f};
+  tensors.shapes["model.layers.0.self_attn.rotary_emb.inv_freq"] = {2};
+  write_f32(model / "model.safetensors", tensors.values, tensors.shapes);
+  const Exported done = exported(model, dir / "out");
+  EXPECT_EQ(done.left_out,
+            (std::vector<std::string>{"lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"}));
+  EXPECT_TRUE(tensors_in(dir / "out") == before);
+}
+
+TEST(Export, NamesWhatIsMissingOrHasAnotherShape) {
+  const TempDir dir;
+  const fs::path model = model_in(dir, "llama_tiny");
+  Tensors tensors(model);
+  tensors.shapes["model.norm.weight"] = {2, 16};
+  write_f32(model / "model.safetensors", tensors.values, tensors.shapes);
+  EXPECT_NE(refusal(model, dir / "out").find("model.norm.weight has shape [2, 16], config.json says [32]"),
+            std::string::npos);
+  tensors.values.erase("model.norm.weight");
+  write_f32(model / "model.safetensors", tensors.values, tensors.shapes);
+  EXPECT_NE(refusal(model, dir / "out").find("no tensor 'model.norm.weight'"), std::string::npos);
+  EXPECT_FALSE(fs::exists(dir / "out"));
+  EXPECT_NE(refusal(dir / "nowhere", dir / "out").find("there is no such folder"), std::string::npos);
+}
+
+TEST(Export, OverwritesNothing) {
+  const TempDir dir;
+  const fs::path model = model_in(dir, "llama_tiny");
+  dir.add("full/mine", "mine");
+  dir.add("file", "mine");
+  dir.add("next.tmp/mine", "mine");
+  for (const char* to : {"full", "file", "next", "model"}) {
+    const std::string said = refusal(model, dir / to);
+    EXPECT_NE(said.find("it is there already, and nothing is overwritten"), std::string::npos) << said;
+  }
+  for (const char* mine : {"full/mine", "file", "next.tmp/mine"}) EXPECT_EQ(file_bytes(dir / mine), "mine");
+  EXPECT_FALSE(fs::exists(dir / "next") || fs::exists(dir / "full.tmp") || fs::exists(dir / "file.tmp"));
+}
+
+TEST(Export, ThatIsStoppedLeavesNothing) {
+  const TempDir dir;
+  const fs::path model = model_in(dir, "llama_tiny");
+  int64_t calls = 0;
+  const auto done = export_model(model, dir / "out", {}, [&](std::string_view, int64_t, int64_t) -> Status {
+    return ++calls == 3 ? Status(error(ErrorKind::Cancelled, "asked to stop")) : Status();
+  });
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().kind, ErrorKind::Cancelled);
+  EXPECT_FALSE(fs::exists(dir / "out") || fs::exists(dir / "out.tmp"));
+}
+
+// A run of two steps in bf16 with f32 masters.
+std::vector<std::string> with_masters(const std::string& model) {
+  return {"model.config=" + model, "model.weights=" + model, "train.compute=bf16", "train.master=on"};
+}
+
+// A checkpoint in its own format and in f32, and what exports make of the first.
+TEST(Export, OfACheckpointTakesMasterWeights) {
+  const TempDir dir;
+  const std::string model = model_in(dir, "qwen3_tiny").string();
+  std::vector<std::string> settings = with_masters(model);
+  (void)run_session(must(prepare_small(dir, settings)), 2, dir / "own");
+  settings.emplace_back("run.export_dtype=f32");
+  (void)run_session(must(prepare_small(dir, settings)), 2, dir / "f32");
+  const Exported wide = exported(dir / "own", dir / "wide", {TensorType::F32, kShardBytes});
+  EXPECT_TRUE(wide.from_masters);
+  EXPECT_TRUE(tensors_in(dir / "wide") == tensors_in(dir / "f32"));
+  EXPECT_EQ(Json::parse(file_bytes(dir / "wide/config.json")),
+            Json::parse(file_bytes(dir / "f32/config.json")));
+  const Exported same = exported(dir / "own", dir / "same", {TensorType::BF16, kShardBytes});
+  EXPECT_FALSE(same.from_masters);
+  EXPECT_TRUE(tensors_in(dir / "same") == tensors_in(dir / "own"));
+  // f16 is finer than bf16: what is rounded are the masters.
+  exported(dir / "own", dir / "f16", {TensorType::F16, kShardBytes});
+  const char* const name = "model.layers.0.self_attn.k_proj.weight";
+  const std::vector<float> masters = values_of(dir / "f32", name), half = values_of(dir / "f16", name);
+  for (size_t i = 0; i < masters.size(); ++i) EXPECT_EQ(half[i], float(F16(masters[i])));
+  expect_same_files(dir / "f16", model);
+}
+
+TEST(Export, OfARunIsItsNewestCheckpoint) {
+  const TempDir dir;
+  const Prepared prepared = must(prepare_small(dir));
+  const auto session = must(Session::open(prepared));
+  CheckpointStore store = must(CheckpointStore::open(checkpoints_in(dir / "run")));
+  for (int64_t step = 1; step <= 2; ++step) {
+    (void)must(session->step());
+    must(session->save(store));
+  }
+  const Exported done = exported(dir / "run", dir / "out");
+  EXPECT_EQ(done.from, dir / "run/checkpoints/step-2");
+  EXPECT_TRUE(tensors_in(dir / "out") == tensors_in(dir / "run/checkpoints/step-2"));
+}
+
+TEST(Export, OfADamagedCheckpointIsRefused) {
+  const TempDir dir;
+  const std::string model = model_in(dir, "qwen3_tiny").string();
+  (void)run_session(must(prepare_small(dir, with_masters(model))), 1, dir / "saved");
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "tokenizer.json"}) {
+    const std::string whole = file_bytes(dir / "saved" / file);
+    std::string bytes = whole;
+    bytes.back() = char(bytes.back() ^ 1);
+    dir.add(std::string("saved/") + file, bytes);
+    const std::string said = refusal(dir / "saved", dir / "out", {TensorType::F32, kShardBytes});
+    EXPECT_NE(said.find(std::string(file) + ": it is damaged"), std::string::npos) << said;
+    EXPECT_FALSE(fs::exists(dir / "out") || fs::exists(dir / "out.tmp"));
+    dir.add(std::string("saved/") + file, whole);
+  }
+  EXPECT_EQ(refusal(dir / "saved", dir / "out", {TensorType::F32, kShardBytes}), "");
+}
+
+}  // namespace
+}  // namespace sluice::core
