@@ -234,8 +234,18 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   SLUICE_TRY(observer.draw_losses());
   const auto& sample = p.config.sample;
   if (p.stages.sampling && sample.tokens > 0 && !asked.stop) {
-    SLUICE_ASSIGN(const std::string text, session->sample(sample.prompt, sample.tokens, sample.temperature));
-    say("sample: {}{}\n", sample.prompt, text);
+    const auto more = [&](int64_t done) {
+      observer.progress({"sampling", done, sample.tokens});
+      return !asked.stop;
+    };
+    const auto text = session->sample(sample.prompt, sample.tokens, sample.temperature, more);
+    observer.stop();
+    // The run is done without it.
+    if (text.ok()) {
+      say("sample: {}{}\n", sample.prompt, *text);
+    } else {
+      observer.warned(fmt::format("no sample: {}", text.message()));
+    }
   }
   observer.summarize(p, session->engine().memory());
   return interrupted ? Ending::Interrupted : Ending::Done;

@@ -17,6 +17,7 @@
 #include "run/manifest.h"
 #include "run/plan_cache.h"
 #include "run/resolve.h"
+#include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
 namespace {
@@ -140,7 +141,8 @@ Result<RunNeeds> needs_of(const RunConfig& config, bool between_steps) {
   needs.packed = packs_documents(config);
   if (between_steps) {
     needs.evaluate = holds_out(config) && config.eval.rows > 0;
-    if (needs.model.vocab == 256 && config.sample.tokens > 0)
+    const bool has_words = needs.model.vocab == ByteTokenizer::kVocab || tokenizer_of(config);
+    if (has_words && config.sample.tokens > 0)
       needs.sample_window = std::min<int64_t>(config.train.seq_len, 256);
   }
   return needs;

@@ -25,9 +25,10 @@ int32_t choose(std::span<const float> logits, const Sampling& s, uint64_t index)
 
 }  // namespace
 
-Result<std::vector<int32_t>> continue_text(Engine& engine, std::vector<int32_t> text, const Sampling& s) {
+Result<std::vector<int32_t>> continue_text(Engine& engine, std::vector<int32_t> text, const Sampling& s,
+                                           const std::function<bool(int64_t)>& more) {
   const auto begin = long(text.size());
-  for (int64_t i = 0; i < s.tokens; ++i) {
+  for (int64_t i = 0; i < s.tokens && (!more || more(i)); ++i) {
     SLUICE_ASSIGN(const std::span<const float> logits, engine.logits_after(text));
     text.push_back(choose(logits, s, uint64_t(i)));
   }

@@ -2,6 +2,7 @@
 // Text from a model, a token at a time.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,9 +16,11 @@ struct Sampling {
   uint64_t seed = 0;
 };
 
-// Continues a prompt. Token i depends on the logits, the seed and i alone. REQUIRES: sampling was planned; a
-// prompt that is not empty, of tokens below the vocabulary's size.
+// Continues a prompt. Token i depends on the logits, the seed and i alone; before each, `more` is asked with
+// i whether it is still wanted. REQUIRES: sampling was planned; a prompt that is not empty, of tokens below
+// the vocabulary's size.
 Result<std::vector<int32_t>> continue_text(Engine& engine, std::vector<int32_t> prompt,
-                                           const Sampling& sampling);
+                                           const Sampling& sampling,
+                                           const std::function<bool(int64_t)>& more = {});
 
 }  // namespace sluice::core

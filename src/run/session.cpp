@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/session.h"
 
+#include <filesystem>
 #include <optional>
 
+#include "base/host_memory.h"
 #include "run/manifest.h"
 #include "run/resolve.h"
 #include "run/sampler.h"
@@ -10,6 +12,22 @@
 #include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
+namespace {
+
+// What a tokenizer takes while it is read, by the bytes of its file: measured, and rounded up.
+constexpr int64_t kTokenizerBytesPerByte = 16;
+
+// Whether the host cap has room for a tokenizer beside the run.
+Status check_room(int64_t cap_bytes, const std::filesystem::path& tokenizer) {
+  std::error_code unknown;
+  const auto file = int64_t(std::filesystem::file_size(tokenizer, unknown));
+  const int64_t need = unknown ? 0 : file * kTokenizerBytesPerByte, held = resident_bytes();
+  if (need <= cap_bytes - held) return {};
+  return error("memory.host = {}: {} are in use, and {} takes some {} more", format_bytes(cap_bytes),
+               format_bytes(held), tokenizer.string(), format_bytes(need));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, Observer& observer) {
   SLUICE_ASSIGN(RunData data, open_data(prepared.config, prepared.model.vocab, observer));
@@ -78,22 +96,26 @@ Result<double> Session::evaluate(const std::function<bool()>& stop) {
   return sum.loss / double(sum.targets);
 }
 
-Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, double temperature) {
+Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, double temperature,
+                                    const std::function<bool(int64_t)>& more) {
+  const Prepared& p = engine_->prepared();
   // Opened for this alone: a tokenizer takes memory that is the run's.
   std::optional<Tokenizer> tokenizer;
-  if (const auto path = tokenizer_of(engine_->prepared().config)) {
+  std::vector<int32_t> text = ByteTokenizer::encode(prompt.empty() ? "\n" : prompt);
+  if (const auto path = tokenizer_of(p.config)) {
+    SLUICE_TRY(check_room(p.config.caps[kHost], *path));
     SLUICE_ASSIGN(tokenizer, Tokenizer::open(*path));
-  }
-  std::vector<int32_t> text = ByteTokenizer::encode(prompt);
-  if (tokenizer) {
     text.clear();
-    SLUICE_TRY(tokenizer->encode(prompt, /*special=*/true, text));
+    SLUICE_TRY(tokenizer->encode(prompt.empty() ? "\n" : prompt, /*special=*/true, text));
   }
-  if (text.empty()) text.push_back('\n');
-  SLUICE_ASSIGN(
-      const std::vector<int32_t> more,
-      continue_text(*engine_, text, {tokens, temperature, uint64_t(engine_->prepared().config.train.seed)}));
-  return tokenizer ? tokenizer->decode(more, /*skip_special=*/false) : ByteTokenizer::decode(more);
+  for (const int32_t id : text) {
+    if (id >= p.model.vocab)
+      return error("sample.prompt: its token {} is none of the model's {}", id, p.model.vocab);
+  }
+  if (text.empty()) return error("sample.prompt: the tokenizer has no token for anything in it");
+  SLUICE_ASSIGN(const std::vector<int32_t> ids,
+                continue_text(*engine_, text, {tokens, temperature, uint64_t(p.config.train.seed)}, more));
+  return tokenizer ? tokenizer->decode(ids, /*skip_special=*/false) : ByteTokenizer::decode(ids);
 }
 
 Status Session::save(const std::filesystem::path& dir) {

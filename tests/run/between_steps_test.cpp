@@ -4,14 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "equivalence/rig/rig.h"
-#include "run/session.h"
-#include "support/temp_dir.h"
+#include "run/small_session.h"
 
 namespace sluice::core {
 namespace {
-
-using rig::must;
 
 class BetweenSteps : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
@@ -72,6 +68,27 @@ INSTANTIATE_TEST_SUITE_P(Runs, BetweenSteps,
                            return fmt::format("deferred_{}_cap_{}", std::get<0>(test.param),
                                               std::get<1>(test.param));
                          });
+
+// The vocabulary is not of bytes: text goes through the model's tokenizer both ways.
+TEST(Sample, IsTextOfTheModelsTokenizer) {
+  const TempDir dir;
+  const Prepared prepared =
+      must(prepare(must(load_config("", small_run(dir, {model_with_tokenizer(dir)}))), "", true));
+  ASSERT_TRUE(prepared.stages.sampling);
+  const auto session = must(Session::open(prepared));
+  const std::string text = must(session->sample("A line", 20, 0.8));
+  EXPECT_FALSE(text.empty());
+  EXPECT_LE(text.size(), 39u);  // with spaces between; tokens that the tokenizer lacks are no text
+  for (const char c : text) EXPECT_TRUE(c >= ' ' && c <= '~') << int(c);
+  EXPECT_EQ(must(session->sample("A line", 20, 0.8, [](int64_t done) { return done < 5; })),
+            must(session->sample("A line", 5, 0.8)));
+  EXPECT_NE(session->sample("\t", 5, 0.8).message().find("sample.prompt"), std::string::npos);
+}
+
+TEST(Sample, IsNotPlannedWithoutWords) {
+  const TempDir dir;
+  EXPECT_FALSE(must(prepare(must(load_config("", small_run(dir))), "", true)).stages.sampling);
+}
 
 }  // namespace
 }  // namespace sluice::core
