@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Takes models of transformers through Sluice and back: exported, and trained.
+
+    tests/transformers/round_trip.py SLUICE DUMP [--keep DIR]
+
+DUMP is sluice_transformers_dump. For each family a small model with random weights is saved by transformers, in shards, with
+a tokenizer, a chat template and generation settings. Then:
+
+- what `sluice export` writes of it is bit-equal in every tensor, JSON-equal in every key and byte-equal in every file;
+- a checkpoint of two training steps is loaded by transformers, with nothing missing and nothing left over, with the logits that
+  Sluice computes of it (f32: 1e-5 of the largest), and with tokenizer, template and generation settings of the input;
+- what `sluice export --dtype` makes of that has the bits that torch's conversion has.
+
+Exits with 77 where torch, transformers or safetensors are missing.
+"""
+import argparse
+import contextlib
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    import transformers
+    from safetensors import safe_open
+except ImportError as missing:
+    print(f"skipped: {missing.name} is not installed")
+    sys.exit(77)
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+TOKENIZER = ROOT / "tests/tokenizer/fixtures/smollm2.json"
+TEXT = "Twice two is four; three times three is nine. A folder has a model, 1 tokenizer and 2 templates.\n"
+SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
+         "max_position_embeddings": 96}
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}
+# Class, what else the configuration says, type of the file.
+MODELS = {
+    "llama": ("Llama", {"tie_word_embeddings": False, "rope_parameters": LLAMA3}, torch.float32),
+    "llama_tied_bf16": ("Llama", {"tie_word_embeddings": True, "rms_norm_eps": 1e-5}, torch.bfloat16),
+    "qwen2_f16": ("Qwen2", {"tie_word_embeddings": True}, torch.float16),
+    "qwen3": ("Qwen3", {"tie_word_embeddings": False, "head_dim": 32}, torch.float32),
+}
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stdout}")
+
+
+def expect(what, equal):
+    if not equal:
+        raise SystemExit(f"FAILED: {what}")
+
+
+def make_model(name, out):
+    family, more, dtype = MODELS[name]
+    words = transformers.PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER), eos_token="<|endoftext|>")
+    words.chat_template = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
+    config = getattr(transformers, f"{family}Config")(**SIZES, **more, vocab_size=len(words), eos_token_id=words.eos_token_id)
+    torch.manual_seed(1)
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    with torch.no_grad():  # norms of one and biases of zero would hide mistakes
+        for key, value in model.named_parameters():
+            if key.endswith(("norm.weight", "bias")):
+                value.add_(torch.randn_like(value) / 10)
+    model.generation_config.temperature, model.generation_config.do_sample = 0.7, True
+    model.to(dtype).save_pretrained(out, max_shard_size="100KB")
+    words.save_pretrained(out)
+    config = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps({**config, "of_somebody_else": {"list": [1, 2.5e-7, None]}}, indent=1))
+
+
+def tensors_in(folder):
+    index = folder / "model.safetensors.index.json"
+    files = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.exists() else ["model.safetensors"]
+    out = {}
+    for file in files:
+        with safe_open(folder / file, "pt") as opened:
+            expect(f"{folder / file} says that it is of torch", opened.metadata().get("format") == "pt")
+            out.update({key: opened.get_tensor(key) for key in opened.keys()})
+    return out
+
+
+def same_bits(a, b):
+    bits = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
+    return a.keys() == b.keys() and all(
+        a[k].dtype == b[k].dtype and a[k].shape == b[k].shape and torch.equal(a[k].view(bits[a[k].dtype]), b[k].view(bits[b[k].dtype]))
+        for k in a)
+
+
+def config_of(folder, without_type=False):
+    config = json.loads((folder / "config.json").read_text())
+    return {k: v for k, v in config.items() if not (without_type and k in ("dtype", "torch_dtype"))}
+
+
+def small_files(folder):
+    return {f.name: f.read_bytes() for f in folder.iterdir()
+            if not f.name.startswith(("model", "optimizer")) and f.name not in ("config.json", "checkpoint.json")}
+
+
+def load(folder):
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    expect(f"{folder} has every tensor and no other: {info}", not any(info.values()))
+    return model.eval()
+
+
+def check_logits(args, work, folder):
+    """Of transformers against those of Sluice, both in f32."""
+    run(args.dump, work / "dump", "-", f"model.config={folder}", f"model.weights={folder}", f"data.paths=[\"{work / 'text'}\"]",
+        "data.heldout=0", "train.seq_len=32", "train.tokens_per_step=64", "train.steps=1", "train.compute=f32",
+        "run.backend=cpu", f"data.cache={work / 'cache'}", f"run.dir={work / 'none'}")
+    with safe_open(work / "dump/step.safetensors", "pt") as step, safe_open(work / "dump/batches.safetensors", "pt") as batches:
+        rows, ours = step.get_tensor("logit_rows").long(), step.get_tensor("logits")
+        tokens = batches.get_tensor("tokens")[0, :1].long()
+    with torch.no_grad():
+        theirs = load(folder).float()(tokens).logits[0][rows]
+    error = float((ours - theirs).abs().max() / theirs.abs().max())
+    expect(f"logits of {folder}: off by {error:.2e} of the largest", error < 1e-5)
+    return error
+
+
+def check(args, name, work):
+    model, checkpoint = work / "model", work / "run/checkpoints/latest"
+    make_model(name, model)
+    tensors, files = tensors_in(model), small_files(model)
+    for out, more in (("whole", []), ("shards", ["--shard-size", "60kB"])):
+        run(args.sluice, "export", model, work / out, *more)
+        expect(f"{name}: tensors of {out}", same_bits(tensors_in(work / out), tensors))
+        expect(f"{name}: config.json of {out}", config_of(work / out) == config_of(model))
+        expect(f"{name}: files of {out}", small_files(work / out) == files)
+    expect(f"{name}: shards", len(list((work / "shards").glob("model-*"))) > 2 and (work / "whole/model.safetensors").exists())
+
+    (work / "text").write_text(TEXT * 40)
+    (work / "run.toml").write_text(f'[model]\nconfig = "{model}"\nweights = "{model}"\n[data]\npaths = ["{work / "text"}"]\nheldout = 0\n'
+                                   '[train]\nseq_len = 32\ntokens_per_step = 64\nsteps = 2\ncompute = "f32"\nwarmup_steps = 0\n'
+                                   '[sample]\ntokens = 4\n[run]\nbackend = "cpu"\ntrace = false\n')
+    run(args.sluice, "train", work / "run.toml", "--run-dir", work / "run", "--set", f"data.cache={work / 'cache'}")
+    trained = tensors_in(checkpoint)
+    expect(f"{name}: training changed the weights", not same_bits(trained, {k: v.float() for k, v in tensors.items()}))
+    expect(f"{name}: config.json of the checkpoint", config_of(checkpoint, True) == config_of(model, True)
+           and config_of(checkpoint)["dtype"] == "float32")
+    expect(f"{name}: files of the checkpoint", small_files(checkpoint) == files)
+    words, theirs = (transformers.AutoTokenizer.from_pretrained(f) for f in (checkpoint, model))
+    chat = [{"role": "user", "content": TEXT}]
+    expect(f"{name}: tokenizer", words(TEXT).input_ids == theirs(TEXT).input_ids
+           and words.apply_chat_template(chat, tokenize=False) == theirs.apply_chat_template(chat, tokenize=False))
+    settings = [transformers.GenerationConfig.from_pretrained(f).to_dict() for f in (checkpoint, model)]
+    expect(f"{name}: generation settings", settings[0] == settings[1] and settings[0]["temperature"] == 0.7)
+    error = check_logits(args, work, checkpoint)
+
+    for dtype, torch_dtype in (("bf16", torch.bfloat16), ("f16", torch.float16)):
+        out = work / dtype
+        run(args.sluice, "export", work / "run", out, "--dtype", dtype)
+        expect(f"{name}: export in {dtype}", same_bits(tensors_in(out), {k: v.to(torch_dtype) for k, v in trained.items()}))
+        expect(f"{name}: {dtype} loads as such", load(out).dtype == torch_dtype)
+    print(f"{name}: {len(tensors)} tensors, {len(files)} files; logits of the trained checkpoint off by {error:.1e}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sluice", type=pathlib.Path)
+    parser.add_argument("dump", type=pathlib.Path)
+    parser.add_argument("--keep", type=pathlib.Path, help="leave everything in this folder, which must not be there")
+    args = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    with contextlib.ExitStack() as stack:
+        work = args.keep or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for name in MODELS:
+            (work / name).mkdir(parents=True)
+            check(args, name, work / name)
+    print(f"{len(MODELS)} models came back as they were")
+
+
+if __name__ == "__main__":
+    main()
