@@ -29,7 +29,7 @@ constexpr std::string_view kNames[] = {
     "vocab.txt",
 };
 
-constexpr size_t kPieceBytes = 1 << 20;
+constexpr size_t kCopiedBytes = 1 << 20;
 
 // Up to all of `bytes` from `offset` on; 0 at the end of the file.
 Result<size_t> read_at(const Descriptor& fd, std::span<std::byte> bytes, int64_t offset,
@@ -45,7 +45,7 @@ Result<FileSum> copy_file(const Descriptor& fd, const fs::path& from, const fs::
   SLUICE_ASSIGN(AtomicFile file, AtomicFile::create(to));
   FileSum sum;
   Checksummer checksum;
-  std::vector<std::byte> piece(kPieceBytes);
+  std::vector<std::byte> piece(kCopiedBytes);
   while (true) {
     SLUICE_ASSIGN(const size_t n, read_at(fd, piece, sum.bytes, from));
     if (n == 0) break;

@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -288,32 +286,6 @@ TEST(ModelConfig, MissingFileIsNamed) {
   const auto model = resolve_model(config);
   ASSERT_FALSE(model.ok());
   EXPECT_NE(model.message().find("none.json"), std::string::npos) << model.message();
-}
-
-// A model that was read keeps what it said; only the type of the weights may be another.
-TEST_F(ModelConfig, BesideWeightsIsWhatItWasButForTheirType) {
-  const std::string text = R"({"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-      "intermediate_size": 96, "vocab_size": 100, "theirs": {"b": 1e-7, "a": [null]})";
-  const auto beside = [&](const std::string& more, const char* type) {
-    const auto model = parse_model_config(text + more + "}");
-    EXPECT_TRUE(model.ok()) << model.message();
-    return config_beside_weights(*model, type, 8);
-  };
-  using nlohmann::json;
-  const std::string old = R"(, "torch_dtype": "bfloat16")", fresh = R"(, "dtype": "bfloat16")";
-  EXPECT_EQ(beside(old, "bfloat16"), text + old + "}");
-  EXPECT_EQ(json::parse(beside(old, "float16")), json::parse(text + R"(, "torch_dtype": "float16"})"));
-  EXPECT_EQ(json::parse(beside(fresh, "float32")), json::parse(text + R"(, "dtype": "float32"})"));
-  // Without a type they are f32.
-  EXPECT_EQ(beside("", "float32"), text + "}");
-  EXPECT_EQ(json::parse(beside("", "bfloat16")), json::parse(text + old + "}"));
-}
-TEST_F(ModelConfig, OfAPresetSaysWhatOthersWouldGuess) {
-  const auto config = nlohmann::json::parse(config_beside_weights(*model_preset("tiny"), "bfloat16", 512));
-  EXPECT_EQ(config["max_position_embeddings"], 512);
-  EXPECT_EQ(config["torch_dtype"], "bfloat16");
-  for (const char* none : {"bos_token_id", "eos_token_id"})
-    EXPECT_TRUE(config.contains(none) && config[none].is_null()) << none;
 }
 
 }  // namespace
