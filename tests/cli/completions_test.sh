@@ -6,7 +6,7 @@ shell=$1
 command -v "$shell" >/dev/null || { echo "$shell was not found (apt-get install $shell)"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"$2" generate "$shell" >"$folder/script"
+"$2" installed "$shell" >"$folder/script"
 export SCRIPT=$folder/script
 mkdir "$folder/here"
 touch "$folder/here/run.toml"
@@ -76,7 +76,7 @@ refuse() {
 "$shell" -n "$SCRIPT"
 expect train sluice tr
 expect --version sluice --
-refuse generate sluice ''
+refuse installed sluice ''
 expect --device-mem sluice train --d
 expect --frontier sluice plan --
 refuse --frontier sluice train --
