@@ -485,7 +485,7 @@ void add_generate(CLI::App& app, int& status) {
 void add_export(CLI::App& app, int& status) {
   const auto request = std::make_shared<sluice::core::ExportRequest>();
   CLI::App& command =
-      add_command(app, "export", "write a model as a folder that transformers, vLLM and llama.cpp take",
+      add_command(app, "export", "write a model as a folder that transformers and llama.cpp take",
                   "sluice export runs/notes out --dtype bf16\n"
                   "    the newest checkpoint of a run\n"
                   "sluice export runs/notes/checkpoints/step-200 out --dtype f32\n"
