@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace sluice {
 
@@ -16,8 +17,9 @@ enum class Decay : uint8_t {
 
 struct Schedule {
   int64_t steps = 100;
-  double learning_rate = 1e-3;      // peak, after warm-up
-  double min_learning_rate = 1e-4;  // at the end, but of Decay::Constant
+  double learning_rate = 1e-3;  // peak, after warm-up
+  // At the end, but of Decay::Constant; at most the peak. None: a tenth of that.
+  std::optional<double> min_learning_rate;
   int64_t warmup_steps = 10;        // linear
   int64_t evaluate_every = 0;       // steps; 0: at the end only
   int64_t evaluate_rows = 16;       // held-out sequences
@@ -27,6 +29,7 @@ struct Schedule {
   Decay decay = Decay::Cosine;
   int64_t decay_steps = 0;  // of Decay::Wsd; 0: a tenth of the steps
 
+  double lowest_rate() const { return min_learning_rate.value_or(learning_rate / 10); }
   // Of the update of a step, counted from 1: linear warm-up, then as `decay` says.
   double rate_at(int64_t step) const;
 };

@@ -277,6 +277,7 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   SLUICE_TRY(check_early(config, machine));
   SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
   SLUICE_TRY(keep_date(config));
+  SLUICE_TRY(keep_rate(config));
   SLUICE_ASSIGN(RunData data, open_data(config, model.vocab, console));
   console.stop();
   SLUICE_TRY(count_steps(config, data));

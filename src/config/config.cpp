@@ -85,7 +85,7 @@ void visit_keys(Config& c, F&& key) {
   key("train.seed", c.train.seed, kNotNegative, "of weights, data order and rounding");
   key("train.learning_rate", c.train.learning_rate, Range{0, 10}, "peak, after warm-up");
   key("train.min_learning_rate", c.train.min_learning_rate, Range{0, 10},
-      "at the end, but of a constant schedule");
+      "at the end, but of a constant schedule; auto: a tenth of train.learning_rate");
   key("train.warmup_steps", c.train.warmup_steps, kSteps, "steps of linear warm-up");
   key("train.schedule", c.train.schedule, Choices{"cosine", "linear", "constant", "wsd"},
       "the learning rate after warm-up; wsd stays, and decays linearly in the last steps");
@@ -181,6 +181,9 @@ std::string allowed(const int64_t&, const Tokens& r) {
 std::string allowed(const double&, const Range& r) {
   return "numbers" + bounds(r);
 }
+std::string allowed(const std::optional<double>&, const Range& r) {
+  return "auto, numbers" + bounds(r);
+}
 std::string allowed(const std::vector<double>&, const Range& r) {
   return "a list of numbers" + bounds(r);
 }
@@ -224,6 +227,12 @@ bool in_range(int64_t value, const Range& range) {
   return double(value) >= range.low && double(value) <= range.high;
 }
 
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](uint8_t c) { return char(std::tolower(c)); });
+  return out;
+}
+
 Status assign(std::string_view name, const Setting& s, int64_t& field, const Range& range) {
   const std::string& text = s.values.front();
   const auto value = parse_whole(text);
@@ -251,6 +260,16 @@ Status assign(std::string_view name, const Setting& s, double& field, const Rang
   return {};
 }
 
+Status assign(std::string_view name, const Setting& s, std::optional<double>& field, const Range& range) {
+  const std::string& text = s.values.front();
+  field.reset();
+  if (lower(text) == "auto") return {};
+  double value = 0;
+  if (!assign(name, s, value, range).ok()) return not_allowed(name, text, field, range);
+  field = value;
+  return {};
+}
+
 Status assign(std::string_view name, const Setting& s, std::vector<double>& field, const Range& range) {
   std::vector<double> values;
   for (const std::string& text : s.values) {
@@ -260,12 +279,6 @@ Status assign(std::string_view name, const Setting& s, std::vector<double>& fiel
   }
   field = std::move(values);
   return {};
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](uint8_t c) { return char(std::tolower(c)); });
-  return out;
 }
 
 Status assign(std::string_view name, const Setting& s, bool& field, std::nullptr_t) {
@@ -329,6 +342,9 @@ std::string print(bool v) {
 }
 std::string print(const std::string& v) {
   return toml_text(v);
+}
+std::string print(const std::optional<double>& v) {
+  return v ? print(*v) : toml_text("auto");
 }
 std::string print(const std::vector<double>& v) {
   return fmt::format("[{}]", fmt::join(v, ", "));
@@ -483,6 +499,11 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
   if (config.train.tokens_per_step % config.train.seq_len != 0) {
     return error("train.tokens_per_step = {}: must be a multiple of train.seq_len = {}",
                  config.train.tokens_per_step, config.train.seq_len);
+  }
+  const auto& t = config.train;
+  if (t.min_learning_rate > t.learning_rate) {
+    return error("train.min_learning_rate = {}: must be at most train.learning_rate = {}; auto is a tenth of it",
+                 *t.min_learning_rate, t.learning_rate);
   }
   SLUICE_TRY(check_hyperparameters(config));
   return config;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,8 @@ struct RunConfig {
     int64_t steps = 100;
     double epochs = 0;  // 0: `steps` says how many there are
     int64_t seed = 1;
-    double learning_rate = 1e-3, min_learning_rate = 1e-4;
+    double learning_rate = 1e-3;
+    std::optional<double> min_learning_rate;  // none: a tenth of learning_rate
     int64_t warmup_steps = 10;
     std::string schedule = "cosine";
     int64_t decay_steps = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <concepts>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -29,7 +30,8 @@ bool read(const std::string& text, bool& value) {
   value = text == "true";
   return value || text == "false";
 }
-bool read(const std::string& text, int64_t& value) {
+template <class T>
+requires std::same_as<T, int64_t> || std::same_as<T, double> bool read(const std::string& text, T& value) {
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
   return ec == std::errc() && end == text.data() + text.size();
 }
@@ -136,7 +138,7 @@ void add_date(Manifest& manifest, const std::string& date) {
 void add_schedule(Manifest& manifest, const sluice::Schedule& s) {
   manifest.emplace_back("train.steps", print(s.steps));
   manifest.emplace_back("train.learning_rate", print(s.learning_rate));
-  manifest.emplace_back("train.min_learning_rate", print(s.min_learning_rate));
+  manifest.emplace_back("train.min_learning_rate", print(s.lowest_rate()));
   manifest.emplace_back("train.warmup_steps", print(s.warmup_steps));
   constexpr std::string_view kNames[] = {"cosine", "linear", "constant", "wsd"};
   // Checkpoints have always been of cosines where they say nothing.
@@ -202,6 +204,16 @@ Status keep_shape(RunConfig& c) {
   keep(c.shape.rounds, shape->rounds);
   keep(c.shape.first_round_chunks, shape->chunks_in(0));
   keep(c.shape.head_tokens, shape->head_tokens);
+  return {};
+}
+
+Status keep_rate(RunConfig& c) {
+  if (c.checkpoint().empty() || c.train.min_learning_rate) return {};
+  SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
+  double peak = 0, lowest = 0;
+  const bool same = read(value_of(info.manifest, "train.learning_rate"), peak) && peak == c.train.learning_rate &&
+                    read(value_of(info.manifest, "train.min_learning_rate"), lowest);
+  if (same) c.train.min_learning_rate = lowest;
   return {};
 }
 

@@ -13,17 +13,17 @@ double Schedule::rate_at(int64_t step) const {
   const int64_t begin = decay == Decay::Wsd ? std::max(warmup_steps, steps - last) : warmup_steps;
   const double span = double(std::max<int64_t>(1, steps - begin));
   const double done = std::clamp(double(step - begin) / span, 0.0, 1.0);
+  const double lowest = lowest_rate();
   switch (decay) {
     case Decay::Constant:
       return learning_rate;
     case Decay::Linear:
     case Decay::Wsd:
-      return learning_rate + (min_learning_rate - learning_rate) * done;
+      return learning_rate + (lowest - learning_rate) * done;
     case Decay::Cosine:
       break;
   }
-  return min_learning_rate +
-         0.5 * (learning_rate - min_learning_rate) * (1 + std::cos(std::numbers::pi * done));
+  return lowest + 0.5 * (learning_rate - lowest) * (1 + std::cos(std::numbers::pi * done));
 }
 
 }  // namespace sluice

@@ -319,6 +319,24 @@ TEST(Sessions, NeedAMachineThatIsHere) {
   expect_error(Session::open(*made).error(), ErrorKind::Invalid, "simulated");
 }
 
+TEST(Sessions, RefuseAScheduleThatRises) {
+  const TempDir dir;
+  std::ofstream(dir / "text.txt") << std::string(4000, 'a');
+  Running r;
+  TextOptions options;
+  options.paths = {dir / "text.txt"};
+  options.cache = dir / "cache";
+  const auto data = Dataset::text(r.plan, options);
+  ASSERT_TRUE(data.ok()) << data.message();
+  Schedule schedule;
+  schedule.learning_rate = 1e-5;
+  schedule.min_learning_rate = 1e-4;
+  const auto trained = r.session.train(*data, schedule, {});
+  ASSERT_FALSE(trained.ok());
+  expect_error(trained.error(), ErrorKind::Invalid, "min_learning_rate = 0.0001: must be at most learning_rate = 1e-05");
+  EXPECT_EQ(r.session.steps_done(), 0);
+}
+
 TEST(Schedules, WarmUpAndComeDownOnACosine) {
   Schedule s;
   s.steps = 110;

@@ -99,7 +99,7 @@ TEST_F(GoingOn, RefusesAnotherRunAndSaysWhatDiffers) {
   EXPECT_EQ(other.ending, Ending::Failed);
   for (const char* part :
        {"train.seed is 2, it was 1", "train.steps is 6, it was 4 (--allow steps)",
-        "train.min_learning_rate is 0, it was 0.0001 (--allow learning_rate)", "--new", "model.weights = "}) {
+        "train.min_learning_rate is 0, it was 0.001 (--allow learning_rate)", "--new", "model.weights = "}) {
     EXPECT_NE(other.message.find(part), std::string::npos) << other.message << "\nlacks: " << part;
   }
   EXPECT_EQ(file_bytes(dir_ / "run/metrics.jsonl"), metrics);
@@ -119,6 +119,20 @@ TEST_F(GoingOn, AllowsWhatIsSaid) {
   EXPECT_EQ(start(more).ending, Ending::NothingLeft);
   more.allow = "everything";
   EXPECT_NE(start(more).message.find("allowed are steps, learning_rate, data, backend"), std::string::npos);
+}
+
+// Such a run was begun by a program whose default was no tenth of the rate, or by a configuration that said more.
+TEST_F(GoingOn, KeepsTheSmallestRateThatIsLeftOpen) {
+  ASSERT_EQ(start("whole", {"train.min_learning_rate=1e-4"}).message, "");
+  fs::copy(dir_ / "whole", dir_ / "run", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  cut_to("run", 2, 2);
+  ASSERT_EQ(start("run").message, "");
+  EXPECT_EQ(results_of(dir_ / "run"), results_of(dir_ / "whole"));
+  // Of another rate it is another tenth.
+  RunRequest other = request("run", {"train.learning_rate=1e-3", "train.steps=5"});
+  other.allow = "steps,learning_rate";
+  ASSERT_EQ(start(other).message, "");
+  EXPECT_NEAR(metrics_of(dir_ / "run").back()["learning_rate"].get<double>(), 1e-4, 1e-12);
 }
 
 TEST_F(GoingOn, AnewTakesTheNextDirectory) {

@@ -263,6 +263,18 @@ TEST(Config, NumbersOutOfRange) {
   expect_error({"train.steps=99999999999999999999"}, {"train.steps", "99999999999999999999"});
 }
 
+TEST(Config, TheSmallestRateIsNotAboveTheLargest) {
+  expect_error({"train.learning_rate=2e-5", "train.min_learning_rate=1e-4"},
+               {"train.min_learning_rate = 0.0001", "at most train.learning_rate = 2e-05", "auto"});
+  expect_error({"train.min_learning_rate=low"}, {"train.min_learning_rate = low", "auto, numbers from 0 to 10"});
+  const auto open = load_config("", {"train.learning_rate=2e-5", "train.min_learning_rate=auto"});
+  ASSERT_TRUE(open.ok()) << open.message();
+  EXPECT_FALSE(open->train.min_learning_rate.has_value());
+  const auto equal = load_config("", {"train.learning_rate=2e-5", "train.min_learning_rate=2e-5"});
+  ASSERT_TRUE(equal.ok()) << equal.message();
+  EXPECT_EQ(equal->train.min_learning_rate, 2e-5);
+}
+
 TEST(Config, StepIsWholeSequences) {
   expect_error({"train.seq_len=256", "train.tokens_per_step=1000"}, {"train.tokens_per_step", "1000", "256"});
 }

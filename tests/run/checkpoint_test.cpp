@@ -109,8 +109,8 @@ TEST(Checkpoint, EveryDifferenceThatChangesResultsIsNamed) {
   const TempDir dir;
   const std::string text = dir.add("text", std::string(4000, '!')).string();
   const std::string message =
-      refusal(dir, {},
-              {model_with_tokenizer(dir), "train.seed=2", "train.beta1=0.5", "data.paths=[\"" + text + "\"]",
+      refusal(dir, {"train.min_learning_rate=1e-4"},
+              {model_with_tokenizer(dir), "train.min_learning_rate=1e-4", "train.seed=2", "train.beta1=0.5", "data.paths=[\"" + text + "\"]",
                "shape.rounds=1", "train.learning_rate=1e-3", "run.threads=2"});
   for (const char* part :
        {"train.seed is 2, it was 1", "train.beta1 is 0.5, it was 0.9", "data.content is ",

@@ -41,5 +41,11 @@ TEST(Schedule, Decays) {
   EXPECT_DOUBLE_EQ(of(Decay::Wsd, 500).rate_at(60), 0.6) << "more decay than steps after warm-up";
 }
 
+TEST(Schedule, EndsAtATenthWhereNothingIsSaid) {
+  Schedule s = of(Decay::Cosine);
+  s.min_learning_rate.reset();
+  EXPECT_DOUBLE_EQ(s.rate_at(110), 0.1);
+}
+
 }  // namespace
 }  // namespace sluice
