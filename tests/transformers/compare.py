@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares Sluice with Hugging Face transformers on this machine's GPU (or CPU).
 
-    tests/transformers/compare.py all OUT_DIR          # both, with a short table at the end; two to three minutes
+    tests/transformers/compare.py all OUT_DIR          # the first two, with a short table at the end; two to three minutes
     tests/transformers/compare.py all OUT_DIR --family qwen3
     tests/transformers/compare.py gradients OUT_DIR [--model 1] [--seq-len 2048] [--tokens 4096]
     tests/transformers/compare.py curve OUT_DIR [--text FILE_OR_FOLDER ...] [--steps 200]
+    tests/transformers/compare.py generation OUT_DIR [--family mistral] [--texts 20] [--length 200]
 
 Needs torch, transformers and safetensors, and a build (cmake --preset cuda, targets sluice and sluice_transformers_dump). Both start
 from the same bits: those of Sluice's initialisation for a preset; for a model of another family, or given as a config.json, those of
@@ -17,8 +18,11 @@ gradients: logits, loss and the gradient of every tensor of the first step. The 
     more than twice that, or when the loss differs by more than twice as much.
 curve: the losses of a bf16 run of Sluice over those of transformers in fp32 with torch's AdamW, data order and learning rates the
     same. Fails when the means of the last quarter of both curves differ by more than the standard error of that mean.
+generation: greedy texts of `sluice generate` in bf16, several at once, each token beside the one that transformers in bf16 takes after
+    the same text. Another one is right where transformers' own two best logits are closer than bf16 moves them against each other:
+    twice the most that its logits of that position are off those in fp32. Fails at any other difference.
 
-Results go to OUT_DIR/gradients/gradients.json and OUT_DIR/curve/curve.json.
+Results go to OUT_DIR/gradients/gradients.json, OUT_DIR/curve/curve.json and OUT_DIR/generation/generation.json.
 """
 import argparse
 import contextlib
@@ -26,6 +30,7 @@ import copy
 import json
 import math
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
@@ -42,23 +47,24 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 # Families, as the class of transformers and what their config.json says beside sizes. Those of "llama" are Sluice's presets.
 LEFT_OUT = object()  # of a key of SIZES
-WINDOW = {"gradients": 700, "curve": 100}  # ends inside a chunk
+WINDOW = {"gradients": 700, "curve": 100, "generation": 100}  # ends inside a chunk
 # Without head_dim, which follows from the heads here.
-HEADS = {"num_attention_heads": {"gradients": 8, "curve": 5}, "head_dim": LEFT_OUT}
+HEADS = {"num_attention_heads": {"gradients": 8, "curve": 5, "generation": 8}, "head_dim": LEFT_OUT}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
 FAMILIES = {
-    "llama": None,
+    "llama": ("Llama", {}),
     "llama_biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "llama_linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}}),
     "llama_dynamic": ("Llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0},
-                                "max_position_embeddings": {"gradients": 512, "curve": 64}}),
+                                "max_position_embeddings": {"gradients": 512, "curve": 64, "generation": 512}}),
     "mistral": ("Mistral", {"sliding_window": WINDOW}),
     "qwen2": ("Qwen2", HEADS),
     "qwen2_window": ("Qwen2", HEADS | {"use_sliding_window": True, "sliding_window": WINDOW,
-                                       "max_window_layers": {"gradients": 8, "curve": 4}}),
+                                       "max_window_layers": {"gradients": 8, "curve": 4, "generation": 4}}),
     "qwen3": ("Qwen3", {}),
     "qwen3_yarn": ("Qwen3", {"rope_parameters": {"gradients": YARN | {"original_max_position_embeddings": 512},
-                                                 "curve": YARN | {"original_max_position_embeddings": 64}}}),
+                                                 "curve": YARN | {"original_max_position_embeddings": 64},
+                                                 "generation": YARN | {"original_max_position_embeddings": 64}}}),
     "smollm3": ("SmolLM3", HEADS | {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}),
 }
 SIZES = {
@@ -66,12 +72,14 @@ SIZES = {
                   "intermediate_size": 3072, "vocab_size": 32768},
     "curve": {"hidden_size": 320, "num_hidden_layers": 8, "num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 64,
               "intermediate_size": 864, "vocab_size": 256},
+    "generation": {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
+                   "intermediate_size": 3072, "vocab_size": 256},
 }
 
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["all", "gradients", "curve"])
+    parser.add_argument("what", choices=["all", "gradients", "curve", "generation"])
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cuda")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
@@ -82,6 +90,8 @@ def parse_args():
     parser.add_argument("--tokens", type=int, default=4096, help="per step")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--text", nargs="+", default=[ROOT / "src", ROOT / "docs"], help="files or folders to train on")
+    parser.add_argument("--texts", type=int, default=20, help="of generation")
+    parser.add_argument("--length", type=int, default=200, help="tokens of each of them")
     parser.add_argument("--set", action="append", default=[], help="key=value for Sluice")
     args = parser.parse_args()
     if args.family != "llama" and args.model and not args.model.endswith(".json"):
@@ -95,7 +105,7 @@ def only(args, what):
     curve = what == "curve"
     args.what = what
     args.out = args.out.resolve() / what
-    if args.family == "llama":
+    if args.family == "llama" and what != "generation":
         args.model = args.model or ("tiny" if curve else "1")
     args.seq_len = args.seq_len or (256 if curve else 2048)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -299,6 +309,49 @@ def curve(args):
     return result, abs(last) <= allowed
 
 
+def texts_of(args):
+    """Sluice's texts: token ids of prompts, and of what it made of them. Tokens are bytes."""
+    draw = random.Random(1)
+    prompts = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz ,.", k=1 + 40 * i // args.texts)) for i in range(args.texts)]
+    (args.out / "prompts.jsonl").write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    command = [str(args.build / "cli/sluice"), "generate", str(args.weights), "--file", str(args.out / "prompts.jsonl"), "--json",
+               "--tokens", str(args.length), "--temperature", "0", "--ignore-stop-tokens", "--backend", args.device]
+    for setting in ["train.compute=bf16", f"data.cache={args.out.parent / 'cache'}", *args.set]:
+        command += ["--set", setting]
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["prompt"] for line in lines] == prompts
+    return [(list(prompt.encode()), line["tokens"]) for prompt, line in zip(prompts, lines)]
+
+
+@torch.no_grad()
+def generation(args):
+    texts = texts_of(args)
+    exact, theirs = (load_model(args.weights, dtype, args.device).eval() for dtype in (torch.float32, torch.bfloat16))
+    same_to_the_end, first_difference, equal, close, wrong = 0, [], 0, 0, []
+    for number, (prompt, text) in enumerate(texts):
+        assert len(text) == args.length, (number, len(text))
+        ids = torch.tensor([prompt + text[:-1]], device=args.device)
+        of_text = slice(len(prompt) - 1, None)
+        logits, exact_logits = (model(input_ids=ids, use_cache=False).logits[0, of_text].double() for model in (theirs, exact))
+        best = torch.topk(logits, 2).values
+        apart = (best[:, 0] - best[:, 1]).tolist()
+        moved = (2 * (logits - exact_logits).abs().max(dim=-1).values).tolist()
+        differs = [at for at, (ours, want) in enumerate(zip(text, logits.argmax(-1).tolist())) if ours != want]
+        equal += len(text) - len(differs)
+        close += sum(apart[at] <= moved[at] for at in differs)
+        wrong += [(number, at, apart[at], moved[at]) for at in differs if apart[at] > moved[at]]
+        same_to_the_end += not differs
+        first_difference += differs[:1]
+    result = {"model": args.model, "texts": len(texts), "tokens": args.length * len(texts), "equal": equal, "close": close,
+              "wrong": wrong, "texts_equal_to_the_end": same_to_the_end, "first_differences": first_difference}
+    (args.out / "generation.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{result['tokens']} tokens of {len(texts)} texts of {args.model}: {equal} are transformers', {close} differ where its two best "
+          f"are closer than bf16 moves them, {len(wrong)} elsewhere {wrong[:3]}; {same_to_the_end} texts are equal to the end, others up "
+          f"to token {first_difference}")
+    return result, not wrong
+
+
 def table(found, seconds):
     """What all comparisons say, in a few rows: value of Sluice, of transformers in bf16, and what is allowed."""
     rows = [("", "Sluice", "bf16", "allowed")]
@@ -326,8 +379,8 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     begin = time.monotonic()
-    run = {"gradients": gradients, "curve": curve}
-    found = {what: run[what](only(args, what)) for what in (run if args.what == "all" else [args.what])}
+    run = {"gradients": gradients, "curve": curve, "generation": generation}
+    found = {what: run[what](only(args, what)) for what in (["gradients", "curve"] if args.what == "all" else [args.what])}
     if args.what == "all":
         table(found, time.monotonic() - begin)
     sys.exit(0 if all(ok for _, ok in found.values()) else 1)
