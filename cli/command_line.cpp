@@ -420,6 +420,8 @@ void add_generate(CLI::App& app, int& status) {
   CLI::App& command =
       add_command(app, "generate", "generate text from prompts under memory caps",
                   "sluice generate models/SmolLM2-135M --prompt 'Once upon a time'\n"
+                  "sluice generate models/SmolLM2-135M-Instruct --chat --prompt 'Why is the sky blue?'\n"
+                  "    the prompt is what a user says, and the text is the answer\n"
                   "sluice generate models/Llama-3-8B --file prompts.txt --device-mem 9GiB --json\n"
                   "    a prompt per line; the weights stream, and 8 texts share each pass over them\n"
                   "sluice generate llama3-8b --plan --machine rtx4090 --device-mem 9GiB --host-mem 32GiB\n"
@@ -434,17 +436,24 @@ void add_generate(CLI::App& app, int& status) {
       ->required();
   option("--prompt", r.prompts, "text to go on from; may be repeated", "TEXT", "Prompts")
       ->allow_extra_args(false);
-  option("--file", r.file, "a prompt per line; of a .jsonl file the lines' \"prompt\"; - is the standard input",
-         "FILE", "Prompts");
+  option("--file", r.file,
+         "a prompt per line; of a .jsonl file the lines' \"prompt\"; - is the standard input", "FILE",
+         "Prompts");
+  CLI::Option* chat = command.add_flag(
+      "--chat", r.chat, "prompts are what a user says: the model's chat template makes turns of them");
+  chat->group("Prompts");
+  option("--system", r.system, "a system message before each", "TEXT", "Prompts")->needs(chat);
   option("--tokens", r.tokens, "of each text at most; 256, or what the model's context leaves", "N", "Text")
       ->transform(tokens());
-  option("--temperature", r.temperature, "0: the most likely token; default: what the folder says", "X", "Text")
+  option("--temperature", r.temperature, "0: the most likely token; default: what the folder says", "X",
+         "Text")
       ->check(real);
-  option("--top-k", r.top_k, "draw from the so many most likely tokens; 0: from all", "N", "Text")->check(whole);
+  option("--top-k", r.top_k, "draw from the so many most likely tokens; 0: from all", "N", "Text")
+      ->check(whole);
   option("--top-p", r.top_p, "draw from the most likely tokens of this probability together", "X", "Text")
       ->check(real);
-  option("--repetition-penalty", r.repetition_penalty, "above 1: tokens that were there become less likely", "X",
-         "Text")
+  option("--repetition-penalty", r.repetition_penalty, "above 1: tokens that were there become less likely",
+         "X", "Text")
       ->check(real);
   option("--seed", r.seed, "of what is drawn; 1 unless given", "N", "Text")->check(whole);
   option("--stop", r.stop, "end a text before this string; may be repeated", "TEXT", "Text")
@@ -471,10 +480,11 @@ void add_generate(CLI::App& app, int& status) {
   add_set(command, options->set);
   command.callback([=, &status] {
     sluice::core::GenerateRequest& request = options->request;
-    for (const auto& [key, value] : {std::pair<const char*, std::string&>{"memory.device", options->device_mem},
-                                     {"memory.host", options->host_mem},
-                                     {"run.backend", options->backend},
-                                     {"run.device", options->device}}) {
+    for (const auto& [key, value] :
+         {std::pair<const char*, std::string&>{"memory.device", options->device_mem},
+          {"memory.host", options->host_mem},
+          {"run.backend", options->backend},
+          {"run.device", options->device}}) {
       if (!value.empty()) request.settings.push_back(std::string(key) + "=" + value);
     }
     request.settings.insert(request.settings.end(), options->set.begin(), options->set.end());

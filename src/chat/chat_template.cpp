@@ -33,10 +33,11 @@ constexpr ChatFamily kFamilies[] = {
 };
 
 Error unknown(std::string_view what) {
-  return error(ErrorKind::NotFound,
-               "{}; built in are {}. For another one, scripts/render_chats renders conversations with "
-               "Jinja and writes JSONL with what is to be learnt",
-               what, fmt::join(chat_template_names(), ", "));
+  return error(
+      ErrorKind::NotFound,
+      "{}; built in are {}. For another one, scripts/render_chats renders conversations with "
+      "Jinja and writes JSONL with what is to be learnt, or with --prompts for sluice generate --file",
+      what, fmt::join(chat_template_names(), ", "));
 }
 
 // Messages without what says nothing: keys that are null, lists of no tool calls.
@@ -209,8 +210,41 @@ Result<RenderedChat> render_chat(const ChatFamily& family, const ChatSettings& s
   return chat;
 }
 
+// What an answer begins with is what the template writes of one before the first byte that is said: another
+// rendering has it. The text before that is taken from the conversation alone, since some templates render a
+// turn otherwise when it is the last.
+Result<ChatPrompt> render_prompt(const ChatFamily& family, const ChatSettings& settings,
+                                 const Conversation& conversation) {
+  ChatPrompt prompt;
+  SLUICE_ASSIGN(prompt.chat, render_chat(family, settings, conversation));
+  Conversation answered = conversation;
+  ChatValue answer;
+  answer.kind = ChatValue::Kind::Object;
+  answer.members = {{"role", ChatValue::string("assistant")}, {"content", ChatValue::string("x")}};
+  answered.messages.push_back(std::move(answer));
+  SLUICE_ASSIGN(const RenderedChat whole, render_chat(family, settings, answered));
+  bool begun = false;
+  for (const ChatPiece& piece : whole.pieces) {
+    if (piece.message != int32_t(conversation.messages.size())) continue;
+    const std::string text = whole.text.substr(piece.begin, piece.end - piece.begin);
+    begun = begun || piece.own;
+    if (!begun) {
+      const size_t begin = prompt.chat.text.size();
+      prompt.chat.text += text;
+      prompt.chat.pieces.push_back({begin, prompt.chat.text.size(), -1, false, piece.data});
+    } else if (piece.own && !piece.data) {
+      prompt.end = text;
+    }
+  }
+  return prompt;
+}
+
 Result<RenderedChat> ChatTemplate::render(const Conversation& conversation) const {
   return render_chat(*family_, settings_, conversation);
+}
+
+Result<ChatPrompt> ChatTemplate::prompt(const Conversation& conversation) const {
+  return render_prompt(*family_, settings_, conversation);
 }
 
 }  // namespace sluice::core

@@ -42,6 +42,12 @@ struct RenderedChat {
   int32_t lacks_messages = 0;
 };
 
+// A conversation up to where the next answer begins: what transformers renders with add_generation_prompt.
+struct ChatPrompt {
+  RenderedChat chat;
+  std::string end;  // what a model says last in that answer, such as "<|im_end|>"
+};
+
 struct ChatDate {
   int year = 0, month = 0, day = 0;
   // Of "2026-01-31".
@@ -76,6 +82,8 @@ class ChatTemplate {
   std::string identity() const;
   // Errors name the message and the reason.
   Result<RenderedChat> render(const Conversation& conversation) const;
+  // The same; an assistant is to speak next.
+  Result<ChatPrompt> prompt(const Conversation& conversation) const;
 
  private:
   ChatTemplate(const ChatFamily* family, ChatSettings settings)

@@ -46,5 +46,8 @@ std::span<const ChatFamily> chat_families();
 // As ChatTemplate::render().
 Result<RenderedChat> render_chat(const ChatFamily& family, const ChatSettings& settings,
                                  const Conversation& conversation);
+// As ChatTemplate::prompt().
+Result<ChatPrompt> render_prompt(const ChatFamily& family, const ChatSettings& settings,
+                                 const Conversation& conversation);
 
 }  // namespace sluice::core

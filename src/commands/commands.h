@@ -166,17 +166,19 @@ struct GenerateRequest {
   std::string model;                 // a checkpoint's folder, or a preset: random weights, to measure with
   std::vector<std::string> prompts;  // and those of `file`: a line each, or of JSON lines their "prompt"
   std::string file;
-  std::optional<int64_t> tokens;    // at most, of each text; else 256, or what the model's context leaves
+  std::optional<int64_t> tokens;  // at most, of each text; else 256, or what the model's context leaves
   std::optional<double> temperature, top_p, repetition_penalty;  // else as the folder says
   std::optional<int64_t> top_k, seed;
-  std::vector<std::string> stop;    // strings that end a text and are not part of it
-  std::vector<int64_t> stop_tokens; // beside those of the folder
-  bool ignore_stop_tokens = false;  // those of the folder
-  int64_t batch = 8;                // texts at once, at most
-  int64_t prompt_tokens = 64;       // of each prompt in one pass
-  bool plan = false;                // explain the plans and generate nothing
-  std::string machine;              // as in RunRequest; with `plan`
-  bool json = false;                // print a line of JSON per text
+  bool chat = false;                  // prompts are what a user says, in the folder's chat template
+  std::string system;                 // with `chat`: a system message before; empty: none
+  std::vector<std::string> stop;      // strings that end a text and are not part of it
+  std::vector<int64_t> stop_tokens;   // beside those of the folder
+  bool ignore_stop_tokens = false;    // those of the folder and of its chat template
+  int64_t batch = 8;                  // texts at once, at most
+  int64_t prompt_tokens = 64;         // of each prompt in one pass
+  bool plan = false;                  // explain the plans and generate nothing
+  std::string machine;                // as in RunRequest; with `plan`
+  bool json = false;                  // print a line of JSON per text
   std::vector<std::string> settings;  // of run, memory and train.compute, "key=value"
 };
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/stopwatch.h"
+#include "commands/chat_turns.h"
 #include "commands/commands.h"
 #include "commands/console.h"
 #include "commands/generated_text.h"
@@ -35,6 +36,7 @@ struct Source {
   fs::path folder;  // empty: a preset
   GenerationDefaults defaults;
   std::optional<Tokenizer> tokenizer;  // none: text is bytes
+  std::optional<ChatTurns> turns;      // what prompts are; none: text to go on from
 };
 
 Result<std::string> read_if_there(const fs::path& path) {
@@ -78,6 +80,17 @@ Result<RunConfig> config_of(const GenerateRequest& request, const Source& source
   return load_config("", settings);
 }
 
+Status open_turns(const GenerateRequest& request, const RunConfig& config, Source& source) {
+  if (source.folder.empty())
+    return error("--chat: {} is a preset, which has no chat template; name the folder of a model",
+                 request.model);
+  if (!source.tokenizer) return error("--chat: {} has no tokenizer.json", request.model);
+  auto turns = ChatTurns::open(source.folder, *source.tokenizer, config, request.system);
+  if (!turns.ok()) return error_at("--chat", turns.error());
+  source.turns = std::move(*turns);
+  return {};
+}
+
 SamplingRule rule_of(const GenerateRequest& r, SamplingRule rule) {
   rule.temperature = r.temperature.value_or(rule.temperature);
   rule.top_k = r.top_k.value_or(rule.top_k);
@@ -116,10 +129,12 @@ Result<std::vector<std::string>> prompts_of_file(const std::string& path) {
   return prompts;
 }
 
-Result<std::vector<int32_t>> encode(const Source& source, const std::string& text, bool special, int64_t vocab) {
+Result<std::vector<int32_t>> encode(const Source& source, const std::string& text, int64_t vocab) {
   std::vector<int32_t> ids;
-  if (source.tokenizer) {
-    SLUICE_TRY(source.tokenizer->encode(text, special, ids));
+  if (source.turns) {
+    SLUICE_ASSIGN(ids, source.turns->encode(text));
+  } else if (source.tokenizer) {
+    SLUICE_TRY(source.tokenizer->encode(text, /*special=*/true, ids));
   } else {
     ids = ByteTokenizer::encode(text);
   }
@@ -141,27 +156,29 @@ Result<int64_t> tokens_after(const GenerateRequest& request, int64_t prompt, int
   if (wanted < 1) return error("--tokens {}: allowed are whole numbers from 1", wanted);
   if (context == 0 || prompt + wanted <= context) return wanted;
   if (prompt >= context) {
-    return error("it has {} tokens, and the model's context holds {}, with at least one after them; shorten it",
-                 prompt, context);
+    return error(
+        "it has {} tokens, and the model's context holds {}, with at least one after them; shorten it",
+        prompt, context);
   }
   if (!request.tokens) return context - prompt;
-  return error("its {} tokens and the {} of --tokens are more than the {} of the model's context; up to {} may "
-               "follow",
-               prompt, wanted, context, context - prompt);
+  return error(
+      "its {} tokens and the {} of --tokens are more than the {} of the model's context; up to {} may "
+      "follow",
+      prompt, wanted, context, context - prompt);
 }
 
 Result<GenerationTask> task_of(const GenerateRequest& request, const Source& source, const std::string& text,
-                               bool special, int64_t vocab) {
+                               int64_t vocab) {
   GenerationTask task;
-  SLUICE_ASSIGN(task.prompt, encode(source, text, special, vocab));
+  SLUICE_ASSIGN(task.prompt, encode(source, text, vocab));
   if (task.prompt.empty()) return error("it is empty; there is nothing to go on from");
   SLUICE_ASSIGN(task.most_tokens,
                 tokens_after(request, int64_t(task.prompt.size()), source.defaults.context));
   return task;
 }
 
-// Tokens that a text may have; 0: any number. Frequencies that change as a text grows are those of a text that
-// fits the context that they were trained for.
+// Tokens that a text may have; 0: any number. Frequencies that change as a text grows are those of a text
+// that fits the context that they were trained for.
 int64_t context_of(const ModelSpec& model, int64_t context) {
   if (model.rope.kind != Rope::Dynamic) return context;
   return context == 0 ? model.rope.original_context : std::min(context, model.rope.original_context);
@@ -174,26 +191,46 @@ Result<Work> work_of(const GenerateRequest& request, const Source& source, int64
     SLUICE_ASSIGN(const std::vector<std::string> more, prompts_of_file(request.file));
     work.prompts.insert(work.prompts.end(), more.begin(), more.end());
   }
-  if (work.prompts.empty()) return error("there is no prompt: --prompt TEXT or --file FILE says what to go on from");
+  if (work.prompts.empty())
+    return error("there is no prompt: --prompt TEXT or --file FILE says what to go on from");
   for (size_t i = 0; i < work.prompts.size(); ++i) {
-    auto task = task_of(request, source, work.prompts[i], /*special=*/true, vocab);
+    auto task = task_of(request, source, work.prompts[i], vocab);
     if (!task.ok()) return error_at(fmt::format("prompt {}", i + 1), task.error());
     work.tasks.push_back(std::move(*task));
   }
   return work;
 }
 
+struct Ends {
+  std::vector<int32_t> tokens;
+  std::vector<std::string> strings;
+};
+
+// The end of a turn is a token of most models; of one that spells it, a string.
+Ends ends_of(const GenerateRequest& request, const Source& source) {
+  Ends ends{{}, request.stop};
+  for (const int64_t token : request.stop_tokens) ends.tokens.push_back(int32_t(token));
+  if (request.ignore_stop_tokens) return ends;
+  const auto& folder = source.defaults.stop_tokens;
+  ends.tokens.insert(ends.tokens.end(), folder.begin(), folder.end());
+  if (!source.turns || source.turns->end().empty()) return ends;
+  const int32_t end = source.tokenizer->id(source.turns->end());
+  end >= 0 ? ends.tokens.push_back(end) : ends.strings.push_back(source.turns->end());
+  return ends;
+}
+
 // A model without tokenizer is given bytes; any of its tokens may come back.
 Decode decode_of(const Source& source) {
   if (!source.tokenizer)
-    return [](std::span<const int32_t> tokens) -> Result<std::string> { return ByteTokenizer::decode(tokens); };
+    return
+        [](std::span<const int32_t> tokens) -> Result<std::string> { return ByteTokenizer::decode(tokens); };
   return [&tokenizer = *source.tokenizer](std::span<const int32_t> tokens) {
     return tokenizer.decode(tokens, /*skip_special=*/true);
   };
 }
 
-Result<GenerationSetup> setup_of(const GenerateRequest& request, const RunConfig& config, const Machine& machine,
-                                 ModelSpec model, const Work& work) {
+Result<GenerationSetup> setup_of(const GenerateRequest& request, const RunConfig& config,
+                                 const Machine& machine, ModelSpec model, const Work& work) {
   GenerationSetup setup;
   setup.model = std::move(model);
   SLUICE_ASSIGN(setup.numerics, resolve_numerics(config, machine));
@@ -220,12 +257,13 @@ std::string described(const GenerationPlans& plans) {
 
 void summarize(const GenerationCounts& counts, CachedModel& model, const BytesByTier& caps) {
   const auto rate = [](int64_t tokens, double s) { return s > 0 ? double(tokens) / s : 0.0; };
-  say(stderr, "prompts {} tokens in {:.2f} s, {:.1f} tokens/s; text {} tokens, {:.1f} tokens/s in {} passes\n",
+  say(stderr,
+      "prompts {} tokens in {:.2f} s, {:.1f} tokens/s; text {} tokens, {:.1f} tokens/s in {} passes\n",
       counts.prompt_tokens, counts.prompt_s, rate(counts.prompt_tokens, counts.prompt_s), counts.new_tokens,
       rate(counts.in_token_passes, counts.token_s), counts.token_passes);
   const BytesByTier& peak = model.peak_memory();
-  say(stderr, "memory  device {} of {}, host {} of {}\n", format_bytes(peak[kDevice]), format_bytes(caps[kDevice]),
-      format_bytes(peak[kHost]), format_bytes(caps[kHost]));
+  say(stderr, "memory  device {} of {}, host {} of {}\n", format_bytes(peak[kDevice]),
+      format_bytes(caps[kDevice]), format_bytes(peak[kHost]), format_bytes(caps[kHost]));
 }
 
 Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
@@ -236,6 +274,7 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   SLUICE_ASSIGN(ModelSpec model, resolve_model(config));
   const int64_t vocab = model.vocab;
   source.defaults.context = context_of(model, source.defaults.context);
+  if (request.chat) SLUICE_TRY(open_turns(request, config, source));
   Work work;
   if (!request.plan || !request.prompts.empty() || !request.file.empty()) {
     SLUICE_ASSIGN(work, work_of(request, source, vocab));
@@ -258,14 +297,14 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
     say("{}", described(plans));
     return Ending::Done;
   }
-  SLUICE_ASSIGN(const auto open,
-                CachedModel::open(plans, machine, config.model.weights, uint64_t(config.train.seed), console));
+  SLUICE_ASSIGN(const auto open, CachedModel::open(plans, machine, config.model.weights,
+                                                   uint64_t(config.train.seed), console));
   console.stop();
   asked.heeded = true;
-  GenerateOptions options{rule, {}};
-  if (!request.ignore_stop_tokens) options.stop_tokens = source.defaults.stop_tokens;
-  for (const int64_t token : request.stop_tokens) options.stop_tokens.push_back(int32_t(token));
-  GeneratedText sink({decode_of(source), request.stop, request.json}, work.prompts, work.tasks, asked.stop);
+  Ends ends = ends_of(request, source);
+  const GenerateOptions options{rule, std::move(ends.tokens)};
+  GeneratedText sink({decode_of(source), std::move(ends.strings), request.json}, work.prompts, work.tasks,
+                     asked.stop);
   SLUICE_ASSIGN(const GenerationCounts counts, generate(*open, work.tasks, options, sink));
   if (asked.stop) sink.leave();
   summarize(counts, *open, config.caps);

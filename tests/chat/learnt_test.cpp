@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/hash.h"
 #include "chat/families.h"
 #include "io/file.h"
 #include "tokenizer/tokenizer.h"
@@ -117,6 +119,51 @@ TEST(LearntTokens, AreThoseInsideOfWhatTheAssistantSaid) {
   }
   EXPECT_GE(compared, 300);
 }
+
+// As make_fixtures.py.
+std::string shortened(size_t index, const std::string& text) {
+  if (index < 24 && text.size() <= 300) return text;
+  return fmt::format("{}:{:016x}", text.size(), Hash().add(text).value());
+}
+
+class ChatPrompts : public testing::TestWithParam<std::string_view> {};
+
+TEST_P(ChatPrompts, HaveTheTextAndTheTokensOfTransformers) {
+  const std::string name(GetParam());
+  const ChatValue prompts = fixture("prompts.json"), sources = fixture("sources.json");
+  const ChatValue* tokens = sources.find(name)->find("tokens");
+  const ChatSettings settings{tokens->find("bos_token")->text, tokens->find("eos_token")->text,
+                              ChatDate{2025, 3, 9}};
+  const std::string end = name.starts_with("mistral")  ? *settings.eos
+                          : name.starts_with("llama3") ? "<|eot_id|>"
+                          : name.starts_with("gemma")  ? "<end_of_turn>"
+                                                       : "<|im_end|>";
+  int compared = 0;
+  for (const ChatValue& row : prompts.find(name)->items) {
+    const auto index = size_t(std::stoi(row.items[0].text));
+    const ChatValue& chat = prompts.find("chats")->items[index];
+    SCOPED_TRACE(to_json(chat));
+    const Conversation conversation{chat.find("messages")->items, {}};
+    const auto prompt = render_prompt(family(name), settings, conversation);
+    EXPECT_EQ(prompt.ok(), !row.items[1].is_null());
+    if (!prompt.ok()) continue;
+    EXPECT_EQ(shortened(index, prompt->chat.text), row.items[1].text) << prompt->chat.text;
+    EXPECT_EQ(prompt->end, end);
+    if (row.items[2].is_null()) continue;
+    const auto ids = learnt_tokens(conversation, prompt->chat, Learn::Everything, tokenizer("gpt2"));
+    ASSERT_TRUE(ids.ok()) << ids.message();
+    EXPECT_EQ(hashed(ids->ids), row.items[2].text);
+    ++compared;
+  }
+  EXPECT_GE(compared, 30);
+}
+
+INSTANTIATE_TEST_SUITE_P(Chat, ChatPrompts, testing::ValuesIn(chat_template_names()), [](const auto& family) {
+  std::string text(family.param);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return text;
+});
 
 TEST(LearntTokens, AreChosenByWhoSpeaks) {
   const auto [conversation, chat] =

@@ -8,6 +8,9 @@
 
 writes fixtures/chats.json (conversations), and fixtures/NAME.json for every template of fixtures/sources.json: a list of [index of the
 conversation, text, [[begin, end], ...] in bytes], or [index, null] where the template raises an error; of longer texts only "bytes:hash".
+fixtures/prompts.json has conversations that wait for an answer, and for every template a list of [index, text with
+add_generation_prompt=True, "ids:hash" of it by the tokenizer tests/tokenizer/fixtures/gpt2.json with make_masks.py's special tokens], or
+[index, null], or [index, text, null] where a special token is in somebody's own text, which the library takes for one.
 The templates' own texts stay where they are; with a second directory they are written there, for
 
     SLUICE_CHAT_TEMPLATES=SECOND build/cpu/tests/chat/sluice_test_chat
@@ -21,6 +24,7 @@ import re
 import sys
 from datetime import datetime
 
+import make_masks
 from transformers.utils import chat_template_utils as utils
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -93,6 +97,15 @@ def chats():
     return plain
 
 
+def waiting():
+    """Conversations that wait for an answer."""
+    user, assistant, system = ((lambda text, role=role: {"role": role, "content": text}) for role in ("user", "assistant", "system"))
+    result = []
+    for text in TEXTS:
+        result += [[user(text)], [system(text), user("What is 2+2?")], [user(text), assistant("It is 4."), user("Why? ")]]
+    return result + [[system("Be brief. /no_think"), user("Hi")], [system("x /system_override"), user("Hi")]]
+
+
 def text_of(source, folder):
     if source.startswith("inline:"):
         return source[len("inline:"):]
@@ -112,8 +125,8 @@ def tagged(text, edits):
     return text
 
 
-def render(template, chat, tools, tokens, mask=False):
-    found = utils.render_jinja_template([chat], tools=tools, chat_template=template, return_assistant_tokens_mask=mask, **tokens)
+def render(template, chat, tools, tokens, mask=False, **more):
+    found = utils.render_jinja_template([chat], tools=tools, chat_template=template, return_assistant_tokens_mask=mask, **tokens, **more)
     return found[0][0], (found[1][0] if mask else None)
 
 
@@ -137,11 +150,26 @@ def shortened(index, text):
     return f"{len(data)}:{value:016x}"
 
 
+def prompt_rows(template, tokens, tokenizer):
+    rows = []
+    for index, chat in enumerate(waiting()):
+        try:
+            text, _ = render(template, chat, None, tokens, add_generation_prompt=True)
+        except Exception:
+            rows.append([index, None])
+            continue
+        special = any(token in message["content"] for message in chat for token in make_masks.SPECIAL)
+        ids = None if special else make_masks.hashed(tokenizer.encode(text, add_special_tokens=False).ids)
+        rows.append([index, shortened(index, text), ids])
+    return rows
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     sources = json.loads((HERE / "fixtures/sources.json").read_text())
     all_chats = chats()
     (HERE / "fixtures/chats.json").write_text("[\n" + ",\n".join(json.dumps({"messages": m, "tools": t}, ensure_ascii=False) for m, t in all_chats) + "\n]\n")
+    tokenizer, prompts = make_masks.open_tokenizer("gpt2"), {}
     for name, source in sources.items():
         text = text_of(source["text"], folder)
         if len(sys.argv) > 2:
@@ -159,7 +187,11 @@ def main():
             assert rendered == plain, (name, index, rendered, plain)
             rows.append([index, shortened(index, plain), own_bytes(plain, spans, source["ends"])])
         (HERE / f"fixtures/{name}.json").write_text("[\n" + ",\n".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows) + "\n]\n")
+        prompts[name] = prompt_rows(text, source["tokens"], tokenizer)
         print(name, len(rows), "conversations,", errors, "refused")
+    chats_json = ",\n".join(json.dumps({"messages": m, "tools": None}, ensure_ascii=False) for m in waiting())
+    rows_json = ",\n".join(f'"{name}": ' + json.dumps(rows, ensure_ascii=False, separators=(",", ":")) for name, rows in prompts.items())
+    (HERE / "fixtures/prompts.json").write_text('{"chats": [\n' + chats_json + "\n],\n" + rows_json + "\n}\n")
 
 
 if __name__ == "__main__":

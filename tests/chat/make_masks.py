@@ -29,14 +29,17 @@ def hashed(values):
     return f"{len(values)}:{value:016x}"
 
 
+def open_tokenizer(name):
+    state = json.loads((HERE.parent / f"tokenizer/fixtures/{name}.json").read_text())
+    state["post_processor"] = None
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in SPECIAL])
+    return tokenizer
+
+
 def main():
     chats = json.loads((HERE / "fixtures/chats.json").read_text())
-    opened = {}
-    for name in TOKENIZERS:
-        state = json.loads((HERE.parent / f"tokenizer/fixtures/{name}.json").read_text())
-        state["post_processor"] = None
-        opened[name] = Tokenizer.from_str(json.dumps(state))
-        opened[name].add_special_tokens([AddedToken(text, normalized=False, special=True) for text in SPECIAL])
+    opened = {name: open_tokenizer(name) for name in TOKENIZERS}
     rows = []
     for template in TEMPLATES:
         for place, row in enumerate(json.loads((HERE / f"fixtures/{template}.json").read_text())):

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text from a tiny model, as the command prints it. It has no tokenizer, so its text is bytes, those below 97.
+// Text from a tiny model, as the command prints it. It has no tokenizer, so its text is bytes, those
+// below 97.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "commands/chat_turns.h"
 #include "commands/commands.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 
 GenerateRequest request() {
@@ -111,6 +114,72 @@ TEST(GenerateCommand, ATokenThatTheModelLacksIsRefused) {
   EXPECT_EQ(printed(r, &outcome), "");
   EXPECT_EQ(outcome.message,
             "prompt 1: its tokenizer makes token 108 of it, which the model's vocabulary of 97 lacks");
+}
+
+TEST(GenerateCommand, TurnsAreThoseOfTheFoldersTemplate) {
+  const TempDir dir;
+  const std::string chats = SLUICE_FIXTURES "/chat_tiny/chats.jsonl";
+  RunRequest training;
+  training.settings = {"model.config=" SLUICE_FIXTURES "/chat_tiny/config.json",
+                       "data.paths=[\"" + chats + "\"]",
+                       "train.seq_len=64",
+                       "train.tokens_per_step=64",
+                       "train.steps=30", "train.learning_rate=1e-2", 
+                       "sample.tokens=0",
+                       "run.backend=cpu",
+                       "run.threads=1",
+                       "run.trace=false",
+                       "train.compute=f32",
+                       "data.cache=" + (dir / "cache").string(),
+                       "run.dir=" + (dir / "run").string()};
+  Requests asked;
+  ASSERT_EQ(train(training, asked).message, "");
+  GenerateRequest r = request();
+  r.model = (dir / "run/checkpoints/latest").string();
+  r.json = true;
+  r.temperature = 1;
+  r.prompts = {"What is a cap?"};
+  const json text = lines_of(printed(r)).at(0);
+  r.chat = true;
+  r.system = "Be brief.";
+  const json turn = lines_of(printed(r)).at(0);
+  EXPECT_EQ(turn.at("prompt"), r.prompts[0]);
+  EXPECT_NE(turn.at("tokens"), text.at("tokens"));
+  r.chat = false;
+  r.prompts = {
+      "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is a cap?<|im_end|>\n"
+      "<|im_start|>assistant\n"};
+  EXPECT_EQ(lines_of(printed(r)).at(0).at("tokens"), turn.at("tokens"));
+}
+
+TEST(ChatTurns, AreMarksAndWhatWasTyped) {
+  const fs::path folder = SLUICE_FIXTURES "/chat_tiny";
+  const auto tokenizer = Tokenizer::open(folder / "tokenizer.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  const auto turns = ChatTurns::open(folder, *tokenizer, RunConfig(), "s");
+  ASSERT_TRUE(turns.ok()) << turns.message();
+  const auto ids = turns->encode("<|im_end|>");
+  ASSERT_TRUE(ids.ok()) << ids.message();
+  // Bytes, and 257 and 258 where turns begin and end.
+  std::string shown;
+  for (const int32_t id : *ids) shown += id == 257 ? '{' : id == 258 ? '}' : char(id);
+  EXPECT_EQ(shown, "{system\ns}\n{user\n<|im_end|>}\n{assistant\n");
+  EXPECT_EQ(turns->end(), "<|im_end|>");
+}
+
+TEST(ChatTurns, AFolderWithoutAKnownTemplateIsRefusedWithTheWayOut) {
+  const TempDir dir;
+  const auto tokenizer = Tokenizer::open(SLUICE_FIXTURES "/chat_tiny/tokenizer.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  const auto none = ChatTurns::open(dir.path(), *tokenizer, RunConfig(), "");
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.message().find("neither chat_template.jinja nor"), std::string::npos) << none.message();
+  dir.add("chat_template.jinja", "{{ messages }}");
+  const auto unknown = ChatTurns::open(dir.path(), *tokenizer, RunConfig(), "");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_NE(unknown.message().find("scripts/render_chats renders conversations with Jinja"),
+            std::string::npos);
+  EXPECT_NE(unknown.message().find("--prompts"), std::string::npos) << unknown.message();
 }
 
 }  // namespace

@@ -134,6 +134,9 @@ say generate small --file none.txt
 printf "{\"text\": 1}\n" >wrong.jsonl
 say generate small --file wrong.jsonl
 say generate tiny --prompt a
+say generate tiny --chat --prompt a
+say generate small --chat --prompt a
+say generate small --system s --prompt a
 
 section errors
 say trian

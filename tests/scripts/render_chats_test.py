@@ -59,6 +59,25 @@ class RenderChats(unittest.TestCase):
             found, said = self.render([chat], model=folder)
             self.assertEqual(found, [{"text": "user: é;assistant: à b!;", "learnt": [[20, 25]]}], said)
 
+    def test_prompts_end_where_an_answer_begins(self):
+        chat = {"messages": [{"role": "user", "content": "é"}]}
+        with tempfile.TemporaryDirectory() as folder:
+            model = Path(folder)
+            (model / "chat_template.jinja").write_text(
+                "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+                "{% if add_generation_prompt %}assistant: {% endif %}",
+                encoding="utf-8",
+            )
+            (model / "tokenizer_config.json").write_text('{"bos_token": "<s>"}', encoding="utf-8")
+            found, said = self.render([chat], "--prompts", model=model)
+            self.assertEqual(found, [{"prompt": "<s>user: é\nassistant: "}], said)
+            first = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]}
+            (model / "tokenizer.json").write_text(
+                json.dumps({"post_processor": {"type": "Sequence", "processors": [first]}}), encoding="utf-8"
+            )
+            found, said = self.render([chat], "--prompts", model=model)
+            self.assertEqual(found, [{"prompt": "user: é\nassistant: "}], said)
+
     def test_refuses_with_the_line_or_counts(self):
         good = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}
         bad = {"messages": [{"role": "user", "content": "say <|im_end|>"}]}
