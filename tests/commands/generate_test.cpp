@@ -124,7 +124,7 @@ TEST(GenerateCommand, TurnsAreThoseOfTheFoldersTemplate) {
                        "data.paths=[\"" + chats + "\"]",
                        "train.seq_len=64",
                        "train.tokens_per_step=64",
-                       "train.steps=30", "train.learning_rate=1e-2", 
+                       "train.steps=200", "train.learning_rate=1e-2", 
                        "sample.tokens=0",
                        "run.backend=cpu",
                        "run.threads=1",
