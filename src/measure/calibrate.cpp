@@ -245,7 +245,7 @@ bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
 }
 
 Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
-                 const CalibrateOptions& options, Profile& profile, const Progress& progress) {
+                 const CalibrateOptions& options, Profile& profile, const OpProgress& progress) {
   constexpr uint32_t kPairs = 6;
   int64_t link_bytes = link_bytes_of(options.most_bytes);
   json cache = read_cache(path, profile);

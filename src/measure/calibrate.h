@@ -45,7 +45,7 @@ bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
 // those that are new to it, and links. `backend` must not have reserved its arenas yet; afterwards it is good
 // for nothing else.
 Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
-                 const CalibrateOptions& options, Profile& profile, const Progress& progress);
+                 const CalibrateOptions& options, Profile& profile, const OpProgress& progress);
 
 // Keeps what ops took within a measured step, less what copies beside them cost (profile.copy_slowdown), in
 // place of what calibrate() measured: medians over the runs of each op, amid all the others and with the

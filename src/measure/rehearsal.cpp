@@ -278,7 +278,7 @@ Status Rehearsal::fill(Backend& backend, const Arenas& arenas, const BytesByTier
 }
 
 Result<Rehearsal::Times> Rehearsal::time(Backend& backend, double ns, const Traffic& traffic,
-                                         const Progress& progress) const {
+                                         const OpProgress& progress) const {
   const auto total = static_cast<int64_t>(ops_.size());
   std::vector<double> estimates;
   for (int64_t i = 0; i < total; ++i) {

@@ -15,7 +15,7 @@
 namespace sluice::core {
 
 // Called with (done, total) as ops are measured.
-using Progress = std::function<void(int64_t, int64_t)>;
+using OpProgress = std::function<void(int64_t, int64_t)>;
 
 // What a step is made of.
 struct StepMix {
@@ -69,7 +69,7 @@ class Rehearsal {
   // Every op runs twice to warm up; then all do, interleaved, with their shares of a step (but three times
   // those that are short, and all at least once), and copies beside them: for about `ns`, or half a step, if
   // that is longer, up to 2.5 times as long. REQUIRES: filled, and the backend is prepared for the ops.
-  Result<Times> time(Backend& backend, double ns, const Traffic& traffic, const Progress& progress) const;
+  Result<Times> time(Backend& backend, double ns, const Traffic& traffic, const OpProgress& progress) const;
 
  private:
   struct Region {
