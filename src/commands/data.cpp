@@ -13,7 +13,6 @@
 #include "run/data_view.h"
 #include "run/resolve.h"
 #include "tokenizer/tokenizer.h"
-#include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -47,7 +46,6 @@ Result<int64_t> vocab_of(const RunConfig& config) {
                   Tokenizer::open(fs::path(config.model.config) / "tokenizer.json"));
     return tokenizer.vocab();
   }
-  if (config.model.config.empty() && config.model.weights.empty()) return ByteTokenizer::kVocab;
   SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
   return model.vocab;
 }

@@ -86,6 +86,8 @@ say data chat chat/chats.jsonl --rows 0 --set data.learn=everything --set data.l
 printf '{"prompt": "2 + 2 =", "completion": " 4"}\n{"prompt": "2 + 3 ="}\n' >pairs.jsonl
 say data pairs.jsonl
 say data pairs.jsonl --set data.malformed=skip
+printf '[model]\npreset = "llama3-8b"\n[data]\npaths = ["pairs.jsonl"]\n' >preset.toml
+say data preset.toml
 printf '[model]\nconfig = "chat/config.json"\n[data]\npaths = ["chat/chats.jsonl"]\nheldout_paths = ["chat/chats.jsonl"]\n' >chat.toml
 say data chat.toml
 say data chat
