@@ -59,6 +59,8 @@ class TrainingObserver : public Console {
   void stepped(const StepEvent& e) override;
   void evaluated(const EvaluationEvent& e) override;
   void saved(const SaveEvent& e) override;
+  // Draws texts from the model as it is; a line of samples.jsonl. The run goes on, or is done, without.
+  Status sample(Session& session, const std::atomic<bool>& asked);
   // A line of metrics.jsonl.
   Status add(const StepEvent& e, std::optional<double> heldout_loss);
   Status flush() { return metrics_->flush(); }
@@ -72,7 +74,7 @@ class TrainingObserver : public Console {
   const std::filesystem::path dir_;
   const double model_flops_, peak_flops_;
   ProgressLine steps_line_;
-  std::optional<JsonLines> metrics_;
+  std::optional<JsonLines> metrics_, samples_;
   std::optional<EventFile> events_;
   Series training_, heldout_;  // of the whole run, the part before a resume included
   std::vector<double> step_s_;
@@ -92,6 +94,11 @@ Status TrainingObserver::open_metrics(int64_t steps_done) {
   training_ = std::move(history.training);
   heldout_ = std::move(history.heldout);
   SLUICE_ASSIGN(metrics_, JsonLines::open(metrics));
+  if (c_.sample.tokens > 0) {
+    const std::filesystem::path texts = dir_ / "samples.jsonl";
+    SLUICE_TRY(take_history(run / texts.filename(), texts, steps_done));
+    SLUICE_ASSIGN(samples_, JsonLines::open(texts));
+  }
   SLUICE_ASSIGN(events_, EventFile::create(dir_, unix_seconds()));
   return {};
 }
@@ -166,6 +173,33 @@ Status TrainingObserver::add(const StepEvent& e, std::optional<double> heldout_l
   return metrics_->append(line);
 }
 
+Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked) {
+  const auto& s = c_.sample;
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < s.texts && !asked; ++i) {
+    const auto more = [&](int64_t done) {
+      progress({"sampling", i * s.tokens + done, s.texts * s.tokens});
+      return !asked;
+    };
+    const auto text = session.sample(s.prompt, s.tokens, s.temperature, i, more);
+    stop();
+    steps_line_.end();
+    if (asked) return {};
+    if (!text.ok()) {
+      warned(fmt::format("no sample: {}", text.message()));
+      return {};
+    }
+    say("sample: {}{}\n", s.prompt, *text);
+    texts.push_back(*text);
+  }
+  std::fflush(stdout);
+  if (texts.empty()) return {};
+  const double now = unix_seconds();
+  SLUICE_TRY(events_->add(now, session.steps_done(), "samples", texts));
+  return samples_->append(
+      {{"step", session.steps_done()}, {"time", now}, {"prompt", s.prompt}, {"texts", std::move(texts)}});
+}
+
 Status TrainingObserver::draw_losses() const {
   return write_file(dir_ / "loss.svg",
                     render({.title = "Loss",
@@ -215,6 +249,8 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   options.log = [&](const StepEvent& e, std::optional<double> heldout) { return observer.add(e, heldout); };
   options.save = [&] { return asked.save.exchange(false); };
   options.stop = [&] { return asked.stop.load(); };
+  if (p.stages.sampling) options.sample = [&](int64_t) { return observer.sample(*session, asked.stop); };
+  options.sample_every = p.config.sample.every;
   if (p.config.run.trace) {
     options.trace = [&](std::span<const Interval> timeline, std::vector<DeviceActivity> activities) {
       const Stage& s = p.stages.training;
@@ -232,21 +268,7 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   std::fflush(stdout);
   if (session->steps_done() > steps_before) SLUICE_TRY(saver.finish(*session));
   SLUICE_TRY(observer.draw_losses());
-  const auto& sample = p.config.sample;
-  if (p.stages.sampling && sample.tokens > 0 && !asked.stop) {
-    const auto more = [&](int64_t done) {
-      observer.progress({"sampling", done, sample.tokens});
-      return !asked.stop;
-    };
-    const auto text = session->sample(sample.prompt, sample.tokens, sample.temperature, more);
-    observer.stop();
-    // The run is done without it.
-    if (text.ok()) {
-      say("sample: {}{}\n", sample.prompt, *text);
-    } else {
-      observer.warned(fmt::format("no sample: {}", text.message()));
-    }
-  }
+  if (p.stages.sampling && !asked.stop) SLUICE_TRY(observer.sample(*session, asked.stop));
   observer.summarize(p, session->engine().memory());
   return interrupted ? Ending::Interrupted : Ending::Done;
 }

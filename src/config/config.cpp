@@ -109,7 +109,9 @@ void visit_keys(Config& c, F&& key) {
       "rows of logits that exist at once; 0: chosen");
   key("eval.every", c.eval.every, kSteps, "steps between evaluations; 0: at the end only");
   key("eval.rows", c.eval.rows, kSteps, "held-out sequences per evaluation");
-  key("sample.tokens", c.sample.tokens, Tokens{{0, 65536}}, "tokens to sample at the end");
+  key("sample.tokens", c.sample.tokens, Tokens{{0, 65536}}, "tokens of a sampled text; 0: none is sampled");
+  key("sample.texts", c.sample.texts, Range{1, 100}, "how many texts to sample each time");
+  key("sample.every", c.sample.every, kSteps, "steps between samples; 0: at the end only");
   key("sample.prompt", c.sample.prompt, nullptr, "text to continue");
   key("sample.temperature", c.sample.temperature, Range{0, 100}, "0: the most likely token");
   key("run.backend", c.run.backend, nullptr, "where to run: auto, or a backend that this program has");
@@ -502,8 +504,9 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
   }
   const auto& t = config.train;
   if (t.min_learning_rate > t.learning_rate) {
-    return error("train.min_learning_rate = {}: must be at most train.learning_rate = {}; auto is a tenth of it",
-                 *t.min_learning_rate, t.learning_rate);
+    return error(
+        "train.min_learning_rate = {}: must be at most train.learning_rate = {}; auto is a tenth of it",
+        *t.min_learning_rate, t.learning_rate);
   }
   SLUICE_TRY(check_hyperparameters(config));
   return config;

@@ -58,7 +58,7 @@ struct RunConfig {
     int64_t every = 0, rows = 16;
   } eval;
   struct {
-    int64_t tokens = 128;
+    int64_t tokens = 128, texts = 1, every = 0;
     std::string prompt = "// ";
     double temperature = 0.8;
   } sample;

@@ -51,6 +51,15 @@ constexpr std::array<uint32_t, 256> kTable = [] {
   return table;
 }();
 
+std::string event_of(double time_s, int64_t step, std::string_view summary) {
+  std::string event;
+  put_double(event, 1, time_s);
+  put_key(event, 2, kVarint);
+  put_varint(event, uint64_t(step));
+  put_bytes(event, 5, summary);
+  return event;
+}
+
 uint32_t masked(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
 }
@@ -85,12 +94,25 @@ Status EventFile::add(double time_s, int64_t step,
     put_float(value, 2, float(number));
     put_bytes(summary, 1, value);
   }
-  std::string event;
-  put_double(event, 1, time_s);
-  put_key(event, 2, kVarint);
-  put_varint(event, uint64_t(step));
-  put_bytes(event, 5, summary);
-  return write(event);
+  return write(event_of(time_s, step, summary));
+}
+
+Status EventFile::add(double time_s, int64_t step, std::string_view tag, std::span<const std::string> texts) {
+  std::string plugin, metadata, size, shape, tensor, value, summary;
+  put_bytes(plugin, 1, "text");
+  put_bytes(metadata, 1, plugin);
+  put_key(size, 1, kVarint);
+  put_varint(size, texts.size());
+  put_bytes(shape, 2, size);
+  put_key(tensor, 1, kVarint);
+  put_varint(tensor, 7);
+  put_bytes(tensor, 2, shape);
+  for (const std::string& text : texts) put_bytes(tensor, 8, text);
+  put_bytes(value, 1, tag);
+  put_bytes(value, 9, metadata);
+  put_bytes(value, 8, tensor);
+  put_bytes(summary, 1, value);
+  return write(event_of(time_s, step, summary));
 }
 
 Status EventFile::write(std::string_view event) {

@@ -4,8 +4,10 @@
 // The file is a sequence of records: uint64 length, masked CRC-32C of that, the bytes, masked CRC-32C of
 // them; the mask is (crc >> 15 | crc << 17) + 0xa282ead8. The bytes are a protobuf message `Event`: wall_time
 // (field 1, double), step (2, int64), file_version (3, "brain.Event:2", in the first one) or summary (5),
-// which holds values (1) with a tag (1) and a simple_value (2, float). A protobuf library would bring a
-// compiler of schemas for these five fields.
+// which holds values (1) with a tag (1) and a simple_value (2, float), or of texts metadata (9), whose
+// plugin_data (1) has the plugin_name (1) "text", and a tensor (8) with dtype (1, 7: strings), tensor_shape
+// (2) of one dim (2) with its size (1), and string_val (8). A protobuf library would bring a compiler of
+// schemas for these few fields.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +35,8 @@ class EventFile {
   // Tags and values of one step; values that are not finite are left out. They are in the file, whole, when
   // it returns.
   Status add(double time_s, int64_t step, std::span<const std::pair<std::string_view, double>> values);
+  // Texts of one step, as TensorBoard shows them under a tag.
+  Status add(double time_s, int64_t step, std::string_view tag, std::span<const std::string> texts);
 
  private:
   EventFile(std::filesystem::path path, Descriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}

@@ -97,7 +97,7 @@ Result<double> Session::evaluate(const std::function<bool()>& stop) {
 }
 
 Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, double temperature,
-                                    const std::function<bool(int64_t)>& more) {
+                                    int64_t number, const std::function<bool(int64_t)>& more) {
   const Prepared& p = engine_->prepared();
   // Opened for this alone: a tokenizer takes memory that is the run's.
   std::optional<Tokenizer> tokenizer;
@@ -113,8 +113,9 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
       return error("sample.prompt: its token {} is none of the model's {}", id, p.model.vocab);
   }
   if (text.empty()) return error("sample.prompt: the tokenizer has no token for anything in it");
-  SLUICE_ASSIGN(const std::vector<int32_t> ids,
-                continue_text(*engine_, text, {tokens, temperature, uint64_t(p.config.train.seed)}, more));
+  SLUICE_ASSIGN(
+      const std::vector<int32_t> ids,
+      continue_text(*engine_, text, {tokens, temperature, uint64_t(p.config.train.seed + number)}, more));
   return tokenizer ? tokenizer->decode(ids, /*skip_special=*/false) : ByteTokenizer::decode(ids);
 }
 

@@ -36,9 +36,10 @@ class Session {
   // Mean loss over the schedule's number of held-out rows; Cancelled as soon as `stop` says so. REQUIRES:
   // evaluates().
   Result<double> evaluate(const std::function<bool()>& stop = {});
-  // Continues a prompt, as continue_text() does. REQUIRES: sampling was planned.
+  // Continues a prompt, as continue_text() does; texts of other numbers are drawn otherwise. REQUIRES:
+  // sampling was planned.
   Result<std::string> sample(const std::string& prompt, int64_t tokens, double temperature,
-                             const std::function<bool(int64_t)>& more = {});
+                             int64_t number = 0, const std::function<bool(int64_t)>& more = {});
   // As Engine's.
   Status save(const std::filesystem::path& dir);
   Status save(CheckpointStore& store);

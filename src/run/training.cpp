@@ -57,6 +57,8 @@ Status train(Session& session, Observer& observer, const TrainingOptions& option
       SLUICE_ASSIGN(heldout_loss, evaluate(session, observer, options.stop));
     }
     if (options.log) SLUICE_TRY(options.log(event, heldout_loss));
+    if (options.sample && is_due(step, options.sample_every) && step < schedule.steps && !options.stop())
+      SLUICE_TRY(options.sample(step));
     skipped = r.skipped.empty() ? 0 : skipped + 1;
     if (skipped >= schedule.max_skipped) return no_update(step, skipped, r.skipped, options);
     if (options.saver != nullptr)

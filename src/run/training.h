@@ -17,6 +17,9 @@ struct TrainingOptions {
   // Gets every step when it is done with, and its loss on held-out data where it was evaluated; before any
   // checkpoint that has it. May be empty.
   std::function<Status(const StepEvent&, std::optional<double> heldout_loss)> log;
+  // After every sample_every steps but the last, when they are logged; empty: never.
+  std::function<Status(int64_t step)> sample;
+  int64_t sample_every = 0;
   // Gets the timeline of the second step, which is the first that runs warm, and what ran on the device then.
   // Empty: no step is traced.
   std::function<Status(std::span<const Interval>, std::vector<DeviceActivity>)> trace;

@@ -121,7 +121,39 @@ TEST_F(GoingOn, AllowsWhatIsSaid) {
   EXPECT_NE(start(more).message.find("allowed are steps, learning_rate, data, backend"), std::string::npos);
 }
 
-// Such a run was begun by a program whose default was no tenth of the rate, or by a configuration that said more.
+std::vector<nlohmann::json> samples_of(const fs::path& run) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream in(run / "samples.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    lines.push_back(nlohmann::json::parse(line));
+    lines.back().erase("time");
+  }
+  return lines;
+}
+
+TEST_F(GoingOn, SamplesAreALineForEachTimeAndChangeNothing) {
+  const std::vector<std::string> sampling{"sample.every=1", "sample.texts=2", "train.deferred_update=on"};
+  ASSERT_EQ(start("none", {"sample.tokens=0", "train.deferred_update=on"}).message, "");
+  EXPECT_FALSE(fs::exists(dir_ / "none/samples.jsonl"));
+  ASSERT_EQ(start("whole", sampling).message, "");
+  EXPECT_EQ(results_of(dir_ / "whole"), results_of(dir_ / "none"));
+  EXPECT_TRUE(weights("whole") == weights("none"));
+  const auto samples = samples_of(dir_ / "whole");
+  ASSERT_EQ(samples.size(), 4u);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    EXPECT_EQ(samples[i]["step"], i + 1);
+    EXPECT_EQ(samples[i]["prompt"], "// ");
+    ASSERT_EQ(samples[i]["texts"].size(), 2u);
+    EXPECT_NE(samples[i]["texts"][0], samples[i]["texts"][1]);
+  }
+  fs::copy(dir_ / "whole", dir_ / "run", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  cut_to("run", 2, 4);
+  ASSERT_EQ(start("run", sampling).message, "");
+  EXPECT_EQ(samples_of(dir_ / "run"), samples);
+}
+
+// Such a run was begun by a program whose default was no tenth of the rate, or by a configuration that said
+// more.
 TEST_F(GoingOn, KeepsTheSmallestRateThatIsLeftOpen) {
   ASSERT_EQ(start("whole", {"train.min_learning_rate=1e-4"}).message, "");
   fs::copy(dir_ / "whole", dir_ / "run", fs::copy_options::recursive | fs::copy_options::copy_symlinks);

@@ -115,6 +115,8 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"eval.every", {{"eval.every=1"}, f32, ""}},
       {"eval.rows", {{"eval.rows=2"}, f32, ""}},
       {"sample.tokens", {{"sample.tokens=0"}, f32, ""}},
+      {"sample.texts", {{"sample.texts=2"}, f32, ""}},
+      {"sample.every", {{"sample.every=1"}, f32, ""}},
       {"sample.prompt", {{"sample.prompt=a"}, f32, ""}},
       {"sample.temperature", {{"sample.temperature=0"}, f32, ""}},
       {"run.backend", {}},  // this program may have but one: see below

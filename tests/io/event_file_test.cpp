@@ -43,5 +43,24 @@ TEST(EventFile, IsWhatTensorBoardReads) {
       "cbeabeb2");
 }
 
+// The bytes of which PyPI's tensorboard 2.21 says: step 300, samples, two texts.
+TEST(EventFile, HasTexts) {
+  const TempDir dir;
+  {
+    auto file = EventFile::create(dir.path(), 1000.5);
+    ASSERT_TRUE(file.ok()) << file.message();
+    const std::string texts[] = {"one", "two"};
+    ASSERT_TRUE(file->add(1001, 300, "samples", texts).ok());
+  }
+  const auto names = list_files(dir.path());
+  ASSERT_TRUE(names.ok() && names->size() == 1);
+  const std::string bytes = *read_file(dir / (*names)[0].string());
+  std::string hex;
+  for (const char c : bytes.substr(40)) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  EXPECT_EQ(hex,
+            "3700000000000000e7e8ca59090000000000488f4010ac022a290a270a0773616d706c65734a080a060a0474657874"
+            "4212080712041202080242036f6e65420374776faef37473");
+}
+
 }  // namespace
 }  // namespace sluice::core

@@ -80,8 +80,9 @@ TEST(Sample, IsTextOfTheModelsTokenizer) {
   EXPECT_FALSE(text.empty());
   EXPECT_LE(text.size(), 39u);  // with spaces between; tokens that the tokenizer lacks are no text
   for (const char c : text) EXPECT_TRUE(c >= ' ' && c <= '~') << int(c);
-  EXPECT_EQ(must(session->sample("A line", 20, 0.8, [](int64_t done) { return done < 5; })),
+  EXPECT_EQ(must(session->sample("A line", 20, 0.8, 0, [](int64_t done) { return done < 5; })),
             must(session->sample("A line", 5, 0.8)));
+  EXPECT_NE(must(session->sample("A line", 20, 0.8, 1)), text);
   EXPECT_NE(session->sample("\t", 5, 0.8).message().find("sample.prompt"), std::string::npos);
 }
 
