@@ -7,35 +7,9 @@
 #include <array>
 #include <iterator>
 
+#include "draw/markup.h"
+
 namespace sluice::core {
-namespace {
-
-// Text that is safe between tags and inside attributes. Control characters, which XML cannot carry, become
-// spaces.
-std::string escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-    }
-  }
-  return out;
-}
-
-}  // namespace
 
 std::string svg_number(double value) {
   std::string text = fmt::format("{:.2f}", value);
@@ -50,7 +24,7 @@ double text_width(std::string_view text, double size) {
 }
 
 Svg::Svg(double width, double height, std::string_view title)
-    : width_(width), height_(height), title_(escape(title)) {
+    : width_(width), height_(height), title_(escape_markup(title)) {
   body_ = fmt::format("<rect width=\"100%\" height=\"100%\"{}/>\n", painted({.fill = ink("card")}));
 }
 
@@ -62,7 +36,7 @@ std::string Svg::str() const {
   if (!title_.empty()) out += fmt::format("<title>{}</title>\n", title_);
   std::string dark;
   for (size_t i = 0; i < rules_.size(); ++i) {
-    dark += fmt::format(".c{}{{{}:{}}}", i, rules_[i].attribute, escape(rules_[i].ink.dark));
+    dark += fmt::format(".c{}{{{}:{}}}", i, rules_[i].attribute, escape_markup(rules_[i].ink.dark));
   }
   out += fmt::format("<style>@media (prefers-color-scheme:dark){{{}}}</style>\n", dark);
   return out + body_ + "</svg>\n";
@@ -71,7 +45,7 @@ std::string Svg::str() const {
 std::string Svg::painted(std::span<const Rule> paints) {
   std::string out, classes;
   for (const Rule& p : paints) {
-    out += fmt::format(" {}=\"{}\"", p.attribute, p.ink.light.empty() ? "none" : escape(p.ink.light));
+    out += fmt::format(" {}=\"{}\"", p.attribute, p.ink.light.empty() ? "none" : escape_markup(p.ink.light));
     if (p.ink.light == p.ink.dark) continue;
     auto it = std::find_if(rules_.begin(), rules_.end(),
                            [&](const Rule& r) { return r.attribute == p.attribute && r.ink == p.ink; });
@@ -92,7 +66,8 @@ std::string Svg::painted(const Style& style) {
 }
 
 void Svg::close(std::string_view element, std::string_view tooltip) {
-  body_ += tooltip.empty() ? "/>\n" : fmt::format("><title>{}</title></{}>\n", escape(tooltip), element);
+  body_ +=
+      tooltip.empty() ? "/>\n" : fmt::format("><title>{}</title></{}>\n", escape_markup(tooltip), element);
 }
 
 void Svg::rect(double x, double y, double width, double height, const Style& style,
@@ -105,7 +80,7 @@ void Svg::rect(double x, double y, double width, double height, const Style& sty
 void Svg::rect(double x, double y, double width, double height, std::string_view colour,
                std::string_view tooltip) {
   body_ += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"", svg_number(x),
-                       svg_number(y), svg_number(width), svg_number(height), escape(colour));
+                       svg_number(y), svg_number(width), svg_number(height), escape_markup(colour));
   close("rect", tooltip);
 }
 
@@ -132,7 +107,7 @@ void Svg::circle(Point centre, double radius, const Style& style) {
 }
 
 void Svg::path(std::string_view path, Ink fill, std::string_view tooltip) {
-  body_ += fmt::format("<path d=\"{}\"{}", escape(path), painted({.fill = fill}));
+  body_ += fmt::format("<path d=\"{}\"{}", escape_markup(path), painted({.fill = fill}));
   close("path", tooltip);
 }
 
@@ -148,7 +123,7 @@ void Svg::text(Point at, std::string_view content, const TextStyle& style) {
   if (style.rotate != 0) {
     body_ += fmt::format(" transform=\"rotate({} {} {})\"", svg_number(style.rotate), x, y);
   }
-  body_ += fmt::format(">{}</text>\n", escape(content));
+  body_ += fmt::format(">{}</text>\n", escape_markup(content));
 }
 
 }  // namespace sluice::core

@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "draw/axis.h"
+#include "draw/markup.h"
 #include "draw/palette.h"
 
 namespace sluice::core {
@@ -160,36 +161,13 @@ Json json_of(const Section& section) {
   return out;
 }
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 std::string html_of(const std::vector<Fact>& facts) {
   if (facts.empty()) return "";
   std::string out = "<table><tr><th></th><th></th><th>formula</th></tr>\n";
   const auto line = [&](const std::string& what, const std::string& value, const std::string& formula,
                         const char* style) {
     out += fmt::format("<tr{}><th scope=\"row\">{}</th><td class=\"n\">{}</td><td>{}</td></tr>\n", style,
-                       escaped(what), escaped(value), escaped(formula));
+                       escape_markup(what), escape_markup(value), escape_markup(formula));
   };
   for (const Fact& f : facts) {
     line(f.what, text(f.value, f.form), f.formula, "");
@@ -202,18 +180,18 @@ std::string html_of(const std::vector<Fact>& facts) {
 
 std::string html_of(const Table& table) {
   std::string out = fmt::format("<h3>{}</h3>\n<div class=\"wide\"><table><tr><th>{}</th>",
-                                escaped(table.title), escaped(table.row_title));
-  for (const Column& c : table.columns) out += fmt::format("<th class=\"n\">{}</th>", escaped(c.title));
+                                escape_markup(table.title), escape_markup(table.row_title));
+  for (const Column& c : table.columns) out += fmt::format("<th class=\"n\">{}</th>", escape_markup(c.title));
   out += "<th></th></tr>\n";
   for (const Row& r : table.rows) {
-    out += fmt::format("<tr><th scope=\"row\">{}</th>", escaped(r.name));
+    out += fmt::format("<tr><th scope=\"row\">{}</th>", escape_markup(r.name));
     for (size_t c = 0; c < table.columns.size(); ++c) {
-      out += fmt::format("<td class=\"n\">{}</td>", escaped(cell_text(r, c, table.columns[c].form)));
+      out += fmt::format("<td class=\"n\">{}</td>", escape_markup(cell_text(r, c, table.columns[c].form)));
     }
-    out += fmt::format("<td>{}</td></tr>\n", escaped(r.note));
+    out += fmt::format("<td>{}</td></tr>\n", escape_markup(r.note));
   }
   out += "</table></div>\n";
-  for (const std::string& f : table.formulas) out += fmt::format("<p>{}</p>\n", escaped(f));
+  for (const std::string& f : table.formulas) out += fmt::format("<p>{}</p>\n", escape_markup(f));
   return out;
 }
 
@@ -300,15 +278,16 @@ std::string to_html(const Page& page) {
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; "
       "style-src 'unsafe-inline'\">\n"
       "<title>{0}</title>\n<style>{1}{2}</style></head>\n<body>\n<h1>{0}</h1>\n",
-      escaped(page.title), colours(), kStyle);
-  for (const std::string& line : page.legend) out += fmt::format("<p>{}</p>\n", escaped(line));
+      escape_markup(page.title), colours(), kStyle);
+  for (const std::string& line : page.legend) out += fmt::format("<p>{}</p>\n", escape_markup(line));
   for (const Section& s : page.sections) {
-    out += fmt::format("<h2 id=\"{}\">{}</h2>\n{}", escaped(s.key), escaped(s.title), html_of(s.facts));
+    out += fmt::format("<h2 id=\"{}\">{}</h2>\n{}", escape_markup(s.key), escape_markup(s.title),
+                       html_of(s.facts));
     for (const Table& table : s.tables) out += html_of(table);
-    for (const std::string& note : s.notes) out += fmt::format("<p>{}</p>\n", escaped(note));
+    for (const std::string& note : s.notes) out += fmt::format("<p>{}</p>\n", escape_markup(note));
     // Each picture is a document of its own: the classes of one mean nothing to another.
     for (const Plot& plot : s.plots) {
-      out += fmt::format("<img alt=\"{}\" src=\"data:image/svg+xml,{}\">\n", escaped(plot.title),
+      out += fmt::format("<img alt=\"{}\" src=\"data:image/svg+xml,{}\">\n", escape_markup(plot.title),
                          in_url(render(plot)));
     }
   }

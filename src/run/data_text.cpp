@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "draw/axis.h"
+#include "draw/markup.h"
 #include "run/data_view.h"
 
 namespace sluice::core {
@@ -117,29 +118,6 @@ std::string text_of(const ShownDocument& document, const Marks& marks) {
   return out;
 }
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 constexpr std::string_view kHead = R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
@@ -188,10 +166,10 @@ std::string to_html(const DataView& v) {
   std::string out(kHead);
   out += "<table>\n";
   for (const auto& [name, value] : facts_of(v))
-    out += fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", name, escaped(value));
+    out += fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", name, escape_markup(value));
   out += "</table>\n";
   for (const std::string& warning : v.warnings)
-    out += fmt::format("<p class=\"warning\">{}</p>\n", escaped(printable(warning)));
+    out += fmt::format("<p class=\"warning\">{}</p>\n", escape_markup(printable(warning)));
   out += "<h2>Documents by their tokens</h2>\n<table>\n";
   for_lengths(v.train, [&](const std::string& name, int64_t n, double share) {
     out += fmt::format(
@@ -208,7 +186,7 @@ std::string to_html(const DataView& v) {
       out += fmt::format("<p>{}, {} learnt</p>\n<pre>", counted(document.tokens, "token"), document.learnt);
       for (const ShownRun& run : document.runs)
         out += fmt::format("<span class=\"{}{}\">{}</span>", run.part == Part::Learnt ? "learnt" : "context",
-                           run.special ? " special" : "", escaped(printable(run.text)));
+                           run.special ? " special" : "", escape_markup(printable(run.text)));
       out += "</pre>\n";
     }
     if (v.rows[i].padding > 0)
