@@ -90,9 +90,10 @@ Result<Page> estimate(const EstimateInput& input) {
   Page page;
   page.title = fmt::format("{}: {} parameters", input.subject.name, text(basis.params, Form::Count));
   page.legend = legend_of(basis);
-  for (const auto add : {add_parameters, add_inference, add_flops, add_memory, add_activations, add_time,
-                         add_roofline, add_scaling, add_batch, add_sharding, add_mesh, add_sizes}) {
-    add(basis, page);
+  for (const auto section_of : {parameters_section, inference_section, flops_section, memory_section,
+                                activations_section, time_section, roofline_section, scaling_section,
+                                batch_section, sharding_section, mesh_section, sizes_section}) {
+    if (auto section = section_of(basis)) page.sections.push_back(std::move(*section));
   }
   if (!input.device) {
     page.sections.push_back({"more",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sections of an estimate. Each is left out, or shorter, where the input lacks what it is about.
+// The sections of an estimate. Each is none, or shorter, where the input lacks what it is about.
 #pragma once
 
-#include <vector>
+#include <optional>
 
 #include "estimate/estimate.h"
 
@@ -32,17 +32,17 @@ struct Basis {
   double again_flops() const { return training.blocks.again_flops / tokens(); }
 };
 
-void add_parameters(const Basis& basis, Page& page);
-void add_inference(const Basis& basis, Page& page);
-void add_flops(const Basis& basis, Page& page);
-void add_memory(const Basis& basis, Page& page);
-void add_activations(const Basis& basis, Page& page);
-void add_time(const Basis& basis, Page& page);
-void add_roofline(const Basis& basis, Page& page);
-void add_scaling(const Basis& basis, Page& page);
-void add_batch(const Basis& basis, Page& page);
-void add_sharding(const Basis& basis, Page& page);
-void add_mesh(const Basis& basis, Page& page);
-void add_sizes(const Basis& basis, Page& page);
+std::optional<Section> parameters_section(const Basis& basis);
+std::optional<Section> inference_section(const Basis& basis);
+std::optional<Section> flops_section(const Basis& basis);
+std::optional<Section> memory_section(const Basis& basis);
+std::optional<Section> activations_section(const Basis& basis);
+std::optional<Section> time_section(const Basis& basis);
+std::optional<Section> roofline_section(const Basis& basis);
+std::optional<Section> scaling_section(const Basis& basis);
+std::optional<Section> batch_section(const Basis& basis);
+std::optional<Section> sharding_section(const Basis& basis);
+std::optional<Section> mesh_section(const Basis& basis);
+std::optional<Section> sizes_section(const Basis& basis);
 
 }  // namespace sluice::core

@@ -6,7 +6,7 @@
 
 namespace sluice::core {
 
-void add_batch(const Basis& b, Page& page) {
+std::optional<Section> batch_section(const Basis& b) {
   const EstimateInput& in = b.in;
   Section s{"batch", "Batch"};
   const double replicas = b.replicas(), sequences = double(in.batch.rows * in.accumulate) * replicas;
@@ -22,7 +22,7 @@ void add_batch(const Basis& b, Page& page) {
         "Accumulation costs no FLOPs: weights are read, and gathered where they are sharded, once more for "
         "each batch, and activations are those of one.");
   }
-  page.sections.push_back(std::move(s));
+  return s;
 }
 
 namespace {
@@ -47,7 +47,7 @@ Activations activations_of(const Basis& b) {
 
 }  // namespace
 
-void add_sharding(const Basis& b, Page& page) {
+std::optional<Section> sharding_section(const Basis& b) {
   const EstimateInput& in = b.in;
   const Activations a = activations_of(b);
   const double statics = b.statics.all(), n = double(in.devices);
@@ -82,19 +82,18 @@ void add_sharding(const Basis& b, Page& page) {
   }
   s.facts.push_back({"activations", "activations of a device's batch", k, Form::Bytes, a.formula});
   s.tables.push_back(std::move(table));
-  page.sections.push_back(std::move(s));
+  return s;
 }
 
-void add_mesh(const Basis& b, Page& page) {
-  if (!b.in.mesh) return;
+std::optional<Section> mesh_section(const Basis& b) {
+  if (!b.in.mesh) return std::nullopt;
   const Mesh& m = *b.in.mesh;
   const double c = m.peak_flops > 0 ? m.peak_flops : b.in.device ? b.in.device->peak_flops : 0;
   Section s{"mesh", fmt::format("Mesh: weights over {} ({} axes), matrices over {} ({} axes)", m.fsdp,
                                 m.fsdp_axes, m.tp, m.tp_axes)};
   if (c <= 0) {
     s.notes.push_back("Needs the peak of a device: --machine, or peak= in --mesh.");
-    page.sections.push_back(std::move(s));
-    return;
+    return s;
   }
   const double x = double(m.fsdp), y = double(m.tp), mx = double(m.fsdp_axes), my = double(m.tp_axes);
   const double w = m.link_rate, each = c / (w * mx * y);
@@ -133,7 +132,7 @@ void add_mesh(const Basis& b, Page& page) {
       "a device; transfers run beside compute. Pipelines and splitting sequences change neither bound: both "
       "divide products and transfers alike."};
   s.tables.push_back(std::move(tricks));
-  page.sections.push_back(std::move(s));
+  return s;
 }
 
 }  // namespace sluice::core

@@ -8,7 +8,7 @@
 
 namespace sluice::core {
 
-void add_parameters(const Basis& b, Page& page) {
+std::optional<Section> parameters_section(const Basis& b) {
   Section s{"parameters", "Parameters"};
   const auto add = [&](const char* key, const char* what, double value, const char* formula) {
     s.facts.push_back({key, what, value, Form::Count, formula});
@@ -36,7 +36,7 @@ void add_parameters(const Basis& b, Page& page) {
   formats.rows.push_back({"bf16 beside f32", {6 * b.params}});
   formats.formulas = {"P x bytes of a number; scales of 8- and 4-bit formats, of 1 to 7 %, come on top."};
   s.tables.push_back(std::move(formats));
-  page.sections.push_back(std::move(s));
+  return s;
 }
 
 namespace {
@@ -76,8 +76,8 @@ bool has_windows(const ModelSpec& spec, int64_t length) {
 
 }  // namespace
 
-void add_inference(const Basis& b, Page& page) {
-  if (b.spec == nullptr) return;
+std::optional<Section> inference_section(const Basis& b) {
+  if (b.spec == nullptr) return std::nullopt;
   Section s{"inference", "Keys and values (KV cache), bf16"};
   const double bytes = 2 * b.kv_numbers();
   s.facts.push_back({"kv_numbers", "numbers of a token", b.kv_numbers(), Form::Count, "2 L K"});
@@ -100,10 +100,10 @@ void add_inference(const Basis& b, Page& page) {
          "tokens; reading K and V takes as long as a token's products: (2 N / C) W / bytes of a token"});
     s.tables.push_back(longest_contexts(b, bytes));
   }
-  page.sections.push_back(std::move(s));
+  return s;
 }
 
-void add_flops(const Basis& b, Page& page) {
+std::optional<Section> flops_section(const Basis& b) {
   Section s{"flops", "FLOPs of a token (multiply-add = 2)"};
   const double n = b.matrices;
   const auto add = [&](const char* key, const char* what, double value, const char* formula, double rule,
@@ -116,8 +116,7 @@ void add_flops(const Basis& b, Page& page) {
                                             {"training_recomputed", "training with recomputation", 8.0}}) {
       s.facts.push_back({key, what, factor * n, Form::Flops, fmt::format("{} P", factor)});
     }
-    page.sections.push_back(std::move(s));
-    return;
+    return s;
   }
   const double forward = b.forward.flops / b.tokens(), training = b.training_flops();
   add("inference", "inference", forward, "sum over the tasks of a forward pass / T", 2 * n, "2 N");
@@ -149,7 +148,7 @@ void add_flops(const Basis& b, Page& page) {
         "The rules count the embedding, which is looked up and not multiplied, and leave attention's scores "
         "out.");
   }
-  page.sections.push_back(std::move(s));
+  return s;
 }
 
 }  // namespace sluice::core

@@ -75,8 +75,8 @@ int64_t most_layers(F fits) {
 
 }  // namespace
 
-void add_roofline(const Basis& b, Page& page) {
-  if (b.spec == nullptr || !b.in.device) return;
+std::optional<Section> roofline_section(const Basis& b) {
+  if (b.spec == nullptr || !b.in.device) return std::nullopt;
   const Device& d = *b.in.device;
   const Roofline roofline(b);
   const double kept = double(b.training.everything.bytes) / b.tokens() / 2;  // numbers of a token
@@ -146,11 +146,11 @@ void add_roofline(const Basis& b, Page& page) {
   mark(plot.series[0], s.facts[1].value);
   s.tables.push_back(std::move(table));
   s.plots.push_back(std::move(plot));
-  page.sections.push_back(std::move(s));
+  return s;
 }
 
-void add_scaling(const Basis& b, Page& page) {
-  if (b.spec == nullptr || !b.in.device) return;
+std::optional<Section> scaling_section(const Basis& b) {
+  if (b.spec == nullptr || !b.in.device) return std::nullopt;
   const Device& d = *b.in.device;
   const Roofline roofline(b);
   Section s{"scaling", "Models of the same depth to width"};
@@ -206,7 +206,7 @@ void add_scaling(const Basis& b, Page& page) {
       "follows it, heads and vocabulary stay. With host memory Sluice trains larger ones: `sluice plan "
       "--frontier` says which caps a model needs."};
   s.tables.push_back(std::move(table));
-  page.sections.push_back(std::move(s));
+  return s;
 }
 
 }  // namespace sluice::core

@@ -61,8 +61,8 @@ Table dimensions(const ModelSpec& spec) {
 
 }  // namespace
 
-void add_sizes(const Basis& b, Page& page) {
-  if (b.spec == nullptr || !b.in.device || b.in.device->multiprocessors == 0) return;
+std::optional<Section> sizes_section(const Basis& b) {
+  if (b.spec == nullptr || !b.in.device || b.in.device->multiprocessors == 0) return std::nullopt;
   const int processors = b.in.device->multiprocessors;
   Section s{"sizes", fmt::format("Sizes, on {} multiprocessors", processors)};
   Table table{"products",
@@ -95,7 +95,7 @@ void add_sizes(const Basis& b, Page& page) {
                      "products below, weighed by FLOPs"});
   s.tables.push_back(dimensions(*b.spec));
   s.tables.push_back(std::move(table));
-  page.sections.push_back(std::move(s));
+  return s;
 }
 
 }  // namespace sluice::core

@@ -83,7 +83,7 @@ void add_cost(const Basis& b, Section& s) {
 
 }  // namespace
 
-void add_time(const Basis& b, Page& page) {
+std::optional<Section> time_section(const Basis& b) {
   Section s{"time", "Time and cost"};
   if (b.in.device) {
     const double c = b.in.device->peak_flops, n = b.matrices;
@@ -102,7 +102,8 @@ void add_time(const Basis& b, Page& page) {
   }
   add_measured(b, s);
   add_cost(b, s);
-  if (!s.facts.empty() || !s.tables.empty()) page.sections.push_back(std::move(s));
+  if (s.facts.empty() && s.tables.empty()) return std::nullopt;
+  return s;
 }
 
 }  // namespace sluice::core

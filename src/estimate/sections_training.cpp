@@ -112,7 +112,7 @@ Table lengths(const Basis& b) {
 
 }  // namespace
 
-void add_memory(const Basis& b, Page& page) {
+std::optional<Section> memory_section(const Basis& b) {
   Section s{"memory", "Training memory"};
   const double statics = b.statics.all();
   s.facts.push_back({"per_parameter", "bytes of a parameter", statics / b.params, Form::Number,
@@ -131,11 +131,11 @@ void add_memory(const Basis& b, Page& page) {
   }
   s.tables.push_back(anatomy(b));
   s.tables.push_back(table_of_recipes(b));
-  page.sections.push_back(std::move(s));
+  return s;
 }
 
-void add_activations(const Basis& b, Page& page) {
-  if (b.spec == nullptr) return;
+std::optional<Section> activations_section(const Basis& b) {
+  if (b.spec == nullptr) return std::nullopt;
   const ModelSpec& spec = *b.spec;
   const LayerSpec& layer = spec.layers.front();
   const auto layers = double(spec.layers.size()), d = double(spec.dim);
@@ -184,7 +184,7 @@ void add_activations(const Basis& b, Page& page) {
       "is the planner's to decide, object by object: `sluice plan`."};
   s.tables.push_back(std::move(roles));
   if (b.in.device) s.tables.push_back(lengths(b));
-  page.sections.push_back(std::move(s));
+  return s;
 }
 
 }  // namespace sluice::core
