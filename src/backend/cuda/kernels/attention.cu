@@ -18,37 +18,6 @@ struct ForwardTiles {
   static constexpr size_t bytes() { return tile_bytes<D>(kOwnRows) + 2 * tile_bytes<D>(kKeys); }
 };
 
-// Turns a warp's scores into weights 2^(scale (score - max)) and folds them into the running row maxima and
-// sums; `o` is rescaled to the new maxima. Index r is the row: g or g + 8.
-template <int D>
-__device__ void fold(float (&s)[kKeys / 8][4], float (&o)[D / 8][4], float (&row_max)[2], float (&row_sum)[2],
-                     float scale) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float top = row_max[r];
-#pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
-    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 2));
-    const float base = top == -INFINITY ? 0.0f : top * scale;
-    const float rescale = exp2f(row_max[r] * scale - base);
-    row_max[r] = top;
-    float sum = 0;
-#pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) {
-      s[n][2 * r] = exp2f(s[n][2 * r] * scale - base);
-      s[n][2 * r + 1] = exp2f(s[n][2 * r + 1] * scale - base);
-      sum += s[n][2 * r] + s[n][2 * r + 1];
-    }
-    row_sum[r] = row_sum[r] * rescale + sum;
-#pragma unroll
-    for (int n = 0; n < D / 8; ++n) {
-      o[n][2 * r] *= rescale;
-      o[n][2 * r + 1] *= rescale;
-    }
-  }
-}
-
 // One block per (tile of 64 queries, query head, row).
 template <int D>
 __global__ void __launch_bounds__(kAttentionThreads)
@@ -90,7 +59,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
     __syncthreads();  // V is here, and every warp is done with this K
     if (key + kKeys < range.end) copy_tile<D, kKeys>(tiles.k, k_rows, key + kKeys, head_dim);
     close_copies();
-    fold<D>(s, acc, row_max, row_sum, scale);
+    fold_scores<D, kKeys>(s, acc, row_max, row_sum, scale);
     multiply_columns<D, kKeys>(acc, s, tiles.v);
   }
   await_copies<0>();

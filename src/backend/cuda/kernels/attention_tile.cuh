@@ -89,6 +89,37 @@ __device__ inline void multiply_columns(float (&c)[D / 8][4], const float (&p)[N
   }
 }
 
+// Turns a warp's scores of N keys into weights 2^(scale (score - max)) and folds them into the running row
+// maxima and sums; `o` is rescaled to the new maxima. Index r is the row: g or g + 8.
+template <int D, int N>
+__device__ inline void fold_scores(float (&s)[N / 8][4], float (&o)[D / 8][4], float (&row_max)[2],
+                                   float (&row_sum)[2], float scale) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float top = row_max[r];
+#pragma unroll
+    for (int n = 0; n < N / 8; ++n) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 2));
+    const float base = top == -INFINITY ? 0.0f : top * scale;
+    const float rescale = exp2f(row_max[r] * scale - base);
+    row_max[r] = top;
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < N / 8; ++n) {
+      s[n][2 * r] = exp2f(s[n][2 * r] * scale - base);
+      s[n][2 * r + 1] = exp2f(s[n][2 * r + 1] * scale - base);
+      sum += s[n][2 * r] + s[n][2 * r + 1];
+    }
+    row_sum[r] = row_sum[r] * rescale + sum;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      o[n][2 * r] *= rescale;
+      o[n][2 * r + 1] *= rescale;
+    }
+  }
+}
+
 // Writes a warp's 16 x D accumulator, times `factor`, to rows [first, first + 16) of a head.
 template <int D>
 __device__ inline void store_rows(const float (&c)[D / 8][4], bf16* base, int64_t stride, int64_t first,

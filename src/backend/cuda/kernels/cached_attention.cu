@@ -79,36 +79,6 @@ __device__ void append(const Places& at, int64_t first, int64_t end, int64_t beg
   }
 }
 
-// See fold() of attention.cu.
-template <int D>
-__device__ void fold(float (&s)[kKeys / 8][4], float (&o)[D / 8][4], float (&row_max)[2], float (&row_sum)[2],
-                     float scale) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    float top = row_max[r];
-#pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) top = fmaxf(top, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
-    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 2));
-    const float base = top == -INFINITY ? 0.0f : top * scale;
-    const float rescale = exp2f(row_max[r] * scale - base);
-    row_max[r] = top;
-    float sum = 0;
-#pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) {
-      s[n][2 * r] = exp2f(s[n][2 * r] * scale - base);
-      s[n][2 * r + 1] = exp2f(s[n][2 * r + 1] * scale - base);
-      sum += s[n][2 * r] + s[n][2 * r + 1];
-    }
-    row_sum[r] = row_sum[r] * rescale + sum;
-#pragma unroll
-    for (int n = 0; n < D / 8; ++n) {
-      o[n][2 * r] *= rescale;
-      o[n][2 * r + 1] *= rescale;
-    }
-  }
-}
-
 template <int D>
 constexpr size_t shared_bytes() {
   return tile_bytes<D>(kOwnRows) + 2 * tile_bytes<D>(kKeys);
@@ -178,7 +148,7 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
     __syncthreads();  // V is here, and every warp is done with this K
     if (key + kKeys < end) copy_keys(k_tile, key + kKeys, 0);
     close_copies();
-    fold<D>(s, acc, row_max, row_sum, scale);
+    fold_scores<D, kKeys>(s, acc, row_max, row_sum, scale);
     multiply_columns<D, kKeys>(acc, s, v_tile);
   }
   await_copies<0>();
