@@ -58,34 +58,32 @@ def measure(model, args, device):
     return min(seconds)
 
 
+def copied_per_s(to, source, runs):
+    """Bytes per second of the fastest of so many copies."""
+    times = []
+    for _ in range(runs):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        to.copy_(source)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return source.numel() * source.element_size() / min(times)
+
+
 def copy_rate(device):
+    """On the device: bytes read and written."""
     if device != "cuda":
         return 0.0
     a = torch.empty(1 << 30, dtype=torch.uint8, device=device)
-    b = torch.empty_like(a)
-    times = []
-    for _ in range(10):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        b.copy_(a)
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
-    return 2 * a.numel() / min(times)
+    return 2 * copied_per_s(torch.empty_like(a), a, runs=10)
 
 
 def link_rate(device):
+    """From pinned host memory."""
     if device != "cuda":
         return 0.0
     host = torch.empty(1 << 30, dtype=torch.uint8, pin_memory=True)
-    there = torch.empty(1 << 30, dtype=torch.uint8, device=device)
-    times = []
-    for _ in range(5):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        there.copy_(host)
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
-    return host.numel() / min(times)
+    return copied_per_s(torch.empty_like(host, device=device), host, runs=5)
 
 
 def main():
