@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands about a model, its data and its text.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "interrupt.h"
+#include "options.h"
+
+namespace {
+
+void add_estimate(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::EstimateRequest>();
+  CLI::App& estimate = add_command(
+      app, "estimate", "say what a model takes: memory, FLOPs, time and cost, with formulas",
+      "sluice estimate llama3-8b --machine a100 --seq-len 8k\n"
+      "sluice estimate llama3-8b --machine h100 --devices 8 --tokens 15B --price 2.5 --mfu 0.4\n"
+      "    hours and cost of 15 billion tokens on 8 cards\n"
+      "sluice estimate layers=32,dim=4096,ffn=11008,heads=32,vocab=32000 --machine a100 --device-mem 80GB\n"
+      "    a model of which only dimensions are known");
+  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
+                          const char* group) {
+    return estimate.add_option(name, value, meaning)->type_name(type)->group(group);
+  };
+  const CLI::Validator whole = number<int64_t>(kWhole), real = number<double>("a number");
+  option("MODEL", request->model, model_help() + ", or dimensions (layers=...), or params=52B", "MODEL",
+         "Arguments")
+      ->required();
+  option("--seq-len", request->seq_len, "tokens per sequence", "N", "Batch")->transform(tokens());
+  option("--batch", request->batch, "sequences at once on each device", "N", "Batch")->check(whole);
+  option("--accumulate", request->accumulate, "such batches per step", "N", "Batch")->check(whole);
+  option("--devices", request->devices, "devices that share the work", "N", "Batch")->check(whole);
+  option("--tp", request->tp, "devices that share each matrix", "N", "Batch")->check(whole);
+  option("--pp", request->pp, "devices that share the layers", "N", "Batch")->check(whole);
+  option("--optimizer", request->optimizer, "with number formats: " + joined(sluice::core::names().recipes),
+         "OPTIMIZER", "Memory");
+  option("--device-mem", request->device_mem, "instead of the card's memory, such as 80GB", "SIZE", "Memory");
+  option("--tokens", request->tokens, "tokens to evaluate or train on: 100M, 3B, 1.4T", "AMOUNT", "Time");
+  option("--mfu", request->mfu, "share of the peak at which hours are computed; 1 unless given", "X", "Time")
+      ->check(real);
+  option("--price", request->price, "USD per device and hour", "USD", "Time")->check(real);
+  CLI::Option* speed =
+      option("--tokens-per-s", request->tokens_per_s, "measured, of all devices: for MFU", "X", "Time")
+          ->check(real);
+  option("--step-s", request->step_s, "the same as seconds of a step", "X", "Time")
+      ->check(real)
+      ->excludes(speed);
+  option("--mesh", request->mesh,
+         "when FSDP x TP is bound by compute: fsdp=16/2,tp=4/1,link=180e9,peak=460e12 (devices/axes)", "MESH",
+         "Machine");
+  option("--machine", request->machine,
+         "what depends on one is left out without: " + joined(sluice::core::names().machines), "MACHINE",
+         "Machine");
+  estimate.add_flag("--json", request->json, "print numbers and formulas for programs")->group("Output");
+  option("--html", request->html, "write one self-contained page to this file, with the picture", "FILE",
+         "Output");
+  estimate.callback([=, &status] { status = report(sluice::core::estimate(*request)); });
+}
+
+void add_data(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::DataRequest>();
+  CLI::App& command =
+      add_command(app, "data", "show what a run would learn, before it runs",
+                  "sluice data chat.toml\n"
+                  "sluice data chat.toml --rows 5 --html data.html\n"
+                  "sluice data models/SmolLM2-135M-Instruct chats.jsonl --set train.seq_len=2k\n"
+                  "    files by a model's tokenizer and chat template, without a configuration");
+  command
+      .add_option("CONFIG|FILE", request->paths,
+                  "a configuration (.toml); or files to learn, and in front of them the folder of a model, "
+                  "without which text is bytes")
+      ->required()
+      ->type_name("FILE")
+      ->group("Arguments");
+  command.add_option("--rows", request->rows, "how many of the first rows to show")
+      ->type_name("N")
+      ->check(number<int64_t>(kWhole))
+      ->group("Output");
+  command.add_option("--html", request->html, "write a page to this file")
+      ->type_name("FILE")
+      ->group("Output");
+  add_set(command, request->settings);
+  command.callback([=, &status] { status = report(sluice::core::data(*request)); });
+}
+
+void add_tokens(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::TokensRequest>();
+  CLI::App& command = add_command(app, "tokens", "show the tokens that a model's tokenizer makes of text",
+                                  "sluice tokens models/SmolLM2-135M notes.txt\n"
+                                  "    the folder has a tokenizer.json\n"
+                                  "sluice tokens models/SmolLM2-135M --json - < notes.txt\n"
+                                  "sluice tokens notes.txt\n"
+                                  "    as bytes");
+  command
+      .add_option(
+          "FILE", request->paths,
+          "text files, or - for the standard input; in front of them the folder of a model, without which "
+          "text is bytes")
+      ->required()
+      ->type_name("FILE")
+      ->group("Arguments");
+  command.add_option("--show", request->show, "how many tokens of each file to show; 0: only counts")
+      ->type_name("N")
+      ->check(number<int64_t>(kWhole))
+      ->group("Output");
+  command.add_flag("--json", request->json, "print all of them as JSON")->group("Output");
+  command.callback([=, &status] { status = report(sluice::core::tokens(*request)); });
+}
+
+void add_generate(CLI::App& app, int& status) {
+  struct Options {
+    sluice::core::GenerateRequest request;
+    std::string device_mem, host_mem, backend, device;
+    std::vector<std::string> set;
+  };
+  const auto options = std::make_shared<Options>();
+  sluice::core::GenerateRequest& r = options->request;
+  CLI::App& command =
+      add_command(app, "generate", "generate text from prompts under memory caps",
+                  "sluice generate models/SmolLM2-135M --prompt 'Once upon a time'\n"
+                  "sluice generate models/SmolLM2-135M-Instruct --chat --prompt 'Why is the sky blue?'\n"
+                  "    the prompt is what a user says, and the text is the answer\n"
+                  "sluice generate models/Llama-3-8B --file prompts.txt --device-mem 9GiB --json\n"
+                  "    a prompt per line; the weights stream, and 8 texts share each pass over them\n"
+                  "sluice generate llama3-8b --plan --machine rtx4090 --device-mem 9GiB --host-mem 32GiB\n"
+                  "    what stays on the device, what streams, and how fast that is");
+  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
+                          const char* group) {
+    return command.add_option(name, value, meaning)->type_name(type)->group(group);
+  };
+  const CLI::Validator whole = number<int64_t>(kWhole), real = number<double>("a number");
+  option("MODEL", r.model, "folder of a model; or a preset with random weights, to measure", "DIR",
+         "Arguments")
+      ->required();
+  option("--prompt", r.prompts, "text to go on from; may be repeated", "TEXT", "Prompts")
+      ->allow_extra_args(false);
+  option("--file", r.file,
+         "a prompt per line; of a .jsonl file the lines' \"prompt\"; - is the standard input", "FILE",
+         "Prompts");
+  CLI::Option* chat = command.add_flag(
+      "--chat", r.chat, "prompts are what a user says: the model's chat template makes turns of them");
+  chat->group("Prompts");
+  option("--system", r.system, "a system message before each", "TEXT", "Prompts")->needs(chat);
+  option("--tokens", r.tokens, "of each text at most; 256, or what the model's context leaves", "N", "Text")
+      ->transform(tokens());
+  option("--temperature", r.temperature, "0: the most likely token; default: what the folder says", "X",
+         "Text")
+      ->check(real);
+  option("--top-k", r.top_k, "draw from the so many most likely tokens; 0: from all", "N", "Text")
+      ->check(whole);
+  option("--top-p", r.top_p, "draw from the most likely tokens of this probability together", "X", "Text")
+      ->check(real);
+  option("--repetition-penalty", r.repetition_penalty, "above 1: tokens that were there become less likely",
+         "X", "Text")
+      ->check(real);
+  option("--seed", r.seed, "of what is drawn; 1 unless given", "N", "Text")->check(whole);
+  option("--stop", r.stop, "end a text before this string; may be repeated", "TEXT", "Text")
+      ->allow_extra_args(false);
+  option("--stop-token", r.stop_tokens, "end a text at this token, too; may be repeated", "N", "Text")
+      ->allow_extra_args(false)
+      ->check(whole);
+  command.add_flag("--ignore-stop-tokens", r.ignore_stop_tokens, "go on at the folder's end tokens")
+      ->group("Text");
+  option("--device-mem", options->device_mem, "cap on device memory, such as 9GiB or none (memory.device)",
+         "SIZE", "Caps");
+  option("--host-mem", options->host_mem, "cap on host memory, such as 32GiB or none (memory.host)", "SIZE",
+         "Caps");
+  option("--batch", r.batch, "texts that share a pass, at most", "N", "Passes")->check(CLI::Range(1, 1024));
+  option("--prompt-tokens", r.prompt_tokens, "of each prompt in one pass", "N", "Passes")
+      ->check(CLI::Range(1, 65536));
+  CLI::Option* plan = command.add_flag("--plan", r.plan, "explain the plans and generate nothing");
+  plan->group("Output");
+  command.add_flag("--json", r.json, "print a line of JSON per text")->group("Output");
+  option("--machine", r.machine, machine_help(), "MACHINE", "Configuration")->needs(plan);
+  option("--backend", options->backend, "auto, or one that this program has (run.backend)", "BACKEND",
+         "Configuration");
+  option("--device", options->device, "index of the GPU (run.device)", "N", "Configuration");
+  add_set(command, options->set);
+  command.callback([=, &status] {
+    sluice::core::GenerateRequest& request = options->request;
+    for (const auto& [key, value] :
+         {std::pair<const char*, std::string&>{"memory.device", options->device_mem},
+          {"memory.host", options->host_mem},
+          {"run.backend", options->backend},
+          {"run.device", options->device}}) {
+      if (!value.empty()) request.settings.push_back(std::string(key) + "=" + value);
+    }
+    request.settings.insert(request.settings.end(), options->set.begin(), options->set.end());
+    status = report(sluice::core::generate(request, watch_signals()));
+  });
+}
+
+void add_export(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::ExportRequest>();
+  CLI::App& command =
+      add_command(app, "export", "write a model as a folder that transformers and llama.cpp take",
+                  "sluice export runs/notes out --dtype bf16\n"
+                  "    the newest checkpoint of a run\n"
+                  "sluice export runs/notes/checkpoints/step-200 out --dtype f32\n"
+                  "    its master weights, where it has any\n"
+                  "sluice export models/SmolLM2-135M out --shard-size 100MB");
+  const auto argument = [&](const char* name, std::string& value, const char* meaning) {
+    command.add_option(name, value, meaning)->required()->type_name("DIR")->group("Arguments");
+  };
+  argument("FROM", request->from, "a checkpoint, the directory of a run, or a model's folder");
+  argument("OUT", request->to, "a folder that is not there yet");
+  command
+      .add_option("--dtype", request->dtype,
+                  "number format of the weights: f32, bf16, f16, or input: each as it is; the default")
+      ->type_name("DTYPE")
+      ->group("Output");
+  command
+      .add_option("--shard-size", request->shard_size,
+                  "the most that one file of weights holds; 5GB unless given")
+      ->type_name("SIZE")
+      ->group("Output");
+  command.callback([=, &status] { status = report(sluice::core::export_model(*request, watch_signals())); });
+}
+
+}  // namespace
+
+void add_model_commands(CLI::App& app, int& status) {
+  add_estimate(app, status);
+  add_data(app, status);
+  add_tokens(app, status);
+  add_generate(app, status);
+  add_export(app, status);
+}

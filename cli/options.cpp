@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <cstdio>
+
+#include "interrupt.h"
+
+int report(const sluice::core::Outcome& outcome) {
+  if (!outcome.message.empty()) std::fprintf(stderr, "sluice: %s\n", outcome.message.c_str());
+  switch (outcome.ending) {
+    case sluice::core::Ending::Done:
+      return 0;
+    case sluice::core::Ending::NothingLeft:
+      return kNothingLeft;
+    case sluice::core::Ending::Interrupted:
+      return kInterrupted;
+    case sluice::core::Ending::Stopped:
+      std::fflush(nullptr);
+      end_by_signal();
+      return kStopped;
+    case sluice::core::Ending::Failed:
+      break;
+  }
+  return kFailed;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
+  return out;
+}
+
+std::string machine_help() {
+  return "plan for a machine that is not here: " + joined(sluice::core::names().machines);
+}
+
+std::string model_help() {
+  return joined(sluice::core::names().models) + ", or the path of a config.json";
+}
+
+CLI::App& add_command(CLI::App& app, const std::string& name, const std::string& meaning,
+                      const std::string& examples) {
+  CLI::App* command = app.add_subcommand(name, meaning);
+  command->footer(examples);
+  command->set_help_flag("-h,--help", "print this and end")->group("Options");
+  return *command;
+}
+
+void add_set(CLI::App& command, std::vector<std::string>& settings) {
+  command
+      .add_option("--set", settings,
+                  "override a key of the configuration; may be repeated; sluice keys lists all")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE")
+      ->group("Configuration");
+}
+
+CLI::Validator tokens() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const std::string digits = sluice::core::tokens_in_digits(text);
+        if (digits.empty())
+          return "'" + text + "' is not a whole number, such as 8192 or 8k, which is 8 x 1024";
+        text = digits;
+        return std::string();
+      },
+      "");
+}

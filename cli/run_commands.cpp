@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands that make, plan and try runs.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "interrupt.h"
+#include "options.h"
+
+namespace {
+
+// Options that train, plan and simulate share.
+struct RunOptions {
+  sluice::core::RunRequest request;
+  std::string model, device_mem, host_mem, run_dir, backend, device;
+  std::vector<std::string> set;
+
+  void add_to(CLI::App& command, bool needs_config) {
+    command
+        .add_option("CONFIG", request.config_path,
+                    needs_config ? "configuration file (TOML)"
+                                 : "configuration file (TOML); without one every key has its default")
+        ->required(needs_config)
+        ->type_name("FILE")
+        ->group("Arguments");
+    const auto option = [&](const char* name, std::string& value, const char* meaning, const char* type,
+                            const char* group) {
+      command.add_option(name, value, meaning)->type_name(type)->group(group);
+    };
+    option("--device-mem", device_mem, "cap on device memory, such as 48MiB or none (memory.device)", "SIZE",
+           "Caps");
+    option("--host-mem", host_mem, "cap on host memory, such as 1GiB or none (memory.host)", "SIZE", "Caps");
+    option("--model", model, "folder of a Hugging Face model (model.path)", "DIR", "Configuration");
+    option("--run-dir", run_dir, "where results go (run.dir)", "DIR", "Configuration");
+    option("--backend", backend, "auto, or one that this program has (run.backend)", "BACKEND",
+           "Configuration");
+    option("--device", device, "index of the GPU (run.device)", "N", "Configuration");
+    add_set(command, set);
+  }
+
+  void add_machine(CLI::App& command) {
+    command.add_option("--machine", request.machine, machine_help())
+        ->type_name("MACHINE")
+        ->group("Configuration");
+  }
+
+  sluice::core::RunRequest& finish() {
+    for (const auto& [key, value] : {std::pair<const char*, std::string&>{"model.path", model},
+                                     {"memory.device", device_mem},
+                                     {"memory.host", host_mem},
+                                     {"run.dir", run_dir},
+                                     {"run.backend", backend},
+                                     {"run.device", device}}) {
+      if (!value.empty()) request.settings.push_back(std::string(key) + "=" + value);
+    }
+    request.settings.insert(request.settings.end(), set.begin(), set.end());
+    return request;
+  }
+};
+
+void add_train(CLI::App& app, int& status) {
+  const auto options = std::make_shared<RunOptions>();
+  CLI::App& train =
+      add_command(app, "train", "train a model under memory caps",
+                  "sluice train configs/quickstart.toml --device-mem 64MiB --host-mem 1GiB\n"
+                  "sluice train configs/quickstart.toml --set train.learning_rate=1e-3\n"
+                  "    Ctrl-C finishes the step and writes a checkpoint; the same command goes on\n"
+                  "sluice train configs/quickstart.toml --new\n"
+                  "sluice train configs/quickstart.toml --set train.steps=80 --allow steps");
+  options->add_to(train, true);
+  train
+      .add_flag(
+          "--new", options->request.anew,
+          "begin a run of its own: where the run directory holds something, in the next one that is free, "
+          "such as runs/notes-2")
+      ->group("Going on");
+  train
+      .add_option("--allow", options->request.allow,
+                  "let these differ from the run that goes on: steps, learning_rate, data, backend")
+      ->type_name("WHAT[,WHAT]")
+      ->group("Going on");
+  train.callback([=, &status] { status = report(sluice::core::train(options->finish(), watch_signals())); });
+}
+
+void add_plan(CLI::App& app, int& status) {
+  struct Options {
+    RunOptions run;
+    sluice::core::PlanFiles files;
+    std::vector<std::string> diff;
+  };
+  const auto options = std::make_shared<Options>();
+  sluice::core::RunRequest& request = options->run.request;
+  CLI::App& plan =
+      add_command(app, "plan", "find, explain and save the plan without training",
+                  "sluice plan configs/quickstart.toml --device-mem 48MiB --html plan.html\n"
+                  "sluice plan --machine h200 --device-mem 16GiB --host-mem 110GiB --set model.preset=8\n"
+                  "    Llama-3 8B on a machine that is not here\n"
+                  "sluice plan configs/quickstart.toml --frontier\n"
+                  "sluice plan --diff runs/a/plan.json runs/b/plan.json");
+  options->run.add_to(plan, false);
+  options->run.add_machine(plan);
+  plan.add_option("--json", options->files.json, "write the plan's explanation for programs to this file")
+      ->type_name("FILE")
+      ->group("Output");
+  plan.add_option("--html", options->files.html, "write one self-contained page to this file")
+      ->type_name("FILE")
+      ->group("Output");
+  plan.add_option("--diff", options->diff,
+                  "say what changed between two saved plans (plan.json), and plan nothing")
+      ->expected(2)
+      ->type_name("BEFORE AFTER")
+      ->group("Questions");
+  plan.add_flag("--frontier", request.frontier, "the smallest caps that work, and what each costs in speed")
+      ->group("Questions");
+  plan.add_flag("--what-if", request.what_if, "what other caps and steps would change; small models: always")
+      ->group("Questions");
+  plan.add_flag("--passes", request.passes,
+                "check what every pass of the planner makes, and show what each decides, how often it ran "
+                "and how long")
+      ->group("Planner");
+  plan.add_option("--skip-passes", request.skip_passes,
+                  "leave passes out: " + joined(sluice::core::names().passes) + "; the plan stays valid")
+      ->type_name("NAME[,NAME]")
+      ->group("Planner");
+  plan.callback([=, &status] {
+    const std::vector<std::string>& diff = options->diff;
+    status = report(diff.empty() ? sluice::core::plan(options->run.finish(), options->files)
+                                 : sluice::core::diff_plans(diff[0], diff[1]));
+  });
+}
+
+void add_simulate(CLI::App& app, int& status) {
+  const auto options = std::make_shared<RunOptions>();
+  CLI::App& simulate =
+      add_command(app, "simulate", "run the plan on the virtual clock, also of a machine that is not here",
+                  "sluice simulate configs/quickstart.toml --machine rtx4090");
+  options->add_to(simulate, false);
+  options->add_machine(simulate);
+  simulate.callback([=, &status] { status = report(sluice::core::simulate(options->finish())); });
+}
+
+void add_demo(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::DemoRequest>();
+  CLI::App& demo = add_command(app, "demo", "train Llama-3 shapes on random tokens and report speed",
+                               "sluice demo 4 0.25 512 tiny --explain\n"
+                               "    4 GiB of host memory, 0.25 GiB of device memory, sequences of 512\n"
+                               "sluice demo 110 16 8k llama3-8b --machine h200");
+  const auto argument = [&](const char* name, auto& value, const std::string& meaning, const char* type) {
+    return demo.add_option(name, value, meaning)->required()->type_name(type)->group("Arguments");
+  };
+  const CLI::Validator gib = number<double>("a number of GiB, such as 16 or 0.25");
+  argument("HOST_GIB", request->host_gib, "host cap, a number of GiB; 0: none", "GIB")->check(gib);
+  argument("DEVICE_GIB", request->device_gib, "device cap, a number of GiB; 0: none", "GIB")->check(gib);
+  argument("SEQ_LEN", request->seq_len, "tokens per sequence, such as 8192 or 8k", "N")->transform(tokens());
+  argument("SIZE", request->size, model_help(), "MODEL");
+  demo.add_option("--steps", request->steps, "steps to time after one to warm up")
+      ->type_name("N")
+      ->check(number<int64_t>(kWhole))
+      ->group("Measuring");
+  demo.add_option("--tokens-per-step", request->tokens_per_step, "0: chosen")
+      ->type_name("N")
+      ->transform(tokens())
+      ->group("Measuring");
+  demo.add_flag("--explain", request->explain, "print the formulas")->group("Measuring");
+  demo.add_flag("--simulate", request->simulate_only, "plan and simulate only")->group("Measuring");
+  demo.add_option("--machine", request->machine, machine_help())
+      ->type_name("MACHINE")
+      ->group("Configuration");
+  add_set(demo, request->settings);
+  demo.callback([=, &status] { status = report(sluice::core::demo(*request, watch_signals())); });
+}
+
+void add_sweep(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::SweepRequest>();
+  CLI::App& sweep = add_command(app, "sweep", "plan or measure a grid of models, sequence lengths and caps",
+                                "sluice sweep --device-mem 6GiB:24GiB:2GiB --host-mem 64GiB,128GiB "
+                                "--seq-len 8k --model llama3-8b --machine rtx4090\n"
+                                "    the same command goes on where it was stopped");
+  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
+                          const char* group) {
+    return sweep.add_option(name, value, meaning)->type_name(type)->group(group);
+  };
+  option("--model", request->model, "with commas between: " + model_help(), "MODEL", "Grid")->required();
+  option("--seq-len", request->seq_len, "tokens per sequence: 512,8k", "LIST", "Grid")->required();
+  option("--device-mem", request->device_mem, "device caps: 8GiB,16GiB or 6GiB:80GiB:2GiB", "LIST", "Grid");
+  option("--host-mem", request->host_mem, "host caps, the same way", "LIST", "Grid");
+  option("--tokens-per-step", request->tokens_per_step, "0: chosen", "N", "Grid")->transform(tokens());
+  CLI::Option* measure = sweep.add_flag("--measure", request->measure, "run every cell on this machine");
+  measure->group("Cells");
+  sweep.add_flag("--simulate")
+      ->description("plan and simulate every cell; the default")
+      ->excludes(measure)
+      ->group("Cells");
+  option("--steps", request->steps, "steps to time per measured cell", "N", "Cells")
+      ->check(CLI::Range(1, 1000000));
+  option("--out", request->out_dir, "where the table and the heatmaps go", "DIR", "Output");
+  sweep
+      .add_flag("--fresh", request->fresh,
+                "plan every cell again; the table that is there is kept as sweep-1.csv")
+      ->group("Output");
+  option("--machine", request->machine, machine_help(), "MACHINE", "Configuration");
+  add_set(sweep, request->settings);
+  sweep.callback([=, &status] { status = report(sluice::core::sweep(*request, watch_signals())); });
+}
+
+}  // namespace
+
+void add_run_commands(CLI::App& app, int& status) {
+  add_train(app, status);
+  add_plan(app, status);
+  add_simulate(app, status);
+  add_demo(app, status);
+  add_sweep(app, status);
+}
