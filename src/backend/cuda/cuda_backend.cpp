@@ -14,6 +14,7 @@
 #include "backend/cuda/lanes.h"
 #include "backend/cuda/ranges.h"
 #include "backend/cuda/runner.h"
+#include "backend/cuda/staging.h"
 #include "base/bytes.h"
 #include "base/host_memory.h"
 
@@ -71,8 +72,6 @@ class CudaBackend final : public Backend {
     return (place.tier == kHost ? host_arena_.data() : device_arena_.data()) + place.offset;
   }
   cudaStream_t compute() const { return lanes_.stream(lanes().compute()); }
-  // One of the two addresses lies in the arena of `tier`.
-  Status transfer(void* to, const void* from, int64_t bytes, Tier tier);
 
   CudaOptions options_;
   CudaDevice device_;
@@ -81,6 +80,7 @@ class CudaBackend final : public Backend {
   std::shared_ptr<cuda::LibraryCache> cache_;
   cuda::DeviceArena device_arena_;
   cuda::HostArena host_arena_;
+  cuda::Staging staging_;
   cuda::Lanes lanes_;
   cuda::Runner runner_;
   std::set<std::string> prepared_;       // cost keys
@@ -249,24 +249,26 @@ Result<std::vector<DeviceActivity>> CudaBackend::activities() {
   return std::exchange(activities_, {});
 }
 
-Status CudaBackend::transfer(void* to, const void* from, int64_t bytes, Tier tier) {
-  if (tier == kHost) {
-    std::memcpy(to, from, size_t(bytes));
+Status CudaBackend::upload(Location to, const std::byte* from, int64_t bytes) {
+  if (to.tier == kHost) {
+    std::memcpy(address(to), from, size_t(bytes));
     return {};
   }
   SLUICE_CUDA_TRY(cudaSetDevice(options_.device));  // any thread may come
-  SLUICE_CUDA_TRY(cudaMemcpy(to, from, size_t(bytes), cudaMemcpyDefault));
+  SLUICE_CUDA_TRY(cudaMemcpy(address(to), from, size_t(bytes), cudaMemcpyHostToDevice));
   // From pageable memory cudaMemcpy returns once the bytes are staged, and the lanes do not wait for its
   // stream.
   SLUICE_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy));
   return {};
 }
 
-Status CudaBackend::upload(Location to, const std::byte* from, int64_t bytes) {
-  return transfer(address(to), from, bytes, to.tier);
-}
 Status CudaBackend::download(std::byte* to, Location from, int64_t bytes) {
-  return transfer(to, address(from), bytes, from.tier);
+  if (from.tier == kHost) {
+    std::memcpy(to, address(from), size_t(bytes));
+    return {};
+  }
+  SLUICE_CUDA_TRY(cudaSetDevice(options_.device));
+  return staging_.download(to, address(from), bytes);
 }
 
 Status CudaBackend::clear(Location to, int64_t bytes) {
