@@ -18,9 +18,10 @@ gradients: logits, loss and the gradient of every tensor of the first step. The 
     more than twice that, or when the loss differs by more than twice as much.
 curve: the losses of a bf16 run of Sluice over those of transformers in fp32 with torch's AdamW, data order and learning rates the
     same. Fails when the means of the last quarter of both curves differ by more than the standard error of that mean.
-generation: greedy texts of `sluice generate` in bf16, several at once, each token beside the one that transformers in bf16 takes after
-    the same text. Another one is right where transformers' own two best logits are closer than bf16 moves them against each other:
-    twice the most that its logits of that position are off those in fp32. Fails at any other difference.
+generation: greedy texts of `sluice generate` in bf16, several at once, each token beside what transformers makes of the same text
+    so far. A token is right where its logit in fp32 is no further below the best one than bf16 may move two logits against each
+    other: twice the most that transformers' in bf16 are off at that position. Fails at any that is further below. How many tokens
+    are fp32's is said of both.
 
 Results go to OUT_DIR/gradients/gradients.json, OUT_DIR/curve/curve.json and OUT_DIR/generation/generation.json.
 """
@@ -328,27 +329,27 @@ def texts_of(args):
 def generation(args):
     texts = texts_of(args)
     exact, theirs = (load_model(args.weights, dtype, args.device).eval() for dtype in (torch.float32, torch.bfloat16))
-    same_to_the_end, first_difference, equal, close, wrong = 0, [], 0, 0, []
+    equal, ours_exact, theirs_exact, wrong, alike = 0, 0, 0, [], []
     for number, (prompt, text) in enumerate(texts):
         assert len(text) == args.length, (number, len(text))
         ids = torch.tensor([prompt + text[:-1]], device=args.device)
+        taken = torch.tensor(text, device=args.device)
         of_text = slice(len(prompt) - 1, None)
         logits, exact_logits = (model(input_ids=ids, use_cache=False).logits[0, of_text].double() for model in (theirs, exact))
-        best = torch.topk(logits, 2).values
-        apart = (best[:, 0] - best[:, 1]).tolist()
-        moved = (2 * (logits - exact_logits).abs().max(dim=-1).values).tolist()
-        differs = [at for at, (ours, want) in enumerate(zip(text, logits.argmax(-1).tolist())) if ours != want]
-        equal += len(text) - len(differs)
-        close += sum(apart[at] <= moved[at] for at in differs)
-        wrong += [(number, at, apart[at], moved[at]) for at in differs if apart[at] > moved[at]]
-        same_to_the_end += not differs
-        first_difference += differs[:1]
-    result = {"model": args.model, "texts": len(texts), "tokens": args.length * len(texts), "equal": equal, "close": close,
-              "wrong": wrong, "texts_equal_to_the_end": same_to_the_end, "first_differences": first_difference}
+        want, exactly = logits.argmax(-1), exact_logits.argmax(-1)
+        below = exact_logits.max(-1).values - exact_logits.gather(-1, taken[:, None])[:, 0]
+        moved = 2 * (logits - exact_logits).abs().max(-1).values
+        equal += int((taken == want).sum())
+        ours_exact += int((taken == exactly).sum())
+        theirs_exact += int((want == exactly).sum())
+        wrong += [(number, at, float(below[at]), float(moved[at])) for at in torch.nonzero(below > moved).flatten().tolist()]
+        alike += [int((taken == want).long().cumprod(0).sum())]
+    result = {"model": args.model, "texts": len(texts), "tokens": args.length * len(texts), "as_transformers_bf16": equal,
+              "as_fp32": {"sluice": ours_exact, "bf16": theirs_exact}, "wrong": wrong, "alike_up_to": alike}
     (args.out / "generation.json").write_text(json.dumps(result, indent=1) + "\n")
-    print(f"{result['tokens']} tokens of {len(texts)} texts of {args.model}: {equal} are transformers', {close} differ where its two best "
-          f"are closer than bf16 moves them, {len(wrong)} elsewhere {wrong[:3]}; {same_to_the_end} texts are equal to the end, others up "
-          f"to token {first_difference}")
+    print(f"{result['tokens']} tokens of {len(texts)} texts of {args.model}: fp32 takes {ours_exact} of them too, and {theirs_exact} of those "
+          f"that transformers in bf16 takes there; {equal} are its own; {len(wrong)} are further off than bf16 explains {wrong[:3]}; texts "
+          f"are its own up to token {alike}")
     return result, not wrong
 
 
