@@ -9,10 +9,12 @@ namespace {
 
 void add_doctor(CLI::App& app, int& status) {
   const auto request = std::make_shared<sluice::core::DoctorRequest>();
-  CLI::App& doctor = add_command(app, "doctor", "show what this machine has and what is missing",
-                                 "sluice doctor\n"
-                                 "sluice doctor --calibrate configs/quickstart.toml\n"
-                                 "    also how long every op of its step takes here");
+  CLI::App& doctor =
+      add_command(app, "doctor", "show what this machine has and what is missing",
+                  "sluice doctor\n"
+                  "sluice doctor --calibrate configs/quickstart.toml\n"
+                  "    also how long every op of its step takes here\n"
+                  "sluice doctor --calibrate configs/quickstart.toml --machine-file here.toml");
   doctor.add_option("CONFIG", request->config_path, "configuration file whose step to time")
       ->type_name("FILE")
       ->group("Arguments");
@@ -20,8 +22,34 @@ void add_doctor(CLI::App& app, int& status) {
       .add_flag("--calibrate", request->calibrate,
                 "time the links and every op of a step in its mix, and keep the times")
       ->group("Measuring");
+  doctor
+      .add_option("--machine-file", request->machine_file,
+                  "write what was timed to this file, for --machine elsewhere; with --calibrate")
+      ->type_name("FILE")
+      ->group("Output");
   add_set(doctor, request->settings);
   doctor.callback([=, &status] { status = report(sluice::core::doctor(*request)); });
+}
+
+void add_machines(CLI::App& app, int& status) {
+  struct Options {
+    std::string name;
+    bool json = false;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App& machines =
+      add_command(app, "machines", "list the machines that can be planned for without being there",
+                  "sluice machines\n"
+                  "sluice machines rtx4090 > mine.toml\n"
+                  "    all that is known of one, as a file to change\n"
+                  "sluice plan --machine mine.toml --set model.preset=llama3-1b");
+  machines
+      .add_option("MACHINE", options->name,
+                  "only this one, as a machine file: a name, or the path of such a file")
+      ->type_name("MACHINE")
+      ->group("Arguments");
+  machines.add_flag("--json", options->json, "print JSON")->group("Output");
+  machines.callback([=, &status] { status = report(sluice::core::machines(options->name, options->json)); });
 }
 
 void add_keys(CLI::App& app, int& status) {
@@ -39,6 +67,7 @@ void add_keys(CLI::App& app, int& status) {
 }  // namespace
 
 void add_machine_commands(CLI::App& app, int& status) {
+  add_machines(app, status);
   add_doctor(app, status);
   add_keys(app, status);
 }

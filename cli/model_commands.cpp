@@ -49,9 +49,10 @@ void add_estimate(CLI::App& app, int& status) {
   option("--mesh", request->mesh,
          "when FSDP x TP is bound by compute: fsdp=16/2,tp=4/1,link=180e9,peak=460e12 (devices/axes)", "MESH",
          "Machine");
-  option("--machine", request->machine,
-         "what depends on one is left out without: " + joined(sluice::core::names().machines), "MACHINE",
-         "Machine");
+  option(
+      "--machine", request->machine,
+      "what depends on one is left out without: a name that sluice machines lists, or a machine file (.toml)",
+      "MACHINE", "Machine");
   estimate.add_flag("--json", request->json, "print numbers and formulas for programs")->group("Output");
   option("--html", request->html, "write one self-contained page to this file, with the picture", "FILE",
          "Output");

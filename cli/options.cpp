@@ -31,7 +31,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 std::string machine_help() {
-  return "plan for a machine that is not here: " + joined(sluice::core::names().machines);
+  return "plan for a machine that is not here: a name that sluice machines lists, or a machine file (.toml)";
 }
 
 std::string model_help() {

@@ -30,7 +30,8 @@ class Machine {
  public:
   // Looks at the hardware; takes none of its memory.
   static Result<Machine> here(const MachineOptions& options = {});
-  // One that need not be there: "rtx4090". The error of an unknown name lists them.
+  // One that need not be there: "rtx4090", or the path of a machine file, "mine.toml". The error of an unknown
+  // name lists them.
   static Result<Machine> preset(std::string_view name);
   static std::vector<std::string> presets();
 

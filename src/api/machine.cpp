@@ -2,7 +2,7 @@
 #include "machine/machine.h"
 
 #include "base/status.h"
-#include "cost/presets.h"
+#include "cost/card.h"
 #include "sluice/machine.h"
 
 namespace sluice {
@@ -25,7 +25,7 @@ Result<Machine> Machine::preset(std::string_view name) {
 
 std::vector<std::string> Machine::presets() {
   std::vector<std::string> names;
-  for (const std::string_view name : core::machine_presets()) names.emplace_back(name);
+  for (const std::string_view name : core::card_names()) names.emplace_back(name);
   return names;
 }
 

@@ -42,7 +42,7 @@ struct Requests {
 struct RunRequest {
   std::string config_path;            // empty: defaults
   std::vector<std::string> settings;  // "key=value", applied in order after the file
-  std::string machine;                // a machine preset to plan for instead of this one; empty: this one
+  std::string machine;  // one to plan for instead of this one, by name or as a file; empty: this one
   // train only:
   bool anew = false;  // in the next free directory where run.dir holds something
   std::string allow;  // what may differ from the run that goes on: run/manifest.h, with commas between
@@ -111,7 +111,7 @@ Outcome sweep(const SweepRequest& request, Requests& asked);
 
 struct EstimateRequest {
   std::string model;       // as parse_subject() of estimate/subject.h takes it
-  std::string machine;     // a preset; empty: none
+  std::string machine;     // as in RunRequest; empty: none
   std::string device_mem;  // size instead of the card's; empty: the card's
   std::string optimizer;   // a name of Names::recipes; empty: the first
   int64_t seq_len = 2048, batch = 1, accumulate = 1;
@@ -130,13 +130,18 @@ struct EstimateRequest {
 Outcome estimate(const EstimateRequest& request);
 
 struct DoctorRequest {
-  bool calibrate = false;   // also time the links and every op of a configuration's step
-  std::string config_path;  // as in RunRequest
+  bool calibrate = false;    // also time the links and every op of a configuration's step
+  std::string machine_file;  // write what was timed to this machine file; with `calibrate`. Empty: do not
+  std::string config_path;   // as in RunRequest
   std::vector<std::string> settings;
 };
 
 // Prints what this machine has and what is missing, with the command that fixes it.
 Outcome doctor(const DoctorRequest& request);
+
+// Prints the machines that can be planned for by name; of one, or of a machine file, all that is known of it,
+// as a machine file. `json`: as JSON, rates in FLOP/s and bytes per second.
+Outcome machines(const std::string& name, bool json);
 
 struct DataRequest {
   // A configuration, which ends in .toml; or files to learn, and in front of them, if text is not bytes, the

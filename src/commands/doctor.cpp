@@ -10,6 +10,7 @@
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "cost/card.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
 #include "run/prepare.h"
@@ -17,10 +18,12 @@
 namespace sluice::core {
 namespace {
 
+int64_t host_bytes() {
+  return int64_t(double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)));
+}
+
 void show_host() {
-  const double pages = double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE));
-  say("memory   {}, {} available\n", format_bytes(static_cast<int64_t>(pages)),
-      format_bytes(available_bytes()));
+  say("memory   {}, {} available\n", format_bytes(host_bytes()), format_bytes(available_bytes()));
   for (const MemoryGroup& group : memory_groups())
     say("         the control group {} allows {}\n", group.name, format_bytes(group.limit_bytes));
   constexpr auto kHugePages = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -48,6 +51,29 @@ std::string rate_of(const Op& op, double ns) {
                        : fmt::format("{:.1f} GB/s", traffic(op) / ns);
 }
 
+// What was timed of this machine, beside the data sheet of the card that it is, where that is known.
+Card card_of(const Prepared& p) {
+  const Profile& profile = p.machine.profile;
+  const Card* known = card_called(profile.name);
+  Card card = known != nullptr ? *known : Card();
+  if (known == nullptr) {
+    card.name = profile.name;
+    card.peak_source = "";
+  }
+  card.memory_bytes =
+      p.machine.device_total_bytes != kUnlimited ? p.machine.device_total_bytes : host_bytes();
+  const Rates reached = reached_rates(p.stages.training.model.program, profile);
+  card.bf16 = card.f32 = {};
+  (p.numerics.compute == DType::BF16 ? card.bf16 : card.f32) = {
+      reached.product_flops, reached.attention_forward_flops, reached.attention_backward_flops};
+  card.memory_reached = reached.memory_bytes;
+  card.load_rate = profile.bytes_per_s(kHost, kDevice), card.store_rate = profile.bytes_per_s(kDevice, kHost);
+  card.copy_slowdown = profile.copy_slowdown;
+  card.held_bytes = profile.overhead_bytes;
+  card.reached_source = card.link_source = "measured";
+  return card;
+}
+
 Status show_costs(const DoctorRequest& request) {
   SLUICE_ASSIGN(RunConfig config, load_config(request.config_path, request.settings));
   Console console;
@@ -62,12 +88,19 @@ Status show_costs(const DoctorRequest& request) {
     const double ns = profile.cost(op).ns;
     say("{:>12.4f}  {:>16}  {}\n", ns / 1e6, rate_of(op, ns), cost_key(op));
   }
+  if (request.machine_file.empty()) return {};
+  SLUICE_TRY(write_file(request.machine_file, to_toml(card_of(p))));
+  say("\nsaved: {}\n", request.machine_file);
   return {};
 }
 
 }  // namespace
 
 Outcome doctor(const DoctorRequest& request) {
+  if (!request.calibrate && !request.machine_file.empty()) {
+    return {Ending::Failed, fmt::format("--machine-file {}: needs --calibrate, which times what it says",
+                                        request.machine_file)};
+  }
   show_host();
   for (const BackendKind* kind : backends()) {
     if (kind->report != nullptr) say("{}", kind->report());

@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
-#include "cost/presets.h"
+#include "cost/card.h"
 #include "io/file.h"
 
 namespace sluice::core {
@@ -14,13 +14,19 @@ namespace {
 
 Result<Device> device_of(const EstimateRequest& request) {
   SLUICE_ASSIGN(const Card card, find_card(request.machine));
-  SLUICE_ASSIGN(const Profile profile, machine_preset(request.machine));
-  Device device{.name = std::string(card.name),
+  const auto [format, peak] = card.peak.bf16 > 0  ? std::pair("bf16", card.peak.bf16)
+                              : card.peak.f16 > 0 ? std::pair("f16", card.peak.f16)
+                                                  : std::pair("f32", card.peak.f32);
+  Device device{.name = card.name,
                 .memory_bytes = double(card.memory_bytes),
-                .peak_flops = profile.peak_flops,
+                .peak_flops = peak,
+                .peak_format = format,
                 .memory_rate = card.memory_rate,
                 .multiprocessors = card.multiprocessors,
-                .overhead_bytes = double(profile.overhead_bytes[kDevice])};
+                .overhead_bytes = double(card.held_bytes[kDevice])};
+  if (!(peak > 0 && card.memory_rate > 0)) {
+    return error("--machine {}: arithmetic needs peak_flops and memory.bytes_per_s", request.machine);
+  }
   if (!request.device_mem.empty()) {
     const auto bytes = parse_bytes(request.device_mem);
     if (!bytes.ok()) return error_at("--device-mem", bytes.error());

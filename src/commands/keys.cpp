@@ -10,7 +10,7 @@
 #include "commands/commands.h"
 #include "commands/say.h"
 #include "config/config.h"
-#include "cost/presets.h"
+#include "cost/card.h"
 #include "estimate/memory.h"
 #include "model/families/families.h"
 #include "planner/passes/runner.h"
@@ -64,7 +64,7 @@ std::vector<Key> all_keys() {
 
 Names names() {
   Names n;
-  for (const std::string_view machine : machine_presets()) n.machines.emplace_back(machine);
+  for (const std::string_view machine : card_names()) n.machines.emplace_back(machine);
   n.models = model_presets();
   n.backends = {"auto"};
   for (const BackendKind* kind : backends()) {

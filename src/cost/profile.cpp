@@ -75,6 +75,43 @@ TaskCosts cost_of(const Program& program, const Profile& profile) {
   return costs;
 }
 
+Rates reached_rates(const Program& program, const Profile& profile) {
+  struct Sum {
+    double work = 0, ns = 0;
+    double per_second() const { return ns > 0 ? 1e9 * work / ns : 0; }
+  };
+  Sum memory, products, forward, backward;
+  for (const auto& [op, count] : counted_ops(program)) {
+    const auto found = profile.measured_ns.find(cost_key(op));
+    if (found == profile.measured_ns.end()) continue;
+    const Work w = work(op);
+    const auto add = [&, ns = found->second, n = double(count)](Sum& sum, double amount) {
+      sum.work += n * amount, sum.ns += n * ns;
+    };
+    const double beside_softmax =
+        w.flops * (double(w.head_dim) + kSoftmaxColumns) / double(std::max<int64_t>(w.head_dim, 1));
+    switch (w.unit) {
+      case Unit::Memory:
+        add(memory, traffic(op));
+        break;
+      case Unit::Product:
+        add(products, w.flops);
+        break;
+      case Unit::AttentionForward:
+        add(forward, beside_softmax);
+        break;
+      case Unit::AttentionBackward:
+        add(backward, beside_softmax);
+        break;
+    }
+  }
+  return {.product_flops = products.per_second(),
+          .attention_forward_flops = forward.per_second(),
+          .attention_backward_flops = backward.per_second(),
+          .memory_bytes = memory.per_second(),
+          .launch_ns = profile.rates.launch_ns};
+}
+
 std::vector<CountedOp> counted_ops(const Program& program) {
   std::vector<CountedOp> out;
   std::unordered_map<std::string, size_t> known;

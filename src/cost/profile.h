@@ -84,6 +84,10 @@ struct CountedOp {
   Op op;
   int64_t count = 0;
 };
+// What the measured times of a program's tasks come to as rates, ops of a kind together; launches are in
+// them. 0 where no op of a kind was measured.
+Rates reached_rates(const Program& program, const Profile& profile);
+
 // The ops of a program with different cost_key.
 std::vector<CountedOp> counted_ops(const Program& program);
 // The same without their counts.

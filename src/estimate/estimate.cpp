@@ -61,10 +61,9 @@ std::vector<std::string> legend_of(const Basis& b) {
       "P all parameters, N those of matrices (embedding and head too), A what activations take of a token");
   if (b.in.device) {
     const Device& d = *b.in.device;
-    lines.push_back(fmt::format("{}: M {} of memory, C {} (bf16 products, data sheet), W {} of memory",
-                                d.name, text(d.memory_bytes, Form::Bytes),
-                                text(d.peak_flops, Form::FlopsPerSecond),
-                                text(d.memory_rate, Form::BytesPerSecond)));
+    lines.push_back(fmt::format("{}: M {} of memory, C {} ({} products, data sheet), W {} of memory", d.name,
+                                text(d.memory_bytes, Form::Bytes), text(d.peak_flops, Form::FlopsPerSecond),
+                                d.peak_format, text(d.memory_rate, Form::BytesPerSecond)));
   }
   return lines;
 }

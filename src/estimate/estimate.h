@@ -16,10 +16,11 @@ namespace sluice::core {
 struct Device {
   std::string name;
   double memory_bytes = 0;
-  double peak_flops = 0;      // dense bf16 products, data sheet
-  double memory_rate = 0;     // bytes per second, data sheet
-  int multiprocessors = 0;    // 0: unknown
-  double overhead_bytes = 0;  // context and kernels
+  double peak_flops = 0;             // dense products, data sheet
+  std::string peak_format = "bf16";  // that are multiplied
+  double memory_rate = 0;            // bytes per second, data sheet
+  int multiprocessors = 0;           // 0: unknown
+  double overhead_bytes = 0;         // context and kernels
 };
 
 // Devices that share a model: weights are sharded over `fsdp` of them and gathered for use, matrices are cut

@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/machine.h"
 
-#include <algorithm>
-#include <cctype>
+#include <utility>
 
 #include "base/hash.h"
-#include "cost/presets.h"
 
 namespace sluice::core {
 namespace {
 
-// The preset whose rates ops that are not measured take: the one that a driver's name of a device names,
-// "NVIDIA GeForce RTX 4090"; else the H100's.
-Result<Profile> preset_like(std::string model) {
-  std::transform(model.begin(), model.end(), model.begin(),
-                 [](unsigned char c) { return char(std::tolower(c)); });
-  for (const std::string_view preset : machine_presets()) {
-    const std::string_view name = preset.starts_with("rtx") ? preset.substr(3) : preset;
-    if (model.find(name) != std::string::npos) return machine_preset(preset);
-  }
-  return machine_preset("h100");
+// The profile whose rates ops that are not measured take: that of the card which a driver's name means; else
+// the H100's.
+Result<Profile> profile_like(std::string_view model) {
+  const Card* card = card_called(model);
+  if (card != nullptr && card->bf16.known()) return profile_of(*card, DType::BF16);
+  SLUICE_ASSIGN(const Card h100, find_card("h100"));
+  return profile_of(h100, DType::BF16);
 }
 
 // The backend's exact workspaces; a backend that is only asked holds no arenas.
@@ -42,7 +37,7 @@ Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& opti
   m.device_total_bytes = found.device_total_bytes;
   m.uuid = std::move(found.uuid);
   if (!found.model.empty()) {
-    SLUICE_ASSIGN(m.profile, preset_like(std::move(found.model)));
+    SLUICE_ASSIGN(m.profile, profile_like(found.model));
   }
   m.profile.name = std::move(found.name);
   SLUICE_TRY(ask_backend(m));
@@ -54,23 +49,24 @@ Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& opti
   return m;
 }
 
-// Its rates are those of the GPU's bf16 products, and so is what our kernels take there.
-Result<Machine> simulated_machine(const std::string& preset) {
+}  // namespace
+
+Result<Machine> simulated_machine(const RunConfig& config, Card card) {
   Machine m;
-  m.takes_f32 = false;
-  SLUICE_ASSIGN(m.profile, machine_preset(preset));
+  m.fast_bf16 = card.bf16.known();
+  const bool f32 = config.train.compute == "f32" || (config.train.compute == "auto" && !m.fast_bf16);
+  m.takes_f32 = card.f32.known();
+  // What has no rates of f32 is refused with the number formats, where what to do instead is said.
+  SLUICE_ASSIGN(m.profile, profile_of(card, f32 && (m.takes_f32 || !m.fast_bf16) ? DType::F32 : DType::BF16));
   m.description = "simulated " + m.profile.name;
-  m.fast_bf16 = true;
+  m.card = std::move(card);
   return m;
 }
 
-}  // namespace
-
-Result<Machine> resolve_machine(const RunConfig& config, const std::string& preset) {
-  if (!preset.empty()) {
-    SLUICE_ASSIGN(Machine named, simulated_machine(preset));
-    SLUICE_ASSIGN(named.card, find_card(preset));
-    return named;
+Result<Machine> resolve_machine(const RunConfig& config, const std::string& card) {
+  if (!card.empty()) {
+    SLUICE_ASSIGN(Card named, find_card(card));
+    return simulated_machine(config, std::move(named));
   }
   BackendOptions options;
   options.device = int(config.run.device);
@@ -79,7 +75,11 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& pres
   options.cache = config.data.cache;
   if (config.run.backend != "auto") {
     SLUICE_ASSIGN(const BackendKind* kind, find_backend(config.run.backend));
-    if (!kind->traits.runs_models) return simulated_machine("h200");
+    if (!kind->traits.runs_models) {
+      SLUICE_ASSIGN(Machine any, resolve_machine(config, "h200"));
+      any.card.reset();  // its memory bounds nothing
+      return any;
+    }
     SLUICE_ASSIGN(FoundMachine found, kind->find(options));
     return this_machine(*kind, options, std::move(found));
   }

@@ -8,7 +8,7 @@
 
 #include "backend/registry/registry.h"
 #include "config/config.h"
-#include "cost/presets.h"
+#include "cost/card.h"
 #include "cost/profile.h"
 
 namespace sluice::core {
@@ -34,8 +34,11 @@ struct Machine {
   Result<std::unique_ptr<Backend>> make() const { return backend->make(options); }
 };
 // The machine that config.run names; "auto" is the first backend of the registry that finds its hardware.
-// `preset` names a card of cost/presets.h to plan for instead; empty: none.
-Result<Machine> resolve_machine(const RunConfig& config, const std::string& preset);
+// `card` names one to plan for instead, or is the path of a machine file, as find_card() takes them; empty:
+// none.
+Result<Machine> resolve_machine(const RunConfig& config, const std::string& card);
+// The machine of a card; rates are those of config.train.compute, or of bf16 where the card has these.
+Result<Machine> simulated_machine(const RunConfig& config, Card card);
 
 // The file that keeps the machine's measured costs: one per machine and GPU, so that switching between two
 // measures neither again. GPUs of one name differ by some per cent. Empty: data.cache is.

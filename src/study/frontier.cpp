@@ -8,7 +8,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "cost/presets.h"
+#include "cost/card.h"
 #include "study/sweep_table.h"
 
 namespace sluice::core {
@@ -65,8 +65,9 @@ Result<std::vector<CardOutlook>> find_cards(const RunConfig& config, const std::
   Batch batch(interrupted);
   std::vector<CardOutlook> out;
   for (const Card& card : cards()) {
-    SLUICE_ASSIGN(Machine machine, resolve_machine(config, std::string(card.machine)));
-    out.push_back({std::string(card.name), card.memory_bytes, card.usable_bytes()});
+    if (!card.compared) continue;
+    SLUICE_ASSIGN(Machine machine, simulated_machine(config, card));
+    out.push_back({card.name, card.memory_bytes, card.usable_bytes()});
     batch.add(with_device_cap(config, card.usable_bytes()), std::move(machine));
   }
   SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run("planning for cards", say));
@@ -171,8 +172,9 @@ std::string text(const Frontier& f) {
   out += fmt::format("{:>14} {:>14} {:>12} {:>14}  {}\n", "device cap", "host cap", "tok/s", "of uncapped",
                      "smallest card with that memory");
   for (const FrontierPoint& p : f.points) {
-    const auto fits = std::find_if(cards().begin(), cards().end(),
-                                   [&](const Card& c) { return c.usable_bytes() >= p.caps[kDevice]; });
+    const auto fits = std::find_if(cards().begin(), cards().end(), [&](const Card& c) {
+      return c.compared && c.usable_bytes() >= p.caps[kDevice];
+    });
     out += fmt::format("{:>14} {:>14} {:>12.0f} {:>12.1f} %  {}\n", cap_text(p.caps[kDevice]),
                        cap_text(p.caps[kHost]), p.tokens_per_s, 100 * p.share,
                        fits == cards().end() ? "none" : fits->name);

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
-#include "cost/presets.h"
+#include "cost/card.h"
 #include "model/families/families.h"
 
 namespace sluice::core::corpus {
@@ -89,7 +89,7 @@ Profile profile_of(const Group& group) {
     p.copy_slowdown = 0.2;
     p.alignment = 64;
   } else {
-    p = *machine_preset(group.machine);
+    p = *profile_of(*find_card(group.machine), DType::BF16);
   }
   p.overhead_bytes[kDevice] = p.overhead_bytes[kHost] = 0;
   return p;

@@ -18,7 +18,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "corpus/cells.h"
-#include "cost/presets.h"
+#include "cost/card.h"
 #include "io/file.h"
 #include "model/families/families.h"
 #include "planner/shape.h"
@@ -71,7 +71,7 @@ void add_plans(const corpus::Group& group, Fingerprints& out) {
 
 // Whole runs of Llama-3 8B on the preset of an H200: the shape is chosen, and every stage planned.
 void add_run(int64_t device_gib, Fingerprints& out) {
-  const Profile profile = *machine_preset("h200");
+  const Profile profile = *profile_of(*find_card("h200"), DType::BF16);
   const std::string name = device_gib == 0 ? "8B h200 none" : fmt::format("8B h200 {}GiB", device_gib);
   StageRequest r;
   r.model = *model_preset("8");

@@ -62,7 +62,7 @@ normalised() {
 section help
 say
 say --version
-for command in train plan simulate demo sweep estimate doctor data tokens generate keys help; do say help "$command"; done
+for command in train plan simulate demo sweep estimate machines doctor data tokens generate keys help; do say help "$command"; done
 
 section tokens
 mkdir tokenizer
@@ -104,6 +104,18 @@ say plan --diff runs/latest/plan.json tight/plan.json
 section simulate
 say simulate small.toml --machine rtx4090
 say demo 8 4 256 tiny --simulate --machine a100
+
+section machines
+say machines
+say machines 'RTX A6000'
+say machines v100 --json
+"$sluice" machines rtx4090 >mine.toml
+say simulate small.toml --machine mine.toml
+say plan small.toml --machine mi300x
+say estimate params=7B --machine v100 --tokens 1B
+printf '[memory]\nsize = "8GiB"\n[reached_flops.bf16]\nproducts = 1e14\n' >half.toml
+say plan small.toml --machine half.toml
+say doctor --machine-file here.toml
 
 section frontier
 say plan small.toml --machine rtx4090 --frontier

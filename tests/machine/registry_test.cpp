@@ -66,7 +66,8 @@ TEST(Machine, PresetsAreFoundHoweverTheirNamesAreWritten) {
   }
   const auto none = resolve_machine(RunConfig(), "abacus");
   ASSERT_FALSE(none.ok());
-  EXPECT_EQ(none.message(), "machine 'abacus': known are h200, h100, a100, rtx3090, rtx4090, rtx5090");
+  EXPECT_TRUE(none.message().starts_with("machine 'abacus': known are ")) << none.message();
+  for (const Card& card : cards()) EXPECT_NE(none.message().find(card.key), std::string::npos) << card.key;
 }
 
 TEST(Machine, APresetIsOnlyPlannedFor) {

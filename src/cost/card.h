@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// A machine as data: what it has by its data sheet, and what steps were seen or are guessed to reach of it.
+// What plans for machines that are not here, and arithmetic without a plan, go by.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "cost/profile.h"
+
+namespace sluice::core {
+
+// Floating-point operations per second of dense products with f32 sums, by the number format of what is
+// multiplied. 0: the machine has none, or nobody says. No rate is ever made from that of another format.
+struct PeakRates {
+  double f32 = 0, tf32 = 0, bf16 = 0, f16 = 0, f8 = 0;
+};
+
+// What steps in one number format reach, FLOPs per second. All are 0 where nobody knows.
+struct ReachedRates {
+  double products = 0, attention_forward = 0, attention_backward = 0;
+
+  bool known() const { return products > 0; }
+};
+
+// What a process holds beside its arenas where nothing else is known: context, kernels and library handles on
+// the device, measured on an H200.
+constexpr int64_t kHeldByDevice = 600 * kMiB, kHeldByHost = kGiB;
+
+struct Card {
+  std::string key;             // as --machine takes it: "rtx4090"
+  std::string name;            // "RTX 4090 24 GB"
+  int64_t memory_bytes = 0;    // what the driver reports in all
+  double memory_rate = 0;      // data sheet, bytes per second
+  int multiprocessors = 0;     // 0: unknown
+  int compute_capability = 0;  // its major number; 0: no GPU of NVIDIA's
+  PeakRates peak;
+  // By the formats that Sluice computes in. With neither the machine serves arithmetic only.
+  ReachedRates bf16, f32;
+  double memory_reached = 0;             // bytes per second, read + write
+  double load_rate = 0, store_rate = 0;  // bytes per second from the host and to it, both busy
+  double copy_slowdown = 0;              // as in Profile
+  BytesByTier held_bytes;                // by the process beside its arenas
+  // Where numbers come from, in words: "data sheet", "measured", "estimated".
+  std::string peak_source, reached_source, link_source;
+  // Speeds planned for it were compared with measured or published ones: docs/machines.md says how far off.
+  bool compared = false;
+
+  // The largest cap to plan for: the driver and other processes keep some.
+  int64_t usable_bytes() const { return memory_bytes - kGiB; }
+  bool can_be_planned() const { return bf16.known() || f32.known(); }
+};
+
+// From the smallest memory to the largest.
+std::span<const Card> cards();
+// The keys of cards(): those that plans can be made for first.
+std::vector<std::string_view> card_names();
+
+// The card of a key or name; case, spaces and hyphens do not matter: RTX4090, "rtx 4090", "A100 40 GB",
+// a100-40gb. What ends in .toml is read as a machine file.
+Result<Card> find_card(std::string_view name);
+// The card whose key a driver's name of a device contains, the longest such key: that of "NVIDIA GeForce RTX
+// 4090"; null: none.
+const Card* card_called(std::string_view driver_name);
+
+// What planning goes by, in the format that the steps compute in. The error of a format without rates names
+// those that there are.
+Result<Profile> profile_of(const Card& card, DType compute);
+
+// A machine file: TOML that find_card() reads back. docs/machines.md has its keys.
+std::string to_toml(const Card& card);
+Result<Card> read_card(const std::filesystem::path& path);
+
+}  // namespace sluice::core

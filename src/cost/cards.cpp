@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machines that are known by name.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/nearest.h"
+#include "cost/card.h"
+#include "ops/gpu_workspace.h"
+
+namespace sluice::core {
+namespace {
+
+// What products and attention reach of the peak of bf16 within steps; none: nobody knows, or Sluice does not
+// run there.
+struct Shares {
+  double products = 0, attention_forward = 0, attention_backward = 0;
+  std::string_view source;
+};
+// H200: measured within training steps of 1B and 8B, which its limit on power slows down (large products 687
+// to 767 TFLOP/s, those of 2,048 x 2,048 526 to 680, cuDNN attention 502 and 420 with heads of 128 columns
+// and 439 and 376 with 64). H100: the same chip. The others were never measured; consumer cards hold a larger
+// share of a lower peak, and those whose limit on power is low beside their peak a smaller one.
+constexpr Shares kH200{0.69, 0.59, 0.49, "measured"};
+constexpr Shares kH100{0.66, 0.59, 0.49, "attention as the H200's, the rest estimated"};
+constexpr Shares kA100{0.80, 0.69, 0.58, "estimated"};
+constexpr Shares kAmpere{0.85, 0.81, 0.69, "estimated"};
+constexpr Shares kGeForce{0.90, 0.87, 0.75, "estimated"};
+constexpr Shares kLikeHopper{0.66, 0.59, 0.49, "estimated, as the H100"};
+constexpr Shares kLikeA100{0.80, 0.69, 0.58, "estimated, as the A100"};
+constexpr Shares kNone{};
+
+struct Row {
+  const char *key, *name;
+  int64_t memory_mib;   // as nvidia-smi prints it where known; see docs/machines.md
+  double memory_rate;   // bytes per second
+  double memory_basis;  // the same, of which copies reach 88 %
+  int multiprocessors, compute_capability;
+  PeakRates peak;
+  const char* peak_source;
+  Shares shares;
+  double link;  // bytes per second each way, both busy
+  const char* link_source;
+  bool compared;
+};
+
+// Dense rates with f32 sums; those that data sheets give with sparsity are halved. GeForce cards of Ada and
+// Blackwell: 512 FLOPs of bf16 and 1,024 of fp8 a clock and multiprocessor, f32 and tf32 as the white papers
+// of their architectures have them. Links: PCIe 4 and 5 of 16 lanes sustain 23 and 45 to 50 GB/s each way
+// with both busy, of 8 lanes half; two thirds of NVLink-C2C's 450 GB/s are a guess.
+// clang-format off
+const Row kRows[] = {
+    {"rtx4060ti-8gb", "RTX 4060 Ti 8 GB", 8188, 0.288e12, 0.288e12, 34, 8,
+     {22.06e12, 22.06e12, 44.1e12, 44.1e12, 88.3e12}, "architecture x clock", kGeForce, 11.5e9, "estimated", false},
+    {"laptop", "RTX 4060 Laptop 8 GB", 8188, 0.256e12, 0.256e12, 24, 8,
+     {14.6e12, 14.6e12, 29.1e12, 29.1e12, 58.2e12}, "architecture x clock", kGeForce, 11.5e9, "estimated", false},
+    {"v100-16gb", "V100 16 GB", 16160, 0.9e12, 0.9e12, 80, 7,
+     {15.7e12, 0, 0, 125e12, 0}, "data sheet", kNone, 0, "", false},
+    {"rtx5060ti", "RTX 5060 Ti 16 GB", 16311, 0.448e12, 0.448e12, 36, 12,
+     {23.7e12, 23.7e12, 47.4e12, 47.4e12, 94.8e12}, "architecture x clock", kGeForce, 23e9, "estimated", false},
+    {"rtx4080", "RTX 4080 16 GB", 16376, 0.7168e12, 0.7168e12, 76, 8,
+     {48.7e12, 48.7e12, 97.5e12, 97.5e12, 194.9e12}, "white paper", kGeForce, 23e9, "estimated", false},
+    {"rtx4060ti", "RTX 4060 Ti 16 GB", 16380, 0.288e12, 0.288e12, 34, 8,
+     {22.06e12, 22.06e12, 44.1e12, 44.1e12, 88.3e12}, "architecture x clock", kGeForce, 11.5e9, "estimated", false},
+    {"a10", "A10 24 GB", 23028, 0.6e12, 0.6e12, 72, 8,
+     {31.2e12, 62.5e12, 125e12, 125e12, 0}, "data sheet", {0.55, 0.5, 0.42, "estimated"}, 23e9, "estimated", false},
+    {"rtx4090", "RTX 4090 24 GB", 24564, 1.008e12, 1.008e12, 128, 8,
+     {82.6e12, 82.6e12, 165e12, 165e12, 330.3e12}, "white paper", kGeForce, 23e9, "estimated", true},
+    {"rtx3090", "RTX 3090 24 GB", 24576, 0.936e12, 0.936e12, 82, 8,
+     {35.6e12, 35.6e12, 71e12, 71e12, 0}, "white paper", kAmpere, 23e9, "estimated", true},
+    {"v100", "V100 32 GB", 32510, 0.9e12, 0.9e12, 80, 7,
+     {15.7e12, 0, 0, 125e12, 0}, "data sheet", kNone, 0, "", false},
+    {"rtx5090", "RTX 5090 32 GB", 32607, 1.792e12, 1.79e12, 170, 12,
+     {104.8e12, 104.8e12, 209.5e12, 209.5e12, 419e12}, "white paper", kGeForce, 45e9, "estimated", true},
+    {"a100-40gb", "A100 40 GB", 40960, 1.555e12, 1.555e12, 108, 8,
+     {19.5e12, 156e12, 312e12, 312e12, 0}, "data sheet", kA100, 23e9, "estimated", true},
+    {"l40s", "L40S 48 GB", 46068, 0.864e12, 0.864e12, 142, 8,
+     {91.6e12, 183e12, 362e12, 362e12, 733e12}, "data sheet", kLikeHopper, 23e9, "estimated", false},
+    {"a6000", "RTX A6000 48 GB", 49140, 0.768e12, 0.768e12, 84, 8,
+     {38.7e12, 77.4e12, 154.8e12, 154.8e12, 0}, "data sheet", kLikeA100, 23e9, "estimated", false},
+    {"rtx6000ada", "RTX 6000 Ada 48 GB", 49140, 0.96e12, 0.96e12, 142, 8,
+     {91.1e12, 182.1e12, 364.2e12, 364.2e12, 728.5e12}, "data sheet", kLikeHopper, 23e9, "estimated", false},
+    {"h100", "H100 80 GB", 81559, 3.35e12, 3.35e12, 132, 9,
+     {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kH100, 50e9, "estimated", true},
+    {"a100", "A100 80 GB", 81920, 2.039e12, 2.0e12, 108, 8,
+     {19.5e12, 156e12, 312e12, 312e12, 0}, "data sheet", kA100, 23e9, "estimated", true},
+    {"tpuv5p", "TPU v5p 95 GB", 97280, 2.765e12, 2.765e12, 0, 0,
+     {0, 0, 459e12, 0, 0}, "data sheet", kNone, 0, "", false},
+    {"gh200", "GH200 96 GB", 97871, 4.0e12, 4.0e12, 132, 9,
+     {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kLikeHopper, 300e9, "estimated", false},
+    {"rtxpro6000", "RTX PRO 6000 96 GB", 97887, 1.792e12, 1.792e12, 188, 12,
+     {125e12, 251.9e12, 503.8e12, 503.8e12, 1007.6e12}, "white paper", kLikeHopper, 45e9, "estimated", false},
+    {"h200", "H200 141 GB", 143771, 4.8e12, 4.8e12, 132, 9,
+     {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kH200, 50.8e9, "measured", true},
+    {"b200", "B200 180 GB", 183359, 7.7e12, 7.7e12, 148, 10,
+     {75e12, 1125e12, 2250e12, 2250e12, 4500e12}, "data sheet", kLikeHopper, 50e9, "estimated", false},
+    {"mi300x", "MI300X 192 GB", 196592, 5.3e12, 5.3e12, 304, 0,
+     {163.4e12, 653.7e12, 1307.4e12, 1307.4e12, 2614.9e12}, "data sheet", kNone, 0, "", false},
+};
+// clang-format on
+
+Card card_of(const Row& r) {
+  Card c;
+  c.key = r.key, c.name = r.name;
+  c.memory_bytes = r.memory_mib * kMiB;
+  c.memory_rate = r.memory_rate;
+  c.multiprocessors = r.multiprocessors, c.compute_capability = r.compute_capability;
+  c.peak = r.peak;
+  c.peak_source = r.peak_source;
+  c.bf16 = {c.peak.bf16 * r.shares.products, c.peak.bf16 * r.shares.attention_forward,
+            c.peak.bf16 * r.shares.attention_backward};
+  c.reached_source = r.shares.source;
+  if (c.can_be_planned()) {
+    c.memory_reached = r.memory_basis * 0.88;  // what a copy reaches of the data sheet
+    c.load_rate = c.store_rate = r.link;
+    c.link_source = r.link_source;
+    c.held_bytes = {{kDevice, kHeldByDevice}, {kHost, kHeldByHost}};
+  }
+  c.compared = r.compared;
+  return c;
+}
+
+}  // namespace
+
+std::span<const Card> cards() {
+  static const std::vector<Card> all = [] {
+    std::vector<Card> out;
+    for (const Row& row : kRows) out.push_back(card_of(row));
+    return out;
+  }();
+  return all;
+}
+
+std::vector<std::string_view> card_names() {
+  std::vector<std::string_view> names;
+  for (const bool planned : {true, false}) {
+    for (const Card& card : cards()) {
+      if (card.can_be_planned() == planned) names.push_back(card.key);
+    }
+  }
+  return names;
+}
+
+const Card* card_called(std::string_view driver_name) {
+  const std::string plain = plain_name(driver_name);
+  const Card* found = nullptr;
+  for (const Card& card : cards()) {
+    const bool longer = found == nullptr || card.key.size() > found->key.size();
+    if (longer && plain.find(plain_name(card.key)) != plain.npos) found = &card;
+  }
+  return found;
+}
+
+Result<Card> find_card(std::string_view name) {
+  if (name.ends_with(".toml")) return read_card(name);
+  const auto plain = [](std::string_view written) {
+    std::string out = plain_name(written);
+    for (const std::string_view maker : {"nvidia", "geforce", "rtx"}) {
+      if (out.starts_with(maker)) out.erase(0, maker.size());
+    }
+    return out;
+  };
+  for (const Card& card : cards()) {
+    if (plain(name) == plain(card.name) || plain(name) == plain(card.key)) return card;
+  }
+  return error("machine '{}': known are {}, and files that end in .toml", name,
+               fmt::join(card_names(), ", "));
+}
+
+Result<Profile> profile_of(const Card& card, DType compute) {
+  const bool bf16 = compute == DType::BF16;
+  const ReachedRates& reached = bf16 ? card.bf16 : card.f32;
+  if (!reached.known()) {
+    if (!card.can_be_planned()) {
+      return error(
+          "machine {}: nobody says what steps reach there, so nothing can be planned for it; sluice estimate "
+          "takes "
+          "its data sheet",
+          card.key);
+    }
+    return error(
+        "train.compute = {}: {} has rates of steps in {} only, and none is made from another format's",
+        name_of(compute), card.key, name_of(bf16 ? DType::F32 : DType::BF16));
+  }
+  Profile p;
+  p.name = card.key;
+  p.peak_flops = bf16 ? card.peak.bf16 : card.peak.f32;
+  p.rates.product_flops = reached.products;
+  p.rates.attention_forward_flops = reached.attention_forward;
+  p.rates.attention_backward_flops = reached.attention_backward;
+  p.rates.memory_bytes = card.memory_reached;
+  p.rates.launch_ns = 4000;
+  p.set_bytes_per_s(kHost, kDevice, card.load_rate);
+  p.set_bytes_per_s(kDevice, kHost, card.store_rate);
+  p.transfer_latency_ns = 10000;
+  p.copy_slowdown = card.copy_slowdown;
+  p.alignment = 256;
+  p.overhead_bytes = card.held_bytes;
+  const GpuLibraries libraries{.cc_major = card.compute_capability};
+  p.workspace_bytes = [libraries](const Op& op) { return workspace_bytes(op, libraries); };
+  return p;
+}
+
+}  // namespace sluice::core

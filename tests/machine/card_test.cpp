@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machines as data: those known by name, and machine files.
+#include "cost/card.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "io/file.h"
+#include "machine/machine.h"
+
+namespace sluice::core {
+namespace {
+
+class MachineFile : public testing::Test {
+ protected:
+  MachineFile() { std::filesystem::create_directories(path_.parent_path()); }
+
+  Result<Card> read(const std::string& text) {
+    EXPECT_TRUE(write_file(path_, text).ok());
+    return read_card(path_);
+  }
+  std::string refusal(const std::string& text) {
+    const auto card = read(text);
+    return card.ok() ? "" : card.message();
+  }
+
+  const std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) / "sluice_machine" /
+                                      testing::UnitTest::GetInstance()->current_test_info()->name() /
+                                      "mine.toml";
+};
+
+// A machine that steps reach something of, in f32.
+const char* const kSmall = R"(
+[memory]
+size = "2GiB"
+reached_bytes_per_s = 1e10
+[reached_flops.f32]
+products = 2e11
+attention_forward = 1e11
+attention_backward = 9e10
+[links]
+load_bytes_per_s = 5e9
+store_bytes_per_s = 4e9
+)";
+
+TEST(Cards, AreDifferentAndInTheOrderOfTheirMemory) {
+  std::set<std::string> keys;
+  for (const Card& card : cards()) EXPECT_TRUE(keys.insert(card.key).second) << card.key;
+  EXPECT_TRUE(std::is_sorted(cards().begin(), cards().end(),
+                             [](const Card& a, const Card& b) { return a.memory_bytes < b.memory_bytes; }));
+}
+
+TEST(Cards, SayWhereTheirNumbersComeFrom) {
+  for (const Card& card : cards()) {
+    EXPECT_FALSE(card.peak_source.empty()) << card.key;
+    EXPECT_EQ(card.reached_source.empty(), !card.can_be_planned()) << card.key;
+    EXPECT_EQ(card.link_source.empty(), card.load_rate == 0) << card.key;
+  }
+}
+
+TEST(Cards, AreFoundByTheirNamesAndByThoseOfDrivers) {
+  for (const Card& card : cards()) {
+    for (const std::string& name : {card.key, card.name, "NVIDIA " + card.name}) {
+      const auto found = find_card(name);
+      ASSERT_TRUE(found.ok()) << found.message();
+      EXPECT_EQ(found->key, card.key);
+    }
+  }
+  for (const auto& [driver, key] : {std::pair{"NVIDIA GeForce RTX 4060 Ti", "rtx4060ti"},
+                                    {"NVIDIA A100-SXM4-80GB", "a100"},
+                                    {"NVIDIA GH200 480GB", "gh200"},
+                                    {"NVIDIA RTX 6000 Ada Generation", "rtx6000ada"}}) {
+    const Card* card = card_called(driver);
+    ASSERT_NE(card, nullptr) << driver;
+    EXPECT_EQ(card->key, key);
+  }
+  EXPECT_EQ(card_called("NVIDIA T4"), nullptr);
+}
+
+// Sluice computes in bf16 or f32: what has rates of neither serves arithmetic.
+TEST(Cards, WithoutRatesOfAFormatAreNotPlannedForInIt) {
+  for (const char* key : {"v100", "mi300x", "tpuv5p"}) {
+    const auto machine = resolve_machine(RunConfig(), key);
+    ASSERT_FALSE(machine.ok()) << key;
+    EXPECT_NE(machine.message().find("sluice estimate"), std::string::npos) << machine.message();
+  }
+  EXPECT_FALSE(profile_of(*find_card("h100"), DType::F32).ok());
+}
+
+TEST_F(MachineFile, OfEveryCardReadsBackAsTheCard) {
+  for (const Card& card : cards()) {
+    const auto back = read(to_toml(card));
+    if (!card.can_be_planned()) continue;  // what its process holds is unknown, and then read as usual
+    ASSERT_TRUE(back.ok()) << card.key << ": " << back.message();
+    EXPECT_EQ(to_toml(*back), to_toml(card));
+  }
+}
+
+TEST_F(MachineFile, GivesItsFormatTheRatesThatItSays) {
+  ASSERT_TRUE(read(kSmall).ok());
+  const auto machine = resolve_machine(RunConfig(), path_.string());
+  ASSERT_TRUE(machine.ok()) << machine.message();
+  EXPECT_FALSE(machine->fast_bf16);
+  EXPECT_TRUE(machine->takes_f32);
+  EXPECT_EQ(machine->profile.rates.product_flops, 2e11);
+  EXPECT_EQ(machine->profile.rates.attention_backward_flops, 9e10);
+  EXPECT_EQ(machine->profile.bytes_per_s(kHost, kDevice), 5e9);
+  EXPECT_EQ(machine->profile.bytes_per_s(kDevice, kHost), 4e9);
+  ASSERT_TRUE(machine->card.has_value());
+  EXPECT_EQ(machine->card->usable_bytes(), kGiB);
+}
+
+TEST_F(MachineFile, HasNoRatesOfAnotherFormat) {
+  ASSERT_TRUE(read(kSmall).ok());
+  RunConfig config;
+  config.train.compute = "bf16";
+  const auto machine = resolve_machine(config, path_.string());
+  ASSERT_FALSE(machine.ok());
+  EXPECT_EQ(
+      machine.message(),
+      "train.compute = bf16: mine has rates of steps in f32 only, and none is made from another format's");
+}
+
+TEST_F(MachineFile, ThatIsWrongIsRefusedWithTheKey) {
+  const std::string small = kSmall;
+  EXPECT_NE(refusal("name = \"x\"").find("memory.size"), std::string::npos);
+  EXPECT_NE(refusal("[memory]\nsize = \"2GiB\"\nrate = 3").find("did you mean 'memory.size'"),
+            std::string::npos);
+  EXPECT_NE(refusal("multiprocessors = -4\n" + small).find("multiprocessors = '-4'"), std::string::npos);
+  EXPECT_NE(refusal("multiprocessors = [4, 5]\n" + small).find("takes one value"), std::string::npos);
+  EXPECT_NE(refusal("[memory]\nsize = \"2 apples\"").find("2 apples"), std::string::npos);
+  std::string incomplete = small;
+  incomplete.replace(incomplete.find("attention_forward = 1e11"), 24, "");
+  EXPECT_NE(refusal(incomplete).find("reached_flops.f32.attention_forward is missing"), std::string::npos);
+  incomplete = small;
+  incomplete.replace(incomplete.find("store_bytes_per_s = 4e9"), 23, "");
+  EXPECT_NE(refusal(incomplete).find("links.store_bytes_per_s is missing"), std::string::npos);
+}
+
+// Two tasks of one op and one of an op that nobody measured.
+TEST(ReachedRates, AreThoseOfTheOpsThatWereMeasured) {
+  Program program;
+  const auto object = [&](const char* name, DType dtype, int64_t elements) {
+    return program.add({.name = name,
+                        .role = name,
+                        .kind = ObjectKind::Activation,
+                        .dtype = dtype,
+                        .bytes = elements * size_of(dtype)});
+  };
+  const Cast cast{1 << 20, DType::F32, DType::BF16}, other{1 << 10, DType::F32, DType::BF16};
+  const ObjectId x = object("x", DType::F32, 1 << 20), y = object("y", DType::BF16, 1 << 20);
+  for (const char* name : {"first", "second"})
+    program.add(name, cast, std::vector<ObjectId>{x, y}, Phase::Forward, 0, 0, 0);
+  program.add("third", other,
+              std::vector<ObjectId>{object("u", DType::F32, 1 << 10), object("v", DType::BF16, 1 << 10)},
+              Phase::Forward, 0, 0, 0);
+  Profile profile;
+  profile.measured_ns[cost_key(cast)] = 1e6;
+  const Rates rates = reached_rates(program, profile);
+  EXPECT_DOUBLE_EQ(rates.memory_bytes, traffic(cast) * 1e3);
+  EXPECT_EQ(rates.product_flops, 0);
+  EXPECT_EQ(rates.attention_forward_flops, 0);
+}
+
+}  // namespace
+}  // namespace sluice::core
