@@ -41,8 +41,10 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq
 MODELS = {
     "llama": ("Llama", {"tie_word_embeddings": False, "rope_parameters": LLAMA3}, torch.float32),
     "llama_tied_bf16": ("Llama", {"tie_word_embeddings": True, "rms_norm_eps": 1e-5}, torch.bfloat16),
+    "mistral_bf16": ("Mistral", {"tie_word_embeddings": False, "sliding_window": 16}, torch.bfloat16),
     "qwen2_f16": ("Qwen2", {"tie_word_embeddings": True}, torch.float16),
     "qwen3": ("Qwen3", {"tie_word_embeddings": False, "head_dim": 32}, torch.float32),
+    "smollm3": ("SmolLM3", {"tie_word_embeddings": True, "no_rope_layers": [1, 0], "pad_token_id": 0}, torch.float32),
 }
 
 
