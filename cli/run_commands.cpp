@@ -67,7 +67,7 @@ void add_train(CLI::App& app, int& status) {
                   "sluice train configs/quickstart.toml --set train.learning_rate=1e-3\n"
                   "    Ctrl-C finishes the step and writes a checkpoint; the same command goes on\n"
                   "sluice train configs/quickstart.toml --new\n"
-                  "sluice train configs/quickstart.toml --set train.steps=80 --allow steps");
+                  "sluice train configs/quickstart.toml --set train.steps=720 --allow steps");
   options->add_to(train, true);
   train
       .add_flag(

@@ -45,6 +45,8 @@ file(READ ${PROJECT_SOURCE_DIR}/configs/quickstart.toml quickstart)
 string(REGEX REPLACE "\npaths = [^\n]*" "\npaths = [\"../docs\", \"../README.md\", \"../CHANGELOG.md\"]" quickstart "${quickstart}")
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/share/configs/quickstart.toml CONTENT "${quickstart}" @ONLY)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/configs/quickstart.toml)
+install(FILES configs/quickstart/config.json configs/quickstart/tokenizer.json
+        DESTINATION ${CMAKE_INSTALL_DOCDIR}/configs/quickstart COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/share/configs/quickstart.toml DESTINATION ${CMAKE_INSTALL_DOCDIR}/configs
         COMPONENT program)
 
