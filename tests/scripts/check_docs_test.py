@@ -72,6 +72,7 @@ three
         self.assertEqual(self.said("    build/cpu/cli/sluice train \\\n        --set train.lr=1"),
                          "docs/page.md:1: train.lr: not in `sluice keys`")
         self.assertEqual(self.said("`sluice train b.toml`"), "docs/page.md:1: sluice train: b.toml: no such file")
+        self.assertEqual(self.said("    sluice train a.toml > c.toml\n    sluice train c.toml"), "")
         self.assertEqual(self.said("```toml\n[train]\nspeed = 1\n```"), "docs/page.md:3: train.speed: not in `sluice keys`")
 
     def test_what_an_example_prints(self):
