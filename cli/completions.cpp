@@ -24,6 +24,10 @@ Offer offer_of(const CLI::App& app, const std::string& value) {
   const sluice::core::Names names = sluice::core::names();
   Offer offer;
   if (value == "MACHINE") offer.words = names.machines;
+  if (value == "MACHINES") {
+    offer.words = names.machines;
+    offer.words.insert(offer.words.begin(), "all");
+  }
   if (value == "BACKEND") offer.words = names.backends;
   if (value == "NAME[,NAME]") offer.words = names.passes;
   if (value == "MODEL") offer.words = names.models;

@@ -204,6 +204,42 @@ void add_sweep(CLI::App& app, int& status) {
   sweep.callback([=, &status] { status = report(sluice::core::sweep(*request, watch_signals())); });
 }
 
+void add_compare(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::CompareRequest>();
+  CLI::App& compare =
+      add_command(app, "compare", "plan one model for many machines: speed, what binds, cost",
+                  "sluice compare llama3-8b --host-mem 64GiB,128GiB --seq-len 8k\n"
+                  "    every machine that sluice machines lists, beside either memory\n"
+                  "sluice compare llama3-1b --machines rtx4090,h100,mine.toml --host-mem 64GiB \\\n"
+                  "    --price rtx4090=0.4,h100=2.5 --tokens 3B --html cards.html\n"
+                  "    what 3 billion tokens cost, and the days they take");
+  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
+                          const char* group) {
+    return compare.add_option(name, value, meaning)->type_name(type)->group(group);
+  };
+  option("MODEL", request->model, model_help(), "MODEL", "Arguments")->required();
+  option("--machines", request->machines,
+         "all, or names that sluice machines lists and machine files (.toml), with commas between",
+         "MACHINES", "Machines");
+  option("--host-mem", request->host_mem, "host caps: 64GiB,128GiB or 64GiB:256GiB:64GiB; none unless given",
+         "LIST", "Machines");
+  option("--device-mem", request->device_mem, "device cap of all; each card's memory unless given", "SIZE",
+         "Machines");
+  option("--seq-len", request->seq_len, "tokens per sequence; 2048 unless given", "N", "Step")
+      ->transform(tokens());
+  option("--tokens-per-step", request->tokens_per_step, "0: chosen", "N", "Step")->transform(tokens());
+  option("--price", request->price, "USD an hour of every machine, or of each: rtx4090=0.4,h100=2.5", "USD",
+         "Cost");
+  option("--tokens", request->tokens, "to train on, for days and cost in all: 100M, 3B, 1.4T", "AMOUNT",
+         "Cost");
+  compare.add_flag("--json", request->json, "print numbers for programs")->group("Output");
+  option("--html", request->html, "write one self-contained page to this file, with the picture", "FILE",
+         "Output");
+  option("--svg", request->svg, "write the picture to this file", "FILE", "Output");
+  add_set(compare, request->settings);
+  compare.callback([=, &status] { status = report(sluice::core::compare(*request)); });
+}
+
 }  // namespace
 
 void add_run_commands(CLI::App& app, int& status) {
@@ -212,4 +248,5 @@ void add_run_commands(CLI::App& app, int& status) {
   add_simulate(app, status);
   add_demo(app, status);
   add_sweep(app, status);
+  add_compare(app, status);
 }

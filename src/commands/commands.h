@@ -109,6 +109,24 @@ struct SweepRequest {
 // keeps them.
 Outcome sweep(const SweepRequest& request, Requests& asked);
 
+struct CompareRequest {
+  std::string model;              // a preset, or the path of a config.json
+  std::string machines = "all";   // names and machine files with commas between
+  std::string host_mem = "none";  // sizes, as in SweepRequest
+  std::string device_mem;         // one for all; empty: each card's own
+  int64_t seq_len = 2048;
+  int64_t tokens_per_step = 0;        // 0: chosen
+  std::string price;                  // USD an hour: "2.5", or "rtx4090=0.4,h100=2.5"; empty: unknown
+  std::string tokens;                 // to train on: "3B"; empty: not asked
+  std::string html, svg;              // write a page, a picture to these files; empty: do not
+  bool json = false;                  // print JSON instead of text
+  std::vector<std::string> settings;  // more key=value
+};
+
+// Plans one model for many machines and prints a table of speeds, costs, and what binds. A machine that
+// cannot train it says what is missing.
+Outcome compare(const CompareRequest& request);
+
 struct EstimateRequest {
   std::string model;       // as parse_subject() of estimate/subject.h takes it
   std::string machine;     // as in RunRequest; empty: none

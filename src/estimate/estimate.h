@@ -7,8 +7,8 @@
 #include <string>
 
 #include "estimate/memory.h"
-#include "estimate/page.h"
 #include "estimate/subject.h"
+#include "pages/page.h"
 
 namespace sluice::core {
 

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
+#include <iterator>
 #include <mutex>
 #include <tuple>
 
-#include "cost/card.h"
 #include "study/sweep_table.h"
 
 namespace sluice::core {
@@ -60,40 +60,40 @@ class Batch {
   std::vector<std::pair<RunConfig, Machine>> tasks_;
 };
 
-Result<std::vector<CardOutlook>> find_cards(const RunConfig& config, const std::atomic<bool>& interrupted,
-                                            const SayWork& say) {
-  Batch batch(interrupted);
-  std::vector<CardOutlook> out;
-  for (const Card& card : cards()) {
-    if (!card.compared) continue;
-    SLUICE_ASSIGN(Machine machine, simulated_machine(config, card));
-    out.push_back({card.name, card.memory_bytes, card.usable_bytes()});
-    batch.add(with_device_cap(config, card.usable_bytes()), std::move(machine));
-  }
-  SLUICE_ASSIGN(const std::vector<Outlook> found, batch.run("planning for cards", say));
-  for (size_t i = 0; i < out.size(); ++i) {
-    out[i].fits = found[i].fits();
-    out[i].tokens_per_s = found[i].speed.tokens_per_s;
-    out[i].mfu = found[i].speed.mfu;
-  }
-  return out;
+Result<std::vector<ComparedCard>> find_cards(const RunConfig& config, const std::atomic<bool>& interrupted,
+                                             const SayWork& say) {
+  std::vector<Card> measured;
+  std::copy_if(cards().begin(), cards().end(), std::back_inserter(measured),
+               [](const Card& card) { return card.compared; });
+  const int64_t host_cap = config.caps[kHost];
+  return compare_cards(with_device_cap(config, kUnlimited), measured, std::span(&host_cap, 1), interrupted,
+                       say);
 }
 
-// From `least` in steps of a factor of about the square root of two up to `most`, both included.
+// The largest of 1, 1.5, 2, 3, 4, 6, 8, 12, ... bytes, and the like in larger units, that is at most `bytes`:
+// what memories are sold in. REQUIRES: bytes > 1.
+int64_t round_size_below(int64_t bytes) {
+  const auto power = int64_t(std::bit_floor(uint64_t(bytes)));
+  return power + power / 2 <= bytes ? power + power / 2 : power;
+}
+
+// `least`, round sizes above it, and `most`.
 std::vector<int64_t> ladder(int64_t least, int64_t most) {
-  std::vector<int64_t> out{least};
-  for (double cap = double(least) * std::sqrt(2.0); cap < 0.85 * double(most); cap *= std::sqrt(2.0)) {
-    out.push_back(readable_cap(int64_t(cap)));
+  std::vector<int64_t> out{most};
+  for (int64_t cap = round_size_below(most - 1); cap > least; cap = round_size_below(cap - 1)) {
+    out.push_back(cap);
   }
-  if (most > least) out.push_back(most);
+  if (most > least) out.push_back(least);
+  std::reverse(out.begin(), out.end());
   return out;
 }
 
-// All of what the run takes from the host when the device holds as little as it can, and parts of that: less
-// host memory makes the device hold more.
+// All of what the run takes from the host when the device holds as little as it can, and the next round sizes
+// below: less host memory makes the device hold more.
 std::vector<int64_t> host_caps(int64_t given, int64_t used) {
   const int64_t most = given == kUnlimited ? readable_cap(used) : given;
-  return {most, readable_cap(most * 3 / 4), readable_cap(most / 2)};
+  const int64_t less = round_size_below(most - 1);
+  return {most, less, round_size_below(less - 1)};
 }
 
 }  // namespace
@@ -167,8 +167,16 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& given,
 }
 
 std::string text(const Frontier& f) {
-  std::string out = fmt::format("without caps: {:.0f} tok/s with {} on the device\n\n", f.tokens_per_s,
-                                format_bytes(f.device_bytes));
+  std::string out = fmt::format("{:<16} {:>14} {:>12} {:>8}  {}\n", "with this card", "device cap", "tok/s",
+                                "MFU", "what binds");
+  for (const ComparedCard& c : f.cards) {
+    const std::string speed = c.trains() ? fmt::format("{:>12.0f} {:>6.1f} %  {}", c.found.speed.tokens_per_s,
+                                                       100 * c.found.speed.mfu, c.found.binds)
+                                         : "does not fit: " + c.missing;
+    out += fmt::format("{:<16} {:>14} {}\n", c.card.name, cap_text(c.caps[kDevice]), speed);
+  }
+  out += fmt::format("\nwithout caps: {:.0f} tok/s with {} on the device\n\n", f.tokens_per_s,
+                     format_bytes(f.device_bytes));
   out += fmt::format("{:>14} {:>14} {:>12} {:>14}  {}\n", "device cap", "host cap", "tok/s", "of uncapped",
                      "smallest card with that memory");
   for (const FrontierPoint& p : f.points) {
@@ -178,12 +186,6 @@ std::string text(const Frontier& f) {
     out += fmt::format("{:>14} {:>14} {:>12.0f} {:>12.1f} %  {}\n", cap_text(p.caps[kDevice]),
                        cap_text(p.caps[kHost]), p.tokens_per_s, 100 * p.share,
                        fits == cards().end() ? "none" : fits->name);
-  }
-  out += fmt::format("\n{:<16} {:>14} {:>12} {:>8}\n", "on this card", "device cap", "tok/s", "MFU");
-  for (const CardOutlook& c : f.cards) {
-    const std::string speed =
-        c.fits ? fmt::format("{:>12.0f} {:>6.1f} %", c.tokens_per_s, 100 * c.mfu) : "does not fit";
-    out += fmt::format("{:<16} {:>14} {}\n", c.card, cap_text(c.device_cap_bytes), speed);
   }
   return out;
 }

@@ -4,11 +4,10 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "study/outlook.h"
+#include "study/comparison.h"
 
 namespace sluice::core {
 
@@ -18,25 +17,13 @@ struct FrontierPoint {
   double share = 0;  // of the speed without caps
 };
 
-// A card, and the run on it with all of its memory.
-struct CardOutlook {
-  std::string card;
-  int64_t memory_bytes = 0, device_cap_bytes = 0;
-  bool fits = false;
-  double tokens_per_s = 0, mfu = 0;
-};
-
 struct Frontier {
   double tokens_per_s = 0;   // without caps
   int64_t device_bytes = 0;  // held without caps
   // Ascending caps; no point is matched in speed by one that needs no more of either memory.
   std::vector<FrontierPoint> points;
-  std::vector<CardOutlook> cards;
+  std::vector<ComparedCard> cards;  // those whose plans were compared with measured speeds
 };
-
-// What a search is at, from any thread: its name, and how many of its parts are done; total 0: it has no
-// parts.
-using SayWork = std::function<void(const std::string& doing, int64_t done, int64_t total)>;
 
 // The configuration's own host cap is the largest tried; its device cap is not used.
 Result<Frontier> find_frontier(const RunConfig& config, const Machine& machine,

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <thread>
 
+#include "plan/stalls.h"
+
 namespace sluice::core {
 Outlook outlook_of(const Prepared& p) {
   const Stage& s = p.stages.training;
@@ -14,6 +16,8 @@ Outlook outlook_of(const Prepared& p) {
   o.lower_bound_ns = s.plan.lower_bound_ns;
   o.speed = speed_of(s.model.program, s.plan, o.step_ns, peak_flops(p));
   o.shape = p.shape;
+  o.binds = what_binds(s.plan, totals(s.model.program, s.plan),
+                       sum_by_cause(stalls_of(s.plan, predicted_timeline(s.plan))));
   o.bytes = p.stages.arena_bytes();
   for (const Tier tier : kTiers) o.bytes[tier] += p.machine.profile.overhead_bytes[tier];
   return o;

@@ -21,6 +21,7 @@ struct Outlook {
   double step_ns = 0, lower_bound_ns = 0;
   StepShape shape;
   BytesByTier bytes;  // held by the process, its own overheads included
+  std::string binds;  // what keeps the step from being faster, in words
 };
 
 // Plans `config` on `machine`. Caps that are too small are an Outlook that does not fit; anything else is an
@@ -33,6 +34,10 @@ Outlook outlook_of(const Prepared& prepared);
 
 // Up to a number that is easy to read and at most a hundredth larger.
 int64_t readable_cap(int64_t bytes);
+
+// What a search is at, from any thread: its name, and how many of its parts are done; total 0: it has no
+// parts.
+using SayWork = std::function<void(const std::string& doing, int64_t done, int64_t total)>;
 
 // Threads that may plan for a machine at once: all cores for one that is only simulated. On the machine at
 // hand one, because there planning may measure.

@@ -62,7 +62,7 @@ normalised() {
 section help
 say
 say --version
-for command in train plan simulate demo sweep estimate machines doctor data tokens generate keys help; do say help "$command"; done
+for command in train plan simulate demo sweep compare estimate machines doctor data tokens generate keys help; do say help "$command"; done
 
 section tokens
 mkdir tokenizer
@@ -123,6 +123,12 @@ say plan small.toml --machine rtx4090 --frontier
 section sweep
 say sweep --model model.json --seq-len 16 --tokens-per-step 32 --machine h200 --device-mem 601MiB,700MiB --host-mem 2GiB
 sed -E 's/,[0-9.]+,[0-9a-f]{16},/,SECONDS,INPUTS,/' runs/sweep/sweep.csv >>sweep.said
+
+section compare
+printf 'name = "Small"\n[memory]\nsize = "1700MiB"\nreached_bytes_per_s = 1e11\n[links]\nload_bytes_per_s = 1e10\nstore_bytes_per_s = 1e10\n[reached_flops.bf16]\nproducts = 1e13\nattention_forward = 1e13\nattention_backward = 1e13\n' >card.toml
+say compare small.json --machines card.toml,rtx4090,v100,h100 --seq-len 512 --tokens-per-step 8192 --host-mem 1040MiB,2GiB --tokens 1B --price rtx4090=0.4,H100=2.5
+say compare small.json --machines rtx4090,v100 --seq-len 512 --tokens-per-step 8192 --price 1 --json
+say compare small.json --machines rtx4090,card.toml --seq-len 512 --tokens-per-step 8192 --device-mem 1GiB --html cards.html --svg cards.svg
 
 section estimate
 say estimate llama3-8b --machine a100 --seq-len 8k --tokens 15B --price 2 --mfu 0.4 --devices 8
@@ -186,6 +192,13 @@ say plan run.toml --machine h200 --set train.compute=f16
 say sweep --model 9 --seq-len 16 --machine h200
 say sweep --model 8 --seq-len 16 --device-mem 8GiB:4GiB:1GiB
 say keys nothing-like-this
+say compare
+say compare llama4
+say compare llama3-1b --machines all,h300
+say compare llama3-1b --machines h100 --price cheap
+say compare llama3-1b --machines h100 --price a100=2
+say compare llama3-1b --tokens many
+say compare llama3-1b --host-mem 64
 say estimate
 say estimate llama4
 say estimate layers=2,dimm=3

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "estimate/page.h"
+#include "pages/page.h"
 
 #include <fmt/format.h>
 
@@ -116,7 +116,7 @@ std::string to_text(const Table& table) {
     widths.push_back(width);
     out += "  " + padded(table.columns[c].title, width, true);
   }
-  out += "\n";
+  out += (table.note_title.empty() ? "" : "  " + table.note_title) + "\n";
   for (const Row& r : table.rows) {
     std::string line = "  " + padded(r.name, names, false);
     for (size_t c = 0; c < table.columns.size(); ++c) {
@@ -153,7 +153,7 @@ Json json_of(const Section& section) {
       for (size_t c = 0; c < table.columns.size(); ++c) {
         row[table.columns[c].key] = c < r.values.size() && r.values[c] ? number(*r.values[c]) : Json(nullptr);
       }
-      if (!r.note.empty()) row["note"] = r.note;
+      if (!r.note.empty()) row[table.note_key] = r.note;
       rows.push_back(std::move(row));
     }
     out[table.key] = std::move(rows);
@@ -182,7 +182,7 @@ std::string html_of(const Table& table) {
   std::string out = fmt::format("<h3>{}</h3>\n<div class=\"wide\"><table><tr><th>{}</th>",
                                 escape_markup(table.title), escape_markup(table.row_title));
   for (const Column& c : table.columns) out += fmt::format("<th class=\"n\">{}</th>", escape_markup(c.title));
-  out += "<th></th></tr>\n";
+  out += fmt::format("<th>{}</th></tr>\n", escape_markup(table.note_title));
   for (const Row& r : table.rows) {
     out += fmt::format("<tr><th scope=\"row\">{}</th>", escape_markup(r.name));
     for (size_t c = 0; c < table.columns.size(); ++c) {
@@ -203,6 +203,11 @@ std::string in_url(std::string_view text) {
     out += plain ? std::string(1, c) : fmt::format("%{:02X}", u);
   }
   return out;
+}
+
+// Each picture is a document of its own: the classes of one mean nothing to another.
+std::string image(std::string_view title, std::string_view svg) {
+  return fmt::format("<img alt=\"{}\" src=\"data:image/svg+xml,{}\">\n", escape_markup(title), in_url(svg));
 }
 
 // The colours that kStyle names, as the reader prefers them.
@@ -236,6 +241,8 @@ std::string text(double value, Form form) {
       return std::abs(value) >= 1000 ? grouped(value, 0) : fmt::format("{:.4g}", value);
     case Form::Bytes:
       return bytes_text(value);
+    case Form::Memory:
+      return format_bytes(int64_t(value));
     case Form::BytesPerSecond:
       return in_thousands(value, "B/s");
     case Form::Flops:
@@ -247,6 +254,7 @@ std::string text(double value, Form form) {
     case Form::Hours:
       return grouped(value, value < 1000 ? 2 : 0) + " h";
     case Form::Usd:
+      if (value > 0 && value < 0.1) return fmt::format("{:.2g} USD", value);
       return grouped(value, value < 1000 ? 2 : 0) + " USD";
     case Form::Share:
       return fmt::format("{:.2f} %", 100 * value);
@@ -285,11 +293,8 @@ std::string to_html(const Page& page) {
                        html_of(s.facts));
     for (const Table& table : s.tables) out += html_of(table);
     for (const std::string& note : s.notes) out += fmt::format("<p>{}</p>\n", escape_markup(note));
-    // Each picture is a document of its own: the classes of one mean nothing to another.
-    for (const Plot& plot : s.plots) {
-      out += fmt::format("<img alt=\"{}\" src=\"data:image/svg+xml,{}\">\n", escape_markup(plot.title),
-                         in_url(render(plot)));
-    }
+    for (const Plot& plot : s.plots) out += image(plot.title, render(plot));
+    for (const Bars& bars : s.bars) out += image(bars.title, render(bars));
   }
   return out + "</body></html>\n";
 }

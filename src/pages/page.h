@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "draw/bars.h"
 #include "draw/plot.h"
 
 namespace sluice::core {
@@ -16,6 +17,7 @@ enum class Form : uint8_t {
   Count,
   Number,  // with decimals
   Bytes,
+  Memory,  // bytes, by 1,024 alone
   BytesPerSecond,
   Flops,
   FlopsPerSecond,
@@ -54,7 +56,9 @@ struct Table {
   std::string row_title;  // what the rows' names are
   std::vector<Column> columns;
   std::vector<Row> rows;
-  std::vector<std::string> formulas;  // lines below it
+  std::vector<std::string> formulas = {};  // lines below it
+  // What the rows' notes are: for programs, and for people, who see none unless it is said.
+  std::string note_key = "note", note_title = "";
 };
 
 struct Section {
@@ -62,7 +66,8 @@ struct Section {
   std::vector<Fact> facts;
   std::vector<Table> tables;  // below the facts
   std::vector<std::string> notes;
-  std::vector<Plot> plots;  // in pages for browsers
+  std::vector<Plot> plots = {};  // in pages for browsers
+  std::vector<Bars> bars = {};   // the same
 };
 
 struct Page {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "estimate/page.h"
+#include "pages/page.h"
 
 #include <gtest/gtest.h>
 
@@ -32,12 +32,14 @@ TEST(Page, WritesNumbersInUnitsThatFit) {
   EXPECT_EQ(text(524288, Form::Bytes), "512 KiB");
   EXPECT_EQ(text(80e9, Form::Bytes), "80 GB = 74.5 GiB");
   EXPECT_EQ(text(-80e9, Form::Bytes), "-80 GB = -74.5 GiB");
+  EXPECT_EQ(text(7.0 * 1024 * 1024 * 1024, Form::Memory), "7.00 GiB");
   EXPECT_EQ(text(2.039e12, Form::BytesPerSecond), "2.039 TB/s");
   EXPECT_EQ(text(13.48e9, Form::Flops), "13.48 GFLOP");
   EXPECT_EQ(text(43.19e-6, Form::Seconds), "43.19 µs");
   EXPECT_EQ(text(5400, Form::Seconds), "1.5 h");
   EXPECT_EQ(text(50392.1, Form::Hours), "50,392 h");
   EXPECT_EQ(text(2.4, Form::Usd), "2.40 USD");
+  EXPECT_EQ(text(0.01923, Form::Usd), "0.019 USD");
   EXPECT_EQ(text(0.413, Form::Share), "41.30 %");
   EXPECT_EQ(text(INFINITY, Form::Count), "no limit");
 }
@@ -73,6 +75,22 @@ TEST(Page, AsJsonKeepsNumbersExact) {
   EXPECT_EQ(json["part"]["share"]["value"], 0.25);
   EXPECT_EQ(json["part"]["rows"][0]["bytes"], 524288);
   EXPECT_TRUE(json["part"]["rows"][1]["hours"].is_null());
+}
+
+TEST(Page, NotesHaveANameOfTheirOwn) {
+  Page page = small();
+  Table& table = page.sections[0].tables[0];
+  table.note_key = "binds", table.note_title = "what binds";
+  EXPECT_NE(to_text(page).find("  what    bytes   hours  what binds\n"), std::string::npos) << to_text(page);
+  const auto json = nlohmann::json::parse(to_json(page));
+  EXPECT_EQ(json["part"]["rows"][1]["binds"], "none & nothing");
+  EXPECT_NE(to_html(page).find("<th>what binds</th>"), std::string::npos);
+}
+
+TEST(Page, BarsArePicturesOfAPage) {
+  Page page = small();
+  page.sections[0].bars.push_back({"Speeds", "", {{"a", 1, "1"}}});
+  EXPECT_NE(to_html(page).find("<img alt=\"Speeds\""), std::string::npos);
 }
 
 TEST(Page, AsHtmlIsOneFileThatAsksForNothing) {

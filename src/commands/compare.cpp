@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "base/bytes.h"
+#include "commands/outcome.h"
+#include "commands/say.h"
+#include "commands/working.h"
+#include "cost/card.h"
+#include "draw/axis.h"
+#include "estimate/subject.h"
+#include "io/file.h"
+#include "model/families/families.h"
+#include "run/checks.h"
+#include "run/resolve.h"
+#include "run/trial.h"
+#include "study/comparison.h"
+#include "study/grid.h"
+#include "study/sweep_table.h"
+
+namespace sluice::core {
+namespace {
+
+Result<std::vector<Card>> cards_of(const std::string& machines) {
+  std::vector<Card> out;
+  SLUICE_ASSIGN(const std::vector<std::string> names, parse_words("--machines", machines));
+  for (const std::string& name : names) {
+    if (name == "all") {
+      out.insert(out.end(), cards().begin(), cards().end());
+      continue;
+    }
+    auto card = find_card(name);
+    if (!card.ok()) return error_at("--machines", card.error());
+    out.push_back(std::move(*card));
+  }
+  return out;
+}
+
+Result<double> price_in(std::string_view text, std::string_view whole) {
+  double price = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), price);
+  if (failed != std::errc() || end != text.data() + text.size() || !(price > 0)) {
+    return error("--price {}: '{}' is no price; allowed are 2.5 for every machine, or rtx4090=0.4,h100=2.5",
+                 whole, text);
+  }
+  return price;
+}
+
+// "2.5" for all of them, or "rtx4090=0.4,h100=2.5": by key.
+Result<std::map<std::string, double>> prices_of(const std::string& text, std::span<const Card> compared) {
+  std::map<std::string, double> out;
+  if (text.empty()) return out;
+  SLUICE_ASSIGN(const std::vector<std::string> parts, parse_words("--price", text));
+  for (const std::string& part : parts) {
+    const size_t at = part.rfind('=');
+    SLUICE_ASSIGN(const double price,
+                  price_in(std::string_view(part).substr(at == part.npos ? 0 : at + 1), text));
+    if (at == part.npos) {
+      for (const Card& card : compared) out.try_emplace(card.key, price);
+      continue;
+    }
+    auto named = find_card(part.substr(0, at));
+    if (!named.ok()) return error_at("--price", named.error());
+    const auto same = [&](const Card& card) { return card.key == named->key; };
+    if (std::none_of(compared.begin(), compared.end(), same)) {
+      std::vector<std::string> keys;
+      for (const Card& card : compared) keys.push_back(card.key);
+      return error("--price {}: {} is not compared; compared are {}", text, part.substr(0, at),
+                   fmt::join(keys, ", "));
+    }
+    out[named->key] = price;
+  }
+  return out;
+}
+
+struct Comparing {
+  RunConfig config;
+  std::vector<Card> cards;
+  std::vector<int64_t> host_caps;
+  ComparisonText text;
+};
+
+Result<Comparing> resolve(const CompareRequest& r) {
+  Comparing c;
+  const std::string preset = preset_meant_by(r.model), model = preset.empty() ? r.model : preset;
+  std::vector<std::string> settings = demo_settings(model, r.seq_len, r.tokens_per_step);
+  if (!r.device_mem.empty()) settings.push_back("memory.device=" + r.device_mem);
+  settings.insert(settings.end(), r.settings.begin(), r.settings.end());
+  SLUICE_ASSIGN(c.config, load_config("", settings));
+  SLUICE_TRY(resolve_model(c.config));
+  SLUICE_ASSIGN(c.cards, cards_of(r.machines));
+  SLUICE_ASSIGN(c.host_caps, parse_sizes("--host-mem", r.host_mem));
+  SLUICE_ASSIGN(c.text.usd_per_hour, prices_of(r.price, c.cards));
+  if (!r.tokens.empty()) {
+    SLUICE_ASSIGN(c.text.tokens, parse_amount("--tokens", r.tokens));
+  }
+  for (const auto& [option, path] : {std::pair{"--html", r.html}, {"--svg", r.svg}}) {
+    if (!path.empty()) SLUICE_TRY(check_output(option, path));
+  }
+  std::vector<std::string> hosts;
+  for (const int64_t cap : c.host_caps) hosts.push_back(cap_text(cap));
+  c.text.title = fmt::format("{}: sequences of {}, {} tokens a step, host memory {}", model,
+                             grouped(double(c.config.train.seq_len), 0),
+                             grouped(double(c.config.train.tokens_per_step), 0), fmt::join(hosts, " or "));
+  c.text.legend = {
+      "Speeds are planned under each card's memory, and the host's, as the cap; sluice machines says which "
+      "cards were compared with measured speeds."};
+  if (c.text.tokens > 0) c.text.legend.push_back("days and cost in all: of " + r.tokens + " tokens");
+  return c;
+}
+
+Status run(const CompareRequest& r) {
+  SLUICE_ASSIGN(const Comparing c, resolve(r));
+  Working working("planning for cards");
+  const std::atomic<bool> never = false;  // nothing is lost when the process is ended
+  SLUICE_ASSIGN(const std::vector<ComparedCard> compared,
+                compare_cards(c.config, c.cards, c.host_caps, never,
+                              [&](const std::string& doing, int64_t done, int64_t total) {
+                                working.say(doing, done, total);
+                              }));
+  working.stop();
+  const Page page = page_of(compared, c.text);
+  if (!r.html.empty()) SLUICE_TRY(write_file(r.html, to_html(page)));
+  if (!r.svg.empty()) SLUICE_TRY(write_file(r.svg, render(page.sections.front().bars.front())));
+  say("{}", r.json ? to_json(page) : to_text(page));
+  for (const std::string& path : {r.html, r.svg}) {
+    if (!path.empty() && !r.json) say("\nsaved: {}", path);
+  }
+  if (!r.json && !(r.html.empty() && r.svg.empty())) say("\n");
+  return {};
+}
+
+}  // namespace
+
+Outcome compare(const CompareRequest& request) {
+  return outcome(run(request));
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "study/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "draw/axis.h"
+#include "run/checks.h"
+#include "study/sweep_table.h"
+
+namespace sluice::core {
+namespace {
+
+// The planner says what it takes beside the words, so that a table has room for it.
+std::string missing_memory(const Error& refusal) {
+  std::string tier;
+  int64_t need = 0;
+  for (const auto& [key, value] : refusal.details) {
+    if (key == "tier") tier = value;
+    if (key == "need") need = std::stoll(value);
+  }
+  if (tier.empty() || need == 0) return refusal.message;
+  return fmt::format("needs {} of {} memory", cap_text(readable_cap(need)), tier);
+}
+
+void plan_for(ComparedCard& cell, RunConfig config) {
+  if (!cell.card.can_be_planned()) {
+    cell.missing = "rates that steps of Sluice reach there: nobody knows them";
+    return;
+  }
+  const auto attempt = [&]() -> Status {
+    SLUICE_ASSIGN(const Machine machine, simulated_machine(config, cell.card));
+    config.caps = cell.caps;
+    SLUICE_TRY(check_early(config, machine));
+    cell.caps = config.caps;
+    SLUICE_ASSIGN(cell.found, outlook(std::move(config), machine));
+    if (cell.found.refusal) cell.missing = missing_memory(*cell.found.refusal);
+    return {};
+  };
+  if (const Status status = attempt(); !status.ok()) cell.missing = status.message();
+}
+
+void take_plans_for_less(std::vector<ComparedCard>& cells, size_t host_caps) {
+  for (size_t i = 1; i < cells.size(); ++i) {
+    if (i % host_caps == 0) continue;  // the first of its card
+    const ComparedCard& less = cells[i - 1];
+    ComparedCard& more = cells[i];
+    if (!less.trains()) continue;
+    if (more.trains() && more.found.speed.tokens_per_s >= less.found.speed.tokens_per_s) continue;
+    more.missing.clear();
+    more.found = less.found;
+    more.planned_for_host = less.planned_for_host == kUnlimited ? less.caps[kHost] : less.planned_for_host;
+  }
+}
+
+std::string name_of(const ComparedCard& c, bool with_host) {
+  return with_host ? fmt::format("{}, host {}", c.card.name, cap_text(c.caps[kHost])) : c.card.name;
+}
+
+bool differ_in_host(std::span<const ComparedCard> compared) {
+  return std::any_of(compared.begin(), compared.end(),
+                     [&](const ComparedCard& c) { return c.caps[kHost] != compared.front().caps[kHost]; });
+}
+
+std::optional<double> price_of(const ComparedCard& c, const ComparisonText& text) {
+  const auto it = text.usd_per_hour.find(c.card.key);
+  return it == text.usd_per_hour.end() ? std::nullopt : std::optional(it->second);
+}
+
+Table trained(std::span<const ComparedCard> compared, const ComparisonText& text) {
+  Table t{.key = "cards", .title = "Cards that train it", .row_title = "card"};
+  t.note_key = "binds", t.note_title = "what binds";
+  t.columns = {{"memory_bytes", "device cap", Form::Memory},
+               {"device_bytes", "held there", Form::Memory},
+               {"host_bytes", "on the host", Form::Memory},
+               {"tokens_per_s", "tokens/s", Form::Count},
+               {"mfu", "MFU", Form::Share},
+               {"step_s", "step", Form::Seconds}};
+  if (!text.usd_per_hour.empty()) {
+    t.columns.push_back({"usd_per_hour", "an hour", Form::Usd});
+    t.columns.push_back({"usd_per_billion", "1 B tokens", Form::Usd});
+  }
+  if (text.tokens > 0) t.columns.push_back({"days", "days", Form::Number});
+  if (text.tokens > 0 && !text.usd_per_hour.empty()) t.columns.push_back({"usd", "in all", Form::Usd});
+  const bool with_host = differ_in_host(compared);
+  for (const ComparedCard& c : compared) {
+    if (!c.trains()) continue;
+    const double speed = c.found.speed.tokens_per_s;
+    Row row{.name = name_of(c, with_host),
+            .values = {double(c.caps[kDevice]), double(c.found.bytes[kDevice]), double(c.found.bytes[kHost]),
+                       speed, c.found.speed.mfu, c.found.step_ns / 1e9},
+            .note = c.found.binds};
+    const std::optional<double> price = price_of(c, text);
+    const auto cost = [&](double tokens) -> std::optional<double> {
+      if (!price) return std::nullopt;
+      return *price * tokens / speed / 3600;
+    };
+    if (!text.usd_per_hour.empty()) row.values.insert(row.values.end(), {price, cost(1e9)});
+    if (text.tokens > 0) row.values.push_back(text.tokens / speed / 86400);
+    if (text.tokens > 0 && !text.usd_per_hour.empty()) row.values.push_back(cost(text.tokens));
+    if (c.planned_for_host != kUnlimited) {
+      row.note += fmt::format("; by the plan for host {}", cap_text(c.planned_for_host));
+    }
+    t.rows.push_back(std::move(row));
+  }
+  return t;
+}
+
+Table refused(std::span<const ComparedCard> compared) {
+  Table t{.key = "cannot", .title = "Cards that do not", .row_title = "card"};
+  t.columns = {{"memory_bytes", "memory", Form::Memory}};
+  t.note_key = "missing", t.note_title = "what is missing";
+  const bool with_host = differ_in_host(compared);
+  for (const ComparedCard& c : compared) {
+    // Of what no memory changes, once is enough.
+    const std::string name = name_of(c, with_host && c.card.can_be_planned());
+    if (c.trains() || (!t.rows.empty() && t.rows.back().name == name)) continue;
+    t.rows.push_back({name, {double(c.card.memory_bytes)}, c.missing});
+  }
+  return t;
+}
+
+}  // namespace
+
+Result<std::vector<ComparedCard>> compare_cards(const RunConfig& config, std::span<const Card> cards,
+                                                std::span<const int64_t> host_caps,
+                                                const std::atomic<bool>& interrupted, const SayWork& say) {
+  std::vector<ComparedCard> cells;
+  for (const Card& card : cards) {
+    for (const int64_t host_cap : host_caps) {
+      cells.push_back({card, config.caps});
+      cells.back().caps[kHost] = host_cap;
+    }
+  }
+  std::mutex mutex;
+  int64_t done = 0;
+  const auto count = int64_t(cells.size());
+  say("planning for cards", 0, count);
+  for_each_parallel(count, search_threads(), interrupted, [&](int64_t i) {
+    plan_for(cells[size_t(i)], config);
+    const std::lock_guard lock(mutex);
+    say("planning for cards", ++done, count);
+  });
+  if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
+  take_plans_for_less(cells, host_caps.size());
+  return cells;
+}
+
+Page page_of(std::span<const ComparedCard> compared, const ComparisonText& text) {
+  Page page{.title = text.title, .legend = text.legend};
+  Section s{.key = "comparison", .title = "Comparison"};
+  Bars bars{.title = "tokens/s", .subtitle = text.title};
+  const bool with_host = differ_in_host(compared);
+  for (const ComparedCard& c : compared) {
+    Bar bar{.name = name_of(c, with_host && c.card.can_be_planned()), .label = c.missing};
+    if (c.trains()) {
+      bar.value = c.found.speed.tokens_per_s;
+      bar.label =
+          fmt::format("{}, MFU {:.1f} %; {}", grouped(bar.value, 0), 100 * c.found.speed.mfu, c.found.binds);
+    }
+    if (bars.bars.empty() || bars.bars.back().name != bar.name) bars.bars.push_back(std::move(bar));
+  }
+  for (Table table : {trained(compared, text), refused(compared)}) {
+    if (!table.rows.empty()) s.tables.push_back(std::move(table));
+  }
+  s.bars.push_back(std::move(bars));
+  page.sections.push_back(std::move(s));
+  return page;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run on many machines: how fast each takes it with all of its memory, and what keeps those from it that
+// cannot. Nothing runs: speeds are planned.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cost/card.h"
+#include "pages/page.h"
+#include "study/outlook.h"
+
+namespace sluice::core {
+
+// A card beside a host memory.
+struct ComparedCard {
+  Card card;
+  BytesByTier caps;
+  std::string missing;  // what it would take to train there; empty: it trains
+  Outlook found;        // where it trains
+  // What is known at this host cap follows from less: the plan is that of this one. kUnlimited: its own.
+  int64_t planned_for_host = kUnlimited;
+
+  bool trains() const { return missing.empty(); }
+};
+
+// Plans `config` for every card and host cap, cards outermost, in the order given. The configuration's device
+// cap counts for every card; kUnlimited: a card's own memory. Where a card has a slower plan with more host
+// memory, it takes that of less. What is wrong with one card is its `missing`; the error of an interruption
+// is Cancelled. REQUIRES: host_caps ascend.
+Result<std::vector<ComparedCard>> compare_cards(const RunConfig& config, std::span<const Card> cards,
+                                                std::span<const int64_t> host_caps,
+                                                const std::atomic<bool>& interrupted, const SayWork& say);
+
+struct ComparisonText {
+  std::string title;
+  std::vector<std::string> legend;
+  std::map<std::string, double> usd_per_hour;  // by a card's key; cards without have no costs
+  double tokens = 0;                           // to train on; 0: not asked
+};
+// A table of the cards that train it, one of those that do not, and a picture of the speeds.
+Page page_of(std::span<const ComparedCard> compared, const ComparisonText& text);
+
+}  // namespace sluice::core

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model of one layer on cards that take it, that are too small and that nobody knows rates of.
+#include "study/comparison.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "equivalence/rig/rig.h"
+#include "support/temp_dir.h"
+
+namespace sluice::core {
+namespace {
+
+using rig::must;
+
+constexpr const char* kModel =
+    R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "vocab_size": 128, "rms_norm_eps": 1e-5,
+  "rope_theta": 10000, "hidden_act": "silu", "tie_word_embeddings": false})";
+
+RunConfig small_config(const std::string& device_mem = "none") {
+  static const TempDir dir;
+  static const std::string model = dir.add("config.json", kModel).string();
+  return must(load_config(
+      "", {"model.config=" + model, "train.seq_len=64", "train.tokens_per_step=64", "shape.chunk_tokens=64",
+           "shape.rounds=1", "sample.tokens=0", "memory.device=" + device_mem}));
+}
+
+// As large as its overheads, its driver's gigabyte and `bytes` more; slow links.
+Card card_with(int64_t bytes) {
+  Card card = must(find_card("rtx4090"));
+  card.key = card.name = "small";
+  card.memory_bytes = kGiB + kHeldByDevice + bytes;
+  card.load_rate = card.store_rate = 2e8;
+  return card;
+}
+
+const std::vector<int64_t> kAnyHost{kUnlimited};
+const SayWork kQuiet = [](const std::string&, int64_t, int64_t) {};
+
+std::vector<ComparedCard> compared(const std::vector<Card>& cards,
+                                   const std::vector<int64_t>& hosts = kAnyHost,
+                                   const std::string& device_mem = "none") {
+  const std::atomic<bool> never = false;
+  return must(compare_cards(small_config(device_mem), cards, hosts, never, kQuiet));
+}
+
+TEST(Compare, SaysWhatIsMissingAndGoesOn) {
+  const auto found = compared({card_with(kMiB / 16), must(find_card("v100-16gb")), must(find_card("h100"))});
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].missing.find("needs "), 0u) << found[0].missing;
+  EXPECT_NE(found[0].missing.find("of device memory"), std::string::npos) << found[0].missing;
+  EXPECT_NE(found[1].missing.find("rates"), std::string::npos) << found[1].missing;
+  ASSERT_TRUE(found[2].trains()) << found[2].missing;
+  EXPECT_GT(found[2].found.speed.tokens_per_s, 0);
+  EXPECT_FALSE(found[2].found.binds.empty());
+  EXPECT_EQ(found[2].caps[kDevice], found[2].card.usable_bytes());
+}
+
+TEST(Compare, WhatIsSaidToBeMissingIsEnough) {
+  const auto refused = compared({card_with(kMiB / 16)}).front();
+  const std::string need = refused.missing.substr(6, refused.missing.find(" of ") - 6);
+  Card enough = card_with(0);
+  enough.memory_bytes =
+      must(parse_bytes(need.substr(0, need.find(' ')) + need.substr(need.find(' ') + 1))) + kGiB;
+  EXPECT_TRUE(compared({enough}).front().trains()) << need;
+}
+
+TEST(Compare, ADeviceCapCountsForEveryCardAndNoneHasMoreThanItsMemory) {
+  const auto found = compared({card_with(64 * kMiB), must(find_card("h100"))}, kAnyHost, "4GiB");
+  EXPECT_NE(found[0].missing.find("memory.device"), std::string::npos) << found[0].missing;
+  ASSERT_TRUE(found[1].trains()) << found[1].missing;
+  EXPECT_EQ(found[1].caps[kDevice], 4 * kGiB);
+}
+
+TEST(Compare, MoreHostMemoryIsNeverSlower) {
+  const std::vector<int64_t> hosts{kHeldByHost + kMiB / 4, kHeldByHost + kMiB, kHeldByHost + 64 * kMiB};
+  const auto found = compared({card_with(kMiB / 2), must(find_card("h100"))}, hosts);
+  ASSERT_EQ(found.size(), 6u);
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].caps[kHost], hosts[i % 3]);
+    if (i % 3 == 0 || !found[i - 1].trains()) continue;
+    ASSERT_TRUE(found[i].trains()) << found[i].missing;
+    EXPECT_GE(found[i].found.speed.tokens_per_s, found[i - 1].found.speed.tokens_per_s);
+  }
+}
+
+TEST(Compare, StopsWhenItIsAskedTo) {
+  const std::atomic<bool> at_once = true;
+  const std::vector<Card> cards{must(find_card("h100"))};
+  const auto found = compare_cards(small_config(), cards, kAnyHost, at_once, kQuiet);
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().kind, ErrorKind::Cancelled);
+}
+
+TEST(Compare, CostsAndDaysFollowFromTheSpeed) {
+  ComparedCard fast{must(find_card("h100"))}, dear{must(find_card("rtx4090"))},
+      none{must(find_card("v100-16gb"))};
+  fast.caps = dear.caps = none.caps = BytesByTier(8 * kGiB);
+  fast.found.speed.tokens_per_s = 1e6, fast.found.binds = "compute";
+  dear.found.speed.tokens_per_s = 1e3;
+  none.missing = "rates";
+  ComparisonText text{.title = "t", .usd_per_hour = {{"h100", 3.6}}, .tokens = 8.64e10};
+  const auto json = nlohmann::json::parse(
+      to_json(page_of(std::vector<ComparedCard>{fast, dear, none}, text)))["comparison"];
+  ASSERT_EQ(json["cards"].size(), 2u);
+  EXPECT_EQ(json["cards"][0]["tokens_per_s"], 1'000'000);
+  EXPECT_DOUBLE_EQ(json["cards"][0]["usd_per_billion"].get<double>(), 1.0);
+  EXPECT_DOUBLE_EQ(json["cards"][0]["days"].get<double>(), 1.0);
+  EXPECT_DOUBLE_EQ(json["cards"][0]["usd"].get<double>(), 86.4);
+  EXPECT_EQ(json["cards"][0]["binds"], "compute");
+  EXPECT_TRUE(json["cards"][1]["usd_per_billion"].is_null());
+  EXPECT_DOUBLE_EQ(json["cards"][1]["days"].get<double>(), 1000.0);
+  ASSERT_EQ(json["cannot"].size(), 1u);
+  EXPECT_EQ(json["cannot"][0]["missing"], "rates");
+}
+
+}  // namespace
+}  // namespace sluice::core
