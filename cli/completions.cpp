@@ -28,6 +28,7 @@ Offer offer_of(const CLI::App& app, const std::string& value) {
     offer.words = names.machines;
     offer.words.insert(offer.words.begin(), "all");
   }
+  if (value == "BENCH") offer.words = names.benches;
   if (value == "BACKEND") offer.words = names.backends;
   if (value == "NAME[,NAME]") offer.words = names.passes;
   if (value == "MODEL") offer.words = names.models;

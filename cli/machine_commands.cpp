@@ -52,6 +52,27 @@ void add_machines(CLI::App& app, int& status) {
   machines.callback([=, &status] { status = report(sluice::core::machines(options->name, options->json)); });
 }
 
+void add_bench(CLI::App& app, int& status) {
+  const auto request = std::make_shared<sluice::core::BenchRequest>();
+  CLI::App& bench = add_command(app, "bench", "measure the parts of a step, and what number formats do",
+                                "sluice bench precision\n"
+                                "    what f16 and bf16 do to long sums, and which format every tensor has\n"
+                                "sluice bench precision llama3-1b --out runs/formats");
+  bench.add_option("WHAT", request->what, joined(sluice::core::names().benches))
+      ->required()
+      ->type_name("BENCH")
+      ->group("Arguments");
+  bench
+      .add_option("MODEL", request->models,
+                  model_help() + ", or dimensions (layers=12,dim=768,ffn=3072,heads=12,vocab=10000)")
+      ->type_name("MODEL")
+      ->group("Arguments");
+  bench.add_option("--out", request->out_dir, "where tables, pictures and pages go; runs/bench unless given")
+      ->type_name("DIR")
+      ->group("Output");
+  bench.callback([=, &status] { status = report(sluice::core::bench(*request)); });
+}
+
 void add_keys(CLI::App& app, int& status) {
   const auto filter = std::make_shared<std::string>();
   CLI::App& keys =
@@ -69,5 +90,6 @@ void add_keys(CLI::App& app, int& status) {
 void add_machine_commands(CLI::App& app, int& status) {
   add_machines(app, status);
   add_doctor(app, status);
+  add_bench(app, status);
   add_keys(app, status);
 }

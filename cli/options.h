@@ -12,7 +12,7 @@
 
 void add_run_commands(CLI::App& app, int& status);      // train, plan, simulate, demo, sweep, compare
 void add_model_commands(CLI::App& app, int& status);    // estimate, data, tokens, generate, export
-void add_machine_commands(CLI::App& app, int& status);  // machines, doctor, keys
+void add_machine_commands(CLI::App& app, int& status);  // machines, doctor, bench, keys
 
 // Exit statuses, beside 0; docs/exit-codes.md. What is wrong with the command line itself is misuse. That of
 // an interrupted run is what sysexits.h calls a temporary failure: the same command goes on.

@@ -147,6 +147,15 @@ struct EstimateRequest {
 // device nor data.
 Outcome estimate(const EstimateRequest& request);
 
+struct BenchRequest {
+  std::string what;                 // a name of Names::benches
+  std::vector<std::string> models;  // as parse_subject() of estimate/subject.h takes them
+  std::string out_dir = "runs/bench";
+};
+
+// Measures, prints a page of numbers and writes them into out_dir: WHAT.jsonl, .md, .html and .svg.
+Outcome bench(const BenchRequest& request);
+
 struct DoctorRequest {
   bool calibrate = false;    // also time the links and every op of a configuration's step
   std::string machine_file;  // write what was timed to this machine file; with `calibrate`. Empty: do not
@@ -249,6 +258,7 @@ struct Names {
   std::vector<std::string> models;
   std::vector<std::string> backends;  // those that this program has, and auto
   std::vector<std::string> passes;    // of the planner, that RunRequest::skip_passes may name
+  std::vector<std::string> benches;   // that BenchRequest may name
   std::vector<std::string> recipes;   // optimizers with number formats, that EstimateRequest may name
 };
 Names names();

@@ -7,6 +7,7 @@
 #include "backend/registry/registry.h"
 #include "base/counts.h"
 #include "base/nearest.h"
+#include "commands/bench.h"
 #include "commands/commands.h"
 #include "commands/say.h"
 #include "config/config.h"
@@ -73,6 +74,7 @@ Names names() {
   for (size_t i = 0; i < kPassCount; ++i) {
     if (const PassFacts& pass = facts_of(Pass(i)); pass.optional) n.passes.emplace_back(pass.name);
   }
+  n.benches = bench_names();
   for (const Recipe& recipe : recipes()) n.recipes.emplace_back(recipe.name);
   return n;
 }

@@ -239,6 +239,8 @@ std::string text(double value, Form form) {
       return grouped(value, 0);
     case Form::Number:
       return std::abs(value) >= 1000 ? grouped(value, 0) : fmt::format("{:.4g}", value);
+    case Form::Exact:
+      return fmt::format("{}", value);
     case Form::Bytes:
       return bytes_text(value);
     case Form::Memory:
@@ -269,6 +271,46 @@ std::string to_text(const Page& page) {
     out += "\n" + s.title + "\n" + to_text(s.facts);
     for (const Table& table : s.tables) out += to_text(table);
     for (const std::string& note : s.notes) out += "  " + wrapped(note, 2);
+  }
+  return out;
+}
+
+std::string to_markdown(const Page& page) {
+  const auto cell = [](std::string words) {
+    for (size_t at = 0; (at = words.find('|', at)) != words.npos; at += 2) words.insert(at, "\\");
+    return words + " |";
+  };
+  std::string out = "# " + page.title + "\n";
+  for (const std::string& line : page.legend) out += "\n" + line + "\n";
+  for (const Section& s : page.sections) {
+    out += "\n## " + s.title + "\n";
+    if (!s.facts.empty()) out += "\n| what | value | formula |\n|---|---:|---|\n";
+    for (const Fact& f : s.facts) {
+      out += "| " + cell(f.what) + " " + cell(text(f.value, f.form)) + " " + cell(f.formula) + "\n";
+      if (f.rule) {
+        out += "| | " + cell(text(f.rule->value, f.form)) + " " +
+               cell("rule: " + f.rule->formula + difference(f)) + "\n";
+      }
+    }
+    for (const Table& table : s.tables) {
+      const bool notes =
+          std::any_of(table.rows.begin(), table.rows.end(), [](const Row& r) { return !r.note.empty(); });
+      out += "\n### " + table.title + "\n\n| " + cell(table.row_title);
+      for (const Column& c : table.columns) out += " " + cell(c.title);
+      if (notes) out += " " + cell(table.note_title);
+      out += "\n|---|";
+      for (size_t c = 0; c < table.columns.size(); ++c) out += "---:|";
+      out += notes ? "---|\n" : "\n";
+      for (const Row& r : table.rows) {
+        out += "| " + cell(r.name);
+        for (size_t c = 0; c < table.columns.size(); ++c)
+          out += " " + cell(cell_text(r, c, table.columns[c].form));
+        if (notes) out += " " + cell(r.note);
+        out += "\n";
+      }
+      for (const std::string& formula : table.formulas) out += "\n" + formula + "\n";
+    }
+    for (const std::string& note : s.notes) out += "\n" + note + "\n";
   }
   return out;
 }

@@ -16,6 +16,7 @@ namespace sluice::core {
 enum class Form : uint8_t {
   Count,
   Number,  // with decimals
+  Exact,   // with all of the digits that tell it from its neighbours
   Bytes,
   Memory,  // bytes, by 1,024 alone
   BytesPerSecond,
@@ -80,6 +81,8 @@ struct Page {
 std::string text(double value, Form form);
 
 std::string to_text(const Page& page);
+// Tables as GitHub shows them, facts as tables, without pictures.
+std::string to_markdown(const Page& page);
 // One object with an object per section; numbers in bytes, FLOPs, seconds, hours, and shares of one. Facts
 // are {"value", "formula", "rule", "rule_formula"}, tables lists of rows by the columns' keys.
 std::string to_json(const Page& page);

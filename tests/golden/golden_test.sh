@@ -62,7 +62,7 @@ normalised() {
 section help
 say
 say --version
-for command in train plan simulate demo sweep compare estimate machines doctor data tokens generate keys help; do say help "$command"; done
+for command in train plan simulate demo sweep compare estimate machines doctor bench data tokens generate keys help; do say help "$command"; done
 
 section tokens
 mkdir tokenizer
@@ -135,6 +135,10 @@ say estimate llama3-8b --machine a100 --seq-len 8k --tokens 15B --price 2 --mfu 
 say estimate params=52B --batch 16 --devices 64 --step-s 127
 say estimate layers=2,dim=64,ffn=160,heads=4,kv_heads=2,vocab=256 --json
 
+section bench
+say bench precision small.json --out formats
+sed -E "s/\"sluice\":\"[^\"]*\"/\"sluice\":\"SLUICE\"/" formats/precision.jsonl | sed -n 9p >>bench.said
+
 section generate
 mkdir small tiny
 cp small.json small/config.json
@@ -199,6 +203,10 @@ say compare llama3-1b --machines h100 --price cheap
 say compare llama3-1b --machines h100 --price a100=2
 say compare llama3-1b --tokens many
 say compare llama3-1b --host-mem 64
+say bench
+say bench speed
+say bench precision params=7B
+say bench precision tiny llama3-1b
 say estimate
 say estimate llama4
 say estimate layers=2,dimm=3
