@@ -36,15 +36,17 @@ bool touches(Stretch token, const std::vector<Stretch>& stretches) {
 Result<LearntTokens> encoded(std::string_view text, const std::vector<Stretch>& plain,
                              const std::vector<Stretch>& learnt, const Tokenizer& tokenizer) {
   LearntTokens tokens;
-  std::vector<Stretch> places;
-  SLUICE_TRY(tokenizer.encode_places(text, plain, tokens.ids, places));
-  tokens.learnt.reserve(places.size());
-  for (const Stretch& place : places) {
-    const bool learns = inside(place, learnt);
-    tokens.learnt.push_back(learns ? 1 : 0);
-    tokens.learnt_bytes += learns ? int64_t(place.end - place.begin) : 0;
-    if (!learns && touches(place, learnt)) ++tokens.straddling;
-  }
+  SLUICE_TRY(tokenizer.encode_places(
+      text, plain, [&](std::span<const int32_t> ids, std::span<const Stretch> places) -> Status {
+        tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
+        for (const Stretch& place : places) {
+          const bool learns = inside(place, learnt);
+          tokens.learnt.push_back(learns ? 1 : 0);
+          tokens.learnt_bytes += learns ? int64_t(place.end - place.begin) : 0;
+          if (!learns && touches(place, learnt)) ++tokens.straddling;
+        }
+        return {};
+      }));
   return tokens;
 }
 

@@ -8,6 +8,10 @@ namespace sluice::core {
 namespace {
 
 constexpr size_t kMostDepth = 100;
+// A value takes some hundred bytes of memory, and a digit and a comma of its line.
+constexpr size_t kMostValues = 100000;
+// Keys are compared one by one.
+constexpr size_t kMostKeys = 10000;
 
 // Python's repr() of a float.
 std::string float_text(double number) {
@@ -18,6 +22,9 @@ std::string float_text(double number) {
 
 class Builder {
  public:
+  using Keeps = std::function<bool(std::string_view)>;
+  explicit Builder(const Keeps& keeps) : keeps_(keeps) {}
+
   using number_integer_t = nlohmann::json::number_integer_t;
   using number_unsigned_t = nlohmann::json::number_unsigned_t;
   using number_float_t = nlohmann::json::number_float_t;
@@ -49,7 +56,12 @@ class Builder {
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool key(string_t& key) {
+    if (passed_over_) return true;
     key_ = std::move(key);
+    if (open_.size() == 1 && keeps_ && !keeps_(key_)) {
+      passed_over_ = true;
+      return place({}) != nullptr;
+    }
     return true;
   }
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception& e) {
@@ -69,40 +81,59 @@ class Builder {
     value.text = std::move(text);
     return value;
   }
-  // The place of the next value. What is open lies in the last element of what is open around it, so that
-  // nothing moves while it is.
-  ChatValue& place() {
-    if (open_.empty()) return root_;
-    ChatValue& around = *open_.back();
-    if (around.is_array()) return around.items.emplace_back();
-    if (ChatValue* known = around.find(key_)) {
-      *known = {};
-      return *known;
+  // Puts a value where the next one belongs; nullptr: there are too many. What is open lies in the last
+  // element of what is open around it, so that nothing moves while it is.
+  ChatValue* place(ChatValue value) {
+    if (++values_ > kMostValues) {
+      error_ = fmt::format("more than {} values", kMostValues);
+      return nullptr;
     }
-    return around.members.emplace_back(key_, ChatValue{}).second;
+    if (open_.empty()) return &(root_ = std::move(value));
+    ChatValue& around = *open_.back();
+    if (around.is_array()) return &around.items.emplace_back(std::move(value));
+    if (ChatValue* known = around.find(key_)) return &(*known = std::move(value));
+    if (around.members.size() >= kMostKeys) {
+      error_ = fmt::format("an object with more than {} keys", kMostKeys);
+      return nullptr;
+    }
+    return &around.members.emplace_back(key_, std::move(value)).second;
   }
   bool put(ChatValue value) {
-    place() = std::move(value);
+    if (!passed_over_) return place(std::move(value)) != nullptr;
+    passed_over_ = depth_passed_over_ > 0;
     return true;
   }
   bool open(ChatValue::Kind kind) {
-    if (open_.size() >= kMostDepth) {
+    if (open_.size() + depth_passed_over_ >= kMostDepth) {
       error_ = fmt::format("nested more than {} deep", kMostDepth);
       return false;
     }
-    ChatValue& value = place();
+    if (passed_over_) {
+      ++depth_passed_over_;
+      return true;
+    }
+    ChatValue value;
     value.kind = kind;
-    open_.push_back(&value);
-    return true;
+    ChatValue* at = place(std::move(value));
+    if (at != nullptr) open_.push_back(at);
+    return at != nullptr;
   }
   bool close() {
-    open_.pop_back();
+    if (!passed_over_) {
+      open_.pop_back();
+    } else {
+      passed_over_ = --depth_passed_over_ > 0;
+    }
     return true;
   }
 
+  const Keeps& keeps_;
   ChatValue root_;
   std::vector<ChatValue*> open_;
   std::string key_, error_;
+  size_t values_ = 0;
+  bool passed_over_ = false;      // a key that is not kept: its value, all of it
+  size_t depth_passed_over_ = 0;  // how much of it is open
 };
 
 void append_string(std::string_view text, std::string& out) {
@@ -215,8 +246,8 @@ bool same(const ChatValue& a, const ChatValue& b) {
   });
 }
 
-Result<ChatValue> parse_value(std::string_view json) {
-  Builder builder;
+Result<ChatValue> parse_value(std::string_view json, const std::function<bool(std::string_view)>& keeps) {
+  Builder builder(keeps);
   if (!nlohmann::json::sax_parse(json.begin(), json.end(), &builder)) return error("{}", builder.error());
   return builder.take();
 }

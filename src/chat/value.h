@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,9 +44,10 @@ struct ChatValue {
 // As Python's ==, but for numbers of different spelling.
 bool same(const ChatValue& a, const ChatValue& b);
 
-// Errors: the column and what is wrong; nesting of more than 100; of equal keys the last counts, as in
-// Python.
-Result<ChatValue> parse_value(std::string_view json);
+// Errors: the column and what is wrong; nesting of more than 100; more than 100,000 values, or 10,000 in one
+// object; of equal keys the last counts, as in Python. `keeps`: which keys of an outermost object are read;
+// the values of others are null, and what is in them is not counted.
+Result<ChatValue> parse_value(std::string_view json, const std::function<bool(std::string_view)>& keeps = {});
 
 // As json.dumps(value, ensure_ascii=False, indent=indent) writes it; indent below zero: on one line.
 std::string to_json(const ChatValue& value, int indent = -1);

@@ -67,7 +67,7 @@ Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMak
                                const ReadingOptions& options, const std::function<Status(Document&)>& take) {
   SLUICE_ASSIGN(RecordReader reader, RecordReader::open(path, options.records));
   std::vector<Job> jobs;
-  int64_t bytes = 0;  // of them
+  int64_t bytes = 0, held = 0;  // of their text, and with what else they take
   const auto finish = [&]() -> Status {
     for_each_parallel(int64_t(jobs.size()), options.threads, [&](int64_t i) {
       Job& job = jobs[size_t(i)];
@@ -83,6 +83,7 @@ Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMak
       SLUICE_TRY(take(**job.made));
     }
     jobs.clear();
+    held = 0;
     if (options.progress) options.progress(std::exchange(bytes, 0));
     return {};
   };
@@ -95,9 +96,13 @@ Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMak
       if (!more.ok()) return more.error();
       return Skipped{reader.malformed(), reader.first_malformed()};
     }
-    bytes += int64_t(job.raw.text.size());
+    // A long one has the memory for itself, and short ones take more than their text.
+    const auto size = int64_t(job.raw.text.size());
+    if (size > options.batch_bytes) SLUICE_TRY(finish());
+    bytes += size;
+    held += size + int64_t(sizeof(Job));
     jobs.push_back(std::move(job));
-    if (bytes < options.batch_bytes * options.threads) continue;
+    if (size <= options.batch_bytes && held < options.batch_bytes * options.threads) continue;
     SLUICE_TRY(finish());
   }
 }

@@ -36,7 +36,7 @@ Result<Document> document_of(const Record& record, const TokenMaking& making);
 struct ReadingOptions {
   RecordOptions records;
   int threads = 1;
-  // Records of so many bytes are taken up at once for each thread; one alone may be larger.
+  // Records of so many bytes are taken up at once for each thread; a larger one alone.
   int64_t batch_bytes = int64_t{1} << 20;
   // Told of bytes of records that have become tokens since the last time: of compressed files more than those
   // of the file.

@@ -8,12 +8,15 @@ namespace sluice::core {
 namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 16;
+// Of longer lines there is one copy only.
+constexpr size_t kLongLine = size_t{1} << 20;
 
 }  // namespace
 
-Result<LineReader> LineReader::open(const std::filesystem::path& path, int64_t most_line_bytes) {
+Result<LineReader> LineReader::open(const std::filesystem::path& path, int64_t most_line_bytes,
+                                    std::string_view why) {
   SLUICE_ASSIGN(Descriptor fd, Descriptor::open_to_read(path));
-  LineReader reader(path, std::move(fd), most_line_bytes);
+  LineReader reader(path, std::move(fd), most_line_bytes, why);
   SLUICE_TRY(reader.fill_raw());
   const auto starts_with = [&](std::initializer_list<unsigned char> magic) {
     return reader.raw_.size() >= magic.size() &&
@@ -76,7 +79,8 @@ Result<bool> LineReader::next(std::string_view& line) {
     const size_t end = text_.find('\n', searched);
     const size_t size = (end == text_.npos ? text_.size() : end) - at_;
     if (int64_t(size) > most_line_bytes_)
-      return error("{}: line {}: more than {} bytes long", path_.string(), line_ + 1, most_line_bytes_);
+      return error("{}: line {}: more than {} bytes long{}", path_.string(), line_ + 1, most_line_bytes_,
+                   why_);
     if (end != text_.npos) {
       line = std::string_view(text_).substr(at_, size);
       at_ = end + 1;
@@ -94,11 +98,27 @@ Result<bool> LineReader::next(std::string_view& line) {
   }
 }
 
+Result<bool> LineReader::next(std::string& line) {
+  std::string_view view;
+  SLUICE_ASSIGN(const bool more, next(view));
+  if (!more) return false;
+  if (view.size() < kLongLine || view.data() != text_.data()) {
+    line = view;
+    return true;
+  }
+  std::string behind = text_.substr(at_);
+  text_.resize(view.size());
+  line = std::move(text_);
+  text_ = std::move(behind);
+  at_ = 0;
+  return true;
+}
+
 Result<std::string> LineReader::rest(int64_t most_bytes) {
   while (true) {
     SLUICE_ASSIGN(const bool more, read_more());
     if (int64_t(text_.size()) > most_bytes)
-      return error("{}: more than {} bytes of text", path_.string(), most_bytes);
+      return error("{}: more than {} bytes of text{}", path_.string(), most_bytes, why_);
     if (!more) return std::move(text_);
   }
 }

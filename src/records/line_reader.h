@@ -18,19 +18,22 @@ namespace sluice::core {
 // In memory are the longest line so far and some 100 KiB. One thread at a time.
 class LineReader {
  public:
-  // Compression is known by the file's first bytes.
-  static Result<LineReader> open(const std::filesystem::path& path, int64_t most_line_bytes);
+  // Compression is known by the file's first bytes. `why`: ends the error of a line that is too long.
+  static Result<LineReader> open(const std::filesystem::path& path, int64_t most_line_bytes,
+                                 std::string_view why = "");
 
   // The next line without its end, which stays until the next call. false: there is none. Errors name the
   // file, and the line if it is too long.
   Result<bool> next(std::string_view& line);
+  // The same, as the caller's own; a long line leaves no second copy here.
+  Result<bool> next(std::string& line);
   int64_t line() const { return line_; }  // number of the last one, from 1
   // All that is left of the file, of at most so many bytes.
   Result<std::string> rest(int64_t most_bytes);
 
  private:
-  LineReader(std::filesystem::path path, Descriptor fd, int64_t most_line_bytes)
-      : path_(std::move(path)), fd_(std::move(fd)), most_line_bytes_(most_line_bytes) {}
+  LineReader(std::filesystem::path path, Descriptor fd, int64_t most_line_bytes, std::string_view why)
+      : path_(std::move(path)), fd_(std::move(fd)), most_line_bytes_(most_line_bytes), why_(why) {}
   // Appends to text_. false: the file has ended.
   Result<bool> read_more();
   Result<bool> fill_raw();
@@ -38,6 +41,7 @@ class LineReader {
   std::filesystem::path path_;
   Descriptor fd_;
   int64_t most_line_bytes_;
+  std::string why_;
   std::unique_ptr<Expander> expander_;  // null: none is needed
   std::vector<std::byte> raw_;          // as read from the file
   size_t raw_at_ = 0;

@@ -13,11 +13,29 @@ namespace {
 constexpr std::string_view kNames[] = {"text", "prompt and completion", "messages",
                                        "text with what is learnt"};
 
-Result<std::string> string_of(const ChatValue& object, std::string_view key) {
+Status check_string(const ChatValue& object, std::string_view key) {
   const ChatValue* value = object.find(key);
   if (value == nullptr) return error("{} is missing", key);
   if (!value->is_string()) return error("{} is {}, no string", key, value->kind_text());
-  return value->text;
+  return {};
+}
+
+Result<std::string> string_of(const ChatValue& object, std::string_view key) {
+  SLUICE_TRY(check_string(object, key));
+  return object.find(key)->text;
+}
+
+// Leaves nothing behind: texts may be long.
+Result<std::string> take_string(ChatValue& object, std::string_view key) {
+  SLUICE_TRY(check_string(object, key));
+  return std::move(object.find(key)->text);
+}
+
+// The keys that something is read of.
+bool is_read(std::string_view key) {
+  constexpr std::string_view kKeys[] = {"messages", "conversations", "tools", "system",
+                                        "prompt",   "completion",    "text",  "learnt"};
+  return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
 }
 
 // A list, or a string that holds one as JSON.
@@ -85,7 +103,7 @@ Result<ChatValue> message_of(const ChatValue& turn) {
 
 Status check_message(const ChatValue& message) {
   if (!message.is_object()) return error("it is {}, no object", message.kind_text());
-  SLUICE_TRY(string_of(message, "role"));
+  SLUICE_TRY(check_string(message, "role"));
   const ChatValue* content = message.find("content");
   if (content != nullptr && !content->is_null() && !content->is_string() && !content->is_array() &&
       message.find("role")->text != "tool")
@@ -96,10 +114,10 @@ Status check_message(const ChatValue& message) {
   return {};
 }
 
-Result<Record> chat_of(const ChatValue& object, std::string_view key) {
+Result<Record> chat_of(ChatValue& object, std::string_view key) {
   Record record;
   record.kind = Record::Kind::Chat;
-  const ChatValue& list = *object.find(key);
+  ChatValue& list = *object.find(key);
   if (!list.is_array()) return error("{} is {}, no list", key, list.kind_text());
   if (list.items.empty()) return error("{} is empty", key);
   const ChatValue* system = object.find("system");
@@ -110,24 +128,24 @@ Result<Record> chat_of(const ChatValue& object, std::string_view key) {
   }
   for (size_t i = 0; i < list.items.size(); ++i) {
     const auto place = [&] { return fmt::format("{}[{}]", key, i); };
-    const ChatValue& item = list.items[i];
+    ChatValue& item = list.items[i];
     if (item.find("from") != nullptr && item.find("role") == nullptr) {
       auto message = message_of(item);
       if (!message.ok()) return error_at(place(), message.error());
       record.chat.messages.push_back(std::move(*message));
     } else {
       if (auto checked = check_message(item); !checked.ok()) return error_at(place(), checked.error());
-      record.chat.messages.push_back(item);
+      record.chat.messages.push_back(std::move(item));
     }
   }
   SLUICE_ASSIGN(record.chat.tools, tools_of(object));
   return record;
 }
 
-Result<Record> marked_of(const ChatValue& object) {
+Result<Record> marked_of(ChatValue& object) {
   Record record;
   record.kind = Record::Kind::Marked;
-  SLUICE_ASSIGN(record.text, string_of(object, "text"));
+  SLUICE_ASSIGN(record.text, take_string(object, "text"));
   const ChatValue& list = *object.find("learnt");
   const auto number = [](const ChatValue& value, size_t& out) {
     const char* end = value.text.data() + value.text.size();
@@ -155,7 +173,7 @@ std::string_view name_of(Record::Kind kind) {
 }
 
 Result<Record> parse_record(std::string_view line) {
-  SLUICE_ASSIGN(const ChatValue object, parse_value(line));
+  SLUICE_ASSIGN(ChatValue object, parse_value(line, is_read));
   if (!object.is_object()) {
     return error(
         "{} instead of an object{}", object.kind_text(),
@@ -166,8 +184,8 @@ Result<Record> parse_record(std::string_view line) {
   if (object.find("prompt") != nullptr && object.find("completion") != nullptr) {
     Record record;
     record.kind = Record::Kind::Pair;
-    SLUICE_ASSIGN(record.text, string_of(object, "prompt"));
-    SLUICE_ASSIGN(const std::string completion, string_of(object, "completion"));
+    SLUICE_ASSIGN(record.text, take_string(object, "prompt"));
+    SLUICE_ASSIGN(const std::string completion, take_string(object, "completion"));
     record.completion = record.text.size();
     record.text += completion;
     return record;
@@ -175,7 +193,7 @@ Result<Record> parse_record(std::string_view line) {
   if (object.find("text") != nullptr && object.find("learnt") != nullptr) return marked_of(object);
   if (object.find("text") != nullptr) {
     Record record;
-    SLUICE_ASSIGN(record.text, string_of(object, "text"));
+    SLUICE_ASSIGN(record.text, take_string(object, "text"));
     return record;
   }
   std::vector<std::string_view> keys;
@@ -205,25 +223,27 @@ class RecordReader::Impl {
       SLUICE_ASSIGN(raw.text, lines_.rest(options_.most_text_bytes));
       return !raw.text.empty();
     }
-    std::string_view line;
     while (true) {
-      SLUICE_ASSIGN(const bool more, lines_.next(line));
+      SLUICE_ASSIGN(const bool more, lines_.next(raw.text));
       if (!more) return false;
-      if (lines_.line() == 1 && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
-      if (line.find_first_not_of(" \t\r") != line.npos) break;
+      if (lines_.line() == 1 && raw.text.starts_with("\xef\xbb\xbf")) raw.text.erase(0, 3);
+      if (raw.text.find_first_not_of(" \t\r") != raw.text.npos) break;
     }
-    raw.text = line;
     raw.line = lines_.line();
     return true;
   }
-  Result<Record> parse(const RawRecord& raw) const {
-    if (is_jsonl_) return parse_record(raw.text);
+  Result<Record> parse(RawRecord& raw) const {
+    if (is_jsonl_) {
+      auto record = parse_record(raw.text);
+      raw.text = {};
+      return record;
+    }
     if (const size_t bad = find_invalid_utf8(raw.text); bad != raw.text.npos) {
       const auto line = 1 + std::count(raw.text.begin(), raw.text.begin() + std::ptrdiff_t(bad), '\n');
       return error("line {}: byte 0x{:02x} is not UTF-8", line, static_cast<unsigned char>(raw.text[bad]));
     }
     Record record;
-    record.text = raw.text;
+    record.text = std::move(raw.text);
     return record;
   }
   Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made) {
@@ -274,7 +294,7 @@ class RecordReader::Impl {
 };
 
 Result<RecordReader> RecordReader::open(const std::filesystem::path& path, const RecordOptions& options) {
-  SLUICE_ASSIGN(LineReader lines, LineReader::open(path, options.most_line_bytes));
+  SLUICE_ASSIGN(LineReader lines, LineReader::open(path, options.most_line_bytes, options.why));
   return RecordReader(std::make_unique<Impl>(path, options, std::move(lines)));
 }
 
@@ -287,7 +307,7 @@ Result<bool> RecordReader::next(Record& record) {
 Result<bool> RecordReader::next(RawRecord& raw) {
   return impl_->next(raw);
 }
-Result<Record> RecordReader::parse(const RawRecord& raw) const {
+Result<Record> RecordReader::parse(RawRecord& raw) const {
   return impl_->parse(raw);
 }
 Result<bool> RecordReader::accept(const RawRecord& raw, Record::Kind kind, const Status& made) {

@@ -39,6 +39,7 @@ struct RecordOptions {
   bool skip_malformed = false;  // and count them, instead of refusing them
   int64_t most_line_bytes = int64_t{64} << 20;
   int64_t most_text_bytes = int64_t{1} << 30;  // of a file that is one text
+  std::string why = {};                        // it may not be longer: ends that error
 };
 
 // Whether a file of this name is JSONL: it ends in .jsonl, .ndjson or .json, before .gz or .zst.
@@ -65,7 +66,8 @@ class RecordReader {
 
   // The same in three steps, of which any thread may take the second.
   Result<bool> next(RawRecord& raw);
-  Result<Record> parse(const RawRecord& raw) const;
+  // Takes the text of `raw`.
+  Result<Record> parse(RawRecord& raw) const;
   // What came of the records, in their order: whether to take this one, or to skip it. `kind` does not matter
   // where `made` is an error.
   Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made);

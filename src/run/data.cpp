@@ -85,10 +85,11 @@ struct Folder {
 };
 
 // A folder without a template is one that conversations are refused for, once there are any.
-Result<std::unique_ptr<Folder>> open_folder(const RunConfig& c, const std::filesystem::path& tokenizer) {
+Result<std::unique_ptr<Folder>> open_folder(const RunConfig& c, const std::filesystem::path& tokenizer,
+                                            const TokenizerOptions& options) {
   auto folder = std::make_unique<Folder>();
   const std::filesystem::path path = tokenizer.parent_path();
-  SLUICE_ASSIGN(folder->tokenizer, Tokenizer::open(tokenizer));
+  SLUICE_ASSIGN(folder->tokenizer, Tokenizer::open(tokenizer, options));
   folder->making.tokenizer = &*folder->tokenizer;
   std::optional<ChatDate> date;
   if (!c.data.date.empty()) {
@@ -108,7 +109,27 @@ Result<std::unique_ptr<Folder>> open_folder(const RunConfig& c, const std::files
   return folder;
 }
 
+// What the host cap leaves to encoding.
+EncodingRoom room_of(const RunConfig& c, const std::optional<std::filesystem::path>& tokenizer, int threads) {
+  const int64_t cap = c.caps[kHost];
+  if (cap == kUnlimited) return {};
+  // What reading and writing take, and each thread of the tokenizer between texts.
+  constexpr int64_t kBeside = int64_t{16} << 20, kBesideThread = int64_t{8} << 20;
+  const int64_t held =
+      resident_bytes() + (tokenizer ? tokenizer_bytes(*tokenizer) : 0) + kBeside + threads * kBesideThread;
+  return EncodingRoom::of(
+      std::max<int64_t>(0, cap - held), threads,
+      fmt::format(", which is all that memory.host = {} leaves room for", format_bytes(cap)));
+}
+
 }  // namespace
+
+int64_t tokenizer_bytes(const std::filesystem::path& file) {
+  constexpr int64_t kBytesPerByte = 16;  // measured, and rounded up
+  std::error_code unknown;
+  const auto bytes = int64_t(std::filesystem::file_size(file, unknown));
+  return unknown ? 0 : bytes * kBytesPerByte;
+}
 
 std::filesystem::path folder_of(const std::string& path) {
   std::error_code ignored;
@@ -185,9 +206,10 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer)
   corpus_options.progress = [&](const char* what, int64_t done, int64_t all) {
     observer.progress({.what = what, .done = done, .total = all, .unit = Progress::Unit::Bytes});
   };
+  corpus_options.room = room_of(c, tokenizer_path, corpus_options.threads);
   std::unique_ptr<Folder> folder;
   if (tokenizer_path) {
-    SLUICE_ASSIGN(folder, open_folder(c, *tokenizer_path));
+    SLUICE_ASSIGN(folder, open_folder(c, *tokenizer_path, corpus_options.room.tokenizer));
     corpus_options.making = folder->making;
   } else {
     corpus_options.making.no_template = "a model of bytes has no chat template";

@@ -34,6 +34,9 @@ std::filesystem::path folder_of(const std::string& path);
 // checkpoint that the run goes on from; nothing: text is bytes.
 std::optional<std::filesystem::path> tokenizer_of(const RunConfig& config);
 
+// What a tokenizer.json takes at most while it is read; 0: it cannot be.
+int64_t tokenizer_bytes(const std::filesystem::path& file);
+
 // Of the documents of training, or of those that are held out.
 struct Inventory {
   int64_t documents = 0, tokens = 0, learnt = 0, longest = 0;

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/host_memory.h"
 #include "run/manifest.h"
 #include "run/resolve.h"
 #include "run/sampler.h"
@@ -14,14 +13,9 @@
 namespace sluice::core {
 namespace {
 
-// What a tokenizer takes while it is read, by the bytes of its file: measured, and rounded up.
-constexpr int64_t kTokenizerBytesPerByte = 16;
-
 // Whether the host cap has room for a tokenizer beside the run.
-Status check_room(int64_t cap_bytes, const std::filesystem::path& tokenizer) {
-  std::error_code unknown;
-  const auto file = int64_t(std::filesystem::file_size(tokenizer, unknown));
-  const int64_t need = unknown ? 0 : file * kTokenizerBytesPerByte, held = resident_bytes();
+Status check_room(int64_t cap_bytes, int64_t held, const std::filesystem::path& tokenizer) {
+  const int64_t need = tokenizer_bytes(tokenizer);
   if (need <= cap_bytes - held) return {};
   return error("memory.host = {}: {} are in use, and {} takes some {} more", format_bytes(cap_bytes),
                format_bytes(held), tokenizer.string(), format_bytes(need));
@@ -103,7 +97,7 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
   std::optional<Tokenizer> tokenizer;
   std::vector<int32_t> text = ByteTokenizer::encode(prompt.empty() ? "\n" : prompt);
   if (const auto path = tokenizer_of(p.config)) {
-    SLUICE_TRY(check_room(p.config.caps[kHost], *path));
+    SLUICE_TRY(check_room(p.config.caps[kHost], engine_->memory().bytes[kHost], *path));
     SLUICE_ASSIGN(tokenizer, Tokenizer::open(*path));
     text.clear();
     SLUICE_TRY(tokenizer->encode(prompt.empty() ? "\n" : prompt, /*special=*/true, text));

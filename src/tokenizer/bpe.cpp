@@ -13,7 +13,9 @@ namespace {
 
 constexpr size_t kCacheEntries = size_t{1} << 16;
 // So that an index of a symbol fits beside a rank.
-constexpr size_t kMostSymbols = size_t{1} << 31;
+constexpr size_t kMostSymbols = (size_t{1} << 31) - 1;
+// Of a longer piece nothing is kept for the next one.
+constexpr size_t kKeptSymbols = size_t{1} << 16;
 
 uint64_t mix(uint64_t x) {
   x ^= x >> 32;
@@ -121,6 +123,8 @@ Bpe::Bpe(const BpeOptions& options)
       byte_tokens_(options.vocab.size()),
       size_(int64_t(options.vocab.size())),
       unk_(options.unk_token),
+      most_piece_bytes_(std::min(size_t(options.most_piece_bytes), kMostSymbols)),
+      why_(options.why),
       fuse_unk_(options.fuse_unk),
       byte_fallback_(options.byte_fallback),
       ignore_merges_(options.ignore_merges) {
@@ -225,6 +229,12 @@ bool Bpe::never_joins(std::string_view text, size_t at) const {
   return is_token(before) && is_token(at);
 }
 
+bool Bpe::never_joins_bytes(char left, char right) const {
+  const auto l = static_cast<unsigned char>(left), r = static_cast<unsigned char>(right);
+  return bytes_[l].count == 1 && bytes_[r].count == 1 &&
+         !joins(utf8_at(byte_characters()[l], 0), utf8_at(byte_characters()[r], 0));
+}
+
 // Merges pairs in the order of rank and place. What the heap holds may be of a pair that is gone: it counts
 // if the pair that is there now makes the same token, as in the library that this follows.
 void Bpe::merge(BpeScratch& s) const {
@@ -237,6 +247,7 @@ void Bpe::merge(BpeScratch& s) const {
                : find_pair(symbols[size_t(at)].id, symbols[size_t(symbols[size_t(at)].next)].id);
   };
   heap.clear();
+  heap.reserve(symbols.size());
   for (int32_t at = 0; at + 1 < int32_t(symbols.size()); ++at) {
     if (const Pair* pair = found(at)) heap.push_back({pair_key(pair->rank, uint32_t(at)), pair->id});
   }
@@ -277,10 +288,12 @@ Status Bpe::encode_piece(std::string_view piece, const NextStart& next_start, Bp
     ids.insert(ids.end(), cached->ids.begin(), cached->ids.begin() + cached->ids_size);
     return {};
   }
-  if (piece.size() >= kMostSymbols)
-    return error("a piece of {} bytes; less than {} are allowed", piece.size(), kMostSymbols);
+  if (piece.size() > most_piece_bytes_)
+    return error("a piece of {} bytes that cannot be cut; allowed are {}{}", piece.size(), most_piece_bytes_,
+                 why_);
   auto& symbols = s.symbols_;
   symbols.clear();
+  if (piece.size() > kKeptSymbols) symbols.reserve(piece.size());
   const auto add = [&](int32_t id) {
     const auto at = int32_t(symbols.size());
     if (at > 0) symbols.back().next = at;
@@ -313,6 +326,10 @@ Status Bpe::encode_piece(std::string_view piece, const NextStart& next_start, Bp
     if (symbol.id >= 0) ids.push_back(symbol.id);
   }
   const size_t count = ids.size() - first;
+  if (symbols.capacity() > kKeptSymbols) {
+    symbols = {};
+    s.heap_ = {};
+  }
   if (cached != nullptr && count <= BpeScratch::Entry::kIds && dropped == dropped_before) {
     cached->size = uint8_t(piece.size());
     cached->ids_size = uint8_t(count);
@@ -358,8 +375,16 @@ Status Bpe::encode_bytes(std::string_view piece, BpeScratch& s, std::vector<int3
       return {};
     }
   }
-  return encode_piece(
-      piece, [&](size_t& at) { return bytes_[static_cast<unsigned char>(piece[at++])]; }, s, ids, dropped);
+  // Long pieces go in parts that no merge joins, where there are such.
+  while (true) {
+    size_t end = std::min(piece.size(), kKeptSymbols);
+    while (end < piece.size() && !never_joins_bytes(piece[end - 1], piece[end])) ++end;
+    const std::string_view part = piece.substr(0, end);
+    SLUICE_TRY(encode_piece(
+        part, [&](size_t& at) { return bytes_[static_cast<unsigned char>(part[at++])]; }, s, ids, dropped));
+    piece.remove_prefix(end);
+    if (piece.empty()) return {};
+  }
 }
 
 }  // namespace sluice::core

@@ -21,6 +21,8 @@ struct BpeOptions {
   std::vector<std::pair<std::string, std::string>> merges;  // by rank; of equal pairs the last counts
   std::optional<std::string> unk_token;                     // for characters that are no token
   bool fuse_unk = false, byte_fallback = false, ignore_merges = false;
+  int64_t most_piece_bytes = (int64_t{1} << 31) - 1;  // longer ones are refused
+  std::string why = {};                               // ends that error
 };
 
 // Strings to ids: open addressing over one block of text.
@@ -121,6 +123,8 @@ class Bpe {
   size_t pair_slot(uint64_t key) const;
   const Pair* find_pair(int32_t left, int32_t right) const;
   bool joins(uint32_t left, uint32_t right) const;
+  // never_joins() of two bytes of a piece.
+  bool never_joins_bytes(char left, char right) const;
 
   template <class NextStart>
   Status encode_piece(std::string_view piece, const NextStart& next_start, BpeScratch& scratch,
@@ -138,6 +142,8 @@ class Bpe {
   std::array<std::array<uint64_t, 2>, 128> ascii_joins_{};
   std::optional<std::string> unk_;
   int32_t unk_id_ = -1;
+  size_t most_piece_bytes_;
+  std::string why_;
   bool fuse_unk_, byte_fallback_, ignore_merges_;
 };
 

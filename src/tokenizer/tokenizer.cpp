@@ -2,6 +2,7 @@
 #include "tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <string>
@@ -25,6 +26,8 @@ namespace {
 constexpr int64_t kMostId = (int64_t{1} << 24) - 1;
 // At the end of a text, where a place to cut it is looked for.
 constexpr size_t kTailBytes = size_t{1} << 18;
+// Ids that are handed on together.
+constexpr size_t kTakenAtOnce = size_t{1} << 16;
 
 // What the post-processor puts around a text.
 struct Around {
@@ -158,13 +161,12 @@ Error not_utf8(std::string_view text, size_t at) {
 
 class Tokenizer::Impl {
  public:
-  static Result<std::unique_ptr<const Impl>> read(std::string_view text);
+  static Result<std::unique_ptr<const Impl>> read(std::string_view text, const TokenizerOptions& options);
 
   Status encode(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
                 EncodeCounts& counts) const;
   size_t part_bytes(std::string_view text, bool begins) const;
-  Status encode_places(std::string_view text, std::span<const Stretch> plain, std::vector<int32_t>& ids,
-                       std::vector<Stretch>& places) const;
+  Status encode_places(std::string_view text, std::span<const Stretch> plain, const TakePlaces& take) const;
   Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const;
   std::optional<std::string> token(int32_t id) const;
   int32_t id(std::string_view token) const;
@@ -178,13 +180,18 @@ class Tokenizer::Impl {
   const Around& around() const { return around_; }
 
  private:
+  class Places;
+  // Takes ids of a segment that is not done yet, and may empty them.
+  using Taken = std::function<Status(std::vector<int32_t>& ids)>;
+
   explicit Impl(Bpe bpe) : bpe_(std::move(bpe)) {}
   Status add_tokens(const JsonValue& list);
   Status encode_segment(std::string_view segment, size_t head, bool begins, Scratch& scratch,
-                        std::vector<int32_t>& ids, int64_t& dropped) const;
+                        std::vector<int32_t>& ids, int64_t& dropped, const Taken& taken = {}) const;
+  template <class Use>
+  Status in_parts(std::string_view segment, size_t head, bool begins, Scratch& scratch, const Use& use) const;
+  size_t part_of_window(std::string_view window, bool begins, Scratch& scratch) const;
   size_t part_of_segment(std::string_view segment, bool begins, Scratch& scratch) const;
-  Status place_tokens(std::string_view segment, bool begins, Scratch& scratch, std::span<const int32_t> ids,
-                      std::vector<Stretch>& places) const;
   bool strips_left() const;
 
   // A Scratch that nobody else uses, until it is given back.
@@ -225,11 +232,13 @@ class Tokenizer::Impl {
   std::vector<bool> in_model_;
   int64_t vocab_ = 0;
   uint64_t content_ = 0;
+  size_t part_bytes_ = 0;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Scratch>> idle_;
 };
 
-Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string_view text) {
+Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string_view text,
+                                                                     const TokenizerOptions& limits) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return error("not JSON, or not UTF-8");
   const JsonValue root(json, "");
@@ -239,6 +248,8 @@ Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string
     return version->error("{}; supported is \"1.0\"", version->json().dump());
   SLUICE_ASSIGN(const JsonValue model, root.get("model"));
   SLUICE_ASSIGN(BpeOptions options, read_model(model));
+  options.most_piece_bytes = limits.most_piece_bytes;
+  options.why = limits.why;
 
   std::vector<std::string> tokens;
   std::vector<bool> in_model;
@@ -258,6 +269,7 @@ Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string
   impl->tokens_ = std::move(tokens);
   impl->in_model_ = std::move(in_model);
   impl->vocab_ = int64_t(impl->tokens_.size());
+  impl->part_bytes_ = size_t(limits.part_bytes);
 
   static const nlohmann::json kNull;
   const auto part = [&](const char* key) {
@@ -321,7 +333,8 @@ Status Tokenizer::Impl::add_tokens(const JsonValue& list) {
 
 // A text without tokens that are looked for in raw text.
 Status Tokenizer::Impl::encode_segment(std::string_view segment, size_t head, bool begins, Scratch& scratch,
-                                       std::vector<int32_t>& ids, int64_t& dropped) const {
+                                       std::vector<int32_t>& ids, int64_t& dropped,
+                                       const Taken& taken) const {
   std::string changed;
   if (!normalizer_.empty()) {
     changed = segment;
@@ -329,9 +342,10 @@ Status Tokenizer::Impl::encode_segment(std::string_view segment, size_t head, bo
     segment = changed;
   }
   const bool bytes = pre_tokenizer_.makes_bytes();
-  const PreTokenizer::Use encode_piece = [&](std::string_view piece) {
-    return bytes ? bpe_.encode_bytes(piece, scratch.bpe, ids, dropped)
-                 : bpe_.encode(piece, scratch.bpe, ids, dropped);
+  const PreTokenizer::Use encode_piece = [&](std::string_view piece) -> Status {
+    SLUICE_TRY(bytes ? bpe_.encode_bytes(piece, scratch.bpe, ids, dropped)
+                     : bpe_.encode(piece, scratch.bpe, ids, dropped));
+    return taken && ids.size() >= kTakenAtOnce ? taken(ids) : Status{};
   };
   size_t at = 0, done = 0, from = 0;
   const auto cut = [&](size_t to) {
@@ -345,6 +359,24 @@ Status Tokenizer::Impl::encode_segment(std::string_view segment, size_t head, bo
   return from < segment.size() ? cut(segment.size()) : Status{};
 }
 
+// Calls use(part, head, begins) for parts of a segment that have the tokens of the whole, so that what
+// encoding holds beside them does not grow with the segment; where no place to cut is known, it does.
+template <class Use>
+Status Tokenizer::Impl::in_parts(std::string_view segment, size_t head, bool begins, Scratch& scratch,
+                                 const Use& use) const {
+  for (size_t at = 0; at < segment.size();) {
+    const std::string_view rest = segment.substr(at);
+    const bool first = begins && at == 0;
+    size_t part = 0;
+    for (size_t window = part_bytes_; part == 0 && window < rest.size(); window *= 2)
+      part = part_of_window(rest.substr(0, window), first, scratch);
+    if (part == 0) part = rest.size();
+    SLUICE_TRY(use(rest.substr(0, part), at == 0 ? head : 0, first));
+    at += part;
+  }
+  return {};
+}
+
 Status Tokenizer::Impl::encode(std::string_view text, TextPart part, bool special, std::vector<int32_t>& ids,
                                EncodeCounts& counts) const {
   if (const size_t bad = find_invalid_utf8(text); bad != text.npos) return not_utf8(text, bad);
@@ -353,8 +385,10 @@ Status Tokenizer::Impl::encode(std::string_view text, TextPart part, bool specia
   size_t at = 0, done = 0, from = 0;
   const auto encode_to = [&](size_t to) {
     const size_t head = from == 0 && part.begins ? size_t(utf8_length(text.front())) : 0;
-    return encode_segment(text.substr(from, to - from), head, part.begins || from > 0, *scratch, ids,
-                          counts.dropped);
+    return in_parts(text.substr(from, to - from), head, part.begins || from > 0, *scratch,
+                    [&](std::string_view segment, size_t own_head, bool begins) {
+                      return encode_segment(segment, own_head, begins, *scratch, ids, counts.dropped);
+                    });
   };
   for (AddedTokenFinder::Match match{}; raw_.next(text, at, done, match); from = done) {
     if (from < match.begin) SLUICE_TRY(encode_to(match.begin));
@@ -365,8 +399,95 @@ Status Tokenizer::Impl::encode(std::string_view text, TextPart part, bool specia
   return {};
 }
 
+// Where tokens lie in a segment: goes through normalized text with the text of the tokens, and back to the
+// segment's own by way of the characters of ASCII, before which normalization works in parts.
+class Tokenizer::Impl::Places {
+ public:
+  Places(const Impl& impl, std::string_view segment) : impl_(impl), segment_(segment), whole_(segment) {}
+
+  Status open(bool begins, Scratch& scratch);
+  // Appends what the next tokens of the segment stand for, in a text in which it begins at `offset`.
+  Status add(std::span<const int32_t> ids, size_t offset, std::vector<Stretch>& places);
+  Status end() const {
+    if (at_ == whole_.size()) return {};
+    return error("text without a token: '{:.20}'", whole_.substr(at_));
+  }
+
+ private:
+  size_t back(size_t at) const { return back_.empty() ? at : back_[at]; }
+
+  const Impl& impl_;
+  std::string_view segment_, whole_;  // as it is, and normalized
+  std::string changed_;               // the latter, where there is a normalizer
+  std::vector<uint32_t> back_;        // of its bytes, and of its end: places in the segment; empty: the same
+  size_t at_ = 0;
+};
+
+Status Tokenizer::Impl::Places::open(bool begins, Scratch& scratch) {
+  const Normalizer& normalizer = impl_.normalizer_;
+  if (normalizer.empty()) return {};
+  if (segment_.size() > std::numeric_limits<uint32_t>::max())
+    return error("{} bytes that cannot be cut; allowed are {}", segment_.size(),
+                 std::numeric_limits<uint32_t>::max());
+  changed_ = segment_;
+  size_t head = 0;
+  SLUICE_TRY(normalizer.apply(changed_, head, scratch.regex, begins));
+  back_.reserve(changed_.size() + 1);
+  std::string unit, before;
+  for (size_t at = 0, next = 0; at < segment_.size(); at = next) {
+    next = at + 1;
+    while (next < segment_.size() && static_cast<unsigned char>(segment_[next]) >= 0x80) ++next;
+    before = segment_.substr(at, next - at);
+    unit = before;
+    SLUICE_TRY(normalizer.apply(unit, head, scratch.regex, /*begins=*/false));
+    for (size_t i = 0; i < unit.size(); ++i)
+      back_.push_back(uint32_t(unit == before ? at + i : i == 0 ? at : next));
+  }
+  if (back_.size() > changed_.size()) return error("its normal form is not that of its parts");
+  back_.insert(back_.begin(), changed_.size() - back_.size(), 0);
+  back_.push_back(uint32_t(segment_.size()));
+  whole_ = changed_;
+  return {};
+}
+
+Status Tokenizer::Impl::Places::add(std::span<const int32_t> ids, size_t offset,
+                                    std::vector<Stretch>& places) {
+  constexpr std::string_view kMark = "\u2581";
+  for (const int32_t id : ids) {
+    const auto text = impl_.token(id);
+    std::string surface = text ? *text : std::string();
+    if (impl_.pre_tokenizer_.makes_bytes() && !impl_.added_.contains(id)) {
+      surface = bytes_of_characters(surface).value_or(surface);
+    } else if (surface.size() == 6 && surface.starts_with("<0x") &&
+               !whole_.substr(at_).starts_with(surface)) {
+      surface = std::string(1, char(std::stoi(surface.substr(3, 2), nullptr, 16)));
+    }
+    const size_t begin = at_;
+    bool first = at_ == 0;
+    std::string_view rest = surface;
+    while (!rest.empty()) {
+      const bool mark = rest.starts_with(kMark);
+      if (at_ < whole_.size() && whole_[at_] == rest.front()) {
+        ++at_;
+        rest.remove_prefix(1);
+      } else if (mark && at_ < whole_.size() && whole_[at_] == ' ') {
+        ++at_;
+        rest.remove_prefix(kMark.size());
+      } else if (first && (mark || rest.front() == ' ')) {  // which the tokenizer puts in front
+        rest.remove_prefix(mark ? kMark.size() : 1);
+      } else {
+        return error("token {} ('{}') does not say which text it stands for, near '{:.20}'", id,
+                     text.value_or(""), whole_.substr(std::min(begin, whole_.size())));
+      }
+      first = false;
+    }
+    places.push_back({offset + back(begin), offset + back(at_)});
+  }
+  return {};
+}
+
 Status Tokenizer::Impl::encode_places(std::string_view text, std::span<const Stretch> plain,
-                                      std::vector<int32_t>& ids, std::vector<Stretch>& places) const {
+                                      const TakePlaces& take) const {
   if (const size_t bad = find_invalid_utf8(text); bad != text.npos) return not_utf8(text, bad);
   const Borrowed scratch(*this);
   const auto is_plain = [&](Stretch stretch) {
@@ -374,20 +495,30 @@ Status Tokenizer::Impl::encode_places(std::string_view text, std::span<const Str
                                      [](size_t at, const Stretch& s) { return at < s.end; });
     return it != plain.end() && it->begin < stretch.end;
   };
-  const auto add_segment = [&](size_t begin, size_t end) -> Status {
-    if (begin == end) return {};
-    const std::string_view segment = text.substr(begin, end - begin);
-    const size_t head = begin == 0 ? size_t(utf8_length(text.front())) : 0;
-    const size_t first = ids.size();
+  std::vector<int32_t> ids;
+  std::vector<Stretch> places;
+  const auto add_part = [&](std::string_view part, size_t head, bool begins) -> Status {
+    Places where(*this, part);
+    SLUICE_TRY(where.open(begins, *scratch));
+    const Taken place = [&](std::vector<int32_t>& some) -> Status {
+      for (std::span<const int32_t> rest = some; !rest.empty();) {
+        const auto block = rest.first(std::min(rest.size(), kTakenAtOnce));
+        places.clear();
+        SLUICE_TRY(where.add(block, size_t(part.data() - text.data()), places));
+        SLUICE_TRY(take(block, places));
+        rest = rest.subspan(block.size());
+      }
+      some.clear();
+      return {};
+    };
     int64_t dropped = 0;
-    SLUICE_TRY(encode_segment(segment, head, true, *scratch, ids, dropped));
-    const size_t first_place = places.size();
-    SLUICE_TRY(place_tokens(segment, true, *scratch, std::span(ids).subspan(first), places));
-    for (size_t i = first_place; i < places.size(); ++i) {
-      places[i].begin += begin;
-      places[i].end += begin;
-    }
-    return {};
+    SLUICE_TRY(encode_segment(part, head, begins, *scratch, ids, dropped, place));
+    SLUICE_TRY(place(ids));
+    return where.end();
+  };
+  const auto add_segment = [&](size_t begin, size_t end) {
+    const size_t head = begin == 0 && end > 0 ? size_t(utf8_length(text.front())) : 0;
+    return in_parts(text.substr(begin, end - begin), head, true, *scratch, add_part);
   };
   size_t at = 0, done = 0, from = 0;
   for (AddedTokenFinder::Match match{}; raw_.next(text, at, done, match); from = done) {
@@ -399,70 +530,10 @@ Status Tokenizer::Impl::encode_places(std::string_view text, std::span<const Str
       continue;
     }
     SLUICE_TRY(add_segment(from, match.begin));
-    ids.push_back(token.id);
-    places.push_back({match.begin, match.end});
+    const Stretch place{match.begin, match.end};
+    SLUICE_TRY(take(std::span(&token.id, 1), std::span(&place, 1)));
   }
   return add_segment(from, text.size());
-}
-
-// Goes through normalized text with the text of the tokens, and back to the segment's own by way of the
-// characters of ASCII, before which normalization works in parts.
-Status Tokenizer::Impl::place_tokens(std::string_view segment, bool begins, Scratch& scratch,
-                                     std::span<const int32_t> ids, std::vector<Stretch>& places) const {
-  constexpr std::string_view kMark = "\u2581";
-  std::string whole(segment);
-  std::vector<size_t> back;  // of the bytes of `whole`, and of its end: places in the segment
-  if (normalizer_.empty()) {
-    back.resize(whole.size() + 1);
-    for (size_t i = 0; i < back.size(); ++i) back[i] = i;
-  } else {
-    size_t head = 0;
-    SLUICE_TRY(normalizer_.apply(whole, head, scratch.regex, begins));
-    for (size_t at = 0, next = 0; at < segment.size(); at = next) {
-      next = at + 1;
-      while (next < segment.size() && static_cast<unsigned char>(segment[next]) >= 0x80) ++next;
-      std::string unit(segment.substr(at, next - at));
-      const std::string before = unit;
-      SLUICE_TRY(normalizer_.apply(unit, head, scratch.regex, /*begins=*/false));
-      for (size_t i = 0; i < unit.size(); ++i) back.push_back(unit == before ? at + i : i == 0 ? at : next);
-    }
-    if (back.size() > whole.size()) return error("its normal form is not that of its parts");
-    back.insert(back.begin(), whole.size() - back.size(), 0);
-    back.push_back(segment.size());
-  }
-  size_t at = 0;
-  for (const int32_t id : ids) {
-    const auto text = token(id);
-    std::string surface = text ? *text : std::string();
-    if (pre_tokenizer_.makes_bytes() && !added_.contains(id)) {
-      surface = bytes_of_characters(surface).value_or(surface);
-    } else if (surface.size() == 6 && surface.starts_with("<0x") &&
-               !std::string_view(whole).substr(at).starts_with(surface)) {
-      surface = std::string(1, char(std::stoi(surface.substr(3, 2), nullptr, 16)));
-    }
-    const size_t begin = at;
-    bool first = at == 0;
-    std::string_view rest = surface;
-    while (!rest.empty()) {
-      const bool mark = rest.starts_with(kMark);
-      if (at < whole.size() && whole[at] == rest.front()) {
-        ++at;
-        rest.remove_prefix(1);
-      } else if (mark && at < whole.size() && whole[at] == ' ') {
-        ++at;
-        rest.remove_prefix(kMark.size());
-      } else if (first && (mark || rest.front() == ' ')) {  // which the tokenizer puts in front
-        rest.remove_prefix(mark ? kMark.size() : 1);
-      } else {
-        return error("token {} ('{}') does not say which text it stands for, near '{:.20}'", id,
-                     text.value_or(""), whole.substr(std::min(begin, whole.size())));
-      }
-      first = false;
-    }
-    places.push_back({back[begin], back[at]});
-  }
-  if (at != whole.size()) return error("text without a token: '{:.20}'", whole.substr(at));
-  return {};
 }
 
 bool Tokenizer::Impl::strips_left() const {
@@ -475,14 +546,17 @@ size_t Tokenizer::Impl::part_bytes(std::string_view text, bool begins) const {
   // Behind the last token; the text behind it might hold another one that its end cuts.
   size_t at = 0, done = 0, from = 0;
   for (AddedTokenFinder::Match match{}; raw_.next(text, at, done, match);) from = done;
-  const size_t margin = std::max(raw_.longest_bytes(), normalized_.longest_bytes()) + 4;
-  if (text.size() < from + margin) return 0;
-  const std::string_view segment = text.substr(from, text.size() - margin - from);
-  // A character that was cut is left out.
-  size_t whole = segment.size();
-  while (whole > 0 && static_cast<unsigned char>(segment[whole - 1]) >= 0x80) --whole;
-  const size_t part = part_of_segment(segment.substr(0, whole), begins || from > 0, *scratch);
+  const size_t part = part_of_window(text.substr(from), begins || from > 0, *scratch);
   return part == 0 || raw_.touches(text, from + part) ? 0 : from + part;
+}
+
+// `window` goes on, maybe within a character or an added token, which are left out.
+size_t Tokenizer::Impl::part_of_window(std::string_view window, bool begins, Scratch& scratch) const {
+  const size_t margin = std::max(raw_.longest_bytes(), normalized_.longest_bytes()) + 4;
+  if (!normalizer_.works_in_parts() || window.size() < margin) return 0;
+  size_t whole = window.size() - margin;
+  while (whole > 0 && static_cast<unsigned char>(window[whole - 1]) >= 0x80) --whole;
+  return part_of_segment(window.substr(0, whole), begins, scratch);
 }
 
 size_t Tokenizer::Impl::part_of_segment(std::string_view segment, bool begins, Scratch& scratch) const {
@@ -544,15 +618,15 @@ int32_t Tokenizer::Impl::id(std::string_view token) const {
   return it != added_ids_.end() ? it->second : bpe_.find(token);
 }
 
-Result<Tokenizer> Tokenizer::open(const std::filesystem::path& path) {
+Result<Tokenizer> Tokenizer::open(const std::filesystem::path& path, const TokenizerOptions& options) {
   SLUICE_ASSIGN(const std::string text, read_file(path));
-  auto tokenizer = parse(text);
+  auto tokenizer = parse(text, options);
   if (!tokenizer.ok()) return error_at(path.string(), tokenizer.error());
   return tokenizer;
 }
 
-Result<Tokenizer> Tokenizer::parse(std::string_view json) {
-  SLUICE_ASSIGN(auto impl, Impl::read(json));
+Result<Tokenizer> Tokenizer::parse(std::string_view json, const TokenizerOptions& options) {
+  SLUICE_ASSIGN(auto impl, Impl::read(json, options));
   return Tokenizer(std::move(impl));
 }
 
@@ -572,8 +646,8 @@ size_t Tokenizer::part_bytes(std::string_view text, bool begins) const {
 }
 
 Status Tokenizer::encode_places(std::string_view text, std::span<const Stretch> plain,
-                                std::vector<int32_t>& ids, std::vector<Stretch>& places) const {
-  return impl_->encode_places(text, plain, ids, places);
+                                const TakePlaces& take) const {
+  return impl_->encode_places(text, plain, take);
 }
 
 Result<std::string> Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,12 +24,22 @@ struct EncodeCounts {
   int64_t dropped = 0;  // bytes or characters that have no token, and that the library drops without a word
 };
 
+struct TokenizerOptions {
+  // A longer text is encoded in parts of about so many bytes, where a place to cut it is known that changes
+  // no token.
+  int64_t part_bytes = int64_t{4} << 20;
+  // A piece, in which tokens are merged, takes some 64 bytes of memory for each of its own. Longer ones are
+  // refused.
+  int64_t most_piece_bytes = (int64_t{1} << 31) - 1;
+  std::string why = {};  // they may not be longer: ends that error
+};
+
 // Immutable; any thread may use it. Each thread that encodes holds some 5 MiB between calls.
 class Tokenizer {
  public:
   // Errors name the file, the place in it, and what is allowed.
-  static Result<Tokenizer> open(const std::filesystem::path& path);
-  static Result<Tokenizer> parse(std::string_view json);
+  static Result<Tokenizer> open(const std::filesystem::path& path, const TokenizerOptions& options = {});
+  static Result<Tokenizer> parse(std::string_view json, const TokenizerOptions& options = {});
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -56,11 +67,12 @@ class Tokenizer {
     size_t begin = 0, end = 0;
   };
   // As encode() without what the post-processor puts around a text. Special tokens are not looked for in the
-  // bytes of `plain`, whose stretches rise: there they are text. `places` gets of every id the bytes that it
-  // stands for; of text that normalization changes, all up to the next character that it leaves alone.
-  // Errors, too: tokens that do not say which text they stand for, such as the unknown token.
-  Status encode_places(std::string_view text, std::span<const Stretch> plain, std::vector<int32_t>& ids,
-                       std::vector<Stretch>& places) const;
+  // bytes of `plain`, whose stretches rise: there they are text. `take` gets the ids in their order, some at
+  // a time, and of every id the bytes that it stands for; of text that normalization changes, all up to the
+  // next character that it leaves alone. It ends with the first error that `take` returns. Errors, too:
+  // tokens that do not say which text they stand for, such as the unknown token.
+  using TakePlaces = std::function<Status(std::span<const int32_t> ids, std::span<const Stretch> places)>;
+  Status encode_places(std::string_view text, std::span<const Stretch> plain, const TakePlaces& take) const;
 
   // Ids that no token has are left out; so are special tokens, if `skip_special` is true.
   Result<std::string> decode(std::span<const int32_t> ids, bool skip_special) const;

@@ -109,6 +109,9 @@ class Side {
   Status write_tokens(int64_t& dropped) {
     TokenizeOptions tokenizing;
     tokenizing.threads = options_.threads;
+    tokenizing.part_bytes = options_.room.part_bytes;
+    tokenizing.most_bytes = options_.room.most_part_bytes;
+    tokenizing.why = options_.room.why;
     tokenizing.end = options_.making.end;
     tokenizing.progress = told_;
     EncodeCounts counts;
@@ -133,7 +136,7 @@ class Building {
   Status open(const TokenPaths& paths, int token_bytes, bool holds_out) {
     if (making_.tokenizer == nullptr) {
       // Records are JSON, hence UTF-8, and go the way of any other tokenizer.
-      SLUICE_ASSIGN(bytes_, byte_tokenizer());
+      SLUICE_ASSIGN(bytes_, byte_tokenizer(options_.room.tokenizer));
       making_.tokenizer = &*bytes_;
     }
     SLUICE_ASSIGN(train_, Side::create(paths.train, token_bytes, options_, told_));
@@ -206,7 +209,9 @@ class Building {
   }
   Status add_records(const Source& source) {
     ReadingOptions reading;
+    reading.records = options_.room.records;
     reading.records.skip_malformed = options_.skip_malformed;
+    reading.batch_bytes = options_.room.batch_bytes;
     reading.threads = options_.threads;
     // Never more than the file has, nor less in the end.
     int64_t left = source.bytes;

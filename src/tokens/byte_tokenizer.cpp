@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokens/byte_tokenizer.h"
 
-#include "tokenizer/tokenizer.h"
-
 namespace sluice::core {
 namespace {
 
@@ -17,17 +15,19 @@ std::string spelling(int byte, int& others) {
 
 }  // namespace
 
-Result<Tokenizer> byte_tokenizer() {
+Result<Tokenizer> byte_tokenizer(const TokenizerOptions& options) {
   std::string vocab;
   int others = 0;
   for (int byte = 0; byte < ByteTokenizer::kVocab; ++byte)
     vocab += fmt::format("{}\"{}\": {}", vocab.empty() ? "" : ", ", spelling(byte, others), byte);
   constexpr std::string_view kByteLevel =
       R"({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true})";
-  return Tokenizer::parse(fmt::format(
-      R"({{"added_tokens": [], "normalizer": null, "pre_tokenizer": {0}, "post_processor": null, "decoder": {0},)"
-      R"( "model": {{"type": "BPE", "vocab": {{{1}}}, "merges": []}}}})",
-      kByteLevel, vocab));
+  return Tokenizer::parse(
+      fmt::format(
+          R"({{"added_tokens": [], "normalizer": null, "pre_tokenizer": {0}, "post_processor": null, "decoder": {0},)"
+          R"( "model": {{"type": "BPE", "vocab": {{{1}}}, "merges": []}}}})",
+          kByteLevel, vocab),
+      options);
 }
 
 }  // namespace sluice::core

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "tokenizer/tokenizer.h"
 
 namespace sluice::core {
 
@@ -29,9 +30,7 @@ struct ByteTokenizer {
   }
 };
 
-class Tokenizer;
-
 // The same as a Tokenizer, for text that is UTF-8.
-Result<Tokenizer> byte_tokenizer();
+Result<Tokenizer> byte_tokenizer(const TokenizerOptions& options = {});
 
 }  // namespace sluice::core

@@ -12,10 +12,25 @@
 
 #include "base/status.h"
 #include "records/findings.h"
+#include "records/record.h"
+#include "tokenizer/tokenizer.h"
 #include "tokens/sources.h"
 #include "tokens/token_set.h"
 
 namespace sluice::core {
+
+// Bounds on what is encoded at once, from the memory that there is for it.
+struct EncodingRoom {
+  RecordOptions records;
+  int64_t batch_bytes = int64_t{1} << 20;       // ReadingOptions::batch_bytes
+  int64_t part_bytes = int64_t{4} << 20;        // TokenizeOptions::part_bytes
+  int64_t most_part_bytes = int64_t{64} << 20;  // TokenizeOptions::most_bytes
+  TokenizerOptions tokenizer;
+  std::string why;  // there is no more: ends the errors that follow from it
+
+  // Bounds with which `threads` threads hold no more than so many bytes beside the tokenizer.
+  static EncodingRoom of(int64_t bytes, int threads, std::string why);
+};
 
 struct CorpusOptions {
   SourceOptions sources;
@@ -34,6 +49,7 @@ struct CorpusOptions {
   TokenMaking making;
   bool skip_malformed = false;  // records, and count them, instead of refusing them
   int threads = 1;              // that encode
+  EncodingRoom room;            // of the same threads; what would take more is refused
   // Told from time to time which of two passes over how many bytes is how far: they are read for their
   // checksum, and become tokens if the cache has none.
   std::function<void(const char* what, int64_t done_bytes, int64_t all_bytes)> progress;

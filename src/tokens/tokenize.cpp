@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/parallel.h"
 #include "io/file.h"
 #include "tokenizer/code_set.h"
@@ -131,11 +132,10 @@ class Writing {
         return {};
       }
       if (window * 2 > size_t(options_.most_bytes) && rest.size() > size_t(options_.most_bytes)) {
-        return at_line(
-            job, job.begin,
-            error("from here on there are {} MiB without a place where the document could be cut and "
-                  "keep its tokens; make it several files",
-                  window >> 20));
+        return at_line(job, job.begin,
+                       error("from here on there are {} without a place where the document could be cut and "
+                             "keep its tokens{}; make it several files",
+                             format_bytes(int64_t(window)), options_.why));
       }
     }
     return {};

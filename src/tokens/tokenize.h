@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string>
 
 #include "base/status.h"
 #include "tokenizer/tokenizer.h"
@@ -27,6 +28,7 @@ struct TokenizeOptions {
   int64_t part_bytes = int64_t{4} << 20;
   // Of more than so many bytes it has to be.
   int64_t most_bytes = int64_t{64} << 20;
+  std::string why = {};  // there may not be more: ends that error
   // The token that ends a document with the last of its file, unless it does so itself; -1: none.
   int32_t end = -1;
   // Told of bytes that have become tokens since the last time.

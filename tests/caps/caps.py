@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caps from outside: what the kernel says that training holds, from its start to its end.
 
-caps.py PROGRAM [--all] [--record MACHINE]: runs the program over a grid of models, caps and phases, and reads
-VmHWM of each process all the time, and its peak resident memory when it has ended. On a CPU both arenas are
+caps.py PROGRAM [--all] [--record MACHINE]: runs the program over a grid of models, caps and phases, and on
+JSONL with lines that take the most to read, and reads VmHWM of each process all the time, and its peak resident memory when it has ended. On a CPU both arenas are
 main memory, so that it may hold both caps together. Where memory control groups can be made, every process
 runs in one of that size, and must not be killed. Ends with 0 if no process held more. --all: the whole grid,
 some minutes; else a few cells. --record: adds what came out to bench/results, for a machine in words.
@@ -132,11 +132,14 @@ class Grid:
             sys.exit(f"no smallest cap of the {tier} is named: {text}")
         return int(size(found[1]) * 1.02)
 
-    def cell(self, phase, name, model, device, host, directory, cache, steps, extra=()):
+    def cell(self, phase, name, model, device, host, directory, cache, steps, extra=(), refusal=None):
+        """One process. `refusal`: what the program may say and end instead."""
         status, most, text, grouped = run(
             self.command(model, device, host, directory, cache, steps, extra), self.group, device + host,
             self.work)
         over = most > device + host
+        if refusal and refusal in text:
+            status = 0
         self.cells.append({"phase": phase, "model": name, "device_cap_bytes": device, "host_cap_bytes": host,
                            "peak_bytes": most, "share": round(most / (device + host), 3), "status": status,
                            "in_a_group": grouped, "over": over})
@@ -170,6 +173,30 @@ class Grid:
         self.cell("weights", name, model, device, host, f"{at}-weights", cache, 3,
                   [*extra, f"model.weights={saved}/model.safetensors"])
 
+    def records(self, model, device, host, line_bytes, read=()):
+        """Lines that take the most to read: learnt, or but for those of `read` refused in a sentence that names
+        the line."""
+        words = "a process in possession of a cap keeps it, 7 times and again, "
+        words = (words * (line_bytes // len(words) + 1))[:line_bytes]
+        lines = {
+            "pair": json.dumps({"prompt": "q", "completion": words}),
+            "run": json.dumps({"text": "a" * line_bytes}),
+            "values": '{"text": "a", "messages": [' + "1," * (line_bytes // 2) + "1]}",
+            "unread": '{"text": "a", "scores": [' + "1," * (line_bytes // 2) + "1]}",
+            "keys": "{" + ",".join(f'"{i}":1' for i in range(line_bytes // 10)) + "}",
+            "deep": '{"text": ' + "[" * line_bytes,
+            "empty": "{}\n" * (line_bytes // 3),
+        }
+        for name, line in lines.items():
+            path = self.work / f"{name}.jsonl"
+            last = {"prompt": "q", "completion": words[:99]} if name == "pair" else {"text": words[:99]}
+            path.write_text(line + "\n" + json.dumps(last) + "\n")
+            at = f"records-{name}-{host}"
+            self.cell(name, "records", model, device, host, at, f"cache-{at}", 1,
+                      [f"data.paths={path.name}", "data.heldout=0"],
+                      refusal=None if name in read else f"{path.name}: line 1: ")
+            path.unlink()
+
     def run(self):
         small = ["model.config=small.json", "train.seq_len=32", "train.tokens_per_step=64", "run.threads=1"]
         tiny = ["model.preset=tiny", "train.seq_len=128", "train.tokens_per_step=256"]
@@ -178,8 +205,13 @@ class Grid:
         roomy = 24 * MIB
         host = self.smallest(small, roomy, 0, "host")
         self.phases("small", small, roomy, host, (400 if self.whole else 100) * MIB)
+        self.records(small, roomy, host, 12 * MIB)
+        self.records(small, roomy, host + 512 * MIB, 12 * MIB, read=("pair", "run", "unread"))
         if not self.whole:
             return
+        for host_cap in (host, 2 * host, 1 << 30):
+            self.records(small, roomy, host_cap, 50 * MIB)
+        self.records(small, roomy, 2 << 30, 50 * MIB, read=("pair", "run", "unread"))
         device = self.smallest(small, 0, 1 << 30, "device")
         for device_cap in (device, 4 * MIB):
             least = self.smallest(small, device_cap, 0, "host")

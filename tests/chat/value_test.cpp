@@ -29,6 +29,34 @@ TEST(Values, AreWrittenAsPythonDoes) {
             "      }\n    ]\n}");
 }
 
+// Memory and time are bounded by the length of a line, whatever is in it.
+TEST(Values, ThereAreNotTooMany) {
+  const auto list = [](size_t count) {
+    std::string text = "[0";
+    for (size_t i = 1; i < count; ++i) text += ",0";
+    return text + "]";
+  };
+  EXPECT_TRUE(parse_value(list(99999)).ok());
+  EXPECT_EQ(parse_value(list(100000)).message(), "more than 100000 values");
+  std::string keys = "{\"0\": 0";
+  for (int i = 1; i < 10001; ++i) keys += fmt::format(", \"{}\": 0", i);
+  EXPECT_EQ(parse_value(keys + "}").message(), "an object with more than 10000 keys");
+  // What nobody reads is passed over, and is JSON nevertheless.
+  const auto keeps = [](std::string_view key) { return key == "a"; };
+  const auto read = [&](const std::string& text) {
+    const auto value = parse_value(text, keeps);
+    return value.ok() ? to_json(*value) : value.message();
+  };
+  EXPECT_EQ(
+      read("{\"a\": [1, {\"b\": 2}], \"c\": " + list(200000) + ", \"d\": {\"a\": {\"a\": 1}}, \"a\": 3}"),
+      R"({"a": 3, "c": null, "d": null})");
+  EXPECT_EQ(read(R"({"c": "x", "a": {"c": 1}, "e": [], "f": {}, "g": [[], [1]]})"),
+            R"({"c": null, "a": {"c": 1}, "e": null, "f": null, "g": null})");
+  EXPECT_NE(read(R"({"c": [1, 2, "a": 1})").find("column"), std::string::npos);
+  EXPECT_EQ(read("{\"c\": " + std::string(200, '[') + std::string(200, ']') + "}"),
+            "nested more than 100 deep");
+}
+
 TEST(Values, MalformedJsonIsRefusedWithThePlace) {
   EXPECT_NE(again("{\"a\": 1,}").find("column 9"), std::string::npos) << again("{\"a\": 1,}");
   EXPECT_NE(again(std::string(200, '[')).find("nested more than 100 deep"), std::string::npos);

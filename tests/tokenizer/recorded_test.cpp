@@ -5,7 +5,10 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
+#include <tuple>
+#include <utility>
 
 #include "io/file.h"
 #include "tokenizer/tokenizer.h"
@@ -34,8 +37,8 @@ std::vector<Record> records_of(const std::string& name) {
   return records;
 }
 
-Result<Tokenizer> open(const std::string& name) {
-  return Tokenizer::open(fs::path(SLUICE_TOKENIZERS) / (name + ".json"));
+Result<Tokenizer> open(const std::string& name, const TokenizerOptions& options = {}) {
+  return Tokenizer::open(fs::path(SLUICE_TOKENIZERS) / (name + ".json"), options);
 }
 
 std::vector<std::string> structures() {
@@ -124,6 +127,46 @@ TEST_P(InParts, IdsAreThoseOfTheWhole) {
     EXPECT_EQ(ids, whole) << "windows of " << window;
   }
   EXPECT_GE(cuts, 20);
+}
+
+using Place = std::tuple<int32_t, size_t, size_t>;  // an id, and the bytes it stands for
+
+// Those of a text, and in how many calls they came; nothing where a token does not say what it stands for.
+std::optional<std::pair<std::vector<Place>, int>> places_of(const Tokenizer& tokenizer,
+                                                            std::string_view text) {
+  std::vector<Place> all;
+  int calls = 0;
+  const Status status = tokenizer.encode_places(
+      text, {}, [&](std::span<const int32_t> ids, std::span<const Tokenizer::Stretch> places) -> Status {
+        EXPECT_EQ(ids.size(), places.size());
+        for (size_t i = 0; i < ids.size(); ++i) all.emplace_back(ids[i], places[i].begin, places[i].end);
+        ++calls;
+        return {};
+      });
+  if (!status.ok()) return std::nullopt;
+  return std::pair(all, calls);
+}
+
+// A tokenizer that cuts by itself; what every token stands for is found part by part, too.
+TEST_P(InParts, TokensAndTheirPlacesAreThoseOfTheWhole) {
+  const auto whole = open(GetParam()), cutting = open(GetParam(), {.part_bytes = 97});
+  ASSERT_TRUE(whole.ok() && cutting.ok());
+  std::string all, placed;
+  for (const Record& record : records_of(GetParam())) {
+    const std::string text = record.text + " and then ";
+    all += text;
+    if (places_of(*whole, text)) placed += text;
+  }
+  ASSERT_FALSE(placed.empty());
+  while (placed.size() < 4000) placed += placed;
+  std::vector<int32_t> ids, ids_of_parts;
+  ASSERT_TRUE(whole->encode(all, true, ids).ok());
+  ASSERT_TRUE(cutting->encode(all, true, ids_of_parts).ok());
+  EXPECT_EQ(ids_of_parts, ids);
+  const auto places = places_of(*whole, placed), places_of_parts = places_of(*cutting, placed);
+  ASSERT_TRUE(places && places_of_parts);
+  EXPECT_TRUE(places_of_parts->first == places->first);
+  EXPECT_GT(places_of_parts->second, places->second + 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Structures, InParts,

@@ -142,6 +142,38 @@ TEST(Tokenizer, EncodesLongRuns) {
   EXPECT_EQ(encoded(minimal(), text).size(), 200000u);
 }
 
+// A piece of bytes is encoded in parts where no merge can join them, with the ids of the whole.
+TEST(Tokenizer, EncodesLongPiecesOfBytesInParts) {
+  constexpr int kTimes = 40000;
+  json file = minimal();
+  file["pre_tokenizer"] =
+      json::parse(R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false})");
+  file["model"]["vocab"] = json::parse(R"({"a": 0, "b": 1, "c": 2, "ab": 3, "aba": 4})");
+  // Nothing joins c with what is beside it; x has no token.
+  for (const std::string text : {"ababc", "aabacb", "cab", "ababxc"}) {
+    std::string piece;
+    Ids parts;
+    const Ids one = encoded(file, text);
+    for (int i = 0; i < kTimes; ++i) {
+      piece += text;
+      parts.insert(parts.end(), one.begin(), one.end());
+    }
+    EXPECT_TRUE(encoded(file, piece) == parts) << text;
+  }
+}
+
+TEST(Tokenizer, RefusesLongerPiecesThanItMay) {
+  const auto tokenizer =
+      Tokenizer::parse(minimal().dump(), {.most_piece_bytes = 1000, .why = ", for a reason"});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  std::vector<int32_t> ids;
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += "ab";
+  EXPECT_TRUE(tokenizer->encode(text, true, ids).ok());
+  EXPECT_EQ(tokenizer->encode(text + "a", true, ids).message(),
+            "a piece of 1001 bytes that cannot be cut; allowed are 1000, for a reason");
+}
+
 TEST(Nfc, KnowsTheTablesOfTheLibrary) {
   EXPECT_EQ(to_nfc("e\u0301 A\u030a"), "\u00e9 \u00c5");
   EXPECT_EQ(to_nfc("\u1100\u1161\u11a8"), "\uac01");

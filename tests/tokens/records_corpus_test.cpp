@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/bytes.h"
 #include "support/temp_dir.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/batches.h"
@@ -258,6 +259,34 @@ TEST(RecordsCorpus, HostileFilesAreRefusedWithTheirLine) {
   EXPECT_NE(refused("{\"prompt\": \"\xc3\x28\", \"completion\": \"\"}\n").find("a.jsonl: line 2: "),
             std::string::npos);
   EXPECT_NE(refused("{\"prompt\": \"a").find("a.jsonl: line 2: "), std::string::npos);
+  dir.add("in/a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\\u0000c\"}\n");
+  const auto corpus = open_corpus(all_of(dir), dir / "cache");
+  ASSERT_TRUE(corpus.ok()) << corpus.message();
+  EXPECT_EQ(documents(corpus->train), (Texts{std::string(".b\0c", 4)})) << "a NUL that JSON spells is text";
+}
+
+// Bounds that follow from the memory that there is: what is longer is refused with the reason.
+TEST(RecordsCorpus, WhatTakesMoreRoomThanThereIsIsRefused) {
+  const TempDir dir;
+  const auto made = [&](int64_t room, int threads) {
+    CorpusOptions options = all_of(dir);
+    options.threads = threads;
+    options.room = EncodingRoom::of(room, threads, ", in this room");
+    return open_corpus(options, dir / fmt::format("cache-{}-{}", room, threads));
+  };
+  std::string words;
+  while (words.size() < 300000) words += "word ";
+  dir.add("in/a.jsonl", pairs(300) + "{\"prompt\": \"q\", \"completion\": \"" + words + "\"}\n" + pairs(300));
+  const auto whole = made(kUnlimited, 1);
+  ASSERT_TRUE(whole.ok()) << whole.message();
+  for (const int threads : {1, 3}) {
+    const auto tight = made(10 << 20, threads);
+    ASSERT_TRUE(tight.ok()) << tight.message();
+    EXPECT_EQ(documents(tight->train), documents(whole->train));
+  }
+  EXPECT_NE(made(8 << 20, 1).message().find("a.jsonl: line 301: more than 262144 bytes long, in this room"),
+            std::string::npos)
+      << made(8 << 20, 1).message();
 }
 
 TEST(RecordsCorpus, LongLinesAndManyFilesAreRead) {
@@ -265,12 +294,12 @@ TEST(RecordsCorpus, LongLinesAndManyFilesAreRead) {
   std::string words;
   while (words.size() < 3000000) words += "word ";
   dir.add("in/long.jsonl", "{\"prompt\": \"q\", \"completion\": \"" + words + "\"}\n");
-  for (int i = 0; i < 1000; ++i) dir.add(fmt::format("in/{}.jsonl", i), pairs(1));
+  for (int i = 0; i < 5000; ++i) dir.add(fmt::format("in/{}.jsonl", i), pairs(1));
   const auto corpus = open_corpus(all_of(dir), dir / "cache");
   ASSERT_TRUE(corpus.ok()) << corpus.message();
-  EXPECT_EQ(corpus->train.documents(), 1001);
-  EXPECT_EQ(corpus->train.learnt(), int64_t(words.size()) + 3000);
-  EXPECT_EQ(corpus->findings.lonely_files, 1001);
+  EXPECT_EQ(corpus->train.documents(), 5001);
+  EXPECT_EQ(corpus->train.learnt(), int64_t(words.size()) + 15000);
+  EXPECT_EQ(corpus->findings.lonely_files, 5001);
 }
 
 }  // namespace
