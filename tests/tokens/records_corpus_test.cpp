@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/bytes.h"
 #include "support/temp_dir.h"
@@ -222,16 +224,27 @@ TEST(RecordsCorpus, ProgressComesToItsEnd) {
 
 // An input that changes meanwhile, as a log that is written to does.
 TEST(RecordsCorpus, InputThatChangesIsRefused) {
-  const TempDir dir;
-  dir.add("in/a.jsonl", pairs(5));
-  CorpusOptions options = all_of(dir);
-  options.progress = [&](const char* what, int64_t, int64_t) {
-    if (std::string_view(what) == "making tokens") dir.add("in/a.jsonl", pairs(6));
-  };
-  const auto corpus = open_corpus(options, dir / "cache");
-  EXPECT_NE(corpus.message().find("a.jsonl changed while it was read"), std::string::npos);
-  options.progress = {};
-  EXPECT_EQ(open_corpus(options, dir / "cache")->train.documents(), 6);
+  for (const char* name : {"in/a.jsonl", "in/a.txt"}) {
+    const TempDir dir;
+    dir.add(name, pairs(5));
+    CorpusOptions options = all_of(dir);
+    const auto during = [&](const std::function<void()>& change) {
+      options.progress = [&, done = false](const char* what, int64_t, int64_t) mutable {
+        if (std::string_view(what) == "making tokens" && !std::exchange(done, true)) change();
+      };
+      const auto corpus = open_corpus(options, dir / "cache");
+      options.progress = {};
+      return corpus.message();
+    };
+    const std::string grown = during([&] { dir.add(name, pairs(6)); });
+    EXPECT_NE(grown.find(std::string(name) + " changed while it was read"), std::string::npos) << grown;
+    const std::string gone = during([&] { fs::remove(dir / name); });
+    EXPECT_NE(gone.find(name), std::string::npos) << gone;
+    dir.add(name, pairs(6));
+    const auto corpus = open_corpus(options, dir / "cache");
+    ASSERT_TRUE(corpus.ok()) << corpus.message();
+    EXPECT_EQ(corpus->train.documents(), std::string_view(name).ends_with("jsonl") ? 6 : 1);
+  }
 }
 
 // Every byte is its own token, as of files of text, whatever stands beside it.
