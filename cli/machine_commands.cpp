@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "interrupt.h"
 #include "options.h"
 
 namespace {
@@ -54,23 +55,36 @@ void add_machines(CLI::App& app, int& status) {
 
 void add_bench(CLI::App& app, int& status) {
   const auto request = std::make_shared<sluice::core::BenchRequest>();
-  CLI::App& bench = add_command(app, "bench", "measure the parts of a step, and what number formats do",
-                                "sluice bench precision\n"
-                                "    what f16 and bf16 do to long sums, and which format every tensor has\n"
-                                "sluice bench precision llama3-1b --out runs/formats");
-  bench.add_option("WHAT", request->what, joined(sluice::core::names().benches))
-      ->required()
-      ->type_name("BENCH")
-      ->group("Arguments");
-  bench
-      .add_option("MODEL", request->models,
-                  model_help() + ", or dimensions (layers=12,dim=768,ffn=3072,heads=12,vocab=10000)")
-      ->type_name("MODEL")
-      ->group("Arguments");
-  bench.add_option("--out", request->out_dir, "where tables, pictures and pages go; runs/bench unless given")
-      ->type_name("DIR")
-      ->group("Output");
-  bench.callback([=, &status] { status = report(sluice::core::bench(*request)); });
+  CLI::App& bench =
+      add_command(app, "bench", "measure the parts of a step, and what number formats do",
+                  "sluice bench model small medium --seq-len 128,512 --compute f32,bf16\n"
+                  "    forward, backward, optimizer and whole step; the same command goes on where it "
+                  "was stopped\n"
+                  "sluice bench kernels small --seq-len 128,512\n"
+                  "    the same steps by op\n"
+                  "sluice bench precision\n"
+                  "    what f16 and bf16 do to long sums, and which format every tensor has");
+  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
+                          const char* group) {
+    return bench.add_option(name, value, meaning)->type_name(type)->group(group);
+  };
+  const CLI::Validator whole = number<int64_t>(kWhole);
+  option("WHAT", request->what, joined(sluice::core::names().benches), "BENCH", "Arguments")->required();
+  option("MODEL", request->models,
+         "small, medium, large, xl, 2.7B (of a vocabulary of 10,000), " + model_help() +
+             ", or dimensions (layers=12,dim=768,ffn=3072,heads=12,vocab=10000)",
+         "MODEL", "Arguments");
+  option("--seq-len", request->seq_len, "tokens per sequence: 128,512,1k; 128 unless given", "LIST", "Steps");
+  option("--batch", request->batch, "sequences of a step; 4 unless given", "N", "Steps")->check(whole);
+  option("--compute", request->compute, "f32, bf16 or both; auto: bf16 where it is fast", "FORMAT[,FORMAT]",
+         "Steps");
+  option("--steps", request->steps, "steps to time; 5 unless given", "N", "Steps")->check(whole);
+  option("--warm-up", request->warm_up, "steps before those; 1 unless given", "N", "Steps")->check(whole);
+  option("--out", request->out_dir, "where tables, pictures and pages go; runs/bench unless given", "DIR",
+         "Output");
+  bench.add_flag("--fresh", request->fresh, "measure again what is there")->group("Output");
+  add_set(bench, request->settings);
+  bench.callback([=, &status] { status = report(sluice::core::bench(*request, watch_signals())); });
 }
 
 void add_keys(CLI::App& app, int& status) {

@@ -5,52 +5,122 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
+#include "bench/cell_pages.h"
 #include "bench/precision.h"
 #include "bench/results.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
-#include "estimate/subject.h"
+#include "commands/working.h"
 #include "io/directory.h"
 #include "io/file.h"
+#include "io/jsonl.h"
+#include "io/lock_file.h"
+#include "study/grid.h"
 
 namespace sluice::core {
 namespace {
 
-Result<ModelSpec> shapes_of(const std::string& model) {
-  SLUICE_ASSIGN(Subject subject, parse_subject(model));
-  if (!subject.spec)
-    return error("model '{}': no steps are made of it; it needs layers with attention", model);
-  return std::move(*subject.spec);
-}
-
 // Prints the page and writes its files.
 Status publish(const Page& page, const Stamp& stamp, const BenchRequest& r) {
-  SLUICE_ASSIGN(const auto paths, write_page(page, stamp, r.out_dir, r.what));
-  say("{}", to_text(page));
-  say("\nsaved: {}", (std::filesystem::path(r.out_dir) / (r.what + ".jsonl")).string());
+  const std::filesystem::path dir = r.out_dir, lines = dir / (r.what + ".jsonl");
+  SLUICE_TRY(make_directories(dir));
+  SLUICE_TRY(write_file(lines, to_jsonl(page, stamp)));
+  SLUICE_ASSIGN(const auto paths, write_page(page, stamp, dir, r.what));
+  say("{}\nsaved: {}", to_text(page), lines.string());
   for (const auto& path : paths) say(", {}", path.filename().string());
   say("\n");
   return {};
 }
 
-Result<Ending> precision(const BenchRequest& r) {
+Result<Ending> precision(const BenchRequest& r, Requests& /*asked*/) {
   if (r.models.size() > 1) return error("bench precision: takes one model, got {}", r.models.size());
   const std::string model = r.models.empty() ? "tiny" : r.models.front();
-  SLUICE_ASSIGN(const ModelSpec spec, shapes_of(model));
-  const Page page = precision_page(model, spec);
-  const Stamp stamp = stamp_on("any machine");
-  SLUICE_TRY(make_directories(r.out_dir));
-  SLUICE_TRY(write_file(std::filesystem::path(r.out_dir) / "precision.jsonl", to_jsonl(page, stamp)));
-  SLUICE_TRY(publish(page, stamp, r));
+  SLUICE_ASSIGN(const ModelSpec spec, bench_model(model));
+  SLUICE_TRY(publish(precision_page(model, spec), stamp_on("any machine"), r));
   return Ending::Done;
+}
+
+// The cells that were asked for, in order: models, lengths, formats.
+Result<std::vector<BenchCell>> cells_of(const BenchRequest& r, const Machine& machine) {
+  SLUICE_ASSIGN(const std::vector<int64_t> lengths, parse_counts("--seq-len", r.seq_len));
+  SLUICE_ASSIGN(std::vector<std::string> formats, parse_words("--compute", r.compute));
+  for (std::string& format : formats) {
+    if (format == "auto") format = machine.fast_bf16 ? "bf16" : "f32";
+  }
+  const std::vector<std::string> models = r.models.empty() ? std::vector<std::string>{"small"} : r.models;
+  std::vector<BenchCell> out;
+  for (const std::string& model : models) {
+    for (const int64_t seq_len : lengths) {
+      for (const std::string& format : formats) {
+        SLUICE_ASSIGN(BenchCell cell, make_cell(model, seq_len, r.batch, format, r.settings));
+        out.push_back(std::move(cell));
+      }
+    }
+  }
+  return out;
+}
+
+// Measures what the file of cells does not have yet, and shows all of them.
+template <Page (*kPage)(std::span<const CellResult>)>
+Result<Ending> steps(const BenchRequest& r, Requests& asked) {
+  for (const auto& [option, value] : {std::pair{"--batch", r.batch}, {"--steps", r.steps}}) {
+    if (value < 1) return error("{} {}: allowed are positive whole numbers", option, value);
+  }
+  if (r.warm_up < 0) return error("--warm-up {}: allowed are 0 and positive whole numbers", r.warm_up);
+  SLUICE_ASSIGN(const RunConfig base, load_config("", r.settings));
+  SLUICE_ASSIGN(const Machine machine, resolve_machine(base, ""));
+  if (!machine.traits().runs_models) {
+    return error("run.backend = {}: only machines that are here are measured", base.run.backend);
+  }
+  SLUICE_ASSIGN(const std::vector<BenchCell> cells, cells_of(r, machine));
+  SLUICE_TRY(make_directories(r.out_dir));
+  const std::filesystem::path dir = r.out_dir, path = dir / "cells.jsonl";
+  auto lock = LockFile::take(dir / "bench.lock");
+  if (!lock.ok()) return error_at("--out", lock.error());
+  SLUICE_ASSIGN(const auto known, load_cells(path));
+  SLUICE_ASSIGN(JsonLines file, JsonLines::open(path));
+  const BenchOptions options{r.steps, r.warm_up};
+  std::vector<CellResult> results;
+  Working working("measuring cells");
+  const auto total = int64_t(cells.size());
+  asked.heeded = true;
+  for (const BenchCell& cell : cells) {
+    const auto it = known.find(inputs_of(cell, machine, options));
+    // What did not fit or failed may do so no more.
+    if (!r.fresh && it != known.end() && it->second.ok()) {
+      results.push_back(it->second);
+      continue;
+    }
+    const auto doing = [&](const std::string& what) {
+      working.say(
+          "measuring cells", int64_t(results.size()), total,
+          fmt::format("{}, {} x {}, {}: {}", cell.model, cell.batch, cell.seq_len, cell.compute, what));
+    };
+    auto result = run_cell(cell, machine, options, asked.stop, doing);
+    if (!result.ok() && result.error().kind != ErrorKind::Cancelled) return result.error();
+    if (!result.ok()) break;
+    SLUICE_TRY(file.append(to_json(*result)));
+    results.push_back(std::move(*result));
+  }
+  working.stop();
+  SLUICE_TRY(publish(kPage(results), stamp_on(machine.description), r));
+  lock->remove();
+  if (int64_t(results.size()) == total) return Ending::Done;
+  say("interrupted; the same command goes on from {}\n", path.string());
+  return Ending::Interrupted;
 }
 
 struct Bench {
   std::string_view name;
-  Result<Ending> (*run)(const BenchRequest& request);
+  Result<Ending> (*run)(const BenchRequest& request, Requests& asked);
 };
-constexpr Bench kBenches[] = {{"precision", precision}};
+constexpr Bench kBenches[] = {{"model", steps<model_page>},
+                              {"kernels", steps<kernels_page>},
+                              {"memory", steps<memory_page>},
+                              {"precision", precision}};
 
 }  // namespace
 
@@ -60,9 +130,9 @@ std::vector<std::string> bench_names() {
   return out;
 }
 
-Outcome bench(const BenchRequest& request) {
+Outcome bench(const BenchRequest& request, Requests& asked) {
   for (const Bench& b : kBenches) {
-    if (b.name == request.what) return outcome(b.run(request));
+    if (b.name == request.what) return outcome(b.run(request, asked));
   }
   return {Ending::Failed,
           fmt::format("bench {}: allowed are {}", request.what, fmt::join(bench_names(), ", "))};

@@ -149,12 +149,20 @@ Outcome estimate(const EstimateRequest& request);
 
 struct BenchRequest {
   std::string what;                 // a name of Names::benches
-  std::vector<std::string> models;  // as parse_subject() of estimate/subject.h takes them
+  std::vector<std::string> models;  // as bench_model() of bench/cell.h takes them; none: a small one
   std::string out_dir = "runs/bench";
+  // Of whole steps:
+  std::string seq_len = "128", compute = "auto";  // with commas between
+  int64_t batch = 4;                              // sequences of a step
+  int64_t steps = 5, warm_up = 1;                 // timed, and before those
+  bool fresh = false;                             // measure again what out_dir has
+  std::vector<std::string> settings;              // more key=value
 };
 
-// Measures, prints a page of numbers and writes them into out_dir: WHAT.jsonl, .md, .html and .svg.
-Outcome bench(const BenchRequest& request);
+// Measures, prints a page of numbers and writes them into out_dir: WHAT.jsonl, .md, .html and .svg. Steps are
+// measured cell by cell and kept in cells.jsonl: asked to stop, it ends after the step in progress, and the
+// same command goes on with the next cell.
+Outcome bench(const BenchRequest& request, Requests& asked);
 
 struct DoctorRequest {
   bool calibrate = false;    // also time the links and every op of a configuration's step

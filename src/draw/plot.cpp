@@ -101,12 +101,13 @@ void draw_axes(Svg& svg, const Plot& plot, const Axis& x, const Axis& y) {
   svg.text({x.from, 44}, plot.subtitle, {.size = 11, .fill = ink("muted")});
 }
 
-// In the corner at the top right, where falling curves leave room.
+// In the corner at the top right, where falling curves leave room, or at the left, where rising ones do.
 void draw_legend(Svg& svg, const Plot& plot) {
   constexpr double kLine = 18, kMark = 30;
   double widest = 0;
   for (const Series& s : plot.series) widest = std::max(widest, text_width(s.name, 12));
-  const double width = kMark + 14 + widest, left = kWidth - kRightMargin - width - 8, top = kTopMargin + 8;
+  const double width = kMark + 14 + widest, top = kTopMargin + 8;
+  const double left = plot.rises ? kLeftMargin + 8 : kWidth - kRightMargin - width - 8;
   svg.rect(left, top, width, kLine * double(plot.series.size()) + 8,
            {.fill = ink("card"), .stroke = ink("line"), .opacity = 0.9});
   for (size_t i = 0; i < plot.series.size(); ++i) {
@@ -120,7 +121,8 @@ void draw_legend(Svg& svg, const Plot& plot) {
 }  // namespace
 
 std::string render(const Plot& plot) {
-  Axis x{.from = kLeftMargin, .to = kWidth - kRightMargin}, y{.from = kHeight - kBottomMargin, .to = kTopMargin};
+  Axis x{.from = kLeftMargin, .to = kWidth - kRightMargin},
+      y{.from = kHeight - kBottomMargin, .to = kTopMargin};
   for (const Series& series : plot.series) {
     for (const Point& p : series.points) {
       if (!finite(p)) continue;

@@ -18,6 +18,7 @@ struct Series {
 struct Plot {
   std::string title, subtitle, x_label, y_label;
   std::vector<Series> series;
+  bool rises = false;  // lines end at the top right: the legend is at the left
 };
 
 // A self-contained SVG file. Its size is bounded by the picture's, not by the number of points: many points

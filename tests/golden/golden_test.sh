@@ -205,6 +205,9 @@ say compare llama3-1b --tokens many
 say compare llama3-1b --host-mem 64
 say bench
 say bench speed
+say bench model --steps none
+say bench model gpt5 --set run.backend=cpu
+say bench model --set run.backend=sim
 say bench precision params=7B
 say bench precision tiny llama3-1b
 say estimate

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/cell.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "base/hash.h"
+#include "estimate/subject.h"
+#include "model/families/families.h"
+
+namespace sluice::core {
+namespace {
+
+struct Named {
+  std::string_view name, dimensions;
+};
+constexpr Named kZoo[] = {
+    {"small", "layers=12,dim=768,ffn=3072,heads=12,vocab=10000"},
+    {"medium", "layers=24,dim=1024,ffn=4096,heads=16,vocab=10000"},
+    {"large", "layers=36,dim=1280,ffn=5120,heads=20,vocab=10000"},
+    {"xl", "layers=48,dim=1600,ffn=6400,heads=25,vocab=10000"},
+    {"2.7B", "layers=32,dim=2560,ffn=10240,heads=32,vocab=10000"},
+};
+
+}  // namespace
+
+Result<ModelSpec> bench_model(std::string_view name) {
+  for (const Named& known : kZoo) {
+    if (known.name == name) name = known.dimensions;
+  }
+  auto parsed = parse_subject(name);
+  if (!parsed.ok()) return error("{}; or small, medium, large, xl, 2.7B", parsed.message());
+  Subject& subject = *parsed;
+  if (!subject.spec)
+    return error("model '{}': no steps are made of it; it needs layers with attention", name);
+  return std::move(*subject.spec);
+}
+
+Result<BenchCell> make_cell(const std::string& model, int64_t seq_len, int64_t batch,
+                            const std::string& compute, const std::vector<std::string>& settings) {
+  BenchCell cell{.model = model, .seq_len = seq_len, .batch = batch, .compute = compute};
+  SLUICE_ASSIGN(cell.spec, bench_model(model));
+  std::vector<std::string> all{fmt::format("train.seq_len={}", seq_len),
+                               fmt::format("train.tokens_per_step={}", seq_len * batch),
+                               "train.compute=" + compute,
+                               // The update stands at the end, where it can be told from the passes.
+                               "train.deferred_update=off", "sample.tokens=0"};
+  all.insert(all.end(), settings.begin(), settings.end());
+  SLUICE_ASSIGN(cell.config, load_config("", all));
+  return cell;
+}
+
+Measured measured_of(const std::vector<double>& values) {
+  const double n = double(values.size()), mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  double squares = 0;
+  for (const double v : values) squares += (v - mean) * (v - mean);
+  return {mean, n > 1 ? std::sqrt(squares / (n - 1)) : 0};
+}
+
+std::string_view name_of(OpClass c) {
+  switch (c) {
+    case OpClass::Products:
+      return "products";
+    case OpClass::Attention:
+      return "attention";
+    case OpClass::Norms:
+      return "norms";
+    case OpClass::Elementwise:
+      return "elementwise";
+    case OpClass::Loss:
+      return "head and loss";
+    case OpClass::Optimizer:
+      return "optimizer";
+  }
+  return "";
+}
+
+OpClass class_of(const Task& task) {
+  const std::string_view name = name_of(task.op);
+  if (task.phase == Phase::Update || name == "sum_sq" || name == "clip_scale") return OpClass::Optimizer;
+  if (name.find("norm") != name.npos) return OpClass::Norms;
+  if (name == "head_loss") return OpClass::Loss;
+  switch (work(task.op).unit) {
+    case Unit::Product:
+      return OpClass::Products;
+    case Unit::AttentionForward:
+    case Unit::AttentionBackward:
+      return OpClass::Attention;
+    case Unit::Memory:
+      break;
+  }
+  return OpClass::Elementwise;
+}
+
+std::string inputs_of(const BenchCell& cell, const Machine& machine, const BenchOptions& options) {
+  RunConfig config = cell.config;
+  config.run = {};
+  config.run.dir.clear();
+  config.data.cache.clear();
+  Hash hash;
+  hash.add(to_toml(config)).add(to_json(cell.spec)).add(cell.model).add(machine.profile.name);
+  hash.add(machine.backend->name).add(options.steps).add(options.warm_up);
+  return fmt::format("{:016x}", hash.value());
+}
+
+}  // namespace sluice::core
