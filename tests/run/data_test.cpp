@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "commands/commands.h"
@@ -92,6 +93,34 @@ TEST(ChatData, OfTheAssistantsTurnsTheTextAndTheirEndAreLearnt) {
     return n;
   };
   EXPECT_EQ(count(all, "<|im_end|>"), count(special, "<|im_end|>") + 1);
+}
+
+// Those that scripts/finetune learns from: turns alternate, and what is held out is asked in other words.
+TEST(ChatData, OfTheRepositoryIsWhatItsDocumentsSay) {
+  const fs::path folder = fs::path(SLUICE_FIXTURES).parent_path().parent_path() / "configs/finetune";
+  std::set<std::string> asked;
+  int turns = 0;
+  for (const char* name : {"chats.jsonl", "heldout.jsonl"}) {
+    std::istringstream text(file_bytes(folder / name));
+    for (std::string line; std::getline(text, line);) {
+      const auto messages = nlohmann::json::parse(line).at("messages");
+      for (size_t i = 0; i < messages.size(); ++i, ++turns) {
+        EXPECT_EQ(messages[i].at("role"), i % 2 == 0 ? "user" : "assistant") << line;
+        EXPECT_FALSE(messages[i].at("content").get<std::string>().empty()) << line;
+      }
+      EXPECT_EQ(messages.size() % 2, 0u) << line;
+      EXPECT_TRUE(asked.insert(messages.at(0).at("content")).second) << line;
+    }
+  }
+  EXPECT_GE(turns, 200);
+  const TempDir dir;
+  const RunConfig config =
+      must(load_config("", chat_run(dir, "run",
+                                    {"data.paths=[\"" + (folder / "chats.jsonl").string() + "\"]",
+                                     "data.heldout_paths=[\"" + (folder / "heldout.jsonl").string() + "\"]",
+                                     "train.seq_len=1024", "train.tokens_per_step=1024"})));
+  EXPECT_EQ(must(view_data(config, 259, 1, silent_observer())).findings.warnings(),
+            std::vector<std::string>{});
 }
 
 TEST(ChatData, TheKeySaysWhatIsLearnt) {
