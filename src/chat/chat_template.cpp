@@ -96,7 +96,10 @@ Result<ChatValue> tokenizer_config(const std::filesystem::path& folder) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return ChatValue{};
   SLUICE_ASSIGN(const std::string json, read_file(path, kMostBytes));
-  auto config = parse_value(json);
+  // Models have some thousand added tokens there.
+  auto config = parse_value(json, [](std::string_view key) {
+    return key == "bos_token" || key == "eos_token" || key == "chat_template";
+  });
   if (!config.ok()) return error_at(path.string(), config.error());
   return config;
 }

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash.h"
+#include "base/philox.h"
 #include "chat/families.h"
 #include "io/file.h"
 #include "tokenizer/tokenizer.h"
@@ -126,6 +127,14 @@ std::string shortened(size_t index, const std::string& text) {
   return fmt::format("{}:{:016x}", text.size(), Hash().add(text).value());
 }
 
+// What the assistant says last in its turns.
+std::string end_of(std::string_view template_name, const ChatSettings& settings) {
+  return template_name.starts_with("mistral")  ? *settings.eos
+         : template_name.starts_with("llama3") ? "<|eot_id|>"
+         : template_name.starts_with("gemma")  ? "<end_of_turn>"
+                                               : "<|im_end|>";
+}
+
 class ChatPrompts : public testing::TestWithParam<std::string_view> {};
 
 TEST_P(ChatPrompts, HaveTheTextAndTheTokensOfTransformers) {
@@ -134,10 +143,7 @@ TEST_P(ChatPrompts, HaveTheTextAndTheTokensOfTransformers) {
   const ChatValue* tokens = sources.find(name)->find("tokens");
   const ChatSettings settings{tokens->find("bos_token")->text, tokens->find("eos_token")->text,
                               ChatDate{2025, 3, 9}};
-  const std::string end = name.starts_with("mistral")  ? *settings.eos
-                          : name.starts_with("llama3") ? "<|eot_id|>"
-                          : name.starts_with("gemma")  ? "<end_of_turn>"
-                                                       : "<|im_end|>";
+  const std::string end = end_of(name, settings);
   int compared = 0;
   for (const ChatValue& row : prompts.find(name)->items) {
     const auto index = size_t(std::stoi(row.items[0].text));
@@ -207,6 +213,104 @@ TEST(LearntTokens, SpecialTokensInWhatIsSaidAreText) {
   EXPECT_EQ(count("<|im_end|>", true), 1);
   EXPECT_EQ(*gpt2.decode(learnt->ids, false), chat.text);
 }
+
+// Words in several scripts, spaces, and what looks like markup of some template.
+std::string random_text(uint64_t chat, uint32_t turn) {
+  constexpr std::string_view kPieces[] = {"a",
+                                          "cap",
+                                          " ",
+                                          "\n",
+                                          "\n\n",
+                                          "  ",
+                                          "\t",
+                                          "7",
+                                          "é",
+                                          "e\u0301",
+                                          "一二",
+                                          "\U0001f600",
+                                          ".",
+                                          "it",
+                                          "'s",
+                                          "</s>",
+                                          "<|im_end|>",
+                                          "<s>",
+                                          "[INST]",
+                                          "<|eot_id|>",
+                                          "<end_of_turn>",
+                                          "assistant",
+                                          "<|im_start|>user\n"};
+  const Philox4 size = philox(11, chat, turn);
+  std::string text = "x";
+  for (uint32_t i = 0; i < size.v[0] % 12; ++i)
+    text += kPieces[philox(12, chat * 64 + turn, i).v[0] % std::size(kPieces)];
+  return text + (size.v[1] % 2 == 0 ? "y" : "");
+}
+
+std::string stripped(std::string_view text) {
+  return std::string(python_strip(text));
+}
+
+class RandomChats : public testing::TestWithParam<std::string_view> {};
+
+// Of every answer its words and the token that ends it are learnt, and of nobody else's anything.
+TEST_P(RandomChats, HaveTheAssistantsTurnsLearntAndNothingElse) {
+  const std::string name(GetParam());
+  const ChatValue sources = fixture("sources.json");
+  const ChatValue* tokens = sources.find(name)->find("tokens");
+  const ChatSettings settings{tokens->find("bos_token")->text, tokens->find("eos_token")->text,
+                              ChatDate{2025, 3, 9}};
+  const std::string end = end_of(name, settings);
+  int answers = 0, whole = 0;
+  for (uint64_t chat = 0; chat < 60; ++chat) {
+    Conversation conversation;
+    std::vector<std::string> said;
+    for (uint32_t turn = 0; turn < 2 + 2 * (philox(13, chat, 0).v[0] % 3); ++turn) {
+      const bool answers_now = turn % 2 == 1;
+      ChatValue message;
+      message.kind = ChatValue::Kind::Object;
+      message.members.emplace_back("role", ChatValue::string(answers_now ? "assistant" : "user"));
+      message.members.emplace_back("content", ChatValue::string(random_text(chat, turn)));
+      if (answers_now) said.push_back(message.members.back().second.text);
+      conversation.messages.push_back(std::move(message));
+    }
+    const auto rendered = render_chat(family(name), settings, conversation);
+    ASSERT_TRUE(rendered.ok()) << rendered.message();
+    for (const char* words : {"gpt2", "llama3", "o200k"}) {
+      const Tokenizer& by = tokenizer(words);
+      const auto learnt = learnt_tokens(conversation, *rendered, Learn::Assistant, by);
+      ASSERT_TRUE(learnt.ok()) << learnt.message();
+      std::vector<std::vector<int32_t>> runs;
+      for (size_t i = 0; i < learnt->ids.size(); ++i) {
+        if (learnt->learnt[i] == 0) continue;
+        if (i == 0 || learnt->learnt[i - 1] == 0) runs.emplace_back();
+        runs.back().push_back(learnt->ids[i]);
+      }
+      SCOPED_TRACE(fmt::format("{} by {}: {}", name, words, shown(*learnt, by)));
+      ASSERT_EQ(runs.size(), said.size());
+      for (size_t i = 0; i < runs.size(); ++i, ++answers) {
+        ASSERT_EQ(runs[i].back(), by.id(end));
+        EXPECT_EQ(std::count(runs[i].begin(), runs[i].end(), by.id(end)), 1) << "what it said is text";
+        runs[i].pop_back();
+        // A token over the edge is context. Qwen 3 says that it did not think.
+        constexpr std::string_view kNoThought = "<think>\n\n</think>";
+        std::string text = stripped(*by.decode(runs[i], false));
+        if (text.starts_with(kNoThought)) text = stripped(text.substr(kNoThought.size()));
+        const std::string all = stripped(said[i]);
+        EXPECT_TRUE(learnt->straddling > 0 ? all.ends_with(text) : all == text) << text;
+        whole += all == text ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(answers, 300);
+  EXPECT_GT(whole, answers / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Chat, RandomChats, testing::ValuesIn(chat_template_names()), [](const auto& family) {
+  std::string text(family.param);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return text;
+});
 
 TEST(LearntTokens, ATokenOverTheEdgeIsContext) {
   // In the words of Llama 3 several line ends are one piece, so that a header's and an answer's are, too.

@@ -112,6 +112,18 @@ TEST_F(ChatFolder, TemplateIsAStringOneOfSeveralOrAFileOfItsOwn) {
   EXPECT_NE(opened().find("tokenizer_config.json: "), std::string::npos) << opened();
 }
 
+TEST_F(ChatFolder, TokensThatAModelAddsAreNotCounted) {
+  std::string added;
+  for (int i = 0; i < 20000; ++i)
+    added += fmt::format(
+        "{}\"{}\": {{\"content\": \"<unused{}>\", \"lstrip\": false, \"rstrip\": false, \"special\": true}}",
+        i == 0 ? "" : ", ", i, i);
+  write("tokenizer_config.json", "{\"added_tokens_decoder\": {" + added + "}, \"eos_token\": \"</s>\"}");
+  const auto tokens = special_tokens_of(folder_);
+  ASSERT_TRUE(tokens.ok()) << tokens.message();
+  EXPECT_EQ(tokens->eos, "</s>");
+}
+
 TEST(ChatDates, AreChecked) {
   const auto date = ChatDate::parse("2024-02-29");
   ASSERT_TRUE(date.ok());
