@@ -11,7 +11,6 @@
 #include "explain/describe.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
-#include "model/families/families.h"
 #include "run/breakdown.h"
 #include "run/run_directory.h"
 #include "run/speed.h"
@@ -150,7 +149,10 @@ Outcome demo(const DemoRequest& r, Requests& asked) {
   std::fflush(stdout);
   const Stage& s = prepared->stages.training;
   const BackendTraits& traits = prepared->machine.traits();
-  const bool too_large = !traits.fast && preset_meant_by(r.size) != "tiny";
+  int64_t params = 0;
+  for (const Weight& w : s.model.weights) params += w.elements();
+  constexpr int64_t kMostOnCpu = 500'000'000;  // steps of more take minutes
+  const bool too_large = !traits.fast && params > kMostOnCpu;
   if (r.simulate_only || too_large || !traits.runs_models) {
     if (too_large && !r.simulate_only) say("no GPU here: size {} is simulated, not run\n", r.size);
     print_speed("simulated", speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared)),
