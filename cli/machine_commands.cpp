@@ -62,6 +62,8 @@ void add_bench(CLI::App& app, int& status) {
                   "was stopped\n"
                   "sluice bench kernels small --seq-len 128,512\n"
                   "    the same steps by op\n"
+                  "sluice bench attention --seq-len 256,1k,4k --head-dim 16,64\n"
+                  "    against an attention that keeps its scores\n"
                   "sluice bench precision\n"
                   "    what f16 and bf16 do to long sums, and which format every tensor has");
   const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
@@ -75,7 +77,10 @@ void add_bench(CLI::App& app, int& status) {
              ", or dimensions (layers=12,dim=768,ffn=3072,heads=12,vocab=10000)",
          "MODEL", "Arguments");
   option("--seq-len", request->seq_len, "tokens per sequence: 128,512,1k; 128 unless given", "LIST", "Steps");
-  option("--batch", request->batch, "sequences of a step; 4 unless given", "N", "Steps")->check(whole);
+  option("--batch", request->batch, "sequences at once; 4 unless given, of attention 8", "N", "Steps")
+      ->check(whole);
+  option("--head-dim", request->head_dim, "of attention: columns of its head: 16,32,64,128; 64 unless given",
+         "LIST", "Steps");
   option("--compute", request->compute, "f32, bf16 or both; auto: bf16 where it is fast", "FORMAT[,FORMAT]",
          "Steps");
   option("--steps", request->steps, "steps to time; 5 unless given", "N", "Steps")->check(whole);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "bench/attention.h"
 #include "bench/cell_pages.h"
 #include "bench/precision.h"
 #include "bench/results.h"
@@ -55,7 +56,8 @@ Result<std::vector<BenchCell>> cells_of(const BenchRequest& r, const Machine& ma
   for (const std::string& model : models) {
     for (const int64_t seq_len : lengths) {
       for (const std::string& format : formats) {
-        SLUICE_ASSIGN(BenchCell cell, make_cell(model, seq_len, r.batch, format, r.settings));
+        SLUICE_ASSIGN(BenchCell cell,
+                      make_cell(model, seq_len, r.batch > 0 ? r.batch : 4, format, r.settings));
         out.push_back(std::move(cell));
       }
     }
@@ -63,18 +65,54 @@ Result<std::vector<BenchCell>> cells_of(const BenchRequest& r, const Machine& ma
   return out;
 }
 
-// Measures what the file of cells does not have yet, and shows all of them.
-template <Page (*kPage)(std::span<const CellResult>)>
-Result<Ending> steps(const BenchRequest& r, Requests& asked) {
-  for (const auto& [option, value] : {std::pair{"--batch", r.batch}, {"--steps", r.steps}}) {
-    if (value < 1) return error("{} {}: allowed are positive whole numbers", option, value);
+// The machine at hand, after a look at the numbers of the request.
+Result<Machine> machine_of(const BenchRequest& r) {
+  if (r.steps < 1) return error("--steps {}: allowed are positive whole numbers", r.steps);
+  for (const auto& [option, value] : {std::pair{"--batch", r.batch}, {"--warm-up", r.warm_up}}) {
+    if (value < 0) return error("{} {}: allowed are 0 and positive whole numbers", option, value);
   }
-  if (r.warm_up < 0) return error("--warm-up {}: allowed are 0 and positive whole numbers", r.warm_up);
   SLUICE_ASSIGN(const RunConfig base, load_config("", r.settings));
-  SLUICE_ASSIGN(const Machine machine, resolve_machine(base, ""));
+  SLUICE_ASSIGN(Machine machine, resolve_machine(base, ""));
   if (!machine.traits().runs_models) {
     return error("run.backend = {}: only machines that are here are measured", base.run.backend);
   }
+  return machine;
+}
+
+Result<Ending> attention(const BenchRequest& r, Requests& asked) {
+  if (!r.models.empty()) return error("bench attention: takes no model, got {}", r.models.front());
+  SLUICE_ASSIGN(const Machine machine, machine_of(r));
+  SLUICE_ASSIGN(const std::vector<int64_t> lengths, parse_counts("--seq-len", r.seq_len));
+  SLUICE_ASSIGN(const std::vector<int64_t> columns, parse_counts("--head-dim", r.head_dim));
+  std::vector<AttentionCell> cells;
+  for (const int64_t head_dim : columns) {
+    if (head_dim % 2 != 0 || head_dim > 256) {
+      return error("--head-dim {}: allowed are even numbers from 2 to 256", head_dim);
+    }
+    for (const int64_t length : lengths) cells.push_back({r.batch > 0 ? r.batch : 8, length, head_dim});
+  }
+  std::vector<AttentionResult> results;
+  Working working("measuring attention");
+  asked.heeded = true;
+  for (const AttentionCell& cell : cells) {
+    const auto doing = [&](const std::string& what) {
+      working.say("measuring attention", int64_t(results.size()), int64_t(cells.size()),
+                  fmt::format("{} x {}, D {}: {}", cell.rows, cell.length, cell.head_dim, what));
+    };
+    auto result = run_attention(cell, machine, {r.steps, r.warm_up}, asked.stop, doing);
+    if (!result.ok() && result.error().kind != ErrorKind::Cancelled) return result.error();
+    if (!result.ok()) break;
+    results.push_back(std::move(*result));
+  }
+  working.stop();
+  SLUICE_TRY(publish(attention_page(results), stamp_on(machine.description), r));
+  return results.size() == cells.size() ? Ending::Done : Ending::Stopped;
+}
+
+// Measures what the file of cells does not have yet, and shows all of them.
+template <Page (*kPage)(std::span<const CellResult>)>
+Result<Ending> steps(const BenchRequest& r, Requests& asked) {
+  SLUICE_ASSIGN(const Machine machine, machine_of(r));
   SLUICE_ASSIGN(const std::vector<BenchCell> cells, cells_of(r, machine));
   SLUICE_TRY(make_directories(r.out_dir));
   const std::filesystem::path dir = r.out_dir, path = dir / "cells.jsonl";
@@ -118,6 +156,7 @@ struct Bench {
   Result<Ending> (*run)(const BenchRequest& request, Requests& asked);
 };
 constexpr Bench kBenches[] = {{"model", steps<model_page>},
+                              {"attention", attention},
                               {"kernels", steps<kernels_page>},
                               {"memory", steps<memory_page>},
                               {"precision", precision}};

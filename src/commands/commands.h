@@ -151,9 +151,10 @@ struct BenchRequest {
   std::string what;                 // a name of Names::benches
   std::vector<std::string> models;  // as bench_model() of bench/cell.h takes them; none: a small one
   std::string out_dir = "runs/bench";
-  // Of whole steps:
+  // Of whole steps, and of attention where that has it:
   std::string seq_len = "128", compute = "auto";  // with commas between
-  int64_t batch = 4;                              // sequences of a step
+  int64_t batch = 0;                              // sequences at once; 0: 4, of attention 8
+  std::string head_dim = "64";                    // of attention: columns, with commas between
   int64_t steps = 5, warm_up = 1;                 // timed, and before those
   bool fresh = false;                             // measure again what out_dir has
   std::vector<std::string> settings;              // more key=value

@@ -86,6 +86,17 @@ TEST_F(BenchCommand, ACellThatDoesNotFitIsNoFailure) {
   EXPECT_NE(content("model.md").find("does not fit"), std::string::npos) << content("model.md");
 }
 
+TEST_F(BenchCommand, AttentionNeedsNoModel) {
+  BenchRequest r = request("attention");
+  r.models.clear();
+  r.head_dim = "16,32", r.batch = 2;
+  ASSERT_TRUE(run(r).ok());
+  const std::string lines = content("attention.jsonl");
+  for (const char* cell : {"2 x 16, D 16", "2 x 32, D 16", "2 x 16, D 32", "2 x 32, D 32"}) {
+    EXPECT_NE(lines.find(cell), std::string::npos) << cell;
+  }
+}
+
 TEST_F(BenchCommand, SaysWhatIsWrong) {
   BenchRequest r = request("model");
   r.steps = 0;

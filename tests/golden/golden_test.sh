@@ -208,6 +208,8 @@ say bench speed
 say bench model --steps none
 say bench model gpt5 --set run.backend=cpu
 say bench model --set run.backend=sim
+say bench attention tiny
+say bench attention --head-dim 15 --set run.backend=cpu
 say bench precision params=7B
 say bench precision tiny llama3-1b
 say estimate

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of one head, as steps compute it, against one that materialises its scores.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/cell.h"
+#include "machine/machine.h"
+#include "pages/page.h"
+
+namespace sluice::core {
+
+// Causal, f32, `rows` sequences of `length` tokens and one head of `head_dim` columns.
+struct AttentionCell {
+  int64_t rows = 8, length = 0, head_dim = 0;
+};
+
+struct AttentionTimes {
+  std::string status, message;  // "ok", "does not fit", "not here"; else what is in the way
+  Measured forward, backward;   // wall clock
+  int64_t kept_bytes = 0;       // inputs, outputs and what the forward pass leaves for the backward pass
+  int64_t peak_bytes = 0;       // with gradients and what lives within a pass
+  // Of the naive one: seconds of both passes in matrix products and between them, in the mean.
+  double products_s = 0, softmax_s = 0;
+
+  bool ok() const { return status == "ok"; }
+};
+
+struct AttentionResult {
+  AttentionCell cell;
+  AttentionTimes fused, naive;
+  // The largest difference of outputs and gradients between the two, and their largest value: they compute
+  // the same. NaN where one of them did not run.
+  double difference = 0, largest = 0;
+};
+
+// Runs both. Each gets its own arenas. What goes wrong with one is its status; the error of an interruption
+// is Cancelled.
+Result<AttentionResult> run_attention(const AttentionCell& cell, const Machine& machine,
+                                      const BenchOptions& options, const std::atomic<bool>& interrupted,
+                                      const std::function<void(const std::string& doing)>& say);
+
+Page attention_page(std::span<const AttentionResult> results);
+
+}  // namespace sluice::core
