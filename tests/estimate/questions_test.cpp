@@ -285,6 +285,23 @@ TEST(Questions, BytesOfAParameter) {
   EXPECT_EQ(weights("8 bits"), 1);
 }
 
+TEST(Questions, WhatElseTakesMemory) {
+  EstimateInput in = llama_7b(a100_80());
+  in.device->overhead_bytes = 600.0 * 1024 * 1024;
+  const Answers a(in);
+  const auto bytes = [&](const char* what) { return a.cell("memory", "anatomy", what, "bytes"); };
+  EXPECT_EQ(bytes("context and kernels"), 600.0 * 1024 * 1024);
+  double sum = 0;
+  for (const char* part : {"weights", "masters", "gradients", "optimizer state", "activations", "temporaries",
+                           "logits", "workspace", "context and kernels"}) {
+    EXPECT_GE(bytes(part), 0) << part;
+    sum += bytes(part);
+  }
+  EXPECT_GT(bytes("temporaries"), 0);
+  EXPECT_EQ(bytes("logits"), 4.0 * 32'000 * 2048);
+  EXPECT_DOUBLE_EQ(bytes("sum"), sum);
+}
+
 TEST(Questions, GlobalBatch) {
   const auto sequences = [](int64_t batch, int64_t devices, int64_t tp, int64_t pp, int64_t accumulate) {
     EstimateInput in = of("params=1B");
@@ -378,6 +395,26 @@ TEST(Questions, MeshBoundByCompute) {
   EXPECT_NEAR(a.value("mesh", "tokens"), 20'444, 0.5);
   EXPECT_NEAR(a.value("mesh", "least_ffn"), 10'222, 0.5);
   EXPECT_EQ(a.find("mesh", "ffn")->what, "F, which holds");
+}
+
+// What buys full speed with fewer tokens, and what it costs in width.
+TEST(Questions, SmallerBatchesAtFullSpeed) {
+  EstimateInput in = xxl();
+  in.mesh = *parse_mesh("fsdp=16/2,tp=4/1,link=1.8e11,peak=4.6e14");
+  const Answers a(in);
+  const auto tokens = [&](const char* change) {
+    return a.cell("mesh", "smaller", change, "tokens_per_device");
+  };
+  const auto width = [&](const char* change) { return a.cell("mesh", "smaller", change, "least_ffn"); };
+  const double given = 4.6e14 / (1.8e11 * 2 * 4);
+  EXPECT_DOUBLE_EQ(tokens("as given"), given);
+  EXPECT_DOUBLE_EQ(tokens("tensor parallel over twice as many"), given / 2);
+  EXPECT_DOUBLE_EQ(width("tensor parallel over twice as many"), 2 * width("as given"));
+  EXPECT_DOUBLE_EQ(tokens("weights over one axis more"), given * 2 / 3);
+  EXPECT_DOUBLE_EQ(tokens("weights gathered in 8 bits"), given / 2);
+  EXPECT_DOUBLE_EQ(tokens("links twice as fast"), given / 2);
+  EXPECT_DOUBLE_EQ(width("links twice as fast"), width("as given") / 2);
+  EXPECT_DOUBLE_EQ(tokens("gathered once for two batches"), given / 2);
 }
 
 // A layer with a window keeps no more tokens than that, and counts the pairs inside it.
