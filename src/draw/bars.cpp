@@ -9,7 +9,7 @@
 namespace sluice::core {
 namespace {
 
-constexpr double kRow = 24, kTop = 58, kPad = 14, kGap = 8, kLongest = 420, kText = 12;
+constexpr double kRow = 24, kAbove = 58, kEdge = 14, kGap = 8, kLongest = 420, kText = 12;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ std::string render(const Bars& chart) {
     names = std::max(names, text_width(b.name, kText));
     if (std::isfinite(b.value)) most = std::max(most, b.value);
   }
-  const double left = kPad + names + kGap;
+  const double left = kEdge + names + kGap;
   const auto length = [&](const Bar& b) {
     return std::isfinite(b.value) && most > 0 ? kLongest * b.value / most : 0;
   };
@@ -27,10 +27,10 @@ std::string render(const Bars& chart) {
   for (const Bar& b : chart.bars) {
     width = std::max(width, left + length(b) + kGap + text_width(b.label, kText));
   }
-  Svg svg(width + kPad, kTop + kRow * double(chart.bars.size()) + kPad, chart.title);
+  Svg svg(width + kEdge, kAbove + kRow * double(chart.bars.size()) + kEdge, chart.title);
   svg.text({left, 26}, chart.title, {.size = 16, .bold = true});
   svg.text({left, 44}, chart.subtitle, {.size = 11, .fill = ink("muted")});
-  double y = kTop;
+  double y = kAbove;
   for (const Bar& b : chart.bars) {
     const bool there = std::isfinite(b.value);
     const double base = y + kRow / 2 + 4;
@@ -39,7 +39,7 @@ std::string render(const Bars& chart) {
     svg.text({left + length(b) + kGap, base}, b.label, {.size = kText, .fill = ink(there ? "ink" : "muted")});
     y += kRow;
   }
-  svg.line({left, kTop}, {left, y}, {.stroke = ink("muted")});
+  svg.line({left, kAbove}, {left, y}, {.stroke = ink("muted")});
   return svg.str();
 }
 

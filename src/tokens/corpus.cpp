@@ -208,19 +208,19 @@ class Kept {
 // A record on its way takes this many bytes for each of its own at most: its line while it is parsed, what is
 // rendered of it, its normal form, and five bytes for each token. A piece in which tokens are merged takes
 // more.
-constexpr int64_t kRecordBytes = 16, kPieceBytes = 64;
+constexpr int64_t kRecordBytes = 16, kMergeBytes = 64;
 
 EncodingRoom EncodingRoom::of(int64_t bytes, int threads, std::string why) {
   constexpr int64_t kLeast = int64_t{1} << 16;
   EncodingRoom room;
   const auto bound = [&](int64_t& value, int64_t share) { value = std::clamp(bytes / share, kLeast, value); };
   // Either a share for each thread, all of which may be one piece, or one record with a piece in it.
-  bound(room.batch_bytes, (kRecordBytes + kPieceBytes) * threads);
-  bound(room.part_bytes, (kRecordBytes + kPieceBytes) * threads);
+  bound(room.batch_bytes, (kRecordBytes + kMergeBytes) * threads);
+  bound(room.part_bytes, (kRecordBytes + kMergeBytes) * threads);
   bound(room.records.most_line_bytes, 2 * kRecordBytes);
   bound(room.records.most_text_bytes, 2 * kRecordBytes);
   bound(room.most_part_bytes, 2 * kRecordBytes);
-  bound(room.tokenizer.most_piece_bytes, 2 * kPieceBytes);
+  bound(room.tokenizer.most_piece_bytes, 2 * kMergeBytes);
   room.records.why = room.tokenizer.why = room.why = std::move(why);
   return room;
 }
