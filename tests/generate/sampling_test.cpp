@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tokens are drawn from, against transformers' logits processors (make_fixtures.py), and how they are drawn.
+// What tokens are drawn from, against transformers' logits processors (make_fixtures.py), and how they are
+// drawn.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "equivalence/rig/rig.h"
 #include "generate/sampling.h"
@@ -22,6 +25,26 @@ SamplingRule rule_of(const json& rule) {
   out.top_p = rule.value("top_p", 1.0);
   out.repetition_penalty = rule.value("repetition_penalty", 1.0);
   return out;
+}
+
+// Of equal ones the first, whatever their number; one that is no number is the most only where it comes
+// first.
+TEST(Sampling, WithoutTemperatureItIsTheFirstOfTheLargest) {
+  Sampler sampler({.temperature = 0});
+  std::mt19937 random(1);
+  for (const size_t vocab : {1, 2, 31, 1023, 1024, 1025, 2048, 5000}) {
+    for (int trial = 0; trial < 40; ++trial) {
+      std::vector<float> logits(vocab);
+      for (float& x : logits) x = float(random() % (trial % 2 == 0 ? 5 : 100000)) - 4;
+      if (trial % 4 == 1) logits[random() % vocab] = std::nanf("");
+      if (trial % 4 == 2) logits[random() % vocab] = INFINITY;
+      if (trial == 7) logits[vocab / 1024 * 1024 % vocab] = std::nanf("");
+      if (trial == 3) logits[0] = std::nanf("");
+      if (trial == 4) std::fill(logits.begin(), logits.end(), -INFINITY);
+      const auto most = std::max_element(logits.begin(), logits.end()) - logits.begin();
+      ASSERT_EQ(sampler.choose(logits, {}, 0, 0), most) << vocab << " tokens, trial " << trial;
+    }
+  }
 }
 
 TEST(Sampling, ProbabilitiesAreThoseOfTransformers) {
