@@ -6,6 +6,7 @@
     tests/transformers/compare.py all OUT_DIR --family qwen3
     tests/transformers/compare.py gradients OUT_DIR [--model 1] [--seq-len 2048] [--tokens 4096]
     tests/transformers/compare.py curve OUT_DIR [--text FILE_OR_FOLDER ...] [--steps 200]
+    tests/transformers/compare.py sft OUT_DIR [--text FILE_OR_FOLDER ...] [--steps 200]
     tests/transformers/compare.py generation OUT_DIR [--family mistral] [--texts 20] [--length 200]
 
 Needs torch, transformers and safetensors, and a build (cmake --preset cuda, targets sluice and sluice_transformers_dump). Both start
@@ -18,12 +19,15 @@ gradients: logits, loss and the gradient of every tensor of the first step. The 
     more than twice that, or when the loss differs by more than twice as much.
 curve: the losses of a bf16 run of Sluice over those of transformers in fp32 with torch's AdamW, data order and learning rates the
     same. Fails when the means of the last quarter of both curves differ by more than the standard error of that mean.
+sft: the same of prompts and completions, of which the completions are learnt, packed into rows. transformers gets every document by
+    itself. The pairs are paragraphs of the text: their first line, and the rest. The model has the sizes of SmolLM2-135M, and bytes
+    for tokens.
 generation: greedy texts of `sluice generate` in bf16, several at once, each token beside what transformers makes of the same text
     so far. A token is right where its logit in fp32 is no further below the best one than bf16 may move two logits against each
     other: twice the most that transformers' in bf16 are off at that position. Fails at any that is further below. How many tokens
     are fp32's is said of both.
 
-Results go to OUT_DIR/gradients/gradients.json, OUT_DIR/curve/curve.json and OUT_DIR/generation/generation.json.
+Results go to OUT_DIR/gradients/gradients.json, OUT_DIR/curve/curve.json, OUT_DIR/sft/curve.json and OUT_DIR/generation/generation.json.
 """
 import argparse
 import contextlib
@@ -73,6 +77,8 @@ SIZES = {
                   "intermediate_size": 3072, "vocab_size": 32768},
     "curve": {"hidden_size": 320, "num_hidden_layers": 8, "num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 64,
               "intermediate_size": 864, "vocab_size": 256},
+    "sft": {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64,
+            "intermediate_size": 1536, "vocab_size": 256},
     "generation": {"hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
                    "intermediate_size": 3072, "vocab_size": 256},
 }
@@ -80,7 +86,7 @@ SIZES = {
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["all", "gradients", "curve", "generation"])
+    parser.add_argument("what", choices=["all", "gradients", "curve", "sft", "generation"])
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cuda")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
@@ -95,6 +101,8 @@ def parse_args():
     parser.add_argument("--length", type=int, default=200, help="tokens of each of them")
     parser.add_argument("--set", action="append", default=[], help="key=value for Sluice")
     args = parser.parse_args()
+    if args.what == "sft" and args.family != "llama":
+        parser.error(f"sft --family {args.family}: it is compared for llama")
     if args.family != "llama" and args.model and not args.model.endswith(".json"):
         parser.error(f"--model {args.model}: presets are Llamas; of family {args.family} give a config.json or nothing")
     return args
@@ -106,9 +114,9 @@ def only(args, what):
     curve = what == "curve"
     args.what = what
     args.out = args.out.resolve() / what
-    if args.family == "llama" and what != "generation":
+    if args.family == "llama" and what not in ("generation", "sft"):
         args.model = args.model or ("tiny" if curve else "1")
-    args.seq_len = args.seq_len or (256 if curve else 2048)
+    args.seq_len = args.seq_len or {"curve": 256, "sft": 1024}.get(what, 2048)
     args.out.mkdir(parents=True, exist_ok=True)
     args.weights = None
     if not args.model or args.model.endswith(".json"):
@@ -149,7 +157,9 @@ def settings_of(args):
     model = [f"model.config={args.weights / 'config.json'}", f"model.weights={args.weights}"] if args.weights else [f"model.preset={args.model}"]
     settings = [*model, f"run.backend={args.device}", f"train.seq_len={args.seq_len}",
                 f"train.tokens_per_step={args.tokens}", "train.compute=bf16", f"data.cache={args.out.parent / 'cache'}", "run.trace=false", "sample.tokens=0"]
-    if args.what == "curve":
+    if args.what == "sft":
+        settings += [f"data.paths=[{json.dumps(str(args.out / 'pairs.jsonl'))}]", f"train.steps={args.steps}", "eval.every=0", "eval.rows=0"]
+    elif args.what == "curve":
         paths = ", ".join(json.dumps(str(pathlib.Path(p).resolve())) for p in args.text)
         settings += [f"data.paths=[{paths}]", f"train.steps={args.steps}", "eval.every=0", "eval.rows=0"]
     else:
@@ -257,6 +267,28 @@ def gradients(args):
     return result, not failures
 
 
+def write_pairs(args):
+    """Paragraphs of the text as prompts and completions."""
+    with open(args.out / "pairs.jsonl", "w") as out:
+        for root in map(pathlib.Path, args.text):
+            for path in sorted(root.rglob("*") if root.is_dir() else [root]):
+                if path.suffix not in (".md", ".h", ".cpp", ".cu", ".cuh", ".txt", ".py"):
+                    continue
+                for paragraph in path.read_text().split("\n\n"):
+                    prompt, _, completion = paragraph.strip().partition("\n")
+                    if completion and len(paragraph) < 800:
+                        out.write(json.dumps({"prompt": prompt + "\n", "completion": completion}) + "\n")
+
+
+def documents_of(batch):
+    """The documents of packed rows that teach something, each a row of its own, with what fills the shorter ones not learnt."""
+    found = []
+    for tokens, targets, positions in zip(*batch):
+        begins = torch.nonzero(positions == 0).flatten().tolist() + [len(tokens)]
+        found += [(tokens[a:b], targets[a:b]) for a, b in zip(begins, begins[1:]) if (targets[a:b] >= 0).any()]
+    return [torch.nn.utils.rnn.pad_sequence(part, batch_first=True, padding_value=fill) for part, fill in zip(zip(*found), (0, -1))]
+
+
 def reference_losses(args, folder, rates):
     """Losses of transformers in fp32 with AdamW, one per learning rate."""
     model = load_model(folder, torch.float32, args.device)
@@ -267,7 +299,8 @@ def reference_losses(args, folder, rates):
     batches = load_file(folder / "batches.safetensors")
     losses = []
     for step, rate in enumerate(rates):
-        tokens, targets = batches["tokens"][step].to(args.device), batches["targets"][step].to(args.device)
+        batch = [batches[part][step] for part in ("tokens", "targets", "positions")]
+        tokens, targets = (part.to(args.device) for part in (documents_of(batch) if args.what == "sft" else batch[:2]))
         logits = model(input_ids=tokens.long(), use_cache=False).logits
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten().long(), ignore_index=-1)
         optimizer.zero_grad(set_to_none=True)
@@ -281,8 +314,11 @@ def reference_losses(args, folder, rates):
 
 
 def curve(args):
-    # Positions that run through a row, as transformers counts them.
-    args.set.insert(0, "data.respect_documents=false")
+    if args.what == "sft":
+        write_pairs(args)
+    else:
+        # Positions that run through a row, as transformers counts them.
+        args.set.insert(0, "data.respect_documents=false")
     folder = dump(args)
     # One that is there would be gone on with.
     run = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=args.out))
@@ -380,7 +416,7 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     begin = time.monotonic()
-    run = {"gradients": gradients, "curve": curve, "generation": generation}
+    run = {"gradients": gradients, "curve": curve, "sft": curve, "generation": generation}
     found = {what: run[what](only(args, what)) for what in (["gradients", "curve"] if args.what == "all" else [args.what])}
     if args.what == "all":
         table(found, time.monotonic() - begin)

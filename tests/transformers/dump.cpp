@@ -8,7 +8,8 @@
 //   step.safetensors                 loss (mean over targets), grad.<name> in train.grad, logits of some rows
 //   of the first
 //                                    sequence's beginning, and which rows those are
-//   batches.safetensors              tokens and targets of all train.steps steps, [steps, rows, seq_len]
+//   batches.safetensors              tokens, targets and positions of all train.steps steps, [steps, rows,
+//   seq_len]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,11 +52,13 @@ Status write_batches(const Prepared& p, const RunData& data, const Path& path) {
   const int64_t steps = std::max<int64_t>(1, p.config.train.steps), seq = p.shape.seq_len;
   const std::vector<int64_t> shape{steps, p.shape.tokens() / seq, seq};
   SLUICE_ASSIGN(auto writer, SafeTensorsWriter::create(path, {{"tokens", TensorType::I32, shape},
-                                                              {"targets", TensorType::I32, shape}}));
+                                                              {"targets", TensorType::I32, shape},
+                                                              {"positions", TensorType::I32, shape}}));
   for (int64_t step = 0; step < steps; ++step) {
     const Rows rows(p, data, step);
     SLUICE_TRY(writer.write("tokens", step * p.shape.tokens() * 4, bytes_of(rows.tokens)));
     SLUICE_TRY(writer.write("targets", step * p.shape.tokens() * 4, bytes_of(rows.targets)));
+    SLUICE_TRY(writer.write("positions", step * p.shape.tokens() * 4, bytes_of(rows.positions)));
   }
   return writer.commit();
 }
