@@ -23,7 +23,7 @@ constexpr int64_t bias_partials(int64_t tokens) {
 }
 // Of CachedAttention with few new tokens: one for so many keys, counted from the text's beginning, so that no
 // result depends on the capacity. With more tokens there is work enough without.
-constexpr int64_t kCacheSplit = 128, kSplitTokens = 8;
+constexpr int64_t kCacheSplit = 64, kSplitTokens = 8;
 constexpr int64_t cache_splits(int64_t capacity) {
   return (capacity + kCacheSplit - 1) / kCacheSplit;
 }

@@ -135,6 +135,7 @@ Status CudaBackend::rehearse(const Op& op) {
   const Buffer workspace = place(workspace_bytes(op));
   if (end > device_arena_.bytes()) return {};
   cudaStream_t stream = compute();
+  runner_.part();
   SLUICE_CUDA_TRY(cudaMemsetAsync(device_arena_.data(), 0, size_t(end), stream));
   Status status = runner_.run({&op, buffers, workspace}, stream);
   if (status.ok()) status = cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
@@ -148,6 +149,7 @@ Status CudaBackend::begin(uint32_t commands, bool timed) {
   names_.clear();
   names_.reserve(commands);
   ranges_.begin_step();
+  runner_.part();
   return lanes_.begin(commands, timed);
 }
 
@@ -170,9 +172,10 @@ Status CudaBackend::submit(const Command& command) {
 }
 
 Status CudaBackend::queue(const Command& command) {
-  SLUICE_TRY(lanes_.open(command));
+  SLUICE_ASSIGN(const bool waits, lanes_.open(command));
   cudaStream_t stream = lanes_.stream(command.lane);
   if (const auto* launch = std::get_if<Launch>(&command.work)) {
+    if (waits) runner_.part();
     SLUICE_TRY(runner_.run(*launch, stream));
   } else {
     SLUICE_TRY(queue_copy(std::get<Copy>(command.work), stream));

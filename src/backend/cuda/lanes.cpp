@@ -64,7 +64,8 @@ Status Lanes::begin(uint32_t commands, bool timed) {
   return {};
 }
 
-Status Lanes::open(const Command& command) {
+Result<bool> Lanes::open(const Command& command) {
+  bool waits = false;
   SLUICE_CHECK(command.id == lane_of_.size() && command.id < commands_,
                "command {} submitted as number {} of {}", command.id, lane_of_.size(), commands_);
   // Commands up to an old one may still be under way on other lanes, but no more than run_ahead in all.
@@ -76,12 +77,13 @@ Status Lanes::open(const Command& command) {
     if (other == command.lane || id < known) continue;
     SLUICE_CUDA_TRY(cudaStreamWaitEvent(stream(command.lane), done(id), 0));
     known = int64_t{id} + 1;
+    waits = true;
   }
   if (timed_) SLUICE_CUDA_TRY(cudaEventRecord(before_[command.id].get(), stream(command.lane)));
   // From here on a part of it may be under way.
   lane_of_.push_back(command.lane);
   progress_[command.lane].queued = command.id;
-  return {};
+  return waits;
 }
 
 Status Lanes::close(const Command& command) {

@@ -26,8 +26,8 @@ class Lanes {
 
   Status begin(uint32_t commands, bool timed);
   // Before the command's work: its stream waits for the commands it names, and this thread for old ones when
-  // too many are under way.
-  Status open(const Command& command);
+  // too many are under way. True: the stream waits for another one as it did not before.
+  Result<bool> open(const Command& command);
   // After its work has been queued.
   Status close(const Command& command);
 

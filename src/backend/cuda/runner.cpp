@@ -18,6 +18,30 @@ Status with_float(DType dtype, F f) {
   return check(with_device_type(dtype, f), "kernel launch");
 }
 
+// Ops of a pass over few tokens take less time than it takes to start one after the other has ended. What
+// they run are functions that take a Queue (kernels.h) and nothing else.
+bool overlaps_others(const Linear& op) {
+  return op.tokens <= kFewRows;
+}
+bool overlaps_others(const RmsNorm& op) {
+  return op.tokens <= kFewRows;
+}
+bool overlaps_others(const HeadNormRope& op) {
+  return op.tokens <= kFewRows;
+}
+bool overlaps_others(const Swiglu& op) {
+  return op.tokens <= kFewRows;
+}
+bool overlaps_others(const CachedAttention& op) {
+  return op.tokens() <= kFewRows;
+}
+bool overlaps_others(const LastLogits& op) {
+  return op.rows <= kFewRows;
+}
+bool overlaps_others(const auto&) {
+  return false;
+}
+
 }  // namespace
 
 // An op's operands, typed, and where it runs.
@@ -25,7 +49,9 @@ struct Runner::Call {
   std::span<const Buffer> operands;
   Buffer workspace;
   cudaStream_t stream;
+  bool early;  // its kernels may begin before those queued last have ended
 
+  Queue queue() const { return {stream, early}; }
   const Buffer& operator[](int i) const { return operands[size_t(i)]; }
   template <class T>
   T* as(int i) const {
@@ -33,6 +59,9 @@ struct Runner::Call {
   }
   Scratch scratch() const { return {workspace.data, workspace.bytes}; }
 };
+
+Runner::Runner(Products products, Attention attention)
+    : products_(std::move(products)), attention_(std::move(attention)), begin_early_(kernels_begin_early()) {}
 
 int64_t Runner::workspace_bytes(const Op& op) const {
   return sluice::core::workspace_bytes(op, attention_.libraries());
@@ -53,7 +82,10 @@ Status Runner::prepare(const Op& op, const Scratch& scratch, cudaStream_t stream
 }
 
 Status Runner::run(const Launch& launch, cudaStream_t stream) {
-  const Call call{launch.operands, launch.workspace, stream};
+  const bool overlaps =
+      begin_early_ && std::visit([](const auto& op) { return overlaps_others(op); }, *launch.op);
+  const Call call{launch.operands, launch.workspace, stream, overlaps && last_overlaps_};
+  last_overlaps_ = overlaps;
   return std::visit([&](const auto& op) { return run(op, call); }, *launch.op);
 }
 
@@ -73,7 +105,7 @@ Status Runner::run(const EmbedBwd& op, const Call& call) {
 
 Status Runner::run(const RmsNorm& op, const Call& call) {
   SLUICE_CUDA_TRY(rms_norm(call.as<bf16>(RmsNorm::kX), call.as<bf16>(RmsNorm::kW), call.as<bf16>(RmsNorm::kY),
-                           op.tokens, op.dim, op.eps, call.stream));
+                           op.tokens, op.dim, op.eps, call.queue()));
   return {};
 }
 
@@ -107,7 +139,7 @@ Status Runner::run(const Linear& op, const Call& call) {
         .spans = nullptr,
         .q_len = 0,
     };
-    SLUICE_CUDA_TRY(few_rows(product, y, call.stream));
+    SLUICE_CUDA_TRY(few_rows(product, y, call.queue()));
     return {};
   }
   SLUICE_TRY(products_.run(product_of(op), call[Linear::kX].data, call[Linear::kW].data,
@@ -132,7 +164,7 @@ Status Runner::run(const HeadNormRope& op, const Call& call) {
                       op.rope_scale};
   SLUICE_CUDA_TRY(head_norm_rope(call.as<bf16>(HeadNormRope::kX), call.as<bf16>(HeadNormRope::kW), rotary,
                                  call.as<bf16>(HeadNormRope::kY), op.tokens, op.heads, op.head_dim, op.rest,
-                                 op.eps, call.stream));
+                                 op.eps, call.queue()));
   return {};
 }
 
@@ -196,7 +228,7 @@ Status Runner::run(const Cast& op, const Call& call) {
 
 Status Runner::run(const Swiglu& op, const Call& call) {
   SLUICE_CUDA_TRY(
-      swiglu(call.as<bf16>(Swiglu::kGu), call.as<bf16>(Swiglu::kY), op.tokens, op.dim, call.stream));
+      swiglu(call.as<bf16>(Swiglu::kGu), call.as<bf16>(Swiglu::kY), op.tokens, op.dim, call.queue()));
   return {};
 }
 
@@ -254,7 +286,7 @@ Status Runner::run(const LastLogits& op, const Call& call) {
                         .head_dim = 0,
                         .spans = call.as<int32_t>(LastLogits::kSpans),
                         .q_len = op.q_len};
-  SLUICE_CUDA_TRY(last_logits(product, call.as<float>(LastLogits::kLogits), call.stream));
+  SLUICE_CUDA_TRY(last_logits(product, call.as<float>(LastLogits::kLogits), call.queue()));
   return {};
 }
 
@@ -276,7 +308,7 @@ Status Runner::run(const CachedAttention& op, const Call& call) {
       .window = op.window,
       .scale = 1.0f / std::sqrt(float(op.head_dim)),
   };
-  SLUICE_CUDA_TRY(cached_attention(block, call.stream));
+  SLUICE_CUDA_TRY(cached_attention(block, call.queue()));
   return {};
 }
 

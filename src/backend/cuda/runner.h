@@ -14,8 +14,8 @@ namespace sluice::core::cuda {
 
 class Runner {
  public:
-  Runner(Products products, Attention attention)
-      : products_(std::move(products)), attention_(std::move(attention)) {}
+  // The device is current.
+  Runner(Products products, Attention attention);
 
   int64_t workspace_bytes(const Op& op) const;
 
@@ -24,8 +24,11 @@ class Runner {
   Status prepare(const Op& op, const Scratch& scratch, cudaStream_t stream,
                  const std::function<void(std::string_view)>& log);
 
-  // Queues the op on the stream.
+  // Queues the op on the stream. Where it and the op queued last are of few tokens, it may begin before that
+  // has ended (kernels.h).
   Status run(const Launch& launch, cudaStream_t stream);
+  // What is queued next begins when everything before it has ended.
+  void part() { last_overlaps_ = false; }
 
  private:
   struct Call;
@@ -62,6 +65,8 @@ class Runner {
 
   Products products_;
   Attention attention_;
+  bool begin_early_;            // the GPU can
+  bool last_overlaps_ = false;  // the op queued last is one that another may overlap
 };
 
 }  // namespace sluice::core::cuda

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of new tokens over a cache (ops/generation.h). The query heads that share a key head are rows of
-// one tile beside the tokens. Where few tokens come, the keys are split, so that the whole GPU reads the cache;
-// partial results are merged in the order of the splits.
+// one tile beside the tokens. Where few tokens come, the keys are split, so that the whole GPU reads the
+// cache; partial results are merged in the order of the splits.
 //
-// A new token's key and value are read from where they come, and written to the cache by the block of its tile:
-// what a launch reads of the cache, none of its blocks writes.
+// A new token's key and value are read from where they come, and written to the cache by the block of its
+// tile: what a launch reads of the cache, none of its blocks writes.
 #include "backend/cuda/kernels/attention_tile.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kKeys = 64;  // per tile
 static_assert(kCacheSplit % kKeys == 0);
-constexpr int kMergeThreads = 128;
+constexpr int kMergeThreads = 128, kMergeWarps = kMergeThreads / kWarp;
+static_assert(kMergeThreads >= kMaxHeadDim);
 
 struct Span {
   int64_t held, count;
@@ -65,6 +66,23 @@ __device__ void copy_rows(bf16* tile, int64_t count, int head_dim, const bf16* v
   }
 }
 
+// Starts copying the keys from `begin` on, and their values, to tiles: new ones, or those of the cache with
+// zeros for what does not exist.
+template <int D>
+__device__ void copy_first_keys(const Places& at, bf16* k_tile, bf16* v_tile, int64_t begin, int64_t end,
+                                bool fresh) {
+  constexpr int kChunks = D / kVec;
+#pragma unroll
+  for (int item = threadIdx.x; item < kKeys * kChunks; item += kAttentionThreads) {
+    const int row = item / kChunks, column = item % kChunks * kVec, to = row * kTileStride<D> + column;
+    const int64_t j = begin + row;
+    const bool is = j < end && column < at.b.head_dim;
+    if ((is && j >= at.span.held) != fresh) continue;
+    copy_async(k_tile + to, is ? at.key(j, 0) + column : at.b.q, is);
+    copy_async(v_tile + to, is ? at.key(j, 1) + column : at.b.q, is);
+  }
+}
+
 // Writes the keys and values of the tile's tokens [first, end) that lie in the block's keys to the cache.
 template <int D>
 __device__ void append(const Places& at, int64_t first, int64_t end, int64_t begin_key, int64_t end_key) {
@@ -96,6 +114,7 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
   bf16* q_tile = reinterpret_cast<bf16*>(dynamic_shared());
   bf16 *k_tile = q_tile + kOwnRows * kTileStride<D>, *v_tile = k_tile + kKeys * kTileStride<D>;
   const int64_t row = blockIdx.z;
+  let_next_begin();
   const Places at{b, row, blockIdx.y, b.q_heads / b.kv_heads, span_of(b, row)};
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, head_dim = int(b.head_dim);
   const int group = int(at.group), tokens = kOwnRows / group;  // of a tile
@@ -107,12 +126,17 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
   const int64_t most = b.partial != nullptr ? lowest + kCacheSplit : b.capacity;
   const int64_t begin = max(lowest, at.oldest(first) / kKeys * kKeys);
   const int64_t end = count > 0 ? min(most, at.span.held + first + count) : begin;
-  if (b.partial != nullptr && begin >= end) return;  // the merge knows which splits there are
-
-  append<D>(at, first, first + count, lowest, most);
-  copy_rows<D, kOwnRows>(q_tile, count * group, head_dim, b.q, [&](int r) {
-    return b.q + at.query(first + r / group, r % group);
-  });
+  if (b.partial != nullptr && begin >= end) {  // the merge knows which splits there are
+    await_previous();
+    return;
+  }
+  // The first keys and values. Those of the cache were written by passes before this one, and spans before it
+  // began; the kernels before this one make new ones, and q.
+  copy_first_keys<D>(at, k_tile, v_tile, begin, end, /*fresh=*/false);
+  await_previous();
+  copy_first_keys<D>(at, k_tile, v_tile, begin, end, /*fresh=*/true);
+  copy_rows<D, kOwnRows>(q_tile, count * group, head_dim, b.q,
+                         [&](int r) { return b.q + at.query(first + r / group, r % group); });
   const auto copy_keys = [&](bf16* to, int64_t key, int which) {
     copy_rows<D, kKeys>(to, end - key, head_dim, b.q, [&](int r) { return at.key(key + r, which); });
   };
@@ -127,12 +151,12 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
   const float scale = b.scale * kLog2E;
   float acc[D / 8][4] = {};
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {};
-  if (begin < end) copy_keys(k_tile, begin, 0);
   close_copies();
+  append<D>(at, first, first + count, lowest, most);
   for (int64_t key = begin; key < end; key += kKeys) {
     await_copies<0>();
     __syncthreads();  // K is here, and every warp is done with the last V
-    copy_keys(v_tile, key, 1);
+    if (key > begin) copy_keys(v_tile, key, 1);
     close_copies();
     float s[kKeys / 8][4] = {};
     multiply_rows<D, kKeys>(s, q_tile + warp * kWarpRows * kTileStride<D>, k_tile);
@@ -185,42 +209,72 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
   }
 }
 
-// One block per (token, head).
-__global__ void merge_kernel(CachedBlock b) {
+// One block per (token, head); its warps take turns with the splits.
+__global__ void __launch_bounds__(kMergeThreads) merge_kernel(CachedBlock b) {
+  __shared__ float tops[kMergeWarps], sums[kMergeWarps], values[kMergeWarps][kMaxHeadDim];
+  let_next_begin();
   const int64_t token = blockIdx.x, head = blockIdx.y, i = token % b.q_len;
   const Span span = span_of(b, token / b.q_len);
   const int64_t oldest = b.window > 0 ? max(span.held + i + 1 - b.window, int64_t{0}) : 0;
   const int64_t begin = oldest / kCacheSplit, splits = i < span.count ? (span.held + i) / kCacheSplit + 1 : 0;
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, head_dim = int(b.head_dim);
+  await_previous();
   float top = -INFINITY;
-  for (int64_t s = begin; s < splits; ++s) top = fmaxf(top, partial_of(b, token, head, s)[b.head_dim]);
-  for (int64_t d = threadIdx.x; d < b.head_dim; d += kMergeThreads) {
-    float value = 0, sum = 0;
-    for (int64_t s = begin; s < splits; ++s) {
-      const float* part = partial_of(b, token, head, s);
-      const float share = exp2f(part[b.head_dim] - top);
-      value += share * part[d];
-      sum += share * part[b.head_dim + 1];
+  for (int64_t s = begin + threadIdx.x; s < splits; s += kMergeThreads)
+    top = fmaxf(top, partial_of(b, token, head, s)[head_dim]);
+  top = warp_max(top);
+  if (lane == 0) tops[warp] = top;
+  __syncthreads();
+  for (const float other : tops) top = fmaxf(top, other);
+
+  constexpr int kPairs = int(kMaxHeadDim) / (2 * kWarp);
+  float2 value[kPairs] = {};
+  float sum = 0;
+#pragma unroll 4
+  for (int64_t s = begin + warp; s < splits; s += kMergeWarps) {
+    const float* part = partial_of(b, token, head, s);
+    const float share = exp2f(part[head_dim] - top);
+    sum += share * part[head_dim + 1];
+#pragma unroll
+    for (int n = 0; n < kPairs; ++n) {
+      const int d = (n * kWarp + lane) * 2;
+      if (d >= head_dim) continue;
+      const float2 x = *reinterpret_cast<const float2*>(part + d);
+      value[n].x += share * x.x;
+      value[n].y += share * x.y;
     }
-    store_float(b.o + (token * b.q_heads + head) * b.head_dim + d, splits > 0 ? value / sum : 0.0f);
   }
+#pragma unroll
+  for (int n = 0; n < kPairs; ++n)
+    *reinterpret_cast<float2*>(&values[warp][(n * kWarp + lane) * 2]) = value[n];
+  if (lane == 0) sums[warp] = sum;
+  __syncthreads();
+  const int d = threadIdx.x;
+  if (d >= head_dim) return;
+  float all = 0, whole = 0;
+  for (int w = 0; w < kMergeWarps; ++w) {
+    all += values[w][d];
+    whole += sums[w];
+  }
+  store_float(b.o + (token * b.q_heads + head) * head_dim + d, splits > 0 ? all / whole : 0.0f);
 }
 
 template <int D>
-cudaError_t run(const CachedBlock& b, cudaStream_t stream) {
+cudaError_t run(const CachedBlock& b, Queue queue) {
   const int64_t tokens = kOwnRows / (b.q_heads / b.kv_heads);
   const int64_t splits = b.splits > 0 ? b.splits : 1;
   const dim3 grid(blocks_for(b.q_len, tokens) * unsigned(splits), unsigned(b.kv_heads), unsigned(b.rows));
   const cudaError_t status =
-      launch(cached_attention_kernel<D>, grid, kAttentionThreads, shared_bytes<D>(), stream, b);
+      launch(cached_attention_kernel<D>, grid, kAttentionThreads, shared_bytes<D>(), queue, b);
   if (status != cudaSuccess || b.partial == nullptr) return status;
   const dim3 merges(unsigned(b.rows * b.q_len), unsigned(b.q_heads));
-  return launch(merge_kernel, merges, kMergeThreads, 0, stream, b);
+  return launch(merge_kernel, merges, kMergeThreads, 0, queue, b);
 }
 
 }  // namespace
 
-cudaError_t cached_attention(const CachedBlock& block, cudaStream_t stream) {
-  return block.head_dim <= 64 ? run<64>(block, stream) : run<128>(block, stream);
+cudaError_t cached_attention(const CachedBlock& block, Queue queue) {
+  return block.head_dim <= 64 ? run<64>(block, queue) : run<128>(block, queue);
 }
 
 }  // namespace sluice::core::cuda

@@ -1,94 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of few rows with weights, y = x w^T. Reading w is what takes time: a block sums up four rows of w,
-// its threads side by side along them, with all loads of a trip under way at once. The order of the sums does
-// not depend on how many rows x has.
+// Products of few rows with weights, y = x w^T. Reading w is what takes time. A block makes 16 columns of y
+// from as many rows of w; its warps take turns along them, each with a ring of chunks in shared memory that
+// it fills and reads alone. The first chunks are under way before the kernel before has ended. Tensor cores
+// multiply, so that eight rows of x take hardly longer than one; the order of the sums does not depend on how
+// many there are.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace sluice::core::cuda {
 namespace {
 
-constexpr int kThreads = 128, kWarps = kThreads / kWarp;
-constexpr int kColumns = 4;  // rows of w per block, columns of y
-constexpr int kTrip = 4;     // vectors of a row of w that a thread has under way
+constexpr int kWarps = 8, kThreads = kWarps * kWarp;
+constexpr int kTileColumns = 8;  // rows of w that are an operand of the tensor cores
+constexpr int kTiles = 2, kColumns = kTiles * kTileColumns;
+constexpr int kChunk = 128;  // elements of each row of w that a warp takes at once
+constexpr int kStages = 2;   // chunks of a warp's ring
+constexpr int kStep =
+    4 * kVec;  // elements of a row that a warp multiplies at once: eight for each of four threads
+constexpr int kSteps = kChunk / kStep;
+// In shared memory rows are half a turn of the banks apart, so that the eight threads that read at once meet
+// none twice.
+constexpr int kRowBytes = kChunk * int(sizeof(bf16)) + 64;
+constexpr int kChunkBytes = kColumns * kRowBytes, kRingBytes = kStages * kChunkBytes;
+constexpr int kRowLanes = kChunk / kVec, kRowsAtOnce = kWarp / kRowLanes;  // of a warp that copies
+static_assert(kRowBytes % 128 == 64 && kTileColumns % kRowsAtOnce == 0);
+constexpr int kResults = kColumns * int(kFewRows);
+static_assert(kFewRows == 8 && kResults <= kThreads);
 
-// Weights are read once: they need not stay in L1, where x is.
-__device__ uint4 load_once(const bf16* p) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(__cvta_generic_to_global(p)));
-  return v;
-}
+// Which columns a tile makes: where heads are rotated four pairs of one of them, first elements before second
+// ones, else eight in a row.
+struct Tile {
+  int64_t first;
+  int64_t apart;  // from a column of the first half to that of the second
+  int pair;       // of the rotation: the first of the four; -1: none
 
-// Which columns a block makes: where heads are rotated two pairs of one of them, else four in a row.
-struct Columns {
-  int64_t at[kColumns];
-  int pair = -1;  // of the rotation: the first of the two
-};
-__device__ Columns columns_of(const FewRows& p, int64_t block) {
-  Columns c;
-  const int64_t per_head = p.rope_heads > 0 ? p.head_dim / kColumns : 1, rotated = p.rope_heads * per_head;
-  if (block < rotated) {
-    c.pair = int(block % per_head * 2);
-    const int64_t first = block / per_head * p.head_dim + c.pair;
-    c.at[0] = first, c.at[1] = first + 1;
-    c.at[2] = first + p.head_dim / 2, c.at[3] = c.at[2] + 1;
-  } else {
-    for (int j = 0; j < kColumns; ++j) {
-      c.at[j] = p.rope_heads * p.head_dim + (block - rotated) * kColumns + j;
-    }
+  __device__ int64_t column(int j) const {
+    constexpr int kHalf = kTileColumns / 2;
+    return first + j % kHalf + j / kHalf * apart;
   }
-  return c;
+};
+__device__ Tile tile_of(const FewRows& p, int64_t tile) {
+  constexpr int kHalf = kTileColumns / 2;
+  const int64_t per_head = p.rope_heads > 0 ? p.head_dim / kTileColumns : 1,
+                rotated = p.rope_heads * per_head;
+  if (tile >= rotated) return {p.rope_heads * p.head_dim + (tile - rotated) * kTileColumns, kHalf, -1};
+  const int pair = int(tile % per_head) * kHalf;
+  return {tile / per_head * p.head_dim + pair, p.head_dim / 2, pair};
 }
 
 __device__ const bf16* row_of(const FewRows& p, int row) {
-  if (row >= p.rows) row = int(p.rows) - 1;  // computed, not stored
   if (p.spans == nullptr) return p.x + row * p.in;
   const int64_t count = p.spans[2 * row + 1];
   const int64_t last = count < 1 ? 0 : count > p.q_len ? p.q_len - 1 : count - 1;
   return p.x + (row * p.q_len + last) * p.in;
-}
-
-// acc[j][m] = what this thread has of column j of row m.
-template <int M>
-__device__ void sum_up(const FewRows& p, const Columns& columns, float (&acc)[kColumns][M]) {
-  const bf16* x[M];
-  const bf16* w[kColumns];
-  for (int m = 0; m < M; ++m) x[m] = row_of(p, m);
-  for (int j = 0; j < kColumns; ++j) {
-    w[j] = p.w + (columns.at[j] < p.out ? columns.at[j] : p.out - 1) * p.in;
-  }
-  for (int64_t trip = threadIdx.x * kVec; trip < p.in; trip += kThreads * kTrip * kVec) {
-    Vec8<bf16> weights[kTrip][kColumns];
-#pragma unroll
-    for (int u = 0; u < kTrip; ++u) {
-      const int64_t k = trip + u * kThreads * kVec;
-#pragma unroll
-      for (int j = 0; j < kColumns; ++j) {
-        weights[u][j].raw = k < p.in ? load_once(w[j] + k) : make_uint4(0, 0, 0, 0);
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < kTrip; ++u) {
-      const int64_t k = trip + u * kThreads * kVec;
-      if (k >= p.in) break;
-#pragma unroll
-      for (int m = 0; m < M; ++m) {
-        float a[kVec];
-        load8(x[m] + k, a);
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j) {
-          float b[kVec];
-          weights[u][j].unpack(b);
-#pragma unroll
-          for (int i = 0; i < kVec; ++i) acc[j][m] = fmaf(a[i], b[i], acc[j][m]);
-        }
-      }
-    }
-  }
 }
 
 // cos and sin of a token's pair, its angle reduced to one turn in double precision.
@@ -100,67 +67,131 @@ __device__ void rotation(const FewRows& p, int row, int pair, float& cos, float&
   sin *= p.rotary.scale;
 }
 
-template <int M, class T>
-__global__ void __launch_bounds__(kThreads) few_rows_kernel(FewRows p, T* y) {
-  __shared__ float partial[kWarps][kColumns * M], total[kColumns * M];
-  const Columns columns = columns_of(p, blockIdx.x);
-  float acc[kColumns][M] = {};
-  sum_up<M>(p, columns, acc);
-#pragma unroll
-  for (int j = 0; j < kColumns; ++j) {
-#pragma unroll
-    for (int m = 0; m < M; ++m) {
-      const float sum = warp_sum(acc[j][m]);
-      if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp][j * M + m] = sum;
-    }
-  }
-  __syncthreads();
-  const int item = threadIdx.x, j = item / M, row = item % M;
-  const bool makes = item < kColumns * M && row < p.rows && columns.at[j < kColumns ? j : 0] < p.out;
-  if (makes) {
-    float sum = 0;
-    for (int w = 0; w < kWarps; ++w) sum += partial[w][item];
-    if (p.bias != nullptr) sum += to_float(p.bias[columns.at[j]]);
-    if (p.residual != nullptr) sum += to_float(p.residual[row * p.out + columns.at[j]]);
-    total[item] = sum;
-  }
-  __syncthreads();
-  if (!makes) return;
-  float value = total[item];
-  if (columns.pair >= 0) {
-    // Columns 0 and 1 are the first elements of two pairs, 2 and 3 the second ones.
-    float cos, sin;
-    rotation(p, row, columns.pair + j % 2, cos, sin);
-    value = j < 2 ? value * cos - total[item + 2 * M] * sin : value * cos + total[item - 2 * M] * sin;
-  }
-  store_float(y + row * p.out + columns.at[j], value);
+// Eight elements of x, or zeros.
+__device__ uint4 load_x(const bf16* x, bool there) {
+  return there ? *reinterpret_cast<const uint4*>(x) : make_uint4(0, 0, 0, 0);
 }
 
 template <class T>
-cudaError_t run(const FewRows& p, T* y, cudaStream_t stream) {
-  const auto kernel = p.rows <= 1   ? few_rows_kernel<1, T>
-                      : p.rows <= 2 ? few_rows_kernel<2, T>
-                      : p.rows <= 4 ? few_rows_kernel<4, T>
-                                    : few_rows_kernel<8, T>;
-  return launch(kernel, dim3(blocks_for(p.out, kColumns)), kThreads, 0, stream, p, y);
+__global__ void __launch_bounds__(kThreads) few_rows_kernel(FewRows p, T* y) {
+  __shared__ float partial[kWarps][kResults], total[kResults];
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, in = int(p.in);
+  unsigned char* const ring = dynamic_shared() + warp * kRingBytes;
+  Tile tiles[kTiles];
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) tiles[n] = tile_of(p, int64_t{blockIdx.x} * kTiles + n);
+
+  // The warp's chunk of a round; what is not there is zero.
+  const auto copy_chunk = [&](int round) {
+    const int k = (round * kWarps + warp) * kChunk + lane % kRowLanes * kVec;
+    unsigned char* const to = ring + round % kStages * kChunkBytes + lane % kRowLanes * sizeof(uint4);
+#pragma unroll
+    for (int i = 0; i < kColumns; i += kRowsAtOnce) {
+      const int row = i + lane / kRowLanes;
+      const int64_t column = tiles[i / kTileColumns].column(row % kTileColumns);
+      const bool there = k < in && column < p.out;
+      copy_async(to + row * kRowBytes, p.w + (there ? column * p.in + k : 0), there);
+    }
+  };
+  const int rounds = (in + kWarps * kChunk - 1) / (kWarps * kChunk);
+  for (int round = 0; round < kStages; ++round) {
+    if (round < rounds) copy_chunk(round);
+    close_copies();
+  }
+  let_next_begin();
+  await_previous();
+
+  // A thread has four times eight elements of row lane / 4 of x, and as many of that row of each tile. Tensor
+  // cores want them spread otherwise; since they are of both operands alike, only the order of the sum
+  // differs.
+  const int row = lane / 4, own = lane % 4 * kVec;
+  const bool has_row = row < p.rows;
+  const bf16* const x = has_row ? row_of(p, row) : p.x;
+  float c[kTiles][2][4] = {};
+  for (int round = 0; round < rounds; ++round) {
+    const int k = (round * kWarps + warp) * kChunk + own;
+    uint4 v[kSteps];
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) v[i] = load_x(x + k + i * kStep, has_row && k + i * kStep < in);
+    await_copies<kStages - 1>();
+    __syncwarp();  // what all lanes copied is here
+    const unsigned char* const from =
+        ring + round % kStages * kChunkBytes + row * kRowBytes + own * int(sizeof(bf16));
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        const uint4 w = *reinterpret_cast<const uint4*>(from + n * kTileColumns * kRowBytes + i * kStep * 2);
+        multiply_add(c[n][0], {v[i].x, 0, v[i].y, 0}, w.x, w.y);
+        multiply_add(c[n][1], {v[i].z, 0, v[i].w, 0}, w.z, w.w);
+      }
+    }
+    __syncwarp();  // all lanes have read it
+    if (round + kStages < rounds) copy_chunk(round + kStages);
+    close_copies();
+  }
+
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int j = n * kTileColumns + lane % 4 * 2 + i;
+      partial[warp][j * kFewRows + row] = c[n][0][i] + c[n][1][i];
+    }
+  }
+  __syncthreads();
+  const int result = threadIdx.x, out_row = result % int(kFewRows), j = result / int(kFewRows) % kTileColumns;
+  const Tile tile = tile_of(p, int64_t{blockIdx.x} * kTiles + result / int(kFewRows) / kTileColumns);
+  const int64_t column = tile.column(j);
+  const bool makes = result < kResults && out_row < p.rows && column < p.out;
+  if (makes) {
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += partial[w][result];
+    if (p.bias != nullptr) sum += to_float(p.bias[column]);
+    if (p.residual != nullptr) sum += to_float(p.residual[out_row * p.out + column]);
+    total[result] = sum;
+  }
+  __syncthreads();
+  if (!makes) return;
+  float value = total[result];
+  if (tile.pair >= 0) {
+    constexpr int kHalf = kTileColumns / 2, kOther = kHalf * int(kFewRows);
+    float cos, sin;
+    rotation(p, out_row, tile.pair + j % kHalf, cos, sin);
+    value =
+        j < kHalf ? value * cos - total[result + kOther] * sin : value * cos + total[result - kOther] * sin;
+  }
+  store_float(y + out_row * p.out + column, value);
+}
+
+template <class T>
+cudaError_t run(const FewRows& p, T* y, Queue queue) {
+  return launch(few_rows_kernel<T>, dim3(blocks_for(p.out, kColumns)), kThreads, kWarps * kRingBytes, queue,
+                p, y);
 }
 
 }  // namespace
 
-cudaError_t few_rows(const FewRows& product, bf16* y, cudaStream_t stream) {
-  return run(product, y, stream);
+cudaError_t few_rows(const FewRows& product, bf16* y, Queue queue) {
+  return run(product, y, queue);
 }
 
-cudaError_t last_logits(FewRows product, float* logits, cudaStream_t stream) {
+cudaError_t last_logits(FewRows product, float* logits, Queue queue) {
   const int64_t rows = product.rows;
   for (int64_t first = 0; first < rows; first += kFewRows) {
     product.rows = rows - first < kFewRows ? rows - first : kFewRows;
-    const cudaError_t status = run(product, logits + first * product.out, stream);
+    const cudaError_t status = run(product, logits + first * product.out, queue);
     if (status != cudaSuccess) return status;
     product.x += kFewRows * product.q_len * product.in;
     product.spans += 2 * kFewRows;
   }
   return cudaSuccess;
+}
+
+bool kernels_begin_early() {
+  cudaFuncAttributes attributes{};
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, few_rows_kernel<bf16>);
+  return status == cudaSuccess && attributes.ptxVersion >= 90;
 }
 
 }  // namespace sluice::core::cuda

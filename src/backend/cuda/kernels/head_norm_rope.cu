@@ -108,6 +108,8 @@ __global__ void __launch_bounds__(kThreads)
     head_norm_rope_kernel(const bf16* x, const bf16* w, Rotary rotary, bf16* y, Heads shape, float eps) {
   __shared__ Rotation rotation;
   const int64_t token = blockIdx.x;
+  let_next_begin();
+  await_previous();
   fill_rotation(rotation, rotary, token, shape.half, 1.0f);
   x += token * shape.columns();
   y += token * shape.columns();
@@ -229,11 +231,11 @@ static_assert(kMaxHeadDim / 2 <= 16 * 4 && kMaxHeadDim / 2 <= kMaxPairs, "a head
 }  // namespace
 
 cudaError_t head_norm_rope(const bf16* x, const bf16* w, const Rotary& rotary, bf16* y, int64_t tokens,
-                           int64_t heads, int64_t head_dim, int64_t rest, float eps, cudaStream_t stream) {
+                           int64_t heads, int64_t head_dim, int64_t rest, float eps, Queue queue) {
   const Heads shape{int(heads), int(head_dim / 2), rest};
   return with_head_shape(shape, [&](auto width, auto lanes, unsigned threads) {
     return launch(head_norm_rope_kernel<decltype(width)::value, decltype(lanes)::value>,
-                  dim3(unsigned(tokens)), threads, 0, stream, x, w, rotary, y, shape, eps);
+                  dim3(unsigned(tokens)), threads, 0, queue, x, w, rotary, y, shape, eps);
   });
 }
 

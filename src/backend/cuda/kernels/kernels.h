@@ -16,6 +16,19 @@ namespace sluice::core::cuda {
 
 using bf16 = __nv_bfloat16;
 
+// Where kernels are queued. A function that takes one instead of a stream may be told that its first kernel
+// may begin while the kernel before it on the stream still runs, if that is one of such a function, too: they
+// write no weights, which few_rows() reads before anything else, and wait for the kernel before them with
+// everything else.
+struct Queue {
+  cudaStream_t stream;
+  bool early = false;
+
+  Queue(cudaStream_t on, bool begins_early = false) : stream(on), early(begins_early) {}
+};
+// Whether kernels can begin early: they were compiled for compute capability 9.0 or up.
+bool kernels_begin_early();
+
 // --- embed.cu ---
 cudaError_t embed(const int32_t* ids, const bf16* table, bf16* y, int64_t tokens, int64_t dim,
                   cudaStream_t stream);
@@ -30,7 +43,7 @@ cudaError_t embed_bwd(const int32_t* ids, const bf16* dy, G* dtable, void* works
 constexpr int64_t kMaxNormDim = 16384;
 
 cudaError_t rms_norm(const bf16* x, const bf16* w, bf16* y, int64_t tokens, int64_t dim, float eps,
-                     cudaStream_t stream);
+                     Queue queue);
 
 // `dres` is null when no residual gradient is added.
 template <class G>
@@ -61,7 +74,7 @@ cudaError_t rope_bwd(const T* dq_rotated, const T* dkv_rotated, const Rotary& ro
 
 // --- head_norm_rope.cu ---
 cudaError_t head_norm_rope(const bf16* x, const bf16* w, const Rotary& rotary, bf16* y, int64_t tokens,
-                           int64_t heads, int64_t head_dim, int64_t rest, float eps, cudaStream_t stream);
+                           int64_t heads, int64_t head_dim, int64_t rest, float eps, Queue queue);
 
 // D is float or bf16.
 template <class D, class G>
@@ -76,7 +89,7 @@ cudaError_t bias_grad(const bf16* dy, G* dbias, void* workspace, int64_t tokens,
                       cudaStream_t stream);
 
 // --- swiglu.cu ---
-cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, cudaStream_t stream);
+cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, Queue queue);
 cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t tokens, int64_t dim,
                        cudaStream_t stream);
 
@@ -157,9 +170,9 @@ struct FewRows {
   int64_t q_len;
 };
 // REQUIRES: rows <= kFewRows
-cudaError_t few_rows(const FewRows& product, bf16* y, cudaStream_t stream);
+cudaError_t few_rows(const FewRows& product, bf16* y, Queue queue);
 // Any number of rows. REQUIRES: spans
-cudaError_t last_logits(FewRows product, float* logits, cudaStream_t stream);
+cudaError_t last_logits(FewRows product, float* logits, Queue queue);
 
 // --- cached_attention.cu ---
 // Tokens and heads as in CachedAttention; `partial` is its workspace, null and without splits where the keys
@@ -176,7 +189,7 @@ struct CachedBlock {
 };
 // Most query heads that may share a key head.
 constexpr int64_t kMostSharing = 64;
-cudaError_t cached_attention(const CachedBlock& block, cudaStream_t stream);
+cudaError_t cached_attention(const CachedBlock& block, Queue queue);
 
 // --- attention.cu, attention_bwd.cu, attention_merge.cu ---
 // One attention block, as in AttnShape. `pos` is read only when `packed`.

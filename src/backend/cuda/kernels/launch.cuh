@@ -7,14 +7,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/kernels/kernels.h"
+
 namespace sluice::core::cuda {
 
 // Dynamic shared memory that a kernel gets without asking.
 constexpr size_t kPlainSharedBytes = 48 * 1024;
 
-// Starts `kernel`; an empty grid is no launch. `shared` is the dynamic shared memory in bytes.
+// Starts `kernel`; an empty grid is no launch. `shared` is the dynamic shared memory in bytes. With
+// queue.early it may begin while the kernel before it on the stream runs, see await_previous().
 template <class... Params, class... Args>
-cudaError_t launch(void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared, cudaStream_t stream,
+cudaError_t launch(void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared, Queue queue,
                    Args... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return cudaSuccess;
   if (shared > kPlainSharedBytes) {
@@ -26,7 +29,12 @@ cudaError_t launch(void (*kernel)(Params...), dim3 grid, unsigned threads, size_
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared;
-  config.stream = stream;
+  config.stream = queue.stream;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &early;
+  config.numAttrs = queue.early ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instructions that C++ does not reach: warp-level matrix products on bf16, asynchronous copies to shared
-// memory, stores that must stay whole, fast roots. Compute capability 8.0 and up.
+// memory, stores that must stay whole, fast roots, kernels that begin before the last one has ended. Compute
+// capability 8.0 and up.
 //
 // Fragments of m16n8k16, with g = lane / 4 and t = lane % 4:
 //   A (16 x 16)  a[0] row g,     columns 2t, 2t+1     a[1] row g + 8, the same columns
@@ -63,6 +64,22 @@ __device__ inline void store_vector(void* p, uint4 v) {
   asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(__cvta_generic_to_global(p)), "r"(v.x), "r"(v.y),
                "r"(v.z), "r"(v.w)
                : "memory");
+}
+
+// For a kernel that launch() starts early: waits until the kernels before it have ended and what they wrote
+// is seen here. Every thread that reads or writes what another kernel writes or reads calls it before, and
+// every block calls it, so that a kernel that has ended means that those before it have. A no-op in one that
+// was not started early, and below compute capability 9.0.
+__device__ inline void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Once every block has called it or has ended, the next kernel may begin, if it is started early.
+__device__ inline void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
 }
 
 // Within 2^-23 of the root, relatively.

@@ -26,7 +26,14 @@ __global__ void __launch_bounds__(kMaxThreads)
   __shared__ float scratch[kMaxWarps];
   const bf16* from = x + blockIdx.x * dim;
   bf16* to = y + blockIdx.x * dim;
-  Vec8<bf16> row[V];
+  Vec8<bf16> row[V], weights[V];
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    const int64_t column = (threadIdx.x + int64_t{i} * blockDim.x) * kVec;
+    if (column < dim) weights[i] = Vec8<bf16>::load(w + column);
+  }
+  let_next_begin();
+  await_previous();
 #pragma unroll
   for (int i = 0; i < V; ++i) {
     const int64_t column = (threadIdx.x + int64_t{i} * blockDim.x) * kVec;
@@ -48,7 +55,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     if (column >= dim) continue;
     float v[kVec], weight[kVec];
     row[i].unpack(v);
-    load8(w + column, weight);
+    weights[i].unpack(weight);
     for (int j = 0; j < kVec; ++j) v[j] *= r * weight[j];
     store8(to + column, v);
   }
@@ -138,9 +145,9 @@ cudaError_t with_row_shape(int64_t dim, F f) {
 }  // namespace
 
 cudaError_t rms_norm(const bf16* x, const bf16* w, bf16* y, int64_t tokens, int64_t dim, float eps,
-                     cudaStream_t stream) {
+                     Queue queue) {
   return with_row_shape(dim, [&](auto v, unsigned threads) {
-    return launch(rms_norm_kernel<decltype(v)::value>, dim3(unsigned(tokens)), threads, 0, stream, x, w, y,
+    return launch(rms_norm_kernel<decltype(v)::value>, dim3(unsigned(tokens)), threads, 0, queue, x, w, y,
                   dim, 1.0f / float(dim), eps);
   });
 }

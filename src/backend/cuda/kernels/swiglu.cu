@@ -21,6 +21,8 @@ __device__ float gated(float gate, float up) {
 }
 
 __global__ void swiglu_kernel(const bf16* gu, bf16* y, int64_t dim) {
+  let_next_begin();
+  await_previous();
   const int64_t token = blockIdx.x;
   const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVec;
   if (column >= dim) return;
@@ -61,8 +63,8 @@ dim3 grid_for(int64_t tokens, int64_t dim) {
 
 }  // namespace
 
-cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, cudaStream_t stream) {
-  return launch(swiglu_kernel, grid_for(tokens, dim), kThreads, 0, stream, gu, y, dim);
+cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, Queue queue) {
+  return launch(swiglu_kernel, grid_for(tokens, dim), kThreads, 0, queue, gu, y, dim);
 }
 
 cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t tokens, int64_t dim,
