@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/handle.h"
 #include "base/status.h"
+#include "base/stopwatch.h"
 
 namespace sluice::core::cuda {
 
@@ -57,7 +58,9 @@ class Lanes {
   LaneTable table_;
   uint32_t run_ahead_ = 0;
   ByLane<Stream> streams_;
-  bool timed_ = false;                         // the step under way
+  bool timed_ = false;  // the step under way
+  bool brief_ = false;  // the last one was
+  Stopwatch since_begin_;
   Event origin_;                               // of its times
   std::vector<Event> plain_, before_, after_;  // by command: without times, and for timed steps
 
