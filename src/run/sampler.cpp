@@ -31,6 +31,7 @@ Result<std::vector<int32_t>> continue_text(Engine& engine, std::vector<int32_t> 
   for (int64_t i = 0; i < s.tokens && (!more || more(i)); ++i) {
     SLUICE_ASSIGN(const std::span<const float> logits, engine.logits_after(text));
     text.push_back(choose(logits, s, uint64_t(i)));
+    if (std::find(s.ends.begin(), s.ends.end(), text.back()) != s.ends.end()) break;
   }
   return std::vector<int32_t>(text.begin() + begin, text.end());
 }

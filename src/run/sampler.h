@@ -14,6 +14,7 @@ struct Sampling {
   int64_t tokens = 0;
   double temperature = 0;  // 0: the most likely token
   uint64_t seed = 0;
+  std::vector<int32_t> ends = {};  // tokens that nothing follows
 };
 
 // Continues a prompt. Token i depends on the logits, the seed and i alone; before each, `more` is asked with

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "generate/defaults.h"
+#include "io/file.h"
 #include "run/manifest.h"
 #include "run/resolve.h"
 #include "run/sampler.h"
@@ -19,6 +21,19 @@ Status check_room(int64_t cap_bytes, int64_t held, const std::filesystem::path& 
   if (need <= cap_bytes - held) return {};
   return error("memory.host = {}: {} are in use, and {} takes some {} more", format_bytes(cap_bytes),
                format_bytes(held), tokenizer.string(), format_bytes(need));
+}
+
+// The tokens that end what the model in a folder says.
+Result<std::vector<int32_t>> ends_of(const std::filesystem::path& folder) {
+  std::string texts[2];
+  for (size_t i = 0; i < 2; ++i) {
+    const std::filesystem::path path = folder / (i == 0 ? "config.json" : "generation_config.json");
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    SLUICE_ASSIGN(texts[i], read_file(path));
+  }
+  SLUICE_ASSIGN(GenerationDefaults defaults, parse_generation_defaults(texts[0], texts[1]));
+  return std::move(defaults.stop_tokens);
 }
 
 }  // namespace
@@ -95,10 +110,11 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
   const Prepared& p = engine_->prepared();
   // Opened for this alone: a tokenizer takes memory that is the run's.
   std::optional<Tokenizer> tokenizer;
-  std::vector<int32_t> text = ByteTokenizer::encode(prompt.empty() ? "\n" : prompt);
+  std::vector<int32_t> text = ByteTokenizer::encode(prompt.empty() ? "\n" : prompt), ends;
   if (const auto path = tokenizer_of(p.config)) {
     SLUICE_TRY(check_room(p.config.caps[kHost], engine_->memory().bytes[kHost], *path));
     SLUICE_ASSIGN(tokenizer, Tokenizer::open(*path));
+    SLUICE_ASSIGN(ends, ends_of(path->parent_path()));
     text.clear();
     SLUICE_TRY(tokenizer->encode(prompt.empty() ? "\n" : prompt, /*special=*/true, text));
   }
@@ -107,9 +123,9 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
       return error("sample.prompt: its token {} is none of the model's {}", id, p.model.vocab);
   }
   if (text.empty()) return error("sample.prompt: the tokenizer has no token for anything in it");
-  SLUICE_ASSIGN(
-      const std::vector<int32_t> ids,
-      continue_text(*engine_, text, {tokens, temperature, uint64_t(p.config.train.seed + number)}, more));
+  SLUICE_ASSIGN(const std::vector<int32_t> ids,
+                continue_text(*engine_, text,
+                              {tokens, temperature, uint64_t(p.config.train.seed + number), ends}, more));
   return tokenizer ? tokenizer->decode(ids, /*skip_special=*/false) : ByteTokenizer::decode(ids);
 }
 

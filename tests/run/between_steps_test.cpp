@@ -86,6 +86,21 @@ TEST(Sample, IsTextOfTheModelsTokenizer) {
   EXPECT_NE(session->sample("\t", 5, 0.8).message().find("sample.prompt"), std::string::npos);
 }
 
+TEST(Sample, EndsWhereTheModelSays) {
+  const TempDir dir;
+  const std::string model = model_with_tokenizer(dir);
+  const auto sample = [&](int64_t tokens) {
+    const Prepared prepared = must(prepare(must(load_config("", small_run(dir, {model}))), "", true));
+    return must(must(Session::open(prepared))->sample("A line", tokens, 0.8));
+  };
+  const std::string one = sample(1), all = sample(20);
+  EXPECT_LT(one.size(), all.size());
+  std::string every;
+  for (int id = 0; id < 97; ++id) every += fmt::format("{}{}", id == 0 ? "" : ", ", id);
+  dir.add("model/generation_config.json", "{\"eos_token_id\": [" + every + "]}");
+  EXPECT_EQ(sample(20), one);
+}
+
 TEST(Sample, IsNotPlannedWithoutWords) {
   const TempDir dir;
   EXPECT_FALSE(must(prepare(must(load_config("", small_run(dir))), "", true)).stages.sampling);
