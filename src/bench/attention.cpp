@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "base/host_memory.h"
@@ -177,23 +179,51 @@ Result<Outputs> run_fused(const AttentionCell& c, const Machine& machine, const 
   return found;
 }
 
+// exp(x) of x <= 0, to about 1e-7 of itself: 2^n times a Taylor polynomial of the rest, in what a compiler
+// makes vectors of. The C library's would make the naive one look slower than it has to be.
+inline float exp_negative(float x) {
+  constexpr float kShift = 12582912.0f;  // 1.5 x 2^23: what is added to it is rounded to a whole number
+  const float y = std::max(x * 1.44269504f, -126.0f), shifted = y + kShift, f = y - (shifted - kShift);
+  float p = 1.5403530e-4f;
+  for (const float c : {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 0.24022651f, 0.69314718f, 1.0f})
+    p = p * f + c;
+  const int32_t n = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kShift);
+  return std::bit_cast<float>(std::bit_cast<int32_t>(p) + n * (1 << 23));
+}
+
+// Lanes side by side, so that sums are vectors, too.
+constexpr int64_t kLanes = 16;
+template <class F>
+float sum_lanes(int64_t count, F&& value) {
+  float lanes[kLanes] = {}, sum = 0;
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) lanes[l] += value(j + l);
+  }
+  for (; j < count; ++j) sum += value(j);
+  for (const float lane : lanes) sum += lane;
+  return sum;
+}
+
 // Row i of causal scores becomes weights; what a query may not look at is 0.
 void softmax_row(float* row, int64_t i, int64_t length, float scale) {
-  float most = row[0];
-  for (int64_t j = 1; j <= i; ++j) most = std::max(most, row[j]);
-  float sum = 0;
-  for (int64_t j = 0; j <= i; ++j) {
-    row[j] = std::exp((row[j] - most) * scale);
-    sum += row[j];
+  float lanes[kLanes], most = row[0];
+  std::fill(std::begin(lanes), std::end(lanes), most);
+  int64_t j = 0;
+  for (; j + kLanes <= i + 1; j += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) lanes[l] = std::max(lanes[l], row[j + l]);
   }
-  for (int64_t j = 0; j <= i; ++j) row[j] /= sum;
+  for (; j <= i; ++j) most = std::max(most, row[j]);
+  for (const float lane : lanes) most = std::max(most, lane);
+  for (j = 0; j <= i; ++j) row[j] = exp_negative((row[j] - most) * scale);
+  const float factor = 1 / sum_lanes(i + 1, [&](int64_t k) { return row[k]; });
+  for (j = 0; j <= i; ++j) row[j] *= factor;
   std::fill(row + i + 1, row + length, 0.0f);
 }
 
 // From the gradients of weights to those of scores, in place.
 void softmax_backward_row(float* gradients, const float* weights, int64_t i, int64_t length, float scale) {
-  float sum = 0;
-  for (int64_t j = 0; j <= i; ++j) sum += gradients[j] * weights[j];
+  const float sum = sum_lanes(i + 1, [&](int64_t k) { return gradients[k] * weights[k]; });
   for (int64_t j = 0; j <= i; ++j) gradients[j] = weights[j] * (gradients[j] - sum) * scale;
   std::fill(gradients + i + 1, gradients + length, 0.0f);
 }
