@@ -160,9 +160,10 @@ Page memory_page(std::span<const CellResult> cells) {
     }
     t.rows.push_back(std::move(row));
     Plot plot{.title = name_of(c),
-              .subtitle = "what the device's arena holds over a step, one line above another",
+              .subtitle = "what the arena holds, stacked",
               .x_label = "ms",
-              .y_label = "MiB"};
+              .y_label = "MiB",
+              .rises = true};
     constexpr const char* kNames[] = {"weights", "gradients", "optimizer state", "activations", "others"};
     for (size_t part = 0; part < std::size(kParts); ++part) {
       Series line{.name = kNames[part]};

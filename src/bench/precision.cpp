@@ -97,7 +97,7 @@ Table sums(double addend, int64_t times) {
 
 Plot growth(double addend, int64_t times) {
   Plot plot{.title = fmt::format("{} added {} times", addend, times),
-            .subtitle = "the sum so far; exact is the line from zero to the top",
+            .subtitle = "the sum so far",
             .x_label = "additions",
             .y_label = "sum",
             .rises = true};
