@@ -36,6 +36,7 @@ bool touches(Stretch token, const std::vector<Stretch>& stretches) {
 Result<LearntTokens> encoded(std::string_view text, const std::vector<Stretch>& plain,
                              const std::vector<Stretch>& learnt, const Tokenizer& tokenizer) {
   LearntTokens tokens;
+  tokens.reserve_for(text);
   SLUICE_TRY(tokenizer.encode_places(
       text, plain, [&](std::span<const int32_t> ids, std::span<const Stretch> places) -> Status {
         tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
@@ -51,6 +52,14 @@ Result<LearntTokens> encoded(std::string_view text, const std::vector<Stretch>& 
 }
 
 }  // namespace
+
+void LearntTokens::reserve_for(std::string_view text) {
+  constexpr size_t kLong = size_t{1} << 20;
+  if (text.size() < kLong) return;
+  constexpr size_t kAround = 64;  // that a tokenizer puts there
+  ids.reserve(text.size() + kAround);
+  learnt.reserve(text.size() + kAround);
+}
 
 Result<Learn> parse_learn(std::string_view text) {
   if (text == "completion") return Learn::Assistant;

@@ -30,6 +30,10 @@ struct LearntTokens {
   int64_t straddling = 0;       // tokens over an edge of what is learnt
   int64_t learnt_bytes = 0;     // of text, in tokens that are learnt
   int64_t dropped = 0;          // bytes or characters of a text that have no token
+
+  // Of a long text as many as it has bytes, so that growing does not hold them twice: what is not used of
+  // that takes no memory.
+  void reserve_for(std::string_view text);
 };
 
 // A token is learnt exactly when all of its bytes are to be: one that reaches over the edge is context, since

@@ -14,6 +14,7 @@ namespace {
 // Text is learnt as a whole, and may hold what no token stands for.
 Result<LearntTokens> text_tokens(const std::string& text, const TokenMaking& making) {
   LearntTokens tokens;
+  tokens.reserve_for(text);
   EncodeCounts counts;
   SLUICE_TRY(making.tokenizer->encode(text, /*special=*/true, tokens.ids, &counts));
   if (making.end >= 0 && (tokens.ids.empty() || tokens.ids.back() != making.end))

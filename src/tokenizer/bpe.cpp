@@ -16,6 +16,8 @@ constexpr size_t kCacheEntries = size_t{1} << 16;
 constexpr size_t kMostSymbols = (size_t{1} << 31) - 1;
 // Of a longer piece nothing is kept for the next one.
 constexpr size_t kKeptSymbols = size_t{1} << 16;
+// Ids that are handed on together.
+constexpr size_t kTakenAtOnce = size_t{1} << 16;
 
 uint64_t mix(uint64_t x) {
   x ^= x >> 32;
@@ -277,6 +279,11 @@ void Bpe::merge(BpeScratch& s) const {
   }
 }
 
+Status Bpe::check_piece(size_t bytes) const {
+  if (bytes <= most_piece_bytes_) return {};
+  return error("a piece of {} bytes that cannot be cut; allowed are {}{}", bytes, most_piece_bytes_, why_);
+}
+
 // `next_start` returns what the next character of the piece is and moves past it.
 template <class NextStart>
 Status Bpe::encode_piece(std::string_view piece, const NextStart& next_start, BpeScratch& s,
@@ -288,9 +295,7 @@ Status Bpe::encode_piece(std::string_view piece, const NextStart& next_start, Bp
     ids.insert(ids.end(), cached->ids.begin(), cached->ids.begin() + cached->ids_size);
     return {};
   }
-  if (piece.size() > most_piece_bytes_)
-    return error("a piece of {} bytes that cannot be cut; allowed are {}{}", piece.size(), most_piece_bytes_,
-                 why_);
+  SLUICE_TRY(check_piece(piece.size()));
   auto& symbols = s.symbols_;
   symbols.clear();
   if (piece.size() > kKeptSymbols) symbols.reserve(piece.size());
@@ -339,7 +344,8 @@ Status Bpe::encode_piece(std::string_view piece, const NextStart& next_start, Bp
   return {};
 }
 
-Status Bpe::encode(std::string_view piece, BpeScratch& s, std::vector<int32_t>& ids, int64_t& dropped) const {
+Status Bpe::encode(std::string_view piece, BpeScratch& s, std::vector<int32_t>& ids, int64_t& dropped,
+                   const Taken& taken) const {
   if (ignore_merges_) {
     if (const int32_t id = tokens_.find(piece); id >= 0) {
       ids.push_back(id);
@@ -348,10 +354,10 @@ Status Bpe::encode(std::string_view piece, BpeScratch& s, std::vector<int32_t>& 
   }
   // Parts that no merge joins are encoded alone, so that words are found among those that are remembered.
   size_t begin = 0;
-  const auto encode_part = [&](size_t end) {
+  const auto encode_part = [&](size_t end) -> Status {
     const std::string_view part = piece.substr(begin, end - begin);
     begin = end;
-    return encode_piece(
+    SLUICE_TRY(encode_piece(
         part,
         [&](size_t& at) {
           const size_t length = size_t(utf8_length(part[at]));
@@ -359,7 +365,8 @@ Status Bpe::encode(std::string_view piece, BpeScratch& s, std::vector<int32_t>& 
           return length == 1 ? ascii_[static_cast<unsigned char>(part[from])]
                              : start_of(part.substr(from, length));
         },
-        s, ids, dropped);
+        s, ids, dropped));
+    return taken && ids.size() >= kTakenAtOnce ? taken(ids) : Status{};
   };
   for (size_t at = 0; at < piece.size(); at += size_t(utf8_length(piece[at]))) {
     if (at > begin && never_joins(piece, at)) SLUICE_TRY(encode_part(at));
@@ -367,8 +374,8 @@ Status Bpe::encode(std::string_view piece, BpeScratch& s, std::vector<int32_t>& 
   return encode_part(piece.size());
 }
 
-Status Bpe::encode_bytes(std::string_view piece, BpeScratch& s, std::vector<int32_t>& ids,
-                         int64_t& dropped) const {
+Status Bpe::encode_bytes(std::string_view piece, BpeScratch& s, std::vector<int32_t>& ids, int64_t& dropped,
+                         const Taken& taken) const {
   if (ignore_merges_) {
     if (const int32_t id = byte_tokens_.find(piece); id >= 0) {
       ids.push_back(id);
@@ -382,6 +389,7 @@ Status Bpe::encode_bytes(std::string_view piece, BpeScratch& s, std::vector<int3
     const std::string_view part = piece.substr(0, end);
     SLUICE_TRY(encode_piece(
         part, [&](size_t& at) { return bytes_[static_cast<unsigned char>(part[at++])]; }, s, ids, dropped));
+    if (taken && ids.size() >= kTakenAtOnce) SLUICE_TRY(taken(ids));
     piece.remove_prefix(end);
     if (piece.empty()) return {};
   }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -84,13 +85,18 @@ class Bpe {
  public:
   static Result<Bpe> create(BpeOptions options);
 
+  // Gets ids as soon as there are many, and may empty them.
+  using Taken = std::function<Status(std::vector<int32_t>& ids)>;
   // Appends the ids of a piece of UTF-8. `dropped` counts the characters (bytes, in the second) that have no
   // token and no way around it.
-  Status encode(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids,
-                int64_t& dropped) const;
+  Status encode(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids, int64_t& dropped,
+                const Taken& taken = {}) const;
   // The same for a piece whose bytes became the characters that stand for them (byte_characters).
   Status encode_bytes(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& ids,
-                      int64_t& dropped) const;
+                      int64_t& dropped, const Taken& taken = {}) const;
+
+  // Errors: more than a piece may have.
+  Status check_piece(size_t bytes) const;
 
   int32_t find(std::string_view token) const { return tokens_.find(token); }
   int64_t size() const { return size_; }

@@ -181,8 +181,7 @@ class Tokenizer::Impl {
 
  private:
   class Places;
-  // Takes ids of a segment that is not done yet, and may empty them.
-  using Taken = std::function<Status(std::vector<int32_t>& ids)>;
+  using Taken = Bpe::Taken;
 
   explicit Impl(Bpe bpe) : bpe_(std::move(bpe)) {}
   Status add_tokens(const JsonValue& list);
@@ -342,10 +341,9 @@ Status Tokenizer::Impl::encode_segment(std::string_view segment, size_t head, bo
     segment = changed;
   }
   const bool bytes = pre_tokenizer_.makes_bytes();
-  const PreTokenizer::Use encode_piece = [&](std::string_view piece) -> Status {
-    SLUICE_TRY(bytes ? bpe_.encode_bytes(piece, scratch.bpe, ids, dropped)
-                     : bpe_.encode(piece, scratch.bpe, ids, dropped));
-    return taken && ids.size() >= kTakenAtOnce ? taken(ids) : Status{};
+  const PreTokenizer::Use encode_piece = [&](std::string_view piece) {
+    return bytes ? bpe_.encode_bytes(piece, scratch.bpe, ids, dropped, taken)
+                 : bpe_.encode(piece, scratch.bpe, ids, dropped, taken);
   };
   size_t at = 0, done = 0, from = 0;
   const auto cut = [&](size_t to) {
@@ -371,6 +369,8 @@ Status Tokenizer::Impl::in_parts(std::string_view segment, size_t head, bool beg
     for (size_t window = part_bytes_; part == 0 && window < rest.size(); window *= 2)
       part = part_of_window(rest.substr(0, window), first, scratch);
     if (part == 0) part = rest.size();
+    // Its normal form, and where that comes from, take nearly as much as a piece.
+    if (part > part_bytes_ && !normalizer_.empty()) SLUICE_TRY(bpe_.check_piece(part));
     SLUICE_TRY(use(rest.substr(0, part), at == 0 ? head : 0, first));
     at += part;
   }

@@ -205,10 +205,10 @@ class Kept {
 
 }  // namespace
 
-// A record on its way takes this many bytes for each of its own at most: its line while it is parsed, what is
-// rendered of it, its normal form, and five bytes for each token. A piece in which tokens are merged takes
-// more.
-constexpr int64_t kRecordBytes = 16, kMergeBytes = 64;
+// A record on its way takes this many bytes for each of its own at most: four while its line is parsed; then
+// what was read, what is rendered of it, and five for each token, of which there may be one a byte. A piece
+// in which tokens are merged takes more.
+constexpr int64_t kRecordBytes = 9, kMergeBytes = 64;
 
 EncodingRoom EncodingRoom::of(int64_t bytes, int threads, std::string why) {
   constexpr int64_t kLeast = int64_t{1} << 16;

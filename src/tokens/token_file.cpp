@@ -186,20 +186,24 @@ Result<TokenFileWriter> TokenFileWriter::create(const std::filesystem::path& pat
 }
 
 Status TokenFileWriter::append(std::span<const int32_t> tokens) {
+  constexpr size_t kBlock = size_t{1} << 18;  // tokens whose bytes are made at once
   const size_t width = header_.token_bytes;
-  buffer_.resize(tokens.size() * width);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const int32_t token = tokens[i];
-    SLUICE_CHECK(token >= 0 && (width == 4 || token <= UINT16_MAX), "token {} in {} bytes", token, width);
-    std::memcpy(buffer_.data() + i * width, &token, width);  // the low bytes come first
-    if (token > header_.max_token) {
-      header_.max_token = token;
-      header_.max_token_index = header_.tokens + int64_t(i);
+  for (; !tokens.empty(); tokens = tokens.subspan(std::min(tokens.size(), kBlock))) {
+    const auto block = tokens.first(std::min(tokens.size(), kBlock));
+    buffer_.resize(block.size() * width);
+    for (size_t i = 0; i < block.size(); ++i) {
+      const int32_t token = block[i];
+      SLUICE_CHECK(token >= 0 && (width == 4 || token <= UINT16_MAX), "token {} in {} bytes", token, width);
+      std::memcpy(buffer_.data() + i * width, &token, width);  // the low bytes come first
+      if (token > header_.max_token) {
+        header_.max_token = token;
+        header_.max_token_index = header_.tokens + int64_t(i);
+      }
     }
+    SLUICE_TRY(file_.write_at(kHeaderBytes + header_.tokens * int64_t(width), buffer_));
+    sum_.add(buffer_);
+    header_.tokens += int64_t(block.size());
   }
-  SLUICE_TRY(file_.write_at(kHeaderBytes + header_.tokens * int64_t(width), buffer_));
-  sum_.add(buffer_);
-  header_.tokens += int64_t(tokens.size());
   return {};
 }
 

@@ -293,13 +293,13 @@ TEST(RecordsCorpus, WhatTakesMoreRoomThanThereIsIsRefused) {
   const auto whole = made(kUnlimited, 1);
   ASSERT_TRUE(whole.ok()) << whole.message();
   for (const int threads : {1, 3}) {
-    const auto tight = made(10 << 20, threads);
+    const auto tight = made(6 << 20, threads);
     ASSERT_TRUE(tight.ok()) << tight.message();
     EXPECT_EQ(documents(tight->train), documents(whole->train));
   }
-  EXPECT_NE(made(8 << 20, 1).message().find("a.jsonl: line 301: more than 262144 bytes long, in this room"),
+  EXPECT_NE(made(4 << 20, 1).message().find("a.jsonl: line 301: more than 233016 bytes long, in this room"),
             std::string::npos)
-      << made(8 << 20, 1).message();
+      << made(4 << 20, 1).message();
 }
 
 TEST(RecordsCorpus, LongLinesAndManyFilesAreRead) {
