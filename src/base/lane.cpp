@@ -26,6 +26,22 @@ std::optional<LaneEnds> find_lane_ends(std::string_view name) {
   return std::nullopt;
 }
 
+LaneTable LaneTable::of_devices(size_t devices, bool joined) {
+  LaneTable table;
+  table.ends_.clear();
+  for (size_t d = 0; d < devices; ++d) table.add_compute(Tier::device(d));
+  for (size_t d = 0; d < devices; ++d) {
+    table.add(kHost, Tier::device(d));
+    table.add(Tier::device(d), kHost);
+  }
+  for (size_t a = 0; joined && a < devices; ++a) {
+    for (size_t b = 0; b < devices; ++b) {
+      if (a != b) table.add(Tier::device(a), Tier::device(b));
+    }
+  }
+  return table;
+}
+
 Result<LaneTable> LaneTable::of(std::vector<LaneEnds> ends) {
   if (ends.size() > kMost) return error("{} lanes, at most {} are allowed", ends.size(), kMost);
   for (auto it = ends.begin(); it != ends.end(); ++it) {

@@ -52,10 +52,34 @@ LaneTable Profile::lanes() const {
   return std::move(*table);
 }
 
-const Link& Profile::link(Tier from, Tier to) const {
+size_t Profile::devices() const {
+  size_t devices = 1;
+  for (const Link& link : links) {
+    for (const Tier tier : {link.from, link.to}) {
+      if (tier.is_device()) devices = std::max(devices, tier.index() + 1);
+    }
+  }
+  return devices;
+}
+
+void Profile::set_lanes(const LaneTable& lanes, double peer_bytes_per_s) {
+  const double load = bytes_per_s(kHost, kDevice), store = bytes_per_s(kDevice, kHost);
+  links.clear();
+  for (const LaneEnds& ends : lanes.ends()) {
+    if (ends.computes()) continue;
+    links.push_back({ends.from, ends.to, ends.from == kHost ? load : ends.to == kHost ? store : peer_bytes_per_s});
+  }
+}
+
+const Link* Profile::find_link(Tier from, Tier to) const {
   const auto joins = [&](const Link& link) { return link.from == from && link.to == to; };
   const auto link = std::find_if(links.begin(), links.end(), joins);
-  SLUICE_CHECK(link != links.end(), "no link from {} to {}", name_of(from), name_of(to));
+  return link == links.end() ? nullptr : &*link;
+}
+
+const Link& Profile::link(Tier from, Tier to) const {
+  const Link* const link = find_link(from, to);
+  SLUICE_CHECK(link != nullptr, "no link from {} to {}", name_of(from), name_of(to));
   return *link;
 }
 

@@ -56,6 +56,13 @@ struct Profile {
   OpCost cost(const Op& op) const;
   // Lanes for its links, and one that computes on each device that they reach.
   LaneTable lanes() const;
+  // That its links reach; they are the first ones.
+  size_t devices() const;
+  // Whether bytes go from one device to another without passing through the host.
+  bool joins(Tier from, Tier to) const { return find_link(from, to) != nullptr; }
+  // Links of these lanes: those to the host with the rates of the first device's, those between two devices with
+  // `peer_bytes_per_s`.
+  void set_lanes(const LaneTable& lanes, double peer_bytes_per_s);
   // REQUIRES: there is one between the two.
   const Link& link(Tier from, Tier to) const;
   double bytes_per_s(Tier from, Tier to) const { return link(from, to).bytes_per_s; }
@@ -66,10 +73,18 @@ struct Profile {
   double load_ns(int64_t bytes) const { return transfer_ns(bytes, kHost, kDevice); }
   double store_ns(int64_t bytes) const { return transfer_ns(bytes, kDevice, kHost); }
   void set_bytes_per_s(Tier from, Tier to, double rate);
+  // From one device to another, through the host where nothing joins them.
+  double hand_over_ns(int64_t bytes, Tier from, Tier to) const {
+    return joins(from, to) ? transfer_ns(bytes, from, to)
+                           : transfer_ns(bytes, from, kHost) + transfer_ns(bytes, kHost, to);
+  }
   // Of all links.
   void set_bytes_per_s(double rate) {
     for (Link& link : links) link.bytes_per_s = rate;
   }
+
+ private:
+  const Link* find_link(Tier from, Tier to) const;  // null: there is none
 };
 
 // A Program with its costs on one machine: what the planner works on.

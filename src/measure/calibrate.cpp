@@ -351,13 +351,14 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
              const std::filesystem::path& path, Profile profile) {
   const WithoutCopies alone(plan, timeline, profile.copy_slowdown);
   std::map<std::string, std::vector<double>> runs;
-  LinkSums loads, stores;
+  LinkSums loads, stores, peers;
   for (size_t i = 0; i < timeline.size(); ++i) {
     const Action& a = plan.actions[i];
     if (a.kind == ActionKind::Run) {
       runs[cost_key(program.task(a.task).op)].push_back(alone.ns(timeline[i]));
     } else {
-      (a.loads() ? loads : stores).add(a.bytes, timeline[i], profile.transfer_latency_ns);
+      LinkSums& link = a.hands_over() ? peers : a.loads() ? loads : stores;
+      link.add(a.bytes, timeline[i], profile.transfer_latency_ns);
     }
   }
   json cache = read_cache(path, profile);

@@ -25,6 +25,35 @@ std::string list(const ByKind& bytes) {
   return out.empty() ? "nothing" : out;
 }
 
+// What crosses between devices, and how long each computes, begins late and ends early.
+std::string between_devices(const Plan& plan, const PlanTotals& t) {
+  struct Device {
+    double busy_ns = 0, first_ns = 0, last_ns = 0;
+    bool any = false;
+  };
+  ByTier<Device> devices;
+  for (const Action& a : plan.actions) {
+    if (a.kind != ActionKind::Run) continue;
+    Device& d = devices[plan.device_of(a)];
+    if (!d.any) d.first_ns = a.start_ns;
+    d.any = true;
+    d.busy_ns += a.end_ns - a.start_ns;
+    d.last_ns = std::max(d.last_ns, a.end_ns);
+  }
+  const double step = std::max(plan.makespan_ns, 1.0);
+  std::string out = t.hand_overs.actions == 0
+                        ? std::string("between  by way of the host")
+                        : fmt::format("between  {} copies of {} from device to device", t.hand_overs.actions,
+                                      format_bytes(t.hand_overs.bytes));
+  for (const Tier tier : kTiers) {
+    const Device& d = devices[tier];
+    if (!d.any) continue;
+    out += fmt::format("; {} {:.1f} % at work, begins after {:.1f} %, ends {:.1f} % early", name_of(tier),
+                       100 * d.busy_ns / step, 100 * d.first_ns / step, 100 * (1 - d.last_ns / step));
+  }
+  return out + "\n";
+}
+
 }  // namespace
 
 std::string explain(const Program& program, const Plan& plan) {
@@ -33,7 +62,9 @@ std::string explain(const Program& program, const Plan& plan) {
   ByKind resident{}, loaded{}, stored{};
   for (size_t o = 0; o < plan.homes.size(); ++o) {
     const Object& object = program.objects()[o];
-    if (plan.homes[o].on(kDevice)) resident[static_cast<size_t>(object.kind)] += object.bytes;
+    for (const Tier tier : kTiers) {
+      if (tier.is_device() && plan.homes[o].on(tier)) resident[static_cast<size_t>(object.kind)] += object.bytes;
+    }
   }
   std::map<std::string, double> recomputed;
   for (const Action& a : plan.actions) {
@@ -46,27 +77,34 @@ std::string explain(const Program& program, const Plan& plan) {
   }
   std::string again;
   for (const auto& [name, ns] : recomputed) {
-    again += fmt::format("{}{} {:.1f} %", again.empty() ? "" : ", ", name, 100 * ns / plan.makespan_ns);
+    again += fmt::format("{}{} {:.1f} %", again.empty() ? "" : ", ", name, 100 * ns / (plan.makespan_ns * double(plan.devices())));
   }
-  const double step = std::max(plan.makespan_ns, 1.0);
-  std::string out;
+  const double step = std::max(plan.makespan_ns, 1.0), devices = double(plan.devices());
+  std::string out, arenas;
+  for (const Tier tier : plan.lanes.tiers()) {
+    arenas += fmt::format("{}{} arena {}", arenas.empty() ? "" : ", ", name_of(tier),
+                          format_bytes(plan.arenas[tier].bytes));
+  }
   const auto put = std::back_inserter(out);
-  fmt::format_to(put, "plan     device arena {}, host arena {}; {} task runs, {} loads, {} stores\n",
-                 format_bytes(plan.arenas[kDevice].bytes), format_bytes(plan.arenas[kHost].bytes),
-                 t.runs.actions, t.loads.actions, t.stores.actions);
+  fmt::format_to(put, "plan     {}; {} task runs, {} loads, {} stores\n", arenas, t.runs.actions,
+                 t.loads.actions, t.stores.actions);
   fmt::format_to(put, "stays    {}\n", list(resident));
   fmt::format_to(put, "loads    {} per step: {}\n", format_bytes(t.loads.bytes), list(loaded));
   fmt::format_to(put, "stores   {} per step: {}\n", format_bytes(t.stores.bytes), list(stored));
+  if (plan.devices() > 1) out += between_devices(plan, t);
   fmt::format_to(put, "again    {}\n", again.empty() ? "nothing is recomputed" : again);
   fmt::format_to(put, "policy   {}\n", plan.policy);
   fmt::format_to(put, "step     {:.1f} ms predicted; no plan is faster than {:.1f} ms (gap {:.1f} %)\n",
                  step / 1e6, plan.lower_bound_ns / 1e6,
                  plan.lower_bound_ns > 0 ? 100 * (step / plan.lower_bound_ns - 1) : 0.0);
-  fmt::format_to(put, "stalls   {:.1f} % of the step waiting for loads, {:.1f} % for stores\n",
-                 100 * stalls[size_t(StallCause::Load)] / step,
-                 100 * stalls[size_t(StallCause::Store)] / step);
+  fmt::format_to(put, "stalls   {:.1f} % of the step waiting for loads, {:.1f} % for stores{}\n",
+                 100 * stalls[size_t(StallCause::Load)] / (step * devices),
+                 100 * stalls[size_t(StallCause::Store)] / (step * devices),
+                 devices == 1 ? ""
+                              : fmt::format(", {:.1f} % for another device",
+                                            100 * stalls[size_t(StallCause::Device)] / (step * devices)));
   fmt::format_to(put, "links    host to device {:.0f} % busy, device to host {:.0f} %\n",
-                 100 * t.loads.ns / step, 100 * t.stores.ns / step);
+                 100 * t.loads.ns / (step * devices), 100 * t.stores.ns / (step * devices));
   fmt::format_to(put, "binds    {}\n", what_binds(plan, t, stalls));
   return out;
 }

@@ -37,9 +37,10 @@ struct Action {
   double cost_ns = 0;               // predicted duration on its lane
   double start_ns = 0, end_ns = 0;  // predicted times within the step, from the simulator
 
-  // As a device sees it: the copy brings an object to one, or takes it away from the devices.
-  bool loads() const { return kind == ActionKind::Copy && to.tier.is_device(); }
+  // A copy brings an object to a device, takes it away from one, or hands it from one to another.
+  bool loads() const { return kind == ActionKind::Copy && !from.tier.is_device(); }
   bool stores() const { return kind == ActionKind::Copy && !to.tier.is_device(); }
+  bool hands_over() const { return kind == ActionKind::Copy && from.tier.is_device() && to.tier.is_device(); }
 };
 
 // Where an object is between steps. Persistent objects have at least one place; inputs and metrics have
@@ -75,6 +76,8 @@ struct Plan {
   double lower_bound_ns = 0;  // no plan for this program and profile can be faster
   std::string policy;         // the planner's decisions, in words
 
+  // How many devices compute.
+  size_t devices() const;
   // The device of a Run.
   Tier device_of(const Action& a) const { return lanes[a.lane].to; }
   BytesByTier arena_bytes() const;
@@ -106,10 +109,10 @@ struct ActionSum {
   double ns = 0;      // lane time
 };
 struct PlanTotals {
-  ActionSum runs, loads, stores;
+  ActionSum runs, loads, stores, hand_overs;
   double recompute_ns = 0;  // of the runs
   double flops = 0, recompute_flops = 0;
-  double stall_ns = 0;  // simulated time during which compute lanes waited
+  double stall_ns = 0;  // simulated time during which compute lanes waited before a run
 };
 PlanTotals totals(const Program& program, const Plan& plan);
 

@@ -31,14 +31,13 @@ class Walk {
     double at_ns = end_ns;
     uint32_t id = action;
     while (at_ns > begin_ns) {
-      const uint32_t cause = last_to_end(id, at_ns, begin_ns);
+      const uint32_t cause = last_to_end(id, at_ns, begin_ns, plan_.actions[action].lane);
       if (cause == kNoAction) break;
       if (id == action) stall.last = cause;
       const double ended_ns = std::min(at_ns, timeline_[cause].end_ns);
       const double started_ns = std::clamp(timeline_[cause].start_ns, begin_ns, ended_ns);
       stall.ns[static_cast<size_t>(StallCause::Nothing)] += at_ns - ended_ns;
-      const StallCause lane = plan_.actions[cause].loads() ? StallCause::Load : StallCause::Store;
-      stall.ns[static_cast<size_t>(lane)] += ended_ns - started_ns;
+      stall.ns[static_cast<size_t>(cause_of(plan_.actions[cause]))] += ended_ns - started_ns;
       at_ns = started_ns;
       id = cause;
     }
@@ -47,12 +46,17 @@ class Walk {
   }
 
  private:
-  // Of the transfers that action `id` had to wait for: the one that ended last, if that was after `begin_ns`.
-  uint32_t last_to_end(uint32_t id, double at_ns, double begin_ns) const {
+  static StallCause cause_of(const Action& a) {
+    return a.loads() ? StallCause::Load : a.stores() ? StallCause::Store : StallCause::Device;
+  }
+
+  // Of what action `id` had to wait for, beside runs on the lane that stands still: what ended last, if that was
+  // after `begin_ns`.
+  uint32_t last_to_end(uint32_t id, double at_ns, double begin_ns, Lane still) const {
     uint32_t found = kNoAction;
     double latest_ns = begin_ns;
     const auto see = [&](uint32_t other) {
-      if (other == kNoAction || plan_.actions[other].kind == ActionKind::Run) return;
+      if (other == kNoAction || plan_.actions[other].lane == still) return;
       // Measured times of two lanes may disagree by a little.
       const double ended_ns = std::min(at_ns, timeline_[other].end_ns);
       if (ended_ns <= latest_ns) return;
@@ -77,6 +81,8 @@ std::string_view name_of(StallCause cause) {
       return "waiting for loads";
     case StallCause::Store:
       return "waiting for stores";
+    case StallCause::Device:
+      return "waiting for another device";
     case StallCause::Nothing:
       return "nothing under way";
   }
@@ -110,11 +116,15 @@ std::array<double, kStallCauses> sum_by_cause(std::span<const Stall> stalls) {
 
 std::string_view what_binds(const Plan& plan, const PlanTotals& t,
                             const std::array<double, kStallCauses>& stalls) {
-  const double step = std::max(plan.makespan_ns, 1.0);
+  // Of all devices together, as the sums are.
+  const double step = std::max(plan.makespan_ns * double(plan.devices()), 1.0);
   const double load = stalls[size_t(StallCause::Load)], store = stalls[size_t(StallCause::Store)];
   if (t.runs.ns - t.recompute_ns > 0.98 * step) return "compute";
   if (t.loads.ns > 0.95 * step) return "the host-to-device link";
   if (t.stores.ns > 0.95 * step) return "the device-to-host link";
+  const double idle = step - t.runs.ns;
+  if (plan.devices() > 1 && idle - load - store > t.recompute_ns + load + store)
+    return "the ring of devices, where one waits for another";
   if (t.recompute_ns > load + store) return "device memory, through recomputation";
   return load >= store ? "device memory, through loads that cannot start earlier"
                        : "device memory, through stores that must end first";

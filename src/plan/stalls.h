@@ -16,12 +16,14 @@ namespace sluice::core {
 enum class StallCause : uint8_t {
   Load,     // a load was under way that compute needed
   Store,    // a store was under way that had to free room first
+  Device,   // another device was at work on what compute needed, or handed it over
   Nothing,  // nothing was under way that compute waited for: launches, or a backend that was late
 };
-constexpr size_t kStallCauses = 3;
-std::string_view name_of(StallCause cause);  // "waiting for loads", "waiting for stores", "nothing under way"
+constexpr size_t kStallCauses = 4;
+// "waiting for loads", "waiting for stores", "waiting for another device", "nothing under way"
+std::string_view name_of(StallCause cause);
 
-// A gap on the compute lane before one action. The chain of last-finished waits is walked back from the
+// A gap on a compute lane before one action. The chain of last-finished waits is walked back from the
 // action to the gap's begin, and each piece of the gap goes to the lane that was at work on it: when compute
 // waits for a load, and that load waited for a store to free its room, each gets the time it took.
 struct Stall {
@@ -34,7 +36,7 @@ struct Stall {
 };
 
 // The gaps in order. `timeline` has one interval per action. On predicted times they sum to
-// PlanTotals::stall_ns.
+// PlanTotals::stall_ns. What a device has no more to do for, once its part of the step is done, is no gap.
 std::vector<Stall> stalls_of(const Plan& plan, std::span<const Interval> timeline);
 
 // Their sums by cause.

@@ -16,11 +16,14 @@ std::string label(const Program& program, const Action& a) {
       return program.task(a.task).name + (a.recompute ? " (again)" : "");
     }
     case ActionKind::Copy: {
-      const bool peers = a.from.tier.is_device() && a.to.tier.is_device();
-      return (peers ? "copy " : a.loads() ? "load " : "store ") + program.object(a.object).name;
+      return (a.hands_over() ? "copy " : a.loads() ? "load " : "store ") + program.object(a.object).name;
     }
   }
   return "?";
+}
+
+size_t Plan::devices() const {
+  return size_t(std::ranges::count_if(lanes.ends(), [](const LaneEnds& ends) { return ends.computes(); }));
 }
 
 BytesByTier Plan::arena_bytes() const {
@@ -69,7 +72,10 @@ PlanTotals totals(const Program& program, const Plan& plan) {
   PlanTotals t;
   ByTier<double> end_ns;  // of what ran last on each device
   for (const Action& a : plan.actions) {
-    ActionSum& sum = a.kind == ActionKind::Run ? t.runs : a.loads() ? t.loads : t.stores;
+    ActionSum& sum = a.kind == ActionKind::Run ? t.runs
+                     : a.hands_over()          ? t.hand_overs
+                     : a.loads()               ? t.loads
+                                               : t.stores;
     ++sum.actions;
     sum.ns += a.cost_ns;
     if (a.kind == ActionKind::Copy) {

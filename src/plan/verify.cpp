@@ -101,6 +101,7 @@ class Verifier {
   Status copy(uint32_t id);
   Status launch(uint32_t id);
   Status check_end();
+  bool keeps_content(const Use& u, uint32_t before) const;
   // `bytes` bytes at a place get new content from action `id`: whatever was there must be done with.
   Status overwrite(Location place, int64_t bytes, ObjectId object, uint32_t version, uint32_t id);
   // Action `id` uses the object at a place, which must be `version` there.
@@ -280,6 +281,13 @@ Status Verifier::copy(uint32_t id) {
   return overwrite(a.to, a.bytes, a.object, version, id);
 }
 
+// A write of a part needs the rest, unless it is the first: then the rest is nothing yet.
+bool Verifier::keeps_content(const Use& u, uint32_t before) const {
+  if (u.access != Access::Write) return true;
+  const Object& o = program_.object(u.object);
+  return (u.offset != 0 || u.bytes != o.bytes) && (before > 0 || o.persistent);
+}
+
 Status Verifier::launch(uint32_t id) {
   const Action& a = plan_.actions[id];
   const Task& task = program_.task(a.task);
@@ -293,7 +301,7 @@ Status Verifier::launch(uint32_t id) {
   }
   const auto& before = versions_.before[a.task.value];
   for (size_t i = 0; i < task.uses.size(); ++i) {
-    if (task.uses[i].access != Access::Write) {
+    if (keeps_content(task.uses[i], before[i])) {
       SLUICE_ASSIGN(Block * block, use({device, addresses[i]}, task.uses[i].object, before[i], id));
       (void)block;
     }

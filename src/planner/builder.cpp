@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "exec/executor.h"
+#include "planner/lower_bound.h"
 
 namespace sluice::core {
 namespace {
@@ -40,6 +42,7 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
       profile_(profile),
       passes_(request.passes != nullptr ? *request.passes : own_passes_),
       costs_(cost_of(program, profile)),
+      placement_(request.placement ? *request.placement : Placement()),
       units_(found_units()),
       quick_(request.quick) {
   limits.alignment = profile.alignment;
@@ -49,6 +52,13 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
     limits.boundary_bytes[tier] = align_up(request.boundary_bytes[tier], profile.alignment);
   }
   limits.fixed_homes = request.fixed_homes;
+  units_of_.resize(placement_.devices);
+  std::vector<Tier> device_of(program.objects().size(), kDevice);
+  for (uint32_t t = 0; t < program.tasks().size(); ++t) {
+    for (const Use& u : program.tasks()[t].uses) device_of[u.object.value] = placement_.of(TaskId(t));
+  }
+  for (const RecomputeUnit& unit : units_)
+    units_of_[device_of[unit.objects.front().value].index()].push_back(unit);
   for (const bool overlap : {false, true}) {
     order_[overlap] = order(overlap);
     plain_[overlap] = unrolled(overlap, none_again());
@@ -68,12 +78,13 @@ std::vector<RecomputeUnit> PlanBuilder::found_units() const {
     return {};
   };
   return passes_.run<std::vector<RecomputeUnit>>(
-      Pass::Units, {}, [&] { return recompute_units(program_, costs_); }, check);
+      Pass::Units, {}, [&] { return recompute_units(program_, costs_, placement_); }, check);
 }
 
 std::vector<TaskId> PlanBuilder::order(bool overlap) const {
+  const bool one = placement_.devices == 1;
   const auto as_written = [&] { return task_order(program_, costs_, false); };
-  if (!overlap) return as_written();
+  if (one && !overlap) return as_written();
   const auto check = [&](std::vector<TaskId> tasks) -> Status {
     std::sort(tasks.begin(), tasks.end(), [](TaskId a, TaskId b) { return a.value < b.value; });
     for (uint32_t t = 0; t < program_.tasks().size(); ++t) {
@@ -83,57 +94,93 @@ std::vector<TaskId> PlanBuilder::order(bool overlap) const {
     return {};
   };
   return passes_.run<std::vector<TaskId>>(
-      Pass::Order, as_written(), [&] { return task_order(program_, costs_, true); }, check);
-}
-
-SaveChoice PlanBuilder::chosen(const Policy& policy, const SavePolicy& saving) const {
-  const SaveChoice none{none_again(), {}};
-  const Prices no_prices;
-  const auto check = [&](const SaveChoice& choice) -> Status {
-    const Saves& saves = choice.saves;
-    for (size_t o = 0; o < saves.size(); ++o) {
-      if (saves[o] == Save::Keep || program_.objects()[o].kind == ObjectKind::Activation) continue;
-      return error("{} is no activation", program_.objects()[o].name);
-    }
-    return {};
-  };
-  return passes_.run<SaveChoice>(
-      Pass::Saves, none,
+      Pass::Order, as_written(),
       [&] {
-        return choose_saves(program_, plain_[policy.overlap], units_, profile_, limits, saving,
-                            policy.market ? prices_[policy.overlap] : no_prices);
+        return one ? task_order(program_, costs_, true)
+                   : ring_order(program_, placement_, costs_, profile_, overlap);
       },
       check);
 }
 
-Schedule PlanBuilder::unrolled(bool overlap, const Saves& saves) const {
-  const auto check = [&](const Schedule& s) -> Status {
+SaveChoices PlanBuilder::chosen(const Policy& policy, const SavePolicy& saving) const {
+  SaveChoices out{none_again(), {}};
+  const Limits seen = seen_by_one(limits);
+  for (size_t d = 0; d < placement_.devices; ++d) {
+    const SaveChoice none{none_again(), {}};
+    const Prices no_prices;
+    const auto check = [&](const SaveChoice& choice) -> Status {
+      const Saves& saves = choice.saves;
+      for (size_t o = 0; o < saves.size(); ++o) {
+        if (saves[o] == Save::Keep || program_.objects()[o].kind == ObjectKind::Activation) continue;
+        return error("{} is no activation", program_.objects()[o].name);
+      }
+      return {};
+    };
+    SaveChoice one = passes_.run<SaveChoice>(
+        Pass::Saves, none,
+        [&] {
+          return choose_saves(program_, plain_[policy.overlap].devices[d], units_of_[d], profile_, seen, saving,
+                              policy.market ? prices_[policy.overlap][d] : no_prices);
+        },
+        check);
+    for (const RecomputeUnit& unit : units_of_[d]) {
+      for (const ObjectId o : unit.objects) out.saves[o.value] = one.saves[o.value];
+    }
+    out.costs.push_back(std::move(one.costs));
+  }
+  return out;
+}
+
+StepSchedule PlanBuilder::unrolled(bool overlap, const Saves& saves) const {
+  const auto check = [&](const StepSchedule& s) -> Status {
     std::vector<int> times(program_.tasks().size(), 0);
-    for (const Run& run : s.runs) times[run.task.value] += !run.recompute;
+    for (const Run& run : s.devices.front().runs) {
+      if (run.kind == RunKind::Task) times[run.task.value] += !run.recompute;
+    }
     for (size_t t = 0; t < times.size(); ++t) {
       if (times[t] != 1) return error("{} runs {} times", program_.tasks()[t].name, times[t]);
     }
     return {};
   };
-  return passes_.run<Schedule>(
-      Pass::Unroll, {}, [&] { return unroll(program_, order_[overlap], costs_, saves, limits); }, check);
+  return passes_.run<StepSchedule>(
+      Pass::Unroll, {},
+      [&] { return unroll(program_, placement_, order_[overlap], costs_, profile_, saves, limits); }, check);
 }
 
-std::optional<Cuts> PlanBuilder::gaps_cut(const Schedule& s, const Limits& within, const Saves& saves,
-                                          int64_t target_bytes, const GapCosts& costs) const {
-  const auto work = [&] { return cut_gaps(s, s.start_ns, profile_, within, target_bytes, saves, costs); };
-  return passes_.run<std::optional<Cuts>>(
-      Pass::Gaps, std::nullopt, work, [&](const std::optional<Cuts>& cuts) -> Status {
-        for (size_t p = 0; cuts && p < cuts->pressure.size(); ++p) {
-          if (cuts->pressure[p] <= within.bytes[kDevice]) continue;
-          return error("{} bytes at position {} of {} allowed", cuts->pressure[p], p, within.bytes[kDevice]);
-        }
-        return {};
-      });
+std::optional<CutsByDevice> PlanBuilder::gaps_cut(const StepSchedule& step, const Limits& within,
+                                                  const Saves& saves, int64_t target_bytes,
+                                                  const std::vector<GapCosts>& costs) const {
+  CutsByDevice out;
+  const GapCosts none;
+  for (size_t d = 0; d < step.devices.size(); ++d) {
+    const Schedule& s = step.devices[d];
+    const auto work = [&] {
+      return cut_gaps(s, s.start_ns, profile_, within, target_bytes, saves, costs.empty() ? none : costs[d]);
+    };
+    auto cuts = passes_.run<std::optional<Cuts>>(
+        Pass::Gaps, std::nullopt, work, [&](const std::optional<Cuts>& made) -> Status {
+          for (size_t p = 0; made && p < made->pressure.size(); ++p) {
+            if (made->pressure[p] <= within.bytes[s.device]) continue;
+            return error("{} bytes at position {} of {} allowed", made->pressure[p], p, within.bytes[s.device]);
+          }
+          return {};
+        });
+    if (!cuts) return std::nullopt;
+    out.push_back(std::move(*cuts));
+  }
+  return out;
 }
 
-std::optional<Plan> PlanBuilder::emitted(const Schedule& s, Residency residency, const Limits& within,
-                                         Tier& misfit) const {
+std::vector<Residency> PlanBuilder::resident(const StepSchedule& s, const Limits& within,
+                                             const CutsByDevice& cuts, int64_t fill_bytes) const {
+  std::vector<Residency> out;
+  for (size_t d = 0; d < s.devices.size(); ++d)
+    out.push_back(decide_residency(s.devices[d], profile_, within, cuts[d], fill_bytes, passes_));
+  return out;
+}
+
+std::optional<Plan> PlanBuilder::emitted(const StepSchedule& s, std::vector<Residency> residency,
+                                         const Limits& within, Tier& misfit) const {
   return passes_.run<std::optional<Plan>>(
       Pass::Emit, std::nullopt,
       [&] { return emit(program_, s, std::move(residency), profile_, within, misfit); },
@@ -158,6 +205,16 @@ void PlanBuilder::submit(Plan& plan) const {
   const auto work = [&] { return submit_by_start(plan), true; };
   passes_.run<bool>(Pass::Submission, false, work,
                     [&](bool) { return verify(program_, plan, costs_.workspace_bytes); });
+}
+
+double PlanBuilder::lower_bound_ns() const {
+  const auto devices = double(placement_.devices);
+  if (devices > 1) return std::accumulate(costs_.ns.begin(), costs_.ns.end(), 0.0) / devices;
+  // Rounds that overlap hold no less at any round's turn, but another order of updates may.
+  const auto of = [&](bool overlap) {
+    return sluice::core::lower_bound_ns(program_, plain_[overlap].devices.front(), costs_, profile_, limits);
+  };
+  return std::min(of(false), of(true));
 }
 
 Saves PlanBuilder::all_again() const {
@@ -185,24 +242,29 @@ std::string PlanBuilder::describe(const Candidate& c) const {
 bool PlanBuilder::find_prices(bool overlap) {
   // Packing leaves some of the room unused.
   constexpr double kUsed = 0.85;
-  const auto target = static_cast<int64_t>(kUsed * double(limits.bytes[kDevice]));
-  const Schedule& plain = plain_[overlap];
-  const auto check = [&](const Prices& p) -> Status {
-    for (const auto* prices : {&p.device, &p.host, &p.load, &p.store, &p.again}) {
-      const bool wrong = std::any_of(prices->begin(), prices->end(), [](double x) { return !(x >= 0); });
-      if (prices->size() != plain.size() + 1u || wrong) return error("a price below nothing, or none");
-    }
-    return {};
-  };
-  prices_[overlap] = passes_.run<Prices>(
-      Pass::Prices, {}, [&] { return sluice::core::find_prices(plain, units_, profile_, limits, target); },
-      check);
-  return !prices_[overlap].empty();
+  const auto target = static_cast<int64_t>(kUsed * double(limits.device_bytes()));
+  const Limits seen = seen_by_one(limits);
+  prices_[overlap].clear();
+  for (size_t d = 0; d < placement_.devices; ++d) {
+    const Schedule& plain = plain_[overlap].devices[d];
+    const auto check = [&](const Prices& p) -> Status {
+      for (const auto* prices : {&p.device, &p.host, &p.load, &p.store, &p.again}) {
+        const bool wrong = std::any_of(prices->begin(), prices->end(), [](double x) { return !(x >= 0); });
+        if (prices->size() != plain.size() + 1u || wrong) return error("a price below nothing, or none");
+      }
+      return {};
+    };
+    prices_[overlap].push_back(passes_.run<Prices>(
+        Pass::Prices, {}, [&] { return sluice::core::find_prices(plain, units_of_[d], profile_, seen, target); },
+        check));
+    if (prices_[overlap].back().empty()) return false;
+  }
+  return true;
 }
 
 std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device_budget) const {
   Limits within = limits;
-  within.bytes[kDevice] = device_budget;
+  within.set_device_bytes(device_budget);
   within.store_around = policy.market;
   double device_share = policy.device_share, host_share = policy.host_share;
   std::optional<Candidate> best;
@@ -212,7 +274,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     const double fill = policy.tight ? 0 : double(device_budget) * device_share;
     SavePolicy saving;
     saving.target_bytes = static_cast<int64_t>(fill * (1 - policy.reserve));
-    saving.host_bytes = static_cast<int64_t>(double(within.bytes[kHost]) * host_share);
+    saving.host_bytes = static_cast<int64_t>(double(seen_by_one(within).bytes[kHost]) * host_share);
     // A link that is behind keeps what it will move on the device.
     saving.lag_ns = 1e9 * (policy.market ? policy.lag : policy.reserve) * fill /
                     std::max(profile_.bytes_per_s(kHost, kDevice), profile_.bytes_per_s(kDevice, kHost));
@@ -220,10 +282,10 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
     saving.priced = policy.priced;
-    const auto [saves, costs] = policy.tight || policy.lean ? SaveChoice{all_again(), {}}
-                                : policy.keep               ? SaveChoice{none_again(), {}}
+    const auto [saves, costs] = policy.tight || policy.lean ? SaveChoices{all_again(), {}}
+                                : policy.keep               ? SaveChoices{none_again(), {}}
                                                             : chosen(policy, saving);
-    const Schedule s = unrolled(policy.overlap, saves);
+    const StepSchedule s = unrolled(policy.overlap, saves);
     const auto cuts = gaps_cut(s, within, saves, saving.target_bytes, costs);
     if (!cuts) return best;
     for (const bool search_places : {false, true}) {
@@ -231,7 +293,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
       auto plan = emitted(s, resident(s, within, *cuts, static_cast<int64_t>(fill)), within, misfit);
       if (plan) {
         predict_times(*plan);
-        take_faster(Candidate{std::move(*plan), policy.overlap, saves, cuts->gaps, in_words(policy),
+        take_faster(Candidate{std::move(*plan), policy.overlap, saves, gaps_of(*cuts), in_words(policy),
                               device_share, host_share},
                     best);
         if (!search_places) return best;
@@ -240,16 +302,20 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
       if (best || misfit == kHost || program_.tasks().size() > kFewItems) break;
     }
     if (policy.tight || ((policy.lean || policy.keep) && misfit == kHost)) return best;
-    (misfit == kDevice ? device_share : host_share) -= (misfit == kDevice ? 0.32 : 0.08) / attempts;
+    (misfit.is_device() ? device_share : host_share) -= (misfit.is_device() ? 0.32 : 0.08) / attempts;
   }
   return best;
 }
 
-std::optional<Plan> PlanBuilder::build_with(const Schedule& s, const std::vector<Gap>& gaps,
+std::optional<Plan> PlanBuilder::build_with(const StepSchedule& s, const GapsByDevice& gaps,
                                             Limits within) const {
-  const auto cuts = cuts_of(s, gaps, within);
-  if (!cuts) return std::nullopt;
-  const Residency residency = resident(s, within, *cuts, within.bytes[kDevice]);
+  CutsByDevice cuts;
+  for (size_t d = 0; d < s.devices.size(); ++d) {
+    auto one = cuts_of(s.devices[d], gaps[d], within);
+    if (!one) return std::nullopt;
+    cuts.push_back(std::move(*one));
+  }
+  const std::vector<Residency> residency = resident(s, within, cuts, within.device_bytes());
   std::optional<Plan> best;
   Tier misfit = kDevice;
   for (const bool search_places : {false, true}) {
@@ -265,11 +331,11 @@ std::optional<Plan> PlanBuilder::build_with(const Schedule& s, const std::vector
 
 void PlanBuilder::climb(Candidate& c, int64_t device_budget, int evaluations) const {
   Limits within = limits;
-  within.bytes[kDevice] = device_budget;
+  within.set_device_bytes(device_budget);
   const Rebuild rebuild{
       [&](const Saves& saves) { return unrolled(c.overlap, saves); },
-      [&](const Schedule& s, const Saves& saves) { return gaps_cut(s, within, saves, device_budget); },
-      [&](const Schedule& s, const std::vector<Gap>& gaps) { return build_with(s, gaps, within); }};
+      [&](const StepSchedule& s, const Saves& saves) { return gaps_cut(s, within, saves, device_budget); },
+      [&](const StepSchedule& s, const GapsByDevice& gaps) { return build_with(s, gaps, within); }};
   const auto work = [&] { return refine(c, units_, rebuild, evaluations); };
   const int changes = passes_.run<int>(Pass::Refine, 0, work, [](int) { return Status(); });
   if (changes > 0) c.how += fmt::format("; then {} decisions changed", changes);
@@ -277,19 +343,26 @@ void PlanBuilder::climb(Candidate& c, int64_t device_budget, int evaluations) co
 
 int64_t PlanBuilder::resident_bytes() const {
   Limits unlimited = limits;
-  unlimited.bytes[kDevice] = kUnlimited / 4;
+  unlimited.set_device_bytes(kUnlimited / 4);
   const auto all = gaps_cut(plain_[0], unlimited, {}, kUnlimited / 4);
-  return all ? *std::max_element(all->pressure.begin(), all->pressure.end()) : kUnlimited / 4;
+  if (!all) return kUnlimited / 4;
+  int64_t most = 0;
+  for (const Cuts& cuts : *all)
+    most = std::max(most, *std::max_element(cuts.pressure.begin(), cuts.pressure.end()));
+  return most;
 }
 
-int64_t PlanBuilder::least_in_both_tiers() const {
-  const Schedule s = unrolled(false, all_again());
-  std::vector<int64_t> change(s.size() + 2, 0);
-  for (const Value& v : s.values) {
-    if (v.fixed) continue;
-    const bool always = v.circular || v.host_home;
-    change[always ? 0 : v.uses.front().position] += v.bytes;
-    change[always ? s.size() + 1 : v.uses.back().position + 1] -= v.bytes;
+int64_t PlanBuilder::least_in_all_tiers() const {
+  const StepSchedule step = unrolled(false, all_again());
+  std::vector<int64_t> change(step.size() + 2, 0);
+  for (const Schedule& s : step.devices) {
+    for (const Value& v : s.values) {
+      // What several devices hold has one place when it is not in use.
+      if (v.fixed || (step.devices.size() > 1 && v.host_home)) continue;
+      const bool always = v.circular || v.host_home;
+      change[always ? 0 : v.uses.front().position] += v.bytes;
+      change[always ? s.size() + 1 : v.uses.back().position + 1] -= v.bytes;
+    }
   }
   int64_t bytes = 0, most = 0;
   for (const int64_t c : change) most = std::max(most, bytes += c);

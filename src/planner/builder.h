@@ -28,6 +28,12 @@ struct Policy {
   double device_share = 1, host_share = 1;
 };
 
+// What each activation's saving costs whom.
+struct SaveChoices {
+  Saves saves;
+  std::vector<GapCosts> costs;  // by device
+};
+
 // Whether `one` became the best, being faster.
 bool take_faster(Candidate&& one, std::optional<Candidate>& best);
 
@@ -53,47 +59,57 @@ class PlanBuilder {
   // Everything that can be computed again is.
   Saves all_again() const;
   // Nothing computed again, without or with overlapping rounds.
-  const Schedule& plain(bool overlap) const { return plain_[overlap]; }
+  const StepSchedule& plain(bool overlap) const { return plain_[overlap]; }
+  const Placement& placement() const { return placement_; }
   const std::vector<RecomputeUnit>& units() const { return units_; }
   const TaskCosts& costs() const { return costs_; }
-  // Bytes at the fullest moment when nothing ever leaves the device.
+  // Bytes at the fullest moment of a device when nothing ever leaves it.
   int64_t resident_bytes() const;
-  // What both tiers hold together at least: bytes at the fullest moment when all that can be computed again
+  // What all tiers hold together at least: bytes at the fullest moment when all that can be computed again
   // is. REQUIRES: no homes are given.
-  int64_t least_in_both_tiers() const;
+  int64_t least_in_all_tiers() const;
 
   // The passes.
-  Schedule unrolled(bool overlap, const Saves& saves) const;
-  std::optional<Cuts> gaps_cut(const Schedule& s, const Limits& within, const Saves& saves,
-                               int64_t target_bytes, const GapCosts& costs = {}) const;
-  Residency resident(const Schedule& s, const Limits& within, Cuts cuts, int64_t fill_bytes) const {
-    return decide_residency(s, profile_, within, std::move(cuts), fill_bytes, passes_);
-  }
-  std::optional<Plan> emitted(const Schedule& s, Residency residency, const Limits& within,
+  StepSchedule unrolled(bool overlap, const Saves& saves) const;
+  // `costs` by device; empty: none.
+  std::optional<CutsByDevice> gaps_cut(const StepSchedule& s, const Limits& within, const Saves& saves,
+                                       int64_t target_bytes, const std::vector<GapCosts>& costs = {}) const;
+  std::vector<Residency> resident(const StepSchedule& s, const Limits& within, const CutsByDevice& cuts,
+                                  int64_t fill_bytes) const;
+  std::optional<Plan> emitted(const StepSchedule& s, std::vector<Residency> residency, const Limits& within,
                               Tier& misfit) const;
   void predict_times(Plan& plan) const;
   void submit(Plan& plan) const;
+  // What no plan can beat in the program's order or with overlapping rounds; on several devices, whatever runs where.
+  double lower_bound_ns() const;
 
   Limits limits;  // that plans keep to, from the request; a search may lift one for a while
 
  private:
   std::vector<RecomputeUnit> found_units() const;
   std::vector<TaskId> order(bool overlap) const;
-  SaveChoice chosen(const Policy& policy, const SavePolicy& saving) const;
+  SaveChoices chosen(const Policy& policy, const SavePolicy& saving) const;
   // From decisions, as many of its loads and stores early and lingering as there is room for.
-  std::optional<Plan> build_with(const Schedule& s, const std::vector<Gap>& gaps, Limits within) const;
+  std::optional<Plan> build_with(const StepSchedule& s, const GapsByDevice& gaps, Limits within) const;
+  // As one of several devices that share the host takes part of it.
+  Limits seen_by_one(Limits seen) const {
+    seen.bytes[kHost] /= int64_t(placement_.devices);
+    return seen;
+  }
 
   const Program& program_;
   const Profile& profile_;
   PassRunner own_passes_;
   PassRunner& passes_;
   const TaskCosts costs_;
+  const Placement placement_;
   const std::vector<RecomputeUnit> units_;
+  std::vector<std::vector<RecomputeUnit>> units_of_;  // by device
   const bool quick_;
   // Without and with overlapping rounds.
   std::vector<TaskId> order_[2];
-  Schedule plain_[2];
-  Prices prices_[2];
+  StepSchedule plain_[2];
+  std::vector<Prices> prices_[2];  // by device
   int64_t again_bytes_ = 0;  // that can be computed again
 };
 

@@ -12,7 +12,6 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "planner/builder.h"
-#include "planner/lower_bound.h"
 #include "planner/refusal.h"
 
 namespace sluice::core {
@@ -27,13 +26,16 @@ constexpr std::pair<double, bool> kPrices[] = {{0.5, true}, {2, true}, {2, false
 
 // Nothing ever leaves the device.
 bool stays(const Candidate& c) {
-  return std::none_of(c.gaps.begin(), c.gaps.end(), [](const Gap& g) { return g.cut; });
+  return std::ranges::all_of(c.gaps, [](const std::vector<Gap>& gaps) {
+    return std::ranges::none_of(gaps, [](const Gap& g) { return g.cut; });
+  });
 }
 
 bool same_decisions(const Candidate& a, const Candidate& b) {
-  const auto cut_alike = [](const Gap& x, const Gap& y) { return x.cut == y.cut; };
-  return a.saves == b.saves &&
-         std::equal(a.gaps.begin(), a.gaps.end(), b.gaps.begin(), b.gaps.end(), cut_alike);
+  const auto cut_alike = [](const std::vector<Gap>& x, const std::vector<Gap>& y) {
+    return std::ranges::equal(x, y, {}, &Gap::cut, &Gap::cut);
+  };
+  return a.saves == b.saves && std::ranges::equal(a.gaps, b.gaps, cut_alike);
 }
 
 // How hard to search: budgets of the grid to the octave, and plans per climb. The smaller the program, the
@@ -42,6 +44,8 @@ struct Effort {
   int budgets, evaluations;
 };
 constexpr size_t kClimbs = 4;
+// Of a ring of devices: how many are planned.
+constexpr size_t kRings = 3;
 Effort effort_for(size_t tasks) {
   return {int(std::bit_floor(std::clamp<size_t>(2'048 / tasks, 16, 64))),
           int(std::min<size_t>(400, 100'000 / (tasks * tasks)))};
@@ -104,14 +108,13 @@ std::vector<Policy> policies() {
 }
 
 int64_t Planner::minimal_budget() {
-  const Schedule s = plans_.unrolled(false, plans_.all_again());
+  const StepSchedule s = plans_.unrolled(false, plans_.all_again());
   Limits limits = plans_.limits;
-  limits.bytes[kDevice] = kUnlimited / 4;
   const auto fits = [&](int64_t budget) {
-    limits.bytes[kDevice] = budget;
-    auto cuts = plans_.gaps_cut(s, limits, {}, 0);
+    limits.set_device_bytes(budget);
+    const auto cuts = plans_.gaps_cut(s, limits, {}, 0);
     if (!cuts) return false;
-    Residency least = plans_.resident(s, limits, std::move(*cuts), 0);
+    std::vector<Residency> least = plans_.resident(s, limits, *cuts, 0);
     // Nothing early, nothing lingering: the tightest there is.
     Tier misfit;
     limits.search_places = false;
@@ -157,7 +160,7 @@ void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>&
   search_budget(least, effort.evaluations, best);
   int64_t before = aligned(least);
   for (const int64_t budget : budgets) {
-    if (best && best->plan.makespan_ns <= plans_.plain(false).start_ns.back() * 1.001) break;
+    if (best && best->plan.makespan_ns <= plans_.plain(false).end_ns() * 1.001) break;
     if (budget > most) break;
     if (budget <= before) continue;
     search_budget(budget, effort.evaluations, best);
@@ -204,7 +207,7 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
   Leader weights, prices;
   std::vector<Policy> policies;
   const auto consider = [&] {
-    auto plans = build_all(policies, plans_.limits.bytes[kDevice]);
+    auto plans = build_all(policies, plans_.limits.device_bytes());
     for (size_t i = 0; i < plans.size(); ++i) {
       if (!plans[i]) continue;
       Leader& leader = policies[i].market ? prices : weights;
@@ -269,13 +272,14 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
 Result<Plan> Planner::search() {
   // Most caps that cannot work are found out here, before a search.
   const bool own_homes = plans_.limits.fixed_homes.empty();
-  if (own_homes && plans_.least_in_both_tiers() > plans_.limits.bytes[kDevice] + plans_.limits.bytes[kHost])
+  if (own_homes && plans_.least_in_all_tiers() > int64_t(plans_.placement().devices) * plans_.limits.device_bytes() +
+                                                      plans_.limits.bytes[kHost])
     return infeasible();
   const int64_t all = plans_.resident_bytes();
   std::optional<Candidate> best;
   const bool coarse = request_.quick || program_.tasks().size() > kLargeProgram;
-  if (all <= plans_.limits.bytes[kDevice] && !request_.least)
-    best = plans_.build(kEverything, plans_.limits.bytes[kDevice]);
+  if (all <= plans_.limits.device_bytes() && !request_.least)
+    best = plans_.build(kEverything, plans_.limits.device_bytes());
   if (!best || !stays(*best)) {
     // What fits by bytes does not pack: one plan for that among others.
     if (!coarse) best.reset();
@@ -283,8 +287,8 @@ Result<Plan> Planner::search() {
     if (!best || !coarse) {
       const int64_t least = minimal_budget();
       if (least == kNowhere) {
-        consider(kLean, plans_.limits.bytes[kDevice], best);
-      } else if (least <= plans_.limits.bytes[kDevice]) {
+        consider(kLean, plans_.limits.device_bytes(), best);
+      } else if (least <= plans_.limits.device_bytes()) {
         consider(kTight, least, best);
       }
       if (!best) return infeasible();
@@ -293,20 +297,17 @@ Result<Plan> Planner::search() {
         int64_t from = least;
         if (from == kNowhere) {
           from = minimal_lean_budget();
-          if (from == kNowhere || from > plans_.limits.bytes[kDevice]) from = plans_.limits.bytes[kDevice];
+          if (from == kNowhere || from > plans_.limits.device_bytes()) from = plans_.limits.device_bytes();
           best.reset();  // it was for the cap itself; the leanest is a candidate of every budget
         }
-        search_grid(from, std::min(plans_.limits.bytes[kDevice], 2 * all), best);
+        search_grid(from, std::min(plans_.limits.device_bytes(), 2 * all), best);
       }
     }
   }
   best->plan.policy = plans_.describe(*best);
   Plan plan = std::move(best->plan);
   plans_.submit(plan);
-  // Rounds that overlap hold no less at any round's turn, but another order of updates may.
-  plan.lower_bound_ns =
-      std::min(lower_bound_ns(program_, plans_.plain(false), plans_.costs(), profile_, plans_.limits),
-               lower_bound_ns(program_, plans_.plain(true), plans_.costs(), profile_, plans_.limits));
+  plan.lower_bound_ns = plans_.lower_bound_ns();
   SLUICE_TRY(verify(program_, plan, plans_.costs().workspace_bytes));
   return plan;
 }
@@ -325,13 +326,13 @@ Error Planner::infeasible() {
   const int64_t host_budget = std::exchange(plans_.limits.bytes[kHost], kUnlimited / 4);
   if (!request_.explain) {
     const bool device_fits = tightest_on_device(program_, plans_.unrolled(false, plans_.all_again())).bytes <=
-                             plans_.limits.bytes[kDevice];
+                             plans_.limits.device_bytes();
     const Tier tier = device_fits ? kHost : kDevice;
     return does_not_fit(name_of(tier), request_.caps[tier], kNowhere,
                         fmt::format("{} memory: no plan fits", name_of(tier)));
   }
   const int64_t least = minimal_budget();
-  if (least != kNowhere && least <= plans_.limits.bytes[kDevice]) return infeasible_on_host(least);
+  if (least != kNowhere && least <= plans_.limits.device_bytes()) return infeasible_on_host(least);
   plans_.limits.bytes[kHost] = host_budget;
   return infeasible_on_device(least);
 }
@@ -341,7 +342,7 @@ Error Planner::infeasible_on_device(int64_t least) {
   const int64_t held = profile_.overhead_bytes[kDevice] + plans_.limits.base[kDevice];
   int64_t beside = request_.caps[kHost] == kUnlimited ? least : minimal_budget();
   if (beside == kNowhere) beside = minimal_lean_budget();
-  const Schedule s = plans_.unrolled(false, plans_.all_again());
+  const StepSchedule s = plans_.unrolled(false, plans_.all_again());
   const int64_t works = beside == kNowhere ? least : beside;
   return refuse_device(request_.caps[kDevice], works == kNowhere ? kNowhere : works + held,
                        request_.caps[kHost], beside != kNowhere, tightest_on_device(program_, s));
@@ -350,12 +351,12 @@ Error Planner::infeasible_on_device(int64_t least) {
 // REQUIRES: the host's limit is lifted, and the device then has room for the tightest plan, which takes
 // `least` of it.
 Error Planner::infeasible_on_host(int64_t least) {
-  const bool resident = plans_.resident_bytes() <= plans_.limits.bytes[kDevice];
+  const bool resident = plans_.resident_bytes() <= plans_.limits.device_bytes();
   const Policy lean = resident ? kEverything : kLean;
-  const Tightest tightest = tightest_host(lean, plans_.limits.bytes[kDevice]);
+  const Tightest tightest = tightest_host(lean, plans_.limits.device_bytes());
   const auto works = [&](int64_t budget) {
     plans_.limits.bytes[kHost] = budget;
-    return plans_.build(lean, plans_.limits.bytes[kDevice]) || (!resident && plans_.build(kTight, least));
+    return plans_.build(lean, plans_.limits.device_bytes()) || (!resident && plans_.build(kTight, least));
   };
   const int64_t budget = least_bytes(tightest.bytes, 4 * tightest.bytes, plans_.limits.alignment, works);
   const int64_t held = profile_.overhead_bytes[kHost] + plans_.limits.base[kHost];
@@ -365,11 +366,12 @@ Error Planner::infeasible_on_host(int64_t least) {
 
 Tightest Planner::tightest_host(const Policy& policy, int64_t device_budget) const {
   const Saves saves = policy.lean ? plans_.all_again() : Saves();
-  const Schedule s = policy.lean ? plans_.unrolled(false, saves) : plans_.plain(false);
-  auto cuts = plans_.gaps_cut(s, plans_.limits, saves, device_budget);
-  return tightest_on_host(program_, s,
-                          cuts ? split_at(s, plans_.limits, cuts->gaps).slots : std::vector<HostSlot>(),
-                          plans_.limits);
+  const StepSchedule s = policy.lean ? plans_.unrolled(false, saves) : plans_.plain(false);
+  const auto cuts = plans_.gaps_cut(s, plans_.limits, saves, device_budget);
+  std::vector<std::vector<HostSlot>> slots(s.devices.size());
+  for (size_t d = 0; cuts && d < slots.size(); ++d)
+    slots[d] = split_at(s.devices[d], plans_.limits, (*cuts)[d].gaps).slots;
+  return tightest_on_host(program_, s, slots, plans_.limits);
 }
 
 std::optional<Plan> Planner::random(uint64_t seed) {
@@ -382,18 +384,18 @@ std::optional<Plan> Planner::random(uint64_t seed) {
     const Save save = uniform() < by_host ? Save::Host : Save::Again;
     for (const ObjectId o : unit.objects) saves[o.value] = save;
   }
-  const Schedule s = plans_.unrolled(uniform() < 0.5, saves);
+  const StepSchedule s = plans_.unrolled(uniform() < 0.5, saves);
   // From the largest working set to more than everything.
   const int64_t all = plans_.resident_bytes(), least = tightest_on_device(program_, s).bytes;
   Limits limits = plans_.limits;
-  limits.bytes[kDevice] = std::min(limits.bytes[kDevice],
-                                   least + static_cast<int64_t>(double(all + all / 4 - least) * uniform()));
-  auto cuts =
-      plans_.gaps_cut(s, limits, saves, static_cast<int64_t>(double(limits.bytes[kDevice]) * uniform()));
+  limits.set_device_bytes(std::min(
+      limits.device_bytes(), least + static_cast<int64_t>(double(all + all / 4 - least) * uniform())));
+  const auto cuts =
+      plans_.gaps_cut(s, limits, saves, static_cast<int64_t>(double(limits.device_bytes()) * uniform()));
   if (!cuts) return std::nullopt;
   limits.store_around = uniform() < 0.5;
-  Residency residency = plans_.resident(s, limits, std::move(*cuts), limits.bytes[kDevice]);
-  limits.bytes[kDevice] = std::min(plans_.limits.bytes[kDevice], 2 * all);
+  std::vector<Residency> residency = plans_.resident(s, limits, *cuts, limits.device_bytes());
+  limits.set_device_bytes(std::min(plans_.limits.device_bytes(), 2 * all));
   Tier misfit;
   auto plan = plans_.emitted(s, std::move(residency), limits, misfit);
   if (plan) plans_.predict_times(*plan);
@@ -403,7 +405,26 @@ std::optional<Plan> Planner::random(uint64_t seed) {
 }  // namespace
 
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request) {
-  return Planner(program, profile, request).search();
+  if (request.placement || profile.devices() == 1) return Planner(program, profile, request).search();
+  // The rings that end first when nothing waits for memory; all of them are too many to plan.
+  const TaskCosts costs = cost_of(program, profile);
+  const std::vector<RingShape> shapes = ring_shapes(program, profile.devices());
+  std::vector<std::pair<double, Placement>> rings(shapes.size());
+  for_each_parallel(int64_t(shapes.size()), request.threads, [&](int64_t i) {
+    Placement placement = ring(program, costs, profile.devices(), shapes[size_t(i)]);
+    const double ns = ring_ns(program, placement, costs, profile);
+    rings[size_t(i)] = {ns, std::move(placement)};
+  });
+  std::ranges::stable_sort(rings, {}, [](const auto& r) { return r.first; });
+  const size_t most = request.quick || request.least ? 1 : kRings;
+  Result<Plan> best = error("no ring");
+  for (size_t i = 0; i < std::min(most, rings.size()); ++i) {
+    PlanRequest one = request;
+    one.placement = std::move(rings[i].second);
+    Result<Plan> plan = Planner(program, profile, one).search();
+    if (i == 0 || (plan.ok() && (!best.ok() || plan->makespan_ns < best->makespan_ns))) best = std::move(plan);
+  }
+  return best;
 }
 
 Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile,

@@ -27,7 +27,7 @@ class Climb {
   }
 
  private:
-  bool shorter(const Schedule& schedule, const std::vector<Gap>& gaps) {
+  bool shorter(const StepSchedule& schedule, const GapsByDevice& gaps) {
     --left_;
     auto plan = rebuild_.build(schedule, gaps);
     // Sums in another order are no improvement.
@@ -36,21 +36,28 @@ class Climb {
     ++kept_;
     return true;
   }
-  void flip(std::initializer_list<size_t> which) {
-    std::vector<Gap> gaps = c_.gaps;
-    for (const size_t g : which) gaps[g].cut = !gaps[g].cut;
+  // A gap of a device.
+  using Which = std::pair<size_t, size_t>;
+  Gap& gap(Which which) { return c_.gaps[which.first][which.second]; }
+
+  void flip(std::initializer_list<Which> which) {
+    GapsByDevice gaps = c_.gaps;
+    for (const auto& [device, g] : which) gaps[device][g].cut = !gaps[device][g].cut;
     if (shorter(schedule_, gaps)) c_.gaps = std::move(gaps);
   }
-  // What is overwritten next is away for nothing.
-  bool open(size_t g) const { return !c_.gaps[g].dead; }
 
   void change_gaps() {
-    for (size_t g = 0; g < c_.gaps.size() && left_ > 0; ++g) {
-      if (open(g)) flip({g});
+    // What is overwritten next is away for nothing.
+    std::vector<Which> open;
+    for (size_t d = 0; d < c_.gaps.size(); ++d) {
+      for (size_t g = 0; g < c_.gaps[d].size(); ++g) {
+        if (!c_.gaps[d][g].dead) open.emplace_back(d, g);
+      }
     }
-    for (size_t g = 0; g < c_.gaps.size(); ++g) {
-      for (size_t h = g + 1; h < c_.gaps.size() && left_ > 0; ++h) {
-        if (open(g) && open(h) && c_.gaps[g].cut != c_.gaps[h].cut) flip({g, h});
+    for (size_t i = 0; i < open.size() && left_ > 0; ++i) flip({open[i]});
+    for (size_t i = 0; i < open.size(); ++i) {
+      for (size_t j = i + 1; j < open.size() && left_ > 0; ++j) {
+        if (gap(open[i]).cut != gap(open[j]).cut) flip({open[i], open[j]});
       }
     }
   }
@@ -62,11 +69,11 @@ class Climb {
         if (c_.saves[unit.objects.front().value] == save) continue;
         Saves saves = c_.saves;
         for (const ObjectId o : unit.objects) saves[o.value] = save;
-        Schedule schedule = rebuild_.unroll(saves);
+        StepSchedule schedule = rebuild_.unroll(saves);
         auto cuts = rebuild_.cut(schedule, saves);
-        if (!cuts || !shorter(schedule, cuts->gaps)) continue;
+        if (!cuts || !shorter(schedule, gaps_of(*cuts))) continue;
         c_.saves = std::move(saves);
-        c_.gaps = std::move(cuts->gaps);
+        c_.gaps = gaps_of(*cuts);
         schedule_ = std::move(schedule);
       }
     }
@@ -76,7 +83,7 @@ class Climb {
   const std::vector<RecomputeUnit>& units_;
   const Rebuild& rebuild_;
   int left_;  // changes that may still be tried
-  Schedule schedule_;
+  StepSchedule schedule_;
   int kept_ = 0;
 };
 

@@ -28,6 +28,11 @@ Residents working_set(const Program& program, const Schedule& s, uint32_t positi
   Residents out;
   const int64_t workspace = s.workspace_bytes[position];
   if (workspace > 0) out.emplace_back(workspace, "workspace");
+  if (s.runs[position].kind == RunKind::HandOver) {
+    const Value& v = s.values[s.use_values[s.runs[position].first_value]];
+    if (!v.fixed) out.emplace_back(v.bytes, program.object(v.object).name);
+    return out;
+  }
   const Task& task = program.task(s.runs[position].task);
   std::vector<uint32_t> seen;
   for (size_t i = 0; i < task.uses.size(); ++i) {
@@ -40,7 +45,10 @@ Residents working_set(const Program& program, const Schedule& s, uint32_t positi
 }
 
 std::string name_of(const Program& program, const Schedule& s, uint32_t position) {
-  return position < s.size() ? program.task(s.runs[position].task).name : "the boundary between steps";
+  if (position == s.size()) return "the boundary between steps";
+  const Run& run = s.runs[position];
+  return run.kind == RunKind::Task ? program.task(run.task).name
+                                   : "handing over " + program.object(run.object).name;
 }
 
 bool there(const HostSlot& slot, uint32_t position) {
@@ -53,29 +61,43 @@ std::string or_unknown(int64_t bytes) {
 
 }  // namespace
 
-Tightest tightest_on_device(const Program& program, const Schedule& s) {
-  Tightest out{s.workspace_bytes[s.size()], name_of(program, s, s.size()), ""};
-  if (out.bytes > 0) out.largest = three_largest({{out.bytes, "room for what runs between steps"}});
-  for (uint32_t p = 0; p < s.size(); ++p) {
-    Residents here = working_set(program, s, p);
-    int64_t bytes = 0;
-    for (const auto& resident : here) bytes += resident.first;
-    if (bytes > out.bytes) out = {bytes, name_of(program, s, p), three_largest(std::move(here))};
+Tightest tightest_on_device(const Program& program, const StepSchedule& step) {
+  Tightest out;
+  for (const Schedule& s : step.devices) {
+    if (const int64_t bytes = s.workspace_bytes[s.size()]; bytes > out.bytes || out.moment.empty()) {
+      out = {bytes, name_of(program, s, s.size()), ""};
+      if (bytes > 0) out.largest = three_largest({{bytes, "room for what runs between steps"}});
+    }
+    for (uint32_t p = 0; p < s.size(); ++p) {
+      if (!s.concerns(p)) continue;
+      Residents here = working_set(program, s, p);
+      int64_t bytes = 0;
+      for (const auto& resident : here) bytes += resident.first;
+      if (bytes > out.bytes) out = {bytes, name_of(program, s, p), three_largest(std::move(here))};
+    }
   }
   return out;
 }
 
-Tightest tightest_on_host(const Program& program, const Schedule& s, const std::vector<HostSlot>& slots,
-                          const Limits& limits) {
-  const auto given = [&](const HostSlot& slot) {
-    const auto& homes = limits.fixed_homes;
-    return !homes.empty() && homes[s.values[slot.value].object.value].on(kHost);
-  };
+Tightest tightest_on_host(const Program& program, const StepSchedule& step,
+                          const std::vector<std::vector<HostSlot>>& slots, const Limits& limits) {
+  const Schedule& s = step.devices.front();
+  // What has no place given, with the bytes that it takes; what several devices have at home there once.
+  std::vector<std::pair<HostSlot, const Value*>> own;
+  std::vector<bool> at_home(program.objects().size(), false);
+  for (size_t d = 0; d < slots.size(); ++d) {
+    for (const HostSlot& slot : slots[d]) {
+      const Value& v = step.devices[d].values[slot.value];
+      if (!limits.fixed_homes.empty() && limits.fixed_homes[v.object.value].on(kHost)) continue;
+      if (slot.home && at_home[v.object.value]) continue;
+      if (slot.home) at_home[v.object.value] = true;
+      own.emplace_back(slot, &v);
+    }
+  }
   std::vector<int64_t> change(s.size() + 2, 0);
-  for (const HostSlot& slot : slots) {
-    if (given(slot)) continue;
-    change[slot.always ? 0 : slot.begin] += s.values[slot.value].bytes;
-    change[slot.always ? s.size() + 1 : slot.end + 1] -= s.values[slot.value].bytes;
+  for (const auto& [slot, v] : own) {
+    change[slot.always ? 0 : slot.begin] += v->bytes;
+    change[slot.always ? s.size() + 1 : slot.end + 1] -= v->bytes;
   }
   int64_t bytes = limits.boundary_bytes[kHost], most = -1;
   uint32_t at = 0;
@@ -89,12 +111,11 @@ Tightest tightest_on_host(const Program& program, const Schedule& s, const std::
     std::string_view name;  // of the first
   };
   std::map<std::string_view, Role> roles;
-  for (const HostSlot& slot : slots) {
-    const Value& v = s.values[slot.value];
-    if (given(slot) || !there(slot, at)) continue;
-    const Object& object = program.object(v.object);
+  for (const auto& [slot, v] : own) {
+    if (!there(slot, at)) continue;
+    const Object& object = program.object(v->object);
     Role& role = roles.try_emplace(object.role, Role{0, 0, object.name}).first->second;
-    role.bytes += v.bytes;
+    role.bytes += v->bytes;
     ++role.count;
   }
   Residents here;

@@ -16,11 +16,11 @@ struct Tightest {
   std::string moment;   // the task that runs then
   std::string largest;  // its three largest residents, each with its size
 };
-// Of the device when a task has only its own operands and workspace beside it.
-Tightest tightest_on_device(const Program& program, const Schedule& schedule);
-// Of the host, from its copies and the room for programs between steps.
-Tightest tightest_on_host(const Program& program, const Schedule& schedule,
-                          const std::vector<HostSlot>& slots, const Limits& limits);
+// Of the fullest device when a task has only its own operands and workspace beside it.
+Tightest tightest_on_device(const Program& program, const StepSchedule& schedule);
+// Of the host, from the devices' copies and the room for programs between steps.
+Tightest tightest_on_host(const Program& program, const StepSchedule& schedule,
+                          const std::vector<std::vector<HostSlot>>& slots, const Limits& limits);
 
 // The smallest multiple of `alignment` with which `works`, at most one part in 256 too large, given that what
 // works with some bytes works with more. Nothing below `floor` works; kNowhere when not even `ceiling` does.

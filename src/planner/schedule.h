@@ -2,8 +2,10 @@
 // The planner's working data: a Program unrolled into the order in which tasks run (with recomputation), the
 // values they use, where those values are resident, and when.
 //
-// Positions 0 .. N-1 are the task runs of a step; position N is the boundary between steps. Values that
-// survive steps live on a circle: after N comes 0 of the next step.
+// Positions 0 .. N-1 are the task runs of a step, and what devices hand over to each other; position N is the
+// boundary between steps. Values that survive steps live on a circle: after N comes 0 of the next step. Several
+// devices share the positions, which are in the order of time: what one device holds when is comparable with
+// what another does.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +17,21 @@
 
 namespace sluice::core {
 
+constexpr uint32_t kNoUse = UINT32_MAX;
+
+enum class RunKind : uint8_t { Task, HandOver };
+
 struct Run {
-  TaskId task;
+  TaskId task;  // Task
   bool recompute;
-  uint32_t first_value;  // in Schedule::use_values, one per use of the task
+  // In Schedule::use_values, one per use of the task, in the schedule of its device; of a hand-over a single one, in
+  // the schedules of both its devices. kNoUse in all others.
+  uint32_t first_value;
+  RunKind kind = RunKind::Task;
+  Tier device;          // where it runs; of a hand-over, where it goes from
+  Tier to;              // HandOver
+  ObjectId object{};    // HandOver
+  double ns = 0;        // as planned, on its lane
 };
 
 struct ValueUse {
@@ -26,8 +39,6 @@ struct ValueUse {
   bool writes;
   bool overwrites;  // every byte, without reading any: what was there before is of no use
 };
-
-constexpr uint32_t kNoUse = UINT32_MAX;
 
 // One life of an object's content: from where it is made (or given) to its last use. An object that is
 // recomputed has one value per life.
@@ -46,14 +57,26 @@ struct Value {
   std::vector<ValueUse> uses;
 };
 
+// A step as one device sees it: its values, at positions that it shares with the others.
 struct Schedule {
-  std::vector<Run> runs;
+  Tier device;
+  std::vector<Run> runs;  // of all devices
   std::vector<uint32_t> use_values;
   std::vector<Value> values;
   std::vector<double> start_ns;          // by position, as if nothing ever stalled; [N] is the end
   std::vector<int64_t> workspace_bytes;  // by position; [N] is what must be free at the boundary
 
   uint32_t size() const { return static_cast<uint32_t>(runs.size()); }
+  // Whether the run at a position uses values of this device.
+  bool concerns(uint32_t position) const { return runs[position].first_value != kNoUse; }
+};
+
+// The same of every device.
+struct StepSchedule {
+  std::vector<Schedule> devices;  // by number
+
+  uint32_t size() const { return devices.front().size(); }
+  double end_ns() const { return devices.front().start_ns.back(); }
 };
 
 // The time between two uses of a value next to each other, interior positions [first, last]. Around the

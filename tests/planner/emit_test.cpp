@@ -10,8 +10,9 @@ namespace {
 
 // With the values named away in their gaps.
 std::optional<Plan> emitted(const SixTasks& six, std::string_view cut, const Limits& limits, Tier& misfit) {
-  const Schedule s = six.schedule("", limits);
-  return emit(six.program, s, split_at(s, limits, six.gaps(s, cut)), SixTasks::link(5), limits, misfit);
+  const StepSchedule step = six.step("", limits);
+  const Schedule& s = step.devices.front();
+  return emit(six.program, step, {split_at(s, limits, six.gaps(s, cut))}, SixTasks::link(5), limits, misfit);
 }
 
 struct Case {
@@ -75,12 +76,13 @@ TEST(Emit, KeepsAWorkspaceFreeWhileItsTaskRuns) {
 // The weight is loaded for the next step from position 5 on, to where b was.
 TEST(Submission, IsInTheOrderOfPredictedStarts) {
   const SixTasks six;
-  const Schedule s = six.schedule();
+  const StepSchedule step = six.step();
+  const Schedule& s = step.devices.front();
   const Limits limits = SixTasks::room(5, 1);
   Residency r = split_at(s, limits, six.gaps(s, "x"));
   r.spans.front().begin = 5;
   Tier misfit;
-  auto plan = emit(six.program, s, r, SixTasks::link(5), limits, misfit);
+  auto plan = emit(six.program, step, {r}, SixTasks::link(5), limits, misfit);
   ASSERT_TRUE(plan);
   EXPECT_EQ(six.words(*plan), "fa; fb; fc; bc; bb; load x (bb); ba");
   double now = 0;

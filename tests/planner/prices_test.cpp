@@ -33,7 +33,7 @@ class MarketTest : public testing::Test {
   Prices prices(double part) {
     const PlanBuilder plans = builder(kUnlimited);
     const auto target = static_cast<int64_t>(part * double(plans.resident_bytes()));
-    return find_prices(plans.plain(false), plans.units(), profile_, plans.limits, target);
+    return find_prices(plans.plain(false).devices.front(), plans.units(), profile_, plans.limits, target);
   }
 
   const Program program_ = tiny_program();

@@ -38,9 +38,13 @@ struct SixTasks {
     task("ba", a, object("ga", ObjectKind::ActGrad), Phase::Backward);
   }
 
-  // In the program's order. `again`: names of what is computed again, "a b".
+  // In the program's order, on one device. `again`: names of what is computed again, "a b".
+  StepSchedule step(std::string_view again = "", const Limits& limits = {}) const {
+    return unroll(program, {}, task_order(program, costs, false), costs, link(1), saves(again, Save::Again),
+                  limits);
+  }
   Schedule schedule(std::string_view again = "", const Limits& limits = {}) const {
-    return unroll(program, task_order(program, costs, false), costs, saves(again, Save::Again), limits);
+    return step(again, limits).devices.front();
   }
   // Of the objects named, "a b"; the others are kept.
   Saves saves(std::string_view names, Save how) const {

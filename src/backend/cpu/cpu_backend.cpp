@@ -26,16 +26,47 @@ int core_count() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+// What one device computes with.
+struct Worker {
+  Worker(int threads, CpuIsa isa)
+      : pool(threads, Gemm::thread_start),
+        gemm(isa),
+        scratch(static_cast<size_t>(pool.threads())),
+        scratch_data(scratch.size()) {}
+
+  Status reserve_scratch(int64_t bytes) {
+    for (size_t i = 0; i < scratch.size(); ++i) {
+      if (bytes > scratch[i].bytes()) {
+        SLUICE_ASSIGN(scratch[i], Arena::create("scratch", bytes, pool));
+      }
+      scratch_data[i] = scratch[i].data();
+    }
+    return {};
+  }
+
+  cpu::ThreadPool pool;
+  Gemm gemm;
+  std::vector<Arena> scratch;  // per thread of the pool
+  std::vector<std::byte*> scratch_data;
+};
+
+std::vector<std::unique_ptr<Worker>> workers_of(const CpuOptions& options) {
+  const int threads = options.threads > 0 ? options.threads : core_count();
+  std::vector<std::unique_ptr<Worker>> out;
+  for (int d = 0; d < options.devices; ++d)
+    out.push_back(std::make_unique<Worker>(std::max(1, threads / options.devices), options.isa));
+  return out;
+}
+
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuOptions& options)
       : isa_(options.isa),
-        pool_(options.threads > 0 ? options.threads : core_count(), Gemm::thread_start),
-        gemm_(isa_),
-        scratch_(static_cast<size_t>(pool_.threads())),
-        scratch_data_(scratch_.size()),
+        workers_(workers_of(options)),
         lanes_(
-            LaneTable(), [this](const Launch& launch) { return run(launch); }, Gemm::thread_start) {}
+            options.devices == 1 ? LaneTable() : LaneTable::of_devices(size_t(options.devices), options.joined),
+            [this](Tier device, const Launch& launch) { return run(*workers_[device.index()], launch); },
+            Gemm::thread_start) {}
 
   std::string_view name() const override { return "cpu"; }
   const LaneTable& lanes() const override { return lanes_.table(); }
@@ -44,7 +75,7 @@ class CpuBackend final : public Backend {
   int64_t workspace_bytes(const Op& op) const override {
     int64_t product_bytes = 0;
     for (const cpu::GemmShape& shape : cpu::products(op)) {
-      product_bytes = std::max(product_bytes, gemm_.workspace_bytes(shape));
+      product_bytes = std::max(product_bytes, workers_.front()->gemm.workspace_bytes(shape));
     }
     return cpu::own_workspace_bytes(op) + product_bytes;
   }
@@ -54,14 +85,15 @@ class CpuBackend final : public Backend {
     for (const Tier tier : lanes().tiers()) all += bytes[tier];
     if (const int64_t available = available_bytes(); all > available) {
       return error(ErrorKind::Device,
-                   "the arenas need {} of main memory, device {} and host {}, but only {} are available: "
+                   "the arenas need {} of main memory, device {}{} and host {}, but only {} are available: "
                    "lower the caps",
-                   format_bytes(all), format_bytes(bytes[kDevice]), format_bytes(bytes[kHost]),
-                   format_bytes(available));
+                   format_bytes(all), format_bytes(bytes[kDevice]),
+                   workers_.size() == 1 ? "" : fmt::format(" ({} of them)", workers_.size()),
+                   format_bytes(bytes[kHost]), format_bytes(available));
     }
     for (const Tier tier : lanes().tiers()) {
       SLUICE_CHECK(arenas_[tier].data() == nullptr, "arenas are reserved once");
-      SLUICE_ASSIGN(arenas_[tier], Arena::create(name_of(tier), bytes[tier], pool_));
+      SLUICE_ASSIGN(arenas_[tier], Arena::create(name_of(tier), bytes[tier], workers_.front()->pool));
       bases_[tier] = arenas_[tier].data();
     }
     return bases_;
@@ -71,18 +103,15 @@ class CpuBackend final : public Backend {
     int64_t scratch = 0;
     for (const Op& op : ops) {
       for (const cpu::GemmShape& shape : cpu::products(op)) {
-        SLUICE_TRY(gemm_.prepare(shape));
-        scratch = std::max(scratch, gemm_.scratch_bytes(shape));
+        for (const auto& worker : workers_) {
+          SLUICE_TRY(worker->gemm.prepare(shape));
+          scratch = std::max(scratch, worker->gemm.scratch_bytes(shape));
+        }
       }
       scratch = std::max(scratch, cpu::scratch_bytes(op));
       table_.add(op, workspace_bytes(op));
     }
-    for (size_t i = 0; i < scratch_.size(); ++i) {
-      if (scratch > scratch_[i].bytes()) {
-        SLUICE_ASSIGN(scratch_[i], Arena::create("scratch", scratch, pool_));
-      }
-      scratch_data_[i] = scratch_[i].data();
-    }
+    for (const auto& worker : workers_) SLUICE_TRY(worker->reserve_scratch(scratch));
     return {};
   }
 
@@ -116,21 +145,18 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  // On the compute lane's thread.
-  Status run(const Launch& launch) {
+  // On the thread of the device's compute lane.
+  Status run(Worker& worker, const Launch& launch) {
     SLUICE_TRY(table_.check(launch));
     return cpu::launch(*launch.op, {launch.operands, launch.workspace.data},
-                       {pool_, gemm_, scratch_data_, isa_});
+                       {worker.pool, worker.gemm, worker.scratch_data, isa_});
   }
 
   CpuIsa isa_;
-  cpu::ThreadPool pool_;
-  Gemm gemm_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // by device
   cpu::OpTable table_;
   ByTier<Arena> arenas_;
   Arenas bases_;
-  std::vector<Arena> scratch_;  // per thread of the pool
-  std::vector<std::byte*> scratch_data_;
   cpu::Lanes lanes_;  // last, so that its threads end before what they use
 };
 

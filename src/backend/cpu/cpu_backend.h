@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU backend: the "device" is an arena of main memory, lanes are threads, copies are memcpy.
+// The CPU backend: a "device" is an arena of main memory, lanes are threads, copies are memcpy. Several devices
+// are several arenas, each with its part of the threads.
 #pragma once
 
 #include <memory>
@@ -13,6 +14,8 @@ namespace sluice::core {
 struct CpuOptions {
   int threads =
       0;  // that compute; 0: one per core this process may use. Copies have one more thread per direction.
+  int devices = 1;     // each computes with an equal part of the threads, at least one
+  bool joined = true;  // copies go from device to device; otherwise by way of the host
   CpuIsa isa =
       best_cpu_isa();  // of the kernels; products go by what their provider finds. Up to best_cpu_isa().
 };

@@ -122,7 +122,7 @@ void Lanes::run_command(Lane lane, uint32_t id) {
   Interval& interval = intervals_[id];
   interval.start_ns = now_ns();
   if (!failed_.load()) {
-    if (Status status = run_work(slot); !status.ok()) fail(id, status.error());
+    if (Status status = run_work(lane, slot); !status.ok()) fail(id, status.error());
   }
   interval.end_ns = now_ns();
   Queue& q = queues_[lane];
@@ -130,8 +130,8 @@ void Lanes::run_command(Lane lane, uint32_t id) {
   q.finished.notify_all();
 }
 
-Status Lanes::run_work(const Slot& slot) {
-  if (slot.op) return launch_({slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace});
+Status Lanes::run_work(Lane lane, const Slot& slot) {
+  if (slot.op) return launch_(table_[lane].to, {slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace});
   std::memcpy(slot.to, slot.from, static_cast<size_t>(slot.bytes));
   return {};
 }

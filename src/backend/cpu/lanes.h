@@ -21,8 +21,8 @@ namespace sluice::core::cpu {
 
 class Lanes {
  public:
-  // Runs the commands of compute lanes; called on their threads.
-  using LaunchFn = std::function<Status(const Launch&)>;
+  // Runs the commands of the compute lane of a device; called on its thread.
+  using LaunchFn = std::function<Status(Tier device, const Launch&)>;
 
   // Every lane thread calls thread_start() first.
   Lanes(LaneTable table, LaunchFn launch, void (*thread_start)());
@@ -69,7 +69,7 @@ class Lanes {
   static void push(Queue& q, uint32_t id);
   void serve(Lane lane, void (*thread_start)());
   void run_command(Lane lane, uint32_t id);
-  Status run_work(const Slot& slot);
+  Status run_work(Lane lane, const Slot& slot);
   void fail(uint32_t id, Error error);
   double now_ns() const;
 

@@ -58,89 +58,124 @@ class Tracker {
   std::map<int64_t, Range> ranges_;
 };
 
+// One device while its part of the plan is made.
+struct Side {
+  Side(const Schedule& schedule, Residency residency, const LaneTable& lanes)
+      : s(schedule),
+        r(std::move(residency)),
+        tier(schedule.device),
+        compute(lanes.compute(tier)),
+        load(lanes.copy(kHost, tier)),
+        store(lanes.copy(tier, kHost)),
+        memory(lanes) {}
+
+  const Schedule& s;
+  Residency r;
+  const Tier tier;
+  const Lane compute, load, store;
+  Tracker memory;
+  std::vector<int64_t> workspace_address;
+  std::vector<std::vector<uint32_t>> loads, stores;  // spans by position
+  std::vector<uint32_t> current;                     // by value: the span it is in
+  std::vector<int64_t> host_address;                 // by value
+
+  const Value& value_of(const Span& span) const { return s.values[span.value]; }
+  // The next span of the same value; after the last comes the first.
+  uint32_t next_span(uint32_t span) const {
+    const uint32_t value = r.spans[span].value;
+    if (span + 1 < r.spans.size() && r.spans[span + 1].value == value) return span + 1;
+    while (span > 0 && r.spans[span - 1].value == value) --span;
+    return span;
+  }
+};
+
 class Emitter {
  public:
-  Emitter(const Program& program, const Schedule& schedule, Residency residency, const Profile& profile,
-          const Limits& limits)
+  Emitter(const Program& program, const StepSchedule& schedule, std::vector<Residency> residency,
+          const Profile& profile, const Limits& limits)
       : program_(program),
         s_(schedule),
-        r_(std::move(residency)),
         profile_(profile),
         limits_(limits),
         n_(schedule.size()),
         lanes_(profile.lanes()),
-        compute_(lanes_.compute(kDevice)),
-        load_(lanes_.copy(kHost, kDevice)),
-        store_(lanes_.copy(kDevice, kHost)),
-        device_(lanes_),
         host_(lanes_),
         lane_last_(lanes_, kNone) {
     for (const Lane lane : lanes_) by_age_.push_back(lane);
+    sides_.reserve(residency.size());
+    for (size_t d = 0; d < residency.size(); ++d)
+      sides_.emplace_back(schedule.devices[d], std::move(residency[d]), lanes_);
   }
 
   std::optional<Plan> run(Tier& misfit) {
-    misfit = kDevice;
-    if (!pack_device()) return std::nullopt;
+    for (Side& side : sides_) {
+      misfit = side.tier;
+      if (!pack_device(side)) return std::nullopt;
+    }
     misfit = kHost;
     if (!pack_host()) return std::nullopt;
     set_homes();
-    order_events();
+    for (Side& side : sides_) order_events(side);
     for (uint32_t p = 0; p <= n_; ++p) {
-      for (const uint32_t i : loads_[p]) transfer(i, true);
+      for (Side& side : sides_) {
+        for (const uint32_t i : side.loads[p]) transfer(side, i, true);
+      }
       if (p == n_) break;
-      launch(p);
-      for (const uint32_t i : stores_[p]) transfer(i, false);
+      if (s_.devices.front().runs[p].kind == RunKind::HandOver) {
+        hand_over(p);
+      } else {
+        launch(p);
+      }
+      for (Side& side : sides_) {
+        for (const uint32_t i : side.stores[p]) transfer(side, i, false);
+      }
     }
     plan_.lanes = lanes_;
     return std::move(plan_);
   }
 
  private:
-  bool pack_device();
+  bool pack_device(Side& side);
   bool pack_host();
   void set_homes();
-  void order_events();
-  // The next span of the same value; after the last comes the first.
-  uint32_t next_span(uint32_t span) const {
-    const uint32_t value = r_.spans[span].value;
-    if (span + 1 < r_.spans.size() && r_.spans[span + 1].value == value) return span + 1;
-    while (span > 0 && r_.spans[span - 1].value == value) --span;
-    return span;
-  }
+  void order_events(Side& side);
   void launch(uint32_t position);
+  void hand_over(uint32_t position);
+  // Where the use of a value at a position finds it.
+  int64_t address_of(Side& side, uint32_t value, uint32_t position);
   // Brings the span's value to the device, or stores it.
-  void transfer(uint32_t span, bool load);
+  void transfer(Side& side, uint32_t span, bool load);
+  // An object from a place to another.
+  void copy(ObjectId object, Location from, Location to);
+  Tracker& memory_of(Tier tier) { return tier == kHost ? host_ : sides_[tier.index()].memory; }
   // Appends the action, waiting for what `after` says beyond what its lane already knows.
   void append(Action action, const Clock& after);
 
   const Program& program_;
-  const Schedule& s_;
-  Residency r_;
+  const StepSchedule& s_;
   const Profile& profile_;
   const Limits& limits_;
   const uint32_t n_;
   const LaneTable lanes_;
-  const Lane compute_, load_, store_;
 
   Plan plan_;
-  std::vector<int64_t> workspace_address_;
-  std::vector<std::vector<uint32_t>> loads_, stores_;  // spans by position
-  std::vector<uint32_t> current_;                      // by value: the span it is in
-  std::vector<int64_t> host_address_;                  // by value
-  Tracker device_, host_;
+  std::vector<Side> sides_;  // by device
+  std::vector<int64_t> by_way_of_;  // by position: where on the host a hand-over passes; kNowhere: it does not
+  Tracker host_;
   std::vector<Clock> clocks_;  // what has happened before an action
   ByLane<int64_t> lane_last_;
   std::vector<Lane> by_age_;  // see append()
 };
 
-bool Emitter::pack_device() {
+bool Emitter::pack_device(Side& side) {
+  const int64_t base = limits_.base[side.tier];
   std::vector<PackItem> items;
   std::vector<size_t> packed;  // spans whose address is not given
-  for (size_t i = 0; i < r_.spans.size(); ++i) {
-    const Span& s = r_.spans[i];
+  for (size_t i = 0; i < side.r.spans.size(); ++i) {
+    const Span& s = side.r.spans[i];
     if (s.address != kNowhere) continue;
     packed.push_back(i);
-    const int64_t bytes = s_.values[s.value].bytes;
+    const int64_t bytes = side.value_of(s).bytes;
     PackItem item = s.always ? PackItem(bytes, 0, n_) : PackItem(bytes, s.begin, s.end);
     if (!s.always && !s.wraps()) {
       item.latest_begin = s.first_use;
@@ -153,47 +188,75 @@ bool Emitter::pack_device() {
   }
   std::vector<uint32_t> owners;
   for (uint32_t p = 0; p <= n_; ++p) {
-    if (s_.workspace_bytes[p] == 0) continue;
-    items.emplace_back(s_.workspace_bytes[p], p, p);
+    if (side.s.workspace_bytes[p] == 0) continue;
+    items.emplace_back(side.s.workspace_bytes[p], p, p);
     owners.push_back(p);
   }
-  const int64_t space = align_down(limits_.bytes[kDevice], limits_.alignment);
+  const int64_t space = align_down(limits_.bytes[side.tier], limits_.alignment);
   if ((limits_.search_places ? pack_few(items, n_, space) : pack(items, n_, space)) == kNowhere) return false;
   // What the arena ends with needs no alignment behind it.
-  plan_.arenas[kDevice].bytes = limits_.base[kDevice];
+  int64_t& arena_bytes = plan_.arenas[side.tier].bytes;
+  arena_bytes = base;
   for (size_t i = 0; i < packed.size(); ++i) {
-    Span& span = r_.spans[packed[i]];
-    span.address = limits_.base[kDevice] + items[i].offset;
-    plan_.arenas[kDevice].bytes = std::max(
-        plan_.arenas[kDevice].bytes, span.address + program_.object(s_.values[span.value].object).bytes);
+    Span& span = side.r.spans[packed[i]];
+    span.address = base + items[i].offset;
+    arena_bytes = std::max(arena_bytes, span.address + program_.object(side.value_of(span).object).bytes);
     if (span.always) continue;
     span.begin = items[i].begin;
     span.end = items[i].end;
   }
-  workspace_address_.assign(n_ + 1, kNowhere);
+  side.workspace_address.assign(n_ + 1, kNowhere);
   for (size_t i = 0; i < owners.size(); ++i) {
     const PackItem& item = items[packed.size() + i];
-    workspace_address_[owners[i]] = limits_.base[kDevice] + item.offset;
-    plan_.arenas[kDevice].bytes =
-        std::max(plan_.arenas[kDevice].bytes, workspace_address_[owners[i]] + item.bytes);
+    side.workspace_address[owners[i]] = base + item.offset;
+    arena_bytes = std::max(arena_bytes, side.workspace_address[owners[i]] + item.bytes);
   }
-  plan_.arenas[kDevice].boundary_offset = workspace_address_[n_];
+  plan_.arenas[side.tier].boundary_offset = side.workspace_address[n_];
   return true;
 }
 
 bool Emitter::pack_host() {
+  struct Owner {
+    size_t side;  // sides_.size(): a hand-over
+    uint32_t index;  // of its value, or its position
+    ObjectId object;
+  };
   std::vector<PackItem> items;
-  std::vector<uint32_t> owners;
-  host_address_.assign(s_.values.size(), kNowhere);
-  for (const HostSlot& slot : r_.slots) {
-    const Value& v = s_.values[slot.value];
-    const bool given = !limits_.fixed_homes.empty() && limits_.fixed_homes[v.object.value].on(kHost);
-    if (given) {
-      host_address_[slot.value] = limits_.fixed_homes[v.object.value].offset[kHost];
-      continue;
+  std::vector<Owner> owners;
+  constexpr size_t kNoItem = SIZE_MAX;
+  std::vector<size_t> home_of(program_.objects().size(), kNoItem);  // by object: the item of its home
+  std::vector<std::pair<Owner, size_t>> sharing;  // of such an item
+  for (size_t d = 0; d < sides_.size(); ++d) {
+    Side& side = sides_[d];
+    side.host_address.assign(side.s.values.size(), kNowhere);
+    for (const HostSlot& slot : side.r.slots) {
+      const Value& v = side.s.values[slot.value];
+      const Owner owner{d, slot.value, v.object};
+      const bool given = !limits_.fixed_homes.empty() && limits_.fixed_homes[v.object.value].on(kHost);
+      if (given) {
+        side.host_address[slot.value] = limits_.fixed_homes[v.object.value].offset[kHost];
+        continue;
+      }
+      size_t& home = home_of[v.object.value];
+      if (slot.home && home != kNoItem) {
+        sharing.emplace_back(owner, home);
+        continue;
+      }
+      if (slot.home) home = items.size();
+      items.emplace_back(v.bytes, slot.always ? 0 : slot.begin, slot.always ? n_ : slot.end);
+      owners.push_back(owner);
     }
-    items.emplace_back(v.bytes, slot.always ? 0 : slot.begin, slot.always ? n_ : slot.end);
-    owners.push_back(slot.value);
+  }
+  by_way_of_.assign(n_, kNowhere);
+  const Schedule& s = s_.devices.front();
+  for (uint32_t p = 0; p < n_; ++p) {
+    const Run& run = s.runs[p];
+    if (run.kind != RunKind::HandOver || profile_.joins(run.device, run.to)) continue;
+    // Until it has arrived, as planned: who takes the place before that waits for it.
+    const auto arrived = std::upper_bound(s.start_ns.begin() + p, s.start_ns.end(), s.start_ns[p] + run.ns);
+    const auto last = std::min(n_ - 1, uint32_t(arrived - s.start_ns.begin()));
+    items.emplace_back(align_up(program_.object(run.object).bytes, limits_.alignment), p, last);
+    owners.push_back({sides_.size(), p, run.object});
   }
   if (limits_.boundary_bytes[kHost] > 0) items.emplace_back(limits_.boundary_bytes[kHost], 0, n_);
   const int64_t space = align_down(limits_.bytes[kHost], limits_.alignment);
@@ -206,35 +269,39 @@ bool Emitter::pack_host() {
   if (pack(items, n_, space, beside > space ? kMany : kManyItems) == kNowhere &&
       pack_few(items = asked, n_, space) == kNowhere)
     return false;
-  plan_.arenas[kHost].bytes = limits_.base[kHost];
+  PlannedArena& arena = plan_.arenas[kHost];
+  arena.bytes = limits_.base[kHost];
   for (size_t i = 0; i < owners.size(); ++i) {
-    host_address_[owners[i]] = limits_.base[kHost] + items[i].offset;
-    plan_.arenas[kHost].bytes =
-        std::max(plan_.arenas[kHost].bytes,
-                 host_address_[owners[i]] + program_.object(s_.values[owners[i]].object).bytes);
+    const auto& [side, index, object] = owners[i];
+    const int64_t address = limits_.base[kHost] + items[i].offset;
+    (side == sides_.size() ? by_way_of_ : sides_[side].host_address)[index] = address;
+    arena.bytes = std::max(arena.bytes, address + program_.object(object).bytes);
   }
+  for (const auto& [owner, item] : sharing)
+    sides_[owner.side].host_address[owner.index] = limits_.base[kHost] + items[item].offset;
   if (limits_.boundary_bytes[kHost] > 0) {
-    plan_.arenas[kHost].boundary_offset = limits_.base[kHost] + items.back().offset;
-    plan_.arenas[kHost].bytes = std::max(plan_.arenas[kHost].bytes,
-                                         plan_.arenas[kHost].boundary_offset + limits_.boundary_bytes[kHost]);
+    arena.boundary_offset = limits_.base[kHost] + items.back().offset;
+    arena.bytes = std::max(arena.bytes, arena.boundary_offset + limits_.boundary_bytes[kHost]);
   }
   return true;
 }
 
 void Emitter::set_homes() {
   plan_.homes.assign(program_.objects().size(), {});
-  current_.assign(s_.values.size(), UINT32_MAX);
-  for (uint32_t i = 0; i < r_.spans.size(); ++i) {
-    const Span& span = r_.spans[i];
-    // A value that no load brings is written into its first span.
-    if (current_[span.value] == UINT32_MAX && !span.load) current_[span.value] = i;
-    if (!span.always && !span.wraps()) continue;
-    current_[span.value] = i;
-    plan_.homes[s_.values[span.value].object.value].offset[kDevice] = span.address;
-  }
-  for (const HostSlot& slot : r_.slots) {
-    const Value& v = s_.values[slot.value];
-    if (slot.home) plan_.homes[v.object.value].offset[kHost] = host_address_[slot.value];
+  for (Side& side : sides_) {
+    side.current.assign(side.s.values.size(), UINT32_MAX);
+    for (uint32_t i = 0; i < side.r.spans.size(); ++i) {
+      const Span& span = side.r.spans[i];
+      // A value that no load brings is written into its first span.
+      if (side.current[span.value] == UINT32_MAX && !span.load) side.current[span.value] = i;
+      if (!span.always && !span.wraps()) continue;
+      side.current[span.value] = i;
+      plan_.homes[side.value_of(span).object.value].offset[side.tier] = span.address;
+    }
+    for (const HostSlot& slot : side.r.slots) {
+      const Value& v = side.s.values[slot.value];
+      if (slot.home) plan_.homes[v.object.value].offset[kHost] = side.host_address[slot.value];
+    }
   }
   for (size_t o = 0; o < limits_.fixed_homes.size(); ++o) {
     const Home& fixed = limits_.fixed_homes[o];
@@ -248,18 +315,18 @@ void Emitter::set_homes() {
   }
 }
 
-void Emitter::order_events() {
-  loads_.resize(n_ + 1);
-  stores_.resize(n_ + 1);
-  for (uint32_t i = 0; i < r_.spans.size(); ++i) {
-    const Span& span = r_.spans[i];
-    if (span.load) loads_[span.begin].push_back(i);
-    if (span.store) stores_[span.store_at].push_back(i);
+void Emitter::order_events(Side& side) {
+  side.loads.resize(n_ + 1);
+  side.stores.resize(n_ + 1);
+  for (uint32_t i = 0; i < side.r.spans.size(); ++i) {
+    const Span& span = side.r.spans[i];
+    if (span.load) side.loads[span.begin].push_back(i);
+    if (span.store) side.stores[span.store_at].push_back(i);
   }
   // What is used first is loaded first; loads for the next step come last.
-  for (auto& loads : loads_) {
+  for (auto& loads : side.loads) {
     std::stable_sort(loads.begin(), loads.end(), [&](uint32_t a, uint32_t b) {
-      const Span &x = r_.spans[a], &y = r_.spans[b];
+      const Span &x = side.r.spans[a], &y = side.r.spans[b];
       return std::pair(x.wraps() && x.first_use < x.begin, x.first_use) <
              std::pair(y.wraps() && y.first_use < y.begin, y.first_use);
     });
@@ -289,30 +356,30 @@ void Emitter::append(Action action, const Clock& after) {
   plan_.actions.push_back(action);
 }
 
+int64_t Emitter::address_of(Side& side, uint32_t value, uint32_t p) {
+  const Value& v = side.s.values[value];
+  if (v.fixed) return limits_.fixed_homes[v.object.value].offset[side.tier];
+  // What is overwritten after a time away comes back without a load.
+  uint32_t& current = side.current[value];
+  while (!side.r.spans[current].covers(p)) current = side.next_span(current);
+  return side.r.spans[current].address;
+}
+
 void Emitter::launch(uint32_t p) {
-  const Run& run = s_.runs[p];
+  const Run& run = s_.devices.front().runs[p];
+  Side& side = sides_[run.device.index()];
+  const uint32_t first_value = side.s.runs[p].first_value;
   const Task& task = program_.task(run.task);
   const auto id = static_cast<uint32_t>(plan_.actions.size());
-  Action action{ActionKind::Run, compute_};
-  action.recompute = run.recompute;
+  Action action{ActionKind::Run, side.compute};
   action.task = run.task;
+  action.recompute = run.recompute;
   action.first_address = static_cast<uint32_t>(plan_.addresses.size());
   action.address_count = static_cast<uint32_t>(task.uses.size());
-  action.cost_ns = s_.start_ns[p + 1] - s_.start_ns[p];
+  action.cost_ns = run.ns;
   Clock after(lanes_);
-  for (size_t i = 0; i < task.uses.size(); ++i) {
-    const uint32_t value = s_.use_values[run.first_value + i];
-    const Value& v = s_.values[value];
-    int64_t address = kNowhere;
-    if (v.fixed) {
-      address = limits_.fixed_homes[v.object.value].offset[kDevice];
-    } else {
-      // What is overwritten after a time away comes back without a load.
-      while (!r_.spans[current_[value]].covers(p)) current_[value] = next_span(current_[value]);
-      address = r_.spans[current_[value]].address;
-    }
-    plan_.addresses.push_back(address);
-  }
+  for (size_t i = 0; i < task.uses.size(); ++i)
+    plan_.addresses.push_back(address_of(side, side.s.use_values[first_value + i], p));
   // In the order of data flow: what is read before what is overwritten.
   for (const bool writes : {false, true}) {
     for (size_t i = 0; i < task.uses.size(); ++i) {
@@ -321,43 +388,57 @@ void Emitter::launch(uint32_t p) {
       const int64_t address = plan_.addresses[action.first_address + i];
       const int64_t end = address + program_.object(use.object).bytes;
       if (writes) {
-        device_.write(address, end, id, compute_, after);
+        side.memory.write(address, end, id, side.compute, after);
       } else {
-        device_.use(address, end, id, compute_, use.access == Access::Accumulate, after, plan_.actions);
+        side.memory.use(address, end, id, side.compute, use.access == Access::Accumulate, after, plan_.actions);
       }
     }
   }
-  if (s_.workspace_bytes[p] > 0) {
-    action.workspace_offset = workspace_address_[p];
-    action.bytes = s_.workspace_bytes[p];
-    device_.write(action.workspace_offset, action.workspace_offset + action.bytes, id, compute_, after);
+  if (side.s.workspace_bytes[p] > 0) {
+    action.workspace_offset = side.workspace_address[p];
+    action.bytes = side.s.workspace_bytes[p];
+    side.memory.write(action.workspace_offset, action.workspace_offset + action.bytes, id, side.compute, after);
   }
   append(action, after);
 }
 
-void Emitter::transfer(uint32_t index, bool load) {
-  const Span& span = r_.spans[index];
-  const Value& v = s_.values[span.value];
+void Emitter::hand_over(uint32_t p) {
+  const Run& run = s_.devices.front().runs[p];
+  Side &from = sides_[run.device.index()], &to = sides_[run.to.index()];
+  const auto place = [&](Side& side) {
+    return Location{side.tier, address_of(side, side.s.use_values[side.s.runs[p].first_value], p)};
+  };
+  if (by_way_of_[p] == kNowhere) return copy(run.object, place(from), place(to));
+  const Location between{kHost, by_way_of_[p]};
+  copy(run.object, place(from), between);
+  copy(run.object, between, place(to));
+}
+
+void Emitter::transfer(Side& side, uint32_t index, bool load) {
+  const Span& span = side.r.spans[index];
+  const Location on_device{side.tier, span.address}, on_host{kHost, side.host_address[span.value]};
+  if (load) side.current[span.value] = index;
+  copy(side.value_of(span).object, load ? on_host : on_device, load ? on_device : on_host);
+}
+
+void Emitter::copy(ObjectId object, Location from, Location to) {
   const auto id = static_cast<uint32_t>(plan_.actions.size());
-  const Location on_device{kDevice, span.address}, on_host{kHost, host_address_[span.value]};
-  Action action{ActionKind::Copy, load ? load_ : store_};
-  action.object = v.object;
-  action.bytes = program_.object(v.object).bytes;
-  action.from = load ? on_host : on_device;
-  action.to = load ? on_device : on_host;
-  action.cost_ns = profile_.transfer_ns(action.bytes, action.from.tier, action.to.tier);
-  if (load) current_[span.value] = index;
+  Action action{ActionKind::Copy, lanes_.copy(from.tier, to.tier)};
+  action.object = object;
+  action.bytes = program_.object(object).bytes;
+  action.from = from;
+  action.to = to;
+  action.cost_ns = profile_.transfer_ns(action.bytes, from.tier, to.tier);
   Clock after(lanes_);
-  (load ? host_ : device_)
-      .use(action.from.offset, action.from.offset + action.bytes, id, action.lane, false, after,
-           plan_.actions);
-  (load ? device_ : host_).write(action.to.offset, action.to.offset + action.bytes, id, action.lane, after);
+  memory_of(from.tier)
+      .use(from.offset, from.offset + action.bytes, id, action.lane, false, after, plan_.actions);
+  memory_of(to.tier).write(to.offset, to.offset + action.bytes, id, action.lane, after);
   append(action, after);
 }
 
 }  // namespace
 
-std::optional<Plan> emit(const Program& program, const Schedule& schedule, Residency residency,
+std::optional<Plan> emit(const Program& program, const StepSchedule& schedule, std::vector<Residency> residency,
                          const Profile& profile, const Limits& limits, Tier& misfit) {
   auto plan = Emitter(program, schedule, std::move(residency), profile, limits).run(misfit);
   if (!plan) return std::nullopt;

@@ -276,7 +276,7 @@ std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>
                              const Profile& profile, const Limits& limits, int64_t target_bytes,
                              const Saves& saves, const GapCosts& costs) {
   GapCutter cutter(schedule, start_ns, profile, target_bytes, costs);
-  if (!cutter.working_sets_fit(limits.bytes[kDevice])) return std::nullopt;
+  if (!cutter.working_sets_fit(limits.bytes[schedule.device])) return std::nullopt;
   return cutter.run(saves);
 }
 
@@ -287,7 +287,7 @@ std::vector<Gap> gaps_of(const Schedule& schedule, const Profile& profile) {
 std::optional<Cuts> cuts_of(const Schedule& schedule, std::vector<Gap> gaps, const Limits& limits) {
   Cuts cuts = GapCutter(schedule, schedule.start_ns, Profile(), 0, GapCosts()).with(std::move(gaps));
   const int64_t most = *std::max_element(cuts.pressure.begin(), cuts.pressure.end());
-  return most <= limits.bytes[kDevice] ? std::optional(std::move(cuts)) : std::nullopt;
+  return most <= limits.bytes[schedule.device] ? std::optional(std::move(cuts)) : std::nullopt;
 }
 
 }  // namespace sluice::core

@@ -10,6 +10,14 @@ std::unique_ptr<Backend> small_backend() {
   return make_cpu_backend(options);
 }
 
+std::unique_ptr<Backend> small_devices(int count, bool joined) {
+  CpuOptions options;
+  options.threads = 1;
+  options.devices = count;
+  options.joined = joined;
+  return make_cpu_backend(options);
+}
+
 bool takes(const Numerics&) {
   return true;
 }

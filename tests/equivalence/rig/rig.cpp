@@ -37,6 +37,7 @@ Profile profile_of(const Backend& backend) {
   Profile profile;
   profile.name = "test";
   profile.set_bytes_per_s(1e11);
+  profile.set_lanes(backend.lanes(), 1e11);
   profile.transfer_latency_ns = 200;
   profile.alignment = backend.alignment();
   profile.workspace_bytes = [&backend](const Op& op) { return backend.workspace_bytes(op); };

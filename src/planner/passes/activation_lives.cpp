@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/passes/activation_lives.h"
+
+#include <algorithm>
+
+namespace sluice::core {
+namespace {
+
+bool recomputable(const Program& program, const Task& task) {
+  return std::all_of(task.uses.begin(), task.uses.end(), [&](const Use& u) {
+    return u.access == Access::Read || program.object(u.object).kind == ObjectKind::Activation;
+  });
+}
+
+}  // namespace
+
+std::vector<bool> shared_objects(const Program& program, const Placement& placement) {
+  constexpr size_t kNobody = SIZE_MAX;
+  std::vector<size_t> user(program.objects().size(), kNobody);
+  std::vector<bool> shared(user.size(), false);
+  for (uint32_t t = 0; placement.devices > 1 && t < program.tasks().size(); ++t) {
+    const size_t device = placement.of(TaskId(t)).index();
+    for (const Use& u : program.tasks()[t].uses) {
+      size_t& first = user[u.object.value];
+      if (first == kNobody) first = device;
+      if (first != device) shared[u.object.value] = true;
+    }
+  }
+  return shared;
+}
+
+ActivationLives lives_of_activations(const Program& program, const Placement& placement) {
+  const size_t n = program.objects().size();
+  ActivationLives lives{std::vector<std::vector<uint32_t>>(n), std::vector<bool>(n, false),
+                        std::vector<bool>(n, false), std::vector<uint32_t>(n, 0)};
+  for (uint32_t t = 0; t < program.tasks().size(); ++t) {
+    const Task& task = program.tasks()[t];
+    std::vector<uint32_t> seen;
+    for (const Use& u : task.uses) {
+      const uint32_t o = u.object.value;
+      if (program.object(u.object).kind != ObjectKind::Activation) continue;
+      if (u.access != Access::Read) lives.writers[o].push_back(t);
+      if (task.phase == Phase::Backward) lives.crosses[o] = true;
+      if (task.phase != Phase::Forward || std::find(seen.begin(), seen.end(), o) != seen.end()) continue;
+      ++lives.forward_uses[o];
+      seen.push_back(o);
+    }
+  }
+  const std::vector<bool> shared = shared_objects(program, placement);
+  for (size_t o = 0; o < n; ++o) {
+    const auto& writers = lives.writers[o];
+    const bool again = !shared[o] && !writers.empty() && std::all_of(writers.begin(), writers.end(), [&](uint32_t t) {
+      return recomputable(program, program.tasks()[t]);
+    });
+    lives.temporary[o] = again && !lives.crosses[o];
+    lives.crosses[o] = again && lives.crosses[o];
+  }
+  return lives;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What activations are used for, by object: shared by what decides on recomputation and what unrolls it.
+#pragma once
+
+#include <vector>
+
+#include "planner/passes/passes.h"
+
+namespace sluice::core {
+
+struct ActivationLives {
+  std::vector<std::vector<uint32_t>> writers;  // in program order
+  std::vector<bool> crosses;    // written in the forward pass, used in the backward pass, can be computed again
+  std::vector<bool> temporary;  // only used in the forward pass, can be computed again
+  std::vector<uint32_t> forward_uses;  // forward tasks using it
+};
+
+// What tasks of several devices use cannot be computed again.
+ActivationLives lives_of_activations(const Program& program, const Placement& placement);
+
+// By object: whether tasks of several devices use it.
+std::vector<bool> shared_objects(const Program& program, const Placement& placement);
+
+}  // namespace sluice::core

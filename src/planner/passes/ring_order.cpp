@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order of tasks over several devices: list scheduling of groups of tasks under a few rules, of which the one
+// that ends first is taken.
+//
+// A group is what the program has next to each other of one layer, round, chunk, phase and device. It runs in one
+// piece; what it makes for another device is there a hand-over later.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <queue>
+#include <tuple>
+
+#include "planner/passes/passes.h"
+
+namespace sluice::core {
+namespace {
+
+struct Group {
+  uint32_t begin, end;  // tasks
+  size_t device;
+  Phase phase;
+  int32_t round, chunk;
+  uint32_t stage = 0;  // groups of a pass that follow one another on one device, counted per round and phase
+  double ns = 0;
+  double path_ns = 0;  // from its begin to the end of the step, at least
+  // Groups that cannot begin before it has ended, and how much later; 0 on the same device.
+  std::vector<std::pair<uint32_t, double>> next;
+  uint32_t before = 0;  // how many it follows
+};
+
+// Which of the groups that can begin comes first.
+enum class Rule : uint8_t {
+  Stages,        // the backward pass first, then stage by stage
+  Chunks,        // the backward pass first, then chunk by chunk
+  ForwardFirst,  // the forward pass first, then stage by stage
+  LongestPath,   // what most depends on
+};
+constexpr Rule kRules[] = {Rule::Stages, Rule::Chunks, Rule::ForwardFirst, Rule::LongestPath};
+
+class Ring {
+ public:
+  Ring(const Program& program, const Placement& placement, const TaskCosts& costs, const Profile& profile)
+      : program_(program), placement_(placement), costs_(costs), profile_(profile) {
+    find_groups();
+    find_edges();
+    for (uint32_t g = uint32_t(groups_.size()); g-- > 0;) {
+      Group& group = groups_[g];
+      for (const auto& [next, later] : group.next)
+        group.path_ns = std::max(group.path_ns, later + groups_[next].path_ns);
+      group.path_ns += group.ns;
+    }
+  }
+
+  // The groups in the order in which they begin under a rule, and when the last one ends.
+  struct Order {
+    std::vector<uint32_t> groups;
+    double end_ns = 0;
+  };
+  Order best(bool overlap_rounds) const {
+    Order best;
+    for (const Rule rule : kRules) {
+      Order one = list(rule, overlap_rounds ? 2 : 1);
+      if (best.groups.empty() || one.end_ns < best.end_ns) best = std::move(one);
+    }
+    return best;
+  }
+
+  std::vector<TaskId> tasks(const Order& order) const {
+    std::vector<TaskId> out;
+    for (const uint32_t g : order.groups) {
+      for (uint32_t t = groups_[g].begin; t < groups_[g].end; ++t) out.push_back(TaskId(t));
+    }
+    return out;
+  }
+
+ private:
+  void find_groups();
+  void find_edges();
+  Order list(Rule rule, int32_t rounds_at_once) const;
+
+  // What comes first is smaller.
+  using Key = std::tuple<double, int32_t, double, double, uint32_t>;
+  Key key(Rule rule, uint32_t g) const {
+    const Group& group = groups_[g];
+    const double forward = group.phase == Phase::Forward ? 1 : 0, stage = group.stage;
+    switch (rule) {
+      case Rule::Stages:
+        return {forward, group.round, stage, chunk_turn_[g], g};
+      case Rule::Chunks:
+        return {forward, group.round, chunk_turn_[g], stage, g};
+      case Rule::ForwardFirst:
+        return {1 - forward, group.round, stage, chunk_turn_[g], g};
+      case Rule::LongestPath:
+        return {-group.path_ns, 0, 0, 0, g};
+    }
+    return {};
+  }
+
+  const Program& program_;
+  const Placement& placement_;
+  const TaskCosts& costs_;
+  const Profile& profile_;
+  std::vector<Group> groups_;
+  std::vector<double> chunk_turn_;       // by group: which chunk of its pass it is, in the program's order
+  std::vector<uint32_t> last_backward_;  // by round: how many groups of its backward pass there are
+};
+
+void Ring::find_groups() {
+  using Chunk = std::tuple<int32_t, Phase, int32_t>;
+  std::map<Chunk, double> turns;
+  std::map<std::pair<int32_t, Phase>, std::pair<size_t, uint32_t>> stages;  // the device of the last one, its number
+  std::vector<int32_t> layers;
+  for (uint32_t t = 0; t < program_.tasks().size(); ++t) {
+    const Task& task = program_.tasks()[t];
+    const size_t device = placement_.of(TaskId(t)).index();
+    const auto joins = [&](const Group& g) {
+      return g.device == device && g.phase == task.phase && g.round == task.round && g.chunk == task.chunk &&
+             layers.back() == task.layer;
+    };
+    if (groups_.empty() || !joins(groups_.back())) {
+      groups_.push_back({t, t, device, task.phase, task.round, task.chunk});
+      layers.push_back(task.layer);
+      auto [stage, fresh] = stages.try_emplace({task.round, task.phase}, device, 0);
+      if (stage->second.first != device) stage->second = {device, stage->second.second + 1};
+      groups_.back().stage = stage->second.second;
+      const auto [turn, first] = turns.try_emplace({task.round, task.phase, task.chunk}, double(turns.size()));
+      chunk_turn_.push_back(turn->second);
+    }
+    groups_.back().end = t + 1;
+    groups_.back().ns += costs_.ns[t];
+  }
+  for (const Group& g : groups_) {
+    if (g.round < 0 || g.phase != Phase::Backward) continue;
+    if (size_t(g.round) >= last_backward_.size()) last_backward_.resize(size_t(g.round) + 1, 0);
+    ++last_backward_[size_t(g.round)];
+  }
+}
+
+// Data flows as in the program's order: who reads comes after who wrote before, and who writes after all who used
+// it before.
+void Ring::find_edges() {
+  struct Last {
+    uint32_t writer = UINT32_MAX;
+    std::vector<uint32_t> readers;  // since
+  };
+  std::vector<Last> last(program_.objects().size());
+  std::map<std::pair<uint32_t, uint32_t>, double> edges;
+  const auto after = [&](uint32_t from, uint32_t to, double later) {
+    if (from == to || from == UINT32_MAX) return;
+    double& edge = edges.try_emplace({from, to}, 0).first->second;
+    edge = std::max(edge, later);
+  };
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    for (uint32_t t = groups_[g].begin; t < groups_[g].end; ++t) {
+      for (const Use& u : program_.tasks()[t].uses) {
+        Last& l = last[u.object.value];
+        if (l.writer != UINT32_MAX) {
+          const size_t from = groups_[l.writer].device, to = groups_[g].device;
+          after(l.writer, g,
+                from == to ? 0
+                           : profile_.hand_over_ns(program_.object(u.object).bytes, Tier::device(from),
+                                                   Tier::device(to)));
+        }
+        if (u.access != Access::Read) {
+          for (const uint32_t reader : l.readers) after(reader, g, 0);
+          l = {g, {}};
+        } else if (l.readers.empty() || l.readers.back() != g) {
+          l.readers.push_back(g);
+        }
+      }
+    }
+  }
+  for (const auto& [ends, later] : edges) {
+    groups_[ends.first].next.emplace_back(ends.second, later);
+    ++groups_[ends.second].before;
+  }
+}
+
+Ring::Order Ring::list(Rule rule, int32_t rounds_at_once) const {
+  Order out;
+  std::vector<uint32_t> before;
+  std::vector<double> ready_ns(groups_.size(), 0);
+  for (const Group& g : groups_) before.push_back(g.before);
+  // Of each device what can begin now, and what can begin later, by time.
+  std::array<std::priority_queue<std::pair<Key, uint32_t>, std::vector<std::pair<Key, uint32_t>>, std::greater<>>,
+             Tier::kMostDevices>
+      open;
+  using Event = std::pair<double, uint32_t>;
+  std::array<std::priority_queue<Event, std::vector<Event>, std::greater<>>, Tier::kMostDevices> later;
+  std::array<double, Tier::kMostDevices> free_ns{};
+  std::vector<uint32_t> backward_left = last_backward_;
+  std::map<int32_t, std::vector<uint32_t>> held;  // forward groups whose round may not begin yet
+  int32_t rounds_done = 0;
+  double rounds_done_ns = 0;
+  const auto release = [&](uint32_t g) { later[groups_[g].device].emplace(ready_ns[g], g); };
+  const auto reached = [&](uint32_t g) {
+    const Group& group = groups_[g];
+    if (group.phase == Phase::Forward && group.round >= rounds_done + rounds_at_once) {
+      held[group.round].push_back(g);
+    } else {
+      release(g);
+    }
+  };
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    if (before[g] == 0) reached(g);
+  }
+  while (out.groups.size() < groups_.size()) {
+    // The device that can begin something first.
+    size_t device = 0;
+    double now = std::numeric_limits<double>::infinity();
+    for (size_t d = 0; d < placement_.devices; ++d) {
+      const double at = !open[d].empty()    ? free_ns[d]
+                        : !later[d].empty() ? std::max(free_ns[d], later[d].top().first)
+                                            : std::numeric_limits<double>::infinity();
+      if (at < now) now = at, device = d;
+    }
+    while (!later[device].empty() && later[device].top().first <= now) {
+      const uint32_t g = later[device].top().second;
+      later[device].pop();
+      open[device].emplace(key(rule, g), g);
+    }
+    const uint32_t g = open[device].top().second;
+    open[device].pop();
+    const Group& group = groups_[g];
+    const double end_ns = now + group.ns;
+    free_ns[device] = end_ns;
+    out.groups.push_back(g);
+    out.end_ns = std::max(out.end_ns, end_ns);
+    for (const auto& [next, later_ns] : group.next) {
+      ready_ns[next] = std::max(ready_ns[next], end_ns + later_ns);
+      if (--before[next] == 0) reached(next);
+    }
+    if (group.phase != Phase::Backward || group.round < 0) continue;
+    if (--backward_left[size_t(group.round)] > 0) continue;
+    rounds_done_ns = std::max(rounds_done_ns, end_ns);
+    while (size_t(rounds_done) < backward_left.size() && backward_left[size_t(rounds_done)] == 0) ++rounds_done;
+    while (!held.empty() && held.begin()->first < rounds_done + rounds_at_once) {
+      for (const uint32_t waiting : held.begin()->second) {
+        ready_ns[waiting] = std::max(ready_ns[waiting], rounds_done_ns);
+        release(waiting);
+      }
+      held.erase(held.begin());
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<TaskId> ring_order(const Program& program, const Placement& placement, const TaskCosts& costs,
+                               const Profile& profile, bool overlap_rounds) {
+  const Ring ring(program, placement, costs, profile);
+  return ring.tasks(ring.best(overlap_rounds));
+}
+
+double ring_ns(const Program& program, const Placement& placement, const TaskCosts& costs,
+               const Profile& profile) {
+  return Ring(program, placement, costs, profile).best(true).end_ns;
+}
+
+}  // namespace sluice::core
