@@ -13,7 +13,7 @@ namespace {
 // Options that train, plan and simulate share.
 struct RunOptions {
   sluice::core::RunRequest request;
-  std::string model, device_mem, host_mem, run_dir, backend, device;
+  std::string model, device_mem, host_mem, run_dir, backend, device, devices;
   std::vector<std::string> set;
 
   void add_to(CLI::App& command, bool needs_config) {
@@ -36,6 +36,8 @@ struct RunOptions {
     option("--backend", backend, "auto, or one that this program has (run.backend)", "BACKEND",
            "Configuration");
     option("--device", device, "index of the GPU (run.device)", "N", "Configuration");
+    option("--devices", devices, "devices that share a step: all, how many, or indices: 0,2 (run.devices)", "LIST",
+           "Configuration");
     add_set(command, set);
   }
 
@@ -51,7 +53,8 @@ struct RunOptions {
                                      {"memory.host", host_mem},
                                      {"run.dir", run_dir},
                                      {"run.backend", backend},
-                                     {"run.device", device}}) {
+                                     {"run.device", device},
+                                     {"run.devices", devices}}) {
       if (!value.empty()) request.settings.push_back(std::string(key) + "=" + value);
     }
     request.settings.insert(request.settings.end(), set.begin(), set.end());
@@ -166,6 +169,9 @@ void add_demo(CLI::App& app, int& status) {
   demo.add_flag("--simulate", request->simulate_only, "plan and simulate only")->group("Measuring");
   demo.add_option("--machine", request->machine, machine_help())
       ->type_name("MACHINE")
+      ->group("Configuration");
+  demo.add_option("--devices", request->devices, "devices that share a step (run.devices)")
+      ->type_name("LIST")
       ->group("Configuration");
   add_set(demo, request->settings);
   demo.callback([=, &status] { status = report(sluice::core::demo(*request, watch_signals())); });

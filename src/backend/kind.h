@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backend/backend.h"
 #include "base/bytes.h"
@@ -26,6 +27,9 @@ struct BackendTraits {
 // Each backend takes what concerns it.
 struct BackendOptions {
   int device = 0;              // which one, where there are several
+  std::vector<int> devices;    // those that share a step; empty: `device` alone
+  bool all_devices = false;    // all that find() finds, instead
+  bool joined = true;          // devices copy to each other where they can; otherwise by way of the host
   int threads = 0;             // that compute; 0: all cores
   bool deterministic = false;  // equal bits in every run
   std::string cache;           // a folder that is kept from one start to the next; empty: none
@@ -37,6 +41,9 @@ struct FoundMachine {
   std::string description;                  // one line for people
   std::string model;                        // of the accelerator, as its driver calls it; empty: none
   std::string uuid;                         // of this very device; empty: unknown
+  // Of several devices: those that make() takes then, and whether they copy to each other.
+  std::vector<int> devices;
+  bool joined = false;
   bool fast_bf16 = false;                   // products of bf16 matrices are faster than those of f32
   int64_t device_total_bytes = kUnlimited;  // what the device has to give
   int64_t host_margin_bytes = 0;            // by how much the process grows once it runs

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice::core {
 
@@ -34,9 +35,10 @@ LaneTable LaneTable::of_devices(size_t devices, bool joined) {
     table.add(kHost, Tier::device(d));
     table.add(Tier::device(d), kHost);
   }
-  for (size_t a = 0; joined && a < devices; ++a) {
-    for (size_t b = 0; b < devices; ++b) {
-      if (a != b) table.add(Tier::device(a), Tier::device(b));
+  for (size_t d = 0; joined && d < devices; ++d) {
+    const Tier one = Tier::device(d), next = Tier::device((d + 1) % devices);
+    for (const auto& [from, to] : {std::pair(one, next), std::pair(next, one)}) {
+      if (from != to && !table.find(from, to)) table.add(from, to);
     }
   }
   return table;

@@ -79,6 +79,17 @@ constexpr bool within(const BytesByTier& bytes, const BytesByTier& caps) {
   return true;
 }
 
+constexpr int64_t sum(const BytesByTier& bytes) {
+  int64_t all = 0;
+  for (const Tier tier : kTiers) all += bytes[tier];
+  return all;
+}
+constexpr int64_t fullest_device(const BytesByTier& bytes) {
+  int64_t most = 0;
+  for (const Tier tier : kTiers) most = tier.is_device() && bytes[tier] > most ? bytes[tier] : most;
+  return most;
+}
+
 constexpr int64_t kNowhere = -1;
 
 // A place in a tier's arena.

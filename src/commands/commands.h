@@ -83,6 +83,7 @@ struct DemoRequest {
   bool explain = false;         // print the formulas
   bool simulate_only = false;
   std::string machine;                // as in RunRequest
+  std::string devices;                // run.devices; empty: as configured
   std::vector<std::string> settings;  // more key=value
 };
 

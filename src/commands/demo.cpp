@@ -32,6 +32,7 @@ nlohmann::ordered_json to_json(const Breakdown& b) {
           {"recompute", b.recompute_ns / 1e6},
           {"stall_loads", b.stall_loads_ns / 1e6},
           {"stall_stores", b.stall_stores_ns / 1e6},
+          {"stall_devices", b.stall_devices_ns / 1e6},
           {"stall_other", b.stall_other_ns / 1e6},
           {"tail", b.tail_ns / 1e6},
           {"loading", b.loading_ns / 1e6},
@@ -65,11 +66,13 @@ nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<
                                    {"recompute_share", t.runs.ns > 0 ? t.recompute_ns / t.runs.ns : 0},
                                    {"loaded_bytes", t.loads.bytes},
                                    {"stored_bytes", t.stores.bytes},
-                                   {"device_arena_bytes", s.plan.arenas[kDevice].bytes},
-                                   {"device_ledger_bytes", session.engine().training().ledger()[kDevice]},
+                                   {"devices", s.plan.devices()},
+                                   {"handed_over_bytes", t.hand_overs.bytes},
+                                   {"device_arena_bytes", fullest_device(s.plan.arena_bytes())},
+                                   {"device_ledger_bytes", fullest_device(session.engine().training().ledger())},
                                    {"host_arena_bytes", s.plan.arenas[kHost].bytes},
                                    {"host_ledger_bytes", session.engine().training().ledger()[kHost]},
-                                   {"device_peak_bytes", memory.peak_bytes[kDevice]},
+                                   {"device_peak_bytes", fullest_device(memory.peak_bytes)},
                                    {"device_cap_bytes", p.config.caps[kDevice]},
                                    {"host_peak_bytes", memory.peak_bytes[kHost]},
                                    {"host_cap_bytes", p.config.caps[kHost]},
@@ -105,7 +108,7 @@ Result<Ending> measure(const Prepared& p, int64_t steps, Console& console, Reque
   const MemoryReport memory = session->engine().memory();
   say("simulated  {:>10.1f} ms ({:+.1f} %)\npeak memory: device {} of {}, host {} of {}\n",
       s.plan.makespan_ns / 1e6, 100 * (s.plan.makespan_ns / median - 1),
-      format_bytes(memory.peak_bytes[kDevice]), format_bytes(p.config.caps[kDevice]),
+      format_bytes(fullest_device(memory.peak_bytes)), format_bytes(p.config.caps[kDevice]),
       format_bytes(memory.peak_bytes[kHost]), format_bytes(p.config.caps[kHost]));
   const std::filesystem::path dir = p.config.run.dir;
   SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
@@ -113,7 +116,7 @@ Result<Ending> measure(const Prepared& p, int64_t steps, Console& console, Reque
   if (timeline.empty()) return ending;
   // Noting kernels takes time of its own.
   if (!p.config.run.trace_kernels) {
-    const int64_t overhead = memory.peak_bytes[kDevice] - p.stages.arena_bytes()[kDevice];
+    const int64_t overhead = fullest_device(memory.peak_bytes) - fullest_device(p.stages.arena_bytes());
     SLUICE_TRY(learn(s.model.program, s.plan, timeline, overhead, calibration_of(p),
                      cost_cache(p.config, p.machine), p.machine.profile));
   }
@@ -134,6 +137,7 @@ Outcome demo(const DemoRequest& r, Requests& asked) {
   std::vector<std::string> settings = demo_settings(r.size, r.seq_len, r.tokens_per_step);
   if (r.device_gib > 0) settings.push_back(fmt::format("memory.device={}GiB", r.device_gib));
   if (r.host_gib > 0) settings.push_back(fmt::format("memory.host={}GiB", r.host_gib));
+  if (!r.devices.empty()) settings.push_back("run.devices=" + r.devices);
   settings.insert(settings.end(), r.settings.begin(), r.settings.end());
   auto config = load_config("", settings);
   if (!config.ok()) return {Ending::Failed, config.message()};

@@ -68,6 +68,7 @@ Card card_of(const Prepared& p) {
       reached.product_flops, reached.attention_forward_flops, reached.attention_backward_flops};
   card.memory_reached = reached.memory_bytes;
   card.load_rate = profile.bytes_per_s(kHost, kDevice), card.store_rate = profile.bytes_per_s(kDevice, kHost);
+  card.peer_rate = profile.peer_bytes_per_s();
   card.copy_slowdown = profile.copy_slowdown;
   card.held_bytes = profile.overhead_bytes;
   card.reached_source = card.link_source = "measured";

@@ -211,7 +211,7 @@ Status TrainingObserver::draw_losses() const {
 }
 
 void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) {
-  say("peak memory: device {} of {}, host {} of {}\n", format_bytes(memory.peak_bytes[kDevice]),
+  say("peak memory: device {} of {}, host {} of {}\n", format_bytes(fullest_device(memory.peak_bytes)),
       format_bytes(c_.caps[kDevice]), format_bytes(memory.peak_bytes[kHost]), format_bytes(c_.caps[kHost]));
   if (skipped_ > 0) say("steps without an update: {} of {}\n", skipped_, step_s_.size());
   if (step_s_.size() > 2) {

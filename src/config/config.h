@@ -65,6 +65,7 @@ struct RunConfig {
   struct {
     std::string backend = "auto";
     int64_t device = 0, threads = 0;
+    std::string devices = "1", peer = "auto";
     std::string dir = "runs/latest";
     int64_t checkpoint_every = 0;
     double checkpoint_minutes = 15;

@@ -42,12 +42,14 @@ struct Row {
   double link;  // bytes per second each way, both busy
   const char* link_source;
   bool compared;
+  double peer = 0;  // bytes per second from one card to the next, both ways busy; 0: by way of the host
 };
 
 // Dense rates with f32 sums; those that data sheets give with sparsity are halved. GeForce cards of Ada and
 // Blackwell: 512 FLOPs of bf16 and 1,024 of fp8 a clock and multiprocessor, f32 and tf32 as the white papers
 // of their architectures have them. Links: PCIe 4 and 5 of 16 lanes sustain 23 and 45 to 50 GB/s each way
-// with both busy, of 8 lanes half; two thirds of NVLink-C2C's 450 GB/s are a guess.
+// with both busy, of 8 lanes half; two thirds of NVLink-C2C's 450 GB/s are a guess. Between cards: 335 of
+// NVLink 4's 450 GB/s each way with both busy were measured between two H100; the others get the same part of theirs.
 // clang-format off
 const Row kRows[] = {
     {"rtx4060ti-8gb", "RTX 4060 Ti 8 GB", 8188, 0.288e12, 0.288e12, 34, 8,
@@ -73,7 +75,7 @@ const Row kRows[] = {
     {"rtx5090", "RTX 5090 32 GB", 32607, 1.792e12, 1.79e12, 170, 12,
      {104.8e12, 104.8e12, 209.5e12, 209.5e12, 419e12}, "white paper", kGeForce, 45e9, "estimated", true},
     {"a100-40gb", "A100 40 GB", 40960, 1.555e12, 1.555e12, 108, 8,
-     {19.5e12, 156e12, 312e12, 312e12, 0}, "data sheet", kA100, 23e9, "estimated", true},
+     {19.5e12, 156e12, 312e12, 312e12, 0}, "data sheet", kA100, 23e9, "estimated", true, 223e9},
     {"l40s", "L40S 48 GB", 46068, 0.864e12, 0.864e12, 142, 8,
      {91.6e12, 183e12, 362e12, 362e12, 733e12}, "data sheet", kLikeHopper, 23e9, "estimated", false},
     {"a6000", "RTX A6000 48 GB", 49140, 0.768e12, 0.768e12, 84, 8,
@@ -81,9 +83,9 @@ const Row kRows[] = {
     {"rtx6000ada", "RTX 6000 Ada 48 GB", 49140, 0.96e12, 0.96e12, 142, 8,
      {91.1e12, 182.1e12, 364.2e12, 364.2e12, 728.5e12}, "data sheet", kLikeHopper, 23e9, "estimated", false},
     {"h100", "H100 80 GB", 81559, 3.35e12, 3.35e12, 132, 9,
-     {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kH100, 50e9, "estimated", true},
+     {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kH100, 50e9, "estimated", true, 335e9},
     {"a100", "A100 80 GB", 81920, 2.039e12, 2.0e12, 108, 8,
-     {19.5e12, 156e12, 312e12, 312e12, 0}, "data sheet", kA100, 23e9, "estimated", true},
+     {19.5e12, 156e12, 312e12, 312e12, 0}, "data sheet", kA100, 23e9, "estimated", true, 223e9},
     {"tpuv5p", "TPU v5p 95 GB", 97280, 2.765e12, 2.765e12, 0, 0,
      {0, 0, 459e12, 0, 0}, "data sheet", kNone, 0, "", false},
     {"gh200", "GH200 96 GB", 97871, 4.0e12, 4.0e12, 132, 9,
@@ -91,9 +93,9 @@ const Row kRows[] = {
     {"rtxpro6000", "RTX PRO 6000 96 GB", 97887, 1.792e12, 1.792e12, 188, 12,
      {125e12, 251.9e12, 503.8e12, 503.8e12, 1007.6e12}, "white paper", kLikeHopper, 45e9, "estimated", false},
     {"h200", "H200 141 GB", 143771, 4.8e12, 4.8e12, 132, 9,
-     {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kH200, 50.8e9, "measured", true},
+     {67e12, 494.7e12, 989.5e12, 989.5e12, 1979e12}, "data sheet", kH200, 50.8e9, "measured", true, 335e9},
     {"b200", "B200 180 GB", 183359, 7.7e12, 7.7e12, 148, 10,
-     {75e12, 1125e12, 2250e12, 2250e12, 4500e12}, "data sheet", kLikeHopper, 50e9, "estimated", false},
+     {75e12, 1125e12, 2250e12, 2250e12, 4500e12}, "data sheet", kLikeHopper, 50e9, "estimated", false, 670e9},
     {"mi300x", "MI300X 192 GB", 196592, 5.3e12, 5.3e12, 304, 0,
      {163.4e12, 653.7e12, 1307.4e12, 1307.4e12, 2614.9e12}, "data sheet", kNone, 0, "", false},
 };
@@ -113,6 +115,7 @@ Card card_of(const Row& r) {
   if (c.can_be_planned()) {
     c.memory_reached = r.memory_basis * 0.88;  // what a copy reaches of the data sheet
     c.load_rate = c.store_rate = r.link;
+    c.peer_rate = r.peer;
     c.link_source = r.link_source;
     c.held_bytes = {{kDevice, kHeldByDevice}, {kHost, kHeldByHost}};
   }

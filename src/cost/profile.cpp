@@ -69,6 +69,31 @@ void Profile::set_lanes(const LaneTable& lanes, double peer_bytes_per_s) {
     if (ends.computes()) continue;
     links.push_back({ends.from, ends.to, ends.from == kHost ? load : ends.to == kHost ? store : peer_bytes_per_s});
   }
+  set_device_overhead(overhead_bytes[kDevice]);
+}
+
+void Profile::set_device_overhead(int64_t bytes) {
+  for (size_t d = 0; d < devices(); ++d) overhead_bytes[Tier::device(d)] = bytes;
+}
+
+void Profile::set_host_rates(double load_bytes_per_s, double store_bytes_per_s) {
+  for (Link& link : links) {
+    if (link.from == kHost) link.bytes_per_s = load_bytes_per_s;
+    if (link.to == kHost) link.bytes_per_s = store_bytes_per_s;
+  }
+}
+
+double Profile::peer_bytes_per_s() const {
+  for (const Link& link : links) {
+    if (link.from.is_device() && link.to.is_device()) return link.bytes_per_s;
+  }
+  return 0;
+}
+
+void Profile::set_peer_bytes_per_s(double rate) {
+  for (Link& link : links) {
+    if (link.from.is_device() && link.to.is_device()) link.bytes_per_s = rate;
+  }
 }
 
 const Link* Profile::find_link(Tier from, Tier to) const {

@@ -47,7 +47,7 @@ struct Profile {
   double copy_slowdown = 0;
   double peak_flops = 0;  // data sheet rate of dense matrix products, for MFU; 0: unknown
   int64_t alignment = 64;
-  BytesByTier overhead_bytes;  // held by the process beside its arenas
+  BytesByTier overhead_bytes;  // held by the process beside its arenas; alike on all devices
   // Measured times by cost_key(op); they win over the rates.
   std::unordered_map<std::string, double> measured_ns;
   // Exact workspace of the backend this profile is for.
@@ -61,8 +61,9 @@ struct Profile {
   // Whether bytes go from one device to another without passing through the host.
   bool joins(Tier from, Tier to) const { return find_link(from, to) != nullptr; }
   // Links of these lanes: those to the host with the rates of the first device's, those between two devices with
-  // `peer_bytes_per_s`.
+  // `peer_bytes_per_s`. What is held on the first device is held on all.
   void set_lanes(const LaneTable& lanes, double peer_bytes_per_s);
+  void set_device_overhead(int64_t bytes);
   // REQUIRES: there is one between the two.
   const Link& link(Tier from, Tier to) const;
   double bytes_per_s(Tier from, Tier to) const { return link(from, to).bytes_per_s; }
@@ -72,6 +73,11 @@ struct Profile {
   // Between the device and the host.
   double load_ns(int64_t bytes) const { return transfer_ns(bytes, kHost, kDevice); }
   double store_ns(int64_t bytes) const { return transfer_ns(bytes, kDevice, kHost); }
+  // Of the links between the host and every device.
+  void set_host_rates(double load_bytes_per_s, double store_bytes_per_s);
+  // Between devices; 0 where none are joined.
+  double peer_bytes_per_s() const;
+  void set_peer_bytes_per_s(double rate);
   void set_bytes_per_s(Tier from, Tier to, double rate);
   // From one device to another, through the host where nothing joins them.
   double hand_over_ns(int64_t bytes, Tier from, Tier to) const {

@@ -49,6 +49,7 @@ constexpr NamedInk kPalette[] = {
     // Time in which compute does not get on.
     {"stall-load", {"#f3b6b6", "#7d3d42"}},
     {"stall-store", {"#f5dd9d", "#75602a"}},
+    {"stall-device", {"#cfc3ee", "#56498a"}},
     {"stall-nothing", {"#d7dbe0", "#3d4650"}},
     {"tail", {"#e6e9ed", "#2a323b"}},
     {"slowed", {"#a9b7c6", "#8b96a3"}},

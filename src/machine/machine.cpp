@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "config/devices.h"
 
 namespace sluice::core {
 namespace {
@@ -20,6 +21,12 @@ Result<Profile> profile_like(std::string_view model) {
 // The backend's exact workspaces; a backend that is only asked holds no arenas.
 Status ask_backend(Machine& m) {
   SLUICE_ASSIGN(std::unique_ptr<Backend> backend, m.make());
+  // Costs of one device alone are not those of several that share links and power.
+  if (const size_t devices = m.devices(); devices > 1) {
+    m.profile.name = fmt::format("{} x {}", devices, m.profile.name);
+    m.description = fmt::format("{} x {}", devices, m.description);
+    m.profile.set_lanes(backend->lanes(), m.profile.bytes_per_s(kHost, kDevice));
+  }
   m.profile.alignment = backend->alignment();
   m.profile.workspace_bytes = [shared = std::shared_ptr<Backend>(std::move(backend))](const Op& op) {
     return shared->workspace_bytes(op);
@@ -40,6 +47,9 @@ Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& opti
     SLUICE_ASSIGN(m.profile, profile_like(found.model));
   }
   m.profile.name = std::move(found.name);
+  m.options.devices = std::move(found.devices);
+  m.options.all_devices = false;
+  m.options.joined = found.joined;
   SLUICE_TRY(ask_backend(m));
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, m.make());
   m.held_bytes[kHost] = backend->memory()[kHost] + found.host_margin_bytes;
@@ -58,7 +68,15 @@ Result<Machine> simulated_machine(const RunConfig& config, Card card) {
   m.takes_f32 = card.f32.known();
   // What has no rates of f32 is refused with the number formats, where what to do instead is said.
   SLUICE_ASSIGN(m.profile, profile_of(card, f32 && (m.takes_f32 || !m.fast_bf16) ? DType::F32 : DType::BF16));
+  SLUICE_ASSIGN(const DeviceChoice devices, parse_devices(config.run.devices));
+  if (devices.all) return error("run.devices = all: of a machine that is not here nobody knows how many there are");
+  m.options.devices = devices.numbers;
   m.description = "simulated " + m.profile.name;
+  if (m.devices() > 1) {
+    m.description = fmt::format("simulated {} x {}", m.devices(), m.profile.name);
+    const bool joined = config.run.peer == "auto" && card.peer_rate > 0;
+    m.profile.set_lanes(LaneTable::of_devices(m.devices(), joined), card.peer_rate);
+  }
   m.card = std::move(card);
   return m;
 }
@@ -70,6 +88,11 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& card
   }
   BackendOptions options;
   options.device = int(config.run.device);
+  SLUICE_ASSIGN(DeviceChoice devices, parse_devices(config.run.devices));
+  options.all_devices = devices.all;
+  if (devices.numbers.size() > 1) options.devices = std::move(devices.numbers);
+  else if (devices.numbers.size() == 1 && devices.numbers.front() > 0) options.device = devices.numbers.front();
+  options.joined = config.run.peer == "auto";
   options.threads = int(config.run.threads);
   options.deterministic = config.run.deterministic;
   options.cache = config.data.cache;

@@ -30,6 +30,8 @@ struct Machine {
   std::optional<Card> card;  // that was named to plan for
 
   const BackendTraits& traits() const { return backend->traits; }
+  // That share a step.
+  size_t devices() const { return options.devices.empty() ? 1 : options.devices.size(); }
   // A fresh backend. REQUIRES: traits().runs_models.
   Result<std::unique_ptr<Backend>> make() const { return backend->make(options); }
 };

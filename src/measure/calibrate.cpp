@@ -17,15 +17,11 @@ namespace {
 
 using nlohmann::json;
 
-void set_rates(Profile& profile, double load_bytes_per_s, double store_bytes_per_s) {
-  profile.set_bytes_per_s(kHost, kDevice, load_bytes_per_s);
-  profile.set_bytes_per_s(kDevice, kHost, store_bytes_per_s);
-}
-
 // What was copied tells the rates, where it was enough.
-void learn_rates(Profile& profile, const LinkSums& loads, const LinkSums& stores) {
-  set_rates(profile, loads.rate(profile.bytes_per_s(kHost, kDevice)),
-            stores.rate(profile.bytes_per_s(kDevice, kHost)));
+void learn_rates(Profile& profile, const LinkSums& loads, const LinkSums& stores, const LinkSums& peers = {}) {
+  profile.set_host_rates(loads.rate(profile.bytes_per_s(kHost, kDevice)),
+                         stores.rate(profile.bytes_per_s(kDevice, kHost)));
+  profile.set_peer_bytes_per_s(peers.rate(profile.peer_bytes_per_s()));
 }
 
 struct LinkRates {
@@ -39,21 +35,36 @@ struct LinkTest {
   uint32_t pairs = 0;  // of both; the first one warms up
 };
 
-// Sustained rates of both directions at once, beside `launches` of `busy`. What is measured lies inside the
-// time in which all three lanes were at work.
+size_t devices_of(const Backend& backend) {
+  return size_t(std::ranges::count_if(backend.lanes().ends(), [](const LaneEnds& e) { return e.computes(); }));
+}
+
+// Sustained rates of both directions at once, beside `launches` of `busy`, with the links of all devices at work;
+// the first one's are taken. What is measured lies inside the time in which all its lanes were at work.
 Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const Launch& busy,
                                 uint32_t launches) {
   std::vector<Command> commands;
-  for (uint32_t i = 0; i < 2 * test.pairs; ++i) {
-    const bool load = i % 2 == 0;
-    const Copy& copy = load ? test.load : test.store;
-    commands.push_back({i, backend.lanes().copy(copy.from.tier, copy.to.tier), {}, copy, 0});
+  const auto devices = uint32_t(devices_of(backend));
+  const auto add = [&](Copy copy, Tier device) {
+    Location& there = copy.from.tier == kHost ? copy.to : copy.from;
+    there.tier = device;
+    commands.push_back({uint32_t(commands.size()), backend.lanes().copy(copy.from.tier, copy.to.tier), {}, copy, 0});
+  };
+  for (uint32_t i = 0; i < test.pairs; ++i) {
+    for (uint32_t d = 0; d < devices; ++d) {
+      add(test.load, Tier::device(d));
+      add(test.store, Tier::device(d));
+    }
   }
   for (uint32_t i = 0; i < launches; ++i)
-    commands.push_back({2 * test.pairs + i, backend.lanes().compute(), {}, busy, 0});
+    commands.push_back({uint32_t(commands.size()), backend.lanes().compute(), {}, busy, 0});
   SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
-  const std::span copies = std::span(timeline).first(2 * test.pairs),
-                  computing = std::span(timeline).subspan(copies.size());
+  std::vector<Interval> copies;
+  for (uint32_t i = 0; i < test.pairs; ++i) {
+    copies.push_back(timeline[2 * devices * i]);
+    copies.push_back(timeline[2 * devices * i + 1]);
+  }
+  const std::span computing = std::span(timeline).subspan(2 * devices * test.pairs);
   const double first_ns = std::max(copies[0].end_ns, copies[1].end_ns);
   double last_ns = std::min(copies[copies.size() - 2].end_ns, copies[copies.size() - 1].end_ns);
   if (!computing.empty()) last_ns = std::min(last_ns, computing.back().end_ns);
@@ -72,9 +83,33 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const La
     return inside_count > 0 ? inside / double(inside_count) : all / double(std::max<int64_t>(1, count));
   };
   const double load_ns = std::max(1.0, mean_ns(copies, 2)),
-               store_ns = std::max(1.0, mean_ns(copies.subspan(1), 2));
+               store_ns = std::max(1.0, mean_ns(std::span(copies).subspan(1), 2));
   return LinkRates{1e9 * double(test.load.bytes) / load_ns, 1e9 * double(test.load.bytes) / store_ns,
                    mean_ns(computing, 1)};
+}
+
+// The slowest of the links from each device to the next, all at work at once; 0 where none are joined.
+Result<double> measure_peers(Backend& backend, const LinkTest& test) {
+  const size_t devices = devices_of(backend);
+  std::vector<Command> commands;
+  for (uint32_t i = 0; i < test.pairs; ++i) {
+    for (size_t d = 0; d < devices; ++d) {
+      const Tier from = Tier::device(d), to = Tier::device((d + 1) % devices);
+      const auto lane = backend.lanes().find(from, to);
+      if (from == to || !lane) continue;
+      const Copy copy{{from, test.store.from.offset}, {to, test.load.to.offset}, test.load.bytes};
+      commands.push_back({uint32_t(commands.size()), *lane, {}, copy, 0});
+    }
+  }
+  if (commands.empty()) return 0.0;
+  SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
+  ByLane<std::vector<Interval>> by_lane(backend.lanes());
+  for (size_t i = 0; i < commands.size(); ++i) by_lane[commands[i].lane].push_back(timeline[i]);
+  double slowest_ns = 1;
+  for (const std::vector<Interval>& of : by_lane) {
+    if (!of.empty()) slowest_ns = std::max(slowest_ns, median_ns(of));
+  }
+  return 1e9 * double(test.load.bytes) / slowest_ns;
 }
 
 // The links of a machine whose copies take cores and memory bandwidth from compute, and how much of them.
@@ -92,7 +127,7 @@ Status measure_shared(Backend& backend, LinkTest test, const Launch& product, Pr
   test.pairs = static_cast<uint32_t>(std::clamp(kWindowNs / pair_ns, 6.0, 500.0));
   const auto launches = static_cast<uint32_t>(std::clamp(4 * pair_ns * test.pairs / product_ns, 8.0, 5000.0));
   SLUICE_ASSIGN(const LinkRates shared, measure_links(backend, test, product, launches));
-  set_rates(profile, shared.load_bytes_per_s, shared.store_bytes_per_s);
+  profile.set_host_rates(shared.load_bytes_per_s, shared.store_bytes_per_s);
   constexpr double kCopyLanes = 2;
   if (shared.busy_ns > 0) {
     profile.copy_slowdown = std::max(0.0, (shared.busy_ns / product_ns - 1) / kCopyLanes);
@@ -110,7 +145,8 @@ struct Bounds {
   double least, most;
 };
 // From a byte a second to a thousand terabytes; what a copy costs is part of a core or some; a petabyte.
-constexpr Bounds kRates[] = {{"load_bytes_per_s", 1, 1e15}, {"store_bytes_per_s", 1, 1e15}};
+constexpr Bounds kRates[] = {
+    {"load_bytes_per_s", 1, 1e15}, {"store_bytes_per_s", 1, 1e15}, {"peer_bytes_per_s", 1, 1e15}};
 constexpr Bounds kOthers[] = {
     {"copy_slowdown", 0, 100}, {"device_overhead_bytes", 0, 1e15}, {"link_bytes", 1, 1e15}};
 constexpr double kLongestNs = 1e15;  // some days: no op takes that
@@ -178,14 +214,18 @@ int64_t overhead_in(const json& cache, const Profile& profile) {
 bool take_links(const json& table, Profile& profile) {
   const double load = number_or(table, "load_bytes_per_s", 0),
                store = number_or(table, "store_bytes_per_s", 0);
-  if (!(load > 0) || !(store > 0)) return false;
-  set_rates(profile, load, store);
+  const double peer = number_or(table, "peer_bytes_per_s", 0);
+  const bool joined = profile.peer_bytes_per_s() > 0;
+  if (!(load > 0) || !(store > 0) || (joined && !(peer > 0))) return false;
+  profile.set_host_rates(load, store);
+  if (joined) profile.set_peer_bytes_per_s(peer);
   return true;
 }
 
 void keep_links(const Profile& profile, json& table) {
   table["load_bytes_per_s"] = profile.bytes_per_s(kHost, kDevice);
   table["store_bytes_per_s"] = profile.bytes_per_s(kDevice, kHost);
+  if (profile.peer_bytes_per_s() > 0) table["peer_bytes_per_s"] = profile.peer_bytes_per_s();
 }
 
 constexpr int64_t kLeastLinkBytes = 4096;
@@ -207,7 +247,7 @@ bool take_cache(const json& cache, const CalibrateOptions& options, Profile& pro
   const bool links_known =
       large_enough && take_links(cache, profile) && (!options.shared_cores || slowdown >= 0);
   if (links_known && options.shared_cores) profile.copy_slowdown = slowdown;
-  if (links_known) profile.overhead_bytes[kDevice] = overhead_in(cache, profile);
+  if (links_known) profile.set_device_overhead(overhead_in(cache, profile));
   if (const auto known = cache["steps"].find(options.kind); known != cache["steps"].end()) {
     for (const auto& [key, ns] : (*known)["ns"].items()) {
       profile.measured_ns[key] = ns.get<double>();
@@ -260,7 +300,9 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
   link_bytes =
       std::max(kLeastLinkBytes, std::min(link_bytes, (options.most_bytes[kDevice] - bytes[kDevice]) / 2) /
                                     kLeastLinkBytes * kLeastLinkBytes);
-  for (const Tier tier : {kDevice, kHost}) bytes[tier] += 2 * link_bytes;
+  bytes[kDevice] += 2 * link_bytes;
+  bytes[kHost] += 2 * link_bytes;
+  for (size_t d = 1; d < devices_of(backend); ++d) bytes[Tier::device(d)] = 2 * link_bytes;
   std::vector<Op> ops;
   for (const CountedOp& counted : step.ops) ops.push_back(counted.op);
   SLUICE_ASSIGN(const Arenas arenas, backend.reserve(bytes));
@@ -275,9 +317,11 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     SLUICE_TRY(measure_shared(backend, test, rehearsal.launch(size_t(heaviest - ops.begin())), profile));
   } else if (!links_known) {
     SLUICE_ASSIGN(const LinkRates rates, measure_links(backend, test, Launch(), 0));
-    set_rates(profile, rates.load_bytes_per_s, rates.store_bytes_per_s);
+    profile.set_host_rates(rates.load_bytes_per_s, rates.store_bytes_per_s);
   }
   if (!links_known) {
+    SLUICE_ASSIGN(const double peer_bytes_per_s, measure_peers(backend, test));
+    profile.set_peer_bytes_per_s(peer_bytes_per_s);
     keep_links(profile, cache);
     cache["link_bytes"] = link_bytes_of(options.most_bytes);
   }
@@ -300,13 +344,12 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     if (!options.shared_cores) keep_links(profile, of_kind);
   }
   // What the process holds on the device beside its arena: context, kernels, library handles.
-  int64_t& overhead_bytes = profile.overhead_bytes[kDevice];
-  overhead_bytes = std::max<int64_t>(0, backend.memory()[kDevice] - bytes[kDevice]);
+  int64_t overhead_bytes = std::max<int64_t>(0, backend.memory()[kDevice] - bytes[kDevice]);
   // Programs between steps and library plans for other shapes load a few more kernels.
   constexpr int64_t kLaterKernels = 48 * kMiB;
   if (overhead_bytes > 0) overhead_bytes += kLaterKernels;
   // A step may have held more.
-  overhead_bytes = std::max(overhead_bytes, overhead_in(cache, profile));
+  profile.set_device_overhead(std::max(overhead_bytes, overhead_in(cache, profile)));
   return write_cache(path, options.shared_cores, profile, std::move(cache));
 }
 
@@ -366,10 +409,10 @@ Status learn(const Program& program, const Plan& plan, std::span<const Interval>
   json& of_kind = cache["steps"][options.kind];
   for (const auto& [key, ns] : runs) of_kind["ns"][key] = median(ns);
   if (!options.shared_cores) {
-    learn_rates(profile, loads, stores);
+    learn_rates(profile, loads, stores, peers);
     keep_links(profile, of_kind);
   }
-  profile.overhead_bytes[kDevice] = std::max(profile.overhead_bytes[kDevice], device_overhead_bytes);
+  profile.set_device_overhead(std::max(profile.overhead_bytes[kDevice], device_overhead_bytes));
   return write_cache(path, options.shared_cores, profile, std::move(cache));
 }
 

@@ -272,8 +272,9 @@ void Planner::search_coarse(std::optional<Candidate>& best) {
 Result<Plan> Planner::search() {
   // Most caps that cannot work are found out here, before a search.
   const bool own_homes = plans_.limits.fixed_homes.empty();
-  if (own_homes && plans_.least_in_all_tiers() > int64_t(plans_.placement().devices) * plans_.limits.device_bytes() +
-                                                      plans_.limits.bytes[kHost])
+  const double room = double(plans_.placement().devices) * double(plans_.limits.device_bytes()) +
+                      double(plans_.limits.bytes[kHost]);
+  if (own_homes && double(plans_.least_in_all_tiers()) > room)
     return infeasible();
   const int64_t all = plans_.resident_bytes();
   std::optional<Candidate> best;

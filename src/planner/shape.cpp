@@ -28,8 +28,13 @@ int64_t head_tokens(const ShapeSubject& subject, const ShapeRequest& r, int64_t 
   return std::min(rows, chunk);
 }
 
+// A ring of devices is full when each has several chunks of a round: the smallest and the largest number tried.
+constexpr int64_t kFewestInRing = 2, kMostInRing = 8;
+
 // Chunk sizes that divide the step, descending.
-std::vector<int64_t> chunk_sizes(const ShapeRequest& r) {
+std::vector<int64_t> chunk_sizes(const ShapeRequest& r, int64_t devices) {
+  const int64_t smallest =
+      devices == 1 ? kSmallestChunk : std::min(kSmallestChunk, r.tokens_per_step / (kMostInRing * devices));
   std::vector<int64_t> chunks;
   if (r.chunk_tokens > 0) {
     chunks.push_back(r.chunk_tokens);
@@ -39,7 +44,7 @@ std::vector<int64_t> chunk_sizes(const ShapeRequest& r) {
     }
     for (int64_t c = r.seq_len; c <= std::max(r.seq_len, std::min(kLargestChunk, r.tokens_per_step));
          c *= 2) {
-      if (c >= kSmallestChunk || c == r.tokens_per_step || 2 * c > r.tokens_per_step) chunks.push_back(c);
+      if (c >= smallest || c == r.tokens_per_step || 2 * c > r.tokens_per_step) chunks.push_back(c);
     }
   }
   std::sort(chunks.begin(), chunks.end(), std::greater());
@@ -75,7 +80,7 @@ constexpr double kRunNs = 6000;
 double estimate_of(const Plan& plan) {
   const auto runs = std::count_if(plan.actions.begin(), plan.actions.end(),
                                   [](const Action& a) { return a.kind == ActionKind::Run; });
-  return plan.makespan_ns + kRunNs * double(runs);
+  return plan.makespan_ns + kRunNs * double(runs) / double(plan.devices());
 }
 
 constexpr std::string_view kOnly = "the only one that fits what was given";
@@ -299,12 +304,17 @@ void ShapeSearch::settle() {
 }
 
 Result<ShapeChoice> ShapeSearch::run() {
-  std::vector<int64_t> chunks = chunk_sizes(r_);
+  const auto devices = int64_t(profile_.devices());
+  std::vector<int64_t> chunks = chunk_sizes(r_, devices);
   while (chunks.size() > 1 && estimated_tasks(subject_, r_, chunks.back()) > kMostTasks) chunks.pop_back();
   std::vector<std::optional<Point>> starts;
   for (const int64_t c : chunks) {
     const int64_t per_round = std::max<int64_t>(1, kTokensPerRound / std::max(c, r_.seq_len));
     starts.push_back(point(c, (units(c) + per_round - 1) / per_round));
+    for (int64_t in_ring = kFewestInRing; devices > 1 && in_ring <= kMostInRing; in_ring *= 2) {
+      const int64_t of_round = std::max<int64_t>(1, in_ring * devices * c / std::max(c, r_.seq_len));
+      starts.push_back(point(c, (units(c) + of_round - 1) / of_round));
+    }
     // A sequence each takes the least memory.
     starts.push_back(point(c, units(c)));
   }

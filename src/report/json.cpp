@@ -29,7 +29,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "sluice plan 1";
 // Points of a memory series; of more, the highest of every stretch of time is kept.
 constexpr size_t kMostPoints = 8192;
-constexpr std::array<const char*, kStallCauses> kCauseKeys{"load_ns", "store_ns", "nothing_ns"};
+constexpr std::array<const char*, kStallCauses> kCauseKeys{"load_ns", "store_ns", "device_ns", "nothing_ns"};
 constexpr std::array<const char*, kSavings> kSavingKeys{"device", "host", "again"};
 constexpr std::array<const char*, 4> kPhases{"forward", "backward", "update", "again"};
 

@@ -11,10 +11,16 @@ Result<BytesByTier> least_room(const Program& program, PlanRequest request, cons
   request.least = true;  // which is also the one that leaves most to the host
   SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
   BytesByTier room;
-  for (const Tier tier : plan.lanes.tiers())
+  int64_t on_device = 0;
+  for (const Tier tier : plan.lanes.tiers()) {
     room[tier] = std::max<int64_t>(plan.arenas[tier].bytes - request.base[tier], 0);
-  room[kDevice] += room[kDevice] / 16;
-  for (const Tier tier : plan.lanes.tiers()) room[tier] = align_up(room[tier], profile.alignment);
+    if (tier.is_device()) on_device = std::max(on_device, room[tier]);
+  }
+  // On several devices the same: which one has most to do is not known yet.
+  for (const Tier tier : plan.lanes.tiers()) {
+    if (tier.is_device()) room[tier] = on_device + on_device / 16;
+    room[tier] = align_up(room[tier], profile.alignment);
+  }
   return room;
 }
 
@@ -30,6 +36,7 @@ PlanRequest places_beside(const Program& program, const Stage& stepping) {
     const auto it = homes.find(o.name);
     request.fixed_homes.push_back(o.persistent && it != homes.end() ? *it->second : Home{});
   }
+  request.placement = placed_at(program, request.fixed_homes, stepping.plan.devices());
   for (const Tier tier : stepping.plan.lanes.tiers())
     request.base[tier] = stepping.plan.arenas[tier].boundary_offset;
   return request;
@@ -47,6 +54,8 @@ Result<BytesByTier> room_beside(const Program& program, const Profile& profile) 
     }
     request.fixed_homes.push_back(home);
   }
+  // Whatever runs where: on one device is most of it.
+  request.placement = placed_at(program, request.fixed_homes, profile.devices());
   return least_room(program, std::move(request), profile);
 }
 

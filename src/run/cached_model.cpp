@@ -90,7 +90,7 @@ Status CachedModel::start(const Machine& machine, const std::filesystem::path& w
                           Observer& observer) {
   SLUICE_ASSIGN(backend_, machine.make());
   const BytesByTier bytes = plans_.arena_bytes();
-  observer.progress({"taking memory", 0, bytes[kHost] + bytes[kDevice], sluice::Progress::Unit::Bytes});
+  observer.progress({"taking memory", 0, sum(bytes), sluice::Progress::Unit::Bytes});
   SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
   SLUICE_TRY(backend_->prepare(ops_of(plans_)));
   const auto executor = [&](const Stage& stage) {

@@ -47,7 +47,7 @@ std::string why_skipped(const Model& model, double loss, const Clip& clip) {
 }  // namespace
 
 MemoryUse in_public(const MemoryReport& m) {
-  return {m.bytes[kDevice], m.bytes[kHost], m.peak_bytes[kDevice], m.peak_bytes[kHost]};
+  return {fullest_device(m.bytes), m.bytes[kHost], fullest_device(m.peak_bytes), m.peak_bytes[kHost]};
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const Prepared& prepared, Observer& observer) {
@@ -65,7 +65,7 @@ Status Engine::start() {
   SLUICE_ASSIGN(backend_, p_.machine.make());
   if (const std::string file = backend_->disbelief(); !file.empty()) observer_.warned(file);
   const BytesByTier bytes = s.arena_bytes();
-  observer_.progress({"taking memory", 0, bytes[kHost] + bytes[kDevice], sluice::Progress::Unit::Bytes});
+  observer_.progress({"taking memory", 0, sum(bytes), sluice::Progress::Unit::Bytes});
   SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
   start_up_.reserve_s = watch.lap();
   SLUICE_TRY(backend_->prepare(all_ops(s)));

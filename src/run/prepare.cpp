@@ -71,6 +71,11 @@ Status check_search(const Prepared& p, int64_t chunk_tokens) {
                   exact_bytes(cap), tasks, format_bytes(need), format_bytes(room), chunk_tokens));
 }
 
+// The device cap is that of each.
+void share_caps(Prepared& p) {
+  for (size_t d = 1; d < p.machine.devices(); ++d) p.config.caps[Tier::device(d)] = p.config.caps[kDevice];
+}
+
 // Everything up to the shape of the step; the rest is the search for plans.
 Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape, const PlanCache* cache,
                                   Observer& observer) {
@@ -84,7 +89,10 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
   request.numerics = p.numerics;
   request.optimizer = p.optimizer;
   request.caps = p.config.caps;
-  request.caps[kDevice] = std::min(request.caps[kDevice], p.machine.device_total_bytes);
+  for (size_t d = 0; d < p.machine.devices(); ++d) {
+    int64_t& cap = request.caps[Tier::device(d)];
+    cap = std::min(cap, p.machine.device_total_bytes);
+  }
   request.held_bytes = p.machine.held_bytes;
 
   ShapeRequest shape_request;
@@ -170,6 +178,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   p.resolved = machine;
   p.machine = std::move(machine);
   SLUICE_TRY(check_early(p.config, p.machine));
+  share_caps(p);
   options.observer->progress({"planning"});
   Stopwatch watch;
   const bool evaluate = needs.evaluate;
@@ -194,6 +203,7 @@ Status check_fit(RunConfig config, Machine machine) {
   Prepared p;
   p.config = std::move(config);
   p.machine = std::move(machine);
+  share_caps(p);
   SLUICE_ASSIGN(const StageRequest request,
                 decide_shape(p, std::move(needs), true, nullptr, silent_observer()));
   return check_stages_fit(request, p.machine.profile);

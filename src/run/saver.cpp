@@ -74,7 +74,7 @@ Status Saver::check_space(int64_t last_step) const {
 Status Saver::forecast_cost() {
   const CheckpointLayout layout = layout_of(p_->stages.training.model, p_->config.run.export_dtype == "f32");
   const BytesByTier arenas = p_->stages.arena_bytes();
-  const int64_t taken = arenas[kHost] + (p_->machine.traits().shares_cores ? arenas[kDevice] : 0);
+  const int64_t taken = p_->machine.traits().shares_cores ? sum(arenas) : arenas[kHost];
   forecast_.beside_run = room_for_copy(*p_, 0, available_bytes() - taken) >= layout.part_bytes;
   if (forecast_.bytes >= kWorthMeasuring) {
     SLUICE_TRY(make_directories(store_.dir()));

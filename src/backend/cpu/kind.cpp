@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "backend/cpu/cpu_backend.h"
 #include "base/host_memory.h"
 
@@ -10,7 +12,12 @@ namespace {
 Result<FoundMachine> find(const BackendOptions& options) {
   // Command queues, library code, metrics.
   constexpr int64_t kMargin = 48 * kMiB;
+  if (options.all_devices) {
+    return error("run.devices = all: a CPU is one; a number, such as 2, makes as many arenas that share its cores");
+  }
   FoundMachine found;
+  found.devices = options.devices;
+  found.joined = options.joined;
   found.description = cpu_description();
   found.name = fmt::format("{} ({} threads)", found.description, options.threads);
   found.fast_bf16 = cpu_has_fast_bf16();
@@ -20,7 +27,11 @@ Result<FoundMachine> find(const BackendOptions& options) {
 }
 
 Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
-  return make_cpu_backend(CpuOptions{options.threads});
+  CpuOptions cpu;
+  cpu.threads = options.threads;
+  cpu.devices = std::max(1, int(options.devices.size()));
+  cpu.joined = options.joined;
+  return make_cpu_backend(cpu);
 }
 
 std::string report() {

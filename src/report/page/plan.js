@@ -10,6 +10,7 @@ const kinds = plan.actions.kinds;
 const causes = [
   {key: 'load_ns', name: 'waiting for loads', colour: '--stall-load'},
   {key: 'store_ns', name: 'waiting for stores', colour: '--stall-store'},
+  {key: 'device_ns', name: 'waiting for another device', colour: '--stall-device'},
   {key: 'nothing_ns', name: 'nothing under way', colour: '--stall-nothing'},
 ];
 const phaseNames = {forward: 'forward', backward: 'backward', update: 'update', again: 'computed again'};

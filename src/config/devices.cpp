@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/devices.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "base/tier.h"
+
+namespace sluice::core {
+namespace {
+
+std::optional<int> whole(std::string_view text) {
+  int value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  constexpr int kMost = 1023;
+  if (problem != std::errc() || end != text.data() + text.size() || value < 0 || value > kMost) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+Result<DeviceChoice> parse_devices(std::string_view text) {
+  constexpr int kMost = int(Tier::kMostDevices);
+  const Error refusal{fmt::format("run.devices = {}: allowed are all, a number of devices from 1 to {}, or their "
+                                  "numbers with commas between, such as 0,2",
+                                  text, kMost)};
+  DeviceChoice out;
+  if (text == "all") {
+    out.all = true;
+    return out;
+  }
+  if (text.find(',') == text.npos) {
+    const auto count = whole(text);
+    if (!count || *count < 1 || *count > kMost) return refusal;
+    for (int d = 0; d < *count; ++d) out.numbers.push_back(d);
+    return out;
+  }
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const auto number = whole(text.substr(begin, end - begin));
+    if (!number && begin == text.size() && !out.numbers.empty()) break;  // "0,"
+    if (!number || std::ranges::count(out.numbers, *number) > 0) return refusal;
+    out.numbers.push_back(*number);
+    begin = end + 1;
+  }
+  if (out.numbers.size() > size_t(kMost)) return refusal;
+  return out;
+}
+
+}  // namespace sluice::core
