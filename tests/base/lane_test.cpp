@@ -52,6 +52,22 @@ TEST(LaneTable, FindsLanesByWhatTheyJoin) {
   EXPECT_EQ(lanes.tiers(), (std::vector<Tier>{kDevice, second, kHost}));
 }
 
+TEST(LaneTable, JoinsEachDeviceToItsNeighboursInTheRing) {
+  EXPECT_EQ(LaneTable::of_devices(1, true), LaneTable());
+  const auto names = [](size_t devices, bool joined) {
+    std::string out;
+    const LaneTable lanes = LaneTable::of_devices(devices, joined);
+    for (const Lane lane : lanes) out += name_of(lanes[lane]) + " ";
+    return out;
+  };
+  EXPECT_EQ(names(2, false), "compute compute1 load store load1 store1 ");
+  EXPECT_EQ(names(2, true),
+            "compute compute1 load store load1 store1 device>device1 device1>device ");
+  const LaneTable four = LaneTable::of_devices(4, true);
+  EXPECT_TRUE(four.find(Tier::device(3), kDevice));
+  EXPECT_FALSE(four.find(kDevice, Tier::device(2)));
+}
+
 TEST(LaneTable, NamesAreFoundAgain) {
   std::set<std::string> names;
   for (const Tier from : kTiers) {

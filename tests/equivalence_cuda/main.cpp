@@ -15,6 +15,17 @@ std::unique_ptr<Backend> small_backend() {
   return must(make_cuda_backend(options));
 }
 
+// On one GPU two devices are two parts of its memory with streams of their own.
+std::unique_ptr<Backend> small_devices(int count, bool joined) {
+  CudaOptions options;
+  options.tune = false;
+  const int gpus = int(must(cuda_devices()).size());
+  options.devices.clear();
+  for (int d = 0; d < count; ++d) options.devices.push_back(d % gpus);
+  options.joined = joined;
+  return must(make_cuda_backend(options));
+}
+
 bool takes(const Numerics& numerics) {
   return numerics.compute == DType::BF16;
 }

@@ -3,9 +3,11 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "backend/cuda/arenas.h"
 #include "backend/cuda/check.h"
@@ -30,23 +32,39 @@ bool launches_block() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
+// One of the devices that share a step.
+struct Gpu {
+  int index;  // as the driver counts
+  CudaDevice device;
+  std::shared_ptr<const cuda::Nvml> nvml;
+  std::optional<cuda::Nvml::Memory> before;  // the device before this process came
+  cuda::Runner runner;
+  cuda::DeviceArena arena{};
+  std::unique_ptr<cuda::Staging> staging = std::make_unique<cuda::Staging>();
+
+  // For the calls that follow on this thread.
+  Status make_current() const { return cuda::check(cudaSetDevice(index), "cudaSetDevice"); }
+
+  int64_t bytes() const {
+    if (const auto own = nvml->own_bytes()) return *own;
+    // The driver does not tell processes apart here: take the growth since this one came, or everything in use.
+    if (const auto now = nvml->memory(); now && before) return now->used - before->used;
+    size_t free = 0, total = 0;
+    const bool known = make_current().ok() && cudaMemGetInfo(&free, &total) == cudaSuccess;
+    return known ? int64_t(total - free) : 0;
+  }
+};
+
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(CudaOptions options, CudaDevice device, std::shared_ptr<const cuda::Nvml> nvml,
-              std::optional<cuda::Nvml::Memory> before, std::shared_ptr<cuda::LibraryCache> cache,
-              cuda::Lanes lanes, cuda::Runner runner)
-      : options_(std::move(options)),
-        device_(std::move(device)),
-        nvml_(std::move(nvml)),
-        before_(before),
-        cache_(std::move(cache)),
-        lanes_(std::move(lanes)),
-        runner_(std::move(runner)) {}
+  CudaBackend(CudaOptions options, std::vector<Gpu> gpus, std::shared_ptr<cuda::LibraryCache> cache,
+              cuda::Lanes lanes)
+      : options_(std::move(options)), gpus_(std::move(gpus)), cache_(std::move(cache)), lanes_(std::move(lanes)) {}
 
   std::string_view name() const override { return "cuda"; }
   const LaneTable& lanes() const override { return lanes_.table(); }
   int64_t alignment() const override { return kAlignment; }
-  int64_t workspace_bytes(const Op& op) const override { return runner_.workspace_bytes(op); }
+  int64_t workspace_bytes(const Op& op) const override { return gpus_.front().runner.workspace_bytes(op); }
 
   Result<Arenas> reserve(const BytesByTier& bytes) override;
   Status prepare(std::span<const Op> ops) override;
@@ -64,25 +82,26 @@ class CudaBackend final : public Backend {
  private:
   void note_failure(const std::optional<cuda::Lanes::Failure>& failure);
   void end_noting(std::span<const Interval> timeline);
-  int64_t device_bytes() const;
   Status queue(const Command& command);
   Status queue_copy(const Copy& copy, cudaStream_t stream);
-  Status rehearse(const Op& op);
+  Status prepare(Gpu& gpu, Tier tier, const Op& op);
+  Status rehearse(Gpu& gpu, Tier tier, const Op& op);
+  Gpu& gpu_of(Tier device) { return gpus_[device.index()]; }
   std::byte* address(Location place) const {
-    return (place.tier == kHost ? host_arena_.data() : device_arena_.data()) + place.offset;
+    return (place.tier == kHost ? host_arena_.data() : gpus_[place.tier.index()].arena.data()) + place.offset;
   }
-  cudaStream_t compute() const { return lanes_.stream(lanes().compute()); }
+  // The device whose stream a lane is: where it computes or loads to, or copies from.
+  Tier device_of(Lane lane) const {
+    const LaneEnds& ends = lanes()[lane];
+    return ends.from == kHost ? ends.to : ends.from;
+  }
 
   CudaOptions options_;
-  CudaDevice device_;
-  std::shared_ptr<const cuda::Nvml> nvml_;
-  std::optional<cuda::Nvml::Memory> before_;  // the device before this process came
+  std::vector<Gpu> gpus_;  // by device
   std::shared_ptr<cuda::LibraryCache> cache_;
-  cuda::DeviceArena device_arena_;
   cuda::HostArena host_arena_;
-  cuda::Staging staging_;
   cuda::Lanes lanes_;
-  cuda::Runner runner_;
+  int current_ = -1;  // the GPU that the thread which submits has made current in this step
   std::set<std::string> prepared_;       // cost keys
   std::vector<std::string_view> names_;  // of the commands queued in this step
   std::optional<Fault> fault_;
@@ -99,10 +118,17 @@ std::string_view name_of_work(const Command& command) {
 }
 
 Result<Arenas> CudaBackend::reserve(const BytesByTier& bytes) {
-  SLUICE_ASSIGN(device_arena_,
-                cuda::DeviceArena::reserve(bytes[kDevice], device_, *nvml_, before_ ? before_->used : 0));
-  SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(bytes[kHost], options_.device));
-  return Arenas{{kDevice, device_arena_.data()}, {kHost, host_arena_.data()}};
+  Arenas arenas;
+  for (size_t d = 0; d < gpus_.size(); ++d) {
+    Gpu& gpu = gpus_[d];
+    SLUICE_TRY(gpu.make_current());
+    SLUICE_ASSIGN(gpu.arena, cuda::DeviceArena::reserve(bytes[Tier::device(d)], gpu.device, *gpu.nvml,
+                                                        gpu.before ? gpu.before->used : 0));
+    arenas[Tier::device(d)] = gpu.arena.data();
+  }
+  SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(bytes[kHost], gpus_.front().index));
+  arenas[kHost] = host_arena_.data();
+  return arenas;
 }
 
 Status CudaBackend::prepare(std::span<const Op> ops) {
@@ -110,9 +136,7 @@ Status CudaBackend::prepare(std::span<const Op> ops) {
     const std::string key = cost_key(op);
     if (prepared_.contains(key)) continue;
     SLUICE_TRY(cuda_supports(op));
-    const cuda::Scratch scratch{device_arena_.data(), options_.tune ? device_arena_.bytes() : 0};
-    SLUICE_TRY(runner_.prepare(op, scratch, compute(), options_.log));
-    SLUICE_TRY(rehearse(op));
+    for (size_t d = 0; d < gpus_.size(); ++d) SLUICE_TRY(prepare(gpus_[d], Tier::device(d), op));
     prepared_.insert(key);
   }
   // Without the file the next start takes longer, no more.
@@ -120,24 +144,31 @@ Status CudaBackend::prepare(std::span<const Op> ops) {
   return {};
 }
 
+Status CudaBackend::prepare(Gpu& gpu, Tier tier, const Op& op) {
+  SLUICE_TRY(gpu.make_current());
+  const cuda::Scratch scratch{gpu.arena.data(), options_.tune ? gpu.arena.bytes() : 0};
+  SLUICE_TRY(gpu.runner.prepare(op, scratch, lanes_.stream(lanes().compute(tier)), options_.log));
+  return rehearse(gpu, tier, op);
+}
+
 // Runs the op once on zeros in the arena, if it fits there: the driver loads kernels when they first run, and
 // what they take belongs to the memory that memory() reports before the first step. Zeros are valid ids and
 // positions.
-Status CudaBackend::rehearse(const Op& op) {
+Status CudaBackend::rehearse(Gpu& gpu, Tier tier, const Op& op) {
   int64_t end = 0;
   const auto place = [&](int64_t bytes) {
     const int64_t offset = align_up(end, kAlignment);
     end = offset + bytes;
-    return Buffer{device_arena_.data() + offset, bytes};
+    return Buffer{gpu.arena.data() + offset, bytes};
   };
   std::vector<Buffer> buffers;
   for (const Operand& operand : operands(op)) buffers.push_back(place(operand.bytes()));
   const Buffer workspace = place(workspace_bytes(op));
-  if (end > device_arena_.bytes()) return {};
-  cudaStream_t stream = compute();
-  runner_.part();
-  SLUICE_CUDA_TRY(cudaMemsetAsync(device_arena_.data(), 0, size_t(end), stream));
-  Status status = runner_.run({&op, buffers, workspace}, stream);
+  if (end > gpu.arena.bytes()) return {};
+  cudaStream_t stream = lanes_.stream(lanes().compute(tier));
+  gpu.runner.part();
+  SLUICE_CUDA_TRY(cudaMemsetAsync(gpu.arena.data(), 0, size_t(end), stream));
+  Status status = gpu.runner.run({&op, buffers, workspace}, stream);
   if (status.ok()) status = cuda::check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   if (!status.ok()) return error_at(fmt::format("\"{}\" failed its rehearsal", text(op)), status.error());
   return {};
@@ -148,8 +179,9 @@ Status CudaBackend::begin(uint32_t commands, bool timed) {
   SLUICE_TRY(host_arena_.wait());
   names_.clear();
   names_.reserve(commands);
+  current_ = -1;
   ranges_.begin_step();
-  runner_.part();
+  for (Gpu& gpu : gpus_) gpu.runner.part();
   return lanes_.begin(commands, timed);
 }
 
@@ -172,11 +204,17 @@ Status CudaBackend::submit(const Command& command) {
 }
 
 Status CudaBackend::queue(const Command& command) {
+  // Kernels and library calls go to the current device.
+  Gpu& gpu = gpu_of(device_of(command.lane));
+  if (gpu.index != current_) {
+    SLUICE_TRY(gpu.make_current());
+    current_ = gpu.index;
+  }
   SLUICE_ASSIGN(const bool waits, lanes_.open(command));
   cudaStream_t stream = lanes_.stream(command.lane);
   if (const auto* launch = std::get_if<Launch>(&command.work)) {
-    if (waits) runner_.part();
-    SLUICE_TRY(runner_.run(*launch, stream));
+    if (waits) gpu.runner.part();
+    SLUICE_TRY(gpu.runner.run(*launch, stream));
   } else {
     SLUICE_TRY(queue_copy(std::get<Copy>(command.work), stream));
   }
@@ -257,7 +295,7 @@ Status CudaBackend::upload(Location to, const std::byte* from, int64_t bytes) {
     std::memcpy(address(to), from, size_t(bytes));
     return {};
   }
-  SLUICE_CUDA_TRY(cudaSetDevice(options_.device));  // any thread may come
+  SLUICE_TRY(gpu_of(to.tier).make_current());  // any thread may come
   SLUICE_CUDA_TRY(cudaMemcpy(address(to), from, size_t(bytes), cudaMemcpyHostToDevice));
   // From pageable memory cudaMemcpy returns once the bytes are staged, and the lanes do not wait for its
   // stream.
@@ -270,8 +308,8 @@ Status CudaBackend::download(std::byte* to, Location from, int64_t bytes) {
     std::memcpy(to, address(from), size_t(bytes));
     return {};
   }
-  SLUICE_CUDA_TRY(cudaSetDevice(options_.device));
-  return staging_.download(to, address(from), bytes);
+  SLUICE_TRY(gpu_of(from.tier).make_current());
+  return gpu_of(from.tier).staging->download(to, address(from), bytes);
 }
 
 Status CudaBackend::clear(Location to, int64_t bytes) {
@@ -279,39 +317,86 @@ Status CudaBackend::clear(Location to, int64_t bytes) {
     std::memset(address(to), 0, size_t(bytes));
     return {};
   }
-  SLUICE_CUDA_TRY(cudaSetDevice(options_.device));
+  SLUICE_TRY(gpu_of(to.tier).make_current());
   SLUICE_CUDA_TRY(cudaMemset(address(to), 0, size_t(bytes)));
   SLUICE_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy));
   return {};
 }
 
 BytesByTier CudaBackend::memory() const {
-  return {{kDevice, device_bytes()}, {kHost, resident_bytes()}};
+  BytesByTier bytes;
+  for (size_t d = 0; d < gpus_.size(); ++d) bytes[Tier::device(d)] = gpus_[d].bytes();
+  bytes[kHost] = resident_bytes();
+  return bytes;
 }
 
-int64_t CudaBackend::device_bytes() const {
-  if (const auto own = nvml_->own_bytes()) return *own;
-  // The driver does not tell processes apart here: take the growth since this one came, or everything in use.
-  if (const auto now = nvml_->memory(); now && before_) return now->used - before_->used;
-  size_t free = 0, total = 0;
-  return cudaMemGetInfo(&free, &total) == cudaSuccess ? int64_t(total - free) : 0;
+// Whether every GPU copies to its neighbours in the ring; if so, lets them.
+Result<bool> join(std::span<const int> devices) {
+  std::vector<std::pair<int, int>> neighbours;
+  for (size_t d = 0; d < devices.size(); ++d) {
+    const int one = devices[d], next = devices[(d + 1) % devices.size()];
+    for (const auto& pair : {std::pair(one, next), std::pair(next, one)}) {
+      const bool known = std::find(neighbours.begin(), neighbours.end(), pair) != neighbours.end();
+      if (one != next && !known) neighbours.push_back(pair);
+    }
+  }
+  for (const auto& [from, to] : neighbours) {
+    int can = 0;
+    SLUICE_CUDA_TRY(cudaDeviceCanAccessPeer(&can, from, to));
+    if (can == 0) return false;
+  }
+  for (const auto& [from, to] : neighbours) {
+    SLUICE_CUDA_TRY(cudaSetDevice(from));
+    const cudaError_t code = cudaDeviceEnablePeerAccess(to, 0);
+    if (code == cudaErrorPeerAccessAlreadyEnabled) {
+      cudaGetLastError();  // by a backend before this one: no lasting error
+      continue;
+    }
+    SLUICE_TRY(cuda::check(code, "cudaDeviceEnablePeerAccess"));
+  }
+  return true;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
-  auto nvml = cuda::Nvml::open(options.device);
-  const auto before = nvml->memory();  // this process has no context yet
-  SLUICE_ASSIGN(CudaDevice device, cuda::open_device(options.device));
-  SLUICE_ASSIGN(auto lanes, cuda::Lanes::create(LaneTable(), options.run_ahead));
-  auto cache = std::make_shared<cuda::LibraryCache>(
-      options.cache, options.cache.empty() ? "" : fmt::format("{}, {}", device.name, cuda_versions()));
-  SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic, cache));
-  const GpuLibraries libraries{options.attention_workspace_bytes, options.deterministic, device.cc_major};
-  SLUICE_ASSIGN(auto attention, cuda::Attention::create(libraries, cache));
-  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(
-      options, std::move(device), std::move(nvml), before, cache, std::move(lanes),
-      cuda::Runner(std::move(products), std::move(attention))));
+  SLUICE_CHECK(!options.devices.empty() && options.devices.size() <= Tier::kMostDevices, "{} devices",
+               options.devices.size());
+  std::vector<std::shared_ptr<const cuda::Nvml>> nvml;
+  std::vector<std::optional<cuda::Nvml::Memory>> before;  // this process has no context yet
+  for (const int index : options.devices) {
+    nvml.push_back(cuda::Nvml::open(index));
+    before.push_back(nvml.back()->memory());
+  }
+  std::vector<Gpu> gpus;
+  std::shared_ptr<cuda::LibraryCache> cache;
+  for (size_t d = 0; d < options.devices.size(); ++d) {
+    const int index = options.devices[d];
+    SLUICE_ASSIGN(CudaDevice device, cuda::open_device(index));
+    if (!gpus.empty() && device.name != gpus.front().device.name) {
+      return error(ErrorKind::Device,
+                   "run.devices: GPU {} is a {} and GPU {} a {}; devices that share a step are of one kind",
+                   gpus.front().index, gpus.front().device.name, index, device.name);
+    }
+    if (!cache) {
+      cache = std::make_shared<cuda::LibraryCache>(
+          options.cache, options.cache.empty() ? "" : fmt::format("{}, {}", device.name, cuda_versions()));
+    }
+    SLUICE_ASSIGN(auto products, cuda::Products::create(options.deterministic, cache));
+    const GpuLibraries libraries{options.attention_workspace_bytes, options.deterministic, device.cc_major};
+    SLUICE_ASSIGN(auto attention, cuda::Attention::create(libraries, cache));
+    gpus.push_back({index, std::move(device), nvml[d], before[d],
+                    cuda::Runner(std::move(products), std::move(attention))});
+  }
+  bool joined = false;
+  if (options.joined && gpus.size() > 1) {
+    SLUICE_ASSIGN(joined, join(options.devices));
+  }
+  const LaneTable table = gpus.size() == 1 ? LaneTable() : LaneTable::of_devices(gpus.size(), joined);
+  SLUICE_ASSIGN(auto lanes, cuda::Lanes::create(table, options.devices, options.run_ahead));
+  SLUICE_TRY(gpus.front().make_current());
+  return std::unique_ptr<Backend>(
+      std::make_unique<CudaBackend>(options, std::move(gpus), cache, std::move(lanes)));
 }
 
 }  // namespace sluice::core

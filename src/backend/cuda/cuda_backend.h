@@ -7,7 +7,7 @@
 // Order of calls: reserve(), prepare(), then uploads and steps. prepare() times library algorithms with the
 // device arena as its scratch, so whatever the arena held before it is lost.
 //
-// upload(), download() and clear() take addresses in either arena. The caller's memory is pageable, so they
+// upload(), download() and clear() take addresses in any arena. The caller's memory is pageable, so they
 // are synchronous; within the host arena they are plain memory accesses. The host arena is being pinned while
 // they and prepare() run; the first begin() waits for the rest.
 #pragma once
@@ -25,7 +25,9 @@
 namespace sluice::core {
 
 struct CudaOptions {
-  int device = 0;
+  // The GPUs that share a step, of one kind. One named twice is two devices of its memory, to try things.
+  std::vector<int> devices{0};
+  bool joined = true;  // neighbours in the ring copy to each other, where all of them can
   // Equal inputs give equal bits, whatever the plan and in every process on one kind of GPU. Costs a few per
   // cent of attention's backward and its workspace.
   bool deterministic = true;

@@ -1,22 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // Part of builds with and without CUDA: what is said of the backend there, the functions that it calls know.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "backend/cuda/cuda_backend.h"
 
 namespace sluice::core {
 namespace {
 
+std::vector<int> chosen_of(const BackendOptions& options) {
+  return options.devices.empty() ? std::vector<int>{options.device} : options.devices;
+}
+
 Result<FoundMachine> find(const BackendOptions& options) {
   SLUICE_ASSIGN(const std::vector<CudaDevice> devices, cuda_devices());
   if (devices.empty()) return error(ErrorKind::Device, "there is no NVIDIA GPU");
-  if (options.device < 0 || options.device >= int(devices.size())) {
-    return error(ErrorKind::NotFound, "run.device = {}: there are {} GPUs, numbered from 0", options.device,
-                 devices.size());
+  std::vector<int> chosen = chosen_of(options);
+  if (options.all_devices) {
+    chosen.resize(std::min(devices.size(), Tier::kMostDevices));
+    std::iota(chosen.begin(), chosen.end(), 0);
   }
-  const CudaDevice& gpu = devices[size_t(options.device)];
+  for (const int index : chosen) {
+    if (index >= 0 && index < int(devices.size())) continue;
+    return error(ErrorKind::NotFound, "run.device{} = {}: there are {} GPUs, numbered from 0",
+                 chosen.size() > 1 ? "s" : "", fmt::join(chosen, ","), devices.size());
+  }
+  const CudaDevice& gpu = devices[size_t(chosen.front())];
   // Kernels, queues, the driver's records of pinned memory. 600 MiB were seen with 109 GiB pinned.
   constexpr int64_t kHostMargin = 768 * kMiB;
   FoundMachine found;
@@ -28,15 +41,21 @@ Result<FoundMachine> find(const BackendOptions& options) {
   found.model = gpu.name;
   found.uuid = gpu.uuid;
   found.fast_bf16 = true;
-  // Kernels and library handles come on top of the context that the free bytes already count.
+  // Kernels and library handles come on top of the context that the free bytes already count. Of several GPUs the
+  // one with the least to give decides.
   found.device_total_bytes = gpu.free_bytes - kGiB;
+  for (const int index : chosen)
+    found.device_total_bytes = std::min(found.device_total_bytes, devices[size_t(index)].free_bytes - kGiB);
+  if (chosen.size() > 1) found.devices = chosen;
+  found.joined = options.joined;
   found.host_margin_bytes = kHostMargin;
   return found;
 }
 
 Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
   CudaOptions cuda;
-  cuda.device = options.device;
+  cuda.devices = chosen_of(options);
+  cuda.joined = options.joined;
   cuda.deterministic = options.deterministic;
   if (!options.cache.empty()) cuda.cache = (std::filesystem::path(options.cache) / "cuda-libraries").string();
   return make_cuda_backend(cuda);

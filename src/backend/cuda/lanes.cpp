@@ -2,6 +2,7 @@
 #include "backend/cuda/lanes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/cuda/check.h"
 
@@ -16,17 +17,22 @@ constexpr double kBriefStepS = 0.02;
 
 }  // namespace
 
-Result<Lanes> Lanes::create(const LaneTable& table, int run_ahead) {
-  Lanes lanes(table);
+Result<Lanes> Lanes::create(const LaneTable& table, std::span<const int> devices, int run_ahead) {
+  Lanes lanes(table, devices.size());
   lanes.run_ahead_ = uint32_t(std::max(run_ahead, 1));
-  int least = 0, greatest = 0;
-  SLUICE_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  for (size_t d = 0; d < devices.size(); ++d) {
+    lanes.events_[d].gpu = devices[d];
+    SLUICE_CUDA_TRY(cudaSetDevice(devices[d]));
+    SLUICE_CUDA_TRY(cudaEventCreate(lanes.events_[d].origin.receive()));
+  }
   for (const Lane lane : table) {
+    SLUICE_CUDA_TRY(cudaSetDevice(devices[lanes.device_of(lane)]));
+    int least = 0, greatest = 0;
+    SLUICE_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     // Compute goes first where kernels of several lanes compete; copies have engines of their own.
     SLUICE_CUDA_TRY(cudaStreamCreateWithPriority(lanes.streams_[lane].receive(), cudaStreamNonBlocking,
                                                  table[lane].computes() ? greatest : least));
   }
-  SLUICE_CUDA_TRY(cudaEventCreate(lanes.origin_.receive()));
   return lanes;
 }
 
@@ -40,9 +46,16 @@ Status Lanes::create_events(uint32_t commands) {
     }
     return {};
   };
-  if (!timed_) return grow(plain_, cudaEventDisableTiming);
-  SLUICE_TRY(grow(before_, 0));
-  return grow(after_, 0);
+  for (Events& events : events_) {
+    SLUICE_CUDA_TRY(cudaSetDevice(events.gpu));
+    if (!timed_) {
+      SLUICE_TRY(grow(events.plain, cudaEventDisableTiming));
+    } else {
+      SLUICE_TRY(grow(events.before, 0));
+      SLUICE_TRY(grow(events.after, 0));
+    }
+  }
+  return {};
 }
 
 Status Lanes::begin(uint32_t commands, bool timed) {
@@ -60,10 +73,15 @@ Status Lanes::begin(uint32_t commands, bool timed) {
   }
   for (auto& row : waited_) row = ByLane<int64_t>(table_);
   if (!timed_) return {};
-  const Lane compute = table_.compute();
-  SLUICE_CUDA_TRY(cudaEventRecord(origin_.get(), stream(compute)));
+  // Times of several GPUs are told apart by their origins, which follow the first one's within microseconds.
+  for (size_t d = 0; d < events_.size(); ++d) {
+    cudaStream_t compute = stream(table_.compute(Tier::device(d)));
+    if (d > 0) SLUICE_CUDA_TRY(cudaStreamWaitEvent(compute, events_.front().origin.get(), 0));
+    SLUICE_CUDA_TRY(cudaEventRecord(events_[d].origin.get(), compute));
+  }
   for (const Lane lane : table_) {
-    if (lane != compute) SLUICE_CUDA_TRY(cudaStreamWaitEvent(stream(lane), origin_.get(), 0));
+    if (!table_[lane].computes())
+      SLUICE_CUDA_TRY(cudaStreamWaitEvent(stream(lane), events_[device_of(lane)].origin.get(), 0));
   }
   return {};
 }
@@ -83,9 +101,10 @@ Result<bool> Lanes::open(const Command& command) {
     known = int64_t{id} + 1;
     waits = true;
   }
-  if (timed_) SLUICE_CUDA_TRY(cudaEventRecord(before_[command.id].get(), stream(command.lane)));
   // From here on a part of it may be under way.
   lane_of_.push_back(command.lane);
+  if (timed_)
+    SLUICE_CUDA_TRY(cudaEventRecord(events_of(command.id).before[command.id].get(), stream(command.lane)));
   progress_[command.lane].queued = command.id;
   return waits;
 }
@@ -131,12 +150,19 @@ std::optional<Lanes::Failure> Lanes::drain() {
 
 Lanes::Failure Lanes::failure(Error error) const {
   // Copies do not fail once they are queued: where launches are under way it was one of them.
-  const Lane lane = table_.compute();
-  const Progress& compute = progress_[lane];
-  if (compute.settled >= compute.queued) return {finished_, finished_, std::move(error)};
-  auto first = uint32_t(compute.settled + 1);
-  while (lane_of_[first] != lane) ++first;
-  return {first, uint32_t(compute.queued), std::move(error)};
+  std::optional<Failure> found;
+  for (const Lane lane : table_) {
+    const Progress& p = progress_[lane];
+    if (!table_[lane].computes() || p.settled >= p.queued) continue;
+    auto first = uint32_t(p.settled + 1);
+    while (lane_of_[first] != lane) ++first;
+    if (!found) found = Failure{first, uint32_t(p.queued), {}};
+    found->first = std::min(found->first, first);
+    found->last = std::max(found->last, uint32_t(p.queued));
+  }
+  if (!found) found = Failure{finished_, finished_, {}};
+  found->error = std::move(error);
+  return *std::move(found);
 }
 
 Status Lanes::intervals(std::vector<Interval>& out) const {
@@ -145,8 +171,9 @@ Status Lanes::intervals(std::vector<Interval>& out) const {
   out.resize(lane_of_.size());
   for (size_t i = 0; i < out.size(); ++i) {
     float start = 0, end = 0;
-    SLUICE_CUDA_TRY(cudaEventElapsedTime(&start, origin_.get(), before_[i].get()));
-    SLUICE_CUDA_TRY(cudaEventElapsedTime(&end, origin_.get(), after_[i].get()));
+    const Events& events = events_of(uint32_t(i));
+    SLUICE_CUDA_TRY(cudaEventElapsedTime(&start, events.origin.get(), events.before[i].get()));
+    SLUICE_CUDA_TRY(cudaEventElapsedTime(&end, events.origin.get(), events.after[i].get()));
     out[i] = {double(start) * kNsPerMs, double(end) * kNsPerMs};
   }
   return {};

@@ -20,7 +20,9 @@ namespace sluice::core::cuda {
 // created when a step is longer than all before it, never within one.
 class Lanes {
  public:
-  static Result<Lanes> create(const LaneTable& table, int run_ahead);
+  // `devices`: the GPU of each device of the table, as the driver counts. A lane's stream belongs to the device on
+  // which it computes, to which it loads or from which it copies.
+  static Result<Lanes> create(const LaneTable& table, std::span<const int> devices, int run_ahead);
 
   const LaneTable& table() const { return table_; }
   cudaStream_t stream(Lane lane) const { return streams_[lane].get(); }
@@ -46,10 +48,26 @@ class Lanes {
   Status intervals(std::vector<Interval>& out) const;
 
  private:
-  explicit Lanes(const LaneTable& table)
-      : table_(table), streams_(table), progress_(table), waited_(table, ByLane<int64_t>(table)) {}
+  // What belongs to the streams of one GPU: an event is recorded where it was made.
+  struct Events {
+    int gpu = 0;
+    Event origin;                             // of the times of a timed step
+    std::vector<Event> plain, before, after;  // by command: without times, and for timed steps
+  };
+
+  Lanes(const LaneTable& table, size_t devices)
+      : table_(table),
+        streams_(table),
+        events_(devices),
+        progress_(table),
+        waited_(table, ByLane<int64_t>(table)) {}
   Status create_events(uint32_t commands);
-  cudaEvent_t done(uint32_t id) const { return (timed_ ? after_ : plain_)[id].get(); }
+  size_t device_of(Lane lane) const {
+    const LaneEnds& ends = table_[lane];
+    return (ends.from == kHost ? ends.to : ends.from).index();
+  }
+  const Events& events_of(uint32_t id) const { return events_[device_of(lane_of_[id])]; }
+  cudaEvent_t done(uint32_t id) const { return (timed_ ? events_of(id).after : events_of(id).plain)[id].get(); }
   Status record(uint32_t id);
   // Waits until the command has finished, and with it what came before it on its lane.
   Status settle(uint32_t id);
@@ -58,11 +76,10 @@ class Lanes {
   LaneTable table_;
   uint32_t run_ahead_ = 0;
   ByLane<Stream> streams_;
-  bool timed_ = false;  // the step under way
-  bool brief_ = false;  // the last one was
+  std::vector<Events> events_;  // by device
+  bool timed_ = false;          // the step under way
+  bool brief_ = false;          // the last one was
   Stopwatch since_begin_;
-  Event origin_;                               // of its times
-  std::vector<Event> plain_, before_, after_;  // by command: without times, and for timed steps
 
   // The step under way: the lane of each command queued, and how many from the start are known to have
   // finished.

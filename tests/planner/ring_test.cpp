@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several devices: who gets which layers, what is handed over when, and that the proof rejects plans whose
+// hand-overs are broken.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "equivalence/small_runs.h"
+#include "planner/planner.h"
+#include "planner/six_tasks.h"
+
+namespace sluice::core {
+namespace {
+
+const Tier kSecond = Tier::device(1);
+
+TEST(Rings, DealLayersInTurn) {
+  const std::vector<double> eight(8, 10);
+  EXPECT_EQ(ring_of(eight, 0, 2, {1, 0}), (std::vector<size_t>{0, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(ring_of(eight, 0, 2, {2, 0}), (std::vector<size_t>{0, 0, 1, 1, 0, 0, 1, 1}));
+  EXPECT_EQ(ring_of(eight, 0, 4, {2, 0}), (std::vector<size_t>{0, 1, 2, 3, 0, 1, 2, 3}));
+  // What is beside the layers is work of the first device, and so is the tail.
+  EXPECT_EQ(ring_of(eight, 40, 2, {1, 0}), (std::vector<size_t>{0, 0, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(ring_of(eight, 20, 2, {1, 2}), (std::vector<size_t>{0, 1, 1, 1, 1, 1, 0, 0}));
+}
+
+TEST(Rings, HaveShapesForEveryDepth) {
+  const StageRequest request = small_request({16, 8, 2, 2, 8}, {});
+  const Program program =
+      build_training(request.model, request.shape, request.numerics, request.optimizer).program;
+  const std::vector<RingShape> shapes = ring_shapes(program, 2);
+  ASSERT_FALSE(shapes.empty());
+  for (const RingShape& shape : shapes) {
+    const Placement placement = ring(program, cost_of(program, Profile()), 2, shape);
+    ASSERT_EQ(placement.tasks.size(), program.tasks().size());
+    for (const Tier tier : placement.tasks) EXPECT_TRUE(tier == kDevice || tier == kSecond);
+  }
+}
+
+// The first device makes a and comes back to it; all else is the second's.
+Placement two_devices() {
+  return {{kDevice, kSecond, kSecond, kSecond, kSecond, kDevice}, 2, ""};
+}
+
+Profile links(bool joined) {
+  Profile profile = SixTasks::link(5);
+  profile.set_lanes(LaneTable::of_devices(2, joined), double(SixTasks::kBytes) / 5e-9);
+  return profile;
+}
+
+std::string words(bool joined) {
+  const SixTasks six;
+  Limits limits = SixTasks::room(8);
+  limits.set_device_bytes(limits.device_bytes());
+  const Profile profile = links(joined);
+  const StepSchedule step = unroll(six.program, two_devices(), task_order(six.program, six.costs, false), six.costs,
+                                   profile, six.saves("", Save::Keep), limits);
+  std::vector<Residency> residency;
+  for (const Schedule& s : step.devices) residency.push_back(split_at(s, limits, gaps_of(s, profile)));
+  Tier misfit;
+  const auto plan = emit(six.program, step, std::move(residency), profile, limits, misfit);
+  if (!plan) return "does not fit";
+  const Status valid = verify(six.program, *plan, six.costs.workspace_bytes);
+  return valid.ok() ? six.words(*plan) : valid.message();
+}
+
+TEST(HandOvers, GoFromDeviceToDeviceOrByWayOfTheHost) {
+  EXPECT_EQ(words(true), "fa; ba; copy a (fa); fb (copy a); fc; bc; bb");
+  EXPECT_EQ(words(false), "fa; ba; store a (fa); load a (store a); fb (load a); fc; bc; bb");
+}
+
+// A step of a small model over two devices.
+class BrokenHandOvers : public testing::TestWithParam<bool> {
+ protected:
+  BrokenHandOvers() {
+    profile_.alignment = 64;
+    profile_.set_lanes(LaneTable::of_devices(2, GetParam()), 1e10);
+    PlanRequest request;
+    request.quick = true;
+    request.placement = random_placement(program_, 2, 2);
+    plan_ = rig::must(make_plan(program_, profile_, request));
+    workspaces_ = cost_of(program_, profile_).workspace_bytes;
+  }
+  Status check(const Plan& plan) const { return verify(program_, plan, workspaces_); }
+  // Copies that bring what the other device made.
+  bool hands_over(const Action& a) const {
+    return a.hands_over() || (a.stores() && !plan_.homes[a.object.value].anywhere()) ||
+           (a.loads() && !plan_.homes[a.object.value].anywhere());
+  }
+
+  const StageRequest request_ = small_request({16, 8, 2, 2, 8, true}, kNumerics[1].numerics);
+  const Program program_ =
+      build_training(request_.model, request_.shape, request_.numerics, request_.optimizer).program;
+  Profile profile_;
+  Plan plan_;
+  std::vector<int64_t> workspaces_;
+};
+
+TEST_P(BrokenHandOvers, EachMissingWaitIsFound) {
+  ASSERT_TRUE(check(plan_).ok());
+  int tried = 0;
+  for (uint32_t id = 0; id < plan_.actions.size(); ++id) {
+    const Action& a = plan_.actions[id];
+    for (uint32_t w = 0; w < a.wait_count; ++w) {
+      const Action& awaited = plan_.actions[plan_.waits_of(a)[w]];
+      if (!hands_over(a) && !hands_over(awaited)) continue;
+      Plan broken = plan_;
+      Action& action = broken.actions[id];
+      std::swap(broken.waits[action.first_wait + w], broken.waits[action.first_wait + action.wait_count - 1]);
+      --action.wait_count;
+      const Status status = check(broken);
+      EXPECT_FALSE(status.ok()) << label(program_, a) << " without its wait for " << label(program_, awaited);
+      EXPECT_NE(status.message().find("does not wait for"), std::string::npos) << status.message();
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 20);
+}
+
+TEST_P(BrokenHandOvers, OthersAreFoundByTheirWords) {
+  const auto first = std::ranges::find_if(plan_.actions, [&](const Action& a) { return hands_over(a); });
+  ASSERT_NE(first, plan_.actions.end());
+  const auto id = size_t(first - plan_.actions.begin());
+  const auto refused = [&](const char* what, auto&& spoil, const char* words) {
+    Plan broken = plan_;
+    spoil(broken, broken.actions[id]);
+    const Status status = check(broken);
+    ASSERT_FALSE(status.ok()) << what;
+    EXPECT_NE(status.message().find(words), std::string::npos) << what << ": " << status.message();
+  };
+  refused("it waits for what comes later", [&](Plan& p, Action& a) { p.waits[a.first_wait] = uint32_t(id) + 1; },
+          "a cycle");
+  refused("another lane", [](Plan& p, Action& a) { a.lane = p.lanes.copy(kHost, kDevice) == a.lane
+                                                               ? p.lanes.copy(kHost, kSecond)
+                                                               : p.lanes.copy(kHost, kDevice); },
+          "on lane");
+  refused("nothing lies where it begins", [](Plan&, Action& a) { a.from.offset += 64; }, "uses");
+  refused("outside the arena", [](Plan& p, Action& a) { a.to.offset = align_up(p.arenas[a.to.tier].bytes, 64); },
+          "lie outside");
+  refused("over what the other device still needs",
+          [](Plan& p, Action& a) {
+            for (const Home& home : p.homes) {
+              if (home.on(a.to.tier)) a.to.offset = home.offset[a.to.tier];
+            }
+          },
+          "");
+  // Some time after it somebody looks for what it should have brought.
+  Plan broken = plan_;
+  broken.actions[id].to.offset = broken.actions[id].from.offset;
+  broken.actions[id].from = broken.actions[id].to;
+  EXPECT_FALSE(check(broken).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, BrokenHandOvers, testing::Bool(),
+                         [](const auto& test) { return test.param ? "joined" : "by_the_host"; });
+
+}  // namespace
+}  // namespace sluice::core
