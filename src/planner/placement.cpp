@@ -29,40 +29,43 @@ Placement by_layer(const Program& program, std::span<const size_t> device_of_lay
 
 }  // namespace
 
-std::vector<size_t> ring_of(std::span<const double> layer_ns, double beside_ns, size_t devices,
+std::vector<size_t> ring_of(std::span<const double> layer_ns, double beside_ns, std::span<const double> shares,
                             const RingShape& shape) {
-  const size_t layers = layer_ns.size(), dealt = layers - size_t(shape.tail);
+  const size_t devices = shares.size(), layers = layer_ns.size(), dealt = layers - size_t(shape.tail);
   const size_t stages = devices * size_t(shape.turns);
   const double dealt_ns = std::accumulate(layer_ns.begin(), layer_ns.begin() + long(dealt), 0.0);
   const double tail_ns = std::accumulate(layer_ns.begin() + long(dealt), layer_ns.end(), beside_ns);
-  // What each stage of a device should have: the first device's are shorter by the tail and what is beside it.
-  const double share_ns = (dealt_ns + tail_ns) / double(devices);
-  const double first_ns = std::max(0.0, share_ns - tail_ns) / shape.turns;
-  const double other_ns =
-      devices == 1 ? 0 : (dealt_ns - first_ns * shape.turns) / (double(devices - 1) * shape.turns);
+  // Of each stage: the first device's are shorter by the tail and what is beside it.
+  const auto stage_ns = [&](size_t stage) {
+    const double of_first = std::max(0.0, shares[0] * (dealt_ns + tail_ns) - tail_ns);
+    const size_t device = stage % devices;
+    const double of_device = device == 0 ? of_first : shares[device] * (dealt_ns - of_first) / (1 - shares[0]);
+    return of_device / shape.turns;
+  };
   // A layer belongs to the stage in which its middle lies.
   std::vector<size_t> out(layers, 0);
   double begin_ns = 0;
   size_t stage = 0;
-  double end_ns = first_ns;
+  double end_ns = stage_ns(0);
   for (size_t l = 0; l < dealt; ++l) {
     const double middle_ns = begin_ns + layer_ns[l] / 2;
-    while (stage + 1 < stages && middle_ns > end_ns) end_ns += ++stage % devices == 0 ? first_ns : other_ns;
+    while (stage + 1 < stages && middle_ns > end_ns) end_ns += stage_ns(++stage);
     out[l] = stage % devices;
     begin_ns += layer_ns[l];
   }
   return out;
 }
 
-Placement ring(const Program& program, const TaskCosts& costs, size_t devices, const RingShape& shape) {
+Placement ring(const Program& program, const TaskCosts& costs, std::span<const double> shares,
+               const RingShape& shape) {
   std::vector<double> layer_ns(size_t(layers_of(program)), 0);
   double beside_ns = 0;
   for (size_t t = 0; t < program.tasks().size(); ++t) {
     const int layer = program.tasks()[t].layer;
     (layer < 0 ? beside_ns : layer_ns[size_t(layer)]) += costs.ns[t];
   }
-  Placement out = by_layer(program, ring_of(layer_ns, beside_ns, devices, shape), devices);
-  out.how = fmt::format("a ring of {} devices, {} turn{}, {} layer{} with the head", devices, shape.turns,
+  Placement out = by_layer(program, ring_of(layer_ns, beside_ns, shares, shape), shares.size());
+  out.how = fmt::format("a ring of {} devices, {} turn{}, {} layer{} with the head", shares.size(), shape.turns,
                         shape.turns == 1 ? "" : "s", shape.tail, shape.tail == 1 ? "" : "s");
   return out;
 }

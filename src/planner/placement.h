@@ -31,13 +31,14 @@ struct RingShape {
   friend auto operator<=>(const RingShape&, const RingShape&) = default;
 };
 
-// By layer the device of a ring in which every device has about the same part of `layer_ns` and the first one
-// `beside_ns` more. Stages of a device are about alike. REQUIRES: shape.tail <= layers.
-std::vector<size_t> ring_of(std::span<const double> layer_ns, double beside_ns, size_t devices,
+// By layer the device of a ring. `shares`, by device, say how much of all time is each one's, and sum up to 1; the first
+// one has `beside_ns` beside its part of `layer_ns`. Stages of a device are about alike. REQUIRES: shape.tail <= layers.
+std::vector<size_t> ring_of(std::span<const double> layer_ns, double beside_ns, std::span<const double> shares,
                             const RingShape& shape);
 
 // The ring as a placement of a program's tasks.
-Placement ring(const Program& program, const TaskCosts& costs, size_t devices, const RingShape& shape);
+Placement ring(const Program& program, const TaskCosts& costs, std::span<const double> shares,
+               const RingShape& shape);
 // The rings worth trying: turns up to where a stage is one layer, tails up to a device's part.
 std::vector<RingShape> ring_shapes(const Program& program, size_t devices);
 

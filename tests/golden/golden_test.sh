@@ -103,6 +103,8 @@ say plan --diff runs/latest/plan.json tight/plan.json
 
 section simulate
 say simulate small.toml --machine rtx4090
+say simulate small.toml --machine h100 --devices 2 --set shape.chunk_tokens=1024
+say simulate small.toml --machine h100 --devices 9
 say demo 8 4 256 tiny --simulate --machine a100
 
 section machines
