@@ -36,8 +36,8 @@ struct RunOptions {
     option("--backend", backend, "auto, or one that this program has (run.backend)", "BACKEND",
            "Configuration");
     option("--device", device, "index of the GPU (run.device)", "N", "Configuration");
-    option("--devices", devices, "devices that share a step: all, how many, or indices: 0,2 (run.devices)", "LIST",
-           "Configuration");
+    option("--devices", devices, "devices that share a step: all, how many, or indices: 0,2 (run.devices)",
+           "LIST", "Configuration");
     add_set(command, set);
   }
 

@@ -37,10 +37,10 @@ struct BackendOptions {
 
 // What a backend finds on this machine.
 struct FoundMachine {
-  std::string name;                         // hardware and versions: all that costs depend on
-  std::string description;                  // one line for people
-  std::string model;                        // of the accelerator, as its driver calls it; empty: none
-  std::string uuid;                         // of this very device; empty: unknown
+  std::string name;         // hardware and versions: all that costs depend on
+  std::string description;  // one line for people
+  std::string model;        // of the accelerator, as its driver calls it; empty: none
+  std::string uuid;         // of this very device; empty: unknown
   // Of several devices: those that make() takes then, and whether they copy to each other.
   std::vector<int> devices;
   bool joined = false;

@@ -52,8 +52,9 @@ class LaneTable {
 
   // The lanes of one device and a host: compute, load, store.
   LaneTable() : ends_{{kDevice, kDevice}, {kHost, kDevice}, {kDevice, kHost}} {}
-  // The lanes of several devices and a host: each computes, loads and stores; where `joined`, each also copies to the
-  // next and the one before, around the ring. Of one device: LaneTable(). REQUIRES: 1 <= devices <= Tier::kMostDevices.
+  // The lanes of several devices and a host: each computes, loads and stores; where `joined`, each also
+  // copies to the next and the one before, around the ring. Of one device: LaneTable(). REQUIRES: 1 <=
+  // devices <= Tier::kMostDevices.
   static LaneTable of_devices(size_t devices, bool joined);
   // Any others. An error names what two lanes join, or how many there are.
   static Result<LaneTable> of(std::vector<LaneEnds> ends);

@@ -117,7 +117,8 @@ void visit_keys(Config& c, F&& key) {
   key("run.backend", c.run.backend, nullptr, "where to run: auto, or a backend that this program has");
   key("run.device", c.run.device, Range{0, 1023}, "index of the GPU");
   key("run.devices", c.run.devices, nullptr,
-      "devices that share a step: all, how many, or their indices, such as 0,2; with 1 run.device says which");
+      "devices that share a step: all, how many, or their indices, such as 0,2; with 1 run.device says "
+      "which");
   key("run.peer", c.run.peer, Choices{"auto", "off"},
       "whether devices copy to each other where they can; off: by way of the host");
   key("run.threads", c.run.threads, Range{0, 4096}, "threads that compute on the CPU; 0: all cores");

@@ -14,7 +14,8 @@ std::optional<int> whole(std::string_view text) {
   int value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   constexpr int kMost = 1023;
-  if (problem != std::errc() || end != text.data() + text.size() || value < 0 || value > kMost) return std::nullopt;
+  if (problem != std::errc() || end != text.data() + text.size() || value < 0 || value > kMost)
+    return std::nullopt;
   return value;
 }
 
@@ -22,9 +23,10 @@ std::optional<int> whole(std::string_view text) {
 
 Result<DeviceChoice> parse_devices(std::string_view text) {
   constexpr int kMost = int(Tier::kMostDevices);
-  const Error refusal{fmt::format("run.devices = {}: allowed are all, a number of devices from 1 to {}, or their "
-                                  "numbers with commas between, such as 0,2",
-                                  text, kMost)};
+  const Error refusal{
+      fmt::format("run.devices = {}: allowed are all, a number of devices from 1 to {}, or their "
+                  "numbers with commas between, such as 0,2",
+                  text, kMost)};
   DeviceChoice out;
   if (text == "all") {
     out.all = true;

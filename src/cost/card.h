@@ -44,9 +44,9 @@ struct Card {
   ReachedRates bf16, f32;
   double memory_reached = 0;             // bytes per second, read + write
   double load_rate = 0, store_rate = 0;  // bytes per second from the host and to it, both busy
-  double peer_rate = 0;                  // from one of several to the next, both ways busy; 0: by way of the host
-  double copy_slowdown = 0;              // as in Profile
-  BytesByTier held_bytes;                // by the process beside its arenas
+  double peer_rate = 0;      // from one of several to the next, both ways busy; 0: by way of the host
+  double copy_slowdown = 0;  // as in Profile
+  BytesByTier held_bytes;    // by the process beside its arenas
   // Where numbers come from, in words: "data sheet", "measured", "estimated".
   std::string peak_source, reached_source, link_source;
   // Speeds planned for it were compared with measured or published ones: docs/machines.md says how far off.

@@ -49,7 +49,8 @@ struct Row {
 // Blackwell: 512 FLOPs of bf16 and 1,024 of fp8 a clock and multiprocessor, f32 and tf32 as the white papers
 // of their architectures have them. Links: PCIe 4 and 5 of 16 lanes sustain 23 and 45 to 50 GB/s each way
 // with both busy, of 8 lanes half; two thirds of NVLink-C2C's 450 GB/s are a guess. Between cards: 335 of
-// NVLink 4's 450 GB/s each way with both busy were measured between two H100; the others get the same part of theirs.
+// NVLink 4's 450 GB/s each way with both busy were measured between two H100; the others get the same part of
+// theirs.
 // clang-format off
 const Row kRows[] = {
     {"rtx4060ti-8gb", "RTX 4060 Ti 8 GB", 8188, 0.288e12, 0.288e12, 34, 8,

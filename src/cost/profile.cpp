@@ -67,7 +67,10 @@ void Profile::set_lanes(const LaneTable& lanes, double peer_bytes_per_s) {
   links.clear();
   for (const LaneEnds& ends : lanes.ends()) {
     if (ends.computes()) continue;
-    links.push_back({ends.from, ends.to, ends.from == kHost ? load : ends.to == kHost ? store : peer_bytes_per_s});
+    links.push_back({ends.from, ends.to,
+                     ends.from == kHost ? load
+                     : ends.to == kHost ? store
+                                        : peer_bytes_per_s});
   }
   set_device_overhead(overhead_bytes[kDevice]);
 }

@@ -60,8 +60,8 @@ struct Profile {
   size_t devices() const;
   // Whether bytes go from one device to another without passing through the host.
   bool joins(Tier from, Tier to) const { return find_link(from, to) != nullptr; }
-  // Links of these lanes: those to the host with the rates of the first device's, those between two devices with
-  // `peer_bytes_per_s`. What is held on the first device is held on all.
+  // Links of these lanes: those to the host with the rates of the first device's, those between two devices
+  // with `peer_bytes_per_s`. What is held on the first device is held on all.
   void set_lanes(const LaneTable& lanes, double peer_bytes_per_s);
   void set_device_overhead(int64_t bytes);
   // REQUIRES: there is one between the two.

@@ -69,7 +69,8 @@ Result<Machine> simulated_machine(const RunConfig& config, Card card) {
   // What has no rates of f32 is refused with the number formats, where what to do instead is said.
   SLUICE_ASSIGN(m.profile, profile_of(card, f32 && (m.takes_f32 || !m.fast_bf16) ? DType::F32 : DType::BF16));
   SLUICE_ASSIGN(const DeviceChoice devices, parse_devices(config.run.devices));
-  if (devices.all) return error("run.devices = all: of a machine that is not here nobody knows how many there are");
+  if (devices.all)
+    return error("run.devices = all: of a machine that is not here nobody knows how many there are");
   m.options.devices = devices.numbers;
   m.description = "simulated " + m.profile.name;
   if (m.devices() > 1) {
@@ -90,8 +91,10 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& card
   options.device = int(config.run.device);
   SLUICE_ASSIGN(DeviceChoice devices, parse_devices(config.run.devices));
   options.all_devices = devices.all;
-  if (devices.numbers.size() > 1) options.devices = std::move(devices.numbers);
-  else if (devices.numbers.size() == 1 && devices.numbers.front() > 0) options.device = devices.numbers.front();
+  if (devices.numbers.size() > 1)
+    options.devices = std::move(devices.numbers);
+  else if (devices.numbers.size() == 1 && devices.numbers.front() > 0)
+    options.device = devices.numbers.front();
   options.joined = config.run.peer == "auto";
   options.threads = int(config.run.threads);
   options.deterministic = config.run.deterministic;

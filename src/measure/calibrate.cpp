@@ -18,7 +18,8 @@ namespace {
 using nlohmann::json;
 
 // What was copied tells the rates, where it was enough.
-void learn_rates(Profile& profile, const LinkSums& loads, const LinkSums& stores, const LinkSums& peers = {}) {
+void learn_rates(Profile& profile, const LinkSums& loads, const LinkSums& stores,
+                 const LinkSums& peers = {}) {
   profile.set_host_rates(loads.rate(profile.bytes_per_s(kHost, kDevice)),
                          stores.rate(profile.bytes_per_s(kDevice, kHost)));
   profile.set_peer_bytes_per_s(peers.rate(profile.peer_bytes_per_s()));
@@ -36,11 +37,12 @@ struct LinkTest {
 };
 
 size_t devices_of(const Backend& backend) {
-  return size_t(std::ranges::count_if(backend.lanes().ends(), [](const LaneEnds& e) { return e.computes(); }));
+  return size_t(
+      std::ranges::count_if(backend.lanes().ends(), [](const LaneEnds& e) { return e.computes(); }));
 }
 
-// Sustained rates of both directions at once, beside `launches` of `busy`, with the links of all devices at work;
-// the first one's are taken. What is measured lies inside the time in which all its lanes were at work.
+// Sustained rates of both directions at once, beside `launches` of `busy`, with the links of all devices at
+// work; the first one's are taken. What is measured lies inside the time in which all its lanes were at work.
 Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const Launch& busy,
                                 uint32_t launches) {
   std::vector<Command> commands;
@@ -48,7 +50,8 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const La
   const auto add = [&](Copy copy, Tier device) {
     Location& there = copy.from.tier == kHost ? copy.to : copy.from;
     there.tier = device;
-    commands.push_back({uint32_t(commands.size()), backend.lanes().copy(copy.from.tier, copy.to.tier), {}, copy, 0});
+    commands.push_back(
+        {uint32_t(commands.size()), backend.lanes().copy(copy.from.tier, copy.to.tier), {}, copy, 0});
   };
   for (uint32_t i = 0; i < test.pairs; ++i) {
     for (uint32_t d = 0; d < devices; ++d) {

@@ -63,7 +63,8 @@ std::string explain(const Program& program, const Plan& plan) {
   for (size_t o = 0; o < plan.homes.size(); ++o) {
     const Object& object = program.objects()[o];
     for (const Tier tier : kTiers) {
-      if (tier.is_device() && plan.homes[o].on(tier)) resident[static_cast<size_t>(object.kind)] += object.bytes;
+      if (tier.is_device() && plan.homes[o].on(tier))
+        resident[static_cast<size_t>(object.kind)] += object.bytes;
     }
   }
   std::map<std::string, double> recomputed;
@@ -77,7 +78,8 @@ std::string explain(const Program& program, const Plan& plan) {
   }
   std::string again;
   for (const auto& [name, ns] : recomputed) {
-    again += fmt::format("{}{} {:.1f} %", again.empty() ? "" : ", ", name, 100 * ns / (plan.makespan_ns * double(plan.devices())));
+    again += fmt::format("{}{} {:.1f} %", again.empty() ? "" : ", ", name,
+                         100 * ns / (plan.makespan_ns * double(plan.devices())));
   }
   const double step = std::max(plan.makespan_ns, 1.0), devices = double(plan.devices());
   std::string out, arenas;

@@ -50,8 +50,8 @@ class Walk {
     return a.loads() ? StallCause::Load : a.stores() ? StallCause::Store : StallCause::Device;
   }
 
-  // Of what action `id` had to wait for, beside runs on the lane that stands still: what ended last, if that was
-  // after `begin_ns`.
+  // Of what action `id` had to wait for, beside runs on the lane that stands still: what ended last, if that
+  // was after `begin_ns`.
   uint32_t last_to_end(uint32_t id, double at_ns, double begin_ns, Lane still) const {
     uint32_t found = kNoAction;
     double latest_ns = begin_ns;

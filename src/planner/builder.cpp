@@ -119,8 +119,8 @@ SaveChoices PlanBuilder::chosen(const Policy& policy, const SavePolicy& saving) 
     SaveChoice one = passes_.run<SaveChoice>(
         Pass::Saves, none,
         [&] {
-          return choose_saves(program_, plain_[policy.overlap].devices[d], units_of_[d], profile_, seen, saving,
-                              policy.market ? prices_[policy.overlap][d] : no_prices);
+          return choose_saves(program_, plain_[policy.overlap].devices[d], units_of_[d], profile_, seen,
+                              saving, policy.market ? prices_[policy.overlap][d] : no_prices);
         },
         check);
     for (const RecomputeUnit& unit : units_of_[d]) {
@@ -161,7 +161,8 @@ std::optional<CutsByDevice> PlanBuilder::gaps_cut(const StepSchedule& step, cons
         Pass::Gaps, std::nullopt, work, [&](const std::optional<Cuts>& made) -> Status {
           for (size_t p = 0; made && p < made->pressure.size(); ++p) {
             if (made->pressure[p] <= within.bytes[s.device]) continue;
-            return error("{} bytes at position {} of {} allowed", made->pressure[p], p, within.bytes[s.device]);
+            return error("{} bytes at position {} of {} allowed", made->pressure[p], p,
+                         within.bytes[s.device]);
           }
           return {};
         });
@@ -233,10 +234,12 @@ std::string PlanBuilder::describe(const Candidate& c) const {
     if (save == Save::Host) host += double(unit.bytes);
   }
   const double all = std::max(double(again_bytes_), 1.0);
-  return fmt::format(
-      "of the activations that could be computed again {:.0f} % stay, {:.0f} % go to the host, {:.0f} % are "
-      "computed again; {}",
-      100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
+  const std::string ring = placement_.how.empty() ? "" : placement_.how + "; ";
+  return ring + fmt::format(
+                    "of the activations that could be computed again {:.0f} % stay, {:.0f} % go to the host, "
+                    "{:.0f} % are "
+                    "computed again; {}",
+                    100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
 }
 
 bool PlanBuilder::find_prices(bool overlap) {
@@ -255,8 +258,8 @@ bool PlanBuilder::find_prices(bool overlap) {
       return {};
     };
     prices_[overlap].push_back(passes_.run<Prices>(
-        Pass::Prices, {}, [&] { return sluice::core::find_prices(plain, units_of_[d], profile_, seen, target); },
-        check));
+        Pass::Prices, {},
+        [&] { return sluice::core::find_prices(plain, units_of_[d], profile_, seen, target); }, check));
     if (prices_[overlap].back().empty()) return false;
   }
   return true;

@@ -80,7 +80,8 @@ class PlanBuilder {
                               Tier& misfit) const;
   void predict_times(Plan& plan) const;
   void submit(Plan& plan) const;
-  // What no plan can beat in the program's order or with overlapping rounds; on several devices, whatever runs where.
+  // What no plan can beat in the program's order or with overlapping rounds; on several devices, whatever
+  // runs where.
   double lower_bound_ns() const;
 
   Limits limits;  // that plans keep to, from the request; a search may lift one for a while
@@ -110,7 +111,7 @@ class PlanBuilder {
   std::vector<TaskId> order_[2];
   StepSchedule plain_[2];
   std::vector<Prices> prices_[2];  // by device
-  int64_t again_bytes_ = 0;  // that can be computed again
+  int64_t again_bytes_ = 0;        // that can be computed again
 };
 
 }  // namespace sluice::core

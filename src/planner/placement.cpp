@@ -29,8 +29,8 @@ Placement by_layer(const Program& program, std::span<const size_t> device_of_lay
 
 }  // namespace
 
-std::vector<size_t> ring_of(std::span<const double> layer_ns, double beside_ns, std::span<const double> shares,
-                            const RingShape& shape) {
+std::vector<size_t> ring_of(std::span<const double> layer_ns, double beside_ns,
+                            std::span<const double> shares, const RingShape& shape) {
   const size_t devices = shares.size(), layers = layer_ns.size(), dealt = layers - size_t(shape.tail);
   const size_t stages = devices * size_t(shape.turns);
   const double dealt_ns = std::accumulate(layer_ns.begin(), layer_ns.begin() + long(dealt), 0.0);
@@ -39,7 +39,8 @@ std::vector<size_t> ring_of(std::span<const double> layer_ns, double beside_ns, 
   const auto stage_ns = [&](size_t stage) {
     const double of_first = std::max(0.0, shares[0] * (dealt_ns + tail_ns) - tail_ns);
     const size_t device = stage % devices;
-    const double of_device = device == 0 ? of_first : shares[device] * (dealt_ns - of_first) / (1 - shares[0]);
+    const double of_device =
+        device == 0 ? of_first : shares[device] * (dealt_ns - of_first) / (1 - shares[0]);
     return of_device / shape.turns;
   };
   // A layer belongs to the stage in which its middle lies.
@@ -65,8 +66,8 @@ Placement ring(const Program& program, const TaskCosts& costs, std::span<const d
     (layer < 0 ? beside_ns : layer_ns[size_t(layer)]) += costs.ns[t];
   }
   Placement out = by_layer(program, ring_of(layer_ns, beside_ns, shares, shape), shares.size());
-  out.how = fmt::format("a ring of {} devices, {} turn{}, {} layer{} with the head", shares.size(), shape.turns,
-                        shape.turns == 1 ? "" : "s", shape.tail, shape.tail == 1 ? "" : "s");
+  out.how = fmt::format("a ring of {} devices, {} turn{}, {} layer{} with the head", shares.size(),
+                        shape.turns, shape.turns == 1 ? "" : "s", shape.tail, shape.tail == 1 ? "" : "s");
   return out;
 }
 

@@ -275,8 +275,7 @@ Result<Plan> Planner::search() {
   const bool own_homes = plans_.limits.fixed_homes.empty();
   const double room = double(plans_.placement().devices) * double(plans_.limits.device_bytes()) +
                       double(plans_.limits.bytes[kHost]);
-  if (own_homes && double(plans_.least_in_all_tiers()) > room)
-    return infeasible();
+  if (own_homes && double(plans_.least_in_all_tiers()) > room) return infeasible();
   const int64_t all = plans_.resident_bytes();
   std::optional<Candidate> best;
   const bool coarse = request_.quick || program_.tasks().size() > kLargeProgram;
@@ -390,8 +389,8 @@ std::optional<Plan> Planner::random(uint64_t seed) {
   // From the largest working set to more than everything.
   const int64_t all = plans_.resident_bytes(), least = tightest_on_device(program_, s).bytes;
   Limits limits = plans_.limits;
-  limits.set_device_bytes(std::min(
-      limits.device_bytes(), least + static_cast<int64_t>(double(all + all / 4 - least) * uniform())));
+  limits.set_device_bytes(std::min(limits.device_bytes(),
+                                   least + static_cast<int64_t>(double(all + all / 4 - least) * uniform())));
   const auto cuts =
       plans_.gaps_cut(s, limits, saves, static_cast<int64_t>(double(limits.device_bytes()) * uniform()));
   if (!cuts) return std::nullopt;
@@ -430,8 +429,8 @@ class RingSearch {
   const size_t devices_;
 };
 
-// The rings that end first when nothing waits for memory, one for each number of turns, which memory may like better
-// than time does; all of them are too many to plan.
+// The rings that end first when nothing waits for memory, one for each number of turns, which memory may like
+// better than time does; all of them are too many to plan.
 Result<Plan> RingSearch::run() const {
   struct Ring {
     RingShape shape;
@@ -465,8 +464,8 @@ Result<Plan> RingSearch::run() const {
   return *refusal;
 }
 
-// What is computed again falls to those with less room than others: whoever is busy for longer gives up layers, as
-// long as that pays.
+// What is computed again falls to those with less room than others: whoever is busy for longer gives up
+// layers, as long as that pays.
 Result<Plan> RingSearch::plan(const RingShape& shape, Placement placement) const {
   constexpr double kAlike = 0.015;
   std::vector<double> shares(devices_, 1 / double(devices_));

@@ -22,7 +22,8 @@ struct PlanRequest {
   // begins.
   std::vector<Home> fixed_homes;
   BytesByTier base;
-  // Which device runs what; none: all on the first, or, where the profile has several devices, rings are tried.
+  // Which device runs what; none: all on the first, or, where the profile has several devices, rings are
+  // tried.
   std::optional<Placement> placement;
   int threads = 1;     // to search with; the plan does not depend on it
   bool quick = false;  // a few candidates only: to compare shapes, not to run

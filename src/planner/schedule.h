@@ -3,9 +3,9 @@
 // values they use, where those values are resident, and when.
 //
 // Positions 0 .. N-1 are the task runs of a step, and what devices hand over to each other; position N is the
-// boundary between steps. Values that survive steps live on a circle: after N comes 0 of the next step. Several
-// devices share the positions, which are in the order of time: what one device holds when is comparable with
-// what another does.
+// boundary between steps. Values that survive steps live on a circle: after N comes 0 of the next step.
+// Several devices share the positions, which are in the order of time: what one device holds when is
+// comparable with what another does.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ enum class RunKind : uint8_t { Task, HandOver };
 struct Run {
   TaskId task;  // Task
   bool recompute;
-  // In Schedule::use_values, one per use of the task, in the schedule of its device; of a hand-over a single one, in
-  // the schedules of both its devices. kNoUse in all others.
+  // In Schedule::use_values, one per use of the task, in the schedule of its device; of a hand-over a single
+  // one, in the schedules of both its devices. kNoUse in all others.
   uint32_t first_value;
   RunKind kind = RunKind::Task;
-  Tier device;          // where it runs; of a hand-over, where it goes from
-  Tier to;              // HandOver
-  ObjectId object{};    // HandOver
-  double ns = 0;        // as planned, on its lane
+  Tier device;        // where it runs; of a hand-over, where it goes from
+  Tier to;            // HandOver
+  ObjectId object{};  // HandOver
+  double ns = 0;      // as planned, on its lane
 };
 
 struct ValueUse {

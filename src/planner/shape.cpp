@@ -28,7 +28,8 @@ int64_t head_tokens(const ShapeSubject& subject, const ShapeRequest& r, int64_t 
   return std::min(rows, chunk);
 }
 
-// A ring of devices is full when each has several chunks of a round: the smallest and the largest number tried.
+// A ring of devices is full when each has several chunks of a round: the smallest and the largest number
+// tried.
 constexpr int64_t kFewestInRing = 2, kMostInRing = 8;
 
 // Chunk sizes that divide the step, descending.

@@ -30,10 +30,13 @@ Status plan_with_room(const BytesByTier& room, const Profile& profile, Generatio
 Error refused(const Error& e) {
   const std::string_view need = e.detail("need");
   if (e.kind != ErrorKind::DoesNotFit || need.empty()) return e;
-  const auto bytes = [&](std::string_view detail) { return format_bytes(std::stoll(std::string(e.detail(detail)))); };
+  const auto bytes = [&](std::string_view detail) {
+    return format_bytes(std::stoll(std::string(e.detail(detail))));
+  };
   Error out = e;
   out.message = fmt::format(
-      "{} memory: the smallest cap that works is {}, {} was given. Raise it, or take fewer texts at once (--batch), "
+      "{} memory: the smallest cap that works is {}, {} was given. Raise it, or take fewer texts at once "
+      "(--batch), "
       "shorter ones (--tokens), or fewer tokens of a prompt at once (--prompt-tokens)",
       e.detail("tier"), bytes("need"), bytes("given"));
   return out;
@@ -61,13 +64,14 @@ Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& pr
   plans.tokens.model = build_generation(s.model, {s.rows, 1, s.capacity}, s.numerics);
   plans.prompts.model = build_generation(s.model, {s.rows, s.prompt_tokens, s.capacity}, s.numerics);
   SLUICE_ASSIGN(const BytesByTier room, room_beside(plans.prompts.model.program, profile));
-  if (const Status planned = plan_with_room(room, profile, plans); !planned.ok()) return refused(planned.error());
+  if (const Status planned = plan_with_room(room, profile, plans); !planned.ok())
+    return refused(planned.error());
   const bool streams = std::ranges::any_of(plans.tokens.plan.actions, [&](const Action& a) {
     return a.loads() && plans.tokens.model.program.object(a.object).persistent;
   });
   if (!streams) return plans;
-  // The room is for prompts when every weight is elsewhere. Beside those that stay they may need less, and then
-  // more of them can.
+  // The room is for prompts when every weight is elsewhere. Beside those that stay they may need less, and
+  // then more of them can.
   const auto needed = room_beside(plans.prompts.model.program, plans.tokens, profile);
   if (!needed.ok() || (*needed)[kDevice] >= room[kDevice]) return plans;
   GenerationPlans closer = plans;
@@ -99,7 +103,8 @@ Status CachedModel::start(const Machine& machine, const std::filesystem::path& w
   tokens_ = executor(plans_.tokens);
   prompts_ = executor(plans_.prompts);
   const Model& model = plans_.tokens.model;
-  SLUICE_ASSIGN(embedding_, EmbeddingRows::open(plans_.setup.model, plans_.setup.numerics.compute, weights, seed));
+  SLUICE_ASSIGN(embedding_,
+                EmbeddingRows::open(plans_.setup.model, plans_.setup.numerics.compute, weights, seed));
   if (weights.empty()) {
     SLUICE_TRY(initialize(model, seed, *tokens_, [&](int64_t done, int64_t total) {
       observer.progress({"making random weights", done, total, sluice::Progress::Unit::Bytes});

@@ -145,10 +145,11 @@ Status Saver::save(Session& session, bool beside) {
   const int64_t room = beside ? room_for_copy(*p_, engine.memory().bytes[kHost], available_bytes()) : 0;
   SLUICE_ASSIGN(std::optional<CheckpointCopy> copy, engine.copy(manifest, room));
   if (copy) {
-    beside_ = std::async(std::launch::async, [this, step, watch, copy = std::move(*copy)]() mutable -> Written {
-      Status status = store_.save(step, [&](const fs::path& to) { return copy.write(to); });
-      return {std::move(status), watch.seconds()};
-    });
+    beside_ =
+        std::async(std::launch::async, [this, step, watch, copy = std::move(*copy)]() mutable -> Written {
+          Status status = store_.save(step, [&](const fs::path& to) { return copy.write(to); });
+          return {std::move(status), watch.seconds()};
+        });
     saving_.waited_seconds = watch.seconds();
     run_s_ += watch.seconds();
     return {};

@@ -248,7 +248,7 @@ class Picture {
 
   void waits() {
     constexpr std::array<std::string_view, kStallCauses> kInks{"stall-load", "stall-store", "stall-device",
-                                                                    "stall-nothing"};
+                                                               "stall-nothing"};
     Row row(y_, kPhaseHeight, kStallCauses, scale_);
     for (const Stall& s : stalls_of(plan_, timeline_)) {
       double at = s.begin_ns;

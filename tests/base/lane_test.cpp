@@ -61,8 +61,7 @@ TEST(LaneTable, JoinsEachDeviceToItsNeighboursInTheRing) {
     return out;
   };
   EXPECT_EQ(names(2, false), "compute compute1 load store load1 store1 ");
-  EXPECT_EQ(names(2, true),
-            "compute compute1 load store load1 store1 device>device1 device1>device ");
+  EXPECT_EQ(names(2, true), "compute compute1 load store load1 store1 device>device1 device1>device ");
   const LaneTable four = LaneTable::of_devices(4, true);
   EXPECT_TRUE(four.find(Tier::device(3), kDevice));
   EXPECT_FALSE(four.find(kDevice, Tier::device(2)));

@@ -65,11 +65,11 @@ TEST_P(SeveralDevices, ComputeTheSame) {
   EXPECT_GT(tried, kSeeds / 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rings, SeveralDevices,
-                         testing::Combine(testing::ValuesIn(kDevices), testing::ValuesIn(numerics_under_test()),
-                                          testing::Values(Updates::AtTheEnd, Updates::Deferred,
-                                                          Updates::LateMoments)),
-                         [](const auto& test) { return names(test); });
+INSTANTIATE_TEST_SUITE_P(
+    Rings, SeveralDevices,
+    testing::Combine(testing::ValuesIn(kDevices), testing::ValuesIn(numerics_under_test()),
+                     testing::Values(Updates::AtTheEnd, Updates::Deferred, Updates::LateMoments)),
+    [](const auto& test) { return names(test); });
 
 }  // namespace
 }  // namespace sluice::core

@@ -21,7 +21,8 @@ TEST(Rings, DealLayersInTurn) {
   EXPECT_EQ(ring_of(eight, 40, two, {1, 0}), (std::vector<size_t>{0, 0, 1, 1, 1, 1, 1, 1}));
   EXPECT_EQ(ring_of(eight, 20, two, {1, 2}), (std::vector<size_t>{0, 1, 1, 1, 1, 1, 0, 0}));
   // Who has less of the time has fewer of the layers.
-  EXPECT_EQ(ring_of(eight, 0, std::vector{0.25, 0.75}, {1, 0}), (std::vector<size_t>{0, 0, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(ring_of(eight, 0, std::vector{0.25, 0.75}, {1, 0}),
+            (std::vector<size_t>{0, 0, 1, 1, 1, 1, 1, 1}));
 }
 
 TEST(Rings, HaveShapesForEveryDepth) {
@@ -53,8 +54,8 @@ std::string words(bool joined) {
   Limits limits = SixTasks::room(8);
   limits.set_device_bytes(limits.device_bytes());
   const Profile profile = links(joined);
-  const StepSchedule step = unroll(six.program, two_devices(), task_order(six.program, six.costs, false), six.costs,
-                                   profile, six.saves("", Save::Keep), limits);
+  const StepSchedule step = unroll(six.program, two_devices(), task_order(six.program, six.costs, false),
+                                   six.costs, profile, six.saves("", Save::Keep), limits);
   std::vector<Residency> residency;
   for (const Schedule& s : step.devices) residency.push_back(split_at(s, limits, gaps_of(s, profile)));
   Tier misfit;
@@ -128,22 +129,29 @@ TEST_P(BrokenHandOvers, OthersAreFoundByTheirWords) {
     ASSERT_FALSE(status.ok()) << what;
     EXPECT_NE(status.message().find(words), std::string::npos) << what << ": " << status.message();
   };
-  refused("it waits for what comes later", [&](Plan& p, Action& a) { p.waits[a.first_wait] = uint32_t(id) + 1; },
-          "a cycle");
-  refused("another lane", [](Plan& p, Action& a) { a.lane = p.lanes.copy(kHost, kDevice) == a.lane
-                                                               ? p.lanes.copy(kHost, kSecond)
-                                                               : p.lanes.copy(kHost, kDevice); },
-          "on lane");
-  refused("nothing lies where it begins", [](Plan&, Action& a) { a.from.offset += 64; }, "uses");
-  refused("outside the arena", [](Plan& p, Action& a) { a.to.offset = align_up(p.arenas[a.to.tier].bytes, 64); },
-          "lie outside");
-  refused("over what the other device still needs",
-          [](Plan& p, Action& a) {
-            for (const Home& home : p.homes) {
-              if (home.on(a.to.tier)) a.to.offset = home.offset[a.to.tier];
-            }
-          },
-          "");
+  refused(
+      "it waits for what comes later", [&](Plan& p, Action& a) { p.waits[a.first_wait] = uint32_t(id) + 1; },
+      "a cycle");
+  refused(
+      "another lane",
+      [](Plan& p, Action& a) {
+        a.lane = p.lanes.copy(kHost, kDevice) == a.lane ? p.lanes.copy(kHost, kSecond)
+                                                        : p.lanes.copy(kHost, kDevice);
+      },
+      "on lane");
+  refused(
+      "nothing lies where it begins", [](Plan&, Action& a) { a.from.offset += 64; }, "uses");
+  refused(
+      "outside the arena", [](Plan& p, Action& a) { a.to.offset = align_up(p.arenas[a.to.tier].bytes, 64); },
+      "lie outside");
+  refused(
+      "over what the other device still needs",
+      [](Plan& p, Action& a) {
+        for (const Home& home : p.homes) {
+          if (home.on(a.to.tier)) a.to.offset = home.offset[a.to.tier];
+        }
+      },
+      "");
   // Some time after it somebody looks for what it should have brought.
   Plan broken = plan_;
   broken.actions[id].to.offset = broken.actions[id].from.offset;

@@ -64,7 +64,8 @@ class CpuBackend final : public Backend {
       : isa_(options.isa),
         workers_(workers_of(options)),
         lanes_(
-            options.devices == 1 ? LaneTable() : LaneTable::of_devices(size_t(options.devices), options.joined),
+            options.devices == 1 ? LaneTable()
+                                 : LaneTable::of_devices(size_t(options.devices), options.joined),
             [this](Tier device, const Launch& launch) { return run(*workers_[device.index()], launch); },
             Gemm::thread_start) {}
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU backend: a "device" is an arena of main memory, lanes are threads, copies are memcpy. Several devices
-// are several arenas, each with its part of the threads.
+// The CPU backend: a "device" is an arena of main memory, lanes are threads, copies are memcpy. Several
+// devices are several arenas, each with its part of the threads.
 #pragma once
 
 #include <memory>

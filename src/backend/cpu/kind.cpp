@@ -13,7 +13,8 @@ Result<FoundMachine> find(const BackendOptions& options) {
   // Command queues, library code, metrics.
   constexpr int64_t kMargin = 48 * kMiB;
   if (options.all_devices) {
-    return error("run.devices = all: a CPU is one; a number, such as 2, makes as many arenas that share its cores");
+    return error(
+        "run.devices = all: a CPU is one; a number, such as 2, makes as many arenas that share its cores");
   }
   FoundMachine found;
   found.devices = options.devices;

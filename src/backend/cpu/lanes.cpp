@@ -131,7 +131,8 @@ void Lanes::run_command(Lane lane, uint32_t id) {
 }
 
 Status Lanes::run_work(Lane lane, const Slot& slot) {
-  if (slot.op) return launch_(table_[lane].to, {slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace});
+  if (slot.op)
+    return launch_(table_[lane].to, {slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace});
   std::memcpy(slot.to, slot.from, static_cast<size_t>(slot.bytes));
   return {};
 }

@@ -47,7 +47,8 @@ struct Gpu {
 
   int64_t bytes() const {
     if (const auto own = nvml->own_bytes()) return *own;
-    // The driver does not tell processes apart here: take the growth since this one came, or everything in use.
+    // The driver does not tell processes apart here: take the growth since this one came, or everything in
+    // use.
     if (const auto now = nvml->memory(); now && before) return now->used - before->used;
     size_t free = 0, total = 0;
     const bool known = make_current().ok() && cudaMemGetInfo(&free, &total) == cudaSuccess;
@@ -59,7 +60,10 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(CudaOptions options, std::vector<Gpu> gpus, std::shared_ptr<cuda::LibraryCache> cache,
               cuda::Lanes lanes)
-      : options_(std::move(options)), gpus_(std::move(gpus)), cache_(std::move(cache)), lanes_(std::move(lanes)) {}
+      : options_(std::move(options)),
+        gpus_(std::move(gpus)),
+        cache_(std::move(cache)),
+        lanes_(std::move(lanes)) {}
 
   std::string_view name() const override { return "cuda"; }
   const LaneTable& lanes() const override { return lanes_.table(); }
@@ -101,8 +105,8 @@ class CudaBackend final : public Backend {
   std::shared_ptr<cuda::LibraryCache> cache_;
   cuda::HostArena host_arena_;
   cuda::Lanes lanes_;
-  int current_ = -1;  // the GPU that the thread which submits has made current in this step
-  std::set<std::string> prepared_;       // cost keys
+  int current_ = -1;                // the GPU that the thread which submits has made current in this step
+  std::set<std::string> prepared_;  // cost keys
   std::vector<std::string_view> names_;  // of the commands queued in this step
   std::optional<Fault> fault_;
   cuda::Ranges ranges_;

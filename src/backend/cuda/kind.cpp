@@ -41,8 +41,8 @@ Result<FoundMachine> find(const BackendOptions& options) {
   found.model = gpu.name;
   found.uuid = gpu.uuid;
   found.fast_bf16 = true;
-  // Kernels and library handles come on top of the context that the free bytes already count. Of several GPUs the
-  // one with the least to give decides.
+  // Kernels and library handles come on top of the context that the free bytes already count. Of several GPUs
+  // the one with the least to give decides.
   found.device_total_bytes = gpu.free_bytes - kGiB;
   for (const int index : chosen)
     found.device_total_bytes = std::min(found.device_total_bytes, devices[size_t(index)].free_bytes - kGiB);

@@ -20,8 +20,8 @@ namespace sluice::core::cuda {
 // created when a step is longer than all before it, never within one.
 class Lanes {
  public:
-  // `devices`: the GPU of each device of the table, as the driver counts. A lane's stream belongs to the device on
-  // which it computes, to which it loads or from which it copies.
+  // `devices`: the GPU of each device of the table, as the driver counts. A lane's stream belongs to the
+  // device on which it computes, to which it loads or from which it copies.
   static Result<Lanes> create(const LaneTable& table, std::span<const int> devices, int run_ahead);
 
   const LaneTable& table() const { return table_; }
@@ -67,7 +67,9 @@ class Lanes {
     return (ends.from == kHost ? ends.to : ends.from).index();
   }
   const Events& events_of(uint32_t id) const { return events_[device_of(lane_of_[id])]; }
-  cudaEvent_t done(uint32_t id) const { return (timed_ ? events_of(id).after : events_of(id).plain)[id].get(); }
+  cudaEvent_t done(uint32_t id) const {
+    return (timed_ ? events_of(id).after : events_of(id).plain)[id].get();
+  }
   Status record(uint32_t id);
   // Waits until the command has finished, and with it what came before it on its lane.
   Status settle(uint32_t id);

@@ -49,9 +49,9 @@ ActivationLives lives_of_activations(const Program& program, const Placement& pl
   const std::vector<bool> shared = shared_objects(program, placement);
   for (size_t o = 0; o < n; ++o) {
     const auto& writers = lives.writers[o];
-    const bool again = !shared[o] && !writers.empty() && std::all_of(writers.begin(), writers.end(), [&](uint32_t t) {
-      return recomputable(program, program.tasks()[t]);
-    });
+    const bool again = !shared[o] && !writers.empty() &&
+                       std::all_of(writers.begin(), writers.end(),
+                                   [&](uint32_t t) { return recomputable(program, program.tasks()[t]); });
     lives.temporary[o] = again && !lives.crosses[o];
     lives.crosses[o] = again && lives.crosses[o];
   }

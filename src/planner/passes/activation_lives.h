@@ -10,8 +10,8 @@ namespace sluice::core {
 
 struct ActivationLives {
   std::vector<std::vector<uint32_t>> writers;  // in program order
-  std::vector<bool> crosses;    // written in the forward pass, used in the backward pass, can be computed again
-  std::vector<bool> temporary;  // only used in the forward pass, can be computed again
+  std::vector<bool> crosses;  // written in the forward pass, used in the backward pass, can be computed again
+  std::vector<bool> temporary;         // only used in the forward pass, can be computed again
   std::vector<uint32_t> forward_uses;  // forward tasks using it
 };
 

@@ -160,7 +160,8 @@ class Emitter {
 
   Plan plan_;
   std::vector<Side> sides_;  // by device
-  std::vector<int64_t> by_way_of_;  // by position: where on the host a hand-over passes; kNowhere: it does not
+  std::vector<int64_t>
+      by_way_of_;  // by position: where on the host a hand-over passes; kNowhere: it does not
   Tracker host_;
   std::vector<Clock> clocks_;  // what has happened before an action
   ByLane<int64_t> lane_last_;
@@ -217,7 +218,7 @@ bool Emitter::pack_device(Side& side) {
 
 bool Emitter::pack_host() {
   struct Owner {
-    size_t side;  // sides_.size(): a hand-over
+    size_t side;     // sides_.size(): a hand-over
     uint32_t index;  // of its value, or its position
     ObjectId object;
   };
@@ -225,7 +226,7 @@ bool Emitter::pack_host() {
   std::vector<Owner> owners;
   constexpr size_t kNoItem = SIZE_MAX;
   std::vector<size_t> home_of(program_.objects().size(), kNoItem);  // by object: the item of its home
-  std::vector<std::pair<Owner, size_t>> sharing;  // of such an item
+  std::vector<std::pair<Owner, size_t>> sharing;                    // of such an item
   for (size_t d = 0; d < sides_.size(); ++d) {
     Side& side = sides_[d];
     side.host_address.assign(side.s.values.size(), kNowhere);
@@ -390,14 +391,16 @@ void Emitter::launch(uint32_t p) {
       if (writes) {
         side.memory.write(address, end, id, side.compute, after);
       } else {
-        side.memory.use(address, end, id, side.compute, use.access == Access::Accumulate, after, plan_.actions);
+        side.memory.use(address, end, id, side.compute, use.access == Access::Accumulate, after,
+                        plan_.actions);
       }
     }
   }
   if (side.s.workspace_bytes[p] > 0) {
     action.workspace_offset = side.workspace_address[p];
     action.bytes = side.s.workspace_bytes[p];
-    side.memory.write(action.workspace_offset, action.workspace_offset + action.bytes, id, side.compute, after);
+    side.memory.write(action.workspace_offset, action.workspace_offset + action.bytes, id, side.compute,
+                      after);
   }
   append(action, after);
 }
@@ -430,16 +433,17 @@ void Emitter::copy(ObjectId object, Location from, Location to) {
   action.to = to;
   action.cost_ns = profile_.transfer_ns(action.bytes, from.tier, to.tier);
   Clock after(lanes_);
-  memory_of(from.tier)
-      .use(from.offset, from.offset + action.bytes, id, action.lane, false, after, plan_.actions);
+  memory_of(from.tier).use(from.offset, from.offset + action.bytes, id, action.lane, false, after,
+                           plan_.actions);
   memory_of(to.tier).write(to.offset, to.offset + action.bytes, id, action.lane, after);
   append(action, after);
 }
 
 }  // namespace
 
-std::optional<Plan> emit(const Program& program, const StepSchedule& schedule, std::vector<Residency> residency,
-                         const Profile& profile, const Limits& limits, Tier& misfit) {
+std::optional<Plan> emit(const Program& program, const StepSchedule& schedule,
+                         std::vector<Residency> residency, const Profile& profile, const Limits& limits,
+                         Tier& misfit) {
   auto plan = Emitter(program, schedule, std::move(residency), profile, limits).run(misfit);
   if (!plan) return std::nullopt;
   plan->program_hash = program.hash();

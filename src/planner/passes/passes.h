@@ -44,7 +44,8 @@ struct RecomputeUnit {
 };
 // By object: the last task that writes it, if it is an activation and all its writers can run again;
 // UINT32_MAX otherwise.
-std::vector<uint32_t> last_writers_that_can_run_again(const Program& program, const Placement& placement = {});
+std::vector<uint32_t> last_writers_that_can_run_again(const Program& program,
+                                                      const Placement& placement = {});
 // What several devices use is never computed again.
 std::vector<RecomputeUnit> recompute_units(const Program& program, const TaskCosts& costs,
                                            const Placement& placement = {});
@@ -62,17 +63,19 @@ using Saves = std::vector<Save>;  // by object
 // what the other needs.
 std::vector<TaskId> task_order(const Program& program, const TaskCosts& costs, bool overlap_rounds);
 
-// The order of tasks over several devices: each takes, of what it can begin, what a rule puts first, and the rule
-// is taken under which the step ends first. With `overlap_rounds` the forward pass of a round may begin before the
-// backward pass of the one before it has ended. Data flows as in the program's order.
+// The order of tasks over several devices: each takes, of what it can begin, what a rule puts first, and the
+// rule is taken under which the step ends first. With `overlap_rounds` the forward pass of a round may begin
+// before the backward pass of the one before it has ended. Data flows as in the program's order.
 std::vector<TaskId> ring_order(const Program& program, const Placement& placement, const TaskCosts& costs,
                                const Profile& profile, bool overlap_rounds);
-// The time from the begin of the first task to the end of the last one in that order, with nothing computed again
-// and no wait for memory.
-double ring_ns(const Program& program, const Placement& placement, const TaskCosts& costs, const Profile& profile);
+// The time from the begin of the first task to the end of the last one in that order, with nothing computed
+// again and no wait for memory.
+double ring_ns(const Program& program, const Placement& placement, const TaskCosts& costs,
+               const Profile& profile);
 
-// Unrolls the program in the order given: what is saved by computing it again has its tasks run a second time, and
-// what one device made and another uses is handed over. REQUIRES: data flows in that order as in the program's.
+// Unrolls the program in the order given: what is saved by computing it again has its tasks run a second
+// time, and what one device made and another uses is handed over. REQUIRES: data flows in that order as in
+// the program's.
 StepSchedule unroll(const Program& program, const Placement& placement, const std::vector<TaskId>& order,
                     const TaskCosts& costs, const Profile& profile, const Saves& saves, const Limits& limits);
 
@@ -116,7 +119,7 @@ struct GapCosts {
 // for its cost; cuts that turn out unnecessary are given back, the dearest first. Times come from `start_ns`,
 // one per position and the end.
 struct Cuts {
-  std::vector<Gap> gaps;  // of one device
+  std::vector<Gap> gaps;          // of one device
   std::vector<int64_t> pressure;  // bytes charged at each position
 };
 // Empty when some working set exceeds the device limit.
@@ -191,8 +194,9 @@ constexpr size_t kFewItems = 400;
 int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
 
 // Addresses, order, waits. Empty when it does not pack within the limits of the tier `misfit`.
-std::optional<Plan> emit(const Program& program, const StepSchedule& schedule, std::vector<Residency> residency,
-                         const Profile& profile, const Limits& limits, Tier& misfit);
+std::optional<Plan> emit(const Program& program, const StepSchedule& schedule,
+                         std::vector<Residency> residency, const Profile& profile, const Limits& limits,
+                         Tier& misfit);
 
 // Puts the actions of a simulated plan in the order in which they are predicted to start; order within a lane
 // and waits stay as they are. A device's queue of copies holds a few dozen: a store that is submitted long

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of tasks over several devices: list scheduling of groups of tasks under a few rules, of which the one
-// that ends first is taken.
+// The order of tasks over several devices: list scheduling of groups of tasks under a few rules, of which the
+// one that ends first is taken.
 //
-// A group is what the program has next to each other of one layer, round, chunk, phase and device. It runs in one
-// piece; what it makes for another device is there a hand-over later.
+// A group is what the program has next to each other of one layer, round, chunk, phase and device. It runs in
+// one piece; what it makes for another device is there a hand-over later.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -109,7 +109,8 @@ class Ring {
 void Ring::find_groups() {
   using Chunk = std::tuple<int32_t, Phase, int32_t>;
   std::map<Chunk, double> turns;
-  std::map<std::pair<int32_t, Phase>, std::pair<size_t, uint32_t>> stages;  // the device of the last one, its number
+  std::map<std::pair<int32_t, Phase>, std::pair<size_t, uint32_t>>
+      stages;  // the device of the last one, its number
   std::vector<int32_t> layers;
   for (uint32_t t = 0; t < program_.tasks().size(); ++t) {
     const Task& task = program_.tasks()[t];
@@ -124,7 +125,8 @@ void Ring::find_groups() {
       auto [stage, fresh] = stages.try_emplace({task.round, task.phase}, device, 0);
       if (stage->second.first != device) stage->second = {device, stage->second.second + 1};
       groups_.back().stage = stage->second.second;
-      const auto [turn, first] = turns.try_emplace({task.round, task.phase, task.chunk}, double(turns.size()));
+      const auto [turn, first] =
+          turns.try_emplace({task.round, task.phase, task.chunk}, double(turns.size()));
       chunk_turn_.push_back(turn->second);
     }
     groups_.back().end = t + 1;
@@ -137,8 +139,8 @@ void Ring::find_groups() {
   }
 }
 
-// Data flows as in the program's order: who reads comes after who wrote before, and who writes after all who used
-// it before.
+// Data flows as in the program's order: who reads comes after who wrote before, and who writes after all who
+// used it before.
 void Ring::find_edges() {
   struct Last {
     uint32_t writer = UINT32_MAX;
@@ -183,8 +185,9 @@ Ring::Order Ring::list(Rule rule, int32_t rounds_at_once) const {
   std::vector<double> ready_ns(groups_.size(), 0);
   for (const Group& g : groups_) before.push_back(g.before);
   // Of each device what can begin now, and what can begin later, by time.
-  std::array<std::priority_queue<std::pair<Key, uint32_t>, std::vector<std::pair<Key, uint32_t>>, std::greater<>>,
-             Tier::kMostDevices>
+  std::array<
+      std::priority_queue<std::pair<Key, uint32_t>, std::vector<std::pair<Key, uint32_t>>, std::greater<>>,
+      Tier::kMostDevices>
       open;
   using Event = std::pair<double, uint32_t>;
   std::array<std::priority_queue<Event, std::vector<Event>, std::greater<>>, Tier::kMostDevices> later;
@@ -234,7 +237,8 @@ Ring::Order Ring::list(Rule rule, int32_t rounds_at_once) const {
     if (group.phase != Phase::Backward || group.round < 0) continue;
     if (--backward_left[size_t(group.round)] > 0) continue;
     rounds_done_ns = std::max(rounds_done_ns, end_ns);
-    while (size_t(rounds_done) < backward_left.size() && backward_left[size_t(rounds_done)] == 0) ++rounds_done;
+    while (size_t(rounds_done) < backward_left.size() && backward_left[size_t(rounds_done)] == 0)
+      ++rounds_done;
     while (!held.empty() && held.begin()->first < rounds_done + rounds_at_once) {
       for (const uint32_t waiting : held.begin()->second) {
         ready_ns[waiting] = std::max(ready_ns[waiting], rounds_done_ns);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Unrolling: the runs of a step in the order of time, and the lives of the values that they use.
 //
-// Two walks. The first finds what runs: tasks in the order given, what is computed again before who needs it, and
-// a hand-over where a device needs what another one made; it also times them, as if only data and the devices'
-// own order held anything up. What several devices use keeps the program's order also where no data flows, so that
-// by time there is one content of an object at a time. The second walk takes the runs by their times and says
-// which values they use.
+// Two walks. The first finds what runs: tasks in the order given, what is computed again before who needs it,
+// and a hand-over where a device needs what another one made; it also times them, as if only data and the
+// devices' own order held anything up. What several devices use keeps the program's order also where no data
+// flows, so that by time there is one content of an object at a time. The second walk takes the runs by their
+// times and says which values they use.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -43,7 +43,8 @@ class Unroller {
         shared_(shared_objects(program, placement)),
         written_(program.objects().size(), false) {
     for (const Task& task : program.tasks()) {
-      for (const Use& u : task.uses) written_[u.object.value] = written_[u.object.value] || u.access != Access::Read;
+      for (const Use& u : task.uses)
+        written_[u.object.value] = written_[u.object.value] || u.access != Access::Read;
     }
   }
 
@@ -116,7 +117,8 @@ class Unroller {
     for (const Use& u : task.uses) {
       const uint32_t o = u.object.value;
       if (!shared_[o]) continue;
-      timed.start_ns = std::max(timed.start_ns, u.access == Access::Read ? arrived_ns_[o][device] : used_ns_[o]);
+      timed.start_ns =
+          std::max(timed.start_ns, u.access == Access::Read ? arrived_ns_[o][device] : used_ns_[o]);
     }
     timed.end_ns = now_ns_[device] = timed.start_ns + costs_.ns[id.value];
     timed.run.ns = timed.end_ns - timed.start_ns;
@@ -135,8 +137,8 @@ class Unroller {
     runs_.push_back(timed);
   }
 
-  // Calls gone(object) for what goes after a forward task as its last one there: what only the forward pass uses,
-  // and what is to be computed again.
+  // Calls gone(object) for what goes after a forward task as its last one there: what only the forward pass
+  // uses, and what is to be computed again.
   template <class F>
   void drop_after(TaskId id, F&& gone) {
     const Task& task = program_.task(id);
@@ -225,7 +227,8 @@ class Unroller {
     const uint32_t position = s.size() - 1;
     const uint32_t value = current_[device][o];
     s.use_values.push_back(value);
-    if (forward && program_.objects()[o].kind == ObjectKind::Activation) last_forward_[device][value] = position;
+    if (forward && program_.objects()[o].kind == ObjectKind::Activation)
+      last_forward_[device][value] = position;
     std::vector<ValueUse>& uses = s.values[value].uses;
     if (!uses.empty() && uses.back().position == position) {
       uses.back().writes = uses.back().writes || writes;
@@ -309,7 +312,8 @@ class Unroller {
 }  // namespace
 
 StepSchedule unroll(const Program& program, const Placement& placement, const std::vector<TaskId>& order,
-                    const TaskCosts& costs, const Profile& profile, const Saves& saves, const Limits& limits) {
+                    const TaskCosts& costs, const Profile& profile, const Saves& saves,
+                    const Limits& limits) {
   return Unroller(program, placement, costs, profile, saves, limits).run(order);
 }
 
