@@ -155,7 +155,7 @@ struct HandMade {
   std::vector<Interval> times;
 
   void add(Lane lane, double start_ns, double end_ns, std::vector<uint32_t> waits = {}) {
-    Action a{lane == kCompute ? ActionKind::Run : ActionKind::Copy, lane};
+    Action a{plan.lanes[lane].computes() ? ActionKind::Run : ActionKind::Copy, lane};
     a.from.tier = plan.lanes[lane].from;
     a.to.tier = plan.lanes[lane].to;
     a.first_wait = uint32_t(plan.waits.size());
@@ -166,7 +166,7 @@ struct HandMade {
   }
 };
 
-using Parts = std::array<double, kStallCauses>;  // load, store, nothing
+using Parts = std::array<double, kStallCauses>;  // load, store, device, nothing
 
 TEST(Stalls, EachPieceOfAGapGoesToWhatWasAtWork) {
   HandMade h;
@@ -178,7 +178,7 @@ TEST(Stalls, EachPieceOfAGapGoesToWhatWasAtWork) {
   ASSERT_EQ(stalls.size(), 1u);
   EXPECT_EQ(stalls[0].action, 3u);
   EXPECT_EQ(stalls[0].last, 2u);
-  EXPECT_EQ(stalls[0].ns, (Parts{5, 4, 3}));
+  EXPECT_EQ(stalls[0].ns, (Parts{5, 4, 0, 3}));
   EXPECT_EQ(stalls[0].cause(), StallCause::Load);
 }
 
@@ -203,9 +203,26 @@ TEST(Stalls, WhatEndedBeforeTheGapIsNotItsCause) {
   const std::vector<Stall> stalls = stalls_of(h.plan, h.times);
   ASSERT_EQ(stalls.size(), 2u);
   EXPECT_EQ(stalls[0].ns, (Parts{3, 0, 0}));
-  EXPECT_EQ(stalls[1].ns, (Parts{0, 0, 2})) << "a launch that came late";
+  EXPECT_EQ(stalls[1].ns, (Parts{0, 0, 0, 2})) << "a launch that came late";
   EXPECT_EQ(stalls[1].last, stalls[1].action);
-  EXPECT_EQ(sum_by_cause(stalls), (Parts{3, 0, 2}));
+  EXPECT_EQ(sum_by_cause(stalls), (Parts{3, 0, 0, 2}));
+}
+
+// The second device waits for a copy, and that for what the first one had still to do.
+TEST(Stalls, AnotherDeviceIsTheCauseWithWhatItHandsOver) {
+  HandMade h;
+  h.plan.lanes = LaneTable::of_devices(2, true);
+  const Tier second = Tier::device(1);
+  const Lane one = h.plan.lanes.compute(), two = h.plan.lanes.compute(second);
+  h.add(two, 0, 2);
+  h.add(one, 0, 6);
+  h.add(h.plan.lanes.copy(kDevice, second), 6, 8, {1});
+  h.add(two, 9, 12, {2});
+  const std::vector<Stall> stalls = stalls_of(h.plan, h.times);
+  ASSERT_EQ(stalls.size(), 1u);
+  EXPECT_EQ(stalls[0].action, 3u);
+  EXPECT_EQ(stalls[0].ns, (Parts{0, 0, 6, 1}));
+  EXPECT_EQ(stalls[0].cause(), StallCause::Device);
 }
 
 TEST(Report, AMeasuredTimelineIsReportedLikeAPredictedOne) {
