@@ -8,7 +8,7 @@
 //   where, size
 //                                 (indices), and kind: on compute a phase (actions.phases), else an object
 //                                 kind
-//   stalls                        at (index on the compute lane), lane and index of what it waited for last
+//   stalls                        on (a compute lane), at (index on it), lane and index of what it waited for last
 //   (-1: nothing),
 //                                 and ns by cause
 //   memory.device.ns, .kinds      times and bytes by kind, each as the difference to the point before
@@ -181,16 +181,17 @@ Json stalls_json(const Plan& plan, std::span<const Stall> stalls) {
   std::vector<int64_t> on_lane(plan.actions.size());
   ByLane<int64_t> count(plan.lanes);
   for (size_t id = 0; id < plan.actions.size(); ++id) on_lane[id] = count[plan.actions[id].lane]++;
-  std::vector<int64_t> at, lane, last;
+  std::vector<int64_t> on, at, lane, last;
   std::array<std::vector<int64_t>, kStallCauses> ns;
   for (const Stall& s : stalls) {
     const bool waited = s.last != s.action;
+    on.push_back(static_cast<int64_t>(plan.actions[s.action].lane.index()));
     at.push_back(on_lane[s.action]);
     lane.push_back(waited ? static_cast<int64_t>(plan.actions[s.last].lane.index()) : -1);
     last.push_back(waited ? on_lane[s.last] : -1);
     for (size_t c = 0; c < kStallCauses; ++c) ns[c].push_back(std::llround(s.ns[c]));
   }
-  Json out = {{"at", at}, {"lane", lane}, {"last", last}};
+  Json out = {{"on", on}, {"at", at}, {"lane", lane}, {"last", last}};
   for (size_t c = 0; c < kStallCauses; ++c) out[kCauseKeys[c]] = ns[c];
   return out;
 }
@@ -253,7 +254,7 @@ BytesByKind kinds_of(const Json& j) {
 
 std::array<double, kStallCauses> causes_of(const Json& j) {
   std::array<double, kStallCauses> out{};
-  for (size_t c = 0; c < kStallCauses; ++c) out[c] = j.at(kCauseKeys[c]).get<double>();
+  for (size_t c = 0; c < kStallCauses; ++c) out[c] = j.value(kCauseKeys[c], 0.0);  // files of before a cause was known lack it
   return out;
 }
 

@@ -61,18 +61,26 @@ void fill_lanes(PlanSummary& s, const Program& program, const Plan& plan,
 
 void fill_time(PlanSummary& s, const Plan& plan, const PlanTotals& totals, std::span<const Interval> timeline,
                std::span<const Stall> stalls) {
-  double last_ns = 0, busy_ns = 0;
+  ByTier<double> last_ns;  // by device
+  double busy_ns = 0;
   for (size_t id = 0; id < plan.actions.size(); ++id) {
-    if (plan.actions[id].kind == ActionKind::Run) last_ns = std::max(last_ns, timeline[id].end_ns);
+    if (plan.actions[id].kind != ActionKind::Run) continue;
+    double& last = last_ns[plan.device_of(plan.actions[id])];
+    last = std::max(last, timeline[id].end_ns);
   }
   for (const Lane lane : s.table) {
-    if (s.table[lane].computes()) busy_ns += s.lanes[lane].busy_ns;
+    if (!s.table[lane].computes()) continue;
+    busy_ns += s.lanes[lane].busy_ns;
+    s.time.tail_ns += s.step_ns - last_ns[s.table[lane].to];
   }
   s.time.once_ns = totals.runs.ns - totals.recompute_ns;
   s.time.again_ns = totals.recompute_ns;
   s.time.slowed_ns = busy_ns - totals.runs.ns;
   s.time.stalls_ns = sum_by_cause(stalls);
-  s.time.tail_ns = s.step_ns - last_ns;
+  // Of several devices the mean.
+  const double devices = double(plan.devices());
+  for (double* ns : {&s.time.once_ns, &s.time.again_ns, &s.time.slowed_ns, &s.time.tail_ns}) *ns /= devices;
+  for (double& ns : s.time.stalls_ns) ns /= devices;
 }
 
 void fill_memory(PlanSummary& s, const Program& program, const Plan& plan, const MemoryHistory& memory,

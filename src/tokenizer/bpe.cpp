@@ -17,7 +17,7 @@ constexpr size_t kMostSymbols = (size_t{1} << 31) - 1;
 // Of a longer piece nothing is kept for the next one.
 constexpr size_t kKeptSymbols = size_t{1} << 16;
 // Ids that are handed on together.
-constexpr size_t kTakenAtOnce = size_t{1} << 16;
+constexpr size_t kIdsAtOnce = size_t{1} << 16;
 
 uint64_t mix(uint64_t x) {
   x ^= x >> 32;
@@ -366,7 +366,7 @@ Status Bpe::encode(std::string_view piece, BpeScratch& s, std::vector<int32_t>& 
                              : start_of(part.substr(from, length));
         },
         s, ids, dropped));
-    return taken && ids.size() >= kTakenAtOnce ? taken(ids) : Status{};
+    return taken && ids.size() >= kIdsAtOnce ? taken(ids) : Status{};
   };
   for (size_t at = 0; at < piece.size(); at += size_t(utf8_length(piece[at]))) {
     if (at > begin && never_joins(piece, at)) SLUICE_TRY(encode_part(at));
@@ -389,7 +389,7 @@ Status Bpe::encode_bytes(std::string_view piece, BpeScratch& s, std::vector<int3
     const std::string_view part = piece.substr(0, end);
     SLUICE_TRY(encode_piece(
         part, [&](size_t& at) { return bytes_[static_cast<unsigned char>(part[at++])]; }, s, ids, dropped));
-    if (taken && ids.size() >= kTakenAtOnce) SLUICE_TRY(taken(ids));
+    if (taken && ids.size() >= kIdsAtOnce) SLUICE_TRY(taken(ids));
     piece.remove_prefix(end);
     if (piece.empty()) return {};
   }

@@ -30,9 +30,10 @@ const actionName = (lane, i) =>
   plan.actions.what[lane.columns.what[i]] + plan.actions.where[lane.columns.where[i]];
 const actionBytes = (lane, i) => plan.actions.sizes[lane.columns.size[i]];
 
-// stallBefore[i]: the index in plan.stalls of the gap before run i, or -1.
-const stallBefore = new Int32Array(lanes[0].n).fill(-1);
-plan.stalls.at.forEach((at, s) => { stallBefore[at] = s; });
+const computes = l => lanes[l].name.startsWith('compute');
+// stallBefore[l][i]: the index in plan.stalls of the gap before run i of compute lane l, or -1.
+const stallBefore = lanes.map((lane, l) => new Int32Array(computes(l) ? lane.n : 0).fill(-1));
+plan.stalls.at.forEach((at, s) => { stallBefore[plan.stalls.on[s]][at] = s; });
 
 function decodeSeries(series) {
   const sum = deltas => { let v = 0; return Float64Array.from(deltas, d => (v += d)); };
@@ -45,7 +46,9 @@ function decodeSeries(series) {
   }
   return out;
 }
-const memory = {device: decodeSeries(plan.memory.device), host: decodeSeries(plan.memory.host)};
+// Devices, then the host.
+const tiers = Object.keys(plan.memory).sort((a, b) => (a === 'host') - (b === 'host') || (a < b ? -1 : 1));
+const memory = Object.fromEntries(tiers.map(tier => [tier, decodeSeries(plan.memory[tier])]));
 
 // ---- words -------------------------------------------------------------------------------------------------------
 

@@ -13,18 +13,18 @@ function hideTip() { $('tip').style.visibility = 'hidden'; }
 
 function describeAction(l, i) {
   const lane = lanes[l], ns = lane.columns.ns[i], bytes = actionBytes(lane, i);
-  const kind = l === 0 ? phaseNames[plan.actions.phases[lane.columns.kind[i]]] : `${lane.name} of ${kinds[lane.columns.kind[i]]}`;
+  const kind = computes(l) ? phaseNames[plan.actions.phases[lane.columns.kind[i]]] : `${lane.name} of ${kinds[lane.columns.kind[i]]}`;
   return [el('b', {}, actionName(lane, i)), kind, `${timeText(ns)} from ${timeText(lane.start[i])}`,
-          l === 0 ? `operands ${bytesText(bytes)}` : `${bytesText(bytes)}, ${(bytes / Math.max(1, ns)).toFixed(1)} GB/s`];
+          computes(l) ? `operands ${bytesText(bytes)}` : `${bytesText(bytes)}, ${(bytes / Math.max(1, ns)).toFixed(1)} GB/s`];
 }
-function describeStall(i) {
-  const s = stallBefore[i], rows = [el('b', {}, `stall of ${timeText(lanes[0].columns.gap[i])}`)];
+function describeStall(on, i) {
+  const s = stallBefore[on][i], rows = [el('b', {}, `stall of ${timeText(lanes[on].columns.gap[i])}`)];
   for (const c of causes) {
     if (plan.stalls[c.key][s] > 0) rows.push(el('div', {}, swatch(c.colour), `${c.name} ${timeText(plan.stalls[c.key][s])}`));
   }
-  rows.push('before ' + actionName(lanes[0], i));
+  rows.push('before ' + actionName(lanes[on], i));
   const l = plan.stalls.lane[s];
-  if (l > 0) rows.push(`last waited for: ${lanes[l].name} ${actionName(lanes[l], plan.stalls.last[s])}`);
+  if (l >= 0) rows.push(`last waited for: ${lanes[l].name} ${actionName(lanes[l], plan.stalls.last[s])}`);
   return rows;
 }
 // What lane l does at a time; near misses of a few pixels count.
@@ -32,7 +32,7 @@ function describeLane(l, ns) {
   const lane = lanes[l], slack = 2 / plotWidth * (view.to - view.from);
   let i = above(lane.end, ns);
   if (i < lane.n && lane.start[i] > ns) {
-    if (l === 0 && stallBefore[i] >= 0 && ns >= lane.start[i] - lane.columns.gap[i]) return describeStall(i);
+    if (stallBefore[l][i] >= 0 && ns >= lane.start[i] - lane.columns.gap[i]) return describeStall(l, i);
     if (lane.start[i] - ns > slack) i = i > 0 && ns - lane.end[i - 1] < slack ? i - 1 : lane.n;
   }
   return i < lane.n ? describeAction(l, i) : [`${lane.name}: nothing at ${timeText(ns)}`];
@@ -60,8 +60,9 @@ function hover(e) {
   redraw();
   const ns = nsOf(x), l = Math.floor((y - lanesTop) / (kLaneHeight + kLaneGap));
   if (y < lanesTop) describePass(e, ns, Math.floor(y / (kPassHeight + kPassGap)));
-  else if (l < 3) showTip(e, describeLane(l, ns));
-  else if (y >= memoryTop.host) showTip(e, describeMemory('host', ns));
-  else if (y >= memoryTop.device) showTip(e, describeMemory('device', ns));
-  else hideTip();
+  else if (l < lanes.length) showTip(e, describeLane(l, ns));
+  else {
+    const tier = tiers.findLast(t => y >= memoryTop[t]);
+    if (tier) showTip(e, describeMemory(tier, ns)); else hideTip();
+  }
 }

@@ -35,8 +35,7 @@ function fillTiles() {
   if (plan.mfu > 0) tile('mfu', 'MFU; HFU ' + percent(plan.hfu), percent(plan.mfu), plan.mfu, plan.mfu);
   const gap = plan.lower_bound_ns > 0 ? plan.step_ns / plan.lower_bound_ns - 1 : 0;
   tile('gap', 'gap to the bound', percent(gap), gap);
-  memoryTile('device');
-  memoryTile('host');
+  tiers.forEach(memoryTile);
   tile('binds', 'what binds', plan.binds);
 }
 
@@ -65,19 +64,21 @@ function kindBar(byKind) {
   return [bar, legend];
 }
 function fillLinks() {
-  for (const lane of plan.lanes.slice(1)) {
+  for (const lane of plan.lanes.filter(one => !one.lane.startsWith('compute'))) {
     const moved = Object.values(lane.bytes).reduce((a, b) => a + b, 0);
     const rate = lane.busy_ns > 0 ? (moved / lane.busy_ns).toFixed(1) + ' GB/s' : '';
-    const direction = lane.lane === 'load' ? 'host to device' : 'device to host';
+    const direction = lane.lane.startsWith('load') ? lane.lane.replace('load', 'host to device') :
+      lane.lane.startsWith('store') ? lane.lane.replace('store', 'device') + ' to host' : lane.lane.replace('>', ' to ');
+    const copies = lane.lane.replace(/\d+$/, '').replace(/.*>.*/, 'copie') + 's';
     $('links').append(
       el('div', {class: 'row-title'}, el('span', {}, el('b', {}, direction), ` busy ${percent(lane.busy_ns / stepNs)}`),
-         el('span', {class: 'muted'}, `${bytesText(moved)} in ${count(lane.actions)} ${lane.lane}s, ${rate}`)),
+         el('span', {class: 'muted'}, `${bytesText(moved)} in ${count(lane.actions)} ${copies}, ${rate}`)),
       el('div', {class: 'meter'}, el('i', {style: `width:${100 * lane.busy_ns / stepNs}%`})));
     if (moved > 0) $('links').append(...kindBar(lane.bytes));
   }
 }
 function fillMemory() {
-  for (const tier of ['device', 'host']) {
+  for (const tier of tiers) {
     const t = plan[tier];
     $('memory').append(
       el('div', {class: 'row-title'}, el('span', {}, el('b', {}, tier), ` ${capText(t.cap_bytes)}`),
@@ -132,14 +133,14 @@ function fillLegends() {
   $('interleaved').hidden = !plan.interleaved;
   $('interleaved').textContent = 'Rounds interleave: while one round goes backward, the forward tasks of the next run between its own, ' +
     'the light stripes among the dark. That spreads the loads and stores of both over the whole time.';
-  const seen = new Set(lanes[0].columns.kind.map(k => plan.actions.phases[k]));
+  const seen = new Set(lanes.filter((_, l) => computes(l)).flatMap(lane => lane.columns.kind.map(k => plan.actions.phases[k])));
   for (const phase of ['forward', 'backward', 'again', 'update']) {
     if (seen.has(phase)) $('lane-legend').append(el('span', {}, swatch('--' + phase), phaseNames[phase]));
   }
   for (const c of causes) {
     if (plan.time.stalls[c.key] > 0) $('lane-legend').append(el('span', {}, swatch(c.colour), c.name));
   }
-  const used = new Set([...memory.device.kinds, ...memory.host.kinds].map(k => k.kind));
+  const used = new Set(tiers.flatMap(tier => memory[tier].kinds.map(k => k.kind)));
   // Kinds of one colour are named together.
   const byColour = new Map();
   for (const kind of kinds.filter(k => used.has(k))) {

@@ -31,7 +31,7 @@ function above(values, x) {
 }
 
 const kLeft = 66, kRight = 8, kPassHeight = 17, kPassGap = 3, kLaneHeight = 34, kLaneGap = 6;
-const kMemory = {device: 150, host: 110};
+const memoryHeight = tier => tier === 'host' ? 110 : tiers.length > 2 ? 90 : 150;
 const view = {from: 0, to: stepNs};
 let plotWidth = 0;
 const xOf = ns => kLeft + (ns - view.from) / (view.to - view.from) * plotWidth;
@@ -81,20 +81,20 @@ function textOn(hex) {
   const [r, g, b] = [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
   return colour(0.299 * r + 0.587 * g + 0.114 * b < 130 ? '--on-dark' : '--on-light');
 }
-const colourOfAction = (l, i) => '--' + (l === 0 ? plan.actions.phases[lanes[0].columns.kind[i]] : kinds[lanes[l].columns.kind[i]]);
+const colourOfAction = (l, i) => '--' + (computes(l) ? plan.actions.phases[lanes[l].columns.kind[i]] : kinds[lanes[l].columns.kind[i]]);
 
 function paintLane(ctx, l, x, width, y, height, from, to, labels) {
   const lane = lanes[l];
   ctx.fillStyle = colour('--track');
   ctx.fillRect(x, y, width, height);
   const painter = new LanePainter(ctx, x, width, y, height, from, to);
-  for (let i = above(lane.end, from); i < lane.n && (lane.start[i] < to || (l === 0 && stallBefore[i] >= 0)); ++i) {
+  for (let i = above(lane.end, from); i < lane.n && (lane.start[i] < to || stallBefore[l][i] >= 0); ++i) {
     painter.item(lane.start[i], lane.end[i], colourOfAction(l, i), labels && (() => actionName(lane, i)));
-    if (l !== 0 || stallBefore[i] < 0) continue;
+    if (!(stallBefore[l][i] >= 0)) continue;
     let t = lane.start[i] - lane.columns.gap[i];
     if (t > to) break;
     for (const c of causes) {
-      const ns = plan.stalls[c.key][stallBefore[i]];
+      const ns = plan.stalls[c.key][stallBefore[l][i]];
       if (ns > 0) painter.item(t, t + ns, c.colour);
       t += ns;
     }
@@ -199,8 +199,13 @@ function paintPasses(ctx) {
 
 const lanesTop = passRows * (kPassHeight + kPassGap) + (passRows > 0 ? 5 : 0);
 const laneTop = l => lanesTop + l * (kLaneHeight + kLaneGap);
-const memoryTop = {device: laneTop(3) + 42, host: laneTop(3) + 42 + kMemory.device + 26};
-const kTimelineHeight = memoryTop.host + kMemory.host + 6;
+const memoryTop = {};
+let below = laneTop(lanes.length) + 42;
+for (const tier of tiers) {
+  memoryTop[tier] = below;
+  below += memoryHeight(tier) + 26;
+}
+const kTimelineHeight = memoryTop.host + memoryHeight('host') + 6;
 
 let crosshair = null;
 function drawTimeline() {
@@ -214,16 +219,15 @@ function drawTimeline() {
 }
 function paintTimeline(ctx) {
   paintPasses(ctx);
-  for (let l = 0; l < 3; ++l) {
+  for (let l = 0; l < lanes.length; ++l) {
     paintLane(ctx, l, kLeft, plotWidth, laneTop(l), kLaneHeight, view.from, view.to, true);
     ctx.textAlign = 'right';
     ctx.fillStyle = colour('--ink');
     ctx.fillText(lanes[l].name, kLeft - 8, laneTop(l) + kLaneHeight / 2);
     ctx.textAlign = 'left';
   }
-  drawAxis(ctx, laneTop(3) + 6);
-  paintMemory(ctx, 'device', memoryTop.device, kMemory.device);
-  paintMemory(ctx, 'host', memoryTop.host, kMemory.host);
+  drawAxis(ctx, laneTop(lanes.length) + 6);
+  for (const tier of tiers) paintMemory(ctx, tier, memoryTop[tier], memoryHeight(tier));
 }
 function drawAxis(ctx, y) {
   const step = niceStep(view.to - view.from, Math.max(2, plotWidth / 100));
