@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <optional>
+#include <string>
 
 #include "study/outlook.h"
 #include "study/sweep_table.h"
@@ -15,6 +16,7 @@ namespace {
 struct Change {
   std::string name;
   RunConfig config;
+  std::optional<Machine> machine = {};  // another one than the plan's
 };
 
 // A quarter of the cap, as a power of two.
@@ -25,7 +27,8 @@ int64_t some_more(int64_t cap_bytes) {
 std::vector<Change> changes_of(const Prepared& p) {
   std::vector<Change> out;
   for (const Tier tier : kTiers) {
-    if (p.config.caps[tier] == kUnlimited) continue;
+    // The first device's cap is that of all.
+    if (p.config.caps[tier] == kUnlimited || (tier.is_device() && tier != kDevice)) continue;
     const int64_t more = some_more(p.config.caps[tier]);
     RunConfig c = p.config;
     c.caps[tier] += more;
@@ -40,6 +43,15 @@ std::vector<Change> changes_of(const Prepared& p) {
     half.caps[kDevice] = readable_cap(outlook_of(p).bytes[kDevice] / 2);
     out.push_back(
         {fmt::format("half the device memory ({})", cap_text(half.caps[kDevice])), std::move(half)});
+  }
+  if (const size_t devices = p.machine.devices(); p.machine.card && devices < Tier::kMostDevices) {
+    RunConfig one_more = p.config;
+    one_more.run.devices = std::to_string(devices + 1);
+    auto machine = simulated_machine(one_more, *p.machine.card);
+    if (machine.ok()) {
+      out.push_back(
+          {fmt::format("one more device ({})", devices + 1), std::move(one_more), std::move(*machine)});
+    }
   }
   RunConfig longer = p.config;
   longer.train.tokens_per_step *= 2;
@@ -57,7 +69,7 @@ std::vector<WhatIf> what_ifs(const Prepared& p) {
   for_each_parallel(int64_t(changes.size()), planning_threads(p.machine), stop, [&](int64_t i) {
     const Change& change = changes[size_t(i)];
     // From the same knowledge of the machine as the plan itself, or the difference would be that knowledge's.
-    const auto o = outlook(change.config, p.resolved);
+    const auto o = outlook(change.config, change.machine ? *change.machine : p.resolved);
     if (o.ok()) found[size_t(i)] = WhatIf{change.name, o->fits() ? o->speed.tokens_per_s / base : 0};
   });
   std::vector<WhatIf> out;

@@ -30,7 +30,7 @@ function above(values, x) {
   return low;
 }
 
-const kLeft = 66, kRight = 8, kPassHeight = 17, kPassGap = 3, kLaneHeight = 34, kLaneGap = 6;
+const kLeft = 72, kRight = 8, kPassHeight = 17, kPassGap = 3, kLaneHeight = 34, kLaneGap = 6;
 const memoryHeight = tier => tier === 'host' ? 110 : tiers.length > 2 ? 90 : 150;
 const view = {from: 0, to: stepNs};
 let plotWidth = 0;
@@ -207,6 +207,10 @@ for (const tier of tiers) {
 }
 const kTimelineHeight = memoryTop.host + memoryHeight('host') + 6;
 
+// Short enough to stand beside its lane: copies from device to device are "0 to 1".
+const laneLabel = l => lanes[l].name.includes('>') ?
+  lanes[l].name.split('>').map(device => device.replace('device', '') || '0').join(' to ') : lanes[l].name;
+
 let crosshair = null;
 function drawTimeline() {
   const {ctx, width} = prepared($('timeline'), kTimelineHeight);
@@ -223,7 +227,7 @@ function paintTimeline(ctx) {
     paintLane(ctx, l, kLeft, plotWidth, laneTop(l), kLaneHeight, view.from, view.to, true);
     ctx.textAlign = 'right';
     ctx.fillStyle = colour('--ink');
-    ctx.fillText(lanes[l].name, kLeft - 8, laneTop(l) + kLaneHeight / 2);
+    ctx.fillText(laneLabel(l), kLeft - 8, laneTop(l) + kLaneHeight / 2);
     ctx.textAlign = 'left';
   }
   drawAxis(ctx, laneTop(lanes.length) + 6);
