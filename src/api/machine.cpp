@@ -11,6 +11,8 @@ Result<Machine> Machine::here(const MachineOptions& options) {
   core::RunConfig config;
   config.run.backend = options.backend;
   config.run.device = options.device;
+  config.run.devices = options.devices;
+  config.run.peer = options.peer_copies ? "auto" : "off";
   config.run.threads = options.threads;
   config.run.deterministic = options.deterministic;
   config.data.cache = options.cache.string();
@@ -18,8 +20,10 @@ Result<Machine> Machine::here(const MachineOptions& options) {
   return Machine(std::make_shared<core::Machine>(std::move(machine)), options);
 }
 
-Result<Machine> Machine::preset(std::string_view name) {
-  SLUICE_ASSIGN(core::Machine machine, core::resolve_machine({}, std::string(name)));
+Result<Machine> Machine::preset(std::string_view name, int devices) {
+  core::RunConfig config;
+  config.run.devices = std::to_string(devices);
+  SLUICE_ASSIGN(core::Machine machine, core::resolve_machine(config, std::string(name)));
   return Machine(std::make_shared<core::Machine>(std::move(machine)), {});
 }
 
@@ -35,6 +39,9 @@ std::string Machine::description() const {
 int64_t Machine::device_bytes() const {
   if (machine_->card) return machine_->card->usable_bytes();
   return machine_->device_total_bytes == core::kUnlimited ? -1 : machine_->device_total_bytes;
+}
+int Machine::devices() const {
+  return int(machine_->devices());
 }
 bool Machine::runs_models() const {
   return machine_->traits().runs_models;

@@ -47,6 +47,8 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
   const MachineOptions& m = machine.options();
   c.run.backend = machine.runs_models() ? m.backend : "auto";
   c.run.device = m.device;
+  c.run.devices = m.devices;
+  c.run.peer = m.peer_copies ? "auto" : "off";
   c.run.threads = m.threads;
   c.run.deterministic = m.deterministic;
   c.data.cache = m.cache.string();
@@ -125,7 +127,7 @@ double Plan::mfu() const {
   return core::speed_of(s.model.program, s.plan, s.plan.makespan_ns, core::peak_flops(*prepared_)).mfu;
 }
 int64_t Plan::device_bytes() const {
-  return prepared_->stages.arena_bytes()[core::kDevice];
+  return core::fullest_device(prepared_->stages.arena_bytes());
 }
 int64_t Plan::host_bytes() const {
   return prepared_->stages.arena_bytes()[core::kHost];

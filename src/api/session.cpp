@@ -127,8 +127,9 @@ Status Session::train(const Dataset& data, const Schedule& schedule, const std::
       return error("data: documents begin inside a sequence; plan with StepOptions::packed");
   }
   if (schedule.min_learning_rate > schedule.learning_rate) {
-    return error("schedule: min_learning_rate = {}: must be at most learning_rate = {}; left out it is a tenth of it",
-                 *schedule.min_learning_rate, schedule.learning_rate);
+    return error(
+        "schedule: min_learning_rate = {}: must be at most learning_rate = {}; left out it is a tenth of it",
+        *schedule.min_learning_rate, schedule.learning_rate);
   }
   impl_->content = data.data()->content;
   core::Session run(impl_->engine, data.data(), schedule);

@@ -91,10 +91,12 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& card
   options.device = int(config.run.device);
   SLUICE_ASSIGN(DeviceChoice devices, parse_devices(config.run.devices));
   options.all_devices = devices.all;
-  if (devices.numbers.size() > 1)
+  // "2," is one device by its number; "1" is the one that run.device names.
+  if (devices.numbers.size() > 1) {
     options.devices = std::move(devices.numbers);
-  else if (devices.numbers.size() == 1 && devices.numbers.front() > 0)
+  } else if (devices.numbers.size() == 1 && devices.numbers.front() > 0) {
     options.device = devices.numbers.front();
+  }
   options.joined = config.run.peer == "auto";
   options.threads = int(config.run.threads);
   options.deterministic = config.run.deterministic;

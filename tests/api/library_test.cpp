@@ -98,6 +98,21 @@ TEST(Machines, ArePresetsOrThisOne) {
   expect_error(Machine::preset("abacus").error(), ErrorKind::Invalid, "h200");
 }
 
+TEST(Machines, MayBeSeveralDevices) {
+  const auto two = Machine::preset("h100", 2);
+  ASSERT_TRUE(two.ok()) << two.message();
+  EXPECT_EQ(two->devices(), 2);
+  expect_error(Machine::preset("h100", 9).error(), ErrorKind::Invalid, "from 1 to 8");
+  const auto alone = plan(tiny(), small_step(), {}, *Machine::preset("h100"));
+  const auto both = plan(tiny(), small_step(), {}, *two);
+  ASSERT_TRUE(both.ok()) << both.message();
+  EXPECT_LT(both->device_bytes(), alone->device_bytes());
+  MachineOptions options;
+  options.backend = "cpu";
+  options.devices = "0,0";
+  expect_error(Machine::here(options).error(), ErrorKind::Invalid, "run.devices = 0,0");
+}
+
 TEST(Plans, AreValues) {
   const auto first = plan(tiny(), small_step(), {}, *Machine::preset("rtx4090"));
   ASSERT_TRUE(first.ok()) << first.message();
@@ -196,7 +211,9 @@ TEST(Sessions, GoOnFromWhatTheySaved) {
   const TempDir dir;
   Running first;
   for (int i = 0; i < 4; ++i) {
-    if (i == 2) ASSERT_TRUE(first.session.save(dir / "saved").ok());
+    if (i == 2) {
+      ASSERT_TRUE(first.session.save(dir / "saved").ok());
+    }
     (void)first.session.step(Rows(64, i).batch(), 1e-2);
   }
   ASSERT_EQ(first.recorder.saves, std::vector{dir / "saved"});
@@ -333,7 +350,8 @@ TEST(Sessions, RefuseAScheduleThatRises) {
   schedule.min_learning_rate = 1e-4;
   const auto trained = r.session.train(*data, schedule, {});
   ASSERT_FALSE(trained.ok());
-  expect_error(trained.error(), ErrorKind::Invalid, "min_learning_rate = 0.0001: must be at most learning_rate = 1e-05");
+  expect_error(trained.error(), ErrorKind::Invalid,
+               "min_learning_rate = 0.0001: must be at most learning_rate = 1e-05");
   EXPECT_EQ(r.session.steps_done(), 0);
 }
 
