@@ -7,13 +7,13 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "planner/builder.h"
 #include "planner/refusal.h"
+#include "planner/ring_search.h"
 
 namespace sluice::core {
 namespace {
@@ -45,8 +45,6 @@ struct Effort {
   int budgets, evaluations;
 };
 constexpr size_t kClimbs = 4;
-// Of a ring of devices: how many are planned.
-constexpr size_t kRings = 3;
 Effort effort_for(size_t tasks) {
   return {int(std::bit_floor(std::clamp<size_t>(2'048 / tasks, 16, 64))),
           int(std::min<size_t>(400, 100'000 / (tasks * tasks)))};
@@ -405,99 +403,9 @@ std::optional<Plan> Planner::random(uint64_t seed) {
 
 }  // namespace
 
-namespace {
-
-// The search over rings of devices.
-class RingSearch {
- public:
-  RingSearch(const Program& program, const Profile& profile, const PlanRequest& request)
-      : program_(program),
-        profile_(profile),
-        request_(request),
-        costs_(cost_of(program, profile)),
-        devices_(profile.devices()) {}
-
-  Result<Plan> run() const;
-
- private:
-  Result<Plan> plan(const RingShape& shape, Placement placement) const;
-
-  const Program& program_;
-  const Profile& profile_;
-  const PlanRequest& request_;
-  const TaskCosts costs_;
-  const size_t devices_;
-};
-
-// The rings that end first when nothing waits for memory, one for each number of turns, which memory may like
-// better than time does; all of them are too many to plan.
-Result<Plan> RingSearch::run() const {
-  struct Ring {
-    RingShape shape;
-    double ns = 0;
-    Placement placement;
-  };
-  std::vector<Ring> rings;
-  for (const RingShape& shape : ring_shapes(program_, devices_)) rings.push_back({shape});
-  const std::vector<double> even(devices_, 1 / double(devices_));
-  for_each_parallel(int64_t(rings.size()), request_.threads, [&](int64_t i) {
-    Ring& r = rings[size_t(i)];
-    r.placement = ring(program_, costs_, even, r.shape);
-    r.ns = ring_ns(program_, r.placement, costs_, profile_);
-  });
-  std::ranges::stable_sort(rings, {}, &Ring::ns);
-  const size_t most = request_.quick || request_.least ? 1 : kRings;
-  std::vector<int> turns;
-  std::optional<Plan> best;
-  std::optional<Error> refusal;
-  for (size_t i = 0; i < rings.size() && turns.size() < most; ++i) {
-    if (std::ranges::count(turns, rings[i].shape.turns) > 0) continue;
-    turns.push_back(rings[i].shape.turns);
-    Result<Plan> found = plan(rings[i].shape, std::move(rings[i].placement));
-    if (!found.ok()) {
-      if (!refusal) refusal = found.error();
-    } else if (!best || found->makespan_ns < best->makespan_ns) {
-      best = std::move(*found);
-    }
-  }
-  if (best) return *std::move(best);
-  return *refusal;
-}
-
-// What is computed again falls to those with less room than others: whoever is busy for longer gives up
-// layers, as long as that pays.
-Result<Plan> RingSearch::plan(const RingShape& shape, Placement placement) const {
-  constexpr double kAlike = 0.015;
-  std::vector<double> shares(devices_, 1 / double(devices_));
-  PlanRequest request = request_;
-  std::optional<Plan> best;
-  for (;;) {
-    request.placement = placement;
-    Result<Plan> found = Planner(program_, profile_, request).search();
-    if (!found.ok() && !best) return found;
-    if (!found.ok() || (best && found->makespan_ns >= best->makespan_ns)) break;
-    best = std::move(*found);
-    if (request_.least) break;
-    std::vector<double> busy_ns(devices_, 0);
-    for (const Action& a : best->actions) {
-      if (a.kind == ActionKind::Run) busy_ns[best->device_of(a).index()] += a.cost_ns;
-    }
-    const double mean_ns = std::accumulate(busy_ns.begin(), busy_ns.end(), 0.0) / double(devices_);
-    if (*std::ranges::max_element(busy_ns) < (1 + kAlike) * mean_ns) break;
-    double sum = 0;
-    for (size_t d = 0; d < devices_; ++d) sum += shares[d] *= mean_ns / std::max(busy_ns[d], 1e-3 * mean_ns);
-    for (double& share : shares) share /= sum;
-    placement = ring(program_, costs_, shares, shape);
-    if (placement.tasks == request.placement->tasks) break;
-  }
-  return *std::move(best);
-}
-
-}  // namespace
-
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request) {
   if (request.placement || profile.devices() == 1) return Planner(program, profile, request).search();
-  return RingSearch(program, profile, request).run();
+  return plan_ring(program, profile, request);
 }
 
 Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile,

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search over rings of devices: which layers lie where, each way planned as make_plan() does.
+#pragma once
+
+#include "planner/planner.h"
+
+namespace sluice::core {
+
+// The fastest plan found on all devices of the profile. Errors are those of the ring that ends first when
+// nothing waits for memory. REQUIRES: the profile has several devices, and the request no placement.
+Result<Plan> plan_ring(const Program& program, const Profile& profile, const PlanRequest& request);
+
+}  // namespace sluice::core
