@@ -115,11 +115,10 @@ Status CellRun::measure() {
 Status CellRun::forward_only() {
   const Model model = build_evaluation(cell_.spec, evaluation_shape(p_->shape), p_->numerics);
   PlanRequest request;
-  request.caps = p_->config.caps;
-  request.caps[kDevice] = std::min(request.caps[kDevice], machine_.device_total_bytes);
+  request.caps = p_->machine.caps_here(p_->config.caps);
   request.quick = true;
   SLUICE_ASSIGN(const Plan plan, make_plan(model.program, p_->machine.profile, request));
-  out_.forward_only_bytes = plan.arenas[kDevice].bytes;
+  out_.forward_only_bytes = fullest_device(plan.arena_bytes());
   return {};
 }
 

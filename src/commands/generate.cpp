@@ -239,8 +239,7 @@ Result<GenerationSetup> setup_of(const GenerateRequest& request, const RunConfig
     setup.capacity = std::max(setup.capacity, int64_t(task.prompt.size()) + task.most_tokens);
   setup.prompt_tokens = request.prompt_tokens;
   setup.capacity = align_up(std::max(setup.capacity, setup.prompt_tokens), kCapacityGrain);
-  setup.caps = config.caps;
-  setup.caps[kDevice] = std::min(setup.caps[kDevice], machine.device_total_bytes);
+  setup.caps = machine.caps_here(config.caps);
   return setup;
 }
 
@@ -262,7 +261,7 @@ void summarize(const GenerationCounts& counts, CachedModel& model, const BytesBy
       counts.prompt_tokens, counts.prompt_s, rate(counts.prompt_tokens, counts.prompt_s), counts.new_tokens,
       rate(counts.in_token_passes, counts.token_s), counts.token_passes);
   const BytesByTier& peak = model.peak_memory();
-  say(stderr, "memory  device {} of {}, host {} of {}\n", format_bytes(peak[kDevice]),
+  say(stderr, "memory  device {} of {}, host {} of {}\n", format_bytes(fullest_device(peak)),
       format_bytes(caps[kDevice]), format_bytes(peak[kHost]), format_bytes(caps[kHost]));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/machine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/hash.h"
@@ -80,6 +81,12 @@ Result<Machine> simulated_machine(const RunConfig& config, Card card) {
   }
   m.card = std::move(card);
   return m;
+}
+
+BytesByTier Machine::caps_here(BytesByTier given) const {
+  const int64_t of_each = std::min(given[kDevice], device_total_bytes);
+  for (size_t d = 0; d < devices(); ++d) given[Tier::device(d)] = of_each;
+  return given;
 }
 
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& card) {

@@ -30,6 +30,8 @@ struct Machine {
   std::optional<Card> card;  // that was named to plan for
 
   const BackendTraits& traits() const { return backend->traits; }
+  // Caps as given, on this machine: the device's is that of each device, and no more than it has.
+  BytesByTier caps_here(BytesByTier given) const;
   // That share a step.
   size_t devices() const { return options.devices.empty() ? 1 : options.devices.size(); }
   // A fresh backend. REQUIRES: traits().runs_models.

@@ -88,11 +88,7 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
   request.model = p.model;
   request.numerics = p.numerics;
   request.optimizer = p.optimizer;
-  request.caps = p.config.caps;
-  for (size_t d = 0; d < p.machine.devices(); ++d) {
-    int64_t& cap = request.caps[Tier::device(d)];
-    cap = std::min(cap, p.machine.device_total_bytes);
-  }
+  request.caps = p.machine.caps_here(p.config.caps);
   request.held_bytes = p.machine.held_bytes;
 
   ShapeRequest shape_request;

@@ -102,8 +102,8 @@ class Ring {
   const TaskCosts& costs_;
   const Profile& profile_;
   std::vector<Group> groups_;
-  std::vector<double> chunk_turn_;       // by group: which chunk of its pass it is, in the program's order
-  std::vector<uint32_t> last_backward_;  // by round: how many groups of its backward pass there are
+  std::vector<double> chunk_turn_;         // by group: which chunk of its pass it is, in the program's order
+  std::vector<uint32_t> backward_groups_;  // by round: of its backward pass
 };
 
 void Ring::find_groups() {
@@ -133,9 +133,9 @@ void Ring::find_groups() {
     groups_.back().ns += costs_.ns[t];
   }
   for (const Group& g : groups_) {
-    if (g.round < 0 || g.phase != Phase::Backward) continue;
-    if (size_t(g.round) >= last_backward_.size()) last_backward_.resize(size_t(g.round) + 1, 0);
-    ++last_backward_[size_t(g.round)];
+    if (g.round < 0) continue;
+    if (size_t(g.round) >= backward_groups_.size()) backward_groups_.resize(size_t(g.round) + 1, 0);
+    backward_groups_[size_t(g.round)] += g.phase == Phase::Backward;
   }
 }
 
@@ -192,9 +192,15 @@ Ring::Order Ring::list(Rule rule, int32_t rounds_at_once) const {
   using Event = std::pair<double, uint32_t>;
   std::array<std::priority_queue<Event, std::vector<Event>, std::greater<>>, Tier::kMostDevices> later;
   std::array<double, Tier::kMostDevices> free_ns{};
-  std::vector<uint32_t> backward_left = last_backward_;
+  std::vector<uint32_t> backward_left = backward_groups_;
   std::map<int32_t, std::vector<uint32_t>> held;  // forward groups whose round may not begin yet
+  // From the first on. A round without a backward pass holds nothing up.
   int32_t rounds_done = 0;
+  const auto count_rounds = [&] {
+    while (size_t(rounds_done) < backward_left.size() && backward_left[size_t(rounds_done)] == 0)
+      ++rounds_done;
+  };
+  count_rounds();
   double rounds_done_ns = 0;
   const auto release = [&](uint32_t g) { later[groups_[g].device].emplace(ready_ns[g], g); };
   const auto reached = [&](uint32_t g) {
@@ -237,8 +243,7 @@ Ring::Order Ring::list(Rule rule, int32_t rounds_at_once) const {
     if (group.phase != Phase::Backward || group.round < 0) continue;
     if (--backward_left[size_t(group.round)] > 0) continue;
     rounds_done_ns = std::max(rounds_done_ns, end_ns);
-    while (size_t(rounds_done) < backward_left.size() && backward_left[size_t(rounds_done)] == 0)
-      ++rounds_done;
+    count_rounds();
     while (!held.empty() && held.begin()->first < rounds_done + rounds_at_once) {
       for (const uint32_t waiting : held.begin()->second) {
         ready_ns[waiting] = std::max(ready_ns[waiting], rounds_done_ns);
