@@ -41,6 +41,8 @@ class ManyPlans {
   const Profile& profile() const { return profile_; }
   Backend& backend() { return *backend_; }
   Status check(const Plan& plan) const { return verify(model_.program, plan, workspaces_); }
+  // What the arenas hold.
+  BytesByTier room() const { return BytesByTier(device_bytes_); }
   bool fits(const Plan& plan) const {
     return std::ranges::all_of(kTiers, [&](Tier tier) { return plan.arenas[tier].bytes <= device_bytes_; });
   }
