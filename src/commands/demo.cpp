@@ -127,6 +127,17 @@ Result<Ending> measure(const Prepared& p, int64_t steps, Console& console, Reque
   return ending;
 }
 
+Result<Prepared> prepare_demo(RunConfig config, const std::string& preset, Console& console) {
+  SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
+  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, false));
+  if (needs.packed && machine.traits().runs_models) {
+    SLUICE_ASSIGN(const RunData data, open_data(config, needs.model.vocab, console));
+    needs.rows = sample_rows(data);
+  }
+  const PlanCache cache = plan_cache_of(config);
+  return prepare_on(std::move(config), std::move(machine), std::move(needs), {nullptr, &cache, &console});
+}
+
 }  // namespace
 
 Outcome demo(const DemoRequest& r, Requests& asked) {
@@ -147,7 +158,7 @@ Outcome demo(const DemoRequest& r, Requests& asked) {
   config->run.dir = directory->path().string();
   if (r.explain) say("{}\n", explain_speed());
   Console console;
-  const auto prepared = prepare(std::move(*config), r.machine, false, nullptr, console);
+  const auto prepared = prepare_demo(std::move(*config), r.machine, console);
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   say("{}", describe(*prepared));

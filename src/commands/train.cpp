@@ -312,8 +312,10 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   }
   if (steps_done > 0) say("going on from {}\n", config.checkpoint());
   const PlanCache cache = plan_cache_of(config);
-  SLUICE_ASSIGN(const Prepared prepared,
-                prepare_on(std::move(config), std::move(machine), true, {nullptr, &cache, &console}));
+  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
+  needs.rows = sample_rows(data);
+  SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(config), std::move(machine), std::move(needs),
+                                                    {nullptr, &cache, &console}));
   console.stop();
   TrainingObserver observer(prepared, data.heldout_bytes_per_token);
   return run(prepared, std::move(data), observer, asked);

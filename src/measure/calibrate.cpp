@@ -297,7 +297,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
   // One op more or less changes the mix: all run, also those whose times are known.
   BytesByTier rest = options.most_bytes;
   for (const Tier tier : {kDevice, kHost}) rest[tier] -= 2 * link_bytes;
-  Rehearsal rehearsal(step.ops, backend, rest);
+  Rehearsal rehearsal(step.ops, backend, rest, step.rows);
   BytesByTier bytes = rehearsal.arena_bytes();
   // What one op needs may leave less.
   link_bytes =

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstring>
 #include <iterator>
 #include <limits>
@@ -90,6 +91,28 @@ std::vector<std::byte> small_values(const Operand& operand) {
       break;
   }
   return out;
+}
+
+// The shape of a block of attention in whose rows documents begin; null: the op is none.
+const AttnShape* packed_shape(const Op& op) {
+  return std::visit(
+      []<class T>(const T& attention) -> const AttnShape* {
+        if constexpr (requires { requires std::same_as<decltype(attention.shape), AttnShape>; }) {
+          return attention.shape.packed ? &attention.shape : nullptr;
+        }
+        return nullptr;
+      },
+      op);
+}
+
+// As small_values(), where the positions that attention over packed rows looks at are those of the data.
+std::vector<std::byte> values_for(const Op& op, const Operand& operand, const RowSample& rows) {
+  const AttnShape* shape = operand.values == Values::Positions ? packed_shape(op) : nullptr;
+  if (shape == nullptr) return small_values(operand);
+  const std::vector<int32_t> positions = typical_positions(*shape, rows);
+  if (positions.empty()) return small_values(operand);
+  const auto bytes = std::as_bytes(std::span(positions));
+  return {bytes.begin(), bytes.end()};
 }
 
 // Blocks of floats in the host arena, from which the device's are filled over the load lane. Operands of a
@@ -229,8 +252,10 @@ int64_t Rehearsal::place() {
   return end;
 }
 
-Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, const BytesByTier& most_bytes)
+Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, const BytesByTier& most_bytes,
+                     RowSample rows)
     : ops_(ops.begin(), ops.end()),
+      rows_(std::move(rows)),
       alignment_(backend.alignment()),
       periods_(FloatBlocks::periods_within(most_bytes[kHost])) {
   for (const CountedOp& counted : ops_) workspace_bytes_.push_back(backend.workspace_bytes(counted.op));
@@ -269,8 +294,8 @@ Status Rehearsal::fill(Backend& backend, const Arenas& arenas, const BytesByTier
     for (size_t k = 0; k < wanted.size(); ++k) {
       placed.push_back({device + offsets_[i][k], wanted[k].bytes()});
       if (is_spread(wanted[k])) continue;
-      SLUICE_TRY(backend.upload({kDevice, base[kDevice] + offsets_[i][k]}, small_values(wanted[k]).data(),
-                                wanted[k].bytes()));
+      SLUICE_TRY(backend.upload({kDevice, base[kDevice] + offsets_[i][k]},
+                                values_for(ops_[i].op, wanted[k], rows_).data(), wanted[k].bytes()));
     }
     workspaces_.push_back({device + offsets_[i].back(), workspace_bytes_[i]});
   }

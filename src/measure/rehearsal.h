@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "cost/profile.h"
+#include "measure/row_sample.h"
 
 namespace sluice::core {
 
@@ -21,6 +22,7 @@ using OpProgress = std::function<void(int64_t, int64_t)>;
 struct StepMix {
   std::vector<CountedOp> ops;
   int64_t loaded_bytes = 0, stored_bytes = 0;
+  RowSample rows;  // of what it runs on, where documents begin inside a row
 };
 
 // What was copied over a link.
@@ -40,7 +42,9 @@ class Rehearsal {
   // For ops on a device arena of at most most_bytes[kDevice], where that is enough for what is read and what
   // is written to lie apart. Else all ops share the same floats, which decay from run to run. On the host it
   // takes no more than most_bytes[kHost], but for a few MiB that it cannot do without.
-  Rehearsal(std::span<const CountedOp> ops, const Backend& backend, const BytesByTier& most_bytes);
+  // Attention over packed rows meets documents as `rows` has them.
+  Rehearsal(std::span<const CountedOp> ops, const Backend& backend, const BytesByTier& most_bytes,
+            RowSample rows = {});
 
   // What fill() takes of the arenas. After it the host's are free again.
   BytesByTier arena_bytes() const;
@@ -84,6 +88,7 @@ class Rehearsal {
                          const Traffic& traffic, Times& times) const;
 
   std::vector<CountedOp> ops_;
+  RowSample rows_;
   std::vector<int64_t> workspace_bytes_;  // by op
   int64_t alignment_;
   // Ids, positions and the like, of which every operand has its own; workspaces; floats by type, what they

@@ -242,6 +242,22 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer)
   return data;
 }
 
+RowSample sample_rows(const RunData& data) {
+  constexpr int64_t kTokens = int64_t{1} << 18;
+  const BatchSource& source = *data.train;
+  if (!source.packed()) return {};
+  RowSample sample{source.sequence(), {}};
+  const auto sequence = size_t(sample.sequence);
+  const auto rows = size_t(std::min(source.epoch_rows(), std::max<int64_t>(1, kTokens / sample.sequence)));
+  sample.positions.resize(rows * sequence);
+  std::vector<int32_t> tokens(sequence), targets(sequence);
+  for (size_t row = 0; row < rows; ++row) {
+    source.fill(0, int64_t(row), tokens, targets,
+                std::span(sample.positions).subspan(row * sequence, sequence));
+  }
+  return sample;
+}
+
 Status count_steps(RunConfig& c, const RunData& data) {
   if (c.train.epochs == 0) return {};
   if (c.data.paths.empty())

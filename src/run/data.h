@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "measure/row_sample.h"
 #include "records/findings.h"
 #include "sluice/observer.h"
 #include "tokens/batches.h"
@@ -60,6 +61,9 @@ struct RunData {
 // Reads, and if need be tokenizes, data.paths; random tokens when there are none. Text is never bytes for a
 // model whose vocabulary is not: without its tokenizer it is refused.
 Result<RunData> open_data(const RunConfig& config, int64_t vocab, Observer& observer = silent_observer());
+
+// How documents lie in the rows of training; empty, where none begins inside one.
+RowSample sample_rows(const RunData& data);
 
 // Sets train.steps, where train.epochs says how many there are. Errors: random tokens have no epochs.
 Status count_steps(RunConfig& config, const RunData& data);

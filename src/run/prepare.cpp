@@ -23,7 +23,7 @@ namespace sluice::core {
 namespace {
 
 // Measured costs win over estimates; measuring happens once per machine and kind of step.
-Status measure_costs(Prepared& p, const StageRequest& request, Observer& observer) {
+Status measure_costs(Prepared& p, const StageRequest& request, RowSample rows, Observer& observer) {
   const Stopwatch watch;
   const std::filesystem::path cache = cost_cache(p.config, p.machine);
   CalibrateOptions options = calibration_of(p);
@@ -31,7 +31,8 @@ Status measure_costs(Prepared& p, const StageRequest& request, Observer& observe
   const Program program =
       build_training(request.model, request.shape, request.numerics, request.optimizer).program;
   if (recall(counted_ops(program), cache, options, p.machine.profile)) return {};
-  const StepMix step = estimate_mix(program, request, p.machine.profile);
+  StepMix step = estimate_mix(program, request, p.machine.profile);
+  step.rows = std::move(rows);
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
   const auto progress = [&](int64_t done, int64_t total) {
     observer.progress({"measuring op costs", done, total});
@@ -42,9 +43,11 @@ Status measure_costs(Prepared& p, const StageRequest& request, Observer& observe
 }
 
 // Steps whose ops run in about the same mix, so that what one of them taught holds for the others.
-std::string step_kind(const ModelSpec& model, const Numerics& n, int64_t seq_len) {
-  return fmt::format("{}, {} {} {}{}, sequences of {}", text(model), name_of(n.compute), name_of(n.grad),
-                     name_of(n.state), n.master ? " master" : "", seq_len);
+std::string step_kind(const Prepared& p) {
+  const Numerics& n = p.numerics;
+  return fmt::format("{}, {} {} {}{}, sequences of {}{}", text(p.model), name_of(n.compute), name_of(n.grad),
+                     name_of(n.state), n.master ? " master" : "", p.config.train.seq_len,
+                     p.document_tokens > 0 ? fmt::format(", documents of {}", p.document_tokens) : "");
 }
 
 // The search takes memory by the number of tasks: 4 to 5 KiB for each were seen, of up to 60,000. Where the
@@ -124,7 +127,7 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
 CalibrateOptions calibration_of(const Prepared& p) {
   CalibrateOptions options;
   options.shared_cores = p.machine.traits().shares_cores;
-  options.kind = step_kind(p.model, p.numerics, p.config.train.seq_len);
+  options.kind = step_kind(p);
   options.most_bytes[kDevice] = std::min(p.config.caps[kDevice], p.machine.device_total_bytes) -
                                 p.machine.profile.overhead_bytes[kDevice];
   // Beside timelines, library code and the like.
@@ -179,10 +182,13 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   Stopwatch watch;
   const bool evaluate = needs.evaluate;
   const int64_t sample_window = needs.sample_window;
+  RowSample rows = std::move(needs.rows);
+  p.document_tokens = document_tokens(rows);
   SLUICE_ASSIGN(StageRequest request,
                 decide_shape(p, std::move(needs), false, options.cache, *options.observer));
   const double shape_s = watch.seconds();
-  if (p.machine.traits().runs_models) SLUICE_TRY(measure_costs(p, request, *options.observer));
+  if (p.machine.traits().runs_models)
+    SLUICE_TRY(measure_costs(p, request, std::move(rows), *options.observer));
   request.evaluate = evaluate;
   request.sample_window = sample_window;
   request.passes = options.passes;

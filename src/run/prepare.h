@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "machine/machine.h"
+#include "measure/row_sample.h"
 #include "run/plan_cache.h"
 #include "run/stages.h"
 #include "sluice/observer.h"
@@ -34,6 +35,7 @@ struct Prepared {
   OptimizerConfig optimizer;
   StepShape shape;
   std::string why_shape;
+  int64_t document_tokens = 0;  // of the data that costs are measured for; 0: rows are taken for one document
   Machine machine;
   Machine resolved;  // the machine before costs were measured: what the shape was chosen for
   Stages stages;
@@ -44,6 +46,7 @@ struct Prepared {
 struct RunNeeds {
   ModelSpec model;
   bool packed = false;        // documents may begin inside a sequence
+  RowSample rows;             // how they lie there, where the data is open
   bool evaluate = false;      // evaluation is planned, too
   int64_t sample_window = 0;  // tokens that the program which samples looks back; 0: none is planned
 };

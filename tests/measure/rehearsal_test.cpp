@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "backend/sim/sim_backend.h"
@@ -214,6 +216,40 @@ TEST(Rehearsal, KeepsWhatIsReadApartFromWhatIsWritten) {
   EXPECT_FALSE(overlap(placed.read, placed.written));
   EXPECT_FALSE(overlap(placed.exact, placed.read));
   EXPECT_FALSE(overlap(placed.exact, placed.written));
+}
+
+// Keeps what is written to the device.
+class Uploads final : public ForwardingBackend {
+ public:
+  Uploads() : ForwardingBackend(std::make_unique<SimBackend>(SimOptions{})) {}
+  Status upload(Location to, const std::byte* from, int64_t bytes) override {
+    if (to.tier == kDevice) at[to.offset].assign(from, from + bytes);
+    return ForwardingBackend::upload(to, from, bytes);
+  }
+  std::map<int64_t, std::vector<std::byte>> at;  // by offset
+};
+
+// Positions that packed attention finds in a rehearsal for these rows.
+std::vector<int32_t> rehearsed_positions(bool packed, const RowSample& rows) {
+  const CountedOp attention{AttnFwd{{1, 16, 16, 1, 1, 8, 0, packed, DType::F32}, DType::F32, false}, 1};
+  Uploads backend;
+  Rehearsal rehearsal(std::span(&attention, 1), backend, BytesByTier(kGiB), rows);
+  const Arenas arenas = *backend.reserve(rehearsal.arena_bytes());
+  EXPECT_TRUE(rehearsal.fill(backend, arenas, {}).ok());
+  EXPECT_EQ(backend.at.size(), 1u) << "all others are floats from blocks";
+  const std::vector<std::byte>& bytes = backend.at.begin()->second;
+  std::vector<int32_t> positions(bytes.size() / sizeof(int32_t));
+  std::memcpy(positions.data(), bytes.data(), bytes.size());
+  return positions;
+}
+
+TEST(Rehearsal, PackedAttentionMeetsDocumentsAsTheDataHasThem) {
+  const RowSample rows{16, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5}};
+  EXPECT_EQ(rehearsed_positions(true, rows), rows.positions);
+  std::vector<int32_t> one_document(16);
+  std::iota(one_document.begin(), one_document.end(), 0);
+  EXPECT_EQ(rehearsed_positions(true, {}), one_document);
+  EXPECT_EQ(rehearsed_positions(false, rows), one_document);
 }
 
 // Ops share what floats there are. Ids, and workspaces that may hold some, are never overwritten by them:

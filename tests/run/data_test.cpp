@@ -151,6 +151,25 @@ int empty_chunks(const RunConfig& config, int64_t steps) {
   return found;
 }
 
+// Attention costs what it does on these conversations, not on rows of one document.
+TEST(ChatRuns, CostsAreMeasuredForTheirDocuments) {
+  const TempDir dir;
+  const RunConfig config = must(load_config("", chat_run(dir, "run")));
+  const RowSample sample = sample_rows(must(open_data(config, 259)));
+  ASSERT_GT(sample.rows(), 1);
+  const int64_t length = document_tokens(sample);
+  EXPECT_GT(length, 1);
+  EXPECT_LT(length, sample.sequence);
+  ASSERT_EQ(start(chat_run(dir, "run", {"train.steps=1"})).message, "");
+  std::string costs;
+  for (const auto& entry : std::filesystem::directory_iterator(config.data.cache)) {
+    if (entry.path().filename().string().starts_with("costs-")) costs += must(read_file(entry.path()));
+  }
+  EXPECT_NE(costs.find(fmt::format("sequences of {}, documents of {}\"", config.train.seq_len, length)),
+            std::string::npos)
+      << costs.substr(0, 400);
+}
+
 TEST(ChatRuns, HaveTheSameBitsUnderEveryCap) {
   const TempDir dir;
   EXPECT_GT(empty_chunks(must(load_config("", chat_run(dir, "free"))), 4), 0);
