@@ -81,8 +81,8 @@ void add_bench(CLI::App& app, int& status) {
       ->check(whole);
   option("--head-dim", request->head_dim, "of attention: columns of its head: 16,32,64,128; 64 unless given",
          "LIST", "Steps");
-  option("--compute", request->compute, "f32, bf16 or both; auto: bf16 where it is fast", "FORMAT[,FORMAT]",
-         "Steps");
+  option("--compute", request->compute,
+         "f32, bf16 or both; auto: bf16 where it is fast, of attention on a GPU", "FORMAT[,FORMAT]", "Steps");
   option("--steps", request->steps, "steps to time; 5 unless given", "N", "Steps")->check(whole);
   option("--warm-up", request->warm_up, "steps before those; 1 unless given", "N", "Steps")->check(whole);
   option("--out", request->out_dir, "where tables, pictures and pages go; runs/bench unless given", "DIR",

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <iterator>
 #include <limits>
 
@@ -27,10 +26,11 @@ std::vector<float> values(uint64_t key, int64_t count) {
   return out;
 }
 
-// Arrays one after another in the device's arena of a backend of its own.
+// Arrays one after another in the device's arena of a backend of its own; those of floats are of one type,
+// from and to which they are converted.
 class Arena {
  public:
-  explicit Arena(Backend& backend) : backend_(backend) {}
+  Arena(Backend& backend, DType dtype) : backend_(backend), dtype_(dtype) {}
 
   size_t add(int64_t bytes) {
     offsets_.push_back(align_up(bytes_, backend_.alignment()));
@@ -38,7 +38,7 @@ class Arena {
     bytes_ = offsets_.back() + bytes;
     return offsets_.size() - 1;
   }
-  size_t add_floats(int64_t count) { return add(count * int64_t{sizeof(float)}); }
+  size_t add_floats(int64_t count) { return add(count * size_of(dtype_)); }
   int64_t bytes() const { return bytes_; }
 
   Status reserve() {
@@ -55,18 +55,33 @@ class Arena {
     return {base_ + offsets_[array] + i * bytes, bytes};
   }
   Status write(size_t array, std::span<const float> from) {
+    return with_type(dtype_, [&]<class T>(T) {
+      std::vector<T> converted;
+      converted.reserve(from.size());
+      for (const float value : from) converted.push_back(T(value));
+      return upload<T>(array, converted);
+    });
+  }
+  template <class T>
+  Status upload(size_t array, std::span<const T> from) {
     return backend_.upload({kDevice, offsets_[array]}, reinterpret_cast<const std::byte*>(from.data()),
                            int64_t(from.size_bytes()));
   }
   Result<std::vector<float>> read(size_t array) {
-    std::vector<float> out(size_t(sizes_[array]) / sizeof(float));
-    SLUICE_TRY(backend_.download(reinterpret_cast<std::byte*>(out.data()), {kDevice, offsets_[array]},
-                                 sizes_[array]));
-    return out;
+    return with_type(dtype_, [&]<class T>(T) -> Result<std::vector<float>> {
+      std::vector<T> found(size_t(sizes_[array]) / sizeof(T));
+      SLUICE_TRY(backend_.download(reinterpret_cast<std::byte*>(found.data()), {kDevice, offsets_[array]},
+                                   sizes_[array]));
+      std::vector<float> out;
+      out.reserve(found.size());
+      for (const T value : found) out.push_back(float(value));
+      return out;
+    });
   }
 
  private:
   Backend& backend_;
+  DType dtype_;
   std::vector<int64_t> offsets_, sizes_;
   int64_t bytes_ = 0;
   std::byte* base_ = nullptr;
@@ -124,12 +139,12 @@ Status check_room(int64_t bytes, const Machine& machine) {
 Result<Outputs> run_fused(const AttentionCell& c, const Machine& machine, const BenchOptions& options,
                           const std::atomic<bool>& interrupted, AttentionTimes& out) {
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, machine.make());
-  const AttnShape shape{c.rows, c.length, c.length, 1, 1, c.head_dim, 0, false, DType::F32};
-  const Op forward = AttnFwd{shape, DType::F32, false}, backward = AttnBwd{shape, DType::F32, false, false};
+  const AttnShape shape{c.rows, c.length, c.length, 1, 1, c.head_dim, 0, false, c.dtype};
+  const Op forward = AttnFwd{shape, c.dtype, false}, backward = AttnBwd{shape, c.dtype, false, false};
   const int64_t n = shape.q_elements();
-  Arena arena(*backend);
+  Arena arena(*backend, c.dtype);
   const size_t q = arena.add_floats(n), kv = arena.add_floats(2 * n), pos = arena.add(4 * shape.tokens()),
-               o = arena.add_floats(n), lse = arena.add_floats(shape.lse_elements());
+               o = arena.add_floats(n), lse = arena.add(shape.lse_elements() * int64_t{sizeof(float)});
   out.kept_bytes = arena.bytes();
   const size_t d_o = arena.add_floats(n), dq = arena.add_floats(n), dkv = arena.add_floats(2 * n),
                workspace =
@@ -148,11 +163,9 @@ Result<Outputs> run_fused(const AttentionCell& c, const Machine& machine, const 
   }
   std::vector<int32_t> positions(size_t(shape.tokens()));
   for (size_t t = 0; t < positions.size(); ++t) positions[t] = int32_t(int64_t(t) % c.length);
-  std::vector<float> as_floats(positions.size());
-  std::memcpy(as_floats.data(), positions.data(), positions.size() * sizeof(float));
   SLUICE_TRY(arena.write(q, values(1, n)));
   SLUICE_TRY(arena.write(kv, both));
-  SLUICE_TRY(arena.write(pos, as_floats));
+  SLUICE_TRY(arena.upload<int32_t>(pos, positions));
   SLUICE_TRY(arena.write(d_o, values(4, n)));
   const auto run = [&](const Op& op, std::initializer_list<size_t> arrays) {
     OpOn work{op, {}};
@@ -236,7 +249,7 @@ Result<Outputs> run_naive(const AttentionCell& c, const Machine& machine, const 
   const Op to_scores = Linear{c.length, c.head_dim, c.length, DType::F32},
            from_scores = LinearDgrad{c.length, c.head_dim, c.length, DType::F32, false},
            across = LinearWgrad{c.length, c.head_dim, c.length, DType::F32, DType::F32, false};
-  Arena arena(*backend);
+  Arena arena(*backend, DType::F32);
   const size_t q = arena.add_floats(n), k = arena.add_floats(n), v = arena.add_floats(n),
                o = arena.add_floats(n), p = arena.add_floats(scores);
   out.kept_bytes = arena.bytes();
@@ -343,12 +356,12 @@ Result<AttentionResult> run_attention(const AttentionCell& cell, const Machine& 
 }
 
 Page attention_page(std::span<const AttentionResult> results) {
-  Page page{.title = "Attention of one head",
-            .legend = {"f32, causal. A cell is sequences x tokens, and columns of the head. Fused: the ops "
-                       "of steps, which keep "
-                       "the logarithm of a row's sum. Naive: every score is computed and kept, by the same "
-                       "products. Both compute "
-                       "the same: the difference is the largest of outputs and gradients."}};
+  Page page{
+      .title = "Attention of one head",
+      .legend = {"Causal. A cell is sequences x tokens, columns of the head, and the format of the fused "
+                 "one: the ops of steps, which keep the logarithm of a row's sum. Naive, in f32: every "
+                 "score is computed and kept, by the same products. Both compute the same, but for the "
+                 "format: the difference is the largest of outputs and gradients."}};
   Section s{.key = "attention", .title = "Attention"};
   Table times{.key = "times", .title = "Times, means and standard deviations", .row_title = "cell"};
   times.note_key = "message", times.note_title = "";
@@ -378,7 +391,7 @@ Page attention_page(std::span<const AttentionResult> results) {
             .rises = true};
   for (const AttentionResult& r : results) {
     const AttentionCell& c = r.cell;
-    const std::string name = fmt::format("{} x {}, D {}", c.rows, c.length, c.head_dim);
+    const std::string name = fmt::format("{} x {}, D {}, {}", c.rows, c.length, c.head_dim, name_of(c.dtype));
     Row row{.name = name}, bytes{.name = name};
     for (const auto& [label, t] : {std::pair{"fused", &r.fused}, {"naive", &r.naive}}) {
       for (const Measured& m : {t->forward, t->backward}) {
@@ -390,7 +403,7 @@ Page attention_page(std::span<const AttentionResult> results) {
       for (const int64_t b : {t->kept_bytes, t->peak_bytes}) {
         bytes.values.push_back(b > 0 ? std::optional(double(b)) : std::nullopt);
       }
-      const std::string line = fmt::format("{}, D {}", label, c.head_dim);
+      const std::string line = fmt::format("{}, D {}, {}", label, c.head_dim, name_of(c.dtype));
       auto it = std::find_if(plot.series.begin(), plot.series.end(),
                              [&](const Series& x) { return x.name == line; });
       if (it == plot.series.end()) it = plot.series.insert(it, {.name = line, .points = {}, .marked = true});

@@ -8,15 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "bench/cell.h"
 #include "machine/machine.h"
 #include "pages/page.h"
 
 namespace sluice::core {
 
-// Causal, f32, `rows` sequences of `length` tokens and one head of `head_dim` columns.
+// Causal, `rows` sequences of `length` tokens and one head of `head_dim` columns; the ops of steps in
+// `dtype`, the naive one in f32.
 struct AttentionCell {
   int64_t rows = 8, length = 0, head_dim = 0;
+  DType dtype = DType::F32;
 };
 
 struct AttentionTimes {

@@ -44,13 +44,19 @@ Result<Ending> precision(const BenchRequest& r, Requests& /*asked*/) {
   return Ending::Done;
 }
 
+// The formats of --compute, where `otherwise` stands for auto.
+Result<std::vector<std::string>> formats_of(const BenchRequest& r, std::string_view otherwise) {
+  SLUICE_ASSIGN(std::vector<std::string> formats, parse_words("--compute", r.compute));
+  for (std::string& format : formats) {
+    if (format == "auto") format = otherwise;
+  }
+  return formats;
+}
+
 // The cells that were asked for, in order: models, lengths, formats.
 Result<std::vector<BenchCell>> cells_of(const BenchRequest& r, const Machine& machine) {
   SLUICE_ASSIGN(const std::vector<int64_t> lengths, parse_counts("--seq-len", r.seq_len));
-  SLUICE_ASSIGN(std::vector<std::string> formats, parse_words("--compute", r.compute));
-  for (std::string& format : formats) {
-    if (format == "auto") format = machine.fast_bf16 ? "bf16" : "f32";
-  }
+  SLUICE_ASSIGN(const std::vector<std::string> formats, formats_of(r, machine.fast_bf16 ? "bf16" : "f32"));
   const std::vector<std::string> models = r.models.empty() ? std::vector<std::string>{"small"} : r.models;
   std::vector<BenchCell> out;
   for (const std::string& model : models) {
@@ -79,25 +85,42 @@ Result<Machine> machine_of(const BenchRequest& r) {
   return machine;
 }
 
-Result<Ending> attention(const BenchRequest& r, Requests& asked) {
-  if (!r.models.empty()) return error("bench attention: takes no model, got {}", r.models.front());
-  SLUICE_ASSIGN(const Machine machine, machine_of(r));
+// The cells that were asked for, in order: columns, lengths, formats.
+Result<std::vector<AttentionCell>> attention_cells_of(const BenchRequest& r, const Machine& machine) {
   SLUICE_ASSIGN(const std::vector<int64_t> lengths, parse_counts("--seq-len", r.seq_len));
   SLUICE_ASSIGN(const std::vector<int64_t> columns, parse_counts("--head-dim", r.head_dim));
-  std::vector<AttentionCell> cells;
+  // Beside a naive one in f32 the fused one is f32, too, where that can be.
+  SLUICE_ASSIGN(const std::vector<std::string> formats,
+                formats_of(r, machine.traits().shares_cores ? "f32" : "bf16"));
+  std::vector<AttentionCell> out;
   for (const int64_t head_dim : columns) {
     if (head_dim % 2 != 0 || head_dim > 256) {
       return error("--head-dim {}: allowed are even numbers from 2 to 256", head_dim);
     }
-    for (const int64_t length : lengths) cells.push_back({r.batch > 0 ? r.batch : 8, length, head_dim});
+    for (const int64_t length : lengths) {
+      for (const std::string& format : formats) {
+        if (format != "f32" && format != "bf16")
+          return error("--compute {}: allowed are auto, f32, bf16", format);
+        const DType dtype = format == "f32" ? DType::F32 : DType::BF16;
+        out.push_back({r.batch > 0 ? r.batch : 8, length, head_dim, dtype});
+      }
+    }
   }
+  return out;
+}
+
+Result<Ending> attention(const BenchRequest& r, Requests& asked) {
+  if (!r.models.empty()) return error("bench attention: takes no model, got {}", r.models.front());
+  SLUICE_ASSIGN(const Machine machine, machine_of(r));
+  SLUICE_ASSIGN(const std::vector<AttentionCell> cells, attention_cells_of(r, machine));
   std::vector<AttentionResult> results;
   Working working("measuring attention");
   asked.heeded = true;
   for (const AttentionCell& cell : cells) {
     const auto doing = [&](const std::string& what) {
       working.say("measuring attention", int64_t(results.size()), int64_t(cells.size()),
-                  fmt::format("{} x {}, D {}: {}", cell.rows, cell.length, cell.head_dim, what));
+                  fmt::format("{} x {}, D {}, {}: {}", cell.rows, cell.length, cell.head_dim,
+                              name_of(cell.dtype), what));
     };
     auto result = run_attention(cell, machine, {r.steps, r.warm_up}, asked.stop, doing);
     if (!result.ok() && result.error().kind != ErrorKind::Cancelled) return result.error();

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
@@ -38,6 +39,20 @@ TEST(Attention, NaiveIsFused) {
     EXPECT_LE(r.naive.products_s + r.naive.softmax_s,
               (r.naive.forward.mean + r.naive.backward.mean) * 1.0001);
   }
+}
+
+// Rounding q and k to bf16, by 2^-9 of a value each, moves a score of D products of at most 1, divided by the
+// square root of D, by 2^-8 sqrt(D) at most, and a weight by twice that of itself. A key's weights over all
+// queries are 1 + 1/2 + ... + 1/S where all scores are alike, which is about what those of random ones are;
+// what is summed with them and the results are rounded, too.
+TEST(Attention, InBf16ItIsNaiveButForRounding) {
+  const AttentionCell wide{2, 64, 16}, narrow{2, 64, 16, DType::BF16};
+  const AttentionResult f32 = run(wide), bf16 = run(narrow);
+  ASSERT_TRUE(bf16.fused.ok()) << bf16.fused.message;
+  EXPECT_LE(bf16.difference, (1 + std::log(64.0)) * (0x1p-7 * std::sqrt(16.0) + 0x1p-7));
+  EXPECT_GT(bf16.difference, 0x1p-12 * bf16.largest) << "of f32";
+  // q, k, v and o of 2 bytes instead of 4.
+  EXPECT_EQ(f32.fused.kept_bytes - bf16.fused.kept_bytes, 4 * 2 * (2 * 64 * 16));
 }
 
 TEST(Attention, OnlyTheNaiveOneGrowsWithTheSquare) {
