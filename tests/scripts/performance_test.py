@@ -72,6 +72,12 @@ class Tree(unittest.TestCase):
         self.cells.rename(self.cells.with_name("nobody_asks.jsonl"))
         self.assertIn("bench/results/nobody_asks.jsonl: no table of scripts/performance shows it", self.run_script().stderr)
 
+    def test_a_question_that_nobody_measured_is_left_out(self):
+        title = "Are signals obeyed?"
+        self.assertIn(title, self.written())
+        (self.root / "bench/results/signals.jsonl").unlink()
+        self.assertNotIn(title, self.written())
+
     def test_blocks_of_other_documents_are_filled_and_unknown_ones_refused(self):
         readme = self.root / "README.md"
         readme.write_text("Before.\n<!-- from bench/results: prediction -->\n<!-- end -->\nAfter.\n")
