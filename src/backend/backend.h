@@ -82,6 +82,9 @@ class Backend {
     return one_device;
   }
 
+  // The number under which the user knows a device: as its driver counts, where there is one.
+  virtual int device_number(Tier device) const { return int(device.index()); }
+
   // Alignment of every offset in an arena; a power of two.
   virtual int64_t alignment() const = 0;
 

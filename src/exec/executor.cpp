@@ -79,6 +79,16 @@ void Executor::annotate() {
   for (size_t i = 0; i < commands_.size(); ++i) commands_[i].path = paths_[i];
 }
 
+std::string Executor::where(const Action& a) const {
+  const std::string task = label(program_, a);
+  if (plan_.devices() == 1) return task;
+  const LaneEnds& ends = plan_.lanes[a.lane];
+  const auto number = [&](Tier device) { return backend_.device_number(device); };
+  if (a.hands_over())
+    return fmt::format("device {} to device {}, {}", number(ends.from), number(ends.to), task);
+  return fmt::format("device {}, {}", number(ends.to.is_device() ? ends.to : ends.from), task);
+}
+
 Status Executor::step(std::vector<Interval>* timeline) {
   SLUICE_TRY(backend_.begin(static_cast<uint32_t>(commands_.size()), timeline != nullptr));
   Status submitted;
@@ -90,10 +100,10 @@ Status Executor::step(std::vector<Interval>* timeline) {
   }
   const std::optional<Fault> fault = backend_.finish(timeline);
   if (fault && fault->command) {
-    return error_at(label(program_, plan_.actions[*fault->command]), fault->error);
+    return error_at(where(plan_.actions[*fault->command]), fault->error);
   }
   if (!submitted.ok()) {
-    return error_at(label(program_, plan_.actions[last->id]), submitted.error());
+    return error_at(where(plan_.actions[last->id]), submitted.error());
   }
   if (fault) return fault->error;
   return {};

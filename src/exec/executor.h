@@ -27,7 +27,7 @@ class Executor {
   Executor(const Program& program, const Plan& plan, Backend& backend, Arenas arenas);
 
   // Runs one step and waits for it. With `timeline`, fills it with one interval per action. An error names
-  // the action.
+  // the action, and where there are several devices those that it concerns.
   Status step(std::vector<Interval>* timeline = nullptr);
 
   // Copies an object's bytes to or from its home (all its homes when writing), between steps.
@@ -46,6 +46,7 @@ class Executor {
 
  private:
   void resolve();
+  std::string where(const Action& action) const;
   const Home& home_of(ObjectId object, int64_t offset, size_t bytes) const;
 
   const Program& program_;

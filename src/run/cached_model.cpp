@@ -117,7 +117,7 @@ Status CachedModel::start(const Machine& machine, const std::filesystem::path& w
   // An empty step waits for what reserve() left to do, and has its errors now rather than in the first pass.
   SLUICE_TRY(backend_->begin(0, false));
   if (const auto fault = backend_->finish(nullptr)) return fault->error;
-  return check_caps(memory(), plans_.setup.caps);
+  return check_caps(*backend_, memory(), plans_.setup.caps);
 }
 
 Result<std::span<const float>> CachedModel::pass(bool prompts, std::span<const RowInput> inputs) {
@@ -146,7 +146,7 @@ Result<std::span<const float>> CachedModel::pass(bool prompts, std::span<const R
   SLUICE_TRY(executor.step());
   logits_.resize(size_t(rows() * plans_.setup.model.vocab));
   SLUICE_TRY(executor.read(model.logits, std::as_writable_bytes(std::span(logits_))));
-  if (passes_++ % kPassesPerCheck == 0) SLUICE_TRY(check_caps(memory(), plans_.setup.caps));
+  if (passes_++ % kPassesPerCheck == 0) SLUICE_TRY(check_caps(*backend_, memory(), plans_.setup.caps));
   return std::span<const float>(logits_);
 }
 

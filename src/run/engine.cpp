@@ -263,7 +263,7 @@ MemoryReport Engine::memory() {
 }
 
 Status Engine::check_caps() {
-  return sluice::core::check_caps(memory().bytes, p_.config.caps);
+  return sluice::core::check_caps(*backend_, memory().bytes, p_.config.caps);
 }
 
 }  // namespace sluice::core

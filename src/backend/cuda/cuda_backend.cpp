@@ -67,6 +67,7 @@ class CudaBackend final : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   const LaneTable& lanes() const override { return lanes_.table(); }
+  int device_number(Tier device) const override { return gpus_[device.index()].index; }
   int64_t alignment() const override { return kAlignment; }
   int64_t workspace_bytes(const Op& op) const override { return gpus_.front().runner.workspace_bytes(op); }
 
@@ -88,6 +89,13 @@ class CudaBackend final : public Backend {
   void end_noting(std::span<const Interval> timeline);
   Status queue(const Command& command);
   Status queue_copy(const Copy& copy, cudaStream_t stream);
+  // The error with the GPU's number, where there are several.
+  Status of(const Gpu& gpu, Status status) const {
+    if (status.ok() || gpus_.size() == 1) return status;
+    return error_at(fmt::format("device {}", gpu.index), status.error());
+  }
+  Status upload(Gpu& gpu, Location to, const std::byte* from, int64_t bytes);
+  Status clear(Gpu& gpu, Location to, int64_t bytes);
   Status prepare(Gpu& gpu, Tier tier, const Op& op);
   Status rehearse(Gpu& gpu, Tier tier, const Op& op);
   Gpu& gpu_of(Tier device) { return gpus_[device.index()]; }
@@ -126,8 +134,10 @@ Result<Arenas> CudaBackend::reserve(const BytesByTier& bytes) {
   for (size_t d = 0; d < gpus_.size(); ++d) {
     Gpu& gpu = gpus_[d];
     SLUICE_TRY(gpu.make_current());
-    SLUICE_ASSIGN(gpu.arena, cuda::DeviceArena::reserve(bytes[Tier::device(d)], gpu.device, *gpu.nvml,
-                                                        gpu.before ? gpu.before->used : 0));
+    auto arena = cuda::DeviceArena::reserve(bytes[Tier::device(d)], gpu.device, *gpu.nvml,
+                                            gpu.before ? gpu.before->used : 0);
+    if (!arena.ok()) return of(gpu, arena.error()).error();
+    gpu.arena = std::move(*arena);
     arenas[Tier::device(d)] = gpu.arena.data();
   }
   SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(bytes[kHost], gpus_.front().index));
@@ -140,7 +150,8 @@ Status CudaBackend::prepare(std::span<const Op> ops) {
     const std::string key = cost_key(op);
     if (prepared_.contains(key)) continue;
     SLUICE_TRY(cuda_supports(op));
-    for (size_t d = 0; d < gpus_.size(); ++d) SLUICE_TRY(prepare(gpus_[d], Tier::device(d), op));
+    for (size_t d = 0; d < gpus_.size(); ++d)
+      SLUICE_TRY(of(gpus_[d], prepare(gpus_[d], Tier::device(d), op)));
     prepared_.insert(key);
   }
   // Without the file the next start takes longer, no more.
@@ -299,7 +310,12 @@ Status CudaBackend::upload(Location to, const std::byte* from, int64_t bytes) {
     std::memcpy(address(to), from, size_t(bytes));
     return {};
   }
-  SLUICE_TRY(gpu_of(to.tier).make_current());  // any thread may come
+  Gpu& gpu = gpu_of(to.tier);
+  return of(gpu, upload(gpu, to, from, bytes));
+}
+
+Status CudaBackend::upload(Gpu& gpu, Location to, const std::byte* from, int64_t bytes) {
+  SLUICE_TRY(gpu.make_current());  // any thread may come
   SLUICE_CUDA_TRY(cudaMemcpy(address(to), from, size_t(bytes), cudaMemcpyHostToDevice));
   // From pageable memory cudaMemcpy returns once the bytes are staged, and the lanes do not wait for its
   // stream.
@@ -312,8 +328,10 @@ Status CudaBackend::download(std::byte* to, Location from, int64_t bytes) {
     std::memcpy(to, address(from), size_t(bytes));
     return {};
   }
-  SLUICE_TRY(gpu_of(from.tier).make_current());
-  return gpu_of(from.tier).staging->download(to, address(from), bytes);
+  Gpu& gpu = gpu_of(from.tier);
+  Status done = gpu.make_current();
+  if (done.ok()) done = gpu.staging->download(to, address(from), bytes);
+  return of(gpu, done);
 }
 
 Status CudaBackend::clear(Location to, int64_t bytes) {
@@ -321,7 +339,12 @@ Status CudaBackend::clear(Location to, int64_t bytes) {
     std::memset(address(to), 0, size_t(bytes));
     return {};
   }
-  SLUICE_TRY(gpu_of(to.tier).make_current());
+  Gpu& gpu = gpu_of(to.tier);
+  return of(gpu, clear(gpu, to, bytes));
+}
+
+Status CudaBackend::clear(Gpu& gpu, Location to, int64_t bytes) {
+  SLUICE_TRY(gpu.make_current());
   SLUICE_CUDA_TRY(cudaMemset(address(to), 0, size_t(bytes)));
   SLUICE_CUDA_TRY(cudaStreamSynchronize(cudaStreamLegacy));
   return {};

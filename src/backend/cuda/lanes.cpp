@@ -2,6 +2,8 @@
 #include "backend/cuda/lanes.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "backend/cuda/check.h"
@@ -14,6 +16,10 @@ constexpr uint32_t kEventStride = 16;
 
 // Being woken takes some 30 us, so this thread does not sleep in steps like one that was shorter than this.
 constexpr double kBriefStepS = 0.02;
+
+// Several GPUs are asked whether they have finished; so often in between, whether one has failed.
+constexpr std::chrono::microseconds kPause{50};
+constexpr double kAskEveryS = 0.2;
 
 }  // namespace
 
@@ -131,13 +137,35 @@ Status Lanes::settle(uint32_t id) {
     SLUICE_TRY(record(uint32_t(p.queued)));
     event = std::prev(p.recorded.end());
   }
-  if (brief_) {
-    while (cudaEventQuery(done(*event)) == cudaErrorNotReady) {
-    }
-  }
-  SLUICE_CUDA_TRY(cudaEventSynchronize(done(*event)));
+  SLUICE_TRY(wait_for(done(*event)));
   p.settled = *event;
   return {};
+}
+
+// A stream that waits for one of a GPU that is lost may wait for ever.
+Status Lanes::wait_for(cudaEvent_t event) const {
+  if (events_.size() > 1) {
+    Stopwatch asked;
+    while (cudaEventQuery(event) == cudaErrorNotReady) {
+      if (!brief_) std::this_thread::sleep_for(kPause);
+      if (asked.seconds() < kAskEveryS) continue;
+      if (const auto device = failed_device())
+        return check(cudaStreamQuery(stream(table_.compute(Tier::device(*device)))), "cudaStreamQuery");
+      asked.lap();
+    }
+  } else if (brief_) {
+    while (cudaEventQuery(event) == cudaErrorNotReady) {
+    }
+  }
+  return check(cudaEventSynchronize(event), "cudaEventSynchronize");
+}
+
+std::optional<size_t> Lanes::failed_device() const {
+  for (size_t d = 0; d < events_.size(); ++d) {
+    const cudaError_t code = cudaStreamQuery(stream(table_.compute(Tier::device(d))));
+    if (code != cudaSuccess && code != cudaErrorNotReady) return d;
+  }
+  return std::nullopt;
 }
 
 std::optional<Lanes::Failure> Lanes::drain() {
@@ -151,16 +179,27 @@ std::optional<Lanes::Failure> Lanes::drain() {
 Lanes::Failure Lanes::failure(Error error) const {
   // Copies do not fail once they are queued: where launches are under way it was one of them.
   std::optional<Failure> found;
+  const std::optional<size_t> device = failed_device();
   for (const Lane lane : table_) {
     const Progress& p = progress_[lane];
     if (!table_[lane].computes() || p.settled >= p.queued) continue;
+    if (device && device_of(lane) != *device) continue;
     auto first = uint32_t(p.settled + 1);
     while (lane_of_[first] != lane) ++first;
     if (!found) found = Failure{first, uint32_t(p.queued), {}};
     found->first = std::min(found->first, first);
     found->last = std::max(found->last, uint32_t(p.queued));
   }
-  if (!found) found = Failure{finished_, finished_, {}};
+  if (!found) {
+    // A copy, or a GPU that is lost: the first command there that is not known to have finished.
+    const auto under_way = [&](uint32_t id) {
+      return device_of(lane_of_[id]) == *device && progress_[lane_of_[id]].settled < int64_t{id};
+    };
+    uint32_t first = finished_;
+    while (device && first < lane_of_.size() && !under_way(first)) ++first;
+    if (first == lane_of_.size()) first = finished_;
+    found = Failure{first, first, {}};
+  }
   found->error = std::move(error);
   return *std::move(found);
 }

@@ -35,9 +35,9 @@ class Lanes {
   Status close(const Command& command);
 
   // Waits for everything queued since begin(). Once a kernel has failed the driver says no more of any
-  // command: the one that failed is one of the launches from `first`, the first that is not known to have
-  // finished, to `last`, the last one queued. When this thread was waiting for the GPU, as it mostly is, it
-  // is among the first 16: so often an event is recorded.
+  // command of that GPU: the one that failed is one of the launches there from `first`, the first that is not
+  // known to have finished, to `last`, the last one queued. When this thread was waiting for the GPU, as it
+  // mostly is, it is among the first 16: so often an event is recorded.
   struct Failure {
     uint32_t first, last;
     Error error;
@@ -73,6 +73,10 @@ class Lanes {
   Status record(uint32_t id);
   // Waits until the command has finished, and with it what came before it on its lane.
   Status settle(uint32_t id);
+  // Waits for an event; of several GPUs, no longer than until one of them fails.
+  Status wait_for(cudaEvent_t event) const;
+  // The first device whose GPU says that something failed.
+  std::optional<size_t> failed_device() const;
   Failure failure(Error error) const;
 
   LaneTable table_;

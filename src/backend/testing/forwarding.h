@@ -17,6 +17,7 @@ class ForwardingBackend : public Backend {
 
   std::string_view name() const override { return inner_->name(); }
   const LaneTable& lanes() const override { return inner_->lanes(); }
+  int device_number(Tier device) const override { return inner_->device_number(device); }
   int64_t alignment() const override { return inner_->alignment(); }
   int64_t workspace_bytes(const Op& op) const override { return inner_->workspace_bytes(op); }
   Result<Arenas> reserve(const BytesByTier& bytes) override { return inner_->reserve(bytes); }
