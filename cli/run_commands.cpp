@@ -182,7 +182,9 @@ void add_sweep(CLI::App& app, int& status) {
   CLI::App& sweep = add_command(app, "sweep", "plan or measure a grid of models, sequence lengths and caps",
                                 "sluice sweep --device-mem 6GiB:24GiB:2GiB --host-mem 64GiB,128GiB "
                                 "--seq-len 8k --model llama3-8b --machine rtx4090\n"
-                                "    the same command goes on where it was stopped");
+                                "    the same command goes on where it was stopped\n"
+                                "sluice sweep --device-mem 16GiB,80GiB --seq-len 8k --model llama3-8b "
+                                "--machine h100 --devices 2");
   const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
                           const char* group) {
     return sweep.add_option(name, value, meaning)->type_name(type)->group(group);
@@ -206,6 +208,7 @@ void add_sweep(CLI::App& app, int& status) {
                 "plan every cell again; the table that is there is kept as sweep-1.csv")
       ->group("Output");
   option("--machine", request->machine, machine_help(), "MACHINE", "Configuration");
+  option("--devices", request->devices, "devices that share a step (run.devices)", "LIST", "Configuration");
   add_set(sweep, request->settings);
   sweep.callback([=, &status] { status = report(sluice::core::sweep(*request, watch_signals())); });
 }

@@ -97,6 +97,7 @@ struct SweepRequest {
   std::string device_mem = "none", host_mem = "none", seq_len;
   std::string model;            // presets, or paths of a config.json
   std::string machine;          // as in RunRequest
+  std::string devices;          // run.devices of every cell; empty: as configured
   bool measure = false;         // run every cell on this machine instead of simulating it
   bool fresh = false;           // plan cells again that the table has, which is kept under another name
   int64_t steps = 3;            // timed per measured cell
@@ -105,9 +106,9 @@ struct SweepRequest {
   std::vector<std::string> settings;  // more key=value
 };
 
-// Plans (or measures) every cell of a grid of models, sequence lengths and caps: sweep.csv and heatmaps in
-// out_dir. Cells that the table has are not run again. Asked to stop, it finishes the cells in progress and
-// keeps them.
+// Plans (or measures) every cell of a grid of models, sequence lengths and caps, of which the device's is
+// that of each device: sweep.csv and heatmaps in out_dir. Cells that the table has are not run again. Asked
+// to stop, it finishes the cells in progress and keeps them.
 Outcome sweep(const SweepRequest& request, Requests& asked);
 
 struct CompareRequest {

@@ -71,7 +71,9 @@ class SweepRun {
 // stands for it.
 std::string SweepRun::inputs_of(const SweepCell& cell, const ModelSpec& model) const {
   RunConfig config = cell.config;
+  // What shares a step is part of the machine, but for how devices hand over.
   config.run = {};
+  config.run.peer = cell.config.run.peer;
   // Paths of its own; what is in the model's file is an input.
   config.run.dir.clear();
   config.data.cache.clear();
@@ -96,6 +98,7 @@ Status SweepRun::make_groups() {
     const std::string preset = preset_meant_by(typed), model = preset.empty() ? typed : preset;
     for (const int64_t seq_len : lengths) {
       std::vector<std::string> settings = demo_settings(model, seq_len, r_.tokens_per_step);
+      if (!r_.devices.empty()) settings.push_back("run.devices=" + r_.devices);
       settings.insert(settings.end(), r_.settings.begin(), r_.settings.end());
       SLUICE_ASSIGN(const RunConfig config, load_config("", settings));
       SLUICE_ASSIGN(const ModelSpec shapes, resolve_model(config));

@@ -73,12 +73,12 @@ Result<Machine> simulated_machine(const RunConfig& config, Card card) {
   if (devices.all)
     return error("run.devices = all: of a machine that is not here nobody knows how many there are");
   m.options.devices = devices.numbers;
-  m.description = "simulated " + m.profile.name;
   if (m.devices() > 1) {
-    m.description = fmt::format("simulated {} x {}", m.devices(), m.profile.name);
+    m.profile.name = fmt::format("{} x {}", m.devices(), m.profile.name);
     const bool joined = config.run.peer == "auto" && card.peer_rate > 0;
     m.profile.set_lanes(LaneTable::of_devices(m.devices(), joined), card.peer_rate);
   }
+  m.description = "simulated " + m.profile.name;
   m.card = std::move(card);
   return m;
 }

@@ -33,6 +33,7 @@ void plan_for(ComparedCard& cell, RunConfig config) {
   }
   const auto attempt = [&]() -> Status {
     SLUICE_ASSIGN(const Machine machine, simulated_machine(config, cell.card));
+    cell.devices = machine.devices();
     config.caps = cell.caps;
     SLUICE_TRY(check_early(config, machine));
     cell.caps = config.caps;
@@ -57,7 +58,7 @@ void take_plans_for_less(std::vector<ComparedCard>& cells, size_t host_caps) {
 }
 
 std::string name_of(const ComparedCard& c, bool with_host) {
-  return with_host ? fmt::format("{}, host {}", c.card.name, cap_text(c.caps[kHost])) : c.card.name;
+  return with_host ? fmt::format("{}, host {}", c.name(), cap_text(c.caps[kHost])) : c.name();
 }
 
 bool differ_in_host(std::span<const ComparedCard> compared) {
@@ -90,8 +91,8 @@ Table trained(std::span<const ComparedCard> compared, const ComparisonText& text
     if (!c.trains()) continue;
     const double speed = c.found.speed.tokens_per_s;
     Row row{.name = name_of(c, with_host),
-            .values = {double(c.caps[kDevice]), double(c.found.bytes[kDevice]), double(c.found.bytes[kHost]),
-                       speed, c.found.speed.mfu, c.found.step_ns / 1e9},
+            .values = {double(c.caps[kDevice]), double(fullest_device(c.found.bytes)),
+                       double(c.found.bytes[kHost]), speed, c.found.speed.mfu, c.found.step_ns / 1e9},
             .note = c.found.binds};
     const std::optional<double> price = price_of(c, text);
     const auto cost = [&](double tokens) -> std::optional<double> {

@@ -3,6 +3,8 @@
 // cannot. Nothing runs: speeds are planned.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <map>
 #include <span>
@@ -23,8 +25,10 @@ struct ComparedCard {
   Outlook found;        // where it trains
   // What is known at this host cap follows from less: the plan is that of this one. kUnlimited: its own.
   int64_t planned_for_host = kUnlimited;
+  size_t devices = 1;  // of the card, that share a step
 
   bool trains() const { return missing.empty(); }
+  std::string name() const { return devices == 1 ? card.name : fmt::format("{} x {}", devices, card.name); }
 };
 
 // Plans `config` for every card and host cap, cards outermost, in the order given. The configuration's device

@@ -123,8 +123,9 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& given,
   SLUICE_ASSIGN(const Outlook all, outlook(with_device_cap(config, kUnlimited), machine));
   if (all.refusal) return *all.refusal;
   f.tokens_per_s = all.speed.tokens_per_s;
-  f.device_bytes = all.bytes[kDevice];
-  const int64_t most = readable_cap(all.bytes[kDevice]);
+  f.devices = machine.devices();
+  f.device_bytes = fullest_device(all.bytes);
+  const int64_t most = readable_cap(f.device_bytes);
   LeastCaps least(
       [&](const BytesByTier& caps) -> Result<bool> {
         if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
@@ -173,10 +174,11 @@ std::string text(const Frontier& f) {
     const std::string speed = c.trains() ? fmt::format("{:>12.0f} {:>6.1f} %  {}", c.found.speed.tokens_per_s,
                                                        100 * c.found.speed.mfu, c.found.binds)
                                          : "does not fit: " + c.missing;
-    out += fmt::format("{:<16} {:>14} {}\n", c.card.name, cap_text(c.caps[kDevice]), speed);
+    out += fmt::format("{:<16} {:>14} {}\n", c.name(), cap_text(c.caps[kDevice]), speed);
   }
-  out += fmt::format("\nwithout caps: {:.0f} tok/s with {} on the device\n\n", f.tokens_per_s,
-                     format_bytes(f.device_bytes));
+  out += fmt::format("\nwithout caps: {:.0f} tok/s with {} on {}\n\n", f.tokens_per_s,
+                     format_bytes(f.device_bytes),
+                     f.devices == 1 ? "the device" : "the fullest of the devices, whose cap is that of each");
   out += fmt::format("{:>14} {:>14} {:>12} {:>14}  {}\n", "device cap", "host cap", "tok/s", "of uncapped",
                      "smallest card with that memory");
   for (const FrontierPoint& p : f.points) {

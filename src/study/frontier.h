@@ -19,7 +19,8 @@ struct FrontierPoint {
 
 struct Frontier {
   double tokens_per_s = 0;   // without caps
-  int64_t device_bytes = 0;  // held without caps
+  size_t devices = 1;        // that share a step
+  int64_t device_bytes = 0;  // held without caps, of several by the fullest
   // Ascending caps; no point is matched in speed by one that needs no more of either memory.
   std::vector<FrontierPoint> points;
   std::vector<ComparedCard> cards;  // those whose plans were compared with measured speeds

@@ -40,7 +40,7 @@ std::vector<Change> changes_of(const Prepared& p) {
     half.caps[kDevice] = device_cap / 2;
     out.push_back({fmt::format("half the device cap ({})", cap_text(device_cap / 2)), std::move(half)});
   } else {
-    half.caps[kDevice] = readable_cap(outlook_of(p).bytes[kDevice] / 2);
+    half.caps[kDevice] = readable_cap(fullest_device(outlook_of(p).bytes) / 2);
     out.push_back(
         {fmt::format("half the device memory ({})", cap_text(half.caps[kDevice])), std::move(half)});
   }

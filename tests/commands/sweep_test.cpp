@@ -171,6 +171,28 @@ TEST(Sweep, ResumesByInputs) {
             2);
 }
 
+TEST(Sweep, SeveralDevicesAreOtherCells) {
+  const TempDir dir;
+  Requests asked;
+  SweepRequest request = small_sweep(dir);
+  request.device_mem = "700MiB";
+  request.host_mem = "none";
+  ASSERT_TRUE(sweep(request, asked).ok());
+  for (const char* peer : {"auto", "off"}) {
+    request.devices = "2";
+    request.settings.push_back(std::string("run.peer=") + peer);
+    ASSERT_TRUE(sweep(request, asked).ok()) << peer;
+  }
+  const std::vector<SweepRow> rows = must(load_sweep(dir / "out" / "sweep.csv"));
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].machine, "2 x h200");
+  EXPECT_EQ(rows[1].machine, "2 x h200");
+  EXPECT_EQ(rows[2].machine, "h200");
+  for (const SweepRow& r : rows) EXPECT_EQ(r.status, "ok") << r.message;
+  request.devices = "9";
+  EXPECT_NE(sweep(request, asked).message.find("run.devices = 9: allowed are"), std::string::npos);
+}
+
 TEST(Sweep, FreshKeepsTheTableThatIsThere) {
   const TempDir dir;
   Requests asked;

@@ -116,6 +116,19 @@ TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
   EXPECT_NE(text(f).find("RTX 4090 24 GB"), std::string::npos);
 }
 
+TEST(Frontier, OfSeveralDevicesCapsAreThoseOfEach) {
+  Frontier f;
+  f.devices = 2;
+  f.tokens_per_s = 1000;
+  f.device_bytes = 3 * kGiB;
+  f.cards.push_back({.card = must(find_card("h100")), .missing = "memory", .devices = 2});
+  const std::string said = text(f);
+  EXPECT_NE(said.find("1000 tok/s with 3.00 GiB on the fullest of the devices, whose cap is that of each"),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find("2 x H100"), std::string::npos) << said;
+}
+
 TEST(WhatIf, SignsFollowTheMemory) {
   const Machine machine = slow_links();
   LeastCaps least(
