@@ -64,6 +64,8 @@ void add_bench(CLI::App& app, int& status) {
                   "    the same steps by op\n"
                   "sluice bench attention --seq-len 256,1k,4k --head-dim 16,64\n"
                   "    against an attention that keeps its scores\n"
+                  "sluice bench links --devices all\n"
+                  "    between the host and each GPU and between neighbours, alone and all at once\n"
                   "sluice bench precision\n"
                   "    what f16 and bf16 do to long sums, and which format every tensor has");
   const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
@@ -85,6 +87,9 @@ void add_bench(CLI::App& app, int& status) {
          "f32, bf16 or both; auto: bf16 where it is fast, of attention on a GPU", "FORMAT[,FORMAT]", "Steps");
   option("--steps", request->steps, "steps to time; 5 unless given", "N", "Steps")->check(whole);
   option("--warm-up", request->warm_up, "steps before those; 1 unless given", "N", "Steps")->check(whole);
+  option("--devices", request->devices,
+         "of links: devices that share a step: all, how many, or indices: 0,2 (run.devices)", "LIST",
+         "Configuration");
   option("--out", request->out_dir, "where tables, pictures and pages go; runs/bench unless given", "DIR",
          "Output");
   bench.add_flag("--fresh", request->fresh, "measure again what is there")->group("Output");

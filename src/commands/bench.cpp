@@ -10,6 +10,7 @@
 
 #include "bench/attention.h"
 #include "bench/cell_pages.h"
+#include "bench/links.h"
 #include "bench/precision.h"
 #include "bench/results.h"
 #include "commands/outcome.h"
@@ -77,7 +78,9 @@ Result<Machine> machine_of(const BenchRequest& r) {
   for (const auto& [option, value] : {std::pair{"--batch", r.batch}, {"--warm-up", r.warm_up}}) {
     if (value < 0) return error("{} {}: allowed are 0 and positive whole numbers", option, value);
   }
-  SLUICE_ASSIGN(const RunConfig base, load_config("", r.settings));
+  std::vector<std::string> settings = r.settings;
+  if (!r.devices.empty()) settings.push_back("run.devices=" + r.devices);
+  SLUICE_ASSIGN(const RunConfig base, load_config("", settings));
   SLUICE_ASSIGN(Machine machine, resolve_machine(base, ""));
   if (!machine.traits().runs_models) {
     return error("run.backend = {}: only machines that are here are measured", base.run.backend);
@@ -132,6 +135,19 @@ Result<Ending> attention(const BenchRequest& r, Requests& asked) {
   return results.size() == cells.size() ? Ending::Done : Ending::Stopped;
 }
 
+Result<Ending> links(const BenchRequest& r, Requests& asked) {
+  if (!r.models.empty()) return error("bench links: takes no model, got {}", r.models.front());
+  SLUICE_ASSIGN(const Machine machine, machine_of(r));
+  Working working("measuring links");
+  asked.heeded = true;
+  const auto found = run_links(machine, {}, asked.stop);
+  working.stop();
+  if (!found.ok() && found.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
+  if (!found.ok()) return found.error();
+  SLUICE_TRY(publish(links_page(*found), stamp_on(machine.description), r));
+  return Ending::Done;
+}
+
 // Measures what the file of cells does not have yet, and shows all of them.
 template <Page (*kPage)(std::span<const CellResult>)>
 Result<Ending> steps(const BenchRequest& r, Requests& asked) {
@@ -178,11 +194,9 @@ struct Bench {
   std::string_view name;
   Result<Ending> (*run)(const BenchRequest& request, Requests& asked);
 };
-constexpr Bench kBenches[] = {{"model", steps<model_page>},
-                              {"attention", attention},
-                              {"kernels", steps<kernels_page>},
-                              {"memory", steps<memory_page>},
-                              {"precision", precision}};
+constexpr Bench kBenches[] = {{"model", steps<model_page>},     {"attention", attention},
+                              {"kernels", steps<kernels_page>}, {"links", links},
+                              {"memory", steps<memory_page>},   {"precision", precision}};
 
 }  // namespace
 
@@ -194,7 +208,11 @@ std::vector<std::string> bench_names() {
 
 Outcome bench(const BenchRequest& request, Requests& asked) {
   for (const Bench& b : kBenches) {
-    if (b.name == request.what) return outcome(b.run(request, asked));
+    if (b.name != request.what) continue;
+    if (!request.devices.empty() && b.run != links)
+      return {Ending::Failed, fmt::format("bench {} --devices {}: only links are measured of several devices",
+                                          request.what, request.devices)};
+    return outcome(b.run(request, asked));
   }
   return {Ending::Failed,
           fmt::format("bench {}: allowed are {}", request.what, fmt::join(bench_names(), ", "))};

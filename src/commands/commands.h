@@ -153,6 +153,7 @@ struct BenchRequest {
   std::string what;                 // a name of Names::benches
   std::vector<std::string> models;  // as bench_model() of bench/cell.h takes them; none: a small one
   std::string out_dir = "runs/bench";
+  std::string devices;  // run.devices, of links; empty: as configured
   // Of whole steps, and of attention where that has it:
   std::string seq_len = "128", compute = "auto";  // with commas between
   int64_t batch = 0;                              // sequences at once; 0: 4, of attention 8

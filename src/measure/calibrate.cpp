@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "io/file.h"
 #include "io/sealed.h"
+#include "measure/link_runs.h"
 
 namespace sluice::core {
 namespace {
@@ -32,84 +33,44 @@ struct LinkRates {
 
 // The copies of measure_links().
 struct LinkTest {
-  Copy load, store;    // of one size
+  Copy load, store;    // of one size, of the first device
   uint32_t pairs = 0;  // of both; the first one warms up
 };
 
-size_t devices_of(const Backend& backend) {
-  return size_t(
-      std::ranges::count_if(backend.lanes().ends(), [](const LaneEnds& e) { return e.computes(); }));
-}
-
 // Sustained rates of both directions at once, beside `launches` of `busy`, with the links of all devices at
-// work; the first one's are taken. What is measured lies inside the time in which all its lanes were at work.
+// work; the first one's are taken.
 Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const Launch& busy,
                                 uint32_t launches) {
-  std::vector<Command> commands;
-  const auto devices = uint32_t(devices_of(backend));
-  const auto add = [&](Copy copy, Tier device) {
-    Location& there = copy.from.tier == kHost ? copy.to : copy.from;
-    there.tier = device;
-    commands.push_back(
-        {uint32_t(commands.size()), backend.lanes().copy(copy.from.tier, copy.to.tier), {}, copy, 0});
-  };
-  for (uint32_t i = 0; i < test.pairs; ++i) {
-    for (uint32_t d = 0; d < devices; ++d) {
-      add(test.load, Tier::device(d));
-      add(test.store, Tier::device(d));
-    }
+  std::vector<LinkCopy> copies;
+  for (size_t d = 0; d < devices_of(backend); ++d) {
+    const Tier device = Tier::device(d);
+    copies.push_back({backend.lanes().copy(kHost, device),
+                      {test.load.from, {device, test.load.to.offset}, test.load.bytes}});
+    copies.push_back({backend.lanes().copy(device, kHost),
+                      {{device, test.store.from.offset}, test.store.to, test.store.bytes}});
   }
-  for (uint32_t i = 0; i < launches; ++i)
-    commands.push_back({uint32_t(commands.size()), backend.lanes().compute(), {}, busy, 0});
-  SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
-  std::vector<Interval> copies;
-  for (uint32_t i = 0; i < test.pairs; ++i) {
-    copies.push_back(timeline[2 * devices * i]);
-    copies.push_back(timeline[2 * devices * i + 1]);
-  }
-  const std::span computing = std::span(timeline).subspan(2 * devices * test.pairs);
-  const double first_ns = std::max(copies[0].end_ns, copies[1].end_ns);
-  double last_ns = std::min(copies[copies.size() - 2].end_ns, copies[copies.size() - 1].end_ns);
-  if (!computing.empty()) last_ns = std::min(last_ns, computing.back().end_ns);
-  const auto mean_ns = [&](std::span<const Interval> lane, size_t stride) {
-    double inside = 0, all = 0;
-    int64_t inside_count = 0, count = 0;
-    for (size_t i = 0; i < lane.size(); i += stride) {
-      const double ns = lane[i].end_ns - lane[i].start_ns;
-      const bool counts = lane[i].start_ns >= first_ns && lane[i].end_ns <= last_ns;
-      inside += counts ? ns : 0;
-      inside_count += counts;
-      all += ns;
-      ++count;
-    }
-    // On a machine busy with other things the lanes may not have met.
-    return inside_count > 0 ? inside / double(inside_count) : all / double(std::max<int64_t>(1, count));
-  };
-  const double load_ns = std::max(1.0, mean_ns(copies, 2)),
-               store_ns = std::max(1.0, mean_ns(std::span(copies).subspan(1), 2));
-  return LinkRates{1e9 * double(test.load.bytes) / load_ns, 1e9 * double(test.load.bytes) / store_ns,
-                   mean_ns(computing, 1)};
+  SLUICE_ASSIGN(auto runs, run_copies(backend, copies, test.pairs, busy, launches));
+  runs = while_all_work(runs);
+  const auto& computing = runs[backend.lanes().compute()];
+  const double bytes = double(test.load.bytes);
+  return LinkRates{1e9 * bytes / mean_ns(runs[copies[0].lane]), 1e9 * bytes / mean_ns(runs[copies[1].lane]),
+                   computing.empty() ? 0 : mean_ns(computing)};
 }
 
 // The slowest of the links from each device to the next, all at work at once; 0 where none are joined.
 Result<double> measure_peers(Backend& backend, const LinkTest& test) {
   const size_t devices = devices_of(backend);
-  std::vector<Command> commands;
-  for (uint32_t i = 0; i < test.pairs; ++i) {
-    for (size_t d = 0; d < devices; ++d) {
-      const Tier from = Tier::device(d), to = Tier::device((d + 1) % devices);
-      const auto lane = backend.lanes().find(from, to);
-      if (from == to || !lane) continue;
-      const Copy copy{{from, test.store.from.offset}, {to, test.load.to.offset}, test.load.bytes};
-      commands.push_back({uint32_t(commands.size()), *lane, {}, copy, 0});
-    }
+  std::vector<LinkCopy> copies;
+  for (size_t d = 0; d < devices; ++d) {
+    const Tier from = Tier::device(d), to = Tier::device((d + 1) % devices);
+    const auto lane = backend.lanes().find(from, to);
+    if (from == to || !lane) continue;
+    copies.push_back({*lane, {{from, test.store.from.offset}, {to, test.load.to.offset}, test.load.bytes}});
   }
-  if (commands.empty()) return 0.0;
-  SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
-  ByLane<std::vector<Interval>> by_lane(backend.lanes());
-  for (size_t i = 0; i < commands.size(); ++i) by_lane[commands[i].lane].push_back(timeline[i]);
+  if (copies.empty()) return 0.0;
+  SLUICE_ASSIGN(const auto runs, run_copies(backend, copies, test.pairs));
   double slowest_ns = 1;
-  for (const std::vector<Interval>& of : by_lane) {
+  for (const std::vector<Interval>& of : runs) {
     if (!of.empty()) slowest_ns = std::max(slowest_ns, median_ns(of));
   }
   return 1e9 * double(test.load.bytes) / slowest_ns;
@@ -231,22 +192,12 @@ void keep_links(const Profile& profile, json& table) {
   if (profile.peer_bytes_per_s() > 0) table["peer_bytes_per_s"] = profile.peer_bytes_per_s();
 }
 
-constexpr int64_t kLeastLinkBytes = 4096;
-
-// How much a copy moves whose rate is measured: a lot, as a step's copies do, but on a small device a part of
-// it, and on both sides no more than there is room for beside what the ops need.
-int64_t link_bytes_of(const BytesByTier& most) {
-  const int64_t device = most[kDevice], wished = std::clamp(device / 64 / kMiB, int64_t{16}, int64_t{64});
-  return std::max(kLeastLinkBytes,
-                  std::min({wished * kMiB, device / 4, most[kHost] / 6}) / kLeastLinkBytes * kLeastLinkBytes);
-}
-
 // Returns whether the cache has the links, and what compute loses to copies if they share cores.
 bool take_cache(const json& cache, const CalibrateOptions& options, Profile& profile) {
   const double slowdown = number_or(cache, "copy_slowdown", -1);
   // Rates of copies that were small for want of room do for those that have as little.
   const bool large_enough =
-      4 * number_or(cache, "link_bytes", 1e18) >= double(link_bytes_of(options.most_bytes));
+      4 * number_or(cache, "link_bytes", 1e18) >= double(link_copy_bytes(options.most_bytes));
   const bool links_known =
       large_enough && take_links(cache, profile) && (!options.shared_cores || slowdown >= 0);
   if (links_known && options.shared_cores) profile.copy_slowdown = slowdown;
@@ -290,7 +241,7 @@ bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
 Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
                  const CalibrateOptions& options, Profile& profile, const OpProgress& progress) {
   constexpr uint32_t kPairs = 6;
-  int64_t link_bytes = link_bytes_of(options.most_bytes);
+  int64_t link_bytes = link_copy_bytes(options.most_bytes);
   json cache = read_cache(path, profile);
   const bool links_known = take_cache(cache, options, profile), ops_known = all_known(step.ops, profile);
   if (ops_known && links_known) return {};
@@ -326,7 +277,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     SLUICE_ASSIGN(const double peer_bytes_per_s, measure_peers(backend, test));
     profile.set_peer_bytes_per_s(peer_bytes_per_s);
     keep_links(profile, cache);
-    cache["link_bytes"] = link_bytes_of(options.most_bytes);
+    cache["link_bytes"] = link_copy_bytes(options.most_bytes);
   }
   if (!ops_known) {
     Rehearsal::Traffic traffic;

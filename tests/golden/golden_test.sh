@@ -211,6 +211,9 @@ say bench model --steps none
 say bench model gpt5 --set run.backend=cpu
 say bench model --set run.backend=sim
 say bench attention tiny
+say bench links tiny
+say bench links --devices 9
+say bench model --devices 2
 say bench attention --head-dim 15 --set run.backend=cpu
 say bench precision params=7B
 say bench precision tiny llama3-1b

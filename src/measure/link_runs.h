@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies over several links at once, and when each ran.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace sluice::core {
+
+constexpr int64_t kLeastLinkBytes = 4096;
+
+// How much a copy moves whose rate is measured, in bytes: a lot, as a step's copies do, but of a small device
+// a part of it, and on both sides no more than there is room for beside what else is in the arenas. A
+// multiple of kLeastLinkBytes.
+int64_t link_copy_bytes(const BytesByTier& most);
+
+// One copy, done again and again. REQUIRES: the lane joins its tiers.
+struct LinkCopy {
+  Lane lane;
+  Copy copy;
+};
+
+// Devices of the backend.
+size_t devices_of(const Backend& backend);
+
+// Runs every copy `times` times, the lanes beside each other, and beside them `launches` of `busy` on the
+// first device. When each ran, by lane in order. The arenas are reserved.
+Result<ByLane<std::vector<Interval>>> run_copies(Backend& backend, std::span<const LinkCopy> copies,
+                                                 uint32_t times, const Launch& busy = {},
+                                                 uint32_t launches = 0);
+
+// Of each lane what lies inside the time in which all that had anything to do were at work, their first ones
+// left out as warm-up; everything, where they did not meet, as on a machine busy with other things.
+ByLane<std::vector<Interval>> while_all_work(const ByLane<std::vector<Interval>>& runs);
+
+// Mean length, at least 1 ns. REQUIRES: not empty.
+double mean_ns(std::span<const Interval> runs);
+
+}  // namespace sluice::core
