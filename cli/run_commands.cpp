@@ -137,8 +137,12 @@ void add_simulate(CLI::App& app, int& status) {
   const auto options = std::make_shared<RunOptions>();
   CLI::App& simulate =
       add_command(app, "simulate", "run the plan on the virtual clock, also of a machine that is not here",
-                  "sluice simulate configs/quickstart.toml --machine rtx4090");
+                  "sluice simulate configs/quickstart.toml --machine rtx4090\n"
+                  "sluice simulate configs/quickstart.toml --machine h100 --devices 1..8\n"
+                  "    on 1, 2, 4 and 8 devices: speed-up, and where their time goes");
   options->add_to(simulate, false);
+  simulate.get_option("--devices")
+      ->description("as for plan; or a range, 1..8: a table over 1, 2, 4 and 8 devices (run.devices)");
   options->add_machine(simulate);
   simulate.callback([=, &status] { status = report(sluice::core::simulate(options->finish())); });
 }

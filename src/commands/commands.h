@@ -71,7 +71,8 @@ Outcome plan(const RunRequest& request, const PlanFiles& files = {});
 Outcome diff_plans(const std::string& before_path, const std::string& after_path);
 
 // Finds the plan and runs it on the virtual clock: prints its timeline in numbers, saves trace.json and
-// timeline.svg.
+// timeline.svg. Where run.devices is a range, it plans for several numbers of devices and prints how the
+// speed grows, and why not more: scaling.json.
 Outcome simulate(const RunRequest& request);
 
 struct DemoRequest {

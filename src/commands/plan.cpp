@@ -6,12 +6,17 @@
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/working.h"
+#include "config/devices.h"
+#include "draw/axis.h"
 #include "explain/describe.h"
+#include "io/directory.h"
 #include "io/file.h"
 #include "run/checks.h"
 #include "run/run_directory.h"
 #include "run/speed.h"
 #include "study/frontier.h"
+#include "study/scaling.h"
+#include "study/sweep_table.h"
 #include "study/what_if.h"
 
 namespace sluice::core {
@@ -109,11 +114,44 @@ Outcome diff_plans(const std::string& before_path, const std::string& after_path
   return {};
 }
 
+namespace {
+
+// The step on several numbers of devices, as a table.
+Status simulate_scaling(const RunConfig& config, std::span<const int> counts, const std::string& machine) {
+  if (machine.empty()) {
+    return error("run.devices = {}: a range is planned for a machine that is named: --machine",
+                 config.run.devices);
+  }
+  SLUICE_ASSIGN(const Card card, find_card(machine));
+  const std::atomic<bool> never = false;  // nothing is lost when the process is ended
+  Working working("planning for numbers of devices");
+  SLUICE_ASSIGN(
+      const std::vector<ScalingPoint> points,
+      find_scaling(config, card, counts, never, [&](const std::string& doing, int64_t done, int64_t total) {
+        working.say(doing, done, total);
+      }));
+  working.stop();
+  const std::string cap =
+      config.caps[kDevice] == kUnlimited ? "all of its memory" : cap_text(config.caps[kDevice]) + " of each";
+  const Page page = scaling_page(points, fmt::format("{}: sequences of {}, {}", card.name,
+                                                     grouped(double(config.train.seq_len), 0), cap));
+  const std::filesystem::path path = std::filesystem::path(config.run.dir) / "scaling.json";
+  SLUICE_TRY(make_directories(path.parent_path()));
+  SLUICE_TRY(write_file(path, to_json(page)));
+  say("{}\nsaved: {}\n", to_text(page), path.string());
+  return {};
+}
+
+}  // namespace
+
 Outcome simulate(const RunRequest& request) {
   auto config = load_config(request.config_path, request.settings);
   if (!config.ok()) return {Ending::Failed, config.message()};
   if (const Status status = check_outputs(*config, {}); !status.ok())
     return {Ending::Failed, status.message()};
+  const auto counts = parse_device_counts(config->run.devices);
+  if (!counts.ok()) return {Ending::Failed, counts.message()};
+  if (*counts) return outcome(simulate_scaling(*config, **counts, request.machine));
   Console console;
   auto prepared = prepare(std::move(*config), request.machine, true, nullptr, console);
   console.stop();

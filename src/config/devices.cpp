@@ -50,4 +50,24 @@ Result<DeviceChoice> parse_devices(std::string_view text) {
   return out;
 }
 
+Result<std::optional<std::vector<int>>> parse_device_counts(std::string_view text) {
+  constexpr int kMost = int(Tier::kMostDevices);
+  const size_t dots = text.find("..");
+  if (dots == text.npos) return std::optional<std::vector<int>>();
+  const auto first = whole(text.substr(0, dots)), last = whole(text.substr(dots + 2));
+  if (!first || !last || *first < 1 || *last < *first) {
+    return error("run.devices = {}: a range is two numbers of devices, the smaller one first, such as 1..{}",
+                 text, kMost);
+  }
+  if (*last > kMost) {
+    return error(
+        "run.devices = {}: a step is planned for the devices of one host, which share its memory: {} at most",
+        text, kMost);
+  }
+  std::vector<int> out;
+  for (int count = *first; count < *last; count *= 2) out.push_back(count);
+  out.push_back(*last);
+  return std::optional(std::move(out));
+}
+
 }  // namespace sluice::core

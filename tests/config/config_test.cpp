@@ -10,6 +10,7 @@
 #include <map>
 
 #include "config/aliases.h"
+#include "config/devices.h"
 #include "run/resolve.h"
 #include "support/temp_dir.h"
 
@@ -266,7 +267,8 @@ TEST(Config, NumbersOutOfRange) {
 TEST(Config, TheSmallestRateIsNotAboveTheLargest) {
   expect_error({"train.learning_rate=2e-5", "train.min_learning_rate=1e-4"},
                {"train.min_learning_rate = 0.0001", "at most train.learning_rate = 2e-05", "auto"});
-  expect_error({"train.min_learning_rate=low"}, {"train.min_learning_rate = low", "auto, numbers from 0 to 10"});
+  expect_error({"train.min_learning_rate=low"},
+               {"train.min_learning_rate = low", "auto, numbers from 0 to 10"});
   const auto open = load_config("", {"train.learning_rate=2e-5", "train.min_learning_rate=auto"});
   ASSERT_TRUE(open.ok()) << open.message();
   EXPECT_FALSE(open->train.min_learning_rate.has_value());
@@ -298,6 +300,23 @@ TEST(ModelConfig, MissingFileIsNamed) {
   const auto model = resolve_model(config);
   ASSERT_FALSE(model.ok());
   EXPECT_NE(model.message().find("none.json"), std::string::npos) << model.message();
+}
+
+TEST(DeviceCounts, DoubleUpToTheLast) {
+  const auto counts = [](std::string_view text) { return parse_device_counts(text); };
+  EXPECT_EQ(**counts("1..8"), (std::vector{1, 2, 4, 8}));
+  EXPECT_EQ(**counts("2..6"), (std::vector{2, 4, 6}));
+  EXPECT_EQ(**counts("3..3"), (std::vector{3}));
+  EXPECT_FALSE(*counts("2"));
+  EXPECT_FALSE(*counts("0,2"));
+  for (const char* wrong : {"0..2", "4..2", "1..", "..8", "a..b", "1..4..8"}) {
+    ASSERT_FALSE(counts(wrong).ok()) << wrong;
+    EXPECT_NE(counts(wrong).message().find(std::string("run.devices = ") + wrong), std::string::npos);
+  }
+  EXPECT_EQ(
+      counts("1..64").message(),
+      "run.devices = 1..64: a step is planned for the devices of one host, which share its memory: 8 at "
+      "most");
 }
 
 }  // namespace

@@ -211,6 +211,8 @@ say bench model --steps none
 say bench model gpt5 --set run.backend=cpu
 say bench model --set run.backend=sim
 say bench attention tiny
+say simulate --devices 1..64 --machine h100
+say simulate --devices 1..2
 say bench links tiny
 say bench links --devices 9
 say bench model --devices 2
