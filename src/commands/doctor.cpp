@@ -7,6 +7,7 @@
 #include "backend/registry/registry.h"
 #include "base/host_memory.h"
 #include "base/memory_groups.h"
+#include "base/topology.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
@@ -26,6 +27,13 @@ void show_host() {
   say("memory   {}, {} available\n", format_bytes(host_bytes()), format_bytes(available_bytes()));
   for (const MemoryGroup& group : memory_groups())
     say("         the control group {} allows {}\n", group.name, format_bytes(group.limit_bytes));
+  const std::vector<NumaNode> nodes = numa_nodes();
+  for (const NumaNode& node : nodes) {
+    if (nodes.size() == 1) break;  // all memory is near
+    say("         NUMA node {}: {}{}\n", node.number,
+        node.bytes > 0 ? format_bytes(node.bytes) : "memory of unknown size",
+        node.cores.empty() ? ", no cores" : ", cores " + node.cores);
+  }
   constexpr auto kHugePages = "/sys/kernel/mm/transparent_hugepage/enabled";
   if (const auto setting = read_file(kHugePages); setting.ok() && setting->find("[never]") != setting->npos) {
     say("         huge pages are off, which slows start-up and copies; as root: echo madvise > {}\n",

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -61,6 +62,8 @@ struct CudaDevice {
   int64_t total_bytes = 0, free_bytes = 0;
   int pcie_generation = 0, pcie_width = 0;  // the most that the slot and the GPU do; 0: unknown
   std::string others;                       // "process 123 holds 4.2 GiB, ..."; empty if none is known
+  std::string pci;                          // its address on the bus: "0000:1b:00.0"; empty: unknown
+  std::vector<int> reaches;                 // GPUs whose memory it copies to without the host's
 };
 Result<std::vector<CudaDevice>> cuda_devices();
 
@@ -76,6 +79,9 @@ struct CudaReport {
   std::string problem;  // why no device can be used, if so
 };
 CudaReport cuda_report();
+// Lines for people: each GPU, where it is plugged in and which others it reaches; versions. `root` stands for
+// / in tests.
+std::string text(const CudaReport& report, const std::filesystem::path& root = "/");
 
 // Whether this program has the backend; without it the functions above fail.
 bool cuda_is_built();

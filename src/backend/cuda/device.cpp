@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cctype>
 #include <type_traits>
 #include <vector>
 
@@ -59,6 +60,10 @@ Result<CudaDevice> describe(int index) {
                     properties.multiProcessorCount,
                     int64_t(properties.totalGlobalMem)};
   for (const char byte : properties.uuid.bytes) device.uuid += fmt::format("{:02x}", uint8_t(byte));
+  std::array<char, 32> pci{};
+  if (cudaDeviceGetPCIBusId(pci.data(), int(pci.size()), index) == cudaSuccess) device.pci = pci.data();
+  // As the system spells it.
+  for (char& c : device.pci) c = char(std::tolower(static_cast<unsigned char>(c)));
   const auto nvml = Nvml::open(index);
   device.others = nvml->others();
   if (const auto link = nvml->pcie()) {
@@ -205,6 +210,11 @@ Result<std::vector<CudaDevice>> cuda_devices() {
   std::vector<CudaDevice> devices;
   for (int i = 0; i < count; ++i) {
     SLUICE_ASSIGN(CudaDevice device, cuda::describe(i));
+    for (int other = 0; other < count; ++other) {
+      int can = 0;
+      if (other != i && cudaDeviceCanAccessPeer(&can, i, other) == cudaSuccess && can != 0)
+        device.reaches.push_back(other);
+    }
     devices.push_back(std::move(device));
   }
   return devices;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "backend/cuda/cuda_backend.h"
+#include "base/topology.h"
 
 namespace sluice::core {
 namespace {
@@ -61,16 +62,49 @@ Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
   return make_cuda_backend(cuda);
 }
 
-std::string report() {
-  const CudaReport cuda = cuda_report();
+// "PCIe 5 x16, of which x8 is in use, at 0000:1b:00.0, NUMA node 1"; empty where nothing is known.
+std::string link_text(const CudaDevice& d, const PciPlace& place) {
+  const int width = d.pcie_width > 0 ? d.pcie_width : place.most_width;
+  std::string out;
+  if (d.pcie_generation > 0) {
+    out = fmt::format("PCIe {} x{}", d.pcie_generation, width);
+  } else if (!place.most_speed.empty() && width > 0) {
+    out = fmt::format("{} x{}", place.most_speed, width);
+  }
+  if (!out.empty() && place.width > 0 && place.width < width)
+    out += fmt::format(", of which x{} is in use", place.width);
+  if (!d.pci.empty()) out += fmt::format("{}at {}", out.empty() ? "" : ", ", d.pci);
+  if (place.node) out += fmt::format("{}NUMA node {}", out.empty() ? "" : ", ", *place.node);
+  return out;
+}
+
+// "copies to GPU 1 directly, to GPU 2, 3 by way of the host"; empty of a GPU alone.
+std::string reach_text(const CudaDevice& d, size_t number, size_t devices) {
+  std::vector<int> by_host;
+  for (int other = 0; other < int(devices); ++other) {
+    if (other != int(number) && std::ranges::count(d.reaches, other) == 0) by_host.push_back(other);
+  }
+  const std::string direct =
+      d.reaches.empty() ? "" : fmt::format("copies to GPU {} directly", fmt::join(d.reaches, ", "));
+  if (by_host.empty()) return direct;
+  return fmt::format("{}{} GPU {} by way of the host", direct, direct.empty() ? "copies to" : ", to",
+                     fmt::join(by_host, ", "));
+}
+
+}  // namespace
+
+std::string text(const CudaReport& cuda, const std::filesystem::path& root) {
   std::string out;
   if (!cuda.problem.empty()) out += fmt::format("GPU      none usable: {}\n", cuda.problem);
-  for (const CudaDevice& d : cuda.devices) {
-    out += fmt::format("GPU      {}, compute capability {}.{}, {} multiprocessors, {} free of {}\n", d.name,
-                       d.cc_major, d.cc_minor, d.multiprocessors, format_bytes(d.free_bytes),
-                       format_bytes(d.total_bytes));
-    if (d.pcie_generation > 0) out += fmt::format("         PCIe {} x{}\n", d.pcie_generation, d.pcie_width);
-    if (!d.others.empty()) out += fmt::format("         {}\n", d.others);
+  const size_t devices = cuda.devices.size();
+  for (size_t i = 0; i < devices; ++i) {
+    const CudaDevice& d = cuda.devices[i];
+    out += fmt::format("{:<9}{}, compute capability {}.{}, {} multiprocessors, {} free of {}\n",
+                       devices == 1 ? "GPU" : fmt::format("GPU {}", i), d.name, d.cc_major, d.cc_minor,
+                       d.multiprocessors, format_bytes(d.free_bytes), format_bytes(d.total_bytes));
+    const PciPlace place = d.pci.empty() ? PciPlace() : pci_place(d.pci, root);
+    for (const std::string& line : {link_text(d, place), reach_text(d, i, devices), d.others})
+      if (!line.empty()) out += fmt::format("         {}\n", line);
   }
   if (cuda.driver.empty()) return out;
   out += fmt::format("CUDA     driver {} (CUDA {}), runtime {}, cuBLASLt {}, cuDNN {} (built for {})\n",
@@ -85,12 +119,11 @@ std::string report() {
   return out;
 }
 
-}  // namespace
-
 const BackendKind& cuda_kind() {
   // A GPU takes some tenths of a second to find the clock that its limit on power allows.
   static constexpr BackendTraits kTraits{.takes_f32 = false, .settle_ns = 4e9};
-  static constexpr BackendKind kKind{"cuda", kTraits, find, make, report, cuda_is_built};
+  static constexpr BackendKind kKind{"cuda",       kTraits, find, make, [] { return text(cuda_report()); },
+                                     cuda_is_built};
   return kKind;
 }
 
