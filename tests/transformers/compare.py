@@ -18,8 +18,10 @@ gradients: logits, loss and the gradient of every tensor of the first step. The 
     bf16 weights; transformers in bf16 against it says how far bf16 may be off. Fails when Sluice's relative error on a tensor is
     more than twice that, or when the loss differs by more than twice as much.
 curve: the losses of a bf16 run of Sluice over those of transformers in fp32 with torch's AdamW, data order and learning rates the
-    same. Fails when the means of the last quarter of both curves differ by more than the standard error of that mean.
-sft: the same of prompts and completions, of which the completions are learnt, packed into rows. transformers gets every document by
+    same. Fails when the means of the last quarter of both curves differ by more than the standard error of that mean. With
+    --replicas, transformers runs as often again from weights that are off by no more than bf16 rounds them, as paths part whatever
+    the arithmetic: fails when Sluice's mean is outside the interval in which 95 % of further such runs end.
+sft: the same, with three replicas, of prompts and completions, of which the completions are learnt, packed into rows. transformers gets every document by
     itself. The pairs are paragraphs of the text: their first line, and the rest. The model has the sizes of SmolLM2-135M, and bytes
     for tokens.
 generation: greedy texts of `sluice generate` in bf16, several at once, each token beside what transformers makes of the same text
@@ -49,6 +51,9 @@ from safetensors.torch import load_file
 import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+# Of Student's distribution, two-sided, 95 %, by degrees of freedom.
+QUANTILES = (None, 12.706, 4.303, 3.182, 2.776, 2.571)
 
 # Families, as the class of transformers and what their config.json says beside sizes. Those of "llama" are Sluice's presets.
 LEFT_OUT = object()  # of a key of SIZES
@@ -96,11 +101,14 @@ def parse_args():
     parser.add_argument("--seq-len", type=int, help="default: 2048 for gradients, 256 for curve")
     parser.add_argument("--tokens", type=int, default=4096, help="per step")
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--replicas", type=int, help="further runs of transformers; default: 3 for sft, else none")
     parser.add_argument("--text", nargs="+", default=[ROOT / "src", ROOT / "docs"], help="files or folders to train on")
     parser.add_argument("--texts", type=int, default=20, help="of generation")
     parser.add_argument("--length", type=int, default=200, help="tokens of each of them")
     parser.add_argument("--set", action="append", default=[], help="key=value for Sluice")
     args = parser.parse_args()
+    if args.replicas is not None and (args.replicas == 1 or args.replicas >= len(QUANTILES)):
+        parser.error(f"--replicas {args.replicas}: allowed are 0, and 2 to {len(QUANTILES) - 1}")
     if args.what == "sft" and args.family != "llama":
         parser.error(f"sft --family {args.family}: it is compared for llama")
     if args.family != "llama" and args.model and not args.model.endswith(".json"):
@@ -116,6 +124,8 @@ def only(args, what):
     args.out = args.out.resolve() / what
     if args.family == "llama" and what not in ("generation", "sft"):
         args.model = args.model or ("tiny" if curve else "1")
+    if args.replicas is None:
+        args.replicas = 3 if what == "sft" else 0
     args.seq_len = args.seq_len or {"curve": 256, "sft": 1024}.get(what, 2048)
     args.out.mkdir(parents=True, exist_ok=True)
     args.weights = None
@@ -289,9 +299,13 @@ def documents_of(batch):
     return [torch.nn.utils.rnn.pad_sequence(part, batch_first=True, padding_value=fill) for part, fill in zip(zip(*found), (0, -1))]
 
 
-def reference_losses(args, folder, rates):
-    """Losses of transformers in fp32 with AdamW, one per learning rate."""
+def reference_losses(args, folder, rates, replica=0):
+    """Losses of transformers in fp32 with AdamW, one per learning rate; replicas begin within half a unit in bf16's last place."""
     model = load_model(folder, torch.float32, args.device)
+    torch.manual_seed(replica)
+    with torch.no_grad():
+        for p in model.parameters() if replica > 0 else []:
+            p.mul_(1 + 2.0**-9 * (2 * torch.rand_like(p) - 1))
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() == 1]  # norms and biases
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
@@ -330,18 +344,24 @@ def curve(args):
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [s for s in steps if "loss" in s]
     ours = [s["loss"] for s in steps]
-    theirs = reference_losses(args, folder, [s["learning_rate"] for s in steps])
+    rates = [s["learning_rate"] for s in steps]
+    theirs, *replicas = [reference_losses(args, folder, rates, replica) for replica in range(1 + args.replicas)]
     quarter = max(2, len(ours) // 4)
     differences = [a - b for a, b in zip(ours, theirs)]
-    last = statistics.mean(differences[-quarter:])
-    # How well a quarter of the curve knows its own mean: batches differ.
-    allowed = statistics.stdev(theirs[-quarter:]) / math.sqrt(quarter)
-    result = {"steps": len(ours), "sluice": ours, "transformers_fp32": theirs,
+    ends = [statistics.mean(losses[-quarter:]) for losses in (theirs, *replicas)]
+    last = statistics.mean(ours[-quarter:]) - statistics.mean(ends)
+    if replicas:
+        # Where one more run ends (Student's distribution).
+        allowed = QUANTILES[len(replicas)] * statistics.stdev(ends) * math.sqrt(1 + 1 / len(ends))
+    else:
+        # How well a quarter of the curve knows its own mean: batches differ.
+        allowed = statistics.stdev(theirs[-quarter:]) / math.sqrt(quarter)
+    result = {"steps": len(ours), "sluice": ours, "transformers_fp32": theirs, "replicas": replicas, "ends": ends,
               "largest_difference": max(map(abs, differences)), "last_quarter_difference": last, "allowed": allowed}
     (args.out / "curve.json").write_text(json.dumps(result, indent=1) + "\n")
     for step in range(0, len(ours), max(1, len(ours) // 10)):
         print(f"step {step + 1:>4}: Sluice {ours[step]:.4f}, transformers fp32 {theirs[step]:.4f}")
-    print(f"last {quarter} steps: Sluice {statistics.mean(ours[-quarter:]):.4f}, fp32 {statistics.mean(theirs[-quarter:]):.4f}, "
+    print(f"last {quarter} steps: Sluice {statistics.mean(ours[-quarter:]):.4f}, fp32 {', '.join(f'{end:.4f}' for end in ends)}, "
           f"difference {last:+.4f}, allowed {allowed:.4f}; largest difference of a step {result['largest_difference']:.4f}")
     return result, abs(last) <= allowed
 
