@@ -56,6 +56,7 @@ class TrainingObserver : public Console {
   void summarize(const Prepared& p, const MemoryReport& memory);
   void end_line() { steps_line_.end(); }
 
+  void warned(const std::string& message) override;
   void stepped(const StepEvent& e) override;
   void evaluated(const EvaluationEvent& e) override;
   void saved(const SaveEvent& e) override;
@@ -114,12 +115,16 @@ std::string TrainingObserver::line_of(const StepEvent& e) const {
                      format_bytes(e.memory.host_bytes), format_bytes(c_.caps[kHost]));
 }
 
+void TrainingObserver::warned(const std::string& message) {
+  steps_line_.end();
+  Console::warned(message);
+}
+
 void TrainingObserver::stepped(const StepEvent& e) {
   step_s_.push_back(e.seconds);
   if (std::isfinite(e.loss)) training_.points.push_back({double(e.step), e.loss});
   if (!e.skipped.empty()) {
     ++skipped_;
-    steps_line_.end();
     warned(fmt::format("step {}: {}; no update was made", e.step, e.skipped));
   }
   stop();

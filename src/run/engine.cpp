@@ -13,6 +13,7 @@
 #include "ops/clip_norm.h"
 #include "run/caps.h"
 #include "run/resolve.h"
+#include "run/slow_links.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -166,6 +167,12 @@ std::vector<DeviceActivity> Engine::activities() {
   if (noted.ok()) return std::move(*noted);
   observer_.warned(fmt::format("the trace does not name kernels: {}", noted.message()));
   return {};
+}
+
+std::string Engine::slow_links(std::span<const Interval> timeline) const {
+  if (p_.machine.traits().shares_cores) return {};
+  return sluice::core::slow_links(p_.stages.training.plan, timeline, p_.machine.profile.transfer_latency_ns,
+                                  *backend_);
 }
 
 Status Engine::apply_pending() {

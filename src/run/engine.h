@@ -79,6 +79,9 @@ class Engine {
   // An error when a cap is exceeded.
   Status check_caps();
   Executor& training() { return *training_; }
+  // Of a timed training step: what slow_links() says of it; nothing where links share cores with compute,
+  // which slows both.
+  std::string slow_links(std::span<const Interval> timeline) const;
   const Prepared& prepared() const { return p_; }
 
  private:

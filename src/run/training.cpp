@@ -51,7 +51,10 @@ Status train(Session& session, Observer& observer, const TrainingOptions& option
                           r.ns / 1e9, predicted_s, r.tokens,        in_public(engine.memory()),
                           r.skipped};
     observer.stepped(event);
-    if (traced) SLUICE_TRY(options.trace(timeline, engine.activities()));
+    if (traced) {
+      if (const std::string slow = engine.slow_links(timeline); !slow.empty()) observer.warned(slow);
+      SLUICE_TRY(options.trace(timeline, engine.activities()));
+    }
     std::optional<double> heldout_loss;
     if (session.evaluates() && (is_due(step, schedule.evaluate_every) || step == schedule.steps)) {
       SLUICE_ASSIGN(heldout_loss, evaluate(session, observer, options.stop));
