@@ -115,6 +115,7 @@ Result<Ending> measure(const Prepared& p, int64_t steps, Console& console, Reque
   SLUICE_TRY(write_file(dir / "demo.json", result_of(p, *session, ns, memory, timeline).dump(1) + "\n"));
   const Ending ending = int64_t(ns.size()) < steps ? Ending::Stopped : Ending::Done;
   if (timeline.empty()) return ending;
+  if (const std::string slow = session->engine().slow_links(timeline); !slow.empty()) console.warned(slow);
   // Noting kernels takes time of its own.
   if (!p.config.run.trace_kernels) {
     const int64_t overhead = fullest_device(memory.peak_bytes) - fullest_device(p.stages.arena_bytes());
