@@ -44,6 +44,8 @@ struct Card {
   ReachedRates bf16, f32;
   double memory_reached = 0;             // bytes per second, read + write
   double load_rate = 0, store_rate = 0;  // bytes per second from the host and to it, both busy
+  // All that the devices of one host load together, and as much that they store; 0: each has the rates above.
+  double host_rate = 0;
   double peer_rate = 0;      // from one of several to the next, both ways busy; 0: by way of the host
   double copy_slowdown = 0;  // as in Profile
   BytesByTier held_bytes;    // by the process beside its arenas

@@ -77,6 +77,11 @@ Result<Machine> simulated_machine(const RunConfig& config, Card card) {
     m.profile.name = fmt::format("{} x {}", m.devices(), m.profile.name);
     const bool joined = config.run.peer == "auto" && card.peer_rate > 0;
     m.profile.set_lanes(LaneTable::of_devices(m.devices(), joined), card.peer_rate);
+    // As calibration finds it, which has all of them at work.
+    if (card.host_rate > 0) {
+      const double share = card.host_rate / double(m.devices());
+      m.profile.set_host_rates(std::min(card.load_rate, share), std::min(card.store_rate, share));
+    }
   }
   m.description = "simulated " + m.profile.name;
   m.card = std::move(card);
