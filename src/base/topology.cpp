@@ -17,7 +17,7 @@ std::string line_of(const fs::path& path) {
   return line;
 }
 
-std::optional<int> number_in(std::string_view text) {
+std::optional<int> whole_number(std::string_view text) {
   int value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
@@ -44,7 +44,7 @@ std::vector<NumaNode> numa_nodes(const fs::path& root) {
   for (const auto& entry : fs::directory_iterator(root / "sys/devices/system/node", none)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("node")) continue;
-    const auto number = number_in(std::string_view(name).substr(4));
+    const auto number = whole_number(std::string_view(name).substr(4));
     if (number) out.push_back({*number, line_of(entry.path() / "cpulist"), memory_of(entry.path())});
   }
   std::ranges::sort(out, {}, &NumaNode::number);
@@ -54,10 +54,10 @@ std::vector<NumaNode> numa_nodes(const fs::path& root) {
 PciPlace pci_place(const std::string& address, const fs::path& root) {
   const fs::path device = root / "sys/bus/pci/devices" / address;
   PciPlace out;
-  out.node = number_in(line_of(device / "numa_node"));
+  out.node = whole_number(line_of(device / "numa_node"));
   if (out.node && *out.node < 0) out.node.reset();  // -1: the system does not know
-  out.width = number_in(line_of(device / "current_link_width")).value_or(0);
-  out.most_width = number_in(line_of(device / "max_link_width")).value_or(0);
+  out.width = whole_number(line_of(device / "current_link_width")).value_or(0);
+  out.most_width = whole_number(line_of(device / "max_link_width")).value_or(0);
   out.most_speed = line_of(device / "max_link_speed");
   return out;
 }
