@@ -78,5 +78,30 @@ TEST(Pack, KeepsThingsApartWithinTheRoomAndTheirTimes) {
   EXPECT_GT(packed, 200);
 }
 
+// A forward and a backward pass: what each layer keeps, its short-lived things, and weights that stay.
+TEST(Pack, TakesNoMoreRoomThanItNeedsWhereThereIsPlenty) {
+  constexpr uint32_t kLayers = 40, kLast = 2 * kLayers;
+  std::vector<PackItem> items;
+  std::vector<int64_t> there(kLast + 1, 0);
+  const auto add = [&](int64_t bytes, uint32_t begin, uint32_t end) {
+    items.emplace_back(bytes, begin, end);
+    for (uint32_t p = begin; p <= end; ++p) there[p] += bytes;
+  };
+  for (uint32_t i = 0; i < kLayers; ++i) {
+    add(4096, 0, kLast);
+    add(1024, i, kLast - i);
+    add(640, i, i), add(8192, i, i), add(8192, kLast - i, kLast - i), add(320, kLast - i, kLast - i);
+  }
+  const std::vector<PackItem> asked = items;
+  const int64_t most = *std::ranges::max_element(there);
+  const int64_t used = pack_closely(items, kLast, kUnlimited);
+  EXPECT_LE(used, most + most / 32);
+  expect_apart(items, kLast);
+  for (size_t i = 0; i < items.size(); ++i) {
+    EXPECT_EQ(items[i].begin, asked[i].begin);
+    EXPECT_EQ(items[i].end, asked[i].end);
+  }
+}
+
 }  // namespace
 }  // namespace sluice::core

@@ -20,7 +20,7 @@ gradients: logits, loss and the gradient of every tensor of the first step. The 
 curve: the losses of a bf16 run of Sluice over those of transformers in fp32 with torch's AdamW, data order and learning rates the
     same. Fails when the means of the last quarter of both curves differ by more than the standard error of that mean. With
     --replicas, transformers runs as often again from weights that are off by no more than bf16 rounds them, as paths part whatever
-    the arithmetic: fails when Sluice's mean is outside the interval in which 95 % of further such runs end.
+    the arithmetic: fails when Sluice's mean is outside the interval, too, in which 95 % of further such runs end.
 sft: the same, with three replicas, of prompts and completions, of which the completions are learnt, packed into rows. transformers gets every document by
     itself. The pairs are paragraphs of the text: their first line, and the rest. The model has the sizes of SmolLM2-135M, and bytes
     for tokens.
@@ -350,12 +350,11 @@ def curve(args):
     differences = [a - b for a, b in zip(ours, theirs)]
     ends = [statistics.mean(losses[-quarter:]) for losses in (theirs, *replicas)]
     last = statistics.mean(ours[-quarter:]) - statistics.mean(ends)
+    # How well a quarter of the curve knows its own mean: batches differ.
+    allowed = statistics.stdev(theirs[-quarter:]) / math.sqrt(quarter)
     if replicas:
         # Where one more run ends (Student's distribution).
-        allowed = QUANTILES[len(replicas)] * statistics.stdev(ends) * math.sqrt(1 + 1 / len(ends))
-    else:
-        # How well a quarter of the curve knows its own mean: batches differ.
-        allowed = statistics.stdev(theirs[-quarter:]) / math.sqrt(quarter)
+        allowed = max(allowed, QUANTILES[len(replicas)] * statistics.stdev(ends) * math.sqrt(1 + 1 / len(ends)))
     result = {"steps": len(ours), "sluice": ours, "transformers_fp32": theirs, "replicas": replicas, "ends": ends,
               "largest_difference": max(map(abs, differences)), "last_quarter_difference": last, "allowed": allowed}
     (args.out / "curve.json").write_text(json.dumps(result, indent=1) + "\n")

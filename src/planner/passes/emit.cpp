@@ -194,7 +194,8 @@ bool Emitter::pack_device(Side& side) {
     owners.push_back(p);
   }
   const int64_t space = align_down(limits_.bytes[side.tier], limits_.alignment);
-  if ((limits_.search_places ? pack_few(items, n_, space) : pack(items, n_, space)) == kNowhere) return false;
+  if ((limits_.search_places ? pack_few(items, n_, space) : pack_closely(items, n_, space)) == kNowhere)
+    return false;
   // What the arena ends with needs no alignment behind it.
   int64_t& arena_bytes = plan_.arenas[side.tier].bytes;
   arena_bytes = base;

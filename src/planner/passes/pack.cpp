@@ -7,7 +7,9 @@
 // of what only came early or lingers; early loads then come when there is room. A few variants are tried, as
 // each fragments on programs that the others pack well.
 #include <algorithm>
+#include <functional>
 #include <memory_resource>
+#include <numeric>
 #include <set>
 
 #include "planner/passes/places.h"
@@ -276,35 +278,90 @@ bool Sweep::run() {
   return true;
 }
 
+// In task runs: one layer of one chunk has about two dozen.
+struct Variant {
+  uint32_t long_lived, short_lived;
+  bool large = false;
+};
+
+std::span<const Variant> variants_for(size_t items, size_t many) {
+  static constexpr Variant kVariants[] = {{100, 0}, {40, 0}, {300, 24}, {UINT32_MAX, 0}, {UINT32_MAX, 24}};
+  // Placing what lives long first takes time with the square of how much there is: with many things it comes
+  // last. Among many, something large finds no room in one piece once the small ones are there.
+  static constexpr Variant kOfMany[] = {
+      {UINT32_MAX, 0, true}, {UINT32_MAX, 0}, {UINT32_MAX, 24}, {100, 0}, {40, 0}, {300, 24}};
+  if (items > many) return kOfMany;
+  return kVariants;
+}
+
+int64_t bytes_used(const std::vector<PackItem>& items) {
+  int64_t used = 0;
+  for (const PackItem& item : items) used = std::max(used, item.offset + item.bytes);
+  return used;
+}
+
+// As pack(), of which all `capacity` is there to take. `in_time`: nothing may come later or end earlier than
+// it asks for.
+int64_t pack_within(std::vector<PackItem>& items, uint32_t last, int64_t capacity,
+                    std::span<const Variant> variants, bool in_time) {
+  constexpr int64_t kLarge = 32;  // part of the capacity
+  const std::vector<PackItem> asked = items;
+  const auto moved = [](const PackItem& a, const PackItem& b) {
+    return a.begin != b.begin || a.end != b.end;
+  };
+  for (const Variant& v : variants) {
+    items = asked;
+    const int64_t large = v.large ? capacity / kLarge : kUnlimited;
+    if (!Sweep(items, last, capacity, v.long_lived, v.short_lived, large).run()) continue;
+    if (in_time && !std::ranges::equal(items, asked, std::not_fn(moved))) continue;
+    return bytes_used(items);
+  }
+  return kNowhere;
+}
+
+int64_t total_bytes(const std::vector<PackItem>& items) {
+  int64_t total = 0;
+  for (const PackItem& item : items) total += item.bytes;
+  return total;
+}
+
+// The most bytes that are there at a position.
+int64_t most_at_once(const std::vector<PackItem>& items, uint32_t last) {
+  std::vector<int64_t> change(last + 2, 0);
+  for (const PackItem& item : items) {
+    change[item.begin] += item.bytes;
+    change[item.end + 1] -= item.bytes;
+    if (around(item)) change[0] += item.bytes;
+  }
+  int64_t now = 0, most = 0;
+  for (const int64_t by : change) most = std::max(most, now += by);
+  return most;
+}
+
 }  // namespace
 
 int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many) {
-  // In task runs: one layer of one chunk has about two dozen.
-  struct Variant {
-    uint32_t long_lived, short_lived;
-    bool large = false;
-  };
-  constexpr Variant kVariants[] = {{100, 0}, {40, 0}, {300, 24}, {UINT32_MAX, 0}, {UINT32_MAX, 24}};
-  // Placing what lives long first takes time with the square of how much there is: with many things it comes
-  // last. Among many, something large finds no room in one piece once the small ones are there.
-  constexpr Variant kOfMany[] = {
-      {UINT32_MAX, 0, true}, {UINT32_MAX, 0}, {UINT32_MAX, 24}, {100, 0}, {40, 0}, {300, 24}};
-  constexpr int64_t kLarge = 32;  // part of the capacity
-  const auto variants =
-      items.size() > many ? std::span<const Variant>(kOfMany) : std::span<const Variant>(kVariants);
-  int64_t total = 0;
-  for (const PackItem& item : items) total += item.bytes;
-  const int64_t space = std::min(capacity, total);
+  const int64_t space = std::min(capacity, total_bytes(items));
+  return pack_within(items, last, space, variants_for(items.size(), many), false);
+}
+
+int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
+  const int64_t total = total_bytes(items);
+  if (total > capacity) return pack(items, last, capacity);
+  // What comes to lie at the top of the room is aligned as its size is.
+  int64_t unit = 0;
+  for (const PackItem& item : items) unit = std::gcd(unit, item.bytes);
+  if (unit == 0) return 0;
   const std::vector<PackItem> asked = items;
-  for (const Variant& v : variants) {
+  const int64_t most = most_at_once(items, last);
+  for (const int64_t room : {most, most + most / 32, most + most / 8, most + most / 2}) {
+    const int64_t space = align_down(room, unit);
+    if (space >= total) break;
+    const int64_t used = pack_within(items, last, space, variants_for(items.size(), kManyItems), true);
+    if (used != kNowhere) return used;
     items = asked;
-    const int64_t large = v.large ? space / kLarge : kUnlimited;
-    if (!Sweep(items, last, space, v.long_lived, v.short_lived, large).run()) continue;
-    int64_t used = 0;
-    for (const PackItem& item : items) used = std::max(used, item.offset + item.bytes);
-    return used;
   }
-  return kNowhere;
+  return pack(items, last, capacity);
 }
 
 }  // namespace sluice::core

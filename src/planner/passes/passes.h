@@ -188,8 +188,11 @@ struct PackItem {
 // them fast is tried before what packs them well.
 constexpr size_t kManyItems = 8000;
 int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many = kManyItems);
-// The same by search, which finds packings where pack() finds none, but rather lets early loads and lingering
-// stores give way. It is for few items, as its cost grows with their square; of more it finds none.
+// The same, where there is room for everything in a place of its own, in about as little as is there at once,
+// as long as nothing has to come later or end earlier for it.
+int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
+// As pack() by search, which finds packings where pack() finds none, but rather lets early loads and
+// lingering stores give way. It is for few items, as its cost grows with their square; of more it finds none.
 constexpr size_t kFewItems = 400;
 int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
 
