@@ -30,53 +30,51 @@ Placement by_layer(const Program& program, std::span<const size_t> device_of_lay
 }  // namespace
 
 std::vector<size_t> ring_of(std::span<const double> layer_ns, double beside_ns,
-                            std::span<const double> shares, const RingShape& shape) {
-  const size_t devices = shares.size(), layers = layer_ns.size(), dealt = layers - size_t(shape.tail);
-  const size_t stages = devices * size_t(shape.turns);
-  const double dealt_ns = std::accumulate(layer_ns.begin(), layer_ns.begin() + long(dealt), 0.0);
-  const double tail_ns = std::accumulate(layer_ns.begin() + long(dealt), layer_ns.end(), beside_ns);
-  // Of each stage: the first device's are shorter by the tail and what is beside it.
-  const auto stage_ns = [&](size_t stage) {
-    const double of_first = std::max(0.0, shares[0] * (dealt_ns + tail_ns) - tail_ns);
-    const size_t device = stage % devices;
-    const double of_device =
-        device == 0 ? of_first : shares[device] * (dealt_ns - of_first) / (1 - shares[0]);
-    return of_device / shape.turns;
+                            std::span<const double> shares, int stage_layers) {
+  const double all_ns = std::accumulate(layer_ns.begin(), layer_ns.end(), beside_ns);
+  std::vector<double> left_ns;  // of each device's part
+  for (const double share : shares) left_ns.push_back(share * all_ns);
+  left_ns.front() -= beside_ns;
+  std::vector<size_t> out;
+  // A layer is part of what it has the larger half in.
+  const auto takes = [&](size_t device) {
+    return out.size() < layer_ns.size() && left_ns[device] >= layer_ns[out.size()] / 2;
   };
-  // A layer belongs to the stage in which its middle lies.
-  std::vector<size_t> out(layers, 0);
-  double begin_ns = 0;
-  size_t stage = 0;
-  double end_ns = stage_ns(0);
-  for (size_t l = 0; l < dealt; ++l) {
-    const double middle_ns = begin_ns + layer_ns[l] / 2;
-    while (stage + 1 < stages && middle_ns > end_ns) end_ns += stage_ns(++stage);
-    out[l] = stage % devices;
-    begin_ns += layer_ns[l];
+  const auto deal = [&](size_t device, size_t most) {
+    for (; most > 0 && takes(device); --most) {
+      left_ns[device] -= layer_ns[out.size()];
+      out.push_back(device);
+    }
+  };
+  while (takes(0)) {
+    deal(0, size_t(stage_layers));
+    // Once the first device has its part, the others take the rest of theirs.
+    for (size_t d = 1; d < shares.size(); ++d) deal(d, takes(0) ? size_t(stage_layers) : layer_ns.size());
   }
+  for (size_t d = 1; d < shares.size(); ++d) deal(d, layer_ns.size());
+  out.resize(layer_ns.size(), shares.size() - 1);
   return out;
 }
 
 Placement ring(const Program& program, const TaskCosts& costs, std::span<const double> shares,
-               const RingShape& shape) {
+               int stage_layers) {
   std::vector<double> layer_ns(size_t(layers_of(program)), 0);
   double beside_ns = 0;
   for (size_t t = 0; t < program.tasks().size(); ++t) {
     const int layer = program.tasks()[t].layer;
     (layer < 0 ? beside_ns : layer_ns[size_t(layer)]) += costs.ns[t];
   }
-  Placement out = by_layer(program, ring_of(layer_ns, beside_ns, shares, shape), shares.size());
-  out.how = fmt::format("a ring of {} devices, {} turn{}, {} layer{} with the head", shares.size(),
-                        shape.turns, shape.turns == 1 ? "" : "s", shape.tail, shape.tail == 1 ? "" : "s");
+  Placement out = by_layer(program, ring_of(layer_ns, beside_ns, shares, stage_layers), shares.size());
+  out.how = fmt::format("a ring of {} devices, stages of {} layer{}", shares.size(), stage_layers,
+                        stage_layers == 1 ? "" : "s");
   return out;
 }
 
-std::vector<RingShape> ring_shapes(const Program& program, size_t devices) {
-  const int layers = layers_of(program), part = layers / int(devices);
-  std::vector<RingShape> out;
-  for (int turns = 1; turns <= std::max(1, part); turns += turns < 4 ? 1 : turns / 2) {
-    for (int tail = 0; tail <= part; tail += tail < 4 ? 1 : 2) out.push_back({turns, tail});
-  }
+std::vector<int> ring_stages(const Program& program, size_t devices) {
+  const int part = std::max(1, layers_of(program) / int(devices));
+  std::vector<int> out;
+  for (int layers = 1; layers < part; layers += layers < 4 ? 1 : layers / 2) out.push_back(layers);
+  out.push_back(part);
   return out;
 }
 

@@ -2,6 +2,7 @@
 #include "planner/ring_search.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -13,8 +14,15 @@
 namespace sluice::core {
 namespace {
 
-// How many rings are planned.
-constexpr size_t kRings = 3;
+// Of the rings that are planned quickly, those whose tasks do not come in the order of one device; and how
+// many are planned in full.
+constexpr size_t kTried = 3, kInFull = 2;
+
+int64_t persistent_bytes(const Program& program) {
+  int64_t bytes = 0;
+  for (const Object& o : program.objects()) bytes += o.persistent ? o.bytes : 0;
+  return bytes;
+}
 
 // The search over rings of devices.
 class RingSearch {
@@ -29,7 +37,18 @@ class RingSearch {
   Result<Plan> run() const;
 
  private:
-  Result<Plan> plan(const RingShape& shape, Placement placement) const;
+  struct Ring {
+    int stage_layers;
+    Placement placement;
+    double ns = 0;  // estimated
+  };
+  // By their estimated time.
+  std::vector<Ring> rings() const;
+  // Those that are planned.
+  std::vector<Ring> promising() const;
+  PlanRequest request_for(const Ring& ring, bool quick) const;
+  // Planned quickly, with the parts of the devices made even.
+  Result<Plan> balance(Ring& ring) const;
 
   const Program& program_;
   const Profile& profile_;
@@ -38,54 +57,87 @@ class RingSearch {
   const size_t devices_;
 };
 
-// The rings that end first when nothing waits for memory, one for each number of turns, which memory may like
-// better than time does; all of them are too many to plan.
-Result<Plan> RingSearch::run() const {
-  struct Ring {
-    RingShape shape;
-    double ns = 0;
-    Placement placement;
-  };
-  std::vector<Ring> rings;
-  for (const RingShape& shape : ring_shapes(program_, devices_)) rings.push_back({shape, 0, {}});
+// By when they end, and the time in which what there is no room for could leave and come back.
+std::vector<RingSearch::Ring> RingSearch::rings() const {
   const std::vector<double> even(devices_, 1 / double(devices_));
-  for_each_parallel(int64_t(rings.size()), request_.threads, [&](int64_t i) {
-    Ring& r = rings[size_t(i)];
-    r.placement = ring(program_, costs_, even, r.shape);
-    r.ns = ring_ns(program_, r.placement, costs_, profile_);
-  });
-  std::ranges::stable_sort(rings, {}, &Ring::ns);
-  const size_t most = request_.quick || request_.least ? 1 : kRings;
-  std::vector<int> turns;
-  std::optional<Plan> best;
-  std::optional<Error> refusal;
-  for (size_t i = 0; i < rings.size() && turns.size() < most; ++i) {
-    if (std::ranges::count(turns, rings[i].shape.turns) > 0) continue;
-    turns.push_back(rings[i].shape.turns);
-    Result<Plan> found = plan(rings[i].shape, std::move(rings[i].placement));
-    if (!found.ok()) {
-      if (!refusal) refusal = found.error();
-    } else if (!best || found->makespan_ns < best->makespan_ns) {
-      best = std::move(*found);
+  std::vector<Ring> out;
+  for (const int layers : ring_stages(program_, devices_)) {
+    for (const bool as_one : {false, true}) {
+      out.push_back({layers, ring(program_, costs_, even, layers)});
+      out.back().placement.as_one = as_one;
     }
   }
-  if (best) return *std::move(best);
-  return *refusal;
+  const double room = double(request_.caps[kDevice]) - double(profile_.overhead_bytes[kDevice]);
+  const double there_and_back =
+      1e9 / profile_.bytes_per_s(kDevice, kHost) + 1e9 / profile_.bytes_per_s(kHost, kDevice);
+  for_each_parallel(int64_t(out.size()), request_.threads, [&](int64_t i) {
+    Ring& r = out[size_t(i)];
+    const RingEstimate e = estimate_ring(program_, r.placement, costs_, profile_);
+    r.ns = e.ns + std::max(0.0, double(e.bytes) - room) * there_and_back;
+  });
+  std::ranges::stable_sort(out, {}, &Ring::ns);
+  return out;
+}
+
+// Estimates do not know how evenly links are at work, which the order of one device is best at. Where not
+// even what outlives the step has room, it always won.
+std::vector<RingSearch::Ring> RingSearch::promising() const {
+  const bool tight = double(persistent_bytes(program_)) > double(devices_) * double(request_.caps[kDevice]);
+  const bool one = request_.quick || request_.least;
+  size_t as_one = 1, others = !one ? kTried : tight || request_.least ? 0 : 1;
+  std::vector<Ring> out;
+  for (Ring& r : rings()) {
+    size_t& left = r.placement.as_one ? as_one : others;
+    if (left == 0) continue;
+    --left;
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+PlanRequest RingSearch::request_for(const Ring& ring, bool quick) const {
+  PlanRequest request = request_;
+  request.placement = ring.placement;
+  if (quick) {
+    request.quick = true;
+    request.explain = request_.explain && request_.quick;
+    request.threads = 1;  // rings are planned beside each other
+  }
+  return request;
+}
+
+Result<Plan> RingSearch::run() const {
+  std::vector<Ring> tried = promising();
+  std::vector<std::optional<Result<Plan>>> plans(tried.size());
+  for_each_parallel(int64_t(tried.size()), request_.threads,
+                    [&](int64_t i) { plans[size_t(i)] = balance(tried[size_t(i)]); });
+  std::vector<size_t> order(tried.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](size_t i) {
+    return plans[i]->ok() ? (*plans[i])->makespan_ns : std::numeric_limits<double>::infinity();
+  });
+  if (request_.quick || request_.least) return *std::move(plans[order.front()]);
+  Result<Plan> best = make_plan(program_, profile_, request_for(tried[order.front()], false));
+  for (size_t i = 1; i < std::min(kInFull, order.size()); ++i) {
+    Result<Plan> other = make_plan(program_, profile_, request_for(tried[order[i]], false));
+    if (other.ok() && (!best.ok() || other->makespan_ns < best->makespan_ns)) best = std::move(other);
+  }
+  return best;
 }
 
 // What is computed again falls to those with less room than others: whoever is busy for longer gives up
 // layers, as long as that pays.
-Result<Plan> RingSearch::plan(const RingShape& shape, Placement placement) const {
+Result<Plan> RingSearch::balance(Ring& r) const {
   constexpr double kAlike = 0.015;
   std::vector<double> shares(devices_, 1 / double(devices_));
-  PlanRequest request = request_;
   std::optional<Plan> best;
+  Ring next = r;
   for (;;) {
-    request.placement = placement;
-    Result<Plan> found = make_plan(program_, profile_, request);
+    Result<Plan> found = make_plan(program_, profile_, request_for(next, true));
     if (!found.ok() && !best) return found;
     if (!found.ok() || (best && found->makespan_ns >= best->makespan_ns)) break;
     best = std::move(*found);
+    r.placement = next.placement;
     if (request_.least) break;
     std::vector<double> busy_ns(devices_, 0);
     for (const Action& a : best->actions) {
@@ -96,8 +148,9 @@ Result<Plan> RingSearch::plan(const RingShape& shape, Placement placement) const
     double sum = 0;
     for (size_t d = 0; d < devices_; ++d) sum += shares[d] *= mean_ns / std::max(busy_ns[d], 1e-3 * mean_ns);
     for (double& share : shares) share /= sum;
-    placement = ring(program_, costs_, shares, shape);
-    if (placement.tasks == request.placement->tasks) break;
+    next.placement = ring(program_, costs_, shares, r.stage_layers);
+    next.placement.as_one = r.placement.as_one;
+    if (next.placement.tasks == r.placement.tasks) break;
   }
   return *std::move(best);
 }

@@ -6,8 +6,8 @@
 
 namespace sluice::core {
 
-// The fastest plan found on all devices of the profile. Errors are those of the ring that ends first when
-// nothing waits for memory. REQUIRES: the profile has several devices, and the request no placement.
+// The fastest plan found on all devices of the profile. Errors are those of the most promising ring.
+// REQUIRES: the profile has several devices, and the request no placement.
 Result<Plan> plan_ring(const Program& program, const Profile& profile, const PlanRequest& request);
 
 }  // namespace sluice::core

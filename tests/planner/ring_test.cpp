@@ -3,6 +3,9 @@
 // hand-overs are broken.
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <tuple>
+
 #include "equivalence/small_runs.h"
 #include "planner/planner.h"
 #include "planner/six_tasks.h"
@@ -14,28 +17,67 @@ const Tier kSecond = Tier::device(1);
 
 TEST(Rings, DealLayersInTurn) {
   const std::vector<double> eight(8, 10), two(2, 0.5), four(4, 0.25);
-  EXPECT_EQ(ring_of(eight, 0, two, {1, 0}), (std::vector<size_t>{0, 0, 0, 0, 1, 1, 1, 1}));
-  EXPECT_EQ(ring_of(eight, 0, two, {2, 0}), (std::vector<size_t>{0, 0, 1, 1, 0, 0, 1, 1}));
-  EXPECT_EQ(ring_of(eight, 0, four, {2, 0}), (std::vector<size_t>{0, 1, 2, 3, 0, 1, 2, 3}));
-  // What is beside the layers is work of the first device, and so is the tail.
-  EXPECT_EQ(ring_of(eight, 40, two, {1, 0}), (std::vector<size_t>{0, 0, 1, 1, 1, 1, 1, 1}));
-  EXPECT_EQ(ring_of(eight, 20, two, {1, 2}), (std::vector<size_t>{0, 1, 1, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(ring_of(eight, 0, two, 4), (std::vector<size_t>{0, 0, 0, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(ring_of(eight, 0, two, 2), (std::vector<size_t>{0, 0, 1, 1, 0, 0, 1, 1}));
+  EXPECT_EQ(ring_of(eight, 0, four, 1), (std::vector<size_t>{0, 1, 2, 3, 0, 1, 2, 3}));
   // Who has less of the time has fewer of the layers.
-  EXPECT_EQ(ring_of(eight, 0, std::vector{0.25, 0.75}, {1, 0}),
-            (std::vector<size_t>{0, 0, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(ring_of(eight, 0, std::vector{0.25, 0.75}, 4), (std::vector<size_t>{0, 0, 1, 1, 1, 1, 1, 1}));
 }
 
-TEST(Rings, HaveShapesForEveryDepth) {
-  const StageRequest request = small_request({16, 8, 2, 2, 8}, {});
-  const Program program =
-      build_training(request.model, request.shape, request.numerics, request.optimizer).program;
-  const std::vector<RingShape> shapes = ring_shapes(program, 2);
-  ASSERT_FALSE(shapes.empty());
-  for (const RingShape& shape : shapes) {
-    const Placement placement = ring(program, cost_of(program, Profile()), std::vector{0.5, 0.5}, shape);
+TEST(Rings, GiveTheOthersLongerLastStagesBesideTheHead) {
+  const std::vector<double> eight(8, 10), two(2, 0.5), four(4, 0.25);
+  EXPECT_EQ(ring_of(eight, 20, two, 1), (std::vector<size_t>{0, 1, 0, 1, 0, 1, 1, 1}));
+  EXPECT_EQ(ring_of(eight, 40, two, 2), (std::vector<size_t>{0, 0, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(ring_of(eight, 40, four, 1), (std::vector<size_t>{1, 1, 1, 2, 2, 2, 3, 3}));
+}
+
+Program four_chunks() {
+  StageRequest request = small_request({16, 16, 2, 4, 16}, {});
+  request.model.layers.resize(8, request.model.layers.front());
+  return build_training(request.model, request.shape, request.numerics, request.optimizer).program;
+}
+
+TEST(Rings, HavePlacementsForEveryLengthOfStages) {
+  const Program program = four_chunks();
+  const std::vector<int> stages = ring_stages(program, 2);
+  EXPECT_EQ(stages, (std::vector{1, 2, 3, 4}));
+  for (const int layers : stages) {
+    const Placement placement = ring(program, cost_of(program, Profile()), std::vector{0.5, 0.5}, layers);
     ASSERT_EQ(placement.tasks.size(), program.tasks().size());
     for (const Tier tier : placement.tasks) EXPECT_TRUE(tier == kDevice || tier == kSecond);
   }
+}
+
+// How often the devices begin another layer, pass or round.
+size_t changes(const Program& program, const Placement& placement, const std::vector<TaskId>& order) {
+  using Work = std::tuple<int, int, Phase>;
+  std::vector<std::optional<Work>> last(placement.devices);
+  size_t count = 0;
+  for (const TaskId id : order) {
+    const Task& task = program.task(id);
+    if (task.phase == Phase::Update) continue;
+    std::optional<Work>& before = last[placement.of(id).index()];
+    const Work work{task.layer, task.round, task.phase};
+    count += before != work;
+    before = work;
+  }
+  return count;
+}
+
+TEST(Rings, RunALayerForAllChunksInTheOrderOfOneDevice) {
+  const Program program = four_chunks();
+  Profile profile;
+  profile.set_lanes(LaneTable::of_devices(2, true), 1e12);
+  const TaskCosts costs = cost_of(program, profile);
+  Placement placement = ring(program, costs, std::vector{0.5, 0.5}, 1);
+  const size_t others = changes(program, placement, ring_order(program, placement, costs, profile, true));
+  const RingEstimate first = estimate_ring(program, placement, costs, profile);
+  placement.as_one = true;
+  const size_t as_one = changes(program, placement, ring_order(program, placement, costs, profile, true));
+  const RingEstimate lean = estimate_ring(program, placement, costs, profile);
+  EXPECT_LT(as_one, others);
+  EXPECT_LT(lean.bytes, first.bytes);
+  EXPECT_LE(first.ns, lean.ns);
 }
 
 // The first device makes a and comes back to it; all else is the second's.

@@ -64,14 +64,18 @@ using Saves = std::vector<Save>;  // by object
 std::vector<TaskId> task_order(const Program& program, const TaskCosts& costs, bool overlap_rounds);
 
 // The order of tasks over several devices: each takes, of what it can begin, what a rule puts first, and the
-// rule is taken under which the step ends first. With `overlap_rounds` the forward pass of a round may begin
-// before the backward pass of the one before it has ended. Data flows as in the program's order.
+// rule is taken under which the step ends first; or, where the placement says so, what one device would run
+// first. With `overlap_rounds` the forward pass of a round may begin before the backward pass of the one
+// before it has ended. Data flows as in the program's order.
 std::vector<TaskId> ring_order(const Program& program, const Placement& placement, const TaskCosts& costs,
                                const Profile& profile, bool overlap_rounds);
-// The time from the begin of the first task to the end of the last one in that order, with nothing computed
-// again and no wait for memory.
-double ring_ns(const Program& program, const Placement& placement, const TaskCosts& costs,
-               const Profile& profile);
+struct RingEstimate {
+  double ns;      // from the begin of the first task to the end of the last one
+  int64_t bytes;  // in use at the fullest moment of the fullest device
+};
+// Of that order with overlapping rounds, with nothing computed again and no wait for memory.
+RingEstimate estimate_ring(const Program& program, const Placement& placement, const TaskCosts& costs,
+                           const Profile& profile);
 
 // Unrolls the program in the order given: what is saved by computing it again has its tasks run a second
 // time, and what one device made and another uses is handed over. REQUIRES: data flows in that order as in

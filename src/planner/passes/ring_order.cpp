@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of tasks over several devices: list scheduling of groups of tasks under a few rules, of which the
-// one that ends first is taken.
+// one that ends first is taken, or in about the order of one device.
 //
 // A group is what the program has next to each other of one layer, round, chunk, phase and device. It runs in
 // one piece; what it makes for another device is there a hand-over later.
@@ -35,6 +35,7 @@ enum class Rule : uint8_t {
   Chunks,        // the backward pass first, then chunk by chunk
   ForwardFirst,  // the forward pass first, then stage by stage
   LongestPath,   // what most depends on
+  AsOne,         // what one device would run first
 };
 constexpr Rule kRules[] = {Rule::Stages, Rule::Chunks, Rule::ForwardFirst, Rule::LongestPath};
 
@@ -57,7 +58,12 @@ class Ring {
     std::vector<uint32_t> groups;
     double end_ns = 0;
   };
-  Order best(bool overlap_rounds) const {
+  Order best(bool overlap_rounds) {
+    if (placement_.as_one) {
+      find_turns(overlap_rounds);
+      // Turns keep rounds apart; the third one fills what the end of the first would leave idle.
+      return list(Rule::AsOne, overlap_rounds ? 3 : 1);
+    }
     Order best;
     for (const Rule rule : kRules) {
       Order one = list(rule, overlap_rounds ? 2 : 1);
@@ -65,6 +71,9 @@ class Ring {
     }
     return best;
   }
+
+  // What each device holds at its fullest moment, the fullest one's.
+  int64_t most_bytes(const Order& order) const;
 
   std::vector<TaskId> tasks(const Order& order) const {
     std::vector<TaskId> out;
@@ -77,6 +86,9 @@ class Ring {
  private:
   void find_groups();
   void find_edges();
+  void find_turns(bool overlap_rounds);
+  // How long a device waits for what comes first under a rule before it begins something else.
+  double patience_ns(Rule rule) const;
   Order list(Rule rule, int32_t rounds_at_once) const;
 
   // What comes first is smaller.
@@ -93,6 +105,8 @@ class Ring {
         return {1 - forward, group.round, stage, chunk_turn_[g], g};
       case Rule::LongestPath:
         return {-group.path_ns, 0, 0, 0, g};
+      case Rule::AsOne:
+        return {turn_as_one_[g], 0, 1 - forward, 0, g};
     }
     return {};
   }
@@ -103,6 +117,8 @@ class Ring {
   const Profile& profile_;
   std::vector<Group> groups_;
   std::vector<double> chunk_turn_;         // by group: which chunk of its pass it is, in the program's order
+  std::vector<int32_t> layers_;            // by group
+  std::vector<double> turn_as_one_;        // by group: its place in the order of one device
   std::vector<uint32_t> backward_groups_;  // by round: of its backward pass
 };
 
@@ -111,17 +127,16 @@ void Ring::find_groups() {
   std::map<Chunk, double> turns;
   std::map<std::pair<int32_t, Phase>, std::pair<size_t, uint32_t>>
       stages;  // the device of the last one, its number
-  std::vector<int32_t> layers;
   for (uint32_t t = 0; t < program_.tasks().size(); ++t) {
     const Task& task = program_.tasks()[t];
     const size_t device = placement_.of(TaskId(t)).index();
     const auto joins = [&](const Group& g) {
       return g.device == device && g.phase == task.phase && g.round == task.round && g.chunk == task.chunk &&
-             layers.back() == task.layer;
+             layers_.back() == task.layer;
     };
     if (groups_.empty() || !joins(groups_.back())) {
       groups_.push_back({t, t, device, task.phase, task.round, task.chunk});
-      layers.push_back(task.layer);
+      layers_.push_back(task.layer);
       auto [stage, fresh] = stages.try_emplace({task.round, task.phase}, device, 0);
       if (stage->second.first != device) stage->second = {device, stage->second.second + 1};
       groups_.back().stage = stage->second.second;
@@ -179,7 +194,48 @@ void Ring::find_edges() {
   }
 }
 
+// As in the order of one device (order.cpp), but each device by itself: it has done the same part of its time
+// of a round's forward pass and of the backward pass beside it at any moment. The first device, which has the
+// head, so runs ahead in the forward pass meanwhile, and what it makes is there for the others.
+void Ring::find_turns(bool overlap_rounds) {
+  std::map<std::pair<size_t, int32_t>, std::pair<double, double>> passes;  // by device: time, and that before
+  std::vector<int32_t> pass_of;
+  int32_t pass = 0;
+  for (const Group& g : groups_) {
+    // Updates belong to the pass in which they are written.
+    if (g.round >= 0) pass = 2 * g.round + (g.phase == Phase::Backward);
+    pass_of.push_back(pass);
+    passes[{g.device, pass}].first += g.ns;
+  }
+  turn_as_one_.clear();
+  double turn = 0;
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    auto& [all_ns, before_ns] = passes[{groups_[g].device, pass_of[g]}];
+    // All chunks of a layer have the turn of the first.
+    if (g == 0 || layers_[g] != layers_[g - 1] || pass_of[g] != pass_of[g - 1] ||
+        groups_[g].device != groups_[g - 1].device) {
+      const int32_t beside = overlap_rounds ? (pass_of[g] + 1) / 2 : pass_of[g];
+      turn = beside + before_ns / std::max(all_ns, 1.0);
+    }
+    turn_as_one_.push_back(turn);
+    before_ns += groups_[g].ns;
+  }
+}
+
+// One device runs a layer for all chunks before it goes on to the next. Whoever does not wait for a chunk
+// that is about to arrive, but begins something else, soon has weights and activations of several layers at
+// once.
+double Ring::patience_ns(Rule rule) const {
+  if (rule != Rule::AsOne) return 0;
+  double sum = 0, groups = 0;
+  for (const Group& g : groups_) {
+    if (g.phase == Phase::Forward) sum += g.ns, ++groups;
+  }
+  return sum / std::max(1.0, groups);
+}
+
 Ring::Order Ring::list(Rule rule, int32_t rounds_at_once) const {
+  const double patience_ns = this->patience_ns(rule);
   Order out;
   std::vector<uint32_t> before;
   std::vector<double> ready_ns(groups_.size(), 0);
@@ -224,7 +280,7 @@ Ring::Order Ring::list(Rule rule, int32_t rounds_at_once) const {
                                             : std::numeric_limits<double>::infinity();
       if (at < now) now = at, device = d;
     }
-    while (!later[device].empty() && later[device].top().first <= now) {
+    while (!later[device].empty() && later[device].top().first <= now + patience_ns) {
       const uint32_t g = later[device].top().second;
       later[device].pop();
       open[device].emplace(key(rule, g), g);
@@ -232,7 +288,7 @@ Ring::Order Ring::list(Rule rule, int32_t rounds_at_once) const {
     const uint32_t g = open[device].top().second;
     open[device].pop();
     const Group& group = groups_[g];
-    const double end_ns = now + group.ns;
+    const double end_ns = std::max(now, ready_ns[g]) + group.ns;
     free_ns[device] = end_ns;
     out.groups.push_back(g);
     out.end_ns = std::max(out.end_ns, end_ns);
@@ -255,17 +311,48 @@ Ring::Order Ring::list(Rule rule, int32_t rounds_at_once) const {
   return out;
 }
 
+int64_t Ring::most_bytes(const Order& order) const {
+  const auto end = uint32_t(order.groups.size());
+  int64_t most = 0;
+  for (size_t d = 0; d < placement_.devices; ++d) {
+    std::vector<std::pair<uint32_t, uint32_t>> lives(program_.objects().size(), {end, 0});
+    for (uint32_t i = 0; i < end; ++i) {
+      const Group& g = groups_[order.groups[i]];
+      for (uint32_t t = g.begin; g.device == d && t < g.end; ++t) {
+        for (const Use& u : program_.tasks()[t].uses) {
+          auto& [first, last] = lives[u.object.value];
+          first = std::min(first, i);
+          last = i;
+        }
+      }
+    }
+    std::vector<int64_t> change(end + 1, 0);
+    for (size_t o = 0; o < lives.size(); ++o) {
+      const Object& object = program_.objects()[o];
+      const auto [first, last] = lives[o];
+      if (first == end) continue;
+      change[object.persistent ? 0 : first] += object.bytes;
+      change[object.persistent ? end : last + 1] -= object.bytes;
+    }
+    int64_t bytes = 0;
+    for (const int64_t c : change) most = std::max(most, bytes += c);
+  }
+  return most;
+}
+
 }  // namespace
 
 std::vector<TaskId> ring_order(const Program& program, const Placement& placement, const TaskCosts& costs,
                                const Profile& profile, bool overlap_rounds) {
-  const Ring ring(program, placement, costs, profile);
+  Ring ring(program, placement, costs, profile);
   return ring.tasks(ring.best(overlap_rounds));
 }
 
-double ring_ns(const Program& program, const Placement& placement, const TaskCosts& costs,
-               const Profile& profile) {
-  return Ring(program, placement, costs, profile).best(true).end_ns;
+RingEstimate estimate_ring(const Program& program, const Placement& placement, const TaskCosts& costs,
+                           const Profile& profile) {
+  Ring ring(program, placement, costs, profile);
+  const auto order = ring.best(true);
+  return {order.end_ns, ring.most_bytes(order)};
 }
 
 }  // namespace sluice::core
