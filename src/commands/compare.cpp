@@ -93,6 +93,9 @@ Result<Comparing> resolve(const CompareRequest& r) {
   SLUICE_ASSIGN(c.config, load_config("", settings));
   SLUICE_TRY(resolve_model(c.config));
   SLUICE_ASSIGN(c.cards, cards_of(r.machines));
+  for (Card& card : c.cards) {
+    SLUICE_ASSIGN(card, changed(std::move(card), c.config.machine));
+  }
   SLUICE_ASSIGN(c.host_caps, parse_sizes("--host-mem", r.host_mem));
   SLUICE_ASSIGN(c.text.usd_per_hour, prices_of(r.price, c.cards));
   if (!r.tokens.empty()) {

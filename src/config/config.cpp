@@ -499,6 +499,11 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
     if (equals == std::string::npos) return error("--set {}: expected key=value", text);
     const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
     SLUICE_ASSIGN(const Setting setting, typed_setting(name, value));
+    if (constexpr std::string_view kMachine = "machine."; name.starts_with(kMachine)) {
+      if (setting.is_array) return error("{}: expected one value, not a list", name);
+      config.machine.emplace_back(name.substr(kMachine.size()), setting.values.front());
+      continue;
+    }
     SLUICE_TRY(apply(config, name, setting, here));
   }
   name_preset(config);

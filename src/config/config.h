@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -76,6 +77,10 @@ struct RunConfig {
     bool deterministic = false;
   } run;
 
+  // Keys and values of a machine file, in order, for the machine that is planned for. Settings alone have
+  // them: machine.memory.size=48GiB.
+  std::vector<std::pair<std::string, std::string>> machine;
+
   // What people should know of how their words were taken, a sentence each: commands show them.
   std::vector<std::string> notices;
   // Of paths to read that were written relative to something, by what they became: "'src' in configs/a.toml".
@@ -108,7 +113,8 @@ struct KeyHelp {
 // by other programs' names for it, else by spelling. Numbers of tokens take suffixes (base/counts.h), sizes
 // units (base/bytes.h); words may be in any case. Paths to read, as model.config or data.paths, are relative
 // to the file that sets them, those in `settings` to the working directory: they come back absolute. What is
-// written, run.dir and data.cache, goes to where one stands.
+// written, run.dir and data.cache, goes to where one stands. Keys of `settings` below machine are not looked
+// at: who makes the machine knows them.
 Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings);
 
 // As TOML that load_config reads back to the same configuration from anywhere: every path is absolute.

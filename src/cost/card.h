@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -74,6 +75,9 @@ const Card* card_called(std::string_view driver_name);
 // What planning goes by, in the format that the steps compute in. The error of a format without rates names
 // those that there are.
 Result<Profile> profile_of(const Card& card, DType compute);
+
+// The card with keys of a machine file set otherwise; its name says which. Errors begin with "machine.KEY".
+Result<Card> changed(Card card, std::span<const std::pair<std::string, std::string>> settings);
 
 // A machine file: TOML that find_card() reads back. docs/machines.md has its keys.
 std::string to_toml(const Card& card);

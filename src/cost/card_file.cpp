@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Machine files.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -123,6 +124,27 @@ std::string to_toml(const Card& card) {
     out += fmt::format("{} = {}\n", key.substr(dot == key.npos ? 0 : dot + 1), value);
   });
   return out;
+}
+
+Result<Card> changed(Card card, std::span<const std::pair<std::string, std::string>> settings) {
+  for (const auto& [key, value] : settings) {
+    std::vector<std::string_view> keys;
+    Status status;
+    bool known = false;
+    visit_keys(card, [&, &key = key, &value = value](std::string_view name, auto& field) {
+      keys.push_back(name);
+      if (name != key) return;
+      known = true;
+      status = read(value, field);
+    });
+    if (!known) return error("machine.{}: a machine has no such key; it has {}", key, fmt::join(keys, ", "));
+    if (!status.ok()) return error("machine.{} = {}", key, status.message());
+    if (key != "name") card.name += fmt::format(", {} {}", key, value);
+    card.compared = false;
+  }
+  if (settings.empty()) return card;
+  if (const Status complete = check(card); !complete.ok()) return error("machine.{}", complete.message());
+  return card;
 }
 
 Result<Card> read_card(const std::filesystem::path& path) {

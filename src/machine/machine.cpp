@@ -97,7 +97,13 @@ BytesByTier Machine::caps_here(BytesByTier given) const {
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& card) {
   if (!card.empty()) {
     SLUICE_ASSIGN(Card named, find_card(card));
+    SLUICE_ASSIGN(named, changed(std::move(named), config.machine));
     return simulated_machine(config, std::move(named));
+  }
+  if (!config.machine.empty() && config.run.backend != "sim") {
+    return error(
+        "machine.{} = {}: only a machine that is planned for can be another one; name it with --machine",
+        config.machine.front().first, config.machine.front().second);
   }
   BackendOptions options;
   options.device = int(config.run.device);

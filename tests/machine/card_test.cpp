@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <utility>
+#include <vector>
 
+#include "config/config.h"
 #include "io/file.h"
 #include "machine/machine.h"
 
@@ -138,6 +141,45 @@ TEST_F(MachineFile, ThatIsWrongIsRefusedWithTheKey) {
   incomplete = small;
   incomplete.replace(incomplete.find("store_bytes_per_s = 4e9"), 23, "");
   EXPECT_NE(refusal(incomplete).find("links.store_bytes_per_s is missing"), std::string::npos);
+}
+
+std::string change_refusal(const std::string& key, const std::string& value) {
+  const auto card =
+      changed(*find_card("rtx4090"), std::vector<std::pair<std::string, std::string>>{{key, value}});
+  return card.ok() ? "" : card.message();
+}
+
+TEST(ChangedCard, HasWhatIsSaidAndTheRestAsBefore) {
+  const auto before = find_card("rtx4090");
+  const auto after = changed(*before, std::vector<std::pair<std::string, std::string>>{
+                                          {"memory.size", "48GiB"}, {"links.load_bytes_per_s", "5e10"}});
+  ASSERT_TRUE(after.ok()) << after.message();
+  EXPECT_EQ(after->memory_bytes, 48 * kGiB);
+  EXPECT_EQ(after->load_rate, 5e10);
+  EXPECT_EQ(after->store_rate, before->store_rate);
+  EXPECT_EQ(after->key, before->key);
+  EXPECT_EQ(after->name, before->name + ", memory.size 48GiB, links.load_bytes_per_s 5e10");
+  EXPECT_FALSE(after->compared) << "nobody compared this one with measured speeds";
+}
+
+TEST(ChangedCard, RefusalsNameTheKeyAndWhatIsAllowed) {
+  EXPECT_EQ(
+      change_refusal("memory", "48GiB").find("machine.memory: a machine has no such key; it has name, "), 0u);
+  EXPECT_NE(change_refusal("memory", "48GiB").find("links.copy_slowdown"), std::string::npos);
+  EXPECT_EQ(change_refusal("memory.size", "much").find("machine.memory.size = "), 0u);
+  EXPECT_EQ(change_refusal("links.load_bytes_per_s", "-1").find("machine.links.load_bytes_per_s = '-1'"), 0u);
+  EXPECT_NE(change_refusal("memory.size", "1GiB").find("above 1GiB"), std::string::npos);
+}
+
+TEST(ChangedCard, IsWhatIsPlannedForAndOnlyWhereAMachineIsNamed) {
+  const auto config = load_config("", {"machine.memory.size=48GiB"});
+  ASSERT_TRUE(config.ok()) << config.message();
+  const auto machine = resolve_machine(*config, "rtx4090");
+  ASSERT_TRUE(machine.ok()) << machine.message();
+  EXPECT_EQ(machine->card->memory_bytes, 48 * kGiB);
+  const auto here = resolve_machine(*config, "");
+  ASSERT_FALSE(here.ok());
+  EXPECT_EQ(here.message().find("machine.memory.size = 48GiB: only a machine that is planned for"), 0u);
 }
 
 // Two tasks of one op and one of an op that nobody measured.
