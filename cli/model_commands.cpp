@@ -18,7 +18,9 @@ void add_estimate(CLI::App& app, int& status) {
       "sluice estimate llama3-8b --machine h100 --devices 8 --tokens 15B --price 2.5 --mfu 0.4\n"
       "    hours and cost of 15 billion tokens on 8 cards\n"
       "sluice estimate layers=32,dim=4096,ffn=11008,heads=32,vocab=32000 --machine a100 --device-mem 80GB\n"
-      "    a model of which only dimensions are known");
+      "    a model of which only dimensions are known\n"
+      "sluice estimate llama3-8b --machine rtx4090 --plan --host-mem 64GiB --tokens 1B --price 0.4\n"
+      "    what Sluice makes of it: speed and cost under these memories, and what fits at most");
   const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
                           const char* group) {
     return estimate.add_option(name, value, meaning)->type_name(type)->group(group);
@@ -36,6 +38,14 @@ void add_estimate(CLI::App& app, int& status) {
   option("--optimizer", request->optimizer, "with number formats: " + joined(sluice::core::names().recipes),
          "OPTIMIZER", "Memory");
   option("--device-mem", request->device_mem, "instead of the card's memory, such as 80GB", "SIZE", "Memory");
+  CLI::Option* plan =
+      estimate
+          .add_flag("--plan", request->plan,
+                    "also plan under these memories: speed, cost, largest model, longest sequence")
+          ->group("Plans");
+  option("--host-mem", request->host_mem, "host memory beside the device's, such as 64GiB,128GiB",
+         "SIZE[,SIZE]", "Plans")
+      ->needs(plan);
   option("--tokens", request->tokens, "tokens to evaluate or train on: 100M, 3B, 1.4T", "AMOUNT", "Time");
   option("--mfu", request->mfu, "share of the peak at which hours are computed; 1 unless given", "X", "Time")
       ->check(real);
@@ -53,6 +63,10 @@ void add_estimate(CLI::App& app, int& status) {
       "--machine", request->machine,
       "what depends on one is left out without: a name that sluice machines lists, or a machine file (.toml)",
       "MACHINE", "Machine");
+  option("--set", request->settings,
+         "machine.KEY=VALUE, a key of a machine file; with --plan also keys of the run; may be repeated",
+         "KEY=VALUE", "Machine")
+      ->allow_extra_args(false);
   estimate.add_flag("--json", request->json, "print numbers and formulas for programs")->group("Output");
   option("--html", request->html, "write one self-contained page to this file, with the picture", "FILE",
          "Output");

@@ -142,8 +142,12 @@ struct EstimateRequest {
   double mfu = 1;
   double tokens_per_s = 0, step_s = 0;  // measured; 0: not
   std::string mesh;                     // "fsdp=16/2,tp=4/1,link=180e9"
-  std::string html;                     // write a page to this file; empty: do not
-  bool json = false;                    // print JSON instead of text
+  // machine.KEY=VALUE; with `plan` also keys of the run that is planned
+  std::vector<std::string> settings;
+  bool plan = false;     // also what plans under caps say; needs a machine
+  std::string host_mem;  // sizes, as in SweepRequest, each beside the device; with `plan`
+  std::string html;      // write a page to this file; empty: do not
+  bool json = false;     // print JSON instead of text
 };
 
 // Prints what a model takes: parameters, memory, FLOPs, time and cost, each with its formula. Needs neither a

@@ -3,17 +3,28 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
 #include "base/bytes.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "commands/working.h"
 #include "cost/card.h"
 #include "io/file.h"
+#include "run/checks.h"
+#include "run/trial.h"
+#include "study/grid.h"
+#include "study/planned.h"
 
 namespace sluice::core {
 namespace {
 
 Result<Device> device_of(const EstimateRequest& request) {
-  SLUICE_ASSIGN(const Card card, find_card(request.machine));
+  SLUICE_ASSIGN(const RunConfig config, load_config("", request.settings));
+  SLUICE_ASSIGN(Card card, find_card(request.machine));
+  SLUICE_ASSIGN(card, changed(std::move(card), config.machine));
   const auto [format, peak] = card.peak.bf16 > 0  ? std::pair("bf16", card.peak.bf16)
                               : card.peak.f16 > 0 ? std::pair("f16", card.peak.f16)
                                                   : std::pair("f32", card.peak.f32);
@@ -38,11 +49,18 @@ Result<Device> device_of(const EstimateRequest& request) {
 Result<EstimateInput> input_of(const EstimateRequest& request) {
   EstimateInput in;
   SLUICE_ASSIGN(in.subject, parse_subject(request.model));
+  for (const std::string& setting : request.settings) {
+    if (request.machine.empty()) return error("--set {}: needs --machine", setting);
+    if (!request.plan && !setting.starts_with("machine."))
+      return error("--set {}: without --plan machine.KEY=VALUE is allowed", setting);
+  }
   if (!request.machine.empty()) {
     SLUICE_ASSIGN(in.device, device_of(request));
   } else if (!request.device_mem.empty()) {
     return error("--device-mem {}: needs --machine", request.device_mem);
   }
+  if (!request.host_mem.empty() && !request.plan)
+    return error("--host-mem {}: needs --plan", request.host_mem);
   if (!request.optimizer.empty()) {
     in.recipe = find_recipe(request.optimizer);
     if (in.recipe == nullptr) {
@@ -65,11 +83,98 @@ Result<EstimateInput> input_of(const EstimateRequest& request) {
   return in;
 }
 
+// How Sluice is told to run a recipe.
+Result<std::vector<std::string>> settings_of(const Recipe& recipe) {
+  if (!recipe.runs()) {
+    std::vector<std::string_view> runs;
+    for (const Recipe& r : recipes()) {
+      if (r.runs()) runs.push_back(r.name);
+    }
+    return error("--optimizer {}: --plan needs one that Sluice runs: {}", recipe.name, fmt::join(runs, ", "));
+  }
+  const Numerics& n = recipe.numerics;
+  const auto on = [](bool yes) { return yes ? "on" : "off"; };
+  return std::vector{fmt::format("train.optimizer={}", recipe.optimizer),
+                     fmt::format("train.compute={}", name_of(n.compute)),
+                     fmt::format("train.grad={}", name_of(n.grad)),
+                     fmt::format("train.state={}", name_of(n.state)),
+                     fmt::format("train.master={}", on(n.master)),
+                     fmt::format("train.stochastic={}", on(n.stochastic))};
+}
+
+struct Planning {
+  PlanQuestion question;
+  Machine machine;
+  std::vector<int64_t> host_caps;
+};
+
+// Steps as they are asked for; of one sequence, which nobody would train with, those that compare takes.
+std::vector<std::string> settings_of(const EstimateRequest& r, const EstimateInput& in) {
+  const int64_t sequences = r.batch * r.accumulate * std::max<int64_t>(1, r.devices / (r.tp * r.pp));
+  std::vector<std::string> out =
+      demo_settings("llama3-1b", r.seq_len, sequences > 1 ? sequences * r.seq_len : 0);
+  out.push_back(fmt::format("run.devices={}", in.devices));
+  if (!r.device_mem.empty()) out.push_back("memory.device=" + r.device_mem);
+  out.insert(out.end(), r.settings.begin(), r.settings.end());
+  return out;
+}
+
+Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) {
+  if (r.machine.empty()) return error("--plan: needs --machine");
+  if (!in.subject.spec) return error("--plan: '{}' is no model that steps can be made of", r.model);
+  if (in.tp * in.pp > 1) {
+    return error(
+        "--plan: --tp {} --pp {}: plans share the layers among devices by themselves; give --devices", in.tp,
+        in.pp);
+  }
+  Planning p;
+  std::vector<std::string> settings = settings_of(r, in);
+  if (!r.optimizer.empty()) {
+    SLUICE_ASSIGN(const std::vector<std::string> of_recipe, settings_of(*in.recipe));
+    settings.insert(settings.end(), of_recipe.begin(), of_recipe.end());
+  }
+  SLUICE_ASSIGN(RunConfig config, load_config("", settings));
+  SLUICE_ASSIGN(p.machine, resolve_machine(config, r.machine));
+  SLUICE_TRY(check_early(config, p.machine));
+  p.host_caps = {least_host_cap(p.machine)};
+  if (!r.host_mem.empty()) {
+    SLUICE_ASSIGN(const std::vector<int64_t> caps, parse_sizes("--host-mem", r.host_mem));
+    for (const int64_t cap : caps) {
+      if (cap == kUnlimited) return error("--host-mem {}: --plan needs sizes", r.host_mem);
+      if (cap > p.host_caps.front()) p.host_caps.push_back(cap);
+    }
+  }
+  p.question = {*in.subject.spec, std::move(config), in.tokens, in.price};
+  return p;
+}
+
+Result<Section> planned(const Planning& p) {
+  Working working("planning");
+  const std::atomic<bool> never = false;  // nothing is lost when the process is ended
+  SLUICE_ASSIGN(const std::vector<PlannedCase> cases,
+                plan_cases(p.question, p.machine, p.host_caps, never,
+                           [&](const std::string& doing, int64_t done, int64_t total) {
+                             working.say(doing, done, total);
+                           }));
+  return planned_section(p.question, p.machine, cases);
+}
+
 Status run(const EstimateRequest& request) {
   SLUICE_ASSIGN(const EstimateInput in, input_of(request));
-  SLUICE_ASSIGN(const Page page, estimate(in));
+  SLUICE_ASSIGN(Page page, estimate(in));
+  const std::string formulas = to_text(page);
+  if (request.plan) {
+    SLUICE_ASSIGN(const Planning planning, planning_of(request, in));
+    // Plans take longer.
+    if (!request.json) say("{}", formulas), std::fflush(stdout);
+    SLUICE_ASSIGN(Section section, planned(planning));
+    page.sections.push_back(std::move(section));
+    if (!request.json) say("{}", to_text(page).substr(formulas.size()));
+  } else if (!request.json) {
+    say("{}", formulas);
+  }
   if (!request.html.empty()) SLUICE_TRY(write_file(request.html, to_html(page)));
-  say("{}", request.json ? to_json(page) : to_text(page));
+  if (request.json) say("{}", to_json(page));
   if (!request.html.empty() && !request.json) say("\nsaved: {}\n", request.html);
   return {};
 }

@@ -202,6 +202,10 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
 
 Status check_fit(RunConfig config, Machine machine) {
   SLUICE_ASSIGN(RunNeeds needs, needs_of(config, false));
+  return check_fit(std::move(config), std::move(machine), std::move(needs));
+}
+
+Status check_fit(RunConfig config, Machine machine, RunNeeds needs) {
   Prepared p;
   p.config = std::move(config);
   p.machine = std::move(machine);

@@ -74,6 +74,8 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
 // Whether prepare_on(config, machine, false) finds plans, without the search for the fastest. A refusal names
 // the tier and nothing else.
 Status check_fit(RunConfig config, Machine machine);
+// The same for needs that are given.
+Status check_fit(RunConfig config, Machine machine, RunNeeds needs);
 // How the costs of its steps are measured and learnt.
 CalibrateOptions calibration_of(const Prepared& p);
 

@@ -14,18 +14,6 @@
 namespace sluice::core {
 namespace {
 
-// The planner says what it takes beside the words, so that a table has room for it.
-std::string missing_memory(const Error& refusal) {
-  std::string tier;
-  int64_t need = 0;
-  for (const auto& [key, value] : refusal.details) {
-    if (key == "tier") tier = value;
-    if (key == "need") need = std::stoll(value);
-  }
-  if (tier.empty() || need == 0) return refusal.message;
-  return fmt::format("needs {} of {} memory", cap_text(readable_cap(need)), tier);
-}
-
 void plan_for(ComparedCard& cell, RunConfig config) {
   if (!cell.card.can_be_planned()) {
     cell.missing = "rates that steps of Sluice reach there: nobody knows them";

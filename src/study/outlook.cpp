@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "study/outlook.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <thread>
 
 #include "plan/stalls.h"
+#include "study/sweep_table.h"
 
 namespace sluice::core {
 Outlook outlook_of(const Prepared& p) {
@@ -24,7 +27,12 @@ Outlook outlook_of(const Prepared& p) {
 }
 
 Result<Outlook> outlook(RunConfig config, const Machine& machine) {
-  const auto prepared = prepare_on(std::move(config), machine, false);
+  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, false));
+  return outlook(std::move(config), machine, std::move(needs));
+}
+
+Result<Outlook> outlook(RunConfig config, const Machine& machine, RunNeeds needs) {
+  const auto prepared = prepare_on(std::move(config), machine, std::move(needs));
   if (prepared.ok()) return outlook_of(*prepared);
   if (prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
   Outlook o;
@@ -33,13 +41,29 @@ Result<Outlook> outlook(RunConfig config, const Machine& machine) {
 }
 
 Result<bool> fits(RunConfig config, const Machine& machine) {
-  const Status status = check_fit(std::move(config), machine);
+  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, false));
+  return fits(std::move(config), machine, std::move(needs));
+}
+
+Result<bool> fits(RunConfig config, const Machine& machine, RunNeeds needs) {
+  const Status status = check_fit(std::move(config), machine, std::move(needs));
   if (!status.ok() && status.error().kind != ErrorKind::DoesNotFit) return status.error();
   return status.ok();
 }
 
 int64_t readable_cap(int64_t bytes) {
   return align_up(bytes, int64_t(std::bit_floor(uint64_t(std::max<int64_t>(bytes / 100, 1)))));
+}
+
+std::string missing_memory(const Error& refusal) {
+  std::string tier;
+  int64_t need = 0;
+  for (const auto& [key, value] : refusal.details) {
+    if (key == "tier") tier = value;
+    if (key == "need") need = std::stoll(value);
+  }
+  if (tier.empty() || need == 0) return refusal.message;
+  return fmt::format("needs {} of {} memory", cap_text(readable_cap(need)), tier);
 }
 
 int planning_threads(const Machine& machine) {

@@ -27,10 +27,15 @@ struct Outlook {
 // Plans `config` on `machine`. Caps that are too small are an Outlook that does not fit; anything else is an
 // error.
 Result<Outlook> outlook(RunConfig config, const Machine& machine);
+Result<Outlook> outlook(RunConfig config, const Machine& machine, RunNeeds needs);
 // Whether it fits, without the search for the fastest plan.
 Result<bool> fits(RunConfig config, const Machine& machine);
+Result<bool> fits(RunConfig config, const Machine& machine, RunNeeds needs);
 // The outlook of what is planned already.
 Outlook outlook_of(const Prepared& prepared);
+
+// What a refusal of caps says is needed, for a table: "needs 9 GiB of device memory".
+std::string missing_memory(const Error& refusal);
 
 // Up to a number that is easy to read and at most a hundredth larger.
 int64_t readable_cap(int64_t bytes);

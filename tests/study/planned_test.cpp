@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model of two layers on a card that is nearly too small for it, beside little and more host memory.
+#include "study/planned.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <nlohmann/json.hpp>
+
+#include "equivalence/rig/rig.h"
+#include "estimate/subject.h"
+
+namespace sluice::core {
+namespace {
+
+using rig::must;
+
+const SayWork kQuiet = [](const std::string&, int64_t, int64_t) {};
+
+PlanQuestion small_question() {
+  RunConfig config =
+      must(load_config("", {"train.seq_len=64", "train.tokens_per_step=128", "sample.tokens=0"}));
+  config.caps[kDevice] = kHeldByDevice + 40 * kMiB;
+  return {.model = model_of(
+              {.dim = 64, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 16, .ffn = 96, .vocab = 128}),
+          .config = std::move(config),
+          .tokens = 3.6e9,
+          .usd_per_hour = 2};
+}
+
+Machine small_machine(const PlanQuestion& question) {
+  return must(simulated_machine(question.config, must(find_card("rtx4090"))));
+}
+
+std::vector<PlannedCase> planned(const PlanQuestion& question, const Machine& machine) {
+  const std::atomic<bool> never = false;
+  const std::vector<int64_t> hosts{kHeldByHost + 2 * kMiB, kHeldByHost + 8 * kMiB};
+  return must(plan_cases(question, machine, hosts, never, kQuiet));
+}
+// Of the small question.
+const std::vector<PlannedCase>& small_cases() {
+  static const std::vector<PlannedCase> cases = [] {
+    const PlanQuestion q = small_question();
+    return planned(q, small_machine(q));
+  }();
+  return cases;
+}
+
+bool fits_with(const PlanQuestion& question, const Machine& machine, int64_t host_cap, ModelSpec model,
+               int64_t seq_len, int64_t chunk_tokens = 0) {
+  RunConfig config = question.config;
+  config.caps[kHost] = host_cap;
+  config.train.seq_len = config.train.tokens_per_step = seq_len;
+  config.shape.chunk_tokens = chunk_tokens;
+  RunNeeds needs;
+  needs.model = std::move(model);
+  return must(fits(std::move(config), machine, std::move(needs)));
+}
+
+TEST(Planned, WhatFitsAtMostFitsAndMoreDoesNot) {
+  const PlanQuestion q = small_question();
+  const Machine machine = small_machine(q);
+  for (const PlannedCase& c : small_cases()) {
+    ASSERT_GT(c.layers, 0);
+    ASSERT_LT(c.layers, kMostPlannedLayers);
+    EXPECT_EQ(c.params, scaled_to(q.model, c.layers).params());
+    EXPECT_TRUE(fits_with(q, machine, c.host_cap, scaled_to(q.model, c.layers), 64));
+    EXPECT_FALSE(fits_with(q, machine, c.host_cap, scaled_to(q.model, c.layers + 1), 64)) << c.layers;
+    ASSERT_GT(c.seq_len, 2048) << "where sequences are cut into chunks";
+    ASSERT_LT(c.seq_len, kMostPlannedTokens);
+    const auto chunk = [](int64_t seq_len) { return int64_t(std::bit_floor(uint64_t(seq_len))) / 8; };
+    EXPECT_TRUE(fits_with(q, machine, c.host_cap, q.model, c.seq_len, chunk(c.seq_len)));
+    const int64_t more = c.seq_len + chunk(c.seq_len);
+    EXPECT_FALSE(fits_with(q, machine, c.host_cap, q.model, more, chunk(more))) << c.seq_len;
+  }
+}
+
+TEST(Planned, MoreHostMemoryTakesMore) {
+  const auto& cases = small_cases();
+  EXPECT_GT(cases[1].layers, cases[0].layers);
+  EXPECT_GE(cases[1].seq_len, cases[0].seq_len);
+}
+
+TEST(Planned, HoursAndCostAreThoseOfTheSpeed) {
+  const PlanQuestion q = small_question();
+  const Machine machine = small_machine(q);
+  const auto& cases = small_cases();
+  Page page;
+  page.sections.push_back(planned_section(q, machine, cases));
+  const auto json = nlohmann::json::parse(to_json(page))["planned"];
+  for (size_t i = 0; i < cases.size(); ++i) {
+    ASSERT_TRUE(cases[i].found.fits());
+    const double speed = cases[i].found.speed.tokens_per_s;
+    EXPECT_DOUBLE_EQ(json["speed"][i]["tokens_per_s"].get<double>(), speed);
+    EXPECT_DOUBLE_EQ(json["cost"][i]["hours"].get<double>(), 3.6e9 / speed / 3600);
+    EXPECT_DOUBLE_EQ(json["cost"][i]["usd"].get<double>(), 2 * 3.6e9 / speed / 3600);
+    EXPECT_EQ(json["limits"][i]["params"], cases[i].params);
+  }
+}
+
+TEST(Planned, WhatDoesNotFitSaysWhatIsMissing) {
+  PlanQuestion q = small_question();
+  q.config.caps[kDevice] = kHeldByDevice + kMiB / 8;
+  const Machine machine = small_machine(q);
+  const auto cases = planned(q, machine);
+  EXPECT_EQ(cases[0].layers, 0);
+  EXPECT_EQ(cases[0].seq_len, 0);
+  Page page;
+  page.sections.push_back(planned_section(q, machine, cases));
+  const auto json = nlohmann::json::parse(to_json(page))["planned"];
+  EXPECT_TRUE(json["speed"][0]["tokens_per_s"].is_null());
+  EXPECT_NE(json["speed"][0]["binds"].get<std::string>().find("of device memory"), std::string::npos);
+  EXPECT_TRUE(json["limits"][0]["seq_len"].is_null());
+  EXPECT_FALSE(json.contains("cost"));
+}
+
+TEST(Planned, AnInterruptionIsCancelled) {
+  const PlanQuestion q = small_question();
+  const std::atomic<bool> at_once = true;
+  const Machine machine = small_machine(q);
+  const std::vector<int64_t> hosts{least_host_cap(machine)};
+  const auto found = plan_cases(q, machine, hosts, at_once, kQuiet);
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().kind, ErrorKind::Cancelled);
+}
+
+}  // namespace
+}  // namespace sluice::core
