@@ -13,6 +13,7 @@ case "$*" in
   --help) printf 'Options:\\n  --version\\n\\nCommands:\\n  train    trains\\n  keys    lists\\n' ;;
   'train --help') printf '  -h,--help\\n  --device-mem TEXT\\n  --set TEXT\\n' ;;
   keys) printf 'train.steps    steps\\n' ;;
+  'estimate tiny '*) printf 'machine.none: a machine has no such key; it has name, memory.size\\n' ;;
   *) printf 'planning, 2 s\\none 17 ms\\ntwo\\nthree\\n' ;;
 esac
 """
@@ -71,6 +72,9 @@ three
                          "docs/page.md:2: sluice train: --hurry: not in its --help")
         self.assertEqual(self.said("    build/cpu/cli/sluice train \\\n        --set train.lr=1"),
                          "docs/page.md:1: train.lr: not in `sluice keys`")
+        self.assertEqual(self.said("    sluice train a.toml --set machine.memory=1"),
+                         "docs/page.md:1: machine.memory: no key of a machine")
+        self.assertEqual(self.said("    sluice train a.toml --set machine.memory.size=1"), "")
         self.assertEqual(self.said("`sluice train b.toml`"), "docs/page.md:1: sluice train: b.toml: no such file")
         self.assertEqual(self.said("    sluice train a.toml > c.toml\n    sluice train c.toml"), "")
         self.assertEqual(self.said("```toml\n[train]\nspeed = 1\n```"), "docs/page.md:3: train.speed: not in `sluice keys`")
