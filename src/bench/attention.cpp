@@ -13,6 +13,7 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "base/stopwatch.h"
+#include "bench/results.h"
 
 namespace sluice::core {
 namespace {
@@ -333,7 +334,10 @@ void compare(AttentionResult& result, const Outputs& a, const Outputs& b) {
 Result<AttentionResult> run_attention(const AttentionCell& cell, const Machine& machine,
                                       const BenchOptions& options, const std::atomic<bool>& interrupted,
                                       const std::function<void(const std::string& doing)>& say) {
-  AttentionResult result{.cell = cell, .difference = kUnknown, .largest = kUnknown};
+  AttentionResult result{
+      .cell = cell, .inputs = inputs_of(cell, machine, options), .difference = kUnknown, .largest = kUnknown};
+  const Stamp stamp = stamp_on(machine.description);
+  result.machine = stamp.machine, result.sluice = stamp.sluice;
   const auto attempt = [&](auto run, AttentionTimes& times) -> Result<Outputs> {
     auto found = run(cell, machine, options, interrupted, times);
     times.status = found.ok() ? "ok" : found.error().kind == ErrorKind::DoesNotFit ? "does not fit" : "error";
@@ -391,7 +395,7 @@ Page attention_page(std::span<const AttentionResult> results) {
             .rises = true};
   for (const AttentionResult& r : results) {
     const AttentionCell& c = r.cell;
-    const std::string name = fmt::format("{} x {}, D {}, {}", c.rows, c.length, c.head_dim, name_of(c.dtype));
+    const std::string name = name_of(c);
     Row row{.name = name}, bytes{.name = name};
     for (const auto& [label, t] : {std::pair{"fused", &r.fused}, {"naive", &r.naive}}) {
       for (const Measured& m : {t->forward, t->backward}) {

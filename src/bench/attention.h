@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,11 +37,24 @@ struct AttentionTimes {
 
 struct AttentionResult {
   AttentionCell cell;
+  std::string inputs;           // a hash of all that decides it, the machine's name among it
+  std::string machine, sluice;  // where and with what
   AttentionTimes fused, naive;
   // The largest difference of outputs and gradients between the two, and their largest value: they compute
   // the same. NaN where one of them did not run.
   double difference = 0, largest = 0;
+
+  // Whether there is nothing left to measure: a naive one that this machine does not have is not.
+  bool ok() const { return fused.ok() && (naive.ok() || naive.status == "not here"); }
 };
+nlohmann::ordered_json to_json(const AttentionResult& result);
+// What to_json() made; nothing of anything else.
+std::optional<AttentionResult> attention_of(const nlohmann::json& json);
+
+// A cell in words: "8 x 256, D 16, f32".
+std::string name_of(const AttentionCell& cell);
+// The hash of a cell on a machine.
+std::string inputs_of(const AttentionCell& cell, const Machine& machine, const BenchOptions& options);
 
 // Runs both. Each gets its own arenas. What goes wrong with one is its status; the error of an interruption
 // is Cancelled.

@@ -4,11 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "draw/axis.h"
-#include "io/file.h"
 
 namespace sluice::core {
 namespace {
@@ -180,19 +177,6 @@ Page memory_page(std::span<const CellResult> cells) {
   add_failed(s, cells);
   page.sections.push_back(std::move(s));
   return page;
-}
-
-Result<std::map<std::string, CellResult>> load_cells(const std::filesystem::path& path) {
-  std::map<std::string, CellResult> out;
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return out;
-  SLUICE_ASSIGN(const std::string all, read_file(path));
-  std::istringstream lines(all);
-  for (std::string line; std::getline(lines, line);) {
-    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-    if (auto cell = cell_of(json)) out[cell->inputs] = std::move(*cell);
-  }
-  return out;
 }
 
 }  // namespace sluice::core

@@ -2,8 +2,6 @@
 // Measured cells as pages: each benchmark of whole steps is a view of the same results.
 #pragma once
 
-#include <filesystem>
-#include <map>
 #include <span>
 #include <vector>
 
@@ -18,9 +16,5 @@ Page model_page(std::span<const CellResult> cells);
 Page kernels_page(std::span<const CellResult> cells);
 // Bytes by phase, predicted beside measured, and a picture of each cell over its step.
 Page memory_page(std::span<const CellResult> cells);
-
-// The results that a file of lines has, by their inputs; the last one of each. None where there is no file.
-// What is no result, as a line that a killed process left unfinished, is left out.
-Result<std::map<std::string, CellResult>> load_cells(const std::filesystem::path& path);
 
 }  // namespace sluice::core

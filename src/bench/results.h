@@ -4,10 +4,16 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "io/file.h"
 #include "pages/page.h"
 
 namespace sluice::core {
@@ -28,5 +34,22 @@ std::string to_jsonl(const Page& page, const Stamp& stamp);
 Result<std::vector<std::filesystem::path>> write_page(Page page, const Stamp& stamp,
                                                       const std::filesystem::path& dir,
                                                       const std::string& name);
+
+// The results that a file of lines has, as `parse` makes them, by their inputs; the last one of each. None
+// where there is no file. What is no result, as a line that a killed process left unfinished, is left out.
+template <class Found>
+Result<std::map<std::string, Found>> load_measured(const std::filesystem::path& path,
+                                                   std::optional<Found> (*parse)(const nlohmann::json&)) {
+  std::map<std::string, Found> out;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return out;
+  SLUICE_ASSIGN(const std::string all, read_file(path));
+  std::istringstream lines(all);
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    if (auto found = parse(json)) out[found->inputs] = std::move(*found);
+  }
+  return out;
+}
 
 }  // namespace sluice::core

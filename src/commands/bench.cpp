@@ -5,8 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 
 #include "bench/attention.h"
 #include "bench/cell_pages.h"
@@ -112,29 +116,6 @@ Result<std::vector<AttentionCell>> attention_cells_of(const BenchRequest& r, con
   return out;
 }
 
-Result<Ending> attention(const BenchRequest& r, Requests& asked) {
-  if (!r.models.empty()) return error("bench attention: takes no model, got {}", r.models.front());
-  SLUICE_ASSIGN(const Machine machine, machine_of(r));
-  SLUICE_ASSIGN(const std::vector<AttentionCell> cells, attention_cells_of(r, machine));
-  std::vector<AttentionResult> results;
-  Working working("measuring attention");
-  asked.heeded = true;
-  for (const AttentionCell& cell : cells) {
-    const auto doing = [&](const std::string& what) {
-      working.say("measuring attention", int64_t(results.size()), int64_t(cells.size()),
-                  fmt::format("{} x {}, D {}, {}: {}", cell.rows, cell.length, cell.head_dim,
-                              name_of(cell.dtype), what));
-    };
-    auto result = run_attention(cell, machine, {r.steps, r.warm_up}, asked.stop, doing);
-    if (!result.ok() && result.error().kind != ErrorKind::Cancelled) return result.error();
-    if (!result.ok()) break;
-    results.push_back(std::move(*result));
-  }
-  working.stop();
-  SLUICE_TRY(publish(attention_page(results), stamp_on(machine.description), r));
-  return results.size() == cells.size() ? Ending::Done : Ending::Stopped;
-}
-
 Result<Ending> links(const BenchRequest& r, Requests& asked) {
   if (!r.models.empty()) return error("bench links: takes no model, got {}", r.models.front());
   SLUICE_ASSIGN(const Machine machine, machine_of(r));
@@ -148,23 +129,36 @@ Result<Ending> links(const BenchRequest& r, Requests& asked) {
   return Ending::Done;
 }
 
-// Measures what the file of cells does not have yet, and shows all of them.
-template <Page (*kPage)(std::span<const CellResult>)>
-Result<Ending> steps(const BenchRequest& r, Requests& asked) {
-  SLUICE_ASSIGN(const Machine machine, machine_of(r));
-  SLUICE_ASSIGN(const std::vector<BenchCell> cells, cells_of(r, machine));
+std::string name_of(const BenchCell& c) {
+  return fmt::format("{}, {} x {}, {}", c.model, c.batch, c.seq_len, c.compute);
+}
+
+// Cells that `run` measures and `parse` reads back from lines of `file`; `page` shows them.
+template <class Cell, class Found>
+struct Cells {
+  const char* file;
+  Result<Found> (*run)(const Cell&, const Machine&, const BenchOptions&, const std::atomic<bool>&,
+                       const std::function<void(const std::string&)>&);
+  std::optional<Found> (*parse)(const nlohmann::json&);
+  Page (*page)(std::span<const Found>);
+};
+
+// Measures what the file does not have yet, and shows all of them.
+template <class Cell, class Found>
+Result<Ending> measure(const BenchRequest& r, Requests& asked, const Machine& machine,
+                       const std::vector<Cell>& cells, const Cells<Cell, Found>& kind) {
   SLUICE_TRY(make_directories(r.out_dir));
-  const std::filesystem::path dir = r.out_dir, path = dir / "cells.jsonl";
+  const std::filesystem::path dir = r.out_dir, path = dir / kind.file;
   auto lock = LockFile::take(dir / "bench.lock");
   if (!lock.ok()) return error_at("--out", lock.error());
-  SLUICE_ASSIGN(const auto known, load_cells(path));
+  SLUICE_ASSIGN(const auto known, load_measured(path, kind.parse));
   SLUICE_ASSIGN(JsonLines file, JsonLines::open(path));
   const BenchOptions options{r.steps, r.warm_up};
-  std::vector<CellResult> results;
+  std::vector<Found> results;
   Working working("measuring cells");
   const auto total = int64_t(cells.size());
   asked.heeded = true;
-  for (const BenchCell& cell : cells) {
+  for (const Cell& cell : cells) {
     const auto it = known.find(inputs_of(cell, machine, options));
     // What did not fit or failed may do so no more.
     if (!r.fresh && it != known.end() && it->second.ok()) {
@@ -172,22 +166,36 @@ Result<Ending> steps(const BenchRequest& r, Requests& asked) {
       continue;
     }
     const auto doing = [&](const std::string& what) {
-      working.say(
-          "measuring cells", int64_t(results.size()), total,
-          fmt::format("{}, {} x {}, {}: {}", cell.model, cell.batch, cell.seq_len, cell.compute, what));
+      working.say("measuring cells", int64_t(results.size()), total,
+                  fmt::format("{}: {}", name_of(cell), what));
     };
-    auto result = run_cell(cell, machine, options, asked.stop, doing);
+    auto result = kind.run(cell, machine, options, asked.stop, doing);
     if (!result.ok() && result.error().kind != ErrorKind::Cancelled) return result.error();
     if (!result.ok()) break;
     SLUICE_TRY(file.append(to_json(*result)));
     results.push_back(std::move(*result));
   }
   working.stop();
-  SLUICE_TRY(publish(kPage(results), stamp_on(machine.description), r));
+  SLUICE_TRY(publish(kind.page(results), stamp_on(machine.description), r));
   lock->remove();
   if (int64_t(results.size()) == total) return Ending::Done;
   say("interrupted; the same command goes on from {}\n", path.string());
   return Ending::Interrupted;
+}
+
+Result<Ending> attention(const BenchRequest& r, Requests& asked) {
+  if (!r.models.empty()) return error("bench attention: takes no model, got {}", r.models.front());
+  SLUICE_ASSIGN(const Machine machine, machine_of(r));
+  SLUICE_ASSIGN(const std::vector<AttentionCell> cells, attention_cells_of(r, machine));
+  return measure<AttentionCell, AttentionResult>(
+      r, asked, machine, cells, {"attention_cells.jsonl", run_attention, attention_of, attention_page});
+}
+
+template <Page (*kPage)(std::span<const CellResult>)>
+Result<Ending> steps(const BenchRequest& r, Requests& asked) {
+  SLUICE_ASSIGN(const Machine machine, machine_of(r));
+  SLUICE_ASSIGN(const std::vector<BenchCell> cells, cells_of(r, machine));
+  return measure<BenchCell, CellResult>(r, asked, machine, cells, {"cells.jsonl", run_cell, cell_of, kPage});
 }
 
 struct Bench {

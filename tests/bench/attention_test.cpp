@@ -77,6 +77,18 @@ TEST(Attention, WhatDoesNotFitSaysSoAndTheOtherRuns) {
   EXPECT_EQ(json["attention"]["parts"][0]["products_flops"], 6 * 2 * 32 * 32 * 16);
 }
 
+TEST(Attention, ResultsAreReadBackAsTheyWere) {
+  const AttentionResult both = run({1, 32, 16}), one = run({1000000, 16384, 16});
+  for (const AttentionResult& r : {both, one}) {
+    const auto back = attention_of(nlohmann::json::parse(to_json(r).dump()));
+    ASSERT_TRUE(back.has_value());
+    EXPECT_EQ(to_json(*back).dump(), to_json(r).dump());
+  }
+  EXPECT_TRUE(both.ok());
+  EXPECT_FALSE(one.ok()) << "with more memory it is to be tried again";
+  EXPECT_FALSE(attention_of(nlohmann::json::parse("{}")).has_value());
+}
+
 TEST(Attention, AnInterruptionLeavesNoResult) {
   const std::atomic<bool> at_once = true;
   const auto found = run_attention({1, 32, 16}, this_cpu(), {}, at_once, kQuiet);

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "bench/cell_pages.h"
+#include "bench/results.h"
 #include "equivalence/rig/rig.h"
 #include "estimate/counts.h"
 #include "step/build.h"
@@ -145,10 +146,10 @@ TEST(CellResults, OfAFileTheLastOfEachCounts) {
   const TempDir dir;
   const auto path = dir.add(
       "cells.jsonl", to_json(r).dump() + "\n" + line + "\nrubbish\n" + line.substr(0, line.size() / 2));
-  const auto found = must(load_cells(path));
+  const auto found = must(load_measured(path, cell_of));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_TRUE(found.at("abc").ok());
-  EXPECT_TRUE(must(load_cells(dir.path() / "none.jsonl")).empty());
+  EXPECT_TRUE(must(load_measured(dir.path() / "none.jsonl", cell_of)).empty());
 }
 
 TEST(CellPages, HaveTheResultsNumbers) {

@@ -97,6 +97,22 @@ TEST_F(BenchCommand, AttentionNeedsNoModel) {
   }
 }
 
+TEST_F(BenchCommand, AttentionThatWasMeasuredIsKept) {
+  BenchRequest r = request("attention");
+  r.models.clear();
+  r.batch = 2;
+  ASSERT_TRUE(run(r).ok());
+  const std::string measured = content("attention_cells.jsonl"), page = content("attention.md");
+  EXPECT_EQ(std::count(measured.begin(), measured.end(), '\n'), 2);
+  ASSERT_TRUE(run(r).ok());
+  EXPECT_EQ(content("attention_cells.jsonl"), measured);
+  EXPECT_EQ(content("attention.md"), page) << "the numbers that were measured";
+  r.fresh = true;
+  ASSERT_TRUE(run(r).ok());
+  const std::string again = content("attention_cells.jsonl");
+  EXPECT_EQ(std::count(again.begin(), again.end(), '\n'), 4);
+}
+
 TEST_F(BenchCommand, SaysWhatIsWrong) {
   BenchRequest r = request("model");
   r.steps = 0;
