@@ -12,7 +12,9 @@
 #include "bench/attention.h"
 #include "bench/cell_pages.h"
 #include "bench/results.h"
+#include "estimate/estimate.h"
 #include "report/browser.h"
+#include "study/comparison.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -196,6 +198,29 @@ TEST_F(Pictures, OfAttention) {
     results.push_back(r);
   }
   check(attention_page(results));
+}
+
+TEST_F(Pictures, OfAnEstimate) {
+  auto subject = parse_subject("llama3-8b");
+  ASSERT_TRUE(subject.ok()) << subject.message();
+  EstimateInput in{.subject = std::move(*subject)};
+  in.device = Device{.name = "A100", .memory_bytes = 80e9, .peak_flops = 312e12, .memory_rate = 2.039e12};
+  const auto page = estimate(in);
+  ASSERT_TRUE(page.ok()) << page.message();
+  check(*page);
+}
+
+TEST_F(Pictures, OfAComparison) {
+  std::vector<ComparedCard> compared;
+  for (const char* name : {"rtx4090", "a100", "h100"}) {
+    auto card = find_card(name);
+    ASSERT_TRUE(card.ok()) << card.message();
+    compared.push_back({.card = std::move(*card)});
+    compared.back().found.speed.tokens_per_s = 1000.0 * double(compared.size());
+    compared.back().found.binds = "compute";
+  }
+  compared[1].missing = "needs 90 GiB of device memory";
+  check(page_of(compared, {.title = "tiny"}));
 }
 
 }  // namespace
