@@ -18,13 +18,22 @@
 
 namespace sluice::core {
 
+// Which of the tasks that can begin a device runs first.
+enum class RingRule : uint8_t {
+  Stages,        // the backward pass first, then stage by stage
+  Chunks,        // the backward pass first, then chunk by chunk
+  ForwardFirst,  // the forward pass first, then stage by stage
+  LongestPath,   // what most depends on
+  AsOne,         // what one device would run first, which keeps links evenly at work
+};
+constexpr RingRule kRingRules[] = {RingRule::Stages, RingRule::Chunks, RingRule::ForwardFirst,
+                                   RingRule::LongestPath, RingRule::AsOne};
+
 struct Placement {
   std::vector<Tier> tasks;  // the device of each; empty: all run on the first one
   size_t devices = 1;
   std::string how;  // in words
-  // Whether tasks come in about the order in which one device would run them, which takes the least room;
-  // else in that which ends first when nothing waits for memory.
-  bool as_one = false;
+  RingRule rule = RingRule::Stages;
 
   Tier of(TaskId task) const { return tasks.empty() ? kDevice : tasks[task.value]; }
 };

@@ -2,6 +2,7 @@
 #include "planner/ring_search.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -60,21 +61,21 @@ class RingSearch {
 // By when they end, and the time in which what there is no room for could leave and come back.
 std::vector<RingSearch::Ring> RingSearch::rings() const {
   const std::vector<double> even(devices_, 1 / double(devices_));
-  std::vector<Ring> out;
-  for (const int layers : ring_stages(program_, devices_)) {
-    for (const bool as_one : {false, true}) {
-      out.push_back({layers, ring(program_, costs_, even, layers)});
-      out.back().placement.as_one = as_one;
-    }
-  }
   const double room = double(request_.caps[kDevice]) - double(profile_.overhead_bytes[kDevice]);
   const double there_and_back =
       1e9 / profile_.bytes_per_s(kDevice, kHost) + 1e9 / profile_.bytes_per_s(kHost, kDevice);
-  for_each_parallel(int64_t(out.size()), request_.threads, [&](int64_t i) {
-    Ring& r = out[size_t(i)];
-    const RingEstimate e = estimate_ring(program_, r.placement, costs_, profile_);
-    r.ns = e.ns + std::max(0.0, double(e.bytes) - room) * there_and_back;
+  const std::vector<int> stages = ring_stages(program_, devices_);
+  std::vector<std::vector<Ring>> of_stage(stages.size());
+  for_each_parallel(int64_t(stages.size()), request_.threads, [&](int64_t i) {
+    const Placement placement = ring(program_, costs_, even, stages[size_t(i)]);
+    for (const RingEstimate& e : estimate_ring(program_, placement, costs_, profile_)) {
+      const double moved_ns = std::max(0.0, double(e.bytes) - room) * there_and_back;
+      of_stage[size_t(i)].push_back({stages[size_t(i)], placement, e.ns + moved_ns});
+      of_stage[size_t(i)].back().placement.rule = e.rule;
+    }
   });
+  std::vector<Ring> out;
+  for (auto& some : of_stage) std::ranges::move(some, std::back_inserter(out));
   std::ranges::stable_sort(out, {}, &Ring::ns);
   return out;
 }
@@ -87,8 +88,12 @@ std::vector<RingSearch::Ring> RingSearch::promising() const {
   size_t as_one = 1, others = !one ? kTried : tight || request_.least ? 0 : 1;
   std::vector<Ring> out;
   for (Ring& r : rings()) {
-    size_t& left = r.placement.as_one ? as_one : others;
-    if (left == 0) continue;
+    const bool is_as_one = r.placement.rule == RingRule::AsOne;
+    size_t& left = is_as_one ? as_one : others;
+    const auto alike = [&](const Ring& before) {
+      return !is_as_one && before.placement.rule != RingRule::AsOne && before.stage_layers == r.stage_layers;
+    };
+    if (left == 0 || std::ranges::any_of(out, alike)) continue;
     --left;
     out.push_back(std::move(r));
   }
@@ -149,7 +154,7 @@ Result<Plan> RingSearch::balance(Ring& r) const {
     for (size_t d = 0; d < devices_; ++d) sum += shares[d] *= mean_ns / std::max(busy_ns[d], 1e-3 * mean_ns);
     for (double& share : shares) share /= sum;
     next.placement = ring(program_, costs_, shares, r.stage_layers);
-    next.placement.as_one = r.placement.as_one;
+    next.placement.rule = r.placement.rule;
     if (next.placement.tasks == r.placement.tasks) break;
   }
   return *std::move(best);

@@ -70,14 +70,21 @@ TEST(Rings, RunALayerForAllChunksInTheOrderOfOneDevice) {
   profile.set_lanes(LaneTable::of_devices(2, true), 1e12);
   const TaskCosts costs = cost_of(program, profile);
   Placement placement = ring(program, costs, std::vector{0.5, 0.5}, 1);
-  const size_t others = changes(program, placement, ring_order(program, placement, costs, profile, true));
-  const RingEstimate first = estimate_ring(program, placement, costs, profile);
-  placement.as_one = true;
-  const size_t as_one = changes(program, placement, ring_order(program, placement, costs, profile, true));
-  const RingEstimate lean = estimate_ring(program, placement, costs, profile);
-  EXPECT_LT(as_one, others);
-  EXPECT_LT(lean.bytes, first.bytes);
-  EXPECT_LE(first.ns, lean.ns);
+  const auto changes_under = [&](RingRule rule) {
+    placement.rule = rule;
+    return changes(program, placement, ring_order(program, placement, costs, profile, true));
+  };
+  const std::vector<RingEstimate> estimates = estimate_ring(program, placement, costs, profile);
+  const RingEstimate& as_one = estimates.back();
+  ASSERT_EQ(as_one.rule, RingRule::AsOne);
+  EXPECT_LT(changes_under(RingRule::AsOne), changes_under(RingRule::ForwardFirst));
+  EXPECT_LT(changes_under(RingRule::AsOne), changes_under(RingRule::LongestPath));
+  for (const RingEstimate& e : estimates) {
+    const bool forward_ahead = e.rule == RingRule::ForwardFirst || e.rule == RingRule::LongestPath;
+    if (forward_ahead) {
+      EXPECT_LT(as_one.bytes, e.bytes);
+    }
+  }
 }
 
 // The first device makes a and comes back to it; all else is the second's.

@@ -63,19 +63,19 @@ using Saves = std::vector<Save>;  // by object
 // what the other needs.
 std::vector<TaskId> task_order(const Program& program, const TaskCosts& costs, bool overlap_rounds);
 
-// The order of tasks over several devices: each takes, of what it can begin, what a rule puts first, and the
-// rule is taken under which the step ends first; or, where the placement says so, what one device would run
+// The order of tasks over several devices: each takes, of what it can begin, what the placement's rule puts
 // first. With `overlap_rounds` the forward pass of a round may begin before the backward pass of the one
 // before it has ended. Data flows as in the program's order.
 std::vector<TaskId> ring_order(const Program& program, const Placement& placement, const TaskCosts& costs,
                                const Profile& profile, bool overlap_rounds);
 struct RingEstimate {
+  RingRule rule;
   double ns;      // from the begin of the first task to the end of the last one
   int64_t bytes;  // in use at the fullest moment of the fullest device
 };
-// Of that order with overlapping rounds, with nothing computed again and no wait for memory.
-RingEstimate estimate_ring(const Program& program, const Placement& placement, const TaskCosts& costs,
-                           const Profile& profile);
+// Of that order under each rule, rounds overlapping, with nothing computed again and no wait for memory.
+std::vector<RingEstimate> estimate_ring(const Program& program, const Placement& placement,
+                                        const TaskCosts& costs, const Profile& profile);
 
 // Unrolls the program in the order given: what is saved by computing it again has its tasks run a second
 // time, and what one device made and another uses is handed over. REQUIRES: data flows in that order as in

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of tasks over several devices: list scheduling of groups of tasks under a few rules, of which the
-// one that ends first is taken, or in about the order of one device.
+// The order of tasks over several devices: list scheduling of groups of tasks under a rule.
 //
 // A group is what the program has next to each other of one layer, round, chunk, phase and device. It runs in
 // one piece; what it makes for another device is there a hand-over later.
@@ -29,16 +28,6 @@ struct Group {
   uint32_t before = 0;  // how many it follows
 };
 
-// Which of the groups that can begin comes first.
-enum class Rule : uint8_t {
-  Stages,        // the backward pass first, then stage by stage
-  Chunks,        // the backward pass first, then chunk by chunk
-  ForwardFirst,  // the forward pass first, then stage by stage
-  LongestPath,   // what most depends on
-  AsOne,         // what one device would run first
-};
-constexpr Rule kRules[] = {Rule::Stages, Rule::Chunks, Rule::ForwardFirst, Rule::LongestPath};
-
 class Ring {
  public:
   Ring(const Program& program, const Placement& placement, const TaskCosts& costs, const Profile& profile)
@@ -58,18 +47,11 @@ class Ring {
     std::vector<uint32_t> groups;
     double end_ns = 0;
   };
-  Order best(bool overlap_rounds) {
-    if (placement_.as_one) {
-      find_turns(overlap_rounds);
-      // Turns keep rounds apart; the third one fills what the end of the first would leave idle.
-      return list(Rule::AsOne, overlap_rounds ? 3 : 1);
-    }
-    Order best;
-    for (const Rule rule : kRules) {
-      Order one = list(rule, overlap_rounds ? 2 : 1);
-      if (best.groups.empty() || one.end_ns < best.end_ns) best = std::move(one);
-    }
-    return best;
+  Order order(RingRule rule, bool overlap_rounds) {
+    if (rule != RingRule::AsOne) return list(rule, overlap_rounds ? 2 : 1);
+    find_turns(overlap_rounds);
+    // Turns keep rounds apart; the third one fills what the end of the first would leave idle.
+    return list(rule, overlap_rounds ? 3 : 1);
   }
 
   // What each device holds at its fullest moment, the fullest one's.
@@ -88,24 +70,24 @@ class Ring {
   void find_edges();
   void find_turns(bool overlap_rounds);
   // How long a device waits for what comes first under a rule before it begins something else.
-  double patience_ns(Rule rule) const;
-  Order list(Rule rule, int32_t rounds_at_once) const;
+  double patience_ns(RingRule rule) const;
+  Order list(RingRule rule, int32_t rounds_at_once) const;
 
   // What comes first is smaller.
   using Key = std::tuple<double, int32_t, double, double, uint32_t>;
-  Key key(Rule rule, uint32_t g) const {
+  Key key(RingRule rule, uint32_t g) const {
     const Group& group = groups_[g];
     const double forward = group.phase == Phase::Forward ? 1 : 0, stage = group.stage;
     switch (rule) {
-      case Rule::Stages:
+      case RingRule::Stages:
         return {forward, group.round, stage, chunk_turn_[g], g};
-      case Rule::Chunks:
+      case RingRule::Chunks:
         return {forward, group.round, chunk_turn_[g], stage, g};
-      case Rule::ForwardFirst:
+      case RingRule::ForwardFirst:
         return {1 - forward, group.round, stage, chunk_turn_[g], g};
-      case Rule::LongestPath:
+      case RingRule::LongestPath:
         return {-group.path_ns, 0, 0, 0, g};
-      case Rule::AsOne:
+      case RingRule::AsOne:
         return {turn_as_one_[g], 0, 1 - forward, 0, g};
     }
     return {};
@@ -225,8 +207,8 @@ void Ring::find_turns(bool overlap_rounds) {
 // One device runs a layer for all chunks before it goes on to the next. Whoever does not wait for a chunk
 // that is about to arrive, but begins something else, soon has weights and activations of several layers at
 // once.
-double Ring::patience_ns(Rule rule) const {
-  if (rule != Rule::AsOne) return 0;
+double Ring::patience_ns(RingRule rule) const {
+  if (rule != RingRule::AsOne) return 0;
   double sum = 0, groups = 0;
   for (const Group& g : groups_) {
     if (g.phase == Phase::Forward) sum += g.ns, ++groups;
@@ -234,7 +216,7 @@ double Ring::patience_ns(Rule rule) const {
   return sum / std::max(1.0, groups);
 }
 
-Ring::Order Ring::list(Rule rule, int32_t rounds_at_once) const {
+Ring::Order Ring::list(RingRule rule, int32_t rounds_at_once) const {
   const double patience_ns = this->patience_ns(rule);
   Order out;
   std::vector<uint32_t> before;
@@ -345,14 +327,18 @@ int64_t Ring::most_bytes(const Order& order) const {
 std::vector<TaskId> ring_order(const Program& program, const Placement& placement, const TaskCosts& costs,
                                const Profile& profile, bool overlap_rounds) {
   Ring ring(program, placement, costs, profile);
-  return ring.tasks(ring.best(overlap_rounds));
+  return ring.tasks(ring.order(placement.rule, overlap_rounds));
 }
 
-RingEstimate estimate_ring(const Program& program, const Placement& placement, const TaskCosts& costs,
-                           const Profile& profile) {
+std::vector<RingEstimate> estimate_ring(const Program& program, const Placement& placement,
+                                        const TaskCosts& costs, const Profile& profile) {
   Ring ring(program, placement, costs, profile);
-  const auto order = ring.best(true);
-  return {order.end_ns, ring.most_bytes(order)};
+  std::vector<RingEstimate> out;
+  for (const RingRule rule : kRingRules) {
+    const auto order = ring.order(rule, true);
+    out.push_back({rule, order.end_ns, ring.most_bytes(order)});
+  }
+  return out;
 }
 
 }  // namespace sluice::core
