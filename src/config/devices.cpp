@@ -27,6 +27,9 @@ Result<DeviceChoice> parse_devices(std::string_view text) {
       fmt::format("run.devices = {}: allowed are all, a number of devices from 1 to {}, or their "
                   "numbers with commas between, such as 0,2",
                   text, kMost)};
+  if (text.find("..") != text.npos)
+    return error(
+        "run.devices = {}: a range of devices is compared by sluice simulate, a step takes one number", text);
   DeviceChoice out;
   if (text == "all") {
     out.all = true;

@@ -302,6 +302,11 @@ TEST(ModelConfig, MissingFileIsNamed) {
   EXPECT_NE(model.message().find("none.json"), std::string::npos) << model.message();
 }
 
+TEST(DeviceCounts, AreNoDevicesOfAStep) {
+  EXPECT_EQ(parse_devices("1..8").message(),
+            "run.devices = 1..8: a range of devices is compared by sluice simulate, a step takes one number");
+}
+
 TEST(DeviceCounts, DoubleUpToTheLast) {
   const auto counts = [](std::string_view text) { return parse_device_counts(text); };
   EXPECT_EQ(**counts("1..8"), (std::vector{1, 2, 4, 8}));
