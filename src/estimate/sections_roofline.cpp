@@ -203,8 +203,8 @@ std::optional<Section> scaling_section(const Basis& b) {
   }
   table.formulas = {
       "bytes x P / devices + activations of the tokens <= M, by search over the number of layers; the width "
-      "follows it, heads and vocabulary stay. With host memory Sluice trains larger ones: `sluice plan "
-      "--frontier` says which caps a model needs."};
+      "follows it, heads and vocabulary stay. With host memory Sluice trains larger ones: --plan "
+      "says how large."};
   s.tables.push_back(std::move(table));
   return s;
 }

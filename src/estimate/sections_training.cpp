@@ -103,8 +103,8 @@ Table lengths(const Basis& b) {
       "Sequences of S tokens. With the rest: less context, workspace and logits, and temporaries of each "
       "token.",
       fmt::format(
-          "{}Sluice moves weights, gradients and state to host memory, too: `sluice plan` says what fits "
-          "then, and how fast.",
+          "{}Sluice moves weights, gradients and state to host memory, too: --plan says what fits then, "
+          "and how fast.",
           b.in.devices > 1 ? fmt::format("Each of {}: they are sharded over all. ", b.in.devices)
                            : std::string())};
   return table;
@@ -125,8 +125,7 @@ std::optional<Section> memory_section(const Basis& b) {
                        Form::Bytes, left < 0 ? "the same - M" : "M - the same"});
     if (left < 0) {
       s.notes.push_back(
-          "With Sluice they may lie in host memory: `sluice plan` finds whether caps on both hold, and the "
-          "speed.");
+          "With Sluice they may lie in host memory: --plan finds whether caps on both hold, and the speed.");
     }
   }
   s.tables.push_back(anatomy(b));

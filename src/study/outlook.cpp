@@ -27,12 +27,7 @@ Outlook outlook_of(const Prepared& p) {
 }
 
 Result<Outlook> outlook(RunConfig config, const Machine& machine) {
-  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, false));
-  return outlook(std::move(config), machine, std::move(needs));
-}
-
-Result<Outlook> outlook(RunConfig config, const Machine& machine, RunNeeds needs) {
-  const auto prepared = prepare_on(std::move(config), machine, std::move(needs));
+  const auto prepared = prepare_on(std::move(config), machine, false);
   if (prepared.ok()) return outlook_of(*prepared);
   if (prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
   Outlook o;

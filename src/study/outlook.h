@@ -27,7 +27,6 @@ struct Outlook {
 // Plans `config` on `machine`. Caps that are too small are an Outlook that does not fit; anything else is an
 // error.
 Result<Outlook> outlook(RunConfig config, const Machine& machine);
-Result<Outlook> outlook(RunConfig config, const Machine& machine, RunNeeds needs);
 // Whether it fits, without the search for the fastest plan.
 Result<bool> fits(RunConfig config, const Machine& machine);
 Result<bool> fits(RunConfig config, const Machine& machine, RunNeeds needs);

@@ -10,7 +10,9 @@
 
 #include "estimate/counts.h"
 #include "estimate/subject.h"
+#include "plan/stalls.h"
 #include "study/sweep_table.h"
+#include "trace/trace.h"
 
 namespace sluice::core {
 namespace {
@@ -55,6 +57,24 @@ bool are_alike(const std::vector<LayerSpec>& layers) {
                      [&](const LayerSpec& layer) { return sizes(layer) == sizes(layers.front()); });
 }
 
+void count_activations(const Prepared& p, PlannedCase& c) {
+  const Stage& s = p.stages.training;
+  for (int64_t r = 0; r < p.shape.rounds; ++r) {
+    c.round_tokens = std::max(c.round_tokens, p.shape.chunk_tokens * p.shape.chunks_in(r));
+  }
+  const BatchShape sequence{p.shape.seq_len, 1};
+  const Kept everything = count_training(p.model, sequence, p.numerics, *p.optimizer.optimizer).everything;
+  c.everything_bytes = everything.bytes / sequence.tokens() * c.round_tokens;
+  const MemoryHistory history = memory_history(s.model.program, s.plan, predicted_timeline(s.plan));
+  for (const Tier tier : kTiers) {
+    int64_t most = 0;
+    for (const MemoryPoint& point : history[tier]) {
+      most = std::max(most, point.bytes[size_t(ObjectKind::Activation)]);
+    }
+    (tier.is_device() ? c.device_activations : c.host_activations) += most;
+  }
+}
+
 class CaseSearch {
  public:
   CaseSearch(const PlanQuestion& question, const Machine& machine, const std::atomic<bool>& interrupted,
@@ -69,7 +89,14 @@ class CaseSearch {
     say("planning", 0);
     RunNeeds needs;
     needs.model = question_.model;
-    SLUICE_ASSIGN(c.found, outlook(config_, machine_, std::move(needs)));
+    const auto prepared = prepare_on(config_, machine_, std::move(needs));
+    if (!prepared.ok() && prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
+    if (prepared.ok()) {
+      c.found = outlook_of(*prepared);
+      count_activations(*prepared, c);
+    } else {
+      c.found.refusal = prepared.error();
+    }
     if (are_alike(question_.model.layers)) {
       const auto fits_deep = [&](int64_t layers) {
         say("searching for the largest model, layers", layers);
@@ -100,7 +127,8 @@ class CaseSearch {
     if (interrupted_) return error(ErrorKind::Cancelled, "interrupted");
     RunConfig config = config_;
     config.train.seq_len = config.train.tokens_per_step = seq_len;
-    if (chunk_tokens > 0) config.shape.chunk_tokens = chunk_tokens;
+    config.shape = {};
+    config.shape.chunk_tokens = chunk_tokens;
     RunNeeds needs;
     needs.model = std::move(model);
     return fits(std::move(config), machine_, std::move(needs));
@@ -137,6 +165,31 @@ Table speeds(const Machine& machine, std::span<const PlannedCase> cases) {
     row.note = c.found.fits() ? c.found.binds : missing_memory(*c.found.refusal);
     t.rows.push_back(std::move(row));
   }
+  return t;
+}
+
+Table activations(const Machine& machine, std::span<const PlannedCase> cases) {
+  Table t{.key = "activations", .title = "Activations", .row_title = "memory beside the device"};
+  t.columns = {{"round_tokens", "tokens of a round", Form::Count},
+               {"everything_bytes", "all kept, by formula", Form::Memory},
+               {"device_activation_bytes", "planned, on the device", Form::Memory},
+               {"host_activation_bytes", "on the host", Form::Memory},
+               {"more_flops", "more FLOPs", Form::Share}};
+  for (const PlannedCase& c : cases) {
+    if (!c.found.fits()) continue;
+    const Speed& speed = c.found.speed;
+    t.rows.push_back({name_of(c, least_host_cap(machine)),
+                      {double(c.round_tokens), double(c.everything_bytes), double(c.device_activations),
+                       double(c.host_activations), speed.hardware_tflops / speed.model_tflops - 1}});
+  }
+  t.formulas = {
+      "By formula: objects that the backward pass reads, of the longest round. Planned: the most that is "
+      "there at once, "
+      "with what only the next ops read and the chunk under way; less than the formula's where it is "
+      "computed again, or "
+      "where one round's backward pass frees it while the next round begins. More FLOPs: computed again, "
+      "scores within "
+      "attention's backward pass among them."};
   return t;
 }
 
@@ -206,6 +259,7 @@ Section planned_section(const PlanQuestion& question, const Machine& machine,
       machine.card ? machine.card->name : machine.profile.name, cap_text(question.config.caps[kDevice]),
       "weights, gradients, state and activations may stream from host memory, or be computed again"));
   s.tables = {speeds(machine, cases), limits(question, machine, cases)};
+  if (Table kept = activations(machine, cases); !kept.rows.empty()) s.tables.push_back(std::move(kept));
   if (Table cost = costs(question, machine, cases); !cost.rows.empty()) {
     s.tables.insert(s.tables.begin() + 1, std::move(cost));
   }

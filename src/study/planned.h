@@ -22,6 +22,9 @@ struct PlanQuestion {
 struct PlannedCase {
   int64_t host_cap = 0;
   Outlook found;
+  // Where it fits: tokens of its longest round, what of their activations the backward pass reads, as
+  // formulas count them, and the most activations that the plan holds at once, on all devices and the host.
+  int64_t round_tokens = 0, everything_bytes = 0, device_activations = 0, host_activations = 0;
   // The most layers of the same model, its width in proportion, that a step of one sequence fits with, and
   // its parameters; 0: not even one, or the model's layers differ.
   int64_t layers = 0, params = 0;

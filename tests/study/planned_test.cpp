@@ -98,6 +98,22 @@ TEST(Planned, HoursAndCostAreThoseOfTheSpeed) {
   }
 }
 
+// With room for everything nothing is computed again, and what a plan holds is what the backward pass reads,
+// the chunk under way beside it.
+TEST(Planned, ActivationsAreTheFormulasWhereThereIsRoom) {
+  PlanQuestion q = small_question();
+  q.config.shape.chunk_tokens = 128, q.config.shape.rounds = 1;
+  const Machine machine = small_machine(q);
+  const std::atomic<bool> never = false;
+  q.model.layers.resize(1);  // and the searches end soon
+  const std::vector<int64_t> hosts{kHeldByHost + 2 * kMiB};
+  const PlannedCase c = must(plan_cases(q, machine, hosts, never, kQuiet)).front();
+  EXPECT_EQ(c.round_tokens, 128);
+  EXPECT_EQ(c.host_activations, 0);
+  EXPECT_GE(c.device_activations, c.everything_bytes);
+  EXPECT_LE(c.device_activations, 2 * c.everything_bytes);
+}
+
 TEST(Planned, WhatDoesNotFitSaysWhatIsMissing) {
   PlanQuestion q = small_question();
   q.config.caps[kDevice] = kHeldByDevice + kMiB / 8;
