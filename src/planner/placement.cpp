@@ -48,10 +48,15 @@ std::vector<size_t> ring_of(std::span<const double> layer_ns, double beside_ns,
   };
   while (takes(0)) {
     deal(0, size_t(stage_layers));
-    // Once the first device has its part, the others take the rest of theirs.
-    for (size_t d = 1; d < shares.size(); ++d) deal(d, takes(0) ? size_t(stage_layers) : layer_ns.size());
+    if (!takes(0)) break;
+    for (size_t d = 1; d < shares.size(); ++d) deal(d, size_t(stage_layers));
   }
-  for (size_t d = 1; d < shares.size(); ++d) deal(d, layer_ns.size());
+  // Once the first device has its part, the others take the rest of theirs. What is left of a part by less
+  // than half a layer is the next one's, so that no device gets all of that.
+  for (size_t d = 1; d < shares.size(); ++d) {
+    if (d > 1) left_ns[d] += left_ns[d - 1];
+    deal(d, layer_ns.size());
+  }
   out.resize(layer_ns.size(), shares.size() - 1);
   return out;
 }

@@ -3,6 +3,7 @@
 // hand-overs are broken.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <optional>
 #include <tuple>
 
@@ -29,6 +30,15 @@ TEST(Rings, GiveTheOthersLongerLastStagesBesideTheHead) {
   EXPECT_EQ(ring_of(eight, 20, two, 1), (std::vector<size_t>{0, 1, 0, 1, 0, 1, 1, 1}));
   EXPECT_EQ(ring_of(eight, 40, two, 2), (std::vector<size_t>{0, 0, 1, 1, 1, 1, 1, 1}));
   EXPECT_EQ(ring_of(eight, 40, four, 1), (std::vector<size_t>{1, 1, 1, 2, 2, 2, 3, 3}));
+}
+
+TEST(Rings, LeaveNoDeviceWithWhatIsOverOfAllParts) {
+  // Four and a quarter layers for each of the three others.
+  const std::vector<double> layers(14, 4), four(4, 0.25);
+  const std::vector<size_t> ring = ring_of(layers, 12, four, 1);
+  std::array<int, 4> of_device{};
+  for (const size_t device : ring) ++of_device[device];
+  EXPECT_EQ(of_device, (std::array{1, 4, 5, 4}));
 }
 
 Program four_chunks() {
