@@ -58,6 +58,11 @@ Page model_page(std::span<const CellResult> cells) {
                {"update_s_deviation", "±", Form::Seconds},   {"step_s", "step", Form::Seconds},
                {"step_s_deviation", "±", Form::Seconds},     {"predicted_s", "planned", Form::Seconds},
                {"tokens_per_s", "tokens/s", Form::Number},   {"mfu", "MFU", Form::Share}};
+  Table peaks{
+      .key = "peaks", .title = "Most of the device's arena that holds something", .row_title = "cell"};
+  peaks.columns = {{"forward_peak_bytes", "in forward", Form::Memory},
+                   {"backward_peak_bytes", "in backward", Form::Memory},
+                   {"update_peak_bytes", "in optimizer", Form::Memory}};
   Bars bars{.title = "tokens/s", .subtitle = "of whole steps"};
   for (const CellResult& c : cells) {
     Bar bar{.name = name_of(c), .label = c.status};
@@ -67,6 +72,8 @@ Page model_page(std::span<const CellResult> cells) {
       add(row.values, c.step);
       row.values.insert(row.values.end(), {c.predicted_s, c.tokens_per_s, c.mfu()});
       t.rows.push_back(std::move(row));
+      Row& peak = peaks.rows.emplace_back(Row{.name = name_of(c), .values = {}});
+      for (const int64_t bytes : c.peak_bytes) peak.values.push_back(double(bytes));
       bar.value = c.tokens_per_s;
       bar.label = fmt::format("{}: forward {}, backward {}, optimizer {}, step {}",
                               text(c.tokens_per_s, Form::Number), time_of(c.phases[0]), time_of(c.phases[1]),
@@ -74,7 +81,7 @@ Page model_page(std::span<const CellResult> cells) {
     }
     bars.bars.push_back(std::move(bar));
   }
-  if (!t.rows.empty()) s.tables.push_back(std::move(t));
+  if (!t.rows.empty()) s.tables = {std::move(t), std::move(peaks)};
   add_failed(s, cells);
   s.bars.push_back(std::move(bars));
   page.sections.push_back(std::move(s));

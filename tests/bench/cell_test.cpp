@@ -166,6 +166,7 @@ TEST(CellPages, HaveTheResultsNumbers) {
   const auto model = nlohmann::json::parse(to_json(model_page(cells)))["model"];
   EXPECT_EQ(model["cells"][0]["backward_s"], 0.25);
   EXPECT_EQ(model["cells"][0]["mfu"], 0.2);
+  EXPECT_EQ(model["peaks"][0]["backward_peak_bytes"], 2);
   EXPECT_EQ(model["cannot"][0]["message"], "does not fit: arenas take much");
   const auto kernels = nlohmann::json::parse(to_json(kernels_page(cells)))["m_2_8_f32"];
   EXPECT_EQ(kernels["classes"][0]["share"], 0.75);
