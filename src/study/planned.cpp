@@ -184,12 +184,12 @@ Table activations(const Machine& machine, std::span<const PlannedCase> cases) {
   }
   t.formulas = {
       "By formula: objects that the backward pass reads, of the longest round. Planned: the most that is "
-      "there at once, "
-      "with what only the next ops read and the chunk under way; less than the formula's where it is "
-      "computed again, or "
-      "where one round's backward pass frees it while the next round begins. More FLOPs: computed again, "
-      "scores within "
-      "attention's backward pass among them."};
+      "there at "
+      "once in each memory, with what only the next ops read and the chunk under way; less than the "
+      "formula's where it "
+      "is computed again, or where one round's backward pass frees it while the next round begins. More "
+      "FLOPs: "
+      "computed again, scores within attention's backward pass among them."};
   return t;
 }
 
