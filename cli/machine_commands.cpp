@@ -66,6 +66,8 @@ void add_bench(CLI::App& app, int& status) {
                   "    against an attention that keeps its scores\n"
                   "sluice bench links --devices all\n"
                   "    between the host and each GPU and between neighbours, alone and all at once\n"
+                  "sluice bench sizes small\n"
+                  "    products of a step at their sizes, and at those that estimate advises\n"
                   "sluice bench precision\n"
                   "    what f16 and bf16 do to long sums, and which format every tensor has");
   const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,

@@ -17,6 +17,7 @@
 #include "bench/links.h"
 #include "bench/precision.h"
 #include "bench/results.h"
+#include "bench/sizes.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/working.h"
@@ -129,6 +130,22 @@ Result<Ending> links(const BenchRequest& r, Requests& asked) {
   return Ending::Done;
 }
 
+Result<Ending> sizes(const BenchRequest& r, Requests& asked) {
+  SLUICE_ASSIGN(const Machine machine, machine_of(r));
+  SLUICE_ASSIGN(const std::vector<BenchCell> cells, cells_of(r, machine));
+  if (cells.size() > 1) return error("bench sizes: takes one model, length and format, got {}", cells.size());
+  Working working("measuring products");
+  asked.heeded = true;
+  const auto found = run_sizes(cells.front(), machine, asked.stop, [&](const std::string& what) {
+    working.say("measuring products", 0, 0, what);
+  });
+  working.stop();
+  if (!found.ok() && found.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
+  if (!found.ok()) return found.error();
+  SLUICE_TRY(publish(sizes_page(*found), stamp_on(machine.description), r));
+  return Ending::Done;
+}
+
 std::string name_of(const BenchCell& c) {
   return fmt::format("{}, {} x {}, {}", c.model, c.batch, c.seq_len, c.compute);
 }
@@ -202,9 +219,13 @@ struct Bench {
   std::string_view name;
   Result<Ending> (*run)(const BenchRequest& request, Requests& asked);
 };
-constexpr Bench kBenches[] = {{"model", steps<model_page>},     {"attention", attention},
-                              {"kernels", steps<kernels_page>}, {"links", links},
-                              {"memory", steps<memory_page>},   {"precision", precision}};
+constexpr Bench kBenches[] = {{"model", steps<model_page>},
+                              {"attention", attention},
+                              {"kernels", steps<kernels_page>},
+                              {"links", links},
+                              {"memory", steps<memory_page>},
+                              {"precision", precision},
+                              {"sizes", sizes}};
 
 }  // namespace
 

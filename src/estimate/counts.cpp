@@ -210,18 +210,18 @@ std::vector<MatrixProduct> products_of(const ModelSpec& spec, const BatchShape& 
                                        const Numerics& numerics) {
   const Model model = training_model(spec, shape, numerics, *optimizers().front());
   std::vector<MatrixProduct> products;
-  const auto add = [&](std::string name, int64_t m, int64_t n, int64_t k) {
+  const auto add = [&](const Task& task, int64_t m, int64_t n, int64_t k) {
+    std::string name = task.name.substr(0, task.name.find('.'));
     for (MatrixProduct& p : products) {
       if (p.name == name && p.m == m && p.n == n && p.k == k) return void(++p.count);
     }
-    products.push_back({std::move(name), m, n, k, 1});
+    products.push_back({std::move(name), m, n, k, 1, task.op});
   };
   for (const Task& task : model.program.tasks()) {
-    const std::string name = task.name.substr(0, task.name.find('.'));
-    if (const auto* f = std::get_if<Linear>(&task.op)) add(name, f->tokens, f->out, f->in);
-    if (const auto* d = std::get_if<LinearDgrad>(&task.op)) add(name, d->tokens, d->in, d->out);
-    if (const auto* w = std::get_if<LinearWgrad>(&task.op)) add(name, w->out, w->in, w->tokens);
-    if (const auto* h = std::get_if<HeadLoss>(&task.op)) add(name, h->sub_tokens, h->vocab, h->dim);
+    if (const auto* f = std::get_if<Linear>(&task.op)) add(task, f->tokens, f->out, f->in);
+    if (const auto* d = std::get_if<LinearDgrad>(&task.op)) add(task, d->tokens, d->in, d->out);
+    if (const auto* w = std::get_if<LinearWgrad>(&task.op)) add(task, w->out, w->in, w->tokens);
+    if (const auto* h = std::get_if<HeadLoss>(&task.op)) add(task, h->sub_tokens, h->vocab, h->dim);
   }
   return products;
 }

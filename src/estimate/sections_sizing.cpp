@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/bytes.h"
 #include "estimate/sections.h"
+#include "estimate/sizes.h"
 
 namespace sluice::core {
 namespace {
@@ -28,7 +28,6 @@ Waves waves_of(const MatrixProduct& p, int multiprocessors) {
 }
 
 Table dimensions(const ModelSpec& spec) {
-  const LayerSpec& layer = spec.layers.front();
   Table table{"dimensions",
               "Dimensions",
               "dimension",
@@ -36,26 +35,15 @@ Table dimensions(const ModelSpec& spec) {
                {"power", "divided by", Form::Count},
                {"tile_loss", "idle in tiles of 128", Form::Share},
                {"better", "next", Form::Count}}};
-  const auto add = [&](const char* name, int64_t size, int64_t multiple) {
-    int64_t power = 1;
-    while (power < 1024 && size % (2 * power) == 0) power *= 2;
-    const double padded = double(pieces(size, 128) * 128);
-    const bool good = power >= multiple;
-    table.rows.push_back({name,
-                          {double(size), double(power), 1 - double(size) / padded,
-                           good ? std::nullopt : std::optional(double(align_up(size, multiple)))},
-                          good          ? ""
-                          : power >= 64 ? "tiles of 128 are not all full"
-                          : power >= 8  ? "tensor cores run; kernels for multiples of 64 do not"
-                                        : "not a multiple of 8: tensor cores need padding or slower loads"});
-  };
-  add("vocabulary V", spec.vocab, 128);
-  add("width D", spec.dim, 128);
-  add("FFN F", layer.mlp.ffn, 128);
-  add("queries Q", layer.attention.q_dim(), 128);
-  add("keys and values 2 K", 2 * layer.attention.kv_dim(), 128);
-  add("of a head", layer.attention.head_dim, 64);
-  table.formulas = {"Divided by: the largest power of two up to 1,024. Next: what would fill tiles."};
+  for (const SizeAdvice& a : advise_sizes(spec)) {
+    table.rows.push_back(
+        {a.name,
+         {double(a.size), double(a.power), a.empty, a.next ? std::optional(double(*a.next)) : std::nullopt},
+         a.why});
+  }
+  table.formulas = {
+      "Divided by: the largest power of two up to 1,024. Next: what would fill tiles; what that gains on the "
+      "machine at hand is measured by: sluice bench sizes MODEL"};
   return table;
 }
 
@@ -78,9 +66,8 @@ std::optional<Section> sizes_section(const Basis& b) {
   double all = 0, lost = 0;
   for (const MatrixProduct& p : products_of(*b.spec, b.in.batch, numerics_of(*b.in.recipe))) {
     const Waves w = waves_of(p, processors);
-    const double flops = 2 * double(p.m) * double(p.n) * double(p.k) * double(p.count);
-    all += flops;
-    lost += flops * w.idle() / (1 - w.idle());
+    all += p.flops();
+    lost += p.flops() * w.idle() / (1 - w.idle());
     table.rows.push_back(
         {p.name,
          {double(p.m), double(p.n), double(p.k), double(p.count), double(w.tiles), w.waves, w.idle()}});
