@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/backend.h"
 
+#include <fmt/format.h>
+
 namespace sluice::core {
+
+std::string name_of(const Backend& backend, Tier tier) {
+  return tier == kHost ? std::string(name_of(kHost)) : fmt::format("device {}", backend.device_number(tier));
+}
 
 Result<std::vector<Interval>> run_commands(Backend& backend, std::span<const Command> commands) {
   SLUICE_TRY(backend.begin(static_cast<uint32_t>(commands.size()), true));

@@ -134,6 +134,9 @@ class Backend {
   virtual std::string disbelief() const { return {}; }
 };
 
+// A tier as people know it: "host", or "device 1" by the backend's number.
+std::string name_of(const Backend& backend, Tier tier);
+
 // Runs `commands` as a timed step of their own; returns when each of them ran.
 Result<std::vector<Interval>> run_commands(Backend& backend, std::span<const Command> commands);
 

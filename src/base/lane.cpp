@@ -79,6 +79,10 @@ Lane LaneTable::copy(Tier from, Tier to) const {
   return *lane;
 }
 
+size_t LaneTable::devices() const {
+  return size_t(std::count_if(ends_.begin(), ends_.end(), [](const LaneEnds& e) { return e.computes(); }));
+}
+
 std::vector<Tier> LaneTable::tiers() const {
   std::vector<Tier> out;
   for (const Tier tier : kTiers) {

@@ -73,6 +73,8 @@ class LaneTable {
   const std::vector<LaneEnds>& ends() const { return ends_; }
   // The tiers that lanes join, near ones first.
   std::vector<Tier> tiers() const;
+  // That compute.
+  size_t devices() const;
 
   // for (const Lane lane : table)
   class Iterator {

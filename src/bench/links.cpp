@@ -42,10 +42,7 @@ class LinkArenas {
 };
 
 std::string name_of(const Backend& backend, const LaneEnds& ends) {
-  const auto name = [&](Tier tier) {
-    return tier == kHost ? std::string("host") : fmt::format("device {}", backend.device_number(tier));
-  };
-  return fmt::format("{} to {}", name(ends.from), name(ends.to));
+  return fmt::format("{} to {}", name_of(backend, ends.from), name_of(backend, ends.to));
 }
 
 // That take about `ns` when one takes `copy_ns`, but no more than a step has.

@@ -31,8 +31,7 @@ Status check_state(const BenchCell& cell, const Machine& machine) {
   const OptimizerConfig optimizer = resolve_optimizer(cell.config, machine);
   const StepShape shape{.seq_len = cell.seq_len, .chunk_tokens = cell.seq_len, .head_tokens = cell.seq_len};
   const Model model = build_training(cell.spec, shape, numerics, optimizer);
-  int64_t bytes = 0;
-  for (const Object& o : model.program.objects()) bytes += o.persistent ? o.bytes : 0;
+  const int64_t bytes = persistent_bytes(model.program);
   if (bytes > available_bytes()) return no_room("weights, gradients and state", bytes, available_bytes());
   return {};
 }

@@ -42,6 +42,16 @@ Status publish(const Page& page, const Stamp& stamp, const BenchRequest& r) {
   return {};
 }
 
+// Publishes what was measured in one piece, unless that was interrupted.
+template <class Found>
+Result<Ending> publish(const Result<Found>& found, Page (*page)(const Found&), const Machine& machine,
+                       const BenchRequest& r) {
+  if (!found.ok() && found.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
+  if (!found.ok()) return found.error();
+  SLUICE_TRY(publish(page(*found), stamp_on(machine.description), r));
+  return Ending::Done;
+}
+
 Result<Ending> precision(const BenchRequest& r, Requests& /*asked*/) {
   if (r.models.size() > 1) return error("bench precision: takes one model, got {}", r.models.size());
   const std::string model = r.models.empty() ? "tiny" : r.models.front();
@@ -124,10 +134,7 @@ Result<Ending> links(const BenchRequest& r, Requests& asked) {
   asked.heeded = true;
   const auto found = run_links(machine, {}, asked.stop);
   working.stop();
-  if (!found.ok() && found.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
-  if (!found.ok()) return found.error();
-  SLUICE_TRY(publish(links_page(*found), stamp_on(machine.description), r));
-  return Ending::Done;
+  return publish(found, links_page, machine, r);
 }
 
 Result<Ending> sizes(const BenchRequest& r, Requests& asked) {
@@ -140,10 +147,7 @@ Result<Ending> sizes(const BenchRequest& r, Requests& asked) {
     working.say("measuring products", 0, 0, what);
   });
   working.stop();
-  if (!found.ok() && found.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
-  if (!found.ok()) return found.error();
-  SLUICE_TRY(publish(sizes_page(*found), stamp_on(machine.description), r));
-  return Ending::Done;
+  return publish(found, sizes_page, machine, r);
 }
 
 std::string name_of(const BenchCell& c) {

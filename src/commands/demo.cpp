@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "commands/console.h"
 #include "commands/outcome.h"
@@ -87,11 +88,14 @@ nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<
   return result;
 }
 
-Result<Ending> measure(const Prepared& p, int64_t steps, Console& console, Requests& asked) {
+// `data` is opened here, if it is not yet.
+Result<Ending> measure(const Prepared& p, std::optional<RunData> data, int64_t steps, Console& console,
+                       Requests& asked) {
   const Stage& s = p.stages.training;
   const double peak = peak_flops(p);
   SLUICE_TRY(save_plan(p));
-  SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p, console));
+  SLUICE_ASSIGN(const std::unique_ptr<Session> session,
+                data ? Session::open(p, *std::move(data), console) : Session::open(p, console));
   console.stop();
   say("{}", describe(session->engine().start_up()));
   std::fflush(stdout);
@@ -128,12 +132,14 @@ Result<Ending> measure(const Prepared& p, int64_t steps, Console& console, Reque
   return ending;
 }
 
-Result<Prepared> prepare_demo(RunConfig config, const std::string& preset, Console& console) {
+// What packed rows cost depends on the data: it is opened first, into `data`, where steps can run.
+Result<Prepared> prepare_demo(RunConfig config, const std::string& preset, std::optional<RunData>& data,
+                              Console& console) {
   SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
   SLUICE_ASSIGN(RunNeeds needs, needs_of(config, false));
   if (needs.packed && machine.traits().runs_models) {
-    SLUICE_ASSIGN(const RunData data, open_data(config, needs.model.vocab, console));
-    needs.rows = sample_rows(data);
+    SLUICE_ASSIGN(data, open_data(config, needs.model.vocab, console));
+    needs.rows = sample_rows(*data);
   }
   const PlanCache cache = plan_cache_of(config);
   return prepare_on(std::move(config), std::move(machine), std::move(needs), {nullptr, &cache, &console});
@@ -159,7 +165,8 @@ Outcome demo(const DemoRequest& r, Requests& asked) {
   config->run.dir = directory->path().string();
   if (r.explain) say("{}\n", explain_speed());
   Console console;
-  const auto prepared = prepare_demo(std::move(*config), r.machine, console);
+  std::optional<RunData> data;
+  const auto prepared = prepare_demo(std::move(*config), r.machine, data, console);
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   say("{}", describe(*prepared));
@@ -176,7 +183,7 @@ Outcome demo(const DemoRequest& r, Requests& asked) {
                 s.plan.makespan_ns);
     return {};
   }
-  return outcome(measure(*prepared, r.steps, console, asked));
+  return outcome(measure(*prepared, std::move(data), r.steps, console, asked));
 }
 
 }  // namespace sluice::core

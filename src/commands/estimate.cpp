@@ -23,8 +23,7 @@ namespace {
 
 Result<Device> device_of(const EstimateRequest& request) {
   SLUICE_ASSIGN(const RunConfig config, load_config("", request.settings));
-  SLUICE_ASSIGN(Card card, find_card(request.machine));
-  SLUICE_ASSIGN(card, changed(std::move(card), config.machine));
+  SLUICE_ASSIGN(const Card card, card_for(config, request.machine));
   const auto [format, peak] = card.peak.bf16 > 0  ? std::pair("bf16", card.peak.bf16)
                               : card.peak.f16 > 0 ? std::pair("f16", card.peak.f16)
                                                   : std::pair("f32", card.peak.f32);
@@ -166,7 +165,8 @@ Status run(const EstimateRequest& request) {
   if (request.plan) {
     SLUICE_ASSIGN(const Planning planning, planning_of(request, in));
     // Plans take longer.
-    if (!request.json) say("{}", formulas), std::fflush(stdout);
+    if (!request.json) say("{}", formulas);
+    std::fflush(stdout);
     SLUICE_ASSIGN(Section section, planned(planning));
     page.sections.push_back(std::move(section));
     if (!request.json) say("{}", to_text(page).substr(formulas.size()));

@@ -122,8 +122,7 @@ Status simulate_scaling(const RunConfig& config, std::span<const int> counts, co
     return error("run.devices = {}: a range is planned for a machine that is named: --machine",
                  config.run.devices);
   }
-  SLUICE_ASSIGN(Card card, find_card(machine));
-  SLUICE_ASSIGN(card, changed(std::move(card), config.machine));
+  SLUICE_ASSIGN(const Card card, card_for(config, machine));
   const std::atomic<bool> never = false;  // nothing is lost when the process is ended
   Working working("planning for numbers of devices");
   SLUICE_ASSIGN(

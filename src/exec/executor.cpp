@@ -83,10 +83,9 @@ std::string Executor::where(const Action& a) const {
   const std::string task = label(program_, a);
   if (plan_.devices() == 1) return task;
   const LaneEnds& ends = plan_.lanes[a.lane];
-  const auto number = [&](Tier device) { return backend_.device_number(device); };
   if (a.hands_over())
-    return fmt::format("device {} to device {}, {}", number(ends.from), number(ends.to), task);
-  return fmt::format("device {}, {}", number(ends.to.is_device() ? ends.to : ends.from), task);
+    return fmt::format("{} to {}, {}", name_of(backend_, ends.from), name_of(backend_, ends.to), task);
+  return fmt::format("{}, {}", name_of(backend_, ends.to.is_device() ? ends.to : ends.from), task);
 }
 
 Status Executor::step(std::vector<Interval>* timeline) {

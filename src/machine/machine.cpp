@@ -94,10 +94,14 @@ BytesByTier Machine::caps_here(BytesByTier given) const {
   return given;
 }
 
+Result<Card> card_for(const RunConfig& config, const std::string& name) {
+  SLUICE_ASSIGN(Card card, find_card(name));
+  return changed(std::move(card), config.machine);
+}
+
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& card) {
   if (!card.empty()) {
-    SLUICE_ASSIGN(Card named, find_card(card));
-    SLUICE_ASSIGN(named, changed(std::move(named), config.machine));
+    SLUICE_ASSIGN(Card named, card_for(config, card));
     return simulated_machine(config, std::move(named));
   }
   if (!config.machine.empty() && config.run.backend != "sim") {

@@ -41,6 +41,8 @@ struct Machine {
 // `card` names one to plan for instead, or is the path of a machine file, as find_card() takes them; empty:
 // none.
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& card);
+// The card of a name, or of a machine file, with what config.machine sets otherwise.
+Result<Card> card_for(const RunConfig& config, const std::string& name);
 // The machine of a card; rates are those of config.train.compute, or of bf16 where the card has these.
 Result<Machine> simulated_machine(const RunConfig& config, Card card);
 

@@ -42,7 +42,7 @@ struct LinkTest {
 Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const Launch& busy,
                                 uint32_t launches) {
   std::vector<LinkCopy> copies;
-  for (size_t d = 0; d < devices_of(backend); ++d) {
+  for (size_t d = 0; d < backend.lanes().devices(); ++d) {
     const Tier device = Tier::device(d);
     copies.push_back({backend.lanes().copy(kHost, device),
                       {test.load.from, {device, test.load.to.offset}, test.load.bytes}});
@@ -59,7 +59,7 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const La
 
 // The slowest of the links from each device to the next, all at work at once; 0 where none are joined.
 Result<double> measure_peers(Backend& backend, const LinkTest& test) {
-  const size_t devices = devices_of(backend);
+  const size_t devices = backend.lanes().devices();
   std::vector<LinkCopy> copies;
   for (size_t d = 0; d < devices; ++d) {
     const Tier from = Tier::device(d), to = Tier::device((d + 1) % devices);
@@ -256,7 +256,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
                                     kLeastLinkBytes * kLeastLinkBytes);
   bytes[kDevice] += 2 * link_bytes;
   bytes[kHost] += 2 * link_bytes;
-  for (size_t d = 1; d < devices_of(backend); ++d) bytes[Tier::device(d)] = 2 * link_bytes;
+  for (size_t d = 1; d < backend.lanes().devices(); ++d) bytes[Tier::device(d)] = 2 * link_bytes;
   std::vector<Op> ops;
   for (const CountedOp& counted : step.ops) ops.push_back(counted.op);
   SLUICE_ASSIGN(const Arenas arenas, backend.reserve(bytes));

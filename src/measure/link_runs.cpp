@@ -14,11 +14,6 @@ int64_t link_copy_bytes(const BytesByTier& most) {
                   std::min({wished * kMiB, device / 4, most[kHost] / 6}) / kLeastLinkBytes * kLeastLinkBytes);
 }
 
-size_t devices_of(const Backend& backend) {
-  return size_t(
-      std::ranges::count_if(backend.lanes().ends(), [](const LaneEnds& e) { return e.computes(); }));
-}
-
 Result<ByLane<std::vector<Interval>>> run_copies(Backend& backend, std::span<const LinkCopy> copies,
                                                  uint32_t times, const Launch& busy, uint32_t launches) {
   std::vector<Command> commands;

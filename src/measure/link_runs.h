@@ -22,9 +22,6 @@ struct LinkCopy {
   Copy copy;
 };
 
-// Devices of the backend.
-size_t devices_of(const Backend& backend);
-
 // Runs every copy `times` times, the lanes beside each other, and beside them `launches` of `busy` on the
 // first device. When each ran, by lane in order. The arenas are reserved.
 Result<ByLane<std::vector<Interval>>> run_copies(Backend& backend, std::span<const LinkCopy> copies,

@@ -23,7 +23,7 @@ std::string label(const Program& program, const Action& a) {
 }
 
 size_t Plan::devices() const {
-  return size_t(std::ranges::count_if(lanes.ends(), [](const LaneEnds& ends) { return ends.computes(); }));
+  return lanes.devices();
 }
 
 BytesByTier Plan::arena_bytes() const {

@@ -19,12 +19,6 @@ namespace {
 // many are planned in full.
 constexpr size_t kTried = 3, kInFull = 2;
 
-int64_t persistent_bytes(const Program& program) {
-  int64_t bytes = 0;
-  for (const Object& o : program.objects()) bytes += o.persistent ? o.bytes : 0;
-  return bytes;
-}
-
 // The search over rings of devices.
 class RingSearch {
  public:

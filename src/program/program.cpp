@@ -44,9 +44,8 @@ void add_op(const O& op, Hash& hash) {
 }  // namespace
 
 std::string_view name_of(ObjectKind kind) {
-  constexpr std::string_view kNames[kObjectKinds] = {"param",    "grad",  "opt_state", "activation",
-                                                     "act_grad", "input", "constant",  "metric",
-                                                     "cache"};
+  constexpr std::string_view kNames[kObjectKinds] = {
+      "param", "grad", "opt_state", "activation", "act_grad", "input", "constant", "metric", "cache"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -102,6 +101,12 @@ Footprint footprint(const Program& program) {
     f.total += o.bytes;
   }
   return f;
+}
+
+int64_t persistent_bytes(const Program& program) {
+  int64_t bytes = 0;
+  for (const Object& o : program.objects()) bytes += o.persistent ? o.bytes : 0;
+  return bytes;
 }
 
 }  // namespace sluice::core

@@ -130,6 +130,8 @@ struct Footprint {
   int64_t total = 0;
 };
 Footprint footprint(const Program& program);
+// Bytes of what outlives the step.
+int64_t persistent_bytes(const Program& program);
 
 // One line per task with its operands.
 std::string dump_text(const Program& program);

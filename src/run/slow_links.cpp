@@ -24,15 +24,13 @@ std::string slow_links(const Plan& plan, std::span<const Interval> timeline, dou
                        const Backend& backend) {
   const auto measured = sums_of(plan, timeline, latency_ns);
   const auto planned = sums_of(plan, predicted_timeline(plan), latency_ns);
-  const auto name = [&](Tier tier) {
-    return tier == kHost ? std::string("host") : fmt::format("device {}", backend.device_number(tier));
-  };
   std::string slow;
   for (const Lane lane : plan.lanes) {
     const double rate = measured[lane].rate(0), wanted = planned[lane].rate(0);
     if (rate >= kLeastShareOfLink * wanted) continue;
     slow += fmt::format("{}{} to {} {:.1f} of {:.1f} GB/s", slow.empty() ? "" : ", ",
-                        name(plan.lanes[lane].from), name(plan.lanes[lane].to), rate / 1e9, wanted / 1e9);
+                        name_of(backend, plan.lanes[lane].from), name_of(backend, plan.lanes[lane].to),
+                        rate / 1e9, wanted / 1e9);
   }
   if (slow.empty()) return slow;
   return fmt::format(

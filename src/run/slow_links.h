@@ -17,7 +17,7 @@ std::string slow_links(const Plan& plan, std::span<const Interval> timeline, dou
                        const Backend& backend);
 
 // A step's copies reach what calibration measured within some per cent, as both have all links of the run at
-// work. Another run on the same links leaves less: on the other one of two H100 behind one link 0.71.
+// work. Another run on the same links leaves less, one that is as busy half.
 constexpr double kLeastShareOfLink = 0.8;
 
 }  // namespace sluice::core

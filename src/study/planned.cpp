@@ -159,8 +159,12 @@ Table speeds(const Machine& machine, std::span<const PlannedCase> cases) {
     Row row{.name = name_of(c, least_host_cap(machine)), .values = {double(c.host_cap)}};
     row.values.resize(t.columns.size());
     if (c.found.fits()) {
-      row.values = {double(c.host_cap), c.found.speed.tokens_per_s,     c.found.step_ns / 1e9,
-                    c.found.speed.mfu,  double(c.found.bytes[kDevice]), double(c.found.bytes[kHost])};
+      row.values = {double(c.host_cap),
+                    c.found.speed.tokens_per_s,
+                    c.found.step_ns / 1e9,
+                    c.found.speed.mfu,
+                    double(fullest_device(c.found.bytes)),
+                    double(c.found.bytes[kHost])};
     }
     row.note = c.found.fits() ? c.found.binds : missing_memory(*c.found.refusal);
     t.rows.push_back(std::move(row));
@@ -184,12 +188,9 @@ Table activations(const Machine& machine, std::span<const PlannedCase> cases) {
   }
   t.formulas = {
       "By formula: objects that the backward pass reads, of the longest round. Planned: the most that is "
-      "there at "
-      "once in each memory, with what only the next ops read and the chunk under way; less than the "
-      "formula's where it "
-      "is computed again, or where one round's backward pass frees it while the next round begins. More "
-      "FLOPs: "
-      "computed again, scores within attention's backward pass among them."};
+      "there at once in each memory, with what only the next ops read and the chunk under way; less than "
+      "the formula's where it is computed again, or where one round's backward pass frees it while the "
+      "next round begins. More FLOPs: computed again, scores within attention's backward pass among them."};
   return t;
 }
 

@@ -8,12 +8,7 @@
 namespace sluice::core {
 namespace {
 
-struct Devices {
-  const char* name;
-  int count;
-  bool joined;  // copies go from device to device
-};
-const Devices kDevices[] = {
+const NamedDevices kDevices[] = {
     {"two", 2, true}, {"two_by_the_host", 2, false}, {"three", 3, true}, {"four_by_the_host", 4, false}};
 
 std::string names(const auto& test) {
@@ -21,7 +16,7 @@ std::string names(const auto& test) {
          name_of(std::get<2>(test.param));
 }
 
-class SeveralDevices : public testing::TestWithParam<std::tuple<Devices, NamedNumerics, Updates>> {
+class SeveralDevices : public testing::TestWithParam<std::tuple<NamedDevices, NamedNumerics, Updates>> {
  protected:
   std::unique_ptr<Backend> backend() const {
     return rig::small_devices(std::get<0>(GetParam()).count, std::get<0>(GetParam()).joined);

@@ -11,16 +11,11 @@
 namespace sluice::core {
 namespace {
 
-struct Ring {
-  const char* name;
-  int devices;
-  bool joined;  // copies go from device to device
-};
-const Ring kRings[] = {{"two", 2, true}, {"two_by_the_host", 2, false}, {"three", 3, true}};
+const NamedDevices kRings[] = {{"two", 2, true}, {"two_by_the_host", 2, false}, {"three", 3, true}};
 
-class LostDevices : public testing::TestWithParam<Ring> {
+class LostDevices : public testing::TestWithParam<NamedDevices> {
  protected:
-  LostDevices() : run_(request(), rig::small_devices(GetParam().devices, GetParam().joined)) {
+  LostDevices() : run_(request(), rig::small_devices(GetParam().count, GetParam().joined)) {
     run_.initialize();
     expected_ = run_.step(1, tokens()).loss;
   }
@@ -79,7 +74,7 @@ class LostDevices : public testing::TestWithParam<Ring> {
 };
 
 TEST_P(LostDevices, EndTheStepWithTheirNumberAndTheTask) {
-  for (int d = 0; d < GetParam().devices; ++d) {
+  for (int d = 0; d < GetParam().count; ++d) {
     SCOPED_TRACE(testing::Message() << "device " << d);
     lose([&](int64_t at) { return Loss::of_device(lanes(), Tier::device(size_t(d)), at); });
   }
@@ -110,7 +105,7 @@ TEST_P(LostDevices, AFailedCommandHasItsDeviceInTheMessage) {
     EXPECT_NE(message.find(label(run_.model().program, run_.plan().actions[id])), std::string::npos)
         << message;
   }
-  for (int d = 0; d < GetParam().devices; ++d)
+  for (int d = 0; d < GetParam().count; ++d)
     EXPECT_TRUE(devices.contains("device " + std::to_string(d))) << d;
 }
 

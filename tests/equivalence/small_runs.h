@@ -19,6 +19,12 @@ inline constexpr int64_t kOneIn = 10;
 inline constexpr int64_t kOneIn = 1;
 #endif
 
+struct NamedDevices {
+  const char* name;
+  int count;
+  bool joined;  // copies go from device to device
+};
+
 struct NamedShape {
   const char* name;
   StepShape shape;

@@ -107,8 +107,8 @@ def parse_args():
     parser.add_argument("--length", type=int, default=200, help="tokens of each of them")
     parser.add_argument("--set", action="append", default=[], help="key=value for Sluice")
     args = parser.parse_args()
-    if args.replicas is not None and (args.replicas == 1 or args.replicas >= len(QUANTILES)):
-        parser.error(f"--replicas {args.replicas}: allowed are 0, and 2 to {len(QUANTILES) - 1}")
+    if args.replicas is not None and not 0 <= args.replicas < len(QUANTILES):
+        parser.error(f"--replicas {args.replicas}: allowed are 0 to {len(QUANTILES) - 1}")
     if args.what == "sft" and args.family != "llama":
         parser.error(f"sft --family {args.family}: it is compared for llama")
     if args.family != "llama" and args.model and not args.model.endswith(".json"):

@@ -7,7 +7,6 @@
 // of what only came early or lingers; early loads then come when there is room. A few variants are tried, as
 // each fragments on programs that the others pack well.
 #include <algorithm>
-#include <functional>
 #include <memory_resource>
 #include <numeric>
 #include <set>
@@ -294,26 +293,20 @@ std::span<const Variant> variants_for(size_t items, size_t many) {
   return kVariants;
 }
 
-int64_t bytes_used(const std::vector<PackItem>& items) {
-  int64_t used = 0;
-  for (const PackItem& item : items) used = std::max(used, item.offset + item.bytes);
-  return used;
-}
-
 // As pack(), of which all `capacity` is there to take. `in_time`: nothing may come later or end earlier than
 // it asks for.
 int64_t pack_within(std::vector<PackItem>& items, uint32_t last, int64_t capacity,
                     std::span<const Variant> variants, bool in_time) {
   constexpr int64_t kLarge = 32;  // part of the capacity
   const std::vector<PackItem> asked = items;
-  const auto moved = [](const PackItem& a, const PackItem& b) {
-    return a.begin != b.begin || a.end != b.end;
+  const auto as_asked = [](const PackItem& a, const PackItem& b) {
+    return a.begin == b.begin && a.end == b.end;
   };
   for (const Variant& v : variants) {
     items = asked;
     const int64_t large = v.large ? capacity / kLarge : kUnlimited;
     if (!Sweep(items, last, capacity, v.long_lived, v.short_lived, large).run()) continue;
-    if (in_time && !std::ranges::equal(items, asked, std::not_fn(moved))) continue;
+    if (in_time && !std::ranges::equal(items, asked, as_asked)) continue;
     return bytes_used(items);
   }
   return kNowhere;

@@ -117,9 +117,7 @@ int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity) 
     if (!search(items, last, capacity)) return kNowhere;
     extend(items, asked);
   }
-  int64_t used = 0;
-  for (const PackItem& item : items) used = std::max(used, item.offset + item.bytes);
-  return used;
+  return bytes_used(items);
 }
 
 }  // namespace sluice::core

@@ -2,6 +2,7 @@
 // Where things lie in time and space: shared by the ways to pack.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "planner/passes/passes.h"
@@ -29,6 +30,13 @@ bool meet(const auto& a, const auto& b) {
   if (around(a)) return b.end >= a.begin || b.begin <= a.end;
   if (around(b)) return a.end >= b.begin || a.begin <= b.end;
   return a.begin <= b.end && b.begin <= a.end;
+}
+
+// Up to the end of the last of them.
+inline int64_t bytes_used(std::span<const PackItem> items) {
+  int64_t used = 0;
+  for (const PackItem& item : items) used = std::max(used, item.offset + item.bytes);
+  return used;
 }
 
 // The lowest offset at which nothing that is `placed`, in the order of offsets, is in the way of `item`.
