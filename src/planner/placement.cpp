@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -12,91 +13,180 @@
 namespace sluice::core {
 namespace {
 
-int layers_of(const Program& program) {
-  int layers = 0;
-  for (const Task& task : program.tasks()) layers = std::max(layers, int(task.layer) + 1);
-  return layers;
-}
-
-// Tasks by the device of their layer; the others run on the first.
-Placement by_layer(const Program& program, std::span<const size_t> device_of_layer, size_t devices) {
+// Tasks by the device of their piece; the others run on the first.
+Placement by_piece(const Pieces& pieces, std::span<const size_t> device_of_piece, size_t devices) {
   Placement out;
   out.devices = devices;
-  for (const Task& task : program.tasks())
-    out.tasks.push_back(task.layer < 0 ? kDevice : Tier::device(device_of_layer[size_t(task.layer)]));
+  for (const int32_t piece : pieces.of)
+    out.tasks.push_back(piece == Pieces::kNone ? kDevice : Tier::device(device_of_piece[size_t(piece)]));
   return out;
 }
 
-}  // namespace
-
-std::vector<size_t> ring_of(std::span<const double> layer_ns, double beside_ns,
-                            std::span<const double> shares, int stage_layers) {
-  const double all_ns = std::accumulate(layer_ns.begin(), layer_ns.end(), beside_ns);
-  std::vector<double> left_ns;  // of each device's part
-  for (const double share : shares) left_ns.push_back(share * all_ns);
-  left_ns.front() -= beside_ns;
+std::vector<size_t> dealt_alike(std::span<const double> piece_ns, std::span<const int32_t> layer_of_piece,
+                                std::vector<double> left_ns, int stage_layers) {
   std::vector<size_t> out;
-  // A layer is part of what it has the larger half in.
+  // A piece is part of what it has the larger half in.
   const auto takes = [&](size_t device) {
-    return out.size() < layer_ns.size() && left_ns[device] >= layer_ns[out.size()] / 2;
+    return out.size() < piece_ns.size() && left_ns[device] >= piece_ns[out.size()] / 2;
   };
-  const auto deal = [&](size_t device, size_t most) {
-    for (; most > 0 && takes(device); --most) {
-      left_ns[device] -= layer_ns[out.size()];
+  // Up to the layer `end`.
+  const auto deal = [&](size_t device, int32_t end) {
+    while (takes(device) && layer_of_piece[out.size()] < end) {
+      left_ns[device] -= piece_ns[out.size()];
       out.push_back(device);
     }
   };
+  const size_t devices = left_ns.size();
   while (takes(0)) {
-    deal(0, size_t(stage_layers));
+    deal(0, layer_of_piece[out.size()] + stage_layers);
     if (!takes(0)) break;
-    for (size_t d = 1; d < shares.size(); ++d) deal(d, size_t(stage_layers));
+    for (size_t d = 1; d < devices && out.size() < piece_ns.size(); ++d)
+      deal(d, layer_of_piece[out.size()] + stage_layers);
   }
   // Once the first device has its part, the others take the rest of theirs. What is left of a part by less
-  // than half a layer is the next one's, so that no device gets all of that.
-  for (size_t d = 1; d < shares.size(); ++d) {
+  // than half a piece is the next one's, so that no device gets all of that.
+  for (size_t d = 1; d < devices; ++d) {
     if (d > 1) left_ns[d] += left_ns[d - 1];
-    deal(d, layer_ns.size());
+    deal(d, std::numeric_limits<int32_t>::max());
   }
-  out.resize(layer_ns.size(), shares.size() - 1);
+  out.resize(piece_ns.size(), devices - 1);
   return out;
 }
 
-Placement ring(const Program& program, const TaskCosts& costs, std::span<const double> shares,
-               int stage_layers) {
-  std::vector<double> layer_ns(size_t(layers_of(program)), 0);
+std::vector<size_t> dealt_in_turns(std::span<const double> piece_ns, std::span<const double> part_ns,
+                                   int turns) {
+  const size_t devices = part_ns.size(), stages = devices * size_t(turns);
+  std::vector<size_t> out;
+  size_t stage = 0;
+  double begin_ns = 0, end_ns = part_ns.front() / turns;  // of the piece, of the stage
+  for (const double ns : piece_ns) {
+    while (stage + 1 < stages && end_ns < begin_ns + ns / 2) end_ns += part_ns[++stage % devices] / turns;
+    out.push_back(stage % devices);
+    begin_ns += ns;
+  }
+  return out;
+}
+
+// Shifts the ends of stages by a piece, one or two of them at once, for as long as that makes the devices'
+// parts more even: `left_ns`, by device, is what each would have in addition. No stage goes away.
+class Evening {
+ public:
+  Evening(std::span<const double> piece_ns, std::vector<double> left_ns, std::vector<size_t>& device_of)
+      : piece_ns_(piece_ns), left_ns_(std::move(left_ns)), device_of_(device_of) {}
+
+  void run() {
+    while (shift_best()) {
+    }
+  }
+
+ private:
+  struct Shift {
+    size_t piece, to;
+  };
+  // What lies at an end of its stage can go to the next one there, unless it is all of the stage.
+  std::vector<Shift> shifts() const {
+    std::vector<Shift> out;
+    const size_t n = device_of_.size();
+    const auto differ = [&](size_t a, size_t b) { return device_of_[a] != device_of_[b]; };
+    for (size_t p = 0; p + 1 < n; ++p) {
+      if (!differ(p, p + 1)) continue;
+      if (p > 0 && !differ(p - 1, p)) out.push_back({p, device_of_[p + 1]});
+      if (p + 2 < n && !differ(p + 1, p + 2)) out.push_back({p + 1, device_of_[p]});
+    }
+    return out;
+  }
+  // By how much the sum of squares of what is left falls.
+  double gain(const Shift& s) const {
+    const double ns = piece_ns_[s.piece];
+    return 2 * ns * (left_ns_[s.to] - left_ns_[device_of_[s.piece]] - ns);
+  }
+  void apply(const Shift& s) {
+    left_ns_[device_of_[s.piece]] += piece_ns_[s.piece];
+    left_ns_[s.to] -= piece_ns_[s.piece];
+    device_of_[s.piece] = s.to;
+  }
+  bool shift_best() {
+    const double all_ns = std::accumulate(piece_ns_.begin(), piece_ns_.end(), 0.0);
+    double most = 1e-9 * all_ns * all_ns;
+    std::vector<Shift> best;
+    for (const Shift& one : shifts()) {
+      if (const double g = gain(one); g > most) most = g, best = {one};
+      const Shift back{one.piece, device_of_[one.piece]};
+      const double first = gain(one);
+      apply(one);
+      for (const Shift& other : shifts()) {
+        if (const double g = first + gain(other); g > most) most = g, best = {one, other};
+      }
+      apply(back);
+    }
+    for (const Shift& s : best) apply(s);
+    return !best.empty();
+  }
+
+  std::span<const double> piece_ns_;
+  std::vector<double> left_ns_;
+  std::vector<size_t>& device_of_;
+};
+
+}  // namespace
+
+std::vector<size_t> ring_of(std::span<const double> piece_ns, std::span<const int32_t> layer_of_piece,
+                            double beside_ns, std::span<const double> shares, const RingLayout& layout) {
+  const double all_ns = std::accumulate(piece_ns.begin(), piece_ns.end(), beside_ns);
+  std::vector<double> part_ns;  // of the layers, by device
+  for (const double share : shares) part_ns.push_back(share * all_ns);
+  part_ns.front() -= beside_ns;
+  std::vector<size_t> out = layout.turns > 0
+                                ? dealt_in_turns(piece_ns, part_ns, layout.turns)
+                                : dealt_alike(piece_ns, layer_of_piece, part_ns, layout.stage_layers);
+  for (size_t p = 0; p < out.size(); ++p) part_ns[out[p]] -= piece_ns[p];
+  Evening(piece_ns, std::move(part_ns), out).run();
+  return out;
+}
+
+Placement ring(const Pieces& pieces, const TaskCosts& costs, std::span<const double> shares,
+               const RingLayout& layout) {
+  std::vector<double> piece_ns(pieces.layer.size(), 0);
   double beside_ns = 0;
-  for (size_t t = 0; t < program.tasks().size(); ++t) {
-    const int layer = program.tasks()[t].layer;
-    (layer < 0 ? beside_ns : layer_ns[size_t(layer)]) += costs.ns[t];
+  for (size_t t = 0; t < pieces.of.size(); ++t) {
+    const int32_t piece = pieces.of[t];
+    (piece == Pieces::kNone ? beside_ns : piece_ns[size_t(piece)]) += costs.ns[t];
   }
-  Placement out = by_layer(program, ring_of(layer_ns, beside_ns, shares, stage_layers), shares.size());
-  out.how = fmt::format("a ring of {} devices, stages of {} layer{}", shares.size(), stage_layers,
-                        stage_layers == 1 ? "" : "s");
+  Placement out = by_piece(pieces, ring_of(piece_ns, pieces.layer, beside_ns, shares, layout), shares.size());
+  const auto some = [](int n, std::string_view what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  out.how = fmt::format(
+      "a ring of {} devices, {}", shares.size(),
+      layout.turns > 0 ? some(layout.turns, "turn") : "stages of " + some(layout.stage_layers, "layer"));
   return out;
 }
 
-std::vector<int> ring_stages(const Program& program, size_t devices) {
-  const int part = std::max(1, layers_of(program) / int(devices));
-  std::vector<int> out;
-  for (int layers = 1; layers < part; layers += layers < 4 ? 1 : layers / 2) out.push_back(layers);
-  out.push_back(part);
+std::vector<RingLayout> ring_layouts(const Pieces& pieces, size_t devices) {
+  const int part = std::max(1, pieces.layers() / int(devices));
+  std::vector<RingLayout> out;
+  for (int layers = 1; layers < part; layers += layers < 4 ? 1 : layers / 2)
+    out.push_back({.stage_layers = layers});
+  out.push_back({.stage_layers = part});
+  for (const int turns : {2, 3, 4, 6}) {
+    if (size_t(turns) * devices <= pieces.layer.size()) out.push_back({.turns = turns});
+  }
   return out;
 }
 
 Placement placed_at(const Program& program, std::span<const Home> homes, size_t devices) {
-  std::map<int32_t, Tier> by_layer;
-  for (size_t o = 0; o < homes.size(); ++o) {
-    const int32_t layer = program.objects()[o].layer;
-    if (layer < 0) continue;
-    for (size_t d = 0; d < devices; ++d) {
-      if (homes[o].on(Tier::device(d))) by_layer.emplace(layer, Tier::device(d));
-    }
-  }
   Placement out;
   out.devices = devices;
+  Tier device = kDevice;
   for (const Task& task : program.tasks()) {
-    const auto it = by_layer.find(task.layer);
-    out.tasks.push_back(it == by_layer.end() ? kDevice : it->second);
+    for (const Use& use : task.uses) {
+      const uint32_t o = use.object.value;
+      if (o >= homes.size() || program.object(use.object).layer < 0) continue;
+      for (size_t d = 0; d < devices; ++d) {
+        if (homes[o].on(Tier::device(d))) device = Tier::device(d);
+      }
+    }
+    out.tasks.push_back(task.layer < 0 ? kDevice : device);
   }
   return out;
 }

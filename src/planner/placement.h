@@ -4,8 +4,7 @@
 // A ring deals the layers of a model out to the devices in turn: stages of layers next to each other, in
 // several turns around the ring, so that a device's next work arrives while the others are at theirs. What
 // belongs to no layer (embedding, head, norms of gradients) stays with the first device, which has fewer
-// layers for it. All stages are alike but the others' last ones, which are longer: those are at work while
-// the first device is at the head.
+// layers for it. Where parts end within a layer, it is cut between two of its pieces.
 #pragma once
 
 #include <cstdint>
@@ -15,43 +14,55 @@
 
 #include "cost/profile.h"
 #include "plan/plan.h"
+#include "planner/pieces.h"
 
 namespace sluice::core {
+
+// How long the stages of a ring are.
+struct RingLayout {
+  // All are alike, of so many layers, but the others' last ones, which are longer: those are at work while
+  // the first device is at the head. Where little is in memory at once.
+  int stage_layers = 0;
+  // Or so many turns, in each of which every device gets the same part of its layers. Where rounds overlap,
+  // and the head of one is beside the first layers of the next.
+  int turns = 0;
+
+  bool operator==(const RingLayout&) const = default;
+};
 
 // Which of the tasks that can begin a device runs first.
 enum class RingRule : uint8_t {
   Stages,        // the backward pass first, then stage by stage
   Chunks,        // the backward pass first, then chunk by chunk
   ForwardFirst,  // the forward pass first, then stage by stage
-  LongestPath,   // what most depends on
   AsOne,         // what one device would run first, which keeps links evenly at work
 };
 constexpr RingRule kRingRules[] = {RingRule::Stages, RingRule::Chunks, RingRule::ForwardFirst,
-                                   RingRule::LongestPath, RingRule::AsOne};
+                                   RingRule::AsOne};
 
 struct Placement {
   std::vector<Tier> tasks;  // the device of each; empty: all run on the first one
   size_t devices = 1;
   std::string how;  // in words
   RingRule rule = RingRule::Stages;
+  int rounds_at_once = 2;  // where rounds overlap, how many can be under way
 
   Tier of(TaskId task) const { return tasks.empty() ? kDevice : tasks[task.value]; }
 };
 
-// By layer the device of a ring whose stages have `stage_layers` layers. `shares`, by device, say how much of
-// all time is each one's, and sum up to 1; the first one has `beside_ns` beside its part of `layer_ns`.
-// REQUIRES: stage_layers > 0.
-std::vector<size_t> ring_of(std::span<const double> layer_ns, double beside_ns,
-                            std::span<const double> shares, int stage_layers);
+// By piece the device of a ring. `shares`, by device, say how much of all time is each one's, and sum up to
+// 1; the first one has `beside_ns` beside its part of `piece_ns`. REQUIRES: layer_of_piece does not decrease.
+std::vector<size_t> ring_of(std::span<const double> piece_ns, std::span<const int32_t> layer_of_piece,
+                            double beside_ns, std::span<const double> shares, const RingLayout& layout);
 
-// The ring as a placement of a program's tasks.
-Placement ring(const Program& program, const TaskCosts& costs, std::span<const double> shares,
-               int stage_layers);
-// Layers of a stage of the rings worth trying: from one to a device's part.
-std::vector<int> ring_stages(const Program& program, size_t devices);
+// The ring as a placement of the tasks of a program.
+Placement ring(const Pieces& pieces, const TaskCosts& costs, std::span<const double> shares,
+               const RingLayout& layout);
+// Those worth trying.
+std::vector<RingLayout> ring_layouts(const Pieces& pieces, size_t devices);
 
-// For a program that runs beside another plan: each task where the objects of its layer that have a place on
-// a device lie; what has none runs on the first.
+// For a program that runs beside another plan, with the homes of its objects there: each task where what it
+// uses of its layer has a place on a device; what uses nothing of the kind where the task before it runs.
 Placement placed_at(const Program& program, std::span<const Home> homes, size_t devices);
 
 // Layers, or their parts, anywhere. For tests: results must not depend on it.

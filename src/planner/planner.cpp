@@ -83,6 +83,9 @@ class Planner {
   void search_grid(int64_t least, int64_t most, std::optional<Candidate>& best) const;
   void search_budget(int64_t budget, int evaluations, std::optional<Candidate>& best) const;
   void search_coarse(std::optional<Candidate>& best);
+  std::vector<Policy> policies() const;
+  // Where rounds do not overlap, the devices at the ends of a ring wait for the others.
+  bool is_ring() const { return plans_.placement().devices > 1; }
 
   const Program& program_;
   const Profile& profile_;
@@ -95,11 +98,14 @@ void Planner::consider(const Policy& policy, int64_t device_budget, std::optiona
 }
 
 // Of every budget of the grid.
-std::vector<Policy> policies() {
+std::vector<Policy> Planner::policies() const {
   std::vector<Policy> out;
-  for (const double reserve : kReserves) {
-    for (const auto& [weight, priced] : kPrices)
-      out.push_back({.reserve = reserve, .again_weight = weight, .priced = priced});
+  for (const bool overlap : {false, true}) {
+    if (overlap && !is_ring()) continue;
+    for (const double reserve : kReserves) {
+      for (const auto& [weight, priced] : kPrices)
+        out.push_back({.reserve = reserve, .again_weight = weight, .overlap = overlap, .priced = priced});
+    }
   }
   out.push_back({.keep = true});
   out.push_back(kLean);
@@ -159,7 +165,7 @@ void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>&
   search_budget(least, effort.evaluations, best);
   int64_t before = aligned(least);
   for (const int64_t budget : budgets) {
-    if (best && best->plan.makespan_ns <= plans_.plain(false).end_ns() * 1.001) break;
+    if (best && best->plan.makespan_ns <= plans_.plain(is_ring()).end_ns() * 1.001) break;
     if (budget > most) break;
     if (budget <= before) continue;
     search_budget(budget, effort.evaluations, best);
@@ -278,7 +284,7 @@ Result<Plan> Planner::search() {
   std::optional<Candidate> best;
   const bool coarse = request_.quick || program_.tasks().size() > kLargeProgram;
   if (all <= plans_.limits.device_bytes() && !request_.least)
-    best = plans_.build(kEverything, plans_.limits.device_bytes());
+    best = plans_.build({.overlap = is_ring()}, plans_.limits.device_bytes());
   if (!best || !stays(*best)) {
     // What fits by bytes does not pack: one plan for that among others.
     if (!coarse) best.reset();

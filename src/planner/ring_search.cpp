@@ -15,9 +15,11 @@
 namespace sluice::core {
 namespace {
 
-// Of the rings that are planned quickly, those whose tasks do not come in the order of one device; and how
-// many are planned in full.
-constexpr size_t kTried = 3, kInFull = 2;
+// Of the rings that are planned quickly, those whose tasks do not come in the order of one device: as many as
+// make so many tasks in all; and how many are planned in full.
+constexpr size_t kTriedTasks = 200'000, kLeastTried = 3, kMostTried = 12, kInFull = 2;
+// Of quick plans of 8B on two to eight H100 between an eighth and a fifth.
+constexpr double kShown = 0.2;
 
 // The search over rings of devices.
 class RingSearch {
@@ -27,20 +29,25 @@ class RingSearch {
         profile_(profile),
         request_(request),
         costs_(cost_of(program, profile)),
+        pieces_(pieces_of(program)),
         devices_(profile.devices()) {}
 
   Result<Plan> run() const;
 
  private:
   struct Ring {
-    int stage_layers;
+    RingLayout layout;
     Placement placement;
     double ns = 0;  // estimated
   };
   // By their estimated time.
   std::vector<Ring> rings() const;
-  // Those that are planned.
-  std::vector<Ring> promising() const;
+  // Those that are planned; last the one in the order of one device, if it is among them.
+  std::vector<Ring> promising(const std::vector<Ring>& all) const;
+  // The first in that order.
+  static const Ring& as_one(const std::vector<Ring>& all) {
+    return *std::ranges::find_if(all, [](const Ring& r) { return r.placement.rule == RingRule::AsOne; });
+  }
   PlanRequest request_for(const Ring& ring, bool quick) const;
   // Planned quickly, with the parts of the devices made even.
   Result<Plan> balance(Ring& ring) const;
@@ -49,48 +56,53 @@ class RingSearch {
   const Profile& profile_;
   const PlanRequest& request_;
   const TaskCosts costs_;
+  const Pieces pieces_;
   const size_t devices_;
 };
 
-// By when they end, and the time in which what there is no room for could leave and come back.
+// By when they end, and the part that shows of the time in which what there is no room for leaves and comes
+// back: mostly that happens beside other work.
 std::vector<RingSearch::Ring> RingSearch::rings() const {
   const std::vector<double> even(devices_, 1 / double(devices_));
   const double room = double(request_.caps[kDevice]) - double(profile_.overhead_bytes[kDevice]);
   const double there_and_back =
       1e9 / profile_.bytes_per_s(kDevice, kHost) + 1e9 / profile_.bytes_per_s(kHost, kDevice);
-  const std::vector<int> stages = ring_stages(program_, devices_);
-  std::vector<std::vector<Ring>> of_stage(stages.size());
-  for_each_parallel(int64_t(stages.size()), request_.threads, [&](int64_t i) {
-    const Placement placement = ring(program_, costs_, even, stages[size_t(i)]);
+  const std::vector<RingLayout> layouts = ring_layouts(pieces_, devices_);
+  std::vector<std::vector<Ring>> of_layout(layouts.size());
+  for_each_parallel(int64_t(layouts.size()), request_.threads, [&](int64_t i) {
+    const Placement placement = ring(pieces_, costs_, even, layouts[size_t(i)]);
     for (const RingEstimate& e : estimate_ring(program_, placement, costs_, profile_)) {
       const double moved_ns = std::max(0.0, double(e.bytes) - room) * there_and_back;
-      of_stage[size_t(i)].push_back({stages[size_t(i)], placement, e.ns + moved_ns});
-      of_stage[size_t(i)].back().placement.rule = e.rule;
+      of_layout[size_t(i)].push_back({layouts[size_t(i)], placement, e.ns + kShown * moved_ns});
+      Placement& made = of_layout[size_t(i)].back().placement;
+      made.rule = e.rule, made.rounds_at_once = e.rounds_at_once;
     }
   });
   std::vector<Ring> out;
-  for (auto& some : of_stage) std::ranges::move(some, std::back_inserter(out));
+  for (auto& some : of_layout) std::ranges::move(some, std::back_inserter(out));
   std::ranges::stable_sort(out, {}, &Ring::ns);
   return out;
 }
 
 // Estimates do not know how evenly links are at work, which the order of one device is best at. Where not
-// even what outlives the step has room, it always won.
-std::vector<RingSearch::Ring> RingSearch::promising() const {
+// even what outlives the step has room, it always won over two devices; over many it waits for too long.
+std::vector<RingSearch::Ring> RingSearch::promising(const std::vector<Ring>& all) const {
+  constexpr double kTooLong = 1.25;
+  if (request_.least) return {as_one(all)};
+  const bool waits = as_one(all).ns > kTooLong * all.front().ns;
   const bool tight = double(persistent_bytes(program_)) > double(devices_) * double(request_.caps[kDevice]);
-  const bool one = request_.quick || request_.least;
-  size_t as_one = 1, others = !one ? kTried : tight || request_.least ? 0 : 1;
+  size_t others = !request_.quick ? std::clamp(kTriedTasks / program_.tasks().size(), kLeastTried, kMostTried)
+                  : waits         ? 2
+                  : tight         ? 0
+                                  : 1;
   std::vector<Ring> out;
-  for (Ring& r : rings()) {
-    const bool is_as_one = r.placement.rule == RingRule::AsOne;
-    size_t& left = is_as_one ? as_one : others;
-    const auto alike = [&](const Ring& before) {
-      return !is_as_one && before.placement.rule != RingRule::AsOne && before.stage_layers == r.stage_layers;
-    };
-    if (left == 0 || std::ranges::any_of(out, alike)) continue;
-    --left;
-    out.push_back(std::move(r));
+  for (const Ring& r : all) {
+    const auto alike = [&](const Ring& before) { return before.layout == r.layout && before.ns == r.ns; };
+    if (r.placement.rule == RingRule::AsOne || others == 0 || std::ranges::any_of(out, alike)) continue;
+    --others;
+    out.push_back(r);
   }
+  if (!waits) out.push_back(as_one(all));
   return out;
 }
 
@@ -106,10 +118,17 @@ PlanRequest RingSearch::request_for(const Ring& ring, bool quick) const {
 }
 
 Result<Plan> RingSearch::run() const {
-  std::vector<Ring> tried = promising();
+  const std::vector<Ring> all = rings();
+  std::vector<Ring> tried = promising(all);
   std::vector<std::optional<Result<Plan>>> plans(tried.size());
   for_each_parallel(int64_t(tried.size()), request_.threads,
                     [&](int64_t i) { plans[size_t(i)] = balance(tried[size_t(i)]); });
+  // It takes the least memory.
+  if (std::ranges::none_of(plans, [](const auto& plan) { return plan->ok(); }) &&
+      tried.back().placement.rule != RingRule::AsOne) {
+    tried.push_back(as_one(all));
+    plans.push_back(balance(tried.back()));
+  }
   std::vector<size_t> order(tried.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](size_t i) {
@@ -147,8 +166,8 @@ Result<Plan> RingSearch::balance(Ring& r) const {
     double sum = 0;
     for (size_t d = 0; d < devices_; ++d) sum += shares[d] *= mean_ns / std::max(busy_ns[d], 1e-3 * mean_ns);
     for (double& share : shares) share /= sum;
-    next.placement = ring(program_, costs_, shares, r.stage_layers);
-    next.placement.rule = r.placement.rule;
+    next.placement = ring(pieces_, costs_, shares, r.layout);
+    next.placement.rule = r.placement.rule, next.placement.rounds_at_once = r.placement.rounds_at_once;
     if (next.placement.tasks == r.placement.tasks) break;
   }
   return *std::move(best);

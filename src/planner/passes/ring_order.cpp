@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of tasks over several devices: list scheduling of groups of tasks under a rule.
+// The order of tasks over several devices: list scheduling of groups of tasks under a rule, then justified:
+// what ends last begins last, scheduled back from the end, and what begins first then comes first, scheduled
+// from the begin. A list knows only what can begin now; this way it learns what the rest of the step waits
+// for. Where rounds and heads of chunks follow one another that ends a step up to a sixth earlier, with as
+// much in memory. (Li and Willis 1992, for projects with bounded resources.)
 //
 // A group is what the program has next to each other of one layer, round, chunk, phase and device. It runs in
 // one piece; what it makes for another device is there a hand-over later.
@@ -8,7 +12,6 @@
 #include <limits>
 #include <map>
 #include <queue>
-#include <tuple>
 
 #include "planner/passes/passes.h"
 
@@ -22,10 +25,9 @@ struct Group {
   int32_t round, chunk;
   uint32_t stage = 0;  // groups of a pass that follow one another on one device, counted per round and phase
   double ns = 0;
-  double path_ns = 0;  // from its begin to the end of the step, at least
   // Groups that cannot begin before it has ended, and how much later; 0 on the same device.
   std::vector<std::pair<uint32_t, double>> next;
-  uint32_t before = 0;  // how many it follows
+  std::vector<std::pair<uint32_t, double>> before;  // the same, those that it follows
 };
 
 class Ring {
@@ -34,25 +36,20 @@ class Ring {
       : program_(program), placement_(placement), costs_(costs), profile_(profile) {
     find_groups();
     find_edges();
-    for (uint32_t g = uint32_t(groups_.size()); g-- > 0;) {
-      Group& group = groups_[g];
-      for (const auto& [next, later] : group.next)
-        group.path_ns = std::max(group.path_ns, later + groups_[next].path_ns);
-      group.path_ns += group.ns;
-    }
   }
 
   // The groups in the order in which they begin under a rule, and when the last one ends.
   struct Order {
     std::vector<uint32_t> groups;
+    std::vector<double> begin_ns;  // by group
     double end_ns = 0;
   };
-  Order order(RingRule rule, bool overlap_rounds) {
-    if (rule != RingRule::AsOne) return list(rule, overlap_rounds ? 2 : 1);
-    find_turns(overlap_rounds);
-    // Turns keep rounds apart; the third one fills what the end of the first would leave idle.
-    return list(rule, overlap_rounds ? 3 : 1);
+  Order order(RingRule rule, int rounds_at_once) {
+    if (rule != RingRule::AsOne) return justified(list(keys(rule), rounds_at_once), rounds_at_once);
+    find_turns(rounds_at_once > 1);
+    return list(keys(rule), rounds_at_once, patience_ns());
   }
+  int rounds() const { return int(backward_groups_.size()); }
 
   // What each device holds at its fullest moment, the fullest one's.
   int64_t most_bytes(const Order& order) const;
@@ -70,28 +67,34 @@ class Ring {
   void find_edges();
   void find_turns(bool overlap_rounds);
   // How long a device waits for what comes first under a rule before it begins something else.
-  double patience_ns(RingRule rule) const;
-  Order list(RingRule rule, int32_t rounds_at_once) const;
-
+  double patience_ns() const;
   // What comes first is smaller.
-  using Key = std::tuple<double, int32_t, double, double, uint32_t>;
+  using Key = std::array<double, 4>;
+  using Keys = std::vector<Key>;  // by group
+  Keys keys(RingRule rule) const {
+    Keys out;
+    for (uint32_t g = 0; g < groups_.size(); ++g) out.push_back(key(rule, g));
+    return out;
+  }
   Key key(RingRule rule, uint32_t g) const {
     const Group& group = groups_[g];
-    const double forward = group.phase == Phase::Forward ? 1 : 0, stage = group.stage;
+    const double forward = group.phase == Phase::Forward ? 1 : 0, round = group.round, stage = group.stage;
     switch (rule) {
       case RingRule::Stages:
-        return {forward, group.round, stage, chunk_turn_[g], g};
+        return {forward, round, stage, chunk_turn_[g]};
       case RingRule::Chunks:
-        return {forward, group.round, chunk_turn_[g], stage, g};
+        return {forward, round, chunk_turn_[g], stage};
       case RingRule::ForwardFirst:
-        return {1 - forward, group.round, stage, chunk_turn_[g], g};
-      case RingRule::LongestPath:
-        return {-group.path_ns, 0, 0, 0, g};
+        return {1 - forward, round, stage, chunk_turn_[g]};
       case RingRule::AsOne:
-        return {turn_as_one_[g], 0, 1 - forward, 0, g};
+        return {turn_as_one_[g], 0, 1 - forward};
     }
     return {};
   }
+  static constexpr int32_t kAllRounds = std::numeric_limits<int32_t>::max() / 2;
+  // `backwards`: time runs from the end of the step to its begin.
+  Order list(const Keys& keys, int32_t rounds_at_once, double patience_ns = 0, bool backwards = false) const;
+  Order justified(Order order, int32_t rounds_at_once) const;
 
   const Program& program_;
   const Placement& placement_;
@@ -107,8 +110,14 @@ class Ring {
 void Ring::find_groups() {
   using Chunk = std::tuple<int32_t, Phase, int32_t>;
   std::map<Chunk, double> turns;
-  std::map<std::pair<int32_t, Phase>, std::pair<size_t, uint32_t>>
-      stages;  // the device of the last one, its number
+  // Of a round and phase: the last stage, and those that a layer has on its devices.
+  struct Stages {
+    size_t device;
+    uint32_t number;
+    int32_t layer;
+    std::map<size_t, uint32_t> of_device;
+  };
+  std::map<std::pair<int32_t, Phase>, Stages> stages;
   for (uint32_t t = 0; t < program_.tasks().size(); ++t) {
     const Task& task = program_.tasks()[t];
     const size_t device = placement_.of(TaskId(t)).index();
@@ -119,9 +128,13 @@ void Ring::find_groups() {
     if (groups_.empty() || !joins(groups_.back())) {
       groups_.push_back({t, t, device, task.phase, task.round, task.chunk});
       layers_.push_back(task.layer);
-      auto [stage, fresh] = stages.try_emplace({task.round, task.phase}, device, 0);
-      if (stage->second.first != device) stage->second = {device, stage->second.second + 1};
-      groups_.back().stage = stage->second.second;
+      Stages& s =
+          stages.try_emplace({task.round, task.phase}, Stages{device, 0, task.layer, {}}).first->second;
+      if (s.layer != task.layer) s.layer = task.layer, s.of_device.clear();
+      // A layer on two devices has a stage on each, however often chunks go from one to the other.
+      const auto [stage, fresh] = s.of_device.try_emplace(device, s.number);
+      if (fresh && s.device != device) s.device = device, stage->second = ++s.number;
+      groups_.back().stage = stage->second;
       const auto [turn, first] =
           turns.try_emplace({task.round, task.phase, task.chunk}, double(turns.size()));
       chunk_turn_.push_back(turn->second);
@@ -172,7 +185,7 @@ void Ring::find_edges() {
   }
   for (const auto& [ends, later] : edges) {
     groups_[ends.first].next.emplace_back(ends.second, later);
-    ++groups_[ends.second].before;
+    groups_[ends.second].before.emplace_back(ends.first, later);
   }
 }
 
@@ -190,16 +203,21 @@ void Ring::find_turns(bool overlap_rounds) {
     passes[{g.device, pass}].first += g.ns;
   }
   turn_as_one_.clear();
-  double turn = 0;
+  struct Turn {
+    int32_t layer, pass;
+    double turn;
+  };
+  std::map<size_t, Turn> last;  // by device
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     auto& [all_ns, before_ns] = passes[{groups_[g].device, pass_of[g]}];
+    const auto [at, fresh] = last.try_emplace(groups_[g].device);
+    Turn& turn = at->second;
     // All chunks of a layer have the turn of the first.
-    if (g == 0 || layers_[g] != layers_[g - 1] || pass_of[g] != pass_of[g - 1] ||
-        groups_[g].device != groups_[g - 1].device) {
+    if (fresh || turn.layer != layers_[g] || turn.pass != pass_of[g]) {
       const int32_t beside = overlap_rounds ? (pass_of[g] + 1) / 2 : pass_of[g];
-      turn = beside + before_ns / std::max(all_ns, 1.0);
+      turn = {layers_[g], pass_of[g], beside + before_ns / std::max(all_ns, 1.0)};
     }
-    turn_as_one_.push_back(turn);
+    turn_as_one_.push_back(turn.turn);
     before_ns += groups_[g].ns;
   }
 }
@@ -207,8 +225,7 @@ void Ring::find_turns(bool overlap_rounds) {
 // One device runs a layer for all chunks before it goes on to the next. Whoever does not wait for a chunk
 // that is about to arrive, but begins something else, soon has weights and activations of several layers at
 // once.
-double Ring::patience_ns(RingRule rule) const {
-  if (rule != RingRule::AsOne) return 0;
+double Ring::patience_ns() const {
   double sum = 0, groups = 0;
   for (const Group& g : groups_) {
     if (g.phase == Phase::Forward) sum += g.ns, ++groups;
@@ -216,12 +233,12 @@ double Ring::patience_ns(RingRule rule) const {
   return sum / std::max(1.0, groups);
 }
 
-Ring::Order Ring::list(RingRule rule, int32_t rounds_at_once) const {
-  const double patience_ns = this->patience_ns(rule);
+Ring::Order Ring::list(const Keys& keys, int32_t rounds_at_once, double patience_ns, bool backwards) const {
   Order out;
-  std::vector<uint32_t> before;
+  out.begin_ns.resize(groups_.size());
+  std::vector<size_t> before;
   std::vector<double> ready_ns(groups_.size(), 0);
-  for (const Group& g : groups_) before.push_back(g.before);
+  for (const Group& g : groups_) before.push_back((backwards ? g.next : g.before).size());
   // Of each device what can begin now, and what can begin later, by time.
   std::array<
       std::priority_queue<std::pair<Key, uint32_t>, std::vector<std::pair<Key, uint32_t>>, std::greater<>>,
@@ -265,16 +282,17 @@ Ring::Order Ring::list(RingRule rule, int32_t rounds_at_once) const {
     while (!later[device].empty() && later[device].top().first <= now + patience_ns) {
       const uint32_t g = later[device].top().second;
       later[device].pop();
-      open[device].emplace(key(rule, g), g);
+      open[device].emplace(keys[g], g);
     }
     const uint32_t g = open[device].top().second;
     open[device].pop();
     const Group& group = groups_[g];
-    const double end_ns = std::max(now, ready_ns[g]) + group.ns;
+    out.begin_ns[g] = std::max(now, ready_ns[g]);
+    const double end_ns = out.begin_ns[g] + group.ns;
     free_ns[device] = end_ns;
     out.groups.push_back(g);
     out.end_ns = std::max(out.end_ns, end_ns);
-    for (const auto& [next, later_ns] : group.next) {
+    for (const auto& [next, later_ns] : backwards ? group.before : group.next) {
       ready_ns[next] = std::max(ready_ns[next], end_ns + later_ns);
       if (--before[next] == 0) reached(next);
     }
@@ -291,6 +309,20 @@ Ring::Order Ring::list(RingRule rule, int32_t rounds_at_once) const {
     }
   }
   return out;
+}
+
+Ring::Order Ring::justified(Order order, int32_t rounds_at_once) const {
+  constexpr int kMost = 4;
+  Order last = order;
+  for (int i = 0; i < kMost; ++i) {
+    Keys keys(groups_.size());
+    for (size_t g = 0; g < groups_.size(); ++g) keys[g] = {-(last.begin_ns[g] + groups_[g].ns)};
+    const Order back = list(keys, kAllRounds, 0, true);
+    for (size_t g = 0; g < groups_.size(); ++g) keys[g] = {-(back.begin_ns[g] + groups_[g].ns)};
+    last = list(keys, rounds_at_once);
+    if (last.end_ns < order.end_ns) order = last;
+  }
+  return order;
 }
 
 int64_t Ring::most_bytes(const Order& order) const {
@@ -327,7 +359,7 @@ int64_t Ring::most_bytes(const Order& order) const {
 std::vector<TaskId> ring_order(const Program& program, const Placement& placement, const TaskCosts& costs,
                                const Profile& profile, bool overlap_rounds) {
   Ring ring(program, placement, costs, profile);
-  return ring.tasks(ring.order(placement.rule, overlap_rounds));
+  return ring.tasks(ring.order(placement.rule, overlap_rounds ? placement.rounds_at_once : 1));
 }
 
 std::vector<RingEstimate> estimate_ring(const Program& program, const Placement& placement,
@@ -335,8 +367,13 @@ std::vector<RingEstimate> estimate_ring(const Program& program, const Placement&
   Ring ring(program, placement, costs, profile);
   std::vector<RingEstimate> out;
   for (const RingRule rule : kRingRules) {
-    const auto order = ring.order(rule, true);
-    out.push_back({rule, order.end_ns, ring.most_bytes(order)});
+    for (const int rounds : {2, 3}) {
+      // The order of one device keeps rounds apart; the third one fills what the end of the first would leave
+      // idle.
+      if (rule == RingRule::AsOne ? rounds == 2 : rounds > std::max(2, ring.rounds())) continue;
+      const auto order = ring.order(rule, rounds);
+      out.push_back({rule, rounds, order.end_ns, ring.most_bytes(order)});
+    }
   }
   return out;
 }
