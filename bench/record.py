@@ -9,10 +9,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def commit():
-    """The commit of the work tree, with "+" where it has changes of its own."""
+    """The commit of the work tree, with "+" where it has changes of its own: results, and what is written from them, are none."""
     def git(*arguments):
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    return git("rev-parse", "--short=7", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!bench/results", ":!docs")
+    return git("rev-parse", "--short=7", "HEAD") + ("+" if changed else "")
 
 
 def record(question, what, value, machine, command, binds=None, folder=ROOT / "bench/results"):
