@@ -142,7 +142,7 @@ void add_simulate(CLI::App& app, int& status) {
                   "    on 1, 2, 4 and 8 devices: speed-up, and where their time goes");
   options->add_to(simulate, false);
   simulate.get_option("--devices")
-      ->description("as for plan; or a range, 1..8: a table over 1, 2, 4 and 8 devices (run.devices)");
+      ->description("as for plan; or a range, 1..64: a table over 1, 2, 4, ... 64 devices (run.devices)");
   options->add_machine(simulate);
   simulate.callback([=, &status] { status = report(sluice::core::simulate(options->finish())); });
 }

@@ -19,12 +19,21 @@ std::string name_of(const LaneEnds& ends) {
 }
 
 std::optional<LaneEnds> find_lane_ends(std::string_view name) {
-  for (const Tier from : kTiers) {
-    for (const Tier to : kTiers) {
-      if (name_of(LaneEnds{from, to}) == name) return LaneEnds{from, to};
-    }
+  std::optional<Tier> from, to;
+  if (const size_t arrow = name.find('>'); arrow != name.npos) {
+    from = find_tier(name.substr(0, arrow));
+    to = find_tier(name.substr(arrow + 1));
+  } else {
+    const size_t number = std::min(name.find_first_of("0123456789"), name.size());
+    const auto device = find_tier(fmt::format("{}{}", name_of(kDevice), name.substr(number)));
+    const std::string_view what = name.substr(0, number);
+    if (what == "compute" || what == "store") from = device;
+    if (what == "compute" || what == "load") to = device;
+    if (what == "load") from = kHost;
+    if (what == "store") to = kHost;
   }
-  return std::nullopt;
+  if (!from || !to || name_of(LaneEnds{*from, *to}) != name) return std::nullopt;
+  return LaneEnds{*from, *to};
 }
 
 LaneTable LaneTable::of_devices(size_t devices, bool joined) {

@@ -21,13 +21,13 @@ namespace sluice::core {
 class Lane {
  public:
   constexpr Lane() = default;
-  constexpr explicit Lane(size_t index) : index_(static_cast<uint8_t>(index)) {}
+  constexpr explicit Lane(size_t index) : index_(static_cast<uint16_t>(index)) {}
 
   constexpr size_t index() const { return index_; }
   constexpr auto operator<=>(const Lane&) const = default;
 
  private:
-  uint8_t index_ = 0;
+  uint16_t index_ = 0;
 };
 
 // What a lane joins.
@@ -48,7 +48,7 @@ std::optional<LaneEnds> find_lane_ends(std::string_view name);
 
 class LaneTable {
  public:
-  static constexpr size_t kMost = 128;
+  static constexpr size_t kMost = 512;
 
   // The lanes of one device and a host: compute, load, store.
   LaneTable() : ends_{{kDevice, kDevice}, {kHost, kDevice}, {kDevice, kHost}} {}

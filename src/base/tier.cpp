@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/tier.h"
 
+#include <string>
+
 namespace sluice::core {
 namespace {
 
-constexpr std::array<std::string_view, Tier::kCount> kNames{
-    "device", "device1", "device2", "device3", "device4", "device5", "device6", "device7", "host"};
+std::array<std::string, Tier::kCount> names() {
+  std::array<std::string, Tier::kCount> out;
+  for (size_t d = 0; d < Tier::kMostDevices; ++d) out[d] = d == 0 ? "device" : "device" + std::to_string(d);
+  out[kHost.index()] = "host";
+  return out;
+}
 
 }  // namespace
 
 std::string_view name_of(Tier tier) {
+  static const std::array<std::string, Tier::kCount> kNames = names();
   return kNames[tier.index()];
 }
 

@@ -14,7 +14,7 @@ namespace sluice::core {
 
 class Tier {
  public:
-  static constexpr size_t kMostDevices = 8;
+  static constexpr size_t kMostDevices = 64;
   static constexpr size_t kCount = kMostDevices + 1;
 
   // The first device.

@@ -18,7 +18,7 @@ struct DeviceChoice {
 // "all"; a number of devices, the first ones: "2"; or their numbers: "0,2". The error says what is allowed.
 Result<DeviceChoice> parse_devices(std::string_view text);
 
-// Numbers of devices to compare, "1..8": the first, twice that, and so on up to the last, which is one of
+// Numbers of devices to compare, "1..64": the first, twice that, and so on up to the last, which is one of
 // them. Nothing where the text is no range.
 Result<std::optional<std::vector<int>>> parse_device_counts(std::string_view text);
 

@@ -102,7 +102,7 @@ TEST(Machines, MayBeSeveralDevices) {
   const auto two = Machine::preset("h100", 2);
   ASSERT_TRUE(two.ok()) << two.message();
   EXPECT_EQ(two->devices(), 2);
-  expect_error(Machine::preset("h100", 9).error(), ErrorKind::Invalid, "from 1 to 8");
+  expect_error(Machine::preset("h100", 65).error(), ErrorKind::Invalid, "from 1 to 64");
   const auto alone = plan(tiny(), small_step(), {}, *Machine::preset("h100"));
   const auto both = plan(tiny(), small_step(), {}, *two);
   ASSERT_TRUE(both.ok()) << both.message();

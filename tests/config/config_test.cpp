@@ -319,8 +319,8 @@ TEST(DeviceCounts, DoubleUpToTheLast) {
     EXPECT_NE(counts(wrong).message().find(std::string("run.devices = ") + wrong), std::string::npos);
   }
   EXPECT_EQ(
-      counts("1..64").message(),
-      "run.devices = 1..64: a step is planned for the devices of one host, which share its memory: 8 at "
+      counts("1..128").message(),
+      "run.devices = 1..128: a step is planned for the devices of one host, which share its memory: 64 at "
       "most");
 }
 

@@ -104,7 +104,7 @@ say plan --diff runs/latest/plan.json tight/plan.json
 section simulate
 say simulate small.toml --machine rtx4090
 say simulate small.toml --machine h100 --devices 2 --set shape.chunk_tokens=1024
-say simulate small.toml --machine h100 --devices 9
+say simulate small.toml --machine h100 --devices 65
 say demo 8 4 256 tiny --simulate --machine a100
 
 section machines
@@ -211,10 +211,10 @@ say bench model --steps none
 say bench model gpt5 --set run.backend=cpu
 say bench model --set run.backend=sim
 say bench attention tiny
-say simulate --devices 1..64 --machine h100
+say simulate --devices 1..128 --machine h100
 say simulate --devices 1..2
 say bench links tiny
-say bench links --devices 9
+say bench links --devices 65
 say bench model --devices 2
 say bench attention --head-dim 15 --set run.backend=cpu
 say bench precision params=7B
