@@ -68,5 +68,12 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Updates::AtTheEnd, Updates::Deferred, Updates::LateMoments)),
     [](const auto& test) { return names(test); });
 
+// More of them than cores wait for one another, so one case stands for all.
+INSTANTIATE_TEST_SUITE_P(EightInARing, SeveralDevices,
+                         testing::Combine(testing::Values(NamedDevices{"eight", 8, true}),
+                                          testing::Values(numerics_under_test().back()),
+                                          testing::Values(Updates::LateMoments)),
+                         [](const auto& test) { return names(test); });
+
 }  // namespace
 }  // namespace sluice::core
