@@ -136,6 +136,13 @@ std::vector<size_t> ring_of(std::span<const double> piece_ns, std::span<const in
   std::vector<double> part_ns;  // of the layers, by device
   for (const double share : shares) part_ns.push_back(share * all_ns);
   part_ns.front() -= beside_ns;
+  if (part_ns.front() < 0) {
+    // The others share all layers.
+    part_ns.front() = 0;
+    const double layers_ns = all_ns - beside_ns,
+                 parts_ns = std::accumulate(part_ns.begin(), part_ns.end(), 0.0);
+    for (double& part : part_ns) part *= layers_ns / parts_ns;
+  }
   std::vector<size_t> out = layout.turns > 0
                                 ? dealt_in_turns(piece_ns, part_ns, layout.turns)
                                 : dealt_alike(piece_ns, layer_of_piece, part_ns, layout.stage_layers);
