@@ -5,6 +5,7 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <set>
 
 #include "base/bytes.h"
 #include "plan/plan.h"
@@ -54,6 +55,35 @@ std::string between_devices(const Plan& plan, const PlanTotals& t) {
   return out + "\n";
 }
 
+// Which layers each device computes: "layers   device 0-3, part of 4; device1 part of 4, 5-8".
+std::string layers_by_device(const Program& program, const Plan& plan) {
+  ByTier<std::set<int32_t>> layers;
+  std::map<int32_t, std::set<Tier>> devices;  // of a layer
+  for (const Action& a : plan.actions) {
+    if (a.kind != ActionKind::Run || program.task(a.task).phase != Phase::Forward) continue;
+    const int32_t layer = program.task(a.task).layer;
+    if (layer < 0) continue;
+    layers[plan.device_of(a)].insert(layer);
+    devices[layer].insert(plan.device_of(a));
+  }
+  std::string out;
+  for (size_t d = 0; d < plan.devices(); ++d) {
+    const std::set<int32_t>& own = layers[Tier::device(d)];
+    std::string list;
+    const auto whole = [&](int32_t layer) { return own.contains(layer) && devices[layer].size() == 1; };
+    for (const int32_t layer : own) {
+      if (whole(layer) && whole(layer - 1)) continue;  // said with the first of them
+      int32_t last = layer;
+      while (whole(layer) && whole(last + 1)) ++last;
+      list += fmt::format("{}{}{}{}", list.empty() ? "" : ", ", whole(layer) ? "" : "part of ", layer,
+                          last == layer ? "" : fmt::format("-{}", last));
+    }
+    out += fmt::format("{}{} {}", out.empty() ? "layers   " : "; ", name_of(Tier::device(d)),
+                       list.empty() ? "none" : list);
+  }
+  return out + "\n";
+}
+
 }  // namespace
 
 std::string explain(const Program& program, const Plan& plan) {
@@ -93,7 +123,7 @@ std::string explain(const Program& program, const Plan& plan) {
   fmt::format_to(put, "stays    {}\n", list(resident));
   fmt::format_to(put, "loads    {} per step: {}\n", format_bytes(t.loads.bytes), list(loaded));
   fmt::format_to(put, "stores   {} per step: {}\n", format_bytes(t.stores.bytes), list(stored));
-  if (plan.devices() > 1) out += between_devices(plan, t);
+  if (plan.devices() > 1) out += layers_by_device(program, plan) + between_devices(plan, t);
   fmt::format_to(put, "again    {}\n", again.empty() ? "nothing is recomputed" : again);
   fmt::format_to(put, "policy   {}\n", plan.policy);
   fmt::format_to(put, "step     {:.1f} ms predicted; no plan is faster than {:.1f} ms (gap {:.1f} %)\n",

@@ -186,6 +186,24 @@ TEST(Rings, AreJustified) {
   EXPECT_LT(least_ns, 1.4 * all_ns / 4);
 }
 
+TEST(Rings, SayWhichLayersAreWhose) {
+  const Program program = four_chunks();
+  Profile profile;
+  profile.set_lanes(LaneTable::of_devices(2, true), 1e12);
+  PlanRequest request;
+  request.quick = true;
+  Placement placement{{}, 2, ""};
+  // All of layers 0 to 2 and attention of 3; the rest.
+  const Pieces pieces = pieces_of(program);
+  for (const int32_t piece : pieces.of) placement.tasks.push_back(piece < 7 ? kDevice : kSecond);
+  request.placement = placement;
+  const auto plan = make_plan(program, profile, request);
+  ASSERT_TRUE(plan.ok()) << plan.message();
+  const std::string said = explain(program, *plan);
+  EXPECT_NE(said.find("\nlayers   device 0-2, part of 3; device1 part of 3, 4-7\n"), std::string::npos)
+      << said;
+}
+
 // The first device makes a and comes back to it; all else is the second's.
 Placement two_devices() {
   return {{kDevice, kSecond, kSecond, kSecond, kSecond, kDevice}, 2, ""};
