@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/device_activity.h"
+#include "base/host_pages.h"
 #include "base/interval.h"
 #include "base/lane.h"
 #include "base/status.h"
@@ -90,6 +91,10 @@ class Backend {
 
   // Scratch bytes the op's kernel needs beside its operands.
   virtual int64_t workspace_bytes(const Op& op) const = 0;
+
+  // Says what the parts of the host's arena are for, before reserve(): where they lie may depend on it. Not
+  // all of it need be named.
+  virtual void set_host_parts(std::vector<HostPart> /*parts*/) {}
 
   // Reserves an arena of so many bytes in every tier, once. The backend owns them. Work that takes long, such
   // as pinning the host arena, may go on after this returns: begin() waits for it and returns its error.

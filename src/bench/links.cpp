@@ -12,16 +12,18 @@
 namespace sluice::core {
 namespace {
 
-// Every lane reads the first bytes of its tier's arena and writes bytes of its own.
+// Every lane reads and writes bytes of its own. Those on the host are their device's.
 class LinkArenas {
  public:
   LinkArenas(const LaneTable& lanes, int64_t bytes) {
-    for (const Tier tier : lanes.tiers()) arenas_[tier] = bytes;
     for (const Lane lane : lanes) {
       const LaneEnds& ends = lanes[lane];
       if (ends.computes()) continue;
-      copies_.push_back({lane, {{ends.from, 0}, {ends.to, arenas_[ends.to]}, bytes}});
-      arenas_[ends.to] += bytes;
+      const LinkCopy copy{lane, {{ends.from, arenas_[ends.from]}, {ends.to, arenas_[ends.to]}, bytes}};
+      for (const Tier tier : {ends.from, ends.to}) arenas_[tier] += bytes;
+      if (ends.from == kHost) parts_.push_back({copy.copy.from.offset, arenas_[kHost], ends.to});
+      if (ends.to == kHost) parts_.push_back({copy.copy.to.offset, arenas_[kHost], ends.from});
+      copies_.push_back(copy);
     }
   }
 
@@ -29,6 +31,7 @@ class LinkArenas {
 
   // What was never written is no memory yet.
   Status reserve(Backend& backend) const {
+    backend.set_host_parts(parts_);
     SLUICE_TRY(backend.reserve(arenas_));
     for (const Tier tier : kTiers) {
       if (arenas_[tier] > 0) SLUICE_TRY(backend.clear({tier, 0}, arenas_[tier]));
@@ -39,6 +42,7 @@ class LinkArenas {
  private:
   BytesByTier arenas_;
   std::vector<LinkCopy> copies_;
+  std::vector<HostPart> parts_;
 };
 
 std::string name_of(const Backend& backend, const LaneEnds& ends) {
@@ -74,7 +78,7 @@ Result<LinkBench> run_links(const Machine& machine, const LinkOptions& options,
     int64_t& room = most[Tier::device(d)];
     if (!machine.traits().shares_cores) room = machine.device_total_bytes;
   }
-  out.bytes = options.bytes > 0 ? options.bytes : link_copy_bytes(most);
+  out.bytes = options.bytes > 0 ? options.bytes : link_copy_bytes(most, machine.devices());
   const LinkArenas arenas(backend->lanes(), out.bytes);
   SLUICE_TRY(arenas.reserve(*backend));
   uint32_t most_copies = 0;

@@ -31,10 +31,30 @@ struct LinkRates {
   double busy_ns = 0;  // of one launch beside both copies, in the mean
 };
 
-// The copies of measure_links().
+// The copies of measure_links(): into the first `bytes` of every device, from the next ones. On the host each
+// device has as much of its own.
 struct LinkTest {
-  Copy load, store;    // of one size, of the first device
+  int64_t bytes = 0;
   uint32_t pairs = 0;  // of both; the first one warms up
+
+  Copy load(size_t d) const { return {{kHost, int64_t(d) * room()}, {Tier::device(d), 0}, bytes}; }
+  Copy store(size_t d) const {
+    return {{Tier::device(d), bytes}, {kHost, int64_t(d) * room() + bytes}, bytes};
+  }
+  // What both take of a device and of its part of the host.
+  int64_t room() const { return 2 * bytes; }
+  BytesByTier arenas(size_t devices) const {
+    BytesByTier out;
+    out[kHost] = int64_t(devices) * room();
+    for (size_t d = 0; d < devices; ++d) out[Tier::device(d)] = room();
+    return out;
+  }
+  std::vector<HostPart> host_parts(size_t devices) const {
+    std::vector<HostPart> out;
+    for (size_t d = 0; d < devices; ++d)
+      out.push_back({int64_t(d) * room(), int64_t(d + 1) * room(), Tier::device(d)});
+    return out;
+  }
 };
 
 // Sustained rates of both directions at once, beside `launches` of `busy`, with the links of all devices at
@@ -44,15 +64,13 @@ Result<LinkRates> measure_links(Backend& backend, const LinkTest& test, const La
   std::vector<LinkCopy> copies;
   for (size_t d = 0; d < backend.lanes().devices(); ++d) {
     const Tier device = Tier::device(d);
-    copies.push_back({backend.lanes().copy(kHost, device),
-                      {test.load.from, {device, test.load.to.offset}, test.load.bytes}});
-    copies.push_back({backend.lanes().copy(device, kHost),
-                      {{device, test.store.from.offset}, test.store.to, test.store.bytes}});
+    copies.push_back({backend.lanes().copy(kHost, device), test.load(d)});
+    copies.push_back({backend.lanes().copy(device, kHost), test.store(d)});
   }
   SLUICE_ASSIGN(auto runs, run_copies(backend, copies, test.pairs, busy, launches));
   runs = while_all_work(runs);
   const auto& computing = runs[backend.lanes().compute()];
-  const double bytes = double(test.load.bytes);
+  const double bytes = double(test.bytes);
   return LinkRates{1e9 * bytes / mean_ns(runs[copies[0].lane]), 1e9 * bytes / mean_ns(runs[copies[1].lane]),
                    computing.empty() ? 0 : mean_ns(computing)};
 }
@@ -65,7 +83,7 @@ Result<double> measure_peers(Backend& backend, const LinkTest& test) {
     const Tier from = Tier::device(d), to = Tier::device((d + 1) % devices);
     const auto lane = backend.lanes().find(from, to);
     if (from == to || !lane) continue;
-    copies.push_back({*lane, {{from, test.store.from.offset}, {to, test.load.to.offset}, test.load.bytes}});
+    copies.push_back({*lane, {test.store(d).from, test.load((d + 1) % devices).to, test.bytes}});
   }
   if (copies.empty()) return 0.0;
   SLUICE_ASSIGN(const auto runs, run_copies(backend, copies, test.pairs));
@@ -73,7 +91,7 @@ Result<double> measure_peers(Backend& backend, const LinkTest& test) {
   for (const std::vector<Interval>& of : runs) {
     if (!of.empty()) slowest_ns = std::max(slowest_ns, median_ns(of));
   }
-  return 1e9 * double(test.load.bytes) / slowest_ns;
+  return 1e9 * double(test.bytes) / slowest_ns;
 }
 
 // The links of a machine whose copies take cores and memory bandwidth from compute, and how much of them.
@@ -86,8 +104,7 @@ Status measure_shared(Backend& backend, LinkTest test, const Launch& product, Pr
   SLUICE_ASSIGN(const LinkRates alone, measure_links(backend, test, product, 0));
   // Products for well beyond the copies' time, which grows when products run.
   constexpr double kWindowNs = 3e8;
-  const double pair_ns =
-      1e9 * double(test.load.bytes) / std::min(alone.load_bytes_per_s, alone.store_bytes_per_s);
+  const double pair_ns = 1e9 * double(test.bytes) / std::min(alone.load_bytes_per_s, alone.store_bytes_per_s);
   test.pairs = static_cast<uint32_t>(std::clamp(kWindowNs / pair_ns, 6.0, 500.0));
   const auto launches = static_cast<uint32_t>(std::clamp(4 * pair_ns * test.pairs / product_ns, 8.0, 5000.0));
   SLUICE_ASSIGN(const LinkRates shared, measure_links(backend, test, product, launches));
@@ -192,12 +209,16 @@ void keep_links(const Profile& profile, json& table) {
   if (profile.peer_bytes_per_s() > 0) table["peer_bytes_per_s"] = profile.peer_bytes_per_s();
 }
 
+int64_t wished_link_bytes(const CalibrateOptions& options, const Profile& profile) {
+  return link_copy_bytes(options.most_bytes, profile.lanes().devices());
+}
+
 // Returns whether the cache has the links, and what compute loses to copies if they share cores.
 bool take_cache(const json& cache, const CalibrateOptions& options, Profile& profile) {
   const double slowdown = number_or(cache, "copy_slowdown", -1);
   // Rates of copies that were small for want of room do for those that have as little.
   const bool large_enough =
-      4 * number_or(cache, "link_bytes", 1e18) >= double(link_copy_bytes(options.most_bytes));
+      4 * number_or(cache, "link_bytes", 1e18) >= double(wished_link_bytes(options, profile));
   const bool links_known =
       large_enough && take_links(cache, profile) && (!options.shared_cores || slowdown >= 0);
   if (links_known && options.shared_cores) profile.copy_slowdown = slowdown;
@@ -241,30 +262,28 @@ bool recall(std::span<const CountedOp> ops, const std::filesystem::path& path,
 Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::path& path,
                  const CalibrateOptions& options, Profile& profile, const OpProgress& progress) {
   constexpr uint32_t kPairs = 6;
-  int64_t link_bytes = link_copy_bytes(options.most_bytes);
+  const size_t devices = backend.lanes().devices();
+  LinkTest test{wished_link_bytes(options, profile), kPairs};
   json cache = read_cache(path, profile);
   const bool links_known = take_cache(cache, options, profile), ops_known = all_known(step.ops, profile);
   if (ops_known && links_known) return {};
   // One op more or less changes the mix: all run, also those whose times are known.
   BytesByTier rest = options.most_bytes;
-  for (const Tier tier : {kDevice, kHost}) rest[tier] -= 2 * link_bytes;
+  for (const Tier tier : {kDevice, kHost}) rest[tier] -= test.arenas(devices)[tier];
   Rehearsal rehearsal(step.ops, backend, rest, step.rows);
   BytesByTier bytes = rehearsal.arena_bytes();
   // What one op needs may leave less.
-  link_bytes =
-      std::max(kLeastLinkBytes, std::min(link_bytes, (options.most_bytes[kDevice] - bytes[kDevice]) / 2) /
+  test.bytes =
+      std::max(kLeastLinkBytes, std::min(test.bytes, (options.most_bytes[kDevice] - bytes[kDevice]) / 2) /
                                     kLeastLinkBytes * kLeastLinkBytes);
-  bytes[kDevice] += 2 * link_bytes;
-  bytes[kHost] += 2 * link_bytes;
-  for (size_t d = 1; d < backend.lanes().devices(); ++d) bytes[Tier::device(d)] = 2 * link_bytes;
+  const BytesByTier links = test.arenas(devices);
+  for (const Tier tier : kTiers) bytes[tier] += links[tier];
   std::vector<Op> ops;
   for (const CountedOp& counted : step.ops) ops.push_back(counted.op);
+  backend.set_host_parts(test.host_parts(devices));
   SLUICE_ASSIGN(const Arenas arenas, backend.reserve(bytes));
   SLUICE_TRY(backend.prepare(ops));
-  SLUICE_TRY(rehearsal.fill(backend, arenas, BytesByTier(2 * link_bytes)));
-  const LinkTest test{{{kHost, 0}, {kDevice, 0}, link_bytes},
-                      {{kDevice, link_bytes}, {kHost, link_bytes}, link_bytes},
-                      kPairs};
+  SLUICE_TRY(rehearsal.fill(backend, arenas, links));
   if (!links_known && options.shared_cores && !ops.empty()) {
     const auto heaviest = std::max_element(ops.begin(), ops.end(),
                                            [](const Op& a, const Op& b) { return flops(a) < flops(b); });
@@ -277,14 +296,15 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
     SLUICE_ASSIGN(const double peer_bytes_per_s, measure_peers(backend, test));
     profile.set_peer_bytes_per_s(peer_bytes_per_s);
     keep_links(profile, cache);
-    cache["link_bytes"] = link_copy_bytes(options.most_bytes);
+    cache["link_bytes"] = wished_link_bytes(options, profile);
   }
   if (!ops_known) {
     Rehearsal::Traffic traffic;
     if (!options.shared_cores) {
-      traffic = {{test.load, double(step.loaded_bytes) / link_bytes, profile.load_ns(link_bytes)},
-                 {test.store, double(step.stored_bytes) / link_bytes, profile.store_ns(link_bytes)},
-                 profile.transfer_latency_ns};
+      traffic = {
+          {test.load(0), double(step.loaded_bytes) / double(test.bytes), profile.load_ns(test.bytes)},
+          {test.store(0), double(step.stored_bytes) / double(test.bytes), profile.store_ns(test.bytes)},
+          profile.transfer_latency_ns};
     }
     SLUICE_ASSIGN(const Rehearsal::Times times,
                   rehearsal.time(backend, options.rehearsal_ns, traffic, progress));

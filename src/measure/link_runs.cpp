@@ -8,10 +8,11 @@
 
 namespace sluice::core {
 
-int64_t link_copy_bytes(const BytesByTier& most) {
+int64_t link_copy_bytes(const BytesByTier& most, size_t devices) {
   const int64_t device = most[kDevice], wished = std::clamp(device / 64 / kMiB, int64_t{16}, int64_t{64});
   return std::max(kLeastLinkBytes,
-                  std::min({wished * kMiB, device / 4, most[kHost] / 6}) / kLeastLinkBytes * kLeastLinkBytes);
+                  std::min({wished * kMiB, device / 4, most[kHost] / (4 + 2 * int64_t(devices))}) /
+                      kLeastLinkBytes * kLeastLinkBytes);
 }
 
 Result<ByLane<std::vector<Interval>>> run_copies(Backend& backend, std::span<const LinkCopy> copies,

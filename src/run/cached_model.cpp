@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/parallel.h"
+#include "exec/host_parts.h"
 #include "run/caps.h"
 #include "state/weights.h"
 
@@ -95,6 +96,7 @@ Status CachedModel::start(const Machine& machine, const std::filesystem::path& w
   SLUICE_ASSIGN(backend_, machine.make());
   const BytesByTier bytes = plans_.arena_bytes();
   observer.progress({"taking memory", 0, sum(bytes), sluice::Progress::Unit::Bytes});
+  backend_->set_host_parts(host_parts(plans_.tokens.plan));
   SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
   SLUICE_TRY(backend_->prepare(ops_of(plans_)));
   const auto executor = [&](const Stage& stage) {

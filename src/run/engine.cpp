@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/stopwatch.h"
+#include "exec/host_parts.h"
 #include "io/directory.h"
 #include "model/families/families.h"
 #include "ops/clip_norm.h"
@@ -67,6 +68,7 @@ Status Engine::start() {
   if (const std::string file = backend_->disbelief(); !file.empty()) observer_.warned(file);
   const BytesByTier bytes = s.arena_bytes();
   observer_.progress({"taking memory", 0, sum(bytes), sluice::Progress::Unit::Bytes});
+  backend_->set_host_parts(host_parts(s.training.plan));
   SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
   start_up_.reserve_s = watch.lap();
   SLUICE_TRY(backend_->prepare(all_ops(s)));

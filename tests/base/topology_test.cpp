@@ -43,6 +43,13 @@ TEST(Topology, DevicesHaveNodesAndLinks) {
   EXPECT_EQ(place.most_speed, "32.0 GT/s PCIe");
 }
 
+TEST(Topology, ListsOfCoresAreRanges) {
+  EXPECT_EQ(cores_in("0-2,8"), (std::vector<int>{0, 1, 2, 8}));
+  EXPECT_EQ(cores_in("5"), std::vector<int>{5});
+  for (const std::string_view none : {"", "-", "a", "1-", "1,,2", "3-1"})
+    EXPECT_TRUE(cores_in(none).empty()) << none;
+}
+
 TEST(Topology, WhatTheSystemDoesNotSayIsUnknown) {
   const TempDir dir;
   EXPECT_TRUE(numa_nodes(dir.path()).empty());

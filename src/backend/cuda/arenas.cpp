@@ -3,7 +3,6 @@
 
 #include <cuda_runtime.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -26,17 +25,6 @@ constexpr int64_t kHugePage = 2 * kMiB;
 // have their piece, within a second.
 constexpr int64_t kPiece = 128 * kMiB;
 constexpr int64_t kMostThreads = 16;
-
-// Has the system hand out the pages of a range now, without changing what others may be writing there.
-void populate(std::byte* data, int64_t bytes) {
-#ifdef MADV_POPULATE_WRITE
-  if (madvise(data, size_t(bytes), MADV_POPULATE_WRITE) == 0) return;  // Linux 5.14
-#endif
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  for (int64_t at = 0; at < bytes; at += page) {
-    std::atomic_ref(reinterpret_cast<unsigned char&>(data[at])).fetch_or(0, std::memory_order_relaxed);
-  }
-}
 
 }  // namespace
 
@@ -144,7 +132,7 @@ void DeviceArena::Free::operator()(std::byte* p) const {
   cudaFree(p);
 }
 
-Result<HostArena> HostArena::reserve(int64_t bytes, int device) {
+Result<HostArena> HostArena::reserve(int64_t bytes, int device, std::span<const NearPart> parts) {
   HostArena arena;
   if (bytes == 0) return arena;
   const int64_t mapped = align_up(bytes, kHugePage);
@@ -166,6 +154,8 @@ Result<HostArena> HostArena::reserve(int64_t bytes, int device) {
   mapping.data = static_cast<std::byte*>(data);
   mapping.bytes = mapped;
   mapping.device = device;
+  // Now, as the owner may be the first to touch pages as soon as this returns.
+  populate_near(mapping.data, parts);
   mapping.registered.resize(size_t(mapping.pieces()));
   mapping.start([&mapping](int64_t piece) { mapping.register_piece(piece); });
   return arena;

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "backend/backend.h"
 #include "backend/cuda/device.h"
+#include "base/host_pages.h"
 #include "base/status.h"
 
 namespace sluice::core::cuda {
@@ -43,8 +45,9 @@ class HostArena {
   HostArena(HostArena&&) noexcept;
   HostArena& operator=(HostArena&&) noexcept;
 
-  // Maps the memory and begins to register it with `device`. The error names what is available.
-  static Result<HostArena> reserve(int64_t bytes, int device);
+  // Maps the memory, with pages for `parts` where they shall lie, and begins to register it with `device`.
+  // The error names what is available.
+  static Result<HostArena> reserve(int64_t bytes, int device, std::span<const NearPart> parts);
   // Waits until all of it is registered. Copies of the GPU need that; plain access does not.
   Status wait();
 

@@ -71,6 +71,7 @@ class CudaBackend final : public Backend {
   int64_t alignment() const override { return kAlignment; }
   int64_t workspace_bytes(const Op& op) const override { return gpus_.front().runner.workspace_bytes(op); }
 
+  void set_host_parts(std::vector<HostPart> parts) override { host_parts_ = std::move(parts); }
   Result<Arenas> reserve(const BytesByTier& bytes) override;
   Status prepare(std::span<const Op> ops) override;
   Status begin(uint32_t commands, bool timed) override;
@@ -111,6 +112,7 @@ class CudaBackend final : public Backend {
   CudaOptions options_;
   std::vector<Gpu> gpus_;  // by device
   std::shared_ptr<cuda::LibraryCache> cache_;
+  std::vector<HostPart> host_parts_;
   cuda::HostArena host_arena_;
   cuda::Lanes lanes_;
   int current_ = -1;                // the GPU that the thread which submits has made current in this step
@@ -140,7 +142,10 @@ Result<Arenas> CudaBackend::reserve(const BytesByTier& bytes) {
     gpu.arena = std::move(*arena);
     arenas[Tier::device(d)] = gpu.arena.data();
   }
-  SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(bytes[kHost], gpus_.front().index));
+  std::vector<std::string> addresses;
+  for (const Gpu& gpu : gpus_) addresses.push_back(gpu.device.pci);
+  SLUICE_ASSIGN(host_arena_, cuda::HostArena::reserve(bytes[kHost], gpus_.front().index,
+                                                      near_parts(host_parts_, addresses)));
   arenas[kHost] = host_arena_.data();
   return arenas;
 }

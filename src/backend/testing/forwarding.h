@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "backend/backend.h"
 
@@ -20,6 +22,7 @@ class ForwardingBackend : public Backend {
   int device_number(Tier device) const override { return inner_->device_number(device); }
   int64_t alignment() const override { return inner_->alignment(); }
   int64_t workspace_bytes(const Op& op) const override { return inner_->workspace_bytes(op); }
+  void set_host_parts(std::vector<HostPart> parts) override { inner_->set_host_parts(std::move(parts)); }
   Result<Arenas> reserve(const BytesByTier& bytes) override { return inner_->reserve(bytes); }
   Status prepare(std::span<const Op> ops) override { return inner_->prepare(ops); }
   Status begin(uint32_t commands, bool timed) override { return inner_->begin(commands, timed); }
