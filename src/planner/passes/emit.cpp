@@ -135,6 +135,7 @@ class Emitter {
   }
 
  private:
+  std::vector<uint32_t> ends_of_runs(const Side& side) const;
   bool pack_device(Side& side);
   bool pack_host();
   void set_homes();
@@ -168,6 +169,21 @@ class Emitter {
   std::vector<Lane> by_age_;  // see append()
 };
 
+// By position, the last one that begins while the device is still at its run: what other devices do meanwhile
+// has positions behind it.
+std::vector<uint32_t> Emitter::ends_of_runs(const Side& side) const {
+  const std::vector<double>& start_ns = s_.devices.front().start_ns;
+  std::vector<uint32_t> out(n_ + 1);
+  for (uint32_t p = 0; p <= n_; ++p) {
+    out[p] = p;
+    if (p == n_) continue;
+    const Run& run = s_.devices.front().runs[p];
+    if (run.kind != RunKind::Task || run.device != side.tier) continue;
+    while (out[p] + 1 < n_ && start_ns[out[p] + 1] < start_ns[p] + run.ns) ++out[p];
+  }
+  return out;
+}
+
 bool Emitter::pack_device(Side& side) {
   const int64_t base = limits_.base[side.tier];
   std::vector<PackItem> items;
@@ -194,8 +210,28 @@ bool Emitter::pack_device(Side& side) {
     owners.push_back(p);
   }
   const int64_t space = align_down(limits_.bytes[side.tier], limits_.alignment);
-  if ((limits_.search_places ? pack_few(items, n_, space) : pack_closely(items, n_, space)) == kNowhere)
+  const auto packs = [&](std::vector<PackItem>& some) {
+    return (limits_.search_places ? pack_few(some, n_, space) : pack_closely(some, n_, space)) != kNowhere;
+  };
+  // Where there is room, nothing gets the memory of a run that is still at work: what arrives from another
+  // device would wait for its end, and whoever sent it soon, too.
+  std::vector<PackItem> apart;
+  if (sides_.size() > 1) {
+    apart = items;
+    const std::vector<uint32_t> ends = ends_of_runs(side);
+    for (size_t i = 0; i < apart.size(); ++i) {
+      PackItem& item = apart[i];
+      const bool always = i < packed.size() && side.r.spans[packed[i]].always;
+      if (always || item.begin > item.end) continue;
+      item.end = ends[item.end];
+      item.earliest_end = ends[item.earliest_end];
+    }
+  }
+  if (!apart.empty() && packs(apart)) {
+    items = std::move(apart);
+  } else if (!packs(items)) {
     return false;
+  }
   // What the arena ends with needs no alignment behind it.
   int64_t& arena_bytes = plan_.arenas[side.tier].bytes;
   arena_bytes = base;
