@@ -4,23 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "base/philox.h"
 
 namespace sluice::core {
 namespace {
-
-// Tasks by the device of their piece; the others run on the first.
-Placement by_piece(const Pieces& pieces, std::span<const size_t> device_of_piece, size_t devices) {
-  Placement out;
-  out.devices = devices;
-  for (const int32_t piece : pieces.of)
-    out.tasks.push_back(piece == Pieces::kNone ? kDevice : Tier::device(device_of_piece[size_t(piece)]));
-  return out;
-}
 
 std::vector<size_t> dealt_alike(std::span<const double> piece_ns, std::span<const int32_t> layer_of_piece,
                                 std::vector<double> left_ns, int stage_layers) {
@@ -128,6 +122,91 @@ class Evening {
   std::vector<size_t>& device_of_;
 };
 
+int32_t rounds_of(const Program& program) {
+  int32_t rounds = 1;
+  for (const Task& task : program.tasks()) rounds = std::max(rounds, task.round + 1);
+  return rounds;
+}
+
+// How long pieces take, by piece and round; what is of no round (updates) counts to the last.
+std::vector<std::vector<double>> times_by_round(const Program& program, const Pieces& pieces,
+                                                const TaskCosts& costs) {
+  const int32_t rounds = rounds_of(program);
+  std::vector<std::vector<double>> out(pieces.layer.size(), std::vector<double>(size_t(rounds), 0));
+  for (size_t t = 0; t < pieces.of.size(); ++t) {
+    const int32_t piece = pieces.of[t], round = program.tasks()[t].round;
+    if (piece != Pieces::kNone) out[size_t(piece)][size_t(round < 0 ? rounds - 1 : round)] += costs.ns[t];
+  }
+  return out;
+}
+
+// From a round on a piece is another device's, with its update; 0: it stays where it is.
+struct Handed {
+  int32_t round = 0;
+  size_t to = 0;
+};
+
+// Finds pieces at ends of stages to hand on, so that the devices' parts get even.
+class Handing {
+ public:
+  Handing(std::vector<std::vector<double>> ns_by_round, std::span<const size_t> device_of)
+      : late_ns_(std::move(ns_by_round)), device_of_(device_of), handed_(device_of.size()) {
+    for (std::vector<double>& ns : late_ns_) {
+      for (size_t r = ns.size() - 1; r > 0; --r) ns[r - 1] += ns[r];
+    }
+  }
+
+  // By piece. `left_ns`, by device, is what each would have in addition.
+  std::vector<Handed> run(std::span<const double> left_ns) {
+    // What goes from each device to the next around the ring, and as little of it as possible.
+    const size_t devices = left_ns.size();
+    std::vector<double> flow_ns;
+    double sum = 0;
+    for (const double left : left_ns) flow_ns.push_back(sum -= left);
+    std::vector<double> sorted = flow_ns;
+    std::ranges::sort(sorted);
+    const double around_ns = sorted[devices / 2];
+    for (size_t d = 0; d < devices; ++d) {
+      const size_t next = (d + 1) % devices;
+      const double ns = flow_ns[d] - around_ns;
+      ns > 0 ? hand(d, next, ns) : hand(next, d, -ns);
+    }
+    return std::move(handed_);
+  }
+
+ private:
+  // Whether a piece lies at an end of its stage, with `to` behind it, and is not all of the stage.
+  bool can_go(size_t piece, size_t to) const {
+    const auto is = [&](size_t p, size_t device) {
+      return p < device_of_.size() && device_of_[p] == device && handed_[p].round == 0;
+    };
+    const size_t from = device_of_[piece], before = piece - 1, behind = piece + 1;
+    return is(piece, from) && ((is(behind, to) && is(before, from)) || (is(before, to) && is(behind, from)));
+  }
+  // One piece after the other, each from the round on that comes nearest to what is still to go.
+  void hand(size_t from, size_t to, double ns) {
+    while (ns > 0) {
+      double nearest = ns;
+      size_t piece = 0;
+      Handed best;
+      for (size_t p = 0; p < device_of_.size(); ++p) {
+        if (device_of_[p] != from || !can_go(p, to)) continue;
+        for (size_t r = 1; r < late_ns_[p].size(); ++r) {
+          const double off = std::abs(ns - late_ns_[p][r]);
+          if (off < nearest) nearest = off, piece = p, best = {int32_t(r), to};
+        }
+      }
+      if (best.round == 0) return;
+      handed_[piece] = best;
+      ns -= late_ns_[piece][size_t(best.round)];
+    }
+  }
+
+  std::vector<std::vector<double>> late_ns_;  // by piece and round: from that round on
+  std::span<const size_t> device_of_;         // by piece
+  std::vector<Handed> handed_;
+};
+
 }  // namespace
 
 std::vector<size_t> ring_of(std::span<const double> piece_ns, std::span<const int32_t> layer_of_piece,
@@ -151,25 +230,47 @@ std::vector<size_t> ring_of(std::span<const double> piece_ns, std::span<const in
   return out;
 }
 
-Placement ring(const Pieces& pieces, const TaskCosts& costs, std::span<const double> shares,
-               const RingLayout& layout) {
-  std::vector<double> piece_ns(pieces.layer.size(), 0);
+Placement ring(const Program& program, const Pieces& pieces, const TaskCosts& costs,
+               std::span<const double> shares, const RingLayout& layout) {
+  const std::vector<std::vector<double>> ns_by_round = times_by_round(program, pieces, costs);
+  std::vector<double> piece_ns;
+  for (const auto& ns : ns_by_round) piece_ns.push_back(std::accumulate(ns.begin(), ns.end(), 0.0));
   double beside_ns = 0;
-  for (size_t t = 0; t < pieces.of.size(); ++t) {
-    const int32_t piece = pieces.of[t];
-    (piece == Pieces::kNone ? beside_ns : piece_ns[size_t(piece)]) += costs.ns[t];
+  for (size_t t = 0; t < pieces.of.size(); ++t)
+    if (pieces.of[t] == Pieces::kNone) beside_ns += costs.ns[t];
+  const std::vector<size_t> device_of = ring_of(piece_ns, pieces.layer, beside_ns, shares, layout);
+  std::vector<Handed> handed(device_of.size());
+  if (layout.by_rounds) {
+    const double all_ns = std::accumulate(piece_ns.begin(), piece_ns.end(), beside_ns);
+    std::vector<double> left_ns;
+    for (const double share : shares) left_ns.push_back(share * all_ns);
+    left_ns.front() -= beside_ns;
+    for (size_t p = 0; p < device_of.size(); ++p) left_ns[device_of[p]] -= piece_ns[p];
+    handed = Handing(ns_by_round, device_of).run(left_ns);
   }
-  Placement out = by_piece(pieces, ring_of(piece_ns, pieces.layer, beside_ns, shares, layout), shares.size());
+  Placement out;
+  out.devices = shares.size();
+  for (size_t t = 0; t < pieces.of.size(); ++t) {
+    const int32_t piece = pieces.of[t], round = program.tasks()[t].round;
+    if (piece == Pieces::kNone) {
+      out.tasks.push_back(kDevice);
+      continue;
+    }
+    const auto [from_round, to] = handed[size_t(piece)];
+    const bool goes = from_round > 0 && (round < 0 || round >= from_round);
+    out.tasks.push_back(Tier::device(goes ? to : device_of[size_t(piece)]));
+  }
   const auto some = [](int n, std::string_view what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };
   out.how = fmt::format(
-      "a ring of {} devices, {}", shares.size(),
-      layout.turns > 0 ? some(layout.turns, "turn") : "stages of " + some(layout.stage_layers, "layer"));
+      "a ring of {} devices, {}{}", shares.size(),
+      layout.turns > 0 ? some(layout.turns, "turn") : "stages of " + some(layout.stage_layers, "layer"),
+      layout.by_rounds ? ", made even by rounds" : "");
   return out;
 }
 
-std::vector<RingLayout> ring_layouts(const Pieces& pieces, size_t devices) {
+std::vector<RingLayout> ring_layouts(const Program& program, const Pieces& pieces, size_t devices) {
   const int part = std::max(1, pieces.layers() / int(devices));
   std::vector<RingLayout> out;
   for (int layers = 1; layers < part; layers += layers < 4 ? 1 : layers / 2)
@@ -177,6 +278,11 @@ std::vector<RingLayout> ring_layouts(const Pieces& pieces, size_t devices) {
   out.push_back({.stage_layers = part});
   for (const int turns : {2, 3, 4, 6}) {
     if (size_t(turns) * devices <= pieces.layer.size()) out.push_back({.turns = turns});
+  }
+  if (rounds_of(program) == 1) return out;
+  for (size_t i = 0, n = out.size(); i < n; ++i) {
+    out.push_back(out[i]);
+    out.back().by_rounds = true;
   }
   return out;
 }
@@ -203,15 +309,17 @@ Placement random_placement(const Program& program, size_t devices, uint64_t seed
   const auto below = [&](size_t n) {
     return size_t(double(uniform_open(philox(seed, counter++, 1).v[0])) * double(n)) % n;
   };
-  // Of every second seed whole layers; of the others each role of a layer for itself.
-  std::map<std::pair<int32_t, std::string>, Tier> devices_of;
+  // Of every third seed whole layers; of the next ones each role of a layer for itself, of the others also in
+  // each round.
+  std::map<std::tuple<int32_t, int32_t, std::string>, Tier> devices_of;
   Placement out;
   out.devices = devices;
   out.how = "at random";
   for (const Task& task : program.tasks()) {
-    const bool whole = seed % 2 == 0 && task.layer >= 0;
+    const bool whole = seed % 3 == 0 && task.layer >= 0;
     const std::string role = whole ? "" : task.name.substr(0, task.name.find('.'));
-    const auto [it, fresh] = devices_of.try_emplace({task.layer, role}, kDevice);
+    const auto [it, fresh] =
+        devices_of.try_emplace({task.layer, seed % 3 == 2 ? task.round : -1, role}, kDevice);
     if (fresh) it->second = Tier::device(below(devices));
     out.tasks.push_back(it->second);
   }

@@ -26,6 +26,9 @@ struct RingLayout {
   // Or so many turns, in each of which every device gets the same part of its layers. Where rounds overlap,
   // and the head of one is beside the first layers of the next.
   int turns = 0;
+  // What pieces are too large for is made even by rounds: some at ends of stages are one device's in the
+  // first rounds, and its neighbour's in the others.
+  bool by_rounds = false;
 
   bool operator==(const RingLayout&) const = default;
 };
@@ -45,7 +48,8 @@ struct Placement {
   size_t devices = 1;
   std::string how;  // in words
   RingRule rule = RingRule::Stages;
-  int rounds_at_once = 2;  // where rounds overlap, how many can be under way
+  // Where rounds overlap, how many chunks are under way at most; 0: as many as two rounds have.
+  int32_t chunks_at_once = 0;
 
   Tier of(TaskId task) const { return tasks.empty() ? kDevice : tasks[task.value]; }
 };
@@ -55,11 +59,11 @@ struct Placement {
 std::vector<size_t> ring_of(std::span<const double> piece_ns, std::span<const int32_t> layer_of_piece,
                             double beside_ns, std::span<const double> shares, const RingLayout& layout);
 
-// The ring as a placement of the tasks of a program.
-Placement ring(const Pieces& pieces, const TaskCosts& costs, std::span<const double> shares,
-               const RingLayout& layout);
+// The ring as a placement of the tasks of `program`, whose pieces and costs are given.
+Placement ring(const Program& program, const Pieces& pieces, const TaskCosts& costs,
+               std::span<const double> shares, const RingLayout& layout);
 // Those worth trying.
-std::vector<RingLayout> ring_layouts(const Pieces& pieces, size_t devices);
+std::vector<RingLayout> ring_layouts(const Program& program, const Pieces& pieces, size_t devices);
 
 // For a program that runs beside another plan, with the homes of its objects there: each task where what it
 // uses of its layer has a place on a device; what uses nothing of the kind where the task before it runs.

@@ -67,15 +67,15 @@ std::vector<RingSearch::Ring> RingSearch::rings() const {
   const double room = double(request_.caps[kDevice]) - double(profile_.overhead_bytes[kDevice]);
   const double there_and_back =
       1e9 / profile_.bytes_per_s(kDevice, kHost) + 1e9 / profile_.bytes_per_s(kHost, kDevice);
-  const std::vector<RingLayout> layouts = ring_layouts(pieces_, devices_);
+  const std::vector<RingLayout> layouts = ring_layouts(program_, pieces_, devices_);
   std::vector<std::vector<Ring>> of_layout(layouts.size());
   for_each_parallel(int64_t(layouts.size()), request_.threads, [&](int64_t i) {
-    const Placement placement = ring(pieces_, costs_, even, layouts[size_t(i)]);
+    const Placement placement = ring(program_, pieces_, costs_, even, layouts[size_t(i)]);
     for (const RingEstimate& e : estimate_ring(program_, placement, costs_, profile_)) {
       const double moved_ns = std::max(0.0, double(e.bytes) - room) * there_and_back;
       of_layout[size_t(i)].push_back({layouts[size_t(i)], placement, e.ns + kShown * moved_ns});
       Placement& made = of_layout[size_t(i)].back().placement;
-      made.rule = e.rule, made.rounds_at_once = e.rounds_at_once;
+      made.rule = e.rule, made.chunks_at_once = e.chunks_at_once;
     }
   });
   std::vector<Ring> out;
@@ -166,8 +166,8 @@ Result<Plan> RingSearch::balance(Ring& r) const {
     double sum = 0;
     for (size_t d = 0; d < devices_; ++d) sum += shares[d] *= mean_ns / std::max(busy_ns[d], 1e-3 * mean_ns);
     for (double& share : shares) share /= sum;
-    next.placement = ring(pieces_, costs_, shares, r.layout);
-    next.placement.rule = r.placement.rule, next.placement.rounds_at_once = r.placement.rounds_at_once;
+    next.placement = ring(program_, pieces_, costs_, shares, r.layout);
+    next.placement.rule = r.placement.rule, next.placement.chunks_at_once = r.placement.chunks_at_once;
     if (next.placement.tasks == r.placement.tasks) break;
   }
   return *std::move(best);

@@ -92,14 +92,61 @@ Program four_chunks() {
 TEST(Rings, HavePlacementsForEveryLayout) {
   const Program program = four_chunks();
   const Pieces pieces = pieces_of(program);
-  const std::vector<RingLayout> layouts = ring_layouts(pieces, 2);
-  EXPECT_EQ(layouts,
-            (std::vector<RingLayout>{{1, 0}, {2, 0}, {3, 0}, {4, 0}, {0, 2}, {0, 3}, {0, 4}, {0, 6}}));
+  const std::vector<RingLayout> layouts = ring_layouts(program, pieces, 2);
+  EXPECT_EQ(layouts, (std::vector<RingLayout>{{1, 0},
+                                              {2, 0},
+                                              {3, 0},
+                                              {4, 0},
+                                              {0, 2},
+                                              {0, 3},
+                                              {0, 4},
+                                              {0, 6},
+                                              {1, 0, true},
+                                              {2, 0, true},
+                                              {3, 0, true},
+                                              {4, 0, true},
+                                              {0, 2, true},
+                                              {0, 3, true},
+                                              {0, 4, true},
+                                              {0, 6, true}}));
   for (const RingLayout& layout : layouts) {
-    const Placement placement = ring(pieces, cost_of(program, Profile()), std::vector{0.5, 0.5}, layout);
+    const Placement placement =
+        ring(program, pieces, cost_of(program, Profile()), std::vector{0.5, 0.5}, layout);
     ASSERT_EQ(placement.tasks.size(), program.tasks().size());
     for (const Tier tier : placement.tasks) EXPECT_TRUE(tier == kDevice || tier == kSecond);
   }
+}
+
+TEST(Rings, AreMadeEvenByRounds) {
+  const Program program = eight_layers({16, 16, 2, 6, 16});
+  const Pieces pieces = pieces_of(program);
+  const TaskCosts costs = cost_of(program, Profile());
+  const std::vector<double> shares(3, 1 / 3.);
+  const auto longest = [&](const Placement& placement) {
+    std::array<double, 3> ns{};
+    for (size_t t = 0; t < costs.ns.size(); ++t) ns[placement.of(TaskId(t)).index()] += costs.ns[t];
+    return 3 * std::ranges::max(ns) / std::accumulate(costs.ns.begin(), costs.ns.end(), 0.0);
+  };
+  const Placement pieces_alone = ring(program, pieces, costs, shares, {.turns = 2});
+  const Placement by_rounds = ring(program, pieces, costs, shares, {.turns = 2, .by_rounds = true});
+  EXPECT_GT(longest(pieces_alone), 1.02);
+  EXPECT_LT(longest(by_rounds), 1.01);
+  // A piece goes on once, to where its update is.
+  std::vector<std::vector<Tier>> of_piece(pieces.layer.size());
+  size_t went = 0;
+  for (const bool update : {false, true}) {
+    for (size_t t = 0; t < costs.ns.size(); ++t) {
+      if (pieces.of[t] == Pieces::kNone || (program.tasks()[t].phase == Phase::Update) != update) continue;
+      std::vector<Tier>& tiers = of_piece[size_t(pieces.of[t])];
+      const Tier tier = by_rounds.of(TaskId(t));
+      if (tiers.empty() || tiers.back() != tier) tiers.push_back(tier);
+    }
+  }
+  for (const std::vector<Tier>& tiers : of_piece) {
+    EXPECT_LE(tiers.size(), 2u);
+    went += tiers.size() == 2;
+  }
+  EXPECT_GE(went, 1u);
 }
 
 // Between attention and feed-forward only the residual stream and its gradient go from piece to piece, and
@@ -152,10 +199,10 @@ TEST(Rings, RunALayerForAllChunksInTheOrderOfOneDevice) {
   Profile profile;
   profile.set_lanes(LaneTable::of_devices(2, true), 1e12);
   const TaskCosts costs = cost_of(program, profile);
-  Placement placement = ring(pieces_of(program), costs, std::vector{0.5, 0.5}, {.stage_layers = 1});
+  Placement placement = ring(program, pieces_of(program), costs, std::vector{0.5, 0.5}, {.stage_layers = 1});
   const auto changes_under = [&](RingRule rule) {
     placement.rule = rule;
-    placement.rounds_at_once = rule == RingRule::AsOne ? 3 : 2;
+    placement.chunks_at_once = rule == RingRule::AsOne ? 6 : 4;
     return changes(program, placement, ring_order(program, placement, costs, profile, true));
   };
   EXPECT_LT(changes_under(RingRule::AsOne), changes_under(RingRule::ForwardFirst));
@@ -177,13 +224,36 @@ TEST(Rings, AreJustified) {
   }
   double all_ns = 0;
   for (const double ns : costs.ns) all_ns += ns;
-  const Placement placement = ring(pieces_of(program), costs, std::vector(4, 0.25), {.turns = 2});
+  const Placement placement = ring(program, pieces_of(program), costs, std::vector(4, 0.25), {.turns = 2});
   double least_ns = all_ns;
   for (const RingEstimate& e : estimate_ring(program, placement, costs, profile)) {
     EXPECT_GE(e.ns, all_ns / 4) << "nothing takes less than its part";
     least_ns = std::min(least_ns, e.ns);
   }
   EXPECT_LT(least_ns, 1.4 * all_ns / 4);
+}
+
+// What arrives while a long head is at work on the device does not wait for memory that the head gives back.
+TEST(Rings, TakeAsLongAsTheirOrder) {
+  const Program program = eight_layers({16, 16, 2, 6, 16});
+  Profile profile;
+  profile.set_lanes(LaneTable::of_devices(4, true), 1e12);
+  PlanRequest request;
+  request.quick = true;
+  double layers_ns = 0;
+  for (const double ns : cost_of(program, profile).ns) layers_ns += ns;
+  for (const Task& task : program.tasks()) {
+    if (task.name.starts_with("head_loss")) profile.measured_ns[cost_key(task.op)] = 0.1 * layers_ns / 12;
+  }
+  const TaskCosts costs = cost_of(program, profile);
+  Placement placement = ring(program, pieces_of(program), costs, std::vector(4, 0.25), {.turns = 2});
+  for (const RingEstimate& e : estimate_ring(program, placement, costs, profile)) {
+    placement.rule = e.rule, placement.chunks_at_once = e.chunks_at_once;
+    request.placement = placement;
+    const auto plan = make_plan(program, profile, request);
+    ASSERT_TRUE(plan.ok()) << plan.message();
+    EXPECT_LT(plan->makespan_ns, 1.01 * e.ns) << int(e.rule) << " " << e.chunks_at_once;
+  }
 }
 
 TEST(Rings, SayWhichLayersAreWhose) {

@@ -70,7 +70,7 @@ std::vector<TaskId> ring_order(const Program& program, const Placement& placemen
                                const Profile& profile, bool overlap_rounds);
 struct RingEstimate {
   RingRule rule;
-  int rounds_at_once;
+  int32_t chunks_at_once;
   double ns;      // from the begin of the first task to the end of the last one
   int64_t bytes;  // in use at the fullest moment of the fullest device
 };

@@ -44,12 +44,14 @@ class Ring {
     std::vector<double> begin_ns;  // by group
     double end_ns = 0;
   };
-  Order order(RingRule rule, int rounds_at_once) {
-    if (rule != RingRule::AsOne) return justified(list(keys(rule), rounds_at_once), rounds_at_once);
-    find_turns(rounds_at_once > 1);
-    return list(keys(rule), rounds_at_once, patience_ns());
+  Order order(RingRule rule, int chunks_at_once) {
+    if (rule != RingRule::AsOne) return justified(list(keys(rule), chunks_at_once), chunks_at_once);
+    find_turns(chunks_at_once > chunks_of_round_);
+    return list(keys(rule), chunks_at_once, patience_ns());
   }
-  int rounds() const { return int(backward_groups_.size()); }
+  // Of the longest round, and of all.
+  int32_t chunks_of_round() const { return chunks_of_round_; }
+  int32_t chunks() const { return int32_t(backward_groups_.size()); }
 
   // What each device holds at its fullest moment, the fullest one's.
   int64_t most_bytes(const Order& order) const;
@@ -91,10 +93,10 @@ class Ring {
     }
     return {};
   }
-  static constexpr int32_t kAllRounds = std::numeric_limits<int32_t>::max() / 2;
+  static constexpr int32_t kAllChunks = std::numeric_limits<int32_t>::max() / 2;
   // `backwards`: time runs from the end of the step to its begin.
-  Order list(const Keys& keys, int32_t rounds_at_once, double patience_ns = 0, bool backwards = false) const;
-  Order justified(Order order, int32_t rounds_at_once) const;
+  Order list(const Keys& keys, int32_t chunks_at_once, double patience_ns = 0, bool backwards = false) const;
+  Order justified(Order order, int32_t chunks_at_once) const;
 
   const Program& program_;
   const Placement& placement_;
@@ -104,7 +106,10 @@ class Ring {
   std::vector<double> chunk_turn_;         // by group: which chunk of its pass it is, in the program's order
   std::vector<int32_t> layers_;            // by group
   std::vector<double> turn_as_one_;        // by group: its place in the order of one device
-  std::vector<uint32_t> backward_groups_;  // by round: of its backward pass
+  std::vector<int32_t> chunk_of_;          // by group: the chunk's number in the step; none has kNoChunk
+  std::vector<uint32_t> backward_groups_;  // by chunk: of its backward pass
+  int32_t chunks_of_round_ = 1;
+  static constexpr int32_t kNoChunk = -1;
 };
 
 void Ring::find_groups() {
@@ -142,10 +147,18 @@ void Ring::find_groups() {
     groups_.back().end = t + 1;
     groups_.back().ns += costs_.ns[t];
   }
+  std::map<std::pair<int32_t, int32_t>, int32_t> numbers;  // by round and chunk
   for (const Group& g : groups_) {
-    if (g.round < 0) continue;
-    if (size_t(g.round) >= backward_groups_.size()) backward_groups_.resize(size_t(g.round) + 1, 0);
-    backward_groups_[size_t(g.round)] += g.phase == Phase::Backward;
+    if (g.round >= 0 && g.chunk >= 0) numbers.try_emplace({g.round, g.chunk}, 0);
+    chunks_of_round_ = std::max(chunks_of_round_, g.chunk + 1);
+  }
+  int32_t number = 0;
+  for (auto& [chunk, of] : numbers) of = number++;
+  backward_groups_.assign(numbers.size(), 0);
+  for (const Group& g : groups_) {
+    const bool of_chunk = g.round >= 0 && g.chunk >= 0;
+    chunk_of_.push_back(of_chunk ? numbers.at({g.round, g.chunk}) : kNoChunk);
+    if (of_chunk) backward_groups_[size_t(chunk_of_.back())] += g.phase == Phase::Backward;
   }
 }
 
@@ -233,7 +246,7 @@ double Ring::patience_ns() const {
   return sum / std::max(1.0, groups);
 }
 
-Ring::Order Ring::list(const Keys& keys, int32_t rounds_at_once, double patience_ns, bool backwards) const {
+Ring::Order Ring::list(const Keys& keys, int32_t chunks_at_once, double patience_ns, bool backwards) const {
   Order out;
   out.begin_ns.resize(groups_.size());
   std::vector<size_t> before;
@@ -248,20 +261,15 @@ Ring::Order Ring::list(const Keys& keys, int32_t rounds_at_once, double patience
   std::array<std::priority_queue<Event, std::vector<Event>, std::greater<>>, Tier::kMostDevices> later;
   std::array<double, Tier::kMostDevices> free_ns{};
   std::vector<uint32_t> backward_left = backward_groups_;
-  std::map<int32_t, std::vector<uint32_t>> held;  // forward groups whose round may not begin yet
-  // From the first on. A round without a backward pass holds nothing up.
-  int32_t rounds_done = 0;
-  const auto count_rounds = [&] {
-    while (size_t(rounds_done) < backward_left.size() && backward_left[size_t(rounds_done)] == 0)
-      ++rounds_done;
-  };
-  count_rounds();
-  double rounds_done_ns = 0;
+  std::map<int32_t, std::vector<uint32_t>> held;  // by chunk: forward groups that may not begin yet
+  // One without a backward pass holds nothing up.
+  auto done = int32_t(std::ranges::count(backward_left, 0u));
+  double done_ns = 0;
   const auto release = [&](uint32_t g) { later[groups_[g].device].emplace(ready_ns[g], g); };
   const auto reached = [&](uint32_t g) {
     const Group& group = groups_[g];
-    if (group.phase == Phase::Forward && group.round >= rounds_done + rounds_at_once) {
-      held[group.round].push_back(g);
+    if (group.phase == Phase::Forward && chunk_of_[g] >= done + chunks_at_once) {
+      held[chunk_of_[g]].push_back(g);
     } else {
       release(g);
     }
@@ -296,13 +304,13 @@ Ring::Order Ring::list(const Keys& keys, int32_t rounds_at_once, double patience
       ready_ns[next] = std::max(ready_ns[next], end_ns + later_ns);
       if (--before[next] == 0) reached(next);
     }
-    if (group.phase != Phase::Backward || group.round < 0) continue;
-    if (--backward_left[size_t(group.round)] > 0) continue;
-    rounds_done_ns = std::max(rounds_done_ns, end_ns);
-    count_rounds();
-    while (!held.empty() && held.begin()->first < rounds_done + rounds_at_once) {
+    if (group.phase != Phase::Backward || chunk_of_[g] == kNoChunk) continue;
+    if (--backward_left[size_t(chunk_of_[g])] > 0) continue;
+    ++done;
+    done_ns = std::max(done_ns, end_ns);
+    while (!held.empty() && held.begin()->first < done + chunks_at_once) {
       for (const uint32_t waiting : held.begin()->second) {
-        ready_ns[waiting] = std::max(ready_ns[waiting], rounds_done_ns);
+        ready_ns[waiting] = std::max(ready_ns[waiting], done_ns);
         release(waiting);
       }
       held.erase(held.begin());
@@ -311,15 +319,15 @@ Ring::Order Ring::list(const Keys& keys, int32_t rounds_at_once, double patience
   return out;
 }
 
-Ring::Order Ring::justified(Order order, int32_t rounds_at_once) const {
+Ring::Order Ring::justified(Order order, int32_t chunks_at_once) const {
   constexpr int kMost = 4;
   Order last = order;
   for (int i = 0; i < kMost; ++i) {
     Keys keys(groups_.size());
     for (size_t g = 0; g < groups_.size(); ++g) keys[g] = {-(last.begin_ns[g] + groups_[g].ns)};
-    const Order back = list(keys, kAllRounds, 0, true);
+    const Order back = list(keys, kAllChunks, 0, true);
     for (size_t g = 0; g < groups_.size(); ++g) keys[g] = {-(back.begin_ns[g] + groups_[g].ns)};
-    last = list(keys, rounds_at_once);
+    last = list(keys, chunks_at_once);
     if (last.end_ns < order.end_ns) order = last;
   }
   return order;
@@ -359,7 +367,9 @@ int64_t Ring::most_bytes(const Order& order) const {
 std::vector<TaskId> ring_order(const Program& program, const Placement& placement, const TaskCosts& costs,
                                const Profile& profile, bool overlap_rounds) {
   Ring ring(program, placement, costs, profile);
-  return ring.tasks(ring.order(placement.rule, overlap_rounds ? placement.rounds_at_once : 1));
+  const int32_t one = ring.chunks_of_round();
+  const int32_t two = placement.chunks_at_once > 0 ? placement.chunks_at_once : 2 * one;
+  return ring.tasks(ring.order(placement.rule, overlap_rounds ? two : one));
 }
 
 std::vector<RingEstimate> estimate_ring(const Program& program, const Placement& placement,
@@ -367,12 +377,15 @@ std::vector<RingEstimate> estimate_ring(const Program& program, const Placement&
   Ring ring(program, placement, costs, profile);
   std::vector<RingEstimate> out;
   for (const RingRule rule : kRingRules) {
-    for (const int rounds : {2, 3}) {
+    for (const int32_t rounds : {2, 3}) {
       // The order of one device keeps rounds apart; the third one fills what the end of the first would leave
       // idle.
-      if (rule == RingRule::AsOne ? rounds == 2 : rounds > std::max(2, ring.rounds())) continue;
-      const auto order = ring.order(rule, rounds);
-      out.push_back({rule, rounds, order.end_ns, ring.most_bytes(order)});
+      const int32_t chunks = rounds * ring.chunks_of_round();
+      if (rule == RingRule::AsOne ? rounds == 2
+                                  : rounds > 2 && chunks - ring.chunks_of_round() >= ring.chunks())
+        continue;
+      const auto order = ring.order(rule, chunks);
+      out.push_back({rule, chunks, order.end_ns, ring.most_bytes(order)});
     }
   }
   return out;
