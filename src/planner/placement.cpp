@@ -175,13 +175,13 @@ class Handing {
   }
 
  private:
-  // Whether a piece lies at an end of its stage, with `to` behind it, and is not all of the stage.
+  // Whether a piece lies at an end of its stage, with `to` behind it.
   bool can_go(size_t piece, size_t to) const {
     const auto is = [&](size_t p, size_t device) {
       return p < device_of_.size() && device_of_[p] == device && handed_[p].round == 0;
     };
-    const size_t from = device_of_[piece], before = piece - 1, behind = piece + 1;
-    return is(piece, from) && ((is(behind, to) && is(before, from)) || (is(before, to) && is(behind, from)));
+    const size_t before = piece - 1, behind = piece + 1;
+    return is(piece, device_of_[piece]) && (is(before, to) || is(behind, to));
   }
   // One piece after the other, each from the round on that comes nearest to what is still to go.
   void hand(size_t from, size_t to, double ns) {

@@ -18,8 +18,9 @@ namespace {
 // Of the rings that are planned quickly, those whose tasks do not come in the order of one device: as many as
 // make so many tasks in all; and how many are planned in full.
 constexpr size_t kTriedTasks = 200'000, kLeastTried = 3, kMostTried = 12, kInFull = 2;
-// Of quick plans of 8B on two to eight H100 between an eighth and a fifth.
-constexpr double kShown = 0.2;
+// Of quick plans of 8B on two to eight H100 between 0.01 and 0.1 where what outlives the step has room, up to
+// 0.2 where it has none, as links have more to do then.
+constexpr double kShown = 0.05, kShownTight = 0.2;
 
 // The search over rings of devices.
 class RingSearch {
@@ -40,6 +41,10 @@ class RingSearch {
     Placement placement;
     double ns = 0;  // estimated
   };
+  // Not even what outlives the step has room.
+  bool tight() const {
+    return double(persistent_bytes(program_)) > double(devices_) * double(request_.caps[kDevice]);
+  }
   // By their estimated time.
   std::vector<Ring> rings() const;
   // Those that are planned; last the one in the order of one device, if it is among them.
@@ -67,13 +72,14 @@ std::vector<RingSearch::Ring> RingSearch::rings() const {
   const double room = double(request_.caps[kDevice]) - double(profile_.overhead_bytes[kDevice]);
   const double there_and_back =
       1e9 / profile_.bytes_per_s(kDevice, kHost) + 1e9 / profile_.bytes_per_s(kHost, kDevice);
+  const double shown = tight() ? kShownTight : kShown;
   const std::vector<RingLayout> layouts = ring_layouts(program_, pieces_, devices_);
   std::vector<std::vector<Ring>> of_layout(layouts.size());
   for_each_parallel(int64_t(layouts.size()), request_.threads, [&](int64_t i) {
     const Placement placement = ring(program_, pieces_, costs_, even, layouts[size_t(i)]);
     for (const RingEstimate& e : estimate_ring(program_, placement, costs_, profile_)) {
       const double moved_ns = std::max(0.0, double(e.bytes) - room) * there_and_back;
-      of_layout[size_t(i)].push_back({layouts[size_t(i)], placement, e.ns + kShown * moved_ns});
+      of_layout[size_t(i)].push_back({layouts[size_t(i)], placement, e.ns + shown * moved_ns});
       Placement& made = of_layout[size_t(i)].back().placement;
       made.rule = e.rule, made.chunks_at_once = e.chunks_at_once;
     }
@@ -90,10 +96,9 @@ std::vector<RingSearch::Ring> RingSearch::promising(const std::vector<Ring>& all
   constexpr double kTooLong = 1.25;
   if (request_.least) return {as_one(all)};
   const bool waits = as_one(all).ns > kTooLong * all.front().ns;
-  const bool tight = double(persistent_bytes(program_)) > double(devices_) * double(request_.caps[kDevice]);
   size_t others = !request_.quick ? std::clamp(kTriedTasks / program_.tasks().size(), kLeastTried, kMostTried)
                   : waits         ? 2
-                  : tight         ? 0
+                  : tight()       ? 0
                                   : 1;
   std::vector<Ring> out;
   for (const Ring& r : all) {

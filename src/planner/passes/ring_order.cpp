@@ -320,15 +320,15 @@ Ring::Order Ring::list(const Keys& keys, int32_t chunks_at_once, double patience
 }
 
 Ring::Order Ring::justified(Order order, int32_t chunks_at_once) const {
-  constexpr int kMost = 4;
+  constexpr int kMost = 12, kMostInVain = 4;
   Order last = order;
-  for (int i = 0; i < kMost; ++i) {
+  for (int i = 0, in_vain = 0; i < kMost && in_vain < kMostInVain; ++i, ++in_vain) {
     Keys keys(groups_.size());
     for (size_t g = 0; g < groups_.size(); ++g) keys[g] = {-(last.begin_ns[g] + groups_[g].ns)};
     const Order back = list(keys, kAllChunks, 0, true);
     for (size_t g = 0; g < groups_.size(); ++g) keys[g] = {-(back.begin_ns[g] + groups_[g].ns)};
     last = list(keys, chunks_at_once);
-    if (last.end_ns < order.end_ns) order = last;
+    if (last.end_ns < order.end_ns) order = last, in_vain = -1;
   }
   return order;
 }
@@ -377,12 +377,12 @@ std::vector<RingEstimate> estimate_ring(const Program& program, const Placement&
   Ring ring(program, placement, costs, profile);
   std::vector<RingEstimate> out;
   for (const RingRule rule : kRingRules) {
-    for (const int32_t rounds : {2, 3}) {
-      // The order of one device keeps rounds apart; the third one fills what the end of the first would leave
+    // The more are under way, the less a device waits, and the more it has in memory.
+    for (const int32_t half_rounds : {3, 4, 6, 8}) {
+      const int32_t round = ring.chunks_of_round(), chunks = (half_rounds * round + 1) / 2;
+      // The order of one device keeps rounds apart; a third one fills what the end of the first would leave
       // idle.
-      const int32_t chunks = rounds * ring.chunks_of_round();
-      if (rule == RingRule::AsOne ? rounds == 2
-                                  : rounds > 2 && chunks - ring.chunks_of_round() >= ring.chunks())
+      if (rule == RingRule::AsOne ? half_rounds != 6 : half_rounds > 4 && chunks - round >= ring.chunks())
         continue;
       const auto order = ring.order(rule, chunks);
       out.push_back({rule, chunks, order.end_ns, ring.most_bytes(order)});
