@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "base/bytes.h"
 #include "base/parallel.h"
 #include "base/topology.h"
 

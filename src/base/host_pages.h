@@ -10,9 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/tier.h"
 
 namespace sluice::core {
+
+constexpr int64_t kHugePage = 2 * kMiB;
 
 // Bytes [begin, end) of the host's arena, of which `device` copies more than any other.
 struct HostPart {

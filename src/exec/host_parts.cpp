@@ -3,13 +3,10 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
-
 namespace sluice::core {
 
 std::vector<HostPart> host_parts(const Plan& plan) {
-  constexpr int64_t kHugePage = 2 * kMiB;
-  const int64_t arena = plan.arena_bytes()[kHost];
+  const int64_t arena = plan.arenas[kHost].bytes;
   const size_t devices = plan.devices();
   const auto pages = size_t((arena + kHugePage - 1) / kHugePage);
   std::vector<int64_t> copied(pages * devices);  // by page and device

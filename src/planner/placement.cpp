@@ -122,6 +122,21 @@ class Evening {
   std::vector<size_t>& device_of_;
 };
 
+// By device, how much of the time of the layers is its part.
+std::vector<double> parts_of_layers(std::span<const double> piece_ns, double beside_ns,
+                                    std::span<const double> shares) {
+  const double layers_ns = std::accumulate(piece_ns.begin(), piece_ns.end(), 0.0);
+  std::vector<double> out;
+  for (const double share : shares) out.push_back(share * (layers_ns + beside_ns));
+  out.front() -= beside_ns;
+  if (out.front() >= 0) return out;
+  // The others share all layers.
+  out.front() = 0;
+  const double parts_ns = std::accumulate(out.begin(), out.end(), 0.0);
+  for (double& part : out) part *= layers_ns / parts_ns;
+  return out;
+}
+
 int32_t rounds_of(const Program& program) {
   int32_t rounds = 1;
   for (const Task& task : program.tasks()) rounds = std::max(rounds, task.round + 1);
@@ -181,7 +196,7 @@ class Handing {
       return p < device_of_.size() && device_of_[p] == device && handed_[p].round == 0;
     };
     const size_t before = piece - 1, behind = piece + 1;
-    return is(piece, device_of_[piece]) && (is(before, to) || is(behind, to));
+    return handed_[piece].round == 0 && (is(before, to) || is(behind, to));
   }
   // One piece after the other, each from the round on that comes nearest to what is still to go.
   void hand(size_t from, size_t to, double ns) {
@@ -211,17 +226,7 @@ class Handing {
 
 std::vector<size_t> ring_of(std::span<const double> piece_ns, std::span<const int32_t> layer_of_piece,
                             double beside_ns, std::span<const double> shares, const RingLayout& layout) {
-  const double all_ns = std::accumulate(piece_ns.begin(), piece_ns.end(), beside_ns);
-  std::vector<double> part_ns;  // of the layers, by device
-  for (const double share : shares) part_ns.push_back(share * all_ns);
-  part_ns.front() -= beside_ns;
-  if (part_ns.front() < 0) {
-    // The others share all layers.
-    part_ns.front() = 0;
-    const double layers_ns = all_ns - beside_ns,
-                 parts_ns = std::accumulate(part_ns.begin(), part_ns.end(), 0.0);
-    for (double& part : part_ns) part *= layers_ns / parts_ns;
-  }
+  std::vector<double> part_ns = parts_of_layers(piece_ns, beside_ns, shares);
   std::vector<size_t> out = layout.turns > 0
                                 ? dealt_in_turns(piece_ns, part_ns, layout.turns)
                                 : dealt_alike(piece_ns, layer_of_piece, part_ns, layout.stage_layers);
@@ -241,10 +246,7 @@ Placement ring(const Program& program, const Pieces& pieces, const TaskCosts& co
   const std::vector<size_t> device_of = ring_of(piece_ns, pieces.layer, beside_ns, shares, layout);
   std::vector<Handed> handed(device_of.size());
   if (layout.by_rounds) {
-    const double all_ns = std::accumulate(piece_ns.begin(), piece_ns.end(), beside_ns);
-    std::vector<double> left_ns;
-    for (const double share : shares) left_ns.push_back(share * all_ns);
-    left_ns.front() -= beside_ns;
+    std::vector<double> left_ns = parts_of_layers(piece_ns, beside_ns, shares);
     for (size_t p = 0; p < device_of.size(); ++p) left_ns[device_of[p]] -= piece_ns[p];
     handed = Handing(ns_by_round, device_of).run(left_ns);
   }

@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/topology.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {

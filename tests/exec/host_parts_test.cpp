@@ -4,13 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include "base/bytes.h"
 #include "exec/two_devices.h"
 
 namespace sluice::core {
 namespace {
 
-constexpr int64_t kPage = 2 * kMiB;
+constexpr int64_t kPage = kHugePage;
 
 // Copies between devices and the host, of which nothing else counts.
 class HostParts : public testing::Test {

@@ -19,7 +19,6 @@
 namespace sluice::core::cuda {
 namespace {
 
-constexpr int64_t kHugePage = 2 * kMiB;
 // Registered at a time; also the unit that a thread works on. The driver lets one thread in after the other,
 // some 3 GB/s together, and a thread that waits there cannot be ended: a signal is obeyed once all of them
 // have their piece, within a second.
