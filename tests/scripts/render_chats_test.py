@@ -59,6 +59,49 @@ class RenderChats(unittest.TestCase):
             found, said = self.render([chat], model=folder)
             self.assertEqual(found, [{"text": "user: é;assistant: à b!;", "learnt": [[20, 25]]}], said)
 
+    def learnt(self, template, turns, **tokens):
+        """What is learnt of turns that a user and the assistant take, or why nothing is."""
+        roles = ("user", "assistant") * len(turns)
+        chat = {"messages": [{"role": role, "content": turn} for role, turn in zip(roles, turns)]}
+        with tempfile.TemporaryDirectory() as folder:
+            model = Path(folder)
+            (model / "chat_template.jinja").write_text(template, encoding="utf-8")
+            (model / "tokenizer_config.json").write_text(json.dumps(tokens), encoding="utf-8")
+            special = [{"content": f"<{name}>", "special": True} for name in ("turn", "bot", "end", "eot", "user")]
+            (model / "tokenizer.json").write_text(json.dumps({"added_tokens": special}), encoding="utf-8")
+            found, said = self.render([chat], model=model)
+        return [found[0]["text"].encode()[a:b].decode() for a, b in found[0]["learnt"]] if found else said
+
+    def test_a_prompt_may_open_a_thought(self):  # as DeepSeek-R1's distilled models do
+        template = (
+            "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}{% else %}<bot>{{ m.content }}<eot>{% endif %}"
+            "{% endfor %}{% if add_generation_prompt %}<bot><think>\n{% endif %}"
+        )
+        self.assertEqual(self.learnt(template, ["a", "b", "c", "<d"], eos_token="<eot>"), ["b<eot>", "<d<eot>"])
+
+    def test_what_ends_the_text_is_no_part_of_a_turn(self):  # as of Phi-3
+        template = (
+            "{% for m in messages %}<{{ 'bot' if m.role == 'assistant' else 'user' }}>{{ m.content }}<end>\n{% endfor %}"
+            "{% if add_generation_prompt %}<bot>{% else %}{{ eos_token }}{% endif %}"
+        )
+        self.assertEqual(self.learnt(template, ["a", "b", "c", "d"], eos_token="<eot>"), ["b<end>", "d<end>"])
+
+    def test_the_next_turn_s_header_is_not_learnt(self):  # as of Command-A, whose texts all end in one
+        template = (
+            "{% for m in messages %}<turn><{{ 'bot' if m.role == 'assistant' else 'user' }}>{{ m.content }}<eot>{% endfor %}"
+            "<turn><bot>"
+        )
+        self.assertEqual(self.learnt(template, ["a", "b", "c", "d"], eos_token="<eot>"), ["b<eot>", "d<eot>"])
+
+    def test_whatever_a_template_raises_is_said(self):  # as deepseekv3 of trl on calls without text
+        template = "{% for m in messages %}{{ 'x' + m.nothing.there }}{% endfor %}"
+        said = self.learnt(template, ["a", "b"])
+        self.assertIn("line 1: the template fails: UndefinedError", said)
+        self.assertNotIn("Traceback", said)
+        said = self.learnt("{% for m in messages %}{{ m.content + 1 }}{% endfor %}", ["a", "b"])
+        self.assertIn("line 1: the template fails: TypeError", said)
+        self.assertNotIn("Traceback", said)
+
     def test_prompts_end_where_an_answer_begins(self):
         chat = {"messages": [{"role": "user", "content": "é"}]}
         with tempfile.TemporaryDirectory() as folder:
