@@ -62,6 +62,31 @@ Result<Conversation> plain(const Conversation& conversation) {
   return result;
 }
 
+// A turn that only calls tools says nothing, where the template does not show calls.
+void say_nothing_beside_calls(Conversation& conversation) {
+  for (ChatValue& message : conversation.messages) {
+    if (message.find("tool_calls") != nullptr && message.find("content") == nullptr)
+      message.members.emplace_back("content", ChatValue::string(""));
+  }
+}
+
+// Whether what was thought before an answer is nowhere in its turn.
+bool lacks_reasoning(const RenderedChat& chat, const Conversation& conversation) {
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    const ChatMessage message(conversation.messages[i], i);
+    const ChatValue* reasoning = message.is("assistant") ? message.reasoning() : nullptr;
+    const std::string_view thought = reasoning == nullptr ? "" : python_strip(reasoning->text);
+    if (thought.empty()) continue;
+    const bool shown = std::any_of(chat.pieces.begin(), chat.pieces.end(), [&](const ChatPiece& piece) {
+      return piece.message == int32_t(i) && piece.own &&
+             std::string_view(chat.text).substr(piece.begin, piece.end - piece.begin).find(thought) !=
+                 std::string_view::npos;
+    });
+    if (!shown) return true;
+  }
+  return false;
+}
+
 std::optional<std::string> token_of(const ChatValue& config, std::string_view key) {
   const ChatValue* token = config.find(key);
   if (token != nullptr && token->is_object()) token = token->find("content");
@@ -171,9 +196,12 @@ Result<ChatTemplate> ChatTemplate::open(const std::filesystem::path& folder, std
     SLUICE_ASSIGN(
         text, read_file(folder / "additional_chat_templates" / (std::string(name) + ".jinja"), kMostBytes));
   }
-  if (!text)
-    return error("{}: neither chat_template.jinja nor a chat_template in tokenizer_config.json",
-                 folder.string());
+  if (!text) {
+    Error none = error("{}: neither chat_template.jinja nor a chat_template in tokenizer_config.json",
+                       folder.string());
+    none.details.emplace_back("template", "none");
+    return none;
+  }
   auto recognised = recognise(*text, std::move(settings));
   if (!recognised.ok()) return error_at(folder.string(), recognised.error());
   return recognised;
@@ -196,7 +224,8 @@ std::string ChatTemplate::identity() const {
 
 Result<RenderedChat> render_chat(const ChatFamily& family, const ChatSettings& settings,
                                  const Conversation& conversation) {
-  SLUICE_ASSIGN(const Conversation messages, plain(conversation));
+  SLUICE_ASSIGN(Conversation messages, plain(conversation));
+  if (!family.shows_calls) say_nothing_beside_calls(messages);
   ChatWriter writer;
   SLUICE_TRY(family.render(messages, settings, writer));
   RenderedChat chat = writer.take();
@@ -205,6 +234,7 @@ Result<RenderedChat> render_chat(const ChatFamily& family, const ChatSettings& s
   for (const ChatPiece& piece : chat.pieces) {
     if (piece.message >= 0) shown[size_t(piece.message)] = true;
   }
+  chat.lacks_reasoning = lacks_reasoning(chat, messages);
   chat.lacks_messages = int32_t(std::count(shown.begin(), shown.end(), false));
   chat.lacks_tool_calls =
       !family.shows_calls &&

@@ -18,10 +18,15 @@
 
 namespace sluice::core {
 
+// What somebody says of a message: that it is learnt, or that it is not.
+enum class Wish : uint8_t { None, Learn, Context };
+
 struct Conversation {
   std::vector<ChatValue>
-      messages;     // objects with "role" and "content", as OpenAI and Hugging Face write them
-  ChatValue tools;  // a list, or null
+      messages;                   // objects with "role" and "content", as OpenAI and Hugging Face write them
+  ChatValue tools;                // a list, or null
+  std::vector<Wish> wishes = {};  // of each message; empty: of none
+  size_t answers_from = 0;        // messages before it are a prompt
 };
 
 // A stretch of rendered text. All of them in order are the text.
@@ -38,7 +43,7 @@ struct RenderedChat {
   std::string text;
   std::vector<ChatPiece> pieces;
   // What the template does not show, though the conversation has it.
-  bool lacks_tools = false, lacks_tool_calls = false;
+  bool lacks_tools = false, lacks_tool_calls = false, lacks_reasoning = false;
   int32_t lacks_messages = 0;
 };
 
@@ -72,7 +77,8 @@ class ChatTemplate {
   static Result<ChatTemplate> recognise(std::string_view text, ChatSettings settings);
 
   // That of a checkpoint: chat_template.jinja, or "chat_template" in tokenizer_config.json, with the tokens
-  // of the latter. `name` chooses one of several; empty: "default".
+  // of the latter. `name` chooses one of several; empty: "default". An error where the folder has none has
+  // the detail "template", "none".
   static Result<ChatTemplate> open(const std::filesystem::path& folder, std::string_view name,
                                    std::optional<ChatDate> date);
 

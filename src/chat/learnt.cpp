@@ -51,6 +51,30 @@ Result<LearntTokens> encoded(std::string_view text, const std::vector<Stretch>& 
   return tokens;
 }
 
+// A message, as what is learnt of it goes by.
+struct Turn {
+  bool answers = false;  // it is the assistant's
+  bool shown = false;    // something of it is in the text
+  bool speaks = false;   // something of that is said, and more than white space
+  Wish wish = Wish::None;
+};
+
+std::vector<Turn> turns_of(const Conversation& conversation, const RenderedChat& chat) {
+  std::vector<Turn> turns(conversation.messages.size());
+  for (size_t i = 0; i < turns.size(); ++i) {
+    turns[i].answers = conversation.messages[i].find("role")->text == "assistant";
+    if (i < conversation.wishes.size()) turns[i].wish = conversation.wishes[i];
+  }
+  for (const ChatPiece& piece : chat.pieces) {
+    if (piece.message < 0) continue;
+    Turn& turn = turns[size_t(piece.message)];
+    turn.shown = true;
+    const std::string_view text = std::string_view(chat.text).substr(piece.begin, piece.end - piece.begin);
+    turn.speaks = turn.speaks || (piece.own && piece.data && text.find_first_not_of(" \t\r\n") != text.npos);
+  }
+  return turns;
+}
+
 }  // namespace
 
 void LearntTokens::reserve_for(std::string_view text) {
@@ -75,23 +99,47 @@ std::string_view name_of(Learn learn) {
 
 Result<LearntTokens> learnt_tokens(const Conversation& conversation, const RenderedChat& chat, Learn learn,
                                    const Tokenizer& tokenizer) {
-  const auto is_answer = [&](int32_t message) {
-    return message >= 0 && conversation.messages[size_t(message)].find("role")->text == "assistant";
-  };
-  int32_t last_answer = -1;
-  for (const ChatPiece& piece : chat.pieces) {
-    if (is_answer(piece.message)) last_answer = std::max(last_answer, piece.message);
+  const std::vector<Turn> turns = turns_of(conversation, chat);
+  int32_t last = -1, last_shown = -1;
+  for (size_t i = conversation.answers_from; i < turns.size(); ++i) {
+    if (turns[i].answers && turns[i].speaks) last = int32_t(i);
+    if (turns[i].answers && turns[i].shown) last_shown = int32_t(i);
   }
+  const auto by_rule = [&](const ChatPiece& piece) {
+    if (learn == Learn::Everything) return true;
+    if (!piece.own || piece.message < 0) return false;
+    const bool answers =
+        turns[size_t(piece.message)].answers && size_t(piece.message) >= conversation.answers_from;
+    return learn == Learn::AllTurns || (learn == Learn::Assistant ? answers : piece.message == last);
+  };
+  const auto learns = [&](const ChatPiece& piece) {
+    if (piece.message < 0) return by_rule(piece);
+    const Turn& turn = turns[size_t(piece.message)];
+    if (turn.wish == Wish::Context) return false;
+    if (learn != Learn::Everything && !turn.speaks) return false;
+    return turn.wish == Wish::Learn ? piece.own : by_rule(piece);
+  };
+  // By whom a turn is, and nothing else.
+  const auto learnt_before = [&](const ChatPiece& piece) {
+    if (learn != Learn::Last) return by_rule(piece);
+    return piece.own && piece.message >= 0 && piece.message == last_shown;
+  };
   std::vector<Stretch> plain, learnt;
+  bool anew = false;
   for (const ChatPiece& piece : chat.pieces) {
     if (piece.data) add_stretch(plain, piece.begin, piece.end);
-    const bool learns =
-        learn == Learn::Everything ||
-        (piece.own && (learn == Learn::AllTurns || (learn == Learn::Assistant && is_answer(piece.message)) ||
-                       (learn == Learn::Last && piece.message == last_answer)));
-    if (learns) add_stretch(learnt, piece.begin, piece.end);
+    if (learns(piece)) add_stretch(learnt, piece.begin, piece.end);
+    anew = anew || learns(piece) != learnt_before(piece);
   }
-  return encoded(chat.text, plain, learnt, tokenizer);
+  SLUICE_ASSIGN(LearntTokens tokens, encoded(chat.text, plain, learnt, tokenizer));
+  tokens.anew = anew;
+  for (size_t i = conversation.answers_from; i < turns.size(); ++i) {
+    const Turn& turn = turns[i];
+    const bool calls = conversation.messages[i].find("tool_calls") != nullptr;
+    if (turn.answers && turn.shown && !turn.speaks && !calls && turn.wish != Wish::Context)
+      ++tokens.empty_answers;
+  }
+  return tokens;
 }
 
 Result<LearntTokens> learnt_tokens(std::string_view text, size_t learnt_from, int32_t end,

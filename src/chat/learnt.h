@@ -30,6 +30,8 @@ struct LearntTokens {
   int64_t straddling = 0;       // tokens over an edge of what is learnt
   int64_t learnt_bytes = 0;     // of text, in tokens that are learnt
   int64_t dropped = 0;          // bytes or characters of a text that have no token
+  int64_t empty_answers = 0;    // that say nothing, and call no tool
+  bool anew = false;            // Sluice 0.1.0 marked it otherwise
 
   // Of a long text as many as it has bytes, so that growing does not hold them twice: what is not used of
   // that takes no memory.
@@ -37,7 +39,9 @@ struct LearntTokens {
 };
 
 // A token is learnt exactly when all of its bytes are to be: one that reaches over the edge is context, since
-// a model that answers never gets to say it. Special tokens in what comes from the data are text.
+// a model that answers never gets to say it. Special tokens in what comes from the data are text. A turn that
+// says nothing is context, unless everything is learnt: whoever learns it, learns to say nothing. What the
+// data wishes of a message comes before `learn`, and a prompt is learnt only with all turns.
 Result<LearntTokens> learnt_tokens(const Conversation& conversation, const RenderedChat& chat, Learn learn,
                                    const Tokenizer& tokenizer);
 

@@ -234,6 +234,8 @@ Result<std::string> normal_form_of_template(std::string_view text) {
   SLUICE_ASSIGN(const std::vector<Part> parts, parts_of(plain));
   std::string form, constant;
   for (const Part& part : parts) {
+    // They mark what an assistant says, and write nothing.
+    if (!part.constant && (part.text == "{%generation%}" || part.text == "{%endgeneration%}")) continue;
     if (part.constant) {
       constant += part.text;
       continue;

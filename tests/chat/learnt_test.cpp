@@ -115,6 +115,8 @@ TEST(LearntTokens, AreThoseInsideOfWhatTheAssistantSaid) {
     const auto learnt = learnt_tokens(conversation, *chat, Learn::Assistant, tokenizer(mask.items[2].text));
     ASSERT_TRUE(learnt.ok()) << learnt.message();
     EXPECT_EQ(hashed(learnt->ids), mask.items[3].text);
+    // A turn that says nothing is not learnt here.
+    if (learnt->anew) continue;
     EXPECT_EQ(hashed(learnt->learnt), mask.items[4].text) << shown(*learnt, tokenizer(mask.items[2].text));
     ++compared;
   }
@@ -170,6 +172,78 @@ INSTANTIATE_TEST_SUITE_P(Chat, ChatPrompts, testing::ValuesIn(chat_template_name
       text.begin(), text.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return text;
 });
+
+// What is learnt of a conversation, with how many answers are empty where some are.
+std::string learnt_of(std::string_view template_name, std::string_view messages,
+                      Learn learn = Learn::Assistant, std::vector<Wish> wishes = {},
+                      size_t answers_from = 0) {
+  auto [conversation, chat] = rendered(template_name, messages);
+  conversation.wishes = std::move(wishes);
+  conversation.answers_from = answers_from;
+  const auto learnt = learnt_tokens(conversation, chat, learn, tokenizer("gpt2"));
+  EXPECT_TRUE(learnt.ok()) << learnt.message();
+  std::string text;
+  bool open = false;
+  for (size_t i = 0; i < learnt->ids.size(); ++i) {
+    const bool now = learnt->learnt[i] == 1;
+    if (now) text += *tokenizer("gpt2").decode(std::span(learnt->ids).subspan(i, 1), false);
+    if (open && !now) text += "|";
+    open = now;
+  }
+  return learnt->empty_answers > 0 ? fmt::format("{}({} empty)", text, learnt->empty_answers) : text;
+}
+
+constexpr std::string_view kCall =
+    R"("tool_calls": [{"id": "123456789", "type": "function", "function": {"name": "f", "arguments": {}}}])";
+
+// A model that learns the end of a turn behind nothing answers everything with nothing.
+TEST(LearntTokens, OfATurnThatSaysNothingAreNone) {
+  const auto with = [](std::string_view answer) {
+    return fmt::format(R"([{{"role": "user", "content": "q"}}, {{"role": "assistant", {}}},
+                           {{"role": "user", "content": "r"}}, {{"role": "assistant", "content": "s"}}])",
+                       answer);
+  };
+  for (const std::string_view content : {R"("content": "", )", R"("content": null, )", ""}) {
+    const std::string calls = with(fmt::format("{}{}", content, kCall));
+    for (const std::string_view name : {"chatml", "smollm2", "qwen2", "smollm3-short"})
+      EXPECT_EQ(learnt_of(name, calls), "s<|im_end|>|") << name;
+    EXPECT_EQ(learnt_of("llama3", calls), "s<|eot_id|>");
+    // Where the template shows calls, they are said.
+    EXPECT_TRUE(learnt_of("qwen2.5", calls).starts_with("<tool_call>")) << learnt_of("qwen2.5", calls);
+  }
+  EXPECT_EQ(learnt_of("chatml", with(R"("content": "a", )" + std::string(kCall))),
+            "a<|im_end|>|s<|im_end|>|");
+  EXPECT_EQ(learnt_of("chatml", with(R"("content": "")")), "s<|im_end|>|(1 empty)");
+  EXPECT_EQ(learnt_of("chatml", with(R"("content": " \n")")), "s<|im_end|>|(1 empty)");
+  EXPECT_EQ(learnt_of("gemma", with(R"("content": "  ")")), "s<end_of_turn>|(1 empty)");
+  EXPECT_EQ(learnt_of("qwen3", with(R"("content": "")")), "<think>\n\n</think>\n\ns<|im_end|>|(1 empty)");
+  EXPECT_EQ(learnt_of("mistral-v1", with(R"("content": "")")), " s</s>(1 empty)");
+  // The last turn that says something is the last answer.
+  const std::string_view ends = R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
+                                    {"role": "user", "content": "r"}, {"role": "assistant", "content": ""}])";
+  EXPECT_EQ(learnt_of("chatml", ends, Learn::Last), "a<|im_end|>|(1 empty)");
+}
+
+// Four turns, of which the data says what is learnt.
+TEST(LearntTokens, AreThoseThatTheDataWishes) {
+  constexpr std::string_view kTurns =
+      R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+                    {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}])";
+  constexpr Wish None = Wish::None, Context = Wish::Context;
+  EXPECT_EQ(learnt_of("chatml", kTurns, Learn::Assistant, {None, Context, None, None}), "d<|im_end|>|");
+  EXPECT_EQ(learnt_of("chatml", kTurns, Learn::Assistant, {None, None, Wish::Learn, Context}),
+            "b<|im_end|>|c<|im_end|>|");
+  EXPECT_EQ(learnt_of("chatml", kTurns, Learn::AllTurns, {None, Context, None, None}),
+            "a<|im_end|>|c<|im_end|>|d<|im_end|>|");
+  EXPECT_EQ(learnt_of("chatml", kTurns, Learn::Last, {None, None, None, Context}), "");
+  EXPECT_EQ(
+      learnt_of("chatml", kTurns, Learn::Everything, {None, None, None, Context}),
+      "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n|");
+  // Of a prompt and its completion the prompt's answers are context.
+  EXPECT_EQ(learnt_of("chatml", kTurns, Learn::Assistant, {}, 3), "d<|im_end|>|");
+  EXPECT_EQ(learnt_of("chatml", kTurns, Learn::AllTurns, {}, 3),
+            "a<|im_end|>|b<|im_end|>|c<|im_end|>|d<|im_end|>|");
+}
 
 TEST(LearntTokens, AreChosenByWhoSpeaks) {
   const auto [conversation, chat] =

@@ -160,8 +160,14 @@ TEST(ChatTemplates, WhatTheyDoNotShowIsSaid) {
     const auto value = parse_value(json);
     const auto chat = render_chat(*family, {"<s>", "</s>", {}}, conversation_of(*value));
     EXPECT_TRUE(chat.ok()) << chat.message();
-    return fmt::format("{} {} {}", chat->lacks_tools, chat->lacks_tool_calls, chat->lacks_messages);
+    return fmt::format("{} {} {}{}", chat->lacks_tools, chat->lacks_tool_calls, chat->lacks_messages,
+                       chat->lacks_reasoning ? " no reasoning" : "");
   };
+  const char* thinks =
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "reasoning_content": "t"}],
+          "tools": null})";
+  EXPECT_EQ(render("chatml", thinks), "false false 0 no reasoning");
+  EXPECT_EQ(render("qwen3", thinks), "false false 0");
   const char* calls =
       R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls":
           [{"id": "123456789", "function": {"name": "f", "arguments": "{}"}}]}], "tools": [{"function": {"name": "f"}}]})";
@@ -208,6 +214,9 @@ TEST(ChatTemplates, NormalFormLeavesOutWhatDoesNotMatter) {
   EXPECT_EQ(form("  {% for m in messages %}\n{{ 'a' + '\\n' + m.role + 'b' }}{% endfor %}\nc"), plain);
   EXPECT_NE(form("{% for m in messages %}{{ 'a\\n' + m['role'] + 'B' }}{% endfor %}c"), plain);
   EXPECT_NE(form("{% for m in messages %}\n {{ 'a\\n' + m['role'] + 'b' }}{% endfor %}c"), plain);
+  EXPECT_EQ(form("{% for m in messages %}{{ 'a\\n' }}{%- generation %}{{ m['role'] + 'b' }}{% endgeneration "
+                 "%}{% endfor %}c"),
+            plain);
   EXPECT_NE(form("{{ 'a' if x else 'b' + 'c' }}"), form("{{ 'a' if x else 'b' }}c"));
   EXPECT_FALSE(normal_form_of_template("{% for").ok());
   EXPECT_FALSE(normal_form_of_template("{{ 'a }}").ok());
