@@ -21,6 +21,8 @@ std::span<const Target> targets() {
       {"tokens", token_file, seed_token_file},
       {"record", record, seed_record},
       {"jsonl", jsonl, seed_jsonl},
+      {"json", json_file, seed_json_file},
+      {"csv", csv_file, seed_csv_file},
       {"metrics", metrics, seed_metrics},
       {"checkpoint", checkpoint, seed_checkpoint},
       {"sealed", sealed, seed_sealed},
@@ -44,6 +46,19 @@ MemoryFile::~MemoryFile() {
 
 std::filesystem::path MemoryFile::path() const {
   return fmt::format("/proc/self/fd/{}", fd_);
+}
+
+NamedFile::NamedFile(Bytes content, const char* name)
+    : file_(content),
+      folder_(std::filesystem::temp_directory_path() / fmt::format("sluice-fuzz-{}", ::getpid())) {
+  std::filesystem::create_directories(folder_);
+  path_ = folder_ / name;
+  std::filesystem::create_symlink(file_.path(), path_);
+}
+
+NamedFile::~NamedFile() {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
 }
 
 void require(bool holds, const char* what) {

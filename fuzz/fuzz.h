@@ -29,6 +29,8 @@ void toml(Bytes input);
 void token_file(Bytes input);
 void record(Bytes input);
 void jsonl(Bytes input);
+void json_file(Bytes input);
+void csv_file(Bytes input);
 void metrics(Bytes input);
 void checkpoint(Bytes input);
 void sealed(Bytes input);
@@ -45,6 +47,8 @@ std::string seed_toml();
 std::string seed_token_file();
 std::string seed_record();
 std::string seed_jsonl();
+std::string seed_json_file();
+std::string seed_csv_file();
 std::string seed_metrics();
 std::string seed_checkpoint();
 std::string seed_sealed();
@@ -70,6 +74,21 @@ class MemoryFile {
 
  private:
   int fd_;
+};
+
+// The same under a name, by which some readers go.
+class NamedFile {
+ public:
+  NamedFile(Bytes content, const char* name);
+  ~NamedFile();
+  NamedFile(const NamedFile&) = delete;
+  NamedFile& operator=(const NamedFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  MemoryFile file_;
+  std::filesystem::path folder_, path_;
 };
 
 // Ends the process as a finding when what must hold does not.

@@ -37,7 +37,7 @@ void record(Bytes input) {
     const LearntTokens& tokens = document->tokens;
     require(tokens.ids.size() == tokens.learnt.size(), "a token is neither learnt nor context");
     Findings findings;
-    findings.add(*document, making);
+    findings.add(*document, making, "a.jsonl");
     require(Findings::parse(findings.text()).ok(), "findings are not read back");
   }
 }
@@ -55,6 +55,50 @@ void jsonl(Bytes input) {
     require(line.find('\n') == line.npos, "a line has an end within");
     (void)parse_record(line);
   }
+}
+
+namespace {
+
+// Reads a file of records through, as a corpus does; every row has its own place.
+void read_through(Bytes input, const char* name) {
+  const NamedFile file(input, name);
+  RecordOptions options;
+  options.most_line_bytes = 1 << 16;
+  options.skip_malformed = !input.empty() && input[0] % 2 == 0;
+  options.fields = {.text = "", .prompt = "f", .completion = "g", .messages = ""};
+  auto reader = RecordReader::open(file.path(), options);
+  if (!reader.ok()) return;
+  RawRecord raw;
+  int64_t last = 0;
+  while (true) {
+    const auto more = reader->next(raw);
+    if (!more.ok() || !*more) break;
+    require(raw.place > last && raw.line > 0, "a record has no place of its own");
+    require(int64_t(raw.text.size()) <= options.most_line_bytes, "a record is longer than allowed");
+    last = raw.place;
+    const auto record = reader->parse(raw);
+    if (record.ok())
+      require(record->completion <= record->text.size(), "a completion begins behind its text");
+    const auto taken = reader->accept(raw, record.ok() ? record->kind : Record::Kind::Text,
+                                      record.ok() ? Status() : Status(record.error()));
+    if (!taken.ok()) break;
+  }
+}
+
+}  // namespace
+
+void json_file(Bytes input) {
+  read_through(input, "a.json");
+}
+void csv_file(Bytes input) {
+  read_through(input, "a.csv");
+}
+
+std::string seed_json_file() {
+  return "[{\"question\": \"a\", \"answer\": \"b ] \\\" \"},\n {\"f\": \"a\", \"g\": \"\"}]\n";
+}
+std::string seed_csv_file() {
+  return "question,answer,f,g\r\nq,\"a, \"\"b\"\"\nc\",,\r\n\"x\",y,z,\n";
 }
 
 std::string seed_record() {

@@ -286,8 +286,15 @@ Result<int64_t> check_checkpoint(const RunConfig& c, const Machine& machine, con
   SLUICE_ASSIGN(Manifest now, manifest_before_plans(c, machine, model, data.content, info.manifest));
   add_date(now, data.date);
   add_schedule(now, schedule_of(c));
-  SLUICE_TRY(check_goes_on(c, info.manifest, now));
-  return info.step;
+  const Status goes_on = check_goes_on(c, info.manifest, now);
+  if (goes_on.ok()) return info.step;
+  Error why = goes_on.error();
+  if (data.content != data.content_before && value_of(info.manifest, "data.content") == data.content_before)
+    why.message += fmt::format(
+        "; the files are the same, but Sluice 0.1.0 learnt {} of their documents otherwise (docs/data.md, "
+        "What changed)",
+        data.findings.learnt_anew);
+  return why;
 }
 
 // What cannot be is refused before the search for a plan, which may take minutes.

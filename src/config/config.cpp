@@ -12,6 +12,7 @@
 #include "base/counts.h"
 #include "base/nearest.h"
 #include "config/aliases.h"
+#include "io/hub_cache.h"
 #include "io/toml.h"
 #include "model/families/families.h"
 
@@ -53,7 +54,8 @@ void visit_keys(Config& c, F&& key) {
   key("model.config", c.model.config, InputPath(), "path of a Hugging Face config.json, instead of a preset");
   key("model.weights", c.model.weights, InputPath(), "checkpoint to start from; empty: random weights");
   key("data.paths", c.data.paths, InputPath(),
-      "files of text, JSONL or tokens, directories or patterns to learn; empty: random tokens");
+      "files of text, JSON, CSV or tokens, directories, patterns or a name of the Hugging Face hub; empty: "
+      "random tokens");
   key("data.weights", c.data.weights, Range{0, 100},
       "how often the documents of each of data.paths come; empty: once");
   key("data.include", c.data.include, nullptr, "endings of the file names to take inside directories");
@@ -62,15 +64,26 @@ void visit_keys(Config& c, F&& key) {
   key("data.heldout_paths", c.data.heldout_paths, InputPath(), "files to hold out instead of a fraction");
   key("data.learn", c.data.learn, Choices{"assistant", "all-turns", "last", "completion", "everything"},
       "what is learnt of conversations, and of prompts with completions");
+  key("data.pairs", c.data.pairs, Choices{"auto", "chat", "text"},
+      "a question and its answer as turns of a chat, or as one text; auto: turns, if the model has a chat "
+      "template, and prompt with completion one text");
+  key("data.fields.prompt", c.data.fields.prompt, nullptr,
+      "key or column that has the question, where it is called otherwise than usual; goes with completion");
+  key("data.fields.completion", c.data.fields.completion, nullptr, "key or column that has its answer");
+  key("data.fields.text", c.data.fields.text, nullptr, "key or column that has plain text");
+  key("data.fields.messages", c.data.fields.messages, nullptr, "key or column that has conversations");
+  key("data.ignore", c.data.ignore, nullptr, "keys of records and messages that are passed over");
+  key("data.open_ends", c.data.open_ends, nullptr,
+      "whether what data marks as learnt may leave out the token that ends a turn; such a model never stops");
   key("data.chat_template", c.data.chat_template, nullptr,
       "name of the model's chat template, where it has several; empty: its default");
   key("data.date", c.data.date, nullptr,
       "the date that chat templates show which ask for today's, as 2026-01-31; empty: that of the first "
       "start");
   key("data.malformed", c.data.malformed, Choices{"refuse", "skip"},
-      "what becomes of records that cannot be read: an error, or they are counted");
+      "what becomes of records and texts that cannot be read: an error, or they are left out and counted");
   key("data.mode", c.data.mode, Choices{"auto", "contiguous", "packed"},
-      "cut the text, or pack whole documents side by side; auto: packed if there is JSONL");
+      "cut the text, or pack whole documents side by side; auto: packed if there are records (JSON, CSV)");
   key("data.long_documents", c.data.long_documents, Choices{"continue", "cut", "drop"},
       "packed: a document that is longer than a sequence goes on in another, is cut, or is left out");
   key("data.respect_documents", c.data.respect_documents, nullptr,
@@ -381,9 +394,15 @@ fs::path absolute(const fs::path& path) {
   return fs::absolute(path, ignored).lexically_normal();
 }
 
-std::string resolved(RunConfig& config, const std::string& path, const Place& place) {
+std::string resolved(RunConfig& config, std::string_view key, const std::string& path, const Place& place) {
   if (path.empty() || fs::path(path).is_absolute()) return path;
-  const std::string out = (place.base / path).lexically_normal().string();
+  std::string out = (place.base / path).lexically_normal().string();
+  std::error_code ignored;
+  // What is there where one stands comes before a name of the hub, and patterns of it do, too.
+  if (!fs::exists(out, ignored) && !fs::exists(place.base / *fs::path(path).begin(), ignored)) {
+    const auto kept = find_in_hub_cache(path, key.starts_with("data.") ? HubKind::Dataset : HubKind::Model);
+    if (kept) out = kept->string();
+  }
   config.written_paths[out] = fmt::format("'{}' {}", path, place.words);
   return out;
 }
@@ -402,7 +421,7 @@ Status apply(RunConfig& config, const std::string& name, Setting setting, const 
       status = error("{}: expected one value, not a list", name);
     } else {
       if (std::is_same_v<std::decay_t<decltype(constraint)>, InputPath>) {
-        for (std::string& path : setting.values) path = resolved(config, path, place);
+        for (std::string& path : setting.values) path = resolved(config, key, path, place);
       }
       status = assign(name, setting, field, constraint);
     }
@@ -519,6 +538,11 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
         *t.min_learning_rate, t.learning_rate);
   }
   SLUICE_TRY(check_hyperparameters(config));
+  const auto& fields = config.data.fields;
+  if (fields.prompt.empty() != fields.completion.empty())
+    return error("data.fields.{} is given, and data.fields.{} is not: a question goes with its answer",
+                 fields.prompt.empty() ? "completion" : "prompt",
+                 fields.prompt.empty() ? "prompt" : "completion");
   return config;
 }
 

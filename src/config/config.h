@@ -29,6 +29,12 @@ struct RunConfig {
     double heldout = 0.05;
     std::vector<std::string> heldout_paths;
     std::string learn = "assistant", chat_template, date, malformed = "refuse";
+    std::string pairs = "auto";
+    struct {
+      std::string text, prompt, completion, messages;
+    } fields;                         // names of keys and columns
+    std::vector<std::string> ignore;  // keys of records and messages
+    bool open_ends = false;
     std::string mode = "auto", long_documents = "continue";
     bool respect_documents = true;
     std::string cache = ".cache/sluice";

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "records/documents.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/parallel.h"
+#include "records/chat_record.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::core {
@@ -28,21 +30,109 @@ Result<LearntTokens> text_tokens(const std::string& text, const TokenMaking& mak
 Result<LearntTokens> chat_tokens(const Conversation& chat, const TokenMaking& making, Document& document) {
   if (making.chat_template == nullptr) return error("a conversation: {}", making.no_template);
   SLUICE_ASSIGN(const RenderedChat rendered, making.chat_template->render(chat));
+  document.rendered = true;
   document.lacks_tools = rendered.lacks_tools;
   document.lacks_tool_calls = rendered.lacks_tool_calls;
   document.lacks_messages = rendered.lacks_messages > 0;
+  document.lacks_reasoning = rendered.lacks_reasoning;
   return learnt_tokens(chat, rendered, making.learn, *making.tokenizer);
 }
 
-Result<LearntTokens> tokens_of(const Record& record, const TokenMaking& making, Document& document) {
+Conversation as_turns(Record& record) {
+  Conversation chat;
+  if (!record.system.empty()) chat.messages.push_back(turn_of("system", record.system));
+  const std::string_view text = record.text;
+  std::string asked(text.substr(0, record.completion));
+  if (!record.context.empty()) asked += "\n\n" + record.context;
+  chat.messages.push_back(turn_of("user", asked));
+  chat.messages.push_back(turn_of("assistant", text.substr(record.completion)));
+  record.text = {};
+  return chat;
+}
+
+// What stands before the answer in one text.
+std::string question_of(const Record& record, bool bare) {
+  const std::string_view prompt = std::string_view(record.text).substr(0, record.completion);
+  if (bare) {
+    std::string text = record.system.empty() ? "" : record.system + "\n\n";
+    text += prompt;
+    return record.context.empty() ? text : text + "\n\n" + record.context;
+  }
+  // As Stanford's Alpaca has it.
+  std::string text = record.system;
+  if (text.empty())
+    text = fmt::format(
+        "Below is an instruction that describes a task{}. Write a response that appropriately "
+        "completes the request.",
+        record.context.empty() ? "" : ", paired with an input that provides further context");
+  text += fmt::format("\n\n### Instruction:\n{}\n\n", prompt);
+  if (!record.context.empty()) text += fmt::format("### Input:\n{}\n\n", record.context);
+  return text + "### Response:\n";
+}
+
+Result<LearntTokens> pair_tokens(Record& record, const TokenMaking& making, Document& document) {
+  const bool turns =
+      making.pairs == Pairs::Chat || (making.pairs == Pairs::Auto && record.asks && !making.without_template);
+  document.learnt_anew |= turns;
+  const bool empty = record.completion == record.text.size();
+  if (turns) {
+    if (making.chat_template == nullptr)
+      return error("a question and its answer: {}; data.pairs = text makes one text of them",
+                   making.no_template);
+    return chat_tokens(as_turns(record), making, document);
+  }
   const bool all = making.learn == Learn::Everything || making.learn == Learn::AllTurns;
+  if (record.asks) {
+    const std::string question = question_of(record, making.pairs == Pairs::Text);
+    record.text.replace(0, record.completion, question);
+    record.completion = question.size();
+  }
+  SLUICE_ASSIGN(LearntTokens tokens,
+                learnt_tokens(record.text, all ? 0 : record.completion, making.end, *making.tokenizer));
+  if (!empty || all) return tokens;
+  // An answer that says nothing would teach to say nothing.
+  document.learnt_anew |= std::find(tokens.learnt.begin(), tokens.learnt.end(), 1) != tokens.learnt.end();
+  std::fill(tokens.learnt.begin(), tokens.learnt.end(), uint8_t{0});
+  tokens.empty_answers = 1;
+  return tokens;
+}
+
+// Whether a token is white space alone.
+bool is_blank(int32_t id, const Tokenizer& tokenizer) {
+  const auto text = tokenizer.decode({&id, 1}, /*skip_special=*/false);
+  return text.ok() && !text->empty() && text->find_first_not_of(" \t\r\n") == text->npos;
+}
+
+// What data marks by itself has to reach over the token that ends a turn.
+Status check_ends(const LearntTokens& tokens, const Tokenizer& tokenizer) {
+  for (size_t i = 0; i + 1 < tokens.ids.size(); ++i) {
+    if (tokens.learnt[i] == 0 || tokens.learnt[i + 1] != 0 || tokenizer.is_special(tokens.ids[i])) continue;
+    size_t next = i + 1;
+    while (next + 1 < tokens.ids.size() && tokens.learnt[next] == 0 && is_blank(tokens.ids[next], tokenizer))
+      ++next;
+    if (tokens.learnt[next] != 0 || !tokenizer.is_special(tokens.ids[next])) continue;
+    Error e = error(
+        "what is learnt leaves out {}, which ends it: a model trained so never stops. Let it reach over that "
+        "token, "
+        "or set data.open_ends = true",
+        tokenizer.token(tokens.ids[next]).value_or("the token"));
+    e.details.emplace_back("key", "learnt");
+    return e;
+  }
+  return {};
+}
+
+Result<LearntTokens> tokens_of(Record& record, const TokenMaking& making, Document& document) {
   switch (record.kind) {
     case Record::Kind::Text:
       return text_tokens(record.text, making);
     case Record::Kind::Pair:
-      return learnt_tokens(record.text, all ? 0 : record.completion, making.end, *making.tokenizer);
-    case Record::Kind::Marked:
-      return learnt_tokens(record.text, record.learnt, *making.tokenizer);
+      return pair_tokens(record, making, document);
+    case Record::Kind::Marked: {
+      SLUICE_ASSIGN(LearntTokens tokens, learnt_tokens(record.text, record.learnt, *making.tokenizer));
+      if (!making.open_ends) SLUICE_TRY(check_ends(tokens, *making.tokenizer));
+      return tokens;
+    }
     case Record::Kind::Chat:
       break;
   }
@@ -57,10 +147,21 @@ struct Job {
 
 }  // namespace
 
-Result<Document> document_of(const Record& record, const TokenMaking& making) {
+Result<Pairs> parse_pairs(std::string_view text) {
+  constexpr std::string_view kNames[] = {"auto", "chat", "text"};
+  const auto* const found = std::find(std::begin(kNames), std::end(kNames), text);
+  if (found == std::end(kNames)) return error("'{}'; allowed are {}", text, fmt::join(kNames, ", "));
+  return Pairs(found - std::begin(kNames));
+}
+
+Result<Document> document_of(Record record, const TokenMaking& making) {
   Document document;
   document.kind = record.kind;
+  document.form = std::move(record.form);
+  document.unused = record.unused;
+  document.learnt_anew = record.read_anew;
   SLUICE_ASSIGN(document.tokens, tokens_of(record, making, document));
+  document.learnt_anew |= document.tokens.anew;
   return document;
 }
 
@@ -72,16 +173,20 @@ Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMak
   const auto finish = [&]() -> Status {
     for_each_parallel(int64_t(jobs.size()), options.threads, [&](int64_t i) {
       Job& job = jobs[size_t(i)];
-      const Result<Record> record = reader.parse(job.raw);
-      job.made = record.ok() ? document_of(*record, making) : Result<Document>(record.error());
+      Result<Record> record = reader.parse(job.raw);
+      job.made = record.ok() ? document_of(std::move(*record), making) : Result<Document>(record.error());
     });
     for (Job& job : jobs) {
       const bool good = job.made->ok();
       SLUICE_ASSIGN(const bool taken, reader.accept(job.raw, good ? (*job.made)->kind : Record::Kind::Text,
                                                     good ? Status() : Status(job.made->error())));
       if (!taken) continue;
-      (*job.made)->line = job.raw.line;
-      SLUICE_TRY(take(**job.made));
+      Document& document = **job.made;
+      document.line = job.raw.line;
+      document.place = job.raw.place;
+      if (reader.container() != document.form)
+        document.form = fmt::format("{} ({})", document.form, reader.container());
+      SLUICE_TRY(take(document));
     }
     jobs.clear();
     held = 0;
@@ -95,7 +200,7 @@ Result<Skipped> read_documents(const std::filesystem::path& path, const TokenMak
     if (!more.ok() || !*more) {
       SLUICE_TRY(finish());
       if (!more.ok()) return more.error();
-      return Skipped{reader.malformed(), reader.first_malformed()};
+      return Skipped{reader.malformed(), reader.first_malformed(), reader.skips_anew()};
     }
     // A long one has the memory for itself, and short ones take more than their text.
     const auto size = int64_t(job.raw.text.size());

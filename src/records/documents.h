@@ -12,26 +12,44 @@
 
 namespace sluice::core {
 
+// Whether a question and its answer become turns of a chat template, or one text.
+enum class Pairs : uint8_t {
+  Auto,  // turns where they are called so and there is a template, else one text: as Alpaca's, or as it
+         // stands
+  Chat,
+  Text,
+};
+// "auto", "chat", "text".
+Result<Pairs> parse_pairs(std::string_view text);
+
 // What makes tokens of records.
 struct TokenMaking {
   const Tokenizer* tokenizer = nullptr;
   // Null: conversations are refused, for the reason in no_template.
   const ChatTemplate* chat_template = nullptr;
   std::string no_template;
+  bool without_template = false;  // the model has none, of any kind
+  Pairs pairs = Pairs::Auto;
+  bool open_ends = false;  // what is learnt may leave out the token that ends it
   Learn learn = Learn::Assistant;
   int32_t end = -1;  // the token that ends a text or a completion, unless it does so itself; -1: none
 };
 
 struct Document {
   Record::Kind kind = Record::Kind::Text;
-  int64_t line = 0;  // of its file; 0: it is all of it
+  int64_t line = 0;   // of its file; 0: it is all of it
+  int64_t place = 0;  // its own in the file: RawRecord::place
   LearntTokens tokens;
   // What the chat template does not show of it.
-  bool lacks_tools = false, lacks_tool_calls = false, lacks_messages = false;
+  bool lacks_tools = false, lacks_tool_calls = false, lacks_messages = false, lacks_reasoning = false;
+  bool rendered = false;     // by the chat template
+  std::string form;          // what it was taken as, with its file's form: "messages (JSONL)"
+  uint64_t unused = 0;       // Record::unused
+  bool learnt_anew = false;  // Sluice 0.1.0 would have learnt something else
 };
 
 // Errors: the reason, without its place.
-Result<Document> document_of(const Record& record, const TokenMaking& making);
+Result<Document> document_of(Record record, const TokenMaking& making);
 
 struct ReadingOptions {
   RecordOptions records;
@@ -46,6 +64,7 @@ struct ReadingOptions {
 struct Skipped {
   int64_t records = 0;
   std::string first;  // the first one, with its line and the reason; empty: there is none
+  bool anew = false;  // Sluice 0.1.0 took one of them
 };
 
 // Calls `take` with every record of a file, in order, until it returns an error. A record that cannot become

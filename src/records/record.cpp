@@ -2,9 +2,13 @@
 #include "records/record.h"
 
 #include <algorithm>
-#include <charconv>
+#include <optional>
+#include <variant>
 
 #include "records/line_reader.h"
+#include "records/recognise.h"
+#include "records/table_reader.h"
+#include "records/value_reader.h"
 #include "tokenizer/code_set.h"
 
 namespace sluice::core {
@@ -13,193 +17,10 @@ namespace {
 constexpr std::string_view kNames[] = {"text", "prompt and completion", "messages",
                                        "text with what is learnt"};
 
-Status check_string(const ChatValue& object, std::string_view key) {
-  const ChatValue* value = object.find(key);
-  if (value == nullptr) return error("{} is missing", key);
-  if (!value->is_string()) return error("{} is {}, no string", key, value->kind_text());
-  return {};
-}
-
-Result<std::string> string_of(const ChatValue& object, std::string_view key) {
-  SLUICE_TRY(check_string(object, key));
-  return object.find(key)->text;
-}
-
-// Leaves nothing behind: texts may be long.
-Result<std::string> take_string(ChatValue& object, std::string_view key) {
-  SLUICE_TRY(check_string(object, key));
-  return std::move(object.find(key)->text);
-}
-
-// The keys that something is read of.
-bool is_read(std::string_view key) {
-  constexpr std::string_view kKeys[] = {"messages", "conversations", "tools", "system",
-                                        "prompt",   "completion",    "text",  "learnt"};
-  return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
-}
-
-// A list, or a string that holds one as JSON.
-Result<ChatValue> tools_of(const ChatValue& object) {
-  const ChatValue* tools = object.find("tools");
-  if (tools == nullptr || tools->is_null() || (tools->is_string() && tools->text.empty())) return ChatValue{};
-  if (tools->is_string()) {
-    auto parsed = parse_value(tools->text);
-    if (!parsed.ok()) return error("tools: a string that is no JSON: {}", parsed.message());
-    if (parsed->is_array()) return std::move(*parsed);
-    return error("tools: a string that holds {}, no list", parsed->kind_text());
-  }
-  if (!tools->is_array()) return error("tools is {}, no list", tools->kind_text());
-  return *tools;
-}
-
-ChatValue member(std::string_view key, ChatValue value) {
-  ChatValue object;
-  object.kind = ChatValue::Kind::Object;
-  object.members.emplace_back(key, std::move(value));
-  return object;
-}
-
-// {"name", "arguments"}, or a list of such, as a turn of the assistant.
-Result<ChatValue> calls_of(std::string_view text) {
-  auto parsed = parse_value(text);
-  if (!parsed.ok()) return error("function_call: value is no JSON: {}", parsed.message());
-  ChatValue message = member("role", ChatValue::string("assistant"));
-  message.members.emplace_back("content", ChatValue::string(""));
-  ChatValue calls;
-  calls.kind = ChatValue::Kind::Array;
-  std::vector<ChatValue> items;
-  if (parsed->is_array()) {
-    items = parsed->items;
-  } else {
-    items.push_back(*parsed);
-  }
-  for (ChatValue& item : items) {
-    ChatValue call = member("type", ChatValue::string("function"));
-    call.members.emplace_back("function", std::move(item));
-    calls.items.push_back(std::move(call));
-  }
-  message.members.emplace_back("tool_calls", std::move(calls));
-  return message;
-}
-
-// ShareGPT's {"from", "value"}.
-Result<ChatValue> message_of(const ChatValue& turn) {
-  constexpr std::pair<std::string_view, std::string_view> kRoles[] = {
-      {"human", "user"},     {"user", "user"},        {"gpt", "assistant"},         {"chatgpt", "assistant"},
-      {"bing", "assistant"}, {"bard", "assistant"},   {"assistant", "assistant"},   {"system", "system"},
-      {"tool", "tool"},      {"observation", "tool"}, {"function_response", "tool"}};
-  SLUICE_ASSIGN(const std::string from, string_of(turn, "from"));
-  SLUICE_ASSIGN(const std::string value, string_of(turn, "value"));
-  if (from == "function_call") return calls_of(value);
-  const auto* const role = std::find_if(std::begin(kRoles), std::end(kRoles),
-                                        [&](const auto& pair) { return pair.first == from; });
-  if (role == std::end(kRoles))
-    return error(
-        "from '{}'; allowed are human, user, gpt, assistant, system, tool, observation, function_call", from);
-  ChatValue message = member("role", ChatValue::string(role->second));
-  message.members.emplace_back("content", ChatValue::string(value));
-  return message;
-}
-
-Status check_message(const ChatValue& message) {
-  if (!message.is_object()) return error("it is {}, no object", message.kind_text());
-  SLUICE_TRY(check_string(message, "role"));
-  const ChatValue* content = message.find("content");
-  if (content != nullptr && !content->is_null() && !content->is_string() && !content->is_array() &&
-      message.find("role")->text != "tool")
-    return error("content is {}; allowed are a string and a list of texts", content->kind_text());
-  const ChatValue* calls = message.find("tool_calls");
-  if ((content == nullptr || content->is_null()) && (calls == nullptr || calls->items.empty()))
-    return error("neither content nor tool_calls");
-  return {};
-}
-
-Result<Record> chat_of(ChatValue& object, std::string_view key) {
-  Record record;
-  record.kind = Record::Kind::Chat;
-  ChatValue& list = *object.find(key);
-  if (!list.is_array()) return error("{} is {}, no list", key, list.kind_text());
-  if (list.items.empty()) return error("{} is empty", key);
-  const ChatValue* system = object.find("system");
-  if (key == "conversations" && system != nullptr && system->is_string() && !system->text.empty()) {
-    ChatValue message = member("role", ChatValue::string("system"));
-    message.members.emplace_back("content", ChatValue::string(system->text));
-    record.chat.messages.push_back(std::move(message));
-  }
-  for (size_t i = 0; i < list.items.size(); ++i) {
-    const auto place = [&] { return fmt::format("{}[{}]", key, i); };
-    ChatValue& item = list.items[i];
-    if (item.find("from") != nullptr && item.find("role") == nullptr) {
-      auto message = message_of(item);
-      if (!message.ok()) return error_at(place(), message.error());
-      record.chat.messages.push_back(std::move(*message));
-    } else {
-      if (auto checked = check_message(item); !checked.ok()) return error_at(place(), checked.error());
-      record.chat.messages.push_back(std::move(item));
-    }
-  }
-  SLUICE_ASSIGN(record.chat.tools, tools_of(object));
-  return record;
-}
-
-Result<Record> marked_of(ChatValue& object) {
-  Record record;
-  record.kind = Record::Kind::Marked;
-  SLUICE_ASSIGN(record.text, take_string(object, "text"));
-  const ChatValue& list = *object.find("learnt");
-  const auto number = [](const ChatValue& value, size_t& out) {
-    const char* end = value.text.data() + value.text.size();
-    return value.kind == ChatValue::Kind::Number && std::from_chars(value.text.data(), end, out).ptr == end;
-  };
-  size_t last = 0;
-  if (!list.is_array()) return error("learnt is {}, no list", list.kind_text());
-  for (const ChatValue& item : list.items) {
-    size_t begin = 0, end = 0;
-    const bool good = item.items.size() == 2 && number(item.items[0], begin) && number(item.items[1], end) &&
-                      begin >= last && begin <= end && end <= record.text.size();
-    if (!good)
-      return error("learnt: {:.40}; it holds [begin, end] in bytes of the text, which rise up to {}",
-                   to_json(item), record.text.size());
-    record.learnt.emplace_back(begin, end);
-    last = end;
-  }
-  return record;
-}
-
 }  // namespace
 
 std::string_view name_of(Record::Kind kind) {
   return kNames[size_t(kind)];
-}
-
-Result<Record> parse_record(std::string_view line) {
-  SLUICE_ASSIGN(ChatValue object, parse_value(line, is_read));
-  if (!object.is_object()) {
-    return error(
-        "{} instead of an object{}", object.kind_text(),
-        object.is_array() ? "; JSONL has an object on each line (jq -c '.[]' makes them of a list)" : "");
-  }
-  if (object.find("messages") != nullptr) return chat_of(object, "messages");
-  if (object.find("conversations") != nullptr) return chat_of(object, "conversations");
-  if (object.find("prompt") != nullptr && object.find("completion") != nullptr) {
-    Record record;
-    record.kind = Record::Kind::Pair;
-    SLUICE_ASSIGN(record.text, take_string(object, "prompt"));
-    SLUICE_ASSIGN(const std::string completion, take_string(object, "completion"));
-    record.completion = record.text.size();
-    record.text += completion;
-    return record;
-  }
-  if (object.find("text") != nullptr && object.find("learnt") != nullptr) return marked_of(object);
-  if (object.find("text") != nullptr) {
-    Record record;
-    SLUICE_ASSIGN(record.text, take_string(object, "text"));
-    return record;
-  }
-  std::vector<std::string_view> keys;
-  for (const auto& [key, value] : object.members) keys.push_back(key);
-  return error("none of messages, conversations, prompt and completion, text; its keys are: {:.120}",
-               fmt::format("{}", fmt::join(keys, ", ")));
 }
 
 bool is_compressed(const std::filesystem::path& path) {
@@ -207,43 +28,39 @@ bool is_compressed(const std::filesystem::path& path) {
   return name.ends_with(".gz") || name.ends_with(".zst");
 }
 
-bool is_jsonl(const std::filesystem::path& path) {
-  const std::filesystem::path name = is_compressed(path) ? path.stem() : path.filename();
-  return name.extension() == ".jsonl" || name.extension() == ".ndjson" || name.extension() == ".json";
+bool has_records(const std::filesystem::path& path) {
+  constexpr std::string_view kEndings[] = {".jsonl", ".ndjson", ".json", ".csv", ".tsv"};
+  return std::find(std::begin(kEndings), std::end(kEndings), name_before_compression(path).extension()) !=
+         std::end(kEndings);
 }
 
 class RecordReader::Impl {
  public:
-  Impl(std::filesystem::path path, const RecordOptions& options, LineReader lines)
-      : path_(std::move(path)), options_(options), lines_(std::move(lines)), is_jsonl_(is_jsonl(path_)) {}
+  static Result<std::unique_ptr<Impl>> open(const std::filesystem::path& path, const RecordOptions& options) {
+    SLUICE_ASSIGN(ByteSource source, ByteSource::open(path));
+    SLUICE_ASSIGN(const std::string_view first, source.first());
+    SLUICE_TRY(check_format(path, first));
+    const Container container =
+        container_of(path, first.starts_with("\xef\xbb\xbf") ? first.substr(3) : first);
+    const char separator = separator_of(path, first.substr(0, first.find('\n')));
+    if (container != Container::Text) source.drop_mark();
+    auto impl = std::unique_ptr<Impl>(new Impl(path, options, container, std::move(source)));
+    impl->separator_ = separator;
+    if (container == Container::Table) SLUICE_TRY(impl->read_header());
+    return impl;
+  }
 
   Result<bool> next(RawRecord& raw) {
-    if (!is_jsonl_) {
-      if (std::exchange(read_, true)) return false;
-      SLUICE_ASSIGN(raw.text, lines_.rest(options_.most_text_bytes));
-      return !raw.text.empty();
-    }
-    while (true) {
-      SLUICE_ASSIGN(const bool more, lines_.next(raw.text));
-      if (!more) return false;
-      if (lines_.line() == 1 && raw.text.starts_with("\xef\xbb\xbf")) raw.text.erase(0, 3);
-      if (raw.text.find_first_not_of(" \t\r") != raw.text.npos) break;
-    }
-    raw.line = lines_.line();
-    return true;
+    SLUICE_ASSIGN(const bool more, read(raw));
+    raw.place = container_ == Container::Lines ? raw.line : container_ == Container::Text ? 0 : ++number_;
+    return more;
   }
   Result<Record> parse(RawRecord& raw) const {
-    if (is_jsonl_) {
-      auto record = parse_record(raw.text);
-      raw.text = {};
-      return record;
-    }
-    if (const size_t bad = find_invalid_utf8(raw.text); bad != raw.text.npos) {
-      const auto line = 1 + std::count(raw.text.begin(), raw.text.begin() + std::ptrdiff_t(bad), '\n');
-      return error("line {}: byte 0x{:02x} is not UTF-8", line, static_cast<unsigned char>(raw.text[bad]));
-    }
-    Record record;
-    record.text = std::move(raw.text);
+    if (container_ == Container::Text) return parse_text(raw);
+    auto record = container_ == Container::Table ? parse_row(raw.text, separator_, header_, options_)
+                                                 : parse_record(raw.text, options_);
+    raw.text = {};
+    if (record.ok()) record->read_anew |= container_ != Container::Lines;
     return record;
   }
   Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made) {
@@ -257,6 +74,7 @@ class RecordReader::Impl {
       return true;
     }
     if (!options_.skip_malformed) return at(raw, made.error());
+    skips_anew_ |= !made.error().detail("key").empty();
     if (malformed_++ == 0) first_malformed_ = at(raw, made.error()).message;
     return false;
   }
@@ -274,11 +92,95 @@ class RecordReader::Impl {
       return true;
     }
   }
-  int64_t line() const { return lines_.line(); }
+  std::string_view container() const {
+    if (container_ == Container::Table) return separator_ == '\t' ? "TSV" : "CSV";
+    constexpr std::string_view kContainers[] = {"text", "JSONL", "a JSON list", "JSON over several lines"};
+    return kContainers[size_t(container_)];
+  }
+  int64_t line() const { return line_; }
   int64_t malformed() const { return malformed_; }
   const std::string& first_malformed() const { return first_malformed_; }
+  bool skips_anew() const { return skips_anew_; }
 
  private:
+  using Reader = std::variant<LineReader, ValueReader, TableReader>;
+
+  Impl(std::filesystem::path path, const RecordOptions& options, Container container, ByteSource source)
+      : path_(std::move(path)),
+        options_(options),
+        container_(container),
+        reader_(make_reader(std::move(source), container, options)) {}
+
+  static Reader make_reader(ByteSource source, Container container, const RecordOptions& o) {
+    switch (container) {
+      case Container::Text:
+      case Container::Lines:
+        return LineReader(std::move(source), o.most_line_bytes, o.why);
+      case Container::List:
+        return ValueReader(std::move(source), ValueReader::Form::List, o.most_line_bytes, o.why);
+      case Container::Values:
+        return ValueReader(std::move(source), ValueReader::Form::Sequence, o.most_line_bytes, o.why);
+      case Container::Table:
+        break;
+    }
+    return TableReader(std::move(source), o.most_line_bytes, o.why);
+  }
+
+  Result<bool> read(RawRecord& raw) {
+    raw.line = 0;
+    if (container_ == Container::Text) {
+      if (std::exchange(read_, true)) return false;
+      SLUICE_ASSIGN(raw.text, std::get<LineReader>(reader_).rest(options_.most_text_bytes));
+      return !raw.text.empty();
+    }
+    while (true) {
+      SLUICE_ASSIGN(const bool more, read_some(raw.text));
+      if (!more) return false;
+      if (container_ != Container::Lines || raw.text.find_first_not_of(" \t\r") != raw.text.npos) break;
+    }
+    raw.line = line_;
+    return true;
+  }
+  Result<bool> read_some(std::string& text) {
+    const auto step = [&](auto& reader, auto... more) -> Result<bool> {
+      auto read = reader.next(text, more...);
+      line_ = reader.line();
+      return read;
+    };
+    if (auto* lines = std::get_if<LineReader>(&reader_)) return step(*lines);
+    if (auto* values = std::get_if<ValueReader>(&reader_)) return step(*values);
+    return step(std::get<TableReader>(reader_), separator_);
+  }
+  Status read_header() {
+    auto& table = std::get<TableReader>(reader_);
+    std::string row;
+    SLUICE_ASSIGN(const bool more, table.next(row, separator_));
+    if (!more) return {};
+    const auto wrong = [&](std::string_view what) {
+      return error("{}: line {}: the header: {}", path_.string(), table.line(), what);
+    };
+    if (find_invalid_utf8(row) != row.npos) return wrong("it is not UTF-8");
+    auto names = fields_of(row, separator_, TableReader::kMostColumns);
+    if (!names.ok()) return wrong(names.message());
+    header_ = std::move(*names);
+    for (size_t i = 0; i < header_.size(); ++i) {
+      if (header_[i].empty()) continue;
+      if (std::find(header_.begin(), header_.begin() + std::ptrdiff_t(i), header_[i]) !=
+          header_.begin() + std::ptrdiff_t(i))
+        return wrong(fmt::format("two columns are called {}", header_[i]));
+    }
+    return {};
+  }
+  Result<Record> parse_text(RawRecord& raw) const {
+    if (const size_t bad = find_invalid_utf8(raw.text); bad != raw.text.npos) {
+      const auto line = 1 + std::count(raw.text.begin(), raw.text.begin() + std::ptrdiff_t(bad), '\n');
+      return error("line {}: byte 0x{:02x} is not UTF-8", line, static_cast<unsigned char>(raw.text[bad]));
+    }
+    Record record;
+    record.form = "text";
+    record.text = std::move(raw.text);
+    return record;
+  }
   Error at(const RawRecord& raw, Error e) const {
     return error_at(raw.line > 0 ? fmt::format("{}: line {}", path_.string(), raw.line) : path_.string(),
                     std::move(e));
@@ -286,16 +188,19 @@ class RecordReader::Impl {
 
   std::filesystem::path path_;
   RecordOptions options_;
-  LineReader lines_;
-  bool is_jsonl_, read_ = false;
+  Container container_;
+  Reader reader_;
+  char separator_ = ',';
+  std::vector<std::string> header_;
+  bool read_ = false, skips_anew_ = false;
   std::optional<Record::Kind> kind_;
-  int64_t first_line_ = 0, malformed_ = 0;
+  int64_t line_ = 0, number_ = 0, first_line_ = 0, malformed_ = 0;
   std::string first_malformed_;
 };
 
 Result<RecordReader> RecordReader::open(const std::filesystem::path& path, const RecordOptions& options) {
-  SLUICE_ASSIGN(LineReader lines, LineReader::open(path, options.most_line_bytes, options.why));
-  return RecordReader(std::make_unique<Impl>(path, options, std::move(lines)));
+  SLUICE_ASSIGN(auto impl, Impl::open(path, options));
+  return RecordReader(std::move(impl));
 }
 
 RecordReader::RecordReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -312,6 +217,12 @@ Result<Record> RecordReader::parse(RawRecord& raw) const {
 }
 Result<bool> RecordReader::accept(const RawRecord& raw, Record::Kind kind, const Status& made) {
   return impl_->accept(raw, kind, made);
+}
+std::string_view RecordReader::container() const {
+  return impl_->container();
+}
+bool RecordReader::skips_anew() const {
+  return impl_->skips_anew();
 }
 int64_t RecordReader::line() const {
   return impl_->line();

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,43 +17,68 @@ namespace sluice::core {
 
 struct Record {
   enum class Kind : uint8_t {
-    Text,    // {"text": "..."}, or a file that is no JSONL: all of it
-    Pair,    // {"prompt": "...", "completion": "..."}
-    Chat,    // {"messages": [...], "tools": [...]}, or {"conversations": [{"from", "value"}, ...]}
-    Marked,  // {"text": "...", "learnt": [[begin, end], ...]} in bytes: rendered elsewhere
+    Text,    // {"text": "..."}, or a file that has no records: all of it
+    Pair,    // a prompt and its completion, under these names or others
+    Chat,    // a conversation, or a prompt and its completion as lists of messages
+    Marked,  // {"text": "...", "learnt": [[begin, end], ...]} in bytes, or segments: rendered elsewhere
   };
   Kind kind = Kind::Text;
   std::string text;                               // Text, Marked; of a Pair both, one after the other
   size_t completion = 0;                          // of a Pair: where it begins in the text
   std::vector<std::pair<size_t, size_t>> learnt;  // of Marked
   Conversation chat;
+  // Of a Pair whose keys say a question and its answer, which are turns where there is a chat template;
+  // prompt and completion are two parts of one text.
+  bool asks = false;
+  std::string context, system;  // of such: what belongs to the question, and the system's turn
+
+  std::string form;     // as what it was taken: "messages", "question, answered by answer"
+  uint64_t unused = 0;  // of a Text: bits of keys that have a meaning elsewhere (unused_names)
+  // Whether Sluice 0.1.0 read something else in it, or nothing.
+  bool read_anew = false;
 };
 std::string_view name_of(Record::Kind kind);
+// The names that bits of Record::unused stand for.
+std::vector<std::string_view> unused_names(uint64_t bits);
 
-// A line of JSONL. Messages are as OpenAI and Hugging Face write them; those of ShareGPT become such.
-// Errors: the reason, without file and line.
-Result<Record> parse_record(std::string_view line);
+// Which keys of records have what is read, where it is not under the names that are known; empty: there.
+struct FieldNames {
+  std::string text, prompt, completion, messages;
+};
 
 struct RecordOptions {
   bool skip_malformed = false;  // and count them, instead of refusing them
-  int64_t most_line_bytes = int64_t{64} << 20;
-  int64_t most_text_bytes = int64_t{1} << 30;  // of a file that is one text
-  std::string why = {};                        // it may not be longer: ends that error
+  FieldNames fields = {};
+  std::vector<std::string> ignore = {};         // keys of records and messages that are passed over
+  int64_t most_line_bytes = int64_t{64} << 20;  // of a line, a row or a value
+  int64_t most_text_bytes = int64_t{1} << 30;   // of a file that is one text
+  std::string why = {};                         // it may not be longer: ends that error
 };
 
-// Whether a file of this name is JSONL: it ends in .jsonl, .ndjson or .json, before .gz or .zst.
-bool is_jsonl(const std::filesystem::path& path);
+// A record as JSON. Messages are as OpenAI and Hugging Face write them; those of ShareGPT become such. What
+// the keys of records and messages mean is in records/keys.h. Errors: the reason, without file and line.
+Result<Record> parse_record(std::string_view json, const RecordOptions& options = {});
+
+// A row of a table, of whose columns the names stand in `header`: the record that has its fields as strings.
+Result<Record> parse_row(std::string_view row, char separator, const std::vector<std::string>& header,
+                         const RecordOptions& options = {});
+
+// Whether a file of this name has records: it ends in .jsonl, .ndjson, .json, .csv or .tsv, before .gz or
+// .zst.
+bool has_records(const std::filesystem::path& path);
 // Whether it ends in .gz or .zst.
 bool is_compressed(const std::filesystem::path& path);
 
 // A record as its file has it.
 struct RawRecord {
-  std::string text;  // a line of JSONL, or all of a text
-  int64_t line = 0;  // from 1; 0: the file is one text
+  std::string text;   // a line of JSONL, a value, a row, or all of a text
+  int64_t line = 0;   // where it begins, from 1; 0: the file is one text
+  int64_t place = 0;  // its own in the file: the line in JSONL, else its number from 1
 };
 
-// The records of one file: JSONL if its name says so; else it is one text. All are of the first one's kind.
-// In memory is one record. One thread at a time.
+// The records of one file, if its name says that it has some: an object on each line (JSONL), a list of
+// objects, objects over several lines, or rows (CSV, TSV), which is told by how it begins. Else it is one
+// text. All are of the first one's kind. In memory is one record. One thread at a time.
 class RecordReader {
  public:
   static Result<RecordReader> open(const std::filesystem::path& path, const RecordOptions& options);
@@ -72,10 +96,14 @@ class RecordReader {
   // where `made` is an error.
   Result<bool> accept(const RawRecord& raw, Record::Kind kind, const Status& made);
 
+  // What the file is: "JSONL", "a JSON list", "JSON over several lines", "CSV", "TSV", "text".
+  std::string_view container() const;
   int64_t line() const;       // of the last one
   int64_t malformed() const;  // skipped so far
   // The first reason for which one was skipped, with its line; empty: none was.
   const std::string& first_malformed() const;
+  // Whether one was skipped that Sluice 0.1.0 took.
+  bool skips_anew() const;
 
  private:
   class Impl;

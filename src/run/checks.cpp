@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/host_memory.h"
+#include "io/hub_cache.h"
 #include "io/safetensors.h"
 #include "planner/refusal.h"
 #include "run/resolve.h"
@@ -75,8 +76,17 @@ Status check_input(const RunConfig& config, std::string_view key, const fs::path
   const auto written = config.written_paths.find(path.string());
   if (written == config.written_paths.end())
     return error(ErrorKind::NotFound, "{} = {}: no such file or directory", key, path.string());
-  return error(ErrorKind::NotFound, "{}: {} is {}: no such file or directory", key, written->second,
-               path.string());
+  const std::string& words = written->second;
+  const std::string name = words.substr(1, std::max<size_t>(words.find('\'', 1), 1) - 1);
+  const bool data = key.starts_with("data.");
+  std::string hub;
+  if (is_hub_name(name) && (data || key.starts_with("model.")))
+    hub = fmt::format(
+        "; nor is it in the cache of the Hugging Face hub, {}, where `hf download {}{}` would put it",
+        hub_cache().string(), data ? "--repo-type dataset " : "",
+        name.substr(0, name.find('/', name.find('/') + 1)));
+  return error(ErrorKind::NotFound, "{}: {} is {}: no such file or directory{}", key, words, path.string(),
+               hub);
 }
 
 std::string_view key_of_part(const RunConfig& config, const std::string& path, std::string_view own) {

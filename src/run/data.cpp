@@ -105,6 +105,7 @@ Result<std::unique_ptr<Folder>> open_folder(const RunConfig& c, const std::files
     folder->making.chat_template = &*folder->chat_template;
   } else {
     folder->making.no_template = opened.message();
+    folder->making.without_template = !opened.error().detail("template").empty();
   }
   return folder;
 }
@@ -201,6 +202,9 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer)
   corpus_options.weights = c.data.weights;
   corpus_options.heldout_paths = c.data.heldout_paths;
   corpus_options.heldout = c.data.heldout;
+  corpus_options.fields = {c.data.fields.text, c.data.fields.prompt, c.data.fields.completion,
+                           c.data.fields.messages};
+  corpus_options.ignore = c.data.ignore;
   corpus_options.skip_malformed = c.data.malformed == "skip";
   corpus_options.threads = c.run.threads > 0 ? int(c.run.threads) : search_threads();
   corpus_options.progress = [&](const char* what, int64_t done, int64_t all) {
@@ -213,18 +217,21 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer)
     corpus_options.making = folder->making;
   } else {
     corpus_options.making.no_template = "a model of bytes has no chat template";
+    corpus_options.making.without_template = true;
   }
   SLUICE_ASSIGN(corpus_options.making.learn, parse_learn(c.data.learn));
+  SLUICE_ASSIGN(corpus_options.making.pairs, parse_pairs(c.data.pairs));
+  corpus_options.making.open_ends = c.data.open_ends;
   SLUICE_ASSIGN(Corpus corpus, open_corpus(corpus_options, c.data.cache));
-  const int64_t chats = corpus.findings.kinds[size_t(Record::Kind::Chat)];
-  if (chats > 0 && folder != nullptr) {
+  if (corpus.findings.rendered > 0 && folder != nullptr) {
     data.chat_template = folder->chat_template->name();
     if (folder->chat_template->asks_date()) data.date = c.data.date;
   }
   // Its memory is the run's.
   folder.reset();
   release_freed_memory();
-  data.content = corpus.key;
+  data.content = corpus.content;
+  data.content_before = corpus.content_before;
   if (!corpus.notice.empty()) data.notices.push_back(corpus.notice);
   for (std::string& warning : corpus.findings.warnings())
     data.notices.push_back("data.paths: " + std::move(warning));

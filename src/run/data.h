@@ -47,6 +47,7 @@ struct Inventory {
 struct RunData {
   std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
   std::string content;                          // equal for equal tokens
+  std::string content_before;                   // as Corpus has it
   // data.date, where a chat template shows it: it is among what checkpoints say the run is.
   std::string date;
   // What people should know of how text became tokens, a sentence each.

@@ -60,6 +60,16 @@ std::vector<std::pair<std::string, std::string>> facts_of(const DataView& v) {
       {"data", fmt::format("{}: {}{}", v.config, counted(v.files, "file"), kinds)},
       {"tokens by", v.tokenizer + (v.chat_template.empty() ? "" : "; chat template " + v.chat_template)},
       {"training", of_documents(v.train)}};
+  // After what there is, what it was taken as.
+  auto place = facts.begin() + 1;
+  for (const Findings::Taken& t : v.findings.taken) {
+    std::string files = t.first;
+    if (t.files > 1) files += fmt::format(" and {} more", t.files - 1);
+    const char* name = place == facts.begin() + 1 ? "read as" : "";
+    place = facts.emplace(place, name,
+                          fmt::format("{}: {}; {}", files, t.form, counted(t.documents, "document")));
+    ++place;
+  }
   if (v.heldout.documents > 0) facts.emplace_back("held out", of_documents(v.heldout));
   const RowCounts& c = v.counts;
   const bool packed = v.mode == BatchMode::Packed;

@@ -145,11 +145,13 @@ class Building {
     return {};
   }
 
+  // What was left out before.
+  void skip(const Skipped& skipped) { findings_.add(skipped); }
   // `held`: all of it is held out.
   Status add(const Source& source, bool held) {
     held_ = held;
     if (source.form == SourceForm::Text) {
-      ++findings_.kinds[size_t(Record::Kind::Text)];
+      count_text(source);
       add(source, 0, source.bytes, takes(source, 0));
       return {};
     }
@@ -161,6 +163,7 @@ class Building {
     if (source.form == SourceForm::Text) return cut_text(source);
     knows_bytes_ = false;
     SLUICE_ASSIGN(const TokenFile file, TokenFile::open(source.path));
+    findings_.take("tokens", source.name);
     const int64_t place = std::clamp<int64_t>(int64_t(double(file.tokens()) * (1 - options_.heldout)), 1,
                                               std::max<int64_t>(1, file.tokens() - 1));
     SLUICE_TRY(train_->add(file, 0, place));
@@ -191,6 +194,10 @@ class Building {
         draw(source, line, Hash().add("weights").add(options_.seed).value()) < weight - whole;
     return {train_.get(), int64_t(whole) + (once_more ? 1 : 0)};
   }
+  void count_text(const Source& source) {
+    ++findings_.kinds[size_t(Record::Kind::Text)];
+    findings_.take("text", source.name);
+  }
   static void add(const Source& source, int64_t begin, int64_t end, Takes to) {
     for (int64_t i = 0; i < to.times; ++i) to.side->add({source.path, begin, end, source.bytes});
   }
@@ -202,7 +209,7 @@ class Building {
       SLUICE_ASSIGN(const MappedFile file, MappedFile::open(source.path));
       place = place_between({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, place);
     }
-    ++findings_.kinds[size_t(Record::Kind::Text)];
+    count_text(source);
     add(source, 0, place, {train_.get(), 1});
     add(source, place, source.bytes, {heldout_.get(), 1});
     return {};
@@ -211,6 +218,8 @@ class Building {
     ReadingOptions reading;
     reading.records = options_.room.records;
     reading.records.skip_malformed = options_.skip_malformed;
+    reading.records.fields = options_.fields;
+    reading.records.ignore = options_.ignore;
     reading.batch_bytes = options_.room.batch_bytes;
     reading.threads = options_.threads;
     // Never more than the file has, nor less in the end.
@@ -220,17 +229,19 @@ class Building {
       left -= std::min(bytes, left);
     };
     reading.progress = tell;
-    int64_t documents = 0, line = 0;
+    findings_.reader = Findings::kReader;
+    int64_t documents = 0;
+    bool lines = false;  // it is JSONL
     const auto skipped = read_documents(source.path, making_, reading, [&](Document& document) -> Status {
       ++documents;
-      line = document.line;
-      findings_.add(document, making_);
-      const Takes to = takes(source, document.line);
+      lines = document.form.ends_with("(JSONL)");
+      findings_.add(document, making_, source.name);
+      const Takes to = takes(source, document.place);
       return to.side->add(document.tokens, to.times);
     });
     if (!skipped.ok()) return skipped.error();
     findings_.add(*skipped);
-    findings_.lonely_files += documents == 1 && line > 0 ? 1 : 0;
+    findings_.lonely_files += documents == 1 && lines ? 1 : 0;
     tell(left);
     return {};
   }
@@ -238,6 +249,7 @@ class Building {
     SLUICE_ASSIGN(const TokenFile file, TokenFile::open(source.path));
     constexpr size_t kReleased = 1024;  // documents that are read before their memory is given back
     knows_bytes_ = false;
+    findings_.take("tokens", source.name);
     const auto boundaries = file.boundaries();
     for (size_t i = 0; i + 1 < boundaries.size(); ++i) {
       if (i % kReleased == 0) file.release();
@@ -275,6 +287,23 @@ Result<bool> is_one_document(std::span<const Source> sources) {
   return file.boundaries().size() == 2;
 }
 
+// Files of text that are not UTF-8, where those are skipped, are left out and counted.
+Result<std::vector<Source>> readable(const CorpusOptions& options, std::span<const Source> sources,
+                                     Skipped& skipped) {
+  std::vector<Source> kept;
+  for (const Source& source : sources) {
+    if (options.skip_malformed && options.making.tokenizer != nullptr && source.form == SourceForm::Text) {
+      SLUICE_ASSIGN(const std::string why, why_not_utf8(source));
+      if (!why.empty()) {
+        if (skipped.records++ == 0) skipped.first = fmt::format("{}: {}", source.path.string(), why);
+        continue;
+      }
+    }
+    kept.push_back(source);
+  }
+  return kept;
+}
+
 bool all_text(std::span<const Source> sources) {
   return std::all_of(sources.begin(), sources.end(),
                      [](const Source& source) { return source.form == SourceForm::Text; });
@@ -290,14 +319,22 @@ int width_of(const CorpusOptions& options, std::span<const Source> sources, std:
 
 }  // namespace
 
-Result<BuiltTokens> build_tokens(const CorpusOptions& options, std::span<const Source> sources,
-                                 std::span<const Source> held, const TokenPaths& paths, const Told& told) {
+Result<BuiltTokens> build_tokens(const CorpusOptions& options, std::span<const Source> all,
+                                 std::span<const Source> all_held, const TokenPaths& paths,
+                                 const Told& told) {
+  Skipped unreadable;
+  SLUICE_ASSIGN(const std::vector<Source> sources, readable(options, all, unreadable));
+  SLUICE_ASSIGN(const std::vector<Source> held, readable(options, all_held, unreadable));
+  if (sources.empty() || (held.empty() && !all_held.empty()))
+    return error("corpus: no file of {} is text: {}", sources.empty() ? "data.paths" : "data.heldout_paths",
+                 unreadable.first);
   const bool draws = held.empty() && options.heldout > 0;
   const int width = width_of(options, sources, held);
   if (draws) {
     SLUICE_ASSIGN(const bool one, is_one_document(sources));
     if (one) {
       Building building(options, 0, told);
+      building.skip(unreadable);
       SLUICE_TRY(building.open(paths, width, true));
       SLUICE_TRY(building.cut(sources[0]));
       return building.commit();
@@ -311,6 +348,7 @@ Result<BuiltTokens> build_tokens(const CorpusOptions& options, std::span<const S
   }
   for (bool again = false;; again = true) {
     Building building(options, limit, told);
+    building.skip(unreadable);
     SLUICE_TRY(building.open(paths, width, draws || !held.empty()));
     for (const Source& source : sources) SLUICE_TRY(building.add(source, false));
     for (const Source& source : held) SLUICE_TRY(building.add(source, true));

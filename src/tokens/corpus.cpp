@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "io/pieces.h"
 #include "io/sealed.h"
+#include "records/recognise.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/building.h"
 
@@ -88,11 +89,15 @@ Result<SealedRequest> request_of(const CorpusOptions& options, const Sources& so
   Meter meter(options, "reading data.paths", sources.bytes());
   const auto add_sum = [&](const Source& source, const std::string& name) -> Status {
     Checksummer sum;
-    SLUICE_TRY(read_pieces(source.path, 0, source.bytes, [&](std::string_view piece) {
+    bool first = true;
+    const auto add_piece = [&](std::string_view piece) -> Status {
+      if (std::exchange(first, false) && source.form == SourceForm::Text)
+        SLUICE_TRY(check_format(source.path, piece));
       sum.add(piece);
       meter.add(int64_t(piece.size()));
-      return Status();
-    }));
+      return {};
+    };
+    SLUICE_TRY(read_pieces(source.path, 0, source.bytes, add_piece));
     request.add(name, sum.value().text());
     return {};
   };
@@ -113,6 +118,23 @@ Result<SealedRequest> request_of(const CorpusOptions& options, const Sources& so
   return request;
 }
 
+// With what later versions know of records, where it is not as it always was.
+SealedRequest with_options(SealedRequest request, const CorpusOptions& o, const Sources& sources) {
+  if (!sources.have(SourceForm::Records)) return request;
+  const TokenMaking& making = o.making;
+  if (making.pairs != Pairs::Auto) request.add("pairs", making.pairs);
+  if (making.open_ends) request.add("open ends", "allowed");
+  const std::pair<std::string_view, const std::string*> fields[] = {{"text", &o.fields.text},
+                                                                    {"prompt", &o.fields.prompt},
+                                                                    {"completion", &o.fields.completion},
+                                                                    {"messages", &o.fields.messages}};
+  for (const auto& [name, value] : fields) {
+    if (!value->empty()) request.add(fmt::format("field {}", name), *value);
+  }
+  for (const std::string& key : o.ignore) request.add("ignore", key);
+  return request;
+}
+
 // What is kept beside the checksums of the token files: a line each.
 std::string kept_text(const BuiltTokens& built) {
   return fmt::format("{}\n{}", built.learnt_bytes, built.findings.text());
@@ -130,10 +152,12 @@ Result<BuiltTokens> parse_kept(std::string_view text) {
 // A corpus in its folder of the cache.
 class Kept {
  public:
-  Kept(const CorpusOptions& options, const Sources& sources, SealedRequest request, const fs::path& cache)
+  Kept(const CorpusOptions& options, const Sources& sources, const SealedRequest& request,
+       const fs::path& cache)
       : options_(options),
         sources_(sources),
-        request_(std::move(request)),
+        content_before_(request.key()),
+        request_(with_options(request, options, sources)),
         folder_(cache / request_.key()),
         paths_{folder_ / "train.tokens", folder_ / "heldout.tokens"} {}
 
@@ -152,6 +176,8 @@ class Kept {
                   .files = int64_t(sources_.train.size() + sources_.held.size()),
                   .built = built,
                   .key = request_.key(),
+                  .content = content_before_,
+                  .content_before = content_before_,
                   .notice = {},
                   .findings = {}};
     if (holds_out()) {
@@ -161,6 +187,11 @@ class Kept {
                                            : Result<BuiltTokens>(error("other checksums"));
     if (!rest.ok()) return error("{}: its token files are not those that were made here", folder_.string());
     corpus.findings = std::move(rest->findings);
+    if (sources_.have(SourceForm::Records) && corpus.findings.reader != Findings::kReader)
+      return error("{}: another version of Sluice made it, which read records otherwise", folder_.string());
+    if (corpus.findings.learnt_anew + corpus.findings.skipped_anew > 0)
+      corpus.content =
+          Checksummer().add(fmt::format("{} reader {}", corpus.key, Findings::kReader)).value().text();
     corpus.learnt_bytes = rest->learnt_bytes;
     return corpus;
   }
@@ -198,6 +229,7 @@ class Kept {
 
   const CorpusOptions& options_;
   const Sources& sources_;
+  std::string content_before_;  // what this corpus was called by Sluice 0.1.0
   SealedRequest request_;
   fs::path folder_;
   TokenPaths paths_;
@@ -228,8 +260,8 @@ EncodingRoom EncodingRoom::of(int64_t bytes, int threads, std::string why) {
 Result<Corpus> open_corpus(const CorpusOptions& options, const fs::path& cache_directory) {
   SLUICE_TRY(check(options));
   SLUICE_ASSIGN(const Sources sources, gather(options));
-  SLUICE_ASSIGN(SealedRequest request, request_of(options, sources));
-  const Kept kept(options, sources, std::move(request), cache_directory);
+  SLUICE_ASSIGN(const SealedRequest request, request_of(options, sources));
+  const Kept kept(options, sources, request, cache_directory);
   std::string notice;
   if (kept.is_there()) {
     auto corpus = kept.open(false);

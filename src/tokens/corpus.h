@@ -47,9 +47,12 @@ struct CorpusOptions {
   uint64_t seed = 0;
   // Its tokenizer may be null: a token is a byte (ByteTokenizer).
   TokenMaking making;
-  bool skip_malformed = false;  // records, and count them, instead of refusing them
-  int threads = 1;              // that encode
-  EncodingRoom room;            // of the same threads; what would take more is refused
+  bool skip_malformed =
+      false;          // records, and text that is not UTF-8, and count them, instead of refusing them
+  FieldNames fields;  // RecordOptions::fields
+  std::vector<std::string> ignore;  // RecordOptions::ignore
+  int threads = 1;                  // that encode
+  EncodingRoom room;                // of the same threads; what would take more is refused
   // Told from time to time which of two passes over how many bytes is how far: they are read for their
   // checksum, and become tokens if the cache has none.
   std::function<void(const char* what, int64_t done_bytes, int64_t all_bytes)> progress;
@@ -61,6 +64,9 @@ struct Corpus {
   int64_t files = 0;   // that are not empty
   bool built = false;  // false: the cache had it
   std::string key;     // equal for equal options, files, contents and tokenizers
+  // Equal for equal tokens, as checkpoints say it: what Sluice 0.1.0 read as this version does has the name
+  // that it had there, `content_before`.
+  std::string content, content_before;
   std::string notice;  // why what the cache had was not believed; empty: it was, or had nothing
   Findings findings;   // of all documents, each once
   int64_t learnt_bytes =

@@ -10,7 +10,10 @@
 #include <tuple>
 
 #include "io/file.h"
+#include "io/hub_cache.h"
+#include "io/pieces.h"
 #include "records/record.h"
+#include "tokenizer/code_set.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -52,9 +55,25 @@ fs::path fixed_part(const std::string& pattern) {
   return fs::path(pattern.substr(0, pattern.find_first_of("*?["))).parent_path();
 }
 
+// Of a data set of the hub the part that is there to be learnt: not what the repository says of itself, and
+// of files that are called train those alone.
+void keep_training_part(std::vector<fs::path>& files) {
+  std::erase_if(files, [](const fs::path& file) {
+    const std::string name = file.filename().string();
+    return name == "README.md" || name == "dataset_infos.json" || name.starts_with("LICENSE") ||
+           file.extension() == ".py";
+  });
+  const auto trains = [](const fs::path& file) {
+    return file.generic_string().find("train") != std::string::npos;
+  };
+  if (std::any_of(files.begin(), files.end(), trains))
+    std::erase_if(files, [&](const fs::path& file) { return !trains(file); });
+}
+
 Status gather_directory(const fs::path& directory, const fs::path& root, const SourceOptions& options,
                         std::vector<Source>& sources) {
-  SLUICE_ASSIGN(const auto files, list_files(directory));
+  SLUICE_ASSIGN(auto files, list_files(directory));
+  if (is_hub_dataset(directory)) keep_training_part(files);
   for (const fs::path& file : files) {
     const fs::path path = directory / file;
     const std::string name = path.lexically_relative(root).generic_string();
@@ -95,7 +114,7 @@ std::string list(const std::vector<std::string>& items) {
 }  // namespace
 
 SourceForm form_of(const fs::path& path) {
-  if (is_jsonl(path) || is_compressed(path)) return SourceForm::Records;
+  if (has_records(path) || is_compressed(path)) return SourceForm::Records;
   return path.extension() == ".tokens" || path.extension() == ".bin" ? SourceForm::Tokens : SourceForm::Text;
 }
 
@@ -124,6 +143,24 @@ Result<std::vector<Source>> find_sources(const SourceOptions& options) {
                  list(options.paths), list(options.include));
   }
   return sources;
+}
+
+Result<std::string> why_not_utf8(const Source& source) {
+  std::string text, why;  // what a piece cuts stays for the next one
+  int64_t line = 1;
+  SLUICE_TRY(read_pieces(source.path, 0, source.bytes, [&](std::string_view piece) -> Status {
+    if (!why.empty()) return {};
+    text += piece;
+    size_t whole = find_invalid_utf8(text);
+    if (whole == text.npos) whole = text.size();
+    constexpr size_t kMostCut = 3;  // bytes of a character that its last byte is missing of
+    if (text.size() - whole > kMostCut) why = fmt::format("byte 0x{:02x} is not UTF-8", uint8_t(text[whole]));
+    line += std::count(text.begin(), text.begin() + std::ptrdiff_t(whole), '\n');
+    text.erase(0, whole);
+    return {};
+  }));
+  if (why.empty() && !text.empty()) why = fmt::format("byte 0x{:02x} is not UTF-8", uint8_t(text[0]));
+  return why.empty() ? why : fmt::format("line {}: {}", line, why);
 }
 
 Status check_unchanged(const Source& source) {

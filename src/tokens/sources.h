@@ -25,7 +25,7 @@ struct SourceOptions {
 // What a file holds, by its name.
 enum class SourceForm : uint8_t {
   Text,     // one document, of bytes as they are
-  Records,  // JSONL, or anything compressed (records/record.h)
+  Records,  // JSON, a table, or anything compressed (records/record.h)
   Tokens,   // a token file (tokens/token_file.h): it ends in .tokens or .bin
 };
 SourceForm form_of(const std::filesystem::path& path);
@@ -41,6 +41,9 @@ struct Source {
 
 // Every input once, in the order of its name, without empty files. Errors name what is not there.
 Result<std::vector<Source>> find_sources(const SourceOptions& options);
+
+// Where a file of text is not UTF-8; empty: it is.
+Result<std::string> why_not_utf8(const Source& source);
 
 // An error if a file is not what it was found as.
 Status check_unchanged(const Source& source);

@@ -3,7 +3,7 @@
 """Caps from outside: what the kernel says that training holds, from its start to its end.
 
 caps.py PROGRAM [--all] [--record MACHINE]: runs the program over a grid of models, caps and phases, and on
-JSONL with lines that take the most to read, and reads VmHWM of each process all the time, and its peak resident memory when it has ended. On a CPU both arenas are
+records that take the most to read, and reads VmHWM of each process all the time, and its peak resident memory when it has ended. On a CPU both arenas are
 main memory, so that it may hold both caps together. Where memory control groups can be made, every process
 runs in one of that size, and must not be killed. Ends with 0 if no process held more. --all: the whole grid,
 some minutes; else a few cells. --record: adds what came out to bench/results, for a machine in words.
@@ -187,6 +187,7 @@ class Grid:
             "deep": '{"text": ' + "[" * line_bytes,
             "empty": "{}\n" * (line_bytes // 3),
         }
+        self.containers(model, device, host, words, read)
         for name, line in lines.items():
             path = self.work / f"{name}.jsonl"
             last = {"prompt": "q", "completion": words[:99]} if name == "pair" else {"text": words[:99]}
@@ -195,6 +196,28 @@ class Grid:
             self.cell(name, "records", model, device, host, at, f"cache-{at}", 1,
                       [f"data.paths={path.name}", "data.heldout=0"],
                       refusal=None if name in read else f"{path.name}: line 1: ")
+            path.unlink()
+
+    def containers(self, model, device, host, words, read):
+        """The same in files that have no lines: a list on one line, values over several, tables."""
+        field = words.replace(", ", " ")
+        tables = {
+            "list": ("json", "[" + json.dumps({"prompt": "q", "completion": words}) + "]"),
+            "one line": ("json", "[" + ",".join([json.dumps({"text": words[:9000]})] * (len(words) // 9000)) + "]"),
+            "lines": ("json", json.dumps({"prompt": "q", "completion": words}, indent=1) + "\n"),
+            "row": ("csv", "question,answer\nq," + field + "\nq,a\n"),
+            "quotes": ("csv", 'question,answer\nq,"' + '""' * (len(words) // 2) + '"\nq,a\n'),
+            "commas": ("csv", "question,answer\n" + "," * len(words) + "\nq,a\n"),
+            "columns": ("tsv", "\t".join(f"c{i}" for i in range(len(words) // 8)) + "\nq\n"),
+            "unclosed": ("csv", 'question,answer\nq,"' + field),
+        }
+        for name, (ending, text) in tables.items():
+            path = self.work / f"container.{ending}"
+            path.write_text(text)
+            at = f"container-{name.replace(' ', '-')}-{host}"
+            whole = name == "one line" or name in read
+            self.cell(name, "records", model, device, host, at, f"cache-{at}", 1,
+                      [f"data.paths={path.name}", "data.heldout=0"], refusal=None if whole else f"{path.name}: line ")
             path.unlink()
 
     def run(self):
@@ -206,12 +229,13 @@ class Grid:
         host = self.smallest(small, roomy, 0, "host")
         self.phases("small", small, roomy, host, (400 if self.whole else 100) * MIB)
         self.records(small, roomy, host, 12 * MIB)
-        self.records(small, roomy, host + 512 * MIB, 12 * MIB, read=("pair", "run", "unread"))
+        self.records(small, roomy, host + 512 * MIB, 12 * MIB, read=("pair", "run", "unread", "list", "lines", "row", "quotes"))
         if not self.whole:
             return
         for host_cap in (host, 2 * host, 1 << 30):
             self.records(small, roomy, host_cap, 50 * MIB)
-        self.records(small, roomy, 2 << 30, 50 * MIB, read=("pair", "run", "unread"))
+        self.records(small, roomy, 2 << 30, 50 * MIB,
+                     read=("pair", "run", "unread", "list", "lines", "row", "quotes"))
         device = self.smallest(small, 0, 1 << 30, "device")
         for device_cap in (device, 4 * MIB):
             least = self.smallest(small, device_cap, 0, "host")

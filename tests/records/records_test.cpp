@@ -72,8 +72,11 @@ TEST_F(Records, ThatAreMalformedAreRefusedWithFileLineAndReason) {
       refused("{\"text\": \"a\"}\n{\"text\": 1}\n").find("a.jsonl: line 2: text is a number, no string"),
       std::string::npos);
   EXPECT_NE(refused("{\"text\": \"a\"\n").find("a.jsonl: line 1: column "), std::string::npos);
-  EXPECT_NE(refused("[{\"text\": \"a\"}]\n").find("jq -c '.[]'"), std::string::npos);
-  EXPECT_NE(refused("{\"question\": \"a\"}\n").find("its keys are: question"), std::string::npos);
+  EXPECT_NE(refused("{\"remark\": \"a\"}\n").find("its keys are: remark; data.fields.prompt"),
+            std::string::npos);
+  EXPECT_NE(refused("{\"question\": \"a\"}\n").find("question without an answer"), std::string::npos);
+  EXPECT_NE(refused("{\"text\": \"a\", \"score\": NaN}\n").find("NaN and Infinity are no JSON: write null"),
+            std::string::npos);
   EXPECT_NE(refused("{\"text\": \"a\"}\n\n{\"prompt\": \"a\", \"completion\": \"b\"}\n")
                 .find("line 3: prompt and completion, where line 1 has text"),
             std::string::npos);
@@ -215,7 +218,7 @@ class Documents : public Records {
     std::string all;
     findings_ = {};
     const auto skipped = read_documents(path, making_, options, [&](Document& document) {
-      findings_.add(document, making_);
+      findings_.add(document, making_, path.filename().string());
       all += fmt::format("{}:{}|", document.line, shown(document));
       return Status();
     });
@@ -242,17 +245,20 @@ TEST_F(Documents, HaveWhatIsLearntMarked) {
   // What ends an answer is learnt, too.
   making_.end = tokenizer_->id("<|endoftext|>");
   ASSERT_GE(making_.end, 0);
-  EXPECT_EQ(read(file("p.jsonl", kPairs)), "1:abc[ def<|endoftext|>]|3:abc[<|endoftext|>]|");
+  EXPECT_EQ(read(file("p.jsonl", kPairs)), "1:abc[ def<|endoftext|>]|3:abc<|endoftext|>|");
   EXPECT_EQ(read(file("a.txt", "ab cd")), "0:[ab cd<|endoftext|>]|");
 }
 
 TEST_F(Documents, FindingsSayWhatUsuallyIsAMistake) {
   read(file("p.jsonl", kPairs));
   EXPECT_EQ(findings_.kinds[size_t(Record::Kind::Pair)], 2);
-  EXPECT_EQ(findings_.warnings(),
-            (std::vector<std::string>{"1 of 2 documents have nothing that is learnt",
-                                      "1 of 2 documents have an answer that no special token ends: a model "
-                                      "does not learn to stop there"}));
+  EXPECT_EQ(
+      findings_.warnings(),
+      (std::vector<std::string>{"1 of 2 documents have nothing that is learnt",
+                                "1 of 2 documents have an answer that no special token ends: a model "
+                                "does not learn to stop there",
+                                "an answer is empty: nothing is learnt there, as a model would learn to say "
+                                "nothing"}));
   const auto kept = Findings::parse(findings_.text());
   ASSERT_TRUE(kept.ok()) << kept.message();
   EXPECT_EQ(kept->text(), findings_.text());

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "records/chat_record.h"
+
+#include <algorithm>
+
+#include "records/keys.h"
+
+namespace sluice::core {
+namespace {
+
+Status check_string(const ChatValue& object, std::string_view key) {
+  const ChatValue* value = object.find(key);
+  if (value == nullptr) return error("{} is missing", key);
+  if (!value->is_string()) return error("{} is {}, no string", key, value->kind_text());
+  return {};
+}
+
+// A list, or a string that holds one as JSON.
+Result<ChatValue> list_of(const ChatValue& value, std::string_view key) {
+  if (value.is_array()) return value;
+  if (!value.is_string()) return error("{} is {}, no list", key, value.kind_text());
+  auto parsed = parse_value(value.text);
+  if (!parsed.ok()) return error("{}: a string that is no JSON: {}", key, parsed.message());
+  if (parsed->is_array()) return std::move(*parsed);
+  return error("{}: a string that holds {}, no list", key, parsed->kind_text());
+}
+
+ChatValue member(std::string_view key, ChatValue value) {
+  ChatValue object;
+  object.kind = ChatValue::Kind::Object;
+  object.members.emplace_back(key, std::move(value));
+  return object;
+}
+
+ChatValue list_with(ChatValue item) {
+  ChatValue list;
+  list.kind = ChatValue::Kind::Array;
+  list.items.push_back(std::move(item));
+  return list;
+}
+
+ChatValue as_call(ChatValue function) {
+  ChatValue call = member("type", ChatValue::string("function"));
+  call.members.emplace_back("function", std::move(function));
+  return call;
+}
+
+// ShareGPT's {"name", "arguments"}, or a list of such, as a turn of the assistant.
+Result<ChatValue> calls_of(std::string_view text) {
+  auto parsed = parse_value(text);
+  if (!parsed.ok()) return error("function_call: value is no JSON: {}", parsed.message());
+  ChatValue message = turn_of("assistant", "");
+  ChatValue calls = parsed->is_array() ? std::move(*parsed) : list_with(std::move(*parsed));
+  for (ChatValue& call : calls.items) call = as_call(std::move(call));
+  message.members.emplace_back("tool_calls", std::move(calls));
+  return message;
+}
+
+// ShareGPT's {"from", "value"}; whatever else the turn has goes along.
+Result<ChatValue> message_of(ChatValue& turn) {
+  constexpr std::pair<std::string_view, std::string_view> kRoles[] = {
+      {"human", "user"},     {"user", "user"},        {"gpt", "assistant"},         {"chatgpt", "assistant"},
+      {"bing", "assistant"}, {"bard", "assistant"},   {"assistant", "assistant"},   {"system", "system"},
+      {"tool", "tool"},      {"observation", "tool"}, {"function_response", "tool"}};
+  SLUICE_ASSIGN(const std::string from, string_of(turn, "from"));
+  SLUICE_ASSIGN(const std::string value, take_string(turn, "value"));
+  if (from == "function_call") return calls_of(value);
+  const auto* const role = std::find_if(std::begin(kRoles), std::end(kRoles),
+                                        [&](const auto& pair) { return pair.first == from; });
+  if (role == std::end(kRoles))
+    return error(
+        "from '{}'; allowed are human, user, gpt, assistant, system, tool, observation, function_call", from);
+  return turn_of(role->second, value);
+}
+
+Status check_content(const ChatValue& content) {
+  for (const ChatValue& part : content.items) {
+    for (const char* key : {"train", "weight"}) {
+      const ChatValue* says = part.find(key);
+      if (says == nullptr || says->is_null()) continue;
+      Error refused = error(
+          "{} of a part of the content: a turn is learnt whole or not at all. Write text with learnt, or "
+          "leave it "
+          "out with data.ignore",
+          key);
+      refused.details.emplace_back("key", key);
+      return refused;
+    }
+  }
+  return {};
+}
+
+// OpenAI's calls and answers from before there were tools.
+bool renew_functions(ChatValue& message) {
+  bool renewed = false;
+  ChatValue* call = message.find("function_call");
+  if (call != nullptr && call->is_object() && message.find("tool_calls") == nullptr) {
+    ChatValue calls = list_with(as_call(std::exchange(*call, {})));
+    message.members.emplace_back("tool_calls", std::move(calls));
+    renewed = true;
+  }
+  ChatValue* role = message.find("role");
+  if (role->text == "function") role->text = "tool", renewed = true;
+  return renewed;
+}
+
+Status check_message(const ChatValue& message) {
+  const ChatValue* content = message.find("content");
+  if (content != nullptr && !content->is_null() && !content->is_string() && !content->is_array() &&
+      message.find("role")->text != "tool")
+    return error("content is {}; allowed are a string and a list of texts", content->kind_text());
+  const ChatValue* calls = message.find("tool_calls");
+  if ((content == nullptr || content->is_null()) && (calls == nullptr || calls->items.empty()))
+    return error("neither content nor tool_calls");
+  return content == nullptr ? Status() : check_content(*content);
+}
+
+// What a message says of whether it is learnt.
+Result<Wish> wish_of(const ChatValue& message) {
+  Wish wish = Wish::None;
+  std::string_view said;
+  for (const std::string_view key : {"weight", "train", "training", "loss"}) {
+    const ChatValue* value = message.find(key);
+    if (value == nullptr || value->is_null()) continue;
+    const bool number = value->kind == ChatValue::Kind::Number;
+    const bool zero = number && (value->text == "0" || value->text == "0.0");
+    const bool one = number && (value->text == "1" || value->text == "1.0");
+    const bool boolean = value->kind == ChatValue::Kind::Boolean;
+    if (!zero && !one && !boolean)
+      return error("{} is {}; allowed are {}", key, number ? value->text : value->kind_text(),
+                   key == "weight" ? "0 and 1" : "true and false");
+    // A weight of 1 says no more than that the turn counts: what is learnt of it goes by who speaks.
+    const bool learns = boolean ? value->boolean : one;
+    const Wish now = !learns ? Wish::Context : key == "weight" ? Wish::None : Wish::Learn;
+    const bool contradicts = !said.empty() && (now == Wish::Context) != (wish == Wish::Context);
+    if (contradicts)
+      return error("{} says that it is {}, and {} does not", key, learns ? "learnt" : "not learnt", said);
+    wish = now == Wish::None ? wish : now;
+    said = key;
+  }
+  return wish;
+}
+
+Status add_message(ChatValue& item, const RecordOptions& options, Record& record) {
+  if (!item.is_object()) return error("it is {}, no object", item.kind_text());
+  pass_over(item, options.ignore);
+  SLUICE_TRY(check_keys(item, /*of_message=*/true));
+  SLUICE_ASSIGN(const Wish wish, wish_of(item));
+  if (item.find("from") != nullptr && item.find("role") == nullptr) {
+    SLUICE_ASSIGN(item, message_of(item));
+  } else {
+    SLUICE_TRY(check_string(item, "role"));
+    record.read_anew |= renew_functions(item);
+    SLUICE_TRY(check_message(item));
+  }
+  record.chat.messages.push_back(std::move(item));
+  record.chat.wishes.push_back(wish);
+  return {};
+}
+
+}  // namespace
+
+void pass_over(ChatValue& object, const std::vector<std::string>& keys) {
+  if (keys.empty()) return;
+  std::erase_if(object.members, [&](const auto& member) {
+    return std::find(keys.begin(), keys.end(), member.first) != keys.end();
+  });
+}
+
+Result<std::string> string_of(const ChatValue& object, std::string_view key) {
+  SLUICE_TRY(check_string(object, key));
+  return object.find(key)->text;
+}
+
+Result<std::string> take_string(ChatValue& object, std::string_view key) {
+  SLUICE_TRY(check_string(object, key));
+  return std::move(object.find(key)->text);
+}
+
+ChatValue turn_of(std::string_view role, std::string_view text) {
+  ChatValue message = member("role", ChatValue::string(role));
+  message.members.emplace_back("content", ChatValue::string(text));
+  return message;
+}
+
+Status add_messages(ChatValue& object, std::string_view key, const RecordOptions& options, Record& record) {
+  ChatValue& value = *object.find(key);
+  if (!value.is_array()) {
+    SLUICE_ASSIGN(value, list_of(value, key));
+    record.read_anew = true;
+  }
+  if (value.items.empty()) return error("{} is empty", key);
+  for (size_t i = 0; i < value.items.size(); ++i) {
+    const Status added = add_message(value.items[i], options, record);
+    if (!added.ok()) return error_at(fmt::format("{}[{}]", key, i), added.error());
+  }
+  return {};
+}
+
+void add_system(std::string_view text, Record& record) {
+  record.chat.messages.insert(record.chat.messages.begin(), turn_of("system", text));
+  record.chat.wishes.insert(record.chat.wishes.begin(), Wish::None);
+}
+
+Status add_tools(ChatValue& object, Record& record) {
+  for (const std::string_view key : {"tools", "functions"}) {
+    const ChatValue* tools = object.find(key);
+    if (tools == nullptr || tools->is_null() || (tools->is_string() && tools->text.empty())) continue;
+    SLUICE_ASSIGN(record.chat.tools, list_of(*tools, key));
+    if (key == "tools") return {};
+    for (ChatValue& function : record.chat.tools.items) function = as_call(std::move(function));
+    record.read_anew = true;
+  }
+  return {};
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a file is by its first bytes.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace sluice::core {
+
+enum class Container : uint8_t { Text, Lines, List, Values, Table };
+
+// The name of a file without .gz or .zst.
+std::filesystem::path name_before_compression(const std::filesystem::path& path);
+
+// Of a file that has records (has_records()), whose byte order mark is gone.
+Container container_of(const std::filesystem::path& path, std::string_view first_bytes);
+
+// An error for formats that hold data and are none of text, with the command that converts it.
+Status check_format(const std::filesystem::path& path, std::string_view first_bytes);
+
+// What stands between the fields of a table: a tab, or of a comma and a semicolon what its header has.
+char separator_of(const std::filesystem::path& path, std::string_view header);
+
+}  // namespace sluice::core

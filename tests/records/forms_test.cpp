@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formats that people have: what is read of each, and what is refused with its way out.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "io/file.h"
+#include "records/keys.h"
+#include "records/recognise.h"
+#include "records/record.h"
+#include "records/table_reader.h"
+#include "support/temp_dir.h"
+
+namespace sluice::core {
+namespace {
+
+// A record in short: "prompt|answer" with what belongs to them, messages with their roles and wishes.
+std::string in_short(const Record& record) {
+  if (record.kind == Record::Kind::Pair) {
+    std::string text = record.text;
+    text.insert(record.completion, "|");
+    if (!record.context.empty()) text = fmt::format("{} ({})", text, record.context);
+    if (!record.system.empty()) text = fmt::format("[{}] {}", record.system, text);
+    return record.asks ? "? " + text : text;
+  }
+  if (record.kind != Record::Kind::Chat) return record.text;
+  std::string text;
+  for (size_t i = 0; i < record.chat.messages.size(); ++i) {
+    if (i == record.chat.answers_from && i > 0) text += "=> ";
+    const ChatValue& message = record.chat.messages[i];
+    const ChatValue* content = message.find("content");
+    constexpr std::string_view kWishes[] = {"", "+", "-"};
+    text += fmt::format("{}{}:{} ", kWishes[size_t(record.chat.wishes[i])], message.find("role")->text,
+                        content == nullptr ? "" : content->text);
+    if (const ChatValue* calls = message.find("tool_calls")) text += to_json(*calls) + " ";
+  }
+  return text;
+}
+
+std::string read(std::string_view json, const RecordOptions& options = {}) {
+  const auto record = parse_record(json, options);
+  return record.ok() ? in_short(*record) : record.message();
+}
+
+bool says(const std::string& text, std::string_view what) {
+  return text.find(what) != text.npos;
+}
+
+TEST(Forms, QuestionsAndAnswersAreFoundUnderTheirUsualNames) {
+  EXPECT_EQ(read(R"({"prompt": "q", "completion": "a"})"), "q|a");
+  EXPECT_EQ(read(R"({"instruction": "q", "input": "c", "output": "a"})"), "? q|a (c)");
+  EXPECT_EQ(read(R"({"instruction": "q", "input": "", "output": "a"})"), "? q|a");
+  EXPECT_EQ(read(R"({"instruction": "q", "context": "c", "response": "a", "category": "x"})"), "? q|a (c)");
+  EXPECT_EQ(read(R"({"prompt": "q", "response": "a"})"), "? q|a");
+  EXPECT_EQ(read(R"({"question": "q", "answer": "a"})"), "? q|a");
+  EXPECT_EQ(read(R"({"query": "q", "response": "a"})"), "? q|a");
+  EXPECT_EQ(read(R"({"system_prompt": "s", "question": "q", "response": "a"})"), "? [s] q|a");
+  EXPECT_EQ(read(R"({"input": "q", "output": "a"})"), "? q|a");
+  EXPECT_EQ(read(R"({"INSTRUCTION": "q", "RESPONSE": "a"})"), "? q|a");
+  EXPECT_EQ(read(R"({"question": "q", "answer": "a", "response": null, "prompt": ""})"), "? q|a");
+  EXPECT_EQ(read(R"({"question": "q", "answer": "a", "response": "b"})"),
+            "both response and answer may be the completion: data.fields.completion says which is");
+  EXPECT_EQ(read(R"({"question": "q", "answer": 3})"), "answer is a number, no string");
+}
+
+TEST(Forms, PromptsAndCompletionsMayBeMessages) {
+  EXPECT_EQ(read(R"({"prompt": [{"role": "user", "content": "q"}],
+                     "completion": [{"role": "assistant", "content": "a"}]})"),
+            "user:q => assistant:a ");
+  EXPECT_EQ(read(R"({"prompt": [{"role": "user", "content": "q"}], "completion": "a"})"),
+            "prompt is a list, and completion a string: both are texts, or both lists of messages");
+  EXPECT_TRUE(says(read(R"({"prompt": [{"role": "user", "content": "q"}]})"), "prompt without an answer"));
+}
+
+TEST(Forms, OtherNamesAreGivenByTheConfiguration) {
+  RecordOptions options;
+  options.fields = {.prompt = "Frage", .completion = "Antwort"};
+  EXPECT_EQ(read(R"({"Frage": "q", "Antwort": "a", "text": "t"})", options), "? q|a");
+  EXPECT_EQ(read(R"({"text": "t"})", options), "t") << "a record without them is what it is";
+  EXPECT_TRUE(says(read(R"({"Frage": "q"})", options), "data.fields.prompt = Frage"));
+  options.fields = {.text = "content"};
+  EXPECT_EQ(read(R"({"content": "t"})", options), "t");
+  options.fields = {.messages = "dialog"};
+  EXPECT_EQ(read(R"({"dialog": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]})", options),
+            "user:q assistant:a ");
+}
+
+TEST(Keys, WhatSaysThatSomethingIsNotLearntIsFollowed) {
+  const auto message = [](std::string_view more) {
+    return read(fmt::format(R"({{"messages": [{{"role": "assistant", "content": "a", {}}}]}})", more));
+  };
+  EXPECT_EQ(message(R"("weight": 0)"), "-assistant:a ");
+  EXPECT_EQ(message(R"("weight": 0.0)"), "-assistant:a ");
+  EXPECT_EQ(message(R"("weight": 1)"), "assistant:a ");
+  EXPECT_EQ(message(R"("weight": null)"), "assistant:a ");
+  EXPECT_EQ(message(R"("weight": 0.5)"), "messages[0]: weight is 0.5; allowed are 0 and 1");
+  EXPECT_EQ(message(R"("train": false)"), "-assistant:a ");
+  EXPECT_EQ(message(R"("training": true)"), "+assistant:a ");
+  EXPECT_EQ(message(R"("loss": false)"), "-assistant:a ");
+  EXPECT_EQ(message(R"("loss": "no")"), "messages[0]: loss is a string; allowed are true and false");
+  EXPECT_EQ(message(R"("weight": 0, "train": true)"),
+            "messages[0]: train says that it is learnt, and weight does not");
+  EXPECT_EQ(read(R"({"conversations": [{"from": "gpt", "value": "a", "weight": 0}]})"), "-assistant:a ");
+  const auto segments =
+      parse_record(R"({"segments": [{"label": false, "text": "q"}, {"label": true, "text": "a</s>"}]})");
+  ASSERT_TRUE(segments.ok()) << segments.message();
+  EXPECT_EQ(segments->text, "qa</s>");
+  EXPECT_EQ(segments->learnt, (std::vector<std::pair<size_t, size_t>>{{1, 6}}));
+}
+
+TEST(Keys, CallsOfFunctionsAreCallsOfTools) {
+  EXPECT_EQ(
+      read(
+          R"({"messages": [{"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}},
+                                  {"role": "function", "name": "f", "content": "1"}],
+                     "functions": [{"name": "f"}]})"),
+      R"(assistant: [{"type": "function", "function": {"name": "f", "arguments": "{}"}}] tool:1 )");
+}
+
+// What another program goes by, and this one does not: never passed over in silence.
+TEST(Keys, WhatCannotBeFollowedIsRefusedWithTheWayOut) {
+  const auto refused = [](std::string_view json, std::string_view what) {
+    const auto record = parse_record(json);
+    EXPECT_FALSE(record.ok()) << json;
+    if (record.ok()) return;
+    EXPECT_TRUE(says(record.message(), what)) << record.message();
+    EXPECT_FALSE(record.error().detail("key").empty());
+  };
+  refused(R"({"prompt": "q", "completion": "a", "label": false})", "data.ignore = [\"label\"]");
+  refused(R"({"prompt": "q", "chosen": "a", "rejected": "b"})", "data.fields.completion = \"chosen\"");
+  refused(R"({"messages": [{"role": "user", "content": "q"}], "score": 3.5})",
+          "score, how good an answer is");
+  refused(R"({"instruction": "q", "output": "a", "weight": 0.5})", "data.weights");
+  refused(R"({"input": {"messages": []}, "preferred_output": [1], "non_preferred_output": [2]})",
+          "write each as messages");
+  refused(R"({"prompt": "q", "completions": ["a"], "labels": [true]})", "PRM");
+  refused(R"({"input_ids": [1, 2]})", "token file");
+  refused(R"({"messages": [{"role": "user", "content": "q"}], "images": ["x.png"]})", "models of text");
+  refused(R"({"messages": [{"role": "assistant", "content": "a", "train_detail": [{"begin_offset": 0}]}]})",
+          "messages[0]: train_detail");
+  refused(R"({"messages": [{"role": "assistant", "content": null, "refusal": "no"}]})",
+          "Write it as the content");
+  refused(
+      R"({"messages": [{"role": "assistant", "content": [{"type": "text", "text": "a", "train": false}]}]})",
+      "train of a part of the content");
+  // A value without that meaning is somebody's own.
+  EXPECT_EQ(read(R"({"question": "q", "answer": "a", "label": "maths", "score": null, "images": []})"),
+            "? q|a");
+  RecordOptions options;
+  options.ignore = {"label", "score", "train_detail"};
+  EXPECT_EQ(read(R"({"question": "q", "answer": "a", "label": true, "score": 1})", options), "? q|a");
+  EXPECT_EQ(read(R"({"messages": [{"role": "assistant", "content": "a", "train_detail": [1]}]})", options),
+            "assistant:a ");
+  options = {};
+  options.fields = {.prompt = "prompt", .completion = "chosen"};
+  options.ignore = {"rejected"};
+  EXPECT_EQ(read(R"({"prompt": "q", "chosen": "a", "rejected": "b"})", options), "? q|a");
+}
+
+TEST(Keys, OfPlainTextAreNamedAsUnused) {
+  const auto record =
+      parse_record(R"({"text": "t", "label": 1, "instruction": "i", "source": "x", "score": "good"})");
+  ASSERT_TRUE(record.ok()) << record.message();
+  EXPECT_EQ(unused_names(record->unused), (std::vector<std::string_view>{"instruction", "label"}));
+}
+
+TEST(Keys, EveryOneOfTheTableIsReadAsTheTableSays) {
+  for (const DataKey& key : data_keys()) {
+    EXPECT_FALSE(key.programs.empty() || key.meaning.empty() || key.here.empty()) << key.names;
+    const std::string name(key.names.substr(0, key.names.find(' ')));
+    if (key.use != DataKey::Use::Refused) continue;
+    const std::string_view value = key.value == DataKey::Value::Truth    ? "true"
+                                   : key.value == DataKey::Value::Number ? "0.5"
+                                   : key.value == DataKey::Value::NotOne ? "0.5"
+                                   : key.value == DataKey::Value::List   ? "[1]"
+                                                                         : "\"x\"";
+    const std::string json =
+        key.of_message
+            ? fmt::format(R"({{"messages": [{{"role": "user", "content": "q", "{}": {}}}]}})", name, value)
+            : fmt::format(R"({{"question": "q", "answer": "a", "{}": {}}})", name, value);
+    const auto record = parse_record(json);
+    ASSERT_FALSE(record.ok()) << json;
+    EXPECT_EQ(record.error().detail("key"), name) << record.message();
+  }
+}
+
+TEST(Keys, TheDocumentShowsTheTable) {
+  const auto document = read_file(std::filesystem::path(SLUICE_DOCS) / "data.md");
+  ASSERT_TRUE(document.ok());
+  EXPECT_NE(document->find(data_keys_table()), document->npos)
+      << "docs/data.md lacks the table as it is now:\n"
+      << data_keys_table();
+}
+
+// All records of a file in short, or the error.
+std::string read_file_of(const TempDir& dir, std::string_view name, std::string_view text,
+                         RecordOptions options = {}) {
+  dir.add(std::string(name), std::string(text));
+  auto reader = RecordReader::open(dir / std::string(name), options);
+  if (!reader.ok()) return reader.message();
+  std::string all;
+  Record record;
+  while (true) {
+    const auto more = reader->next(record);
+    if (!more.ok()) return all + more.message();
+    if (!*more) break;
+    all += in_short(record) + "/";
+  }
+  return fmt::format("{}: {}{}", reader->container(), all, reader->malformed() > 0 ? "skipped" : "");
+}
+
+TEST(Containers, AListOfObjectsIsReadOneByOne) {
+  const TempDir dir;
+  EXPECT_EQ(read_file_of(dir, "a.json",
+                         "\xef\xbb\xbf [{\"text\": \"a]\\\"}\"},{\"text\": \"b\"} ,\n{\"text\": \"c\"}\n]\n"),
+            "a JSON list: a]\"}/b/c/");
+  EXPECT_EQ(read_file_of(dir, "b.jsonl", "[]"), "a JSON list: ");
+  EXPECT_TRUE(says(read_file_of(dir, "a.json", "[{\"text\": \"a\"} {\"text\": \"b\"}]"),
+                   "a.json: line 1: a comma or ]"));
+  EXPECT_TRUE(says(read_file_of(dir, "a.json", "[{\"text\": \"a\"},\n"),
+                   "line 2: the file ends in the middle of its list"));
+  EXPECT_TRUE(says(read_file_of(dir, "a.json", "[{\"text\": \"a\"},\n]"), "line 2: a value was expected"));
+  EXPECT_TRUE(says(read_file_of(dir, "a.json", "[\n{\"text\": \"a\""),
+                   "line 2: the file ends in the middle of the value"));
+  EXPECT_TRUE(says(read_file_of(dir, "a.json", "[]\n[]"), "line 2: something follows the list"));
+  EXPECT_TRUE(says(read_file_of(dir, "a.json", "[\n\n3]"), "line 3: a number instead of an object"));
+  EXPECT_TRUE(says(read_file_of(dir, "a.json", "[\n{\"text\": 1}]"), "line 2: text is a number"));
+  EXPECT_EQ(read_file_of(dir, "a.json", "[{\"text\": 1}, {\"text\": \"b\"}]", {.skip_malformed = true}),
+            "a JSON list: b/skipped");
+  EXPECT_TRUE(says(read_file_of(dir, "a.json", "[{\"text\": \"" + std::string(200, 'a') + "\"}]",
+                                {.most_line_bytes = 100}),
+                   "line 1: more than 100 bytes long"));
+}
+
+TEST(Containers, ObjectsMayGoOverSeveralLines) {
+  const TempDir dir;
+  EXPECT_EQ(read_file_of(dir, "a.json", "{\n  \"text\": \"a\"\n}\n{\n  \"text\": \"b\"\n}\n"),
+            "JSON over several lines: a/b/");
+  EXPECT_TRUE(says(read_file_of(dir, "a.json", "{\n  \"text\": \"a\"\n}\n{\n  \"text\": 1\n}\n"),
+                   "line 4: text is a number"));
+  // A broken line of JSONL costs that line, not all behind it.
+  EXPECT_EQ(read_file_of(dir, "a.jsonl", "{\"text\": \"a\n{\"text\": \"b\"}\n", {.skip_malformed = true}),
+            "JSONL: b/skipped");
+}
+
+TEST(Containers, TablesHaveAHeader) {
+  const TempDir dir;
+  EXPECT_EQ(read_file_of(dir, "a.csv",
+                         "prompt,completion\r\nq,a\r\n\r\n\"x, y\",\"say \"\"no\"\"\nnow\"\r\nlast,b"),
+            "CSV: q|a/x, y|say \"no\"\nnow/last|b/");
+  EXPECT_EQ(read_file_of(dir, "a.tsv", "question\tanswer\nq, r\ta \"b\"\n"), "TSV: ? q, r|a \"b\"/");
+  EXPECT_EQ(read_file_of(dir, "a.csv", "\xef\xbb\xbfquestion;answer\nq,r;a\n"), "CSV: ? q,r|a/");
+  EXPECT_EQ(read_file_of(dir, "a.csv", "instruction,input,output\nq,,a\nq,c,\n"), "CSV: ? q|a/? q| (c)/");
+  EXPECT_EQ(read_file_of(dir, "a.csv", "text\nt\n"), "CSV: t/");
+  EXPECT_EQ(read_file_of(dir, "a.csv",
+                         "messages\n\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"q\"\"}]\"\n"),
+            "CSV: user:q /");
+  EXPECT_EQ(read_file_of(dir, "a.csv", "Frage,Antwort\nq,a\n",
+                         {.fields = {.prompt = "Frage", .completion = "Antwort"}}),
+            "CSV: ? q|a/");
+  EXPECT_TRUE(says(read_file_of(dir, "a.csv", "Frage,Antwort\nq,a\n"), "a.csv: line 2: none of messages"));
+  EXPECT_TRUE(says(read_file_of(dir, "a.csv", "question,answer,label\nq,a,True\n"),
+                   "line 2: label, whether the answer"));
+  EXPECT_TRUE(
+      says(read_file_of(dir, "a.csv", "question,answer\nq\n"), "line 2: 1 fields, where the header has 2"));
+  EXPECT_TRUE(says(read_file_of(dir, "a.csv", "question,answer\nq,a,b\n"), "line 2: more than 2 fields"));
+  EXPECT_TRUE(says(read_file_of(dir, "a.csv", "question,answer\nq,\"a\n"), "line 2: a quote that is opened"));
+  EXPECT_TRUE(says(read_file_of(dir, "a.csv", "question,answer\nq,\"a\"b\n"),
+                   "line 2: field 2: text behind its closing quote"));
+  EXPECT_TRUE(
+      says(read_file_of(dir, "a.csv", "question,question\nq,a\n"), "two columns are called question"));
+  EXPECT_TRUE(
+      says(read_file_of(dir, "a.csv", "question,answer\nq,\xff\n"), "line 2: byte 0xff is not UTF-8"));
+  EXPECT_TRUE(says(
+      read_file_of(dir, "a.csv", "question,answer\n\"" + std::string(200, 'q'), {.most_line_bytes = 100}),
+      "line 2: more than 100 bytes long; a quote in it is not closed"));
+  EXPECT_EQ(read_file_of(dir, "a.csv", "question,answer\nq\nq,a\n", {.skip_malformed = true}),
+            "CSV: ? q|a/skipped");
+}
+
+TEST(Containers, WhatIsNoTextIsRefusedByName) {
+  const TempDir dir;
+  const std::string parquet = read_file_of(dir, "train.parquet", "PAR1\x15\x04");
+  EXPECT_TRUE(
+      says(parquet,
+           "train.parquet: Parquet, which is not read. To convert it: python3 -c \"import pandas; "
+           "pandas.read_parquet('train.parquet').to_json('train.jsonl', orient='records', lines=True"))
+      << parquet;
+  EXPECT_TRUE(says(read_file_of(dir, "a.jsonl", "PAR1\x15\x04"), "a.jsonl: Parquet"));
+  EXPECT_TRUE(says(read_file_of(dir, "a.xlsx", "PK\x03\x04"), "pandas.read_excel('a.xlsx')"));
+  EXPECT_TRUE(
+      says(read_file_of(dir, "a.arrow", "\xff\xff\xff\xff"), "datasets.Dataset.from_file('a.arrow')"));
+  EXPECT_TRUE(
+      says(read_file_of(dir, "a.jsonl", "version https://git-lfs.github.com/spec/v1\noid"), "git lfs pull"));
+}
+
+}  // namespace
+}  // namespace sluice::core
