@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace sluice::core {
 
 Forward::Forward(const ModelSpec& spec, const std::vector<Weight>& table,
@@ -28,7 +30,7 @@ ObjectId Forward::weight(std::string_view role, int layer) const {
 
 Bound Forward::batch(const Place& at, BatchPart part) const {
   return {inputs_.batch[size_t(at.round)][size_t(at.chunk)],
-          int64_t{part} * chunking_.tokens * size_of(DType::I32)};
+          int64_t{part} * tokens(at) * size_of(DType::I32)};
 }
 
 namespace {
@@ -43,8 +45,8 @@ std::string name_at(std::string_view what, int layer, int round, int chunk) {
 
 ObjectId Forward::object(std::string_view role, DType dtype, int64_t width, const Place& at) {
   return program_.add(Object{name_at(role, at.layer, at.round, at.chunk), std::string(role),
-                             ObjectKind::Activation, dtype, chunking_.tokens * width * size_of(dtype),
-                             at.layer, at.round, at.chunk, false});
+                             ObjectKind::Activation, dtype, tokens(at) * width * size_of(dtype), at.layer,
+                             at.round, at.chunk, false});
 }
 
 Task Forward::made(std::string_view what, Op op, std::span<const Bound> uses, const Place& at) const {
@@ -54,7 +56,7 @@ Task Forward::made(std::string_view what, Op op, std::span<const Bound> uses, co
 
 ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, const Place& at) {
   const ObjectId out = activation(y, spec_.dim, at);
-  task(what, RmsNorm{chunking_.tokens, spec_.dim, float(spec_.norm_eps), compute_},
+  task(what, RmsNorm{tokens(at), spec_.dim, float(spec_.norm_eps), compute_},
        {x, weight(what, at.layer), out}, at);
   record();
   return out;
@@ -63,7 +65,7 @@ ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, co
 void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
                       const Place& at) {
   const bool rotated = p.rope_heads > 0;
-  Linear op{.tokens = chunking_.tokens, .in = p.in, .out = p.out, .dtype = compute_};
+  Linear op{.tokens = tokens(at), .in = p.in, .out = p.out, .dtype = compute_};
   op.has_residual = residual.has_value();
   op.rope_heads = p.rope_heads;
   op.head_dim = rotated ? spec_.head_dim() : 0;
@@ -82,7 +84,7 @@ void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional
 ObjectId Forward::embed(int round, int chunk) {
   const Place at{-1, round, chunk};
   const ObjectId x = activation("x", spec_.dim, {0, round, chunk});
-  task("embed", Embed{chunking_.tokens, spec_.vocab, spec_.dim, compute_},
+  task("embed", Embed{tokens(at), spec_.vocab, spec_.dim, compute_},
        {batch(at, kTokens), weight("embedding", -1), x}, at);
   record();
   return x;
@@ -103,7 +105,7 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
   project({"gate_up", "wgu", spec.mlp.bias ? "bgu" : "", dim, 2 * ffn}, h2, gu, {}, at);
   record();
   const ObjectId act = activation("act", ffn, at);
-  task("swiglu", Swiglu{chunking_.tokens, ffn, compute_}, {gu, act}, at);
+  task("swiglu", Swiglu{tokens(at), ffn, compute_}, {gu, act}, at);
   record();
   const ObjectId x_out = activation("x", dim, {at.layer + 1, at.round, at.chunk});
   project({"down", "wd", spec.mlp.bias ? "bd" : "", ffn, dim}, act, x_out, x_mid, at);
@@ -135,7 +137,7 @@ ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view
   const int64_t head_dim = spec_.head_dim();
   const ObjectId out = activation(y, heads * head_dim + rest, at);
   task(what,
-       HeadNormRope{.tokens = chunking_.tokens,
+       HeadNormRope{.tokens = tokens(at),
                     .heads = heads,
                     .head_dim = head_dim,
                     .rest = rest,
@@ -149,14 +151,14 @@ ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view
 
 AttnShape Forward::attention_shape(const Place& at, int block) const {
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
-  const int64_t rows = chunking_.rows, length = chunking_.tokens / rows;
-  AttnShape shape{.rows = rows,
+  const int64_t length = chunking_.row_tokens;
+  AttnShape shape{.rows = rows(at),
                   .q_len = length,
                   .kv_len = length,
                   .q_heads = a.heads,
                   .kv_heads = a.kv_heads,
                   .head_dim = a.head_dim,
-                  .distance = (at.chunk - block) * chunking_.tokens,
+                  .distance = (at.chunk - block) * length,
                   .packed = chunking_.packed,
                   .dtype = compute_};
   // A window that reaches the first key hides nothing of the block.
@@ -187,7 +189,7 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
   }
   const ObjectId sum = object("o_sum", DType::F32, a.q_dim(), at);
   for (int earlier = 0; earlier < blocks; ++earlier) attend_to(earlier, sum, DType::F32);
-  task("o_cast", Cast{chunking_.tokens * a.q_dim(), DType::F32, compute_}, {sum, o}, at);
+  task("o_cast", Cast{tokens(at) * a.q_dim(), DType::F32, compute_}, {sum, o}, at);
   record(uint32_t(blocks) + 1);
   return o;
 }
@@ -196,8 +198,8 @@ ObjectId Forward::attend_to_cache(const Projected& p, const Place& at) {
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
   const ObjectId o = activation("o", a.q_dim(), at);
   task("attn",
-       CachedAttention{.rows = chunking_.rows,
-                       .q_len = chunking_.tokens / chunking_.rows,
+       CachedAttention{.rows = rows(at),
+                       .q_len = chunking_.row_tokens,
                        .capacity = inputs_.cache.capacity,
                        .q_heads = a.heads,
                        .kv_heads = a.kv_heads,
@@ -227,10 +229,10 @@ ObjectId Forward::last_norm(ObjectId x, int round, int chunk) {
 
 void Forward::head_loss(ObjectId h, ObjectId loss, int64_t sub_tokens, DType grad, int round, int chunk) {
   const Place at{-1, round, chunk};
-  const HeadLoss op{.tokens = chunking_.tokens,
+  const HeadLoss op{.tokens = tokens(at),
                     .dim = spec_.dim,
                     .vocab = spec_.vocab,
-                    .sub_tokens = sub_tokens,
+                    .sub_tokens = std::min(sub_tokens, tokens(at)),
                     .dtype = compute_,
                     .grad_dtype = grad,
                     .accumulate_loss = std::exchange(loss_written_, true),
@@ -246,14 +248,15 @@ void Forward::head_loss(ObjectId h, ObjectId loss, int64_t sub_tokens, DType gra
 }
 
 void Forward::logits(ObjectId h, ObjectId logits, int round, int chunk) {
-  task("logits", Logits{chunking_.tokens, spec_.dim, spec_.vocab, compute_},
-       {h, weight("head", -1), inputs_.args, logits}, {-1, round, chunk});
+  const Place at{-1, round, chunk};
+  task("logits", Logits{tokens(at), spec_.dim, spec_.vocab, compute_},
+       {h, weight("head", -1), inputs_.args, logits}, at);
 }
 
 void Forward::last_logits(ObjectId h, ObjectId logits, int round, int chunk) {
-  const int64_t rows = chunking_.rows;
-  task("logits", LastLogits{rows, chunking_.tokens / rows, spec_.dim, spec_.vocab, compute_},
-       {h, weight("head", -1), inputs_.cache.spans, logits}, {-1, round, chunk});
+  const Place at{-1, round, chunk};
+  task("logits", LastLogits{rows(at), chunking_.row_tokens, spec_.dim, spec_.vocab, compute_},
+       {h, weight("head", -1), inputs_.cache.spans, logits}, at);
 }
 
 }  // namespace sluice::core

@@ -14,10 +14,11 @@
 
 namespace sluice::core {
 
-// How tokens are cut into chunks: `rows` whole sequences each, or one of `per_sequence` pieces of a sequence.
+// How tokens are cut into chunks: whole sequences, or one of `per_sequence` pieces of a sequence.
 struct Chunking {
-  int64_t tokens = 0;  // of a chunk
-  int64_t rows = 1, per_sequence = 1;
+  std::vector<std::vector<int64_t>> tokens;  // [round][chunk]
+  int64_t row_tokens = 0;                    // of a sequence, or of a piece of one
+  int64_t per_sequence = 1;
   bool packed = false;  // documents may begin inside a sequence
 };
 
@@ -62,6 +63,8 @@ class Forward {
   struct Place {
     int layer, round, chunk;
   };
+  int64_t tokens(const Place& at) const { return chunking_.tokens[size_t(at.round)][size_t(at.chunk)]; }
+  int64_t rows(const Place& at) const { return tokens(at) / chunking_.row_tokens; }
   // The i32[tokens] parts of a batch object.
   enum BatchPart { kTokens, kTargets, kPositions };
 

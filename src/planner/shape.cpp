@@ -32,26 +32,32 @@ int64_t head_tokens(const ShapeSubject& subject, const ShapeRequest& r, int64_t 
 // tried.
 constexpr int64_t kFewestInRing = 2, kMostInRing = 8;
 
-// Chunk sizes that divide the step, descending.
+int64_t ceil_div(int64_t n, int64_t by) {
+  return (n + by - 1) / by;
+}
+
+// Chunk sizes, descending: what a sequence is halved into, and once, twice, four times ... so many sequences,
+// less where the step is cut into as many chunks that are more alike. Empty: what is given does not cut the
+// step.
 std::vector<int64_t> chunk_sizes(const ShapeRequest& r, int64_t devices) {
+  const int64_t rows = r.tokens_per_step / r.seq_len;
+  if (rows * r.seq_len != r.tokens_per_step) return {};
+  if (const int64_t c = r.chunk_tokens; c > 0) {
+    const bool cuts = c <= r.seq_len ? r.seq_len % c == 0 : c % r.seq_len == 0 && c <= r.tokens_per_step;
+    return cuts ? std::vector{c} : std::vector<int64_t>();
+  }
   const int64_t smallest =
       devices == 1 ? kSmallestChunk : std::min(kSmallestChunk, r.tokens_per_step / (kMostInRing * devices));
   std::vector<int64_t> chunks;
-  if (r.chunk_tokens > 0) {
-    chunks.push_back(r.chunk_tokens);
-  } else {
-    for (int64_t c = r.seq_len; c > kSmallestChunk && c > kLargestChunk / 4 && c % 2 == 0; c /= 2) {
-      if (c / 2 <= kLargestChunk) chunks.push_back(c / 2);
-    }
-    for (int64_t c = r.seq_len; c <= std::max(r.seq_len, std::min(kLargestChunk, r.tokens_per_step));
-         c *= 2) {
-      if (c >= smallest || c == r.tokens_per_step || 2 * c > r.tokens_per_step) chunks.push_back(c);
-    }
+  for (int64_t c = r.seq_len; c > kSmallestChunk && c > kLargestChunk / 4 && c % 2 == 0; c /= 2) {
+    if (c / 2 <= kLargestChunk) chunks.push_back(c / 2);
+  }
+  for (int64_t most = 1; most < 2 * rows; most *= 2) {
+    const int64_t c = r.seq_len * ceil_div(rows, ceil_div(rows, most));
+    if (most > 1 && c > kLargestChunk) break;
+    if (c >= smallest || c == r.tokens_per_step) chunks.push_back(c);
   }
   std::sort(chunks.begin(), chunks.end(), std::greater());
-  std::erase_if(chunks, [&](int64_t c) {
-    return r.tokens_per_step % std::max(c, r.seq_len) != 0 || (c % r.seq_len != 0 && r.seq_len % c != 0);
-  });
   return chunks;
 }
 
@@ -69,7 +75,7 @@ int64_t estimated_tasks(const ShapeSubject& subject, const ShapeRequest& r, int6
   const int64_t in_sequence = std::max<int64_t>(1, r.seq_len / chunk);
   const double earlier =
       subject.earlier_blocks ? subject.earlier_blocks(r.seq_len, chunk) : double(in_sequence - 1) / 2;
-  const int64_t chunks = r.tokens_per_step / chunk;
+  const int64_t chunks = ceil_div(r.tokens_per_step, chunk);
   return int64_t(double(subject.layers * chunks) * (kTasksPerLayer + 2 * (earlier + 1)));
 }
 
@@ -116,7 +122,7 @@ class ShapeSearch {
     size_t tasks = 0;
   };
 
-  int64_t units(int64_t chunk) const { return r_.tokens_per_step / std::max(chunk, r_.seq_len); }
+  int64_t units(int64_t chunk) const { return ceil_div(r_.tokens_per_step, std::max(chunk, r_.seq_len)); }
   StepShape shape(const Point& p) const;
   std::optional<Point> point(int64_t chunk, int64_t rounds, int64_t first = 0) const;
   Program program(const Point& p, bool late_moments) const {
@@ -151,8 +157,7 @@ class ShapeSearch {
 
 StepShape ShapeSearch::shape(const Point& p) const {
   StepShape s{r_.seq_len, p.chunk, 1, 1, head_tokens(subject_, r_, p.chunk), r_.packed};
-  const int64_t whole = s.chunks_per_sequence();
-  spread(s, units(p.chunk) * whole, p.rounds, p.first * whole);
+  spread(s, r_.tokens_per_step / r_.seq_len, p.rounds, p.first * s.chunks_per_sequence());
   return s;
 }
 
@@ -325,7 +330,7 @@ Result<ShapeChoice> ShapeSearch::run() {
         "shape: a step of {} tokens in sequences of {} cannot be cut with chunk_tokens {}, rounds {} and "
         "first_round_chunks {} (0: chosen). Sequences are whole in a round, chunk_tokens divides seq_len or "
         "is a "
-        "multiple of it, and the first round is the longest",
+        "multiple of it, up to the step, and the first round is the longest",
         r_.tokens_per_step, r_.seq_len, r_.chunk_tokens, r_.rounds, r_.first_round_chunks);
   }
   for (const auto& p : starts) SLUICE_TRY(validate(shape(*p)));

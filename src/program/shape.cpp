@@ -38,27 +38,35 @@ Status validate(const StepShape& s) {
     return error("shape: {} of {} rounds cannot be shorter than {} chunks by a sequence", s.short_rounds,
                  s.rounds, s.chunks_per_round);
   }
+  if (s.last_tokens < 0 || s.last_tokens >= s.chunk_tokens || s.last_tokens % s.seq_len != 0) {
+    return error(
+        "shape: last_tokens is {}; it must be whole sequences of {}, and less than the {} of a chunk",
+        s.last_tokens, s.seq_len, s.chunk_tokens);
+  }
   return {};
 }
 
-void spread(StepShape& s, int64_t chunks, int64_t rounds, int64_t first_chunks) {
-  const int64_t whole = s.chunks_per_sequence(), sequences = chunks / whole;
-  const int64_t first = first_chunks > 0 ? first_chunks / whole : (sequences + rounds - 1) / rounds;
-  const int64_t others = std::max<int64_t>(rounds - 1, 1), left = rounds > 1 ? sequences - first : first;
+void spread(StepShape& s, int64_t sequences, int64_t rounds, int64_t first_chunks) {
+  const int64_t whole = s.chunks_per_sequence(), in_chunk = std::max<int64_t>(s.chunk_tokens / s.seq_len, 1);
+  const int64_t all = (sequences + in_chunk - 1) / in_chunk;  // chunks, or sequences in several of them
+  const int64_t first = first_chunks > 0 ? first_chunks / whole : (all + rounds - 1) / rounds;
+  const int64_t others = std::max<int64_t>(rounds - 1, 1), left = rounds > 1 ? all - first : first;
   const int64_t longest = (left + others - 1) / others;
   s.rounds = rounds;
   s.chunks_per_round = longest * whole;
   s.first_chunks = first == longest ? 0 : first * whole;
   s.short_rounds = longest * others - left;
+  s.last_tokens = sequences % in_chunk * s.seq_len;
 }
 
 std::string text(const StepShape& s) {
+  const std::string lacking = s.lacking() > 0 ? fmt::format(" - {}", s.lacking()) : "";
   if (s.first_chunks == 0 && s.short_rounds == 0) {
-    return fmt::format("{} x {} x {}", s.chunk_tokens, s.chunks_per_round, s.rounds);
+    return fmt::format("{} x {} x {}{}", s.chunk_tokens, s.chunks_per_round, s.rounds, lacking);
   }
   std::string rounds;
   for (int64_t r = 0; r < s.rounds; ++r) rounds += fmt::format("{}{}", r == 0 ? "" : " + ", s.chunks_in(r));
-  return fmt::format("{} x ({})", s.chunk_tokens, rounds);
+  return fmt::format("{} x ({}){}", s.chunk_tokens, rounds, lacking);
 }
 
 }  // namespace sluice::core

@@ -21,6 +21,7 @@ struct StepShape {
   bool packed = false;       // documents may begin inside a sequence
   int64_t first_chunks = 0;  // of the first round; 0: chunks_per_round
   int64_t short_rounds = 0;  // the last rounds, each shorter than the second by one sequence
+  int64_t last_tokens = 0;   // of the last chunk, which may have fewer sequences; 0: chunk_tokens
 
   // Chunks a sequence is cut into; 1 when a chunk holds whole sequences.
   int64_t chunks_per_sequence() const { return chunk_tokens >= seq_len ? 1 : seq_len / chunk_tokens; }
@@ -32,14 +33,21 @@ struct StepShape {
     return chunks_in(0) + chunks_per_round * (rounds - 1) -
            std::min(short_rounds, rounds - 1) * chunks_per_sequence();
   }
-  int64_t tokens() const { return chunk_tokens * chunks(); }
+  int64_t tokens_in(int64_t round, int64_t chunk) const {
+    const bool last = round == rounds - 1 && chunk == chunks_in(round) - 1;
+    return last && last_tokens > 0 ? last_tokens : chunk_tokens;
+  }
+  int64_t tokens() const { return chunk_tokens * chunks() - lacking(); }
   int64_t sequences() const { return tokens() / seq_len; }
+  // Tokens that the last chunk lacks to be as long as the others.
+  int64_t lacking() const { return last_tokens > 0 ? chunk_tokens - last_tokens : 0; }
 };
-// Spreads the chunks of a step over rounds as evenly as whole sequences allow, earlier rounds the longer
-// ones. `first_chunks` are the first round's; 0: its even share. REQUIRES: seq_len and chunk_tokens are set;
-// all are whole sequences, at least one per round.
-void spread(StepShape& shape, int64_t chunks, int64_t rounds, int64_t first_chunks = 0);
-// "8192 x (5 + 4 + 4 + 3)": chunk tokens, and the chunks of each round.
+// Cuts the sequences of a step into chunks, of which the last has what the others leave, and spreads these
+// over rounds as evenly as whole sequences allow, earlier rounds the longer ones. `first_chunks` are the
+// first round's; 0: its even share. REQUIRES: seq_len and chunk_tokens are set; first_chunks are whole
+// sequences; there is at least one sequence, and one chunk, per round.
+void spread(StepShape& shape, int64_t sequences, int64_t rounds, int64_t first_chunks = 0);
+// "8192 x (5 + 4 + 4 + 3)": chunk tokens, and the chunks of each round; "- 1024": that the last chunk lacks.
 std::string text(const StepShape& shape);
 // Errors name the key and what would divide.
 Status validate(const StepShape& shape);

@@ -113,15 +113,15 @@ StepArgs Engine::args_for_update(int64_t step, double learning_rate) const {
 Result<int64_t> Engine::feed(const Rows& rows, const Model& model, const StepShape& shape,
                              Executor& executor) {
   SLUICE_CHECK(int64_t(rows.tokens.size()) == shape.tokens(), "{} tokens", rows.tokens.size());
-  const auto chunk = size_t(shape.chunk_tokens);
   size_t at = 0;
-  for (const auto& round : model.batch) {
-    for (const ObjectId id : round) {
+  for (size_t r = 0; r < model.batch.size(); ++r) {
+    for (size_t c = 0; c < model.batch[r].size(); ++c) {
+      const auto chunk = size_t(shape.tokens_in(int64_t(r), int64_t(c)));
       staging_.clear();
       for (const auto part : {rows.tokens, rows.targets, rows.positions}) {
         staging_.insert(staging_.end(), part.begin() + long(at), part.begin() + long(at + chunk));
       }
-      SLUICE_TRY(executor.write(id, std::as_bytes(std::span<const int32_t>(staging_))));
+      SLUICE_TRY(executor.write(model.batch[r][c], std::as_bytes(std::span<const int32_t>(staging_))));
       at += chunk;
     }
   }

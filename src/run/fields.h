@@ -17,8 +17,8 @@ concept MaybeConst = std::same_as<std::remove_const_t<T>, Plain>;
 
 template <MaybeConst<StepShape> Shape, class F>
 void visit_fields(Shape& shape, F&& field) {
-  auto& [seq_len, chunk_tokens, chunks_per_round, rounds, head_tokens, packed, first_chunks, short_rounds] =
-      shape;
+  auto& [seq_len, chunk_tokens, chunks_per_round, rounds, head_tokens, packed, first_chunks, short_rounds,
+         last_tokens] = shape;
   field("seq_len", seq_len);
   field("chunk_tokens", chunk_tokens);
   field("chunks_per_round", chunks_per_round);
@@ -27,6 +27,7 @@ void visit_fields(Shape& shape, F&& field) {
   field("packed", packed);
   field("first_chunks", first_chunks);
   field("short_rounds", short_rounds);
+  field("last_tokens", last_tokens);
 }
 
 template <MaybeConst<Numerics> AnyNumerics, class F>

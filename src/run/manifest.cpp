@@ -36,6 +36,8 @@ requires std::same_as<T, int64_t> || std::same_as<T, double> bool read(const std
   return ec == std::errc() && end == text.data() + text.size();
 }
 
+constexpr std::string_view kLastTokens = "last_tokens";
+
 // What a manifest is made of.
 struct Parts {
   const RunConfig& config;
@@ -57,7 +59,10 @@ Manifest manifest_of(const Parts& p) {
   const auto model = nlohmann::json::parse(to_json(p.model));
   for (const auto& [name, value] : model.items()) out.emplace_back("model." + name, value.dump());
   out.emplace_back("model.weights", p.config.model.weights.empty() ? "none" : p.config.model.weights);
-  visit_fields(p.shape, add("shape"));
+  visit_fields(p.shape, [&](std::string_view name, const auto& value) {
+    // Checkpoints have always been of steps whose last chunk is like the others where they say nothing.
+    if (name != kLastTokens || p.shape.last_tokens > 0) add("shape")(name, value);
+  });
   visit_fields(p.numerics, add("train"));
   const auto train = add("train");
   train("tokens_per_step", p.config.train.tokens_per_step);
@@ -83,7 +88,8 @@ std::optional<StepShape> shape_in(const Manifest& manifest) {
   StepShape shape;
   bool whole = true;
   visit_fields(shape, [&](const char* name, auto& value) {
-    whole = read(value_of(manifest, fmt::format("shape.{}", name)), value) && whole;
+    const std::string text = value_of(manifest, fmt::format("shape.{}", name));
+    whole = (read(text, value) || (text.empty() && name == kLastTokens)) && whole;
   });
   return whole && validate(shape).ok() ? std::optional(shape) : std::nullopt;
 }

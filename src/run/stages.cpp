@@ -60,7 +60,7 @@ ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const 
 
 StepShape evaluation_shape(const StepShape& training) {
   StepShape shape = training;
-  spread(shape, training.chunks_per_sequence(), 1);
+  spread(shape, std::max<int64_t>(training.chunk_tokens / training.seq_len, 1), 1);
   return shape;
 }
 

@@ -53,9 +53,13 @@ class Builder {
     return out;
   }
   Chunking chunking() const {
-    const int64_t pieces = shape_.chunks_per_sequence();
-    return {shape_.chunk_tokens, pieces == 1 ? shape_.chunk_tokens / shape_.seq_len : 1, pieces,
-            shape_.packed};
+    Chunking out{
+        {}, std::min(shape_.seq_len, shape_.chunk_tokens), shape_.chunks_per_sequence(), shape_.packed};
+    for (int64_t r = 0; r < shape_.rounds; ++r) {
+      std::vector<int64_t>& round = out.tokens.emplace_back();
+      for (int64_t c = 0; c < shape_.chunks_in(r); ++c) round.push_back(shape_.tokens_in(r, c));
+    }
+    return out;
   }
 
   const ModelSpec& spec_;
@@ -95,7 +99,7 @@ void Builder::add_batch() {
     for (int c = 0; c < shape_.chunks_in(r); ++c) {
       row.push_back(
           program().add(Object{fmt::format("batch.r{}c{}", r, c), "batch", ObjectKind::Input, DType::I32,
-                               3 * shape_.chunk_tokens * size_of(DType::I32), -1, r, c, false}));
+                               3 * shape_.tokens_in(r, c) * size_of(DType::I32), -1, r, c, false}));
     }
   }
 }

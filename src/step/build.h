@@ -27,8 +27,7 @@ struct Model {
   };
   std::vector<Constant> constants;
   ObjectId args;  // StepArgs
-  std::vector<std::vector<ObjectId>>
-      batch;        // [round][chunk]: i32[3][chunk_tokens]: tokens, targets, positions
+  std::vector<std::vector<ObjectId>> batch;  // [round][chunk]: i32[3][tokens]: tokens, targets, positions
   ObjectId loss;    // metric, f64[1]: sum over counted targets
   ObjectId clip;    // metric, f32[2]: gradient norm, scale (training)
   ObjectId logits;  // metric, f32[vocab] (sampling), f32[rows, vocab] (generation)

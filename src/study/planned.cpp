@@ -60,7 +60,9 @@ bool are_alike(const std::vector<LayerSpec>& layers) {
 void count_activations(const Prepared& p, PlannedCase& c) {
   const Stage& s = p.stages.training;
   for (int64_t r = 0; r < p.shape.rounds; ++r) {
-    c.round_tokens = std::max(c.round_tokens, p.shape.chunk_tokens * p.shape.chunks_in(r));
+    int64_t tokens = 0;
+    for (int64_t chunk = 0; chunk < p.shape.chunks_in(r); ++chunk) tokens += p.shape.tokens_in(r, chunk);
+    c.round_tokens = std::max(c.round_tokens, tokens);
   }
   const BatchShape sequence{p.shape.seq_len, 1};
   const Kept everything = count_training(p.model, sequence, p.numerics, *p.optimizer.optimizer).everything;

@@ -30,7 +30,7 @@ struct NamedShape {
   StepShape shape;
 };
 inline const NamedShape kShapes[] = {
-    {"one_chunk", {16, 32, 1, 2, 16}},
+    {"one_chunk", {16, 32, 1, 2, 16, false, 0, 0, 16}},  // of two sequences, and of one
     {"several_chunks", {16, 4, 4, 2, 4}},
     {"packed", {16, 8, 4, 1, 8, true}},
 };

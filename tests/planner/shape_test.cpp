@@ -56,6 +56,32 @@ TEST(Shape, CoversTheStepOnce) {
   }
 }
 
+// Whatever number of sequences of whatever length somebody types: there are shapes of it, and they are valid.
+TEST(Shape, ThereIsOneForEveryBatch) {
+  const ShapeSubject any = subject();
+  const Profile profile = machine();
+  ShapeRequest request;
+  request.least = true;
+  for (request.seq_len = 2; request.seq_len <= 4096; ++request.seq_len) {
+    for (int64_t rows = 1; rows <= 64; ++rows) {
+      request.tokens_per_step = rows * request.seq_len;
+      const auto choice = choose_shape(any, request, profile);
+      ASSERT_TRUE(choice.ok()) << request.seq_len << " x " << rows << ": " << choice.error().message;
+      ASSERT_EQ(choice->shape.tokens(), request.tokens_per_step) << rows << ": " << text(choice->shape);
+    }
+  }
+}
+
+// What sequences of a step are left over when chunks are as long as somebody says is one more chunk.
+TEST(Shape, MayEndInAShortChunk) {
+  ShapeRequest request = request_for(7 * 1024);
+  request.chunk_tokens = 2048;
+  request.rounds = 2;
+  const auto choice = choose_shape(subject(), request, machine());
+  ASSERT_TRUE(choice.ok()) << choice.error().message;
+  EXPECT_EQ(text(choice->shape), "2048 x 2 x 2 - 1024");
+}
+
 TEST(Shape, OfSmallerChunksHasToGainWhatItsTasksCost) {
   // Without a cap nothing moves, and without launches every cut of the step takes the same time. Half the
   // chunk makes a hundred tasks more of a step of 0.1 s.
@@ -111,6 +137,8 @@ TEST(Shape, ThatCannotBeCutIsRefusedWithWhatWasGiven) {
   const auto choice = choose_shape(subject(), request, machine());
   ASSERT_FALSE(choice.ok());
   EXPECT_NE(choice.error().message.find("chunk_tokens 1500"), std::string::npos) << choice.error().message;
+  request.chunk_tokens = 32768;  // more than the step
+  EXPECT_FALSE(choose_shape(subject(), request, machine()).ok());
 }
 
 // A quick plan is the faster of the quick plans made in either way.

@@ -215,7 +215,7 @@ TEST(ModelPrograms, KeepTheRules) {
           optimizer.deferred = deferred;
           StepShape shape;
           shape.seq_len = 16, shape.chunk_tokens = chunk, shape.chunks_per_round = chunk < 16 ? 4 : 2;
-          shape.rounds = 2, shape.head_tokens = 8;
+          shape.rounds = 2, shape.head_tokens = 8, shape.last_tokens = chunk == 32 ? 16 : 0;
           SCOPED_TRACE(fmt::format("bf16 {} deferred {} tied {} chunk {}", bf16, deferred, tied, chunk));
           std::vector<Model> models{build_training(model, shape, numerics, optimizer),
                                     build_evaluation(model, shape, numerics),

@@ -50,6 +50,9 @@ const Case kCases[] = {
     {"masked_two_rounds", "llama_tiny", "masked_", {64, 64, 1, 2, 64, true}},
     {"masked_two_rounds_four_chunks", "llama_tiny", "masked_", {64, 16, 4, 2, 16, true}},
     {"masked_a_round_without", "llama_tiny", "masked_", {64, 32, 2, 3, 16, true}},
+    // Three rows in chunks of two.
+    {"masked_a_short_last_chunk", "llama_tiny", "masked_", {64, 128, 2, 1, 128, true, 0, 0, 64}},
+    {"masked_a_short_last_round", "llama_tiny", "masked_", {64, 128, 1, 2, 128, true, 0, 0, 64}},
     {"masked_qwen3_a_round_without", "qwen3_tiny", "masked_", {64, 16, 4, 3, 64, true}},
     {"masked_qwen3_eight_chunks", "qwen3_tiny", "masked_", {128, 16, 8, 1, 16, true}},
     {"biases", "llama_tiny_biases", "", {64, 128, 1, 1, 128}},

@@ -131,15 +131,22 @@ TEST(Checkpoint, OfAnotherShapeIsRefused) {
 
 // What the configuration leaves open is taken from the checkpoint, whatever would be chosen now.
 TEST(Checkpoint, KeepsItsShape) {
-  const TempDir dir;
-  const std::vector<std::string> given{"shape.rounds=4", "shape.chunk_tokens=16", "shape.head_tokens=4"};
-  const Prepared before = must(prepare_small(dir, given));
-  (void)run_session(before, 1, dir / "saved");
-  const Prepared after =
-      must(prepare_small(dir, {"shape.chunk_tokens=0", "run.resume=" + (dir / "saved").string()}));
-  EXPECT_EQ(text(after.shape), text(before.shape));
-  EXPECT_EQ(after.shape.head_tokens, before.shape.head_tokens);
-  EXPECT_TRUE(Session::open(after).ok());
+  const std::vector<std::string> given[] = {
+      {"shape.rounds=4", "shape.chunk_tokens=16", "shape.head_tokens=4"},
+      // Seven sequences in chunks of two.
+      {"train.tokens_per_step=112", "shape.rounds=2", "shape.chunk_tokens=32", "shape.head_tokens=4"}};
+  for (const auto& settings : given) {
+    const TempDir dir;
+    const Prepared before = must(prepare_small(dir, settings));
+    (void)run_session(before, 1, dir / "saved");
+    const Prepared after =
+        must(prepare_small(dir, {settings.front(), "shape.chunk_tokens=0", "shape.rounds=0",
+                                 "run.resume=" + (dir / "saved").string()}));
+    EXPECT_EQ(text(after.shape), text(before.shape));
+    EXPECT_EQ(after.shape.head_tokens, before.shape.head_tokens);
+    const auto session = Session::open(after);
+    EXPECT_TRUE(session.ok()) << session.message();
+  }
 }
 
 TEST(Checkpoint, MissingIsNamed) {

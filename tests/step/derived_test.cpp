@@ -19,6 +19,7 @@ const Shape kShapes[] = {
     {"chunks_of_a_sequence", {16, 4, 8, 2, 4}},
     {"packed", {16, 8, 4, 1, 8, true}},
     {"unequal_rounds", {16, 16, 3, 3, 8, false, 4, 1}},
+    {"a_short_last_chunk", {16, 48, 2, 2, 32, false, 0, 1, 16}},
 };
 
 struct Formats {

@@ -88,11 +88,12 @@ class Builder {
   ObjectId object(std::string_view role, ObjectKind kind, DType dtype, int64_t elements, const Place& at);
   ObjectId persistent(std::string name, std::string role, ObjectKind kind, DType dtype, int64_t elements,
                       int layer);
+  int64_t tokens(const Place& at) const { return shape_.tokens_in(at.round, at.chunk); }
   ObjectId activation(std::string_view role, int64_t width, const Place& at) {
-    return object(role, ObjectKind::Activation, num_.compute, shape_.chunk_tokens * width, at);
+    return object(role, ObjectKind::Activation, num_.compute, tokens(at) * width, at);
   }
   ObjectId act_grad(std::string_view role, int64_t width, const Place& at) {
-    return object(role, ObjectKind::ActGrad, num_.compute, shape_.chunk_tokens * width, at);
+    return object(role, ObjectKind::ActGrad, num_.compute, tokens(at) * width, at);
   }
   // True from the second call for an object on: its first gradient is written, later ones are added.
   bool accumulates(ObjectId id) { return !seen_.insert(id.value).second; }
@@ -132,7 +133,7 @@ class Builder {
   // Index of a weight in weights_: its slot in the gradient sums and its key for random numbers.
   size_t slot(ObjectId param) const;
 
-  AttnShape attention_shape(int chunk, int block) const;
+  AttnShape attention_shape(const Place& at, int block) const;
   int block_in_sequence(int chunk) const { return int(chunk % shape_.chunks_per_sequence()); }
 
   const LlamaConfig& c_;
@@ -181,7 +182,7 @@ void Builder::task(std::string_view what, Op op, std::initializer_list<ObjectId>
 void Builder::batch_task(std::string_view what, Op op, std::initializer_list<ObjectId> uses, BatchPart part,
                          size_t operand, const Place& at) {
   std::vector<int64_t> offsets(uses.size(), 0);
-  offsets[operand] = int64_t{part} * shape_.chunk_tokens * size_of(DType::I32);
+  offsets[operand] = int64_t{part} * tokens(at) * size_of(DType::I32);
   std::string name(what);
   if (at.layer >= 0) name += fmt::format(".L{}", at.layer);
   name += fmt::format(".r{}c{}", at.round, at.chunk);
@@ -224,30 +225,31 @@ void Builder::add_inputs() {
   for (int r = 0; r < shape_.rounds; ++r) {
     std::vector<ObjectId>& row = model_.batch.emplace_back();
     for (int c = 0; c < shape_.chunks_in(r); ++c) {
-      row.push_back(object("batch", ObjectKind::Input, DType::I32, 3 * shape_.chunk_tokens, {-1, r, c}));
+      const Place at{-1, r, c};
+      row.push_back(object("batch", ObjectKind::Input, DType::I32, 3 * tokens(at), at));
     }
   }
 }
 
-AttnShape Builder::attention_shape(int chunk, int block) const {
-  const int64_t t = shape_.chunk_tokens;
+AttnShape Builder::attention_shape(const Place& at, int block) const {
+  const int64_t t = tokens(at);
   const bool whole = shape_.chunks_per_sequence() == 1;
   const int64_t rows = whole ? t / shape_.seq_len : 1;
-  return {rows,          t / rows,    t / rows, c_.heads, c_.kv_heads, c_.head_dim, (chunk - block) * t,
+  return {rows,          t / rows,    t / rows, c_.heads, c_.kv_heads, c_.head_dim, (at.chunk - block) * t,
           shape_.packed, num_.compute};
 }
 
 ObjectId Builder::embed(const Place& at) {
   const ObjectId x = activation("x", c_.dim, {0, at.round, at.chunk});
-  batch_task("embed", Embed{shape_.chunk_tokens, c_.vocab, c_.dim, num_.compute}, {batch(at), embedding_, x},
-             kTokens, Embed::kIds, at);
+  batch_task("embed", Embed{tokens(at), c_.vocab, c_.dim, num_.compute}, {batch(at), embedding_, x}, kTokens,
+             Embed::kIds, at);
   return x;
 }
 
 // One block of the paper: x_mid = x + attention(norm1(x)); x_out = x_mid + ffn(norm2(x_mid)).
 Saved Builder::layer_forward(ObjectId x, const Place& at) {
   const LayerParams& p = layers_[size_t(at.layer)];
-  const int64_t t = shape_.chunk_tokens;
+  const int64_t t = tokens(at);
   const DType dt = num_.compute;
   const auto eps = float(c_.norm_eps);
   Saved s;
@@ -282,18 +284,18 @@ Saved Builder::layer_forward(ObjectId x, const Place& at) {
 // merged in fp32 by log-sum-exp, the diagonal one first.
 void Builder::attention_forward(Saved& s, const Place& at) {
   s.o = activation("o", c_.q_dim(), at);
-  s.lse = object("lse", ObjectKind::Activation, DType::F32, shape_.chunk_tokens * c_.heads, at);
+  s.lse = object("lse", ObjectKind::Activation, DType::F32, tokens(at) * c_.heads, at);
   const int block = block_in_sequence(at.chunk);
   const auto attend = [&](int earlier, ObjectId kv, ObjectId out, DType out_dtype, bool merge) {
     const std::string name = earlier == 0 ? "attn" : fmt::format("attn-{}", earlier);
-    batch_task(name, AttnFwd{attention_shape(at.chunk, at.chunk - earlier), out_dtype, merge},
+    batch_task(name, AttnFwd{attention_shape(at, at.chunk - earlier), out_dtype, merge},
                {s.q, kv, batch(at), out, s.lse}, kPositions, AttnFwd::kPos, at);
   };
   if (block == 0) {
     attend(0, s.kv, s.o, num_.compute, false);
     return;
   }
-  const int64_t elements = shape_.chunk_tokens * c_.q_dim();
+  const int64_t elements = tokens(at) * c_.q_dim();
   const ObjectId sum = object("o_sum", ObjectKind::Activation, DType::F32, elements, at);
   attend(0, s.kv, sum, DType::F32, false);
   for (int earlier = 1; earlier <= block; ++earlier) {
@@ -305,14 +307,15 @@ void Builder::attention_forward(Saved& s, const Place& at) {
 // Final norm, head and loss of a chunk; in training also their backward pass, as logits do not outlive the
 // task.
 ObjectId Builder::head(ObjectId x, bool forward_only, const Place& at) {
-  const int64_t t = shape_.chunk_tokens;
+  const int64_t t = tokens(at);
   const DType dt = num_.compute;
   const auto eps = float(c_.norm_eps);
   const Place place{-1, at.round, at.chunk};
   const ObjectId h = activation("h", c_.dim, place);
   task("norm", RmsNorm{t, c_.dim, eps, dt}, {x, norm_, h}, place);
-  HeadLoss op{t,     c_.dim,      c_.vocab, shape_.head_tokens, dt, num_.grad, accumulates(model_.loss),
-              false, forward_only};
+  HeadLoss op{
+      t,     c_.dim,      c_.vocab, std::min(shape_.head_tokens, t), dt, num_.grad, accumulates(model_.loss),
+      false, forward_only};
   if (forward_only) {
     batch_task("head_loss", op, {h, head_, batch(at), model_.args, model_.loss}, kTargets, HeadLoss::kTargets,
                place);
@@ -331,7 +334,7 @@ ObjectId Builder::head(ObjectId x, bool forward_only, const Place& at) {
 
 void Builder::layer_backward(const Saved& s, ObjectId dx_out, ObjectId dx, const Place& at) {
   const LayerParams& p = layers_[size_t(at.layer)];
-  const int64_t t = shape_.chunk_tokens;
+  const int64_t t = tokens(at);
   const DType dt = num_.compute, gt = num_.grad;
   const auto eps = float(c_.norm_eps);
   const auto wgrad = [&](std::string_view what, ObjectId dy, ObjectId x, ObjectId w, int64_t in,
@@ -364,7 +367,7 @@ void Builder::layer_backward(const Saved& s, ObjectId dx_out, ObjectId dx, const
 // they are complete when the chunk itself is visited.
 ObjectId Builder::attention_backward(const Saved& s, ObjectId d_o, const Place& at) {
   const LayerParams& p = layers_[size_t(at.layer)];
-  const int64_t t = shape_.chunk_tokens;
+  const int64_t t = tokens(at);
   const DType dt = num_.compute;
   const DType sum = shape_.chunks_per_sequence() > 1 ? DType::F32 : dt;
   const auto dkv = [&](int chunk) -> ObjectId& {
@@ -379,7 +382,7 @@ ObjectId Builder::attention_backward(const Saved& s, ObjectId d_o, const Place& 
     const int block = at.chunk - earlier;
     const ObjectId target = dkv(block);
     const std::string name = earlier == 0 ? "attn_bwd" : fmt::format("attn_bwd-{}", earlier);
-    batch_task(name, AttnBwd{attention_shape(at.chunk, block), sum, accumulates(dq), accumulates(target)},
+    batch_task(name, AttnBwd{attention_shape(at, block), sum, accumulates(dq), accumulates(target)},
                {s.q, saved_[size_t(at.layer)][size_t(block)].kv, batch(at), s.o, s.lse, d_o, dq, target},
                kPositions, AttnBwd::kPos, at);
   }
@@ -450,8 +453,7 @@ void Builder::backward(int round) {
   for (int c = chunks - 1; c >= 0; --c) {
     const Place at{-1, round, c};
     const ObjectId d = grad(embedding_);
-    batch_task("embed_bwd",
-               EmbedBwd{shape_.chunk_tokens, c_.vocab, c_.dim, num_.compute, num_.grad, accumulates(d)},
+    batch_task("embed_bwd", EmbedBwd{tokens(at), c_.vocab, c_.dim, num_.compute, num_.grad, accumulates(d)},
                {batch(at), x_[size_t(c)], d}, kTokens, EmbedBwd::kIds, at);
   }
   if (complete) sum_squares({embedding_});
@@ -598,9 +600,9 @@ Model Builder::sampling() {
   forward(0);
   const Place at{-1, 0, 0};
   const ObjectId h = activation("h", c_.dim, at);
-  task("norm", RmsNorm{shape_.chunk_tokens, c_.dim, float(c_.norm_eps), num_.compute}, {x_[0], norm_, h}, at);
-  task("logits", Logits{shape_.chunk_tokens, c_.dim, c_.vocab, num_.compute},
-       {h, head_, model_.args, model_.logits}, at);
+  task("norm", RmsNorm{tokens(at), c_.dim, float(c_.norm_eps), num_.compute}, {x_[0], norm_, h}, at);
+  task("logits", Logits{tokens(at), c_.dim, c_.vocab, num_.compute}, {h, head_, model_.args, model_.logits},
+       at);
   return std::move(model_);
 }
 

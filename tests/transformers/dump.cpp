@@ -112,10 +112,11 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
   const Rows rows(p, data, 0);
   const Model &model = p.stages.training.model, &sampler = p.stages.sampling->model;
   size_t at = 0;
-  for (const auto& round : model.batch) {
-    for (const ObjectId id : round) {
-      SLUICE_TRY(write_chunk(training, id, rows, at, size_t(p.shape.chunk_tokens)));
-      at += size_t(p.shape.chunk_tokens);
+  for (size_t r = 0; r < model.batch.size(); ++r) {
+    for (size_t c = 0; c < model.batch[r].size(); ++c) {
+      const auto tokens = size_t(p.shape.tokens_in(int64_t(r), int64_t(c)));
+      SLUICE_TRY(write_chunk(training, model.batch[r][c], rows, at, tokens));
+      at += tokens;
     }
   }
   const float inv_targets = 1.0f / float(rows.counted());

@@ -82,14 +82,14 @@ void write_floats(Executor& executor, ObjectId id, const std::vector<float>& val
 void write_tokens(Executor& executor, const Model& model, const StepShape& shape, const Tokens& tokens) {
   std::vector<int32_t> chunk;
   long at = 0;
-  const long n = long(shape.chunk_tokens);
-  for (const auto& round : model.batch) {
-    for (const ObjectId id : round) {
+  for (size_t r = 0; r < model.batch.size(); ++r) {
+    for (size_t c = 0; c < model.batch[r].size(); ++c) {
+      const long n = long(shape.tokens_in(int64_t(r), int64_t(c)));
       chunk.clear();
       for (const auto* part : {&tokens.tokens, &tokens.targets, &tokens.positions}) {
         chunk.insert(chunk.end(), part->begin() + at, part->begin() + at + n);
       }
-      must(executor.write(id, std::as_bytes(std::span<const int32_t>(chunk))));
+      must(executor.write(model.batch[r][c], std::as_bytes(std::span<const int32_t>(chunk))));
       at += n;
     }
   }

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Speed of batches of any size: how the MFU that is planned for `rows` sequences of `length` tokens compares with that of the
+same model when both are rounded down to powers of two.
+
+batches.py PROGRAM [--all] [--machines A,B | cpu] [--model PRESET] [--pairs N] [--jobs N] [--out FILE]
+
+Draws pairs of a length from 2 to 4,096 and 1 to 64 rows, plans each for each machine, and prints a table with the lowest
+ratios first and what binds there. Ends with 0 if at most one pair in twenty of each machine is below 0.85. --all: 200 pairs
+for three machines (as many processor minutes as there are pairs); else a few. --machines cpu: 20 pairs on this machine, one
+after the other. --out: writes the table, with commit and command, there as well.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+LEAST, SHARE = 0.85, 1 / 20
+SOME = [(512, 3), (37, 50), (700, 5), (1000, 3)]
+
+
+def pairs_of(count):
+    draw = random.Random(1)
+    return [(draw.randint(2, 4096), draw.randint(1, 64)) for _ in range(count)]
+
+
+def rounded(n):
+    return 1 << (n.bit_length() - 1)
+
+
+class Planner:
+    def __init__(self, program, model, jobs):
+        self.program, self.model, self.jobs, self.known = program, model, jobs, {}
+
+    def plan(self, machine, length, rows):
+        """What `sluice plan --json` says of it."""
+        with tempfile.TemporaryDirectory() as work:
+            where = ["--backend", "cpu"] if machine == "cpu" else ["--machine", machine]
+            # Costs that are measured are measured once.
+            cache = os.path.join(tempfile.gettempdir(), "sluice-batches") if machine == "cpu" else f"{work}/cache"
+            command = [self.program, "plan", *where, "--run-dir", f"{work}/run", "--json", f"{work}/plan.json"]
+            for setting in (f"model.preset={self.model}", f"train.seq_len={length}", f"train.tokens_per_step={length * rows}",
+                            f"data.cache={cache}"):
+                command += ["--set", setting]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=work)
+            if done.returncode != 0:
+                return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else str(done.returncode)}
+            plan = json.loads(Path(f"{work}/plan.json").read_text(encoding="utf-8"))
+            shape = dict((name, text) for name, text in plan["facts"] if name)["shape"]
+            return {"mfu": plan["mfu"], "binds": plan["binds"], "shape": shape.split(" = ")[0].removeprefix("chunks x rounds ")}
+
+    def all(self, wanted):
+        wanted = [one for one in dict.fromkeys(wanted) if one not in self.known]
+        with ThreadPoolExecutor(self.jobs) as pool:
+            for done, (one, plan) in enumerate(zip(wanted, pool.map(lambda one: self.plan(*one), wanted)), 1):
+                self.known[one] = plan
+                print(f"\r{done} of {len(wanted)} plans", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--machines")
+    parser.add_argument("--model")
+    parser.add_argument("--pairs", type=int)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    machines = (args.machines or ("rtx3090,rtx4090,h200" if args.all else "rtx4090")).split(",")
+    count = args.pairs or (20 if machines == ["cpu"] else 200 if args.all else 0)
+    pairs = pairs_of(count) if count else SOME
+    model = args.model or ("llama3-1b" if args.all else "tiny")
+    planner = Planner(os.path.abspath(args.program), model, 1 if machines == ["cpu"] else args.jobs)
+    planner.all([(machine, *pair) for machine in machines for length, rows in pairs
+                 for pair in ((length, rows), (rounded(length), rounded(rows)))])
+
+    lines, failed = [], False
+    for machine in machines:
+        table = []
+        for length, rows in pairs:
+            plan, even = planner.known[machine, length, rows], planner.known[machine, rounded(length), rounded(rows)]
+            if "error" in plan or "error" in even:
+                table.append((0.0, length, rows, plan.get("error") or even["error"], "", ""))
+                continue
+            table.append((plan["mfu"] / even["mfu"], length, rows,
+                          f"{plan['shape']}, MFU {100 * plan['mfu']:.1f} %; {even['shape']}, MFU {100 * even['mfu']:.1f} %",
+                          plan["binds"], even["binds"]))
+        table.sort()
+        below = [row for row in table if row[0] < LEAST]
+        failed |= len(below) > SHARE * len(table)
+        ratios = [row[0] for row in table]
+        lines.append(f"{machine}, {model}: {len(table)} pairs, {len(below)} below {LEAST}; ratio {ratios[0]:.3f} to {ratios[-1]:.3f}, "
+                     f"median {ratios[len(ratios) // 2]:.3f}")
+        for ratio, length, rows, shapes, binds, even in (below if len(below) > 10 else table[:10]):
+            lines.append(f"  {ratio:.3f}  {length} x {rows}: {shapes}; binds {binds}{'' if binds == even else f', rounded {even}'}")
+    print("\n".join(lines))
+    if args.out:
+        root = Path(__file__).resolve().parents[2]
+        commit = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=root, capture_output=True, text=True).stdout.strip()
+        command = " ".join(["tests/batches/batches.py PROGRAM", *sys.argv[2:]])
+        Path(args.out).write_text("\n".join([f"{command}", f"commit {commit}", *lines]) + "\n", encoding="utf-8")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
