@@ -18,18 +18,18 @@ constexpr ChatFamily kFamilies[] = {
     {"smollm3", render_smollm3, false, false, {0x29c26e84338d67e9}, true},
     {"smollm3-short", render_smollm3_short, false, false, {0x235b5c2962b1d156}},
     {"qwen2", render_qwen2, false, false, {0x593a6427eda2c65d}},
-    {"qwen2.5", render_qwen2_5, true, true, {0x662130cbd03fee3d}},
+    {"qwen2.5", render_qwen2_5, true, true, {0x662130cbd03fee3d, 0x0533aec9bb6cb347}},
     {"qwen3", render_qwen3, true, true, {0xfd857f4718d75300, 0xcd3a6e4f852625d3}},
     {"qwen3-2507", render_qwen3_2507, true, true, {0xae2fe8c5bd230dbb}},
-    {"llama3", render_llama3, false, false, {0x61291f4ff133a3e5, 0xecfef27e387c0670}},
+    {"llama3", render_llama3, false, false, {0x61291f4ff133a3e5, 0xecfef27e387c0670, 0xd23da5127f632f2c}},
     {"llama3.1", render_llama3_1, true, true, {0x73bd65be3ae8ffcd}, true},
     {"llama3.2", render_llama3_2, true, true, {0xda05cc37363a6f1f}, true},
     {"mistral-first", render_mistral_first, false, false, {0xaf7d11c87cf4b42d}},
     {"mistral-v1", render_mistral_v1, false, false, {0xa1f4cf7c9912e377, 0x8fb3be131c18dc14}},
     {"mistral-v3", render_mistral_v3, true, true, {0x813b5f68fabf84f7, 0xffa346cece52363b}},
     {"mistral-nemo", render_mistral_nemo, true, true, {0x5388b1b4991820d7, 0x6c8bb453c6c79ccd}},
-    {"gemma", render_gemma, false, false, {0x5315eafc1c7d494a}},
-    {"gemma3", render_gemma3, false, false, {0xec0392858d3c5b5f, 0x7fda72f2e0d0c04f}},
+    {"gemma", render_gemma, false, false, {0x5315eafc1c7d494a, 0xbdcd7f496a5ed893}},
+    {"gemma3", render_gemma3, false, false, {0xec0392858d3c5b5f, 0x7fda72f2e0d0c04f, 0x3ecd7ea3eb1f9365}},
 };
 
 Error unknown(std::string_view what) {

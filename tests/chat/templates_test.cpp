@@ -137,6 +137,29 @@ TEST(ChatTemplates, AreRecognisedByTheirText) {
   EXPECT_EQ(recognised, 3);
 }
 
+// As trl spells Llama 3's to learn what the assistant says: it makes the same text.
+TEST(ChatTemplates, AreRecognisedWhereTheyMarkWhatIsLearnt) {
+  const auto found = ChatTemplate::recognise(R"({#- For training. -#}
+{%- for message in messages %}
+    {%- if loop.index0 == 0 %}{{- bos_token }}{%- endif %}
+    {%- if message['role'] == 'assistant' %}
+        {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+        {%- generation %}
+        {{- message['content'] | trim + '<|eot_id|>' }}
+        {%- endgeneration %}
+    {%- else %}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+{%- endif %}
+)",
+                                             {});
+  ASSERT_TRUE(found.ok()) << found.message();
+  EXPECT_EQ(found->name(), "llama3");
+}
+
 TEST(ChatTemplates, AreRecognisedInTheModelsOwnFiles) {
   const char* folder = std::getenv("SLUICE_CHAT_TEMPLATES");
   if (folder == nullptr) GTEST_SKIP() << "SLUICE_CHAT_TEMPLATES names no directory of NAME[.VARIANT].jinja";
