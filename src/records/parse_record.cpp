@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A record's keys to what they mean together.
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include "records/chat_record.h"
@@ -169,17 +168,6 @@ Result<Record> pair_of(ChatValue& object, const Names& names, const RecordOption
   return record;
 }
 
-uint64_t unused_in(const ChatValue& object, std::string_view used);
-
-Result<Record> text_record(ChatValue& object, std::string_view key) {
-  Record record;
-  record.form = key;
-  record.unused = unused_in(object, key);
-  record.read_anew = key != "text";
-  SLUICE_ASSIGN(record.text, take_string(object, key));
-  return record;
-}
-
 // Names that have a meaning in other records, in the order of their bits.
 const std::vector<std::string_view>& known_names() {
   static const std::vector<std::string_view> kNames = [] {
@@ -207,6 +195,15 @@ uint64_t unused_in(const ChatValue& object, std::string_view used) {
     bits |= uint64_t{1} << (at - names.begin());
   }
   return bits;
+}
+
+Result<Record> text_record(ChatValue& object, std::string_view key) {
+  Record record;
+  record.form = key;
+  record.unused = unused_in(object, key);
+  record.read_anew = key != "text";
+  SLUICE_ASSIGN(record.text, take_string(object, key));
+  return record;
 }
 
 // Takes the names of data.fields that the record has.

@@ -77,6 +77,13 @@ Inventory inventory_of(const TokenSet& tokens) {
   return found;
 }
 
+// A key with the first of its paths, as people wrote it.
+std::string name_of_paths(const RunConfig& c, std::string_view key, const std::vector<std::string>& paths) {
+  const auto written = c.written_paths.find(paths.front());
+  return fmt::format("{} = {}{}", key, written == c.written_paths.end() ? paths.front() : written->second,
+                     paths.size() > 1 ? fmt::format(" and {} more", paths.size() - 1) : "");
+}
+
 // What of a model's folder makes tokens of records.
 struct Folder {
   std::optional<Tokenizer> tokenizer;
@@ -239,11 +246,15 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer)
   data.files = corpus.files;
   data.train_documents = inventory_of(corpus.train);
   if (corpus.heldout) data.heldout_documents = inventory_of(*corpus.heldout);
+  options.name = name_of_paths(c, "data.paths", c.data.paths);
   SLUICE_ASSIGN(data.train, make_batches(std::move(corpus.train), options));
   if (corpus.heldout) {
     data.heldout_bytes_per_token =
         double(corpus.learnt_bytes) / double(std::max<int64_t>(1, corpus.heldout->learnt()));
     options.rows = std::max<int64_t>(1, c.eval.rows);
+    options.name = c.data.heldout_paths.empty()
+                       ? fmt::format("data.heldout = {} of {}", c.data.heldout, options.name)
+                       : name_of_paths(c, "data.heldout_paths", c.data.heldout_paths);
     SLUICE_ASSIGN(data.heldout, make_batches(std::move(*corpus.heldout), options));
   }
   return data;

@@ -247,20 +247,26 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
     return error("sequence {}: allowed is 1 to {}", sequence, INT32_MAX);
   if (options.rows < 1) return error("{} rows per step: at least 1 is needed", options.rows);
   SLUICE_TRY(tokens.check_vocab(options.vocab));
-  if (tokens.learnt() == 0) return error("{}; nothing of them is learnt (data.learn)", tokens.text());
+  const std::string what = options.name.empty() ? tokens.text()
+                                                : fmt::format("{}: {} tokens in {} documents", options.name,
+                                                              tokens.tokens(), tokens.documents());
+  if (tokens.learnt() == 0) return error("{}; nothing of them is learnt (data.learn)", what);
 
   std::unique_ptr<BatchSource> source;
   if (options.mode == BatchMode::Contiguous) {
     const int64_t windows = (tokens.tokens() - 1) / sequence;
     if (windows < 1) {
-      return error("{}; one row of {} tokens and its targets need {}", tokens.text(), sequence, sequence + 1);
+      return error(
+          "{}; one row of {} tokens and its targets need {}. A smaller train.seq_len takes them, or "
+          "data.mode = packed",
+          what, sequence, sequence + 1);
     }
     source = std::make_unique<ContiguousBatches>(std::move(tokens), options, windows);
   } else {
     RowCounts counts;
     const std::vector<Piece> pieces = cut_documents(tokens, options, counts);
     if (pieces.empty())
-      return error("{}; packing needs a document of at least 2 tokens with one to learn{}", tokens.text(),
+      return error("{}; packing needs a document of at least 2 tokens with one to learn{}", what,
                    options.long_documents == LongDocuments::Drop
                        ? fmt::format(", of {} at most (data.long_documents = drop)", sequence)
                        : "");

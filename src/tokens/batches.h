@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "base/status.h"
 #include "tokens/token_set.h"
@@ -63,6 +64,7 @@ struct BatchOptions {
   // has a target.
   bool respect_documents = true;
   LongDocuments long_documents = LongDocuments::Continue;
+  std::string name = {};  // what errors call the tokens; empty: their files
 };
 
 // Rows from token files. A row's targets may reach one token past it. In packed rows the rest of a row is

@@ -56,7 +56,7 @@ say() {
 # What differs from commit to commit, from build to build and from place to place; progress depends on time.
 normalised() {
   sed -E -e 's/commit [0-9a-f]{7,}[-0-9a-z]*( of [-0-9]+)?/commit COMMIT/; s/commit unknown/commit COMMIT/' \
-    -e 's/^backends .*/backends .../' -e "s|$folder|HERE|g" -e '/^(planning|trying|measuring|finding|reading|making)[ ,]/d' "$1"
+    -e 's/^backends .*/backends .../' -e "s|$folder|HERE|g" -e "s|in the cache of the Hugging Face hub, [^ ]*,|in the cache of the Hugging Face hub, CACHE,|" -e '/^(planning|trying|measuring|finding|reading|making)[ ,]/d' "$1"
 }
 
 section help
@@ -91,6 +91,19 @@ say data preset.toml
 printf '[model]\nconfig = "chat/config.json"\n[data]\npaths = ["chat/chats.jsonl"]\nheldout_paths = ["chat/chats.jsonl"]\n' >chat.toml
 say data chat.toml
 say data chat
+printf 'Frage;Antwort\nWas ist ein Deckel?;"Eine Grenze; hart."\nUnd eine Stufe?;Ein Speicher.\n' >faq.csv
+say data chat faq.csv
+say data chat faq.csv --rows 1 --set data.fields.prompt=Frage --set data.fields.completion=Antwort
+printf '[\n {"instruction": "Add.", "input": "2 2", "output": "4"},\n {"instruction": "Wait.", "output": ""}\n]\n' >alpaca.json
+say data alpaca.json --rows 1
+printf '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "score": 3}\n' >scored.jsonl
+say data chat scored.jsonl
+printf 'PAR1' >train.parquet
+say data chat train.parquet
+printf 'A short text.\n' >short.md
+printf '[train]\nseq_len = 32\ntokens_per_step = 64\n' >short.toml
+say data short.toml --set data.paths=[alpaca.json] --set data.heldout_paths=[short.md] --set data.mode=contiguous
+say data run.toml --set data.paths=[org/name]
 
 section keys
 say keys

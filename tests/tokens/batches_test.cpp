@@ -289,6 +289,12 @@ TEST_F(Batches, TooFewTokensSaysHowManyAreNeeded) {
   const std::string message = make_batches(numbered({5, 3}), contiguous(8)).message();
   EXPECT_NE(message.find("8 tokens in 2 documents"), std::string::npos) << message;
   EXPECT_NE(message.find("need 9"), std::string::npos) << message;
+  BatchOptions options = contiguous(8);
+  options.name = "data.heldout_paths = 'short.md'";
+  EXPECT_EQ(make_batches(numbered({5, 3}), options).message(),
+            "data.heldout_paths = 'short.md': 8 tokens in 2 documents; one row of 8 tokens and its targets "
+            "need 9. A "
+            "smaller train.seq_len takes them, or data.mode = packed");
 }
 
 TEST_F(Batches, PackingOnlySingleTokensIsAnError) {
