@@ -97,12 +97,6 @@ Result<LearntTokens> pair_tokens(Record& record, const TokenMaking& making, Docu
   return tokens;
 }
 
-// Whether a token is white space alone.
-bool is_blank(int32_t id, const Tokenizer& tokenizer) {
-  const auto text = tokenizer.decode({&id, 1}, /*skip_special=*/false);
-  return text.ok() && !text->empty() && text->find_first_not_of(" \t\r\n") == text->npos;
-}
-
 // What data marks by itself has to reach over the token that ends a turn.
 Status check_ends(const LearntTokens& tokens, const Tokenizer& tokenizer) {
   for (size_t i = 0; i + 1 < tokens.ids.size(); ++i) {
@@ -146,6 +140,11 @@ struct Job {
 };
 
 }  // namespace
+
+bool is_blank(int32_t id, const Tokenizer& tokenizer) {
+  const auto text = tokenizer.decode({&id, 1}, /*skip_special=*/false);
+  return text.ok() && !text->empty() && text->find_first_not_of(" \t\r\n") == text->npos;
+}
 
 Result<Pairs> parse_pairs(std::string_view text) {
   constexpr std::string_view kNames[] = {"auto", "chat", "text"};

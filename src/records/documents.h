@@ -35,6 +35,9 @@ struct TokenMaking {
   int32_t end = -1;  // the token that ends a text or a completion, unless it does so itself; -1: none
 };
 
+// Whether a token is white space alone.
+bool is_blank(int32_t id, const Tokenizer& tokenizer);
+
 struct Document {
   Record::Kind kind = Record::Kind::Text;
   int64_t line = 0;   // of its file; 0: it is all of it

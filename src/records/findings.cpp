@@ -31,12 +31,17 @@ void visit_later_numbers(auto& findings, auto&& f) {
 // Forms are few, but data.fields and what records hold make their names.
 constexpr size_t kMostForms = 40;
 
-// Whether every stretch that is learnt ends with a token that ends something.
+// Whether every stretch that is learnt ends with a token that ends something; behind it may be white space.
 bool every_end_is_learnt(const LearntTokens& tokens, const TokenMaking& making) {
+  const auto ends = [&](int32_t id) { return id == making.end || making.tokenizer->is_special(id); };
   for (size_t i = 0; i < tokens.ids.size(); ++i) {
     if (tokens.learnt[i] == 0) continue;
-    const bool last = i + 1 == tokens.ids.size() || tokens.learnt[i + 1] == 0;
-    if (last && tokens.ids[i] != making.end && !making.tokenizer->is_special(tokens.ids[i])) return false;
+    if (i + 1 < tokens.ids.size() && tokens.learnt[i + 1] != 0) continue;
+    size_t at = i;
+    while (at > 0 && tokens.learnt[at - 1] != 0 && !ends(tokens.ids[at]) &&
+           is_blank(tokens.ids[at], *making.tokenizer))
+      --at;
+    if (!ends(tokens.ids[at])) return false;
   }
   return true;
 }

@@ -232,18 +232,24 @@ Status check_others(const ChatValue& object, const Names& names) {
 Error nothing_known(const ChatValue& object, const RecordOptions& options) {
   std::vector<std::string_view> keys;
   for (const auto& [key, value] : object.members) keys.push_back(key);
-  const bool message = object.find("role") != nullptr || object.find("from") != nullptr;
-  std::string hint =
-      "; data.fields.prompt and data.fields.completion say which keys are a question and its answer, "
-      "data.fields.text which is text";
-  if (message) hint = "; a conversation is a list of such under messages";
-  if (!options.fields.prompt.empty())
-    hint = fmt::format("; data.fields.prompt = {} and data.fields.completion = {} are not there both",
-                       options.fields.prompt, options.fields.completion);
+  const FieldNames& f = options.fields;
+  const auto hint = [&]() -> std::string {
+    if (object.find("role") != nullptr || object.find("from") != nullptr)
+      return "a conversation is a list of such under messages";
+    if (!f.prompt.empty())
+      return fmt::format("data.fields.prompt = {} and data.fields.completion = {} are not there both",
+                         f.prompt, f.completion);
+    return fmt::format(
+        "data.fields.prompt and data.fields.completion say which keys are a question and its answer, "
+        "data.fields.messages and data.fields.text which is a conversation or text{}",
+        keys.size() == 1
+            ? fmt::format("; if {0} holds the records, jq -c '.[\"{0}\"][]' takes them out", keys[0])
+            : "");
+  };
   return error(
       "none of messages, conversations, prompt and completion, question and answer, text; its keys are: "
-      "{:.120}{}",
-      fmt::format("{}", fmt::join(keys, ", ")), hint);
+      "{:.120}; {}",
+      fmt::format("{}", fmt::join(keys, ", ")), hint());
 }
 
 // A question and its answer under the names that are usual.

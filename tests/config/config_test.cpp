@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -85,6 +86,30 @@ dir = "runs/a")");
        {fmt::format("dir = \"{}/runs/a\"", here), fmt::format("cache = \"{}/cache\"", here),
         fmt::format("weights = \"{}/w\"", here), fmt::format("config = \"{}\"", config->model.config)})
     EXPECT_NE(toml.find(line), std::string::npos) << toml << "lacks: " << line;
+}
+
+// What is there where one stands comes before what the cache of the hub has.
+TEST(Config, NamesOfTheHubAreFoundInItsCache) {
+  const TempDir dir;
+  ::setenv("HF_HUB_CACHE", (dir / "hub").c_str(), 1);
+  dir.add("hub/datasets--org--name/snapshots/abc/a.jsonl", "");
+  dir.add("hub/models--org--name/snapshots/def/config.json", "");
+  const std::string file =
+      dir.add("a.toml", "[model]\npath = \"org/name\"\n[data]\npaths = [\"org/name\", \"org/other\"]\n")
+          .string();
+  const auto found = load_config(file, {});
+  ASSERT_TRUE(found.ok()) << found.message();
+  EXPECT_EQ(found->model.config, dir / "hub/models--org--name/snapshots/def");
+  EXPECT_EQ(found->data.paths,
+            (std::vector<std::string>{(dir / "hub/datasets--org--name/snapshots/abc").string(),
+                                      (dir / "org/other").string()}));
+  dir.add("org/readme", "");
+  EXPECT_EQ(load_config(file, {})->data.paths[0], (dir / "org/name").string());
+  ::unsetenv("HF_HUB_CACHE");
+}
+
+TEST(Config, FieldsOfAQuestionAndItsAnswerGoTogether) {
+  expect_error({"data.fields.prompt=q"}, {"data.fields.prompt is given, and data.fields.completion is not"});
 }
 
 TEST(Config, AModelsFolderNamesWhatNoKeyOfItsOwnDoes) {

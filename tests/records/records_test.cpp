@@ -266,6 +266,37 @@ TEST_F(Documents, FindingsSayWhatUsuallyIsAMistake) {
   EXPECT_FALSE(Findings::parse("{}").ok());
 }
 
+// A model that is trained without the token that ends its turn never stops.
+TEST_F(Documents, ThatAreMarkedLearnTheTokenThatEndsATurn) {
+  const auto marked = [&](std::string_view text, int begin, int end) {
+    return read(file("m.jsonl", fmt::format(R"({{"text": "{}", "learnt": [[{}, {}]]}})", text, begin, end)));
+  };
+  EXPECT_EQ(marked("q a<|endoftext|>", 1, 16), "1:q[ a<|endoftext|>]|");
+  EXPECT_EQ(marked("q a", 1, 3), "1:q[ a]|");
+  EXPECT_EQ(marked("q a bc", 1, 3), "1:q[ a] bc|") << "nothing ends it there";
+  const std::string refusal =
+      "m.jsonl: line 1: what is learnt leaves out <|endoftext|>, which ends it: a model trained so never "
+      "stops. "
+      "Let it "
+      "reach over that token, or set data.open_ends = true";
+  EXPECT_NE(marked("q a<|endoftext|>", 1, 3).find(refusal), std::string::npos)
+      << marked("q a<|endoftext|>", 1, 3);
+  EXPECT_NE(marked("q a\\n<|endoftext|>", 1, 3).find(refusal), std::string::npos);
+  EXPECT_NE(
+      read(
+          file("m.jsonl",
+               R"({"segments": [{"label": true, "text": " a"}, {"label": false, "text": "<|endoftext|>"}]})"))
+          .find(refusal),
+      std::string::npos);
+  making_.open_ends = true;
+  EXPECT_EQ(marked("q a<|endoftext|>", 1, 3), "1:q[ a]<|endoftext|>|");
+  EXPECT_EQ(findings_.without_end, 1);
+  // White space behind the end is learnt by some.
+  EXPECT_EQ(read(file("s.jsonl", R"({"segments": [{"label": true, "text": "a<|endoftext|>\n"}]})")),
+            "1:[a<|endoftext|>\n]|");
+  EXPECT_EQ(findings_.without_end, 0);
+}
+
 TEST_F(Documents, ThatCannotBecomeTokensAreMalformed) {
   const fs::path path = file("c.jsonl", R"({"messages": [{"role": "user", "content": "q"}]})");
   EXPECT_NE(read(path).find("c.jsonl: line 1: a conversation: there is none"), std::string::npos);
