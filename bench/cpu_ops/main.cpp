@@ -69,8 +69,13 @@ void fill(const Operand& operand, std::byte* data) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-0.5f, 0.5f);
   if (operand.name == "args") {
-    *reinterpret_cast<StepArgs*>(data) = {
-        .step = 1, .seed = 1, .learning_rate = 1e-4f, .inv_targets = 1e-3f, .update = 1, .row = 0};
+    *reinterpret_cast<StepArgs*>(data) = {.step = 1,
+                                          .seed = 1,
+                                          .learning_rate = 1e-4f,
+                                          .inv_targets = 1e-3f,
+                                          .update = 1,
+                                          .row = 0,
+                                          .updates = 1};
     return;
   }
   if (operand.name == "spans") {  // a cache that is full but for the new tokens, all of which count

@@ -22,12 +22,12 @@ SLUICE_HOST_DEVICE inline DoublePair multiply(DoublePair a, DoublePair b) {
   return {high, fma(a.high, b.high, -high) + cross};
 }
 
-// 1 - beta^step, for beta in [0, 1) and steps counted from 1. Powers by repeated squaring would lose a bit
-// with each; as pairs they are exact far beyond a double.
-SLUICE_HOST_DEVICE inline float adam_bias(double beta, int64_t step) {
+// 1 - beta^updates, for beta in [0, 1) and updates counted from 1. Powers by repeated squaring would lose a
+// bit with each; as pairs they are exact far beyond a double.
+SLUICE_HOST_DEVICE inline float adam_bias(double beta, int64_t updates) {
   constexpr double kNothing = 1e-20;  // beside 1
   DoublePair power{1, 0}, square{beta, 0};
-  for (int64_t bits = step; bits > 0; bits >>= 1) {
+  for (int64_t bits = updates; bits > 0; bits >>= 1) {
     if (square.high < kNothing) return 1;
     if (bits & 1) power = multiply(power, square);
     square = multiply(square, square);

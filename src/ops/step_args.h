@@ -8,14 +8,13 @@ namespace sluice::core {
 
 // The trainer writes one StepArgs into the program's `args` object before every step.
 struct StepArgs {
-  int64_t step;   // counts optimizer updates from 1
+  int64_t step;   // counts steps from 1
   uint64_t seed;  // key of every random decision
   float learning_rate;
   float inv_targets;  // 1 / number of targets that count in the step's loss
   int32_t update;     // 0: AdamW leaves everything as it is
   int32_t row;        // Logits: which row
-  int64_t reserved;   // 0, for arguments to come: programs count these bytes, and one more must not change
-                      // every plan
+  int64_t updates;    // counts the steps that updated the weights, from 1: fewer where some learnt nothing
 };
 
 }  // namespace sluice::core

@@ -29,8 +29,8 @@ struct SumSq {
 };
 
 // clip[0] = norm = sqrt(sum of sums, in slot order); clip[1] = min(1, max_norm / (norm + 1e-6)), or 1 when
-// max_norm is 0. A norm that is not finite gives clip[1] = 0, which every update takes as "skip this one", and
-// a NaN in clip[0] that names a slot (ops/clip_norm.h).
+// max_norm is 0. A norm that is not finite gives clip[1] = 0, which every update takes as "skip this one",
+// and a NaN in clip[0] that names a slot (ops/clip_norm.h).
 struct ClipScale {
   static constexpr std::string_view kName = "clip_scale";
   enum { kSums, kClip };
@@ -46,10 +46,10 @@ struct ClipScale {
 // AdamW (Loshchilov and Hutter) on `elements` consecutive elements of one parameter, element `first` onwards:
 //   g' = clip[1] * g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
 //   w -= lr * ((m / bias1) / (sqrt(v / bias2) + eps) + weight_decay * w)
-// with bias = 1 - b^step in f64, rounded to fp32 (ops/adam_bias.h); the rest is computed in fp32. With
-// `master`, w is the f32 master copy and p its rounding to dtype (nearest). Without, w is p itself; bf16 p, m
-// and v are then rounded stochastically when `stochastic`, by random bits keyed by (args.seed, args.step,
-// object, element), else to nearest.
+// with bias = 1 - b^args.updates in f64, rounded to fp32 (ops/adam_bias.h); the rest is computed in fp32.
+// With `master`, w is the f32 master copy and p its rounding to dtype (nearest). Without, w is p itself; bf16
+// p, m and v are then rounded stochastically when `stochastic`, by random bits keyed by (args.seed,
+// args.step, object, element), else to nearest.
 struct AdamW {
   static constexpr std::string_view kName = "adamw";
   enum { kP, kG, kM, kV, kClip, kArgs, kMaster };

@@ -102,9 +102,10 @@ Status Engine::fill_state() {
   return {};
 }
 
-StepArgs Engine::args_for_update(int64_t step, double learning_rate) const {
+StepArgs Engine::args_for_update(int64_t step, int64_t updates, double learning_rate) const {
   StepArgs args{};
   args.step = step;
+  args.updates = updates;
   args.seed = uint64_t(p_.config.train.seed);
   args.learning_rate = float(learning_rate);
   return args;
@@ -134,8 +135,9 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   SLUICE_ASSIGN(const int64_t targets, feed(rows, model, p_.shape, *training_));
   // A deferred update belongs to the step before this one.
   const bool deferred = p_.optimizer.deferred;
-  StepArgs args = deferred ? args_for_update(std::max<int64_t>(1, steps_done_), learning_rate_)
-                           : args_for_update(steps_done_ + 1, learning_rate);
+  StepArgs args = deferred ? args_for_update(std::max<int64_t>(1, steps_done_),
+                                             std::max<int64_t>(1, updates_), learning_rate_)
+                           : args_for_update(steps_done_ + 1, updates_ + 1, learning_rate);
   const bool learns = targets > 0;
   args.update = (deferred ? pending_ : learns) ? 1 : 0;
   args.inv_targets = learns ? 1.0f / float(targets) : 0.0f;
@@ -147,6 +149,7 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   SLUICE_ASSIGN(const double loss, read_value<double>(*training_, model.loss));
   SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
   SLUICE_TRY(check_caps());
+  if (learns && clip.scale != 0) ++updates_;
   std::string skipped = clip.scale == 0 ? why_skipped(model, loss, clip) : "";
   if (!learns) skipped = "none of its tokens is learnt";
   return StepResult{learns ? loss * double(args.inv_targets) : std::nan(""),
@@ -179,7 +182,7 @@ std::string Engine::slow_links(std::span<const Interval> timeline) const {
 
 Status Engine::apply_pending() {
   if (!pending_) return {};
-  StepArgs args = args_for_update(steps_done_, learning_rate_);
+  StepArgs args = args_for_update(steps_done_, std::max<int64_t>(1, updates_), learning_rate_);
   args.update = 1;
   SLUICE_TRY(flush_->write(p_.stages.flush->model.args, bytes_of(args)));
   SLUICE_TRY(flush_->step());
@@ -251,7 +254,7 @@ CheckpointContent Engine::content(const Manifest& manifest) const {
   CheckpointLayout layout = layout_of(p_.stages.training.model, f32);
   const std::string_view type = type_in_config(layout.weights.front().info.type);
   return {std::move(layout),
-          {steps_done_, manifest, f32, {}},
+          {steps_done_, updates_, manifest, f32, {}},
           config_beside_weights(p_.model, type, p_.shape.seq_len),
           files_};
 }
@@ -260,6 +263,7 @@ Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir) 
   SLUICE_ASSIGN(const CheckpointInfo info,
                 load_checkpoint(p_.stages.training.model, manifest, dir, *training_));
   steps_done_ = info.step;
+  updates_ = info.updates;
   pending_ = false;
   return {};
 }

@@ -89,7 +89,7 @@ class Engine {
   Status start();
   Status fill_state();
   Status apply_pending();
-  StepArgs args_for_update(int64_t step, double learning_rate) const;
+  StepArgs args_for_update(int64_t step, int64_t updates, double learning_rate) const;
   CheckpointContent content(const Manifest& manifest) const;
   // Writes rows into the batch objects of a stage, and counts the targets.
   Result<int64_t> feed(const Rows& rows, const Model& model, const StepShape& shape, Executor& executor);
@@ -99,6 +99,7 @@ class Engine {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Executor> training_, evaluation_, sampling_, flush_;
   int64_t steps_done_ = 0;
+  int64_t updates_ = 0;       // of them, those that had one; that of the last step may be pending
   bool pending_ = false;      // the last step's update has not been applied
   double learning_rate_ = 0;  // of the last step
   MemoryReport memory_;

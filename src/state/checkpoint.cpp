@@ -32,11 +32,9 @@ std::string text_of(const CheckpointInfo& info) {
   for (const auto& [name, value] : info.manifest) manifest[name] = value;
   for (const auto& [name, sum] : info.files)
     files[name] = {{"bytes", sum.bytes}, {"xxh128", sum.checksum.text()}};
-  const Json root = {{"format", kFormat},
-                     {"step", info.step},
-                     {"weights", info.f32_weights ? "f32" : "own"},
-                     {"manifest", manifest},
-                     {"files", files}};
+  const Json root = {{"format", kFormat},       {"step", info.step},
+                     {"updates", info.updates}, {"weights", info.f32_weights ? "f32" : "own"},
+                     {"manifest", manifest},    {"files", files}};
   std::string text = root.dump(2);
   text.resize(text.size() - 2);  // the end of the last line, and the brace
   text += ",\n";
@@ -236,7 +234,15 @@ Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const fs::pa
     return damaged(path, "step, weights, manifest or files are not as docs/checkpoints.md says");
   if (*step > kMostSteps)
     return error("{}: step = {}: at most {} are allowed", path.string(), *step, kMostSteps);
-  info.step = *step;
+  info.step = info.updates = *step;
+  if (root.contains("updates")) {
+    const auto updates = whole_number(root, "updates");
+    if (!updates || *updates > *step) {
+      return damaged(path, fmt::format("updates is {}, and step {}; it is a whole number from 0 to step",
+                                       root["updates"].dump(), *step));
+    }
+    info.updates = *updates;
+  }
   info.files = *files;
   info.f32_weights = root["weights"] == "f32";
   for (const auto& [name, value] : root["manifest"].items()) {

@@ -25,7 +25,8 @@ namespace sluice::core {
 
 // What a checkpoint says beside tensors.
 struct CheckpointInfo {
-  int64_t step = 0;  // updates applied
+  int64_t step = 0;     // steps made
+  int64_t updates = 0;  // those of them that changed the weights; checkpoints that do not say it: all
   Manifest manifest;
   bool f32_weights = false;              // as layout_of() takes it
   std::map<std::string, FileSum> files;  // by name; of those that are beside checkpoint.json

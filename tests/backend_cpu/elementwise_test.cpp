@@ -184,7 +184,7 @@ TEST(ClipScale, BlamesTheLastSlotThatIsNotFinite) {
 struct AdamWCase {
   static constexpr int64_t kElements = 1000;
   Values p = random_values(kElements, 1), g = random_values(kElements, 2), m = random_values(kElements, 3), v;
-  StepArgs args{.step = 3, .seed = 42, .learning_rate = 0.01f, .update = 1};
+  StepArgs args{.step = 3, .seed = 42, .learning_rate = 0.01f, .update = 1, .updates = 3};
   AdamW op{.elements = kElements,
            .first = 5,
            .object = 9,

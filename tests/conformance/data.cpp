@@ -167,7 +167,8 @@ void adapt_update(const Update& op, const Data& data, Tensors& t, float learning
                       .seed = data.seed,
                       .learning_rate = learning_rate,
                       .inv_targets = 1,
-                      .update = data.update ? 1 : 0};
+                      .update = data.update ? 1 : 0,
+                      .updates = 3};
   set_args(t[Update::kArgs], args);
 }
 void adapt(const AdamW& op, const Data& data, Random&, Tensors& t) {
@@ -222,7 +223,7 @@ Tensor make_operand(const Operand& operand, const Data& data, Random& random) {
       tensor.set(1, double{data.clip});
       break;
     case Values::StepArgs:
-      set_args(tensor, {.step = 5, .seed = data.seed, .inv_targets = 1});
+      set_args(tensor, {.step = 5, .seed = data.seed, .inv_targets = 1, .updates = 3});
       break;
   }
   return tensor;

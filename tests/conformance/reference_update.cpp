@@ -70,7 +70,7 @@ State advanced(const LionState& op, const State& s, const Approx& g, double) {
 Approx direction(const AdamW& op, const StepArgs& args, const State&, const State& now, const Approx&,
                  double w) {
   const auto bias = [&](double beta) {
-    return stored(Approx(1 - std::pow(beta, double(args.step))), DType::F32);
+    return stored(Approx(1 - std::pow(beta, double(args.updates))), DType::F32);
   };
   const Approx root = sqrt(now[1] / bias(op.beta2)) + Approx(double{op.eps});
   return (now[0] / bias(op.beta1)) / root + Approx(double{op.weight_decay}) * Approx(w);

@@ -80,6 +80,69 @@ TEST(Checkpoint, LeavesTheRunAsItWas) {
               file_bytes(dir / "plain" / "model.safetensors"));
 }
 
+// The text of checkpoint.json with a change, and a checksum that fits it.
+std::string resealed(std::string text, std::string_view part, std::string_view instead) {
+  const size_t at = text.find(part);
+  if (at == text.npos) return "";
+  text.replace(at, part.size(), instead);
+  text.resize(text.rfind("  \"checksum\""));
+  return text + fmt::format("  \"checksum\": \"{}\"\n}}\n", checksum_of(text).text());
+}
+
+// Two steps of which the first learns nothing, or the second alone: the weights are the same ones, as AdamW
+// has then seen one gradient; and so they are after a checkpoint between the two.
+TEST(Checkpoint, AStepThatLearnsNothingIsNoUpdate) {
+  for (const char* deferred : {"train.deferred_update=off", "train.deferred_update=on"}) {
+    const TempDir dir;
+    const Prepared prepared = must(prepare_small(dir, {"train.compute=f32", deferred}));
+    const auto tokens = size_t(prepared.shape.tokens());
+    std::vector<int32_t> ids(tokens), targets(tokens), positions(tokens);
+    for (size_t t = 0; t < tokens; ++t) {
+      ids[t] = int32_t(t % 50), targets[t] = int32_t((t + 1) % 50);
+      positions[t] = int32_t(t) % int32_t(prepared.shape.seq_len);
+    }
+    const std::vector<int32_t> none(tokens, -1);
+    const auto session = must(Session::open(prepared)), control = must(Session::open(prepared)),
+               again = must(Session::open(prepared));
+    const Manifest manifest = session->manifest();
+    const auto learn = [&](Session& run, std::span<const int32_t> what) {
+      return must(run.engine().step({ids, what, positions}, 1e-2)).skipped;
+    };
+    EXPECT_EQ(learn(*session, none), "none of its tokens is learnt");
+    must(session->engine().save(manifest, dir / "between"));
+    EXPECT_EQ(learn(*session, targets), "");
+    EXPECT_EQ(learn(*control, targets), "");
+    must(again->engine().load(manifest, dir / "between"));
+    EXPECT_EQ(learn(*again, targets), "");
+    must(session->engine().save(manifest, dir / "after"));
+    must(again->engine().save(manifest, dir / "again"));
+    must(control->engine().save(manifest, dir / "control"));
+    const auto state = [](Session& run) {
+      return rig::read_state(run.engine().training(), {ObjectKind::Param, ObjectKind::OptState});
+    };
+    EXPECT_TRUE(state(*session) == state(*control)) << deferred;
+    EXPECT_TRUE(state(*again) == state(*control)) << deferred;
+    const CheckpointInfo info = must(read_checkpoint_info(dir / "after"));
+    EXPECT_EQ(std::pair(info.step, info.updates), std::pair(int64_t{2}, int64_t{1})) << deferred;
+  }
+}
+
+TEST(CheckpointInfo, UpdatesAreItsStepsUnlessItSaysOtherwise) {
+  const TempDir dir;
+  (void)run_session(must(prepare_small(dir)), 2, dir / "saved");
+  const std::string text = file_bytes(dir / "saved/checkpoint.json"), both = "\"updates\": 2,";
+  const auto updates = [&](std::string_view instead) {
+    const auto info = parse_checkpoint_info(resealed(text, both, instead), "dir/checkpoint.json");
+    return info.ok() ? fmt::format("{}", info->updates) : info.message();
+  };
+  EXPECT_EQ(updates(both), "2");
+  EXPECT_EQ(updates(""), "2");
+  EXPECT_EQ(updates("\"updates\": 0,"), "0");
+  EXPECT_EQ(
+      updates("\"updates\": 3,"),
+      "dir/checkpoint.json: it is damaged: updates is 3, and step 2; it is a whole number from 0 to step");
+}
+
 // What a run says that resumes with other settings than the one that saved.
 std::string refusal(const TempDir& dir, const std::vector<std::string>& saved, std::vector<std::string> now) {
   (void)run_session(must(prepare_small(dir, saved)), 1, dir / "saved");
@@ -328,12 +391,9 @@ TEST(CheckpointInfo, NonsenseIsRefused) {
 TEST(CheckpointInfo, AStepBeyondAllRunsIsRefused) {
   Damaged d;
   d.save();
-  std::string text = file_bytes(d.dir / "saved/checkpoint.json");
-  text.resize(text.rfind("  \"checksum\""));
-  const size_t at = text.find("\"step\": ") + 8;
-  text.replace(at, text.find(',', at) - at, "1000000001");
-  text += fmt::format("  \"checksum\": \"{}\"\n}}\n", checksum_of(text).text());
-  const auto info = parse_checkpoint_info(text, "dir/checkpoint.json");
+  const std::string text = file_bytes(d.dir / "saved/checkpoint.json");
+  const auto info =
+      parse_checkpoint_info(resealed(text, "\"step\": 0", "\"step\": 1000000001"), "dir/checkpoint.json");
   ASSERT_FALSE(info.ok());
   EXPECT_EQ(info.message(), "dir/checkpoint.json: step = 1000000001: at most 1000000000 are allowed");
 }

@@ -74,7 +74,7 @@ Status write_chunk(Executor& executor, ObjectId id, const Rows& rows, size_t at,
 
 Status write_args(Executor& executor, const Model& model, float inv_targets, int32_t row) {
   StepArgs args{};
-  args.step = 1;
+  args.step = args.updates = 1;
   args.inv_targets = inv_targets;
   args.row = row;
   return executor.write(model.args, std::as_bytes(std::span(&args, 1)));

@@ -101,7 +101,7 @@ void write_args(Executor& executor, const Model& model, const StepArgs& args) {
 
 StepArgs args_for(int64_t step, int64_t counted) {
   StepArgs args{};
-  args.step = step;
+  args.step = args.updates = step;
   args.seed = 7;
   args.learning_rate = 1e-2f;
   args.inv_targets = 1.0f / float(counted);

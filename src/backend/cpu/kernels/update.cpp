@@ -44,8 +44,8 @@ AdamWRule rule_of(const AdamW& op, const StepArgs& step) {
   return {.beta1 = float(op.beta1),
           .beta2 = float(op.beta2),
           .eps = op.eps,
-          .inv_bias1 = 1.0f / adam_bias(op.beta1, step.step),
-          .inv_bias2 = 1.0f / adam_bias(op.beta2, step.step),
+          .inv_bias1 = 1.0f / adam_bias(op.beta1, step.updates),
+          .inv_bias2 = 1.0f / adam_bias(op.beta2, step.updates),
           .learning_rate = step.learning_rate,
           .decay = step.learning_rate * op.weight_decay};
 }

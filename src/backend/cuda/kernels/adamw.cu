@@ -13,7 +13,7 @@ struct Step<AdamWRule> {
   const float* inv_bias;
 
   __device__ static float per_block(const AdamWRule& rule, const StepArgs& args, int i) {
-    return 1.0f / adam_bias(i == 0 ? rule.exact_beta1 : rule.exact_beta2, args.step);
+    return 1.0f / adam_bias(i == 0 ? rule.exact_beta1 : rule.exact_beta2, args.updates);
   }
   __device__ Step(const AdamWRule& rule, const StepArgs& args, const float* block)
       : beta1(rule.beta1),
