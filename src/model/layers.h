@@ -25,12 +25,12 @@ struct Chunking {
 // Inputs and constants of the model's tasks.
 struct ModelInputs {
   ObjectId args;      // StepArgs
-  ObjectId inv_freq;  // f32[head_dim / 2]
+  ObjectId inv_freq;  // f32[head_dim / 2]; none where no layer is rotated
   // [round][chunk]: i32[3][tokens]: tokens, targets, positions.
   std::vector<std::vector<ObjectId>> batch;
   // Of passes that generate text: keys and values so far, by layer, for so many tokens of each row; spans
-  // (ops/generation.h); and the tokens' rows of the embedding, [tokens, dim], which the host looks up. Without
-  // caches attention is over the round alone.
+  // (ops/generation.h); and the tokens' rows of the embedding, [tokens, dim], which the host looks up.
+  // Without caches attention is over the round alone.
   struct {
     std::vector<ObjectId> layers;
     ObjectId spans, embedded;

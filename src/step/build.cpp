@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/flops.h"
 #include "model/layers.h"
 #include "ops/step_args.h"
@@ -46,7 +48,12 @@ class Builder {
   }
   void add_loss() { model_.loss = metric("loss", DType::F64, 1); }
 
-  ModelInputs inputs() const { return {model_.args, model_.constants.front().object, model_.batch, {}}; }
+  ModelInputs inputs() const {
+    return {model_.args,
+            model_.constants.empty() ? ObjectId{} : model_.constants.front().object,
+            model_.batch,
+            {}};
+  }
   std::vector<ObjectId> params() const {
     std::vector<ObjectId> out;
     for (const ParamObjects& p : model_.params) out.push_back(p.param);
@@ -90,10 +97,15 @@ void Builder::add_optimizer(const OptimizerConfig& optimizer) {
 }
 
 void Builder::add_batch() {
-  model_.constants.push_back({{}, rope_inv_freq(spec_.rope, spec_.head_dim(), shape_.seq_len)});
-  model_.constants.back().object =
-      program().add(Object{"inv_freq", "inv_freq", ObjectKind::Constant, DType::F32,
-                           spec_.head_dim() / 2 * size_of(DType::F32), -1, -1, -1, true});
+  // What nothing reads has no place in a step.
+  const bool rotates = std::any_of(spec_.layers.begin(), spec_.layers.end(),
+                                   [](const LayerSpec& layer) { return layer.attention.rotated; });
+  if (rotates) {
+    model_.constants.push_back({{}, rope_inv_freq(spec_.rope, spec_.head_dim(), shape_.seq_len)});
+    model_.constants.back().object =
+        program().add(Object{"inv_freq", "inv_freq", ObjectKind::Constant, DType::F32,
+                             spec_.head_dim() / 2 * size_of(DType::F32), -1, -1, -1, true});
+  }
   for (int r = 0; r < shape_.rounds; ++r) {
     std::vector<ObjectId>& row = model_.batch.emplace_back();
     for (int c = 0; c < shape_.chunks_in(r); ++c) {
@@ -180,8 +192,8 @@ void Builder::add_cache(const GenerationShape& shape, ModelInputs& inputs) {
   };
   model_.spans = add("spans", "spans", ObjectKind::Input, DType::I32, 2 * shape.rows, -1);
   inputs.cache.spans = model_.spans;
-  model_.embedded = add("x.L0", "x", ObjectKind::Input, num_.compute,
-                        shape.rows * shape.new_tokens * spec_.dim, -1);
+  model_.embedded =
+      add("x.L0", "x", ObjectKind::Input, num_.compute, shape.rows * shape.new_tokens * spec_.dim, -1);
   inputs.cache.embedded = model_.embedded;
   inputs.cache.capacity = shape.capacity;
   for (size_t l = 0; l < spec_.layers.size(); ++l) {

@@ -44,6 +44,18 @@ TEST(Interrupt, FinishesTheStepAndSaves) {
   EXPECT_EQ(checkpoint["step"].get<int64_t>(), lines);
 }
 
+// SmolLM3 may say that no layer is rotated; the table of frequencies is then read by nobody.
+TEST(Session, AModelWithoutRotatedLayersTrains) {
+  const TempDir dir;
+  auto config =
+      nlohmann::json::parse(file_bytes(std::filesystem::path(SLUICE_FIXTURES) / "smollm3_tiny/config.json"));
+  config["no_rope_layers"] = std::vector<int>(config["num_hidden_layers"].get<size_t>(), 0);
+  const std::string model = "model.config=" + dir.add("config.json", config.dump()).string();
+  const Prepared prepared = must(prepare_small(dir, {model, "train.compute=f32"}));
+  const auto session = must(Session::open(prepared));
+  EXPECT_TRUE(std::isfinite(must(session->step()).loss));
+}
+
 // Steps without an update leave the state as it was, and enough of them end the run.
 TEST(NotFinite, GradientsAreSkippedCountedAndEndTheRun) {
   const TempDir dir;
