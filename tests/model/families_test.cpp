@@ -285,8 +285,8 @@ TEST_F(ModelConfig, RotaryEmbeddings) {
   const Rope yarn = rope_of(R"("rope_scaling": {"type": "yarn", "factor": 4, "finetuned": true})");
   EXPECT_EQ(yarn.original_context, 2048);
   EXPECT_DOUBLE_EQ(yarn.attention_factor, 0.1 * std::log(4.0) + 1);
-  // Without a factor it is how much longer the context became.
-  const char* longer = R"("max_position_embeddings": 4096, "rope_parameters": {"rope_type": "yarn",
+  const char* longer =
+      R"("max_position_embeddings": 4096, "rope_parameters": {"rope_type": "yarn", "factor": 4,
       "original_max_position_embeddings": 1024, "mscale": 0.5, "mscale_all_dim": 0.25, "beta_fast": 16})";
   const Rope weighed = rope_of(longer);
   EXPECT_EQ(weighed.factor, 4);
@@ -294,8 +294,12 @@ TEST_F(ModelConfig, RotaryEmbeddings) {
   EXPECT_EQ(weighed.beta_slow, 1);
   EXPECT_DOUBLE_EQ(weighed.attention_factor, (0.05 * std::log(4.0) + 1) / (0.025 * std::log(4.0) + 1));
   expect_model_error(R"({"model_type": "llama", "rope_scaling": {"type": "yarn",
-      "original_max_position_embeddings": 4096}})",
-                     {"2048 / 4096", "allowed are 1"});
+      "original_max_position_embeddings": 512}})",
+                     {"rope_scaling.factor is missing", "write \"factor\": 4.0"});
+  expect_model_error(
+      R"({"model_type": "llama", "max_position_embeddings": 3072, "rope_parameters": {"rope_type": "yarn",
+      "original_max_position_embeddings": 2048}})",
+      {"rope_parameters.factor is missing", "write \"factor\": 1.5"});
   const Rope said = rope_of(R"("rope_scaling": {"type": "yarn", "factor": 4, "attention_factor": 0.9})");
   EXPECT_EQ(said.attention_factor, 0.9);
 }

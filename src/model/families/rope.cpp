@@ -93,14 +93,20 @@ double yarn_attention_factor(double factor, double weight, double weight_all) {
   return weight != 0 && weight_all != 0 ? scale(weight) / scale(weight_all) : scale(1);
 }
 
-Status read_yarn(const json& object, int64_t context, Rope& rope) {
-  if (!says(object, "factor")) rope.factor = double(context) / double(rope.original_context);
-  if (rope.factor < 1 || rope.factor > kMostFactor) {
-    return error(
-        "model config: rope_type yarn has no factor, and max_position_embeddings / "
-        "original_max_position_embeddings is {} / {}; allowed are 1 to {}",
-        context, rope.original_context, kMostFactor);
-  }
+// Transformers 4 made one up where there is none; 5 does not, so that what is trained here would not load
+// there.
+Status check_yarn_factor(const json& object, const char* name, int64_t context, const Rope& rope) {
+  if (says(object, "factor")) return {};
+  const std::string number =
+      fmt::format("{:.12g}", std::max(1.0, double(context) / double(rope.original_context)));
+  return error(
+      "model config: {}.factor is missing, which rope_type yarn needs. max_position_embeddings is {} and "
+      "original_max_position_embeddings {}, so write \"factor\": {}{}",
+      name, context, rope.original_context, number, number.find('.') == number.npos ? ".0" : "");
+}
+
+Status read_yarn(const json& object, const char* name, int64_t context, Rope& rope) {
+  SLUICE_TRY(check_yarn_factor(object, name, context, rope));
   double weight = 0, weight_all = 0;
   SLUICE_TRY(read(object, "mscale", weight, 0.0, kMostWeight));
   SLUICE_TRY(read(object, "mscale_all_dim", weight_all, 0.0, kMostWeight));
@@ -139,7 +145,7 @@ Status read_object(const json& root, const json& object, const char* name, int64
     }
   }
   if (rope.kind == Rope::Llama3) return read_llama3(object, name, rope);
-  if (rope.kind == Rope::Yarn) return read_yarn(object, context, rope);
+  if (rope.kind == Rope::Yarn) return read_yarn(object, name, context, rope);
   return {};
 }
 
