@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <cmath>
 #include <iterator>
 #include <map>
 
@@ -8,6 +9,13 @@
 
 namespace sluice::core {
 namespace {
+
+// Start and length in us with three digits, both of whole ns: rounded apart, neighbours would overlap by one,
+// which viewers refuse.
+std::string times_of(const Interval& time) {
+  const int64_t start = std::llround(time.start_ns), end = std::llround(time.end_ns);
+  return fmt::format("\"ts\":{:.3f},\"dur\":{:.3f}", double(start) / 1e3, double(end - start) / 1e3);
+}
 
 void put_counters(std::string& out, std::string_view name, const std::vector<MemoryPoint>& history) {
   for (const MemoryPoint& p : history) {
@@ -57,9 +65,8 @@ void put_activities(std::string& out, const Program& program, const Plan& plan,
     put_row(row, "thread_sort_index", "sort_index", fmt::format("{}", row));
   }
   for (const DeviceActivity& a : activities) {
-    fmt::format_to(
-        put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},",
-        row_of[a.stream], escaped(a.name), a.time.start_ns / 1e3, (a.time.end_ns - a.time.start_ns) / 1e3);
+    fmt::format_to(put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",{},", row_of[a.stream],
+                   escaped(a.name), times_of(a.time));
     fmt::format_to(put, "\"args\":{{\"action\":\"{}\"",
                    a.command ? label(program, plan.actions[*a.command]) : "");
     if (a.bytes > 0) fmt::format_to(put, ",\"bytes\":{}", a.bytes);
@@ -83,11 +90,8 @@ std::string chrome_trace(const Program& program, const Plan& plan, std::span<con
   // Object and task names hold letters, digits, dots and underscores only, so nothing needs escaping.
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
-    const Interval& t = timeline[id];
-    fmt::format_to(
-        put,
-        ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{",
-        a.lane.index() + 1, label(program, a), t.start_ns / 1e3, (t.end_ns - t.start_ns) / 1e3);
+    fmt::format_to(put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",{},\"args\":{{",
+                   a.lane.index() + 1, label(program, a), times_of(timeline[id]));
     if (a.kind == ActionKind::Run) {
       fmt::format_to(put, "\"op\":\"{}\",\"recompute\":{}", text(program.task(a.task).op), a.recompute);
     } else {

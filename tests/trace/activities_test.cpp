@@ -2,6 +2,8 @@
 // From a profiler's records to rows of the trace.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -83,6 +85,26 @@ TEST(ChromeTrace, HasARowPerStream) {
   EXPECT_NEAR(copy["ts"].get<double>(), timeline[load].start_ns / 1e3, 1e-3);
   EXPECT_EQ(rows[found["odd \"name\"\\"]["tid"]], "stream 13");
   EXPECT_EQ(found["odd \"name\"\\"]["args"]["action"], "");
+}
+
+// Viewers drop a slice that begins before the one in front of it ends.
+TEST(ChromeTrace, NeighboursDoNotOverlap) {
+  const SmallPlan small = small_plan(0.5);
+  std::vector<Interval> timeline(small.plan.actions.size());
+  // Ends between two whole nanoseconds, and rounds of microseconds that go apart.
+  for (size_t a = 0; a < timeline.size(); ++a)
+    timeline[a] = {1000.0004 + 333.3336 * double(a), 1000.0004 + 333.3336 * double(a + 1)};
+  const auto trace = nlohmann::json::parse(chrome_trace(small.program, small.plan, timeline, {}));
+  std::vector<std::pair<int64_t, int64_t>> slices;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const int64_t start = std::llround(1000 * event["ts"].get<double>());
+    slices.emplace_back(start, start + std::llround(1000 * event["dur"].get<double>()));
+  }
+  ASSERT_EQ(slices.size(), timeline.size());
+  std::sort(slices.begin(), slices.end());
+  for (size_t s = 1; s < slices.size(); ++s)
+    EXPECT_EQ(slices[s - 1].second, slices[s].first) << "slice " << s;
 }
 
 }  // namespace
