@@ -160,6 +160,9 @@ Result<Section> planned(const Planning& p) {
 
 Status run(const EstimateRequest& request) {
   SLUICE_ASSIGN(const EstimateInput in, input_of(request));
+  if (in.subject.spec) {
+    for (const std::string& notice : in.subject.spec->notices) say(stderr, "warning: {}\n", notice);
+  }
   SLUICE_ASSIGN(Page page, estimate(in));
   const std::string formulas = to_text(page);
   if (request.plan) {

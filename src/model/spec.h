@@ -70,6 +70,8 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
   // The text of the config.json that it was read from, with all that others know of the model; empty: none.
   std::string config;
+  // What the reader of that text should know, such as a size that it leaves out.
+  std::vector<std::string> notices;
 
   int64_t params() const;
   // Frequencies, and so the objects that hold them, are one for all layers. REQUIRES: validated.

@@ -174,6 +174,8 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
                             const PrepareOptions& options) {
   Prepared p;
   p.config = std::move(config);
+  const std::vector<std::string>& of_model = needs.model.notices;
+  p.config.notices.insert(p.config.notices.end(), of_model.begin(), of_model.end());
   p.resolved = machine;
   p.machine = std::move(machine);
   SLUICE_TRY(check_early(p.config, p.machine));

@@ -43,6 +43,45 @@ TEST_F(ModelConfig, SizesThatAreNotPositive) {
   expect_model_error(with("4", "0", "8"), {"num_key_value_heads is 0"});
   expect_model_error("{}", {"hidden_size is 0"});
 }
+// What somebody forgot or misspelt is not made up for in silence.
+TEST_F(ModelConfig, SizesThatAreLeftOutAreNamed) {
+  const auto notices = [](std::string_view json) { return parse_model_config(json)->notices; };
+  EXPECT_TRUE(notices(with("4", "2", "8")).empty());
+  EXPECT_EQ(notices(R"({"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 97,
+                        "num_attention_heads": 4, "intermediate_size": 48})"),
+            std::vector<std::string>());
+  const std::vector<std::string> expected{
+      "config.json leaves sizes out, and takes transformers' defaults for qwen3 models: hidden_size = 4096, "
+      "num_key_value_heads = 32, vocab_size = 151936"};
+  EXPECT_EQ(notices(R"({"model_type": "qwen3", "num_hidden_layers": 2, "num_attention_heads": 32,
+                        "intermediate_size": 48})"),
+            expected);
+}
+TEST_F(ModelConfig, ADefaultThatDoesNotFitIsNamed) {
+  expect_model_error(R"({"model_type": "qwen3", "hidden_size": 512, "num_attention_heads": 8})",
+                     {"num_attention_heads 8 is not a multiple of num_key_value_heads 32", "leaves sizes out",
+                      "num_key_value_heads = 32"});
+}
+TEST_F(ModelConfig, OtherModelsThanPresets) {
+  EXPECT_EQ(other_models("lama3-8b"), "; did you mean llama3-8b?");
+  EXPECT_EQ(other_models("tinny"), "; did you mean tiny?");
+  EXPECT_EQ(other_models("llama3-70b").find("did you mean"), std::string::npos);
+  EXPECT_NE(other_models("Qwen/Qwen3-14B").find("nothing is downloaded"), std::string::npos);
+  EXPECT_NE(other_models("params=14B").find("sluice estimate"), std::string::npos);
+}
+TEST_F(ModelConfig, KeysThatAreOneLetterOff) {
+  const std::string sizes = with("4", "2", "8");
+  const auto and_also = [&](const std::string& key, const std::string& value) {
+    return fmt::format("{{\"{}\": {}, {}", key, value, sizes.substr(1));
+  };
+  expect_model_error(R"({"model_type": "qwen3", "hidden_sise": 5120})",
+                     {"hidden_sise is 5120", "Did you mean hidden_size?"});
+  expect_model_error(and_also("rope_tehta", "500000"), {"rope_tehta", "rope_theta"});
+  expect_model_error(and_also("rms_norm_epss", "1e-5"), {"rms_norm_epss", "rms_norm_eps"});
+  // The key itself is there, so that nothing is lost; and keys of others are theirs.
+  EXPECT_TRUE(parse_model_config(and_also("hidden_sizes", "3")).ok());
+  EXPECT_TRUE(parse_model_config(and_also("hidden_layout", "3")).ok());
+}
 TEST_F(ModelConfig, WrongTypes) {
   expect_model_error(with("\"four\"", "2", "8"), {"num_attention_heads", "four"});
   expect_model_error("[1, 2", {"not a JSON object"});
@@ -328,8 +367,8 @@ TEST_F(ModelConfig, BesideWeightsIsWhatItWasButForTheirType) {
   EXPECT_EQ(beside(old, "bfloat16"), text + old + "}");
   EXPECT_EQ(json::parse(beside(old, "float16")), json::parse(text + R"(, "torch_dtype": "float16"})"));
   EXPECT_EQ(json::parse(beside(fresh, "float32")), json::parse(text + R"(, "dtype": "float32"})"));
-  // Without a type they are f32.
-  EXPECT_EQ(beside("", "float32"), text + "}");
+  // One that says no type gets it, whatever it is.
+  EXPECT_EQ(json::parse(beside("", "float32")), json::parse(text + R"(, "torch_dtype": "float32"})"));
   EXPECT_EQ(json::parse(beside("", "bfloat16")), json::parse(text + old + "}"));
 }
 TEST_F(ModelConfig, OfAPresetSaysWhatOthersWouldGuess) {

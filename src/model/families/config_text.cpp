@@ -10,9 +10,6 @@ using Json = nlohmann::ordered_json;
 
 // Versions 4 and 5 of transformers call it by one of these each, and read both.
 constexpr const char* kTypeKeys[] = {"torch_dtype", "dtype"};
-// The type of weights beside a configuration that names none.
-constexpr std::string_view kUnnamedType = "float32";
-
 std::string with_type(const std::string& text, std::string_view type) {
   Json root = Json::parse(text, nullptr, false);
   bool named = false, changed = false;
@@ -24,7 +21,7 @@ std::string with_type(const std::string& text, std::string_view type) {
     *at = type;
     changed = true;
   }
-  if (!named && type != kUnnamedType) {
+  if (!named) {
     root[kTypeKeys[0]] = type;
     changed = true;
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/nearest.h"
 #include "model/families/family.h"
 #include "model/families/keys.h"
 
@@ -225,6 +226,67 @@ Error unknown_family(std::string_view type) {
   return error("model config: model_type is '{}'; allowed are {}", type, family_names());
 }
 
+// Sizes, which decide how large a model is: who writes a config.json by hand forgets one of them, or
+// misspells it.
+constexpr const char* kSizes[] = {"hidden_size",         "num_hidden_layers", "num_attention_heads",
+                                  "num_key_value_heads", "intermediate_size", "vocab_size"};
+// And the other keys of the root that are read here, those above of the arithmetic apart.
+constexpr const char* kOthers[] = {"model_type",
+                                   "head_dim",
+                                   "rms_norm_eps",
+                                   "tie_word_embeddings",
+                                   "max_position_embeddings",
+                                   "original_max_position_embeddings",
+                                   "rope_theta",
+                                   "rope_scaling",
+                                   "rope_parameters",
+                                   "attention_bias",
+                                   "mlp_bias",
+                                   "hidden_act",
+                                   "sliding_window",
+                                   "use_sliding_window",
+                                   "max_window_layers",
+                                   "layer_types",
+                                   "no_rope_layers",
+                                   "no_rope_layer_interval"};
+
+// A key that is one letter off is a slip: what it says would be passed over, and a default hold.
+Status refuse_misspelt(const json& root) {
+  std::vector<std::string_view> known(std::begin(kSizes), std::end(kSizes));
+  known.insert(known.end(), std::begin(kOthers), std::end(kOthers));
+  for (const Neutral& neutral : kNeutral) known.emplace_back(neutral.key);
+  known.insert(known.end(), std::begin(kAbsent), std::end(kAbsent));
+  for (const auto& [key, value] : root.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    for (const std::string_view meant : known) {
+      if (root.contains(meant) || edit_distance(key, meant) != 1) continue;
+      return error("model config: {} is {}; there is no such key. Did you mean {}?", key, in_words(value),
+                   meant);
+    }
+  }
+  return {};
+}
+
+// What a configuration that names its family leaves to the family.
+void note_sizes_left_out(const json& root, const ModelSpec& spec, std::vector<std::string>& notices) {
+  const LayerSpec& layer = spec.layers.front();
+  const int64_t values[] = {
+      spec.dim,  int64_t(spec.layers.size()), layer.attention.heads, layer.attention.kv_heads, layer.mlp.ffn,
+      spec.vocab};
+  static_assert(std::size(values) == std::size(kSizes));
+  const Family& family = *find_family(spec.family);
+  std::string list;
+  for (size_t i = 0; i < std::size(kSizes); ++i) {
+    const bool as_heads =
+        kSizes[i] == std::string_view("num_key_value_heads") && family.defaults.kv_heads == 0;
+    if (root.contains(kSizes[i]) || as_heads) continue;
+    list += fmt::format("{}{} = {}", list.empty() ? "" : ", ", kSizes[i], values[i]);
+  }
+  if (list.empty()) return;
+  notices.push_back(fmt::format(
+      "config.json leaves sizes out, and takes transformers' defaults for {} models: {}", spec.family, list));
+}
+
 Result<bool> read_part(const json& root, const Part& part) {
   bool has = part.fixed;
   if (part.key != nullptr) SLUICE_TRY(read(root, part.key, has));
@@ -296,6 +358,7 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   const Family* family = find_family(type);
   if (family == nullptr) return unknown_family(type);
   SLUICE_TRY(refuse_other_arithmetic(root, type));
+  SLUICE_TRY(refuse_misspelt(root));
   FamilyDefaults defaults = family->defaults;
   // Any JSON would be a model otherwise.
   if (!says(root, "model_type"))
@@ -323,7 +386,11 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   }
   spec.layers.assign(size_t(std::max<int64_t>(layers, 0)), layer);
   spec.config = text;
-  SLUICE_TRY(validate(spec));
+  if (!spec.layers.empty()) note_sizes_left_out(root, spec, spec.notices);
+  if (const Status valid = validate(spec); !valid.ok()) {
+    if (spec.notices.empty()) return valid.error();
+    return error("{}. {}", valid.message(), spec.notices.front());
+  }
   SLUICE_TRY(read_layers(root, *family, spec));
   return spec;
 }

@@ -16,9 +16,10 @@ namespace sluice::core {
 constexpr int64_t kMostConfigBytes = 16 << 20;
 
 // Reads the text of a config.json of one of the families, as transformers 4 and 5 write it; what it leaves
-// out is as in transformers' class of the family, sizes only where it says its model_type. Keys that say
-// nothing about the arithmetic are passed over, as checkpoints carry many; a value that would change it in a
-// way Sluice does not do (another activation, another kind of rotary embedding, experts) is an error.
+// out is as in transformers' class of the family, sizes only where it says its model_type, and then a notice
+// of the model names them. Keys that say nothing about the arithmetic are passed over, as checkpoints carry
+// many; a value that would change it in a way Sluice does not do (another activation, another kind of rotary
+// embedding, experts) is an error, and so is a key that is one letter off one that is read.
 Result<ModelSpec> parse_model_config(std::string_view json);
 // What decides the arithmetic, and that alone: parse_model_config() and transformers read it back to the same
 // model. REQUIRES: layers that differ in windows and rotation only, as parse_model_config() makes them.
@@ -33,6 +34,9 @@ std::string config_beside_weights(const ModelSpec& spec, std::string_view type, 
 Result<ModelSpec> model_preset(std::string_view name);
 // The name itself of what is written in one of those ways; empty: there is no such preset.
 std::string preset_meant_by(std::string_view name);
+// What to write instead of a text that is no preset, to end an error with: "; did you mean llama3-8b?", or
+// how else a model is named.
+std::string other_models(std::string_view text);
 // Their names, from small to large.
 std::vector<std::string> model_presets();
 

@@ -37,6 +37,25 @@ std::string preset_meant_by(std::string_view name) {
   return {};
 }
 
+std::string other_models(std::string_view text) {
+  const auto digits = [](std::string name) {
+    std::erase_if(name, [](char c) { return c < '0' || c > '9'; });
+    return name;
+  };
+  // Another number is no slip but another model.
+  const std::string plain = plain_name(text), near = nearest(plain, model_presets());
+  if (similar(plain, plain_name(near)) && digits(plain) == digits(near))
+    return fmt::format("; did you mean {}?", near);
+  if (text.find('=') != text.npos)
+    return "; a number of parameters and dimensions are for sluice estimate. A model of another shape is its "
+           "config.json";
+  if (text.find('/') != text.npos)
+    return "; there is no such file, and nothing is downloaded. Give the path of the model's folder, or of "
+           "its "
+           "config.json";
+  return "; a model of another shape is its config.json, by its path";
+}
+
 Result<ModelSpec> model_preset(std::string_view name) {
   const std::string meant = preset_meant_by(name);
   for (const Preset& p : kPresets) {
@@ -46,7 +65,7 @@ Result<ModelSpec> model_preset(std::string_view name) {
     spec.rope.theta = p.theta;
     return spec;
   }
-  return error("model '{}': allowed are {}", name, fmt::join(model_presets(), ", "));
+  return error("model '{}': allowed are {}{}", name, fmt::join(model_presets(), ", "), other_models(name));
 }
 
 std::vector<std::string> model_presets() {
