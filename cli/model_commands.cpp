@@ -157,7 +157,8 @@ void add_generate(CLI::App& app, int& status) {
       "--chat", r.chat, "prompts are what a user says: the model's chat template makes turns of them");
   chat->group("Prompts");
   option("--system", r.system, "a system message before each", "TEXT", "Prompts")->needs(chat);
-  option("--tokens", r.tokens, "of each text at most; 256, or what the model's context leaves", "N", "Text")
+  option("--tokens", r.tokens, "of each text at most; as the folder says, or 256, or what the context leaves",
+         "N", "Text")
       ->transform(tokens());
   option("--temperature", r.temperature, "0: the most likely token; default: what the folder says", "X",
          "Text")
@@ -165,6 +166,9 @@ void add_generate(CLI::App& app, int& status) {
   option("--top-k", r.top_k, "draw from the so many most likely tokens; 0: from all", "N", "Text")
       ->check(whole);
   option("--top-p", r.top_p, "draw from the most likely tokens of this probability together", "X", "Text")
+      ->check(real);
+  option("--min-p", r.min_p, "draw from tokens that have so much of the most likely one's probability", "X",
+         "Text")
       ->check(real);
   option("--repetition-penalty", r.repetition_penalty, "above 1: tokens that were there become less likely",
          "X", "Text")

@@ -215,8 +215,9 @@ struct GenerateRequest {
   std::string model;                 // a checkpoint's folder, or a preset: random weights, to measure with
   std::vector<std::string> prompts;  // and those of `file`: a line each, or of JSON lines their "prompt"
   std::string file;
-  std::optional<int64_t> tokens;  // at most, of each text; else 256, or what the model's context leaves
-  std::optional<double> temperature, top_p, repetition_penalty;  // else as the folder says
+  std::optional<int64_t>
+      tokens;  // at most, of each text; else as the folder says, or 256, or what the context leaves
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;  // else as the folder says
   std::optional<int64_t> top_k, seed;
   bool chat = false;                  // prompts are what a user says, in the folder's chat template
   std::string system;                 // with `chat`: a system message before; empty: none

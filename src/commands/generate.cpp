@@ -95,6 +95,7 @@ SamplingRule rule_of(const GenerateRequest& r, SamplingRule rule) {
   rule.temperature = r.temperature.value_or(rule.temperature);
   rule.top_k = r.top_k.value_or(rule.top_k);
   rule.top_p = r.top_p.value_or(rule.top_p);
+  rule.min_p = r.min_p.value_or(rule.min_p);
   rule.repetition_penalty = r.repetition_penalty.value_or(rule.repetition_penalty);
   rule.seed = uint64_t(r.seed.value_or(int64_t(rule.seed)));
   return rule;
@@ -151,8 +152,10 @@ struct Work {
 };
 
 // How many tokens may follow a prompt of so many.
-Result<int64_t> tokens_after(const GenerateRequest& request, int64_t prompt, int64_t context) {
-  const int64_t wanted = request.tokens.value_or(kDefaultTokens);
+Result<int64_t> tokens_after(const GenerateRequest& request, const GenerationDefaults& defaults,
+                             int64_t prompt) {
+  const int64_t context = defaults.context;
+  const int64_t wanted = request.tokens.value_or(defaults.new_tokens.value_or(kDefaultTokens));
   if (wanted < 1) return error("--tokens {}: allowed are whole numbers from 1", wanted);
   if (context == 0 || prompt + wanted <= context) return wanted;
   if (prompt >= context) {
@@ -172,8 +175,7 @@ Result<GenerationTask> task_of(const GenerateRequest& request, const Source& sou
   GenerationTask task;
   SLUICE_ASSIGN(task.prompt, encode(source, text, vocab));
   if (task.prompt.empty()) return error("it is empty; there is nothing to go on from");
-  SLUICE_ASSIGN(task.most_tokens,
-                tokens_after(request, int64_t(task.prompt.size()), source.defaults.context));
+  SLUICE_ASSIGN(task.most_tokens, tokens_after(request, source.defaults, int64_t(task.prompt.size())));
   return task;
 }
 
@@ -211,6 +213,8 @@ Ends ends_of(const GenerateRequest& request, const Source& source) {
   Ends ends{{}, request.stop};
   for (const int64_t token : request.stop_tokens) ends.tokens.push_back(int32_t(token));
   if (request.ignore_stop_tokens) return ends;
+  const auto& strings = source.defaults.stop_strings;
+  ends.strings.insert(ends.strings.end(), strings.begin(), strings.end());
   const auto& folder = source.defaults.stop_tokens;
   ends.tokens.insert(ends.tokens.end(), folder.begin(), folder.end());
   if (!source.turns || source.turns->end().empty()) return ends;
@@ -279,7 +283,8 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
     SLUICE_ASSIGN(work, work_of(request, source, vocab));
   } else {
     // Without prompts the plan is for a full batch of what the defaults let them be.
-    work.tasks.assign(size_t(request.batch), {{0}, request.tokens.value_or(kDefaultTokens)});
+    const int64_t most = source.defaults.new_tokens.value_or(kDefaultTokens);
+    work.tasks.assign(size_t(request.batch), {{0}, request.tokens.value_or(most)});
   }
   SLUICE_ASSIGN(const Machine machine, resolve_machine(config, request.machine));
   if (!request.plan && !machine.traits().runs_models) {
@@ -288,6 +293,8 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   }
   SLUICE_TRY(check_early(config, machine));
   Console console;
+  for (const std::string& notice : model.notices) console.warned(notice);
+  if (!source.defaults.passed_over.empty()) console.warned(source.defaults.passed_over);
   console.progress({"planning"});
   SLUICE_ASSIGN(GenerationSetup setup, setup_of(request, config, machine, std::move(model), work));
   SLUICE_ASSIGN(const GenerationPlans plans, plan_generation(std::move(setup), machine.profile));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "generate/defaults.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -54,20 +56,83 @@ Status read_tokens(const char* file, const json& from, const char* key, std::vec
   return {};
 }
 
+// A text, or a list of them.
+Status read_texts(const char* file, const json& from, const char* key, std::vector<std::string>& out) {
+  const auto it = from.find(key);
+  if (it == from.end() || it->is_null()) return {};
+  const json list = it->is_array() ? *it : json::array({*it});
+  for (const json& text : list) {
+    if (!text.is_string() || text.get<std::string>().empty())
+      return wrong(file, key, *it, "a text, or a list of some");
+    out.push_back(text.get<std::string>());
+  }
+  return {};
+}
+
+// What transformers' generate() does and Sluice does not, with the value that changes nothing; null alone
+// changes nothing where that is null. The last ones play a part only where tokens are drawn.
+struct Foreign {
+  const char* key;
+  json neutral;
+  bool draws = false;
+};
+std::string passed_over(const json& from) {
+  const Foreign foreign[] = {{"num_beams", 1},
+                             {"num_beam_groups", 1},
+                             {"penalty_alpha", 0},
+                             {"dola_layers", nullptr},
+                             {"no_repeat_ngram_size", 0},
+                             {"encoder_no_repeat_ngram_size", 0},
+                             {"encoder_repetition_penalty", 1},
+                             {"bad_words_ids", nullptr},
+                             {"force_words_ids", nullptr},
+                             {"constraints", nullptr},
+                             {"sequence_bias", nullptr},
+                             {"begin_suppress_tokens", nullptr},
+                             {"forced_bos_token_id", nullptr},
+                             {"forced_eos_token_id", nullptr},
+                             {"forced_decoder_ids", nullptr},
+                             {"exponential_decay_length_penalty", nullptr},
+                             {"min_length", 0},
+                             {"min_new_tokens", 0},
+                             {"max_time", nullptr},
+                             {"guidance_scale", 1},
+                             {"watermarking_config", nullptr},
+                             {"num_return_sequences", 1},
+                             {"typical_p", 1, true},
+                             {"epsilon_cutoff", 0, true},
+                             {"eta_cutoff", 0, true},
+                             {"top_h", nullptr, true}};
+  const bool draws = from.contains("do_sample") && from["do_sample"] == true;
+  std::string list;
+  for (const Foreign& f : foreign) {
+    const auto it = from.find(f.key);
+    const bool says =
+        it != from.end() && !it->is_null() && *it != f.neutral && !(it->is_array() && it->empty());
+    if (!says || (f.draws && !draws)) continue;
+    const std::string value = it->dump(-1, ' ', false, json::error_handler_t::replace);
+    list += fmt::format("{}{} = {}", list.empty() ? "" : ", ", f.key, value.substr(0, 60));
+  }
+  return list.empty() ? "" : fmt::format("generation_config.json says {}, which Sluice does not do", list);
+}
+
 Status read_rule(const char* file, const json& from, SamplingRule& rule) {
   SLUICE_TRY(read(file, from, "repetition_penalty", rule.repetition_penalty));
+  SLUICE_TRY(read_tokens(file, from, "suppress_tokens", rule.left_out));
   if (const auto it = from.find("do_sample"); it == from.end() || *it != true) return {};
   rule.temperature = 1;
   rule.top_k = 50;
   SLUICE_TRY(read(file, from, "temperature", rule.temperature));
   SLUICE_TRY(read(file, from, "top_k", rule.top_k));
   SLUICE_TRY(read(file, from, "top_p", rule.top_p));
+  SLUICE_TRY(read(file, from, "min_p", rule.min_p));
   return {};
 }
 
 }  // namespace
 
-Result<GenerationDefaults> parse_generation_defaults(std::string_view config, std::string_view generation_config) {
+Result<GenerationDefaults> parse_generation_defaults(std::string_view config,
+                                                     std::string_view generation_config) {
   constexpr const char *kConfig = "config.json", *kGeneration = "generation_config.json";
   SLUICE_ASSIGN(const json model, parse(kConfig, config));
   SLUICE_ASSIGN(const json own, parse(kGeneration, generation_config));
@@ -75,6 +140,13 @@ Result<GenerationDefaults> parse_generation_defaults(std::string_view config, st
   SLUICE_TRY(read(kConfig, model, "max_position_embeddings", out.context));
   SLUICE_TRY(read_tokens(kConfig, model, "eos_token_id", out.stop_tokens));
   SLUICE_TRY(read_tokens(kGeneration, own, "eos_token_id", out.stop_tokens));
+  SLUICE_TRY(read_texts(kGeneration, own, "stop_strings", out.stop_strings));
+  int64_t new_tokens = 0;
+  SLUICE_TRY(read(kGeneration, own, "max_new_tokens", new_tokens));
+  if (new_tokens < 0)
+    return wrong(kGeneration, "max_new_tokens", own["max_new_tokens"], "whole numbers from 1");
+  if (new_tokens > 0) out.new_tokens = new_tokens;
+  out.passed_over = passed_over(own);
   SLUICE_TRY(read_rule(kGeneration, own, out.rule));
   const Status valid = validate(out.rule);
   if (!valid.ok()) return error_at(kGeneration, valid.error());

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,14 +14,19 @@
 namespace sluice::core {
 
 struct GenerationDefaults {
-  SamplingRule rule;                 // the most likely token, unless the checkpoint says do_sample
-  std::vector<int32_t> stop_tokens;  // eos_token_id
-  int64_t context = 0;               // max_position_embeddings; 0: unknown
+  SamplingRule rule;                      // the most likely token, unless the checkpoint says do_sample
+  std::vector<int32_t> stop_tokens;       // eos_token_id
+  std::vector<std::string> stop_strings;  // stop_strings
+  std::optional<int64_t> new_tokens;      // max_new_tokens
+  int64_t context = 0;                    // max_position_embeddings; 0: unknown
+  // What generation_config.json says that is not done here, in a sentence; empty: nothing.
+  std::string passed_over;
 };
 
 // From the texts of config.json and generation_config.json; empty: it is not there. The latter wins. Where it
-// samples, what it does not name is as transformers has it: temperature 1, top_k 50, top_p 1. Errors name the key,
-// its value and what is allowed.
-Result<GenerationDefaults> parse_generation_defaults(std::string_view config, std::string_view generation_config);
+// samples, what it does not name is as transformers has it: temperature 1, top_k 50, top_p 1, min_p 0. Errors
+// name the key, its value and what is allowed.
+Result<GenerationDefaults> parse_generation_defaults(std::string_view config,
+                                                     std::string_view generation_config);
 
 }  // namespace sluice::core

@@ -47,6 +47,8 @@ Status validate(const SamplingRule& r) {
   if (r.top_k < 0) return error("--top-k {}: allowed are whole numbers from 0, all tokens", r.top_k);
   if (!(r.top_p > 0 && r.top_p <= 1))
     return error("--top-p {}: allowed are numbers above 0 and up to 1, all tokens", r.top_p);
+  if (!(r.min_p >= 0 && r.min_p <= 1))
+    return error("--min-p {}: allowed are numbers from 0, all tokens, to 1", r.min_p);
   if (!(r.repetition_penalty > 0 && r.repetition_penalty <= 1e6))
     return error("--repetition-penalty {}: allowed are positive numbers up to 1e6; 1 changes nothing",
                  r.repetition_penalty);
@@ -83,15 +85,25 @@ void Sampler::keep_top_p() {
             [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
 }
 
+void Sampler::keep_min_p() {
+  if (rule_.min_p <= 0 || candidates_.empty()) return;
+  double most = 0;
+  for (const Candidate& c : candidates_) most = std::max(most, c.probability);
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.probability < rule_.min_p * most; });
+}
+
 std::span<const Candidate> Sampler::candidates(std::span<const float> logits, std::span<const int32_t> seen) {
-  if (rule_.repetition_penalty != 1) {
+  if (rule_.repetition_penalty != 1 || !rule_.left_out.empty()) {
     const auto penalty = float(rule_.repetition_penalty);
-    penalised_.assign(logits.begin(), logits.end());
+    changed_.assign(logits.begin(), logits.end());
     for (const int32_t token : seen) {
       const float score = logits[size_t(token)];
-      penalised_[size_t(token)] = score < 0 ? score * penalty : score / penalty;
+      changed_[size_t(token)] = score < 0 ? score * penalty : score / penalty;
     }
-    logits = penalised_;
+    for (const int32_t token : rule_.left_out) {
+      if (size_t(token) < changed_.size()) changed_[size_t(token)] = -INFINITY;
+    }
+    logits = changed_;
   }
   const size_t most = first_largest(logits);
   candidates_.clear();
@@ -106,6 +118,7 @@ std::span<const Candidate> Sampler::candidates(std::span<const float> logits, st
   }
   keep_top_k();
   keep_top_p();
+  keep_min_p();
   double total = 0;
   for (const Candidate& c : candidates_) total += c.probability;
   for (Candidate& c : candidates_) c.probability /= total;

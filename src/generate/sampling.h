@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which token comes next, from logits: as Hugging Face transformers' generate() decides it, with its repetition
-// penalty, temperature, top-k and top-p in that order.
+// Which token comes next, from logits: as Hugging Face transformers' generate() decides it, with its
+// repetition penalty, tokens that are left out, temperature, top-k, top-p and min-p in that order.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,13 @@
 namespace sluice::core {
 
 struct SamplingRule {
-  double temperature = 0;         // logits are divided by it; 0: the most likely token is taken
-  int64_t top_k = 0;              // only the so many most likely tokens, and those as likely as the last; 0: all
-  double top_p = 1;               // only the fewest most likely tokens that have this much probability together
-  double repetition_penalty = 1;  // of tokens that are there: positive logits are divided by it, others multiplied
+  double temperature = 0;  // logits are divided by it; 0: the most likely token is taken
+  int64_t top_k = 0;       // only the so many most likely tokens, and those as likely as the last; 0: all
+  double top_p = 1;        // only the fewest most likely tokens that have this much probability together
+  double min_p = 0;        // only tokens that have at least so much of the most likely one's probability
+  double repetition_penalty =
+      1;  // of tokens that are there: positive logits are divided by it, others multiplied
+  std::vector<int32_t> left_out;  // tokens that never come
   uint64_t seed = 1;
 };
 
@@ -32,20 +35,21 @@ class Sampler {
  public:
   explicit Sampler(const SamplingRule& rule) : rule_(rule) {}
 
-  // Those that may be drawn, by token; their probabilities sum to 1. `seen` are the tokens of the prompt and of
-  // what followed. Valid until the next call. REQUIRES: logits are not empty.
+  // Those that may be drawn, by token; their probabilities sum to 1. `seen` are the tokens of the prompt and
+  // of what followed. Valid until the next call. REQUIRES: logits are not empty.
   std::span<const Candidate> candidates(std::span<const float> logits, std::span<const int32_t> seen);
 
-  // Token `index` that is generated for text number `text`: a function of the logits, what was seen, the rule and
-  // these two numbers.
+  // Token `index` that is generated for text number `text`: a function of the logits, what was seen, the rule
+  // and these two numbers.
   int32_t choose(std::span<const float> logits, std::span<const int32_t> seen, uint64_t text, uint64_t index);
 
  private:
   void keep_top_k();
   void keep_top_p();
+  void keep_min_p();
 
   SamplingRule rule_;
-  std::vector<float> penalised_;
+  std::vector<float> changed_;
   std::vector<Candidate> candidates_;
   std::vector<double> order_;
 };

@@ -28,10 +28,40 @@ TEST(GenerationDefaults, TheGenerationConfigWins) {
 }
 
 TEST(GenerationDefaults, ATemperatureWithoutSamplingPlaysNoPart) {
-  const GenerationDefaults d =
-      must(parse_generation_defaults(R"({"eos_token_id": null})", R"({"temperature": 0.6, "do_sample": false})"));
+  const GenerationDefaults d = must(
+      parse_generation_defaults(R"({"eos_token_id": null})", R"({"temperature": 0.6, "do_sample": false})"));
   EXPECT_EQ(d.rule.temperature, 0);
   EXPECT_TRUE(d.stop_tokens.empty());
+}
+
+TEST(GenerationDefaults, WhatDoesNotDrawHoldsWithoutSampling) {
+  const GenerationDefaults d = must(parse_generation_defaults(
+      "",
+      R"({"suppress_tokens": [3, 5], "stop_strings": ["END", "\n\n"], "max_new_tokens": 900, "min_p": 0.1})"));
+  EXPECT_EQ(d.rule.left_out, (std::vector<int32_t>{3, 5}));
+  EXPECT_EQ(d.stop_strings, (std::vector<std::string>{"END", "\n\n"}));
+  EXPECT_EQ(d.new_tokens, 900);
+  EXPECT_EQ(d.rule.min_p, 0);
+  EXPECT_EQ(d.passed_over, "");
+  const GenerationDefaults drawn =
+      must(parse_generation_defaults("", R"({"do_sample": true, "min_p": 0.1, "stop_strings": "END"})"));
+  EXPECT_EQ(drawn.rule.min_p, 0.1);
+  EXPECT_EQ(drawn.stop_strings, std::vector<std::string>{"END"});
+}
+
+TEST(GenerationDefaults, WhatIsNotDoneIsNamed) {
+  const auto said = [](const char* generation) {
+    return must(parse_generation_defaults("", generation)).passed_over;
+  };
+  EXPECT_EQ(said(R"({"num_beams": 1, "no_repeat_ngram_size": 0, "typical_p": 1.0, "bad_words_ids": null,
+                     "forced_eos_token_id": null, "guidance_scale": null, "begin_suppress_tokens": []})"),
+            "");
+  EXPECT_EQ(said(R"({"num_beams": 4, "no_repeat_ngram_size": 3, "typical_p": 0.9})"),
+            "generation_config.json says num_beams = 4, no_repeat_ngram_size = 3, which Sluice does not do");
+  EXPECT_EQ(
+      said(R"({"do_sample": true, "typical_p": 0.9, "epsilon_cutoff": 1e-4, "forced_eos_token_id": 2})"),
+      "generation_config.json says forced_eos_token_id = 2, typical_p = 0.9, epsilon_cutoff = 0.0001, which "
+      "Sluice does not do");
 }
 
 TEST(GenerationDefaults, WhatCannotBeIsNamed) {
@@ -46,6 +76,10 @@ TEST(GenerationDefaults, WhatCannotBeIsNamed) {
             "generation_config.json: top_k = 2.5; allowed are whole numbers");
   EXPECT_EQ(message("", R"({"do_sample": true, "top_p": 7})"),
             "generation_config.json: --top-p 7: allowed are numbers above 0 and up to 1, all tokens");
+  EXPECT_EQ(message("", R"({"stop_strings": [7]})"),
+            "generation_config.json: stop_strings = [7]; allowed are a text, or a list of some");
+  EXPECT_EQ(message("", R"({"max_new_tokens": -1})"),
+            "generation_config.json: max_new_tokens = -1; allowed are whole numbers from 1");
 }
 
 }  // namespace

@@ -17,7 +17,9 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.generation.logits_process import (
     LogitsProcessorList,
+    MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
+    SuppressTokensLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -75,6 +77,9 @@ RULES = [
     {"temperature": 0.9, "top_k": 12, "top_p": 0.7},
     {"temperature": 1.0, "repetition_penalty": 1.3},
     {"temperature": 1.2, "repetition_penalty": 0.8, "top_k": 20, "top_p": 0.95},
+    {"temperature": 0.7, "min_p": 0.05},
+    {"temperature": 1.5, "top_k": 30, "top_p": 0.9, "min_p": 0.2},
+    {"temperature": 1.0, "suppress_tokens": [0, 7, 31], "repetition_penalty": 1.2},
 ]
 
 
@@ -83,11 +88,15 @@ def processed(rule, scores, seen):
     steps = LogitsProcessorList()
     if "repetition_penalty" in rule:
         steps.append(RepetitionPenaltyLogitsProcessor(rule["repetition_penalty"]))
+    if "suppress_tokens" in rule:
+        steps.append(SuppressTokensLogitsProcessor(rule["suppress_tokens"]))
     steps.append(TemperatureLogitsWarper(rule["temperature"]))
     if "top_k" in rule:
         steps.append(TopKLogitsWarper(rule["top_k"]))
     if "top_p" in rule:
         steps.append(TopPLogitsWarper(rule["top_p"]))
+    if "min_p" in rule:
+        steps.append(MinPLogitsWarper(rule["min_p"]))
     return torch.softmax(steps(torch.tensor([seen]), torch.tensor([scores])), dim=-1)[0].tolist()
 
 

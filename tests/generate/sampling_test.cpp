@@ -23,6 +23,8 @@ SamplingRule rule_of(const json& rule) {
   out.temperature = rule.at("temperature");
   out.top_k = rule.value("top_k", int64_t{0});
   out.top_p = rule.value("top_p", 1.0);
+  out.min_p = rule.value("min_p", 0.0);
+  out.left_out = rule.value("suppress_tokens", std::vector<int32_t>());
   out.repetition_penalty = rule.value("repetition_penalty", 1.0);
   return out;
 }
