@@ -60,11 +60,16 @@ std::string sealed_bytes(const SealedRequest& request, std::string_view content)
   return fmt::format("sluice {}\n{}\n{}", request.kind(), checksum_of(rest).text(), rest);
 }
 
-Result<std::string_view> unsealed(std::string_view bytes, const SealedRequest& request,
-                                  std::string_view name) {
+namespace {
+
+struct SealedFile {
+  std::string_view request, content;
+};
+
+Result<SealedFile> open_sealed(std::string_view bytes, const std::string& kind, std::string_view name) {
   std::string_view rest = bytes;
-  if (const std::string_view kind = take_line(rest); kind != "sluice " + request.kind()) {
-    return error("{} begins with {}; 'sluice {}' was expected", name, shortened(kind), request.kind());
+  if (const std::string_view found = take_line(rest); found != "sluice " + kind) {
+    return error("{} begins with {}; 'sluice {}' was expected", name, shortened(found), kind);
   }
   if (const auto sum = Checksum::parse(take_line(rest)); !sum || *sum != checksum_of(rest)) {
     return error("{} is damaged: its bytes do not match their checksum", name);
@@ -75,11 +80,19 @@ Result<std::string_view> unsealed(std::string_view bytes, const SealedRequest& r
   if (code != std::errc() || end != digits.data() + digits.size() || size > rest.size()) {
     return error("{} is damaged: a request of {} bytes in {}", name, shortened(digits), rest.size());
   }
-  if (const std::string_view made_for = rest.substr(0, size); made_for != request.text()) {
-    const auto [theirs, ours] = difference(made_for, request.text());
+  return SealedFile{rest.substr(0, size), rest.substr(size)};
+}
+
+}  // namespace
+
+Result<std::string_view> unsealed(std::string_view bytes, const SealedRequest& request,
+                                  std::string_view name) {
+  SLUICE_ASSIGN(const SealedFile file, open_sealed(bytes, request.kind(), name));
+  if (file.request != request.text()) {
+    const auto [theirs, ours] = difference(file.request, request.text());
     return error("{} was made for {}, not for {}", name, shortened(theirs), shortened(ours));
   }
-  return rest.substr(size);
+  return file.content;
 }
 
 Status write_sealed(const std::filesystem::path& path, const SealedRequest& request,
@@ -93,6 +106,13 @@ Result<std::string> read_sealed(const std::filesystem::path& path, const SealedR
   SLUICE_ASSIGN(const std::string_view content, unsealed(bytes, request, path.string()));
   bytes.erase(0, bytes.size() - content.size());
   return bytes;
+}
+
+Result<std::string> read_sealed_request(const std::filesystem::path& path, std::string_view kind,
+                                        int64_t most_bytes) {
+  SLUICE_ASSIGN(const std::string bytes, read_file(path, most_bytes));
+  SLUICE_ASSIGN(const SealedFile file, open_sealed(bytes, std::string(kind), path.string()));
+  return std::string(file.request);
 }
 
 }  // namespace sluice::core

@@ -51,6 +51,10 @@ Status write_sealed(const std::filesystem::path& path, const SealedRequest& requ
 Result<std::string> read_sealed(const std::filesystem::path& path, const SealedRequest& request,
                                 int64_t most_bytes = int64_t{1} << 30);
 
+// What a file was made for: the text of the request, of a kind. Errors as those of read_sealed().
+Result<std::string> read_sealed_request(const std::filesystem::path& path, std::string_view kind,
+                                        int64_t most_bytes = int64_t{1} << 30);
+
 // The same for bytes that are there already; `name` stands for the file.
 std::string sealed_bytes(const SealedRequest& request, std::string_view content);
 Result<std::string_view> unsealed(std::string_view bytes, const SealedRequest& request,

@@ -14,6 +14,7 @@
 #include "run/data.h"
 #include "run/fields.h"
 #include "run/resolve.h"
+#include "tokens/corpus_changes.h"
 
 namespace sluice::core {
 namespace {
@@ -31,7 +32,8 @@ bool read(const std::string& text, bool& value) {
   return value || text == "false";
 }
 template <class T>
-requires std::same_as<T, int64_t> || std::same_as<T, double> bool read(const std::string& text, T& value) {
+requires std::same_as<T, int64_t> || std::same_as<T, double>
+bool read(const std::string& text, T& value) {
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
   return ec == std::errc() && end == text.data() + text.size();
 }
@@ -95,8 +97,8 @@ std::optional<StepShape> shape_in(const Manifest& manifest) {
 }
 
 constexpr std::string_view kSteps[] = {"train.steps"};
-constexpr std::string_view kRates[] = {"train.learning_rate", "train.min_learning_rate",
-                                       "train.warmup_steps", "train.schedule", "train.decay_steps"};
+constexpr std::string_view kRates[] = {"train.learning_rate", "train.min_learning_rate", "train.warmup_steps",
+                                       "train.schedule", "train.decay_steps"};
 // Whether documents begin inside a sequence follows from the data.
 constexpr std::string_view kData[] = {"data.content",           "data.mode",
                                       "data.long_documents",    "data.date",
@@ -174,7 +176,12 @@ Result<std::vector<std::string>> parse_allowances(std::string_view text) {
 Status check_goes_on(const RunConfig& c, const Manifest& saved, const Manifest& now) {
   std::vector<std::string> changed;
   for (std::string& difference : differences(saved, tolerating(saved, now, c.allow))) {
-    const std::string_view word = word_for(std::string_view(difference).substr(0, difference.find(' ')));
+    const std::string name = difference.substr(0, difference.find(' '));
+    const std::string_view word = word_for(name);
+    if (name == "data.content") {
+      const std::string files = corpus_changes(c.data.cache, value_of(saved, name), value_of(now, name));
+      if (!files.empty()) difference = fmt::format("data.content is not what it was: {}", files);
+    }
     if (!word.empty()) difference += fmt::format(" (--allow {})", word);
     changed.push_back(std::move(difference));
   }
@@ -217,7 +224,8 @@ Status keep_rate(RunConfig& c) {
   if (c.checkpoint().empty() || c.train.min_learning_rate) return {};
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
   double peak = 0, lowest = 0;
-  const bool same = read(value_of(info.manifest, "train.learning_rate"), peak) && peak == c.train.learning_rate &&
+  const bool same = read(value_of(info.manifest, "train.learning_rate"), peak) &&
+                    peak == c.train.learning_rate &&
                     read(value_of(info.manifest, "train.min_learning_rate"), lowest);
   if (same) c.train.min_learning_rate = lowest;
   return {};

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+
+#include "base/checksum.h"
 
 namespace sluice::core {
 namespace {
@@ -14,20 +17,50 @@ const std::string* find(const Manifest& manifest, std::string_view name) {
   return at == manifest.end() ? nullptr : &at->second;
 }
 
+// What a manifest leaves out because it always was so.
+constexpr std::pair<std::string_view, std::string_view> kLeftOut[] = {{"train.schedule", "cosine"},
+                                                                      {"data.long_documents", "continue"}};
+
+std::string value_or_default(const Manifest& manifest, std::string_view name) {
+  if (const std::string* value = find(manifest, name)) return *value;
+  for (const auto& [left_out, value] : kLeftOut) {
+    if (left_out == name) return std::string(value);
+  }
+  return "not set";
+}
+
+// A decimal number with what a person would write of it; other text as it stands.
+std::string short_form(const std::string& value) {
+  double number = 0;
+  const auto [end, code] = std::from_chars(value.data(), value.data() + value.size(), number);
+  const bool decimal = value.find_first_of(".e") != value.npos;
+  return code == std::errc() && end == value.data() + value.size() && decimal ? fmt::format("{:.6g}", number)
+                                                                              : value;
+}
+
+std::string difference(std::string_view name, const std::string& before, const std::string& now) {
+  if (Checksum::parse(before) || Checksum::parse(now)) {
+    const auto what = [](const std::string& value) { return Checksum::parse(value) ? "another one" : value; };
+    return Checksum::parse(before) ? fmt::format("{} is {}, not the one that it was", name, what(now))
+                                   : fmt::format("{} is {}, it was {}", name, what(now), before);
+  }
+  const std::string old_form = short_form(before), new_form = short_form(now);
+  if (old_form == new_form)
+    return fmt::format("{} is {}, and differs in digits beyond these from what it was", name, new_form);
+  return fmt::format("{} is {}, it was {}", name, new_form, old_form);
+}
+
 }  // namespace
 
 std::vector<std::string> differences(const Manifest& before, const Manifest& now) {
   std::vector<std::string> out;
   for (const auto& [name, value] : now) {
     const std::string* old = find(before, name);
-    if (old == nullptr) {
-      out.push_back(fmt::format("{} is {}, it was not there", name, value));
-    } else if (*old != value) {
-      out.push_back(fmt::format("{} is {}, it was {}", name, value, *old));
-    }
+    if (old == nullptr || *old != value)
+      out.push_back(difference(name, value_or_default(before, name), value));
   }
   for (const auto& [name, value] : before) {
-    if (find(now, name) == nullptr) out.push_back(fmt::format("{} is not there, it was {}", name, value));
+    if (find(now, name) == nullptr) out.push_back(difference(name, value, value_or_default(now, name)));
   }
   return out;
 }

@@ -10,7 +10,8 @@ namespace sluice::core {
 
 using Manifest = std::vector<std::pair<std::string, std::string>>;
 
-// A line per name whose value is another one or that one side lacks: "train.seed is 2, it was 1".
+// A line per name whose value is another one or that one side lacks: "train.seed is 2, it was 1". Numbers
+// have as many digits as tell them apart, up to six; of checksums it says only that they differ.
 std::vector<std::string> differences(const Manifest& before, const Manifest& now);
 
 // The value of a name; empty: there is none.

@@ -84,7 +84,7 @@ Status check(const CorpusOptions& options) {
 // What the token files are made of: equal requests mean equal bytes in, hence equal token files out. What a
 // corpus of text alone has always been made of comes first and alone.
 Result<SealedRequest> request_of(const CorpusOptions& options, const Sources& sources) {
-  SealedRequest request("corpus 2");
+  SealedRequest request{std::string(kCorpusKind)};
   request.add("seed", options.seed).add("heldout", options.heldout_paths.empty() ? options.heldout : 0);
   Meter meter(options, "reading data.paths", sources.bytes());
   const auto add_sum = [&](const Source& source, const std::string& name) -> Status {
@@ -134,6 +134,8 @@ SealedRequest with_options(SealedRequest request, const CorpusOptions& o, const 
   for (const std::string& key : o.ignore) request.add("ignore", key);
   return request;
 }
+
+constexpr const char* kFile = "corpus";  // in a corpus' folder of the cache
 
 // What is kept beside the checksums of the token files: a line each.
 std::string kept_text(const BuiltTokens& built) {
@@ -212,7 +214,7 @@ class Kept {
   }
 
  private:
-  fs::path sums() const { return folder_ / "corpus"; }
+  fs::path sums() const { return folder_ / kFile; }
   bool holds_out() const { return options_.heldout > 0 || !sources_.held.empty(); }
   static Result<TokenSet> open_one(const fs::path& path, std::string& sums) {
     SLUICE_ASSIGN(TokenFile file, TokenFile::open(path));
@@ -255,6 +257,10 @@ EncodingRoom EncodingRoom::of(int64_t bytes, int threads, std::string why) {
   bound(room.tokenizer.most_piece_bytes, 2 * kMergeBytes);
   room.records.why = room.tokenizer.why = room.why = std::move(why);
   return room;
+}
+
+fs::path corpus_file(const fs::path& cache, std::string_view key) {
+  return cache / key / kFile;
 }
 
 Result<Corpus> open_corpus(const CorpusOptions& options, const fs::path& cache_directory) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -72,6 +73,10 @@ struct Corpus {
   int64_t learnt_bytes =
       0;  // of text, that the learnt tokens of the held-out documents stand for; 0: unknown
 };
+
+// Where a corpus of that key says in a cache what it was made of: a sealed file of this kind.
+constexpr std::string_view kCorpusKind = "corpus 2";
+std::filesystem::path corpus_file(const std::filesystem::path& cache, std::string_view key);
 
 // A document is a file of text, a record, or a document of a token file; they are in the order of their
 // files' paths. The token files are in `cache_directory`/<hash of options, paths, contents and tokenizer>/

@@ -153,9 +153,24 @@ std::string refusal(const TempDir& dir, const std::vector<std::string>& saved, s
 }
 
 TEST(Manifest, DifferencesAreNamedFromBothSides) {
-  const Manifest before{{"a", "1"}, {"b", "2"}, {"c", "3"}}, now{{"a", "1"}, {"b", "4"}, {"d", "5"}};
-  const std::vector<std::string> expected{"b is 4, it was 2", "d is 5, it was not there",
-                                          "c is not there, it was 3"};
+  const std::string sum(32, 'a'), other(32, 'b');
+  const Manifest before{{"a", "1"},
+                        {"b", "2"},
+                        {"c", "3"},
+                        {"rate", "1.0000000000000002e-06"},
+                        {"near", "0.1000000000000001"},
+                        {"sum", sum},
+                        {"random", "random tokens"}};
+  const Manifest now{{"a", "1"},      {"b", "4"},     {"d", "5"},      {"rate", "9.999999999999999e-05"},
+                     {"near", "0.1"}, {"sum", other}, {"random", sum}, {"train.schedule", "wsd"}};
+  const std::vector<std::string> expected{"b is 4, it was 2",
+                                          "d is 5, it was not set",
+                                          "rate is 0.0001, it was 1e-06",
+                                          "near is 0.1, and differs in digits beyond these from what it was",
+                                          "sum is another one, not the one that it was",
+                                          "random is another one, it was random tokens",
+                                          "train.schedule is wsd, it was cosine",
+                                          "c is not set, it was 3"};
   EXPECT_EQ(differences(before, now), expected);
   EXPECT_TRUE(differences(now, now).empty());
 }
@@ -171,10 +186,10 @@ TEST(Checkpoint, OfOtherNumberFormatsIsRefused) {
 TEST(Checkpoint, EveryDifferenceThatChangesResultsIsNamed) {
   const TempDir dir;
   const std::string text = dir.add("text", std::string(4000, '!')).string();
-  const std::string message =
-      refusal(dir, {"train.min_learning_rate=1e-4"},
-              {model_with_tokenizer(dir), "train.min_learning_rate=1e-4", "train.seed=2", "train.beta1=0.5", "data.paths=[\"" + text + "\"]",
-               "shape.rounds=1", "train.learning_rate=1e-3", "run.threads=2"});
+  const std::string message = refusal(
+      dir, {"train.min_learning_rate=1e-4"},
+      {model_with_tokenizer(dir), "train.min_learning_rate=1e-4", "train.seed=2", "train.beta1=0.5",
+       "data.paths=[\"" + text + "\"]", "shape.rounds=1", "train.learning_rate=1e-3", "run.threads=2"});
   for (const char* part :
        {"train.seed is 2, it was 1", "train.beta1 is 0.5, it was 0.9", "data.content is ",
         "it was random tokens (--allow data)",

@@ -7,6 +7,7 @@
 
 #include "support/temp_dir.h"
 #include "tokens/byte_tokenizer.h"
+#include "tokens/corpus_changes.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -185,6 +186,25 @@ TEST(Corpus, ErrorsNameWhatIsMissing) {
   options = all_of(dir);
   options.heldout = 1.5;
   EXPECT_NE(open_corpus(options, dir / "cache").message().find("1.5"), std::string::npos);
+}
+
+TEST(CorpusChanges, NamesFilesAndSettings) {
+  TempDir dir;
+  add_files(dir, 4);
+  CorpusOptions options = all_of(dir);
+  const fs::path cache = dir / "cache";
+  const std::string before = open_corpus(options, cache)->key;
+  EXPECT_EQ(corpus_changes(cache, before, before), "");
+  dir.add("in/f1.txt", "another");
+  dir.add("in/more.txt", "more");
+  fs::remove(dir / "in/f3.txt");
+  options.heldout = 0.25;
+  const std::string now = open_corpus(options, cache)->key;
+  EXPECT_EQ(corpus_changes(cache, before, now),
+            "f1.txt has other text, data.heldout is 0.25, it was 0, more.txt is new, f3.txt is gone");
+  // What the cache does not have, and what is no key at all.
+  EXPECT_EQ(corpus_changes(dir / "none", before, now), "");
+  EXPECT_EQ(corpus_changes(cache, "random tokens", now), "");
 }
 
 }  // namespace
