@@ -46,6 +46,7 @@ string(REGEX REPLACE "\npaths = [^\n]*" "\npaths = [\"../docs\", \"../README.md\
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/share/configs/quickstart.toml CONTENT "${quickstart}" @ONLY)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/configs/quickstart.toml)
 install(FILES configs/quickstart/config.json configs/quickstart/tokenizer.json
+              configs/quickstart/tokenizer_config.json
         DESTINATION ${CMAKE_INSTALL_DOCDIR}/configs/quickstart COMPONENT program)
 install(FILES ${PROJECT_BINARY_DIR}/share/configs/quickstart.toml DESTINATION ${CMAKE_INSTALL_DOCDIR}/configs
         COMPONENT program)
@@ -81,4 +82,6 @@ if(SLUICE_GEMM_USED STREQUAL "onednn")
 elseif(SLUICE_GEMM_USED STREQUAL "openblas")
   string(APPEND CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ", libopenblas-dev")
 endif()
+configure_file(cmake/BuildForPackages.cmake.in ${PROJECT_BINARY_DIR}/BuildForPackages.cmake @ONLY)
+set(CPACK_INSTALL_SCRIPTS ${PROJECT_BINARY_DIR}/BuildForPackages.cmake)
 include(CPack)

@@ -58,6 +58,7 @@ void show(const ExportRequest& request, const Exported& done) {
     say("  left out: {}{}, which the model does not have\n", done.left_out.front(),
         done.left_out.size() == 1 ? "" : fmt::format(" and {} more tensors", done.left_out.size() - 1));
   }
+  for (const std::string& notice : done.notices) say("  note: {}\n", notice);
 }
 
 Result<Ending> run(const ExportRequest& request, Requests& asked) {

@@ -193,6 +193,40 @@ Exported summary_of(const Source& source, std::span<const StoredTensor> tensors)
   return out;
 }
 
+// What llama.cpp takes and computes otherwise, without a word, or transformers 4 does; tried with the
+// versions of docs/models.md.
+std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::string> files) {
+  std::vector<std::string> out;
+  const auto any = [&](auto&& is) { return std::any_of(spec.layers.begin(), spec.layers.end(), is); };
+  if (any([](const LayerSpec& layer) { return layer.attention.window > 0; }))
+    out.emplace_back(
+        "llama.cpp passes the window over (sliding_window): longer texts get other logits there");
+  constexpr size_t kUnrotatedInLlamaCpp = 4;  // of SmolLM3, each such layer
+  bool as_there = true;
+  for (size_t l = 0; l < spec.layers.size(); ++l)
+    as_there = as_there && spec.layers[l].attention.rotated == ((l + 1) % kUnrotatedInLlamaCpp != 0);
+  if (any([](const LayerSpec& layer) { return !layer.attention.rotated; }) && !as_there)
+    out.emplace_back(
+        "llama.cpp takes each 4th layer to be the one that is not rotated, which is not so in this model: "
+        "other "
+        "logits");
+  if (spec.rope.kind == Rope::Dynamic) {
+    out.push_back(fmt::format(
+        "llama.cpp passes rope_type dynamic over: texts of more than {} tokens get other logits there",
+        spec.rope.original_context));
+  }
+  const auto has = [&](std::string_view name) {
+    return std::find(files.begin(), files.end(), name) != files.end();
+  };
+  if (has("tokenizer.json") && !has("tokenizer_config.json"))
+    out.emplace_back(
+        "there is no tokenizer_config.json beside tokenizer.json: transformers 4 then takes its own class "
+        "for the "
+        "family and may add tokens. {\"tokenizer_class\": \"PreTrainedTokenizerFast\"} in that file heals "
+        "it");
+  return out;
+}
+
 }  // namespace
 
 Result<Exported> export_model(const fs::path& from, const fs::path& to, const ExportOptions& options,
@@ -221,6 +255,7 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
   SLUICE_TRY(write_file(fresh.temporary() / "config.json", config));
   if (const auto copied = files.copy_to(fresh.temporary()); !copied.ok()) return copied.error();
   out.others = files.names();
+  out.notices = notices_of(source.spec, out.others);
   SLUICE_TRY(fresh.commit());
   return out;
 }

@@ -29,6 +29,8 @@ struct Exported {
   bool from_masters = false;                 // rounded from the f32 master weights, not from the weights
   std::vector<std::string> weights, others;  // names of files
   std::vector<std::string> left_out;         // tensors that are none of the model's
+  // What other programs do with such a folder that its user should know.
+  std::vector<std::string> notices;
 };
 
 // Called before and after each piece of work, with bytes done of bytes in total; an error ends it all.

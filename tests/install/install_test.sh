@@ -10,7 +10,7 @@ expect() { "$@" || { echo "failed: $*"; failed=1; }; }
 
 cd "$prefix"
 for file in share/man/man1/sluice.1* share/bash-completion/completions/sluice share/zsh/site-functions/_sluice \
-  share/fish/vendor_completions.d/sluice.fish share/doc/sluice/{README.md,CHANGELOG.md,LICENSE,docs/start.md,configs/quickstart.toml,configs/quickstart/tokenizer.json}; do
+  share/fish/vendor_completions.d/sluice.fish share/doc/sluice/{README.md,CHANGELOG.md,LICENSE,docs/start.md,configs/quickstart.toml,configs/quickstart/{tokenizer.json,tokenizer_config.json}}; do
   expect test -s "$file"
 done
 said=$(bin/sluice --version)

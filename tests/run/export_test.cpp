@@ -292,5 +292,36 @@ TEST(Export, OfADamagedCheckpointIsRefused) {
   EXPECT_EQ(refusal(dir / "saved", dir / "out", {TensorType::F32, kShardBytes}), "");
 }
 
+// What llama.cpp computes otherwise is said when the folder is made, and only then.
+TEST(Export, SaysWhatOthersWouldDoOtherwise) {
+  const auto notices = [](const char* fixture, const char* key, const Json& value) {
+    const TempDir dir;
+    const fs::path model = model_in(dir, fixture);
+    if (key != nullptr) {
+      Json config = Json::parse(file_bytes(model / "config.json"));
+      config[key] = value;
+      dir.add("model/config.json", config.dump());
+    }
+    std::string all;
+    for (const std::string& notice : exported(model, dir / "out").notices) all += notice + "\n";
+    return all;
+  };
+  EXPECT_EQ(notices("llama_tiny", nullptr, {}), "");
+  EXPECT_NE(notices("qwen2_tiny_window", nullptr, {}).find("llama.cpp passes the window over"),
+            std::string::npos);
+  EXPECT_NE(notices("llama_tiny_dynamic", nullptr, {}).find("rope_type dynamic over: texts of more than "),
+            std::string::npos);
+  const std::string each_second = notices("smollm3_tiny", "no_rope_layers", {1, 0, 1, 0});
+  EXPECT_NE(each_second.find("each 4th layer"), std::string::npos) << each_second;
+  EXPECT_EQ(notices("smollm3_tiny", "no_rope_layers", {1, 1, 1, 0}).find("4th layer"), std::string::npos);
+
+  const TempDir dir;
+  const fs::path model = model_in(dir, "llama_tiny");
+  fs::remove(model / "tokenizer_config.json");
+  const auto without = exported(model, dir / "out").notices;
+  ASSERT_EQ(without.size(), 1u);
+  EXPECT_NE(without[0].find("PreTrainedTokenizerFast"), std::string::npos) << without[0];
+}
+
 }  // namespace
 }  // namespace sluice::core
