@@ -390,9 +390,10 @@ Page attention_page(std::span<const AttentionResult> results) {
       "products: 6 x 2 B S S D, all scores; softmax: of B S (S + 1) / 2 scores a difference, a factor, an "
       "exponential, a sum and a quotient forward, and two products, a sum, a difference and a factor back"};
   Plot plot{.title = "Forward and backward pass",
-            .x_label = "log2 of tokens",
-            .y_label = "log10 of ms",
-            .rises = true};
+            .x_label = "tokens",
+            .y_label = "ms",
+            .x_scale = Scale::PowersOfTwo,
+            .y_scale = Scale::PowersOfTen};
   for (const AttentionResult& r : results) {
     const AttentionCell& c = r.cell;
     const std::string name = name_of(c);
@@ -412,7 +413,7 @@ Page attention_page(std::span<const AttentionResult> results) {
                              [&](const Series& x) { return x.name == line; });
       if (it == plot.series.end()) it = plot.series.insert(it, {.name = line, .points = {}, .marked = true});
       const double ms = t->ok() ? (t->forward.mean + t->backward.mean) * 1e3 : kUnknown;
-      it->points.push_back({std::log2(double(c.length)), std::log10(ms)});
+      it->points.push_back({double(c.length), ms});
     }
     const bool both = std::isfinite(r.difference);
     row.values.push_back(both ? std::optional(r.difference) : std::nullopt);

@@ -163,11 +163,8 @@ Page memory_page(std::span<const CellResult> cells) {
       row.values.push_back(double(bytes));
     }
     t.rows.push_back(std::move(row));
-    Plot plot{.title = name_of(c),
-              .subtitle = "what the arena holds, stacked",
-              .x_label = "ms",
-              .y_label = "MiB",
-              .rises = true};
+    Plot plot{
+        .title = name_of(c), .subtitle = "what the arena holds, stacked", .x_label = "ms", .y_label = "MiB"};
     constexpr const char* kNames[] = {"weights", "gradients", "optimizer state", "activations", "others"};
     for (size_t part = 0; part < std::size(kParts); ++part) {
       Series line{.name = kNames[part]};

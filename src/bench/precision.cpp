@@ -99,8 +99,7 @@ Plot growth(double addend, int64_t times) {
   Plot plot{.title = fmt::format("{} added {} times", addend, times),
             .subtitle = "the sum so far",
             .x_label = "additions",
-            .y_label = "sum",
-            .rises = true};
+            .y_label = "sum"};
   const int64_t every = times / kPoints;
   for (const Accumulation& a : accumulations()) {
     if (a.addend != addend || a.times != times) continue;

@@ -206,13 +206,19 @@ Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked
 }
 
 Status TrainingObserver::draw_losses() const {
+  std::vector<PlotMark> best;
+  const auto by_loss = [](const Point& a, const Point& b) { return a.y < b.y; };
+  if (const auto lowest = std::min_element(heldout_.points.begin(), heldout_.points.end(), by_loss);
+      heldout_.points.size() > 1)
+    best.push_back({*lowest, fmt::format("lowest held out: {:.4f} at step {:.0f}", lowest->y, lowest->x)});
   return write_file(dir_ / "loss.svg",
                     render({.title = "Loss",
                             .subtitle = fmt::format("{}, {} tokens per step", dir_.filename().string(),
                                                     grouped(double(c_.train.tokens_per_step), 0)),
                             .x_label = "step",
                             .y_label = "nats per token",
-                            .series = {training_, heldout_}}));
+                            .series = {training_, heldout_},
+                            .marks = std::move(best)}));
 }
 
 void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) {

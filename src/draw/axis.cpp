@@ -51,6 +51,24 @@ std::vector<double> ticks(double low, double high, int count) {
   return result;
 }
 
+std::vector<double> power_ticks(double low, double high, int base) {
+  const double per = std::log(double(base));
+  const auto first = int(std::ceil(std::log(low) / per - 1e-9)),
+             last = int(std::floor(std::log(high) / per + 1e-9));
+  constexpr int kFew = 3, kMost = 10;
+  const bool between = base == 10 && last - first < kFew;
+  const int every = std::max(1, (last - first + kMost) / kMost);
+  std::vector<double> out;
+  for (int power = between ? first - 1 : first; power <= last; power += between ? 1 : every) {
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      const double value = factor * std::pow(double(base), power);
+      const bool inside = value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9);
+      if (inside && (factor == 1 || between)) out.push_back(value);
+    }
+  }
+  return out;
+}
+
 std::vector<Tick> time_ticks(double end_ns, int count) {
   return ticks_in(unit_of(kTimes, end_ns), end_ns, count);
 }

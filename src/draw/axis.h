@@ -11,6 +11,10 @@ namespace sluice::core {
 // REQUIRES: low < high, both finite.
 std::vector<double> ticks(double low, double high, int count);
 
+// The powers of `base` that are inside [low, high]; of 10 also their doubles and quintuples where there are
+// few. REQUIRES: 0 < low < high, both finite; base is 2 or 10.
+std::vector<double> power_ticks(double low, double high, int base);
+
 struct Tick {
   double at;
   std::string label;

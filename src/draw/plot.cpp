@@ -7,6 +7,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <string_view>
 
 #include "draw/axis.h"
 
@@ -16,16 +18,16 @@ namespace {
 constexpr double kWidth = 820, kHeight = 460;
 constexpr double kLeftMargin = 72, kRightMargin = 24, kTopMargin = 58, kBottomMargin = 56;
 
-bool finite(const Point& p) {
-  return std::isfinite(p.x) && std::isfinite(p.y);
-}
-
-// One axis: a range of values and where it lies in the picture.
+// One axis: a range of values, or of their logarithms, and where it lies in the picture.
 struct Axis {
+  Scale scale = Scale::Linear;
   double low = std::numeric_limits<double>::infinity(), high = -low;
   double from = 0, to = 0;  // pixels of low and high
 
+  bool has(double value) const { return std::isfinite(value) && (scale == Scale::Linear || value > 0); }
+  double along(double value) const { return scale == Scale::Linear ? value : std::log(value); }
   void include(double value) {
+    value = along(value);
     low = std::min(low, value);
     high = std::max(high, value);
   }
@@ -36,7 +38,11 @@ struct Axis {
     low -= pad;
     high += pad;
   }
-  double pixel(double value) const { return from + (value - low) / (high - low) * (to - from); }
+  double pixel(double value) const { return from + (along(value) - low) / (high - low) * (to - from); }
+  std::vector<double> ticks_at(int count) const {
+    if (scale == Scale::Linear) return ticks(low, high, count);
+    return power_ticks(std::exp(low), std::exp(high), scale == Scale::PowersOfTwo ? 2 : 10);
+  }
 };
 
 // The points in pixels, without gaps. Of each pixel column it keeps the first, lowest, highest and last
@@ -67,7 +73,7 @@ void draw_series(Svg& svg, const Series& series, Ink colour, const Axis& x, cons
     run.clear();
   };
   for (const Point& p : series.points) {
-    if (finite(p)) {
+    if (x.has(p.x) && y.has(p.y)) {
       run.push_back({x.pixel(p.x), y.pixel(p.y)});
     } else {
       flush();
@@ -85,11 +91,11 @@ std::string number_text(double value) {
 void draw_axes(Svg& svg, const Plot& plot, const Axis& x, const Axis& y) {
   constexpr double kTickGap = 6;
   const Svg::TextStyle below{.anchor = Svg::Anchor::Middle}, beside{.anchor = Svg::Anchor::End};
-  for (const double tick : ticks(y.low, y.high, 6)) {
+  for (const double tick : y.ticks_at(6)) {
     svg.line({x.from, y.pixel(tick)}, {x.to, y.pixel(tick)}, {.stroke = ink("line")});
     svg.text({x.from - kTickGap, y.pixel(tick) + 4}, number_text(tick), beside);
   }
-  for (const double tick : ticks(x.low, x.high, 8)) {
+  for (const double tick : x.ticks_at(8)) {
     svg.line({x.pixel(tick), y.from}, {x.pixel(tick), y.from + 4}, {.stroke = ink("muted")});
     svg.text({x.pixel(tick), y.from + 18}, number_text(tick), below);
   }
@@ -97,35 +103,69 @@ void draw_axes(Svg& svg, const Plot& plot, const Axis& x, const Axis& y) {
   svg.line({x.from, y.from}, {x.from, y.to}, {.stroke = ink("muted")});
   svg.text({(x.from + x.to) / 2, kHeight - 14}, plot.x_label, below);
   svg.text({18, (y.from + y.to) / 2}, plot.y_label, {.anchor = Svg::Anchor::Middle, .rotate = -90});
-  svg.text({x.from, 26}, plot.title, {.size = 16, .bold = true});
-  svg.text({x.from, 44}, plot.subtitle, {.size = 11, .fill = ink("muted")});
+  // What is long is written smaller, so that nothing of it is cut off.
+  const auto heading = [&](double at, const std::string& text, Svg::TextStyle style) {
+    style.size *= std::min(1.0, (x.to - x.from) / std::max(1.0, text_width(text, style.size)));
+    svg.text({x.from, at}, text, style);
+  };
+  heading(26, plot.title, {.size = 16, .bold = true});
+  heading(44, plot.subtitle, {.size = 11, .fill = ink("muted")});
 }
 
-// In the corner at the top right, where falling curves leave room, or at the left, where rising ones do.
-void draw_legend(Svg& svg, const Plot& plot) {
-  constexpr double kLine = 18, kMark = 30;
-  double widest = 0;
-  for (const Series& s : plot.series) widest = std::max(widest, text_width(s.name, 12));
-  const double width = kMark + 14 + widest, top = kTopMargin + 8;
-  const double left = plot.rises ? kLeftMargin + 8 : kWidth - kRightMargin - width - 8;
-  svg.rect(left, top, width, kLine * double(plot.series.size()) + 8,
-           {.fill = ink("card"), .stroke = ink("line"), .opacity = 0.9});
-  for (size_t i = 0; i < plot.series.size(); ++i) {
-    const double middle = top + 4 + kLine * (double(i) + 0.5);
-    svg.line({left + 8, middle}, {left + kMark, middle}, {.stroke = line_ink(i), .stroke_width = 3});
-    if (plot.series[i].marked) svg.circle({left + 8 + (kMark - 8) / 2, middle}, 4, {.fill = line_ink(i)});
-    svg.text({left + kMark + 6, middle + 4}, plot.series[i].name);
+// An entry of the legend, and where it stands.
+struct Entry {
+  std::string_view name;
+  Point at;
+};
+constexpr double kLegendLine = 18, kMark = 22, kBetween = 24;
+
+// In lines of the picture's width below its titles, so that it covers no curve.
+std::vector<Entry> lay_out_legend(const Plot& plot) {
+  std::vector<Entry> out;
+  Point at{kLeftMargin, kTopMargin + 4};
+  const auto add = [&](std::string_view name) {
+    const double width = kMark + 6 + text_width(name, 12);
+    if (at.x > kLeftMargin && at.x + width > kWidth - kRightMargin) at = {kLeftMargin, at.y + kLegendLine};
+    out.push_back({name, at});
+    at.x += width + kBetween;
+  };
+  for (const Series& s : plot.series) add(s.name);
+  for (const PlotMark& mark : plot.marks) add(mark.name);
+  return out;
+}
+
+void draw_legend(Svg& svg, const Plot& plot, std::span<const Entry> entries) {
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto [x, y] = entries[i].at;
+    const double middle = x + kMark / 2;
+    if (i < plot.series.size()) {
+      svg.line({x, y}, {x + kMark, y}, {.stroke = line_ink(i), .stroke_width = 3});
+      if (plot.series[i].marked) svg.circle({middle, y}, 4, {.fill = line_ink(i)});
+    } else {
+      svg.circle({middle, y}, 5, {.stroke = ink("ink"), .stroke_width = 1.5});
+    }
+    svg.text({x + kMark + 6, y + 4}, entries[i].name);
+  }
+}
+
+void draw_marks(Svg& svg, const Plot& plot, const Axis& x, const Axis& y) {
+  for (const PlotMark& mark : plot.marks) {
+    const Point at{x.pixel(mark.at.x), y.pixel(mark.at.y)};
+    svg.line(at, {at.x, y.from}, {.stroke = ink("muted"), .dashed = true});
+    svg.circle(at, 5, {.stroke = ink("ink"), .stroke_width = 1.5});
   }
 }
 
 }  // namespace
 
 std::string render(const Plot& plot) {
-  Axis x{.from = kLeftMargin, .to = kWidth - kRightMargin},
-      y{.from = kHeight - kBottomMargin, .to = kTopMargin};
+  const std::vector<Entry> legend = lay_out_legend(plot);
+  const double top = legend.empty() ? kTopMargin : legend.back().at.y + kLegendLine;
+  Axis x{.scale = plot.x_scale, .from = kLeftMargin, .to = kWidth - kRightMargin},
+      y{.scale = plot.y_scale, .from = kHeight - kBottomMargin, .to = top};
   for (const Series& series : plot.series) {
     for (const Point& p : series.points) {
-      if (!finite(p)) continue;
+      if (!x.has(p.x) || !y.has(p.y)) continue;
       x.include(p.x);
       y.include(p.y);
     }
@@ -138,7 +178,8 @@ std::string render(const Plot& plot) {
   for (size_t i = 0; i < plot.series.size(); ++i) {
     draw_series(svg, plot.series[i], line_ink(i), x, y);
   }
-  if (!plot.series.empty()) draw_legend(svg, plot);
+  draw_marks(svg, plot, x, y);
+  draw_legend(svg, plot, legend);
   return svg.str();
 }
 

@@ -97,9 +97,10 @@ std::optional<Section> roofline_section(const Basis& b) {
                {"training_mfu", "train", Form::Share}}};
   Plot plot{"Most MFU that memory allows, " + b.in.subject.name + " on " + d.name,
             "compute / max(compute, memory); transfers run beside compute",
-            "tokens of a batch, as powers of two",
+            "tokens of a batch",
             "MFU, %",
-            {{"training", {}, true}, {"evaluation", {}, true}}};
+            {{"training", {}, true}, {"evaluation", {}, true}},
+            Scale::PowersOfTwo};
   int64_t before = 0;
   for (int power = 0; power <= 20; ++power) {
     const BatchShape shape = shape_of(int64_t{1} << power, b.in.batch.seq_len);
@@ -111,8 +112,8 @@ std::optional<Section> roofline_section(const Basis& b) {
         {fmt::format("{}", shape.tokens()),
          {evaluate.compute_s, evaluate.memory_s, rule(tokens).compute_s, rule(tokens).memory_s,
           train.compute_s, train.memory_s, evaluate.full(), train.full()}});
-    plot.series[0].points.push_back({std::log2(tokens), 100 * train.full()});
-    plot.series[1].points.push_back({std::log2(tokens), 100 * evaluate.full()});
+    plot.series[0].points.push_back({tokens, 100 * train.full()});
+    plot.series[1].points.push_back({tokens, 100 * evaluate.full()});
   }
   table.formulas = {
       "Compute: FLOPs of all tasks / C. Memory: operands of all tasks, each moved once, and logits, / W; "
@@ -138,8 +139,8 @@ std::optional<Section> roofline_section(const Basis& b) {
   const auto mark = [&](Series& series, double tokens) {
     if (!std::isfinite(tokens)) return;
     const auto after = std::find_if(series.points.begin(), series.points.end(),
-                                    [&](const Point& p) { return p.x >= std::log2(tokens); });
-    series.points.insert(after, {std::log2(tokens), 100});
+                                    [&](const Point& p) { return p.x >= tokens; });
+    series.points.insert(after, {tokens, 100});
     series.name += fmt::format(", full from {} tokens", text(tokens, Form::Count));
   };
   mark(plot.series[1], s.facts[0].value);

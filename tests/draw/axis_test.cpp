@@ -49,5 +49,12 @@ TEST(TimeText, HasTheUnitThatFits) {
   EXPECT_EQ(time_text(120), "0.12 µs");
 }
 
+TEST(Ticks, OfPowers) {
+  EXPECT_EQ(power_ticks(100, 5000, 2), (std::vector<double>{128, 256, 512, 1024, 2048, 4096}));
+  EXPECT_EQ(power_ticks(1, 1048576, 2).size(), 7u);  // every third
+  EXPECT_EQ(power_ticks(0.09, 4, 10), (std::vector<double>{0.1, 0.2, 0.5, 1, 2}));
+  EXPECT_EQ(power_ticks(1e-3, 1e3, 10), (std::vector<double>{1e-3, 1e-2, 1e-1, 1, 10, 100, 1000}));
+}
+
 }  // namespace
 }  // namespace sluice::core

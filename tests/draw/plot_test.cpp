@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "draw/plot.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <sstream>
 
 #include "support/count.h"
 
@@ -66,6 +69,46 @@ TEST(Plot, MarkedSeriesHaveADotAtEveryPoint) {
   const std::string svg = render({.series = {{"s", {{0, 3}, {1, 2}, {2, 1}}, true}}});
   EXPECT_EQ(count(svg, "<polyline"), 1u);
   EXPECT_EQ(count(svg, "<circle"), 4u);  // one in the legend
+}
+
+// Every text and mark of the legend is above what is drawn of the data, whatever the data.
+TEST(Plot, TheLegendCoversNoData) {
+  std::vector<Series> series;
+  for (int i = 0; i < 9; ++i)
+    series.push_back({fmt::format("a series with a rather long name, {}", i), {{0, 1.0 * i}, {9, 9}}});
+  const std::string svg = render({.series = series});
+  double lowest_name = 0, highest_point = 1e9;
+  for (size_t at = 0; (at = svg.find("<text x=", at)) != svg.npos; ++at) {
+    const std::string text = svg.substr(at, svg.find("</text>", at) - at);
+    if (text.find("a series") == text.npos) continue;
+    lowest_name = std::max(lowest_name, std::stod(text.substr(text.find("y=\"") + 3)));
+  }
+  for (size_t at = 0; (at = svg.find("points=\"", at)) != svg.npos;) {
+    at += 8;
+    std::istringstream points(svg.substr(at, svg.find('"', at) - at));
+    char comma = 0;
+    for (double x = 0, y = 0; points >> x >> comma >> y;) highest_point = std::min(highest_point, y);
+  }
+  EXPECT_GT(lowest_name, 60);
+  EXPECT_LT(lowest_name, highest_point);
+}
+
+TEST(Plot, MarksHaveARingALineAndAName) {
+  const std::string svg =
+      render({.series = {{"held-out", {{1, 3}, {2, 2}, {3, 4}}}}, .marks = {{{2, 2}, "best"}}});
+  EXPECT_EQ(count(svg, ">best<"), 1u);
+  EXPECT_EQ(count(svg, "<circle"), 2u);  // one in the legend
+  EXPECT_EQ(count(svg, "stroke-dasharray"), 1u);
+}
+
+TEST(Plot, AxesByPowersShowTheValues) {
+  const std::string svg = render({.series = {{"s", {{256, 0.05}, {1024, 2}, {4096, 700}, {0, 1}, {8192, 0}}}},
+                                  .x_scale = Scale::PowersOfTwo,
+                                  .y_scale = Scale::PowersOfTen});
+  for (const char* part : {">256<", ">512<", ">1,024<", ">4,096<", ">0.1<", ">1<", ">10<", ">100<"})
+    EXPECT_EQ(count(svg, part), 1u) << part;
+  EXPECT_EQ(count(svg, "<polyline"), 1u);
+  EXPECT_EQ(svg.find("inf"), std::string::npos);
 }
 
 TEST(Plot, GapsSplitTheLine) {
