@@ -62,8 +62,7 @@ OptionHelp help_of_option(const CLI::Option& o) {
 }  // namespace
 
 std::unique_ptr<CLI::App> make_command_line(int& status) {
-  auto app = std::make_unique<CLI::App>(
-      "Sluice trains transformers whose working set does not fit the accelerator.", "sluice");
+  auto app = std::make_unique<CLI::App>("Sluice trains models that do not fit your GPU.", "sluice");
   app->set_help_flag("-h,--help", "print this and end")->group("Options");
   app->set_version_flag("-v,--version", sluice::core::version_text(),
                         "print version, commit and backends, and end")

@@ -7,10 +7,11 @@
 
 #include "base/nearest.h"
 #include "command_line.h"
+#include "commands/commands.h"
 
 namespace {
 
-constexpr size_t kWidth = 100, kColumn = 24;
+constexpr size_t kMostWidth = 100, kColumn = 24;
 
 // The words, broken into lines from `column` on; the cursor stands at `at`.
 std::string wrapped(const std::string& words, size_t at, size_t column) {
@@ -21,9 +22,11 @@ std::string wrapped(const std::string& words, size_t at, size_t column) {
   }
   out += std::string(column - at, ' ');
   at = column;
+  const size_t columns = sluice::core::text_columns();
+  const size_t width = columns == 0 ? kMostWidth : std::min(columns, kMostWidth);
   std::istringstream in(words);
   for (std::string word; in >> word;) {
-    if (at > column && at + 1 + word.size() > kWidth) {
+    if (at > column && at + 1 + word.size() > width) {
       out += '\n' + std::string(column, ' ');
       at = column;
     }
@@ -106,7 +109,7 @@ std::string list_of_commands(const CLI::App& app) {
   std::string out = app.get_description() + "\n\nUsage: sluice COMMAND [OPTIONS]\n\nCommands:\n";
   for (const CommandHelp& c : commands_of(app)) out += line_of(c.name, c.meaning);
   out += in_groups(options_of(app));
-  return out + "\nsluice help COMMAND says more of one. A first run: sluice train configs/quickstart.toml\n";
+  return out + "\nsluice help COMMAND says more of one.\nA first run: sluice train configs/quickstart.toml\n";
 }
 
 std::string help_of(const CLI::App& app, const std::string& command) {

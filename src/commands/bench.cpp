@@ -20,6 +20,7 @@
 #include "bench/sizes.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "commands/terminal.h"
 #include "commands/working.h"
 #include "io/directory.h"
 #include "io/file.h"
@@ -36,7 +37,8 @@ Status publish(const Page& page, const Stamp& stamp, const BenchRequest& r) {
   SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(lines, to_jsonl(page, stamp)));
   SLUICE_ASSIGN(const auto paths, write_page(page, stamp, dir, r.what));
-  say("{}\nsaved: {}", to_text(page), lines.string());
+  show_text(to_text(page));
+  say("\nsaved: {}", lines.string());
   for (const auto& path : paths) say(", {}", path.filename().string());
   say("\n");
   return {};

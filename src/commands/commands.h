@@ -250,6 +250,9 @@ Outcome export_model(const ExportRequest& request, Requests& asked);
 // their name or meaning, in any case. Finding none is an error, which names a key that is spelt nearly so.
 Outcome keys(const std::string& filter);
 
+// How wide text on standard output may be; 0: as wide as it likes.
+size_t text_columns();
+
 // Version, commit, and the backends that this program has and lacks: a line each.
 std::string version_text();
 

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "commands/terminal.h"
 #include "commands/working.h"
 #include "cost/card.h"
 #include "draw/axis.h"
@@ -129,7 +130,11 @@ Status run(const CompareRequest& r) {
   const Page page = page_of(compared, c.text);
   if (!r.html.empty()) SLUICE_TRY(write_file(r.html, to_html(page)));
   if (!r.svg.empty()) SLUICE_TRY(write_file(r.svg, render(page.sections.front().bars.front())));
-  say("{}", r.json ? to_json(page) : to_text(page));
+  if (r.json) {
+    say("{}", to_json(page));
+  } else {
+    show_text(to_text(page));
+  }
   for (const std::string& path : {r.html, r.svg}) {
     if (!path.empty() && !r.json) say("\nsaved: {}", path);
   }

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 
@@ -8,6 +6,7 @@
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "commands/terminal.h"
 #include "io/file.h"
 #include "run/checks.h"
 #include "run/data_view.h"
@@ -63,7 +62,7 @@ Status show_data(const DataRequest& request) {
   auto view = view_data(config, vocab, request.rows, console);
   console.stop();
   if (!view.ok()) return view.error();
-  say("{}", to_text(*view, isatty(fileno(stdout)) != 0));
+  say("{}", to_text(*view, takes_colours(stdout)));
   if (request.html.empty()) return {};
   SLUICE_TRY(write_file(request.html, to_html(*view)));
   say("page: {}\n", request.html);

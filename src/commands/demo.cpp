@@ -9,6 +9,7 @@
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "commands/terminal.h"
 #include "explain/describe.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
@@ -97,7 +98,7 @@ Result<Ending> measure(const Prepared& p, std::optional<RunData> data, int64_t s
   SLUICE_ASSIGN(const std::unique_ptr<Session> session,
                 data ? Session::open(p, *std::move(data), console) : Session::open(p, console));
   console.stop();
-  say("{}", describe(session->engine().start_up()));
+  show_text(describe(session->engine().start_up()));
   std::fflush(stdout);
   const auto show = [&](const std::string& what, double ns) {
     print_speed(what, speed_of(s.model.program, s.plan, ns, peak), ns);
@@ -169,7 +170,7 @@ Outcome demo(const DemoRequest& r, Requests& asked) {
   const auto prepared = prepare_demo(std::move(*config), r.machine, data, console);
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
-  say("{}", describe(*prepared));
+  show_text(describe(*prepared));
   std::fflush(stdout);
   const Stage& s = prepared->stages.training;
   const BackendTraits& traits = prepared->machine.traits();

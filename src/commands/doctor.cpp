@@ -11,6 +11,7 @@
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "commands/terminal.h"
 #include "cost/card.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
@@ -112,7 +113,7 @@ Outcome doctor(const DoctorRequest& request) {
   }
   show_host();
   for (const BackendKind* kind : backends()) {
-    if (kind->report != nullptr) say("{}", kind->report());
+    if (kind->report != nullptr) show_text(kind->report());
     const bool has_link = kind->traits.runs_models && !kind->traits.shares_cores;
     if (!has_link || !kind->find({}).ok()) continue;
     if (const Status status = show_links(*kind); !status.ok())

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "commands/terminal.h"
 #include "commands/working.h"
 #include "cost/card.h"
 #include "io/file.h"
@@ -168,13 +169,13 @@ Status run(const EstimateRequest& request) {
   if (request.plan) {
     SLUICE_ASSIGN(const Planning planning, planning_of(request, in));
     // Plans take longer.
-    if (!request.json) say("{}", formulas);
+    if (!request.json) show_text(formulas);
     std::fflush(stdout);
     SLUICE_ASSIGN(Section section, planned(planning));
     page.sections.push_back(std::move(section));
-    if (!request.json) say("{}", to_text(page).substr(formulas.size()));
+    if (!request.json) show_text(to_text(page).substr(formulas.size()));
   } else if (!request.json) {
-    say("{}", formulas);
+    show_text(formulas);
   }
   if (!request.html.empty()) SLUICE_TRY(write_file(request.html, to_html(page)));
   if (request.json) say("{}", to_json(page));

@@ -10,6 +10,7 @@
 #include "commands/bench.h"
 #include "commands/commands.h"
 #include "commands/say.h"
+#include "commands/terminal.h"
 #include "config/config.h"
 #include "cost/card.h"
 #include "estimate/memory.h"
@@ -48,7 +49,7 @@ Outcome keys(const std::string& filter) {
             fmt::format("no key has '{}' in its name or meaning{}", filter,
                         similar(filter, found) ? fmt::format("; did you mean '{}'?", found) : "")};
   }
-  say("{}", out);
+  show_text(out);
   return {};
 }
 

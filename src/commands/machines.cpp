@@ -6,6 +6,7 @@
 
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "commands/terminal.h"
 #include "cost/card.h"
 
 namespace sluice::core {
@@ -50,15 +51,15 @@ std::string table_of(std::span<const Card> all) {
       "dense products with f32 sums, TFLOP/s, by the format of what is multiplied; memory by the data sheet, "
       "and "
       "links each way, both busy, in GB/s\n\n";
-  out += fmt::format("{:<14} {:<21} {:>8} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}  {:<21} {}\n", "--machine",
-                     "card", "memory", "f8", "bf16", "f16", "tf32", "f32", "link", "rates of products",
-                     "what steps reach of them");
+  out += fmt::format("{:<14}  {:<21}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:<21}  {}\n",
+                     "--machine", "card", "memory", "f8", "bf16", "f16", "tf32", "f32", "link",
+                     "rates of products", "what steps reach of them");
   for (const Card& c : all) {
     const std::string reached = !c.can_be_planned() ? "unknown: arithmetic only" : c.reached_source;
     const std::string link = c.load_rate > 0 ? fmt::format("{:.4g}", c.load_rate / 1e9) : "-";
-    out += fmt::format("{:<14} {:<21} {:>8.0f} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}  {:<21} {}\n", c.key,
-                       c.name, c.memory_rate / 1e9, tera(c.peak.f8), tera(c.peak.bf16), tera(c.peak.f16),
-                       tera(c.peak.tf32), tera(c.peak.f32), link, c.peak_source, reached);
+    out += fmt::format("{:<14}  {:<21}  {:>6.0f}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:<21}  {}\n",
+                       c.key, c.name, c.memory_rate / 1e9, tera(c.peak.f8), tera(c.peak.bf16),
+                       tera(c.peak.f16), tera(c.peak.tf32), tera(c.peak.f32), link, c.peak_source, reached);
   }
   return out;
 }
@@ -70,7 +71,7 @@ Status show(const std::string& name, bool json) {
     return {};
   }
   if (!json) {
-    say("{}", table_of(cards()));
+    show_text(table_of(cards()));
     return {};
   }
   nlohmann::ordered_json all = nlohmann::ordered_json::array();

@@ -5,6 +5,7 @@
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "commands/terminal.h"
 #include "commands/working.h"
 #include "config/devices.h"
 #include "draw/axis.h"
@@ -45,7 +46,7 @@ Status explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_i
   const std::vector<WhatIf> changes = with_what_ifs ? what_ifs(prepared) : std::vector<WhatIf>{};
   working.stop();
   const PlanReport report = report_of(prepared, changes);
-  say("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary));
+  show_text(fmt::format("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary)));
   SLUICE_TRY(save_beside_runs(prepared, changes));
   const std::string json = to_json(report, s.model.program, s.plan);
   if (!files.json.empty()) SLUICE_TRY(write_file(files.json, json));
@@ -68,7 +69,7 @@ Status print_frontier(const RunConfig& config, const std::string& preset) {
         working.say(doing, done, total);
       }));
   working.stop();
-  say("machine  {}\n{}", machine.description, text(frontier));
+  show_text(fmt::format("machine  {}\n{}", machine.description, text(frontier)));
   return {};
 }
 
@@ -95,7 +96,7 @@ Outcome plan(const RunRequest& request, const PlanFiles& files) {
   const bool with_what_ifs =
       request.skip_passes.empty() && (request.what_if || what_ifs_are_cheap(*prepared));
   const Outcome explained = outcome(explain_plan(*prepared, files, with_what_ifs));
-  if (explained.ok() && request.passes) say("\n{}", passes.table());
+  if (explained.ok() && request.passes) show_text("\n" + passes.table());
   return explained;
 }
 
@@ -110,7 +111,7 @@ Outcome diff_plans(const std::string& before_path, const std::string& after_path
   if (!before.ok()) return {Ending::Failed, before.message()};
   const auto after = read(after_path);
   if (!after.ok()) return {Ending::Failed, after.message()};
-  say("{}", diff_in_words(*before, *after));
+  show_text(diff_in_words(*before, *after));
   return {};
 }
 
@@ -138,7 +139,8 @@ Status simulate_scaling(const RunConfig& config, std::span<const int> counts, co
   const std::filesystem::path path = std::filesystem::path(config.run.dir) / "scaling.json";
   SLUICE_TRY(make_directories(path.parent_path()));
   SLUICE_TRY(write_file(path, to_json(page)));
-  say("{}\nsaved: {}\n", to_text(page), path.string());
+  show_text(to_text(page));
+  say("\nsaved: {}\n", path.string());
   return {};
 }
 
@@ -158,7 +160,7 @@ Outcome simulate(const RunRequest& request) {
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   const Stage& s = prepared->stages.training;
   const Speed v = speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared));
-  say("{}", describe(*prepared));
+  show_text(describe(*prepared));
   say("simulated step {:.3f} ms: {:.0f} tok/s, {:.2f} model TFLOP/s, MFU {:.1f} %, HFU {:.1f} %\n",
       s.plan.makespan_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
   const Status saved = save_beside_runs(*prepared, {});

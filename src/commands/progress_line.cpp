@@ -2,12 +2,11 @@
 #include "commands/progress_line.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 
 #include "commands/say.h"
+#include "commands/terminal.h"
 
 namespace sluice::core {
 
@@ -18,14 +17,17 @@ std::string format_duration(double seconds) {
   return fmt::format("{} s", s);
 }
 
-ProgressLine::ProgressLine(FILE* out) : ProgressLine(out, isatty(fileno(out)) != 0) {}
+ProgressLine::ProgressLine(FILE* out) : ProgressLine(out, rewrites(out)) {}
 
 void ProgressLine::show(const std::string& text, bool important) {
   using namespace std::chrono;
   const double now = double(duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count());
   if (terminal_) {
-    say(out_, "\r{:<{}}", text, width_);
-    width_ = text.size();
+    // A line that goes on in the next one could not be written anew.
+    const size_t columns = columns_of(out_);
+    const std::string shown = columns > 0 ? text.substr(0, columns - 1) : text;
+    say(out_, "\r{:<{}}", shown, width_);
+    width_ = shown.size();
   } else if (important || now - shown_ns_ >= 5e9) {
     say(out_, "{}\n", text);
     shown_ns_ = now;

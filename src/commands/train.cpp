@@ -12,6 +12,7 @@
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "commands/terminal.h"
 #include "draw/axis.h"
 #include "draw/plot.h"
 #include "explain/describe.h"
@@ -237,18 +238,18 @@ void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) 
 
 Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, Requests& asked) {
   const std::filesystem::path dir = p.config.run.dir;
-  say("{}", describe(p));
-  for (const std::string& notice : data.notices) say("{}\n", notice);
+  show_text(describe(p));
+  for (const std::string& notice : data.notices) show_text(notice + "\n");
   std::fflush(stdout);
   SLUICE_TRY(save_plan(p));
   const SaveSchedule saves = save_schedule_of(p.config);
   SLUICE_ASSIGN(CheckpointStore store, CheckpointStore::open(checkpoints_in(dir), saves.keep));
   SLUICE_ASSIGN(Saver saver, Saver::open(p, std::move(store), saves, p.config.train.steps, observer));
-  say("{}", describe(saver.forecast()));
+  show_text(describe(saver.forecast()));
   std::fflush(stdout);
   SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p, std::move(data), observer));
   observer.stop();
-  say("{}", describe(session->engine().start_up()));
+  show_text(describe(session->engine().start_up()));
   std::fflush(stdout);
   SLUICE_TRY(observer.open_metrics(session->steps_done()));
   TrainingOptions options;

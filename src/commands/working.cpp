@@ -2,9 +2,10 @@
 #include "commands/working.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
+
+#include "commands/terminal.h"
 
 namespace sluice::core {
 namespace {
@@ -44,7 +45,7 @@ void WorkLine::tick(double now_s) {
   line_.show(text, true);
 }
 
-Working::Working(std::string what) : line_(stderr, isatty(STDERR_FILENO) != 0) {
+Working::Working(std::string what) : line_(stderr, rewrites(stderr)) {
   line_.say(seconds_now(), std::move(what));
   thread_ = std::jthread([this](const std::stop_token& stop) {
     std::unique_lock lock(mutex_);

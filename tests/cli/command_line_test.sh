@@ -56,4 +56,32 @@ expect 0 out 'train.learning_rate = 0.001' keys 'Warm-Up'
 expect 0 out '(auto, on, off)' keys train.master
 expect 0 out '(a size such as 48MiB, 1.5GiB or 800MB, or none)' keys memory.device
 expect 1 err "no key has 'memory.divice' in its name or meaning; did you mean 'memory.device'?" keys memory.divice
+# What is contradictory, unused, or given twice is said in words.
+expect 2 err 'sluice plan: --html is given 2 times; give it once' plan --html a.html --html b.html
+expect 2 err 'sluice plan: --html needs a value: FILE' plan --html
+expect 2 err '--frontier and --what-if ask for different things; give one of them' plan --frontier --what-if
+expect 2 err '--backend and --machine ask for different things; give one of them' plan --machine h100 --backend cpu
+expect 2 err '--system needs --chat beside it' generate tiny --system x --prompt y
+expect 1 err '--set =3: expected key=value, such as train.steps=100' plan --set =3
+expect 1 err '--tokens 3B: needs --machine' estimate tiny --tokens 3B
+expect 1 err '--price 2: needs --machine and --tokens' estimate tiny --machine h100 --price 2
+expect 1 err "model '14B': allowed are" estimate 14B
+expect 1 err '; did you mean params=14B?' estimate 14B
+expect 0 out '14,000,000,000 parameters' estimate params=14b --seq-len 128
+expect 1 err 'a number of parameters and dimensions are for sluice estimate' compare params=14B
+expect 1 err 'nothing is downloaded' compare Qwen/Qwen3-14B
+expect 1 err '; did you mean llama3-8b?' compare lama3-8b
+expect 1 err '; did you mean rtx4090?' plan --machine rtx4091
+expect 1 err 'more than any machine has' plan --machine h100 --host-mem 999999TiB
+expect 1 err 'nowhere: neither the folder of a model, nor a run' generate nowhere --prompt a
+
+# Text for people fits a narrow terminal.
+for command in machines keys help 'plan --help' 'estimate tiny --machine h100' 'plan --machine rtx4090 --device-mem 2GiB --host-mem 4GiB'; do
+  wide=$(cd "$(mktemp -d)" && COLUMNS=60 "$sluice" $command 2>/dev/null | awk 'length($0) > 60 && NF > 1')
+  # Examples are commands, which stay whole; so does a word.
+  if grep -v -e '^  sluice ' -e '^saved: ' <<<"$wide" | grep -q .; then
+    printf 'COLUMNS=60 sluice %s prints wider lines:\n%s\n' "$command" "$wide"
+    failed=1
+  fi
+done
 exit $failed
