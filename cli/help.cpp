@@ -103,6 +103,25 @@ std::string unknown_option(const std::vector<CommandHelp>& commands, const Comma
          command.name + " --help lists all";
 }
 
+// What the parser found wrong, in a sentence: its own words count values instead of naming what to do.
+std::string in_words(const CLI::ParseError& e) {
+  const std::string what = e.what();
+  const auto parts = [&](const std::string& middle) {
+    const size_t at = what.find(middle);
+    return at == what.npos ? std::pair<std::string, std::string>()
+                           : std::pair(what.substr(0, at), what.substr(at + middle.size()));
+  };
+  if (const auto [name, times] = parts(": At Most 1 required but received "); !name.empty())
+    return name + " is given " + times + " times; give it once";
+  if (const auto [name, rest] = parts(": 1 required "); !name.empty())
+    return name + " needs a value: " + rest.substr(0, rest.find(' '));
+  if (const auto [name, other] = parts(" excludes "); !name.empty())
+    return name + " and " + other + " ask for different things; give one of them";
+  if (const auto [name, other] = parts(" requires "); !name.empty())
+    return name + " needs " + other + " beside it";
+  return what;
+}
+
 }  // namespace
 
 std::string list_of_commands(const CLI::App& app) {
@@ -152,6 +171,6 @@ std::string explain(const CLI::App& app, const CLI::ParseError& e) {
   for (const std::string& word : rest) {
     if (is_flag(word)) return unknown_option(commands, *command, word);
   }
-  const std::string what = rest.empty() ? e.what() : "there is no place for '" + rest.front() + "'";
+  const std::string what = rest.empty() ? in_words(e) : "there is no place for '" + rest.front() + "'";
   return "sluice " + name + ": " + what + "\nsluice " + name + " --help shows how to call it";
 }

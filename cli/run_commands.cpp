@@ -31,7 +31,9 @@ struct RunOptions {
     option("--device-mem", device_mem, "cap on device memory, such as 48MiB or none (memory.device)", "SIZE",
            "Caps");
     option("--host-mem", host_mem, "cap on host memory, such as 1GiB or none (memory.host)", "SIZE", "Caps");
-    option("--model", model, "folder of a Hugging Face model (model.path)", "DIR", "Configuration");
+    option("--model", model,
+           "folder of a Hugging Face model, its config.json, or a run's directory (model.path)", "PATH",
+           "Configuration");
     option("--run-dir", run_dir, "where results go (run.dir)", "DIR", "Configuration");
     option("--backend", backend, "auto, or one that this program has (run.backend)", "BACKEND",
            "Configuration");
@@ -44,7 +46,8 @@ struct RunOptions {
   void add_machine(CLI::App& command) {
     command.add_option("--machine", request.machine, machine_help())
         ->type_name("MACHINE")
-        ->group("Configuration");
+        ->group("Configuration")
+        ->excludes(command.get_option("--backend"));
   }
 
   sluice::core::RunRequest& finish() {
@@ -95,7 +98,7 @@ void add_plan(CLI::App& app, int& status) {
   const auto options = std::make_shared<Options>();
   sluice::core::RunRequest& request = options->run.request;
   CLI::App& plan =
-      add_command(app, "plan", "find, explain and save the plan without training",
+      add_command(app, "plan", "make, explain and save a plan without training",
                   "sluice plan configs/quickstart.toml --device-mem 48MiB --html plan.html\n"
                   "sluice plan --machine h200 --device-mem 16GiB --host-mem 110GiB --set model.preset=8\n"
                   "    Llama-3 8B on a machine that is not here\n"
@@ -109,14 +112,19 @@ void add_plan(CLI::App& app, int& status) {
   plan.add_option("--html", options->files.html, "write one self-contained page to this file")
       ->type_name("FILE")
       ->group("Output");
-  plan.add_option("--diff", options->diff,
-                  "say what changed between two saved plans (plan.json), and plan nothing")
-      ->expected(2)
-      ->type_name("BEFORE AFTER")
-      ->group("Questions");
-  plan.add_flag("--frontier", request.frontier, "the smallest caps that work, and what each costs in speed")
-      ->group("Questions");
+  CLI::Option* diff =
+      plan.add_option("--diff", options->diff,
+                      "say what changed between two saved plans (plan.json), and plan nothing")
+          ->expected(2)
+          ->type_name("BEFORE AFTER")
+          ->group("Questions");
+  CLI::Option* frontier = plan.add_flag("--frontier", request.frontier,
+                                        "the smallest caps that work, and what each costs in speed")
+                              ->excludes(diff)
+                              ->group("Questions");
   plan.add_flag("--what-if", request.what_if, "what other caps and steps would change; small models: always")
+      ->excludes(diff)
+      ->excludes(frontier)
       ->group("Questions");
   plan.add_flag("--passes", request.passes,
                 "check what every pass of the planner makes, and show what each decides, how often it ran "
@@ -127,9 +135,9 @@ void add_plan(CLI::App& app, int& status) {
       ->type_name("NAME[,NAME]")
       ->group("Planner");
   plan.callback([=, &status] {
-    const std::vector<std::string>& diff = options->diff;
-    status = report(diff.empty() ? sluice::core::plan(options->run.finish(), options->files)
-                                 : sluice::core::diff_plans(diff[0], diff[1]));
+    const std::vector<std::string>& plans = options->diff;
+    status = report(plans.empty() ? sluice::core::plan(options->run.finish(), options->files)
+                                  : sluice::core::diff_plans(plans[0], plans[1]));
   });
 }
 

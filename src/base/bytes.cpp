@@ -29,7 +29,7 @@ constexpr std::array<Unit, 13> kUnits{{{"b", 1},
                                        {"gb", 1e9},
                                        {"tb", 1e12}}};
 
-constexpr double kMostBytes = 9e18;
+constexpr double kMostBytes = 0x1p50;  // no machine has more: a slip
 
 // What a number without a unit probably stands for: the memories of today are some GiB, or many MiB.
 std::string with_a_unit(double number) {
@@ -55,7 +55,9 @@ Result<int64_t> parse_bytes(std::string_view text) {
   for (const Unit& unit : kUnits) {
     if (unit.name != suffix) continue;
     const double bytes = number * unit.bytes;
-    if (!(bytes >= 1) || bytes > kMostBytes) return error("{}: expected {}", text, kAllowed);
+    if (bytes > kMostBytes)
+      return error("{}: more than any machine has; expected {}, up to 1024TiB", text, kAllowed);
+    if (!(bytes >= 1)) return error("{}: expected {}", text, kAllowed);
     return static_cast<int64_t>(std::llround(bytes));
   }
   return error("{}: unknown unit '{}'; expected {}", text, suffix, kAllowed);

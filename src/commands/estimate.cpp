@@ -59,6 +59,10 @@ Result<EstimateInput> input_of(const EstimateRequest& request) {
   } else if (!request.device_mem.empty()) {
     return error("--device-mem {}: needs --machine", request.device_mem);
   }
+  if (!request.tokens.empty() && request.machine.empty())
+    return error("--tokens {}: needs --machine, whose speed makes hours of them", request.tokens);
+  if (request.price > 0 && (request.machine.empty() || (request.tokens.empty() && !request.plan)))
+    return error("--price {}: needs --machine and --tokens, whose hours are paid for", request.price);
   if (!request.host_mem.empty() && !request.plan)
     return error("--host-mem {}: needs --plan", request.host_mem);
   if (!request.optimizer.empty()) {

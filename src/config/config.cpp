@@ -13,6 +13,7 @@
 #include "base/nearest.h"
 #include "config/aliases.h"
 #include "io/hub_cache.h"
+#include "io/model_folder.h"
 #include "io/toml.h"
 #include "model/families/families.h"
 
@@ -50,7 +51,7 @@ void visit_keys(Config& c, F&& key) {
   const Choices dtypes{"auto", "f32", "bf16"}, toggle{"auto", "on", "off"};
   key("model.preset", c.model.preset, ModelPresets(), "shapes by name");
   key("model.path", c.model.path, InputPath(),
-      "folder of a Hugging Face model: config.json, weights, tokenizer");
+      "folder of a Hugging Face model: config.json, weights, tokenizer; or a run's directory");
   key("model.config", c.model.config, InputPath(), "path of a Hugging Face config.json, instead of a preset");
   key("model.weights", c.model.weights, InputPath(), "checkpoint to start from; empty: random weights");
   key("data.paths", c.data.paths, InputPath(),
@@ -226,7 +227,7 @@ std::string allowed(const std::string&, InputPath) {
   return "a path, relative to the file that sets it";
 }
 std::string allowed(const std::string&, OutputPath) {
-  return "a path, relative to where one stands";
+  return "a path, relative to the working directory";
 }
 std::string allowed(const std::vector<std::string>&, InputPath) {
   return "a list of paths, relative to the file that sets them";
@@ -326,7 +327,10 @@ Status assign(std::string_view name, const Setting& s, std::string& field, const
 }
 
 Status assign(std::string_view name, const Setting& s, std::string& field, const ModelPresets& presets) {
-  if (preset_meant_by(s.values.front()).empty()) return not_allowed(name, s.values.front(), field, presets);
+  if (preset_meant_by(s.values.front()).empty()) {
+    const Error e = not_allowed(name, s.values.front(), field, presets);
+    return error("{}{}", e.message, other_models(s.values.front()));
+  }
   field = s.values.front();
   return {};
 }
@@ -493,10 +497,19 @@ void name_preset(RunConfig& config) {
       fmt::format("model.preset = {}: this preset is called {} now", typed, config.model.preset));
 }
 
-// From here on the parts of the model's folder that no key of their own names are named.
+// From here on the parts of the model that no key of their own names are named.
 void name_parts(RunConfig& config) {
-  for (std::string* part : {&config.model.config, &config.model.weights}) {
-    if (part->empty()) *part = config.model.path;
+  auto& m = config.model;
+  for (std::string* part : {&m.path, &m.config, &m.weights}) {
+    if (!part->empty()) *part = model_folder(*part).string();
+  }
+  if (m.config.empty()) m.config = m.path;
+  if (is_config_file(m.path)) {
+    if (m.weights.empty())
+      config.notices.push_back(
+          fmt::format("model.path = {}: a config.json alone, so the weights are random", m.path));
+  } else if (m.weights.empty()) {
+    m.weights = m.path;
   }
 }
 
@@ -515,7 +528,8 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
   const Place here{absolute("."), "in the working directory"};
   for (const std::string& text : settings) {
     const size_t equals = text.find('=');
-    if (equals == std::string::npos) return error("--set {}: expected key=value", text);
+    if (equals == std::string::npos || equals == 0)
+      return error("--set {}: expected key=value, such as train.steps=100", text);
     const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
     SLUICE_ASSIGN(const Setting setting, typed_setting(name, value));
     if (constexpr std::string_view kMachine = "machine."; name.starts_with(kMachine)) {

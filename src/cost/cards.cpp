@@ -167,8 +167,15 @@ Result<Card> find_card(std::string_view name) {
   for (const Card& card : cards()) {
     if (plain(name) == plain(card.name) || plain(name) == plain(card.key)) return card;
   }
-  return error("machine '{}': known are {}, and files that end in .toml", name,
-               fmt::join(card_names(), ", "));
+  std::string near;
+  size_t least = SIZE_MAX;
+  for (const Card& card : cards()) {
+    const size_t apart = edit_distance(plain(name), plain(card.key));
+    if (apart < least) least = apart, near = card.key;
+  }
+  const bool meant = similar(plain_name(name), plain_name(near));
+  return error("machine '{}': known are {}, and files that end in .toml{}", name,
+               fmt::join(card_names(), ", "), meant ? fmt::format("; did you mean {}?", near) : "");
 }
 
 Result<Profile> profile_of(const Card& card, DType compute) {

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/nearest.h"
 #include "io/file.h"
+#include "io/model_folder.h"
 #include "model/families/families.h"
 
 namespace sluice::core {
@@ -175,7 +176,7 @@ Result<Subject> parse_subject(std::string_view text) {
     SLUICE_ASSIGN(ModelSpec spec, model_preset(preset));
     return subject_of(std::move(spec), preset);
   }
-  std::filesystem::path path(text);
+  std::filesystem::path path = model_folder(text);
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
   if (std::filesystem::exists(path, ignored)) {
@@ -185,10 +186,12 @@ Result<Subject> parse_subject(std::string_view text) {
     return subject_of(std::move(*spec), std::string(text));
   }
   if (text.find('=') != text.npos) return from_dimensions(text);
+  const bool number = parse_amount("", text).ok();
   return error(
-      "model '{}': allowed are {}, the path of a config.json, and dimensions such as "
-      "layers=32,dim=4096,ffn=11008,heads=32,vocab=32000",
-      text, fmt::join(model_presets(), ", "));
+      "model '{}': allowed are {}, the path of a config.json, a number of parameters such as params=14B, and "
+      "dimensions such as layers=32,dim=4096,ffn=11008,heads=32,vocab=32000{}",
+      text, fmt::join(model_presets(), ", "),
+      number ? fmt::format("; did you mean params={}?", text) : other_models(text));
 }
 
 ModelSpec scaled_to(const ModelSpec& spec, int64_t layers) {
@@ -215,8 +218,9 @@ Result<double> parse_amount(std::string_view what, std::string_view text) {
   const char* const end = text.data() + text.size();
   const auto [rest, read] = std::from_chars(text.data(), end, value);
   const std::string_view suffix(rest, size_t(end - rest));
-  constexpr std::pair<std::string_view, double> kSuffixes[] = {{"", 1},    {"k", 1e3}, {"K", 1e3}, {"M", 1e6},
-                                                               {"B", 1e9}, {"G", 1e9}, {"T", 1e12}};
+  constexpr std::pair<std::string_view, double> kSuffixes[] = {
+      {"", 1},    {"k", 1e3}, {"K", 1e3}, {"m", 1e6},  {"M", 1e6}, {"b", 1e9},
+      {"B", 1e9}, {"g", 1e9}, {"G", 1e9}, {"t", 1e12}, {"T", 1e12}};
   for (const auto& [name, factor] : kSuffixes) {
     if (read == std::errc() && suffix == name && std::isfinite(value * factor)) return value * factor;
   }

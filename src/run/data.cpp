@@ -282,7 +282,12 @@ Status count_steps(RunConfig& c, const RunData& data) {
     return error("train.epochs = {}: random tokens (data.paths is empty) have no epochs; set train.steps",
                  c.train.epochs);
   const double rows = c.train.epochs * double(data.train->epoch_rows());
-  c.train.steps = int64_t(std::ceil(rows * double(c.train.seq_len) / double(c.train.tokens_per_step)));
+  const auto steps = int64_t(std::ceil(rows * double(c.train.seq_len) / double(c.train.tokens_per_step)));
+  if (c.train.steps != steps && c.train.steps != RunConfig().train.steps) {
+    c.notices.push_back(fmt::format("train.epochs = {} makes {} steps; train.steps = {} does not count",
+                                    c.train.epochs, steps, c.train.steps));
+  }
+  c.train.steps = steps;
   return {};
 }
 

@@ -16,7 +16,13 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
   std::filesystem::path path = config.model.config;
   SLUICE_TRY(check_input(config, key_of_part(config, config.model.config, "model.config"), path));
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
+  if (std::filesystem::is_directory(path, ignored)) {
+    path /= "config.json";
+    if (!std::filesystem::exists(path, ignored)) {
+      return error(ErrorKind::NotFound, "{} = {}: there is no config.json in this folder",
+                   key_of_part(config, config.model.config, "model.config"), config.model.config);
+    }
+  }
   SLUICE_ASSIGN(const std::string text, read_file(path, kMostConfigBytes));
   auto parsed = parse_model_config(text);
   if (!parsed.ok()) return error_at(path.string(), parsed.error());

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "model/families/families.h"
 
@@ -14,9 +15,10 @@ std::vector<std::string> demo_settings(const std::string& model, int64_t seq_len
                          : preset_meant_by(model) == "tiny" ? 4096
                                                             : 131072;
   const int64_t sequences = std::max<int64_t>(1, wanted / std::max<int64_t>(1, seq_len));
-  return {(model.ends_with(".json") ? "model.config=" : "model.preset=") + model,
-          fmt::format("train.seq_len={}", seq_len), "sample.tokens=0",
-          fmt::format("train.tokens_per_step={}", sequences * seq_len)};
+  std::error_code ignored;
+  const bool file = model.ends_with(".json") || std::filesystem::exists(model, ignored);
+  return {(file ? "model.config=" : "model.preset=") + model, fmt::format("train.seq_len={}", seq_len),
+          "sample.tokens=0", fmt::format("train.tokens_per_step={}", sequences * seq_len)};
 }
 
 Result<MeasuredSteps> measure_steps(Session& session, int64_t steps, bool traced,

@@ -19,7 +19,7 @@ expect() {
 }
 
 commands=(train plan simulate demo sweep doctor keys help)
-expect 2 err 'find, explain and save the plan without training'
+expect 2 err 'make, explain and save a plan without training'
 for command in "${commands[@]}"; do
   expect 2 err $'\n  '"$command "
   expect 0 out $'\n  '"$command " help
