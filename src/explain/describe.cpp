@@ -33,8 +33,9 @@ std::string title_of(const Prepared& p) {
 // Why these number formats, where people used to others would ask.
 std::string why_numbers(const Numerics& n) {
   if (!n.stochastic) return {};
-  return "half the bytes to keep and move; stochastic rounding keeps what rounding to nearest would lose. "
-         "f32 masters: --set train.master=on";
+  return "half as many bytes to keep and move as f32. Stochastic rounding keeps small updates that rounding "
+         "to "
+         "nearest would lose. For f32 master weights: --set train.master=on";
 }
 
 // "3.1 s", "15 min".
@@ -105,15 +106,15 @@ PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
 }
 
 std::string describe(const SaveForecast& f) {
-  std::string out = fmt::format("saves    {} a checkpoint", format_bytes(f.bytes));
+  std::string out = fmt::format("saves    a checkpoint has {}", format_bytes(f.bytes));
   if (f.disk_bytes_per_s > 0) {
-    out += fmt::format(", {} at {}", time_in_words(double(f.bytes) / f.disk_bytes_per_s),
+    out += fmt::format(" and takes {} at {}", time_in_words(double(f.bytes) / f.disk_bytes_per_s),
                        rate_in_words(f.disk_bytes_per_s));
   }
-  out += f.beside_run ? ", while steps go on: the host cap has room for a copy"
-                      : ", while the run waits: the host cap has no room for a copy";
+  out += f.beside_run ? "; steps continue meanwhile, as the host cap has room for a copy"
+                      : "; the run waits meanwhile, as the host cap has no room for a copy";
   if (f.interval_s > 0) {
-    out += fmt::format("; every {}", time_in_words(f.interval_s));
+    out += fmt::format("; one every {}", time_in_words(f.interval_s));
     if (f.disk_bytes_per_s > 0) out += fmt::format(", {:.2g} % of the run", 100 * f.waited_s / f.interval_s);
   }
   return out + "\n";
@@ -124,7 +125,7 @@ std::string describe(const SaveEvent& e) {
       fmt::format("saved {}: {} in {} ({})", e.directory.filename().string(), format_bytes(e.bytes),
                   time_in_words(e.seconds), rate_in_words(double(e.bytes) / std::max(1e-6, e.seconds)));
   if (e.waited_seconds < e.seconds)
-    out += fmt::format(", {} of them beside steps", time_in_words(e.seconds - e.waited_seconds));
+    out += fmt::format(", {} of them while steps went on", time_in_words(e.seconds - e.waited_seconds));
   out += fmt::format("; saving takes {:.2g} % of the run", 100 * e.share_of_run);
   if (e.delayed) {
     out += fmt::format(", the next is after {}, to stay below {:.0f} %", time_in_words(e.next_seconds),
@@ -135,9 +136,9 @@ std::string describe(const SaveEvent& e) {
 
 std::string describe(const StartUp& s) {
   return fmt::format(
-      "start-up {:.1f} s: measure {:.1f} s, plan {:.1f} s, reserve {:.1f} s, prepare {:.1f} s, initialise "
-      "{:.1f} s, pin {:.1f} "
-      "s\n",
+      "start-up {:.1f} s: measuring costs {:.1f} s, planning {:.1f} s, taking memory {:.1f} s, preparing "
+      "kernels "
+      "{:.1f} s, making the state {:.1f} s, pinning memory {:.1f} s\n",
       s.total_s(), s.measure_s, s.plan_s, s.reserve_s, s.prepare_s, s.initialize_s, s.pin_s);
 }
 

@@ -16,11 +16,36 @@ namespace {
 
 using ByKind = std::array<int64_t, kObjectKinds>;
 
+// What people call it.
+std::string_view kind_in_words(ObjectKind kind) {
+  switch (kind) {
+    case ObjectKind::Param:
+      return "weights";
+    case ObjectKind::Grad:
+      return "gradients";
+    case ObjectKind::OptState:
+      return "optimizer state";
+    case ObjectKind::Activation:
+      return "activations";
+    case ObjectKind::ActGrad:
+      return "gradients of activations";
+    case ObjectKind::Input:
+      return "tokens";
+    case ObjectKind::Constant:
+      return "constants";
+    case ObjectKind::Metric:
+      return "results";
+    case ObjectKind::Cache:
+      return "keys and values";
+  }
+  return {};
+}
+
 std::string list(const ByKind& bytes) {
   std::string out;
   for (int k = 0; k < kObjectKinds; ++k) {
     if (bytes[size_t(k)] == 0) continue;
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name_of(static_cast<ObjectKind>(k)),
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", kind_in_words(static_cast<ObjectKind>(k)),
                        format_bytes(bytes[size_t(k)]));
   }
   return out.empty() ? "nothing" : out;
@@ -108,34 +133,39 @@ std::string explain(const Program& program, const Plan& plan) {
   }
   std::string again;
   for (const auto& [name, ns] : recomputed) {
-    again += fmt::format("{}{} {:.1f} %", again.empty() ? "" : ", ", name,
+    again += fmt::format("{}{} ({:.1f} % of the step)", again.empty() ? "" : ", ", name,
                          100 * ns / (plan.makespan_ns * double(plan.devices())));
   }
   const double step = std::max(plan.makespan_ns, 1.0), devices = double(plan.devices());
   std::string out, arenas;
   for (const Tier tier : plan.lanes.tiers()) {
-    arenas += fmt::format("{}{} arena {}", arenas.empty() ? "" : ", ", name_of(tier),
-                          format_bytes(plan.arenas[tier].bytes));
+    arenas += fmt::format("{}{} on the {}", arenas.empty() ? "" : ", ", format_bytes(plan.arenas[tier].bytes),
+                          name_of(tier));
   }
   const auto put = std::back_inserter(out);
-  fmt::format_to(put, "plan     {}; {} task runs, {} loads, {} stores\n", arenas, t.runs.actions,
-                 t.loads.actions, t.stores.actions);
-  fmt::format_to(put, "stays    {}\n", list(resident));
-  fmt::format_to(put, "loads    {} per step: {}\n", format_bytes(t.loads.bytes), list(loaded));
-  fmt::format_to(put, "stores   {} per step: {}\n", format_bytes(t.stores.bytes), list(stored));
+  fmt::format_to(put, "plan     {}; {} computations, {} copies to the device, {} to the host\n", arenas,
+                 t.runs.actions, t.loads.actions, t.stores.actions);
+  fmt::format_to(put, "stays    on the device, from step to step: {}\n", list(resident));
+  fmt::format_to(put, "loads    {} to the device in each step: {}\n", format_bytes(t.loads.bytes),
+                 list(loaded));
+  fmt::format_to(put, "stores   {} to the host in each step: {}\n", format_bytes(t.stores.bytes),
+                 list(stored));
   if (plan.devices() > 1) out += layers_by_device(program, plan) + between_devices(plan, t);
-  fmt::format_to(put, "again    {}\n", again.empty() ? "nothing is recomputed" : again);
+  fmt::format_to(put, "again    {}\n",
+                 again.empty() ? "nothing is computed a second time" : "computed a second time: " + again);
   fmt::format_to(put, "policy   {}\n", plan.policy);
-  fmt::format_to(put, "step     {:.1f} ms predicted; no plan is faster than {:.1f} ms (gap {:.1f} %)\n",
+  fmt::format_to(put, "step     {:.1f} ms predicted; no plan can be faster than {:.1f} ms (gap {:.1f} %)\n",
                  step / 1e6, plan.lower_bound_ns / 1e6,
                  plan.lower_bound_ns > 0 ? 100 * (step / plan.lower_bound_ns - 1) : 0.0);
-  fmt::format_to(put, "stalls   {:.1f} % of the step waiting for loads, {:.1f} % for stores{}\n",
-                 100 * stalls[size_t(StallCause::Load)] / (step * devices),
-                 100 * stalls[size_t(StallCause::Store)] / (step * devices),
-                 devices == 1 ? ""
-                              : fmt::format(", {:.1f} % for another device",
-                                            100 * stalls[size_t(StallCause::Device)] / (step * devices)));
-  fmt::format_to(put, "links    host to device {:.0f} % busy, device to host {:.0f} %\n",
+  fmt::format_to(
+      put,
+      "stalls   {:.1f} % of the step waits for copies to the device, {:.1f} % for copies to the host{}\n",
+      100 * stalls[size_t(StallCause::Load)] / (step * devices),
+      100 * stalls[size_t(StallCause::Store)] / (step * devices),
+      devices == 1 ? ""
+                   : fmt::format(", {:.1f} % for another device",
+                                 100 * stalls[size_t(StallCause::Device)] / (step * devices)));
+  fmt::format_to(put, "links    to the device {:.0f} % busy, to the host {:.0f} %\n",
                  100 * t.loads.ns / (step * devices), 100 * t.stores.ns / (step * devices));
   fmt::format_to(put, "binds    {}\n", what_binds(plan, t, stalls));
   return out;
