@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs other people's programs, from PyPI, on what Sluice writes.
+#
+#   tests/others/others_test.sh BUILD_DIR transformers4|transformers5|tensorboard|llamacpp
+#
+# Packages stay in BUILD_DIR/others. As a test (ctest -L packages) it runs where SLUICE_PACKAGES is set. llamacpp downloads
+# PyTorch, builds llama.cpp out of the source package of llama-cpp-python (some 20 minutes of CPU time), and needs the model that
+# scripts/finetune puts into models/SmolLM2-135M for its tokenizer.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+build=$(realpath "$1") what=$2
+if [[ -n ${SLUICE_TEST:-} && -z ${SLUICE_PACKAGES:-} ]]; then
+  echo "skipped: it downloads packages; set SLUICE_PACKAGES=1"
+  exit 77
+fi
+sluice=$build/cli/sluice
+folder=$build/others/$what
+python=$folder/venv/bin/python
+mkdir -p "$folder"
+if [[ ! -x $python ]]; then python3 -m venv "$folder/venv"; fi
+install() { "$python" -m pip install --quiet "$@"; }
+
+case $what in
+  transformers4) install transformers==4.57.6 jinja2 ;;
+  transformers5) install transformers==5.23.0 jinja2 ;;
+  tensorboard) install tbparse==0.0.9 tensorboard==2.21.0 setuptools ;;
+  llamacpp)
+    model=$here/../../models/SmolLM2-135M
+    if [[ ! -d $model ]]; then echo "skipped: there is no models/SmolLM2-135M (scripts/finetune)"; exit 77; fi
+    install torch transformers==5.23.0 sentencepiece numpy safetensors scikit-build-core cmake ninja
+    if [[ ! -d $folder/source ]]; then
+      "$python" -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation --dest "$folder" llama-cpp-python==0.3.36
+      mkdir -p "$folder/source.part"
+      tar -C "$folder/source.part" --strip-components=1 -xf "$folder"/llama_cpp_python-*.tar.gz
+      mv "$folder/source.part" "$folder/source"
+    fi
+    install "$folder/source/vendor/llama.cpp/gguf-py"
+    "$python" -c 'import llama_cpp' 2>/dev/null || nice -n 19 "$python" -m pip install --quiet "$folder/source"
+    exec "$python" "$here/llamacpp.py" "$sluice" "$folder/source/vendor/llama.cpp" "$model"
+    ;;
+  *) echo "no test is called $what" >&2; exit 2 ;;
+esac
+exec "$python" "$here/${what%[45]}.py" "$sluice"
