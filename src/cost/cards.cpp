@@ -175,7 +175,7 @@ Result<Card> find_card(std::string_view name) {
   }
   const bool meant = similar(plain_name(name), plain_name(near));
   return error("machine '{}': known are {}, and files that end in .toml{}", name,
-               fmt::join(card_names(), ", "), meant ? fmt::format("; did you mean {}?", near) : "");
+               fmt::join(card_names(), ", "), meant ? fmt::format("; the nearest name is {}", near) : "");
 }
 
 Result<Profile> profile_of(const Card& card, DType compute) {

@@ -71,7 +71,7 @@ expect 0 out '14,000,000,000 parameters' estimate params=14b --seq-len 128
 expect 1 err 'a number of parameters and dimensions are for sluice estimate' compare params=14B
 expect 1 err 'nothing is downloaded' compare Qwen/Qwen3-14B
 expect 1 err '; did you mean llama3-8b?' compare lama3-8b
-expect 1 err '; did you mean rtx4090?' plan --machine rtx4091
+expect 1 err '; the nearest name is rtx4090' plan --machine rtx4091
 expect 1 err 'more than any machine has' plan --machine h100 --host-mem 999999TiB
 expect 1 err 'nowhere: neither the folder of a model, nor a run' generate nowhere --prompt a
 

@@ -493,7 +493,7 @@ TEST(Checkpoint, InShardsGoesOnBitForBit) {
     (void)must(session->step());
     CheckpointContent content;
     content.layout = layout_of(prepared.stages.training.model, false);
-    content.info.step = 1;
+    content.info.step = content.info.updates = 1;
     content.info.manifest = session->manifest();
     content.config = prepared.model.config;
     content.files = std::make_shared<const ModelFiles>();
