@@ -90,7 +90,7 @@ double estimate_of(const Plan& plan) {
   return plan.makespan_ns + kRunNs * double(runs) / double(plan.devices());
 }
 
-constexpr std::string_view kOnly = "the only one that fits what was given";
+constexpr std::string_view kOnly = "the only shape that fits what was given";
 
 bool loads_moments(const Program& program, const Plan& plan) {
   return std::any_of(plan.actions.begin(), plan.actions.end(), [&](const Action& a) {

@@ -16,7 +16,9 @@ std::vector<std::string> demo_settings(const std::string& model, int64_t seq_len
                                                             : 131072;
   const int64_t sequences = std::max<int64_t>(1, wanted / std::max<int64_t>(1, seq_len));
   std::error_code ignored;
-  const bool file = model.ends_with(".json") || std::filesystem::exists(model, ignored);
+  // A name with a slash is a path, or one of the hub.
+  const bool file =
+      model.ends_with(".json") || model.find('/') != model.npos || std::filesystem::exists(model, ignored);
   return {(file ? "model.config=" : "model.preset=") + model, fmt::format("train.seq_len={}", seq_len),
           "sample.tokens=0", fmt::format("train.tokens_per_step={}", sequences * seq_len)};
 }

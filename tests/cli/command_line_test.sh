@@ -69,7 +69,7 @@ expect 1 err "model '14B': allowed are" estimate 14B
 expect 1 err '; did you mean params=14B?' estimate 14B
 expect 0 out '14,000,000,000 parameters' estimate params=14b --seq-len 128
 expect 1 err 'a number of parameters and dimensions are for sluice estimate' compare params=14B
-expect 1 err 'nothing is downloaded' compare Qwen/Qwen3-14B
+expect 1 err 'nor is it in the cache of the Hugging Face hub' compare Qwen/Qwen3-14B
 expect 1 err '; did you mean llama3-8b?' compare lama3-8b
 expect 1 err '; the nearest name is rtx4090' plan --machine rtx4091
 expect 1 err 'more than any machine has' plan --machine h100 --host-mem 999999TiB
@@ -77,7 +77,7 @@ expect 1 err 'nowhere: neither the folder of a model, nor a run' generate nowher
 
 # Text for people fits a narrow terminal.
 for command in machines keys help 'plan --help' 'estimate tiny --machine h100' 'plan --machine rtx4090 --device-mem 2GiB --host-mem 4GiB'; do
-  wide=$(cd "$(mktemp -d)" && COLUMNS=60 "$sluice" $command 2>/dev/null | awk 'length($0) > 60 && NF > 1')
+  wide=$(cd "$(mktemp -d)" && COLUMNS=60 "$sluice" $command 2>/dev/null | LC_ALL=C.UTF-8 grep -E '^.{61}' | grep -E '[^ ] +[^ ]' || true)
   # Examples are commands, which stay whole; so does a word.
   if grep -v -e '^  sluice ' -e '^saved: ' <<<"$wide" | grep -q .; then
     printf 'COLUMNS=60 sluice %s prints wider lines:\n%s\n' "$command" "$wide"
