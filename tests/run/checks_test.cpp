@@ -35,7 +35,9 @@ TEST(EarlyChecks, AConfigThatCannotBeRead) {
   expect_refused_early({"model.config=/nonexistent/config.json"},
                        {"model.config = /nonexistent/config.json: no such"});
   const TempDir empty;
-  expect_refused_early({"model.config=" + empty.path().string()}, {(empty / "config.json").string()});
+  expect_refused_early(
+      {"model.config=" + empty.path().string()},
+      {"model.config = " + empty.path().string() + ": there is no config.json in this folder"});
 }
 
 TEST(EarlyChecks, ADirectoryStandsForItsConfig) {
