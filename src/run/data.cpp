@@ -117,6 +117,17 @@ Result<std::unique_ptr<Folder>> open_folder(const RunConfig& c, const std::files
   return folder;
 }
 
+// Paths as they are seen from here.
+std::vector<std::string> seen_from_here(const std::vector<std::string>& paths) {
+  std::vector<std::string> out;
+  for (const std::string& path : paths) {
+    const auto near =
+        std::filesystem::path(path).lexically_proximate(std::filesystem::current_path()).string();
+    out.push_back(near.starts_with("..") ? path : near);
+  }
+  return out;
+}
+
 // What the host cap leaves to encoding.
 EncodingRoom room_of(const RunConfig& c, const std::optional<std::filesystem::path>& tokenizer, int threads) {
   const int64_t cap = c.caps[kHost];
@@ -187,7 +198,7 @@ Status keep_date(RunConfig& c) {
   return {};
 }
 
-Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer) {
+Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer, DataUse use) {
   BatchOptions options = batch_options(c, vocab);
   RunData data;
   if (c.data.paths.empty()) {
@@ -212,6 +223,10 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer)
   corpus_options.fields = {c.data.fields.text, c.data.fields.prompt, c.data.fields.completion,
                            c.data.fields.messages};
   corpus_options.ignore = c.data.ignore;
+  if (!c.checkpoint().empty()) {
+    SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
+    corpus_options.goes_on = value_of(info.manifest, "data.content");
+  }
   corpus_options.skip_malformed = c.data.malformed == "skip";
   corpus_options.threads = c.run.threads > 0 ? int(c.run.threads) : search_threads();
   corpus_options.progress = [&](const char* what, int64_t done, int64_t all) {
@@ -239,24 +254,30 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer)
   release_freed_memory();
   data.content = corpus.content;
   data.content_before = corpus.content_before;
+  data.names = seen_from_here(c.data.paths);
   if (!corpus.notice.empty()) data.notices.push_back(corpus.notice);
+  data.heldout_notices = std::move(corpus.notices);
   for (std::string& warning : corpus.findings.warnings())
     data.notices.push_back("data.paths: " + std::move(warning));
   data.findings = std::move(corpus.findings);
   data.files = corpus.files;
   data.train_documents = inventory_of(corpus.train);
   if (corpus.heldout) data.heldout_documents = inventory_of(*corpus.heldout);
+  data.train_bytes_per_token =
+      double(corpus.train_bytes) / double(std::max<int64_t>(1, corpus.train.learnt()));
   options.name = name_of_paths(c, "data.paths", c.data.paths);
+  options.tail = use == DataUse::Evaluate;
   SLUICE_ASSIGN(data.train, make_batches(std::move(corpus.train), options));
-  if (corpus.heldout) {
-    data.heldout_bytes_per_token =
-        double(corpus.learnt_bytes) / double(std::max<int64_t>(1, corpus.heldout->learnt()));
-    options.rows = std::max<int64_t>(1, c.eval.rows);
-    options.name = c.data.heldout_paths.empty()
-                       ? fmt::format("data.heldout = {} of {}", c.data.heldout, options.name)
-                       : name_of_paths(c, "data.heldout_paths", c.data.heldout_paths);
-    SLUICE_ASSIGN(data.heldout, make_batches(std::move(*corpus.heldout), options));
-  }
+  if (!corpus.heldout) return data;
+  data.heldout_bytes_per_token =
+      double(corpus.heldout_bytes) / double(std::max<int64_t>(1, corpus.heldout->learnt()));
+  data.heldout_names = c.data.heldout_paths.empty() ? data.names : seen_from_here(c.data.heldout_paths);
+  options.rows = std::max<int64_t>(1, c.eval.rows);
+  options.name = c.data.heldout_paths.empty()
+                     ? fmt::format("data.heldout = {} of {}", c.data.heldout, options.name)
+                     : name_of_paths(c, "data.heldout_paths", c.data.heldout_paths);
+  options.tail = true;
+  SLUICE_ASSIGN(data.heldout, make_batches(std::move(*corpus.heldout), options));
   return data;
 }
 

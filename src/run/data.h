@@ -50,18 +50,27 @@ struct RunData {
   std::string content_before;                   // as Corpus has it
   // data.date, where a chat template shows it: it is among what checkpoints say the run is.
   std::string date;
-  // What people should know of how text became tokens, a sentence each.
-  std::vector<std::string> notices;
+  // What people should know of how text became tokens, and of what is held out, a sentence each.
+  std::vector<std::string> notices, heldout_notices;
   Findings findings;
   int64_t files = 0;
   Inventory train_documents, heldout_documents;
   std::string chat_template;  // its name; empty: nothing is rendered
-  // Bytes of text that a learnt token of the held-out documents stands for, in the mean; 0: unknown.
-  double heldout_bytes_per_token = 0;
+  // Bytes of text that a learnt token stands for, in the mean; 0: unknown.
+  double train_bytes_per_token = 0, heldout_bytes_per_token = 0;
+  // What people named that the held-out documents are of: each of data.paths or data.heldout_paths, as seen
+  // from here.
+  std::vector<std::string> names, heldout_names;
+};
+// What the rows of training are for.
+enum class DataUse : uint8_t {
+  Train,
+  Evaluate,  // every token is in one
 };
 // Reads, and if need be tokenizes, data.paths; random tokens when there are none. Text is never bytes for a
 // model whose vocabulary is not: without its tokenizer it is refused.
-Result<RunData> open_data(const RunConfig& config, int64_t vocab, Observer& observer = silent_observer());
+Result<RunData> open_data(const RunConfig& config, int64_t vocab, Observer& observer = silent_observer(),
+                          DataUse use = DataUse::Train);
 
 // How documents lie in the rows of training; empty, where none begins inside one.
 RowSample sample_rows(const RunData& data);

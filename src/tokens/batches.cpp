@@ -38,6 +38,17 @@ struct RowOrder {
   }
 };
 
+// The entries of tokens [first, first + out.size()).
+void fill_stretches(const TokenSet& tokens, int64_t first, std::span<int32_t> out) {
+  while (!out.empty()) {
+    const TokenSet::Path path = tokens.path_at(first);
+    const auto count = std::min(out.size(), size_t(path.end - first));
+    std::fill_n(out.begin(), count, int32_t(path.entry));
+    out = out.subspan(count);
+    first += int64_t(count);
+  }
+}
+
 class ContiguousBatches final : public BatchSource {
  public:
   ContiguousBatches(TokenSet tokens, const BatchOptions& options, int64_t windows)
@@ -49,16 +60,23 @@ class ContiguousBatches final : public BatchSource {
   int64_t sequence() const override { return sequence_; }
   int64_t epoch_rows() const override { return order_.count; }
   RowCounts counts() const override {
-    return {.rows = order_.count, .left_out = tokens_.tokens() - order_.count * sequence_};
+    const int64_t taken = order_.count * sequence_, all = tokens_.tokens();
+    return {.rows = order_.count,
+            .padding = std::max<int64_t>(0, taken - all),
+            .left_out = std::max<int64_t>(0, all - taken)};
   }
   bool packed() const override { return respect_documents_ && tokens_.documents() > 1; }
 
   void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
             std::span<int32_t> positions) const override {
     check_spans(sequence_, tokens, targets, positions);
-    const int64_t begin = order_.at(step, row) * sequence_, end = begin + sequence_;
-    tokens_.read(begin, tokens);
-    tokens_.read_targets(begin + 1, targets);
+    const int64_t begin = order_.at(step, row) * sequence_,
+                  end = std::min(begin + sequence_, tokens_.tokens());
+    const auto count = size_t(end - begin), followed = size_t(std::min(end, tokens_.tokens() - 1) - begin);
+    tokens_.read(begin, tokens.first(count));
+    tokens_.read_targets(begin + 1, targets.first(followed));
+    std::fill(tokens.begin() + long(count), tokens.end(), 0);
+    std::fill(targets.begin() + long(followed), targets.end(), -1);
     std::iota(positions.begin(), positions.end(), 0);
     for (int64_t t = begin; respect_documents_ && t < end;) {
       const TokenSet::Document document = tokens_.document_at(t);
@@ -69,6 +87,11 @@ class ContiguousBatches final : public BatchSource {
       t = stop;
     }
     tokens_.release();
+  }
+  void fill_paths(int64_t step, int64_t row, std::span<int32_t> paths) const override {
+    std::fill(paths.begin(), paths.end(), 0);
+    const int64_t begin = order_.at(step, row) * sequence_;
+    fill_stretches(tokens_, begin, paths.first(size_t(std::min(sequence_, tokens_.tokens() - begin))));
   }
 
  private:
@@ -199,6 +222,15 @@ class PackedBatches final : public BatchSource {
     std::iota(positions.begin() + at, positions.end(), 0);
     tokens_.release();
   }
+  void fill_paths(int64_t step, int64_t row, std::span<int32_t> paths) const override {
+    std::fill(paths.begin(), paths.end(), 0);
+    const auto packed_row = static_cast<size_t>(order_.at(step, row));
+    for (size_t p = packing_.rows[packed_row]; p < packing_.rows[packed_row + 1]; ++p) {
+      const Piece& piece = packing_.pieces[p];
+      fill_stretches(tokens_, piece.begin, paths.first(size_t(piece.tokens)));
+      paths = paths.subspan(size_t(piece.tokens));
+    }
+  }
 
  private:
   TokenSet tokens_;
@@ -228,6 +260,9 @@ class RandomBatches final : public BatchSource {
     targets.back() = token(begin + options_.sequence);
     std::iota(positions.begin(), positions.end(), 0);
   }
+  void fill_paths(int64_t, int64_t, std::span<int32_t> paths) const override {
+    std::fill(paths.begin(), paths.end(), 0);
+  }
 
  private:
   int32_t token(int64_t index) const {
@@ -254,7 +289,8 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
 
   std::unique_ptr<BatchSource> source;
   if (options.mode == BatchMode::Contiguous) {
-    const int64_t windows = (tokens.tokens() - 1) / sequence;
+    const int64_t windows = (tokens.tokens() - 1 + (options.tail ? sequence - 1 : 0)) / sequence;
+    if (windows < 1 && options.tail) return error("{}; a target needs a token before it", what);
     if (windows < 1) {
       return error(
           "{}; one row of {} tokens and its targets need {}. A smaller train.seq_len takes them, or "

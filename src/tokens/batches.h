@@ -39,6 +39,8 @@ class BatchSource {
   // Each span has `sequence` elements.
   virtual void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
                     std::span<int32_t> positions) const = 0;
+  // Of each token of a row, which entry of what people named it is from (TokenSet::path_at); of padding 0.
+  virtual void fill_paths(int64_t step, int64_t row, std::span<int32_t> paths) const = 0;
 };
 
 enum class BatchMode : uint8_t {
@@ -63,6 +65,9 @@ struct BatchOptions {
   // before has no target. Packed always does so. When false, positions run through the row and every token
   // has a target.
   bool respect_documents = true;
+  // Contiguous only: the tokens that are left after the last whole row are a row, too, and the rest of it
+  // padding.
+  bool tail = false;
   LongDocuments long_documents = LongDocuments::Continue;
   std::string name = {};  // what errors call the tokens; empty: their files
 };
@@ -71,8 +76,8 @@ struct BatchOptions {
 // padding: token 0, target -1, positions from 0. Pieces in which nothing is learnt are left out of them.
 // Context has target -1, whatever row it is in.
 //
-// For evaluation, always read the same steps of a source over the held-out tokens: they are a fixed random
-// choice of its rows, different ones as long as they are no more than epoch_rows().
+// For evaluation, read rows 0 to n - 1 of step 0 of a source over the held-out tokens, at most epoch_rows():
+// they are a fixed random choice of its rows, each once.
 //
 // Errors: tokens outside the vocabulary, too few tokens for one row, nothing that is learnt.
 Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOptions& options);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <numeric>
 
@@ -13,6 +12,7 @@
 #include "io/pieces.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
+#include "tokens/split.h"
 #include "tokens/tokenize.h"
 
 namespace sluice::core {
@@ -23,24 +23,6 @@ namespace {
 double draw(const Source& source, int64_t line, uint64_t seed) {
   return uniform_open(philox(seed, Hash().add(source.name).value(), uint64_t(line)).v[0]);
 }
-
-// The draws of documents so far: with which limit both sides get one.
-struct Draws {
-  int64_t count = 0, below = 0;
-  double least = 1, most = 0;
-
-  void add(double draw, double limit) {
-    ++count;
-    below += draw < limit ? 1 : 0;
-    least = std::min(least, draw);
-    most = std::max(most, draw);
-  }
-  // The limit that is nearest to this one.
-  double limit(double wanted) const {
-    if (below == 0) return std::nextafter(least, 2.0);
-    return below == count ? most : wanted;
-  }
-};
 
 using Told = std::function<void(int64_t)>;
 
@@ -53,23 +35,28 @@ class Side {
     return std::unique_ptr<Side>(new Side(std::move(writer), options, told));
   }
 
-  void add(TextRange range) { waiting_.push_back(std::move(range)); }
+  void add(TextRange range, size_t entry) {
+    waiting_.push_back(std::move(range));
+    note(entry);
+  }
   // What waits comes before anything else.
   Status flush(int64_t& dropped) {
     SLUICE_TRY(options_.making.tokenizer == nullptr ? write_bytes() : write_tokens(dropped));
     waiting_.clear();
     return {};
   }
-  Status add(const LearntTokens& tokens, int64_t times) {
+  Status add(const LearntTokens& tokens, int64_t times, size_t entry) {
     for (int64_t i = 0; i < times; ++i) {
       SLUICE_TRY(writer_.append(tokens.ids, tokens.learnt));
       writer_.end_document();
+      note(entry);
     }
-    learnt_bytes += tokens.learnt_bytes;
+    learnt_bytes += times * tokens.learnt_bytes;
     return {};
   }
   // Tokens [begin, end) of a file, as one document.
-  Status add(const TokenFile& file, int64_t begin, int64_t end) {
+  Status add(const TokenFile& file, int64_t begin, int64_t end, size_t entry) {
+    note(entry);
     constexpr int64_t kPiece = int64_t{1} << 18;
     std::vector<int32_t> tokens, targets;
     std::vector<uint8_t> learnt;
@@ -87,6 +74,24 @@ class Side {
   Status commit() {
     if (writer_.tokens() == 0) return error("corpus: the tokenizer makes no token of any document");
     return writer_.commit();
+  }
+  // Documents without tokens, by how many were added before them, ascending.
+  const std::vector<int64_t>& empty() const { return writer_.empty_documents(); }
+  // Where the documents come from; none, if there is but one entry.
+  std::vector<TokenSet::Path> paths() const {
+    std::vector<TokenSet::Path> out;
+    const auto boundaries = writer_.boundaries();
+    size_t document = 0, skip = 0;
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      if (skip < empty().size() && empty()[skip] == int64_t(i)) {
+        ++skip;
+        continue;
+      }
+      const int64_t end = boundaries[++document];
+      if (out.empty() || out.back().entry != entries_[i]) out.push_back({end, entries_[i]});
+      out.back().end = end;
+    }
+    return out;
   }
 
   int64_t learnt_bytes = 0;
@@ -121,28 +126,44 @@ class Side {
     return {};
   }
 
+  void note(size_t entry) {
+    if (options_.sources.paths.size() > 1 || options_.heldout_paths.size() > 1)
+      entries_.push_back(uint32_t(entry));
+  }
+
   TokenFileWriter writer_;
   const CorpusOptions& options_;
   const Told& told_;
   std::vector<TextRange> waiting_;
+  std::vector<uint32_t> entries_;  // of every document that was added
 };
 
-// Both sides, document after document.
+// Both sides, document after document. Where documents are drawn that are held out, all go to a file of their
+// own first, once each: which these are is known when all have their tokens.
 class Building {
  public:
-  Building(const CorpusOptions& options, double limit, const Told& told)
-      : options_(options), limit_(limit), told_(told), making_(options.making) {}
+  Building(const CorpusOptions& options, std::span<const Source> sources, const TokenPaths& paths,
+           int token_bytes, const Told& told)
+      : options_(options),
+        sources_(sources),
+        paths_(paths),
+        all_path_(fs::path(paths.train).concat(".all")),
+        token_bytes_(token_bytes),
+        told_(told),
+        making_(options.making) {}
+  ~Building() {
+    std::error_code ignored;
+    if (all_ != nullptr) fs::remove(all_path_, ignored);
+  }
 
-  Status open(const TokenPaths& paths, int token_bytes, bool holds_out) {
+  Status open(bool holds_out, bool draws) {
     if (making_.tokenizer == nullptr) {
       // Records are JSON, hence UTF-8, and go the way of any other tokenizer.
       SLUICE_ASSIGN(bytes_, byte_tokenizer(options_.room.tokenizer));
       making_.tokenizer = &*bytes_;
     }
-    SLUICE_ASSIGN(train_, Side::create(paths.train, token_bytes, options_, told_));
-    if (!holds_out) return {};
-    SLUICE_ASSIGN(heldout_, Side::create(paths.heldout, token_bytes, options_, told_));
-    return {};
+    if (draws) return create(all_, all_path_);
+    return open_sides(holds_out);
   }
 
   // What was left out before.
@@ -152,7 +173,7 @@ class Building {
     held_ = held;
     if (source.form == SourceForm::Text) {
       count_text(source);
-      add(source, 0, source.bytes, takes(source, 0));
+      add(source, 0, source.bytes, takes(source, 0, source.bytes));
       return {};
     }
     SLUICE_TRY(flush());
@@ -166,40 +187,62 @@ class Building {
     findings_.take("tokens", source.name);
     const int64_t place = std::clamp<int64_t>(int64_t(double(file.tokens()) * (1 - options_.heldout)), 1,
                                               std::max<int64_t>(1, file.tokens() - 1));
-    SLUICE_TRY(train_->add(file, 0, place));
-    return heldout_->add(file, place, file.tokens());
+    SLUICE_TRY(train_->add(file, 0, place, source.entry));
+    return heldout_->add(file, place, file.tokens(), source.entry);
   }
   Result<BuiltTokens> commit() {
     SLUICE_TRY(flush());
+    if (all_ != nullptr) SLUICE_TRY(divide());
     SLUICE_TRY(train_->commit());
-    if (heldout_ != nullptr) SLUICE_TRY(heldout_->commit());
-    return BuiltTokens{findings_, heldout_ != nullptr && knows_bytes_ ? heldout_->learnt_bytes : 0};
+    BuiltTokens built{.findings = findings_, .train_paths = train_->paths(), .notices = std::move(notices_)};
+    built.train_bytes = knows_bytes_ ? train_->learnt_bytes : 0;
+    if (heldout_ == nullptr) return built;
+    SLUICE_TRY(heldout_->commit());
+    built.heldout_paths = heldout_->paths();
+    built.heldout_bytes = knows_bytes_ ? heldout_->learnt_bytes : 0;
+    return built;
   }
-  const Draws& draws() const { return draws_; }
 
  private:
+  // A document of the file of all.
+  struct Drawn {
+    uint32_t source;
+    uint32_t learnt_bytes;  // of a record, which is shorter than what that counts
+    int64_t line;
+  };
   // How often a document comes on a side.
   struct Takes {
     Side* side;
     int64_t times;
   };
-  Takes takes(const Source& source, int64_t line) {
+  Status create(std::unique_ptr<Side>& side, const fs::path& path) {
+    SLUICE_ASSIGN(side, Side::create(path, token_bytes_, options_, told_));
+    return {};
+  }
+  Status open_sides(bool holds_out) {
+    SLUICE_TRY(create(train_, paths_.train));
+    return holds_out ? create(heldout_, paths_.heldout) : Status();
+  }
+  Takes takes(const Source& source, int64_t line, int64_t learnt_bytes) {
     if (held_) return {heldout_.get(), 1};
-    const double drawn = draw(source, line, options_.seed);
-    draws_.add(drawn, limit_);
-    if (drawn < limit_) return {heldout_.get(), 1};
-    if (options_.weights.empty()) return {train_.get(), 1};
+    if (all_ == nullptr) return {train_.get(), times(source, line)};
+    drawn_.push_back({uint32_t(&source - sources_.data()), uint32_t(learnt_bytes), line});
+    return {all_.get(), 1};
+  }
+  int64_t times(const Source& source, int64_t line) const {
+    if (options_.weights.empty()) return 1;
     const double weight = options_.weights[source.entry], whole = std::floor(weight);
     const bool once_more =
         draw(source, line, Hash().add("weights").add(options_.seed).value()) < weight - whole;
-    return {train_.get(), int64_t(whole) + (once_more ? 1 : 0)};
+    return int64_t(whole) + (once_more ? 1 : 0);
   }
   void count_text(const Source& source) {
     ++findings_.kinds[size_t(Record::Kind::Text)];
     findings_.take("text", source.name);
   }
   static void add(const Source& source, int64_t begin, int64_t end, Takes to) {
-    for (int64_t i = 0; i < to.times; ++i) to.side->add({source.path, begin, end, source.bytes});
+    for (int64_t i = 0; i < to.times; ++i)
+      to.side->add({source.path, begin, end, source.bytes}, source.entry);
   }
   Status cut_text(const Source& source) {
     if (source.bytes < 2) return error("corpus: {} is too short to hold a part out", source.path.string());
@@ -236,8 +279,8 @@ class Building {
       ++documents;
       lines = document.form.ends_with("(JSONL)");
       findings_.add(document, making_, source.name);
-      const Takes to = takes(source, document.place);
-      return to.side->add(document.tokens, to.times);
+      const Takes to = takes(source, document.place, document.tokens.learnt_bytes);
+      return to.side->add(document.tokens, to.times, source.entry);
     });
     if (!skipped.ok()) return skipped.error();
     findings_.add(*skipped);
@@ -247,35 +290,103 @@ class Building {
   }
   Status add_tokens(const Source& source) {
     SLUICE_ASSIGN(const TokenFile file, TokenFile::open(source.path));
-    constexpr size_t kReleased = 1024;  // documents that are read before their memory is given back
     knows_bytes_ = false;
     findings_.take("tokens", source.name);
     const auto boundaries = file.boundaries();
     for (size_t i = 0; i + 1 < boundaries.size(); ++i) {
       if (i % kReleased == 0) file.release();
-      const Takes to = takes(source, int64_t(i));
+      const Takes to = takes(source, int64_t(i), 0);
       for (int64_t time = 0; time < to.times; ++time)
-        SLUICE_TRY(to.side->add(file, boundaries[i], boundaries[i + 1]));
+        SLUICE_TRY(to.side->add(file, boundaries[i], boundaries[i + 1], source.entry));
     }
     told_(source.bytes);
     return {};
   }
   Status flush() {
-    for (Side* side : {train_.get(), heldout_.get()}) {
+    for (Side* side : {all_.get(), train_.get(), heldout_.get()}) {
       if (side != nullptr) SLUICE_TRY(side->flush(findings_.dropped));
     }
     return {};
   }
 
+  // From the file of all to the two.
+  Status divide() {
+    SLUICE_TRY(all_->commit());
+    drop_empty();
+    if (drawn_.size() < 2) {
+      return error(
+          "corpus: data.heldout = {}: there is but {} document; hold files out (data.heldout_paths), or "
+          "nothing (data.heldout = 0)",
+          options_.heldout, drawn_.size());
+    }
+    SLUICE_ASSIGN(const TokenFile all, TokenFile::open(all_path_));
+    const auto boundaries = all.boundaries();
+    SLUICE_CHECK(boundaries.size() == drawn_.size() + 1, "{} documents of {}", boundaries.size() - 1,
+                 drawn_.size());
+    const auto draw_of = [&](size_t d) {
+      return draw(sources_[drawn_[d].source], drawn_[d].line, options_.seed);
+    };
+    const Split split = options_.split == SplitRule::Tokens
+                            ? split_documents(boundaries, draw_of, options_.heldout)
+                            : split_by_count(drawn_.size(), draw_of, options_.heldout);
+    SLUICE_TRY(open_sides(true));
+    for (size_t d = 0; d < drawn_.size(); ++d) {
+      if (d % kReleased == 0) all.release();
+      const Source& source = sources_[drawn_[d].source];
+      Side& side = split.held[d] ? *heldout_ : *train_;
+      const int64_t often = split.held[d] ? 1 : times(source, drawn_[d].line);
+      for (int64_t n = 0; n < often; ++n)
+        SLUICE_TRY(side.add(all, boundaries[d], boundaries[d + 1], source.entry));
+      side.learnt_bytes +=
+          often * (source.form == SourceForm::Text ? source.bytes : int64_t{drawn_[d].learnt_bytes});
+    }
+    tell_of(split, boundaries);
+    return {};
+  }
+  void drop_empty() {
+    const auto& empty = all_->empty();
+    for (auto it = empty.rbegin(); it != empty.rend(); ++it) drawn_.erase(drawn_.begin() + long(*it));
+  }
+  void tell_of(const Split& split, std::span<const int64_t> boundaries) {
+    const auto name = [&](size_t d) {
+      const Source& source = sources_[drawn_[d].source];
+      return drawn_[d].line > 0 ? fmt::format("{}:{}", source.name, drawn_[d].line) : source.name;
+    };
+    const auto tokens = [&](size_t d) { return boundaries[d + 1] - boundaries[d]; };
+    constexpr size_t kNamed = 3;
+    for (size_t i = 0; i < std::min(kNamed, split.too_long.size()); ++i) {
+      const size_t d = split.too_long[i];
+      const size_t more = i + 1 == kNamed ? split.too_long.size() - kNamed : 0;
+      notices_.push_back(
+          fmt::format("data.heldout = {}: {} has {} of {} tokens, more than three times what is held out: it "
+                      "stays in training{}",
+                      options_.heldout, name(d), tokens(d), boundaries.back(),
+                      more > 0 ? fmt::format(", and so do {} more", more) : ""));
+    }
+    if (!split.only_shortest) return;
+    const auto d = size_t(std::find(split.held.begin(), split.held.end(), true) - split.held.begin());
+    notices_.push_back(
+        fmt::format("data.heldout = {}: every document has more than three times that many tokens; held out "
+                    "is the shortest, {}, "
+                    "with {} of {}",
+                    options_.heldout, name(d), tokens(d), boundaries.back()));
+  }
+
+  static constexpr size_t kReleased = 1024;  // documents that are read before their memory is given back
+
   const CorpusOptions& options_;
-  const double limit_;  // documents that draw less are held out
+  const std::span<const Source> sources_;  // without those of which all is held out
+  const TokenPaths& paths_;
+  const fs::path all_path_;
+  const int token_bytes_;
   const Told& told_;
   std::optional<Tokenizer> bytes_;
   TokenMaking making_;
-  std::unique_ptr<Side> train_, heldout_;
+  std::unique_ptr<Side> all_, train_, heldout_;
+  std::vector<Drawn> drawn_;
   bool held_ = false;
   bool knows_bytes_ = true;  // what tokens stand for
-  Draws draws_;
+  std::vector<std::string> notices_;
   Findings findings_;
 };
 
@@ -304,11 +415,6 @@ Result<std::vector<Source>> readable(const CorpusOptions& options, std::span<con
   return kept;
 }
 
-bool all_text(std::span<const Source> sources) {
-  return std::all_of(sources.begin(), sources.end(),
-                     [](const Source& source) { return source.form == SourceForm::Text; });
-}
-
 // Of a token: what is made elsewhere may be any.
 int width_of(const CorpusOptions& options, std::span<const Source> sources, std::span<const Source> held) {
   const auto is_made = [](const Source& source) { return source.form == SourceForm::Tokens; };
@@ -329,39 +435,20 @@ Result<BuiltTokens> build_tokens(const CorpusOptions& options, std::span<const S
     return error("corpus: no file of {} is text: {}", sources.empty() ? "data.paths" : "data.heldout_paths",
                  unreadable.first);
   const bool draws = held.empty() && options.heldout > 0;
-  const int width = width_of(options, sources, held);
+  Building building(options, sources, paths, width_of(options, sources, held), told);
+  building.skip(unreadable);
   if (draws) {
     SLUICE_ASSIGN(const bool one, is_one_document(sources));
     if (one) {
-      Building building(options, 0, told);
-      building.skip(unreadable);
-      SLUICE_TRY(building.open(paths, width, true));
+      SLUICE_TRY(building.open(true, false));
       SLUICE_TRY(building.cut(sources[0]));
       return building.commit();
     }
   }
-  double limit = draws ? options.heldout : 0;
-  if (draws && all_text(sources)) {
-    Draws known;
-    for (const Source& source : sources) known.add(draw(source, 0, options.seed), limit);
-    limit = known.limit(limit);
-  }
-  for (bool again = false;; again = true) {
-    Building building(options, limit, told);
-    building.skip(unreadable);
-    SLUICE_TRY(building.open(paths, width, draws || !held.empty()));
-    for (const Source& source : sources) SLUICE_TRY(building.add(source, false));
-    for (const Source& source : held) SLUICE_TRY(building.add(source, true));
-    const Draws& drawn = building.draws();
-    if (!draws || (drawn.below > 0 && drawn.below < drawn.count)) return building.commit();
-    if (again || drawn.count < 2)
-      return error(
-          "corpus: data.heldout = {}: there is but {} document; hold files out (data.heldout_paths), or "
-          "nothing (data.heldout = 0)",
-          options.heldout, drawn.count);
-    // Of few records none may be below the limit, which is known when all are read.
-    limit = drawn.limit(limit);
-  }
+  SLUICE_TRY(building.open(!held.empty(), draws));
+  for (const Source& source : sources) SLUICE_TRY(building.add(source, false));
+  for (const Source& source : held) SLUICE_TRY(building.add(source, true));
+  return building.commit();
 }
 
 }  // namespace sluice::core

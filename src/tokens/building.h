@@ -9,8 +9,10 @@
 namespace sluice::core {
 
 struct BuiltTokens {
-  Findings findings;         // as Corpus has them
-  int64_t learnt_bytes = 0;  // as Corpus has them
+  Findings findings;                           // as Corpus has them
+  int64_t train_bytes = 0, heldout_bytes = 0;  // as Corpus has them
+  std::vector<TokenSet::Path> train_paths, heldout_paths;
+  std::vector<std::string> notices;  // as Corpus has them
 };
 
 // Where the two files go.

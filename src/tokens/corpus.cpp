@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
@@ -81,8 +82,14 @@ Status check(const CorpusOptions& options) {
   return {};
 }
 
+// Whether documents are drawn that are held out.
+bool draws(const CorpusOptions& options, const Sources& sources) {
+  const bool one = sources.train.size() == 1 && sources.train[0].form == SourceForm::Text;
+  return options.heldout > 0 && sources.held.empty() && !one;
+}
+
 // What the token files are made of: equal requests mean equal bytes in, hence equal token files out. What a
-// corpus of text alone has always been made of comes first and alone.
+// corpus of text alone has always been made of comes first and alone. Without the rule of SplitRule::Tokens.
 Result<SealedRequest> request_of(const CorpusOptions& options, const Sources& sources) {
   SealedRequest request{std::string(kCorpusKind)};
   request.add("seed", options.seed).add("heldout", options.heldout_paths.empty() ? options.heldout : 0);
@@ -137,18 +144,67 @@ SealedRequest with_options(SealedRequest request, const CorpusOptions& o, const 
 
 constexpr const char* kFile = "corpus";  // in a corpus' folder of the cache
 
-// What is kept beside the checksums of the token files: a line each.
+// The content of records that this version learns otherwise than the one before.
+std::string read_anew(const std::string& key) {
+  return Checksummer().add(fmt::format("{} reader {}", key, Findings::kReader)).value().text();
+}
+
+// What is kept beside the checksums of the token files: a line for each but the notices. The first one was a
+// number alone, that of the bytes.
 std::string kept_text(const BuiltTokens& built) {
-  return fmt::format("{}\n{}", built.learnt_bytes, built.findings.text());
+  const auto paths = [](const std::vector<TokenSet::Path>& all) {
+    auto out = nlohmann::json::array();
+    for (const TokenSet::Path& path : all) out.push_back({path.end, path.entry});
+    return out;
+  };
+  const nlohmann::json own = {{"train_bytes", built.train_bytes},
+                              {"heldout_bytes", built.heldout_bytes},
+                              {"train", paths(built.train_paths)},
+                              {"heldout", paths(built.heldout_paths)},
+                              {"notices", built.notices}};
+  return fmt::format("{}\n{}", own.dump(), built.findings.text());
+}
+bool parse_own(std::string_view line, BuiltTokens& built) {
+  const auto own = nlohmann::json::parse(line, nullptr, false);
+  if (own.is_number_integer()) {
+    built.heldout_bytes = own.get<int64_t>();
+    return true;
+  }
+  const auto paths = [&](const char* key, std::vector<TokenSet::Path>& out) {
+    const auto all = own.find(key);
+    if (all == own.end() || !all->is_array()) return false;
+    for (const auto& path : *all) {
+      const bool two =
+          path.is_array() && path.size() == 2 && path[0].is_number_integer() && path[1].is_number_unsigned();
+      if (!two || path[0].get<int64_t>() <= (out.empty() ? 0 : out.back().end)) return false;
+      out.push_back({path[0].get<int64_t>(), path[1].get<uint32_t>()});
+    }
+    return true;
+  };
+  const auto is_count = [&](const char* key) { return own.contains(key) && own[key].is_number_integer(); };
+  if (!own.is_object() || !is_count("train_bytes") || !is_count("heldout_bytes")) return false;
+  built.train_bytes = own["train_bytes"].get<int64_t>();
+  built.heldout_bytes = own["heldout_bytes"].get<int64_t>();
+  if (!own.contains("notices") || !own["notices"].is_array()) return false;
+  for (const auto& notice : own["notices"]) {
+    if (!notice.is_string()) return false;
+    built.notices.push_back(notice.get<std::string>());
+  }
+  return paths("train", built.train_paths) && paths("heldout", built.heldout_paths);
 }
 Result<BuiltTokens> parse_kept(std::string_view text) {
   BuiltTokens built;
   const size_t end = text.find('\n');
-  const char* stop = text.data() + std::min(end, text.size());
-  const auto [at, failed] = std::from_chars(text.data(), stop, built.learnt_bytes);
-  if (end == text.npos || failed != std::errc() || at != stop) return error("'{:.60}' is no count", text);
+  if (end == text.npos || !parse_own(text.substr(0, end), built))
+    return error("'{:.60}' is not what is kept of a corpus", text);
   SLUICE_ASSIGN(built.findings, Findings::parse(text.substr(end + 1)));
   return built;
+}
+// Whether the stretches are those of the tokens; of one entry there are none.
+bool covers(const std::vector<TokenSet::Path>& paths, const TokenSet& tokens, size_t entries) {
+  if (entries < 2) return paths.empty();
+  return !paths.empty() && paths.back().end == tokens.tokens() &&
+         std::all_of(paths.begin(), paths.end(), [&](const auto& path) { return path.entry < entries; });
 }
 
 // A corpus in its folder of the cache.
@@ -188,13 +244,21 @@ class Kept {
     auto rest = content.starts_with(found) ? parse_kept(std::string_view(content).substr(found.size()))
                                            : Result<BuiltTokens>(error("other checksums"));
     if (!rest.ok()) return error("{}: its token files are not those that were made here", folder_.string());
+    const size_t entries = std::max(options_.sources.paths.size(), options_.heldout_paths.size());
+    if (!covers(rest->train_paths, corpus.train, entries) ||
+        (corpus.heldout && !covers(rest->heldout_paths, *corpus.heldout, entries))) {
+      return error("{}: it does not say which of data.paths its tokens are of", folder_.string());
+    }
+    corpus.train.set_paths(std::move(rest->train_paths));
+    if (corpus.heldout) corpus.heldout->set_paths(std::move(rest->heldout_paths));
     corpus.findings = std::move(rest->findings);
     if (sources_.have(SourceForm::Records) && corpus.findings.reader != Findings::kReader)
       return error("{}: another version of Sluice made it, which read records otherwise", folder_.string());
     if (corpus.findings.learnt_anew + corpus.findings.skipped_anew > 0)
-      corpus.content =
-          Checksummer().add(fmt::format("{} reader {}", corpus.key, Findings::kReader)).value().text();
-    corpus.learnt_bytes = rest->learnt_bytes;
+      corpus.content = read_anew(corpus.key);
+    corpus.notices = std::move(rest->notices);
+    corpus.train_bytes = rest->train_bytes;
+    corpus.heldout_bytes = rest->heldout_bytes;
     return corpus;
   }
 
@@ -263,10 +327,15 @@ fs::path corpus_file(const fs::path& cache, std::string_view key) {
   return cache / key / kFile;
 }
 
-Result<Corpus> open_corpus(const CorpusOptions& options, const fs::path& cache_directory) {
+Result<Corpus> open_corpus(const CorpusOptions& given, const fs::path& cache_directory) {
+  CorpusOptions options = given;
   SLUICE_TRY(check(options));
   SLUICE_ASSIGN(const Sources sources, gather(options));
-  SLUICE_ASSIGN(const SealedRequest request, request_of(options, sources));
+  SLUICE_ASSIGN(SealedRequest request, request_of(options, sources));
+  const bool began_by_count = options.goes_on == request.key() ||
+                              options.goes_on == read_anew(with_options(request, options, sources).key());
+  if (began_by_count) options.split = SplitRule::Count;
+  if (options.split == SplitRule::Tokens && draws(options, sources)) request.add("split", "tokens");
   const Kept kept(options, sources, request, cache_directory);
   std::string notice;
   if (kept.is_there()) {

@@ -33,6 +33,12 @@ struct EncodingRoom {
   static EncodingRoom of(int64_t bytes, int threads, std::string why);
 };
 
+// Which documents a fraction of them is.
+enum class SplitRule : uint8_t {
+  Tokens,  // split_documents() of tokens/split.h
+  Count,   // split_by_count()
+};
+
 struct CorpusOptions {
   SourceOptions sources;
   // How often the documents of each of sources.paths come, from 0 to 100; empty: once. Of 0.3 come three
@@ -40,11 +46,14 @@ struct CorpusOptions {
   std::vector<double> weights;
   // Files to hold out, as sources.paths has them; the fraction does not matter then.
   std::vector<std::string> heldout_paths;
-  // Fraction of the documents to hold out, 0 to below 1. Every document draws by its file's path below the
-  // named directory, its line and the seed, so that files added later move no other. If the fraction is
-  // positive, both sides get at least one document; a corpus of a single one that is a file of text or tokens
-  // is cut instead, and its last part held out.
+  // Fraction of the tokens to hold out, 0 to below 1, in whole documents. Every document draws by its file's
+  // path below the named directory, its line and the seed, so that files added later move but those at the
+  // limit. If the fraction is positive, both sides get at least one document; a corpus of a single one that
+  // is a file of text or tokens is cut instead, and its last part held out.
   double heldout = 0.05;
+  SplitRule split = SplitRule::Tokens;
+  // Corpus::key of a run that goes on: where it is that of SplitRule::Count, that is the rule.
+  std::string goes_on;
   uint64_t seed = 0;
   // Its tokenizer may be null: a token is a byte (ByteTokenizer).
   TokenMaking making;
@@ -68,10 +77,11 @@ struct Corpus {
   // Equal for equal tokens, as checkpoints say it: what Sluice 0.1.0 read as this version does has the name
   // that it had there, `content_before`.
   std::string content, content_before;
-  std::string notice;  // why what the cache had was not believed; empty: it was, or had nothing
-  Findings findings;   // of all documents, each once
-  int64_t learnt_bytes =
-      0;  // of text, that the learnt tokens of the held-out documents stand for; 0: unknown
+  std::string notice;                // why what the cache had was not believed; empty: it was, or had nothing
+  Findings findings;                 // of all documents, each once
+  std::vector<std::string> notices;  // on what is held out, a sentence each
+  // Of text, that the learnt tokens of each side's documents stand for; 0: unknown.
+  int64_t train_bytes = 0, heldout_bytes = 0;
 };
 
 // Where a corpus of that key says in a cache what it was made of: a sealed file of this kind.

@@ -219,12 +219,16 @@ Status TokenFileWriter::append(std::span<const int32_t> tokens, std::span<const 
 }
 
 void TokenFileWriter::end_document() {
-  if (boundaries_.back() != header_.tokens) boundaries_.push_back(header_.tokens);
+  if (boundaries_.back() != header_.tokens) {
+    boundaries_.push_back(header_.tokens);
+  } else {
+    empty_.push_back(int64_t(boundaries_.size() - 1 + empty_.size()));
+  }
 }
 
 Status TokenFileWriter::commit() {
   SLUICE_CHECK(header_.tokens > 0, "{}: no tokens", file_.path().string());
-  end_document();
+  if (boundaries_.back() != header_.tokens) end_document();
   header_.documents = int64_t(boundaries_.size()) - 1;
   const int64_t boundaries_at = align_up(kHeaderBytes + header_.tokens * header_.token_bytes, 8);
   SLUICE_TRY(file_.write_at(boundaries_at, std::as_bytes(std::span(boundaries_))));

@@ -89,9 +89,13 @@ class TokenFileWriter {
   Status append(std::span<const int32_t> tokens);
   // Of which some are context: where `learnt` is 0. REQUIRES: as many of both.
   Status append(std::span<const int32_t> tokens, std::span<const uint8_t> learnt);
-  // The next token begins another document. A document without tokens leaves no trace.
+  // The next token begins another document. A document without tokens leaves no trace in the file.
   void end_document();
   int64_t tokens() const { return header_.tokens; }
+  // Where each document begins, and where the last one that was ended ends.
+  std::span<const int64_t> boundaries() const { return boundaries_; }
+  // Documents without tokens, by how many were ended before them, ascending.
+  const std::vector<int64_t>& empty_documents() const { return empty_; }
   // Ends the last document. REQUIRES: there is a token.
   Status commit();
 
@@ -101,6 +105,7 @@ class TokenFileWriter {
   AtomicFile file_;
   TokenFileHeader header_;
   std::vector<int64_t> boundaries_{0};
+  std::vector<int64_t> empty_;
   std::vector<uint8_t> context_;  // up to the last token that is
   std::vector<std::byte> buffer_;
   Checksummer sum_;  // of what follows the header

@@ -64,6 +64,13 @@ TokenSet::Document TokenSet::document_at(int64_t index) const {
   return {first_[f] + *(end - 1), first_[f] + *end};
 }
 
+TokenSet::Path TokenSet::path_at(int64_t index) const {
+  SLUICE_CHECK(index >= 0 && index < tokens(), "token {} of {}", index, tokens());
+  if (paths_.empty()) return {tokens(), 0};
+  return *std::upper_bound(paths_.begin(), paths_.end(), index,
+                           [](int64_t token, const Path& path) { return token < path.end; });
+}
+
 std::string TokenSet::text() const {
   std::string names = files_.empty() ? "no token file" : files_.front().path().string();
   if (files_.size() > 1) names += fmt::format(" and {} more", files_.size() - 1);

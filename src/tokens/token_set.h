@@ -38,6 +38,16 @@ class TokenSet {
   // The document that token `index` belongs to. REQUIRES: the token exists.
   Document document_at(int64_t index) const;
 
+  // From which entry of what people named (Source::entry) a stretch of tokens is, which ends at `end`.
+  struct Path {
+    int64_t end;
+    uint32_t entry;
+  };
+  // One after another up to the last token; none: all are of the first entry.
+  void set_paths(std::vector<Path> paths) { paths_ = std::move(paths); }
+  // The stretch that token `index` is in. REQUIRES: the token exists.
+  Path path_at(int64_t index) const;
+
   // As MappedFile::release().
   void release() const {
     for (const TokenFile& file : files_) file.release();
@@ -54,6 +64,7 @@ class TokenSet {
   std::vector<TokenFile> files_;
   std::vector<int64_t> first_{0};  // index of each file's first token, and the token count
   int64_t documents_ = 0;
+  std::vector<Path> paths_;
 };
 
 // The token files that `path` names: one file, or every file of a directory that ends in .tokens or .bin, by

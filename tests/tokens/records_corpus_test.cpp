@@ -90,13 +90,15 @@ TEST(RecordsCorpus, RecordsAreHeldOutOneByOne) {
   const auto corpus = open_corpus(options, dir / "cache");
   ASSERT_TRUE(corpus.ok()) << corpus.message();
   EXPECT_EQ(corpus->train.documents() + corpus->heldout->documents(), 200);
-  EXPECT_GT(corpus->heldout->documents(), 30);
-  EXPECT_LT(corpus->heldout->documents(), 70);
-  // A record at the end moves no other.
+  EXPECT_NEAR(double(corpus->heldout->tokens()),
+              0.25 * double(corpus->heldout->tokens() + corpus->train.tokens()), 10);
+  // A record at the end moves those at the limit only.
   const Texts before = documents(*corpus->heldout);
   dir.add("in/a.jsonl", pairs(201));
   const Texts after = documents(*open_corpus(options, dir / "cache")->heldout);
-  for (const std::string& text : before) EXPECT_TRUE(after.contains(text)) << text;
+  const auto moved =
+      std::count_if(before.begin(), before.end(), [&](const auto& text) { return !after.contains(text); });
+  EXPECT_LE(moved, 1);
 }
 
 TEST(RecordsCorpus, OfFewRecordsBothSidesGetOne) {
@@ -127,7 +129,7 @@ TEST(RecordsCorpus, FilesAreHeldOutByName) {
   ASSERT_TRUE(corpus.ok()) << corpus.message();
   EXPECT_EQ(documents(corpus->train), (Texts{"..<0>", "..<1>"}));
   EXPECT_EQ(documents(*corpus->heldout), Texts{"held"});
-  EXPECT_EQ(corpus->learnt_bytes, 4);
+  EXPECT_EQ(corpus->heldout_bytes, 4);
   options.heldout_paths = {(dir / "in").string()};
   EXPECT_NE(open_corpus(options, dir / "cache").message().find("they are all of data.paths"),
             std::string::npos);
