@@ -210,12 +210,66 @@ void add_generate(CLI::App& app, int& status) {
   });
 }
 
+void add_evaluate(CLI::App& app, int& status) {
+  struct Options {
+    sluice::core::EvaluateRequest request;
+    std::string device_mem, host_mem, backend, device;
+    std::vector<std::string> set;
+  };
+  const auto options = std::make_shared<Options>();
+  sluice::core::EvaluateRequest& r = options->request;
+  CLI::App& command = add_command(app, "evaluate", "tell the loss of a model on text, under memory caps",
+                                  "sluice evaluate models/SmolLM2-135M notes.md docs\n"
+                                  "    text, each file one document\n"
+                                  "sluice evaluate runs/finetune heldout.jsonl --best\n"
+                                  "    what its best model makes of prompts with completions, or of chats\n"
+                                  "sluice evaluate models/Llama-3-8B notes.md --device-mem 9GiB --json\n"
+                                  "    the weights stream");
+  const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
+                          const char* group) {
+    return command.add_option(name, value, meaning)->type_name(type)->group(group);
+  };
+  option("MODEL", r.model, "a model's folder, a checkpoint, or the directory of a run", "DIR", "Arguments")
+      ->required();
+  option("FILE", r.files, "files of text, JSONL or tokens, directories or patterns, as data.paths has them",
+         "FILE", "Arguments")
+      ->required();
+  command.add_flag("--best", r.best, "of a run: the model with the lowest held-out loss, not the newest")
+      ->group("Arguments");
+  option("--seq-len", r.seq_len, "tokens of a row; what the model was made for, up to 2048, unless given",
+         "N", "Rows")
+      ->transform(tokens());
+  option("--device-mem", options->device_mem, "cap on device memory, such as 9GiB or none (memory.device)",
+         "SIZE", "Caps");
+  option("--host-mem", options->host_mem, "cap on host memory, such as 32GiB or none (memory.host)", "SIZE",
+         "Caps");
+  command.add_flag("--json", r.json, "print JSON")->group("Output");
+  option("--backend", options->backend, "auto, or one that this program has (run.backend)", "BACKEND",
+         "Configuration");
+  option("--device", options->device, "index of the GPU (run.device)", "N", "Configuration");
+  add_set(command, options->set);
+  command.callback([=, &status] {
+    sluice::core::EvaluateRequest& request = options->request;
+    for (const auto& [key, value] :
+         {std::pair<const char*, std::string&>{"memory.device", options->device_mem},
+          {"memory.host", options->host_mem},
+          {"run.backend", options->backend},
+          {"run.device", options->device}}) {
+      if (!value.empty()) request.settings.push_back(std::string(key) + "=" + value);
+    }
+    request.settings.insert(request.settings.end(), options->set.begin(), options->set.end());
+    status = report(sluice::core::evaluate(request, watch_signals()));
+  });
+}
+
 void add_export(CLI::App& app, int& status) {
   const auto request = std::make_shared<sluice::core::ExportRequest>();
   CLI::App& command =
       add_command(app, "export", "write a model as a folder that transformers and llama.cpp take",
                   "sluice export runs/notes out --dtype bf16\n"
                   "    the newest checkpoint of a run\n"
+                  "sluice export runs/notes out --best\n"
+                  "    its model with the lowest held-out loss\n"
                   "sluice export runs/notes/checkpoints/step-200 out --dtype f32\n"
                   "    its master weights, where it has any\n"
                   "sluice export models/SmolLM2-135M out --shard-size 100MB");
@@ -224,6 +278,9 @@ void add_export(CLI::App& app, int& status) {
   };
   argument("FROM", request->from, "a checkpoint, the directory of a run, or a model's folder");
   argument("OUT", request->to, "a folder that is not there yet");
+  command
+      .add_flag("--best", request->best, "of a run: the model with the lowest held-out loss, not the newest")
+      ->group("Arguments");
   command
       .add_option("--dtype", request->dtype,
                   "number format of the weights: f32, bf16, f16, or input: each as it is; the default")
@@ -244,5 +301,6 @@ void add_model_commands(CLI::App& app, int& status) {
   add_data(app, status);
   add_tokens(app, status);
   add_generate(app, status);
+  add_evaluate(app, status);
   add_export(app, status);
 }

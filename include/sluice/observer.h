@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice {
 
@@ -37,11 +39,31 @@ struct StepEvent {
   // Why no update was made of this step, such as "the gradient of lm_head.weight is not finite"; empty: one
   // was. Weights and optimizer state are then what they were before.
   std::string skipped;
+  int64_t learnt_tokens = 0;  // of `tokens`, those that have a target
+  double epoch = 0;           // how often the data was gone through by then; 0: it has no end
 };
 
 struct EvaluationEvent {
   int64_t step = 0;
   double loss = 0;  // mean over held-out targets, nats
+  int64_t rows = 0, targets = 0;
+  double accuracy = 0;                   // of the targets, the share that no other token was likelier than
+  std::optional<double> standard_error;  // of the loss; none: of one row
+  double seconds = 0;
+  // The lowest loss so far, this one included, and by how much this one is above it; `rise_error` is the
+  // standard error of that, row by row. None: it cannot be told.
+  int64_t lowest_step = 0;
+  double lowest_loss = 0, rise = 0;
+  std::optional<double> rise_error;
+  struct Path {
+    std::string name;
+    double loss = 0;
+    int64_t targets = 0;
+  };
+  std::vector<Path> paths;  // what people named, where they named several
+
+  // Whether it is above the lowest by more than chance.
+  bool rises() const { return rise_error && rise > *rise_error; }
 };
 
 struct SaveEvent {
@@ -53,6 +75,7 @@ struct SaveEvent {
   double share_of_run = 0;    // of all of the run's time so far, what its saves took so
   double next_seconds = 0;    // until one is due by time; 0: none will be
   bool delayed = false;       // that is later than asked for: saving would take too much of the run
+  bool best = false;          // it is the weights alone, of the lowest held-out loss so far
 };
 
 // Derive from it and override what is of interest. Called on the thread that called the library; what a call

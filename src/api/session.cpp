@@ -87,7 +87,8 @@ Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
   SLUICE_ASSIGN(const core::StepResult r, impl_->engine->step(impl_->batch.rows(), learning_rate));
   const StepEvent event{steps_done(),    r.loss,     r.gradient_norm,
                         r.learning_rate, r.ns / 1e9, p.stages.training.plan.makespan_ns / 1e9,
-                        r.tokens,        memory(),   r.skipped};
+                        r.tokens,        memory(),   r.skipped,
+                        r.targets};
   impl_->observer->stepped(event);
   return event;
 }
@@ -104,20 +105,26 @@ Result<double> Session::evaluate(const Batch& batch) {
   rows.tokens.resize(size_t(whole), 0);
   rows.targets.resize(size_t(whole), -1);
   for (int64_t i = n; i < whole; ++i) rows.positions.push_back(int32_t(i % seq));
-  core::LossSum sum;
+  core::RowLoss sum;
   for (int64_t at = 0; at < whole; at += pass) {
     const auto part = [&](const std::vector<int32_t>& all) {
       return std::span<const int32_t>(all).subspan(size_t(at), size_t(pass));
     };
-    SLUICE_ASSIGN(const core::LossSum loss,
+    SLUICE_ASSIGN(const core::TokenLosses* const losses,
                   impl_->engine->evaluate({part(rows.tokens), part(rows.targets), part(rows.positions)}));
-    sum.loss += loss.loss;
-    sum.targets += loss.targets;
+    for (size_t t = 0; t < size_t(pass); ++t) {
+      if (rows.targets[size_t(at) + t] >= 0) sum.add({losses->loss[t], 1, losses->is_top[t] > 0 ? 1 : 0});
+    }
   }
   if (sum.targets == 0) return error("batch: it has no targets");
-  const double mean = sum.loss / double(sum.targets);
-  impl_->observer->evaluated({steps_done(), mean});
-  return mean;
+  impl_->observer->evaluated({.step = steps_done(),
+                              .loss = sum.mean(),
+                              .rows = n / seq,
+                              .targets = sum.targets,
+                              .accuracy = double(sum.hits) / double(sum.targets),
+                              .lowest_step = steps_done(),
+                              .lowest_loss = sum.mean()});
+  return sum.mean();
 }
 
 Status Session::train(const Dataset& data, const Schedule& schedule, const std::filesystem::path& directory,
@@ -142,7 +149,8 @@ Status Session::train(const Dataset& data, const Schedule& schedule, const std::
     options.saver = &*saver;
   }
   options.stop = [&] { return stop.stop_requested(); };
-  SLUICE_TRY(core::train(run, *impl_->observer, options));
+  const auto end = core::train(run, *impl_->observer, options);
+  if (!end.ok()) return end.error();
   return saver ? saver->wait() : Status();
 }
 

@@ -235,11 +235,25 @@ struct GenerateRequest {
 // Generates text from prompts and prints it as it comes. Asked to stop, it ends after the pass in progress.
 Outcome generate(const GenerateRequest& request, Requests& asked);
 
+struct EvaluateRequest {
+  std::string model;                  // as ExportRequest::from
+  std::vector<std::string> files;     // as data.paths
+  bool best = false;                  // of a run: the best model, not the newest
+  int64_t seq_len = 0;                // tokens of a row; 0: what the model was made for, up to 2,048
+  bool json = false;                  // print JSON instead of text
+  std::vector<std::string> settings;  // "key=value", as in RunRequest
+};
+
+// Prints the loss of a model on text, prompts with completions or chats: every token that training would
+// learn counts once. Asked to stop, it ends after the pass in progress.
+Outcome evaluate(const EvaluateRequest& request, Requests& asked);
+
 struct ExportRequest {
   std::string from;                // a checkpoint, the directory of a run, or a model's folder
   std::string to;                  // a folder that is not there yet
   std::string dtype = "input";     // f32, bf16, f16, or input: that of each tensor
   std::string shard_size = "5GB";  // of one file of weights
+  bool best = false;               // of a run: the best model, not the newest
 };
 
 // Writes a model as a folder that other programs load, and says what is in it. Asked to stop, it leaves

@@ -31,6 +31,7 @@ Result<ExportOptions> options_of(const ExportRequest& request) {
   const auto bytes = parse_bytes(request.shard_size);
   if (!bytes.ok()) return error_at("--shard-size", bytes.error());
   options.shard_bytes = *bytes;
+  options.best = request.best;
   return options;
 }
 

@@ -63,12 +63,20 @@ class TrainingObserver : public Console {
   void saved(const SaveEvent& e) override;
   // Draws texts from the model as it is; a line of samples.jsonl. The run goes on, or is done, without.
   Status sample(Session& session, const std::atomic<bool>& asked);
-  // A line of metrics.jsonl.
-  Status add(const StepEvent& e, std::optional<double> heldout_loss);
+  // A line of metrics.jsonl; `heldout`: what an evaluation after the step found, or null.
+  Status add(const StepEvent& e, const EvaluationEvent* heldout);
+  // The same of an evaluation before the first step that is made here: of step 0, or of the last one that was
+  // made before, which has its line.
+  Status add_first(const EvaluationEvent& heldout);
   Status flush() { return metrics_->flush(); }
+  // Which step was best, and which is kept.
+  void summarize_heldout(const HeldoutRecord& record, std::optional<int64_t> kept) const;
 
  private:
+  using Scalars = std::vector<std::pair<std::string, double>>;
   std::string line_of(const StepEvent& e) const;
+  Status add_heldout(const EvaluationEvent& e, nlohmann::ordered_json& line, Scalars& scalars);
+  Status add_scalars(double now, int64_t step, const Scalars& scalars);
   double bits_per_byte(double loss) const { return loss / std::log(2.0) / bytes_per_token_; }
 
   const RunConfig& c_;
@@ -79,8 +87,10 @@ class TrainingObserver : public Console {
   std::optional<JsonLines> metrics_, samples_;
   std::optional<EventFile> events_;
   Series training_, heldout_;  // of the whole run, the part before a resume included
+  std::string last_line_;      // of metrics.jsonl when it was opened
   std::vector<double> step_s_;
   int64_t skipped_ = 0;
+  std::optional<EvaluationEvent> evaluated_;  // last
 };
 
 Status TrainingObserver::open_metrics(int64_t steps_done) {
@@ -95,13 +105,14 @@ Status TrainingObserver::open_metrics(int64_t steps_done) {
   SLUICE_ASSIGN(History history, take_history(run / metrics.filename(), metrics, steps_done));
   training_ = std::move(history.training);
   heldout_ = std::move(history.heldout);
+  last_line_ = std::move(history.last);
   SLUICE_ASSIGN(metrics_, JsonLines::open(metrics));
   if (c_.sample.tokens > 0) {
     const std::filesystem::path texts = dir_ / "samples.jsonl";
     SLUICE_TRY(take_history(run / texts.filename(), texts, steps_done));
     SLUICE_ASSIGN(samples_, JsonLines::open(texts));
   }
-  SLUICE_ASSIGN(events_, EventFile::create(dir_, unix_seconds()));
+  SLUICE_ASSIGN(events_, EventFile::create(dir_, unix_seconds(), steps_done > 0 ? steps_done + 1 : 0));
   return {};
 }
 
@@ -137,8 +148,14 @@ void TrainingObserver::evaluated(const EvaluationEvent& e) {
   steps_line_.end();
   const std::string per_byte =
       bytes_per_token_ > 0 ? fmt::format(", {:.3f} bits per byte", bits_per_byte(e.loss)) : "";
-  say("held-out loss {:.4f} (perplexity {:.4g}{}) after {} steps\n", e.loss, std::exp(e.loss), per_byte,
-      e.step);
+  const std::string rise = e.rises()
+                               ? fmt::format("; {:.4f} above the lowest, of step {} (standard error {:.2g})",
+                                             e.rise, e.lowest_step, *e.rise_error)
+                               : "";
+  say("held-out loss {:.4f} (perplexity {:.4g}{}, {:.1f} % right) after {} steps{}\n", e.loss,
+      std::exp(e.loss), per_byte, 100 * e.accuracy, e.step, rise);
+  for (const EvaluationEvent::Path& path : e.paths) say("  {:.4f} of {}\n", path.loss, path.name);
+  evaluated_ = e;
 }
 
 void TrainingObserver::saved(const SaveEvent& e) {
@@ -146,7 +163,7 @@ void TrainingObserver::saved(const SaveEvent& e) {
   say("{}", describe(e));
 }
 
-Status TrainingObserver::add(const StepEvent& e, std::optional<double> heldout_loss) {
+Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout) {
   const double now = unix_seconds();
   nlohmann::ordered_json line = {{"step", e.step},
                                  {"time", now},
@@ -155,28 +172,73 @@ Status TrainingObserver::add(const StepEvent& e, std::optional<double> heldout_l
                                  {"gradient_norm", e.gradient_norm},
                                  {"learning_rate", e.learning_rate},
                                  {"tokens", e.tokens},
+                                 {"learnt_tokens", e.learnt_tokens},
+                                 {"epoch", e.epoch},
                                  {"tokens_per_s", double(e.tokens) / e.seconds},
                                  {"step_ms", e.seconds * 1e3},
                                  {"predicted_ms", e.predicted_seconds * 1e3},
                                  {"device_bytes", e.memory.device_bytes},
                                  {"host_bytes", e.memory.host_bytes}};
-  if (peak_flops_ > 0) line["mfu"] = model_flops_ / e.seconds / peak_flops_;
-  std::vector<std::pair<std::string_view, double>> scalars{{"loss/train", e.loss},
-                                                           {"gradient_norm", e.gradient_norm},
-                                                           {"learning_rate", e.learning_rate},
-                                                           {"tokens_per_s", double(e.tokens) / e.seconds}};
-  if (heldout_loss) {
-    line["heldout_loss"] = *heldout_loss;
-    scalars.emplace_back("loss/heldout", *heldout_loss);
-    scalars.emplace_back("heldout/perplexity", std::exp(*heldout_loss));
-    if (bytes_per_token_ > 0) {
-      line["heldout_bits_per_byte"] = bits_per_byte(*heldout_loss);
-      scalars.emplace_back("heldout/bits_per_byte", bits_per_byte(*heldout_loss));
-    }
-    SLUICE_TRY(draw_losses());
+  Scalars scalars{{"loss/train", e.loss},
+                  {"gradient_norm", e.gradient_norm},
+                  {"learning_rate", e.learning_rate},
+                  {"learnt_tokens", double(e.learnt_tokens)},
+                  {"epoch", e.epoch},
+                  {"tokens_per_s", double(e.tokens) / e.seconds},
+                  {"step/measured_ms", e.seconds * 1e3},
+                  {"step/predicted_ms", e.predicted_seconds * 1e3},
+                  {"memory/device_bytes", double(e.memory.device_bytes)},
+                  {"memory/host_bytes", double(e.memory.host_bytes)}};
+  if (peak_flops_ > 0) {
+    line["mfu"] = model_flops_ / e.seconds / peak_flops_;
+    scalars.emplace_back("mfu", model_flops_ / e.seconds / peak_flops_);
   }
-  SLUICE_TRY(events_->add(now, e.step, scalars));
+  if (heldout != nullptr) SLUICE_TRY(add_heldout(*heldout, line, scalars));
+  SLUICE_TRY(add_scalars(now, e.step, scalars));
   return metrics_->append(line);
+}
+
+Status TrainingObserver::add_first(const EvaluationEvent& heldout) {
+  const double now = unix_seconds();
+  nlohmann::ordered_json line = {{"step", heldout.step}, {"time", now}};
+  const auto last = nlohmann::ordered_json::parse(last_line_, nullptr, false);
+  const bool has_line = last.is_object() && last.value("step", int64_t{-1}) == heldout.step;
+  if (has_line) {
+    line = last;
+    const std::filesystem::path metrics = dir_ / "metrics.jsonl";
+    SLUICE_TRY(take_history(metrics, metrics, heldout.step - 1));
+    SLUICE_ASSIGN(metrics_, JsonLines::open(metrics));
+  }
+  Scalars scalars;
+  SLUICE_TRY(add_heldout(heldout, line, scalars));
+  SLUICE_TRY(add_scalars(now, heldout.step, scalars));
+  SLUICE_TRY(metrics_->append(line));
+  return metrics_->flush();
+}
+
+Status TrainingObserver::add_heldout(const EvaluationEvent& e, nlohmann::ordered_json& line,
+                                     Scalars& scalars) {
+  const auto add = [&](const char* key, const std::string& tag, double value) {
+    line[key] = value;
+    scalars.emplace_back(tag, value);
+  };
+  add("heldout_loss", "loss/heldout", e.loss);
+  scalars.emplace_back("heldout/perplexity", std::exp(e.loss));
+  if (bytes_per_token_ > 0) add("heldout_bits_per_byte", "heldout/bits_per_byte", bits_per_byte(e.loss));
+  add("heldout_accuracy", "heldout/accuracy", e.accuracy);
+  if (e.standard_error) add("heldout_standard_error", "heldout/standard_error", *e.standard_error);
+  line["heldout_rows"] = e.rows;
+  line["heldout_tokens"] = e.targets;
+  for (const EvaluationEvent::Path& path : e.paths) {
+    line["heldout_paths"][path.name] = path.loss;
+    scalars.emplace_back("heldout/of/" + path.name, path.loss);
+  }
+  return draw_losses();
+}
+
+Status TrainingObserver::add_scalars(double now, int64_t step, const Scalars& scalars) {
+  const std::vector<std::pair<std::string_view, double>> views(scalars.begin(), scalars.end());
+  return events_->add(now, step, views);
 }
 
 Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked) {
@@ -208,10 +270,8 @@ Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked
 
 Status TrainingObserver::draw_losses() const {
   std::vector<PlotMark> best;
-  const auto by_loss = [](const Point& a, const Point& b) { return a.y < b.y; };
-  if (const auto lowest = std::min_element(heldout_.points.begin(), heldout_.points.end(), by_loss);
-      heldout_.points.size() > 1)
-    best.push_back({*lowest, fmt::format("lowest held out: {:.4f} at step {:.0f}", lowest->y, lowest->x)});
+  if (const auto point = lowest(heldout_); point && heldout_.points.size() > 1)
+    best.push_back({*point, fmt::format("lowest held out: {:.4f} at step {:.0f}", point->y, point->x)});
   return write_file(dir_ / "loss.svg",
                     render({.title = "Loss",
                             .subtitle = fmt::format("{}, {} tokens per step", dir_.filename().string(),
@@ -220,6 +280,30 @@ Status TrainingObserver::draw_losses() const {
                             .y_label = "nats per token",
                             .series = {training_, heldout_},
                             .marks = std::move(best)}));
+}
+
+void TrainingObserver::summarize_heldout(const HeldoutRecord& record, std::optional<int64_t> kept) const {
+  if (record.best_step < 0) return;
+  std::string now;
+  if (evaluated_ && evaluated_->step > record.best_step) {
+    now = fmt::format("; after step {} it is {:.4f}", evaluated_->step, evaluated_->loss);
+    if (evaluated_->rise_error)
+      now += fmt::format(" (standard error of the rise {:.2g})", *evaluated_->rise_error);
+  }
+  say("held-out loss was lowest after step {}: {:.4f}{}\n", record.best_step, record.best_loss, now);
+  if (c_.run.keep_best == "off") return;
+  const std::string best = (dir_ / "checkpoints" / "best").string();
+  constexpr const char* kWhy =
+      "saving it would have taken more than 2 % of the run (run.keep_best = on saves every one)";
+  if (kept == record.best_step) {
+    say("best model: {}\n", best);
+  } else if (record.best_step == 0) {
+    say("best model: the one that the run began with\n");
+  } else if (kept) {
+    say("best model kept: {}, of step {}; {}\n", best, *kept, kWhy);
+  } else {
+    say("best model kept: none; {}\n", kWhy);
+  }
 }
 
 void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) {
@@ -236,10 +320,37 @@ void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) 
   say("run directory: {}\n", dir_.string());
 }
 
+// What is held out, what of it is evaluated, and what that takes.
+std::string describe_heldout(const Session& session) {
+  const RowsCount rows = session.heldout_rows();
+  const EvaluationInterval often = session.evaluations();
+  const sluice::Schedule& schedule = session.schedule();
+  const int64_t all = session.data().heldout->epoch_rows();
+  std::string out = fmt::format(
+      "held out {} rows; evaluated {}, {} tokens that are learnt,{}{} and at the end: about {:.2g} % of the "
+      "run\n",
+      all, rows.rows == all ? "all of them" : fmt::format("{} of them", rows.rows), rows.targets,
+      schedule.evaluate_first ? " at the beginning," : "",
+      often.every == 1  ? " after every step"
+      : often.every > 0 ? fmt::format(" every {} steps", often.every)
+                        : "",
+      100 * often.share);
+  if (schedule.evaluate_first && often.share > kEvaluationShare) {
+    out += fmt::format(
+        "evaluations take more than {:.0f} % of the run, as there are no fewer than {} between its ends; "
+        "eval.rows or "
+        "eval.every = N make them cheaper or fewer\n",
+        100 * kEvaluationShare, kFewestEvaluations);
+  }
+  return out;
+}
+
 Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, Requests& asked) {
   const std::filesystem::path dir = p.config.run.dir;
   show_text(describe(p));
-  for (const std::string& notice : data.notices) show_text(notice + "\n");
+  for (const auto* notices : {&data.notices, &data.heldout_notices}) {
+    for (const std::string& notice : *notices) show_text(notice + "\n");
+  }
   std::fflush(stdout);
   SLUICE_TRY(save_plan(p));
   const SaveSchedule saves = save_schedule_of(p.config);
@@ -250,6 +361,7 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p, std::move(data), observer));
   observer.stop();
   show_text(describe(session->engine().start_up()));
+  if (session->evaluates()) show_text(describe_heldout(*session));
   std::fflush(stdout);
   SLUICE_TRY(observer.open_metrics(session->steps_done()));
   TrainingOptions options;
@@ -258,7 +370,8 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
     SLUICE_TRY(observer.draw_losses());
     return observer.flush();
   });
-  options.log = [&](const StepEvent& e, std::optional<double> heldout) { return observer.add(e, heldout); };
+  options.log = [&](const StepEvent& e, const EvaluationEvent* heldout) { return observer.add(e, heldout); };
+  options.log_first = [&](const EvaluationEvent& heldout) { return observer.add_first(heldout); };
   options.save = [&] { return asked.save.exchange(false); };
   options.stop = [&] { return asked.stop.load(); };
   if (p.stages.sampling) options.sample = [&](int64_t) { return observer.sample(*session, asked.stop); };
@@ -271,16 +384,30 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   }
   const int64_t steps_before = session->steps_done();
   asked.heeded = true;
-  SLUICE_TRY(train(*session, observer, options));
+  SLUICE_ASSIGN(const TrainingEnd end, train(*session, observer, options));
   observer.end_line();
-  const bool interrupted = session->steps_done() < p.config.train.steps;
+  const bool interrupted = end == TrainingEnd::Asked;
   if (interrupted && session->steps_done() == steps_before)
     return steps_before > 0 ? Ending::Interrupted : Ending::Stopped;
+  const HeldoutRecord& record = session->engine().heldout();
+  if (end == TrainingEnd::NoBetter && session->steps_done() == steps_before) {
+    say("nothing left to do: the held-out loss was not below that of step {} in {} evaluations "
+        "(eval.patience = {}); for "
+        "more steps raise it\n",
+        record.best_step, record.since, p.config.eval.patience);
+    return Ending::NothingLeft;
+  }
   if (interrupted) say("interrupted after step {}; the same command goes on\n", session->steps_done());
+  if (end == TrainingEnd::NoBetter) {
+    say("ended after step {} of {}: the held-out loss was not below that of step {} in {} evaluations "
+        "(eval.patience)\n",
+        session->steps_done(), p.config.train.steps, record.best_step, record.since);
+  }
   std::fflush(stdout);
   if (session->steps_done() > steps_before) SLUICE_TRY(saver.finish(*session));
   SLUICE_TRY(observer.draw_losses());
   if (p.stages.sampling && !asked.stop) SLUICE_TRY(observer.sample(*session, asked.stop));
+  observer.summarize_heldout(record, saver.store().best());
   observer.summarize(p, session->engine().memory());
   return interrupted ? Ending::Interrupted : Ending::Done;
 }
@@ -290,6 +417,7 @@ Result<int64_t> check_checkpoint(const RunConfig& c, const Machine& machine, con
                                  const RunData& data) {
   if (c.checkpoint().empty()) return 0;
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
+  SLUICE_TRY(check_has_state(info, c.checkpoint()));
   SLUICE_ASSIGN(Manifest now, manifest_before_plans(c, machine, model, data.content, info.manifest));
   add_date(now, data.date);
   add_schedule(now, schedule_of(c));

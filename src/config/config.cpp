@@ -61,7 +61,8 @@ void visit_keys(Config& c, F&& key) {
       "how often the documents of each of data.paths come; empty: once");
   key("data.include", c.data.include, nullptr, "endings of the file names to take inside directories");
   key("data.exclude", c.data.exclude, nullptr, "patterns of paths to leave out");
-  key("data.heldout", c.data.heldout, Range{0, 0.9}, "fraction of the documents to hold out for evaluation");
+  key("data.heldout", c.data.heldout, Range{0, 0.9},
+      "fraction of the tokens to hold out for evaluation, in whole documents");
   key("data.heldout_paths", c.data.heldout_paths, InputPath(), "files to hold out instead of a fraction");
   key("data.learn", c.data.learn, Choices{"assistant", "all-turns", "last", "completion", "everything"},
       "what is learnt of conversations, and of prompts with completions");
@@ -121,8 +122,13 @@ void visit_keys(Config& c, F&& key) {
       "chunks of the first of them, which updates the weights, too; 0: chosen");
   key("shape.head_tokens", c.shape.head_tokens, kTokensOrChosen,
       "rows of logits that exist at once; 0: chosen");
-  key("eval.every", c.eval.every, kSteps, "steps between evaluations; 0: at the end only");
-  key("eval.rows", c.eval.rows, kSteps, "held-out sequences per evaluation");
+  key("eval.every", c.eval.every, kSteps,
+      "steps between evaluations; 0: at the end only; auto: at the beginning, too, and between as often as 3 "
+      "% of the "
+      "run allows, but ten times");
+  key("eval.rows", c.eval.rows, kSteps, "held-out sequences per evaluation, at most as many as there are");
+  key("eval.patience", c.eval.patience, kSteps,
+      "evaluations in a row without a lower held-out loss that end the run; 0: none do");
   key("sample.tokens", c.sample.tokens, Tokens{{0, 65536}}, "tokens of a sampled text; 0: none is sampled");
   key("sample.texts", c.sample.texts, Range{1, 100}, "how many texts to sample each time");
   key("sample.every", c.sample.every, kSteps, "steps between samples; 0: at the end only");
@@ -145,6 +151,10 @@ void visit_keys(Config& c, F&& key) {
   key("run.keep_last", c.run.keep_last, Range{1, 1000}, "how many of the newest checkpoints stay");
   key("run.keep_every", c.run.keep_every, kSteps,
       "checkpoints of every step that this divides are saved, and stay; 0: none");
+  key("run.keep_best", c.run.keep_best, toggle,
+      "the weights with the lowest held-out loss, as checkpoints/best; auto: while that takes less than 2 % "
+      "of the "
+      "run; on: every time");
   key("run.export_dtype", c.run.export_dtype, Choices{"auto", "f32"},
       "number format of the weights in checkpoints: the run's, or f32, its master weights where it has any");
   key("run.resume", c.run.resume, InputPath(),
@@ -204,6 +214,9 @@ std::string allowed(const double&, const Range& r) {
 }
 std::string allowed(const std::optional<double>&, const Range& r) {
   return "auto, numbers" + bounds(r);
+}
+std::string allowed(const std::optional<int64_t>&, const Range& r) {
+  return "auto, whole numbers" + bounds(r);
 }
 std::string allowed(const std::vector<double>&, const Range& r) {
   return "a list of numbers" + bounds(r);
@@ -291,6 +304,15 @@ Status assign(std::string_view name, const Setting& s, std::optional<double>& fi
   return {};
 }
 
+Status assign(std::string_view name, const Setting& s, std::optional<int64_t>& field, const Range& range) {
+  field.reset();
+  if (lower(s.values.front()) == "auto") return {};
+  int64_t value = 0;
+  if (!assign(name, s, value, range).ok()) return not_allowed(name, s.values.front(), field, range);
+  field = value;
+  return {};
+}
+
 Status assign(std::string_view name, const Setting& s, std::vector<double>& field, const Range& range) {
   std::vector<double> values;
   for (const std::string& text : s.values) {
@@ -368,6 +390,9 @@ std::string print(const std::string& v) {
   return toml_text(v);
 }
 std::string print(const std::optional<double>& v) {
+  return v ? print(*v) : toml_text("auto");
+}
+std::string print(const std::optional<int64_t>& v) {
   return v ? print(*v) : toml_text("auto");
 }
 std::string print(const std::vector<double>& v) {

@@ -62,7 +62,8 @@ struct RunConfig {
   } shape;
   BytesByTier caps = BytesByTier(kUnlimited);
   struct {
-    int64_t every = 0, rows = 16;
+    std::optional<int64_t> every;  // steps; none: chosen
+    int64_t rows = 16, patience = 0;
   } eval;
   struct {
     int64_t tokens = 128, texts = 1, every = 0;
@@ -77,6 +78,7 @@ struct RunConfig {
     int64_t checkpoint_every = 0;
     double checkpoint_minutes = 15;
     int64_t keep_last = 2, keep_every = 0;
+    std::string keep_best = "auto";
     std::string export_dtype = "auto";  // of checkpoints' weights
     std::string resume;
     bool trace = true, trace_kernels = false;

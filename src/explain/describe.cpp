@@ -126,6 +126,7 @@ std::string describe(const SaveEvent& e) {
                   time_in_words(e.seconds), rate_in_words(double(e.bytes) / std::max(1e-6, e.seconds)));
   if (e.waited_seconds < e.seconds)
     out += fmt::format(", {} of them while steps went on", time_in_words(e.seconds - e.waited_seconds));
+  if (e.best) return out + "; the held-out loss was never lower\n";
   out += fmt::format("; saving takes {:.2g} % of the run", 100 * e.share_of_run);
   if (e.delayed) {
     out += fmt::format(", the next is after {}, to stay below {:.0f} %", time_in_words(e.next_seconds),

@@ -51,12 +51,13 @@ constexpr std::array<uint32_t, 256> kTable = [] {
   return table;
 }();
 
-std::string event_of(double time_s, int64_t step, std::string_view summary) {
+constexpr int kSummary = 5, kSessionLog = 7;
+std::string event_of(double time_s, int64_t step, int field, std::string_view content) {
   std::string event;
   put_double(event, 1, time_s);
   put_key(event, 2, kVarint);
   put_varint(event, uint64_t(step));
-  put_bytes(event, 5, summary);
+  put_bytes(event, field, content);
   return event;
 }
 
@@ -72,7 +73,8 @@ uint32_t crc32c(std::string_view bytes) {
   return ~c;
 }
 
-Result<EventFile> EventFile::create(const std::filesystem::path& directory, double time_s) {
+Result<EventFile> EventFile::create(const std::filesystem::path& directory, double time_s,
+                                    int64_t first_step) {
   const std::filesystem::path path =
       directory / fmt::format("events.out.tfevents.{}.sluice.{}", int64_t(time_s), ::getpid());
   SLUICE_ASSIGN(Descriptor fd, Descriptor::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666));
@@ -81,6 +83,10 @@ Result<EventFile> EventFile::create(const std::filesystem::path& directory, doub
   put_double(event, 1, time_s);
   put_bytes(event, 3, "brain.Event:2");
   SLUICE_TRY(file.write(event));
+  std::string start;
+  put_key(start, 1, kVarint);
+  put_varint(start, 1);
+  SLUICE_TRY(file.write(event_of(time_s, first_step, kSessionLog, start)));
   return file;
 }
 
@@ -94,7 +100,7 @@ Status EventFile::add(double time_s, int64_t step,
     put_float(value, 2, float(number));
     put_bytes(summary, 1, value);
   }
-  return write(event_of(time_s, step, summary));
+  return write(event_of(time_s, step, kSummary, summary));
 }
 
 Status EventFile::add(double time_s, int64_t step, std::string_view tag, std::span<const std::string> texts) {
@@ -112,7 +118,7 @@ Status EventFile::add(double time_s, int64_t step, std::string_view tag, std::sp
   put_bytes(value, 9, metadata);
   put_bytes(value, 8, tensor);
   put_bytes(summary, 1, value);
-  return write(event_of(time_s, step, summary));
+  return write(event_of(time_s, step, kSummary, summary));
 }
 
 Status EventFile::write(std::string_view event) {

@@ -227,24 +227,32 @@ ObjectId Forward::last_norm(ObjectId x, int round, int chunk) {
   return norm("norm", x, "h", {-1, round, chunk});
 }
 
+HeadLoss Forward::head(const Place& at, int64_t sub_tokens, DType grad, bool accumulate) const {
+  return {.tokens = tokens(at),
+          .dim = spec_.dim,
+          .vocab = spec_.vocab,
+          .sub_tokens = std::min(sub_tokens, tokens(at)),
+          .dtype = compute_,
+          .grad_dtype = grad,
+          .accumulate_loss = accumulate,
+          .accumulate_dw = false,
+          .forward_only = true};
+}
+
 void Forward::head_loss(ObjectId h, ObjectId loss, int64_t sub_tokens, DType grad, int round, int chunk) {
+  SLUICE_CHECK(gradients_ != nullptr, "round {}, chunk {}: no gradients", round, chunk);
   const Place at{-1, round, chunk};
-  const HeadLoss op{.tokens = tokens(at),
-                    .dim = spec_.dim,
-                    .vocab = spec_.vocab,
-                    .sub_tokens = std::min(sub_tokens, tokens(at)),
-                    .dtype = compute_,
-                    .grad_dtype = grad,
-                    .accumulate_loss = std::exchange(loss_written_, true),
-                    .accumulate_dw = false,
-                    .forward_only = true};
   const Bound uses[] = {h, weight("head", -1), batch(at, kTargets), inputs_.args, loss};
-  Task made = this->made("head_loss", op, uses, at);
-  if (gradients_ != nullptr) {
-    gradients_->record_fused(std::move(made));
-  } else {
-    program_.add(std::move(made));
-  }
+  gradients_->record_fused(
+      made("head_loss", head(at, sub_tokens, grad, std::exchange(loss_written_, true)), uses, at));
+}
+
+void Forward::token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DType grad, int round,
+                           int chunk) {
+  SLUICE_CHECK(gradients_ == nullptr, "round {}, chunk {}: gradients", round, chunk);
+  const Place at{-1, round, chunk};
+  const Bound uses[] = {h, weight("head", -1), batch(at, kTargets), inputs_.args, losses};
+  program_.add(made("head_loss", head(at, sub_tokens, grad, false), uses, at));
 }
 
 void Forward::logits(ObjectId h, ObjectId logits, int round, int chunk) {

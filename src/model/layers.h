@@ -51,9 +51,12 @@ class Forward {
 
   // What follows for one chunk: the last norm.
   ObjectId last_norm(ObjectId x, int round, int chunk);
-  // And the sum of its losses, `sub_tokens` rows of logits at a time, into the f64 `loss`; with gradients,
-  // when they are recorded, of `grad` for the head.
+  // And the sum of its losses, `sub_tokens` rows of logits at a time, into the f64 `loss`, with gradients, of
+  // `grad` for the head. REQUIRES: they are recorded.
   void head_loss(ObjectId h, ObjectId loss, int64_t sub_tokens, DType grad, int round, int chunk);
+  // Or those of each token alone: `losses` is what HeadLoss makes without gradients. REQUIRES: none are
+  // recorded.
+  void token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DType grad, int round, int chunk);
   // Or the logits of one row (StepArgs::row), f32[vocab].
   void logits(ObjectId h, ObjectId logits, int round, int chunk);
   // Or those of each row's last new token, f32[rows, vocab]. REQUIRES: there are caches.
@@ -96,6 +99,7 @@ class Forward {
     return object(role, compute_, width, at);
   }
   Task made(std::string_view what, Op op, std::span<const Bound> uses, const Place& at) const;
+  HeadLoss head(const Place& at, int64_t sub_tokens, DType grad, bool accumulate) const;
   void task(std::string_view what, Op op, std::initializer_list<Bound> uses, const Place& at) {
     program_.add(made(what, std::move(op), std::span(uses.begin(), uses.size()), at));
   }

@@ -11,10 +11,10 @@
 
 namespace sluice::core {
 
-// Cross-entropy of x w^T against targets (-1: does not count), sub_tokens rows of logits at a time, so that
-// logits never exist whole. loss[0] (+)= sum over counted rows of -log p(target), f64. Unless forward_only
-// also the gradients of args.inv_targets * loss: dx and, unless frozen, dw (accumulated over the sub-chunks
-// in grad_dtype, as in LinearDgrad).
+// Cross-entropy of x w^T against targets (-1: does not count), sub_tokens rows of logits at a time. loss[0]
+// (+)= the sum of -log p(target), f64, with gradients of args.inv_targets * loss: dx and, unless frozen, dw
+// (over the sub-chunks in grad_dtype, as in LinearDgrad). forward_only: loss[t] is that of row t, without
+// gradients, and loss[tokens + t] 1 where no logit is larger than the target's; 0 where it does not count.
 struct HeadLoss {
   static constexpr std::string_view kName = "head_loss";
   enum { kX, kW, kTargets, kArgs, kLoss, kDx, kDw };

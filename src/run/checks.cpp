@@ -9,6 +9,7 @@
 #include "io/hub_cache.h"
 #include "io/safetensors.h"
 #include "planner/refusal.h"
+#include "run/data.h"
 #include "run/resolve.h"
 
 namespace sluice::core {
@@ -49,6 +50,17 @@ Status keep_to_this_machine(const RunConfig& config, const Machine& machine) {
       return too_much(tier, cap, limit.bytes,
                       fmt::format("{} has {}", limit.whose, format_bytes(limit.bytes)));
   }
+  return {};
+}
+
+// What goes by held-out losses needs some.
+Status check_held_out(const RunConfig& config) {
+  if (holds_out(config) && config.eval.rows > 0) return {};
+  constexpr const char* kWhy =
+      "nothing is evaluated: hold text out with data.heldout or data.heldout_paths, and let eval.rows be "
+      "above 0";
+  if (config.eval.patience > 0) return error("eval.patience = {}: {}", config.eval.patience, kWhy);
+  if (config.run.keep_best == "on") return error("run.keep_best = on: {}", kWhy);
   return {};
 }
 
@@ -110,6 +122,7 @@ Status check_output(std::string_view key, const fs::path& path) {
 Status check_early(RunConfig& config, const Machine& machine) {
   if (machine.card) SLUICE_TRY(keep_to_card(config, *machine.card));
   if (!machine.traits().runs_models) return {};
+  SLUICE_TRY(check_held_out(config));
   SLUICE_TRY(keep_to_this_machine(config, machine));
   if (!config.data.cache.empty()) SLUICE_TRY(check_directory("data.cache", config.data.cache));
   if (const auto files = model_files_of(config); !files.ok()) return files.error();

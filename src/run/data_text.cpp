@@ -70,7 +70,12 @@ std::vector<std::pair<std::string, std::string>> facts_of(const DataView& v) {
                           fmt::format("{}: {}; {}", files, t.form, counted(t.documents, "document")));
     ++place;
   }
-  if (v.heldout.documents > 0) facts.emplace_back("held out", of_documents(v.heldout));
+  if (v.heldout.documents > 0) {
+    facts.emplace_back("held out", of_documents(v.heldout));
+    facts.emplace_back("evaluated",
+                       fmt::format("{} of {}, with {} that are learnt", grouped(double(v.evaluated.rows), 0),
+                                   counted(v.heldout_rows, "row"), counted(v.evaluated.targets, "token")));
+  }
   const RowCounts& c = v.counts;
   const bool packed = v.mode == BatchMode::Packed;
   facts.emplace_back("rows", fmt::format("{} of {} tokens, {}; {:.1f} % padding", grouped(double(c.rows), 0),

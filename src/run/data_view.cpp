@@ -115,6 +115,10 @@ Result<DataView> view_data(const RunConfig& config, int64_t vocab, int64_t rows,
   view.findings = data.findings;
   view.train = data.train_documents;
   view.heldout = data.heldout_documents;
+  if (data.heldout) {
+    view.heldout_rows = data.heldout->epoch_rows();
+    view.evaluated = count_rows(*data.heldout, config.eval.rows);
+  }
   view.counts = data.train->counts();
   view.mode = batch_mode(config);
   view.long_documents = config.data.long_documents;
@@ -126,6 +130,7 @@ Result<DataView> view_data(const RunConfig& config, int64_t vocab, int64_t rows,
     view.rows.push_back(std::move(row));
   }
   view.warnings = warnings_of(view);
+  view.warnings.insert(view.warnings.end(), data.heldout_notices.begin(), data.heldout_notices.end());
   return view;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "run/data.h"
+#include "run/evaluation.h"
 
 namespace sluice::core {
 
@@ -33,7 +34,9 @@ struct DataView {
   int64_t files = 0;
   Findings findings;
   Inventory train, heldout;
-  RowCounts counts;  // of training
+  int64_t heldout_rows = 0;
+  RowsCount evaluated;  // of them, at a time
+  RowCounts counts;     // of training
   BatchMode mode = BatchMode::Contiguous;
   std::string long_documents;
   int64_t sequence = 0, rows_per_step = 0, steps_per_epoch = 0;

@@ -111,28 +111,12 @@ StepArgs Engine::args_for_update(int64_t step, int64_t updates, double learning_
   return args;
 }
 
-Result<int64_t> Engine::feed(const Rows& rows, const Model& model, const StepShape& shape,
-                             Executor& executor) {
-  SLUICE_CHECK(int64_t(rows.tokens.size()) == shape.tokens(), "{} tokens", rows.tokens.size());
-  size_t at = 0;
-  for (size_t r = 0; r < model.batch.size(); ++r) {
-    for (size_t c = 0; c < model.batch[r].size(); ++c) {
-      const auto chunk = size_t(shape.tokens_in(int64_t(r), int64_t(c)));
-      staging_.clear();
-      for (const auto part : {rows.tokens, rows.targets, rows.positions}) {
-        staging_.insert(staging_.end(), part.begin() + long(at), part.begin() + long(at + chunk));
-      }
-      SLUICE_TRY(executor.write(model.batch[r][c], std::as_bytes(std::span<const int32_t>(staging_))));
-      at += chunk;
-    }
-  }
-  return int64_t(std::count_if(rows.targets.begin(), rows.targets.end(), [](int32_t t) { return t >= 0; }));
-}
-
 Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline) {
   const double begin_ns = now_ns();
   const Model& model = p_.stages.training.model;
-  SLUICE_ASSIGN(const int64_t targets, feed(rows, model, p_.shape, *training_));
+  SLUICE_TRY(feed_rows(rows, model, p_.shape, *training_, staging_));
+  const int64_t targets =
+      std::count_if(rows.targets.begin(), rows.targets.end(), [](int32_t t) { return t >= 0; });
   // A deferred update belongs to the step before this one.
   const bool deferred = p_.optimizer.deferred;
   StepArgs args = deferred ? args_for_update(std::max<int64_t>(1, steps_done_),
@@ -157,6 +141,7 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
                     learning_rate,
                     now_ns() - begin_ns,
                     p_.shape.tokens(),
+                    targets,
                     skipped};
 }
 
@@ -190,16 +175,17 @@ Status Engine::apply_pending() {
   return {};
 }
 
-Result<LossSum> Engine::evaluate(const Rows& rows) {
+Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
   SLUICE_TRY(apply_pending());
   const Model& model = p_.stages.evaluation->model;
-  SLUICE_ASSIGN(const int64_t targets, feed(rows, model, evaluation_shape(p_.shape), *evaluation_));
+  SLUICE_TRY(feed_rows(rows, model, evaluation_shape(p_.shape), *evaluation_, staging_));
   StepArgs args{};
   args.inv_targets = 1;
   SLUICE_TRY(evaluation_->write(model.args, bytes_of(args)));
   SLUICE_TRY(evaluation_->step());
-  SLUICE_ASSIGN(const double sum, read_value<double>(*evaluation_, model.loss));
-  return LossSum{sum, targets};
+  SLUICE_TRY(read_token_losses(model, *evaluation_, token_losses_));
+  SLUICE_TRY(check_caps());
+  return &token_losses_;
 }
 
 Result<std::span<const float>> Engine::logits_after(std::span<const int32_t> tokens) {
@@ -241,8 +227,20 @@ Status Engine::save(const Manifest& manifest, CheckpointStore& store) {
   });
 }
 
+Status Engine::save_weights(const Manifest& manifest, const std::filesystem::path& dir) {
+  SLUICE_TRY(apply_pending());
+  return write_checkpoint(weights_only(content(manifest)), dir, reader_of(*training_));
+}
+
 Result<std::optional<CheckpointCopy>> Engine::copy(const Manifest& manifest, int64_t room_bytes) {
-  CheckpointContent what = content(manifest);
+  return copy(content(manifest), room_bytes);
+}
+
+Result<std::optional<CheckpointCopy>> Engine::copy_weights(const Manifest& manifest, int64_t room_bytes) {
+  return copy(weights_only(content(manifest)), room_bytes);
+}
+
+Result<std::optional<CheckpointCopy>> Engine::copy(CheckpointContent what, int64_t room_bytes) {
   if (what.layout.part_bytes > room_bytes) return std::optional<CheckpointCopy>();
   SLUICE_TRY(apply_pending());
   SLUICE_ASSIGN(StateCopy state, StateCopy::take(what.layout, *training_));
@@ -254,7 +252,7 @@ CheckpointContent Engine::content(const Manifest& manifest) const {
   CheckpointLayout layout = layout_of(p_.stages.training.model, f32);
   const std::string_view type = type_in_config(layout.weights.front().info.type);
   return {std::move(layout),
-          {steps_done_, updates_, manifest, f32, {}},
+          {steps_done_, updates_, manifest, f32, {}, heldout_},
           config_beside_weights(p_.model, type, p_.shape.seq_len),
           files_};
 }
@@ -264,6 +262,7 @@ Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir) 
                 load_checkpoint(p_.stages.training.model, manifest, dir, *training_));
   steps_done_ = info.step;
   updates_ = info.updates;
+  heldout_ = info.heldout;
   pending_ = false;
   return {};
 }

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "run/evaluation.h"
 #include "run/prepare.h"
 #include "sluice/observer.h"
 #include "state/checkpoint.h"
@@ -21,6 +22,7 @@ struct StepResult {
   double learning_rate = 0;
   double ns = 0;  // wall clock
   int64_t tokens = 0;
+  int64_t targets = 0;  // tokens that are learnt
   // Why no update was made of the step, such as "the gradient of lm_head.weight is not finite"; empty: one
   // was. Weights and state are then what they were before.
   std::string skipped;
@@ -32,17 +34,6 @@ struct MemoryReport {
 };
 MemoryUse in_public(const MemoryReport& memory);
 
-// Whole rows one after another: three spans of equal length. A target of -1 does not count; positions count
-// from a document's first token in the row.
-struct Rows {
-  std::span<const int32_t> tokens, targets, positions;
-};
-
-struct LossSum {
-  double loss = 0;  // over targets
-  int64_t targets = 0;
-};
-
 class Engine {
  public:
   // Takes the memory and makes the state; loads config.model.weights over it if there are any. Borrows
@@ -52,8 +43,9 @@ class Engine {
   // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined.
   // REQUIRES: shape.tokens() tokens.
   Result<StepResult> step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline = nullptr);
-  // The loss without a step. REQUIRES: evaluation was planned; evaluation_shape().tokens() tokens.
-  Result<LossSum> evaluate(const Rows& rows);
+  // The losses without a step; they hold until the next call. REQUIRES: evaluation was planned;
+  // evaluation_shape().tokens() tokens.
+  Result<const TokenLosses*> evaluate(const Rows& rows);
   // The logits after the last of `tokens`, of which the window's last count; they hold until the next call.
   // REQUIRES: sampling was planned, tokens is not empty.
   Result<std::span<const float>> logits_after(std::span<const int32_t> tokens);
@@ -72,6 +64,12 @@ class Engine {
   Status load(const Manifest& manifest, const std::filesystem::path& dir);
   // A checkpoint of now that can be written while steps go on; nothing if it takes more than `room_bytes`.
   Result<std::optional<CheckpointCopy>> copy(const Manifest& manifest, int64_t room_bytes);
+  // The same of the weights alone: save_weights() fills an empty directory.
+  Status save_weights(const Manifest& manifest, const std::filesystem::path& dir);
+  Result<std::optional<CheckpointCopy>> copy_weights(const Manifest& manifest, int64_t room_bytes);
+
+  // What evaluations found: checkpoints have it, and load() sets it. Nothing here reads it.
+  HeldoutRecord& heldout() { return heldout_; }
 
   int64_t steps_done() const { return steps_done_; }
   const StartUp& start_up() const { return start_up_; }
@@ -91,8 +89,7 @@ class Engine {
   Status apply_pending();
   StepArgs args_for_update(int64_t step, int64_t updates, double learning_rate) const;
   CheckpointContent content(const Manifest& manifest) const;
-  // Writes rows into the batch objects of a stage, and counts the targets.
-  Result<int64_t> feed(const Rows& rows, const Model& model, const StepShape& shape, Executor& executor);
+  Result<std::optional<CheckpointCopy>> copy(CheckpointContent what, int64_t room_bytes);
 
   const Prepared& p_;
   Observer& observer_;
@@ -105,6 +102,8 @@ class Engine {
   MemoryReport memory_;
   StartUp start_up_;
   std::shared_ptr<const ModelFiles> files_;  // for checkpoints
+  HeldoutRecord heldout_;
+  TokenLosses token_losses_;
   std::vector<int32_t> staging_;
   std::vector<float> logits_;
 };

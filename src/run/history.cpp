@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/history.h"
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -33,6 +34,12 @@ class Lines {
 
 }  // namespace
 
+std::optional<Point> lowest(const Series& heldout) {
+  const auto at = std::min_element(heldout.points.begin(), heldout.points.end(),
+                                   [](const Point& a, const Point& b) { return a.y < b.y; });
+  return at == heldout.points.end() ? std::nullopt : std::optional(*at);
+}
+
 Result<History> take_history(const std::filesystem::path& from, const std::filesystem::path& to,
                              int64_t last_step) {
   History history;
@@ -42,7 +49,7 @@ Result<History> take_history(const std::filesystem::path& from, const std::files
   const bool there = std::filesystem::exists(from, unreadable);
   std::ifstream in(from, std::ios::binary);
   if ((there || unreadable) && !in) return file_error("open", from);
-  int64_t step_before = 0;
+  int64_t step_before = -1;
   for (std::string line; std::getline(in, line);) {
     const auto object = nlohmann::json::parse(line, nullptr, false);
     if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) continue;
@@ -50,6 +57,7 @@ Result<History> take_history(const std::filesystem::path& from, const std::files
     if (step > last_step || step <= step_before) continue;
     step_before = step;
     SLUICE_TRY(lines.add(line));
+    history.last = line;
     const auto add = [&](const char* key, Series& series) {
       if (object.contains(key) && object[key].is_number()) {
         series.points.push_back({double(step), object[key].get<double>()});

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "base/status.h"
 #include "draw/plot.h"
@@ -11,12 +13,15 @@ namespace sluice::core {
 
 struct History {
   Series training{"training", {}}, heldout{"held-out", {}, true};
+  std::string last;  // the last line that is kept; empty: none is
 };
+// The point of the lowest held-out loss; nothing if there is none.
+std::optional<Point> lowest(const Series& heldout);
 
-// Makes the metrics.jsonl at `to` what the one at `from` has up to and with `last_step`, a line per step:
-// later ones are steps that a run which goes on after it makes again. Both may be one file; where there is
-// none at `from`, the other is empty. Lines that are not one step's JSON object, as the last one that a
-// killed process wrote may be, are dropped. Takes the memory of a line.
+// Makes the metrics.jsonl at `to` what the one at `from` has up to and with `last_step`, from step 0 on a
+// line per step: later ones are steps that a run which goes on after it makes again. Both may be one file;
+// where there is none at `from`, the other is empty. Lines that are not one step's JSON object, as the last
+// one that a killed process wrote may be, are dropped. Takes the memory of a line.
 Result<History> take_history(const std::filesystem::path& from, const std::filesystem::path& to,
                              int64_t last_step);
 

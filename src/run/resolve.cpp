@@ -81,8 +81,9 @@ sluice::Schedule schedule_of(const RunConfig& c) {
           .learning_rate = c.train.learning_rate,
           .min_learning_rate = c.train.min_learning_rate,
           .warmup_steps = c.train.warmup_steps,
-          .evaluate_every = c.eval.every,
+          .evaluate_every = c.eval.every.value_or(0),
           .evaluate_rows = c.eval.rows,
+          .patience = c.eval.patience,
           .checkpoint_every = c.run.checkpoint_every,
           .max_skipped = c.train.max_skipped,
           .decay = c.train.schedule == "linear"     ? sluice::Decay::Linear

@@ -14,6 +14,13 @@
 
 namespace sluice::core {
 
+// Whether the model with the lowest held-out loss is kept.
+enum class KeepBest : uint8_t {
+  Off,
+  Auto,  // where that takes less than Saver::kMostShare of the run
+  On,    // every one
+};
+
 // After which steps there is a checkpoint; any reason will do.
 struct SaveSchedule {
   int64_t every_steps = 0;  // 0: not for this reason
@@ -21,6 +28,7 @@ struct SaveSchedule {
   // reason.
   double minutes = 0;
   Retention keep;  // those that stay for good are saved for that reason, too
+  KeepBest best = KeepBest::Off;
 };
 // As the keys run.* say.
 SaveSchedule save_schedule_of(const RunConfig& config);
@@ -39,8 +47,9 @@ class Saver {
   // Of the run's time, what checkpoints by time may take.
   static constexpr double kMostShare = 0.02;
 
-  // An error if the disk has no room for the checkpoints that will be there at once. Measures the disk for a
-  // second at most, if checkpoints are large. The saver borrows `prepared` and `observer`.
+  // An error if the disk has no room for the checkpoints that will be there at once. Where it has room but
+  // for the best model, KeepBest::Auto keeps none, and the observer is told. Measures the disk for a second
+  // at most, if checkpoints are large. The saver borrows `prepared` and `observer`.
   static Result<Saver> open(const Prepared& prepared, CheckpointStore store, const SaveSchedule& schedule,
                             int64_t last_step, Observer& observer);
 
@@ -50,6 +59,9 @@ class Saver {
   // After every step, which took `step_s`. Saves if it is time or if that was `asked` for. Errors of a save
   // that went on beside come out here, at the next step; they name the last good checkpoint.
   Status after_step(Session& session, double step_s, bool asked);
+  // After every evaluation, which took so long, when the step is saved if it is to be: keeps the model if its
+  // loss is the lowest so far.
+  Status after_evaluation(Session& session, double evaluation_s);
   // Called before each checkpoint is begun, in the thread of the run; an error keeps it from being made.
   void before_each(std::function<Status()> call) { before_each_ = std::move(call); }
   // Waits for a save that goes on beside.
@@ -70,10 +82,15 @@ class Saver {
       : p_(&prepared), store_(std::move(store)), schedule_(schedule), observer_(&observer) {}
   // What a checkpoint takes at most.
   int64_t disk_bytes() const { return forecast_.bytes + other_bytes_; }
-  Status check_space(int64_t last_step) const;
+  Status check_space(int64_t last_step);
   Status forecast_cost();
   bool is_due(int64_t step) const;
   Status save(Session& session, bool beside);
+  // Writes a checkpoint or the best model, if the step has none yet.
+  Status begin(Session& session, bool best, bool beside);
+  bool may_keep_best() const;
+  // Of the step of the checkpoint that was just written: that costs nothing, where the file system has links.
+  Status link_best();
   Status written(const Written& done);
   Error failed(const Error& why) const;
 
@@ -82,8 +99,14 @@ class Saver {
   SaveSchedule schedule_;
   Observer* observer_;
   SaveForecast forecast_;
+  int64_t best_bytes_ = 0;   // of the weights alone; 0: no best model is kept
   int64_t other_bytes_ = 0;  // of what is no tensor
   std::function<Status()> before_each_;
+
+  double best_cost_s_ = 0, best_waited_s_ = 0;  // what keeping a best model takes, and took so far
+  double planned_s_ = 0;                        // the run's steps, as predicted
+  int64_t best_step_ = -1;                      // of the lowest loss
+  int64_t last_step_ = 0;                       // of the run
 
   std::future<Written> beside_;
   SaveEvent saving_;                   // what is told of the save in progress

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/session.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <optional>
 
 #include "generate/defaults.h"
@@ -54,7 +56,54 @@ Result<std::unique_ptr<Session>> Session::open(const Prepared& prepared, RunData
   auto session =
       std::make_unique<Session>(std::move(engine), std::move(shared), schedule_of(prepared.config));
   if (!prepared.config.checkpoint().empty()) SLUICE_TRY(session->load(prepared.config));
+  session->begin_record(observer);
+  if (!prepared.config.eval.every && session->evaluates()) session->choose_evaluations();
   return session;
+}
+
+void Session::begin_record(Observer& observer) {
+  if (!evaluates()) return;
+  HeldoutRecord& record = engine_->heldout();
+  const std::string of = fmt::format("{} rows of {}", heldout_rows().rows, data_->content);
+  if (record.of == of) return;
+  if (record.best_step >= 0)
+    observer.warned("the held-out rows are others than before: losses are compared from here on");
+  // Of what an earlier program or other rows left, no evaluation is made up for.
+  const int64_t done = steps_done();
+  record = {.of = of, .every = record.every, .of_steps = record.of_steps, .last_step = done > 0 ? done : -1};
+}
+
+double Session::evaluation_seconds() const {
+  const Prepared& p = engine_->prepared();
+  const int64_t sequences = evaluation_shape(p.shape).sequences();
+  return double((heldout_rows().rows + sequences - 1) / sequences) * p.stages.evaluation->plan.makespan_ns /
+         1e9;
+}
+
+// From predictions, which another plan would make otherwise: so the choice is kept with the run.
+void Session::choose_evaluations() {
+  HeldoutRecord& record = engine_->heldout();
+  if (record.every == 0 || record.of_steps != schedule_.steps) {
+    const double step_s = engine_->prepared().stages.training.plan.makespan_ns / 1e9;
+    record.every = choose_interval(schedule_.steps, step_s, evaluation_seconds()).every;
+    record.of_steps = schedule_.steps;
+  }
+  schedule_.evaluate_every = record.every;
+  schedule_.evaluate_first = true;
+}
+
+RowsCount Session::heldout_rows() const {
+  return count_rows(*data_->heldout, schedule_.evaluate_rows);
+}
+
+EvaluationInterval Session::evaluations() const {
+  const int64_t every = schedule_.evaluate_every;
+  EvaluationInterval out{every, 1 + (schedule_.evaluate_first ? 1 : 0)};
+  if (every > 0) out.count += (schedule_.steps - 1) / every;
+  const double run_s = double(schedule_.steps) * engine_->prepared().stages.training.plan.makespan_ns / 1e9;
+  const double spent_s = double(out.count) * evaluation_seconds();
+  out.share = spent_s > 0 ? spent_s / (run_s + spent_s) : 0;
+  return out;
 }
 
 Manifest Session::manifest() const {
@@ -75,34 +124,35 @@ bool Session::evaluates() const {
   return engine_->prepared().stages.evaluation && data_->heldout;
 }
 
-Rows Session::read(const BatchSource& source, int64_t step, int64_t first, const StepShape& shape) {
+Rows Session::read_step() {
+  const StepShape& shape = engine_->prepared().shape;
   const auto total = size_t(shape.tokens()), seq = size_t(shape.seq_len);
   tokens_.resize(total);
   targets_.resize(total);
   positions_.resize(total);
   for (size_t row = 0; row < total / seq; ++row) {
-    source.fill(step, first + int64_t(row), std::span(tokens_).subspan(row * seq, seq),
-                std::span(targets_).subspan(row * seq, seq), std::span(positions_).subspan(row * seq, seq));
+    data_->train->fill(steps_done(), int64_t(row), std::span(tokens_).subspan(row * seq, seq),
+                       std::span(targets_).subspan(row * seq, seq),
+                       std::span(positions_).subspan(row * seq, seq));
   }
   return {tokens_, targets_, positions_};
 }
 
 Result<StepResult> Session::step(std::vector<Interval>* timeline) {
-  return engine_->step(read(*data_->train, steps_done(), 0, engine_->prepared().shape),
-                       schedule_.rate_at(steps_done() + 1), timeline);
+  return engine_->step(read_step(), schedule_.rate_at(steps_done() + 1), timeline);
 }
 
-Result<double> Session::evaluate(const std::function<bool()>& stop) {
-  const StepShape shape = evaluation_shape(engine_->prepared().shape);
-  LossSum sum;
-  for (int64_t row = 0; row < schedule_.evaluate_rows; row += shape.sequences()) {
-    if (stop && stop()) return error(ErrorKind::Cancelled, "evaluation: somebody asked to stop");
-    SLUICE_ASSIGN(const LossSum part, engine_->evaluate(read(*data_->heldout, 0, row, shape)));
-    sum.loss += part.loss;
-    sum.targets += part.targets;
-  }
-  if (sum.targets == 0) return error("evaluation: the held-out rows have no targets");
-  return sum.loss / double(sum.targets);
+double Session::epochs_done() const {
+  if (data_->train->epoch_rows() == std::numeric_limits<int64_t>::max()) return 0;
+  const double rows = double(steps_done()) * double(engine_->prepared().shape.sequences());
+  return rows / double(data_->train->epoch_rows());
+}
+
+Result<Evaluation> Session::evaluate(const std::function<bool()>& stop) {
+  const int64_t rows = std::min(schedule_.evaluate_rows, data_->heldout->epoch_rows());
+  return evaluate_rows(
+      *data_->heldout, rows, evaluation_shape(engine_->prepared().shape).sequences(),
+      [&](const Rows& part) { return engine_->evaluate(part); }, stop);
 }
 
 Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, double temperature,

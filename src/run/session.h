@@ -10,6 +10,7 @@
 
 #include "run/data.h"
 #include "run/engine.h"
+#include "run/evaluation.h"
 #include "sluice/schedule.h"
 
 namespace sluice::core {
@@ -27,15 +28,24 @@ class Session {
   // On an engine that is open, with other rows and learning rates than its configuration's.
   Session(std::shared_ptr<Engine> engine, std::shared_ptr<const RunData> data,
           const sluice::Schedule& schedule)
-      : engine_(std::move(engine)), data_(std::move(data)), schedule_(schedule) {}
+      : engine_(std::move(engine)), data_(std::move(data)), schedule_(schedule) {
+    begin_record(silent_observer());
+  }
 
   // As Engine's, on the next rows of the data.
   Result<StepResult> step(std::vector<Interval>* timeline = nullptr);
+  // How often the data was gone through; 0: it has no end.
+  double epochs_done() const;
   // Whether evaluation was planned and there is held-out data.
   bool evaluates() const;
-  // Mean loss over the schedule's number of held-out rows; Cancelled as soon as `stop` says so. REQUIRES:
-  // evaluates().
-  Result<double> evaluate(const std::function<bool()>& stop = {});
+  // The loss of the schedule's number of held-out rows, or of all if there are fewer; Cancelled as soon as
+  // `stop` says so. REQUIRES: evaluates().
+  Result<Evaluation> evaluate(const std::function<bool()>& stop = {});
+  // What that evaluates. REQUIRES: evaluates().
+  RowsCount heldout_rows() const;
+  // How often it does, and what that takes of the run, as the plans predict it. REQUIRES: evaluates().
+  EvaluationInterval evaluations() const;
+  const RunData& data() const { return *data_; }
   // Continues a prompt, as continue_text() does; texts of other numbers are drawn otherwise. REQUIRES:
   // sampling was planned.
   Result<std::string> sample(const std::string& prompt, int64_t tokens, double temperature,
@@ -52,12 +62,17 @@ class Session {
 
  private:
   Status load(const RunConfig& config);
-  // Rows of a source, from `first` on, into own memory.
-  Rows read(const BatchSource& source, int64_t step, int64_t first, const StepShape& shape);
+  // Of held-out losses: what the record has of other rows is not compared.
+  void begin_record(Observer& observer);
+  // Decides how often to evaluate, where that is left open: once for a run of so many steps.
+  void choose_evaluations();
+  double evaluation_seconds() const;
+  // The rows of the next step, into own memory.
+  Rows read_step();
 
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<const RunData> data_;
-  const sluice::Schedule schedule_;
+  sluice::Schedule schedule_;
   std::vector<int32_t> tokens_, targets_, positions_;
 };
 

@@ -27,14 +27,28 @@ constexpr const char* kStep = "sluice.step";  // in the metadata of the files of
 // The last line but one of checkpoint.json begins so; its checksum is of all bytes before that line.
 constexpr std::string_view kSeal = "  \"checksum\": \"";
 
+Json json_of(const HeldoutRecord& r) {
+  Json rows = Json::array();
+  for (const RowLoss& row : r.best_rows) rows.push_back({row.loss, row.targets, row.hits});
+  return {{"of", r.of},
+          {"every", r.every},
+          {"of_steps", r.of_steps},
+          {"last_step", r.last_step},
+          {"best_step", r.best_step},
+          {"best_loss", r.best_loss},
+          {"since", r.since},
+          {"best_rows", rows}};
+}
+
 std::string text_of(const CheckpointInfo& info) {
   Json manifest = Json::object(), files = Json::object();
   for (const auto& [name, value] : info.manifest) manifest[name] = value;
   for (const auto& [name, sum] : info.files)
     files[name] = {{"bytes", sum.bytes}, {"xxh128", sum.checksum.text()}};
-  const Json root = {{"format", kFormat},       {"step", info.step},
-                     {"updates", info.updates}, {"weights", info.f32_weights ? "f32" : "own"},
-                     {"manifest", manifest},    {"files", files}};
+  Json root = {{"format", kFormat},       {"step", info.step},
+               {"updates", info.updates}, {"weights", info.f32_weights ? "f32" : "own"},
+               {"manifest", manifest},    {"files", files}};
+  if (info.heldout != HeldoutRecord()) root["heldout"] = json_of(info.heldout);
   std::string text = root.dump(2);
   text.resize(text.size() - 2);  // the end of the last line, and the brace
   text += ",\n";
@@ -73,10 +87,37 @@ std::optional<std::map<std::string, FileSum>> sums_of(const Json& files) {
   return out;
 }
 
-bool has_tensors(const FileSums& files) {
-  return files.contains(std::string(kStateName)) &&
-         std::any_of(files.begin(), files.end(),
+bool has_weights(const FileSums& files) {
+  return std::any_of(files.begin(), files.end(),
                      [](const auto& file) { return is_weights_file(file.first); });
+}
+
+// None: it is not what json_of() made.
+std::optional<HeldoutRecord> heldout_of(const Json& json) {
+  HeldoutRecord r;
+  const auto whole = [&](const char* key, int64_t& value) {
+    const auto at = json.find(key);
+    if (at == json.end() || !at->is_number_integer() || at->get<int64_t>() < -1) return false;
+    value = at->get<int64_t>();
+    return value <= kMostWhole;
+  };
+  const auto row_of = [&](const Json& row) {
+    if (!row.is_array() || row.size() != 3 || !row[0].is_number() || !row[1].is_number_integer() ||
+        !row[2].is_number_integer())
+      return false;
+    r.best_rows.push_back({row[0].get<double>(), row[1].get<int64_t>(), row[2].get<int64_t>()});
+    return true;
+  };
+  const bool good = json.is_object() && whole("every", r.every) && whole("of_steps", r.of_steps) &&
+                    whole("last_step", r.last_step) && whole("best_step", r.best_step) &&
+                    whole("since", r.since) && json.contains("of") && json["of"].is_string() &&
+                    json.contains("best_loss") && json["best_loss"].is_number() &&
+                    json.contains("best_rows") && json["best_rows"].is_array() &&
+                    std::all_of(json["best_rows"].begin(), json["best_rows"].end(), row_of);
+  if (!good) return std::nullopt;
+  r.of = json["of"].get<std::string>();
+  r.best_loss = json["best_loss"].get<double>();
+  return r;
 }
 
 Status check_sum(const CheckpointInfo& info, const fs::path& path, const FileSum& found) {
@@ -201,12 +242,40 @@ Status write_checkpoint(const CheckpointContent& content, const fs::path& dir, c
   const Metadata step{{kStep, fmt::format("{}", info.step)}};
   const std::string state(kStateName), config = "config.json";
   SLUICE_ASSIGN(info.files, write_weights(layout.weights, layout.shard_bytes, dir, step, reader));
-  SLUICE_ASSIGN(info.files[state], write_tensors(layout.state, dir / state, step, reader));
+  if (content.has_state) {
+    SLUICE_ASSIGN(info.files[state], write_tensors(layout.state, dir / state, step, reader));
+  }
   SLUICE_ASSIGN(FileSums others, content.files->copy_to(dir));
   info.files.merge(others);
   SLUICE_TRY(write_file(dir / config, content.config));
   info.files[config] = {int64_t(content.config.size()), checksum_of(content.config)};
   return write_file(dir / "checkpoint.json", text_of(info));
+}
+
+CheckpointContent weights_only(CheckpointContent content) {
+  content.layout = weights_only(std::move(content.layout));
+  content.has_state = false;
+  return content;
+}
+
+Status link_weights(const fs::path& checkpoint, const fs::path& dir) {
+  SLUICE_ASSIGN(CheckpointInfo info, read_checkpoint_info(checkpoint));
+  info.files.erase(std::string(kStateName));
+  for (const auto& [name, sum] : info.files) {
+    std::error_code code;
+    fs::create_hard_link(checkpoint / name, dir / name, code);
+    if (code) return file_error("link", dir / name, code.value());
+  }
+  return write_file(dir / "checkpoint.json", text_of(info));
+}
+
+Status check_has_state(const CheckpointInfo& info, const fs::path& dir) {
+  if (info.has_state()) return {};
+  return error(
+      "{}: it has the weights of step {} and no optimizer state, so that no run goes on from it; to start "
+      "anew from "
+      "its weights: model.weights = {}",
+      dir.string(), info.step, dir.string());
 }
 
 Status CheckpointCopy::write(const fs::path& dir) {
@@ -229,8 +298,13 @@ Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const fs::pa
   const bool has_all = root.contains("manifest") && root["manifest"].is_object() && root.contains("files") &&
                        root["files"].is_object() && root.contains("weights");
   const auto files = has_all ? sums_of(root["files"]) : std::nullopt;
-  if (!step || !files || !has_tensors(*files))
+  if (!step || !files || !has_weights(*files))
     return damaged(path, "step, weights, manifest or files are not as docs/checkpoints.md says");
+  if (root.contains("heldout")) {
+    auto heldout = heldout_of(root["heldout"]);
+    if (!heldout) return damaged(path, "what it says of held-out losses is not as docs/checkpoints.md says");
+    info.heldout = std::move(*heldout);
+  }
   if (*step > kMostSteps)
     return error("{}: step = {}: at most {} are allowed", path.string(), *step, kMostSteps);
   info.step = info.updates = *step;
@@ -260,6 +334,7 @@ Result<CheckpointInfo> read_checkpoint_info(const fs::path& dir) {
 Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manifest, const fs::path& dir,
                                        Executor& executor) {
   SLUICE_ASSIGN(CheckpointInfo info, read_checkpoint_info(dir));
+  SLUICE_TRY(check_has_state(info, dir));
   if (const auto changed = differences(info.manifest, manifest); !changed.empty()) {
     return error(
         "run.resume = {}: this run would not go on as the one that was saved: {}. Set these back, or start "

@@ -2,7 +2,8 @@
 // Checkpoints of a run: a directory with weights (model.safetensors, or shards of it), config.json and the
 // model's other files, as others load a model from; and with optimizer state (optimizer.safetensors) and
 // checkpoint.json: how far the run was, what it was, and the size and checksum of every file.
-// docs/checkpoints.md describes them.
+// docs/checkpoints.md describes them. One of the weights alone is the same without optimizer state: a model's
+// folder, and nothing that a run goes on from.
 //
 // The files appear together (AtomicDirectory). What is damaged, or of another checkpoint, is refused.
 #pragma once
@@ -15,6 +16,7 @@
 #include "exec/executor.h"
 #include "io/safetensors.h"
 #include "state/copy.h"
+#include "state/heldout_record.h"
 #include "state/layout.h"
 #include "state/manifest.h"
 #include "state/model_files.h"
@@ -23,6 +25,9 @@
 
 namespace sluice::core {
 
+// The file of optimizer state and master weights in a checkpoint.
+constexpr std::string_view kStateName = "optimizer.safetensors";
+
 // What a checkpoint says beside tensors.
 struct CheckpointInfo {
   int64_t step = 0;     // steps made
@@ -30,6 +35,9 @@ struct CheckpointInfo {
   Manifest manifest;
   bool f32_weights = false;              // as layout_of() takes it
   std::map<std::string, FileSum> files;  // by name; of those that are beside checkpoint.json
+  HeldoutRecord heldout;                 // up to that step
+
+  bool has_state() const { return files.contains(std::string(kStateName)); }
 };
 
 // What a checkpoint is made of beside the bytes of its tensors.
@@ -38,7 +46,9 @@ struct CheckpointContent {
   CheckpointInfo info;  // its files are found out by writing
   std::string config;   // the text of config.json
   std::shared_ptr<const ModelFiles> files;
+  bool has_state = true;  // false: of the weights alone
 };
+CheckpointContent weights_only(CheckpointContent content);
 
 // Writes the files into a directory that has none of them. What the reader reads is the state after the
 // info's step: the update of a deferred one must have been flushed.
@@ -54,6 +64,13 @@ struct CheckpointCopy {
   Status write(const std::filesystem::path& dir);
 };
 
+// Makes in an empty directory of the same file system a checkpoint of the weights alone from a whole one: the
+// files that they share are one file, as nobody changes them.
+Status link_weights(const std::filesystem::path& checkpoint, const std::filesystem::path& dir);
+
+// An error if a run cannot go on from it, as it is of the weights alone; `dir` is where it was read from.
+Status check_has_state(const CheckpointInfo& info, const std::filesystem::path& dir);
+
 // What checkpoint.json says, without the tensors.
 Result<CheckpointInfo> read_checkpoint_info(const std::filesystem::path& dir);
 // The same of its text, for which `path` stands in errors. The text may be anything.
@@ -63,9 +80,6 @@ Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const std::f
 // `progress` with the bytes of each.
 Status check_file(const CheckpointInfo& info, const std::filesystem::path& path,
                   const PieceProgress& progress = {});
-
-// The file of optimizer state and master weights in a checkpoint.
-constexpr std::string_view kStateName = "optimizer.safetensors";
 
 // Reads what write_checkpoint() wrote, once, through memory of a few MiB. A run that would go on with other
 // results than the one that was saved is refused: the error has every difference between the checkpoint's

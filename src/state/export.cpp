@@ -35,18 +35,6 @@ struct Source {
   std::vector<const SafeTensor*> parts;    // by the numbers of StoredPart
 };
 
-Result<fs::path> folder_to_export(const fs::path& from) {
-  std::error_code ignored;
-  if (!fs::is_directory(from, ignored)) {
-    return error(ErrorKind::NotFound,
-                 "{}: there is no such folder; allowed are a model's, with config.json and safetensors, a "
-                 "checkpoint and the directory of a run",
-                 from.string());
-  }
-  const auto newest = latest_checkpoint(checkpoints_in(from));
-  return newest ? *newest : from;
-}
-
 Result<Source> open_source(const fs::path& dir) {
   SLUICE_ASSIGN(const std::string text, read_file(dir / "config.json", kMostConfigBytes));
   auto spec = parse_model_config(text);
@@ -112,7 +100,8 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
 }
 
 Result<std::vector<StoredTensor>> tensors_of(Source& source, const std::optional<TensorType>& type) {
-  const bool masters_apart = source.checkpoint && !source.checkpoint->f32_weights;
+  const bool masters_apart =
+      source.checkpoint && source.checkpoint->has_state() && !source.checkpoint->f32_weights;
   std::vector<StoredTensor> out;
   for (const Weight& weight : weights_of(source.spec)) {
     const size_t first = out.size();
@@ -231,7 +220,7 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
 
 Result<Exported> export_model(const fs::path& from, const fs::path& to, const ExportOptions& options,
                               const ExportProgress& progress) {
-  SLUICE_ASSIGN(const fs::path dir, folder_to_export(from));
+  SLUICE_ASSIGN(const fs::path dir, model_folder(from, options.best));
   SLUICE_ASSIGN(Source source, open_source(dir));
   SLUICE_ASSIGN(const std::vector<StoredTensor> tensors, tensors_of(source, options.type));
   SLUICE_ASSIGN(const ModelFiles files, ModelFiles::open(std::span(&dir, 1)));

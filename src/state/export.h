@@ -19,6 +19,7 @@ namespace sluice::core {
 struct ExportOptions {
   std::optional<TensorType> type;  // F32, BF16 or F16; none: that of each tensor
   int64_t shard_bytes = kShardBytes;
+  bool best = false;  // of a run: the model with the lowest held-out loss, not the newest
 };
 
 struct Exported {

@@ -27,6 +27,20 @@ StoredTensor whole(const Program& program, ObjectId id) {
   return {{o.name, type, {o.bytes / size_of(type)}}, {{id, 0, o.bytes, 0}}, type};
 }
 
+// Adds up where the parts are.
+void place(CheckpointLayout& layout) {
+  layout.file_bytes = layout.part_bytes = 0;
+  for (std::vector<StoredTensor>* file : {&layout.weights, &layout.state}) {
+    for (StoredTensor& tensor : *file) {
+      layout.file_bytes += tensor.info.bytes();
+      for (StoredPart& part : tensor.parts) {
+        part.position = layout.part_bytes;
+        layout.part_bytes += part.bytes;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 CheckpointLayout layout_of(const Model& model, bool f32_weights) {
@@ -55,16 +69,14 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
       if (part.master.valid() && !from_master) out.state.push_back(whole(model.program, part.master));
     }
   }
-  for (std::vector<StoredTensor>* file : {&out.weights, &out.state}) {
-    for (StoredTensor& tensor : *file) {
-      out.file_bytes += tensor.info.bytes();
-      for (StoredPart& part : tensor.parts) {
-        part.position = out.part_bytes;
-        out.part_bytes += part.bytes;
-      }
-    }
-  }
+  place(out);
   return out;
+}
+
+CheckpointLayout weights_only(CheckpointLayout layout) {
+  layout.state.clear();
+  place(layout);
+  return layout;
 }
 
 }  // namespace sluice::core

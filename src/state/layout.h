@@ -41,5 +41,7 @@ struct CheckpointLayout {
 // `f32_weights`: the weights are saved in f32. Master weights, where there are any, are then the weights, and
 // no part of the state.
 CheckpointLayout layout_of(const Model& model, bool f32_weights);
+// Without the state.
+CheckpointLayout weights_only(CheckpointLayout layout);
 
 }  // namespace sluice::core

@@ -13,19 +13,19 @@ namespace sluice::core {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kPrefix = "step-", kTemporary = ".tmp";
+constexpr std::string_view kPrefix = "step-", kBestPrefix = "best-", kTemporary = ".tmp";
 
-std::string name_of_step(int64_t step) {
-  return fmt::format("{}{}", kPrefix, step);
+std::string name_of_step(int64_t step, std::string_view prefix = kPrefix) {
+  return fmt::format("{}{}", prefix, step);
 }
 
 // The step of a checkpoint's name, as name_of_step() writes it.
-std::optional<int64_t> step_of(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  const std::string_view digits = name.substr(kPrefix.size());
+std::optional<int64_t> step_of(std::string_view name, std::string_view prefix = kPrefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  const std::string_view digits = name.substr(prefix.size());
   int64_t step = 0;
   const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  const bool whole = ec == std::errc() && step >= 0 && name_of_step(step) == name;
+  const bool whole = ec == std::errc() && step >= 0 && name_of_step(step, prefix) == name;
   return whole ? std::optional(step) : std::nullopt;
 }
 
@@ -33,11 +33,11 @@ std::optional<int64_t> step_of(std::string_view name) {
 bool is_leftover(std::string_view name) {
   if (!name.ends_with(kTemporary)) return false;
   name.remove_suffix(kTemporary.size());
-  return name == "latest" || step_of(name);
+  return name == "latest" || name == "best" || step_of(name) || step_of(name, kBestPrefix);
 }
 
 struct Content {
-  std::vector<int64_t> steps;  // ascending
+  std::vector<int64_t> steps, best;  // ascending
   std::vector<fs::path> leftovers;
 };
 
@@ -52,11 +52,24 @@ Result<Content> content_of(const fs::path& dir) {
       out.leftovers.push_back(it->path());
     } else if (const auto step = step_of(name); step && it->is_directory(ignored)) {
       out.steps.push_back(*step);
+    } else if (const auto best = step_of(name, kBestPrefix); best && it->is_directory(ignored)) {
+      out.best.push_back(*best);
     }
   }
   if (code) return file_error("list", dir, code.value());
   std::sort(out.steps.begin(), out.steps.end());
+  std::sort(out.best.begin(), out.best.end());
   return out;
+}
+
+// Which of them the link names; without one the newest.
+std::optional<int64_t> linked_best(const fs::path& dir, const Content& content) {
+  std::error_code none;
+  const fs::path target = fs::read_symlink(dir / "best", none);
+  for (const int64_t step : content.best) {
+    if (target == name_of_step(step, kBestPrefix)) return step;
+  }
+  return content.best.empty() ? std::nullopt : std::optional(content.best.back());
 }
 
 }  // namespace
@@ -80,7 +93,28 @@ Result<CheckpointStore> CheckpointStore::open(fs::path dir, Retention retention)
   store.steps_ = std::move(content.steps);
   // A process that was stopped after it made a checkpoint may not have come to the link.
   if (!store.steps_.empty()) SLUICE_TRY(store.link_latest());
+  store.best_ = linked_best(store.dir_, content);
+  for (const int64_t step : content.best) {
+    if (step != store.best_) SLUICE_TRY(remove_directory(store.best_at(step)));
+  }
+  if (store.best_) SLUICE_TRY(point_link(store.dir_ / "best", name_of_step(*store.best_, kBestPrefix)));
   return store;
+}
+
+fs::path CheckpointStore::best_at(int64_t step) const {
+  return dir_ / name_of_step(step, kBestPrefix);
+}
+
+Status CheckpointStore::save_best(int64_t step, const std::function<Status(const fs::path&)>& write) {
+  const std::optional<int64_t> before = best_;
+  // Of steps that are made again: what was found then is found again.
+  if (before == step) SLUICE_TRY(remove_directory(best_at(step)));
+  SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(best_at(step)));
+  SLUICE_TRY(write(fresh.temporary()));
+  SLUICE_TRY(fresh.commit());
+  SLUICE_TRY(point_link(dir_ / "best", name_of_step(step, kBestPrefix)));
+  best_ = step;
+  return before && before != step ? remove_directory(best_at(*before)) : Status();
 }
 
 Status CheckpointStore::save(int64_t step, const std::function<Status(const fs::path&)>& write) {
@@ -120,6 +154,32 @@ std::optional<fs::path> latest_checkpoint(const fs::path& dir) {
   const auto content = content_of(dir);
   if (!content.ok() || content->steps.empty()) return std::nullopt;
   return dir / name_of_step(content->steps.back());
+}
+
+std::optional<fs::path> best_model(const fs::path& dir) {
+  const auto content = content_of(dir);
+  if (!content.ok()) return std::nullopt;
+  const auto step = linked_best(dir, *content);
+  return step ? std::optional(dir / name_of_step(*step, kBestPrefix)) : std::nullopt;
+}
+
+Result<fs::path> model_folder(const fs::path& from, bool best) {
+  std::error_code ignored;
+  if (!fs::is_directory(from, ignored)) {
+    return error(ErrorKind::NotFound,
+                 "{}: there is no such folder; allowed are a model's, with config.json and safetensors, a "
+                 "checkpoint and the directory of a run",
+                 from.string());
+  }
+  const auto found = best ? best_model(checkpoints_in(from)) : latest_checkpoint(checkpoints_in(from));
+  if (best && !found) {
+    return error(
+        ErrorKind::NotFound,
+        "--best {}: no best model is there; a run keeps one (run.keep_best) when it evaluates on held-out "
+        "text",
+        from.string());
+  }
+  return found.value_or(from);
 }
 
 }  // namespace sluice::core

@@ -3,6 +3,8 @@
 //
 //     step-<N>/   a checkpoint (state/checkpoint.h) after N steps, whole
 //     latest      a symbolic link to the newest of them
+//     best-<N>/   the weights alone after N steps, where the held-out loss was lowest
+//     best        a symbolic link to it
 //
 // and nothing else whose name a save could take. Whatever stops a process at any moment, `latest` names a
 // whole checkpoint, if there was one. One process and one thread at a time uses a store; the lock of the run
@@ -41,6 +43,10 @@ class CheckpointStore {
   // not stay. An error leaves those that were there. Nothing is written for a step that has one; a step
   // before the newest one's is an error: it would be of another run.
   Status save(int64_t step, const std::function<Status(const std::filesystem::path&)>& write);
+  // The same for the best model, which takes the place of the one that was: there is one at most.
+  Status save_best(int64_t step, const std::function<Status(const std::filesystem::path&)>& write);
+  std::optional<int64_t> best() const { return best_; }
+  std::filesystem::path best_at(int64_t step) const;
 
  private:
   CheckpointStore(std::filesystem::path dir, Retention retention)
@@ -51,6 +57,7 @@ class CheckpointStore {
   std::filesystem::path dir_;
   Retention retention_;
   std::vector<int64_t> steps_;
+  std::optional<int64_t> best_;
 };
 
 // Where the store of a run directory is.
@@ -58,7 +65,14 @@ inline std::filesystem::path checkpoints_in(const std::filesystem::path& run_dir
   return run_directory / "checkpoints";
 }
 
-// The newest checkpoint in such a directory, found without changing anything; nothing if there is none.
+// The newest checkpoint in such a directory, and its best model, found without changing anything; nothing if
+// there is none.
 std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& dir);
+std::optional<std::filesystem::path> best_model(const std::filesystem::path& dir);
+
+// What to read a model from that people name by its folder, by a checkpoint or by the directory of a run,
+// which stands for its newest checkpoint, or its best model. Errors: there is no such folder, or no best
+// model in it.
+Result<std::filesystem::path> model_folder(const std::filesystem::path& from, bool best = false);
 
 }  // namespace sluice::core

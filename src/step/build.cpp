@@ -42,7 +42,7 @@ class Builder {
   }
   void add_batch();
   void add_cache(const GenerationShape& shape, ModelInputs& inputs);
-  ObjectId metric(const char* name, DType dtype, int64_t elements, bool persistent = false) {
+  ObjectId metric(const std::string& name, DType dtype, int64_t elements, bool persistent = false) {
     return program().add(
         Object{name, name, ObjectKind::Metric, dtype, elements * size_of(dtype), -1, -1, -1, persistent});
   }
@@ -161,13 +161,14 @@ Model Builder::flush(const OptimizerConfig& optimizer) {
 Model Builder::evaluation() {
   add_weights(GradientLife::None);
   add_inputs();
-  add_loss();
+  for (int c = 0; c < shape_.chunks_in(0); ++c)
+    model_.losses.push_back(metric(fmt::format("losses.c{}", c), DType::F64, 2 * shape_.tokens_in(0, c)));
   const ModelInputs in = inputs();
   Forward forward(spec_, model_.weights, params(), chunking(), num_.compute, in, program(), nullptr);
   const std::vector<ObjectId> x = forward.layers(0);
   for (int c = 0; c < int(x.size()); ++c) {
-    forward.head_loss(forward.last_norm(x[size_t(c)], 0, c), model_.loss, shape_.head_tokens, num_.grad, 0,
-                      c);
+    forward.token_losses(forward.last_norm(x[size_t(c)], 0, c), model_.losses[size_t(c)], shape_.head_tokens,
+                         num_.grad, 0, c);
   }
   program().facts.tokens = shape_.tokens();
   return std::move(model_);

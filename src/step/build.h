@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a model and a shape to its Programs: training, evaluation, sampling, the pending update, and passes that
-// generate text.
+// From a model and a shape to its Programs: training, evaluation, sampling, the pending update, and passes
+// that generate text.
 #pragma once
 
 #include <vector>
@@ -26,12 +26,14 @@ struct Model {
     std::vector<float> values;
   };
   std::vector<Constant> constants;
-  ObjectId args;  // StepArgs
+  ObjectId args;                             // StepArgs
   std::vector<std::vector<ObjectId>> batch;  // [round][chunk]: i32[3][tokens]: tokens, targets, positions
-  ObjectId loss;    // metric, f64[1]: sum over counted targets
-  ObjectId clip;    // metric, f32[2]: gradient norm, scale (training)
-  ObjectId logits;  // metric, f32[vocab] (sampling), f32[rows, vocab] (generation)
-  ObjectId spans;   // i32[rows, 2], see ops/generation.h (generation)
+  ObjectId loss;                             // metric, f64[1]: sum over counted targets (training)
+  // metrics, f64[2][tokens] by chunk: of each token alone, see HeadLoss (evaluation)
+  std::vector<ObjectId> losses;
+  ObjectId clip;      // metric, f32[2]: gradient norm, scale (training)
+  ObjectId logits;    // metric, f32[vocab] (sampling), f32[rows, vocab] (generation)
+  ObjectId spans;     // i32[rows, 2], see ops/generation.h (generation)
   ObjectId embedded;  // [rows * new_tokens, dim] of the computing type: rows of the embedding (generation)
 };
 
@@ -40,7 +42,7 @@ Model build_training(const ModelSpec& spec, const StepShape& shape, const Numeri
                      const OptimizerConfig& optimizer);
 // The pending update of a deferred step, alone.
 Model build_flush(const ModelSpec& spec, const Numerics& numerics, const OptimizerConfig& optimizer);
-// Loss of one round, no gradients.
+// Losses of the tokens of one round, no gradients.
 Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics);
 // Logits of one row of one chunk of `tokens` tokens.
 Model build_sampling(const ModelSpec& spec, int64_t tokens, const Numerics& numerics);
@@ -50,9 +52,9 @@ struct GenerationShape {
   int64_t rows = 1, new_tokens = 1;
   int64_t capacity = 0;  // tokens of a text, prompt and all
 };
-// Logits after the last new token of each row. The embedding's rows are an input: as a weight it is there only where
-// it is the head, too, and batches need no tokens. The cache's objects, like the weights, are the same in passes of
-// every new_tokens.
+// Logits after the last new token of each row. The embedding's rows are an input: as a weight it is there
+// only where it is the head, too, and batches need no tokens. The cache's objects, like the weights, are the
+// same in passes of every new_tokens.
 Model build_generation(const ModelSpec& spec, const GenerationShape& shape, const Numerics& numerics);
 
 }  // namespace sluice::core

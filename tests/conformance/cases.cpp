@@ -302,9 +302,7 @@ void add_loss(List& list) {
       }
     }
     for (const DType dtype : kDTypes) {
-      for (const bool accumulate : {false, true}) {
-        list.add(HeadLoss{tokens, dim, vocab, sub, dtype, dtype, accumulate, false, true});
-      }
+      list.add(HeadLoss{tokens, dim, vocab, sub, dtype, dtype, false, false, true}, "", {.ignored = 0.3});
     }
   }
   for (const DType dtype : kDTypes) {
@@ -313,6 +311,8 @@ void add_loss(List& list) {
     list.add(HeadLoss{9, 24, 40, 64, dtype, dtype, true, false, false}, "one_sub_chunk");
     list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, true, false, false, true}, "frozen");
     list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, true, false}, "sharp", {.spread = 4});
+    list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, false, true}, "sharp", {.spread = 4});
+    list.add(HeadLoss{40, 24, 3, 16, dtype, dtype, false, false, true}, "often_likeliest", {.ignored = 0.1});
   }
 }
 

@@ -190,7 +190,38 @@ Outputs expect(const RopeBwd& op, Inputs in) {
   return {dq, dkv};
 }
 
+namespace {
+
+// Whether no logit is larger than the target's. Where rounding decides, either is right.
+Approx is_top(const std::vector<Approx>& logits, size_t target) {
+  const Approx& own = logits[target];
+  bool surely = true, surely_not = false;
+  for (size_t v = 0; v < logits.size(); ++v) {
+    const double margin = own.value - logits[v].value, doubt = own.bound + logits[v].bound;
+    surely = surely && (v == target || margin > doubt);
+    surely_not = surely_not || margin < -doubt;
+  }
+  return surely ? Approx(1) : surely_not ? Approx(0) : Approx(0.5, 0.5, 0.25);
+}
+
+Expected token_losses(const HeadLoss& op, Inputs in) {
+  const Matrix x = matrix(in[HeadLoss::kX], op.dim), w = matrix(in[HeadLoss::kW], op.dim);
+  const auto targets = in[HeadLoss::kTargets].as<int32_t>();
+  Expected losses{HeadLoss::kLoss, std::vector<Approx>(index(2 * op.tokens))};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    if (targets[index(t)] < 0) continue;
+    const auto target = index(targets[index(t)]);
+    const LogitRow row = logit_row(x, w, t, op.vocab);
+    losses.values[index(t)] = row.lse - row.logits[target];
+    losses.values[index(op.tokens + t)] = is_top(row.logits, target);
+  }
+  return losses;
+}
+
+}  // namespace
+
 Outputs expect(const HeadLoss& op, Inputs in) {
+  if (op.forward_only) return {token_losses(op, in)};
   const Matrix x = matrix(in[HeadLoss::kX], op.dim), w = matrix(in[HeadLoss::kW], op.dim);
   const auto targets = in[HeadLoss::kTargets].as<int32_t>();
   const double inv_targets = double{step_args(in[HeadLoss::kArgs]).inv_targets};
@@ -210,7 +241,6 @@ Outputs expect(const HeadLoss& op, Inputs in) {
     }
   }
   Outputs out{{HeadLoss::kLoss, {loss.total(unit_of(DType::F64))}}};
-  if (op.forward_only) return out;
 
   Expected dx{HeadLoss::kDx};
   for (int64_t t = 0; t < op.tokens; ++t) {

@@ -63,7 +63,7 @@ normalised() {
 section help
 say
 say --version
-for command in train plan simulate demo sweep compare estimate machines doctor bench data tokens generate keys help; do say help "$command"; done
+for command in train plan simulate demo sweep compare estimate machines doctor bench data tokens generate evaluate export keys help; do say help "$command"; done
 
 section tokens
 mkdir tokenizer
@@ -177,6 +177,15 @@ say generate tiny --prompt a
 say generate tiny --chat --prompt a
 say generate small --chat --prompt a
 say generate small --system s --prompt a
+
+section evaluate
+say evaluate none text.txt
+say evaluate tiny
+say evaluate tiny missing.txt
+say evaluate tiny text.txt --best
+say evaluate tiny text.txt --seq-len many
+say evaluate tiny text.txt --set run.backend=sim
+say export tiny out --best
 
 section errors
 say trian

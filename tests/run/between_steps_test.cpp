@@ -42,7 +42,7 @@ TEST_P(BetweenSteps, EvaluationAndSamplingLeaveTheRunAsItWas) {
   {
     const auto session = must(Session::open(prepared));
     for (int i = 0; i < 4; ++i) plain.push_back(must(session->step()).loss);
-    heldout.push_back(must(session->evaluate()));
+    heldout.push_back(must(session->evaluate()).loss());
   }
   {
     const auto session = must(Session::open(prepared));
@@ -54,7 +54,7 @@ TEST_P(BetweenSteps, EvaluationAndSamplingLeaveTheRunAsItWas) {
       EXPECT_EQ(text, must(session->sample("line", 5, 0.8)));
     }
     EXPECT_EQ(text.size(), 5u);
-    heldout.push_back(must(session->evaluate()));
+    heldout.push_back(must(session->evaluate()).loss());
   }
   EXPECT_EQ(disturbed, plain);
   EXPECT_EQ(heldout[1], heldout[0]);

@@ -44,7 +44,8 @@ struct Training {
     options.saver = &saver;
     options.stop = [] { return false; };
     options.save = std::move(asked);
-    SLUICE_TRY(train(*session, saves, options));
+    const auto end = train(*session, saves, options);
+    if (!end.ok()) return end.error();
     return saver.finish(*session);
   }
   std::vector<int64_t> steps_saved() const {

@@ -44,6 +44,7 @@ struct Model {
   ObjectId args, inv_freq;
   std::vector<std::vector<ObjectId>> batch;
   ObjectId loss, clip, logits;
+  std::vector<ObjectId> losses;
 };
 
 // The weights of one layer and, in training, the gradients beside them.
@@ -313,14 +314,15 @@ ObjectId Builder::head(ObjectId x, bool forward_only, const Place& at) {
   const Place place{-1, at.round, at.chunk};
   const ObjectId h = activation("h", c_.dim, place);
   task("norm", RmsNorm{t, c_.dim, eps, dt}, {x, norm_, h}, place);
-  HeadLoss op{
-      t,     c_.dim,      c_.vocab, std::min(shape_.head_tokens, t), dt, num_.grad, accumulates(model_.loss),
-      false, forward_only};
+  HeadLoss op{t,     c_.dim, c_.vocab,    std::min(shape_.head_tokens, t), dt, num_.grad,
+              false, false,  forward_only};
   if (forward_only) {
-    batch_task("head_loss", op, {h, head_, batch(at), model_.args, model_.loss}, kTargets, HeadLoss::kTargets,
+    const ObjectId losses = model_.losses[size_t(at.chunk)];
+    batch_task("head_loss", op, {h, head_, batch(at), model_.args, losses}, kTargets, HeadLoss::kTargets,
                place);
     return {};
   }
+  op.accumulate_loss = accumulates(model_.loss);
   phase_ = Phase::Backward;
   op.accumulate_dw = accumulates(grad(head_));
   const ObjectId dh = act_grad("dh", c_.dim, place);
@@ -586,7 +588,11 @@ Model Builder::flush() {
 Model Builder::evaluation() {
   add_weights(Gradients::None);
   add_inputs();
-  model_.loss = program().add(Object{"loss", "loss", ObjectKind::Metric, DType::F64, size_of(DType::F64)});
+  for (int c = 0; c < shape_.chunks_per_round; ++c) {
+    const std::string name = fmt::format("losses.c{}", c);
+    model_.losses.push_back(program().add(
+        Object{name, name, ObjectKind::Metric, DType::F64, 2 * shape_.tokens_in(0, c) * size_of(DType::F64)}));
+  }
   forward(0);
   for (int c = 0; c < shape_.chunks_per_round; ++c) head(x_[size_t(c)], true, {-1, 0, c});
   return std::move(model_);

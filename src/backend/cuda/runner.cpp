@@ -261,8 +261,9 @@ Status Runner::run(const HeadLoss& op, const Call& call) {
     void* dw = call[HeadLoss::kDw].data;
     SLUICE_TRY(products_.run(products.dw, logits, x, dw, dw, scratch, call.stream));
   }
-  SLUICE_CUDA_TRY(
-      sum_loss(row_loss, call.as<double>(HeadLoss::kLoss), op.tokens, op.accumulate_loss, call.stream));
+  auto* loss = call.as<double>(HeadLoss::kLoss);
+  SLUICE_CUDA_TRY(op.forward_only ? token_losses(row_loss, loss, op.tokens, call.stream)
+                                  : sum_loss(row_loss, loss, op.tokens, op.accumulate_loss, call.stream));
   return {};
 }
 

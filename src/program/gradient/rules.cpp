@@ -181,23 +181,22 @@ void backward(const Swiglu& op, Node node, Gradients& g) {
   g.remade(y, again);
 }
 
-// Logits do not outlive the task, so the loss comes with its gradients or, if nobody wants them, without.
+// Logits do not outlive the task, so the loss comes with its gradients.
 void backward(const HeadLoss& op, Node node, Gradients& g) {
   const Task& task = node.front();
   std::vector<Bound> uses(task.uses.begin(), task.uses.end());
   HeadLoss whole = op;
   const ObjectId x = task.uses[HeadLoss::kX].object, w = task.uses[HeadLoss::kW].object;
-  whole.forward_only = !g.wanted(x) && !g.wanted(w);
-  if (!whole.forward_only) {
-    const auto dx = g.into(x);
-    SLUICE_CHECK(!dx.accumulate, "{}: its input is used elsewhere, too", task.name);
-    uses.emplace_back(dx.object);
-    whole.frozen = !g.wanted(w);
-    if (!whole.frozen) {
-      const auto dw = g.into(w);
-      whole.accumulate_dw = dw.accumulate;
-      uses.emplace_back(dw.object);
-    }
+  SLUICE_CHECK(g.wanted(x) || g.wanted(w), "{}: nobody wants gradients of it", task.name);
+  whole.forward_only = false;
+  const auto dx = g.into(x);
+  SLUICE_CHECK(!dx.accumulate, "{}: its input is used elsewhere, too", task.name);
+  uses.emplace_back(dx.object);
+  whole.frozen = !g.wanted(w);
+  if (!whole.frozen) {
+    const auto dw = g.into(w);
+    whole.accumulate_dw = dw.accumulate;
+    uses.emplace_back(dw.object);
   }
   g.task(task, stem(task), whole, uses);
 }

@@ -5,6 +5,17 @@
 
 #include "backend/cpu/kernels/kernels.h"
 
+namespace sluice::core::cpu {
+namespace {
+
+struct TokenLoss {
+  double loss;
+  bool is_top;  // no token is likelier
+};
+
+}  // namespace
+}  // namespace sluice::core::cpu
+
 #define SLUICE_LOOPS "backend/cpu/kernels/head_loss_loops.h"
 #include "backend/cpu/each_isa.h"
 
@@ -48,7 +59,8 @@ Status check_targets(const HeadLoss& op, const int32_t* targets) {
   return error("row {} has target {}, but the vocabulary has {} entries", bad - targets, *bad, op.vocab);
 }
 
-// Losses of `rows` rows from row `first` on, and their dlogits unless forward_only.
+// Losses of `rows` rows from row `first` on, and their dlogits; where forward_only instead of these which
+// targets are the likeliest.
 void rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, const Workspace& ws,
                int64_t first, int64_t rows) {
   const auto* targets = args.in<int32_t>(HeadLoss::kTargets) + first;
@@ -59,13 +71,15 @@ void rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, con
       const int64_t end = std::min(rows, (task + 1) * kRowsPerTask);
       for (int64_t r = task * kRowsPerTask; r < end; ++r) {
         T* dlogits = op.forward_only ? nullptr : reinterpret_cast<T*>(ws.dlogits) + r * op.vocab;
+        TokenLoss loss{};
         if (targets[r] >= 0) {
-          ws.losses[first + r] = SLUICE_LOOP(machine.isa, cross_entropy, ws.logits + r * op.vocab, op.vocab,
-                                             targets[r], scale, dlogits);
-        } else {
-          ws.losses[first + r] = 0;
-          if (dlogits) std::fill_n(dlogits, op.vocab, T(0.0f));
+          loss = SLUICE_LOOP(machine.isa, cross_entropy, ws.logits + r * op.vocab, op.vocab, targets[r],
+                             scale, dlogits);
+        } else if (dlogits) {
+          std::fill_n(dlogits, op.vocab, T(0.0f));
         }
+        ws.losses[first + r] = loss.loss;
+        if (op.forward_only) args.out<double>(HeadLoss::kLoss)[op.tokens + first + r] = loss.is_top ? 1 : 0;
       }
     });
   });
@@ -113,6 +127,10 @@ Status launch(const HeadLoss& op, const Args& args, const Machine& machine) {
                                 args.out<void>(HeadLoss::kDw), ws.product));
   }
   auto* loss = args.out<double>(HeadLoss::kLoss);
+  if (op.forward_only) {
+    std::copy_n(ws.losses, op.tokens, loss);
+    return {};
+  }
   double total = op.accumulate_loss ? *loss : 0.0;
   for (int64_t t = 0; t < op.tokens; ++t) total += ws.losses[t];
   *loss = total;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Included by each_isa.h.
 
-// -log softmax(logits)[target]; the gradient, scale * (softmax(logits) - onehot(target)), goes to dlogits
-// unless null. dlogits may be the logits themselves.
+// -log softmax(logits)[target], and whether no logit is larger; the gradient, scale * (softmax(logits) -
+// onehot(target)), goes to dlogits unless null. dlogits may be the logits themselves.
 template <class T>
-double cross_entropy(const float* logits, int64_t vocab, int64_t target, float scale, T* dlogits) {
+TokenLoss cross_entropy(const float* logits, int64_t vocab, int64_t target, float scale, T* dlogits) {
   F16 tops = splat(-INFINITY);
   int64_t i = 0;
   for (; i + kVec <= vocab; i += kVec) tops = max(tops, load(logits + i));
@@ -27,7 +27,7 @@ double cross_entropy(const float* logits, int64_t vocab, int64_t target, float s
     // From the probability in f32, not from its rounding to T.
     dlogits[target] = T((std::exp(chosen - top) / total - 1.0f) * scale);
   }
-  return std::log(double{total}) + (double{top} - double{chosen});
+  return {std::log(double{total}) + (double{top} - double{chosen}), chosen >= top};
 }
 
 template <class T>

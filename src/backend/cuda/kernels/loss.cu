@@ -40,8 +40,12 @@ __device__ void load_logits(const float* row, int64_t column, int64_t vocab, flo
   for (int j = 0; j < kVec; ++j) x[j] = column + j < vocab ? row[column + j] : kMinusInfinity;
 }
 
-// log of the sum of exp over the row; every thread receives it.
-__device__ float log_sum_exp(const float* row, int64_t vocab, Softmax* scratch) {
+struct RowSum {
+  float log_sum_exp, max;
+};
+
+// Of the row; every thread receives it.
+__device__ RowSum sum_up(const float* row, int64_t vocab, Softmax* scratch) {
   Softmax mine;
   for (int64_t trip = 0; trip < vocab; trip += kBatch * kTrip) {
     float x[kBatch][kVec];
@@ -69,7 +73,7 @@ __device__ float log_sum_exp(const float* row, int64_t vocab, Softmax* scratch) 
   __syncthreads();
   Softmax all;
   for (int i = 0; i < kLossThreads / kWarp; ++i) all.add(scratch[i].max, scratch[i].sum);
-  return all.max + logf(all.sum);
+  return {all.max + logf(all.sum), all.max};
 }
 
 __global__ void __launch_bounds__(kLossThreads)
@@ -80,11 +84,18 @@ __global__ void __launch_bounds__(kLossThreads)
   const int64_t target = targets[blockIdx.x];
   const bool counts = target >= 0;
   float lse = 0, scale = 0;
+  bool is_top = false;  // no logit is larger than the target's
   if (counts) {
-    lse = log_sum_exp(row, vocab, reinterpret_cast<Softmax*>(scratch));
+    const RowSum sum = sum_up(row, vocab, reinterpret_cast<Softmax*>(scratch));
+    lse = sum.log_sum_exp;
+    is_top = row[target] >= sum.max;
     scale = args->inv_targets;
   }
-  if (threadIdx.x == 0) row_loss[blockIdx.x] = counts ? lse - row[target] : 0.0f;
+  if (threadIdx.x == 0) {
+    // A loss is never below 0, as the largest term of the sum is exactly 1: its sign is free to say `is_top`.
+    const float loss = counts ? lse - row[target] : 0.0f;
+    row_loss[blockIdx.x] = is_top && !gradients ? copysignf(loss, -1.0f) : loss;
+  }
   if (!gradients) return;
 
   // Gradients are half as wide as logits: those of trip k land where logits of trip k / 2 were. A barrier
@@ -112,6 +123,14 @@ __global__ void sum_loss_kernel(const float* row_loss, double* loss, int64_t row
   for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) sum += double(row_loss[i]);
   sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) loss[0] = (accumulate ? loss[0] : 0.0) + sum;
+}
+
+// From losses with signs to what HeadLoss makes without gradients.
+__global__ void token_losses_kernel(const float* row_loss, double* loss, int64_t rows) {
+  const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  loss[row] = double(fabsf(row_loss[row]));
+  loss[rows + row] = signbit(row_loss[row]) ? 1.0 : 0.0;
 }
 
 // One warp per vocabulary entry.
@@ -145,6 +164,11 @@ cudaError_t softmax_loss(float* logits, const int32_t* targets, const StepArgs* 
 cudaError_t sum_loss(const float* row_loss, double* loss, int64_t rows, bool accumulate,
                      cudaStream_t stream) {
   return launch(sum_loss_kernel, dim3(1), kSumThreads, 0, stream, row_loss, loss, rows, accumulate);
+}
+
+cudaError_t token_losses(const float* row_loss, double* loss, int64_t rows, cudaStream_t stream) {
+  return launch(token_losses_kernel, dim3(blocks_for(rows, kLossThreads)), kLossThreads, 0, stream, row_loss,
+                loss, rows);
 }
 
 cudaError_t row_logits(const bf16* x, const bf16* w, const StepArgs* args, float* logits, int64_t dim,

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/stopwatch.h"
+#include "commands/commands.h"
+#include "commands/console.h"
+#include "commands/outcome.h"
+#include "commands/say.h"
+#include "draw/axis.h"
+#include "generate/defaults.h"
+#include "io/file.h"
+#include "run/checks.h"
+#include "run/data.h"
+#include "run/evaluator.h"
+#include "run/resolve.h"
+#include "state/store.h"
+
+namespace sluice::core {
+namespace fs = std::filesystem;
+namespace {
+
+// Rows of more tokens are asked for: short texts would be padding.
+constexpr int64_t kMostRowTokens = 2048;
+
+// Tokens that the model in a folder was made for; 0: it does not say.
+Result<int64_t> context_in(const fs::path& folder) {
+  SLUICE_ASSIGN(const std::string text, read_file(folder / "config.json"));
+  const auto defaults = parse_generation_defaults(text, "");
+  if (!defaults.ok()) return error_at((folder / "config.json").string(), defaults.error());
+  return defaults->context;
+}
+
+Result<RunConfig> evaluation_config(const EvaluateRequest& request, const fs::path& folder) {
+  int64_t seq_len = request.seq_len;
+  if (seq_len == 0) {
+    SLUICE_ASSIGN(const int64_t context, context_in(folder));
+    seq_len = context == 0 ? kMostRowTokens : std::min(context, kMostRowTokens);
+  }
+  std::vector<std::string> settings{"model.config=" + folder.string(), "model.weights=" + folder.string(),
+                                    "data.heldout=0"};
+  settings.insert(settings.end(), request.settings.begin(), request.settings.end());
+  for (const char* key : {"train.seq_len", "train.tokens_per_step"})
+    settings.push_back(fmt::format("{}={}", key, seq_len));
+  SLUICE_ASSIGN(RunConfig config, load_config("", settings));
+  if (request.files.empty())
+    return error("there is no text to evaluate on: name files, directories or patterns");
+  for (const std::string& path : request.files) {
+    std::error_code ignored;
+    config.data.paths.push_back(fs::absolute(path, ignored).lexically_normal().string());
+  }
+  return config;
+}
+
+// The data; where it is less than a row, in a shorter one.
+Result<RunData> open_evaluated(const EvaluateRequest& request, RunConfig& config, int64_t vocab,
+                               Console& console) {
+  SLUICE_ASSIGN(RunData data, open_data(config, vocab, console, DataUse::Evaluate));
+  constexpr int64_t kLeastRowTokens = 16;
+  const auto shorter =
+      std::max(kLeastRowTokens, int64_t(std::bit_ceil(uint64_t(data.train_documents.tokens))));
+  if (request.seq_len > 0 || shorter >= config.train.seq_len) return data;
+  config.train.seq_len = config.train.tokens_per_step = shorter;
+  return open_data(config, vocab, console, DataUse::Evaluate);
+}
+
+struct Evaluated {
+  std::string model;  // the folder
+  int64_t seq_len = 0, padding = 0;
+  double bytes_per_token = 0;  // 0: unknown
+  Evaluation losses;
+  std::vector<std::string> names;  // of losses.paths
+  double seconds = 0;
+
+  double bits_per_byte() const { return losses.loss() / std::log(2.0) / bytes_per_token; }
+};
+
+std::string as_json(const Evaluated& e) {
+  const RowLoss all = e.losses.total();
+  nlohmann::ordered_json out = {{"format", "sluice evaluate 1"},
+                                {"model", e.model},
+                                {"loss", all.mean()},
+                                {"perplexity", std::exp(all.mean())}};
+  if (e.bytes_per_token > 0) out["bits_per_byte"] = e.bits_per_byte();
+  out["accuracy"] = double(all.hits) / double(all.targets);
+  if (const auto error = e.losses.standard_error()) out["standard_error"] = *error;
+  out["tokens"] = all.targets;
+  out["rows"] = e.losses.rows.size();
+  out["seq_len"] = e.seq_len;
+  out["files"] = nlohmann::ordered_json::array();
+  for (size_t p = 0; p < e.losses.paths.size(); ++p) {
+    const RowLoss& path = e.losses.paths[p];
+    if (path.targets == 0) continue;
+    out["files"].push_back({{"path", e.names[p]},
+                            {"loss", path.mean()},
+                            {"accuracy", double(path.hits) / double(path.targets)},
+                            {"tokens", path.targets}});
+  }
+  return out.dump(2) + "\n";
+}
+
+std::string as_text(const Evaluated& e) {
+  const RowLoss all = e.losses.total();
+  const auto error = e.losses.standard_error();
+  std::string out =
+      fmt::format("loss           {:.6f} nats a token{}\nperplexity     {:.6g}\n", all.mean(),
+                  error ? fmt::format(", standard error {:.2g}", *error) : "", std::exp(all.mean()));
+  if (e.bytes_per_token > 0) out += fmt::format("bits per byte  {:.4f}\n", e.bits_per_byte());
+  out += fmt::format("right          {:.2f} % of the tokens are those that the model finds likeliest\n",
+                     100 * double(all.hits) / double(all.targets));
+  out += fmt::format("of             {} tokens in {} rows of {}\n", grouped(double(all.targets), 0),
+                     grouped(double(e.losses.rows.size()), 0), grouped(double(e.seq_len), 0));
+  for (size_t p = 0; p < e.losses.paths.size(); ++p) {
+    const RowLoss& path = e.losses.paths[p];
+    if (path.targets > 0)
+      out += fmt::format("  {:.6f} of {} tokens of {}\n", path.mean(), grouped(double(path.targets), 0),
+                         e.names[p]);
+  }
+  return out;
+}
+
+void tell_cost(const Evaluated& e, const Evaluator& evaluator, const BytesByTier& caps) {
+  const BytesByTier& peak = evaluator.peak_memory();
+  say(stderr, "{} tokens in {:.2f} s; memory  device {} of {}, host {} of {}\n",
+      int64_t(e.losses.rows.size()) * e.seq_len, e.seconds, format_bytes(fullest_device(peak)),
+      format_bytes(caps[kDevice]), format_bytes(peak[kHost]), format_bytes(caps[kHost]));
+}
+
+Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
+  SLUICE_ASSIGN(const fs::path folder, model_folder(request.model, request.best));
+  SLUICE_ASSIGN(RunConfig config, evaluation_config(request, folder));
+  SLUICE_ASSIGN(ModelSpec model, resolve_model(config));
+  SLUICE_ASSIGN(const Machine machine, resolve_machine(config, ""));
+  if (!machine.traits().runs_models)
+    return error("run.backend = {}: no model runs on a simulated machine", machine.backend->name);
+  SLUICE_TRY(check_early(config, machine));
+  SLUICE_TRY(keep_date(config));
+  Console console;
+  SLUICE_ASSIGN(RunData data, open_evaluated(request, config, model.vocab, console));
+  console.stop();
+  for (const std::string& notice : data.notices) say(stderr, "{}\n", notice);
+  EvaluatorSetup setup;
+  setup.model = std::move(model);
+  SLUICE_ASSIGN(setup.numerics, resolve_numerics(config, machine));
+  setup.seq_len = config.train.seq_len;
+  setup.packed = data.train->packed();
+  setup.rows = data.train->epoch_rows();
+  setup.chunk_tokens = config.shape.chunk_tokens;
+  setup.caps = machine.caps_here(config.caps);
+  console.progress({"planning"});
+  SLUICE_ASSIGN(const EvaluatorPlan plan, plan_evaluator(std::move(setup), machine.profile));
+  SLUICE_ASSIGN(const auto evaluator,
+                Evaluator::open(plan, machine, config.model.weights, uint64_t(config.train.seed), console));
+  asked.heeded = true;
+  const int64_t rows = plan.setup.rows, each = plan.shape.sequences();
+  const Stopwatch watch;
+  int64_t done = 0;
+  auto losses = evaluate_rows(
+      *data.train, rows, each,
+      [&](const Rows& part) {
+        console.progress({"evaluating rows", std::min(rows, done), rows});
+        done += each;
+        return evaluator->evaluate(part);
+      },
+      [&] { return asked.stop.load(); });
+  console.stop();
+  if (!losses.ok() && losses.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
+  if (!losses.ok()) return losses.error();
+  Evaluated out{folder.string(), plan.setup.seq_len, 0, data.train_bytes_per_token, std::move(*losses),
+                data.names,      watch.seconds()};
+  say("{}", request.json ? as_json(out) : as_text(out));
+  tell_cost(out, *evaluator, config.caps);
+  return Ending::Done;
+}
+
+}  // namespace
+
+Outcome evaluate(const EvaluateRequest& request, Requests& asked) {
+  return outcome(run_evaluation(request, asked));
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the held-out loss is, and what follows from it.
+#include "run/evaluation.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "run/small_session.h"
+#include "run/training.h"
+
+namespace sluice::core {
+namespace {
+
+// A run on seven held-out rows and a bit: 119 bytes of one file.
+class HeldOut : public testing::Test {
+ protected:
+  HeldOut() {
+    std::string text;
+    for (int i = 0; i < 90; ++i) text += fmt::format("line {} of the text. ", i * i);
+    dir_.add("a.txt", text);
+    dir_.add("b.txt", text.substr(700, 119));
+  }
+  Prepared prepare(std::vector<std::string> more = {}) const {
+    std::vector<std::string> settings{"model.preset=tiny",
+                                      "model.config=" + (dir_ / "config.json").string(),
+                                      "data.paths=[\"" + (dir_ / "a.txt").string() + "\"]",
+                                      "data.heldout_paths=[\"" + (dir_ / "b.txt").string() + "\"]",
+                                      "data.cache=" + (dir_ / "cache").string(),
+                                      "run.dir=" + (dir_ / "run").string(),
+                                      "train.seq_len=16",
+                                      "train.tokens_per_step=128",
+                                      "train.steps=12",
+                                      "train.learning_rate=1e-2",
+                                      "train.compute=f32",
+                                      "sample.tokens=0",
+                                      "run.backend=cpu",
+                                      "run.threads=1"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return must(sluice::core::prepare(must(load_config("", settings)), "", true));
+  }
+  Evaluation evaluate(const std::vector<std::string>& more) const {
+    const Prepared prepared = prepare(more);
+    return must(must(Session::open(prepared))->evaluate());
+  }
+  TempDir dir_;
+
+ private:
+  void SetUp() override {
+    dir_.add("config.json", R"({"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
+        "vocab_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2})");
+  }
+};
+
+// It was 16 rows of the seven that there were: some three times, some twice.
+TEST_F(HeldOut, IsTheMeanOverEveryRowOnce) {
+  const Evaluation all = evaluate({"eval.rows=16"}), some = evaluate({"eval.rows=5"});
+  EXPECT_EQ(all.rows.size(), 8u);
+  EXPECT_EQ(all.total().targets, 118) << "each but the first token";
+  EXPECT_EQ(some.rows.size(), 5u);
+  EXPECT_TRUE(std::equal(some.rows.begin(), some.rows.end(), all.rows.begin()));
+  double loss = 0;
+  for (const RowLoss& row : all.rows) loss += row.loss;
+  EXPECT_EQ(all.loss(), loss / 118);
+  EXPECT_EQ(evaluate({"eval.rows=8"}).loss(), all.loss());
+}
+
+// It was over whole chunks: 5 and 7 rows were the same number at chunks of 8.
+TEST_F(HeldOut, DoesNotDependOnTheShape) {
+  const Evaluation first = evaluate({"eval.rows=5", "shape.chunk_tokens=16"});
+  for (const char* chunk : {"4", "64"}) {
+    const Evaluation other = evaluate({"eval.rows=5", std::string("shape.chunk_tokens=") + chunk});
+    ASSERT_EQ(other.rows.size(), 5u);
+    EXPECT_EQ(other.total().targets, first.total().targets);
+    EXPECT_EQ(other.total().hits, first.total().hits);
+    EXPECT_NEAR(other.loss(), first.loss(), 1e-6 * first.loss()) << chunk;
+  }
+}
+
+TEST_F(HeldOut, HasTheSameBitsUnderEveryCap) {
+  const std::vector<std::string> shape{"shape.chunk_tokens=32", "shape.rounds=2", "shape.head_tokens=16"};
+  const auto under = [&](const char* device) {
+    std::vector<std::string> settings = shape;
+    settings.push_back(std::string("memory.device=") + device);
+    return evaluate(settings).rows;
+  };
+  const std::vector<RowLoss> free = under("none");
+  for (const char* device : {"400KiB", "250KiB"}) EXPECT_EQ(under(device), free) << device;
+}
+
+TEST_F(HeldOut, TellsThePathsApart) {
+  dir_.add("c.txt", std::string(40, 'x'));
+  const Evaluation e = evaluate(
+      {"data.respect_documents=false", fmt::format("data.heldout_paths=[\"{}\", \"{}\"]",
+                                                   (dir_ / "b.txt").string(), (dir_ / "c.txt").string())});
+  ASSERT_EQ(e.paths.size(), 2u);
+  EXPECT_EQ(e.paths[0].targets, 119) << "by the token that reads, not by the one that is said";
+  EXPECT_EQ(e.paths[1].targets, 39);
+  EXPECT_NEAR(e.paths[0].loss + e.paths[1].loss, e.total().loss, 1e-9);
+}
+
+TEST_F(HeldOut, ATextShorterThanARowIsARow) {
+  dir_.add("b.txt", "A short");
+  EXPECT_EQ(evaluate({}).total().targets, 6);
+  dir_.add("b.txt", "A");
+  const Prepared prepared = prepare();
+  EXPECT_NE(
+      Session::open(prepared).message().find("1 tokens in 1 documents; a target needs a token before it"),
+      std::string::npos)
+      << Session::open(prepared).message();
+}
+
+// When to evaluate and what to keep is decided beside the run.
+TEST_F(HeldOut, EvaluatingChangesNothingOfTheRun) {
+  for (const char* deferred : {"off", "on"}) {
+    std::vector<std::string> weights;
+    for (const char* every : {"0", "1", "auto"}) {
+      const Prepared prepared =
+          prepare({std::string("eval.every=") + every, std::string("train.deferred_update=") + deferred,
+                   "run.keep_best=on"});
+      const auto session = must(Session::open(prepared));
+      const std::string name = fmt::format("store-{}-{}", deferred, every);
+      Saver saver = must(Saver::open(prepared, must(CheckpointStore::open(dir_ / name)),
+                                     save_schedule_of(prepared.config), 12, silent_observer()));
+      TrainingOptions options;
+      options.saver = &saver;
+      options.stop = [] { return false; };
+      EXPECT_EQ(must(train(*session, silent_observer(), options)), TrainingEnd::Done);
+      must(saver.finish(*session));
+      weights.push_back(file_bytes(dir_ / name / "latest/model.safetensors") +
+                        file_bytes(dir_ / name / "latest/optimizer.safetensors"));
+      EXPECT_EQ(weights.back(), weights.front()) << deferred << " " << every;
+    }
+  }
+}
+
+// Whoever asks to stop does not wait for an evaluation: the run that goes on makes it before its first step.
+TEST_F(HeldOut, WhatWasNotWaitedForIsEvaluatedWhenTheRunGoesOn) {
+  struct Seen : Observer {
+    void stepped(const StepEvent& e) override { asked = asked || e.step == stop_at; }
+    void evaluated(const EvaluationEvent& e) override { losses.emplace_back(e.step, e.loss); }
+    std::vector<std::pair<int64_t, double>> losses;
+    int64_t stop_at = 0;
+    bool asked = false;
+  };
+  const auto run = [&](const std::string& store, int64_t stop_at, Seen& seen) {
+    std::vector<std::string> settings{"eval.every=2", "train.steps=4"};
+    if (const auto latest = latest_checkpoint(dir_ / store))
+      settings.push_back("run.resume=" + latest->string());
+    const Prepared prepared = prepare(settings);
+    const auto session = must(Session::open(prepared));
+    Saver saver = must(Saver::open(prepared, must(CheckpointStore::open(dir_ / store)), {}, 4, seen));
+    TrainingOptions options;
+    options.saver = &saver;
+    options.stop = [&] { return seen.asked; };
+    seen.asked = false;
+    seen.stop_at = stop_at;
+    (void)must(train(*session, seen, options));
+    must(saver.finish(*session));
+    return session->engine().heldout();
+  };
+  Seen whole, stopped;
+  const HeldoutRecord expected = run("whole", 0, whole);
+  (void)run("stopped", 2, stopped);
+  EXPECT_TRUE(stopped.losses.empty());
+  EXPECT_EQ(run("stopped", 0, stopped), expected);
+  EXPECT_EQ(stopped.losses, whole.losses);
+}
+
+double square_of(double x) {
+  return x * x;
+}
+
+// Steps are said to take as long as the test likes.
+TEST_F(HeldOut, KeepingTheBestModelTakesNoMoreThanItsShare) {
+  const Prepared prepared = prepare({"eval.every=1", "run.keep_best=auto"});
+  const auto session = must(Session::open(prepared));
+  SaveSchedule schedule = save_schedule_of(prepared.config);
+  EXPECT_EQ(schedule.best, KeepBest::Auto);
+  schedule.minutes = 0;
+  const auto kept = [](Saver& saver) { return saver.store().best(); };
+  const auto evaluate = [&](Saver& saver, double step_s) {
+    (void)must(session->step());
+    must(saver.after_step(*session, step_s, false));
+    session->engine().heldout().best_step = session->steps_done();
+    must(saver.after_evaluation(*session, 0));
+    must(saver.wait());
+  };
+  // Of a run of a billion steps the first one may come early.
+  Saver saver = must(Saver::open(prepared, must(CheckpointStore::open(dir_ / "store")), schedule,
+                                 1'000'000'000, silent_observer()));
+  evaluate(saver, 1e-9);
+  EXPECT_EQ(kept(saver), 1);
+  evaluate(saver, 1e-9);
+  EXPECT_EQ(kept(saver), 1) << "the run has not lasted long enough for another one";
+  evaluate(saver, 1e6);
+  EXPECT_EQ(kept(saver), 3);
+  schedule.best = KeepBest::On;
+  Saver every =
+      must(Saver::open(prepared, must(CheckpointStore::open(dir_ / "on")), schedule, 12, silent_observer()));
+  for (int64_t step = 4; step <= 6; ++step) {
+    evaluate(every, 1e-9);
+    EXPECT_EQ(kept(every), step);
+  }
+  schedule.best = KeepBest::Off;
+  Saver none =
+      must(Saver::open(prepared, must(CheckpointStore::open(dir_ / "off")), schedule, 12, silent_observer()));
+  evaluate(none, 1e6);
+  EXPECT_EQ(kept(none), std::nullopt);
+}
+
+TEST(Evaluation, ErrorsAreOfRowsAndRisesOfTheirDifferences) {
+  Evaluation e;
+  e.rows = {{2, 1, 0}, {4, 1, 0}, {6, 1, 0}};
+  EXPECT_EQ(e.loss(), 4);
+  EXPECT_NEAR(*e.standard_error(), std::sqrt(4.0 / 3), 1e-12);  // s = 2, of three
+  // Rows differ by far more than they rise: the rise is sure all the same.
+  const std::vector<RowLoss> later{{2.1, 1, 0}, {4.1, 1, 0}, {6.1, 1, 0}};
+  EXPECT_NEAR(*standard_error(later, e.rows), 0, 1e-12);
+  // Of rows of several targets the longer ones count for more.
+  e.rows = {{2, 2, 0}, {8, 4, 0}};
+  EXPECT_NEAR(e.loss(), 10.0 / 6, 1e-12);
+  EXPECT_NEAR(*e.standard_error(), std::sqrt(2 * (square_of(2 - 20.0 / 6) + square_of(8 - 40.0 / 6))) / 6,
+              1e-12);
+  e.rows.resize(1);
+  EXPECT_FALSE(e.standard_error());
+  EXPECT_FALSE(standard_error(later, e.rows));
+}
+
+TEST(Evaluation, TheLowestIsKeptAndCounted) {
+  HeldoutRecord record;
+  const auto judged = [&](int64_t step, double a, double b) {
+    Evaluation e;
+    e.rows = {{a, 1, 0}, {b, 1, 0}};
+    return judge(e, step, record);
+  };
+  EXPECT_TRUE(judged(0, 4, 5).is_lowest);
+  EXPECT_TRUE(judged(2, 3, 4).is_lowest);
+  const Judgement same = judged(4, 3.4, 3.7);
+  EXPECT_FALSE(same.is_lowest);
+  EXPECT_NEAR(same.rise, 0.05, 1e-12);
+  EXPECT_GT(*same.rise_error, 0.3) << "one row rose, the other fell";
+  const Judgement risen = judged(6, 3.4, 4.5);
+  EXPECT_NEAR(risen.rise, 0.45, 1e-12);
+  EXPECT_NEAR(*risen.rise_error, 0.05, 1e-12);
+  EXPECT_EQ(record.best_step, 2);
+  EXPECT_EQ(record.best_loss, 3.5);
+  EXPECT_EQ(record.since, 2);
+  EXPECT_EQ(record.last_step, 6);
+  EXPECT_TRUE(judged(8, 3, 3).is_lowest);
+  EXPECT_EQ(record.since, 0);
+  EXPECT_FALSE(judged(10, NAN, 3).is_lowest);
+  EXPECT_EQ(record.since, 1);
+  record = {};
+  EXPECT_FALSE(judged(0, INFINITY, 3).is_lowest);
+  EXPECT_EQ(record.best_step, -1) << "a checkpoint could not say it";
+}
+
+TEST(Evaluation, IsAsOftenAsItsShareAllowsButTenTimes) {
+  // 3 % of 1000 s are 30 evaluations of a second, of which two are at the ends.
+  const EvaluationInterval cheap = choose_interval(1000, 1, 1);
+  EXPECT_EQ(cheap.every, 35);
+  EXPECT_EQ(cheap.count, 30);
+  EXPECT_LE(cheap.share, kEvaluationShare);
+  // At least ten between the ends, whatever they take.
+  for (const int64_t steps : {11, 12, 21, 22, 100, 1000, 12345}) {
+    const EvaluationInterval dear = choose_interval(steps, 1, 50);
+    EXPECT_GE(dear.count, 12) << steps;
+    EXPECT_LE(dear.count, 2 + 20) << steps;
+  }
+  EXPECT_GT(choose_interval(100, 1, 1).share, kEvaluationShare);
+  // After every step of a shorter run.
+  for (const int64_t steps : {1, 2, 10}) {
+    EXPECT_EQ(choose_interval(steps, 1, 50).every, 1);
+    EXPECT_EQ(choose_interval(steps, 1, 50).count, steps + 1);
+  }
+  EXPECT_EQ(choose_interval(50, 1, 0).every, 1);
+  EXPECT_EQ(choose_interval(0, 1, 1).every, 1);
+}
+
+}  // namespace
+}  // namespace sluice::core

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loss of a model's folder, compared with what transformers says of it.
+#include "run/evaluator.h"
+
+#include <nlohmann/json.hpp>
+
+#include "run/resolve.h"
+#include "run/small_session.h"
+
+namespace sluice::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Evaluators : public testing::Test {
+ protected:
+  Evaluators() : fixture_(nlohmann::json::parse(file_bytes(fs::path(SLUICE_FIXTURES) / "heldout.json"))) {
+    model_ = model_with_tokenizer(dir_);
+    fs::copy_file(fs::path(SLUICE_FIXTURES) / "llama_tiny/model.safetensors",
+                  dir_ / "model/model.safetensors");
+    dir_.add("text.txt", fixture_["text"].get<std::string>());
+  }
+  // In rows of so many tokens, processed together in chunks of so many.
+  Evaluation evaluate(int64_t seq_len, int64_t chunk_tokens, const std::string& device = "none") {
+    const RunConfig config = must(load_config(
+        "",
+        {model_, "model.weights=" + (dir_ / "model").string(), "data.heldout=0", "data.mode=contiguous",
+         "data.paths=[\"" + (dir_ / "text.txt").string() + "\"]", "data.cache=" + (dir_ / "cache").string(),
+         fmt::format("train.seq_len={}", seq_len), fmt::format("train.tokens_per_step={}", seq_len),
+         "train.compute=f32", "run.backend=cpu", "run.threads=1", "memory.device=" + device}));
+    const ModelSpec model = must(resolve_model(config));
+    const Machine machine = must(resolve_machine(config, ""));
+    const RunData data = must(open_data(config, model.vocab, silent_observer(), DataUse::Evaluate));
+    EvaluatorSetup setup;
+    setup.model = model;
+    setup.numerics = must(resolve_numerics(config, machine));
+    setup.seq_len = seq_len;
+    setup.packed = data.train->packed();
+    setup.rows = data.train->epoch_rows();
+    setup.chunk_tokens = chunk_tokens;
+    setup.caps = machine.caps_here(config.caps);
+    const EvaluatorPlan plan = must(plan_evaluator(setup, machine.profile));
+    const auto evaluator = must(Evaluator::open(plan, machine, config.model.weights, 1, silent_observer()));
+    return must(evaluate_rows(*data.train, setup.rows, plan.shape.sequences(),
+                              [&](const Rows& rows) { return evaluator->evaluate(rows); }));
+  }
+  const TempDir dir_;
+  const nlohmann::json fixture_;
+  std::string model_;
+};
+
+TEST_F(Evaluators, FindWhatTransformersFinds) {
+  for (const auto& [length, rows] : fixture_["rows"].items()) {
+    RowLoss expected;
+    std::vector<double> losses;
+    for (const auto& row : rows) {
+      losses.push_back(row[0].get<double>());
+      expected.add({row[0].get<double>(), row[1].get<int64_t>(), row[2].get<int64_t>()});
+    }
+    const Evaluation found = evaluate(std::stoll(length), 0);
+    ASSERT_EQ(found.rows.size(), losses.size()) << length;
+    EXPECT_EQ(found.total().targets, expected.targets);
+    EXPECT_EQ(found.total().hits, expected.hits);
+    EXPECT_NEAR(found.loss(), expected.mean(), 2e-6 * expected.mean()) << length;
+    // Rows come in an order of their own.
+    std::vector<double> own;
+    for (const RowLoss& row : found.rows) own.push_back(row.loss);
+    std::sort(own.begin(), own.end());
+    std::sort(losses.begin(), losses.end());
+    for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(own[i], losses[i], 2e-6 * losses[i]);
+  }
+}
+
+TEST_F(Evaluators, FindTheSameUnderEveryCapAndInChunksOfAnySize) {
+  const Evaluation whole = evaluate(48, 96), capped = evaluate(48, 96, "150KiB");
+  EXPECT_EQ(capped.rows, whole.rows) << "to the bit";
+  for (const int64_t chunk : {12, 24, 48, 192}) {
+    const Evaluation other = evaluate(48, chunk);
+    EXPECT_EQ(other.total().targets, whole.total().targets);
+    EXPECT_NEAR(other.loss(), whole.loss(), 1e-6 * whole.loss()) << chunk;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::core
