@@ -56,7 +56,7 @@ Result<ChatValue> calls_of(std::string_view text) {
   return message;
 }
 
-// ShareGPT's {"from", "value"}; whatever else the turn has goes along.
+// ShareGPT's {"from", "value"}.
 Result<ChatValue> message_of(ChatValue& turn) {
   constexpr std::pair<std::string_view, std::string_view> kRoles[] = {
       {"human", "user"},     {"user", "user"},        {"gpt", "assistant"},         {"chatgpt", "assistant"},
@@ -80,8 +80,7 @@ Status check_content(const ChatValue& content) {
       if (says == nullptr || says->is_null()) continue;
       Error refused = error(
           "{} of a part of the content: a turn is learnt whole or not at all. Write text with learnt, or "
-          "leave it "
-          "out with data.ignore",
+          "leave it out with data.ignore",
           key);
       refused.details.emplace_back("key", key);
       return refused;
@@ -144,6 +143,9 @@ Result<Wish> wish_of(const ChatValue& message) {
 Status add_message(ChatValue& item, const RecordOptions& options, Record& record) {
   if (!item.is_object()) return error("it is {}, no object", item.kind_text());
   pass_over(item, options.ignore);
+  if (ChatValue* content = item.find("content")) {
+    for (ChatValue& part : content->items) pass_over(part, options.ignore);
+  }
   SLUICE_TRY(check_keys(item, /*of_message=*/true));
   SLUICE_ASSIGN(const Wish wish, wish_of(item));
   if (item.find("from") != nullptr && item.find("role") == nullptr) {

@@ -212,6 +212,9 @@ class Grid:
             "unclosed": ("csv", 'question,answer\nq,"' + field),
         }
         for name, (ending, text) in tables.items():
+            # With room, two that hold the most are enough by default.
+            if read and not self.whole and name not in ("list", "quotes"):
+                continue
             path = self.work / f"container.{ending}"
             path.write_text(text)
             at = f"container-{name.replace(' ', '-')}-{host}"

@@ -151,6 +151,9 @@ TEST(Keys, WhatCannotBeFollowedIsRefusedWithTheWayOut) {
   EXPECT_EQ(read(R"({"question": "q", "answer": "a", "label": true, "score": 1})", options), "? q|a");
   EXPECT_EQ(read(R"({"messages": [{"role": "assistant", "content": "a", "train_detail": [1]}]})", options),
             "assistant:a ");
+  EXPECT_EQ(read(R"({"messages": [{"role": "user", "content": [{"text": "q", "train": false}]}]})",
+                 {.ignore = {"train"}}),
+            "user: ");
   options = {};
   options.fields = {.prompt = "prompt", .completion = "chosen"};
   options.ignore = {"rejected"};
