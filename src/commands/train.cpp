@@ -6,8 +6,11 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
+#include <utility>
 
+#include "base/stopwatch.h"
 #include "commands/commands.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
@@ -22,8 +25,10 @@
 #include "io/set_aside.h"
 #include "run/checks.h"
 #include "run/history.h"
+#include "run/learning_rate.h"
 #include "run/manifest.h"
 #include "run/resolve.h"
+#include "run/sample_budget.h"
 #include "run/speed.h"
 #include "run/start.h"
 #include "run/training.h"
@@ -31,6 +36,8 @@
 
 namespace sluice::core {
 namespace {
+
+constexpr std::string_view kOpenPrompt = "auto";  // of sample.prompt
 
 double unix_seconds() {
   using namespace std::chrono;
@@ -48,6 +55,9 @@ class TrainingObserver : public Console {
         dir_(p.config.run.dir),
         model_flops_(p.stages.training.model.program.facts.model_flops),
         peak_flops_(peak_flops(p)),
+        predicted_step_s_(p.stages.training.plan.makespan_ns / 1e9),
+        predicted_text_s_(
+            p.stages.sampling ? double(c_.sample.tokens) * p.stages.sampling->plan.makespan_ns / 1e9 : 0),
         steps_line_(stdout) {}
 
   // A run that begins has an empty log. One that goes on keeps what its own, or that of the run it began at,
@@ -61,8 +71,9 @@ class TrainingObserver : public Console {
   void stepped(const StepEvent& e) override;
   void evaluated(const EvaluationEvent& e) override;
   void saved(const SaveEvent& e) override;
-  // Draws texts from the model as it is; a line of samples.jsonl. The run goes on, or is done, without.
-  Status sample(Session& session, const std::atomic<bool>& asked);
+  // Draws texts from the model as it is, as many as there is time for; a line of samples.jsonl. The run goes
+  // on, or is done, without.
+  Status sample(Session& session, const std::atomic<bool>& asked, bool at_end);
   // A line of metrics.jsonl; `heldout`: what an evaluation after the step found, or null.
   Status add(const StepEvent& e, const EvaluationEvent* heldout);
   // The same of an evaluation before the first step that is made here: of step 0, or of the last one that was
@@ -77,12 +88,19 @@ class TrainingObserver : public Console {
   std::string line_of(const StepEvent& e) const;
   Status add_heldout(const EvaluationEvent& e, nlohmann::ordered_json& line, Scalars& scalars);
   Status add_scalars(double now, int64_t step, const Scalars& scalars);
+  // Seconds of a step, in the mean.
+  double step_s() const {
+    const double all = std::accumulate(step_s_.begin(), step_s_.end(), 0.0);
+    return step_s_.empty() ? predicted_step_s_ : all / double(step_s_.size());
+  }
   double bits_per_byte(double loss) const { return loss / std::log(2.0) / bytes_per_token_; }
 
   const RunConfig& c_;
   const double bytes_per_token_;
   const std::filesystem::path dir_;
-  const double model_flops_, peak_flops_;
+  const double model_flops_, peak_flops_, predicted_step_s_, predicted_text_s_;
+  SampleBudget budget_;
+  bool texts_left_out_ = false;
   ProgressLine steps_line_;
   std::optional<JsonLines> metrics_, samples_;
   std::optional<EventFile> events_;
@@ -241,10 +259,24 @@ Status TrainingObserver::add_scalars(double now, int64_t step, const Scalars& sc
   return events_->add(now, step, views);
 }
 
-Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked) {
+Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked, bool at_end) {
   const auto& s = c_.sample;
+  // Of this start's steps and those that are left: of those before nothing is known.
+  const double run_s = step_s() * double(int64_t(step_s_.size()) + c_.train.steps - session.steps_done());
+  budget_.expect(predicted_text_s_ * step_s() / predicted_step_s_);
   std::vector<std::string> texts;
   for (int64_t i = 0; i < s.texts && !asked; ++i) {
+    if (!budget_.allows(run_s, at_end)) {
+      if (!std::exchange(texts_left_out_, true)) {
+        warned(
+            fmt::format("samples are left out: a text of sample.tokens = {} takes up to {:.1f} s, and all of "
+                        "them at most {:.1f} s, "
+                        "which is the larger of 10 s and 2 % of the run",
+                        s.tokens, budget_.text_s(), SampleBudget::most_s(run_s)));
+      }
+      break;
+    }
+    const Stopwatch watch;
     const auto more = [&](int64_t done) {
       progress({"sampling", i * s.tokens + done, s.texts * s.tokens});
       return !asked;
@@ -257,6 +289,7 @@ Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked
       warned(fmt::format("no sample: {}", text.message()));
       return {};
     }
+    budget_.drew(watch.seconds());
     say("sample: {}{}\n", s.prompt, *text);
     texts.push_back(*text);
   }
@@ -374,7 +407,8 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   options.log_first = [&](const EvaluationEvent& heldout) { return observer.add_first(heldout); };
   options.save = [&] { return asked.save.exchange(false); };
   options.stop = [&] { return asked.stop.load(); };
-  if (p.stages.sampling) options.sample = [&](int64_t) { return observer.sample(*session, asked.stop); };
+  if (p.stages.sampling)
+    options.sample = [&](int64_t) { return observer.sample(*session, asked.stop, /*at_end=*/false); };
   options.sample_every = p.config.sample.every;
   if (p.config.run.trace) {
     options.trace = [&](std::span<const Interval> timeline, std::vector<DeviceActivity> activities) {
@@ -406,7 +440,7 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   std::fflush(stdout);
   if (session->steps_done() > steps_before) SLUICE_TRY(saver.finish(*session));
   SLUICE_TRY(observer.draw_losses());
-  if (p.stages.sampling && !asked.stop) SLUICE_TRY(observer.sample(*session, asked.stop));
+  if (p.stages.sampling && !asked.stop) SLUICE_TRY(observer.sample(*session, asked.stop, /*at_end=*/true));
   observer.summarize_heldout(record, saver.store().best());
   observer.summarize(p, session->engine().memory());
   return interrupted ? Ending::Interrupted : Ending::Done;
@@ -450,6 +484,9 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   SLUICE_ASSIGN(RunData data, open_data(config, model.vocab, console));
   console.stop();
   SLUICE_TRY(count_steps(config, data));
+  SLUICE_ASSIGN(std::string why_rate, choose_rate(config, model));
+  if (!why_rate.empty()) config.notices.push_back(std::move(why_rate));
+  if (config.sample.prompt == kOpenPrompt) config.sample.prompt = data.prompt;
   SLUICE_ASSIGN(const int64_t steps_done, check_checkpoint(config, machine, model, data));
   if (steps_done > 0 && steps_done >= config.train.steps) {
     say("nothing left to do: {} has made {} of {} steps; for more of them --set train.steps=N --allow steps, "

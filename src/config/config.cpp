@@ -98,7 +98,8 @@ void visit_keys(Config& c, F&& key) {
   key("train.epochs", c.train.epochs, Range{0, 1e6},
       "how often the data is gone through, which sets train.steps; 0: as train.steps says");
   key("train.seed", c.train.seed, kNotNegative, "of weights, data order and rounding");
-  key("train.learning_rate", c.train.learning_rate, Range{0, 10}, "peak, after warm-up");
+  key("train.learning_rate", c.train.learning_rate, Range{0, 10},
+      "peak, after warm-up; auto: by the model's size, its weights, tokens per step and optimizer");
   key("train.min_learning_rate", c.train.min_learning_rate, Range{0, 10},
       "at the end, but of a constant schedule; auto: a tenth of train.learning_rate");
   key("train.warmup_steps", c.train.warmup_steps, kSteps, "steps of linear warm-up");
@@ -132,7 +133,9 @@ void visit_keys(Config& c, F&& key) {
   key("sample.tokens", c.sample.tokens, Tokens{{0, 65536}}, "tokens of a sampled text; 0: none is sampled");
   key("sample.texts", c.sample.texts, Range{1, 100}, "how many texts to sample each time");
   key("sample.every", c.sample.every, kSteps, "steps between samples; 0: at the end only");
-  key("sample.prompt", c.sample.prompt, nullptr, "text to continue");
+  key("sample.prompt", c.sample.prompt, nullptr,
+      "text to continue; auto: what comes before the first answer that is held out, as the chat template has "
+      "it");
   key("sample.temperature", c.sample.temperature, Range{0, 100}, "0: the most likely token");
   key("run.backend", c.run.backend, nullptr, "where to run: auto, or a backend that this program has");
   key("run.device", c.run.device, Range{0, 1023}, "index of the GPU");
@@ -571,10 +574,10 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
                  config.train.tokens_per_step, config.train.seq_len);
   }
   const auto& t = config.train;
-  if (t.min_learning_rate > t.learning_rate) {
+  if (t.learning_rate && t.min_learning_rate > t.learning_rate) {
     return error(
         "train.min_learning_rate = {}: must be at most train.learning_rate = {}; auto is a tenth of it",
-        *t.min_learning_rate, t.learning_rate);
+        *t.min_learning_rate, *t.learning_rate);
   }
   SLUICE_TRY(check_hyperparameters(config));
   const auto& fields = config.data.fields;

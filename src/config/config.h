@@ -45,7 +45,7 @@ struct RunConfig {
     int64_t steps = 100;
     double epochs = 0;  // 0: `steps` says how many there are
     int64_t seed = 1;
-    double learning_rate = 1e-3;
+    std::optional<double> learning_rate;      // none: choose_rate() of run/learning_rate.h
     std::optional<double> min_learning_rate;  // none: a tenth of learning_rate
     int64_t warmup_steps = 10;
     std::string schedule = "cosine";
@@ -67,7 +67,7 @@ struct RunConfig {
   } eval;
   struct {
     int64_t tokens = 128, texts = 1, every = 0;
-    std::string prompt = "// ";
+    std::string prompt = "auto";
     double temperature = 0.8;
   } sample;
   struct {

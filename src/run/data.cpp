@@ -128,6 +128,39 @@ std::vector<std::string> seen_from_here(const std::vector<std::string>& paths) {
   return out;
 }
 
+// What comes before an answer, as text, and the special token that ends it; -1: none does.
+struct Answer {
+  std::string prompt;
+  int32_t end = -1;
+};
+
+// The first one behind at most so many tokens which the tokenizer makes of their text again, of the documents
+// that come first. Nothing: no document begins with context.
+Result<std::optional<Answer>> first_answer(const TokenSet& set, int64_t most_tokens,
+                                           const Tokenizer& tokenizer) {
+  constexpr int64_t kDocuments = 1000;
+  std::vector<int32_t> ids, targets, again;
+  for (int64_t at = 0, seen = 0; at < set.tokens() && seen < kDocuments; ++seen) {
+    const TokenSet::Document document = set.document_at(at);
+    at = document.end;
+    ids.resize(size_t(std::min(document.end - document.begin, 16 * most_tokens)));
+    targets.resize(ids.size());
+    set.read(document.begin, ids);
+    set.read_targets(document.begin, targets);
+    const auto is_learnt = [](int32_t target) { return target >= 0; };
+    const auto begin = std::find_if(targets.begin(), targets.end(), is_learnt);
+    const auto length = begin - targets.begin();
+    if (begin == targets.end() || length == 0 || length > most_tokens) continue;
+    const int32_t last = ids[size_t(std::find_if_not(begin, targets.end(), is_learnt) - targets.begin()) - 1];
+    ids.resize(size_t(length));
+    SLUICE_ASSIGN(std::string prompt, tokenizer.decode(ids, /*skip_special=*/false));
+    again.clear();
+    SLUICE_TRY(tokenizer.encode(prompt, /*special=*/true, again));
+    if (again == ids) return std::optional(Answer{std::move(prompt), tokenizer.is_special(last) ? last : -1});
+  }
+  return std::optional<Answer>();
+}
+
 // What the host cap leaves to encoding.
 EncodingRoom room_of(const RunConfig& c, const std::optional<std::filesystem::path>& tokenizer, int threads) {
   const int64_t cap = c.caps[kHost];
@@ -178,6 +211,11 @@ BatchMode batch_mode(const RunConfig& c) {
 bool packs_documents(const RunConfig& c) {
   if (c.data.paths.empty()) return false;
   return batch_mode(c) == BatchMode::Packed || (c.data.respect_documents && !is_one_document(c.data.paths));
+}
+
+int64_t sample_window_of(const RunConfig& c) {
+  constexpr int64_t kMost = 256;
+  return std::min(c.train.seq_len, kMost);
 }
 
 bool holds_out(const RunConfig& c) {
@@ -248,6 +286,14 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   if (corpus.findings.rendered > 0 && folder != nullptr) {
     data.chat_template = folder->chat_template->name();
     if (folder->chat_template->asks_date()) data.date = c.data.date;
+  }
+  if (folder != nullptr) {
+    const TokenSet& unseen = corpus.heldout ? *corpus.heldout : corpus.train;
+    SLUICE_ASSIGN(auto answer, first_answer(unseen, sample_window_of(c) / 2, *folder->tokenizer));
+    if (answer) {
+      data.prompt = std::move(answer->prompt);
+      data.answer_end = answer->end;
+    }
   }
   // Its memory is the run's.
   folder.reset();

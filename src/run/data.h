@@ -25,6 +25,9 @@ bool packs_documents(const RunConfig& config);
 // Whether a part of the data is held out.
 bool holds_out(const RunConfig& config);
 
+// Tokens that a sampled text is continued by: the program that samples looks back no further.
+int64_t sample_window_of(const RunConfig& config);
+
 // Sets data.date, where it is left open: to that of the checkpoint that the run goes on from, or to today.
 Status keep_date(RunConfig& config);
 
@@ -61,6 +64,10 @@ struct RunData {
   // What people named that the held-out documents are of: each of data.paths or data.heldout_paths, as seen
   // from here.
   std::vector<std::string> names, heldout_names;
+  // What comes before the first held-out answer that leaves as much room in a sequence, with the template's
+  // special tokens as text, and the special token that ends the answer; without answers "// ", and -1.
+  std::string prompt = "// ";
+  int32_t answer_end = -1;
 };
 // What the rows of training are for.
 enum class DataUse : uint8_t {

@@ -221,13 +221,14 @@ Status keep_shape(RunConfig& c) {
 }
 
 Status keep_rate(RunConfig& c) {
-  if (c.checkpoint().empty() || c.train.min_learning_rate) return {};
+  if (c.checkpoint().empty() || (c.train.learning_rate && c.train.min_learning_rate)) return {};
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
   double peak = 0, lowest = 0;
-  const bool same = read(value_of(info.manifest, "train.learning_rate"), peak) &&
-                    peak == c.train.learning_rate &&
-                    read(value_of(info.manifest, "train.min_learning_rate"), lowest);
-  if (same) c.train.min_learning_rate = lowest;
+  if (!read(value_of(info.manifest, "train.learning_rate"), peak)) return {};
+  if (!c.train.learning_rate) c.train.learning_rate = peak;
+  const bool same =
+      peak == c.train.learning_rate && read(value_of(info.manifest, "train.min_learning_rate"), lowest);
+  if (same && !c.train.min_learning_rate) c.train.min_learning_rate = lowest;
   return {};
 }
 

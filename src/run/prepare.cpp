@@ -14,6 +14,7 @@
 #include "planner/shape.h"
 #include "run/checks.h"
 #include "run/data.h"
+#include "run/learning_rate.h"
 #include "run/manifest.h"
 #include "run/plan_cache.h"
 #include "run/resolve.h"
@@ -84,6 +85,7 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
                                   Observer& observer) {
   SLUICE_TRY(keep_shape(p.config));
   p.model = std::move(needs.model);
+  SLUICE_TRY(choose_rate(p.config, p.model));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
   p.optimizer = resolve_optimizer(p.config, p.machine);
 
@@ -149,8 +151,7 @@ Result<RunNeeds> needs_of(const RunConfig& config, bool between_steps) {
   if (between_steps) {
     needs.evaluate = holds_out(config) && config.eval.rows > 0;
     const bool has_words = needs.model.vocab == ByteTokenizer::kVocab || tokenizer_of(config);
-    if (has_words && config.sample.tokens > 0)
-      needs.sample_window = std::min<int64_t>(config.train.seq_len, 256);
+    if (has_words && config.sample.tokens > 0) needs.sample_window = sample_window_of(config);
   }
   return needs;
 }

@@ -78,7 +78,7 @@ OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machin
 
 sluice::Schedule schedule_of(const RunConfig& c) {
   return {.steps = c.train.steps,
-          .learning_rate = c.train.learning_rate,
+          .learning_rate = c.train.learning_rate.value(),
           .min_learning_rate = c.train.min_learning_rate,
           .warmup_steps = c.train.warmup_steps,
           .evaluate_every = c.eval.every.value_or(0),

@@ -26,6 +26,7 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
 // Updates are deferred by default where transfers are what may bind.
 OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine);
 
+// REQUIRES: the learning rate is chosen.
 sluice::Schedule schedule_of(const RunConfig& config);
 
 }  // namespace sluice::core

@@ -168,6 +168,7 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
     text.clear();
     SLUICE_TRY(tokenizer->encode(prompt.empty() ? "\n" : prompt, /*special=*/true, text));
   }
+  if (data_->answer_end >= 0) ends.push_back(data_->answer_end);
   for (const int32_t id : text) {
     if (id >= p.model.vocab)
       return error("sample.prompt: its token {} is none of the model's {}", id, p.model.vocab);

@@ -34,6 +34,8 @@ struct UpdatePart {
   Numerics numerics;  // formats of the parameter, its gradient and its state; master weights, rounding
 };
 
+constexpr double kRandomParams = 2.2e6, kGivenParams = 1.35e8;
+
 struct Optimizer {
   std::string_view name;  // the value of train.optimizer
   std::span<const Hyperparameter> hyperparameters;
@@ -42,6 +44,13 @@ struct Optimizer {
   Op (*update)(const UpdatePart& part, std::span<const double> values, bool state);
   // What update() without state left out. Empty where it cannot be made up for later.
   std::optional<Op> (*update_state)(const UpdatePart& part, std::span<const double> values);
+  // What train.learning_rate = auto goes by (run/learning_rate.h): rates that suit it, which fall with the
+  // model's size to the power of `by_params`.
+  struct Rate {
+    double rate, by_params;
+  };
+  Rate random_weights;  // of kRandomParams parameters
+  Rate given_weights;   // of kGivenParams parameters
 };
 
 // All of them; the first is the default.

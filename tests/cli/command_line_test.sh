@@ -52,7 +52,7 @@ for command in demo sweep; do
 done
 
 expect 0 out $'[train]\ntrain.seq_len = 256\n    tokens per sequence' keys seq_len
-expect 0 out 'train.learning_rate = 0.001' keys 'Warm-Up'
+expect 0 out 'train.learning_rate = "auto"' keys 'Warm-Up'
 expect 0 out '(auto, on, off)' keys train.master
 expect 0 out '(a size such as 48MiB, 1.5GiB or 800MB, or none)' keys memory.device
 expect 1 err "no key has 'memory.divice' in its name or meaning; did you mean 'memory.device'?" keys memory.divice

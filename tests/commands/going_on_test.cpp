@@ -167,6 +167,20 @@ TEST_F(GoingOn, KeepsTheSmallestRateThatIsLeftOpen) {
   EXPECT_NEAR(metrics_of(dir_ / "run").back()["learning_rate"].get<double>(), 1e-4, 1e-12);
 }
 
+// Where the configuration does not say it, the rate is the run's, whatever would be chosen now; and a run
+// that begins so goes on so.
+TEST_F(GoingOn, KeepsTheRateThatIsLeftOpen) {
+  ASSERT_EQ(start("whole").message, "");
+  fs::copy(dir_ / "whole", dir_ / "run", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  cut_to("run", 2, 2);
+  ASSERT_EQ(start("run", {"train.learning_rate=auto"}).message, "");
+  EXPECT_EQ(results_of(dir_ / "run"), results_of(dir_ / "whole"));
+  ASSERT_EQ(start("open", {"train.learning_rate=auto"}).message, "");
+  EXPECT_EQ(file_bytes(dir_ / "open/config.toml").find("learning_rate = \"auto\"  # peak"),
+            std::string::npos);
+  EXPECT_EQ(start("open", {"train.learning_rate=auto"}).ending, Ending::NothingLeft);
+}
+
 TEST_F(GoingOn, AnewTakesTheNextDirectory) {
   ASSERT_EQ(start("run").message, "");
   const std::string before = weights("run");

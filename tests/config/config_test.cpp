@@ -198,7 +198,7 @@ TEST(Config, KeysSayWhatIsAllowed) {
     allowed[key.name] = key.allowed;
   }
   EXPECT_EQ(allowed["train.master"], "auto, on, off");
-  EXPECT_EQ(allowed["train.learning_rate"], "numbers from 0 to 10");
+  EXPECT_EQ(allowed["train.learning_rate"], "auto, numbers from 0 to 10");
   EXPECT_EQ(allowed["train.steps"], "whole numbers from 0 to 1000000000");
   EXPECT_EQ(allowed["train.seq_len"], "whole numbers from 2 to 16777216; 8k is 8192");
   EXPECT_EQ(allowed["train.beta1"], "numbers from 0 to 0.99999");

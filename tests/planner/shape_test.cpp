@@ -82,6 +82,28 @@ TEST(Shape, MayEndInAShortChunk) {
   EXPECT_EQ(text(choice->shape), "2048 x 2 x 2 - 1024");
 }
 
+// Where a cap forbids a batch, the refusal names the least cap under which a shape of it is found, and a
+// sixteenth less is too little.
+TEST(Shape, ThatACapForbidsIsRefusedWithTheOneThatWorks) {
+  for (const auto& [seq_len, rows] : {std::pair<int64_t, int64_t>{512, 3}, {700, 5}, {37, 50}, {1000, 25}}) {
+    SCOPED_TRACE(testing::Message() << seq_len << " x " << rows);
+    ShapeRequest request;
+    request.seq_len = seq_len;
+    request.tokens_per_step = seq_len * rows;
+    request.caps[kDevice] = 64 * 1024;
+    const auto refused = choose_shape(subject(), request, machine());
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit);
+    const std::string need(refused.error().detail("need"));
+    ASSERT_FALSE(need.empty()) << refused.error().message;
+    request.caps[kDevice] = std::stoll(need);
+    const auto choice = choose_shape(subject(), request, machine());
+    EXPECT_TRUE(choice.ok()) << choice.error().message;
+    request.caps[kDevice] -= request.caps[kDevice] / 16;
+    EXPECT_FALSE(choose_shape(subject(), request, machine()).ok());
+  }
+}
+
 TEST(Shape, OfSmallerChunksHasToGainWhatItsTasksCost) {
   // Without a cap nothing moves, and without launches every cut of the step takes the same time. Half the
   // chunk makes a hundred tasks more of a step of 0.1 s.

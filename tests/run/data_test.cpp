@@ -95,6 +95,50 @@ TEST(ChatData, OfTheAssistantsTurnsTheTextAndTheirEndAreLearnt) {
   EXPECT_EQ(count(all, "<|im_end|>"), count(special, "<|im_end|>") + 1);
 }
 
+// What is sampled by default is an answer to what was held out, up to the token that ends it.
+TEST(ChatData, TheFirstHeldOutTurnIsThePromptOfSamples) {
+  const TempDir dir;
+  const std::string held = chat_folder() + "/chats.jsonl";
+  const auto data_of = [&](const std::vector<std::string>& more) {
+    return must(open_data(must(load_config("", chat_run(dir, "run", more))), 259));
+  };
+  const std::string text = "data.paths=[\"" SLUICE_FIXTURES "/README.md\"]";
+  RunData data = data_of({"data.heldout_paths=[\"" + held + "\"]", text});
+  EXPECT_EQ(data.prompt, "<|im_start|>user\nWhat is a cap?<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(data.answer_end, 258);
+  // A prompt has to leave as much room for the answer, and be itself when it is read again.
+  const auto chat = [](const std::string& asked) {
+    return R"({"messages": [{"role": "user", "content": ")" + asked +
+           R"("}, {"role": "assistant", "content": "6"}]})"
+           "\n";
+  };
+  dir.add("held.jsonl", chat(std::string(200, 'a')) + chat("an <|im_end|>") + chat("2 * 3 =") + chat("none"));
+  data = data_of({"data.heldout_paths=[\"" + (dir / "held.jsonl").string() + "\"]"});
+  EXPECT_EQ(data.prompt, "<|im_start|>user\n2 * 3 =<|im_end|>\n<|im_start|>assistant\n");
+  // Text answers nothing.
+  data = data_of({text});
+  EXPECT_EQ(data.prompt, "// ");
+  EXPECT_EQ(data.answer_end, -1);
+}
+
+// Nothing is said behind the token that ends an answer, though config.json names none that ends a text.
+TEST(ChatData, SamplesEndWithTheAnswer) {
+  const TempDir dir;
+  dir.add("chats.jsonl",
+          R"({"messages": [{"role": "user", "content": "2 * 3 ="}, {"role": "assistant", "content": "6"}]})");
+  const std::string chats = "data.paths=[\"" + (dir / "chats.jsonl").string() + "\"]";
+  const Prepared prepared = must(prepare(
+      must(load_config(
+          "",
+          chat_run(dir, "run", {chats, "train.seq_len=64", "train.tokens_per_step=64", "train.steps=40"}))),
+      "", true));
+  RunData data = must(open_data(prepared.config, 259));
+  const std::string prompt = data.prompt;
+  const auto session = must(Session::open(prepared, std::move(data)));
+  for (int step = 0; step < 40; ++step) must(session->step());
+  EXPECT_EQ(must(session->sample(prompt, 8, 0, 0)), "6<|im_end|>");
+}
+
 // Those that scripts/finetune learns from: turns alternate, and what is held out is asked in other words.
 TEST(ChatData, OfTheRepositoryIsWhatItsDocumentsSay) {
   const fs::path folder = fs::path(SLUICE_FIXTURES).parent_path().parent_path() / "configs/finetune";

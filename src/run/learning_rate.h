@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// train.learning_rate = "auto": a rate for the model, the step and the optimizer at hand that ruins nothing.
+#pragma once
+
+#include <string>
+
+#include "config/config.h"
+#include "model/spec.h"
+
+namespace sluice::core {
+
+// What decides the rate.
+struct RateSubject {
+  const Optimizer& optimizer;
+  int64_t params = 0;
+  int64_t tokens_per_step = 0;
+  bool given_weights = false;  // training begins from weights, not from random numbers
+};
+
+struct ChosenRate {
+  double rate = 0;
+  std::string why;  // the rule with its values
+};
+
+// docs/learning-rate.md has the rule, where it is from, and how near the best rate it came.
+ChosenRate automatic_rate(const RateSubject& subject);
+
+// Gives train.learning_rate, where it is left open, the automatic value, and returns why; empty: it was
+// given. Errors: train.min_learning_rate is above it.
+Result<std::string> choose_rate(RunConfig& config, const ModelSpec& model);
+
+}  // namespace sluice::core

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// train.learning_rate = "auto".
+#include "run/learning_rate.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::core {
+namespace {
+
+double rate(const char* optimizer, double params, int64_t tokens, bool given) {
+  return automatic_rate({*find_optimizer(optimizer), int64_t(params), tokens, given}).rate;
+}
+
+// Rates that others trained with: the table of GPT-3 (arXiv 2005.14165, table 2.1), within a factor of 1.5.
+TEST(LearningRate, OfRandomWeightsIsThatOfLikeModels) {
+  struct Known {
+    double params;
+    int64_t tokens;
+    double rate;
+  };
+  for (const auto& [params, tokens, known] : {Known{125e6, 524288, 6e-4},
+                                              {350e6, 524288, 3e-4},
+                                              {760e6, 524288, 2.5e-4},
+                                              {1.3e9, 1048576, 2e-4},
+                                              {2.7e9, 1048576, 1.6e-4},
+                                              {6.7e9, 2097152, 1.2e-4},
+                                              {13e9, 2097152, 1e-4}}) {
+    const double chosen = rate("adamw", params, tokens, false);
+    EXPECT_GT(chosen, known / 1.5) << params;
+    EXPECT_LT(chosen, known * 1.5) << params;
+  }
+}
+
+// 1e-5 to 2e-5 for 7 B and 8 B in batches of 128 conversations.
+TEST(LearningRate, OfGivenWeightsIsThatOfFineTuning) {
+  for (const double params : {6.7e9, 8e9}) {
+    EXPECT_GE(rate("adamw", params, 131072, true), 1e-5);
+    EXPECT_LE(rate("adamw", params, 131072, true), 3e-5);
+  }
+}
+
+// What bench/learning_rates found best of six rates, or better than these: docs/learning-rate.md.
+TEST(LearningRate, IsTheBestWhereItWasMeasured) {
+  const double quickstart = 2.16e6, finetune = 134515008;
+  EXPECT_DOUBLE_EQ(rate("adamw", quickstart, 1024, false), 3e-3);
+  EXPECT_DOUBLE_EQ(rate("lion", quickstart, 1024, false), 3e-4);
+  EXPECT_DOUBLE_EQ(rate("adamw", finetune, 1024, true), 4e-4);
+  EXPECT_DOUBLE_EQ(rate("lion", finetune, 1024, true), 3e-4);
+}
+
+TEST(LearningRate, GoesByEverythingThatDecidesIt) {
+  const double chosen = rate("adamw", 8e9, 16384, true);
+  EXPECT_GT(rate("adamw", 8e9, 16384, false), chosen);
+  EXPECT_LT(rate("adamw", 2e10, 16384, true), chosen);
+  EXPECT_GT(rate("adamw", 8e9, 65536, true), chosen);
+  EXPECT_LT(rate("lion", 8e9, 16384, true), chosen);
+  EXPECT_GT(rate("sgd", 8e9, 16384, true), chosen);
+}
+
+// Any model and step has one that is a rate.
+TEST(LearningRate, IsBounded) {
+  for (const double params : {1.0, 1e3, 1e12}) {
+    for (const int64_t tokens : {int64_t{1}, int64_t{1} << 30}) {
+      for (const bool given : {false, true}) {
+        EXPECT_GE(rate("lion", params, tokens, given), 1e-7);
+        EXPECT_LE(rate("adamw", params, tokens, given), 3e-3);
+      }
+    }
+  }
+}
+
+TEST(LearningRate, ThatIsGivenStays) {
+  const ModelSpec model = model_of({256, 2, 4, 2, 64, 704, 512});
+  RunConfig config;
+  config.train.learning_rate = 2e-5;
+  auto why = choose_rate(config, model);
+  ASSERT_TRUE(why.ok());
+  EXPECT_EQ(*why, "");
+  EXPECT_EQ(config.train.learning_rate, 2e-5);
+  config.train.learning_rate.reset();
+  why = choose_rate(config, model);
+  ASSERT_TRUE(why.ok());
+  EXPECT_NE(why->find("train.learning_rate = auto: "), std::string::npos) << *why;
+  EXPECT_NE(why->find("random weights"), std::string::npos) << *why;
+  EXPECT_GT(*config.train.learning_rate, 0);
+  config.train.learning_rate.reset();
+  config.train.min_learning_rate = 1;
+  why = choose_rate(config, model);
+  ASSERT_FALSE(why.ok());
+  EXPECT_NE(why.message().find("train.min_learning_rate = 1"), std::string::npos) << why.message();
+}
+
+}  // namespace
+}  // namespace sluice::core
