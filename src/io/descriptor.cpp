@@ -30,6 +30,25 @@ Result<Descriptor> Descriptor::open_to_read(const std::filesystem::path& path) {
   return fd;
 }
 
+Result<Descriptor> Descriptor::open_own(const std::filesystem::path& path, int flags) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0666);
+  if (fd < 0 && errno == ELOOP)
+    return error(ErrorKind::Io,
+                 "cannot open {}: it is a link, and links are not followed here; put a file in its place",
+                 path.string());
+  if (fd < 0) return file_error("open", path);
+  Descriptor own(fd);
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return file_error("inspect", path);
+  if (!S_ISREG(info.st_mode))
+    return error(ErrorKind::Io, "cannot open {}: not a regular file", path.string());
+  return own;
+}
+
+Result<Descriptor> Descriptor::create(const std::filesystem::path& path, int flags) {
+  return open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | flags, 0666);
+}
+
 Result<int64_t> Descriptor::size(const std::filesystem::path& path) const {
   struct stat info {};
   if (::fstat(fd_, &info) != 0) return file_error("inspect", path);

@@ -28,6 +28,13 @@ class Descriptor {
   // To read a regular file, and nothing else: opening a pipe would wait for who writes to it.
   static Result<Descriptor> open_to_read(const std::filesystem::path& path);
 
+  // To read and write a regular file of our own, which is made where there is none; `flags` are added. A link
+  // of that name is refused: who may write to the directory would choose which file of ours is written to.
+  static Result<Descriptor> open_own(const std::filesystem::path& path, int flags = 0);
+
+  // Makes a file, to write; a file or a link of that name is an error.
+  static Result<Descriptor> create(const std::filesystem::path& path, int flags = 0);
+
   explicit Descriptor(int fd) : fd_(fd) {}  // REQUIRES: it is open
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&& other) noexcept {

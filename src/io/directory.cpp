@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/directory.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
@@ -45,7 +47,13 @@ Result<AtomicDirectory> AtomicDirectory::create(fs::path path) {
   if (fs::exists(directory.path_, ignored) && !fs::is_empty(directory.path_, ignored))
     return in_the_way(directory.path_);
   SLUICE_TRY(remove_tree(directory.temporary_));
-  SLUICE_TRY(make_directories(directory.temporary_));
+  // The last one is new: no link that somebody put there meanwhile.
+  SLUICE_TRY(make_directories(directory.temporary_.parent_path()));
+  if (::mkdir(directory.temporary_.c_str(), 0777) != 0) {
+    const Error why = file_error("create directory", directory.temporary_);
+    directory.temporary_.clear();
+    return why;
+  }
   return directory;
 }
 
@@ -68,6 +76,8 @@ Status remove_directory(const fs::path& path) {
   const fs::path temporary = temporary_of(path);
   SLUICE_TRY(remove_tree(temporary));
   if (std::rename(path.c_str(), temporary.c_str()) != 0) return file_error("remove", path);
+  // Else a power cut may find some files gone and the directory at its name.
+  SLUICE_TRY(sync_parent(path));
   return remove_tree(temporary);
 }
 

@@ -2,12 +2,13 @@
 #include "io/event_file.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <array>
 #include <bit>
 #include <cmath>
 #include <optional>
+
+#include "base/unguessable.h"
 
 namespace sluice::core {
 namespace {
@@ -76,8 +77,8 @@ uint32_t crc32c(std::string_view bytes) {
 Result<EventFile> EventFile::create(const std::filesystem::path& directory, double time_s,
                                     int64_t first_step) {
   const std::filesystem::path path =
-      directory / fmt::format("events.out.tfevents.{}.sluice.{}", int64_t(time_s), ::getpid());
-  SLUICE_ASSIGN(Descriptor fd, Descriptor::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666));
+      directory / fmt::format("events.out.tfevents.{}.sluice.{}", int64_t(time_s), unguessable());
+  SLUICE_ASSIGN(Descriptor fd, Descriptor::create(path, O_APPEND));
   EventFile file(path, std::move(fd));
   std::string event;
   put_double(event, 1, time_s);

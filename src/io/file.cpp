@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <system_error>
 
 #include "base/mapped_ranges.h"
+#include "base/unguessable.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -65,9 +67,31 @@ Status write_file(const fs::path& path, std::string_view content) {
 
 Status make_directories(const fs::path& path) {
   std::error_code code;
-  fs::create_directories(path, code);
-  if (code) return file_error("create directory", path, code.value());
-  return {};
+  const fs::file_status there = fs::status(path, code);
+  if (fs::is_directory(there) || path.empty()) return {};
+  if (fs::exists(there)) return file_error("create directory", path, ENOTDIR);
+  const fs::path named = path.has_filename() ? path : path.parent_path();
+  const fs::path parent = named.parent_path();
+  if (parent != named) SLUICE_TRY(make_directories(parent));
+  if (::mkdir(named.c_str(), 0777) != 0) {
+    if (errno == EEXIST && fs::is_directory(named, code)) return {};  // another process was faster
+    return file_error("create directory", path);
+  }
+  // Else a power cut may take the directory with all that is flushed in it. Who may write to the parent need
+  // not be allowed to read it.
+  const Status flushed = sync_directory(parent.empty() ? fs::path(".") : parent);
+  const bool readable = ::access(parent.empty() ? "." : parent.c_str(), R_OK) == 0;
+  return readable ? flushed : Status();
+}
+
+Status make_own_directory(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_symlink(path, ignored)) {
+    return error(ErrorKind::Io,
+                 "cannot use {}: it is a link, and links are not followed here; put a directory in its place",
+                 path.string());
+  }
+  return make_directories(path);
 }
 
 Result<std::vector<fs::path>> list_files(const fs::path& directory) {
@@ -130,8 +154,8 @@ Status remove_temporaries(const fs::path& directory) {
 
 Result<AtomicFile> AtomicFile::create(const fs::path& path) {
   fs::path temporary = path;
-  temporary += fmt::format(".{}.tmp", ::getpid());
-  SLUICE_ASSIGN(Descriptor fd, Descriptor::open(temporary, O_WRONLY | O_CREAT | O_TRUNC, 0666));
+  temporary += fmt::format(".{}.tmp", unguessable());
+  SLUICE_ASSIGN(Descriptor fd, Descriptor::create(temporary));
   return AtomicFile(path, std::move(temporary), std::move(fd));
 }
 

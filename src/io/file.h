@@ -29,8 +29,11 @@ Result<Checksum> checksum_of_file(const std::filesystem::path& path);
 // Replaces the file at `path`; a reader sees the old content or the new one, never a part.
 Status write_file(const std::filesystem::path& path, std::string_view content);
 
-// Creates the directory and its parents; one that exists is fine.
+// Creates the directory and its parents, durably; one that exists is fine.
 Status make_directories(const std::filesystem::path& path);
+
+// The same for one inside of a directory of ours: a link of its name is refused. Its parents may be links.
+Status make_own_directory(const std::filesystem::path& path);
 
 // Makes what was created, renamed or removed in a directory durable.
 Status sync_directory(const std::filesystem::path& directory);
@@ -72,9 +75,10 @@ class MappedFile {
 // REQUIRES: nobody writes there meanwhile.
 Status remove_temporaries(const std::filesystem::path& directory);
 
-// A file under construction. It lives beside its destination as "<path>.<pid>.tmp" until commit() makes it
-// durable and moves it there; destroyed without commit(), it is removed. A killed process leaves the
-// temporary file, which remove_temporaries() takes away.
+// A file under construction. It lives beside its destination as "<path>.<number>.tmp" until commit() makes it
+// durable and moves it there; destroyed without commit(), it is removed. Nobody can guess the number, and the
+// file is new: what others put into the directory is not written to. A killed process leaves the temporary
+// file, which remove_temporaries() takes away.
 class AtomicFile {
  public:
   static Result<AtomicFile> create(const std::filesystem::path& path);

@@ -10,7 +10,7 @@
 namespace sluice::core {
 
 Result<JsonLines> JsonLines::open(const std::filesystem::path& path) {
-  SLUICE_ASSIGN(Descriptor fd, Descriptor::open(path, O_RDWR | O_CREAT | O_APPEND, 0666));
+  SLUICE_ASSIGN(Descriptor fd, Descriptor::open_own(path, O_APPEND));
   const off_t size = ::lseek(fd.get(), 0, SEEK_END);
   char last = '\n';
   if (size > 0 && ::pread(fd.get(), &last, 1, size - 1) != 1) return file_error("read", path);

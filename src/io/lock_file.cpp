@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/lock_file.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,7 +30,7 @@ std::string owner_in(const std::filesystem::path& path) {
 bool is_still(const Descriptor& fd, const std::filesystem::path& path) {
   struct stat open {};
   struct stat named {};
-  return ::fstat(fd.get(), &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
+  return ::fstat(fd.get(), &open) == 0 && ::lstat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino &&
          open.st_dev == named.st_dev;
 }
 
@@ -39,7 +38,7 @@ bool is_still(const Descriptor& fd, const std::filesystem::path& path) {
 
 Result<LockFile> LockFile::take(const std::filesystem::path& path) {
   for (;;) {
-    SLUICE_ASSIGN(Descriptor fd, Descriptor::open(path, O_RDWR | O_CREAT, 0666));
+    SLUICE_ASSIGN(Descriptor fd, Descriptor::open_own(path));
     std::string unlocked;
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) {

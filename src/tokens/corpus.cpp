@@ -263,7 +263,7 @@ class Kept {
   }
 
   Status build() const {
-    SLUICE_TRY(make_directories(folder_));
+    SLUICE_TRY(make_own_directory(folder_));
     Meter meter(options_, "making tokens", sources_.bytes());
     SLUICE_ASSIGN(const BuiltTokens built, build_tokens(options_, sources_.train, sources_.held, paths_,
                                                         [&](int64_t bytes) { meter.add(bytes); }));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/library_cache.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <sstream>
 
 #include "base/checksum.h"
+#include "base/unguessable.h"
 
 namespace sluice::core::cuda {
 namespace {
@@ -17,6 +19,22 @@ namespace {
 // entries: a line with the key, a line with the number of bytes, the bytes, a line break.
 constexpr std::string_view kFormat = "sluice library cache 2: ";
 constexpr int64_t kMostBytes = int64_t{1} << 28;
+
+// Into a file that was not there, and that no link leads to; errno says why it failed.
+bool write_new(const std::filesystem::path& path, std::string_view content) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0) return false;
+  while (!content.empty()) {
+    const ssize_t n = ::write(fd, content.data(), content.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) break;
+    content.remove_prefix(size_t(n));
+  }
+  const int code = errno;
+  const bool closed = ::close(fd) == 0;
+  if (!content.empty()) errno = code;
+  return content.empty() && closed;
+}
 
 }  // namespace
 
@@ -72,18 +90,14 @@ Status LibraryCache::save() {
   std::error_code failure;
   if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), failure);
   // Another process may be saving its own.
-  const std::filesystem::path fresh = path_.string() + fmt::format(".{}", getpid());
-  {
-    std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
-    std::ostringstream entries;
-    for (const auto& [key, value] : values_) entries << key << '\n' << value.size() << '\n' << value << '\n';
-    const std::string content = entries.str();
-    file << kFormat << identity_ << '\n' << checksum_of(content).text() << '\n' << content;
-    if (!file.flush()) {
-      const int code = errno;
-      std::filesystem::remove(fresh, failure);
-      return error(ErrorKind::Io, "{} cannot be written: {}", fresh.string(), std::strerror(code));
-    }
+  const std::filesystem::path fresh = path_.string() + fmt::format(".{}.tmp", unguessable());
+  std::string entries;
+  for (const auto& [key, value] : values_) entries += fmt::format("{}\n{}\n{}\n", key, value.size(), value);
+  if (!write_new(fresh,
+                 fmt::format("{}{}\n{}\n{}", kFormat, identity_, checksum_of(entries).text(), entries))) {
+    const int code = errno;
+    std::filesystem::remove(fresh, failure);
+    return error(ErrorKind::Io, "{} cannot be written: {}", fresh.string(), std::strerror(code));
   }
   std::filesystem::rename(fresh, path_, failure);
   if (failure) return error(ErrorKind::Io, "{} cannot be written: {}", path_.string(), failure.message());
