@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "commands/say.h"
 #include "completions.h"
 #include "help.h"
 #include "manual.h"
@@ -13,15 +14,17 @@
 
 namespace {
 
+using sluice::core::say;
+
 void add_help(CLI::App& app, int& status) {
   const auto name = std::make_shared<std::string>();
   CLI::App& help = add_command(app, "help", "say more of a command", "sluice help plan");
   help.add_option("COMMAND", *name, "which")->type_name("COMMAND")->group("Arguments");
   help.callback([=, &app, &status] {
     const std::string text = name->empty() ? list_of_commands(app) : help_of(app, *name);
-    std::fputs(text.c_str(), stdout);
+    say("{}", text);
     if (!text.empty()) return;
-    std::fprintf(stderr, "%s\n", unknown_command(app, *name).c_str());
+    say(stderr, "{}\n", unknown_command(app, *name));
     status = kMisused;
   });
 }
@@ -36,7 +39,7 @@ void add_installed(CLI::App& app) {
       ->check(CLI::IsMember({"man", "bash", "zsh", "fish"}));
   installed->callback([=, &app] {
     const std::string text = *what == "man" ? manual(app) : completions(app, *what);
-    std::fputs(text.c_str(), stdout);
+    say("{}", text);
   });
 }
 

@@ -35,13 +35,13 @@ void end_by(int signal) {
   raise(signal);
 }
 
-void say(std::string_view text) {
+void write_words(std::string_view text) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 
 void on_stop(int signal) {
   if (!requests.heeded) {
-    say("\nsluice: stopped before the first step: there is nothing to save; giving memory back\n");
+    write_words("\nsluice: stopped before the first step: there is nothing to save; giving memory back\n");
     return end_by(signal);
   }
   int none = 0;

@@ -2,6 +2,7 @@
 // The command line: parse, call, print.
 #include <fcntl.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -9,10 +10,14 @@
 
 #include "base/mapped_ranges.h"
 #include "command_line.h"
+#include "commands/say.h"
 #include "help.h"
 #include "interrupt.h"
 
 namespace {
+
+using sluice::core::say;
+using sluice::core::say_exactly;
 
 // A standard stream that is closed would be the next file that is opened, and get what is printed.
 void open_standard_streams() {
@@ -33,7 +38,11 @@ void open_standard_streams() {
     what = e.what();
   } catch (...) {
   }
-  std::fprintf(stderr, "sluice: %s\n", what);
+  try {
+    say(stderr, "sluice: {}\n", what);
+  } catch (...) {  // for want of memory: no words of others then
+    say_exactly(stderr, "sluice: there is not enough memory for this\n");
+  }
   std::_Exit(1);
 }
 
@@ -42,10 +51,9 @@ void open_standard_streams() {
 int status_with_output(int status) {
   const auto lost = [](FILE* out) { return std::fflush(out) != 0 || std::ferror(out) != 0; };
   const bool out = lost(stdout), err = lost(stderr);
-  if (out)
-    std::fprintf(stderr, "sluice: standard output could not be written: some of what was printed is lost\n");
+  if (out) say(stderr, "sluice: standard output could not be written: some of what was printed is lost\n");
   if (err && !out)
-    std::printf("sluice: standard error could not be written: some of what was printed there is lost\n");
+    say("sluice: standard error could not be written: some of what was printed there is lost\n");
   return out && status == 0 && !watches_signals() ? 1 : status;
 }
 
@@ -56,10 +64,12 @@ int main(int argc, char** argv) {
   open_standard_streams();
   sluice::core::name_files_that_shrink();
   std::set_terminate(end_in_one_sentence);
+  // A file beyond the limit of its size (ulimit -f) is an error with the file's name, not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
   int status = 0;
   const auto app = make_command_line(status);
   if (argc < 2) {
-    std::fputs(list_of_commands(*app).c_str(), stderr);
+    say(stderr, "{}", list_of_commands(*app));
     return kMisused;
   }
   try {
@@ -68,11 +78,11 @@ int main(int argc, char** argv) {
     const auto parsed = app->get_subcommands();
     const std::string text =
         parsed.empty() ? list_of_commands(*app) : help_of(*app, parsed.front()->get_name());
-    std::fputs(text.c_str(), stdout);
+    say("{}", text);
   } catch (const CLI::CallForVersion& version) {
-    std::printf("%s\n", version.what());
+    say("{}\n", version.what());
   } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "%s\n", explain(*app, e).c_str());
+    say(stderr, "{}\n", explain(*app, e));
     return kMisused;
   }
   return status_with_output(status);

@@ -191,6 +191,10 @@ void add_generate(CLI::App& app, int& status) {
   CLI::Option* plan = command.add_flag("--plan", r.plan, "explain the plans and generate nothing");
   plan->group("Output");
   command.add_flag("--json", r.json, "print a line of JSON per text")->group("Output");
+  command
+      .add_flag("--raw", r.raw,
+                "print text as it is on a terminal, too, and not with control characters spelt out")
+      ->group("Output");
   option("--machine", r.machine, machine_help(), "MACHINE", "Configuration")->needs(plan);
   option("--backend", options->backend, "auto, or one that this program has (run.backend)", "BACKEND",
          "Configuration");

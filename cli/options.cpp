@@ -3,10 +3,11 @@
 
 #include <cstdio>
 
+#include "commands/say.h"
 #include "interrupt.h"
 
 int report(const sluice::core::Outcome& outcome) {
-  if (!outcome.message.empty()) std::fprintf(stderr, "sluice: %s\n", outcome.message.c_str());
+  if (!outcome.message.empty()) sluice::core::say(stderr, "sluice: {}\n", outcome.message);
   switch (outcome.ending) {
     case sluice::core::Ending::Done:
       return 0;
@@ -18,6 +19,8 @@ int report(const sluice::core::Outcome& outcome) {
       std::fflush(nullptr);
       end_by_signal();
       return kStopped;
+    case sluice::core::Ending::Unsaved:
+      return kUnsaved;
     case sluice::core::Ending::Failed:
       break;
   }

@@ -16,7 +16,7 @@ void add_machine_commands(CLI::App& app, int& status);  // machines, doctor, ben
 
 // Exit statuses, beside 0; docs/exit-codes.md. What is wrong with the command line itself is misuse. That of
 // an interrupted run is what sysexits.h calls a temporary failure: the same command goes on.
-constexpr int kFailed = 1, kMisused = 2, kNothingLeft = 3, kInterrupted = 75, kStopped = 130;
+constexpr int kFailed = 1, kMisused = 2, kNothingLeft = 3, kUnsaved = 4, kInterrupted = 75, kStopped = 130;
 
 // Prints what an outcome says; its exit status.
 int report(const sluice::core::Outcome& outcome);

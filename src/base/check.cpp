@@ -4,13 +4,14 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/printable.h"
 #include "base/status.h"
 
 namespace sluice::core {
 
 void check_failed(const char* file, int line, const char* condition, std::string_view message) {
-  std::fprintf(stderr, "sluice: internal error at %s:%d: %s: %.*s\n", file, line, condition,
-               static_cast<int>(message.size()), message.data());
+  std::fprintf(stderr, "sluice: internal error at %s:%d: %s: %s\n", file, line, condition,
+               printable(message).c_str());
   std::abort();
 }
 
@@ -19,7 +20,8 @@ void check_failed(const char* file, int line, const char* condition, std::string
 namespace sluice {
 
 void fail_unread(const Error& error) {
-  std::fprintf(stderr, "sluice: a result was used that is an error: %s\n", error.message.c_str());
+  std::fprintf(stderr, "sluice: a result was used that is an error: %s\n",
+               core::printable(error.message).c_str());
   std::abort();
 }
 

@@ -9,6 +9,9 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <string>
+
+#include "base/printable.h"
 
 namespace sluice::core {
 namespace {
@@ -53,9 +56,10 @@ void note_mapping(std::span<const std::byte> bytes, std::string_view path) {
   for (Slot& slot : slots) {
     uintptr_t free = 0;
     if (!slot.begin.compare_exchange_strong(free, begin)) continue;
-    path.remove_prefix(path.size() - std::min(path.size(), slot.path.size()));
+    // It is said from a handler of signals, which makes no text.
+    const std::string shown = printable(path);
     slot.path.fill(0);
-    std::copy(path.begin(), path.end(), slot.path.begin());
+    std::copy(shown.end() - long(std::min(shown.size(), slot.path.size())), shown.end(), slot.path.begin());
     slot.end.store(begin + bytes.size(), std::memory_order_release);
     return;
   }

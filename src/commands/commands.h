@@ -20,6 +20,7 @@ enum class Ending : uint8_t {
   NothingLeft,  // what was asked for had been done before
   Interrupted,  // somebody asked to stop, and the same command goes on from what was saved
   Stopped,      // somebody asked to stop, and there was nothing to save
+  Unsaved,      // the run's state is none that could be gone on from: what was saved before it stays
   Failed,
 };
 
@@ -27,7 +28,7 @@ struct Outcome {
   Ending ending = Ending::Done;
   std::string message;  // one paragraph; of a failure: the thing, its value and what is allowed
 
-  bool ok() const { return ending != Ending::Failed; }
+  bool ok() const { return ending != Ending::Failed && ending != Ending::Unsaved; }
 };
 
 // What somebody asks of a command while it works. Written from signal handlers, so nothing but atomics.
@@ -229,6 +230,7 @@ struct GenerateRequest {
   bool plan = false;                  // explain the plans and generate nothing
   std::string machine;                // as in RunRequest; with `plan`
   bool json = false;                  // print a line of JSON per text
+  bool raw = false;                   // print text as it is on a terminal, too, control characters included
   std::vector<std::string> settings;  // of run, memory and train.compute, "key=value"
 };
 

@@ -62,7 +62,7 @@ Status show_data(const DataRequest& request) {
   auto view = view_data(config, vocab, request.rows, console);
   console.stop();
   if (!view.ok()) return view.error();
-  say("{}", to_text(*view, takes_colours(stdout)));
+  say_exactly(stdout, to_text(*view, takes_colours(stdout)));
   if (request.html.empty()) return {};
   SLUICE_TRY(write_file(request.html, to_html(*view)));
   say("page: {}\n", request.html);

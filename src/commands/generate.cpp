@@ -290,6 +290,12 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   SLUICE_ASSIGN(ModelSpec model, resolve_model(config));
   const int64_t vocab = model.vocab;
   source.defaults.context = context_of(model, source.defaults.context);
+  Console console;
+  for (const int32_t token : source.defaults.stop_tokens) {
+    if (token >= vocab)
+      console.warned(fmt::format("{}: its eos_token_id {} is no token of the model's {}: no text ends there",
+                                 request.model, token, vocab));
+  }
   if (request.chat) SLUICE_TRY(open_turns(request, config, source));
   Work work;
   if (!request.plan || !request.prompts.empty() || !request.file.empty()) {
@@ -305,7 +311,6 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
                  machine.description);
   }
   SLUICE_TRY(check_early(config, machine));
-  Console console;
   for (const std::string& notice : model.notices) console.warned(notice);
   if (!source.defaults.passed_over.empty()) console.warned(source.defaults.passed_over);
   console.progress({"planning"});
@@ -322,8 +327,8 @@ Result<Ending> run_generation(const GenerateRequest& request, Requests& asked) {
   asked.heeded = true;
   Ends ends = ends_of(request, source);
   const GenerateOptions options{rule, std::move(ends.tokens)};
-  GeneratedText sink({decode_of(source), std::move(ends.strings), request.json}, work.prompts, work.tasks,
-                     asked.stop);
+  GeneratedText sink({decode_of(source), std::move(ends.strings), request.json, request.raw}, work.prompts,
+                     work.tasks, asked.stop);
   SLUICE_ASSIGN(const GenerationCounts counts, generate(*open, work.tasks, options, sink));
   if (asked.stop) sink.leave();
   summarize(counts, *open, config.caps);

@@ -60,18 +60,17 @@ void GeneratedText::show_whole() {
   show_head();
   const std::string& text = texts_[shown_].stream.text();
   if (shown_bytes_ == text.size()) return;
-  say("{}", std::string_view(text).substr(shown_bytes_));
+  say_result(std::string_view(text).substr(shown_bytes_), options_.raw);
   shown_bytes_ = text.size();
   std::fflush(stdout);
 }
 
 void GeneratedText::show_json() const {
   const Text& t = texts_[shown_];
-  const nlohmann::ordered_json line = {{"prompt", prompts_[shown_]},
-                                       {"text", t.stream.text()},
-                                       {"tokens", t.tokens},
-                                       {"end", t.end}};
-  say("{}\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  const nlohmann::ordered_json line = {
+      {"prompt", prompts_[shown_]}, {"text", t.stream.text()}, {"tokens", t.tokens}, {"end", t.end}};
+  say_result(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
+             options_.raw);
 }
 
 }  // namespace sluice::core

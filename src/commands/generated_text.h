@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts on standard output while they are made: the first that is not whole yet as it comes, the others when those
-// before them are.
+// Texts on standard output while they are made: the first that is not whole yet as it comes, the others when
+// those before them are.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@ struct GeneratedTextOptions {
   Decode decode;
   std::vector<std::string> stop_strings;
   bool json = false;  // a line of JSON per text
+  bool raw = false;   // as it is, also on a terminal
 };
 
 class GeneratedText : public TextSink {
@@ -45,7 +46,7 @@ class GeneratedText : public TextSink {
   const std::vector<std::string> prompts_;
   const std::atomic<bool>& asked_;
   std::vector<Text> texts_;
-  size_t shown_ = 0;       // the first text that is not whole on standard output
+  size_t shown_ = 0;        // the first text that is not whole on standard output
   size_t shown_bytes_ = 0;  // of it, there already
   bool begun_ = false;      // its head is there
 };

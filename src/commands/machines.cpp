@@ -67,7 +67,7 @@ std::string table_of(std::span<const Card> all) {
 Status show(const std::string& name, bool json) {
   if (!name.empty()) {
     SLUICE_ASSIGN(const Card card, find_card(name));
-    say("{}", json ? json_of(card).dump(2) + "\n" : to_toml(card));
+    say_result(json ? json_of(card).dump(2) + "\n" : to_toml(card));
     return {};
   }
   if (!json) {
@@ -76,7 +76,7 @@ Status show(const std::string& name, bool json) {
   }
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const Card& card : cards()) all.push_back(json_of(card));
-  say("{}\n", all.dump(2));
+  say_result(all.dump(2) + "\n");
   return {};
 }
 

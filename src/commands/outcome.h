@@ -11,7 +11,9 @@ inline Outcome outcome(const Status& status) {
   return status.ok() ? Outcome{} : Outcome{Ending::Failed, status.message()};
 }
 inline Outcome outcome(const Result<Ending>& ending) {
-  return ending.ok() ? Outcome{*ending, ""} : Outcome{Ending::Failed, ending.message()};
+  if (ending.ok()) return {*ending, ""};
+  const bool unsaved = !ending.error().detail("unsaved").empty();
+  return {unsaved ? Ending::Unsaved : Ending::Failed, ending.message()};
 }
 
 }  // namespace sluice::core

@@ -25,8 +25,9 @@ void ProgressLine::show(const std::string& text, bool important) {
   if (terminal_) {
     // A line that goes on in the next one could not be written anew.
     const size_t columns = columns_of(out_);
-    const std::string shown = columns > 0 ? text.substr(0, columns - 1) : text;
-    say(out_, "\r{:<{}}", shown, width_);
+    std::string shown = printable(text);
+    if (columns > 0) shown.resize(std::min(shown.size(), columns - 1));
+    say_exactly(out_, fmt::format("\r{:<{}}", shown, width_));
     width_ = shown.size();
   } else if (important || now - shown_ns_ >= 5e9) {
     say(out_, "{}\n", text);

@@ -112,7 +112,7 @@ void show_json(const Words& words, const std::vector<Encoded>& files) {
     out["files"].push_back(std::move(entry));
   }
   // Names of files need not be UTF-8.
-  say("{}\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  say_result(out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 Status show_tokens(const TokensRequest& request) {

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/checksum.h"
+#include "base/printable.h"
 #include "io/file.h"
 
 namespace sluice::core {
@@ -28,10 +29,7 @@ std::pair<std::string_view, std::string_view> difference(std::string_view a, std
 
 std::string shortened(std::string_view line) {
   constexpr size_t kMost = 80;
-  std::string out(line.substr(0, kMost));
-  // What a stranger wrote does not reach a terminal as it is.
-  std::replace_if(
-      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  const std::string out = printable(line.substr(0, kMost));
   return out.empty() ? "nothing" : "'" + out + (line.size() > kMost ? "...'" : "'");
 }
 

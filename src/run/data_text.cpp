@@ -7,30 +7,13 @@
 #include <functional>
 #include <utility>
 
+#include "base/printable.h"
 #include "draw/axis.h"
 #include "draw/markup.h"
 #include "run/data_view.h"
 
 namespace sluice::core {
 namespace {
-
-// Line breaks and tabs stay; what a terminal would obey is spelt out.
-std::string printable(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
-    if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) {
-      out += fmt::format("\\x{:02x}", c);
-    } else if (c == 0xc2 && next >= 0x80 && next < 0xa0) {  // U+0080 to U+009F
-      out += fmt::format("\\x{:02x}", next);
-      ++i;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
 
 std::string counted(int64_t n, std::string_view what) {
   return fmt::format("{} {}{}", grouped(double(n), 0), what, n == 1 ? "" : "s");
@@ -154,7 +137,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--li
 
 std::string to_text(const DataView& v, bool colours) {
   std::string out;
-  for (const auto& [name, value] : facts_of(v)) out += fmt::format("{:<10} {}\n", name, value);
+  for (const auto& [name, value] : facts_of(v)) out += fmt::format("{:<10} {}\n", name, printable(value));
   out += "\ndocuments by their tokens\n";
   for_lengths(v.train, [&](const std::string& name, int64_t n, double share) {
     const std::string bar(size_t(40 * share + 0.5), '#');

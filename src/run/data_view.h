@@ -47,7 +47,7 @@ struct DataView {
 // Opens what the configuration says, or takes it from the cache. `rows`: how many to show.
 Result<DataView> view_data(const RunConfig& config, int64_t vocab, int64_t rows, Observer& observer);
 
-// As text: in colours, or with marks. Control characters of the data are spelt out.
+// As text: in colours, or with marks. What others wrote in it is printable (base/printable.h).
 std::string to_text(const DataView& view, bool colours);
 // A page that needs nothing beside it.
 std::string to_html(const DataView& view);

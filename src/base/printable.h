@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text that others wrote, for a terminal to show and not to obey.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace sluice::core {
+
+// Line breaks, tabs and what can be seen stay as they are. Spelt out are control characters (\x1b), bytes
+// that are no UTF-8 (\xff), and what changes the direction or the order of the text around it (\u202e).
+// Ordinary text is the same afterwards, and so is text that went through this before.
+std::string printable(std::string_view text);
+
+}  // namespace sluice::core
