@@ -27,6 +27,7 @@ std::span<const Target> targets() {
       {"checkpoint", checkpoint, seed_checkpoint},
       {"sealed", sealed, seed_sealed},
       {"plan", plan, seed_plan},
+      {"fields", plan_fields, seed_plan_fields},
       {"plans", kept_plans, seed_kept_plans},
       {"shape", kept_shape, seed_kept_shape},
       {"costs", costs, seed_costs},

@@ -6,7 +6,6 @@
 #include "fuzz.h"
 #include "io/sealed.h"
 #include "measure/calibrate.h"
-#include "plan/store.h"
 #include "run/kept_plans.h"
 
 namespace sluice::core::fuzz {
@@ -19,28 +18,6 @@ Profile profile_of_nothing() {
   profile.workspace_bytes = [](const Op&) { return 128; };
   profile.overhead_bytes[kHost] = 1 << 20;
   return profile;
-}
-
-// A small model, its training and the flush of its updates.
-struct Subject {
-  StageRequest request;
-  Profile profile = profile_of_nothing();
-  Stages stages;
-
-  Subject() {
-    request.model = model_of({16, 1, 2, 1, 8, 24, 31});
-    request.shape = {8, 8, 1, 1, 8};
-    request.optimizer.deferred = true;
-    request.caps = {{kDevice, 64 << 10}, {kHost, 4 << 20}};
-    request.quick = true;
-    auto made = make_stages(request, profile);
-    require(made.ok(), "the small model cannot be planned");
-    stages = std::move(*made);
-  }
-};
-const Subject& subject() {
-  static const Subject subject;
-  return subject;
 }
 
 const SealedRequest& request_of_seal() {
@@ -76,38 +53,8 @@ std::string seed_sealed() {
   return whole.substr(whole.find('\n', whole.find('\n') + 1) + 1);
 }
 
-void plan(Bytes input) {
-  const Subject& s = subject();
-  const Program& program = s.stages.training.model.program;
-  static const std::vector<int64_t> workspaces = cost_of(program, s.profile).workspace_bytes;
-  const auto plan = plan_from_bytes(text_of(input));
-  if (!plan.ok() || !verify(program, *plan, workspaces).ok()) return;
-  // What is proved is used: its words, and its times on a virtual clock.
-  (void)to_text(program, *plan);
-  (void)totals(program, *plan);
-  Plan timed = *plan;
-  predict(program, timed, {});
-  require(to_bytes(*plan) == text_of(input), "two plans have the same bytes");
-}
-std::string seed_plan() {
-  return to_bytes(subject().stages.training.plan);
-}
-
-void kept_plans(Bytes input) {
-  const Subject& s = subject();
-  const auto plans = plans_in(text_of(input), s.stages, s.request, s.profile);
-  if (!plans.ok()) return;
-  for (const Plan& plan : *plans) {
-    for (const Tier tier : {kDevice, kHost})
-      require(plan.arenas[tier].bytes <= s.request.caps[tier], "an arena beyond its cap");
-  }
-}
-std::string seed_kept_plans() {
-  return plans_as_bytes(subject().stages, subject().profile);
-}
-
 void kept_shape(Bytes input) {
-  const auto choice = shape_in(text_of(input), shape_request(), subject().profile, {});
+  const auto choice = shape_in(text_of(input), shape_request(), profile_of_nothing(), {});
   if (!choice.ok()) return;
   require(choice->shape.tokens() == shape_request().tokens_per_step, "a step of other tokens");
   (void)text(choice->shape);
@@ -116,7 +63,7 @@ std::string seed_kept_shape() {
   ShapeChoice choice;
   choice.shape = {16, 32, 2, 2, 32};
   choice.why = "because";
-  return shape_as_text(choice, subject().profile);
+  return shape_as_text(choice, profile_of_nothing());
 }
 
 void costs(Bytes input) {

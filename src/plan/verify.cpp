@@ -9,11 +9,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 
 #include "base/bytes.h"
+#include "base/printable.h"
 #include "plan/clock.h"
 #include "plan/plan.h"
 
@@ -21,6 +21,9 @@ namespace sluice::core {
 namespace {
 
 constexpr int64_t kNone = -1;
+// Times that sums and pictures can be made of, and words that can be shown.
+constexpr double kMostNs = 1e18;
+constexpr size_t kMostTextBytes = 1 << 16;
 
 // A placed object (or a workspace: object invalid) and the last accesses of it.
 struct Block {
@@ -173,8 +176,12 @@ Status Verifier::well_formed(uint32_t id) const {
   }
   if (a.kind == ActionKind::Run) {
     if (a.task.value >= program_.tasks().size()) return error("action {} runs an unknown task", id);
+    if (a.object.valid() || a.from != Location{} || a.to != Location{})
+      return error("action {} runs a task, and has what only a copy has", id);
   } else if (a.kind == ActionKind::Copy) {
     if (a.object.value >= program_.objects().size()) return error("action {} moves an unknown object", id);
+    if (a.recompute || a.task.valid() || a.address_count > 0 || a.workspace_offset != kNowhere)
+      return error("action {} copies, and has what only a run has", id);
   } else {
     return error("action {} is of kind {}, which there is not", id, int{static_cast<uint8_t>(a.kind)});
   }
@@ -186,8 +193,10 @@ Status Verifier::well_formed(uint32_t id) const {
     return error("action {} has waits {} to {} of {}", id, a.first_wait,
                  uint64_t{a.first_wait} + a.wait_count, plan_.waits.size());
   }
-  for (const double ns : {a.cost_ns, a.start_ns, a.end_ns}) {
-    if (!(ns >= 0) || !std::isfinite(ns)) return error("action {} takes or ends at {} ns", id, ns);
+  if (!(a.cost_ns >= 0) || !(a.cost_ns <= kMostNs)) return error("action {} takes {} ns", id, a.cost_ns);
+  if (!(a.start_ns >= 0) || !(a.start_ns <= a.end_ns) || !(a.end_ns <= plan_.makespan_ns)) {
+    return error("action {} begins at {} ns and ends at {} ns of {}", id, a.start_ns, a.end_ns,
+                 plan_.makespan_ns);
   }
   return {};
 }
@@ -196,7 +205,13 @@ Status Verifier::well_formed(uint32_t id) const {
 Status Verifier::well_formed() const {
   if (plan_.alignment < 1) return error("the plan's alignment is {}", plan_.alignment);
   for (const double ns : {plan_.makespan_ns, plan_.lower_bound_ns}) {
-    if (!(ns >= 0) || !std::isfinite(ns)) return error("the plan or its lower bound takes {} ns", ns);
+    if (!(ns >= 0) || !(ns <= kMostNs)) return error("the plan or its lower bound takes {} ns", ns);
+  }
+  // The machine's name is the user's; it is only bounded.
+  if (std::max(plan_.machine.size(), plan_.policy.size()) > kMostTextBytes ||
+      printable(plan_.policy) != plan_.policy) {
+    return error("the plan's words are {} bytes, or not for people",
+                 std::max(plan_.machine.size(), plan_.policy.size()));
   }
   const std::vector<Tier> joined = plan_.lanes.tiers();
   for (const Tier tier : kTiers) {
@@ -330,6 +345,10 @@ Status Verifier::launch(uint32_t id) {
     if (block == nullptr || block->object != task.uses[i].object) {
       return error("{}: {} overlaps another operand or the workspace", who(id), name(task.uses[i].object));
     }
+  }
+  if (a.recompute != ran_[a.task.value]) {
+    return error("action {} runs {} {}, and says otherwise", id, task.name,
+                 ran_[a.task.value] ? "again" : "for the first time");
   }
   ran_[a.task.value] = true;
   return {};

@@ -8,7 +8,8 @@
 //   where, size
 //                                 (indices), and kind: on compute a phase (actions.phases), else an object
 //                                 kind
-//   stalls                        on (a compute lane), at (index on it), lane and index of what it waited for last
+//   stalls                        on (a compute lane), at (index on it), lane and index of what it waited for
+//   last
 //   (-1: nothing),
 //                                 and ns by cause
 //   memory.device.ns, .kinds      times and bytes by kind, each as the difference to the point before
@@ -254,7 +255,8 @@ BytesByKind kinds_of(const Json& j) {
 
 std::array<double, kStallCauses> causes_of(const Json& j) {
   std::array<double, kStallCauses> out{};
-  for (size_t c = 0; c < kStallCauses; ++c) out[c] = j.value(kCauseKeys[c], 0.0);  // files of before a cause was known lack it
+  for (size_t c = 0; c < kStallCauses; ++c)
+    out[c] = j.value(kCauseKeys[c], 0.0);  // files of before a cause was known lack it
   return out;
 }
 
@@ -356,7 +358,8 @@ std::string to_json(const PlanReport& report, const Program& program, const Plan
     out["memory"][std::string(name_of(tier))] = series_json(report.memory[tier]);
   out["stalls"] = stalls_json(plan, report.stalls);
   out["actions"] = actions_json(program, plan, report.timeline);
-  return out.dump() + "\n";
+  // Names that people gave need not be UTF-8.
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Result<PlanSummary> parse_summary(std::string_view text) {

@@ -89,7 +89,9 @@ TEST(Submission, IsInTheOrderOfPredictedStarts) {
   for (Action& action : plan->actions) {
     action.start_ns = label(six.program, action) == "load x" ? 55 : now;
     now = action.start_ns == now ? now + 10 : now;
+    action.end_ns = action.start_ns;
   }
+  plan->makespan_ns = now;
   submit_by_start(*plan);
   EXPECT_EQ(six.words(*plan), "fa; fb; fc; bc; bb; ba; load x (bb)");
   EXPECT_TRUE(verify(six.program, *plan, six.costs.workspace_bytes).ok());

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans that anybody may have written: what the proof takes is used in every way that a plan is.
+#include <array>
+#include <cstring>
+
+#include "fuzz.h"
+#include "measure/calibrate.h"
+#include "plan/store.h"
+#include "report/report.h"
+#include "run/kept_plans.h"
+#include "trace/trace.h"
+
+namespace sluice::core::fuzz {
+namespace {
+
+// A small model, its training and the flush of its updates, on one device or on two that share a step.
+struct Subject {
+  StageRequest request;
+  Profile profile;
+  Stages stages;
+  std::vector<int64_t> workspaces;
+
+  explicit Subject(size_t devices) {
+    profile.name = "test";
+    profile.set_bytes_per_s(2e9);
+    if (devices > 1) profile.set_lanes(LaneTable::of_devices(devices, true), 2e9);
+    profile.workspace_bytes = [](const Op&) { return 128; };
+    profile.overhead_bytes[kHost] = 1 << 20;
+    request.model = model_of({16, 2, 2, 1, 8, 24, 31});
+    request.shape = {8, 8, 1, 1, 8};
+    request.optimizer.deferred = true;
+    request.caps = {{kDevice, 64 << 10}, {kHost, 4 << 20}};
+    for (size_t d = 1; d < devices; ++d) request.caps[Tier::device(d)] = request.caps[kDevice];
+    request.quick = true;
+    auto made = make_stages(request, profile);
+    if (!made.ok()) std::fprintf(stderr, "%s\n", made.message().c_str());
+    require(made.ok(), "the small model cannot be planned");
+    stages = std::move(*made);
+    workspaces = cost_of(program(), profile).workspace_bytes;
+  }
+  const Program& program() const { return stages.training.model.program; }
+  const Plan& plan() const { return stages.training.plan; }
+};
+const Subject& subject(size_t devices = 1) {
+  static const Subject one(1), two(2);
+  return devices == 1 ? one : two;
+}
+
+// Whoever gets a plan shows it in all of these ways, at every start.
+void use(const Subject& s, const Plan& plan) {
+  const Program& program = s.program();
+  (void)to_text(program, plan);
+  (void)explain(program, plan);
+  const std::vector<Interval> timeline = predicted_timeline(plan);
+  (void)stalls_of(plan, timeline);
+  (void)timeline_svg(program, plan, timeline);
+  (void)chrome_trace(program, plan, timeline);
+  ReportContext context;
+  context.caps = s.request.caps;
+  context.overhead_bytes = s.profile.overhead_bytes;
+  const PlanReport report = make_report(program, plan, timeline, context);
+  (void)to_page_of_text(report.summary);
+  const std::string json = to_json(report, program, plan);
+  (void)to_html(json);
+  const auto summary = parse_summary(json);
+  require(summary.ok(), "the report of a plan cannot be read back");
+  static const PlanSummary whole =
+      make_report(program, s.plan(), predicted_timeline(s.plan()), context).summary;
+  (void)diff_in_words(whole, *summary);
+  (void)diff_in_words(*summary, whole);
+  Plan timed = plan;
+  predict(program, timed, {});
+}
+
+// Bytes that are left read as zeros.
+class Choices {
+ public:
+  explicit Choices(Bytes input) : rest_(input) {}
+  bool any() const { return !rest_.empty(); }
+  template <class T>
+  T take() {
+    T value{};
+    const size_t n = std::min(sizeof(T), rest_.size());
+    std::memcpy(&value, rest_.data(), n);
+    rest_ = rest_.subspan(n);
+    return value;
+  }
+  size_t below(size_t count) { return count == 0 ? 0 : take<uint32_t>() % count; }
+  // Near the ends of types, of the plan's own numbers, or anything.
+  int64_t number() {
+    constexpr std::array<int64_t, 10> kEnds{-1,         0,         1,         64,      INT32_MAX,
+                                            UINT32_MAX, INT64_MAX, INT64_MIN, 1 << 20, 7};
+    const auto kind = take<uint8_t>();
+    return kind < 200 ? kEnds[kind % kEnds.size()] + take<int8_t>() : take<int64_t>();
+  }
+  double time() {
+    constexpr std::array<double, 8> kTimes{0, 1, 1e6, 1e17, 1e18, 1e300, -1, 1e-300};
+    const auto kind = take<uint8_t>();
+    return kind < 200 ? kTimes[kind % kTimes.size()] : take<double>();
+  }
+
+ private:
+  Bytes rest_;
+};
+
+// One field of a plan is another number.
+void damage(Plan& p, Choices& c) {
+  Action& a = p.actions[c.below(p.actions.size())];
+  const Action& other = p.actions[c.below(p.actions.size())];
+  switch (c.take<uint8_t>() % 24) {
+    case 0:
+      a.recompute = !a.recompute;
+      break;
+    case 1:
+      a.task.value = uint32_t(c.number());
+      break;
+    case 2:
+      a.object.value = uint32_t(c.number());
+      break;
+    case 3:
+      a.first_address = uint32_t(c.number());
+      break;
+    case 4:
+      a.address_count = uint32_t(c.number());
+      break;
+    case 5:
+      a.from.offset = c.number();
+      break;
+    case 6:
+      a.to.offset = c.number();
+      break;
+    case 7:
+      a.workspace_offset = c.number();
+      break;
+    case 8:
+      a.bytes = c.number();
+      break;
+    case 9:
+      a.first_wait = uint32_t(c.number());
+      break;
+    case 10:
+      a.wait_count = uint32_t(c.number());
+      break;
+    case 11:
+      a.cost_ns = c.time();
+      break;
+    case 12:
+      a.start_ns = c.time();
+      break;
+    case 13:
+      a.end_ns = c.time();
+      break;
+    case 14:
+      p.makespan_ns = c.time();
+      break;
+    case 15:
+      p.lower_bound_ns = c.time();
+      break;
+    case 16:
+      p.addresses[c.below(p.addresses.size())] = c.number();
+      break;
+    case 17:
+      p.waits[c.below(p.waits.size())] = uint32_t(c.number());
+      break;
+    case 18:
+      p.homes[c.below(p.homes.size())].offset[Tier::of_index(c.below(4))] = c.number();
+      break;
+    case 19:
+      p.arenas[Tier::of_index(c.below(4))].bytes = c.number();
+      break;
+    case 20:
+      p.arenas[Tier::of_index(c.below(4))].boundary_offset = c.number();
+      break;
+    case 21:
+      p.alignment = c.number();
+      break;
+    case 22:
+      a = other;
+      break;
+    default: {
+      std::string& text = c.take<bool>() ? p.policy : p.machine;
+      text += char(c.take<uint8_t>());
+    }
+  }
+}
+
+}  // namespace
+
+void plan(Bytes input) {
+  const Subject& s = subject();
+  const auto plan = plan_from_bytes(text_of(input));
+  if (!plan.ok() || !verify(s.program(), *plan, s.workspaces).ok()) return;
+  use(s, *plan);
+  require(to_bytes(*plan) == text_of(input), "two plans have the same bytes");
+}
+std::string seed_plan() {
+  return to_bytes(subject().plan());
+}
+
+void plan_fields(Bytes input) {
+  Choices choices(input);
+  const Subject& s = subject(1 + choices.take<uint8_t>() % 2);
+  Plan plan = s.plan();
+  while (choices.any()) damage(plan, choices);
+  if (verify(s.program(), plan, s.workspaces).ok()) use(s, plan);
+}
+// Of two devices: the cost of an action is 1 ns.
+std::string seed_plan_fields() {
+  const char bytes[] = {1, 0, 0, 0, 0, 0, 0, 0, 0, 11, 1};
+  return std::string(bytes, sizeof(bytes));
+}
+
+void kept_plans(Bytes input) {
+  const Subject& s = subject();
+  const auto plans = plans_in(text_of(input), s.stages, s.request, s.profile);
+  if (!plans.ok()) return;
+  for (const Plan& plan : *plans) {
+    for (const Tier tier : {kDevice, kHost})
+      require(plan.arenas[tier].bytes <= s.request.caps[tier], "an arena beyond its cap");
+  }
+  use(s, plans->front());
+}
+std::string seed_kept_plans() {
+  return plans_as_bytes(subject().stages, subject().profile);
+}
+
+}  // namespace sluice::core::fuzz
