@@ -79,6 +79,9 @@ std::string manual(const CLI::App& app) {
       entry("1", "It failed, and standard error says why.") +
       entry("2", "The command line was not understood.") +
       entry("3", "There was nothing left to do: all steps had been made before.") +
+      entry("4",
+            "A checkpoint was refused: a value is not finite, or a mean of squares negative. Those before "
+            "stay.") +
       entry("75", "It was interrupted, and the same command goes on from what it saved.") +
       entry("128+N", "Signal N ended it; nothing had been done that could be saved.") + ".SH SIGNALS\n" +
       "Once steps run, SIGINT, SIGTERM and SIGHUP end a run after its step, with a checkpoint; before, and "

@@ -290,7 +290,7 @@ Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked
       return {};
     }
     budget_.drew(watch.seconds());
-    say("sample: {}{}\n", s.prompt, *text);
+    say_result(fmt::format("sample: {}{}\n", s.prompt, *text));
     texts.push_back(*text);
   }
   std::fflush(stdout);
@@ -391,7 +391,9 @@ Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, 
   SLUICE_ASSIGN(Saver saver, Saver::open(p, std::move(store), saves, p.config.train.steps, observer));
   show_text(describe(saver.forecast()));
   std::fflush(stdout);
-  SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(p, std::move(data), observer));
+  auto opened = Session::open(p, std::move(data), observer);
+  if (!opened.ok()) return naming_older_one(p.config, opened.error());
+  const std::unique_ptr<Session> session = std::move(*opened);
   observer.stop();
   show_text(describe(session->engine().start_up()));
   if (session->evaluates()) show_text(describe_heldout(*session));

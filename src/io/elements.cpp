@@ -27,8 +27,9 @@ constexpr auto kExponent<F16> = uint16_t{0x7c00};
 template <>
 constexpr auto kExponent<float> = uint32_t{0x7f800000};
 
-template <class Bits>
-int64_t first_with(std::span<const std::byte> bytes, Bits exponent) {
+// The first element of which the bits are such.
+template <class Bits, class Such>
+int64_t first_such(std::span<const std::byte> bytes, Such such) {
   const auto count = int64_t(bytes.size() / sizeof(Bits));
   const auto bits = [&](int64_t i) {
     Bits out;
@@ -39,10 +40,10 @@ int64_t first_with(std::span<const std::byte> bytes, Bits exponent) {
   constexpr int64_t kBlock = 4096;
   for (int64_t from = 0; from < count; from += kBlock) {
     const int64_t to = std::min(count, from + kBlock);
-    bool all = true;
-    for (int64_t i = from; i < to; ++i) all &= (bits(i) & exponent) != exponent;
-    for (int64_t i = from; !all; ++i) {
-      if ((bits(i) & exponent) == exponent) return i;
+    bool none = true;
+    for (int64_t i = from; i < to; ++i) none &= !such(bits(i));
+    for (int64_t i = from; !none && i < to; ++i) {
+      if (such(bits(i))) return i;
     }
   }
   return -1;
@@ -78,7 +79,22 @@ int64_t round_elements(TensorType type, std::span<const float> values, std::vect
 }
 
 int64_t first_not_finite(TensorType type, std::span<const std::byte> bytes) {
-  return with_element(type, [&]<class T>(T) { return first_with(bytes, kExponent<T>); });
+  return with_element(type, [&]<class T>(T) {
+    constexpr auto kBits = kExponent<T>;
+    return first_such<std::remove_const_t<decltype(kBits)>>(
+        bytes, [](auto bits) { return (bits & kBits) == kBits; });
+  });
+}
+
+int64_t first_negative(TensorType type, std::span<const std::byte> bytes) {
+  return with_element(type, [&]<class T>(T) {
+    constexpr auto kBits = kExponent<T>;
+    using Bits = std::remove_const_t<decltype(kBits)>;
+    constexpr auto kSign = Bits(Bits{1} << (8 * sizeof(Bits) - 1));
+    constexpr auto kInfinity = Bits(kSign | kBits);
+    // Above the negative zero and up to the negative infinity; beyond are those that are no numbers.
+    return first_such<Bits>(bytes, [](Bits bits) { return bits > kSign && bits <= kInfinity; });
+  });
 }
 
 }  // namespace sluice::core

@@ -24,4 +24,7 @@ int64_t round_elements(TensorType type, std::span<const float> values, std::vect
 // The index of the first element that is not finite; -1: there is none.
 int64_t first_not_finite(TensorType type, std::span<const std::byte> bytes);
 
+// The index of the first element below zero; -1: there is none. What is no number is not below zero.
+int64_t first_negative(TensorType type, std::span<const std::byte> bytes);
+
 }  // namespace sluice::core

@@ -48,7 +48,7 @@ Result<Saver> Saver::open(const Prepared& prepared, CheckpointStore store, const
       layout_of(prepared.stages.training.model, prepared.config.run.export_dtype == "f32");
   saver.forecast_.bytes = layout.file_bytes;
   SLUICE_ASSIGN(const ModelFiles files, model_files_of(prepared.config));
-  saver.other_bytes_ = files.bytes() + CheckpointLayout::kOtherBytes;
+  saver.other_bytes_ = files.bytes() + layout.other_bytes();
   if (schedule.best != KeepBest::Off) saver.best_bytes_ = weights_only(layout).file_bytes;
   saver.last_step_ = last_step;
   saver.planned_s_ = double(last_step) * prepared.stages.training.plan.makespan_ns / 1e9;
@@ -98,7 +98,7 @@ Status Saver::forecast_cost() {
   const int64_t taken = p_->machine.traits().shares_cores ? sum(arenas) : arenas[kHost];
   forecast_.beside_run = room_for_copy(*p_, 0, available_bytes() - taken) >= layout.part_bytes;
   if (forecast_.bytes >= kWorthMeasuring) {
-    SLUICE_TRY(make_directories(store_.dir()));
+    SLUICE_TRY(make_own_directory(store_.dir()));
     SLUICE_ASSIGN(forecast_.disk_bytes_per_s, measure_disk(store_.dir(), kWorthMeasuring, kProbeSeconds));
   }
   forecast_.waited_s = double(layout.part_bytes) / p_->machine.profile.bytes_per_s(kDevice, kHost);
@@ -260,6 +260,8 @@ Error Saver::failed(const Error& why) const {
   Error out = error_at(fmt::format("the {} of step {} could not be saved",
                                    saving_.best ? "best model" : "checkpoint", saving_.step),
                        why);
+  // The state itself is refused, and would be after every step from here on.
+  if (!why.detail("tensor").empty()) out.details.emplace_back("unsaved", why.detail("tensor"));
   const auto good = last_good();
   out.message +=
       good ? fmt::format("; the last good one is {}", good->string()) : "; there is none before it";

@@ -57,7 +57,8 @@ class Saver {
   const CheckpointStore& store() const { return store_; }
 
   // After every step, which took `step_s`. Saves if it is time or if that was `asked` for. Errors of a save
-  // that went on beside come out here, at the next step; they name the last good checkpoint.
+  // that went on beside come out here, at the next step; they name the last good checkpoint. Where a tensor
+  // of the state is refused (check_values) they have the detail "unsaved": its name.
   Status after_step(Session& session, double step_s, bool asked);
   // After every evaluation, which took so long, when the step is saved if it is to be: keeps the model if its
   // loss is the lowest so far.

@@ -35,6 +35,17 @@ Status keep_beginning(RunConfig& c) {
 
 }  // namespace
 
+Error naming_older_one(const RunConfig& c, Error why) {
+  const fs::path damaged(why.detail("damaged"));
+  if (damaged.parent_path() != checkpoints_in(c.run.dir)) return why;
+  return with_older_one(std::move(why), damaged, [&](const fs::path& older) {
+    fs::path aside = fs::path(c.run.dir) / "damaged-";
+    aside += damaged.filename();
+    return fmt::format("To go on from {}, type: mv {} {}; then the same command again",
+                       older.filename().string(), damaged.string(), aside.string());
+  });
+}
+
 Result<RunDirectory> take_run_directory(RunConfig& c, bool anew, Observer& observer) {
   auto taken =
       anew ? RunDirectory::take_free("run.dir", c.run.dir) : RunDirectory::take("run.dir", c.run.dir);
@@ -55,8 +66,10 @@ Result<RunDirectory> take_run_directory(RunConfig& c, bool anew, Observer& obser
         "one with --new",
         c.run.dir);
   }
-  if (const auto latest = latest_checkpoint(checkpoints_in(c.run.dir))) {
-    c.latest = latest->string();
+  const auto latest = newest_checkpoint(checkpoints_in(c.run.dir));
+  if (!latest.ok()) return naming_older_one(c, latest.error());
+  if (*latest) {
+    c.latest = (*latest)->string();
     SLUICE_TRY(keep_beginning(c));
   } else if (!c.run.resume.empty()) {
     SLUICE_TRY(check_input(c, "run.resume", c.run.resume));

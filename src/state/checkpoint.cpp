@@ -213,11 +213,22 @@ Status load_state_file(const CheckpointInfo& info, const CheckpointLayout& layou
   };
   const auto write = [&](const TensorInfo& tensor, int64_t offset,
                          std::span<const std::byte> bytes) -> Status {
-    SLUICE_TRY(check_finite(tensor, offset / size_of(tensor.type), bytes));
+    SLUICE_TRY(
+        check_values(tensor, stored[tensor.name]->never_negative, offset / size_of(tensor.type), bytes));
     return executor.write(stored[tensor.name]->parts[0].object, bytes, offset);
   };
   SLUICE_TRY(load_file(info, path, needed, check, write));
   return check_all_found(needed, path);
+}
+
+Status load_files(const CheckpointInfo& info, const Model& model, const fs::path& dir, Executor& executor) {
+  const CheckpointLayout layout = layout_of(model, info.f32_weights);
+  SLUICE_ASSIGN([[maybe_unused]] const CheckpointInfo looked, look_at_checkpoint(dir));
+  for (const auto& [name, sum] : info.files) {
+    if (!is_weights_file(name) && name != kStateName) SLUICE_TRY(check_file(info, dir / name));
+  }
+  SLUICE_TRY(load_weights_files(info, model, dir, executor));
+  return load_state_file(info, layout, dir / kStateName, executor);
 }
 
 }  // namespace
@@ -234,6 +245,23 @@ Status check_file(const CheckpointInfo& info, const fs::path& path, const PieceP
     return progress ? progress(int64_t(piece.size())) : Status();
   }));
   return check_sum(info, path, {size, checksum.value()});
+}
+
+Result<CheckpointInfo> look_at_checkpoint(const fs::path& dir) {
+  SLUICE_ASSIGN(CheckpointInfo info, read_checkpoint_info(dir));
+  for (const auto& [name, sum] : info.files) {
+    std::error_code unreadable;
+    const auto bytes = int64_t(fs::file_size(dir / name, unreadable));
+    if (unreadable) return file_error("read", dir / name, unreadable.value());
+    if (bytes != sum.bytes) return check_sum(info, dir / name, {bytes, {}}).error();
+  }
+  return info;
+}
+
+Status check_whole(const fs::path& dir) {
+  SLUICE_ASSIGN(const CheckpointInfo info, look_at_checkpoint(dir));
+  for (const auto& [name, sum] : info.files) SLUICE_TRY(check_file(info, dir / name));
+  return {};
 }
 
 Status write_checkpoint(const CheckpointContent& content, const fs::path& dir, const PartReader& reader) {
@@ -318,6 +346,8 @@ Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const fs::pa
   }
   info.files = *files;
   info.f32_weights = root["weights"] == "f32";
+  if (!info.f32_weights && root["weights"] != "own")
+    return damaged(path, "its weights are neither \"own\" nor \"f32\"");
   for (const auto& [name, value] : root["manifest"].items()) {
     if (value.is_structured()) return damaged(path, "its manifest is no list of plain values");
     info.manifest.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
@@ -341,13 +371,11 @@ Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manif
         "from its weights: model.weights = {}",
         dir.string(), fmt::join(changed, "; "), dir.string());
   }
-  const CheckpointLayout layout = layout_of(model, info.f32_weights);
-  for (const auto& [name, sum] : info.files) {
-    if (!is_weights_file(name) && name != kStateName) SLUICE_TRY(check_file(info, dir / name));
-  }
-  SLUICE_TRY(load_weights_files(info, model, dir, executor));
-  SLUICE_TRY(load_state_file(info, layout, dir / kStateName, executor));
-  return info;
+  const Status loaded = load_files(info, model, dir, executor);
+  if (loaded.ok()) return info;
+  Error damage = loaded.error();
+  damage.details.emplace_back("damaged", dir.string());
+  return damage;
 }
 
 }  // namespace sluice::core

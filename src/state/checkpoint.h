@@ -76,14 +76,22 @@ Result<CheckpointInfo> read_checkpoint_info(const std::filesystem::path& dir);
 // The same of its text, for which `path` stands in errors. The text may be anything.
 Result<CheckpointInfo> parse_checkpoint_info(std::string_view text, const std::filesystem::path& path);
 
+// The same of a checkpoint whose files all have the sizes that were saved, which is all that is read of them.
+Result<CheckpointInfo> look_at_checkpoint(const std::filesystem::path& dir);
+
 // Whether a file beside checkpoint.json, one of info.files, is what was saved: reads it in pieces, and calls
 // `progress` with the bytes of each.
 Status check_file(const CheckpointInfo& info, const std::filesystem::path& path,
                   const PieceProgress& progress = {});
 
+// Whether a checkpoint is what was saved, every byte of it.
+Status check_whole(const std::filesystem::path& dir);
+
 // Reads what write_checkpoint() wrote, once, through memory of a few MiB. A run that would go on with other
 // results than the one that was saved is refused: the error has every difference between the checkpoint's
-// manifest and `manifest`. After any error the state is undefined.
+// manifest and `manifest`. Sizes are checked first, contents as they are read. An error about the
+// files, not about the run that would go on, has the detail "damaged": the checkpoint's directory. After any
+// error the state is undefined.
 Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manifest,
                                        const std::filesystem::path& dir, Executor& executor);
 

@@ -6,6 +6,7 @@
 
 #include "io/elements.h"
 #include "state/weights.h"
+#include "state/write.h"
 
 namespace sluice::core {
 namespace {
@@ -42,7 +43,7 @@ Status EmbeddingRows::read_row(int32_t token) {
   }
   const int64_t size = size_of(tensor_->info.type);
   const auto bytes = tensor_->bytes.subspan(size_t(first * size), size_t(dim_ * size));
-  SLUICE_TRY(check_finite(tensor_->info, first, bytes));
+  SLUICE_TRY(check_values(tensor_->info, false, first, bytes));
   read_elements(tensor_->info.type, bytes, row_);
   read_bytes_ += std::max(dim_ * size, kTouchedBytes);
   if (read_bytes_ > kMostReadBytes) {

@@ -225,7 +225,9 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
   SLUICE_ASSIGN(const std::vector<StoredTensor> tensors, tensors_of(source, options.type));
   SLUICE_ASSIGN(const ModelFiles files, ModelFiles::open(std::span(&dir, 1)));
   Exported out = summary_of(source, tensors);
-  SLUICE_TRY(check_target(to, out.bytes + files.bytes() + CheckpointLayout::kOtherBytes));
+  CheckpointLayout layout;
+  layout.weights = tensors;
+  SLUICE_TRY(check_target(to, out.bytes + files.bytes() + layout.other_bytes()));
   SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(to));
   if (source.checkpoint) SLUICE_TRY(check_checkpoint(source, out.from_masters, progress));
 

@@ -65,7 +65,10 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
       first += elements;
     }
     for (const ParamObjects::Part& part : objects.parts) {
-      for (const ObjectId id : part.state) out.state.push_back(whole(model.program, id));
+      for (const ObjectId id : part.state) {
+        out.state.push_back(whole(model.program, id));
+        out.state.back().never_negative = id == part.squares;
+      }
       if (part.master.valid() && !from_master) out.state.push_back(whole(model.program, part.master));
     }
   }

@@ -23,6 +23,7 @@ struct StoredTensor {
   TensorInfo info;
   std::vector<StoredPart> parts;  // one after another
   TensorType from;                // of the parts' elements
+  bool never_negative = false;    // the values, by what they are
 };
 
 struct CheckpointLayout {
@@ -33,9 +34,9 @@ struct CheckpointLayout {
 
   int64_t shard_bytes = kShardBytes;  // of weights
 
-  // Everything but tensors and the model's own files is far below this: headers, index, config.json and
+  // Everything but tensors and the model's own files takes less: headers and index by tensor, config.json and
   // checkpoint.json.
-  static constexpr int64_t kOtherBytes = 4 << 20;
+  int64_t other_bytes() const { return (256 << 10) + 512 * int64_t(weights.size() + state.size()); }
 };
 
 // `f32_weights`: the weights are saved in f32. Master weights, where there are any, are then the weights, and

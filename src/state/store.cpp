@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "io/directory.h"
 #include "io/file.h"
+#include "io/set_aside.h"
+#include "state/checkpoint.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -37,9 +40,29 @@ bool is_leftover(std::string_view name) {
 }
 
 struct Content {
-  std::vector<int64_t> steps, best;  // ascending
+  std::vector<int64_t> steps;        // that have a whole checkpoint, ascending
+  std::map<int64_t, Error> damaged;  // that have one which cannot be read
+  std::vector<int64_t> best;         // ascending
   std::vector<fs::path> leftovers;
 };
+
+// Whether a directory is a whole checkpoint of that step.
+Status look_at(const fs::path& dir, int64_t step) {
+  SLUICE_ASSIGN(const CheckpointInfo info, look_at_checkpoint(dir));
+  if (info.step == step) return {};
+  return error("{}: its checkpoint.json is of step {}", dir.string(), info.step);
+}
+
+// Whether all that lies in a checkpoint is its own. What a user put there is not ours to remove.
+bool has_only_its_own(const fs::path& dir) {
+  const auto info = read_checkpoint_info(dir);
+  std::error_code code;
+  for (fs::directory_iterator it(dir, code), end; info.ok() && !code && it != end; it.increment(code)) {
+    const std::string name = it->path().filename();
+    if (name != "checkpoint.json" && !info->files.contains(name)) return false;
+  }
+  return info.ok() && !code;
+}
 
 Result<Content> content_of(const fs::path& dir) {
   Content out;
@@ -50,8 +73,10 @@ Result<Content> content_of(const fs::path& dir) {
     std::error_code ignored;
     if (is_leftover(name)) {
       out.leftovers.push_back(it->path());
-    } else if (const auto step = step_of(name); step && it->is_directory(ignored)) {
-      out.steps.push_back(*step);
+    } else if (const auto step = step_of(name); step && is_there(it->path() / "checkpoint.json")) {
+      const Status whole = look_at(it->path(), *step);
+      if (whole.ok()) out.steps.push_back(*step);
+      if (!whole.ok()) out.damaged.emplace(*step, whole.error());
     } else if (const auto best = step_of(name, kBestPrefix); best && it->is_directory(ignored)) {
       out.best.push_back(*best);
     }
@@ -84,6 +109,8 @@ std::optional<int64_t> CheckpointStore::latest() const {
 
 Result<CheckpointStore> CheckpointStore::open(fs::path dir, Retention retention) {
   CheckpointStore store(std::move(dir), retention);
+  std::error_code none;
+  if (fs::is_symlink(store.dir_, none)) SLUICE_TRY(make_own_directory(store.dir_));
   SLUICE_ASSIGN(Content content, content_of(store.dir_));
   for (const fs::path& leftover : content.leftovers) {
     std::error_code code;
@@ -123,6 +150,7 @@ Status CheckpointStore::save(int64_t step, const std::function<Status(const fs::
     return error("{}: a checkpoint of step {} is there, one of step {} would be of another run",
                  dir_.string(), steps_.back(), step);
   }
+  SLUICE_TRY(set_aside(at(step)));
   SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(at(step)));
   SLUICE_TRY(write(fresh.temporary()));
   SLUICE_TRY(fresh.commit());
@@ -144,6 +172,7 @@ Status CheckpointStore::prune() {
   for (size_t i = 0; i + last < before.size(); ++i) {
     const int64_t step = before[i];
     if (retention_.every > 0 && step % retention_.every == 0) continue;
+    if (!has_only_its_own(at(step))) continue;
     SLUICE_TRY(remove_directory(at(step)));
     steps_.erase(std::find(steps_.begin(), steps_.end(), step));
   }
@@ -163,6 +192,36 @@ std::optional<fs::path> best_model(const fs::path& dir) {
   return step ? std::optional(dir / name_of_step(*step, kBestPrefix)) : std::nullopt;
 }
 
+Result<std::optional<fs::path>> newest_checkpoint(const fs::path& dir) {
+  SLUICE_ASSIGN(const Content content, content_of(dir));
+  const int64_t whole = content.steps.empty() ? -1 : content.steps.back();
+  if (!content.damaged.empty() && content.damaged.rbegin()->first > whole) {
+    const auto& [step, why] = *content.damaged.rbegin();
+    Error e = why;
+    e.details.emplace_back("damaged", (dir / name_of_step(step)).string());
+    return e;
+  }
+  if (whole < 0) return std::optional<fs::path>();
+  return std::optional(dir / name_of_step(whole));
+}
+
+Error with_older_one(Error why, const fs::path& damaged,
+                     const std::function<std::string(const fs::path&)>& go_on) {
+  const fs::path dir = damaged.parent_path();
+  const auto content = content_of(dir);
+  const auto step = step_of(damaged.filename().native());
+  if (!content.ok() || !step) return why;
+  for (auto older = content->steps.rbegin(); older != content->steps.rend(); ++older) {
+    const fs::path path = dir / name_of_step(*older);
+    if (*older >= *step || !check_whole(path).ok()) continue;
+    why.message +=
+        fmt::format("; the newest whole checkpoint before it is {}. {}", path.string(), go_on(path));
+    return why;
+  }
+  why.message += "; no whole checkpoint is before it";
+  return why;
+}
+
 Result<fs::path> model_folder(const fs::path& from, bool best) {
   std::error_code ignored;
   if (!fs::is_directory(from, ignored)) {
@@ -171,15 +230,23 @@ Result<fs::path> model_folder(const fs::path& from, bool best) {
                  "checkpoint and the directory of a run",
                  from.string());
   }
-  const auto found = best ? best_model(checkpoints_in(from)) : latest_checkpoint(checkpoints_in(from));
-  if (best && !found) {
+  if (!best) {
+    const auto newest = newest_checkpoint(checkpoints_in(from));
+    if (newest.ok()) return newest->value_or(from);
+    return with_older_one(
+        newest.error(), std::string(newest.error().detail("damaged")), [](const fs::path& older) {
+          return fmt::format("Name that one instead of the run: sluice export {} OUT", older.string());
+        });
+  }
+  const auto found = best_model(checkpoints_in(from));
+  if (!found) {
     return error(
         ErrorKind::NotFound,
         "--best {}: no best model is there; a run keeps one (run.keep_best) when it evaluates on held-out "
         "text",
         from.string());
   }
-  return found.value_or(from);
+  return *found;
 }
 
 }  // namespace sluice::core

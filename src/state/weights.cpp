@@ -207,17 +207,6 @@ Status check_weight(const Model& model, const WeightPlace& place, const TensorIn
   return {};
 }
 
-Status check_finite(const TensorInfo& tensor, int64_t first, std::span<const std::byte> bytes) {
-  if (!is_weight_type(tensor.type)) return {};
-  const int64_t at = first_not_finite(tensor.type, bytes);
-  if (at < 0) return {};
-  std::vector<float> value;
-  read_elements(tensor.type, bytes.subspan(size_t(at * size_of(tensor.type)), size_t(size_of(tensor.type))),
-                value);
-  return error("tensor {}: element {} is {}; only finite values can be trained on", tensor.name, first + at,
-               value[0]);
-}
-
 Status write_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t offset,
                     std::span<const std::byte> bytes, Executor& executor) {
   const int64_t size = size_of(tensor.type), first = offset / size;
@@ -225,7 +214,7 @@ Status write_weight(const Model& model, const WeightPlace& place, const TensorIn
   const auto run = [&](int64_t index, Tile& tile) -> Status {
     const int64_t from = index * kTileElements, count = std::min(kTileElements, elements - from);
     const auto part = bytes.subspan(size_t(from * size), size_t(count * size));
-    SLUICE_TRY(check_finite(tensor, first + from, part));
+    SLUICE_TRY(check_values(tensor, false, first + from, part));
     read_elements(tensor.type, part, tile.values);
     return write_param(executor, model.params[place.weight], place.first + first + from, tile);
   };
@@ -258,7 +247,7 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
     const auto& [tensor, place, first, count] = parts[size_t(index)];
     const int64_t size = size_of(tensor->info.type);
     const auto bytes = tensor->bytes.subspan(size_t(first * size), size_t(count * size));
-    if (const Status finite = check_finite(tensor->info, first, bytes); !finite.ok())
+    if (const Status finite = check_values(tensor->info, false, first, bytes); !finite.ok())
       return error_at(checkpoint.string(), finite.error());
     read_elements(tensor->info.type, bytes, tile.values);
     const int64_t before = read_bytes.fetch_add(int64_t(bytes.size()));

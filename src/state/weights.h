@@ -24,7 +24,8 @@ using ByteProgress = std::function<void(int64_t, int64_t)>;
 Status initialize(const Model& model, uint64_t seed, Executor& executor, const ByteProgress& progress);
 
 // `count` elements of a weight from `first` on, as initialize() makes them.
-void random_values(const Weight& weight, uint64_t seed, int64_t first, int64_t count, std::vector<float>& values);
+void random_values(const Weight& weight, uint64_t seed, int64_t first, int64_t count,
+                   std::vector<float>& values);
 
 // The program's constants alone.
 Status write_constants(const Model& model, Executor& executor);
@@ -51,10 +52,6 @@ Status check_weight(const Model& model, const WeightPlace& place, const TensorIn
 // tensor passed check_weight(). An error if one is not finite.
 Status write_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t offset,
                     std::span<const std::byte> bytes, Executor& executor);
-
-// An error that names the tensor if an element of `bytes`, which begin at its element `first`, is not finite.
-// Types that no weights have pass.
-Status check_finite(const TensorInfo& tensor, int64_t first, std::span<const std::byte> bytes);
 
 // Writes the weights alone, with Hugging Face names and in their own type.
 Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor);

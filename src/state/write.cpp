@@ -2,7 +2,6 @@
 #include "state/write.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
 #include "io/elements.h"
@@ -15,6 +14,11 @@ namespace {
 // Read at a time.
 constexpr int64_t kPieceBytes = 4 << 20;
 
+Error of_tensor(const TensorInfo& tensor, Error e) {
+  e.details.emplace_back("tensor", tensor.name);
+  return e;
+}
+
 // Elements in the number format of a tensor.
 class Converter {
  public:
@@ -22,17 +26,18 @@ class Converter {
   Result<std::span<const std::byte>> convert(const StoredTensor& tensor, int64_t first,
                                              std::span<const std::byte> piece) {
     const TensorType to = tensor.info.type;
+    TensorInfo source = tensor.info;
+    source.type = tensor.from;
+    SLUICE_TRY(check_values(source, tensor.never_negative, first, piece));
     if (tensor.from == to) return piece;
     read_elements(tensor.from, piece, values_);
     const int64_t bad = round_elements(to, values_, bytes_);
     if (bad < 0) return std::span<const std::byte>(bytes_);
     const float value = values_[size_t(bad)];
-    if (!std::isfinite(value)) {
-      return error("tensor {}: element {} is {}; only finite values can be written in {}", tensor.info.name,
-                   first + bad, value, name_of(to));
-    }
-    return error("tensor {}: element {} is {}, which {} has no number for: it would become infinite",
-                 tensor.info.name, first + bad, value, name_of(to));
+    return of_tensor(
+        tensor.info,
+        error("tensor {}: element {} is {}, which {} has no number for: it would become infinite",
+              tensor.info.name, first + bad, value, name_of(to)));
   }
 
  private:
@@ -41,6 +46,20 @@ class Converter {
 };
 
 }  // namespace
+
+Status check_values(const TensorInfo& tensor, bool never_negative, int64_t first,
+                    std::span<const std::byte> bytes) {
+  if (!is_weight_type(tensor.type)) return {};
+  const int64_t infinite = first_not_finite(tensor.type, bytes);
+  const int64_t at = infinite < 0 && never_negative ? first_negative(tensor.type, bytes) : infinite;
+  if (at < 0) return {};
+  std::vector<float> value;
+  read_elements(tensor.type, bytes.subspan(size_t(at * size_of(tensor.type)), size_t(size_of(tensor.type))),
+                value);
+  return of_tensor(tensor, error("tensor {}: element {} is {}; {}", tensor.name, first + at, value[0],
+                                 infinite < 0 ? "a mean of squares is never negative"
+                                              : "only finite values can be trained on"));
+}
 
 std::string_view type_in_config(TensorType type) {
   SLUICE_CHECK(is_weight_type(type), "{} is no type of weights", name_of(type));

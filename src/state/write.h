@@ -20,12 +20,17 @@ using Metadata = std::map<std::string, std::string>;
 // What a config.json calls a number format of weights: "float32". REQUIRES: is_weight_type().
 std::string_view type_in_config(TensorType type);
 
+// What a run cannot go on from is neither saved nor loaded: an error names the tensor and the element where
+// elements from `first` on, with these bytes, are not finite, or negative where squares are summed.
+Status check_values(const TensorInfo& tensor, bool never_negative, int64_t first,
+                    std::span<const std::byte> bytes);
+
 // Called with the bytes of each piece that was read; an error ends the writing.
 using PieceProgress = std::function<Status(int64_t)>;
 
 // Writes tensors in their order, through memory of a few MiB. Where the parts have another number format,
 // they are rounded to nearest, ties to even; a value that the format has no finite number for is an error
-// that names the tensor, and so is one that is not finite.
+// that names the tensor, and so is one that check_values() refuses; both have the detail "tensor".
 Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const std::filesystem::path& path,
                               const Metadata& metadata, const PartReader& reader,
                               const PieceProgress& progress = {});

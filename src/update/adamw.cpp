@@ -44,8 +44,8 @@ std::optional<Op> update_state(const UpdatePart& p, std::span<const double> valu
 }  // namespace
 
 const Optimizer& adamw() {
-  static const Optimizer kAdamW{"adamw",      kHyperparameters, kState,   update,
-                                update_state, {3e-3, 0.4},      {4e-4, 1}};
+  static const Optimizer kAdamW{"adamw", kHyperparameters, kState,      "v",
+                                update,  update_state,     {3e-3, 0.4}, {4e-4, 1}};
   return kAdamW;
 }
 

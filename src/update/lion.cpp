@@ -42,8 +42,8 @@ std::optional<Op> update_state(const UpdatePart& p, std::span<const double> valu
 
 const Optimizer& lion() {
   // Its authors advise a third to a tenth of AdamW's rates for models of billions; small ones take as much.
-  static const Optimizer kLion{"lion",       kHyperparameters, kState,     update,
-                               update_state, {3e-4, 0.4},      {3e-4, 1.2}};
+  static const Optimizer kLion{"lion", kHyperparameters, kState,      "",
+                               update, update_state,     {3e-4, 0.4}, {3e-4, 1.2}};
   return kLion;
 }
 

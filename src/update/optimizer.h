@@ -40,6 +40,7 @@ struct Optimizer {
   std::string_view name;  // the value of train.optimizer
   std::span<const Hyperparameter> hyperparameters;
   std::span<const std::string_view> state;  // roles of what it keeps beside a weight, each as large: "m", "v"
+  std::string_view squares;  // the one of them that sums squares, and is never negative; empty: none does
   // The update; without `state`, which it then only reads.
   Op (*update)(const UpdatePart& part, std::span<const double> values, bool state);
   // What update() without state left out. Empty where it cannot be made up for later.

@@ -191,14 +191,16 @@ void add_state(const Weight& weight, const OptimizerConfig& config, const Numeri
                Program& program, ParamObjects& objects) {
   const int64_t total = weight.elements();
   for (int64_t first = 0; first < total; first += config.part_elements) {
-    ParamObjects::Part part{first, std::min(config.part_elements, total - first), {}, {}};
+    ParamObjects::Part part{first, std::min(config.part_elements, total - first), {}, {}, {}};
     const auto add = [&](std::string_view role, DType dtype) {
       return program.add(Object{name_of_state(role, weight, objects.parts.size()),
                                 fmt::format("{}_{}", role, weight.role), ObjectKind::OptState, dtype,
                                 part.elements * size_of(dtype), weight.layer, -1, -1, true});
     };
-    for (const std::string_view role : config.optimizer->state)
+    for (const std::string_view role : config.optimizer->state) {
       part.state.push_back(add(role, numerics.state));
+      if (role == config.optimizer->squares) part.squares = part.state.back();
+    }
     if (numerics.master) part.master = add(kMasterRole, DType::F32);
     objects.parts.push_back(std::move(part));
   }

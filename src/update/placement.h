@@ -23,6 +23,7 @@ struct ParamObjects {
     int64_t first, elements;
     std::vector<ObjectId> state;  // in the order of Optimizer::state
     ObjectId master;              // invalid: none
+    ObjectId squares;             // the one of state that is never negative; invalid: none
   };
   std::vector<Part> parts;
 };

@@ -44,7 +44,8 @@ std::optional<Op> update_state(const UpdatePart& p, std::span<const double> valu
 
 const Optimizer& sgd() {
   // Thirty times AdamW's, an estimate: gradients of a norm of at most 1 make far shorter steps.
-  static const Optimizer kSgd{"sgd", kHyperparameters, kState, update, update_state, {0.09, 0.4}, {0.012, 1}};
+  static const Optimizer kSgd{"sgd",  kHyperparameters, kState,      "",
+                              update, update_state,     {0.09, 0.4}, {0.012, 1}};
   return kSgd;
 }
 

@@ -13,6 +13,7 @@
 #include "base/checksum.h"
 #include "io/safetensors.h"
 #include "model/families/families.h"
+#include "run/forged_checkpoint.h"
 #include "run/manifest.h"
 #include "run/small_session.h"
 
@@ -379,18 +380,62 @@ TEST(Checkpoint, FilesOfAnotherSizeAreNamed) {
   }
 }
 
-// What ruins a run does not come in by its checkpoint.
-TEST(Checkpoint, ValuesThatAreNotFiniteAreNamed) {
+constexpr float kInfinite = std::numeric_limits<float>::infinity(),
+                kNotANumber = std::numeric_limits<float>::quiet_NaN();
+
+// What ruins a run does not come in by its checkpoint: with right checksums, too.
+TEST(Checkpoint, ValuesThatNoRunCouldGoOnFromAreNotLoaded) {
+  for (const auto& [value, slot, says] : {std::tuple{kInfinite, 1, "element 2 is inf"},
+                                          {kNotANumber, 0, "element 2 is nan"},
+                                          {-1.0f, 1, "element 2 is -1"},
+                                          {-1.0f, 0, ""}}) {
+    Damaged d({"train.compute=f32"});
+    const Model& model = d.prepared.stages.training.model;
+    const std::string name = model.program.object(model.params.back().parts[0].state[size_t(slot)]).name;
+    d.save();
+    forge(d.dir / "saved", name, 2, value);
+    const Status loaded = d.session->engine().load(d.session->manifest(), d.dir / "saved");
+    const std::string expected = *says == 0 ? "" : "optimizer.safetensors: tensor " + name + ": " + says;
+    EXPECT_NE(loaded.message().find(expected), std::string::npos) << loaded.message();
+    EXPECT_EQ(loaded.ok(), *says == 0);
+    const std::string_view damaged = loaded.ok() ? "" : loaded.error().detail("damaged");
+    EXPECT_EQ(damaged, loaded.ok() ? "" : (d.dir / "saved").string());
+  }
+}
+
+// And no checkpoint is made of which this would be said: the one before it stays.
+TEST(Checkpoint, ValuesThatNoRunCouldGoOnFromAreNotSaved) {
+  for (const auto& [value, slot, says] :
+       {std::tuple{kInfinite, 0, "element 2 is inf"},
+        {kNotANumber, 1, "element 2 is nan"},
+        {-1.0f, 1, "element 2 is -1; a mean of squares is never negative"}}) {
+    Damaged d({"train.compute=f32"});
+    const Model& model = d.prepared.stages.training.model;
+    const ObjectId moment = model.params.back().parts[0].state[size_t(slot)];
+    must(d.session->engine().training().write(moment, std::as_bytes(std::span(&value, 1)), 8));
+    const Status saved = d.session->save(d.dir / "saved");
+    ASSERT_FALSE(saved.ok());
+    EXPECT_NE(saved.message().find("tensor " + model.program.object(moment).name + ": " + says),
+              std::string::npos)
+        << saved.message();
+    EXPECT_EQ(saved.error().detail("tensor"), model.program.object(moment).name);
+    EXPECT_FALSE(std::filesystem::exists(d.dir / "saved"));
+  }
   Damaged d({"train.compute=f32"});
-  const Model& model = d.prepared.stages.training.model;
-  const ObjectId moment = model.params.back().parts[0].state[1];
-  const float infinite = std::numeric_limits<float>::infinity();
-  must(d.session->engine().training().write(moment, std::as_bytes(std::span(&infinite, 1)), 8));
+  const ObjectId weight = d.prepared.stages.training.model.params.back().param;
+  must(d.session->engine().training().write(weight, std::as_bytes(std::span(&kNotANumber, 1)), 8));
+  EXPECT_FALSE(d.session->save(d.dir / "saved").ok()) << "a weight that is written in its own format";
+}
+
+TEST(CheckpointInfo, WeightsAreTheirOwnOrF32) {
+  Damaged d;
   d.save();
-  const std::string config = file_bytes(d.dir / "saved/config.json");
-  const std::string said = d.said("config.json", config), name = model.program.object(moment).name;
-  EXPECT_NE(said.find("optimizer.safetensors: tensor " + name + ": element 2 is inf"), std::string::npos)
-      << said;
+  std::string text = file_bytes(d.dir / "saved/checkpoint.json");
+  text.replace(text.find("\"own\""), 5, "\"x\"");
+  std::ofstream(d.dir / "saved/checkpoint.json") << text;
+  seal_again(d.dir / "saved");
+  EXPECT_NE(read_checkpoint_info(d.dir / "saved").message().find("neither \"own\" nor \"f32\""),
+            std::string::npos);
 }
 
 TEST(CheckpointInfo, NonsenseIsRefused) {

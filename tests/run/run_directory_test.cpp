@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "equivalence/rig/rig.h"
+#include "run/small_checkpoint.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -45,6 +46,7 @@ TEST(RunDirectory, IsCleanedOfWhatKilledProcessesLeft) {
   dir.add("a/run.lock", "999999 elsewhere\n");
   for (const char* gone : {"a/config.toml.123.tmp", "a/checkpoints/step-9.tmp/file"}) dir.add(gone, "");
   for (const char* stays : {"a/notes.tmp", "a/x.1a.tmp", "a/checkpoints/step-8/file"}) dir.add(stays, "");
+  must(write_small(dir / "a/checkpoints/step-8", 8));
   fs::create_symlink("step-7", dir / "a/checkpoints/latest");
   const RunDirectory taken = must(RunDirectory::take("run.dir", dir / "a"));
   for (const char* gone : {"a/config.toml.123.tmp", "a/checkpoints/step-9.tmp"})

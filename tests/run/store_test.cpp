@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "base/status.h"
+#include "io/file.h"
+#include "run/small_checkpoint.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -19,10 +21,7 @@ CheckpointStore opened(const TempDir& dir, Retention retention = {}) {
 }
 
 Status save(CheckpointStore& store, int64_t step) {
-  return store.save(step, [](const fs::path& to) {
-    std::ofstream(to / "file") << "content";
-    return Status();
-  });
+  return store.save(step, [&](const fs::path& to) { return write_small(to, step); });
 }
 
 std::vector<std::string> names_in(const fs::path& path) {
@@ -92,6 +91,74 @@ TEST(CheckpointStore, CleansUpAfterKilledProcesses) {
   EXPECT_EQ(names_in(store.dir()),
             (std::vector<std::string>{"latest", "notes.tmp", "step-03", "step-1", "step-2"}));
   EXPECT_EQ(fs::read_symlink(store.dir() / "latest"), "step-2");
+}
+
+// Nobody has to remove a folder of that name before the run goes on, and none of it is lost.
+TEST(CheckpointStore, WhatIsNoCheckpointIsLeftAlone) {
+  const TempDir dir;
+  {
+    CheckpointStore store = opened(dir);
+    for (const int64_t step : {4, 8}) ASSERT_TRUE(save(store, step).ok());
+  }
+  dir.add("checkpoints/step-99/notes", "a user's");
+  dir.add("checkpoints/step-1/notes", "a user's");
+  fs::create_directory(dir / "checkpoints/step-12");
+  CheckpointStore store = opened(dir);
+  EXPECT_EQ(store.steps(), (std::vector<int64_t>{4, 8}));
+  EXPECT_EQ(*newest_checkpoint(store.dir()), store.at(8));
+  EXPECT_EQ(fs::read_symlink(store.dir() / "latest"), "step-8");
+  for (const int64_t step : {12, 99}) ASSERT_TRUE(save(store, step).ok());
+  EXPECT_EQ(names_in(store.dir()),
+            (std::vector<std::string>{"latest", "step-1", "step-12", "step-12-1", "step-99", "step-99-1"}));
+  EXPECT_EQ(*read_file(store.dir() / "step-99-1/notes"), "a user's");
+}
+
+TEST(CheckpointStore, RemovesNoFilesOfOthers) {
+  const TempDir dir;
+  CheckpointStore store = opened(dir, {1});
+  ASSERT_TRUE(save(store, 1).ok());
+  dir.add("checkpoints/step-1/notes", "a user's");
+  for (const int64_t step : {2, 3}) ASSERT_TRUE(save(store, step).ok());
+  EXPECT_EQ(names_in(store.dir()), (std::vector<std::string>{"latest", "step-1", "step-3"}));
+}
+
+// Whatever is wrong with the newest one, nothing older is taken in its place unless somebody says so.
+TEST(CheckpointStore, ADamagedNewestOneIsSaidWithTheOneBefore) {
+  const TempDir dir;
+  CheckpointStore store = opened(dir, {9});
+  for (const int64_t step : {2, 4, 6, 8}) ASSERT_TRUE(save(store, step).ok());
+  dir.add("checkpoints/step-8/checkpoint.json", "{}");
+  dir.add("checkpoints/step-6/optimizer.safetensors", "short");
+  std::string same_size = *read_file(store.at(4) / "model.safetensors");
+  same_size.back() ^= 1;
+  dir.add("checkpoints/step-4/model.safetensors", same_size);
+  const auto newest = newest_checkpoint(store.dir());
+  ASSERT_FALSE(newest.ok());
+  EXPECT_EQ(newest.error().detail("damaged"), store.at(8).string());
+  EXPECT_EQ(latest_checkpoint(store.dir()), store.at(4)) << "by sizes";
+  const Error e =
+      with_older_one(newest.error(), store.at(8), [](const fs::path& p) { return "Take " + p.string(); });
+  const std::string end =
+      "; the newest whole checkpoint before it is " + store.at(2).string() + ". Take " + store.at(2).string();
+  EXPECT_TRUE(e.message.ends_with(end)) << e.message;
+}
+
+TEST(CheckpointStore, OfAnotherStepIsNone) {
+  const TempDir dir;
+  CheckpointStore store = opened(dir);
+  ASSERT_TRUE(save(store, 3).ok());
+  fs::copy(store.at(3), store.at(7));
+  const auto newest = newest_checkpoint(store.dir());
+  ASSERT_FALSE(newest.ok());
+  EXPECT_EQ(newest.message(), store.at(7).string() + ": its checkpoint.json is of step 3");
+}
+
+TEST(CheckpointStore, ALinkIsNoStore) {
+  const TempDir dir;
+  dir.add("outside/step-1.tmp/file", "precious");
+  fs::create_directory_symlink(dir / "outside", dir / "checkpoints");
+  EXPECT_FALSE(CheckpointStore::open(dir / "checkpoints").ok());
+  EXPECT_TRUE(fs::exists(dir / "outside/step-1.tmp/file"));
 }
 
 }  // namespace
