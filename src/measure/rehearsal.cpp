@@ -179,6 +179,10 @@ class FloatBlocks {
   const int64_t elements_, base_;
 };
 
+// What a command of a mix takes on the host, on its way and in the timeline, about; and so many that medians
+// mean something.
+constexpr int64_t kBytesOfCommand = 1024, kLeastCommands = 8192;
+
 // What runs when: number i `times[i]` times, each of `ns[i]`, all spread evenly over the whole. Those that
 // run equally often follow each other at the distance of their shares of the time, so that copies, which take
 // none of it, get between them. Number 0 comes first.
@@ -262,6 +266,7 @@ Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, con
     : ops_(ops.begin(), ops.end()),
       rows_(std::move(rows)),
       alignment_(backend.alignment()),
+      most_commands_(std::max(kLeastCommands, most_bytes[kHost] / kBytesOfCommand)),
       periods_(FloatBlocks::periods_within(most_bytes[kHost])) {
   for (const CountedOp& counted : ops_) workspace_bytes_.push_back(backend.workspace_bytes(counted.op));
   device_bytes_ = place();
@@ -327,7 +332,7 @@ Result<Rehearsal::Times> Rehearsal::time(Backend& backend, double ns, const Traf
 // Fills `times`; returns how long that took as a part of what the estimates say.
 Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector<double>& estimates,
                                   const Traffic& traffic, Times& times) const {
-  constexpr int64_t kFewRuns = 3, kMostRuns = 2000;
+  constexpr long long kFewRuns = 3, kMostRuns = 2000;
   constexpr double kMostTimes = 2.5, kLittle = 0.01;
   double step_ns = 1;
   for (size_t i = 0; i < ops_.size(); ++i) step_ns += estimates[i] * double(ops_[i].count);
@@ -335,13 +340,19 @@ Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector
   const double wanted_ns = std::clamp(step_ns / 2, ns, kMostTimes * ns);
   std::vector<int64_t> runs;             // of the ops; then how many loads and stores
   std::vector<double> takes(estimates);  // of compute
+  const auto shares_of = [&](double part) {
+    runs.clear();
+    for (size_t i = 0; i < ops_.size(); ++i) {
+      const long long least = kFewRuns * estimates[i] < kLittle * wanted_ns ? kFewRuns : 1;
+      const auto share =
+          double(std::min(kMostRuns, std::llround(double(ops_[i].count) * wanted_ns / step_ns)));
+      runs.push_back(std::max(least, std::llround(part * share)));
+    }
+    return std::accumulate(runs.begin(), runs.end(), int64_t{0});
+  };
+  if (const int64_t all = shares_of(1); all > most_commands_) shares_of(double(most_commands_) / double(all));
   double all_ns = 1;
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    const int64_t least = kFewRuns * estimates[i] < kLittle * wanted_ns ? kFewRuns : 1;
-    runs.push_back(
-        std::clamp<int64_t>(std::llround(double(ops_[i].count) * wanted_ns / step_ns), least, kMostRuns));
-    all_ns += double(runs.back()) * estimates[i];
-  }
+  for (size_t i = 0; i < ops_.size(); ++i) all_ns += double(runs[i]) * estimates[i];
   for (const Copies* link : {&traffic.load, &traffic.store}) {
     // Copies that a link cannot keep up with would in the end hold the ops up.
     constexpr double kMostBusy = 0.9;

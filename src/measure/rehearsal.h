@@ -41,8 +41,8 @@ class Rehearsal {
  public:
   // For ops on a device arena of at most most_bytes[kDevice], where that is enough for what is read and what
   // is written to lie apart. Else all ops share the same floats, which decay from run to run. On the host it
-  // takes no more than most_bytes[kHost], but for a few MiB that it cannot do without.
-  // Attention over packed rows meets documents as `rows` has them.
+  // takes no more than most_bytes[kHost], but for some 5 MiB that it cannot do without: where there is
+  // little, ops run less often. Attention over packed rows meets documents as `rows` has them.
   Rehearsal(std::span<const CountedOp> ops, const Backend& backend, const BytesByTier& most_bytes,
             RowSample rows = {});
 
@@ -96,6 +96,7 @@ class Rehearsal {
   Region small_, workspace_, floats_[2][4][2], shared_;
   bool apart_ = true;
   int64_t device_bytes_ = 0;
+  int64_t most_commands_;                      // of one mix: each takes memory of the host
   int64_t periods_;                            // of floats that are made, see FloatBlocks
   std::vector<std::vector<int64_t>> offsets_;  // in the arena, by op and operand
   std::vector<std::vector<Buffer>> operands_;  // by op

@@ -78,6 +78,10 @@ Result<Normalizer> Normalizer::read(const JsonValue& value) {
 }
 
 Status Normalizer::apply(std::string& text, size_t& head, RegexScratch& scratch, bool begins) const {
+  const size_t before = text.size(), most = most_bytes(before);
+  const auto too_long = [&] {
+    return error("the normalizer makes more than {} bytes of a text of {}{}", most, before, why_);
+  };
   for (const auto& step : steps_) {
     if (text.empty()) return {};
     if (std::holds_alternative<Nfc>(step)) {
@@ -88,6 +92,7 @@ Status Normalizer::apply(std::string& text, size_t& head, RegexScratch& scratch,
       text = std::move(made);
     } else if (const auto* prepend = std::get_if<Prepend>(&step)) {
       if (!begins) continue;
+      if (prepend->text.size() > most - std::min(most, text.size())) return too_long();
       text.insert(0, prepend->text);
       if (head > 0) head += prepend->text.size();
     } else {
@@ -96,7 +101,10 @@ Status Normalizer::apply(std::string& text, size_t& head, RegexScratch& scratch,
       made.reserve(text.size());
       size_t made_head = 0;
       SLUICE_TRY(replace.pattern.for_each(text, scratch, [&](size_t from, size_t to, bool matches) -> Status {
-        made += matches ? std::string_view(replace.content) : std::string_view(text).substr(from, to - from);
+        const std::string_view put =
+            matches ? std::string_view(replace.content) : std::string_view(text).substr(from, to - from);
+        if (put.size() > most - made.size()) return too_long();
+        made += put;
         // What is put in belongs to the last character that it is for.
         if (to <= head) made_head = made.size();
         if (!matches && from < head && to > head) made_head = made.size() - (to - head);

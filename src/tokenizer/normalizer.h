@@ -2,7 +2,9 @@
 // What happens to text before it is cut into pieces: NFC, Prepend, Replace.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,6 +21,18 @@ class Normalizer {
  public:
   // The "normalizer" of a tokenizer.json, which may be null.
   static Result<Normalizer> read(const JsonValue& value);
+
+  // Text may become four times as long, as real files make it at most, or this long if that is more: apply()
+  // refuses what a file would make of it beyond that, before it takes the memory. `why` ends the error.
+  void bound(int64_t most_bytes, std::string why) {
+    most_bytes_ = size_t(most_bytes);
+    why_ = std::move(why);
+  }
+  // Of text of so many bytes.
+  size_t most_bytes(size_t before) const {
+    constexpr size_t kMostGrowth = 4;
+    return std::max(kMostGrowth * before, most_bytes_);
+  }
 
   bool empty() const { return steps_.empty(); }
 
@@ -39,6 +53,8 @@ class Normalizer {
     std::string content;
   };
   std::vector<std::variant<Nfc, Prepend, Replace>> steps_;
+  size_t most_bytes_ = SIZE_MAX;
+  std::string why_;
 };
 
 // Unicode's NFC with the tables of the library `tokenizers`.

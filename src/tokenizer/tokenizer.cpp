@@ -276,6 +276,7 @@ Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string
     return JsonValue(it == json.end() ? kNull : *it, key);
   };
   SLUICE_ASSIGN(impl->normalizer_, Normalizer::read(part("normalizer")));
+  impl->normalizer_.bound(limits.most_piece_bytes, limits.why);
   SLUICE_ASSIGN(impl->pre_tokenizer_, PreTokenizer::read(part("pre_tokenizer")));
   SLUICE_ASSIGN(impl->decoder_, Decoder::read(part("decoder")));
   SLUICE_ASSIGN(impl->around_, read_post_processor(part("post_processor")));
@@ -442,8 +443,8 @@ Status Tokenizer::Impl::Places::open(bool begins, Scratch& scratch) {
     SLUICE_TRY(normalizer.apply(unit, head, scratch.regex, /*begins=*/false));
     for (size_t i = 0; i < unit.size(); ++i)
       back_.push_back(uint32_t(unit == before ? at + i : i == 0 ? at : next));
+    if (back_.size() > changed_.size()) return error("its normal form is not that of its parts");
   }
-  if (back_.size() > changed_.size()) return error("its normal form is not that of its parts");
   back_.insert(back_.begin(), changed_.size() - back_.size(), 0);
   back_.push_back(uint32_t(segment_.size()));
   whole_ = changed_;
@@ -578,6 +579,7 @@ size_t Tokenizer::Impl::part_of_segment(std::string_view segment, bool begins, S
     std::string unit(segment.substr(at, next - at));
     if (!normalizer_.apply(unit, head, scratch.regex, /*begins=*/false).ok()) return 0;
     whole += unit;
+    if (whole.size() > normalizer_.most_bytes(segment.size())) return 0;
   }
   size_t at = 0, done = 0, from = 0;
   for (AddedTokenFinder::Match match{}; normalized_.next(whole, at, done, match);) from = done;

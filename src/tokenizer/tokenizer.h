@@ -29,7 +29,7 @@ struct TokenizerOptions {
   // no token.
   int64_t part_bytes = int64_t{4} << 20;
   // A piece, in which tokens are merged, takes some 64 bytes of memory for each of its own. Longer ones are
-  // refused.
+  // refused. So is text that the normalizer makes longer than that, and than four times what it was.
   int64_t most_piece_bytes = (int64_t{1} << 31) - 1;
   std::string why = {};  // they may not be longer: ends that error
 };

@@ -44,6 +44,38 @@ TEST(Tokenizer, MergesByRankAndPlace) {
   EXPECT_EQ(encoded(minimal(), ""), Ids{});
 }
 
+// A file that makes much of little would take memory that no cap knows of.
+TEST(Tokenizer, TextThatGrowsIsRefusedBeforeItTakesMemory) {
+  const auto growing = [](size_t times) {
+    json file = minimal();
+    file["normalizer"] = {
+        {"type", "Replace"}, {"pattern", {{"String", "b"}}}, {"content", std::string(times, 'a')}};
+    return file;
+  };
+  TokenizerOptions options;
+  options.most_piece_bytes = 1 << 16;
+  options.why = ", for this reason";
+  const std::string text((1 << 16) + 1, 'b');
+  Ids ids;
+  const auto four = Tokenizer::parse(growing(4).dump(), options);
+  ASSERT_TRUE(four.ok()) << four.message();
+  EXPECT_TRUE(four->encode(std::string_view(text).substr(0, 1 << 14), true, ids).ok());
+  const auto five = Tokenizer::parse(growing(5).dump(), options);
+  ASSERT_TRUE(five.ok()) << five.message();
+  EXPECT_EQ(five->encode(text, true, ids).message(),
+            "the normalizer makes more than 262148 bytes of a text of 65537, for this reason");
+  // Several that grow it fourfold each.
+  json thrice = minimal();
+  thrice["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array()}};
+  for (int i = 0; i < 3; ++i) {
+    thrice["normalizer"]["normalizers"].push_back(
+        {{"type", "Replace"}, {"pattern", {{"String", "b"}}}, {"content", "bbbb"}});
+  }
+  const auto cubed = Tokenizer::parse(thrice.dump(), options);
+  ASSERT_TRUE(cubed.ok()) << cubed.message();
+  EXPECT_FALSE(cubed->encode(text, true, ids).ok());
+}
+
 TEST(Tokenizer, CountsWhatIsDropped) {
   const auto tokenizer = Tokenizer::parse(minimal().dump());
   ASSERT_TRUE(tokenizer.ok());
