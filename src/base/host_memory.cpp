@@ -2,6 +2,7 @@
 #include "base/host_memory.h"
 
 #include <malloc.h>
+#include <sys/mman.h>
 
 #include <unistd.h>
 
@@ -43,6 +44,23 @@ HostLimit host_limit() {
     if (group.limit_bytes < limit.bytes) limit = {group.limit_bytes, "the control group " + group.name};
   }
   return limit;
+}
+
+int64_t mappable_bytes(int64_t wanted) {
+  constexpr int64_t kStep = 1 << 20;
+  const auto fits = [](int64_t bytes) {
+    void* const found =
+        ::mmap(nullptr, size_t(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (found != MAP_FAILED) ::munmap(found, size_t(bytes));
+    return found != MAP_FAILED;
+  };
+  if (wanted <= 0 || fits(wanted)) return wanted;
+  int64_t least = 0, most = wanted / kStep;
+  while (most - least > 1) {
+    const int64_t middle = least + (most - least) / 2;
+    (fits(middle * kStep) ? least : most) = middle;
+  }
+  return least * kStep;
 }
 
 int64_t resident_bytes() {

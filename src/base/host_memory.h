@@ -17,6 +17,10 @@ struct HostLimit {
 };
 HostLimit host_limit();
 
+// What this process may still map of addresses (ulimit -v), looked for in steps of a MiB up to `wanted`,
+// which is returned if it is there.
+int64_t mappable_bytes(int64_t wanted);
+
 // What this process has resident, pinned memory included.
 int64_t resident_bytes();
 // Gives memory that was freed back to the operating system, which would go on counting it as the process's.

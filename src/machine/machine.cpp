@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/hash.h"
+#include "base/host_memory.h"
 #include "config/devices.h"
 
 namespace sluice::core {
@@ -33,6 +35,18 @@ Status ask_backend(Machine& m) {
     return shared->workspace_bytes(op);
   };
   return {};
+}
+
+// Libraries of kernels and threads crash where they get no addresses: what they reserve is asked for first.
+Status check_addresses() {
+  constexpr int64_t kNeeded = kGiB;
+  const int64_t left = mappable_bytes(kNeeded);
+  if (left >= kNeeded) return {};
+  return error(
+      "the limit of this process's address space (ulimit -v) leaves {}; libraries and threads of a backend "
+      "reserve "
+      "up to {}. Raise the limit: memory.host bounds what is used of it",
+      format_bytes(left), format_bytes(kNeeded));
 }
 
 Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& options, FoundMachine found) {
@@ -109,6 +123,7 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& card
         "machine.{} = {}: only a machine that is planned for can be another one; name it with --machine",
         config.machine.front().first, config.machine.front().second);
   }
+  SLUICE_TRY(check_addresses());
   BackendOptions options;
   options.device = int(config.run.device);
   SLUICE_ASSIGN(DeviceChoice devices, parse_devices(config.run.devices));

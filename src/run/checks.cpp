@@ -124,7 +124,11 @@ Status check_early(RunConfig& config, const Machine& machine) {
   if (!machine.traits().runs_models) return {};
   SLUICE_TRY(check_held_out(config));
   SLUICE_TRY(keep_to_this_machine(config, machine));
-  if (!config.data.cache.empty()) SLUICE_TRY(check_directory("data.cache", config.data.cache));
+  // One that only can be read may have all that is needed; what cannot be added to it is an error then.
+  std::error_code ignored;
+  const bool readable =
+      fs::is_directory(config.data.cache, ignored) && ::access(config.data.cache.c_str(), R_OK | X_OK) == 0;
+  if (!config.data.cache.empty() && !readable) SLUICE_TRY(check_directory("data.cache", config.data.cache));
   if (const auto files = model_files_of(config); !files.ok()) return files.error();
   // A run that goes on has its own.
   if (config.model.weights.empty() || !config.checkpoint().empty()) return {};
