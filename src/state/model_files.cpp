@@ -59,6 +59,23 @@ Result<FileSum> copy_file(const Descriptor& fd, const fs::path& from, const fs::
   return sum;
 }
 
+// What a link out of the folder leads to would be published with the model. Those of a Hugging Face cache,
+// DIR/snapshots/COMMIT/NAME -> ../../blobs/SUM, stay inside of DIR.
+Status check_link(const fs::path& folder, const fs::path& path) {
+  std::error_code code;
+  if (!fs::is_symlink(path, code)) return {};
+  const fs::path target = fs::canonical(path, code), real = fs::canonical(folder, code);
+  fs::path inside = real;
+  if (real.parent_path().filename() == "snapshots") inside = real.parent_path().parent_path();
+  const fs::path from = target.lexically_relative(inside);
+  if (!code && !from.empty() && *from.begin() != "..") return {};
+  return error(
+      ErrorKind::Io,
+      "{} is a link out of its folder, to {}: it would be copied into checkpoints and exports; put the file "
+      "itself there",
+      path.string(), target.string());
+}
+
 }  // namespace
 
 bool ModelFiles::is_one(std::string_view name) {
@@ -72,6 +89,7 @@ Result<ModelFiles> ModelFiles::open(std::span<const fs::path> folders) {
       const fs::path path = folder / name;
       std::error_code ignored;
       if (!fs::exists(path, ignored)) continue;
+      SLUICE_TRY(check_link(folder, path));
       SLUICE_ASSIGN(Descriptor fd, Descriptor::open_to_read(path));
       SLUICE_ASSIGN(const int64_t bytes, fd.size(path));
       out.files_.push_back({path, std::move(fd), bytes});

@@ -20,7 +20,8 @@ namespace sluice::core {
 class ModelFiles {
  public:
   ModelFiles() = default;  // none
-  // Those of the first folder that has any. A folder that is not there has none.
+  // Those of the first folder that has any. A folder that is not there has none. A link that leads out of the
+  // folder is an error, unless the folder is one of a Hugging Face cache and the link stays in that.
   static Result<ModelFiles> open(std::span<const std::filesystem::path> folders);
   // Whether a file of that name is one.
   static bool is_one(std::string_view name);

@@ -492,6 +492,25 @@ std::filesystem::path served_model(const TempDir& dir) {
 
 // Whoever serves a checkpoint finds in it what the model came with; what happens to that meanwhile does not
 // matter.
+// A folder that somebody made may have a link to a file that is not to be published.
+TEST(ModelFiles, LinksOutOfAFolderAreRefusedButForThoseOfACache) {
+  namespace fs = std::filesystem;
+  const TempDir dir;
+  dir.add("secret", "a key");
+  dir.add("model/config.json", "{}");
+  fs::create_symlink("../secret", dir / "model/vocab.json");
+  const fs::path model = dir / "model";
+  const std::string said = ModelFiles::open(std::span(&model, 1)).message();
+  EXPECT_NE(said.find("vocab.json is a link out of its folder"), std::string::npos) << said;
+  dir.add("models--a--b/blobs/0123", "words");
+  dir.add("models--a--b/snapshots/9/config.json", "{}");
+  const fs::path snapshot = dir / "models--a--b/snapshots/9";
+  fs::create_symlink("../../blobs/0123", snapshot / "vocab.json");
+  EXPECT_EQ(must(ModelFiles::open(std::span(&snapshot, 1))).names(), std::vector<std::string>{"vocab.json"});
+  fs::create_symlink("../../../secret", snapshot / "merges.txt");
+  EXPECT_FALSE(ModelFiles::open(std::span(&snapshot, 1)).ok());
+}
+
 TEST(Checkpoint, CarriesTheModelsFiles) {
   const TempDir dir;
   const std::filesystem::path model = served_model(dir);
