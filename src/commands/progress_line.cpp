@@ -2,8 +2,10 @@
 #include "commands/progress_line.h"
 
 #include <fmt/format.h>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <string>
 
 #include "commands/say.h"
 #include "commands/terminal.h"
