@@ -129,7 +129,7 @@ void tell_cost(const Evaluated& e, const Evaluator& evaluator, const BytesByTier
 }
 
 Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
-  SLUICE_ASSIGN(const fs::path folder, model_folder(request.model, request.best));
+  SLUICE_ASSIGN(const fs::path folder, folder_to_read(request.model, request.best));
   SLUICE_ASSIGN(RunConfig config, evaluation_config(request, folder));
   SLUICE_ASSIGN(ModelSpec model, resolve_model(config));
   SLUICE_ASSIGN(const Machine machine, resolve_machine(config, ""));

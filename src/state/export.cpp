@@ -220,7 +220,7 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
 
 Result<Exported> export_model(const fs::path& from, const fs::path& to, const ExportOptions& options,
                               const ExportProgress& progress) {
-  SLUICE_ASSIGN(const fs::path dir, model_folder(from, options.best));
+  SLUICE_ASSIGN(const fs::path dir, folder_to_read(from, options.best));
   SLUICE_ASSIGN(Source source, open_source(dir));
   SLUICE_ASSIGN(const std::vector<StoredTensor> tensors, tensors_of(source, options.type));
   SLUICE_ASSIGN(const ModelFiles files, ModelFiles::open(std::span(&dir, 1)));

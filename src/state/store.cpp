@@ -222,7 +222,7 @@ Error with_older_one(Error why, const fs::path& damaged,
   return why;
 }
 
-Result<fs::path> model_folder(const fs::path& from, bool best) {
+Result<fs::path> folder_to_read(const fs::path& from, bool best) {
   std::error_code ignored;
   if (!fs::is_directory(from, ignored)) {
     return error(ErrorKind::NotFound,

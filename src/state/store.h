@@ -75,7 +75,7 @@ std::optional<std::filesystem::path> best_model(const std::filesystem::path& dir
 // What to read a model from that people name by its folder, by a checkpoint or by the directory of a run,
 // which stands for its newest checkpoint, or its best model. Errors: there is no such folder, or no best
 // model in it.
-Result<std::filesystem::path> model_folder(const std::filesystem::path& from, bool best = false);
+Result<std::filesystem::path> folder_to_read(const std::filesystem::path& from, bool best = false);
 
 // The newest checkpoint there, found in the same way. Where that is damaged no older one is taken in its
 // place: the error has the detail "damaged", its path.
