@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/parallel.h"
 #include "exec/executor.h"
 #include "planner/lower_bound.h"
 
@@ -17,7 +18,15 @@ int64_t budget(int64_t cap, int64_t overhead, int64_t base) {
   return cap == kUnlimited ? kUnlimited / 4 : std::max<int64_t>(0, cap - overhead - base);
 }
 
-std::string in_words(const Policy& p) {
+// A layer's number with its bits in reverse order: any first few are spread over all layers.
+uint32_t spread_over_layers(int32_t layer) {
+  uint32_t reversed = 0;
+  for (uint32_t bit = 0; layer >= 0 && bit < 16; ++bit)
+    reversed |= ((uint32_t(layer) >> bit) & 1) << (15 - bit);
+  return reversed;
+}
+
+std::string policy_in_words(const Policy& p) {
   if (p.tight) return "as little on the device as possible";
   if (p.lean) return "as little on the host as possible";
   if (p.keep) return "nothing computed again";
@@ -27,6 +36,12 @@ std::string in_words(const Policy& p) {
   }
   return fmt::format("{:.0f} % of the device budget held back for transfers, weight of computing {:g}",
                      100 * p.reserve, p.again_weight);
+}
+
+std::string in_words(const Policy& p) {
+  const std::string words = policy_in_words(p);
+  if (p.pinned_bytes == 0) return words;
+  return fmt::format("{}, {} of what outlives the step never leave it", words, format_bytes(p.pinned_bytes));
 }
 
 }  // namespace
@@ -63,7 +78,52 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
     order_[overlap] = order(overlap);
     plain_[overlap] = unrolled(overlap, none_again());
   }
+  pinnable_ = found_pinnable();
   for (const RecomputeUnit& unit : units_) again_bytes_ += unit.bytes;
+  for (const Schedule& s : plain_[false].devices) {
+    std::vector<int64_t> bytes = s.workspace_bytes;
+    for (const Value& v : s.values) {
+      for (const ValueUse& u : v.uses) bytes[u.position] += v.fixed ? 0 : v.bytes;
+    }
+    working_bytes_ = std::max(working_bytes_, *std::ranges::max_element(bytes));
+  }
+}
+
+// Most is saved by what is loaded and stored most often: weights, then gradients, then what only the update uses.
+// Alike ones are taken from all over the model, so that links have as much to do everywhere.
+std::vector<std::vector<PlanBuilder::Pinnable>> PlanBuilder::found_pinnable() const {
+  constexpr double kStore = 0.5;  // of a load, as nothing waits for a store
+  std::vector<std::vector<Pinnable>> out(placement_.devices);
+  for (size_t d = 0; d < placement_.devices && limits.fixed_homes.empty(); ++d) {
+    const Schedule& s = plain_[true].devices[d];
+    std::vector<double> moves(s.values.size(), 0);
+    for (const Gap& g : sluice::core::gaps_of(s, profile_, limits)) {
+      if (!g.dead) moves[g.value] += 1 + (g.written ? kStore : 0);
+    }
+    std::vector<uint32_t> order;
+    for (uint32_t v = 0; v < s.values.size(); ++v) {
+      if (s.values[v].circular && !s.values[v].host_home && !s.values[v].fixed) order.push_back(v);
+    }
+    std::ranges::stable_sort(order, {}, [&](uint32_t v) {
+      return std::pair(-moves[v], spread_over_layers(program_.object(s.values[v].object).layer));
+    });
+    for (const uint32_t v : order) out[d].push_back({s.values[v].object, s.values[v].bytes});
+  }
+  return out;
+}
+
+std::shared_ptr<const std::vector<bool>> PlanBuilder::pins(int64_t bytes) const {
+  if (bytes == 0) return nullptr;
+  auto out = std::make_shared<std::vector<bool>>(program_.objects().size(), false);
+  for (const std::vector<Pinnable>& of_device : pinnable_) {
+    int64_t left = bytes;
+    for (const Pinnable& p : of_device) {
+      if (p.bytes > left) continue;
+      left -= p.bytes;
+      (*out)[p.object.value] = true;
+    }
+  }
+  return out;
 }
 
 std::vector<RecomputeUnit> PlanBuilder::found_units() const {
@@ -102,9 +162,10 @@ std::vector<TaskId> PlanBuilder::order(bool overlap) const {
       check);
 }
 
-SaveChoices PlanBuilder::chosen(const Policy& policy, const SavePolicy& saving) const {
+SaveChoices PlanBuilder::chosen(const Policy& policy, const SavePolicy& saving, const Limits& within) const {
   SaveChoices out{none_again(), {}};
-  const Limits seen = seen_by_one(limits);
+  const Limits seen = seen_by_one(within);
+  const std::vector<Prices>* prices = policy.market ? prices_for(policy) : nullptr;
   for (size_t d = 0; d < placement_.devices; ++d) {
     const SaveChoice none{none_again(), {}};
     const Prices no_prices;
@@ -120,7 +181,7 @@ SaveChoices PlanBuilder::chosen(const Policy& policy, const SavePolicy& saving) 
         Pass::Saves, none,
         [&] {
           return choose_saves(program_, plain_[policy.overlap].devices[d], units_of_[d], profile_, seen,
-                              saving, policy.market ? prices_[policy.overlap][d] : no_prices);
+                              saving, policy.market ? (*prices)[d] : no_prices);
         },
         check);
     for (const RecomputeUnit& unit : units_of_[d]) {
@@ -242,72 +303,141 @@ std::string PlanBuilder::describe(const Candidate& c) const {
                     100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
 }
 
-bool PlanBuilder::find_prices(bool overlap) {
+const std::vector<Prices>* PlanBuilder::prices_for(const Policy& policy) const {
+  for (const PricesFor& p : prices_) {
+    if (p.overlap == policy.overlap && p.pinned_bytes == policy.pinned_bytes) return &p.prices;
+  }
+  return nullptr;
+}
+
+bool PlanBuilder::find_prices(bool overlap, std::vector<int64_t> pinned_bytes, int threads) {
+  std::ranges::sort(pinned_bytes);
+  const auto known = [&](int64_t pinned) {
+    return prices_for({.overlap = overlap, .pinned_bytes = pinned}) != nullptr;
+  };
+  pinned_bytes.erase(std::unique(pinned_bytes.begin(), pinned_bytes.end()), pinned_bytes.end());
+  std::erase_if(pinned_bytes, known);
   // Packing leaves some of the room unused.
   constexpr double kUsed = 0.85;
-  const auto target = static_cast<int64_t>(kUsed * double(limits.device_bytes()));
-  const Limits seen = seen_by_one(limits);
-  prices_[overlap].clear();
-  for (size_t d = 0; d < placement_.devices; ++d) {
-    const Schedule& plain = plain_[overlap].devices[d];
-    const auto check = [&](const Prices& p) -> Status {
-      for (const auto* prices : {&p.device, &p.host, &p.load, &p.store, &p.again}) {
-        const bool wrong = std::any_of(prices->begin(), prices->end(), [](double x) { return !(x >= 0); });
-        if (prices->size() != plain.size() + 1u || wrong) return error("a price below nothing, or none");
-      }
-      return {};
-    };
-    prices_[overlap].push_back(passes_.run<Prices>(
-        Pass::Prices, {},
-        [&] { return sluice::core::find_prices(plain, units_of_[d], profile_, seen, target); }, check));
-    if (prices_[overlap].back().empty()) return false;
+  const auto check = [&](const Prices& p) -> Status {
+    for (const auto* prices : {&p.device, &p.host, &p.load, &p.store, &p.again}) {
+      const bool wrong = std::any_of(prices->begin(), prices->end(), [](double x) { return !(x >= 0); });
+      if (prices->size() != plain_[overlap].size() + 1u || wrong) return error("a price below nothing, or none");
+    }
+    return {};
+  };
+  std::vector<PricesFor> found;
+  for (const int64_t pinned : pinned_bytes) found.push_back({overlap, pinned, {}});
+  for_each_parallel(int64_t(found.size()), threads, [&](int64_t i) {
+    Limits seen = seen_by_one(limits);
+    const int64_t pinned = std::min(found[size_t(i)].pinned_bytes, limits.device_bytes());
+    seen.pinned = pins(pinned);
+    const int64_t target =
+        pinned + static_cast<int64_t>(kUsed * double(limits.device_bytes() - pinned));
+    for (size_t d = 0; d < placement_.devices; ++d) {
+      const Schedule& plain = plain_[overlap].devices[d];
+      found[size_t(i)].prices.push_back(passes_.run<Prices>(
+          Pass::Prices, {},
+          [&] { return sluice::core::find_prices(plain, units_of_[d], profile_, seen, target); }, check));
+    }
+  });
+  for (PricesFor& one : found) {
+    if (std::ranges::any_of(one.prices, &Prices::empty)) return false;
+    prices_.push_back(std::move(one));
   }
   return true;
+}
+
+std::optional<PlanBuilder::Fitting> PlanBuilder::fitted(bool overlap, const Limits& within,
+                                                        const SavePolicy& saving,
+                                                        const std::vector<GapCosts>& costs, bool lean,
+                                                        Saves& saves, Tier& misfit) const {
+  const int64_t host_bytes = saving.host_bytes * int64_t(placement_.devices);
+  constexpr int kRounds = 4;  // as what is computed again takes room on the device, where more is then cut
+  for (int round = 0;; ++round) {
+    Fitting out{unrolled(overlap, saves), {}};
+    misfit = kDevice;
+    auto cuts = gaps_cut(out.schedule, within, saves, saving.target_bytes, costs);
+    if (!cuts) return std::nullopt;
+    out.cuts = std::move(*cuts);
+    SlotsByDevice slots;
+    for (size_t d = 0; d < out.cuts.size(); ++d)
+      slots.push_back(split_at(out.schedule.devices[d], within, out.cuts[d].gaps).slots);
+    if (!lean && round < kRounds &&
+        relieve_host(out.schedule, slots, units_, within, host_bytes, saves))
+      continue;
+    misfit = kHost;
+    const std::vector<int64_t> bytes = bytes_on_host(out.schedule, slots, within);
+    if (*std::ranges::max_element(bytes) > within.bytes[kHost]) return std::nullopt;
+    return out;
+  }
 }
 
 std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device_budget) const {
   Limits within = limits;
   within.set_device_bytes(device_budget);
   within.store_around = policy.market;
-  double device_share = policy.device_share, host_share = policy.host_share;
+  within.pinned = pins(policy.pinned_bytes);
+  double device_share = policy.device_share, reserve = policy.reserve;
+  double host_share = program_.tasks().size() > kFewItems ? 0.9975 : 1;  // that packs, mostly
+  const auto pinned = double(policy.pinned_bytes);
   std::optional<Candidate> best;
   Tier misfit;
+  const bool fixed_saves = policy.tight || policy.lean || policy.keep;
   const int attempts = quick_ ? 4 : 8;  // over the same range
   for (int attempt = 0; attempt < attempts; ++attempt) {
     const double fill = policy.tight ? 0 : double(device_budget) * device_share;
     SavePolicy saving;
-    saving.target_bytes = static_cast<int64_t>(fill * (1 - policy.reserve));
+    // What is pinned cannot make room.
+    const double open = std::max(0.0, fill - pinned);
+    saving.target_bytes = static_cast<int64_t>(fill - open * reserve);
     saving.host_bytes = static_cast<int64_t>(double(seen_by_one(within).bytes[kHost]) * host_share);
     // A link that is behind keeps what it will move on the device.
-    saving.lag_ns = 1e9 * (policy.market ? policy.lag : policy.reserve) * fill /
+    saving.lag_ns = 1e9 * (policy.market ? policy.lag : reserve) * open /
                     std::max(profile_.bytes_per_s(kHost, kDevice), profile_.bytes_per_s(kDevice, kHost));
-    saving.most_under_way = static_cast<int64_t>(policy.under_way * double(saving.target_bytes));
+    saving.most_under_way = static_cast<int64_t>(policy.under_way * open * (1 - reserve));
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
     saving.priced = policy.priced;
-    const auto [saves, costs] = policy.tight || policy.lean ? SaveChoices{all_again(), {}}
-                                : policy.keep               ? SaveChoices{none_again(), {}}
-                                                            : chosen(policy, saving);
-    const StepSchedule s = unrolled(policy.overlap, saves);
-    const auto cuts = gaps_cut(s, within, saves, saving.target_bytes, costs);
-    if (!cuts) return best;
+    auto [saves, costs] = policy.tight || policy.lean ? SaveChoices{all_again(), {}}
+                          : policy.keep               ? SaveChoices{none_again(), {}}
+                                                      : chosen(policy, saving, within);
+    const auto fitting = fitted(policy.overlap, within, saving, costs, fixed_saves, saves, misfit);
+    if (!fitting && misfit == kHost && reserve > 0) {
+      reserve = reserve > 0.02 ? reserve / 2 : 0;
+      continue;
+    }
+    if (!fitting) return best;
+    const StepSchedule& s = fitting->schedule;
     for (const bool search_places : {false, true}) {
       within.search_places = search_places;
-      auto plan = emitted(s, resident(s, within, *cuts, static_cast<int64_t>(fill)), within, misfit);
+      auto plan = emitted(s, resident(s, within, fitting->cuts, static_cast<int64_t>(fill)), within, misfit);
       if (plan) {
         predict_times(*plan);
-        take_faster(Candidate{std::move(*plan), policy.overlap, saves, gaps_of(*cuts), in_words(policy),
-                              device_share, host_share},
+        take_faster(Candidate{std::move(*plan), policy.overlap, saves, gaps_of(fitting->cuts),
+                              in_words(policy), device_share},
                     best);
         if (!search_places) return best;
       }
       // Beside one whose places were searched, only what packs without is still of interest.
       if (best || misfit == kHost || program_.tasks().size() > kFewItems) break;
     }
-    if (policy.tight || ((policy.lean || policy.keep) && misfit == kHost)) return best;
-    (misfit.is_device() ? device_share : host_share) -= (misfit.is_device() ? 0.32 : 0.08) / attempts;
+    if (policy.tight || (fixed_saves && misfit == kHost)) return best;
+    if (misfit.is_device()) {
+      device_share -= 0.32 / attempts;
+    } else {
+      host_share -= 0.08 / attempts;
+    }
   }
   return best;
+}
+
+std::vector<std::optional<Candidate>> PlanBuilder::build_all(const std::vector<Policy>& policies,
+                                                             int64_t device_budget, int threads) const {
+  std::vector<std::optional<Candidate>> out(policies.size());
+  for_each_parallel(int64_t(out.size()), threads,
+                    [&](int64_t i) { out[size_t(i)] = build(policies[size_t(i)], device_budget); });
+  return out;
 }
 
 std::optional<Plan> PlanBuilder::build_with(const StepSchedule& s, const GapsByDevice& gaps,
@@ -353,6 +483,26 @@ int64_t PlanBuilder::resident_bytes() const {
   for (const Cuts& cuts : *all)
     most = std::max(most, *std::max_element(cuts.pressure.begin(), cuts.pressure.end()));
   return most;
+}
+
+PinRange PlanBuilder::pin_range(int64_t device_budget) const {
+  const auto devices = int64_t(placement_.devices);
+  int64_t state = 0, on_one = 0;
+  for (const auto& of_device : pinnable_) {
+    int64_t sum = 0;
+    for (const Pinnable& p : of_device) sum += p.bytes;
+    state += sum;
+    on_one = std::max(on_one, sum);
+  }
+  const int64_t room = limits.bytes[kHost] - limits.boundary_bytes[kHost] - state;
+  PinRange out;
+  // Where the host has room for all that outlives the step and for the devices' worth of activations twice over,
+  // copies of what a device holds, too, cost nothing.
+  out.tight = state > 0 && room < 2 * devices * device_budget;
+  if (!out.tight) return out;
+  out.least = std::max<int64_t>(0, -room / devices);
+  out.most = std::max(out.least, std::min(device_budget - working_bytes_, on_one));
+  return out;
 }
 
 int64_t PlanBuilder::least_in_all_tiers() const {

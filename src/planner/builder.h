@@ -24,8 +24,18 @@ struct Policy {
   bool market = false;      // saves by prices: see choose_saves()
   double lag = 1;           // with it: the part of the device budget that a transfer may wait for
   double under_way = 0.25;  // and what the prices' estimate of what is under way can hold back of it
-  // Of the budgets, for a first attempt; less is used where that does not pack.
-  double device_share = 1, host_share = 1;
+  // Of what outlives the step, what stays on each device all step long and has no place on the host: the dearest
+  // to move, up to so many bytes.
+  int64_t pinned_bytes = 0;
+  double device_share = 1;  // of the budget, for a first attempt; less is used where that does not pack
+};
+
+// How much of what outlives the step can be pinned to each device, in bytes.
+struct PinRange {
+  bool tight = false;  // the host has no room for all that would go there; otherwise nothing need be pinned
+  int64_t least = 0, most = 0;
+
+  int64_t at(double part) const { return least + int64_t(part * double(most - least)); }
 };
 
 // What each activation's saving costs whom.
@@ -44,12 +54,15 @@ class PlanBuilder {
   // REQUIRES: program, profile and the request's runner outlive the builder.
   PlanBuilder(const Program& program, const Profile& profile, const PlanRequest& request);
 
-  // Finds the prices that policies with `market` need; false when that pass is left out. No thread may build
-  // meanwhile.
-  bool find_prices(bool overlap);
-  // One plan. Fragmentation may keep what fits by bytes from packing: then less is made resident, or less
-  // sent to the host. Empty when nothing packs.
+  // Finds the prices that policies with `market` need at these pinned bytes, in that order; false when that pass
+  // is left out. No thread may build meanwhile.
+  bool find_prices(bool overlap, std::vector<int64_t> pinned_bytes, int threads);
+  bool has_prices(const Policy& policy) const { return prices_for(policy) != nullptr; }
+  // One plan. Fragmentation may keep what fits by bytes from packing: then less is made resident, or more computed
+  // again instead of sent to the host. Empty when nothing packs.
   std::optional<Candidate> build(const Policy& policy, int64_t device_budget) const;
+  std::vector<std::optional<Candidate>> build_all(const std::vector<Policy>& policies, int64_t device_budget,
+                                                  int threads) const;
   // Changes the candidate's decisions as long as the step gets shorter: refine() as a pass.
   void climb(Candidate& candidate, int64_t device_budget, int evaluations) const;
   // The candidate's settings and what its saves come to.
@@ -68,6 +81,9 @@ class PlanBuilder {
   // What all tiers hold together at least: bytes at the fullest moment when all that can be computed again
   // is. REQUIRES: no homes are given.
   int64_t least_in_all_tiers() const;
+  // What these bytes of each device pin: see Limits.
+  std::shared_ptr<const std::vector<bool>> pins(int64_t bytes) const;
+  PinRange pin_range(int64_t device_budget) const;
 
   // The passes.
   StepSchedule unrolled(bool overlap, const Saves& saves) const;
@@ -89,7 +105,22 @@ class PlanBuilder {
  private:
   std::vector<RecomputeUnit> found_units() const;
   std::vector<TaskId> order(bool overlap) const;
-  SaveChoices chosen(const Policy& policy, const SavePolicy& saving) const;
+  SaveChoices chosen(const Policy& policy, const SavePolicy& saving, const Limits& within) const;
+  // Gaps cut for these saves, of which what the host has no room for is changed. Empty when a working set does not
+  // fit, or else the host (`misfit`).
+  struct Fitting {
+    StepSchedule schedule;
+    CutsByDevice cuts;
+  };
+  std::optional<Fitting> fitted(bool overlap, const Limits& within, const SavePolicy& saving,
+                                const std::vector<GapCosts>& costs, bool lean, Saves& saves,
+                                Tier& misfit) const;
+  struct Pinnable {
+    ObjectId object;
+    int64_t bytes;
+  };
+  // What outlives the step, by device; what is worth most there per byte first.
+  std::vector<std::vector<Pinnable>> found_pinnable() const;
   // From decisions, as many of its loads and stores early and lingering as there is room for.
   std::optional<Plan> build_with(const StepSchedule& s, const GapsByDevice& gaps, Limits within) const;
   // As one of several devices that share the host takes part of it.
@@ -110,8 +141,16 @@ class PlanBuilder {
   // Without and with overlapping rounds.
   std::vector<TaskId> order_[2];
   StepSchedule plain_[2];
-  std::vector<Prices> prices_[2];  // by device
-  int64_t again_bytes_ = 0;        // that can be computed again
+  struct PricesFor {
+    bool overlap;
+    int64_t pinned_bytes;
+    std::vector<Prices> prices;  // by device
+  };
+  const std::vector<Prices>* prices_for(const Policy& policy) const;
+  std::vector<PricesFor> prices_;
+  std::vector<std::vector<Pinnable>> pinnable_;
+  int64_t again_bytes_ = 0;    // that can be computed again
+  int64_t working_bytes_ = 0;  // of the largest working set of a device, nothing being computed again
 };
 
 }  // namespace sluice::core

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "planner/builder.h"
+#include "planner/coarse_search.h"
 #include "planner/refusal.h"
 #include "planner/ring_search.h"
 
@@ -77,13 +79,12 @@ class Planner {
   Error infeasible_on_host(int64_t least);
   // How full the host is under a policy, before packing.
   Tightest tightest_host(const Policy& policy, int64_t device_budget) const;
-  std::vector<std::optional<Candidate>> build_all(const std::vector<Policy>& policies,
-                                                  int64_t device_budget) const;
   void consider(const Policy& policy, int64_t device_budget, std::optional<Candidate>& best) const;
   void search_grid(int64_t least, int64_t most, std::optional<Candidate>& best) const;
   void search_budget(int64_t budget, int evaluations, std::optional<Candidate>& best) const;
-  void search_coarse(std::optional<Candidate>& best);
-  std::vector<Policy> policies() const;
+  std::vector<Policy> policies(int64_t device_budget) const;
+  std::vector<Policy> lean_policies(int64_t device_budget) const;
+  bool fits_lean(int64_t device_budget) const;
   // Where rounds do not overlap, the devices at the ends of a ring wait for the others.
   bool is_ring() const { return plans_.placement().devices > 1; }
 
@@ -98,7 +99,7 @@ void Planner::consider(const Policy& policy, int64_t device_budget, std::optiona
 }
 
 // Of every budget of the grid.
-std::vector<Policy> Planner::policies() const {
+std::vector<Policy> Planner::policies(int64_t device_budget) const {
   std::vector<Policy> out;
   for (const bool overlap : {false, true}) {
     if (overlap && !is_ring()) continue;
@@ -108,8 +109,28 @@ std::vector<Policy> Planner::policies() const {
     }
   }
   out.push_back({.keep = true});
+  const PinRange pins = plans_.pin_range(device_budget);
+  for (const double part : {0.4, 0.7, 1.0}) {
+    if (pins.tight) out.push_back({.reserve = 0.2, .again_weight = 2, .pinned_bytes = pins.at(part)});
+  }
+  std::ranges::copy(lean_policies(device_budget), std::back_inserter(out));
+  return out;
+}
+
+// Those that leave the host least, everything computed again: the more is pinned the less, as long as it packs.
+std::vector<Policy> Planner::lean_policies(int64_t device_budget) const {
+  const PinRange pins = plans_.pin_range(device_budget);
+  std::vector<Policy> out;
+  for (const double part : {1.0, 0.96, 0.92, 0.88, 0.8, 0.65, 0.5, 0.25}) {
+    if (pins.tight) out.push_back({.lean = true, .pinned_bytes = pins.at(part)});
+  }
   out.push_back(kLean);
   return out;
+}
+
+bool Planner::fits_lean(int64_t device_budget) const {
+  return std::ranges::any_of(lean_policies(device_budget),
+                             [&](const Policy& p) { return plans_.build(p, device_budget).has_value(); });
 }
 
 int64_t Planner::minimal_budget() {
@@ -176,7 +197,7 @@ void Planner::search_grid(int64_t least, int64_t most, std::optional<Candidate>&
 // Every policy, and a climb from the best of their plans.
 void Planner::search_budget(int64_t budget, int evaluations, std::optional<Candidate>& best) const {
   std::vector<Candidate> found;
-  for (auto& c : build_all(policies(), budget)) {
+  for (auto& c : plans_.build_all(policies(budget), budget, request_.threads)) {
     if (c) found.push_back(std::move(*c));
   }
   std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
@@ -194,86 +215,6 @@ void Planner::search_budget(int64_t budget, int evaluations, std::optional<Candi
   for (Candidate& c : starts) take_faster(std::move(c), best);
 }
 
-std::vector<std::optional<Candidate>> Planner::build_all(const std::vector<Policy>& policies,
-                                                         int64_t device_budget) const {
-  std::vector<std::optional<Candidate>> out(policies.size());
-  for_each_parallel(int64_t(out.size()), request_.threads,
-                    [&](int64_t i) { out[size_t(i)] = plans_.build(policies[size_t(i)], device_budget); });
-  return out;
-}
-
-// For programs of many tasks: at the whole budget, one setting after the other.
-void Planner::search_coarse(std::optional<Candidate>& best) {
-  // The settings that a way's fastest plan so far was made by, and the shares with which it packed.
-  struct Leader {
-    Policy policy;
-    double ns = std::numeric_limits<double>::infinity();
-  };
-  Leader weights, prices;
-  std::vector<Policy> policies;
-  const auto consider = [&] {
-    auto plans = build_all(policies, plans_.limits.device_bytes());
-    for (size_t i = 0; i < plans.size(); ++i) {
-      if (!plans[i]) continue;
-      Leader& leader = policies[i].market ? prices : weights;
-      if (plans[i]->plan.makespan_ns < leader.ns) {
-        leader = {policies[i], plans[i]->plan.makespan_ns};
-        leader.policy.device_share = plans[i]->device_share;
-        leader.policy.host_share = plans[i]->host_share;
-      }
-      take_faster(std::move(*plans[i]), best);
-    }
-    policies.clear();
-  };
-  const auto by_weights = [&](bool overlap) {
-    policies.push_back({.reserve = 0.35, .again_weight = 2, .overlap = overlap});
-  };
-  if (request_.ways != Ways::Prices) {
-    if (!request_.quick) by_weights(false);
-    by_weights(true);
-  }
-  // The other order never won by them.
-  if (request_.ways != Ways::Weights && plans_.find_prices(true))
-    policies.push_back({.reserve = 0.08, .overlap = true, .market = true, .lag = 4});
-  consider();
-  if (request_.quick) {
-    // Where this does not pack, weights may, and the order as written leaves most room.
-    if (!best && request_.ways == Ways::Prices) by_weights(true), consider();
-    if (!best) by_weights(false), consider();
-    return;
-  }
-  // What packs for one packs as a rule for the others of its way.
-  const auto vary = [&](const Leader& leader, auto&& change) {
-    policies.push_back(leader.policy);
-    change(policies.back());
-  };
-  if (prices.ns < weights.ns) {
-    for (const double reserve : {0.04, 0.08, 0.12}) {
-      for (const double lag : {1.3, 4.}) {
-        if (reserve != prices.policy.reserve || lag != prices.policy.lag)
-          vary(prices, [&](Policy& p) { p.reserve = reserve, p.lag = lag; });
-      }
-    }
-    // Where links have little to do, weights with less held back for them may get ahead.
-    if (std::isfinite(weights.ns)) vary(weights, [&](Policy& p) { p.reserve = 0.1; });
-  } else {
-    for (const double reserve : {0.1, 0.2, 0.5, 0.65}) vary(weights, [&](Policy& p) { p.reserve = reserve; });
-  }
-  consider();
-  if (prices.ns < weights.ns) {
-    for (const double more : {-0.02, -0.01, 0.01, 0.02}) vary(prices, [&](Policy& p) { p.reserve += more; });
-    for (const double under_way : {0.15, 0.2, 0.3, 0.35})
-      vary(prices, [&](Policy& p) { p.under_way = under_way; });
-  } else {
-    for (const auto& [weight, priced] :
-         {std::pair{0.5, true}, {1., true}, {4., true}, {8., true}, {2., false}, {8., false}}) {
-      vary(weights,
-           [&weight = weight, &priced = priced](Policy& p) { p.again_weight = weight, p.priced = priced; });
-    }
-  }
-  consider();
-}
-
 Result<Plan> Planner::search() {
   // Most caps that cannot work are found out here, before a search.
   const bool own_homes = plans_.limits.fixed_homes.empty();
@@ -288,15 +229,19 @@ Result<Plan> Planner::search() {
   if (!best || !stays(*best)) {
     // What fits by bytes does not pack: one plan for that among others.
     if (!coarse) best.reset();
-    if (coarse && !request_.least) search_coarse(best);
+    if (coarse && !request_.least) search_coarse(plans_, request_, best);
     if (!best || !coarse) {
       const int64_t least = minimal_budget();
       if (least == kNowhere) {
-        consider(kLean, plans_.limits.device_bytes(), best);
+        const int64_t device = plans_.limits.device_bytes();
+        for (auto& lean : plans_.build_all(lean_policies(device), device, request_.threads)) {
+          if (lean) take_faster(std::move(*lean), best);
+        }
       } else if (least <= plans_.limits.device_bytes()) {
         consider(kTight, least, best);
       }
       if (!best) return infeasible();
+      if (request_.last_resort != nullptr) *request_.last_resort = coarse;
       if (!coarse && !request_.least) {
         // The leanest plan's budget, too, must not depend on the cap.
         int64_t from = least;
@@ -309,6 +254,7 @@ Result<Plan> Planner::search() {
       }
     }
   }
+  if (!best) return infeasible();
   best->plan.policy = plans_.describe(*best);
   Plan plan = std::move(best->plan);
   plans_.submit(plan);
@@ -322,7 +268,7 @@ int64_t Planner::minimal_lean_budget() {
   const int64_t floor = minimal_budget();
   plans_.limits.bytes[kHost] = host_budget;
   if (floor == kNowhere) return kNowhere;
-  const auto works = [&](int64_t budget) { return plans_.build(kLean, budget).has_value(); };
+  const auto works = [&](int64_t budget) { return fits_lean(budget); };
   return least_bytes(floor, plans_.resident_bytes(), plans_.limits.alignment, works);
 }
 
@@ -357,13 +303,28 @@ Error Planner::infeasible_on_device(int64_t least) {
 // `least` of it.
 Error Planner::infeasible_on_host(int64_t least) {
   const bool resident = plans_.resident_bytes() <= plans_.limits.device_bytes();
-  const Policy lean = resident ? kEverything : kLean;
-  const Tightest tightest = tightest_host(lean, plans_.limits.device_bytes());
+  const int64_t device = plans_.limits.device_bytes();
   const auto works = [&](int64_t budget) {
     plans_.limits.bytes[kHost] = budget;
-    return plans_.build(lean, plans_.limits.device_bytes()) || (!resident && plans_.build(kTight, least));
+    if (resident) return plans_.build(kEverything, device).has_value();
+    return fits_lean(device) || plans_.build(kTight, least).has_value();
   };
-  const int64_t budget = least_bytes(tightest.bytes, 4 * tightest.bytes, plans_.limits.alignment, works);
+  Tightest tightest = tightest_host(resident ? kEverything : kLean, device);
+  int64_t floor = tightest.bytes;
+  if (!resident) {
+    const int64_t devices = int64_t(plans_.placement().devices);
+    floor = std::max(plans_.limits.alignment, plans_.least_in_all_tiers() - devices * device);
+  }
+  const int64_t budget = least_bytes(floor, 4 * tightest.bytes, plans_.limits.alignment, works);
+  if (!resident && budget != kNowhere) {
+    plans_.limits.bytes[kHost] = budget;
+    for (const Policy& lean : lean_policies(device)) {
+      if (!plans_.build(lean, device)) continue;
+      plans_.limits.bytes[kHost] = kUnlimited / 4;
+      tightest = tightest_host(lean, device);
+      break;
+    }
+  }
   const int64_t held = profile_.overhead_bytes[kHost] + plans_.limits.base[kHost];
   return refuse_host(request_.caps[kHost], budget == kNowhere ? kNowhere : budget + held,
                      request_.caps[kDevice], held, tightest);
@@ -372,7 +333,9 @@ Error Planner::infeasible_on_host(int64_t least) {
 Tightest Planner::tightest_host(const Policy& policy, int64_t device_budget) const {
   const Saves saves = policy.lean ? plans_.all_again() : Saves();
   const StepSchedule s = policy.lean ? plans_.unrolled(false, saves) : plans_.plain(false);
-  const auto cuts = plans_.gaps_cut(s, plans_.limits, saves, device_budget);
+  Limits limits = plans_.limits;
+  limits.pinned = plans_.pins(policy.pinned_bytes);
+  const auto cuts = plans_.gaps_cut(s, limits, saves, device_budget);
   std::vector<std::vector<HostSlot>> slots(s.devices.size());
   for (size_t d = 0; cuts && d < slots.size(); ++d)
     slots[d] = split_at(s.devices[d], plans_.limits, (*cuts)[d].gaps).slots;

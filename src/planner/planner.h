@@ -27,10 +27,13 @@ struct PlanRequest {
   std::optional<Placement> placement;
   int threads = 1;     // to search with; the plan does not depend on it
   bool quick = false;  // a few candidates only: to compare shapes, not to run
+  bool brief = false;  // the settings alone that others are varied from
   Ways ways = Ways::Both;
   bool least = false;  // the plan that takes the least device memory, however slow
   PassRunner* passes =
       nullptr;          // what runs the passes, to leave some out or to see them; null: all run, unseen
+  // Set: where to say whether the plan is the last resort's, which takes the least memory and is not made to be fast.
+  bool* last_resort = nullptr;
   bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
 };
 

@@ -26,7 +26,7 @@ struct Candidate {
   Saves saves;                              // what is computed again
   GapsByDevice gaps;                        // which are cut, in the schedule that follows from the saves
   std::string how;                          // it was found, in words
-  double device_share = 1, host_share = 1;  // of the budgets that packed
+  double device_share = 1;                  // of the budget that packed
 };
 
 // How the caller makes a plan of decisions.

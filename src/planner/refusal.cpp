@@ -51,10 +51,6 @@ std::string name_of(const Program& program, const Schedule& s, uint32_t position
                                    : "handing over " + program.object(run.object).name;
 }
 
-bool there(const HostSlot& slot, uint32_t position) {
-  return slot.always || (slot.begin <= position && position <= slot.end);
-}
-
 std::string or_unknown(int64_t bytes) {
   return bytes == kNowhere ? "unknown" : format_bytes_up(bytes);
 }
@@ -95,10 +91,7 @@ Tightest tightest_on_host(const Program& program, const StepSchedule& step,
     }
   }
   std::vector<int64_t> change(s.size() + 2, 0);
-  for (const auto& [slot, v] : own) {
-    change[slot.always ? 0 : slot.begin] += v->bytes;
-    change[slot.always ? s.size() + 1 : slot.end + 1] -= v->bytes;
-  }
+  for (const auto& [slot, v] : own) slot.hold(change, v->bytes);
   int64_t bytes = limits.boundary_bytes[kHost], most = -1;
   uint32_t at = 0;
   for (uint32_t p = 0; p <= s.size(); ++p) {
@@ -112,7 +105,7 @@ Tightest tightest_on_host(const Program& program, const StepSchedule& step,
   };
   std::map<std::string_view, Role> roles;
   for (const auto& [slot, v] : own) {
-    if (!there(slot, at)) continue;
+    if (!slot.covers(at)) continue;
     const Object& object = program.object(v->object);
     Role& role = roles.try_emplace(object.role, Role{0, 0, object.name}).first->second;
     role.bytes += v->bytes;

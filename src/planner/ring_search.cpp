@@ -114,6 +114,7 @@ std::vector<RingSearch::Ring> RingSearch::promising(const std::vector<Ring>& all
 PlanRequest RingSearch::request_for(const Ring& ring, bool quick) const {
   PlanRequest request = request_;
   request.placement = ring.placement;
+  request.last_resort = nullptr;
   if (quick) {
     request.quick = true;
     request.explain = request_.explain && request_.quick;

@@ -111,10 +111,21 @@ struct Span {
 // A host copy of a value.
 struct HostSlot {
   uint32_t value = 0;
-  uint32_t begin = 0, end = 0;  // positions
-  bool always = false;
-  bool home = false;  // the value is here between steps
+  uint32_t begin = 0, end = 0;  // positions; `begin > end` wraps around the boundary
+  bool always = false;          // from 0 to N
+  bool home = false;            // the value is here between steps
   int64_t address = kNowhere;
+
+  bool wraps() const { return begin > end; }
+  bool covers(uint32_t position) const {
+    return wraps() ? position >= begin || position <= end : position >= begin && position <= end;
+  }
+  // Adds what it takes to differences between positions 0 .. N + 1.
+  void hold(std::vector<int64_t>& changes, int64_t bytes) const {
+    changes[begin] += bytes;
+    changes[end + 1] -= bytes;
+    if (wraps()) changes.front() += bytes, changes.back() -= bytes;
+  }
 };
 
 struct Residency {

@@ -19,6 +19,8 @@ constexpr int64_t kLargestChunk = 32768;
 constexpr int64_t kSmallestChunk = 1024;
 // Where the search begins: enough to amortise the traffic of weights and gradients.
 constexpr int64_t kTokensPerRound = 32768;
+// Of a first round whose forward pass hides the update, when the others are as short as can be.
+constexpr int64_t kTokensOfLongFirst = 40960;
 
 int64_t head_tokens(const ShapeSubject& subject, const ShapeRequest& r, int64_t chunk) {
   if (r.head_tokens > 0) return std::min(r.head_tokens, chunk);
@@ -119,6 +121,7 @@ class ShapeSearch {
     Ways ways = Ways::Weights;
     bool late_moments = false;
     bool loads_moments = false;
+    bool last_resort = false;  // of everything else nothing fits: planned in full it may be faster
     size_t tasks = 0;
   };
 
@@ -128,7 +131,7 @@ class ShapeSearch {
   Program program(const Point& p, bool late_moments) const {
     return subject_.program(shape(p), late_moments);
   }
-  PlanRequest request() const;                                // the caps; a refusal is not explained
+  PlanRequest request(const Point& p) const;  // the limits; a refusal is not explained
   double planned_in_full(const Point& p, int threads) const;  // ns as in Found
   // Of the shapes that the estimates hardly tell apart, the one with the fastest plan becomes best_.
   void settle();
@@ -174,28 +177,31 @@ std::optional<Point> ShapeSearch::point(int64_t chunk, int64_t rounds, int64_t f
   return Point{chunk, rounds, first};
 }
 
-PlanRequest ShapeSearch::request() const {
+PlanRequest ShapeSearch::request(const Point& p) const {
   PlanRequest request;
   request.caps = r_.caps;
+  if (subject_.room_between_steps) request.boundary_bytes = subject_.room_between_steps(shape(p));
   request.explain = false;
   return request;
 }
 
 Error ShapeSearch::refusal(const Point& least) const {
-  PlanRequest explained = request();
+  PlanRequest explained = request(least);
   explained.quick = explained.explain = true;
   return make_plan(program(least, false), profile_, explained).error();
 }
 
 ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments) const {
-  PlanRequest quick = request();
+  PlanRequest quick = request(p);
+  bool last_resort = false;
+  quick.last_resort = &last_resort;
   quick.quick = true;
   quick.ways = ways;
   const Program program = this->program(p, late_moments);
   const auto plan = make_plan(program, profile_, quick);
   const size_t tasks = program.tasks().size();
-  if (!plan.ok()) return {0, ways, late_moments, true, tasks};
-  return {estimate_of(*plan), ways, late_moments, loads_moments(program, *plan), tasks};
+  if (!plan.ok()) return {0, ways, late_moments, true, false, tasks};
+  return {estimate_of(*plan), ways, late_moments, loads_moments(program, *plan), last_resort, tasks};
 }
 
 ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found) const {
@@ -272,8 +278,9 @@ void ShapeSearch::climb(int64_t chunk) {
 }
 
 double ShapeSearch::planned_in_full(const Point& p, int threads) const {
-  PlanRequest full = request();
+  PlanRequest full = request(p);
   full.threads = threads;
+  full.brief = true;
   const auto plan = make_plan(program(p, known_.at(p).late_moments), profile_, full);
   return plan.ok() ? estimate_of(*plan) : 0;
 }
@@ -321,6 +328,8 @@ Result<ShapeChoice> ShapeSearch::run() {
       const int64_t of_round = std::max<int64_t>(1, in_ring * devices * c / std::max(c, r_.seq_len));
       starts.push_back(point(c, (units(c) + of_round - 1) / of_round));
     }
+    const int64_t first = std::clamp<int64_t>(kTokensOfLongFirst / std::max(c, r_.seq_len), 1, units(c));
+    if (first > 1) starts.push_back(point(c, units(c) - first + 1, first));
     // A sequence each takes the least memory.
     starts.push_back(point(c, units(c)));
   }
@@ -342,7 +351,7 @@ Result<ShapeChoice> ShapeSearch::run() {
     size_t end = from;
     while (end < starts.size() && starts[end]->chunk >= least) ++end;
     const bool better = visit({starts.begin() + long(from), starts.begin() + long(end)});
-    if (best_ && !better) break;
+    if (best_ && !better && !known_[*best_].last_resort) break;
     from = end;
   }
   if (!best_) return refusal(*starts.back());

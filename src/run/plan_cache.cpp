@@ -73,6 +73,11 @@ SealedRequest in_full(const ShapeSubject& subject, const ShapeRequest& r, const 
   request.add("first_round_chunks", r.first_round_chunks).add("head_tokens", r.head_tokens);
   request.add("least", r.least).add("may be late", subject.may_be_late);
   add_caps(request, r.caps);
+  if (subject.room_between_steps) {
+    const StepShape one{r.seq_len, r.seq_len, 1, 1, r.seq_len, r.packed};
+    const BytesByTier room = subject.room_between_steps(one);
+    for (const Tier tier : kTiers) request.add(fmt::format("room of {}", name_of(tier)), room[tier]);
+  }
   add_profile(request, profile);
   for (const auto& [op, ns] : std::map(profile.measured_ns.begin(), profile.measured_ns.end()))
     request.add(op, ns);

@@ -95,6 +95,8 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
   request.optimizer = p.optimizer;
   request.caps = p.machine.caps_here(p.config.caps);
   request.held_bytes = p.machine.held_bytes;
+  request.evaluate = needs.evaluate;
+  request.sample_window = needs.sample_window;
 
   ShapeRequest shape_request;
   shape_request.seq_len = p.config.train.seq_len;
@@ -109,7 +111,8 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
   shape_request.caps = request.caps;
   SLUICE_TRY(check_search(p, shape_request.chunk_tokens));
   const Profile& profile = p.machine.profile;
-  const ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer);
+  ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer);
+  subject.room_between_steps = room_between_steps(request, profile);
   auto choice = cache == nullptr ? std::nullopt
                                  : cache->find(subject, shape_request, profile, request.held_bytes, observer);
   if (!choice) {
@@ -183,8 +186,6 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   share_caps(p);
   options.observer->progress({"planning"});
   Stopwatch watch;
-  const bool evaluate = needs.evaluate;
-  const int64_t sample_window = needs.sample_window;
   RowSample rows = std::move(needs.rows);
   p.document_tokens = document_tokens(rows);
   SLUICE_ASSIGN(StageRequest request,
@@ -192,8 +193,6 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   const double shape_s = watch.seconds();
   if (p.machine.traits().runs_models)
     SLUICE_TRY(measure_costs(p, request, std::move(rows), *options.observer));
-  request.evaluate = evaluate;
-  request.sample_window = sample_window;
   request.passes = options.passes;
   watch = Stopwatch();
   options.observer->progress({"planning"});

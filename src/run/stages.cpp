@@ -2,6 +2,8 @@
 #include "run/stages.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -12,15 +14,29 @@
 namespace sluice::core {
 namespace {
 
+std::optional<Model> sampling_of(const StageRequest& r) {
+  if (r.sample_window == 0) return std::nullopt;
+  return build_sampling(r.model, r.sample_window, r.numerics);
+}
+
+std::optional<Model> flush_of(const StageRequest& r) {
+  if (!r.optimizer.deferred) return std::nullopt;
+  return build_flush(r.model, r.numerics, r.optimizer);
+}
+
 // The programs, without plans.
 Stages build_stages(const StageRequest& r) {
   Stages stages;
   stages.training.model = build_training(r.model, r.shape, r.numerics, r.optimizer);
   if (r.evaluate)
     stages.evaluation = Stage{build_evaluation(r.model, evaluation_shape(r.shape), r.numerics), {}};
-  if (r.sample_window > 0) stages.sampling = Stage{build_sampling(r.model, r.sample_window, r.numerics), {}};
-  if (r.optimizer.deferred) stages.flush = Stage{build_flush(r.model, r.numerics, r.optimizer), {}};
+  if (auto sampling = sampling_of(r)) stages.sampling = Stage{std::move(*sampling), {}};
+  if (auto flush = flush_of(r)) stages.flush = Stage{std::move(*flush), {}};
   return stages;
+}
+
+void make_room(const BytesByTier& room, BytesByTier& bytes) {
+  for (const Tier tier : kTiers) bytes[tier] = std::max(bytes[tier], room[tier]);
 }
 
 // The caps, and room at the boundary for the largest of the programs between steps.
@@ -34,13 +50,34 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   for (const auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
     if (!stage->has_value()) continue;
     SLUICE_ASSIGN(const BytesByTier room, room_beside((*stage)->model.program, profile));
-    for (const Tier tier : kTiers)
-      request.boundary_bytes[tier] = std::max(request.boundary_bytes[tier], room[tier]);
+    make_room(room, request.boundary_bytes);
   }
   return request;
 }
 
 }  // namespace
+
+std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& r, const Profile& profile) {
+  BytesByTier always;
+  for (const auto& model : {sampling_of(r), flush_of(r)}) {
+    if (!model) continue;
+    if (const auto room = room_beside(model->program, profile); room.ok()) make_room(*room, always);
+  }
+  if (!r.evaluate) return [always](const StepShape&) { return always; };
+  struct Known {
+    std::mutex mutex;
+    std::map<int64_t, BytesByTier> by_chunk;
+  };
+  return [&r, &profile, always, known = std::make_shared<Known>()](const StepShape& shape) {
+    const std::lock_guard lock(known->mutex);
+    const auto [it, is_new] = known->by_chunk.try_emplace(shape.chunk_tokens, always);
+    if (is_new) {
+      const Model model = build_evaluation(r.model, evaluation_shape(shape), r.numerics);
+      if (const auto room = room_beside(model.program, profile); room.ok()) make_room(*room, it->second);
+    }
+    return it->second;
+  };
+}
 
 ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const OptimizerConfig& optimizer) {
   ShapeSubject subject;

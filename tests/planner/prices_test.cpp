@@ -70,7 +70,7 @@ TEST_F(MarketTest, PlansHoldUnderEveryCapTheyAreFoundFor) {
     const auto cap = static_cast<int64_t>(part * double(resident));
     PlanBuilder plans = builder(cap);
     for (const bool overlap : {false, true}) {
-      plans.find_prices(overlap);
+      plans.find_prices(overlap, {0}, 1);
       for (const double lag : {0.5, 2.}) {
         const auto c = plans.build({.reserve = 0.05, .overlap = overlap, .market = true, .lag = lag},
                                    plans.limits.bytes[kDevice]);

@@ -75,7 +75,7 @@ struct SixTasks {
   }
   // With the gaps of the values named cut.
   std::vector<Gap> gaps(const Schedule& s, std::string_view names) const {
-    std::vector<Gap> out = gaps_of(s, link(1));
+    std::vector<Gap> out = gaps_of(s, link(1), Limits());
     for (Gap& g : out) g.cut = has(names, name(s, g.value));
     return out;
   }

@@ -281,7 +281,7 @@ bool Emitter::pack_host() {
         continue;
       }
       if (slot.home) home = items.size();
-      items.emplace_back(v.bytes, slot.always ? 0 : slot.begin, slot.always ? n_ : slot.end);
+      items.emplace_back(v.bytes, slot.begin, slot.end);
       owners.push_back(owner);
     }
   }

@@ -17,8 +17,9 @@ constexpr double kWindowShare = 0.02;
 class GapCutter {
  public:
   GapCutter(const Schedule& schedule, const std::vector<double>& start_ns, const Profile& profile,
-            int64_t target_bytes, const GapCosts& costs)
+            const Limits& limits, int64_t target_bytes, const GapCosts& costs)
       : s_(schedule),
+        limits_(limits),
         start_ns_(start_ns),
         profile_(profile),
         again_(costs.again),
@@ -34,7 +35,7 @@ class GapCutter {
     }
   }
 
-  bool working_sets_fit(int64_t device_bytes);
+  bool working_sets_fit();
   Cuts run(const Saves& saves);
   Cuts with(std::vector<Gap> gaps);
   std::vector<Gap> all() {
@@ -104,6 +105,7 @@ class GapCutter {
   int64_t under_way(uint32_t p) const { return prices_.under_way.empty() ? 0 : prices_.under_way[plain_[p]]; }
 
   const Schedule& s_;
+  const Limits& limits_;
   const std::vector<double>& start_ns_;
   const Profile& profile_;
   const AgainCosts& again_;
@@ -113,17 +115,23 @@ class GapCutter {
   const int64_t target_;
   const uint32_t n_;
   Pressure pressure_;
-  std::vector<int64_t> floor_;  // bytes that must be there: working sets
+  std::vector<int64_t> floor_;  // bytes that must be there: what is pinned, and working sets
   std::vector<Gap> gaps_;
 };
 
-bool GapCutter::working_sets_fit(int64_t device_bytes) {
+bool GapCutter::working_sets_fit() {
   floor_ = s_.workspace_bytes;
+  int64_t always = 0;
   for (const Value& v : s_.values) {
     if (v.fixed) continue;
+    if (limits_.pins(v.object)) {
+      always += v.bytes;
+      continue;
+    }
     for (const ValueUse& u : v.uses) floor_[u.position] += v.bytes;
   }
-  return *std::max_element(floor_.begin(), floor_.end()) <= device_bytes;
+  for (int64_t& bytes : floor_) bytes += always;
+  return *std::max_element(floor_.begin(), floor_.end()) <= limits_.bytes[s_.device];
 }
 
 void GapCutter::charge_everything() {
@@ -143,7 +151,7 @@ void GapCutter::charge_everything() {
 void GapCutter::collect() {
   for (uint32_t i = 0; i < s_.values.size(); ++i) {
     const Value& v = s_.values[i];
-    if (v.fixed) continue;
+    if (v.fixed || limits_.pins(v.object)) continue;
     // Of the gaps between one write and the next a single one has to store; that is charged to the longest.
     const size_t first = gaps_.size();
     size_t since = first;
@@ -275,17 +283,20 @@ double LinkUse::stores_after(uint32_t p, double window_ns) const {
 std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns,
                              const Profile& profile, const Limits& limits, int64_t target_bytes,
                              const Saves& saves, const GapCosts& costs) {
-  GapCutter cutter(schedule, start_ns, profile, target_bytes, costs);
-  if (!cutter.working_sets_fit(limits.bytes[schedule.device])) return std::nullopt;
+  GapCutter cutter(schedule, start_ns, profile, limits, target_bytes, costs);
+  if (!cutter.working_sets_fit()) return std::nullopt;
   return cutter.run(saves);
 }
 
-std::vector<Gap> gaps_of(const Schedule& schedule, const Profile& profile) {
-  return GapCutter(schedule, schedule.start_ns, profile, 0, GapCosts()).all();
+std::vector<Gap> gaps_of(const Schedule& schedule, const Profile& profile, const Limits& limits) {
+  const GapCosts none;
+  return GapCutter(schedule, schedule.start_ns, profile, limits, 0, none).all();
 }
 
 std::optional<Cuts> cuts_of(const Schedule& schedule, std::vector<Gap> gaps, const Limits& limits) {
-  Cuts cuts = GapCutter(schedule, schedule.start_ns, Profile(), 0, GapCosts()).with(std::move(gaps));
+  const Profile no_profile;
+  const GapCosts none;
+  Cuts cuts = GapCutter(schedule, schedule.start_ns, no_profile, limits, 0, none).with(std::move(gaps));
   const int64_t most = *std::max_element(cuts.pressure.begin(), cuts.pressure.end());
   return most <= limits.bytes[schedule.device] ? std::optional(std::move(cuts)) : std::nullopt;
 }

@@ -2,6 +2,7 @@
 // The planner's passes. Each is a pure function from one stage's data to the next.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -27,7 +28,10 @@ struct Limits {
   // What stays on the device around the boundary is stored before it, where that link is free, or keeps its
   // bytes until its store has ended.
   bool store_around = false;
+  // By object: what stays on its device all step long and has no place on the host. Null: nothing does.
+  std::shared_ptr<const std::vector<bool>> pinned;
 
+  bool pins(ObjectId o) const { return pinned != nullptr && (*pinned)[o.value]; }
   int64_t device_bytes() const { return bytes[kDevice]; }
   void set_device_bytes(int64_t budget) {
     for (const Tier tier : kTiers) {
@@ -131,8 +135,8 @@ struct Cuts {
 std::optional<Cuts> cut_gaps(const Schedule& schedule, const std::vector<double>& start_ns,
                              const Profile& profile, const Limits& limits, int64_t target_bytes,
                              const Saves& saves, const GapCosts& costs);
-// All gaps, none of them cut.
-std::vector<Gap> gaps_of(const Schedule& schedule, const Profile& profile);
+// All gaps of what the limits do not pin, none of them cut.
+std::vector<Gap> gaps_of(const Schedule& schedule, const Profile& profile, const Limits& limits);
 
 // The cuts with what they leave on the device; empty when that exceeds its limit somewhere.
 std::optional<Cuts> cuts_of(const Schedule& schedule, std::vector<Gap> gaps, const Limits& limits);
@@ -167,6 +171,16 @@ Prices find_prices(const Schedule& plain, const std::vector<RecomputeUnit>& unit
 SaveChoice choose_saves(const Program& program, const Schedule& plain,
                         const std::vector<RecomputeUnit>& units, const Profile& profile, const Limits& limits,
                         const SavePolicy& policy, const Prices& prices);
+
+// Host copies of each device's values.
+using SlotsByDevice = std::vector<std::vector<HostSlot>>;
+// What they take of the host by position, with what is set aside for programs between steps.
+std::vector<int64_t> bytes_on_host(const StepSchedule& schedule, const SlotsByDevice& slots, const Limits& limits);
+// Where that is more than `host_bytes`, units that are there are computed again instead, the cheapest per byte
+// first, as long as there are any. Whether something changed.
+bool relieve_host(const StepSchedule& schedule, const SlotsByDevice& slots,
+                  const std::vector<RecomputeUnit>& units, const Limits& limits, int64_t host_bytes,
+                  Saves& saves);
 
 // Every use lies in a span of its value, and no span begins after it is used or ends before.
 Status verify(const Schedule& schedule, const Residency& residency);

@@ -125,7 +125,7 @@ Market::Market(const Schedule& s, const std::vector<RecomputeUnit>& units, const
   for (uint32_t u = 0; u < units.size(); ++u) {
     for (const ObjectId o : units[u].objects) unit_of[value_of[o.value]] = u;
   }
-  for (const Gap& g : gaps_of(s, profile)) {
+  for (const Gap& g : gaps_of(s, profile, limits)) {
     if (g.dead) continue;
     const Value& v = s.values[g.value];
     const double bytes = double(v.bytes), stored = g.written ? bytes : 0;
@@ -146,12 +146,17 @@ void Market::supply(const Limits& limits, int64_t target_bytes) {
   // A price needs something to be sold.
   constexpr double kLeast = 0.02;
   std::vector<double> working(s_.workspace_bytes.begin(), s_.workspace_bytes.end());
-  double on_host = double(limits.boundary_bytes[kHost]);
+  double on_host = double(limits.boundary_bytes[kHost]), pinned = 0;
   for (const Value& v : s_.values) {
     if (v.fixed) continue;
+    if (limits.pins(v.object)) {
+      pinned += double(v.bytes);
+      continue;
+    }
     for (const ValueUse& u : v.uses) working[u.position] += double(v.bytes);
     if (v.circular || v.given) on_host += double(v.bytes);
   }
+  for (double& bytes : working) bytes += pinned;
   const double device = double(target_bytes), host = double(limits.bytes[kHost]);
   std::vector<double> taken(kMoments + 2, 0);
   for (uint32_t p = 0; p < s_.size(); ++p) hold(taken, moment_of(p), moment_of(p + 1), working[p]);

@@ -39,6 +39,7 @@ class Resident {
   void split_into_spans();
   void keep_copies_equal(uint32_t v);
   void split_value(uint32_t v, const std::vector<const Gap*>& cuts);
+  void take_while_of_use(HostSlot& slot, uint32_t first_span, uint32_t end_span) const;
   void store_before_the_boundary();
   void drain_stores();
   void start_loads_early();
@@ -132,17 +133,46 @@ void Resident::split_value(uint32_t index, const std::vector<const Gap*>& cuts) 
   }
   if (!uses_host) return;
   HostSlot slot{index, 0, n_, false, from_host || v.needed_after || v.host_home};
-  slot.always = slot.home || v.circular;
-  if (!slot.always) {
-    // From the first store to the last load.
-    bool begun = false;
-    for (uint32_t i = first_span; i < out_.spans.size(); ++i) {
-      const Span& s = out_.spans[i];
-      if (s.store && !begun) slot.begin = s.last_use, begun = true;
-      if (s.load) slot.end = s.first_use;
-    }
-  }
+  take_while_of_use(slot, first_span, uint32_t(out_.spans.size()));
   out_.slots.push_back(slot);
+}
+
+// The place of what lives within the step is taken from the first store to the last load. What outlives the step
+// is stored and loaded in a circle: the longest time between a load (or a store that nothing loads) and the next
+// store needs no place, as what the host holds is of no use then. A gradient's is free from its deferred update
+// to its first store in the next backward pass.
+void Resident::take_while_of_use(HostSlot& slot, uint32_t first_span, uint32_t end_span) const {
+  const Value& v = s_.values[slot.value];
+  slot.begin = 0, slot.end = n_, slot.always = true;
+  if (v.host_home || v.needed_after || (slot.home && !v.circular)) return;
+  struct Event {
+    uint32_t position;
+    bool store;
+  };
+  std::vector<Event> events;
+  for (uint32_t i = first_span; i < end_span; ++i) {
+    const Span& span = out_.spans[i];
+    if (span.load) events.push_back({span.first_use, false});
+    if (span.store) events.push_back({span.store_at, true});
+  }
+  if (!v.circular) {
+    slot.always = false;
+    const auto first = std::ranges::find_if(events, &Event::store);
+    if (first != events.end()) slot.begin = first->position;
+    slot.end = events.back().position;
+    return;
+  }
+  uint32_t longest = 1;
+  for (size_t i = 0; i < events.size() && events.size() > 1; ++i) {
+    const Event &before = events[i], &next = events[(i + 1) % events.size()];
+    if (!next.store) continue;
+    const bool around = next.position < before.position;
+    if (around && slot.home) continue;
+    const uint32_t time = next.position + (around ? n_ + 1 : 0) - before.position;
+    if (time <= longest) continue;
+    longest = time;
+    slot.begin = next.position, slot.end = before.position, slot.always = false;
+  }
 }
 
 // What stays around the boundary and leaves in the next step can be stored in this one, once it is final,
@@ -177,7 +207,12 @@ void Resident::store_before_the_boundary() {
     }
     link.take_after(position + 1, ns);
     span.store_at = position;
-    out_.slots[slot_of[span.value]].home = true;
+    HostSlot& slot = out_.slots[slot_of[span.value]];
+    slot.home = true;
+    uint32_t first = i, end = i + 1;
+    while (first > 0 && out_.spans[first - 1].value == span.value) --first;
+    while (end < out_.spans.size() && out_.spans[end].value == span.value) ++end;
+    take_while_of_use(slot, first, end);
   }
 }
 

@@ -161,8 +161,7 @@ Pressure Saver::host_pressure(const Residency& residency) const {
   bytes[0] = limits_.boundary_bytes[kHost];
   for (const HostSlot& slot : residency.slots) {
     if (unit_of_[slot.value] != kNoUse) continue;
-    bytes[slot.always ? 0 : slot.begin] += s_.values[slot.value].bytes;
-    bytes[slot.always ? n_ + 1 : slot.end + 1] -= s_.values[slot.value].bytes;
+    slot.hold(bytes, s_.values[slot.value].bytes);
   }
   std::partial_sum(bytes.begin(), bytes.end(), bytes.begin());
   return Pressure(bytes);

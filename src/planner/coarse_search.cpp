@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/coarse_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace sluice::core {
+namespace {
+
+// The settings that a way's fastest plan so far was made by, and the share with which it packed.
+struct Leader {
+  Policy policy;
+  double ns = std::numeric_limits<double>::infinity();
+};
+
+class CoarseSearch {
+ public:
+  CoarseSearch(PlanBuilder& plans, const PlanRequest& request, std::optional<Candidate>& best)
+      : plans_(plans),
+        request_(request),
+        pins_(plans.pin_range(plans.limits.device_bytes())),
+        best_(best),
+        by_weights_(request.ways != Ways::Prices),
+        by_prices_(request.ways != Ways::Weights) {}
+
+  void run() {
+    if (pins_.tight) return request_.quick ? quick_with_pins() : with_pins();
+    request_.quick ? quick() : all();
+  }
+
+ private:
+  void quick();
+  void all();
+  void quick_with_pins();
+  void with_pins();
+  // Builds what was added.
+  void consider();
+  void add_weights(bool overlap) {
+    policies_.push_back({.reserve = 0.35, .again_weight = 2, .overlap = overlap});
+  }
+  void add_prices(bool overlap, int64_t pinned) {
+    // Of what is not pinned.
+    policies_.push_back({.reserve = pinned > 0 ? 0.17 : 0.08,
+                         .overlap = overlap,
+                         .market = true,
+                         .lag = 4,
+                         .pinned_bytes = pinned});
+  }
+  // Rounds that do not overlap leave most room.
+  void add_roomy(int64_t pinned) {
+    policies_.push_back({.reserve = 0.2, .again_weight = 2, .pinned_bytes = pinned});
+  }
+  // What packs for one packs as a rule for the others of its way.
+  void vary(const Leader& leader, auto&& change) {
+    policies_.push_back(leader.policy);
+    change(policies_.back());
+  }
+
+  PlanBuilder& plans_;
+  const PlanRequest& request_;
+  const PinRange pins_;
+  std::optional<Candidate>& best_;
+  const bool by_weights_, by_prices_;
+  Leader weights_, prices_;
+  std::vector<Policy> policies_;
+};
+
+void CoarseSearch::consider() {
+  for (const bool overlap : {false, true}) {
+    std::vector<int64_t> pinned;
+    for (const Policy& p : policies_) {
+      if (p.market && p.overlap == overlap) pinned.push_back(p.pinned_bytes);
+    }
+    plans_.find_prices(overlap, std::move(pinned), request_.threads);
+  }
+  std::erase_if(policies_, [&](const Policy& p) { return p.market && !plans_.has_prices(p); });
+  auto plans = plans_.build_all(policies_, plans_.limits.device_bytes(), request_.threads);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (!plans[i]) continue;
+    Leader& leader = policies_[i].market ? prices_ : weights_;
+    if (plans[i]->plan.makespan_ns < leader.ns) {
+      leader = {policies_[i], plans[i]->plan.makespan_ns};
+      leader.policy.device_share = plans[i]->device_share;
+    }
+    take_faster(std::move(*plans[i]), best_);
+  }
+  policies_.clear();
+}
+
+void CoarseSearch::quick() {
+  if (by_weights_) add_weights(true);
+  // The other order never won by them.
+  if (by_prices_) add_prices(true, 0);
+  consider();
+  // Where this does not pack, weights may, and the order as written leaves most room.
+  if (!best_ && !by_weights_) add_weights(true), consider();
+  if (!best_) add_weights(false), consider();
+}
+
+void CoarseSearch::all() {
+  if (by_weights_) add_weights(false), add_weights(true);
+  if (by_prices_) add_prices(true, 0);
+  consider();
+  if (prices_.ns < weights_.ns) {
+    for (const double reserve : {0.04, 0.08, 0.12}) {
+      for (const double lag : {1.3, 4.}) {
+        if (reserve != prices_.policy.reserve || lag != prices_.policy.lag)
+          vary(prices_, [&](Policy& p) { p.reserve = reserve, p.lag = lag; });
+      }
+    }
+    // Where links have little to do, weights with less held back for them may get ahead.
+    if (std::isfinite(weights_.ns)) vary(weights_, [&](Policy& p) { p.reserve = 0.1; });
+  } else {
+    for (const double reserve : {0.1, 0.2, 0.5, 0.65}) vary(weights_, [&](Policy& p) { p.reserve = reserve; });
+  }
+  consider();
+  if (prices_.ns < weights_.ns) {
+    for (const double more : {-0.02, -0.01, 0.01, 0.02}) vary(prices_, [&](Policy& p) { p.reserve += more; });
+    for (const double under_way : {0.15, 0.2, 0.3, 0.35})
+      vary(prices_, [&](Policy& p) { p.under_way = under_way; });
+  } else {
+    for (const auto& [weight, priced] :
+         {std::pair{0.5, true}, {1., true}, {4., true}, {8., true}, {2., false}, {8., false}}) {
+      vary(weights_,
+           [&weight = weight, &priced = priced](Policy& p) { p.again_weight = weight, p.priced = priced; });
+    }
+  }
+  consider();
+}
+
+void CoarseSearch::quick_with_pins() {
+  for (const double part : {pins_.least > 0 ? 0.75 : 0, 0.5}) {
+    if (by_prices_) add_prices(true, pins_.at(part));
+    if (by_weights_) add_roomy(pins_.at(part));
+  }
+  consider();
+  if (by_prices_) add_prices(false, std::isfinite(prices_.ns) ? prices_.policy.pinned_bytes : pins_.at(0.5)), consider();
+  if (best_) return;
+  for (const double part : {0.65, 0.85}) add_roomy(pins_.at(part));
+  consider();
+}
+
+// How much is pinned decides most, and the fastest plan's neighbours are fast: settings are tried closer and closer
+// around it.
+void CoarseSearch::with_pins() {
+  std::vector<double> parts = {0.3, 0.5, 0.7, 0.9};
+  if (pins_.least == 0) parts.insert(parts.begin(), 0);
+  for (const double part : parts) {
+    if (by_prices_) add_prices(true, pins_.at(part)), add_prices(false, pins_.at(part));
+    if (by_weights_) add_roomy(pins_.at(part));
+  }
+  consider();
+  if (request_.brief) return;
+  for (const double range : {1.0, 0.5}) {
+    const Leader from = prices_.ns <= weights_.ns ? prices_ : weights_;
+    if (!std::isfinite(from.ns)) return;
+    for (const double by : {-0.1, 0.1}) {
+      const int64_t more = pins_.at(range * by) - pins_.least;
+      vary(from, [&](Policy& p) { p.pinned_bytes = std::clamp(p.pinned_bytes + more, pins_.least, pins_.most); });
+      vary(from, [&](Policy& p) { p.reserve *= 1 + 4 * range * by; });
+      vary(from, [&](Policy& p) { p.under_way *= 1 + 5 * range * by; });
+    }
+    vary(from, [&](Policy& p) { p.reserve *= 1 + 0.7 * range; });
+    // Budgets are lowered in steps until a plan packs.
+    vary(from, [&](Policy& p) { p.device_share = std::min(1.0, p.device_share + 0.02 * range); });
+    consider();
+  }
+}
+
+}  // namespace
+
+void search_coarse(PlanBuilder& plans, const PlanRequest& request, std::optional<Candidate>& best) {
+  CoarseSearch(plans, request, best).run();
+}
+
+}  // namespace sluice::core
