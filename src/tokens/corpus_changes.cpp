@@ -35,6 +35,7 @@ Said parse_request(std::string_view text) {
 constexpr std::pair<std::string_view, std::string_view> kOpaque[] = {
     {"tokenizer", "the tokenizer"},
     {"end", "the token that ends a document"},
+    {"split", "the rule by which documents are held out"},
     {"template", "the chat template"}};
 // And those that they did, by the names of the configuration.
 constexpr std::pair<std::string_view, std::string_view> kSettings[] = {

@@ -65,7 +65,7 @@ TEST_F(Links, TemporaryFilesAreNone) {
   link(fmt::format("x.{}.tmp", ::getpid()), precious_);
   link("events.out.tfevents.17.sluice." + std::to_string(::getpid()), precious_);
   ASSERT_TRUE(write_file(dir_ / "shared/x", "content").ok());
-  ASSERT_TRUE(EventFile::create(dir_ / "shared", 17).ok());
+  ASSERT_TRUE(EventFile::create(dir_ / "shared", 17, 1).ok());
   expect_precious();
   ASSERT_TRUE(remove_temporaries(dir_ / "shared").ok());
   expect_precious();

@@ -74,10 +74,15 @@ class Skips : public BatchSource {
   bool packed() const override { return source_->packed(); }
   void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
             std::span<int32_t> positions) const override {
-    source_->fill(step >= first_ ? step + 1 : step, row, tokens, targets, positions);
+    source_->fill(at(step), row, tokens, targets, positions);
+  }
+  void fill_paths(int64_t step, int64_t row, std::span<int32_t> paths) const override {
+    source_->fill_paths(at(step), row, paths);
   }
 
  private:
+  int64_t at(int64_t step) const { return step >= first_ ? step + 1 : step; }
+
   const std::unique_ptr<BatchSource> source_;
   const int64_t first_;
 };

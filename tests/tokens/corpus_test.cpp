@@ -308,7 +308,9 @@ TEST(CorpusChanges, NamesFilesAndSettings) {
   options.heldout = 0.25;
   const std::string now = open_corpus(options, cache)->key;
   EXPECT_EQ(corpus_changes(cache, before, now),
-            "f1.txt has other text, data.heldout is 0.25, it was 0, more.txt is new, f3.txt is gone");
+            "f1.txt has other text, data.heldout is 0.25, it was 0, more.txt is new, the rule by which "
+            "documents are held "
+            "out is another one, f3.txt is gone");
   // What the cache does not have, and what is no key at all.
   EXPECT_EQ(corpus_changes(dir / "none", before, now), "");
   EXPECT_EQ(corpus_changes(cache, "random tokens", now), "");
