@@ -90,5 +90,21 @@ TEST(GapsOf, ThatEndWithAnOverwriteMoveNothingAndAreCutWhereRoomIsShort) {
   for (const Span& span : r.spans) EXPECT_FALSE(span.load || span.store) << six.name(s, span.value);
 }
 
+TEST(Gaps, OfWhatIsPinnedAreNone) {
+  const SixTasks six;
+  const Schedule s = six.schedule();
+  Limits limits = SixTasks::room(3);
+  auto pinned = std::make_shared<std::vector<bool>>(six.program.objects().size(), false);
+  (*pinned)[0] = true;  // x
+  limits.pinned = pinned;
+  const auto cuts = cut_gaps(s, s.start_ns, SixTasks::link(5), limits, 0, {}, {});
+  ASSERT_TRUE(cuts.has_value());
+  EXPECT_EQ(six.away(s, cuts->gaps), "a b");
+  EXPECT_EQ(*std::ranges::max_element(cuts->pressure), 3 * SixTasks::kBytes);
+  // What a task works on has no room beside it.
+  limits.set_device_bytes(2 * SixTasks::kBytes);
+  EXPECT_FALSE(cut_gaps(s, s.start_ns, SixTasks::link(5), limits, 0, {}, {}).has_value());
+}
+
 }  // namespace
 }  // namespace sluice::core

@@ -64,6 +64,51 @@ TEST_P(Resident, WhereLinksAndRoomAllow) {
 INSTANTIATE_TEST_SUITE_P(Spans, Resident, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
+// A value that outlives the step, used at these positions of a step of ten and away in between; the gap
+// before the use number `overwritten` is dead.
+struct Circle {
+  Schedule schedule;
+  std::vector<Gap> gaps;
+
+  Circle(std::vector<uint32_t> positions, size_t overwritten, bool around) {
+    Value v;
+    v.bytes = SixTasks::kBytes;
+    v.circular = v.given = true;
+    for (const uint32_t p : positions) v.uses.push_back({p, true, v.uses.size() == overwritten});
+    schedule.values = {v};
+    for (uint32_t p = 0; p < 10; ++p) schedule.runs.push_back({TaskId(p), false, 0});
+    for (uint32_t p = 0; p <= 10; ++p) schedule.start_ns.push_back(1000 * p);
+    schedule.workspace_bytes.assign(11, 0);
+    for (Gap& g : gaps_of(schedule, SixTasks::link(5), Limits())) {
+      g.cut = around || !g.around;
+      gaps.push_back(g);
+    }
+  }
+  HostSlot slot() const { return split_at(schedule, Limits(), gaps).slots.at(0); }
+};
+
+TEST(HostSlots, AreFreeFromTheLastLoadBeforeAllIsOverwrittenToTheNextStore) {
+  // As a gradient: read by the deferred update at 1, made anew at 5, added to at 8, at home on the host.
+  const HostSlot slot = Circle({1, 5, 8}, 1, true).slot();
+  EXPECT_TRUE(slot.home && !slot.always);
+  EXPECT_EQ(slot.begin, 5u);
+  EXPECT_EQ(slot.end, 1u);
+  EXPECT_TRUE(slot.covers(10) && slot.covers(0) && !slot.covers(3));
+}
+
+TEST(HostSlots, OfWhatIsAtHomeOnTheDeviceLastFromTheFirstStoreToTheLastLoad) {
+  const HostSlot slot = Circle({1, 5, 8}, 9, false).slot();
+  EXPECT_FALSE(slot.home || slot.always);
+  EXPECT_EQ(slot.begin, 1u);
+  EXPECT_EQ(slot.end, 8u);
+}
+
+TEST(HostSlots, OfWhatIsOnlyReadLastAlways) {
+  Circle read({1, 5, 8}, 9, true);
+  for (ValueUse& u : read.schedule.values[0].uses) u.writes = false;
+  EXPECT_TRUE(read.slot().always);
+}
+
 TEST(HostSlots, LastFromTheStoreToTheLoadAndForWeightsAlways) {
   const SixTasks six;
   const Schedule s = six.schedule();

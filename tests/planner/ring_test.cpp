@@ -293,7 +293,8 @@ std::string words(bool joined) {
   const StepSchedule step = unroll(six.program, two_devices(), task_order(six.program, six.costs, false),
                                    six.costs, profile, six.saves("", Save::Keep), limits);
   std::vector<Residency> residency;
-  for (const Schedule& s : step.devices) residency.push_back(split_at(s, limits, gaps_of(s, profile, limits)));
+  for (const Schedule& s : step.devices)
+    residency.push_back(split_at(s, limits, gaps_of(s, profile, limits)));
   Tier misfit;
   const auto plan = emit(six.program, step, std::move(residency), profile, limits, misfit);
   if (!plan) return "does not fit";
