@@ -64,7 +64,8 @@ int main(int argc, char** argv) {
   open_standard_streams();
   sluice::core::name_files_that_shrink();
   std::set_terminate(end_in_one_sentence);
-  // A file beyond the limit of its size (ulimit -f) is an error with the file's name, not the end of the process.
+  // A file beyond the limit of its size (ulimit -f) is an error with the file's name, not the end of the
+  // process.
   std::signal(SIGXFSZ, SIG_IGN);
   int status = 0;
   const auto app = make_command_line(status);

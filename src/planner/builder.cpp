@@ -89,8 +89,8 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
   }
 }
 
-// Most is saved by what is loaded and stored most often: weights, then gradients, then what only the update uses.
-// Alike ones are taken from all over the model, so that links have as much to do everywhere.
+// Most is saved by what is loaded and stored most often: weights, then gradients, then what only the update
+// uses. Alike ones are taken from all over the model, so that links have as much to do everywhere.
 std::vector<std::vector<PlanBuilder::Pinnable>> PlanBuilder::found_pinnable() const {
   constexpr double kStore = 0.5;  // of a load, as nothing waits for a store
   std::vector<std::vector<Pinnable>> out(placement_.devices);
@@ -322,7 +322,8 @@ bool PlanBuilder::find_prices(bool overlap, std::vector<int64_t> pinned_bytes, i
   const auto check = [&](const Prices& p) -> Status {
     for (const auto* prices : {&p.device, &p.host, &p.load, &p.store, &p.again}) {
       const bool wrong = std::any_of(prices->begin(), prices->end(), [](double x) { return !(x >= 0); });
-      if (prices->size() != plain_[overlap].size() + 1u || wrong) return error("a price below nothing, or none");
+      if (prices->size() != plain_[overlap].size() + 1u || wrong)
+        return error("a price below nothing, or none");
     }
     return {};
   };
@@ -332,8 +333,7 @@ bool PlanBuilder::find_prices(bool overlap, std::vector<int64_t> pinned_bytes, i
     Limits seen = seen_by_one(limits);
     const int64_t pinned = std::min(found[size_t(i)].pinned_bytes, limits.device_bytes());
     seen.pinned = pins(pinned);
-    const int64_t target =
-        pinned + static_cast<int64_t>(kUsed * double(limits.device_bytes() - pinned));
+    const int64_t target = pinned + static_cast<int64_t>(kUsed * double(limits.device_bytes() - pinned));
     for (size_t d = 0; d < placement_.devices; ++d) {
       const Schedule& plain = plain_[overlap].devices[d];
       found[size_t(i)].prices.push_back(passes_.run<Prices>(
@@ -363,8 +363,7 @@ std::optional<PlanBuilder::Fitting> PlanBuilder::fitted(bool overlap, const Limi
     SlotsByDevice slots;
     for (size_t d = 0; d < out.cuts.size(); ++d)
       slots.push_back(split_at(out.schedule.devices[d], within, out.cuts[d].gaps).slots);
-    if (!lean && round < kRounds &&
-        relieve_host(out.schedule, slots, units_, within, host_bytes, saves))
+    if (!lean && round < kRounds && relieve_host(out.schedule, slots, units_, within, host_bytes, saves))
       continue;
     misfit = kHost;
     const std::vector<int64_t> bytes = bytes_on_host(out.schedule, slots, within);
@@ -496,8 +495,8 @@ PinRange PlanBuilder::pin_range(int64_t device_budget) const {
   }
   const int64_t room = limits.bytes[kHost] - limits.boundary_bytes[kHost] - state;
   PinRange out;
-  // Where the host has room for all that outlives the step and for the devices' worth of activations twice over,
-  // copies of what a device holds, too, cost nothing.
+  // Where the host has room for all that outlives the step and for the devices' worth of activations twice
+  // over, copies of what a device holds, too, cost nothing.
   out.tight = state > 0 && room < 2 * devices * device_budget;
   if (!out.tight) return out;
   out.least = std::max<int64_t>(0, -room / devices);

@@ -24,8 +24,8 @@ struct Policy {
   bool market = false;      // saves by prices: see choose_saves()
   double lag = 1;           // with it: the part of the device budget that a transfer may wait for
   double under_way = 0.25;  // and what the prices' estimate of what is under way can hold back of it
-  // Of what outlives the step, what stays on each device all step long and has no place on the host: the dearest
-  // to move, up to so many bytes.
+  // Of what outlives the step, what stays on each device all step long and has no place on the host: the
+  // dearest to move, up to so many bytes.
   int64_t pinned_bytes = 0;
   double device_share = 1;  // of the budget, for a first attempt; less is used where that does not pack
 };
@@ -54,12 +54,12 @@ class PlanBuilder {
   // REQUIRES: program, profile and the request's runner outlive the builder.
   PlanBuilder(const Program& program, const Profile& profile, const PlanRequest& request);
 
-  // Finds the prices that policies with `market` need at these pinned bytes, in that order; false when that pass
-  // is left out. No thread may build meanwhile.
+  // Finds the prices that policies with `market` need at these pinned bytes, in that order; false when that
+  // pass is left out. No thread may build meanwhile.
   bool find_prices(bool overlap, std::vector<int64_t> pinned_bytes, int threads);
   bool has_prices(const Policy& policy) const { return prices_for(policy) != nullptr; }
-  // One plan. Fragmentation may keep what fits by bytes from packing: then less is made resident, or more computed
-  // again instead of sent to the host. Empty when nothing packs.
+  // One plan. Fragmentation may keep what fits by bytes from packing: then less is made resident, or more
+  // computed again instead of sent to the host. Empty when nothing packs.
   std::optional<Candidate> build(const Policy& policy, int64_t device_budget) const;
   std::vector<std::optional<Candidate>> build_all(const std::vector<Policy>& policies, int64_t device_budget,
                                                   int threads) const;
@@ -106,8 +106,8 @@ class PlanBuilder {
   std::vector<RecomputeUnit> found_units() const;
   std::vector<TaskId> order(bool overlap) const;
   SaveChoices chosen(const Policy& policy, const SavePolicy& saving, const Limits& within) const;
-  // Gaps cut for these saves, of which what the host has no room for is changed. Empty when a working set does not
-  // fit, or else the host (`misfit`).
+  // Gaps cut for these saves, of which what the host has no room for is changed. Empty when a working set
+  // does not fit, or else the host (`misfit`).
   struct Fitting {
     StepSchedule schedule;
     CutsByDevice cuts;

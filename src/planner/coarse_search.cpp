@@ -113,7 +113,8 @@ void CoarseSearch::all() {
     // Where links have little to do, weights with less held back for them may get ahead.
     if (std::isfinite(weights_.ns)) vary(weights_, [&](Policy& p) { p.reserve = 0.1; });
   } else {
-    for (const double reserve : {0.1, 0.2, 0.5, 0.65}) vary(weights_, [&](Policy& p) { p.reserve = reserve; });
+    for (const double reserve : {0.1, 0.2, 0.5, 0.65})
+      vary(weights_, [&](Policy& p) { p.reserve = reserve; });
   }
   consider();
   if (prices_.ns < weights_.ns) {
@@ -136,14 +137,15 @@ void CoarseSearch::quick_with_pins() {
     if (by_weights_) add_roomy(pins_.at(part));
   }
   consider();
-  if (by_prices_) add_prices(false, std::isfinite(prices_.ns) ? prices_.policy.pinned_bytes : pins_.at(0.5)), consider();
+  if (by_prices_)
+    add_prices(false, std::isfinite(prices_.ns) ? prices_.policy.pinned_bytes : pins_.at(0.5)), consider();
   if (best_) return;
   for (const double part : {0.65, 0.85}) add_roomy(pins_.at(part));
   consider();
 }
 
-// How much is pinned decides most, and the fastest plan's neighbours are fast: settings are tried closer and closer
-// around it.
+// How much is pinned decides most, and the fastest plan's neighbours are fast: settings are tried closer and
+// closer around it.
 void CoarseSearch::with_pins() {
   std::vector<double> parts = {0.3, 0.5, 0.7, 0.9};
   if (pins_.least == 0) parts.insert(parts.begin(), 0);
@@ -158,7 +160,8 @@ void CoarseSearch::with_pins() {
     if (!std::isfinite(from.ns)) return;
     for (const double by : {-0.1, 0.1}) {
       const int64_t more = pins_.at(range * by) - pins_.least;
-      vary(from, [&](Policy& p) { p.pinned_bytes = std::clamp(p.pinned_bytes + more, pins_.least, pins_.most); });
+      vary(from,
+           [&](Policy& p) { p.pinned_bytes = std::clamp(p.pinned_bytes + more, pins_.least, pins_.most); });
       vary(from, [&](Policy& p) { p.reserve *= 1 + 4 * range * by; });
       vary(from, [&](Policy& p) { p.under_way *= 1 + 5 * range * by; });
     }

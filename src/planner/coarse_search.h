@@ -8,8 +8,8 @@
 
 namespace sluice::core {
 
-// The fastest plan of some settings at the whole device budget, one after the other; `best` stays where none is
-// faster. As much as the request wants: `quick`, a few; `brief`, those that others are varied from.
+// The fastest plan of some settings at the whole device budget, one after the other; `best` stays where none
+// is faster. As much as the request wants: `quick`, a few; `brief`, those that others are varied from.
 void search_coarse(PlanBuilder& plans, const PlanRequest& request, std::optional<Candidate>& best);
 
 }  // namespace sluice::core

@@ -117,7 +117,8 @@ std::vector<Policy> Planner::policies(int64_t device_budget) const {
   return out;
 }
 
-// Those that leave the host least, everything computed again: the more is pinned the less, as long as it packs.
+// Those that leave the host least, everything computed again: the more is pinned the less, as long as it
+// packs.
 std::vector<Policy> Planner::lean_policies(int64_t device_budget) const {
   const PinRange pins = plans_.pin_range(device_budget);
   std::vector<Policy> out;

@@ -31,8 +31,9 @@ struct PlanRequest {
   Ways ways = Ways::Both;
   bool least = false;  // the plan that takes the least device memory, however slow
   PassRunner* passes =
-      nullptr;          // what runs the passes, to leave some out or to see them; null: all run, unseen
-  // Set: where to say whether the plan is the last resort's, which takes the least memory and is not made to be fast.
+      nullptr;  // what runs the passes, to leave some out or to see them; null: all run, unseen
+  // Set: where to say whether the plan is the last resort's, which takes the least memory and is not made to
+  // be fast.
   bool* last_resort = nullptr;
   bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
 };

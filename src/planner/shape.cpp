@@ -131,7 +131,7 @@ class ShapeSearch {
   Program program(const Point& p, bool late_moments) const {
     return subject_.program(shape(p), late_moments);
   }
-  PlanRequest request(const Point& p) const;  // the limits; a refusal is not explained
+  PlanRequest request(const Point& p) const;                  // the limits; a refusal is not explained
   double planned_in_full(const Point& p, int threads) const;  // ns as in Found
   // Of the shapes that the estimates hardly tell apart, the one with the fastest plan becomes best_.
   void settle();

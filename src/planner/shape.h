@@ -18,8 +18,8 @@ struct ShapeSubject {
   // Earlier chunks of its sequence that a chunk attends to, on average; empty: all there are.
   std::function<double(int64_t seq_len, int64_t chunk)> earlier_blocks;
   bool may_be_late = false;  // whether both ways of updating moments are to be compared
-  // Room to keep free between the steps of a shape: see PlanRequest::boundary_bytes. Empty: none. Called from several
-  // threads at once.
+  // Room to keep free between the steps of a shape: see PlanRequest::boundary_bytes. Empty: none. Called from
+  // several threads at once.
   std::function<BytesByTier(const StepShape& shape)> room_between_steps;
 };
 

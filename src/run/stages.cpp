@@ -57,7 +57,8 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
 
 }  // namespace
 
-std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& r, const Profile& profile) {
+std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& r,
+                                                                const Profile& profile) {
   BytesByTier always;
   for (const auto& model : {sampling_of(r), flush_of(r)}) {
     if (!model) continue;
@@ -117,8 +118,8 @@ Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const 
   SLUICE_ASSIGN(stages.training.plan, make_plan(stages.training.model.program, profile, request));
   for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
     if (!stage->has_value()) continue;
-    SLUICE_ASSIGN((*stage)->plan, plan_beside((*stage)->model.program, stages.training,
-                                              request.boundary_bytes, profile));
+    SLUICE_ASSIGN((*stage)->plan,
+                  plan_beside((*stage)->model.program, stages.training, request.boundary_bytes, profile));
     SLUICE_TRY(verify_beside((*stage)->model.program, (*stage)->plan, stages.training.model.program,
                              stages.training.plan));
   }

@@ -53,9 +53,10 @@ Result<Stages> make_stages(const StageRequest& request, const Profile& profile,
 // Whether the training plan fits beside the room for the others, without the search for the fastest.
 Status check_stages_fit(const StageRequest& request, const Profile& profile);
 
-// Room that the programs between steps take beside a shape's plan; for which evaluates, what the request says of that
-// and of sampling counts, not its shape. Borrows both.
-std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& request, const Profile& profile);
+// Room that the programs between steps take beside a shape's plan; for which evaluates, what the request says
+// of that and of sampling counts, not its shape. Borrows both.
+std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& request,
+                                                                const Profile& profile);
 
 // What a shape is chosen for. Borrows the model.
 ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const OptimizerConfig& optimizer);

@@ -274,9 +274,17 @@ void add_generation(List& list) {
     int64_t rows, q_len, capacity, q_heads, kv_heads, head_dim, window = 0;
   };
   for (const auto [rows, q_len, capacity, q_heads, kv_heads, head_dim, window] :
-       {Shape{1, 1, 3, 1, 1, 8}, {1, 1, 700, 4, 1, 64}, {5, 1, 90, 4, 2, 128}, {4, 7, 40, 2, 2, 16},
-        {3, 33, 300, 3, 1, 80}, {2, 20, 77, 8, 2, 32}, {1, 64, 64, 2, 1, 40},
-        {4, 1, 700, 2, 1, 32, 200}, {2, 5, 400, 4, 2, 16, 1}, {3, 70, 300, 2, 1, 64, 40}, {1, 9, 90, 2, 2, 128, 64}}) {
+       {Shape{1, 1, 3, 1, 1, 8},
+        {1, 1, 700, 4, 1, 64},
+        {5, 1, 90, 4, 2, 128},
+        {4, 7, 40, 2, 2, 16},
+        {3, 33, 300, 3, 1, 80},
+        {2, 20, 77, 8, 2, 32},
+        {1, 64, 64, 2, 1, 40},
+        {4, 1, 700, 2, 1, 32, 200},
+        {2, 5, 400, 4, 2, 16, 1},
+        {3, 70, 300, 2, 1, 64, 40},
+        {1, 9, 90, 2, 2, 128, 64}}) {
     for (const DType dtype : kDTypes) {
       list.add(CachedAttention{rows, q_len, capacity, q_heads, kv_heads, head_dim, dtype, window});
     }

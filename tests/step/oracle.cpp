@@ -590,8 +590,8 @@ Model Builder::evaluation() {
   add_inputs();
   for (int c = 0; c < shape_.chunks_per_round; ++c) {
     const std::string name = fmt::format("losses.c{}", c);
-    model_.losses.push_back(program().add(
-        Object{name, name, ObjectKind::Metric, DType::F64, 2 * shape_.tokens_in(0, c) * size_of(DType::F64)}));
+    model_.losses.push_back(program().add(Object{name, name, ObjectKind::Metric, DType::F64,
+                                                 2 * shape_.tokens_in(0, c) * size_of(DType::F64)}));
   }
   forward(0);
   for (int c = 0; c < shape_.chunks_per_round; ++c) head(x_[size_t(c)], true, {-1, 0, c});

@@ -175,9 +175,10 @@ SaveChoice choose_saves(const Program& program, const Schedule& plain,
 // Host copies of each device's values.
 using SlotsByDevice = std::vector<std::vector<HostSlot>>;
 // What they take of the host by position, with what is set aside for programs between steps.
-std::vector<int64_t> bytes_on_host(const StepSchedule& schedule, const SlotsByDevice& slots, const Limits& limits);
-// Where that is more than `host_bytes`, units that are there are computed again instead, the cheapest per byte
-// first, as long as there are any. Whether something changed.
+std::vector<int64_t> bytes_on_host(const StepSchedule& schedule, const SlotsByDevice& slots,
+                                   const Limits& limits);
+// Where that is more than `host_bytes`, units that are there are computed again instead, the cheapest per
+// byte first, as long as there are any. Whether something changed.
 bool relieve_host(const StepSchedule& schedule, const SlotsByDevice& slots,
                   const std::vector<RecomputeUnit>& units, const Limits& limits, int64_t host_bytes,
                   Saves& saves);

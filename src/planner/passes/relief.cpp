@@ -16,7 +16,8 @@ struct Stay {
 
 }  // namespace
 
-std::vector<int64_t> bytes_on_host(const StepSchedule& step, const SlotsByDevice& slots, const Limits& limits) {
+std::vector<int64_t> bytes_on_host(const StepSchedule& step, const SlotsByDevice& slots,
+                                   const Limits& limits) {
   std::vector<int64_t> changes(step.size() + 2, 0);
   std::vector<bool> at_home;  // by object: what several devices have at home there is there once
   for (size_t d = 0; d < slots.size(); ++d) {
@@ -36,8 +37,9 @@ std::vector<int64_t> bytes_on_host(const StepSchedule& step, const SlotsByDevice
   return changes;
 }
 
-bool relieve_host(const StepSchedule& step, const SlotsByDevice& slots, const std::vector<RecomputeUnit>& units,
-                  const Limits& limits, int64_t host_bytes, Saves& saves) {
+bool relieve_host(const StepSchedule& step, const SlotsByDevice& slots,
+                  const std::vector<RecomputeUnit>& units, const Limits& limits, int64_t host_bytes,
+                  Saves& saves) {
   const std::vector<int64_t> bytes = bytes_on_host(step, slots, limits);
   if (*std::ranges::max_element(bytes) <= host_bytes) return false;
   std::vector<uint32_t> unit_of(saves.size(), kNoUse);

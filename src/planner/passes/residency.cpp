@@ -137,10 +137,10 @@ void Resident::split_value(uint32_t index, const std::vector<const Gap*>& cuts) 
   out_.slots.push_back(slot);
 }
 
-// The place of what lives within the step is taken from the first store to the last load. What outlives the step
-// is stored and loaded in a circle: the longest time between a load (or a store that nothing loads) and the next
-// store needs no place, as what the host holds is of no use then. A gradient's is free from its deferred update
-// to its first store in the next backward pass.
+// The place of what lives within the step is taken from the first store to the last load. What outlives the
+// step is stored and loaded in a circle: the longest time between a load (or a store that nothing loads) and
+// the next store needs no place, as what the host holds is of no use then. A gradient's is free from its
+// deferred update to its first store in the next backward pass.
 void Resident::take_while_of_use(HostSlot& slot, uint32_t first_span, uint32_t end_span) const {
   const Value& v = s_.values[slot.value];
   slot.begin = 0, slot.end = n_, slot.always = true;
