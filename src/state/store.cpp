@@ -234,9 +234,8 @@ Result<fs::path> folder_to_read(const fs::path& from, bool best) {
     const auto newest = newest_checkpoint(checkpoints_in(from));
     if (newest.ok()) return newest->value_or(from);
     return with_older_one(
-        newest.error(), std::string(newest.error().detail("damaged")), [](const fs::path& older) {
-          return fmt::format("Name that one instead of the run: sluice export {} OUT", older.string());
-        });
+        newest.error(), std::string(newest.error().detail("damaged")),
+        [&](const fs::path&) { return fmt::format("Name it instead of {}", from.string()); });
   }
   const auto found = best_model(checkpoints_in(from));
   if (!found) {
