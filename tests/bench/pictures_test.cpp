@@ -23,7 +23,8 @@ namespace {
 using nlohmann::json;
 
 // What a picture shows, read from what the browser laid out: the vertices of its lines by the labels of its
-// axes, which are the only texts that are numbers, and the lengths of its bars.
+// axes, which are the only texts that are numbers (their logarithms, on axes by powers), and the lengths of
+// its bars.
 constexpr const char* kRead = R"(<script>
   const out = [];
   for (const img of document.querySelectorAll('img')) {
@@ -38,16 +39,19 @@ constexpr const char* kRead = R"(<script>
       if (t.getAttribute('text-anchor') === 'end') ticks.y.push([py - 4, value]);
       if (t.getAttribute('text-anchor') === 'middle') ticks.x.push([px, value]);
     }
-    const scale = t => p => t[0][1] + (p - t[0][0]) * (t.at(-1)[1] - t[0][1]) / (t.at(-1)[0] - t[0][0]);
-    const lines = [];
+    // An axis is by powers where its labels lie as their logarithms do, and not as they do themselves.
+    const along = (t, f) => p => f(t[0][1]) + (p - t[0][0]) * (f(t.at(-1)[1]) - f(t[0][1])) / (t.at(-1)[0] - t[0][0]);
+    const off = (t, f) => Math.max(...t.map(([p, v]) => Math.abs(along(t, f)(p) - f(v)))) / Math.abs(f(t.at(-1)[1]) - f(t[0][1]));
+    const plain = v => v, byPowers = t => t.length > 2 && t.every(([, v]) => v > 0) && off(t, Math.log) < off(t, plain);
+    const lines = [], powers = [byPowers(ticks.x), byPowers(ticks.y)];
     if (ticks.x.length > 1 && ticks.y.length > 1) {
-      const x = scale(ticks.x), y = scale(ticks.y);
+      const x = along(ticks.x, powers[0] ? Math.log : plain), y = along(ticks.y, powers[1] ? Math.log : plain);
       for (const p of svg.querySelectorAll('polyline')) {
         lines.push(p.getAttribute('points').trim().split(' ').map(v => v.split(',').map(Number)).map(v => [x(v[0]), y(v[1])]));
       }
     }
     const bars = [...svg.querySelectorAll('rect')].filter(r => r.querySelector('title')).map(r => r.getBBox().width);
-    out.push({drawn: img.naturalWidth > 0, title: svg.querySelector('title')?.textContent, lines, bars,
+    out.push({drawn: img.naturalWidth > 0, title: svg.querySelector('title')?.textContent, lines, powers, bars,
               wide: svg.getBBox().width <= svg.viewBox.baseVal.width + 1});
   }
   document.body.dataset.pictures = encodeURIComponent(JSON.stringify(out));
@@ -126,12 +130,16 @@ class Pictures : public testing::Test {
   // Points are further apart than pixels, or some would not be drawn.
   static void check_lines(const json& picture, const std::vector<json>& lines) {
     ASSERT_EQ(picture["lines"].size(), lines.size());
+    const auto along = [&](const json& point, size_t k) {
+      const auto value = point[k].get<double>();
+      return picture["powers"][k].get<bool>() ? std::log(value) : value;
+    };
     double low[2] = {INFINITY, INFINITY}, high[2] = {-INFINITY, -INFINITY};
     for (const json& line : lines) {
       for (const json& point : line["points"]) {
         for (size_t k = 0; k < 2; ++k) {
-          low[k] = std::min(low[k], point[k].get<double>());
-          high[k] = std::max(high[k], point[k].get<double>());
+          low[k] = std::min(low[k], along(point, k));
+          high[k] = std::max(high[k], along(point, k));
         }
       }
     }
@@ -141,7 +149,7 @@ class Pictures : public testing::Test {
       for (size_t v = 0; v < points.size(); ++v) {
         for (size_t k = 0; k < 2; ++k) {
           // A pixel: a picture has 724 x 346 of them.
-          EXPECT_NEAR(vertices[v][k].get<double>(), points[v][k].get<double>(),
+          EXPECT_NEAR(vertices[v][k].get<double>(), along(points[v], k),
                       (high[k] - low[k]) / (k == 0 ? 724 : 346));
         }
       }
