@@ -68,7 +68,7 @@ Result<RunData> open_evaluated(const EvaluateRequest& request, RunConfig& config
 
 struct Evaluated {
   std::string model;  // the folder
-  int64_t seq_len = 0, padding = 0;
+  int64_t seq_len = 0;
   double bytes_per_token = 0;  // 0: unknown
   Evaluation losses;
   std::vector<std::string> names;  // of losses.paths
@@ -168,8 +168,8 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   console.stop();
   if (!losses.ok() && losses.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
   if (!losses.ok()) return losses.error();
-  Evaluated out{folder.string(), plan.setup.seq_len, 0, data.train_bytes_per_token, std::move(*losses),
-                data.names,      watch.seconds()};
+  Evaluated out{folder.string(),    plan.setup.seq_len, data.train_bytes_per_token,
+                std::move(*losses), data.names,         watch.seconds()};
   say("{}", request.json ? as_json(out) : as_text(out));
   tell_cost(out, *evaluator, config.caps);
   return Ending::Done;

@@ -363,8 +363,9 @@ std::optional<PlanBuilder::Fitting> PlanBuilder::fitted(bool overlap, const Limi
     SlotsByDevice slots;
     for (size_t d = 0; d < out.cuts.size(); ++d)
       slots.push_back(split_at(out.schedule.devices[d], within, out.cuts[d].gaps).slots);
-    if (!lean && round < kRounds && relieve_host(out.schedule, slots, units_, within, host_bytes, saves))
-      continue;
+    const auto relieve = [&] { return relieve_host(out.schedule, slots, units_, within, host_bytes, saves); };
+    const auto unchecked = [](bool) { return Status(); };
+    if (!lean && round < kRounds && passes_.run<bool>(Pass::Relief, false, relieve, unchecked)) continue;
     misfit = kHost;
     const std::vector<int64_t> bytes = bytes_on_host(out.schedule, slots, within);
     if (*std::ranges::max_element(bytes) > within.bytes[kHost]) return std::nullopt;

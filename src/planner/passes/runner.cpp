@@ -18,6 +18,7 @@ constexpr std::array<PassFacts, kPassCount> kPasses{{
      true},
     {"unroll", "the task runs, recomputation included, and the lives of values in them", false},
     {"gaps", "which values leave the device between which uses", false},
+    {"relief", "what is computed again because the host has no room for it", true},
     {"drain", "how long a stored value keeps its room", true},
     {"early", "how early a load begins", true},
     {"emit", "addresses, homes, actions and their waits", false},

@@ -20,6 +20,7 @@ enum class Pass : uint8_t {
   Saves,
   Unroll,
   Gaps,
+  Relief,
   Drain,
   Early,
   Emit,
