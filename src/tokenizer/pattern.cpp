@@ -31,14 +31,14 @@ std::optional<uint32_t> Pattern::character() const {
   return utf8_at(string_, 0);
 }
 
-Result<bool> Pattern::find(std::string_view text, size_t at, RegexScratch& scratch, size_t& begin,
-                           size_t& end) const {
+Result<bool> Pattern::find(std::string_view text, size_t at, RegexScratch& scratch, LookAhead& ahead,
+                           size_t& begin, size_t& end) const {
   if (!regex_) {
     begin = text.find(string_, at);
     end = begin + string_.size();
     return begin != std::string_view::npos;
   }
-  const Regex::Found found = regex_->find(text, at, scratch, begin, end);
+  const Regex::Found found = regex_->find(text, at, scratch, ahead, begin, end);
   if (found == Regex::Found::GaveUp) return error("a pattern gave up on a text of {} bytes", text.size());
   return found == Regex::Found::Yes;
 }

@@ -24,10 +24,11 @@ class Pattern {
   template <class Use>
   Status for_each(std::string_view text, RegexScratch& scratch, const Use& use) const {
     size_t at = 0, last_match = std::string_view::npos, done = 0;
+    LookAhead ahead(text.size());
     // As Oniguruma's iterator: an empty match right after another match is none.
     while (at <= text.size()) {
       size_t begin = 0, end = 0;
-      SLUICE_ASSIGN(const bool found, find(text, at, scratch, begin, end));
+      SLUICE_ASSIGN(const bool found, find(text, at, scratch, ahead, begin, end));
       if (!found) break;
       if (begin == end && last_match == end) {
         at += at < text.size() ? size_t(utf8_length(text[at])) : 1;
@@ -48,7 +49,7 @@ class Pattern {
   const Regex* regex() const { return regex_ ? &*regex_ : nullptr; }
 
  private:
-  Result<bool> find(std::string_view text, size_t at, RegexScratch& scratch, size_t& begin,
+  Result<bool> find(std::string_view text, size_t at, RegexScratch& scratch, LookAhead& ahead, size_t& begin,
                     size_t& end) const;
 
   std::string string_;

@@ -40,8 +40,10 @@ size_t last_match_end(const Regex& regex, std::string_view text, size_t from,
   std::vector<std::pair<size_t, uint64_t>> ends;  // with a hash of the matches up to there
   size_t begin = 0, end = 0;
   Hash matches;
+  LookAhead ahead(text.size());
   for (size_t at = 0; at < text.size(); at = end) {
-    if (regex.find(text, at, scratch, begin, end, /*partial=*/true) != Regex::Found::Yes || begin == end)
+    if (regex.find(text, at, scratch, ahead, begin, end, /*partial=*/true) != Regex::Found::Yes ||
+        begin == end)
       break;
     matches.add(begin).add(end);
     if (end >= from && allowed(end)) ends.emplace_back(end, matches.value());
@@ -50,8 +52,9 @@ size_t last_match_end(const Regex& regex, std::string_view text, size_t from,
   for (; !ends.empty(); ends.pop_back()) {
     const std::string_view part = text.substr(0, ends.back().first);
     Hash again;
+    LookAhead again_ahead(part.size());
     for (size_t at = 0; at < part.size(); at = end) {
-      if (regex.find(part, at, scratch, begin, end) != Regex::Found::Yes || begin == end) break;
+      if (regex.find(part, at, scratch, again_ahead, begin, end) != Regex::Found::Yes || begin == end) break;
       again.add(begin).add(end);
     }
     if (again.value() == ends.back().second) return ends.back().first;

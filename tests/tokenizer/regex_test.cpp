@@ -17,8 +17,10 @@ std::string marked(const std::string& pattern, const std::string& text) {
   if (!regex.ok()) return regex.message();
   RegexScratch scratch;
   std::string out;
+  LookAhead ahead(text.size());
   size_t begin = 0, end = 0, done = 0;
-  for (size_t at = 0; at <= text.size() && regex->find(text, at, scratch, begin, end) == Regex::Found::Yes;) {
+  for (size_t at = 0;
+       at <= text.size() && regex->find(text, at, scratch, ahead, begin, end) == Regex::Found::Yes;) {
     out += text.substr(done, begin - done) + "|" + text.substr(begin, end - begin) + "|";
     done = end;
     at = end > at ? end : at + 1;
@@ -55,6 +57,61 @@ TEST(Regex, MatchesAsTheLibraryDoes) {
   // Letters of Unicode 16.
   EXPECT_EQ(marked("\\p{L}+", "\u1c89!"), "|\u1c89|!");
   EXPECT_EQ(marked("(?<=a)b|(?<!a)c", "abac c"), "a|b|ac |c|");
+}
+
+// Begin and length of every match.
+using Places = std::vector<std::pair<size_t, size_t>>;
+Places places(const std::string& pattern, const std::string& text) {
+  const auto regex = Regex::compile(pattern);
+  EXPECT_TRUE(regex.ok()) << regex.message();
+  RegexScratch scratch;
+  LookAhead ahead(text.size());
+  Places out;
+  size_t begin = 0, end = 0;
+  for (size_t at = 0;
+       at <= text.size() && regex->find(text, at, scratch, ahead, begin, end) == Regex::Found::Yes;) {
+    out.emplace_back(begin, end - begin);
+    at = end > at ? end : at + 1;
+  }
+  return out;
+}
+
+// A search sees what is near first: that is not seen in what it finds.
+TEST(Regex, FindsTheSameHoweverFarItLooks) {
+  const std::string many(5000, 'a'), blanks(9000, ' '), b(9000, 'b');
+  EXPECT_EQ(places("a*[bc]|a", many + "b"), (Places{{0, 5001}}));
+  EXPECT_EQ(places("a*[bc]", many + "d" + many + "c"), (Places{{5001, 5001}}));
+  EXPECT_EQ(places("\\s+(?!\\S)|\\s+", blanks + "x"), (Places{{0, 8999}, {8999, 1}}));
+  EXPECT_EQ(places("x", blanks + "x"), (Places{{9000, 1}}));
+  // At 4096 bytes and about it, also within a character and with nothing matched.
+  for (size_t before = 4090; before < 4100; ++before) {
+    const std::string y(before, 'y');
+    EXPECT_EQ(places("x+", y + "xxx"), (Places{{before, 3}})) << before;
+    EXPECT_EQ(places("(?=z)|x+", y + "xxxz"), (Places{{before, 3}, {before + 3, 0}})) << before;
+    EXPECT_EQ(places("(?<=y)é+", y + "éé"), (Places{{before, 4}})) << before;
+    EXPECT_EQ(places("x*", y + "xxx").at(before), (std::pair<size_t, size_t>{before, 3})) << before;
+  }
+  // What is looked at behind a match counts as before.
+  const Places each = places("(?<=a)b+c|b", "a" + b + "d");
+  ASSERT_EQ(each.size(), 9000u);
+  EXPECT_EQ(each.front(), (std::pair<size_t, size_t>{1, 1}));
+  EXPECT_EQ(places("(?<=a)b+c|b", "a" + b + "c"), (Places{{1, 9001}}));
+}
+
+// The time for it grows with the square of the text.
+TEST(Regex, ATextIsNotReadAgainAndAgain) {
+  const std::string text(200'000, 'a');
+  for (const char* pattern : {"a*[bc]|a", "a*[bc]", "(?:a|a)*+[bc]|a"}) {
+    const auto regex = Regex::compile(pattern);
+    ASSERT_TRUE(regex.ok()) << regex.message();
+    RegexScratch scratch;
+    LookAhead ahead(text.size());
+    size_t begin = 0, end = 0, at = 0;
+    Regex::Found found = Regex::Found::Yes;
+    for (; found == Regex::Found::Yes; at = end > at ? end : at + 1)
+      found = regex->find(text, at, scratch, ahead, begin, end);
+    EXPECT_EQ(found, Regex::Found::GaveUp) << pattern << " at " << at;
+  }
 }
 
 TEST(Regex, RefusesByNameWhatTheEnginesTakeDifferently) {
@@ -103,11 +160,12 @@ TEST(Regex, SaysWhatMoreTextMightChange) {
   const auto regex = Regex::compile("\\s+(?!\\S)|\\s+|a+");
   ASSERT_TRUE(regex.ok());
   RegexScratch scratch;
+  LookAhead ahead(3);
   size_t begin = 0, end = 0;
-  EXPECT_EQ(regex->find("a b", 0, scratch, begin, end, true), Regex::Found::Yes);
+  EXPECT_EQ(regex->find("a b", 0, scratch, ahead, begin, end, true), Regex::Found::Yes);
   EXPECT_EQ(end, 1u);
-  EXPECT_EQ(regex->find("baa", 0, scratch, begin, end, true), Regex::Found::Open);
-  EXPECT_EQ(regex->find("baa", 0, scratch, begin, end), Regex::Found::Yes);
+  EXPECT_EQ(regex->find("baa", 0, scratch, ahead, begin, end, true), Regex::Found::Open);
+  EXPECT_EQ(regex->find("baa", 0, scratch, ahead, begin, end), Regex::Found::Yes);
 }
 
 TEST(CodeSet, KeepsRangesApart) {
