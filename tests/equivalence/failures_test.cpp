@@ -72,10 +72,11 @@ TEST_P(Failures, LeaveNoThread) {
 
 TEST_P(Failures, OfReservingPreparingAndUploadingAreErrors) {
   const StageRequest request = capped_request();
+  const Stages stages = rig::must(make_stages(request, rig::profile_of(*rig::small_backend())));
   const int64_t before = threads_of_process();
   for (int64_t call = 1; call <= 10; ++call) {
     const auto open = [&] {
-      rig::Rig run(request, std::make_unique<FailingBackend>(rig::small_backend(), call, GetParam()));
+      rig::Rig run(request, stages, std::make_unique<FailingBackend>(rig::small_backend(), call, GetParam()));
       run.initialize();
     };
     EXPECT_THROW(open(), std::runtime_error) << "call " << call;
