@@ -22,16 +22,18 @@ class Normalizer {
   // The "normalizer" of a tokenizer.json, which may be null.
   static Result<Normalizer> read(const JsonValue& value);
 
-  // Text may become four times as long, as real files make it at most, or this long if that is more: apply()
-  // refuses what a file would make of it beyond that, before it takes the memory. `why` ends the error.
-  void bound(int64_t most_bytes, std::string why) {
+  // Text may become four times as long, as real files make it at most, where that is no more than
+  // `most_bytes`, and as long as `short_bytes` in any case: apply() refuses what a file would make of it
+  // beyond that, before it takes the memory. `why` ends the error.
+  void bound(int64_t short_bytes, int64_t most_bytes, std::string why) {
+    short_bytes_ = size_t(short_bytes);
     most_bytes_ = size_t(most_bytes);
     why_ = std::move(why);
   }
   // Of text of so many bytes.
   size_t most_bytes(size_t before) const {
     constexpr size_t kMostGrowth = 4;
-    return std::max(kMostGrowth * before, most_bytes_);
+    return std::max(std::min(kMostGrowth * before, most_bytes_), short_bytes_);
   }
 
   bool empty() const { return steps_.empty(); }
@@ -53,7 +55,7 @@ class Normalizer {
     std::string content;
   };
   std::vector<std::variant<Nfc, Prepend, Replace>> steps_;
-  size_t most_bytes_ = SIZE_MAX;
+  size_t short_bytes_ = SIZE_MAX, most_bytes_ = SIZE_MAX;
   std::string why_;
 };
 

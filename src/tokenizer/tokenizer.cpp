@@ -231,7 +231,8 @@ class Tokenizer::Impl {
   std::vector<bool> in_model_;
   int64_t vocab_ = 0;
   uint64_t content_ = 0;
-  size_t part_bytes_ = 0;
+  size_t part_bytes_ = 0, most_tokens_ = 0;
+  std::string why_;  // there may be no more of them
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Scratch>> idle_;
 };
@@ -276,7 +277,9 @@ Result<std::unique_ptr<const Tokenizer::Impl>> Tokenizer::Impl::read(std::string
     return JsonValue(it == json.end() ? kNull : *it, key);
   };
   SLUICE_ASSIGN(impl->normalizer_, Normalizer::read(part("normalizer")));
-  impl->normalizer_.bound(limits.most_piece_bytes, limits.why);
+  impl->normalizer_.bound(limits.most_piece_bytes, limits.most_text_bytes, limits.why);
+  impl->most_tokens_ = size_t(limits.most_text_bytes);
+  impl->why_ = limits.why;
   SLUICE_ASSIGN(impl->pre_tokenizer_, PreTokenizer::read(part("pre_tokenizer")));
   SLUICE_ASSIGN(impl->decoder_, Decoder::read(part("decoder")));
   SLUICE_ASSIGN(impl->around_, read_post_processor(part("post_processor")));
@@ -384,7 +387,10 @@ Status Tokenizer::Impl::encode(std::string_view text, TextPart part, bool specia
   const Borrowed scratch(*this);
   if (special && part.begins) ids.insert(ids.end(), around_.before.begin(), around_.before.end());
   size_t at = 0, done = 0, from = 0;
-  const auto encode_to = [&](size_t to) {
+  const size_t ids_before = ids.size();
+  const auto encode_to = [&](size_t to) -> Status {
+    if (ids.size() - ids_before > most_tokens_)
+      return error("more than {} tokens of a text of {} bytes{}", most_tokens_, text.size(), why_);
     const size_t head = from == 0 && part.begins ? size_t(utf8_length(text.front())) : 0;
     return in_parts(text.substr(from, to - from), head, part.begins || from > 0, *scratch,
                     [&](std::string_view segment, size_t own_head, bool begins) {

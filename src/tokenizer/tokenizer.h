@@ -31,7 +31,9 @@ struct TokenizerOptions {
   // A piece, in which tokens are merged, takes some 64 bytes of memory for each of its own. Longer ones are
   // refused. So is text that the normalizer makes longer than that, and than four times what it was.
   int64_t most_piece_bytes = (int64_t{1} << 31) - 1;
-  std::string why = {};  // they may not be longer: ends that error
+  // Of the normal form of a text, and tokens of it: there may be one for each byte.
+  int64_t most_text_bytes = INT64_MAX;
+  std::string why = {};  // they may not be longer: ends those errors
 };
 
 // Immutable; any thread may use it. Each thread that encodes holds some 5 MiB between calls.

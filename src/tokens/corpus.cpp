@@ -319,6 +319,7 @@ EncodingRoom EncodingRoom::of(int64_t bytes, int threads, std::string why) {
   bound(room.records.most_text_bytes, 2 * kRecordBytes);
   bound(room.most_part_bytes, 2 * kRecordBytes);
   bound(room.tokenizer.most_piece_bytes, 2 * kMergeBytes);
+  bound(room.tokenizer.most_text_bytes, 2 * kRecordBytes);
   room.records.why = room.tokenizer.why = room.why = std::move(why);
   return room;
 }

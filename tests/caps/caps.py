@@ -2,21 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caps from outside: what the kernel says that training holds, from its start to its end.
 
-caps.py PROGRAM [--all] [--record MACHINE]: runs the program over a grid of models, caps and phases, and on
-records that take the most to read, and reads VmHWM of each process all the time, and its peak resident memory when it has ended. On a CPU both arenas are
-main memory, so that it may hold both caps together. Where memory control groups can be made, every process
-runs in one of that size, and must not be killed. Ends with 0 if no process held more. --all: the whole grid,
-some minutes; else a few cells. --record: adds what came out to bench/results, for a machine in words.
+caps.py PROGRAM [--all] [--jobs N] [--record MACHINE]: runs the program over a grid of models, caps and phases, and on
+records and tokenizers that take the most, and reads VmHWM of each process all the time. On a CPU both arenas are main
+memory, so that it may hold both caps together. Where memory control groups can be made, every process runs in one of that
+size, and must not be killed. Ends with 0 if no process held more. --all: the whole grid, cold starts five times each, some
+minutes; else a few cells. --jobs: so many processes at the same time, which are under load where there are more than
+cores. --record: adds what came out to bench/results, for a machine in words.
 """
 
 import argparse
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from results import record
@@ -35,7 +39,8 @@ class Group:
     """A memory control group of its own for every process; none where they cannot be made."""
 
     def __init__(self):
-        self.parent = self.limit = self.killed = None
+        self.parent = self.limit = None
+        self.numbers = itertools.count()
         for version, mount, limit in ((1, "/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
                                       (2, "/sys/fs/cgroup", "memory.max")):
             if not os.path.exists(f"{mount}/memory.stat" if version == 1 else f"{mount}/cgroup.controllers"):
@@ -50,7 +55,7 @@ class Group:
         """A group's directory, or None."""
         if self.parent is None:
             return None
-        path = self.parent / f"sluice-caps-{os.getpid()}"
+        path = self.parent / f"sluice-caps-{os.getpid()}-{next(self.numbers)}"
         try:
             path.mkdir()
             (path / self.limit).write_text(str(limit_bytes))
@@ -107,10 +112,10 @@ def size(text):
 
 
 class Grid:
-    def __init__(self, program, work, whole):
-        self.program, self.work, self.whole = os.path.realpath(program), Path(work), whole
+    def __init__(self, program, work, whole, jobs):
+        self.program, self.work, self.whole, self.jobs = os.path.realpath(program), Path(work), whole, jobs
         self.group = Group()
-        self.cells = []
+        self.cells, self.making = [], threading.Lock()
         (self.work / "none.toml").write_text("")
         (self.work / "small.json").write_text(json.dumps(SMALL))
 
@@ -122,15 +127,22 @@ class Grid:
         return command
 
     def smallest(self, model, device, host, tier):
-        """The cap of a tier that the program says works beside the other one, with some to spare: what a
-        process holds by itself differs from start to start."""
+        """The cap of a tier that the program says works beside the other one, with some to spare. What a process
+        holds by itself, its libraries above all, differs from machine to machine and from start to start: of five
+        starts it is the one that needs the most, and twice what they differ by."""
         given = {"device": (1024, host), "host": (device, MIB)}[tier]
-        command = self.command(model, *given, "refused", "cache-refused", 1)
-        text = subprocess.run(command, cwd=self.work, capture_output=True, text=True).stderr
-        found = re.search(r"the smallest cap that works.*? is ([0-9.]+ [A-Za-z]+),", text)
-        if not found:
-            sys.exit(f"no smallest cap of the {tier} is named: {text}")
-        return int(size(found[1]) * 1.02)
+        caps = []
+        for _ in range(5):
+            command = self.command(model, *given, "refused", "cache-refused", 1)
+            text = subprocess.run(command, cwd=self.work, capture_output=True, text=True).stderr
+            found = re.search(r"the smallest cap that works.*? is ([0-9.]+ [A-Za-z]+),", text)
+            if not found:
+                sys.exit(f"no smallest cap of the {tier} is named: {text}")
+            caps.append(size(found[1]))
+        own = re.search(r"the process itself (\S+ \S+ \S+)", text)
+        print(f"the smallest cap of the {tier}: {min(caps) / MIB:.2f} to {max(caps) / MIB:.2f} MiB"
+              + (f", of which the process itself {own[1]}" if own else ""), flush=True)
+        return int(max(caps) * 1.02) + 2 * (max(caps) - min(caps))
 
     def cell(self, phase, name, model, device, host, directory, cache, steps, extra=(), refusal=None):
         """One process. `refusal`: what the program may say and end instead."""
@@ -149,21 +161,28 @@ class Grid:
         if status != 0:
             print(text[-1000:], flush=True)
 
+    def cold(self, name, model, device, host, directory, cache, extra=(), refusal=None):
+        """A start that finds nothing, which has to measure costs: five times of the whole grid."""
+        for again in range(5 if self.whole else 1):
+            number = f"-{again}" if again else ""
+            self.cell("cold", name, model, device, host, directory + number, cache + number, 3, extra, refusal)
+
     def phases(self, name, model, device, host, text_bytes):
         """A cold start, a warm one, going on, weights from a file. Each ends with a save."""
         at = f"{name}-{device}-{host}"
         cache = f"cache-{at}"
         extra = []
         if text_bytes:
-            text = self.work / "text"
-            if not text.exists() or text.stat().st_size != text_bytes:
-                line = b"It is a truth universally acknowledged, that a process in possession of a cap keeps it.\n"
-                with open(text, "wb") as out:
-                    for _ in range(text_bytes // (len(line) << 12) + 1):
-                        out.write(line * (1 << 12))
-                os.truncate(text, text_bytes)
-            extra = ["data.paths=text"]
-        self.cell("cold", name, model, device, host, f"{at}-cold", cache, 3, extra)
+            text = self.work / f"text-{text_bytes}"
+            with self.making:
+                if not text.exists():
+                    line = b"It is a truth universally acknowledged, that a process in possession of a cap keeps it.\n"
+                    with open(text, "wb") as out:
+                        for _ in range(text_bytes // (len(line) << 12) + 1):
+                            out.write(line * (1 << 12))
+                    os.truncate(text, text_bytes)
+            extra = [f"data.paths={text.name}"]
+        self.cold(name, model, device, host, f"{at}-cold", cache, extra)
         # It saves after every step.
         self.cell("warm", name, model, device, host, f"{at}-warm", cache, 3,
                   [*extra, "run.checkpoint_every=1"])
@@ -189,7 +208,7 @@ class Grid:
         }
         self.containers(model, device, host, words, read)
         for name, line in lines.items():
-            path = self.work / f"{name}.jsonl"
+            path = self.work / f"{name}-{host}.jsonl"
             last = {"prompt": "q", "completion": words[:99]} if name == "pair" else {"text": words[:99]}
             path.write_text(line + "\n" + json.dumps(last) + "\n")
             at = f"records-{name}-{host}"
@@ -215,13 +234,34 @@ class Grid:
             # With room, two that hold the most are enough by default.
             if read and not self.whole and name not in ("list", "quotes"):
                 continue
-            path = self.work / f"container.{ending}"
-            path.write_text(text)
             at = f"container-{name.replace(' ', '-')}-{host}"
+            path = self.work / f"{at}.{ending}"
+            path.write_text(text)
             whole = name == "one line" or name in read
             self.cell(name, "records", model, device, host, at, f"cache-{at}", 1,
                       [f"data.paths={path.name}", "data.heldout=0"], refusal=None if whole else f"{path.name}: line ")
             path.unlink()
+
+    def growing(self, device, host):
+        """Tokenizers whose normalizer makes text longer. What memory has no room for is refused before it takes it."""
+        lone = {"String": "a"}
+        texts = {
+            "run": (4, "a" * 4_412_000), "short": (4, "a" * 1_000_000), "words": (4, "a b c d " * 500_000),
+            "longer": (1000, "a" * 20_000), "longest": (1000, "a b " * 50_000), "here and there": (1000, ("a" + "b " * 199) * 10_000),
+        }
+        whole = json.loads((Path(__file__).resolve().parents[1] / "tokenizer/fixtures/gpt2.json").read_text())
+        for name, (times, text) in texts.items():
+            if not self.whole and name != "run":
+                continue
+            at = f"growing-{name.replace(' ', '-')}-{host}"
+            (self.work / at).mkdir()
+            (self.work / at / "config.json").write_text(json.dumps(SMALL | {"vocab_size": 1024}))
+            tokenizer = whole | {"normalizer": {"type": "Replace", "pattern": lone, "content": "a" * times}}
+            (self.work / at / "tokenizer.json").write_text(json.dumps(tokenizer))
+            (self.work / at / "text.txt").write_text(text)
+            model = [f"model.config={at}", "train.seq_len=32", "train.tokens_per_step=64", "run.threads=1"]
+            self.cold("growing", model, device, host, f"{at}-run", f"cache-{at}", [f"data.paths={at}/text.txt"],
+                      refusal="text.txt: line 1: ")
 
     def run(self):
         small = ["model.config=small.json", "train.seq_len=32", "train.tokens_per_step=64", "run.threads=1"]
@@ -229,39 +269,50 @@ class Grid:
         many = ["model.config=small.json", "train.seq_len=32", "train.tokens_per_step=16384",
                 "shape.chunk_tokens=32"]
         roomy = 24 * MIB
+        read = ("pair", "run", "unread", "list", "lines", "row", "quotes")
         host = self.smallest(small, roomy, 0, "host")
-        self.phases("small", small, roomy, host, (400 if self.whole else 100) * MIB)
-        self.records(small, roomy, host, 12 * MIB)
-        self.records(small, roomy, host + 512 * MIB, 12 * MIB, read=("pair", "run", "unread", "list", "lines", "row", "quotes"))
-        if not self.whole:
-            return
-        for host_cap in (host, 2 * host, 1 << 30):
-            self.records(small, roomy, host_cap, 50 * MIB)
-        self.records(small, roomy, 2 << 30, 50 * MIB,
-                     read=("pair", "run", "unread", "list", "lines", "row", "quotes"))
-        device = self.smallest(small, 0, 1 << 30, "device")
-        for device_cap in (device, 4 * MIB):
-            least = self.smallest(small, device_cap, 0, "host")
-            for host_cap in (least, int(least * 1.3), 2 * least):
-                self.phases("small", small, device_cap, host_cap, 0)
-        # Planning is what takes most.
-        for host_cap in (240 * MIB, 480 * MIB):
-            self.phases("many", many, roomy, host_cap, 0)
-        for device_cap in (roomy, 96 * MIB):
-            least = self.smallest(tiny, device_cap, 0, "host")
-            # The last has room for a copy of the state, which is saved beside the steps.
-            for host_cap in (least, int(least * 1.3), least + 180 * MIB):
-                self.phases("tiny", tiny, device_cap, host_cap, 0)
+        # Each of these by itself, in any order.
+        parts = [lambda: self.phases("small", small, roomy, host, (400 if self.whole else 100) * MIB),
+                 lambda: self.records(small, roomy, host, 12 * MIB),
+                 lambda: self.records(small, roomy, host + 512 * MIB, 12 * MIB, read=read),
+                 lambda: self.growing(16 * MIB, 2 * host)]
+        if self.whole:
+            device = self.smallest(small, 0, 1 << 30, "device")
+            for host_cap in (host + 1, 2 * host, 1 << 30):
+                parts.append(lambda cap=host_cap: self.records(small, roomy, cap, 50 * MIB))
+            parts.append(lambda: self.records(small, roomy, 2 << 30, 50 * MIB, read=read))
+            for device_cap in (device, 4 * MIB):
+                least = self.smallest(small, device_cap, 0, "host")
+                for host_cap in (least, int(least * 1.3), 2 * least):
+                    parts.append(lambda caps=(device_cap, host_cap): self.phases("small", small, *caps, 0))
+            # Room for the model, hardly any for measuring.
+            for device_kib, host_mib in ((1400, 61), (1400, 62), (1400, 70), (2048, 66), (4096, 64), (8192, 64)):
+                parts.append(lambda at=f"tight-{device_kib}-{host_mib}", caps=(device_kib << 10, host_mib * MIB): self.cold(
+                    "tight", small, *caps, at, f"cache-{at}", refusal="the smallest cap that works"))
+            for host_cap in (host, 4 * host):
+                parts.append(lambda cap=host_cap: self.growing(16 * MIB, cap))
+            # Planning is what takes most.
+            for host_cap in (240 * MIB, 480 * MIB):
+                parts.append(lambda cap=host_cap: self.phases("many", many, roomy, cap, 0))
+            for device_cap in (roomy, 96 * MIB):
+                least = self.smallest(tiny, device_cap, 0, "host")
+                # The last has room for a copy of the state, which is saved beside the steps.
+                for host_cap in (least, int(least * 1.3), least + 180 * MIB):
+                    parts.append(lambda caps=(device_cap, host_cap): self.phases("tiny", tiny, *caps, 0))
+        with ThreadPoolExecutor(self.jobs) as pool:
+            for done in [pool.submit(part) for part in parts]:
+                done.result()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--record")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        grid = Grid(arguments.program, work, arguments.all)
+        grid = Grid(arguments.program, work, arguments.all, arguments.jobs)
         grid.run()
         cells = grid.cells
     over = sum(cell["over"] for cell in cells)
@@ -269,11 +320,12 @@ def main():
     grouped = sum(cell["in_a_group"] for cell in cells)
     print(f"{len(cells)} cells, {grouped} of them in a control group: {over} over their caps, {failed} failed")
     if arguments.record:
+        how = "tests/caps/caps.py --all" + (f" --jobs {arguments.jobs}" if arguments.jobs > 1 else "")
         record("memory_cpu", "cells of caps, models and phases in which the most that was ever resident (VmHWM) "
-               "was within both caps", len(cells) - over, len(cells), arguments.record, "tests/caps/caps.py --all")
+               "was within both caps", len(cells) - over, len(cells), arguments.record, how)
         record("memory_cpu", "of these, processes in a memory control group of the caps' size that were not killed",
                sum(cell["in_a_group"] and cell["status"] == 0 for cell in cells), grouped, arguments.record,
-               "tests/caps/caps.py --all")
+               how)
     return 1 if over or failed else 0
 
 

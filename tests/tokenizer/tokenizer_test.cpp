@@ -64,6 +64,28 @@ TEST(Tokenizer, TextThatGrowsIsRefusedBeforeItTakesMemory) {
   ASSERT_TRUE(five.ok()) << five.message();
   EXPECT_EQ(five->encode(text, true, ids).message(),
             "the normalizer makes more than 262148 bytes of a text of 65537, for this reason");
+  // Where memory has no room for four times as much.
+  TokenizerOptions tight = options;
+  tight.most_text_bytes = 1 << 17;
+  const auto less = Tokenizer::parse(growing(4).dump(), tight);
+  ASSERT_TRUE(less.ok()) << less.message();
+  EXPECT_EQ(less->encode(text, true, ids).message(),
+            "the normalizer makes more than 131072 bytes of a text of 65537, for this reason");
+  // Nor does it become more in pieces, between tokens that are found before.
+  json split = growing(4);
+  split["added_tokens"] = {{{"id", 100},
+                            {"content", "<|>"},
+                            {"special", false},
+                            {"normalized", false},
+                            {"single_word", false},
+                            {"lstrip", false},
+                            {"rstrip", false}}};
+  const auto pieces = Tokenizer::parse(split.dump(), tight);
+  ASSERT_TRUE(pieces.ok()) << pieces.message();
+  std::string many;
+  for (int i = 0; i < 8; ++i) many += std::string(1 << 13, 'b') + "<|>";
+  EXPECT_EQ(pieces->encode(many, true, ids).message(),
+            "more than 131072 tokens of a text of 65560 bytes, for this reason");
   // Several that grow it fourfold each.
   json thrice = minimal();
   thrice["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array()}};
