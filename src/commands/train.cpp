@@ -49,8 +49,9 @@ double unix_seconds() {
 class TrainingObserver : public Console {
  public:
   // `bytes_per_token`: of held-out text, as RunData has it.
-  TrainingObserver(const Prepared& p, double bytes_per_token)
+  TrainingObserver(const Prepared& p, const RunDirectory& directory, double bytes_per_token)
       : c_(p.config),
+        directory_(directory),
         bytes_per_token_(bytes_per_token),
         dir_(p.config.run.dir),
         model_flops_(p.stages.training.model.program.facts.model_flops),
@@ -96,6 +97,7 @@ class TrainingObserver : public Console {
   double bits_per_byte(double loss) const { return loss / std::log(2.0) / bytes_per_token_; }
 
   const RunConfig& c_;
+  const RunDirectory& directory_;
   const double bytes_per_token_;
   const std::filesystem::path dir_;
   const double model_flops_, peak_flops_, predicted_step_s_, predicted_text_s_;
@@ -182,6 +184,7 @@ void TrainingObserver::saved(const SaveEvent& e) {
 }
 
 Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout) {
+  SLUICE_TRY(directory_.check());
   const double now = unix_seconds();
   nlohmann::ordered_json line = {{"step", e.step},
                                  {"time", now},
@@ -302,6 +305,7 @@ Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked
 }
 
 Status TrainingObserver::draw_losses() const {
+  SLUICE_TRY(directory_.check());
   std::vector<PlotMark> best;
   if (const auto point = lowest(heldout_); point && heldout_.points.size() > 1)
     best.push_back({*point, fmt::format("lowest held out: {:.4f} at step {:.0f}", point->y, point->x)});
@@ -378,13 +382,15 @@ std::string describe_heldout(const Session& session) {
   return out;
 }
 
-Result<Ending> run(const Prepared& p, RunData data, TrainingObserver& observer, Requests& asked) {
+Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData data, TrainingObserver& observer,
+                   Requests& asked) {
   const std::filesystem::path dir = p.config.run.dir;
   show_text(describe(p));
   for (const auto* notices : {&data.notices, &data.heldout_notices}) {
     for (const std::string& notice : *notices) show_text(notice + "\n");
   }
   std::fflush(stdout);
+  SLUICE_TRY(directory.check());
   SLUICE_TRY(save_plan(p));
   const SaveSchedule saves = save_schedule_of(p.config);
   SLUICE_ASSIGN(CheckpointStore store, CheckpointStore::open(checkpoints_in(dir), saves.keep));
@@ -503,8 +509,8 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(config), std::move(machine), std::move(needs),
                                                     {nullptr, &cache, &console}));
   console.stop();
-  TrainingObserver observer(prepared, data.heldout_bytes_per_token);
-  return run(prepared, std::move(data), observer, asked);
+  TrainingObserver observer(prepared, directory, data.heldout_bytes_per_token);
+  return run(prepared, directory, std::move(data), observer, asked);
 }
 
 }  // namespace

@@ -56,6 +56,10 @@ Result<LockFile> LockFile::take(const std::filesystem::path& path) {
   }
 }
 
+bool LockFile::is_there() const {
+  return is_still(fd_, path_);
+}
+
 void LockFile::remove() {
   std::error_code ignored;
   std::filesystem::remove(path_, ignored);

@@ -20,6 +20,9 @@ class LockFile {
 
   // Why the system cannot lock this file, which is in use all the same; empty: it is locked.
   const std::string& unlocked() const { return unlocked_; }
+  // Whether the file of that name is still this one: it, or a directory above it, may have been removed,
+  // moved or replaced.
+  bool is_there() const;
   // Removes the file and gives it back.
   void remove();
 

@@ -53,6 +53,15 @@ RunDirectory::Content RunDirectory::content() const {
   return std::any_of(kOfPlans.begin(), kOfPlans.end(), holds) ? Content::Plan : Content::Nothing;
 }
 
+Status RunDirectory::check() const {
+  if (lock_.is_there()) return {};
+  return error(
+      ErrorKind::Io,
+      "run.dir = {}: the directory was removed, moved or replaced while this run used it; nothing is "
+      "written to what has its name now",
+      path_.string());
+}
+
 Result<RunDirectory> RunDirectory::take(std::string_view key, const fs::path& named) {
   const fs::path path = named.has_filename() ? named : named.parent_path();
   SLUICE_TRY(check_directory(key, path));
@@ -96,7 +105,7 @@ RunDirectory::RunDirectory(RunDirectory&& other) noexcept
       marked_(other.marked_) {}
 
 RunDirectory::~RunDirectory() {
-  if (path_.empty() || !marked_ || !in_the_way(path_).empty()) return;
+  if (path_.empty() || !marked_ || !lock_.is_there() || !in_the_way(path_).empty()) return;
   lock_.remove();
   std::error_code ignored;
   if (made_) fs::remove(path_, ignored);  // keeps one that has other files

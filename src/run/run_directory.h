@@ -43,6 +43,9 @@ class RunDirectory {
   const std::filesystem::path& path() const { return path_; }
   // Now.
   Content content() const;
+  // Before something is written to it: an error where it was removed or moved away meanwhile, also if another
+  // directory has its name now.
+  Status check() const;
   // Why a second process would not be noticed; empty: it would be.
   const std::string& unlocked() const { return lock_.unlocked(); }
 

@@ -66,6 +66,27 @@ TEST(RunDirectory, WithoutResultsIsLeftAsItWas) {
   EXPECT_FALSE(fs::exists(dir / "b/run.lock"));
 }
 
+TEST(RunDirectory, ThatIsNotThereAnyMoreIsNoticed) {
+  const TempDir dir;
+  const RunDirectory taken = must(RunDirectory::take("run.dir", dir / "a"));
+  EXPECT_TRUE(taken.check().ok());
+  fs::rename(dir / "a", dir / "b");
+  const std::string said = fmt::format(
+      "run.dir = {}: the directory was removed, moved or replaced while this run used it; nothing is written "
+      "to "
+      "what has its name now",
+      (dir / "a").string());
+  EXPECT_EQ(taken.check().message(), said);
+  {
+    const RunDirectory other = must(RunDirectory::take("run.dir", dir / "a"));
+    EXPECT_EQ(taken.check().message(), said);
+    EXPECT_TRUE(other.check().ok());
+  }
+  fs::remove_all(dir / "a");
+  fs::rename(dir / "b", dir / "a");
+  EXPECT_TRUE(taken.check().ok());
+}
+
 TEST(RunDirectory, WithResultsKeepsItsMark) {
   const TempDir dir;
   {
