@@ -254,6 +254,29 @@ TEST(Rehearsal, PackedAttentionMeetsDocumentsAsTheDataHasThem) {
 
 // Ops share what floats there are. Ids, and workspaces that may hold some, are never overwritten by them:
 // kernels address memory by them.
+// Commands that are on their way take memory, which a cap counts as any other.
+TEST(Rehearsal, HasFewerCommandsWhereMemoryIsShort) {
+  std::vector<CountedOp> ops;
+  for (int64_t i = 1; i <= 12; ++i) ops.push_back({Cast{4096 * i, DType::F32, DType::F32}, 5000});
+  const double half_a_step_ns = 12 * 5000 * 4e6 / 2;
+  const auto commands = [&](int64_t host_bytes) {
+    HotBackend backend;
+    Rehearsal rehearsal(ops, backend, {{kDevice, kGiB}, {kHost, host_bytes}});
+    const Arenas arenas = *backend.reserve(rehearsal.arena_bytes());
+    EXPECT_TRUE(rehearsal.fill(backend, arenas, {}).ok());
+    const auto found = rehearsal.time(backend, half_a_step_ns, {}, [](int64_t, int64_t) {});
+    EXPECT_TRUE(found.ok()) << found.message();
+    for (const auto& [op, runs] : backend.runs) EXPECT_GE(runs, 3) << op;
+    EXPECT_EQ(backend.runs.size(), ops.size());
+    return std::accumulate(backend.runs.begin(), backend.runs.end(), int64_t{0},
+                           [](int64_t sum, const auto& of) { return sum + of.second; });
+  };
+  EXPECT_EQ(commands(kGiB), 12 * 2000);
+  EXPECT_EQ(commands(16 << 20), 12 * 1365);
+  // So many take 8 MiB, which is what a process has beside everything else.
+  EXPECT_EQ(commands(1 << 20), 12 * 683);
+}
+
 TEST(Rehearsal, TakesLessWhereMemoryIsShort) {
   const Placed wide(kGiB), narrow(wide.bytes - 1);
   EXPECT_LT(narrow.bytes, wide.bytes);
