@@ -42,7 +42,7 @@ bool is_leftover(std::string_view name) {
 struct Content {
   std::vector<int64_t> steps;        // that have a whole checkpoint, ascending
   std::map<int64_t, Error> damaged;  // that have one which cannot be read
-  std::vector<int64_t> best;         // ascending
+  std::vector<int64_t> best;         // that have a whole model, ascending
   std::vector<fs::path> leftovers;
 };
 
@@ -70,14 +70,13 @@ Result<Content> content_of(const fs::path& dir) {
   if (!fs::exists(dir, code)) return out;
   for (fs::directory_iterator it(dir, code), end; !code && it != end; it.increment(code)) {
     const std::string name = it->path().filename();
-    std::error_code ignored;
     if (is_leftover(name)) {
       out.leftovers.push_back(it->path());
     } else if (const auto step = step_of(name); step && is_there(it->path() / "checkpoint.json")) {
       const Status whole = look_at(it->path(), *step);
       if (whole.ok()) out.steps.push_back(*step);
       if (!whole.ok()) out.damaged.emplace(*step, whole.error());
-    } else if (const auto best = step_of(name, kBestPrefix); best && it->is_directory(ignored)) {
+    } else if (const auto best = step_of(name, kBestPrefix); best && look_at(it->path(), *best).ok()) {
       out.best.push_back(*best);
     }
   }
@@ -122,7 +121,7 @@ Result<CheckpointStore> CheckpointStore::open(fs::path dir, Retention retention)
   if (!store.steps_.empty()) SLUICE_TRY(store.link_latest());
   store.best_ = linked_best(store.dir_, content);
   for (const int64_t step : content.best) {
-    if (step != store.best_) SLUICE_TRY(remove_directory(store.best_at(step)));
+    if (step != store.best_) SLUICE_TRY(store.remove_best(step));
   }
   if (store.best_) SLUICE_TRY(point_link(store.dir_ / "best", name_of_step(*store.best_, kBestPrefix)));
   return store;
@@ -135,13 +134,18 @@ fs::path CheckpointStore::best_at(int64_t step) const {
 Status CheckpointStore::save_best(int64_t step, const std::function<Status(const fs::path&)>& write) {
   const std::optional<int64_t> before = best_;
   // Of steps that are made again: what was found then is found again.
-  if (before == step) SLUICE_TRY(remove_directory(best_at(step)));
+  if (before == step) SLUICE_TRY(remove_best(step));
+  SLUICE_TRY(set_aside(best_at(step)));
   SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(best_at(step)));
   SLUICE_TRY(write(fresh.temporary()));
   SLUICE_TRY(fresh.commit());
   SLUICE_TRY(point_link(dir_ / "best", name_of_step(step, kBestPrefix)));
   best_ = step;
-  return before && before != step ? remove_directory(best_at(*before)) : Status();
+  return before && before != step ? remove_best(*before) : Status();
+}
+
+Status CheckpointStore::remove_best(int64_t step) {
+  return has_only_its_own(best_at(step)) ? remove_directory(best_at(step)) : Status();
 }
 
 Status CheckpointStore::save(int64_t step, const std::function<Status(const fs::path&)>& write) {

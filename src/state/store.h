@@ -55,6 +55,8 @@ class CheckpointStore {
       : dir_(std::move(dir)), retention_(retention) {}
   Status link_latest();
   Status prune();
+  // Keeps one that has files of others in it.
+  Status remove_best(int64_t step);
 
   std::filesystem::path dir_;
   Retention retention_;

@@ -113,6 +113,34 @@ TEST(CheckpointStore, WhatIsNoCheckpointIsLeftAlone) {
   EXPECT_EQ(*read_file(store.dir() / "step-99-1/notes"), "a user's");
 }
 
+// What is named as a best model and is none stays as it is, and no link leads to it.
+TEST(CheckpointStore, WhatIsNoBestModelIsLeftAlone) {
+  const TempDir dir;
+  const auto save_best = [](CheckpointStore& store, int64_t step) {
+    return store.save_best(step, [&](const fs::path& to) { return write_small(to, step); });
+  };
+  {
+    CheckpointStore store = opened(dir);
+    for (const int64_t step : {1, 2}) ASSERT_TRUE(save_best(store, step).ok());
+    EXPECT_EQ(names_in(store.dir()), (std::vector<std::string>{"best", "best-2"}));
+  }
+  dir.add("checkpoints/best-9/notes", "a user's");
+  fs::remove(dir / "checkpoints/best");
+  {
+    CheckpointStore store = opened(dir);
+    EXPECT_EQ(store.best(), 2);
+    EXPECT_EQ(best_model(store.dir()), store.best_at(2));
+    EXPECT_EQ(fs::read_symlink(store.dir() / "best"), "best-2");
+    ASSERT_TRUE(save_best(store, 9).ok());
+    dir.add("checkpoints/best-9/notes", "a user's, too");
+    ASSERT_TRUE(save_best(store, 12).ok());
+    EXPECT_EQ(names_in(store.dir()), (std::vector<std::string>{"best", "best-12", "best-9", "best-9-1"}));
+  }
+  EXPECT_EQ(opened(dir).best(), 12);
+  EXPECT_EQ(*read_file(dir / "checkpoints/best-9-1/notes"), "a user's");
+  EXPECT_EQ(*read_file(dir / "checkpoints/best-9/notes"), "a user's, too");
+}
+
 TEST(CheckpointStore, RemovesNoFilesOfOthers) {
   const TempDir dir;
   CheckpointStore store = opened(dir, {1});
