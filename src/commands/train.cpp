@@ -497,6 +497,8 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   if (config.sample.prompt == kOpenPrompt) config.sample.prompt = data.prompt;
   SLUICE_ASSIGN(const int64_t steps_done, check_checkpoint(config, machine, model, data));
   if (steps_done > 0 && steps_done >= config.train.steps) {
+    SLUICE_ASSIGN(CheckpointStore store, CheckpointStore::open(checkpoints_in(config.run.dir)));
+    SLUICE_TRY(keep_best_of_newest(store, save_schedule_of(config).best));
     say("nothing left to do: {} has made {} of {} steps; for more of them --set train.steps=N --allow steps, "
         "for another run --new\n",
         config.checkpoint(), steps_done, config.train.steps);

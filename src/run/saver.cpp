@@ -31,7 +31,24 @@ int64_t room_for_copy(const Prepared& p, int64_t held, int64_t available) {
   return std::min(under_cap, available / 4 * 3);
 }
 
+// Where the file system has no links there is none.
+Status link_best_of(CheckpointStore& store, int64_t step) {
+  Status linked;
+  const Status kept = store.save_best(step, [&](const fs::path& to) {
+    linked = link_weights(store.at(step), to);
+    return linked;
+  });
+  return linked.ok() ? kept : Status();
+}
+
 }  // namespace
+
+Status keep_best_of_newest(CheckpointStore& store, KeepBest best) {
+  if (best == KeepBest::Off || !store.latest()) return {};
+  SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(store.at(*store.latest())));
+  const int64_t step = info.heldout.best_step;
+  return step == info.step && store.best() != step ? link_best_of(store, step) : Status();
+}
 
 SaveSchedule save_schedule_of(const RunConfig& c) {
   const KeepBest best = !holds_out(c) || c.eval.rows == 0 || c.run.keep_best == "off" ? KeepBest::Off
@@ -51,6 +68,7 @@ Result<Saver> Saver::open(const Prepared& prepared, CheckpointStore store, const
   saver.other_bytes_ = files.bytes() + layout.other_bytes();
   if (schedule.best != KeepBest::Off) saver.best_bytes_ = weights_only(layout).file_bytes;
   saver.last_step_ = last_step;
+  SLUICE_TRY(keep_best_of_newest(saver.store_, schedule.best));
   saver.planned_s_ = double(last_step) * prepared.stages.training.plan.makespan_ns / 1e9;
   SLUICE_TRY(saver.check_space(last_step));
   SLUICE_TRY(saver.forecast_cost());
@@ -142,7 +160,8 @@ Status Saver::after_evaluation(Session& session, double evaluation_s) {
   const bool waits = step == 0 || beside_.valid() || !may_keep_best();
   if (schedule_.best == KeepBest::Auto && waits) return {};
   SLUICE_TRY(wait());
-  return begin(session, true, true);
+  SLUICE_TRY(link_best());
+  return store_.best() == step ? Status() : begin(session, true, true);
 }
 
 // The first one may come early in a run that is long enough.
@@ -164,14 +183,7 @@ Status Saver::finish(Session& session) {
 
 Status Saver::link_best() {
   const bool is_of_it = best_step_ >= 0 && store_.latest() == best_step_ && store_.best() != best_step_;
-  if (schedule_.best == KeepBest::Off || !is_of_it) return {};
-  const fs::path checkpoint = store_.at(best_step_);
-  Status linked;
-  const Status kept = store_.save_best(best_step_, [&](const fs::path& to) {
-    linked = link_weights(checkpoint, to);
-    return linked;
-  });
-  return linked.ok() ? kept : Status();
+  return schedule_.best != KeepBest::Off && is_of_it ? link_best_of(store_, best_step_) : Status();
 }
 
 Status Saver::wait() {

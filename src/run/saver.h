@@ -42,6 +42,10 @@ struct SaveForecast {
   double interval_s = 0;        // between those by time, so that they take less than kMostShare; 0: none
 };
 
+// Where a process was stopped after the save of a step whose loss is the lowest, before that was kept as the
+// best model: keeps it, which costs nothing. `best`: whether one is to be kept.
+Status keep_best_of_newest(CheckpointStore& store, KeepBest best);
+
 class Saver {
  public:
   // Of the run's time, what checkpoints by time may take.
@@ -90,7 +94,7 @@ class Saver {
   // Writes a checkpoint or the best model, if the step has none yet.
   Status begin(Session& session, bool best, bool beside);
   bool may_keep_best() const;
-  // Of the step of the checkpoint that was just written: that costs nothing, where the file system has links.
+  // Of the step of the checkpoint that was just written.
   Status link_best();
   Status written(const Written& done);
   Error failed(const Error& why) const;

@@ -307,6 +307,16 @@ int symlink(const char* target, const char* path) noexcept {
                  });
   });
 }
+int link(const char* of, const char* path) noexcept {
+  REAL(link);
+  if (!watched(AT_FDCWD, path)) return call(of, path);
+  return faulty([&] {
+    return noted([&] { return call(of, path); },
+                 [&](int) {
+                   record().put("name", {Record::hex(path), Record::inode_of(path)});
+                 });
+  });
+}
 int mkdir(const char* path, mode_t mode) noexcept {
   REAL(mkdir);
   if (!watched(AT_FDCWD, path)) return call(path, mode);

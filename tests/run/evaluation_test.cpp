@@ -209,6 +209,40 @@ TEST_F(HeldOut, KeepingTheBestModelTakesNoMoreThanItsShare) {
   EXPECT_EQ(kept(none), std::nullopt);
 }
 
+// It is there at once, in place of the one before, also where the run was stopped just after the save.
+TEST_F(HeldOut, TheBestModelOfASavedStepSharesItsFiles) {
+  const Prepared prepared = prepare({"eval.every=1", "run.keep_best=on"});
+  const auto session = must(Session::open(prepared));
+  const auto open = [&] {
+    return must(Saver::open(prepared, must(CheckpointStore::open(dir_ / "store")),
+                            save_schedule_of(prepared.config), 12, silent_observer()));
+  };
+  const auto expect_shared = [&](const Saver& saver, int64_t step) {
+    EXPECT_EQ(saver.store().best(), step);
+    for (const char* file : {"model.safetensors", "config.json"}) {
+      EXPECT_TRUE(
+          std::filesystem::equivalent(saver.store().best_at(step) / file, saver.store().at(step) / file))
+          << file;
+    }
+  };
+  const auto save_step = [&](Saver& saver) {
+    (void)must(session->step());
+    session->engine().heldout().best_step = session->steps_done();
+    must(saver.after_step(*session, 1, /*asked=*/true));
+  };
+  {
+    Saver saver = open();
+    save_step(saver);
+    must(saver.after_evaluation(*session, 0));
+    must(saver.wait());
+    expect_shared(saver, 1);
+    save_step(saver);
+    must(saver.wait());
+    EXPECT_EQ(saver.store().best(), 1);
+  }
+  expect_shared(open(), 2);
+}
+
 TEST(Evaluation, ErrorsAreOfRowsAndRisesOfTheirDifferences) {
   Evaluation e;
   e.rows = {{2, 1, 0}, {4, 1, 0}, {6, 1, 0}};
