@@ -220,6 +220,23 @@ TEST(Export, OverwritesNothing) {
   EXPECT_FALSE(fs::exists(dir / "next") || fs::exists(dir / "full.tmp") || fs::exists(dir / "file.tmp"));
 }
 
+// Not by way of a link either, whether there is something at its end or not.
+TEST(Export, FollowsNoLink) {
+  const TempDir dir;
+  const fs::path model = model_in(dir, "llama_tiny");
+  const fs::path precious = dir.add("outside/precious", "precious");
+  fs::create_symlink(dir / "outside", dir / "link");
+  fs::create_symlink(dir / "nowhere", dir / "dangling");
+  fs::create_symlink(dir / "outside", dir / "next.tmp");
+  for (const char* to : {"link", "dangling", "next"}) {
+    const std::string said = refusal(model, dir / to);
+    EXPECT_NE(said.find("it is there already, and nothing is overwritten"), std::string::npos) << to << said;
+  }
+  EXPECT_EQ(file_bytes(precious), "precious");
+  EXPECT_FALSE(fs::exists(dir / "nowhere"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir / "outside"), fs::directory_iterator()), 1);
+}
+
 TEST(Export, ThatIsStoppedLeavesNothing) {
   const TempDir dir;
   const fs::path model = model_in(dir, "llama_tiny");
