@@ -15,6 +15,7 @@
 #include "model/families/families.h"
 #include "run/forged_checkpoint.h"
 #include "run/manifest.h"
+#include "run/small_checkpoint.h"
 #include "run/small_session.h"
 
 namespace sluice::core {
@@ -79,15 +80,6 @@ TEST(Checkpoint, LeavesTheRunAsItWas) {
   }
   EXPECT_TRUE(file_bytes(dir / "middle/latest/model.safetensors") ==
               file_bytes(dir / "plain" / "model.safetensors"));
-}
-
-// The text of checkpoint.json with a change, and a checksum that fits it.
-std::string resealed(std::string text, std::string_view part, std::string_view instead) {
-  const size_t at = text.find(part);
-  if (at == text.npos) return "";
-  text.replace(at, part.size(), instead);
-  text.resize(text.rfind("  \"checksum\""));
-  return text + fmt::format("  \"checksum\": \"{}\"\n}}\n", checksum_of(text).text());
 }
 
 // Two steps of which the first learns nothing, or the second alone: the weights are the same ones, as AdamW
@@ -248,12 +240,9 @@ class FailingDownloads final : public ForwardingBackend {
   }
 };
 
-constexpr const char* kFiles[] = {"model.safetensors", "optimizer.safetensors", "config.json",
-                                  "checkpoint.json"};
-
 std::vector<std::string> files_of(const std::filesystem::path& dir) {
   std::vector<std::string> out;
-  for (const char* file : kFiles) out.push_back(file_bytes(dir / file));
+  for (const char* file : kCheckpointFiles) out.push_back(file_bytes(dir / file));
   return out;
 }
 
@@ -286,7 +275,7 @@ TEST(Checkpoint, AppearsWholeOrNotAtAll) {
   EXPECT_GT(failures, 20);  // the model has more objects
   EXPECT_EQ(must(read_checkpoint_info(dir / "saved/latest")).step, 2);
   const std::vector<std::string> second = files_of(dir / "saved/latest");
-  for (const size_t file : {0u, 1u, 3u}) EXPECT_FALSE(second[file] == first[file]) << kFiles[file];
+  for (const size_t file : {0u, 1u, 3u}) EXPECT_FALSE(second[file] == first[file]) << kCheckpointFiles[file];
 }
 
 // The weights that other programs get are the master weights, and are there once.
@@ -329,220 +318,6 @@ TEST(Checkpoint, ExportsMasterWeights) {
       EXPECT_TRUE(file_bytes(dir / "again" / file) == file_bytes(dir / now / file)) << now << " " << file;
     std::filesystem::remove_all(dir / "again");
   }
-}
-
-// A run's checkpoint, and a session that loads damaged copies of it.
-struct Damaged {
-  explicit Damaged(std::vector<std::string> settings = {})
-      : prepared(must(prepare_small(dir, std::move(settings)))), session(must(Session::open(prepared))) {}
-
-  void save() { must(session->save(dir / "saved")); }
-  // What loading says when a file has other content.
-  std::string said(const std::string& file, const std::string& content) {
-    const std::string whole = file_bytes(dir / "saved" / file);
-    dir.add("saved/" + file, content);
-    const Manifest manifest = session->manifest();
-    const Status loaded = session->engine().load(manifest, dir / "saved");
-    dir.add("saved/" + file, whole);
-    return loaded.ok() ? "" : loaded.message();
-  }
-
-  const TempDir dir;
-  const Prepared prepared;
-  const std::unique_ptr<Session> session;
-};
-
-TEST(Checkpoint, AnyBitThatFlippedIsFound) {
-  Damaged d;
-  d.save();
-  for (const char* file : kFiles) {
-    const std::string whole = file_bytes(d.dir / "saved" / file);
-    for (size_t i = 0; i < 40; ++i) {
-      std::string bytes = whole;
-      char& byte = bytes[(i * 7919 + i * whole.size() / 40) % whole.size()];
-      byte = char(byte ^ 1 << i % 8);
-      const std::string said = d.said(file, bytes);
-      EXPECT_NE(said.find(file), std::string::npos) << file << " " << i << ": " << said;
-    }
-    EXPECT_EQ(d.said(file, whole), "");
-  }
-}
-
-TEST(Checkpoint, FilesOfAnotherSizeAreNamed) {
-  Damaged d;
-  d.save();
-  for (const char* file : kFiles) {
-    const std::string whole = file_bytes(d.dir / "saved" / file);
-    for (const std::string& content : {whole.substr(0, whole.size() / 2), "x" + whole, std::string()}) {
-      const std::string said = d.said(file, content);
-      EXPECT_NE(said.find(std::string(file) + ": it is damaged"), std::string::npos) << said;
-    }
-  }
-}
-
-constexpr float kInfinite = std::numeric_limits<float>::infinity(),
-                kNotANumber = std::numeric_limits<float>::quiet_NaN();
-
-// What ruins a run does not come in by its checkpoint: with right checksums, too.
-TEST(Checkpoint, ValuesThatNoRunCouldGoOnFromAreNotLoaded) {
-  for (const auto& [value, slot, says] : {std::tuple{kInfinite, 1, "element 2 is inf"},
-                                          {kNotANumber, 0, "element 2 is nan"},
-                                          {-1.0f, 1, "element 2 is -1"},
-                                          {-1.0f, 0, ""}}) {
-    Damaged d({"train.compute=f32"});
-    const Model& model = d.prepared.stages.training.model;
-    const std::string name = model.program.object(model.params.back().parts[0].state[size_t(slot)]).name;
-    d.save();
-    forge(d.dir / "saved", name, 2, value);
-    const Status loaded = d.session->engine().load(d.session->manifest(), d.dir / "saved");
-    const std::string expected = *says == 0 ? "" : "optimizer.safetensors: tensor " + name + ": " + says;
-    EXPECT_NE(loaded.message().find(expected), std::string::npos) << loaded.message();
-    EXPECT_EQ(loaded.ok(), *says == 0);
-    const std::string_view damaged = loaded.ok() ? "" : loaded.error().detail("damaged");
-    EXPECT_EQ(damaged, loaded.ok() ? "" : (d.dir / "saved").string());
-  }
-}
-
-// And no checkpoint is made of which this would be said: the one before it stays.
-TEST(Checkpoint, ValuesThatNoRunCouldGoOnFromAreNotSaved) {
-  for (const auto& [value, slot, says] :
-       {std::tuple{kInfinite, 0, "element 2 is inf"},
-        {kNotANumber, 1, "element 2 is nan"},
-        {-1.0f, 1, "element 2 is -1; a mean of squares is never negative"}}) {
-    Damaged d({"train.compute=f32"});
-    const Model& model = d.prepared.stages.training.model;
-    const ObjectId moment = model.params.back().parts[0].state[size_t(slot)];
-    must(d.session->engine().training().write(moment, std::as_bytes(std::span(&value, 1)), 8));
-    const Status saved = d.session->save(d.dir / "saved");
-    ASSERT_FALSE(saved.ok());
-    EXPECT_NE(saved.message().find("tensor " + model.program.object(moment).name + ": " + says),
-              std::string::npos)
-        << saved.message();
-    EXPECT_EQ(saved.error().detail("tensor"), model.program.object(moment).name);
-    EXPECT_FALSE(std::filesystem::exists(d.dir / "saved"));
-  }
-  Damaged d({"train.compute=f32"});
-  const ObjectId weight = d.prepared.stages.training.model.params.back().param;
-  must(d.session->engine().training().write(weight, std::as_bytes(std::span(&kNotANumber, 1)), 8));
-  EXPECT_FALSE(d.session->save(d.dir / "saved").ok()) << "a weight that is written in its own format";
-}
-
-TEST(CheckpointInfo, WeightsAreTheirOwnOrF32) {
-  Damaged d;
-  d.save();
-  std::string text = file_bytes(d.dir / "saved/checkpoint.json");
-  text.replace(text.find("\"own\""), 5, "\"x\"");
-  std::ofstream(d.dir / "saved/checkpoint.json") << text;
-  seal_again(d.dir / "saved");
-  EXPECT_NE(read_checkpoint_info(d.dir / "saved").message().find("neither \"own\" nor \"f32\""),
-            std::string::npos);
-}
-
-TEST(CheckpointInfo, NonsenseIsRefused) {
-  for (const char* text : {"", "[", "[]", "{}", "7", "{\"format\": 3}", "{\"format\": \"3\", \"step\": 1}",
-                           "{\"format\": 3, \"step\": -5, \"manifest\": {}, \"files\": {}}"}) {
-    const auto info = parse_checkpoint_info(text, "dir/checkpoint.json");
-    ASSERT_FALSE(info.ok()) << text;
-    EXPECT_EQ(info.message().find("dir/checkpoint.json: "), 0u) << info.message();
-  }
-}
-
-// A checksum is no secret: what is sealed may still be hostile.
-TEST(CheckpointInfo, AStepBeyondAllRunsIsRefused) {
-  Damaged d;
-  d.save();
-  const std::string text = file_bytes(d.dir / "saved/checkpoint.json");
-  const auto info =
-      parse_checkpoint_info(resealed(text, "\"step\": 0", "\"step\": 1000000001"), "dir/checkpoint.json");
-  ASSERT_FALSE(info.ok());
-  EXPECT_EQ(info.message(), "dir/checkpoint.json: step = 1000000001: at most 1000000000 are allowed");
-}
-
-// Files of two checkpoints, as copying while a run saves may bring them together.
-TEST(Checkpoint, OfFilesOfTwoStepsIsRefused) {
-  const TempDir dir;
-  const Prepared prepared = must(prepare_small(dir));
-  (void)run_session(prepared, 1, dir / "one");
-  (void)run_session(prepared, 2, dir / "two");
-  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
-    std::filesystem::copy(dir / "one", dir / "mixed");
-    std::filesystem::copy_file(dir / "two" / file, dir / "mixed" / file,
-                               std::filesystem::copy_options::overwrite_existing);
-    const Prepared resumed = must(prepare_small(dir, {"run.resume=" + (dir / "mixed").string()}));
-    const auto session = Session::open(resumed);
-    ASSERT_FALSE(session.ok()) << file;
-    EXPECT_NE(session.message().find(file), std::string::npos) << session.message();
-    EXPECT_NE(session.message().find("of step 2"), std::string::npos) << session.message();
-    std::filesystem::remove_all(dir / "mixed");
-  }
-}
-
-// A model's folder with what belongs to it, and a key that Sluice does not know.
-std::filesystem::path served_model(const TempDir& dir) {
-  const std::filesystem::path fixture = std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny";
-  nlohmann::json config = nlohmann::json::parse(file_bytes(fixture / "config.json"));
-  config["eos_token_id"] = {7, 9};
-  config["of_somebody_else"] = "kept";
-  dir.add("served/config.json", config.dump());
-  dir.add("served/tokenizer.json", std::string(3 << 20, 't'));
-  dir.add("served/generation_config.json", "{}");
-  dir.add("served/LICENSE", "theirs");
-  return dir / "served";
-}
-
-// Whoever serves a checkpoint finds in it what the model came with; what happens to that meanwhile does not
-// matter.
-// A folder that somebody made may have a link to a file that is not to be published.
-TEST(ModelFiles, LinksOutOfAFolderAreRefusedButForThoseOfACache) {
-  namespace fs = std::filesystem;
-  const TempDir dir;
-  dir.add("secret", "a key");
-  dir.add("model/config.json", "{}");
-  fs::create_symlink("../secret", dir / "model/vocab.json");
-  const fs::path model = dir / "model";
-  const std::string said = ModelFiles::open(std::span(&model, 1)).message();
-  EXPECT_NE(said.find("vocab.json is a link out of its folder"), std::string::npos) << said;
-  dir.add("models--a--b/blobs/0123", "words");
-  dir.add("models--a--b/snapshots/9/config.json", "{}");
-  const fs::path snapshot = dir / "models--a--b/snapshots/9";
-  fs::create_symlink("../../blobs/0123", snapshot / "vocab.json");
-  EXPECT_EQ(must(ModelFiles::open(std::span(&snapshot, 1))).names(), std::vector<std::string>{"vocab.json"});
-  fs::create_symlink("../../../secret", snapshot / "merges.txt");
-  EXPECT_FALSE(ModelFiles::open(std::span(&snapshot, 1)).ok());
-}
-
-TEST(Checkpoint, CarriesTheModelsFiles) {
-  const TempDir dir;
-  const std::filesystem::path model = served_model(dir);
-  const std::vector<std::string> settings{"model.config=" + model.string(), "train.compute=bf16"};
-  const std::string config = file_bytes(model / "config.json"), words = file_bytes(model / "tokenizer.json");
-  {
-    const Prepared prepared = must(prepare_small(dir, settings));
-    const auto session = must(Session::open(prepared));
-    std::filesystem::remove(model / "tokenizer.json");
-    std::filesystem::remove(model / "generation_config.json");
-    (void)must(session->step());
-    must(session->save(dir / "saved"));
-  }
-  EXPECT_TRUE(file_bytes(dir / "saved/tokenizer.json") == words);
-  EXPECT_EQ(file_bytes(dir / "saved/generation_config.json"), "{}");
-  EXPECT_FALSE(std::filesystem::exists(dir / "saved/LICENSE"));
-  auto expected = nlohmann::json::parse(config);
-  expected["dtype"] = "bfloat16";
-  EXPECT_EQ(nlohmann::json::parse(file_bytes(dir / "saved/config.json")), expected);
-  EXPECT_EQ(must(read_checkpoint_info(dir / "saved")).files.size(), 5u);
-
-  // The run goes on without them, and still has them.
-  std::vector<std::string> more = settings;
-  more.push_back("run.resume=" + (dir / "saved").string());
-  (void)run_session(must(prepare_small(dir, more)), 2, dir / "on");
-  EXPECT_TRUE(file_bytes(dir / "on/tokenizer.json") == words);
-
-  // A checkpoint is a model.
-  const std::string saved = (dir / "saved").string();
-  (void)run_session(must(prepare_small(dir, {"model.config=" + saved, "model.weights=" + saved})), 1,
-                    dir / "new");
-  EXPECT_TRUE(file_bytes(dir / "new/tokenizer.json") == words);
 }
 
 // Large weights are cut; tests have small ones and cut smaller.

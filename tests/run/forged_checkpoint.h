@@ -51,4 +51,13 @@ inline void forge(const std::filesystem::path& dir, const std::string& tensor, i
   seal_again(dir);
 }
 
+// The text of checkpoint.json with a change, and a checksum that fits it.
+inline std::string resealed(std::string text, std::string_view part, std::string_view instead) {
+  const size_t at = text.find(part);
+  if (at == text.npos) return "";
+  text.replace(at, part.size(), instead);
+  text.resize(text.rfind("  \"checksum\""));
+  return text + fmt::format("  \"checksum\": \"{}\"\n}}\n", checksum_of(text).text());
+}
+
 }  // namespace sluice::core

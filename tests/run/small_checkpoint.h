@@ -10,6 +10,10 @@
 
 namespace sluice::core {
 
+// Of every checkpoint.
+inline constexpr const char* kCheckpointFiles[] = {"model.safetensors", "optimizer.safetensors",
+                                                   "config.json", "checkpoint.json"};
+
 // A checkpoint of a few bytes.
 inline Status write_small(const std::filesystem::path& to, int64_t step) {
   static const std::vector<std::byte> bytes(8);
