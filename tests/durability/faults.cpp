@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -316,6 +317,13 @@ int link(const char* of, const char* path) noexcept {
                    record().put("name", {Record::hex(path), Record::inode_of(path)});
                  });
   });
+}
+// As where a file system has no locks.
+int flock(int fd, int operation) noexcept {
+  REAL(flock);
+  if (::getenv("FAULT_NO_LOCKS") == nullptr) return call(fd, operation);
+  errno = ENOLCK;
+  return -1;
 }
 int mkdir(const char* path, mode_t mode) noexcept {
   REAL(mkdir);
