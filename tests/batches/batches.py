@@ -3,12 +3,12 @@
 """Speed of batches of any size: how the MFU that is planned for `rows` sequences of `length` tokens compares with that of the
 same model when both are rounded down to powers of two.
 
-batches.py PROGRAM [--all] [--machines A,B | cpu] [--model PRESET] [--pairs N] [--jobs N] [--out FILE]
+batches.py PROGRAM [--all] [--machines A,B | cpu] [--model PRESET] [--pairs N] [--jobs N] [--record MACHINE]
 
 Draws pairs of a length from 2 to 4,096 and 1 to 64 rows, plans each for each machine, and prints a table with the lowest
 ratios first and what binds there. Ends with 0 if at most one pair in twenty of each machine is below 0.85. --all: 200 pairs
-for three machines (as many processor minutes as there are pairs); else a few. --machines cpu: 20 pairs on this machine, one
-after the other. --out: writes the table, with commit and command, there as well.
+for three machines (some 90 processor minutes); else a few. --machines cpu: 20 pairs on this machine, one after the other.
+--record: appends what came out to bench/results/batches.jsonl, with the machine that planned in words.
 """
 
 import argparse
@@ -20,6 +20,9 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+from record import record  # noqa: E402
 
 LEAST, SHARE = 0.85, 1 / 20
 SOME = [(512, 3), (37, 50), (700, 5), (1000, 3)]
@@ -72,7 +75,7 @@ def main():
     parser.add_argument("--model")
     parser.add_argument("--pairs", type=int)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--out")
+    parser.add_argument("--record", metavar="MACHINE")
     args = parser.parse_args()
     machines = (args.machines or ("rtx3090,rtx4090,h200" if args.all else "rtx4090")).split(",")
     count = args.pairs or (20 if machines == ["cpu"] else 200 if args.all else 0)
@@ -82,13 +85,13 @@ def main():
     planner.all([(machine, *pair) for machine in machines for length, rows in pairs
                  for pair in ((length, rows), (rounded(length), rounded(rows)))])
 
-    lines, failed = [], False
+    failed = False
     for machine in machines:
         table = []
         for length, rows in pairs:
             plan, even = planner.known[machine, length, rows], planner.known[machine, rounded(length), rounded(rows)]
             if "error" in plan or "error" in even:
-                table.append((0.0, length, rows, plan.get("error") or even["error"], "", ""))
+                table.append((0.0, length, rows, plan.get("error") or even["error"], "no plan", ""))
                 continue
             table.append((plan["mfu"] / even["mfu"], length, rows,
                           f"{plan['shape']}, MFU {100 * plan['mfu']:.1f} %; {even['shape']}, MFU {100 * even['mfu']:.1f} %",
@@ -97,17 +100,23 @@ def main():
         below = [row for row in table if row[0] < LEAST]
         failed |= len(below) > SHARE * len(table)
         ratios = [row[0] for row in table]
-        lines.append(f"{machine}, {model}: {len(table)} pairs, {len(below)} below {LEAST}; ratio {ratios[0]:.3f} to {ratios[-1]:.3f}, "
-                     f"median {ratios[len(ratios) // 2]:.3f}")
+        print(f"{machine}, {model}: {len(table)} pairs, {len(below)} below {LEAST}; ratio {ratios[0]:.3f} to {ratios[-1]:.3f}, "
+              f"median {ratios[len(ratios) // 2]:.3f}")
         for ratio, length, rows, shapes, binds, even in (below if len(below) > 10 else table[:10]):
-            lines.append(f"  {ratio:.3f}  {length} x {rows}: {shapes}; binds {binds}{'' if binds == even else f', rounded {even}'}")
-    print("\n".join(lines))
-    if args.out:
-        root = Path(__file__).resolve().parents[2]
-        commit = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=root, capture_output=True, text=True).stdout.strip()
-        command = " ".join(["tests/batches/batches.py PROGRAM", *sys.argv[2:]])
-        Path(args.out).write_text("\n".join([f"{command}", f"commit {commit}", *lines]) + "\n", encoding="utf-8")
+            print(f"  {ratio:.3f}  {length} x {rows}: {shapes}; binds {binds}{'' if binds == even else f', rounded {even}'}")
+        if args.record:
+            record("batches", {"machine": machine, "model": model},
+                   {"pairs": len(table), "below": len(below), "lowest": round(ratios[0], 3), "median": round(ratios[len(ratios) // 2], 3),
+                    "highest": round(ratios[-1], 3),
+                    "which": "; ".join(f"{length} x {rows} ({ratio:.2f}): {binds}" for ratio, length, rows, _, binds, _ in below) or None},
+                   args.record, " ".join(["tests/batches/batches.py PROGRAM", *command_of(sys.argv[2:])]))
     return 1 if failed else 0
+
+
+def command_of(words):
+    """Without what says how it was run."""
+    dropped = {at + more for at, word in enumerate(words) if word in ("--record", "--jobs") for more in (0, 1)}
+    return [word for at, word in enumerate(words) if at not in dropped]
 
 
 if __name__ == "__main__":
