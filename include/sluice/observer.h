@@ -41,6 +41,7 @@ struct StepEvent {
   std::string skipped;
   int64_t learnt_tokens = 0;  // of `tokens`, those that have a target
   double epoch = 0;           // how often the data was gone through by then; 0: it has no end
+  double accuracy = 0;  // of the learnt tokens, the share that no other token was likelier than; NaN: none
 };
 
 struct EvaluationEvent {

@@ -85,10 +85,17 @@ Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
   if (!(learning_rate >= 0)) return error("learning_rate = {}: allowed are numbers from 0", learning_rate);
   SLUICE_TRY(impl_->batch.take(batch, p));
   SLUICE_ASSIGN(const core::StepResult r, impl_->engine->step(impl_->batch.rows(), learning_rate));
-  const StepEvent event{steps_done(),    r.loss,     r.gradient_norm,
-                        r.learning_rate, r.ns / 1e9, p.stages.training.plan.makespan_ns / 1e9,
-                        r.tokens,        memory(),   r.skipped,
-                        r.targets};
+  const StepEvent event{.step = steps_done(),
+                        .loss = r.loss,
+                        .gradient_norm = r.gradient_norm,
+                        .learning_rate = r.learning_rate,
+                        .seconds = r.ns / 1e9,
+                        .predicted_seconds = p.stages.training.plan.makespan_ns / 1e9,
+                        .tokens = r.tokens,
+                        .memory = memory(),
+                        .skipped = r.skipped,
+                        .learnt_tokens = r.targets,
+                        .accuracy = double(r.hits) / double(r.targets)};
   impl_->observer->stepped(event);
   return event;
 }

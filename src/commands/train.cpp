@@ -190,6 +190,7 @@ Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout)
                                  {"time", now},
                                  {"skipped", !e.skipped.empty()},
                                  {"loss", e.loss},
+                                 {"accuracy", e.accuracy},
                                  {"gradient_norm", e.gradient_norm},
                                  {"learning_rate", e.learning_rate},
                                  {"tokens", e.tokens},
@@ -201,6 +202,7 @@ Status TrainingObserver::add(const StepEvent& e, const EvaluationEvent* heldout)
                                  {"device_bytes", e.memory.device_bytes},
                                  {"host_bytes", e.memory.host_bytes}};
   Scalars scalars{{"loss/train", e.loss},
+                  {"accuracy/train", e.accuracy},
                   {"gradient_norm", e.gradient_norm},
                   {"learning_rate", e.learning_rate},
                   {"learnt_tokens", double(e.learnt_tokens)},

@@ -13,7 +13,7 @@ Operands HeadLoss::operands() const {
              {"w", Read, dtype, vocab * dim, Weights},
              {"targets", Read, I32, tokens, Ids, vocab},
              args_operand(),
-             {"loss", write_or(accumulate_loss), F64, forward_only ? 2 * tokens : 1, Activations}};
+             {"loss", write_or(accumulate_loss), F64, forward_only ? 2 * tokens : 2, Activations}};
   if (!forward_only) {
     o.push_back({"dx", Write, dtype, tokens * dim, Activations});
     if (!frozen) o.push_back({"dw", write_or(accumulate_dw), grad_dtype, vocab * dim, Activations});

@@ -12,9 +12,9 @@
 namespace sluice::core {
 
 // Cross-entropy of x w^T against targets (-1: does not count), sub_tokens rows of logits at a time. loss[0]
-// (+)= the sum of -log p(target), f64, with gradients of args.inv_targets * loss: dx and, unless frozen, dw
-// (over the sub-chunks in grad_dtype, as in LinearDgrad). forward_only: loss[t] is that of row t, without
-// gradients, and loss[tokens + t] 1 where no logit is larger than the target's; 0 where it does not count.
+// (+)= the sum of -log p(target), f64, and loss[1] (+)= the number of targets that no logit is larger than,
+// with gradients of args.inv_targets * loss[0]: dx and, unless frozen, dw (over the sub-chunks in grad_dtype,
+// as in LinearDgrad). forward_only: both of each row, without gradients: loss[t] and loss[tokens + t].
 struct HeadLoss {
   static constexpr std::string_view kName = "head_loss";
   enum { kX, kW, kTargets, kArgs, kLoss, kDx, kDw };

@@ -130,18 +130,19 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   ++steps_done_;
   pending_ = deferred && learns;
   learning_rate_ = learning_rate;
-  SLUICE_ASSIGN(const double loss, read_value<double>(*training_, model.loss));
+  SLUICE_ASSIGN(const LossSums sums, read_value<LossSums>(*training_, model.loss));
   SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
   SLUICE_TRY(check_caps());
   if (learns && clip.scale != 0) ++updates_;
-  std::string skipped = clip.scale == 0 ? why_skipped(model, loss, clip) : "";
+  std::string skipped = clip.scale == 0 ? why_skipped(model, sums.loss, clip) : "";
   if (!learns) skipped = "none of its tokens is learnt";
-  return StepResult{learns ? loss * double(args.inv_targets) : std::nan(""),
+  return StepResult{learns ? sums.loss * double(args.inv_targets) : std::nan(""),
                     clip.norm,
                     learning_rate,
                     now_ns() - begin_ns,
                     p_.shape.tokens(),
                     targets,
+                    int64_t(sums.hits),
                     skipped};
 }
 

@@ -23,6 +23,7 @@ struct StepResult {
   double ns = 0;  // wall clock
   int64_t tokens = 0;
   int64_t targets = 0;  // tokens that are learnt
+  int64_t hits = 0;     // of them, those that no token was likelier than
   // Why no update was made of the step, such as "the gradient of lm_head.weight is not finite"; empty: one
   // was. Weights and state are then what they were before.
   std::string skipped;

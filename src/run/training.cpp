@@ -108,7 +108,8 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
                           in_public(engine.memory()),
                           r.skipped,
                           r.targets,
-                          session.epochs_done()};
+                          session.epochs_done(),
+                          double(r.hits) / double(r.targets)};
     observer.stepped(event);
     if (traced) {
       if (const std::string slow = engine.slow_links(timeline); !slow.empty()) observer.warned(slow);

@@ -46,7 +46,7 @@ class Builder {
     return program().add(
         Object{name, name, ObjectKind::Metric, dtype, elements * size_of(dtype), -1, -1, -1, persistent});
   }
-  void add_loss() { model_.loss = metric("loss", DType::F64, 1); }
+  void add_loss() { model_.loss = metric("loss", DType::F64, 2); }
 
   ModelInputs inputs() const {
     return {model_.args,

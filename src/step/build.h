@@ -15,6 +15,11 @@
 
 namespace sluice::core {
 
+// What a training step leaves of its targets, see HeadLoss.
+struct LossSums {
+  double loss, hits;
+};
+
 // A Program, the objects that the trainer needs, and the table of weights it was made from.
 struct Model {
   Program program;
@@ -28,7 +33,7 @@ struct Model {
   std::vector<Constant> constants;
   ObjectId args;                             // StepArgs
   std::vector<std::vector<ObjectId>> batch;  // [round][chunk]: i32[3][tokens]: tokens, targets, positions
-  ObjectId loss;                             // metric, f64[1]: sum over counted targets (training)
+  ObjectId loss;                             // metric, LossSums: over the counted targets (training)
   // metrics, f64[2][tokens] by chunk: of each token alone, see HeadLoss (evaluation)
   std::vector<ObjectId> losses;
   ObjectId clip;      // metric, f32[2]: gradient norm, scale (training)

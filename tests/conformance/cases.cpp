@@ -320,7 +320,10 @@ void add_loss(List& list) {
     list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, true, false, false, true}, "frozen");
     list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, true, false}, "sharp", {.spread = 4});
     list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, false, true}, "sharp", {.spread = 4});
-    list.add(HeadLoss{40, 24, 3, 16, dtype, dtype, false, false, true}, "often_likeliest", {.ignored = 0.1});
+    for (const bool forward_only : {false, true}) {
+      list.add(HeadLoss{40, 24, 3, 16, dtype, dtype, !forward_only, false, forward_only}, "often_likeliest",
+               {.ignored = 0.1});
+    }
   }
 }
 

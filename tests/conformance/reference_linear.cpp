@@ -226,21 +226,25 @@ Outputs expect(const HeadLoss& op, Inputs in) {
   const auto targets = in[HeadLoss::kTargets].as<int32_t>();
   const double inv_targets = double{step_args(in[HeadLoss::kArgs]).inv_targets};
 
-  Sum loss;
-  if (op.accumulate_loss) loss.add(in[HeadLoss::kLoss].at(0));
+  Sum loss, hits;
+  if (op.accumulate_loss) {
+    loss.add(in[HeadLoss::kLoss].at(0));
+    hits.add(in[HeadLoss::kLoss].at(1));
+  }
   std::vector<Approx> dlogits(index(op.tokens * op.vocab));  // enters two products
   for (int64_t t = 0; t < op.tokens; ++t) {
     const int32_t target = targets[index(t)];
     if (target < 0) continue;
     const LogitRow row = logit_row(x, w, t, op.vocab);
     loss.add(row.lse - row.logits[index(target)]);
+    hits.add(is_top(row.logits, index(target)));
     for (int64_t v = 0; v < op.vocab; ++v) {
       const Approx p = exp(row.logits[index(v)] - row.lse);
       const Approx d = (v == target ? p - Approx(1) : p) * Approx(inv_targets);
       dlogits[index(t * op.vocab + v)] = stored(d, op.dtype);
     }
   }
-  Outputs out{{HeadLoss::kLoss, {loss.total(unit_of(DType::F64))}}};
+  Outputs out{{HeadLoss::kLoss, {loss.total(unit_of(DType::F64)), hits.total(unit_of(DType::F64))}}};
 
   Expected dx{HeadLoss::kDx};
   for (int64_t t = 0; t < op.tokens; ++t) {

@@ -88,6 +88,32 @@ TEST_F(HeldOut, HasTheSameBitsUnderEveryCap) {
   for (const char* device : {"400KiB", "250KiB"}) EXPECT_EQ(under(device), free) << device;
 }
 
+// The share of right tokens that a step tells is that of the model before it.
+TEST_F(HeldOut, StepsFindTheSameTokensRight) {
+  const Prepared prepared = prepare({"eval.every=1", "train.deferred_update=off"});
+  const auto session = must(Session::open(prepared));
+  for (int step = 0; step < 12; ++step) (void)must(session->step());
+  const BatchSource& source = *session->data().train;
+  const auto sequence = size_t(source.sequence()), all = size_t(prepared.shape.tokens());
+  std::vector<int32_t> tokens(all), targets(all), positions(all);
+  for (size_t row = 0; row < all / sequence; ++row) {
+    const auto part = [&](std::vector<int32_t>& of) {
+      return std::span(of).subspan(row * sequence, sequence);
+    };
+    source.fill(0, int64_t(row), part(tokens), part(targets), part(positions));
+  }
+  for (size_t t = 0; t < all; t += 3) targets[t] = -1;
+  ASSERT_EQ(evaluation_shape(prepared.shape).tokens(), int64_t(all));
+  Engine& engine = session->engine();
+  const TokenLosses losses = *must(engine.evaluate({tokens, targets, positions}));
+  int64_t right = 0;
+  for (size_t t = 0; t < all; ++t) right += targets[t] >= 0 && losses.is_top[t] > 0 ? 1 : 0;
+  const StepResult step = must(engine.step({tokens, targets, positions}, 0));
+  EXPECT_EQ(step.hits, right);
+  EXPECT_GT(step.hits, 0);
+  EXPECT_LT(step.hits, step.targets);
+}
+
 TEST_F(HeldOut, TellsThePathsApart) {
   dir_.add("c.txt", std::string(40, 'x'));
   const Evaluation e = evaluate(

@@ -563,7 +563,7 @@ Model Builder::training() {
   add_weights(optimizer_->deferred ? Gradients::Persistent : Gradients::WithinStep);
   add_optimizer_state();
   add_inputs();
-  model_.loss = program().add(Object{"loss", "loss", ObjectKind::Metric, DType::F64, size_of(DType::F64)});
+  model_.loss = program().add(Object{"loss", "loss", ObjectKind::Metric, DType::F64, 2 * size_of(DType::F64)});
   const auto slots = int64_t(weights_.size());
   sums_ = program().add(
       Object{"grad_sums", "grad_sums", ObjectKind::ActGrad, DType::F64, slots * size_of(DType::F64)});

@@ -122,9 +122,9 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
   const float inv_targets = 1.0f / float(rows.counted());
   SLUICE_TRY(write_args(training, model, inv_targets, 0));
   SLUICE_TRY(training.step());
-  double sum = 0;
-  SLUICE_TRY(training.read(model.loss, std::as_writable_bytes(std::span(&sum, 1))));
-  const double loss = sum * double{inv_targets};
+  LossSums sums{};
+  SLUICE_TRY(training.read(model.loss, std::as_writable_bytes(std::span(&sums, 1))));
+  const double loss = sums.loss * double{inv_targets};
 
   const int64_t window = sampler.program.object(sampler.batch[0][0]).bytes / 12;
   const std::vector<int32_t> at_rows{0, 1, int32_t(window / 2), int32_t(window - 1)};

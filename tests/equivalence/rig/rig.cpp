@@ -110,11 +110,11 @@ StepArgs args_for(int64_t step, int64_t counted) {
 }
 
 Losses read_losses(const Executor& executor, const Model& model, const Tokens& tokens) {
-  double sum = 0;
+  LossSums sums{};
   float clip[2];
-  must(executor.read(model.loss, std::as_writable_bytes(std::span(&sum, 1))));
+  must(executor.read(model.loss, std::as_writable_bytes(std::span(&sums, 1))));
   must(executor.read(model.clip, std::as_writable_bytes(std::span(clip))));
-  return {sum / double(tokens.counted()), clip[0], clip[1]};
+  return {sums.loss / double(tokens.counted()), clip[0], clip[1]};
 }
 
 State read_state(const Executor& executor, std::initializer_list<ObjectKind> kinds) {

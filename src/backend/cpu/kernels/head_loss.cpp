@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The output head: cross-entropy over sub-chunks of rows, and the logits of one row.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "backend/cpu/kernels/kernels.h"
@@ -60,15 +61,17 @@ Status check_targets(const HeadLoss& op, const int32_t* targets) {
 }
 
 // Losses of `rows` rows from row `first` on, and their dlogits; where forward_only instead of these which
-// targets are the likeliest.
-void rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, const Workspace& ws,
-               int64_t first, int64_t rows) {
+// targets are the likeliest. Returns how many are.
+int64_t rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, const Workspace& ws,
+                  int64_t first, int64_t rows) {
   const auto* targets = args.in<int32_t>(HeadLoss::kTargets) + first;
   const float scale = args.in<StepArgs>(HeadLoss::kArgs)->inv_targets;
+  std::atomic<int64_t> hits{0};
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
     machine.pool.parallel_for(ceil_div(rows, kRowsPerTask), [&](int64_t task, int) {
       const int64_t end = std::min(rows, (task + 1) * kRowsPerTask);
+      int64_t own_hits = 0;
       for (int64_t r = task * kRowsPerTask; r < end; ++r) {
         T* dlogits = op.forward_only ? nullptr : reinterpret_cast<T*>(ws.dlogits) + r * op.vocab;
         TokenLoss loss{};
@@ -79,10 +82,13 @@ void rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, con
           std::fill_n(dlogits, op.vocab, T(0.0f));
         }
         ws.losses[first + r] = loss.loss;
+        own_hits += loss.is_top ? 1 : 0;
         if (op.forward_only) args.out<double>(HeadLoss::kLoss)[op.tokens + first + r] = loss.is_top ? 1 : 0;
       }
+      hits += own_hits;
     });
   });
+  return hits;
 }
 
 }  // namespace
@@ -113,12 +119,13 @@ Status launch(const HeadLoss& op, const Args& args, const Machine& machine) {
   Carver carver(args.workspace);
   const Workspace ws(op, carver);
   const int64_t row = op.dim * size_of(op.dtype);
+  int64_t hits = 0;
   for (int64_t first = 0; first < op.tokens; first += op.sub_tokens) {
     const int64_t rows = std::min(op.sub_tokens, op.tokens - first);
     const auto* x = args.in<std::byte>(HeadLoss::kX) + first * row;
     SLUICE_TRY(
         machine.multiply(logits_product(op, rows), x, args.in<void>(HeadLoss::kW), ws.logits, ws.product));
-    rows_loss(op, args, machine, ws, first, rows);
+    hits += rows_loss(op, args, machine, ws, first, rows);
     if (op.forward_only) continue;
     SLUICE_TRY(machine.multiply(dx_product(op, rows), ws.dlogits, args.in<void>(HeadLoss::kW),
                                 args.out<std::byte>(HeadLoss::kDx) + first * row, ws.product));
@@ -131,9 +138,10 @@ Status launch(const HeadLoss& op, const Args& args, const Machine& machine) {
     std::copy_n(ws.losses, op.tokens, loss);
     return {};
   }
-  double total = op.accumulate_loss ? *loss : 0.0;
+  double total = op.accumulate_loss ? loss[0] : 0.0;
   for (int64_t t = 0; t < op.tokens; ++t) total += ws.losses[t];
-  *loss = total;
+  loss[0] = total;
+  loss[1] = (op.accumulate_loss ? loss[1] : 0.0) + double(hits);
   return {};
 }
 

@@ -101,12 +101,12 @@ template <class G>
 cudaError_t add_gradient(const bf16* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream);
 
 // --- loss.cu ---
-// Per row of logits: row_loss = -log p(target), 0 where target < 0. With `gradients`, the first half of each
-// row's memory becomes inv_targets * d(row_loss)/d(logits) in bf16; without, row_loss has a minus where no
-// logit is larger than the target's. Rows are `stride` floats apart, a multiple of 8.
+// Per row of logits: row_loss = -log p(target), 0 where target < 0, with a minus where no logit is larger
+// than the target's. With `gradients`, the first half of each row's memory becomes inv_targets * d(-log
+// p(target))/d(logits) in bf16. Rows are `stride` floats apart, a multiple of 8.
 cudaError_t softmax_loss(float* logits, const int32_t* targets, const StepArgs* args, float* row_loss,
                          int64_t rows, int64_t vocab, int64_t stride, bool gradients, cudaStream_t stream);
-// loss[0] = or += sum of row_loss
+// loss[0] = or += sum of |row_loss|, loss[1] = or += how many have a minus
 cudaError_t sum_loss(const float* row_loss, double* loss, int64_t rows, bool accumulate, cudaStream_t stream);
 // loss[row] = |row_loss[row]|, loss[rows + row] = 1 where that has a minus, else 0
 cudaError_t token_losses(const float* row_loss, double* loss, int64_t rows, cudaStream_t stream);

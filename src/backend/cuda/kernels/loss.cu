@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kLossThreads)
   if (threadIdx.x == 0) {
     // A loss is never below 0, as the largest term of the sum is exactly 1: its sign is free to say `is_top`.
     const float loss = counts ? lse - row[target] : 0.0f;
-    row_loss[blockIdx.x] = is_top && !gradients ? copysignf(loss, -1.0f) : loss;
+    row_loss[blockIdx.x] = is_top ? copysignf(loss, -1.0f) : loss;
   }
   if (!gradients) return;
 
@@ -117,15 +117,22 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
+// From losses with signs to what HeadLoss makes with gradients.
 __global__ void sum_loss_kernel(const float* row_loss, double* loss, int64_t rows, bool accumulate) {
-  __shared__ double scratch[kMaxWarps];
-  double sum = 0;
-  for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) sum += double(row_loss[i]);
+  __shared__ double scratch[kMaxWarps], hit_scratch[kMaxWarps];
+  double sum = 0, hits = 0;
+  for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
+    sum += double(fabsf(row_loss[i]));
+    hits += signbit(row_loss[i]) ? 1.0 : 0.0;
+  }
   sum = block_sum(sum, scratch);
-  if (threadIdx.x == 0) loss[0] = (accumulate ? loss[0] : 0.0) + sum;
+  hits = block_sum(hits, hit_scratch);
+  if (threadIdx.x > 0) return;
+  loss[0] = (accumulate ? loss[0] : 0.0) + sum;
+  loss[1] = (accumulate ? loss[1] : 0.0) + hits;
 }
 
-// From losses with signs to what HeadLoss makes without gradients.
+// The same without.
 __global__ void token_losses_kernel(const float* row_loss, double* loss, int64_t rows) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (row >= rows) return;
