@@ -223,6 +223,8 @@ void add_evaluate(CLI::App& app, int& status) {
   const auto options = std::make_shared<Options>();
   sluice::core::EvaluateRequest& r = options->request;
   CLI::App& command = add_command(app, "evaluate", "tell the loss of a model on text, under memory caps",
+                                  "sluice evaluate runs/notes\n"
+                                  "    a run, on the text that it holds out itself\n"
                                   "sluice evaluate models/SmolLM2-135M notes.md docs\n"
                                   "    text, each file one document\n"
                                   "sluice evaluate runs/finetune heldout.jsonl --best\n"
@@ -235,9 +237,11 @@ void add_evaluate(CLI::App& app, int& status) {
   };
   option("MODEL", r.model, "a model's folder, a checkpoint, or the directory of a run", "DIR", "Arguments")
       ->required();
-  option("FILE", r.files, "files of text, JSONL or tokens, directories or patterns, as data.paths has them",
-         "FILE", "Arguments")
-      ->required();
+  option("FILE", r.files,
+         "files of text, JSONL or tokens, directories or patterns, as data.paths has them; of a run, unless "
+         "given, "
+         "what it holds out",
+         "FILE", "Arguments");
   command.add_flag("--best", r.best, "of a run: the model with the lowest held-out loss, not the newest")
       ->group("Arguments");
   option("--seq-len", r.seq_len, "tokens of a row; what the model was made for, up to 2048, unless given",

@@ -239,7 +239,7 @@ Outcome generate(const GenerateRequest& request, Requests& asked);
 
 struct EvaluateRequest {
   std::string model;                  // as ExportRequest::from
-  std::vector<std::string> files;     // as data.paths
+  std::vector<std::string> files;     // as data.paths; none: what the run itself holds out
   bool best = false;                  // of a run: the best model, not the newest
   int64_t seq_len = 0;                // tokens of a row; 0: what the model was made for, up to 2,048
   bool json = false;                  // print JSON instead of text
@@ -247,7 +247,8 @@ struct EvaluateRequest {
 };
 
 // Prints the loss of a model on text, prompts with completions or chats: every token that training would
-// learn counts once. Asked to stop, it ends after the pass in progress.
+// learn counts once. Of a run on its own held-out rows it is what the run itself says, to the bit. Asked to
+// stop, it ends after the pass in progress.
 Outcome evaluate(const EvaluateRequest& request, Requests& asked);
 
 struct ExportRequest {

@@ -15,6 +15,7 @@
 #include "run/checks.h"
 #include "run/data.h"
 #include "run/evaluator.h"
+#include "run/manifest.h"
 #include "run/resolve.h"
 #include "state/store.h"
 
@@ -45,13 +46,40 @@ Result<RunConfig> evaluation_config(const EvaluateRequest& request, const fs::pa
   for (const char* key : {"train.seq_len", "train.tokens_per_step"})
     settings.push_back(fmt::format("{}={}", key, seq_len));
   SLUICE_ASSIGN(RunConfig config, load_config("", settings));
-  if (request.files.empty())
-    return error("there is no text to evaluate on: name files, directories or patterns");
   for (const std::string& path : request.files) {
     std::error_code ignored;
     config.data.paths.push_back(fs::absolute(path, ignored).lexically_normal().string());
   }
   return config;
+}
+
+// As the run at `run` would go on from its newest checkpoint: with its data, and its shape of a step, whose
+// rounding is part of its losses.
+Result<RunConfig> own_config(const EvaluateRequest& request, const fs::path& folder, const fs::path& run) {
+  const auto newest = latest_checkpoint(run / "checkpoints");
+  if (!newest) return error("{}: there is no checkpoint", run.string());
+  std::vector<std::string> settings{"model.config=" + folder.string(), "model.weights=" + folder.string(),
+                                    "run.resume=" + newest->string()};
+  settings.insert(settings.end(), request.settings.begin(), request.settings.end());
+  SLUICE_ASSIGN(RunConfig config, load_config((run / "config.toml").string(), settings));
+  SLUICE_TRY(keep_shape(config));
+  return config;
+}
+
+// What a run holds out, as it does.
+struct HeldOutText {
+  BatchSource* rows;
+  int64_t count;  // that it evaluates
+};
+Result<HeldOutText> held_out_by(const RunConfig& config, const RunData& data) {
+  if (data.heldout == nullptr)
+    return error("{}: the run holds no text out (data.heldout = 0); name files, directories or patterns",
+                 config.run.dir);
+  SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(config.checkpoint()));
+  const std::string before = value_of(info.manifest, "data.content");
+  if (before != data.content && before != data.content_before)
+    say(stderr, "the data is not what the run learnt from: its held-out rows may be others\n");
+  return HeldOutText{data.heldout.get(), count_rows(*data.heldout, config.eval.rows).rows};
 }
 
 // The data; where it is less than a row, in a shorter one.
@@ -128,9 +156,27 @@ void tell_cost(const Evaluated& e, const Evaluator& evaluator, const BytesByTier
       format_bytes(caps[kDevice]), format_bytes(peak[kHost]), format_bytes(caps[kHost]));
 }
 
+// Whose own held-out text is asked for; empty: files are.
+Result<fs::path> run_asked_for(const EvaluateRequest& request) {
+  if (!request.files.empty()) return fs::path();
+  std::error_code ignored;
+  if (!fs::exists(fs::path(request.model) / "config.toml", ignored))
+    return error(
+        "{} is not the directory of a run, which has held-out text of its own; name files, directories or "
+        "patterns",
+        request.model);
+  if (request.seq_len > 0)
+    return error(
+        "--seq-len {}: the run's own held-out text is in rows of train.seq_len; name files for others",
+        request.seq_len);
+  return fs::path(request.model);
+}
+
 Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   SLUICE_ASSIGN(const fs::path folder, folder_to_read(request.model, request.best));
-  SLUICE_ASSIGN(RunConfig config, evaluation_config(request, folder));
+  SLUICE_ASSIGN(const fs::path run, run_asked_for(request));
+  SLUICE_ASSIGN(RunConfig config,
+                run.empty() ? evaluation_config(request, folder) : own_config(request, folder, run));
   SLUICE_ASSIGN(ModelSpec model, resolve_model(config));
   SLUICE_ASSIGN(const Machine machine, resolve_machine(config, ""));
   if (!machine.traits().runs_models)
@@ -138,16 +184,24 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   SLUICE_TRY(check_early(config, machine));
   SLUICE_TRY(keep_date(config));
   Console console;
-  SLUICE_ASSIGN(RunData data, open_evaluated(request, config, model.vocab, console));
+  SLUICE_ASSIGN(RunData data, run.empty() ? open_evaluated(request, config, model.vocab, console)
+                                          : open_data(config, model.vocab, console));
   console.stop();
-  for (const std::string& notice : data.notices) say(stderr, "{}\n", notice);
+  for (const auto* notices : {&model.notices, &data.notices}) {
+    for (const std::string& notice : *notices) say(stderr, "{}\n", notice);
+  }
   EvaluatorSetup setup;
   setup.model = std::move(model);
   SLUICE_ASSIGN(setup.numerics, resolve_numerics(config, machine));
   setup.seq_len = config.train.seq_len;
-  setup.packed = data.train->packed();
-  setup.rows = data.train->epoch_rows();
+  HeldOutText text{data.train.get(), data.train->epoch_rows()};
+  if (!run.empty()) {
+    SLUICE_ASSIGN(text, held_out_by(config, data));
+  }
+  setup.packed = run.empty() ? text.rows->packed() : packs_documents(config);
+  setup.rows = text.count;
   setup.chunk_tokens = config.shape.chunk_tokens;
+  if (!run.empty()) setup.head_tokens = config.shape.head_tokens;
   setup.caps = machine.caps_here(config.caps);
   console.progress({"planning"});
   SLUICE_ASSIGN(const EvaluatorPlan plan, plan_evaluator(std::move(setup), machine.profile));
@@ -158,7 +212,7 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   const Stopwatch watch;
   int64_t done = 0;
   auto losses = evaluate_rows(
-      *data.train, rows, each,
+      *text.rows, rows, each,
       [&](const Rows& part) {
         console.progress({"evaluating rows", std::min(rows, done), rows});
         done += each;
@@ -168,8 +222,12 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   console.stop();
   if (!losses.ok() && losses.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
   if (!losses.ok()) return losses.error();
-  Evaluated out{folder.string(),    plan.setup.seq_len, data.train_bytes_per_token,
-                std::move(*losses), data.names,         watch.seconds()};
+  Evaluated out{folder.string(),
+                plan.setup.seq_len,
+                run.empty() ? data.train_bytes_per_token : data.heldout_bytes_per_token,
+                std::move(*losses),
+                run.empty() ? data.names : data.heldout_names,
+                watch.seconds()};
   say("{}", request.json ? as_json(out) : as_text(out));
   tell_cost(out, *evaluator, config.caps);
   return Ending::Done;

@@ -134,6 +134,35 @@ struct Answer {
   int32_t end = -1;
 };
 
+// Of text; 0: of a special token.
+Result<int64_t> text_bytes_of(int32_t id, const Tokenizer& tokenizer) {
+  SLUICE_ASSIGN(const std::string text, tokenizer.decode(std::span(&id, 1), /*skip_special=*/true));
+  if (text.find("\uFFFD") == text.npos) return std::ssize(text);
+  // Part of a character: one of the tokens that name their bytes, by a letter each or by a number.
+  const std::string name = tokenizer.token(id).value_or("");
+  if (name.starts_with("<0x")) return 1;
+  return std::count_if(name.begin(), name.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+// Bytes of text that a learnt token stands for which another one comes before, in the mean: of the others
+// there is no loss. `bytes`: of all that are learnt; 0: unknown. Without a tokenizer a token is a byte.
+Result<double> bytes_per_target(const TokenSet& set, int64_t bytes, bool documents_apart,
+                                const Tokenizer* tokenizer) {
+  if (bytes == 0) return 0.0;
+  int64_t targets = set.learnt();
+  for (int64_t at = 0; at < set.tokens(); at = documents_apart ? set.document_at(at).end : set.tokens()) {
+    int32_t id = 0, target = 0;
+    set.read(at, std::span(&id, 1));
+    set.read_targets(at, std::span(&target, 1));
+    if (target < 0) continue;
+    SLUICE_ASSIGN(const int64_t first,
+                  tokenizer == nullptr ? Result<int64_t>(1) : text_bytes_of(id, *tokenizer));
+    bytes -= first;
+    --targets;
+  }
+  return targets > 0 ? double(bytes) / double(targets) : 0.0;
+}
+
 // The first one behind at most so many tokens which the tokenizer makes of their text again, of the documents
 // that come first. Nothing: no document begins with context.
 Result<std::optional<Answer>> first_answer(const TokenSet& set, int64_t most_tokens,
@@ -295,6 +324,16 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
       data.answer_end = answer->end;
     }
   }
+  const Tokenizer* const tokenizer = folder != nullptr ? &*folder->tokenizer : nullptr;
+  const bool apart = options.mode == BatchMode::Packed || options.respect_documents;
+  if (use == DataUse::Evaluate) {
+    SLUICE_ASSIGN(data.train_bytes_per_token,
+                  bytes_per_target(corpus.train, corpus.train_bytes, apart, tokenizer));
+  }
+  if (corpus.heldout) {
+    SLUICE_ASSIGN(data.heldout_bytes_per_token,
+                  bytes_per_target(*corpus.heldout, corpus.heldout_bytes, apart, tokenizer));
+  }
   // Its memory is the run's.
   folder.reset();
   release_freed_memory();
@@ -309,14 +348,10 @@ Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer,
   data.files = corpus.files;
   data.train_documents = inventory_of(corpus.train);
   if (corpus.heldout) data.heldout_documents = inventory_of(*corpus.heldout);
-  data.train_bytes_per_token =
-      double(corpus.train_bytes) / double(std::max<int64_t>(1, corpus.train.learnt()));
   options.name = name_of_paths(c, "data.paths", c.data.paths);
   options.tail = use == DataUse::Evaluate;
   SLUICE_ASSIGN(data.train, make_batches(std::move(corpus.train), options));
   if (!corpus.heldout) return data;
-  data.heldout_bytes_per_token =
-      double(corpus.heldout_bytes) / double(std::max<int64_t>(1, corpus.heldout->learnt()));
   data.heldout_names = c.data.heldout_paths.empty() ? data.names : seen_from_here(c.data.heldout_paths);
   options.rows = std::max<int64_t>(1, c.eval.rows);
   options.name = c.data.heldout_paths.empty()

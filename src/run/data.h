@@ -59,7 +59,8 @@ struct RunData {
   int64_t files = 0;
   Inventory train_documents, heldout_documents;
   std::string chat_template;  // its name; empty: nothing is rendered
-  // Bytes of text that a learnt token stands for, in the mean; 0: unknown.
+  // Bytes of text that a token stands for whose loss counts, in the mean; 0: unknown. Of the rows of training
+  // only where they are evaluated.
   double train_bytes_per_token = 0, heldout_bytes_per_token = 0;
   // What people named that the held-out documents are of: each of data.paths or data.heldout_paths, as seen
   // from here.

@@ -19,7 +19,7 @@ constexpr int64_t kMostHeadTokens = 1024;
 
 StepShape pass_of(const EvaluatorSetup& s, int64_t chunk_tokens) {
   StepShape shape{.seq_len = s.seq_len, .chunk_tokens = chunk_tokens};
-  shape.head_tokens = std::min(chunk_tokens, kMostHeadTokens);
+  shape.head_tokens = s.head_tokens > 0 ? s.head_tokens : std::min(chunk_tokens, kMostHeadTokens);
   shape.packed = s.packed;
   spread(shape, std::max<int64_t>(chunk_tokens / s.seq_len, 1), 1);
   return shape;

@@ -19,6 +19,7 @@ struct EvaluatorSetup {
   bool packed = false;       // documents may begin inside a row
   int64_t rows = 1;          // that there are: passes of more are not planned
   int64_t chunk_tokens = 0;  // processed together; 0: chosen
+  int64_t head_tokens = 0;   // rows of logits that exist at once; 0: chosen
   BytesByTier caps = BytesByTier(kUnlimited);
 };
 

@@ -46,10 +46,21 @@ class HeldOutRuns : public testing::Test {
     request.files = {(runs_.dir_ / "text/c.txt").string()};
     request.best = best;
     request.seq_len = 16;
-    request.json = true;
     request.settings = {"run.backend=cpu", "run.threads=1", "data.cache=" + (runs_.dir_ / "cache").string(),
                         "train.compute=f32"};
     request.settings.insert(request.settings.end(), settings.begin(), settings.end());
+    return evaluate(request);
+  }
+  // On what the run itself holds out.
+  Json evaluate_own(const std::string& run, bool best, std::vector<std::string> settings = {}) const {
+    EvaluateRequest request;
+    request.model = (runs_.dir_ / run).string();
+    request.best = best;
+    request.settings = std::move(settings);
+    return evaluate(request);
+  }
+  static Json evaluate(EvaluateRequest request) {
+    request.json = true;
     Requests asked;
     testing::internal::CaptureStdout();
     const Outcome outcome = sluice::core::evaluate(request, asked);
@@ -68,7 +79,7 @@ TEST_F(HeldOutRuns, AutoIsAtBothEndsAndAfterEveryStepOfAShortRun) {
   EXPECT_FALSE(metrics("run")[0].contains("loss")) << "of step 0 there is but that";
   const Json line = metrics("run").back();
   for (const char* key :
-       {"heldout_accuracy", "heldout_standard_error", "heldout_tokens", "epoch", "learnt_tokens"})
+       {"heldout_accuracy", "heldout_standard_error", "heldout_tokens", "epoch", "learnt_tokens", "accuracy"})
     EXPECT_TRUE(line.contains(key)) << key;
   EXPECT_EQ(line["learnt_tokens"], 32);
 }
@@ -106,6 +117,48 @@ TEST_F(HeldOutRuns, TheBestModelIsKeptAndIsTheOneThatWasBest) {
   out.best = true;
   ASSERT_EQ(export_model(out, asked).message, "");
   EXPECT_NEAR(evaluate("out", false)["loss"].get<double>(), best.second, 1e-6 * best.second);
+}
+
+// The same rows in the same shape, under whatever cap.
+TEST_F(HeldOutRuns, EvaluatedAloneARunSaysTheSameBits) {
+  for (const char* compute : {"f32", "bf16"}) {
+    const std::string run = std::string("run-") + compute;
+    ASSERT_EQ(start(run, {"eval.every=1", "eval.rows=5", "run.keep_best=on", "train.steps=8",
+                          "train.learning_rate=1", "train.tokens_per_step=96",
+                          std::string("train.compute=") + compute})
+                  .message,
+              "");
+    const auto all = evaluations(run);
+    const Json last = metrics(run).back(), own = evaluate_own(run, false);
+    for (const auto& [key, name] : {std::pair("loss", "heldout_loss"),
+                                    {"accuracy", "heldout_accuracy"},
+                                    {"standard_error", "heldout_standard_error"},
+                                    {"tokens", "heldout_tokens"},
+                                    {"rows", "heldout_rows"},
+                                    {"bits_per_byte", "heldout_bits_per_byte"}})
+      EXPECT_EQ(own[key], last[name]) << key;
+    const double best = std::ranges::min(all, {}, [](const auto& e) { return e.second; }).second;
+    EXPECT_EQ(evaluate_own(run, true)["loss"], best);
+    EXPECT_EQ(evaluate_own(run, false, {"memory.device=160KiB"})["loss"], last["heldout_loss"]);
+  }
+}
+
+TEST_F(HeldOutRuns, OnlyRunsHaveTextOfTheirOwn) {
+  ASSERT_EQ(start("run", {"data.heldout_paths=[]", "data.heldout=0", "train.steps=1"}).message, "");
+  const auto refusal = [&](const std::string& model, int64_t seq_len) {
+    EvaluateRequest request;
+    request.model = (runs_.dir_ / model).string();
+    request.seq_len = seq_len;
+    Requests asked;
+    return sluice::core::evaluate(request, asked).message;
+  };
+  EXPECT_NE(refusal("run", 0).find("the run holds no text out (data.heldout = 0); name files"),
+            std::string::npos)
+      << refusal("run", 0);
+  EXPECT_NE(refusal("run", 8).find("--seq-len 8: "), std::string::npos) << refusal("run", 8);
+  const std::string checkpoint = "run/checkpoints/latest";
+  EXPECT_NE(refusal(checkpoint, 0).find("is not the directory of a run"), std::string::npos)
+      << refusal(checkpoint, 0);
 }
 
 TEST_F(HeldOutRuns, TheLastModelIsTheBestOfARunThatGetsBetter) {

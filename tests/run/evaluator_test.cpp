@@ -6,6 +6,7 @@
 
 #include "run/resolve.h"
 #include "run/small_session.h"
+#include "tokenizer/tokenizer.h"
 
 namespace sluice::core {
 namespace {
@@ -48,6 +49,31 @@ class Evaluators : public testing::Test {
   const nlohmann::json fixture_;
   std::string model_;
 };
+
+// The bytes of the first token, which nothing predicts, are not divided by.
+TEST_F(Evaluators, BytesAreThoseOfPredictedTokens) {
+  const fs::path folder = fs::path(SLUICE_FIXTURES) / "chat_tiny";
+  const Tokenizer tokenizer = must(Tokenizer::open(folder / "tokenizer.json"));
+  for (const std::string& text : {fixture_["text"].get<std::string>(), std::string("\U0001F600 is a face."),
+                                  std::string("\u00e4 has two bytes."), std::string(" A space first.")}) {
+    dir_.add("one.txt", text);
+    std::vector<size_t> ends;
+    must(tokenizer.encode_places(text, {}, [&](auto, std::span<const Tokenizer::Stretch> places) -> Status {
+      for (const Tokenizer::Stretch& place : places) ends.push_back(place.end);
+      return {};
+    }));
+    ASSERT_TRUE(tokenizer.tokens_before().empty());
+    const RunConfig config =
+        must(load_config("", {"model.config=" + folder.string(), "data.heldout=0",
+                              "data.paths=[\"" + (dir_ / "one.txt").string() + "\"]", "train.seq_len=4",
+                              "train.tokens_per_step=4", "data.cache=" + (dir_ / "cache").string()}));
+    const RunData data =
+        must(open_data(config, must(resolve_model(config)).vocab, silent_observer(), DataUse::Evaluate));
+    EXPECT_EQ(data.train_bytes_per_token,
+              double(text.size() - ends[0]) / double(data.train_documents.learnt - 1))
+        << text;
+  }
+}
 
 TEST_F(Evaluators, FindWhatTransformersFinds) {
   for (const auto& [length, rows] : fixture_["rows"].items()) {
