@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "io/file.h"
@@ -43,6 +44,54 @@ TEST(EventFile, IsWhatTensorBoardReads) {
       "100000000000000095fbfe18090000000000448f4010ac023a020801e1133350"
       "2600000000000000734fe300090000000000488f4010ac022a180a0b0a046c6f737315000020400a090a026c72150000803e"
       "cbeabeb2");
+}
+
+// A run that goes on makes the steps since its checkpoint again: each is there once.
+TEST(EventFile, ARunThatGoesOnHasEachStepOnce) {
+  const TempDir dir;
+  const auto write = [&](int64_t first, int64_t last) {
+    auto file = EventFile::create(dir.path(), 1000, first);
+    ASSERT_TRUE(file.ok()) << file.message();
+    for (int64_t step = first; step <= last; ++step) {
+      const std::pair<std::string_view, double> values[] = {{"loss", 1.0 / double(step)}};
+      ASSERT_TRUE(file->add(1000, step, values).ok());
+    }
+  };
+  const auto files = [&] {
+    std::vector<std::string> contents;
+    const auto names = list_files(dir.path());
+    for (const auto& name : *names) contents.push_back(*read_file(dir / name.string()));
+    std::ranges::sort(contents, {}, &std::string::size);
+    return contents;
+  };
+  write(1, 300);
+  ASSERT_EQ(files().size(), 1u);
+  const std::string whole = files()[0];
+  // Nobody else's, no links, and nothing that is before.
+  dir.add("events.out.tfevents.1.host", whole);
+  std::filesystem::create_symlink(dir / "events.out.tfevents.1.host", dir / "events.out.tfevents.2.sluice.1");
+  write(301, 310);
+  EXPECT_EQ(files()[1], whole);
+  std::filesystem::remove(dir / "events.out.tfevents.2.sluice.1");
+  std::filesystem::remove(dir / "events.out.tfevents.1.host");
+  // The second file goes, and of the first what comes before step 201.
+  write(201, 200);
+  ASSERT_EQ(files().size(), 2u);
+  const std::string kept = files()[1];
+  EXPECT_EQ(kept, whole.substr(0, kept.size()));
+  EXPECT_EQ((whole.size() - kept.size()) % 100, 0u) << "whole records of 100 steps";
+  EXPECT_EQ(files()[0].size(), 40u + 32u) << "of the last one what begins a file";
+  // What a killed process wrote half of ends a file, too.
+  const auto names = list_files(dir.path());
+  for (const auto& name : *names) {
+    if (read_file(dir / name.string())->size() == kept.size())
+      dir.add(name.string(), kept.substr(0, kept.size() - 3));
+  }
+  write(1000, 999);
+  EXPECT_EQ(files().back(), whole.substr(0, kept.size() - (whole.size() - kept.size()) / 100));
+  // From the beginning: nothing is left but the new one.
+  write(0, -1);
+  EXPECT_EQ(files().size(), 1u);
 }
 
 // The bytes of which PyPI's tensorboard 2.21 says: step 300, samples, two texts.
