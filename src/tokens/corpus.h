@@ -75,7 +75,7 @@ struct Corpus {
   bool built = false;  // false: the cache had it
   std::string key;     // equal for equal options, files, contents and tokenizers
   // Equal for equal tokens, as checkpoints say it: what Sluice 0.1.0 read as this version does has the name
-  // that it had there, `content_before`.
+  // that it had there, `content_before`; else the key, with the number of the reader behind it.
   std::string content, content_before;
   std::string notice;                // why what the cache had was not believed; empty: it was, or had nothing
   Findings findings;                 // of all documents, each once

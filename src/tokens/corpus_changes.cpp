@@ -79,7 +79,9 @@ std::string change_of(const std::string& name, const std::string* before, const 
 std::string corpus_changes(const std::filesystem::path& cache, std::string_view before,
                            std::string_view now) {
   Said said[2];
-  for (const auto& [key, side] : {std::pair(before, &said[0]), std::pair(now, &said[1])}) {
+  for (const auto& [content, side] : {std::pair(before, &said[0]), std::pair(now, &said[1])}) {
+    // Behind the key may stand which reader it was (Corpus::content).
+    const std::string_view key = content.substr(0, content.find('-'));
     // Keys are names of folders, and a checkpoint may say anything.
     if (!Checksum::parse(key)) return {};
     const auto request = read_sealed_request(corpus_file(cache, key), kCorpusKind);

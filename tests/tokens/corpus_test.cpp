@@ -311,6 +311,14 @@ TEST(CorpusChanges, NamesFilesAndSettings) {
             "f1.txt has other text, data.heldout is 0.25, it was 0, more.txt is new, the rule by which "
             "documents are held "
             "out is another one, f3.txt is gone");
+  // Data that is learnt otherwise than before is called by its key all the same.
+  options.making.without_template = true;
+  dir.add("in/pairs.jsonl", "{\"question\": \"q\", \"answer\": \"a\"}\n");
+  const auto anew = open_corpus(options, cache);
+  dir.add("in/f2.txt", "yet another");
+  const auto later = open_corpus(options, cache);
+  EXPECT_NE(anew->content, anew->key);
+  EXPECT_EQ(corpus_changes(cache, anew->content, later->content), "f2.txt has other text");
   // What the cache does not have, and what is no key at all.
   EXPECT_EQ(corpus_changes(dir / "none", before, now), "");
   EXPECT_EQ(corpus_changes(cache, "random tokens", now), "");
