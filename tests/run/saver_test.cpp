@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "run/small_session.h"
 #include "run/training.h"
 
@@ -17,9 +19,11 @@ class Saves : public Observer {
     if (after_step) after_step(e.step);
   }
   void saved(const SaveEvent& e) override { events.push_back(e); }
+  void warned(const std::string& message) override { warnings.push_back(message); }
 
   std::function<void(int64_t)> after_step;
   std::vector<SaveEvent> events;
+  std::vector<std::string> warnings;
 };
 
 // A run of six steps.
@@ -137,6 +141,41 @@ TEST(Saver, ADiskWithoutRoomIsRefusedBeforeTheFirstStep) {
   for (const std::string& part : {(r.dir / "store").string(), std::string("need "), std::string("are free"),
                                   std::string("run.keep_every")})
     EXPECT_NE(refused.message().find(part), std::string::npos) << refused.message();
+}
+
+// As many checkpoints as the disk has room for leave none for the best model, which is two at times: one is
+// written before the other goes.
+TEST(Saver, RoomForTheBestModelIsCountedBeforeTheFirstStep) {
+  const TempDir model;
+  auto config =
+      nlohmann::json::parse(file_bytes(std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny/config.json"));
+  config["vocab_size"] = 300'000;  // far more bytes than what others write to the disk meanwhile
+  model.add("config.json", config.dump());
+  Training r({"model.config=" + (model / "config.json").string(), "train.optimizer=sgd", "train.momentum=0",
+              "train.compute=f32"});
+  const auto opened = [&](KeepBest best, int64_t checkpoints) {
+    r.saves.warnings.clear();
+    return r.open({1, 0, {checkpoints - 1, 0}, best}, "store", checkpoints);
+  };
+  int64_t some = 1, many = int64_t{1} << 40;
+  must(opened(KeepBest::Off, some));
+  while (many - some > 1) {
+    const int64_t middle = some + (many - some) / 2;
+    (opened(KeepBest::Off, middle).ok() ? some : many) = middle;
+  }
+  ASSERT_GT(some, 8);
+  must(opened(KeepBest::On, some - 6));
+  const auto refused = opened(KeepBest::On, some);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find(" and the best model (run.keep_best), "), std::string::npos)
+      << refused.message();
+  must(opened(KeepBest::Auto, some - 6));
+  EXPECT_TRUE(r.saves.warnings.empty()) << r.saves.warnings.front();
+  must(opened(KeepBest::Auto, some));
+  ASSERT_EQ(r.saves.warnings.size(), 1u);
+  EXPECT_NE(r.saves.warnings[0].find("the model with the lowest held-out loss is not kept"),
+            std::string::npos)
+      << r.saves.warnings[0];
 }
 
 }  // namespace

@@ -141,6 +141,28 @@ TEST(Refused, NamesACapThatWorks) {
   }
 }
 
+// So it is of any number of sequences of any length, in chunks that are left to Sluice; and a cap that is
+// less by a thirtieth is refused.
+TEST(Refused, ABatchOfAnySizeNamesTheLeastCap) {
+  for (const auto& [length, rows] :
+       {std::pair<int64_t, int64_t>{7, 9}, {24, 3}, {100, 5}}) {
+    const TempDir dir;
+    const auto under = [&](const std::string& cap) {
+      return prepare_small(dir,
+                           {fmt::format("train.seq_len={}", length), "shape.chunk_tokens=0",
+                            fmt::format("train.tokens_per_step={}", length * rows), "memory.device=" + cap});
+    };
+    const std::string batch = fmt::format("{} x {}: ", length, rows);
+    const auto refused = under("1KiB");
+    ASSERT_FALSE(refused.ok()) << batch;
+    EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit) << batch << refused.message();
+    const auto retried = under(cap_named(refused.message()));
+    EXPECT_TRUE(retried.ok()) << batch << refused.message() << ", and then: " << retried.message();
+    const int64_t need = std::stoll(std::string(refused.error().detail("need")));
+    EXPECT_FALSE(under(fmt::format("{}KiB", need / 1024 * 29 / 30)).ok()) << batch << need;
+  }
+}
+
 TEST(Refused, HostCapBelowTheLeast) {
   const TempDir dir;
   const auto prepared = prepare_small(dir, {"memory.host=1MiB"});
