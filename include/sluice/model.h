@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sluice/status.h"
 
@@ -31,6 +32,8 @@ class Model {
   int64_t vocabulary() const;
   int64_t layers() const;
   int64_t width() const;
+  // What the author of its config.json should know, such as sizes that it leaves out; a sentence each.
+  std::vector<std::string> notices() const;
   // As the text of a config.json.
   std::string config() const;
   // Where the weights are; empty: random ones.

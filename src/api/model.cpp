@@ -40,6 +40,9 @@ int64_t Model::layers() const {
 int64_t Model::width() const {
   return spec_->dim;
 }
+std::vector<std::string> Model::notices() const {
+  return spec_->notices;
+}
 std::string Model::config() const {
   return core::to_json(*spec_);
 }

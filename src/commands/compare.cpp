@@ -92,7 +92,8 @@ Result<Comparing> resolve(const CompareRequest& r) {
   if (!r.device_mem.empty()) settings.push_back("memory.device=" + r.device_mem);
   settings.insert(settings.end(), r.settings.begin(), r.settings.end());
   SLUICE_ASSIGN(c.config, load_config("", settings));
-  SLUICE_TRY(resolve_model(c.config));
+  SLUICE_ASSIGN(const ModelSpec spec, resolve_model(c.config));
+  for (const std::string& notice : spec.notices) say(stderr, "warning: {}\n", notice);
   SLUICE_ASSIGN(c.cards, cards_of(r.machines));
   for (Card& card : c.cards) {
     SLUICE_ASSIGN(card, changed(std::move(card), c.config.machine));

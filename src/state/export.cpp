@@ -182,10 +182,10 @@ Exported summary_of(const Source& source, std::span<const StoredTensor> tensors)
   return out;
 }
 
-// What llama.cpp takes and computes otherwise, without a word, or transformers 4 does; tried with the
-// versions of docs/models.md.
+// What config.json leaves out; and what llama.cpp takes and computes otherwise, without a word, or
+// transformers 4 does; tried with the versions of docs/models.md.
 std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::string> files) {
-  std::vector<std::string> out;
+  std::vector<std::string> out = spec.notices;
   const auto any = [&](auto&& is) { return std::any_of(spec.layers.begin(), spec.layers.end(), is); };
   if (any([](const LayerSpec& layer) { return layer.attention.window > 0; }))
     out.emplace_back(

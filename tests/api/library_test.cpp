@@ -76,6 +76,11 @@ TEST(Models, SayWhatTheyAre) {
   EXPECT_EQ(model.vocabulary(), 256);
   EXPECT_EQ(model.layers(), 2);
   EXPECT_EQ(model.width(), 32);
+  EXPECT_TRUE(model.notices().empty());
+  const auto part = Model::from_config(R"({"model_type": "qwen3", "hidden_size": 1024})");
+  ASSERT_TRUE(part.ok()) << part.message();
+  ASSERT_EQ(part->notices().size(), 1u);
+  EXPECT_NE(part->notices()[0].find("leaves sizes out"), std::string::npos) << part->notices()[0];
   const auto again = Model::from_config(model.config());
   ASSERT_TRUE(again.ok()) << again.message();
   EXPECT_EQ(again->parameters(), model.parameters());
