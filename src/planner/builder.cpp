@@ -31,17 +31,22 @@ std::string policy_in_words(const Policy& p) {
   if (p.lean) return "as little on the host as possible";
   if (p.keep) return "nothing computed again";
   if (p.market) {
-    return fmt::format("at prices for room and links, {:.0f} % of the device budget held back",
-                       100 * p.reserve);
+    return fmt::format(
+        "memory and links have prices, by which each is decided; {:.0f} % of the device budget is kept free "
+        "for transfers",
+        100 * p.reserve);
   }
-  return fmt::format("{:.0f} % of the device budget held back for transfers, weight of computing {:g}",
-                     100 * p.reserve, p.again_weight);
+  return fmt::format(
+      "{:.0f} % of the device budget is kept free for transfers; time to compute again counts {:g} times as "
+      "much as time to copy",
+      100 * p.reserve, p.again_weight);
 }
 
 std::string in_words(const Policy& p) {
   const std::string words = policy_in_words(p);
   if (p.pinned_bytes == 0) return words;
-  return fmt::format("{}, {} of what outlives the step never leave it", words, format_bytes(p.pinned_bytes));
+  return fmt::format("{}; {} of weights and optimizer state stay on the device all the time", words,
+                     format_bytes(p.pinned_bytes));
 }
 
 }  // namespace
@@ -297,9 +302,8 @@ std::string PlanBuilder::describe(const Candidate& c) const {
   const double all = std::max(double(again_bytes_), 1.0);
   const std::string ring = placement_.how.empty() ? "" : placement_.how + "; ";
   return ring + fmt::format(
-                    "of the activations that could be computed again {:.0f} % stay, {:.0f} % go to the host, "
-                    "{:.0f} % are "
-                    "computed again; {}",
+                    "of activations that can be computed again {:.0f} % stay on the device, {:.0f} % go to "
+                    "the host, {:.0f} % are computed again; {}",
                     100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
 }
 
@@ -471,7 +475,9 @@ void PlanBuilder::climb(Candidate& c, int64_t device_budget, int evaluations) co
       [&](const StepSchedule& s, const GapsByDevice& gaps) { return build_with(s, gaps, within); }};
   const auto work = [&] { return refine(c, units_, rebuild, evaluations); };
   const int changes = passes_.run<int>(Pass::Refine, 0, work, [](int) { return Status(); });
-  if (changes > 0) c.how += fmt::format("; then {} decisions changed", changes);
+  if (changes > 0)
+    c.how += fmt::format("; then {} changed one by one",
+                         changes == 1 ? "1 decision was" : fmt::format("{} decisions were", changes));
 }
 
 int64_t PlanBuilder::resident_bytes() const {

@@ -96,36 +96,37 @@ std::vector<std::string> Findings::warnings() const {
   const int64_t documents = std::accumulate(kinds.begin(), kinds.end(), int64_t{0});
   std::vector<std::string> lines;
   const auto say = [&](int64_t count, std::string_view what) {
-    if (count > 0) lines.push_back(fmt::format("{} of {} documents {}", count, documents, what));
+    if (count > 0) lines.push_back(fmt::format("in {} of {} documents {}", count, documents, what));
   };
-  say(without_learnt, "have nothing that is learnt");
-  say(without_end, "have an answer that no special token ends: a model does not learn to stop there");
-  say(two_begins, "begin with the same special token twice");
-  say(lack_tools, "have tools, which the chat template does not show");
+  say(without_learnt, "nothing is learnt");
+  say(without_end, "no special token ends an answer: a model does not learn to stop there");
+  say(two_begins, "the same special token stands at the beginning twice");
+  say(lack_tools, "there are tools, which the chat template does not show");
   say(lack_tool_calls,
-      "have calls of tools, which the chat template does not show; turns that only call are not learnt");
-  say(lack_messages, "have a message that the chat template does not show");
-  say(lack_reasoning, "have reasoning, which the chat template does not show");
+      "tools are called, which the chat template does not show; turns that only call are not learnt");
+  say(lack_messages, "there is a message that the chat template does not show");
+  say(lack_reasoning, "there is reasoning, which the chat template does not show");
   if (empty_answers > 0)
     lines.push_back(
-        fmt::format("{} empty: nothing is learnt there, as a model would learn to say nothing",
-                    empty_answers == 1 ? "an answer is" : fmt::format("{} answers are", empty_answers)));
+        fmt::format("{} empty and not learnt: a model would learn from it to say nothing",
+                    empty_answers == 1 ? "1 answer is" : fmt::format("{} answers are", empty_answers)));
   if (unused != 0)
     lines.push_back(
         fmt::format("plain text has keys that are not used: {} (first in {}); all of its text is learnt",
                     fmt::join(unused_names(unused), ", "), first_unused));
   if (straddling > 0)
     lines.push_back(
-        fmt::format("{} tokens lie over the edge of what is learnt, and are not learnt", straddling));
+        fmt::format("{} tokens stand partly for text that is learnt, and are not learnt", straddling));
   if (dropped > 0)
     lines.push_back(fmt::format("{} characters or bytes have no token and are left out", dropped));
   if (lonely_files > 0)
-    lines.push_back(fmt::format("{} JSONL with one record: a document each is meant to be on a line",
-                                lonely_files == 1 ? "a file is" : fmt::format("{} files are", lonely_files)));
+    lines.push_back(fmt::format(
+        "{} one record only: in JSONL each line is a document",
+        lonely_files == 1 ? "1 JSONL file has" : fmt::format("{} JSONL files have", lonely_files)));
   if (malformed > 0)
     lines.push_back(fmt::format(
         "{} skipped, first {}",
-        malformed == 1 ? "a malformed record was" : fmt::format("{} malformed records were", malformed),
+        malformed == 1 ? "1 malformed record was" : fmt::format("{} malformed records were", malformed),
         first_malformed));
   return lines;
 }

@@ -38,17 +38,19 @@ constexpr DataKey kKeys[] = {
      "passed over: it changes no text"},
     {"chosen rejected", false, Use::Refused, Value::Any, "TRL, axolotl",
      "the better and the worse of two answers (DPO, ORPO)",
-     "comparisons are not learnt here. To learn the better answers: data.fields.completion = \"chosen\" "
+     "Sluice does not learn from comparisons. To learn the better answers: data.fields.completion = "
+     "\"chosen\" "
      "(data.fields.messages where it is a whole conversation) and data.ignore = [\"rejected\"]"},
     {"preferred_output non_preferred_output", false, Use::Refused, Value::Any, "OpenAI",
      "the better and the worse of two answers (DPO)",
-     "comparisons are not learnt here. To learn the better answers, write each as messages"},
+     "Sluice does not learn from comparisons. To learn the better answers, write each as messages"},
     {"label", false, Use::Refused, Value::Truth, "TRL, axolotl", "whether the answer is a good one (KTO)",
      "bad answers would be learnt as good ones. Keep the good ones (jq -c 'select(.label)'), and pass over "
      "the "
      "key with data.ignore = [\"label\"]"},
     {"score reward margin", false, Use::Refused, Value::Number, "TRL, axolotl", "how good an answer is",
-     "it weighs nothing here. Keep the records that are good enough, and pass over the key with data.ignore"},
+     "Sluice does not weigh records by it. Keep the records that are good enough, and pass over the key with "
+     "data.ignore"},
     {"weight", false, Use::Refused, Value::NotOne, "several", "how much a record counts",
      "records count alike here. data.weights says how often the records of a file come; data.ignore passes "
      "over the key"},

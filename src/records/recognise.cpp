@@ -74,7 +74,7 @@ Status check_format(const std::filesystem::path& path, std::string_view first_by
   for (const Foreign& f : kForeign) {
     if (!(ending == f.ending || (!f.magic.empty() && first_bytes.starts_with(f.magic)))) continue;
     return error(
-        "{}: {}, which is not read. To convert it: python3 -c \"import {}; {}.{}('{}').to_json('{}', "
+        "{}: {}, which Sluice does not read. To convert it: python3 -c \"import {}; {}.{}('{}').to_json('{}', "
         "orient='records', lines=True, force_ascii=False)\"; data.exclude leaves it out",
         path.string(), f.name, f.library, f.library, f.reader, path.filename().string(),
         path.stem().string() + ".jsonl");

@@ -44,7 +44,7 @@ class RecordReader::Impl {
         container_of(path, first.starts_with("\xef\xbb\xbf") ? first.substr(3) : first);
     const char separator = separator_of(path, first.substr(0, first.find('\n')));
     if (container != Container::Text && (first.starts_with("\xff\xfe") || first.starts_with("\xfe\xff")))
-      return error("{}: UTF-16, which is not read; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it",
+      return error("{}: UTF-16, which Sluice does not read; iconv -f UTF-16 -t UTF-8 makes UTF-8 of it",
                    path.string());
     if (container != Container::Text) source.drop_mark();
     auto impl = std::unique_ptr<Impl>(new Impl(path, options, container, std::move(source)));

@@ -64,12 +64,16 @@ std::vector<std::pair<std::string, std::string>> facts_of(const DataView& v) {
   facts.emplace_back("rows", fmt::format("{} of {} tokens, {}; {:.1f} % padding", grouped(double(c.rows), 0),
                                          grouped(double(v.sequence), 0), packed ? "packed" : "contiguous",
                                          percent(c.padding, c.rows * v.sequence)));
-  std::string left_out = fmt::format("{} in no row", counted(c.left_out, "token"));
+  std::string left_out = counted(c.left_out, "token");
   if (packed && c.cut > 0)
     left_out +=
-        fmt::format("; longer than a row, and {}: {}",
-                    v.long_documents == "cut" ? "cut" : "continued in another", counted(c.cut, "document"));
-  if (packed && c.dropped > 0) left_out += fmt::format("; nothing of {}", counted(c.dropped, "document"));
+        fmt::format("; {} longer than a row and {}",
+                    c.cut == 1 ? "1 document is" : fmt::format("{} documents are", grouped(double(c.cut), 0)),
+                    v.long_documents == "cut" ? "cut off" : "continued in the next");
+  if (packed && c.dropped > 0)
+    left_out += fmt::format(
+        "; {} left out as a whole",
+        c.dropped == 1 ? "1 document is" : fmt::format("{} documents are", grouped(double(c.dropped), 0)));
   facts.emplace_back("left out", left_out);
   facts.emplace_back("an epoch", fmt::format("{} of {}", counted(v.steps_per_epoch, "step"),
                                              counted(v.rows_per_step, "row")));
@@ -147,8 +151,8 @@ std::string to_text(const DataView& v, bool colours) {
   for (const std::string& warning : v.warnings) out += fmt::format("warning: {}\n", printable(warning));
   const Marks& marks = colours ? kColours : kPlain;
   if (!v.rows.empty())
-    out += fmt::format("\nfirst rows: {0}learnt{1}, {2}special token{3}, context\n", marks.learnt,
-                       marks.learnt_end, marks.special, marks.special_end);
+    out += fmt::format("\nfirst rows; {0}what is learnt{1} and {2}special tokens{3} are marked\n",
+                       marks.learnt, marks.learnt_end, marks.special, marks.special_end);
   for (size_t i = 0; i < v.rows.size(); ++i) {
     for (const ShownDocument& document : v.rows[i].documents) {
       out += fmt::format("--- row {}: {}, {} learnt\n{}\n", i + 1, counted(document.tokens, "token"),

@@ -90,11 +90,14 @@ std::vector<std::string> warnings_of(const DataView& view) {
   const double learnt = double(view.train.learnt) / double(std::max<int64_t>(1, view.train.tokens));
   if (padding > kMuchPadding)
     lines.push_back(fmt::format(
-        "{:.0f} % of the rows is padding: train.seq_len = {} is long for documents of {} tokens at most",
-        100 * padding, view.sequence, view.train.longest));
-  if (learnt < kFewLearnt) lines.push_back(fmt::format("{:.2f} % of the tokens are learnt", 100 * learnt));
+        "{:.0f} % of the rows is padding: the longest document has {} tokens, and train.seq_len is {}",
+        100 * padding, view.train.longest, view.sequence));
+  if (learnt < kFewLearnt)
+    lines.push_back(fmt::format("only {:.2f} % of the tokens are learnt", 100 * learnt));
   if (view.counts.dropped > 0)
-    lines.push_back(fmt::format("{} documents are in no row", view.counts.dropped));
+    lines.push_back(fmt::format("{} in no row", view.counts.dropped == 1
+                                                    ? "1 document is"
+                                                    : fmt::format("{} documents are", view.counts.dropped)));
   return lines;
 }
 

@@ -367,8 +367,9 @@ Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manif
   SLUICE_TRY(check_has_state(info, dir));
   if (const auto changed = differences(info.manifest, manifest); !changed.empty()) {
     return error(
-        "run.resume = {}: this run would not go on as the one that was saved: {}. Set these back, or start "
-        "from its weights: model.weights = {}",
+        "run.resume = {}: it cannot be resumed with other settings than it was saved with: {}. Set them "
+        "back, or "
+        "start a new run from its weights: model.weights = {}",
         dir.string(), fmt::join(changed, "; "), dir.string());
   }
   const Status loaded = load_files(info, model, dir, executor);

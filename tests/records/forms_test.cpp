@@ -286,12 +286,12 @@ TEST(Containers, WhatIsNoTextIsRefusedByName) {
   const std::string parquet = read_file_of(dir, "train.parquet", "PAR1\x15\x04");
   EXPECT_TRUE(
       says(parquet,
-           "train.parquet: Parquet, which is not read. To convert it: python3 -c \"import pandas; "
+           "train.parquet: Parquet, which Sluice does not read. To convert it: python3 -c \"import pandas; "
            "pandas.read_parquet('train.parquet').to_json('train.jsonl', orient='records', lines=True"))
       << parquet;
   EXPECT_TRUE(says(read_file_of(dir, "a.jsonl", "PAR1\x15\x04"), "a.jsonl: Parquet"));
   EXPECT_TRUE(says(read_file_of(dir, "a.csv", std::string_view("\xff\xfeq\0", 4)),
-                   "a.csv: UTF-16, which is not read"));
+                   "a.csv: UTF-16, which Sluice does not read"));
   EXPECT_TRUE(
       says(read_file_of(dir, "b.json", "{\n\"data\": [1]\n}"), "jq -c '.[\"data\"][]' takes them out"));
   EXPECT_TRUE(says(read_file_of(dir, "a.xlsx", "PK\x03\x04"), "pandas.read_excel('a.xlsx')"));

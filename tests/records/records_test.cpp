@@ -252,13 +252,11 @@ TEST_F(Documents, HaveWhatIsLearntMarked) {
 TEST_F(Documents, FindingsSayWhatUsuallyIsAMistake) {
   read(file("p.jsonl", kPairs));
   EXPECT_EQ(findings_.kinds[size_t(Record::Kind::Pair)], 2);
-  EXPECT_EQ(
-      findings_.warnings(),
-      (std::vector<std::string>{"1 of 2 documents have nothing that is learnt",
-                                "1 of 2 documents have an answer that no special token ends: a model "
-                                "does not learn to stop there",
-                                "an answer is empty: nothing is learnt there, as a model would learn to say "
-                                "nothing"}));
+  EXPECT_EQ(findings_.warnings(),
+            (std::vector<std::string>{
+                "in 1 of 2 documents nothing is learnt",
+                "in 1 of 2 documents no special token ends an answer: a model does not learn to stop there",
+                "1 answer is empty and not learnt: a model would learn from it to say nothing"}));
   const auto kept = Findings::parse(findings_.text());
   ASSERT_TRUE(kept.ok()) << kept.message();
   EXPECT_EQ(kept->text(), findings_.text());
