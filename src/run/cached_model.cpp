@@ -5,9 +5,8 @@
 
 #include "base/bytes.h"
 #include "base/parallel.h"
-#include "exec/host_parts.h"
 #include "run/caps.h"
-#include "state/weights.h"
+#include "run/standing_start.h"
 
 namespace sluice::core {
 namespace {
@@ -94,10 +93,8 @@ Result<std::unique_ptr<CachedModel>> CachedModel::open(const GenerationPlans& pl
 Status CachedModel::start(const Machine& machine, const std::filesystem::path& weights, uint64_t seed,
                           Observer& observer) {
   SLUICE_ASSIGN(backend_, machine.make());
-  const BytesByTier bytes = plans_.arena_bytes();
-  observer.progress({"taking memory", 0, sum(bytes), sluice::Progress::Unit::Bytes});
-  backend_->set_host_parts(host_parts(plans_.tokens.plan));
-  SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
+  SLUICE_ASSIGN(const Arenas arenas,
+                take_memory(*backend_, plans_.tokens.plan, plans_.arena_bytes(), observer));
   SLUICE_TRY(backend_->prepare(ops_of(plans_)));
   const auto executor = [&](const Stage& stage) {
     return std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas);
@@ -107,18 +104,7 @@ Status CachedModel::start(const Machine& machine, const std::filesystem::path& w
   const Model& model = plans_.tokens.model;
   SLUICE_ASSIGN(embedding_,
                 EmbeddingRows::open(plans_.setup.model, plans_.setup.numerics.compute, weights, seed));
-  if (weights.empty()) {
-    SLUICE_TRY(initialize(model, seed, *tokens_, [&](int64_t done, int64_t total) {
-      observer.progress({"making random weights", done, total, sluice::Progress::Unit::Bytes});
-    }));
-  } else {
-    observer.progress({"loading the weights"});
-    SLUICE_TRY(write_constants(model, *tokens_));
-    SLUICE_TRY(load_weights(model, weights, *tokens_));
-  }
-  // An empty step waits for what reserve() left to do, and has its errors now rather than in the first pass.
-  SLUICE_TRY(backend_->begin(0, false));
-  if (const auto fault = backend_->finish(nullptr)) return fault->error;
+  SLUICE_TRY(make_ready(*backend_, model, *tokens_, weights, seed, observer));
   return check_caps(*backend_, memory(), plans_.setup.caps);
 }
 

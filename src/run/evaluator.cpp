@@ -5,9 +5,8 @@
 
 #include "base/bytes.h"
 #include "base/parallel.h"
-#include "exec/host_parts.h"
 #include "run/caps.h"
-#include "state/weights.h"
+#include "run/standing_start.h"
 
 namespace sluice::core {
 namespace {
@@ -79,25 +78,12 @@ Result<std::unique_ptr<Evaluator>> Evaluator::open(const EvaluatorPlan& plan, co
 Status Evaluator::start(const Machine& machine, const std::filesystem::path& weights, uint64_t seed,
                         Observer& observer) {
   SLUICE_ASSIGN(backend_, machine.make());
-  const BytesByTier bytes = plan_.pass.plan.arena_bytes();
-  observer.progress({"taking memory", 0, sum(bytes), sluice::Progress::Unit::Bytes});
-  backend_->set_host_parts(host_parts(plan_.pass.plan));
-  SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
+  const Plan& plan = plan_.pass.plan;
+  SLUICE_ASSIGN(const Arenas arenas, take_memory(*backend_, plan, plan.arena_bytes(), observer));
   const Model& model = plan_.pass.model;
   SLUICE_TRY(backend_->prepare(distinct_ops(model.program)));
-  executor_ = std::make_unique<Executor>(model.program, plan_.pass.plan, *backend_, arenas);
-  if (weights.empty()) {
-    SLUICE_TRY(initialize(model, seed, *executor_, [&](int64_t done, int64_t total) {
-      observer.progress({"making random weights", done, total, sluice::Progress::Unit::Bytes});
-    }));
-  } else {
-    observer.progress({"loading the weights"});
-    SLUICE_TRY(write_constants(model, *executor_));
-    SLUICE_TRY(load_weights(model, weights, *executor_));
-  }
-  // An empty step waits for what reserve() left to do, and has its errors now rather than in the first pass.
-  SLUICE_TRY(backend_->begin(0, false));
-  if (const auto fault = backend_->finish(nullptr)) return fault->error;
+  executor_ = std::make_unique<Executor>(model.program, plan, *backend_, arenas);
+  SLUICE_TRY(make_ready(*backend_, model, *executor_, weights, seed, observer));
   return check();
 }
 
