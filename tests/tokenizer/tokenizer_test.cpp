@@ -98,6 +98,19 @@ TEST(Tokenizer, TextThatGrowsIsRefusedBeforeItTakesMemory) {
   EXPECT_FALSE(cubed->encode(text, true, ids).ok());
 }
 
+// It took five seconds, and the square of that for more.
+TEST(Tokenizer, APatternThatReadsATextAgainAndAgainGivesUp) {
+  json file = minimal();
+  file["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"Regex", "a*[bc]|a"}}}, {"behavior", "Isolated"}, {"invert", false}};
+  const auto tokenizer = Tokenizer::parse(file.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.message();
+  Ids ids;
+  EXPECT_TRUE(tokenizer->encode(std::string(2000, 'a'), true, ids).ok());
+  EXPECT_EQ(tokenizer->encode(std::string(200'000, 'a'), true, ids).message(),
+            "a pattern gave up on a text of 200000 bytes");
+}
+
 TEST(Tokenizer, CountsWhatIsDropped) {
   const auto tokenizer = Tokenizer::parse(minimal().dump());
   ASSERT_TRUE(tokenizer.ok());
