@@ -31,7 +31,8 @@ bool& all_groups() {
   return all;
 }
 
-// What the tests plan by default takes a minute or two of two cores: two cells of every group, others in the next one.
+// What the tests plan by default takes a minute or two of two cores: two cells of every group, others in the
+// next one.
 std::vector<Group> tested_groups() {
   std::vector<Group> out = groups(whole_models());
   if (all_groups() || whole_models()) return out;
