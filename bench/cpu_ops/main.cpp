@@ -11,6 +11,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/bytes.h"
+#include "ops/op.h"
 
 namespace sluice::core {
 namespace {
@@ -20,7 +21,7 @@ struct Model {
 };
 
 // The ops of one layer, the head and the update.
-std::vector<Op> ops_of(const Model& m, DType t) {
+std::vector<SharedOp> ops_of(const Model& m, DType t) {
   const int64_t q = m.heads * m.head_dim, kv = 2 * m.kv_heads * m.head_dim, n = m.tokens;
   const AttnShape shape{n / m.sequence, m.sequence, m.sequence, m.heads, m.kv_heads, m.head_dim, 0, false, t};
   const auto f32 = DType::F32;
@@ -96,7 +97,7 @@ void fill(const Operand& operand, std::byte* data) {
 
 // The median of several runs, in nanoseconds. Each run of a round has operands of its own, so that they come
 // from the last-level cache or from memory, as they do in training.
-Result<double> time_of(Backend& backend, std::byte* arena, int64_t arena_bytes, const Op& op) {
+Result<double> time_of(Backend& backend, std::byte* arena, int64_t arena_bytes, const SharedOp& op) {
   constexpr int64_t kMaxRuns = 8;
   constexpr double kEnoughNs = 3e8;
   SLUICE_TRY(backend.prepare({&op, 1}));
@@ -149,7 +150,7 @@ Status run(const CpuOptions& options, const std::vector<DType>& types, const std
   for (const Model& model : models) {
     for (const DType type : types) {
       std::printf("\n%10s %9s %8s  op\n", "us", "GFLOP/s", "GB/s");
-      for (const Op& op : ops_of(model, type)) {
+      for (const SharedOp& op : ops_of(model, type)) {
         if (text(op).find(filter) == std::string::npos) continue;
         SLUICE_ASSIGN(const double ns, time_of(*backend, arenas[kDevice], kArenaBytes, op));
         std::printf("%10.0f %9.0f %8.1f  %s\n", ns / 1e3, flops(op) / ns, traffic(op) / ns, text(op).c_str());

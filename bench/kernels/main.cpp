@@ -18,6 +18,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "base/bytes.h"
+#include "ops/op.h"
 
 namespace {
 
@@ -37,7 +38,7 @@ constexpr auto kF32 = DType::F32;
 
 struct Entry {
   std::string name;
-  Op op;
+  SharedOp op;
 };
 
 AttnShape attention(int64_t rows, int64_t length, int64_t distance = 0, bool packed = false) {
@@ -294,7 +295,7 @@ Result<std::map<std::string, double>> time_library(const Settings& settings, con
   options.tune = true;
   SLUICE_ASSIGN(const auto backend, make_cuda_backend(options));
   SLUICE_ASSIGN(const Arenas arenas, backend->reserve({{kDevice, settings.arena_bytes}}));
-  std::map<std::string, std::pair<Op, double>> ops;
+  std::map<std::string, std::pair<SharedOp, double>> ops;
   for (const auto& rows : all) {
     for (const Entry& entry : rows) {
       if (const auto op = bare(entry.op)) ops.try_emplace(cost_key(*op), *op, 0.0);

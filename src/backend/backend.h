@@ -21,7 +21,7 @@
 #include "base/lane.h"
 #include "base/status.h"
 #include "base/tier.h"
-#include "ops/op.h"
+#include "ops/ops.h"
 
 namespace sluice::core {
 
@@ -101,7 +101,7 @@ class Backend {
   virtual Result<Arenas> reserve(const BytesByTier& bytes) = 0;
 
   // Prepares everything launching these ops needs (kernels, library plans), so that no step does.
-  virtual Status prepare(std::span<const Op> ops) = 0;
+  virtual Status prepare(std::span<const SharedOp> ops) = 0;
 
   // Starts a step of `commands` commands, which are timed if finish() is to tell when each one ran: on a GPU
   // that takes time of its own.

@@ -14,6 +14,7 @@
 #include "base/philox.h"
 #include "base/stopwatch.h"
 #include "bench/results.h"
+#include "ops/op.h"
 
 namespace sluice::core {
 namespace {
@@ -153,7 +154,7 @@ Result<Outputs> run_fused(const AttentionCell& c, const Machine& machine, const 
   out.peak_bytes = arena.bytes();
   SLUICE_TRY(check_room(arena.bytes(), machine));
   SLUICE_TRY(arena.reserve());
-  const std::vector<Op> ops{forward, backward};
+  const std::vector<SharedOp> ops{forward, backward};
   SLUICE_TRY(backend->prepare(ops));
   const std::vector<float> k = values(2, n), v = values(3, n);
   std::vector<float> both(size_t(2 * n));
@@ -264,7 +265,7 @@ Result<Outputs> run_naive(const AttentionCell& c, const Machine& machine, const 
   out.peak_bytes = arena.bytes();
   SLUICE_TRY(check_room(arena.bytes(), machine));
   SLUICE_TRY(arena.reserve());
-  const std::vector<Op> ops{to_scores, from_scores, across};
+  const std::vector<SharedOp> ops{to_scores, from_scores, across};
   SLUICE_TRY(backend->prepare(ops));
   for (const auto& [array, key] : {std::pair{q, 1}, {k, 2}, {v, 3}, {d_o, 4}}) {
     SLUICE_TRY(arena.write(array, values(uint64_t(key), n)));

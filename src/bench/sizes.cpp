@@ -24,7 +24,7 @@ Result<MeasuredProducts> measured_products(const ModelSpec& spec, const BenchCel
   if (!machine.traits().shares_cores) most[kDevice] = machine.device_total_bytes / 2;
   Rehearsal rehearsal(ops, *backend, most);
   SLUICE_ASSIGN(const Arenas arenas, backend->reserve(rehearsal.arena_bytes()));
-  std::vector<Op> all;
+  std::vector<SharedOp> all;
   for (const CountedOp& counted : ops) all.push_back(counted.op);
   SLUICE_TRY(backend->prepare(all));
   SLUICE_TRY(rehearsal.fill(*backend, arenas, {}));

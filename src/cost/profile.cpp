@@ -175,8 +175,8 @@ std::vector<CountedOp> counted_ops(const Program& program) {
   return out;
 }
 
-std::vector<Op> distinct_ops(const Program& program) {
-  std::vector<Op> out;
+std::vector<SharedOp> distinct_ops(const Program& program) {
+  std::vector<SharedOp> out;
   for (const CountedOp& counted : counted_ops(program)) out.push_back(counted.op);
   return out;
 }

@@ -102,7 +102,7 @@ TaskCosts cost_of(const Program& program, const Profile& profile);
 
 // An op, and how many tasks of a program run it.
 struct CountedOp {
-  Op op;
+  SharedOp op;
   int64_t count = 0;
 };
 // What the measured times of a program's tasks come to as rates, ops of a kind together; launches are in
@@ -112,6 +112,6 @@ Rates reached_rates(const Program& program, const Profile& profile);
 // The ops of a program with different cost_key.
 std::vector<CountedOp> counted_ops(const Program& program);
 // The same without their counts.
-std::vector<Op> distinct_ops(const Program& program);
+std::vector<SharedOp> distinct_ops(const Program& program);
 
 }  // namespace sluice::core

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <span>
 
+#include "ops/op.h"
 #include "step/build.h"
 
 namespace sluice::core {
@@ -164,7 +165,7 @@ ForwardCounts count_forward(const ModelSpec& spec, const BatchShape& shape, DTyp
   for (const Task& task : model.program.tasks()) {
     const double flops = work(task.op).flops;
     counts.flops += flops;
-    if (std::holds_alternative<AttnFwd>(task.op)) counts.attention_flops += flops;
+    if (std::holds_alternative<AttnFwd>(*task.op)) counts.attention_flops += flops;
     if (task.layer == 0) counts.layer_flops += flops;
     counts.traffic_bytes += traffic(task.op) + work(task.op).pass_bytes;
   }
@@ -185,7 +186,7 @@ TrainingCounts count_training(const ModelSpec& spec, const BatchShape& shape, co
     counts.again_flops += w.again_flops;
     (task.phase == Phase::Update ? counts.update_traffic_bytes : counts.traffic_bytes) +=
         traffic(task.op) + w.pass_bytes;
-    if (const auto* head = std::get_if<HeadLoss>(&task.op)) {
+    if (const auto* head = std::get_if<HeadLoss>(&*task.op)) {
       counts.logits_bytes = head->sub_tokens * logits_stride(head->vocab) * size_of(DType::F32);
     } else {
       counts.workspace_bytes = std::max(counts.workspace_bytes, workspace_bytes(task.op, GpuLibraries{}));
@@ -218,10 +219,10 @@ std::vector<MatrixProduct> products_of(const ModelSpec& spec, const BatchShape& 
     products.push_back({std::move(name), m, n, k, 1, task.op});
   };
   for (const Task& task : model.program.tasks()) {
-    if (const auto* f = std::get_if<Linear>(&task.op)) add(task, f->tokens, f->out, f->in);
-    if (const auto* d = std::get_if<LinearDgrad>(&task.op)) add(task, d->tokens, d->in, d->out);
-    if (const auto* w = std::get_if<LinearWgrad>(&task.op)) add(task, w->out, w->in, w->tokens);
-    if (const auto* h = std::get_if<HeadLoss>(&task.op)) add(task, h->sub_tokens, h->vocab, h->dim);
+    if (const auto* f = std::get_if<Linear>(&*task.op)) add(task, f->tokens, f->out, f->in);
+    if (const auto* d = std::get_if<LinearDgrad>(&*task.op)) add(task, d->tokens, d->in, d->out);
+    if (const auto* w = std::get_if<LinearWgrad>(&*task.op)) add(task, w->out, w->in, w->tokens);
+    if (const auto* h = std::get_if<HeadLoss>(&*task.op)) add(task, h->sub_tokens, h->vocab, h->dim);
   }
   return products;
 }

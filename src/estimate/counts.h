@@ -8,7 +8,7 @@
 
 #include "base/numerics.h"
 #include "model/spec.h"
-#include "ops/op.h"
+#include "ops/ops.h"
 #include "update/optimizer.h"
 
 namespace sluice::core {
@@ -74,7 +74,7 @@ TrainingCounts count_training(const ModelSpec& spec, const BatchShape& shape, co
 struct MatrixProduct {
   std::string name;
   int64_t m = 0, n = 0, k = 0, count = 0;
-  Op op;  // that does it, the first of its size
+  SharedOp op;  // that does it, the first of its size
 
   double flops() const { return 2 * double(m) * double(n) * double(k) * double(count); }
 };

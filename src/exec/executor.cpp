@@ -50,7 +50,7 @@ void Executor::resolve() {
         hand_out({device, addresses[i]}, program_.object(use.object).bytes);
       }
       if (a.bytes > 0) hand_out({device, a.workspace_offset}, a.bytes);
-      command.work = Launch{&task.op, std::span(operands_).subspan(first, task.uses.size()),
+      command.work = Launch{&*task.op, std::span(operands_).subspan(first, task.uses.size()),
                             a.bytes > 0 ? place(arena, a.workspace_offset, a.bytes) : Buffer{}};
     } else {
       hand_out(a.from, a.bytes);

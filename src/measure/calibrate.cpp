@@ -278,7 +278,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
                                     kLeastLinkBytes * kLeastLinkBytes);
   const BytesByTier links = test.arenas(devices);
   for (const Tier tier : kTiers) bytes[tier] += links[tier];
-  std::vector<Op> ops;
+  std::vector<SharedOp> ops;
   for (const CountedOp& counted : step.ops) ops.push_back(counted.op);
   backend.set_host_parts(test.host_parts(devices));
   SLUICE_ASSIGN(const Arenas arenas, backend.reserve(bytes));

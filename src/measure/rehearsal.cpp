@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/philox.h"
+#include "ops/op.h"
 #include "ops/step_args.h"
 
 namespace sluice::core {

@@ -53,7 +53,7 @@ class Rehearsal {
   Status fill(Backend& backend, const Arenas& arenas, const BytesByTier& base);
 
   // REQUIRES: filled.
-  Launch launch(size_t op) const { return {&ops_[op].op, operands_[op], workspaces_[op]}; }
+  Launch launch(size_t op) const { return {&*ops_[op].op, operands_[op], workspaces_[op]}; }
 
   struct Copies {
     Copy copy{};        // done again and again

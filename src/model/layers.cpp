@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "ops/op.h"
+
 namespace sluice::core {
 
 Forward::Forward(const ModelSpec& spec, const std::vector<Weight>& table,
@@ -49,7 +51,7 @@ ObjectId Forward::object(std::string_view role, DType dtype, int64_t width, cons
                              at.round, at.chunk, false});
 }
 
-Task Forward::made(std::string_view what, Op op, std::span<const Bound> uses, const Place& at) const {
+Task Forward::made(std::string_view what, SharedOp op, std::span<const Bound> uses, const Place& at) const {
   return make_task(name_at(what, at.layer, at.round, at.chunk), std::move(op), uses, Phase::Forward, at.layer,
                    at.round, at.chunk);
 }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "model/weights.h"
+#include "ops/attention.h"
+#include "ops/loss.h"
 #include "program/gradient/gradients.h"
 #include "program/program.h"
 
@@ -98,9 +100,9 @@ class Forward {
   ObjectId activation(std::string_view role, int64_t width, const Place& at) {
     return object(role, compute_, width, at);
   }
-  Task made(std::string_view what, Op op, std::span<const Bound> uses, const Place& at) const;
+  Task made(std::string_view what, SharedOp op, std::span<const Bound> uses, const Place& at) const;
   HeadLoss head(const Place& at, int64_t sub_tokens, DType grad, bool accumulate) const;
-  void task(std::string_view what, Op op, std::initializer_list<Bound> uses, const Place& at) {
+  void task(std::string_view what, SharedOp op, std::initializer_list<Bound> uses, const Place& at) {
     program_.add(made(what, std::move(op), std::span(uses.begin(), uses.size()), at));
   }
   void record(uint32_t count = 1) {

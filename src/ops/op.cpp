@@ -32,6 +32,8 @@ std::string print(const Op& op, bool all) {
 
 }  // namespace
 
+SharedOp::SharedOp(Op op) : op_(std::make_shared<const Op>(std::move(op))) {}
+
 std::string_view name_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kName; }, op);
 }

@@ -12,8 +12,8 @@
 #pragma once
 
 #include <concepts>
-#include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "ops/attention.h"
@@ -26,17 +26,28 @@
 #include "ops/mlp.h"
 #include "ops/norm.h"
 #include "ops/operand.h"
+#include "ops/ops.h"
 #include "ops/step_args.h"
 #include "ops/update.h"
 #include "ops/work.h"
 
 namespace sluice::core {
 
-using Op =
-    std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
-                 RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale, AdamW, AdamWMoments,
-                 SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd,
-                 CachedAttention, LastLogits>;
+using AnyOp = std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd,
+                           AttnBwd, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale,
+                           AdamW, AdamWMoments, SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad,
+                           HeadNormRope, HeadNormRopeBwd, CachedAttention, LastLogits>;
+
+// A struct, so that it can be declared without its attributes (ops/ops.h).
+struct Op : AnyOp {
+  using AnyOp::AnyOp;
+};
+
+template <class T>
+requires requires {
+  T::kName;
+}
+SharedOp::SharedOp(T op) : SharedOp(Op(std::move(op))) {}
 
 // What every op says of itself. It may also say traffic(), where it does not move every operand once.
 template <class T>
@@ -52,20 +63,6 @@ template <class T>
 constexpr bool all_are_schemas = false;
 template <class... T>
 constexpr bool all_are_schemas<std::variant<T...>> = (OpSchema<T> && ...);
-static_assert(all_are_schemas<Op>);
-
-std::string_view name_of(const Op& op);
-Operands operands(const Op& op);
-Work work(const Op& op);
-// Of products: multiply-adds count two; elementwise work counts nothing.
-double flops(const Op& op);
-// What the op needs on a GPU beside its operands (ops/gpu_workspace.h).
-int64_t workspace_bytes(const Op& op, const GpuLibraries& libraries);
-// Bytes the op must move through memory at least: every operand once, accumulated ones twice.
-double traffic(const Op& op);
-// All attributes as text, "linear tokens=512 in=320 ...": for dumps and hashes.
-std::string text(const Op& op);
-// As text(), without attributes that do not change how long the op takes: ops with equal keys cost the same.
-std::string cost_key(const Op& op);
+static_assert(all_are_schemas<AnyOp>);
 
 }  // namespace sluice::core

@@ -5,6 +5,8 @@
 
 #include <bit>
 
+#include "ops/op.h"
+
 namespace sluice::core {
 namespace {
 
@@ -61,7 +63,7 @@ ObjectId Program::add(Object object) {
   return ObjectId(objects_.size() - 1);
 }
 
-Task make_task(std::string name, Op op, std::span<const Bound> bound, Phase phase, int layer, int round,
+Task make_task(std::string name, SharedOp op, std::span<const Bound> bound, Phase phase, int layer, int round,
                int chunk) {
   const Operands schema = operands(op);
   SLUICE_CHECK(schema.size() == bound.size(), "task {}: op {} has {} operands, {} are bound", name,
@@ -76,7 +78,7 @@ Task make_task(std::string name, Op op, std::span<const Bound> bound, Phase phas
 
 TaskId Program::add(Task task) {
   tasks_hash_.add(task.name).add(task.phase);
-  std::visit([&](const auto& o) { add_op(o, tasks_hash_); }, task.op);
+  std::visit([&](const auto& o) { add_op(o, tasks_hash_); }, *task.op);
   for (const Use& u : task.uses) tasks_hash_.add(u.object.value).add(u.offset);
   tasks_.push_back(std::move(task));
   return TaskId(tasks_.size() - 1);

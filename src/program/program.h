@@ -10,7 +10,7 @@
 
 #include "base/hash.h"
 #include "base/ids.h"
-#include "ops/op.h"
+#include "ops/ops.h"
 
 namespace sluice::core {
 
@@ -60,7 +60,7 @@ std::string_view name_of(Phase phase);
 
 struct Task {
   std::string name;  // unique: "gate_up.L3.r0c1"
-  Op op;
+  SharedOp op;
   std::vector<Use> uses;  // in the order of the op's operands
   Phase phase;
   int32_t layer = -1, round = -1, chunk = -1;
@@ -73,7 +73,7 @@ struct StepFacts {
 };
 
 // A task whose operands are bound in order. Sizes and access follow from the op's schema.
-Task make_task(std::string name, Op op, std::span<const Bound> bound, Phase phase, int layer, int round,
+Task make_task(std::string name, SharedOp op, std::span<const Bound> bound, Phase phase, int layer, int round,
                int chunk);
 
 class Program {
@@ -82,12 +82,12 @@ class Program {
   // Appends a task of this program's objects.
   TaskId add(Task task);
   // The same of what make_task() makes.
-  TaskId add(std::string name, Op op, std::span<const Bound> bound, Phase phase, int layer, int round,
+  TaskId add(std::string name, SharedOp op, std::span<const Bound> bound, Phase phase, int layer, int round,
              int chunk) {
     return add(make_task(std::move(name), std::move(op), bound, phase, layer, round, chunk));
   }
-  TaskId add(std::string name, Op op, std::span<const ObjectId> whole, Phase phase, int layer, int round,
-             int chunk) {
+  TaskId add(std::string name, SharedOp op, std::span<const ObjectId> whole, Phase phase, int layer,
+             int round, int chunk) {
     return add(std::move(name), std::move(op), std::vector<Bound>(whole.begin(), whole.end()), phase, layer,
                round, chunk);
   }

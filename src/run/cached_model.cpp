@@ -42,9 +42,9 @@ Error refused(const Error& e) {
   return out;
 }
 
-std::vector<Op> ops_of(const GenerationPlans& plans) {
-  std::vector<Op> out = distinct_ops(plans.tokens.model.program);
-  for (Op& op : distinct_ops(plans.prompts.model.program)) out.push_back(std::move(op));
+std::vector<SharedOp> ops_of(const GenerationPlans& plans) {
+  std::vector<SharedOp> out = distinct_ops(plans.tokens.model.program);
+  for (SharedOp& op : distinct_ops(plans.prompts.model.program)) out.push_back(std::move(op));
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "ops/step_args.h"
 #include "run/evaluation.h"
 #include "run/prepare.h"
 #include "sluice/observer.h"

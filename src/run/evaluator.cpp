@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/parallel.h"
+#include "ops/step_args.h"
 #include "run/caps.h"
 #include "run/standing_start.h"
 

@@ -140,8 +140,8 @@ Status check_stages_fit(const StageRequest& r, const Profile& profile) {
   return {};
 }
 
-std::vector<Op> all_ops(const Stages& stages) {
-  std::vector<Op> out;
+std::vector<SharedOp> all_ops(const Stages& stages) {
+  std::vector<SharedOp> out;
   std::unordered_set<std::string> seen;
   for_each_stage(stages, [&](const Stage& s) {
     for (const Task& task : s.model.program.tasks()) {

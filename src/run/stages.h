@@ -64,7 +64,7 @@ ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const 
 StepShape evaluation_shape(const StepShape& training);
 
 // Every op of every stage, once per distinct attributes.
-std::vector<Op> all_ops(const Stages& stages);
+std::vector<SharedOp> all_ops(const Stages& stages);
 // What a step of a training program is made of by a quick plan under the request's caps: ops with what is
 // computed again, and copies. Where nothing fits, the program's ops.
 StepMix estimate_mix(const Program& program, const StageRequest& request, const Profile& profile);

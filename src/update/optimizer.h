@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/numerics.h"
-#include "ops/op.h"
+#include "ops/ops.h"
 
 namespace sluice::core {
 

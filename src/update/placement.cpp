@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "ops/op.h"
+
 namespace sluice::core {
 namespace {
 
@@ -39,8 +41,8 @@ class Placement {
   void update(const Group& group, bool may_be_late);
   void update_late(const Group& group);
   UpdatePart part_of(size_t weight, const ParamObjects::Part& part) const;
-  void add(const Op& op, std::string name, std::span<const Bound> uses, int layer) {
-    out_.add(std::move(name), op, uses, Phase::Update, layer, -1, -1);
+  void add(SharedOp op, std::string name, std::span<const Bound> uses, int layer) {
+    out_.add(std::move(name), std::move(op), uses, Phase::Update, layer, -1, -1);
   }
 
   const Program& passes_;

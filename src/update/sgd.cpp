@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ops/op.h"
 #include "update/modules.h"
 
 namespace sluice::core {

@@ -6,7 +6,7 @@ namespace sluice::core::testing {
 namespace {
 
 // Shapes with parts that are not whole vectors, tiles or blocks.
-std::vector<Op> ops_of(DType t) {
+std::vector<SharedOp> ops_of(DType t) {
   const DType f32 = DType::F32;
   const AttnShape shape{2, 70, 70, 4, 2, 40, 0, true, t}, whole{1, 200, 200, 2, 2, 64, 0, false, t};
   return {EmbedBwd{50, 12, 37, t, f32, true},

@@ -39,15 +39,15 @@ class Step {
   }
   Status cast(uint32_t id, int64_t to, int64_t from, std::vector<uint32_t> waits = {}) {
     const std::array buffers{Buffer{device(from), kCell}, Buffer{device(to), kCell}};
-    return backend_->submit({id, kCompute, waits, Launch{&ops_[0], buffers, {}}, 0});
+    return backend_->submit({id, kCompute, waits, Launch{&*ops_[0], buffers, {}}, 0});
   }
   // Fails when it runs: its operands do not have the op's sizes.
   Status fail(uint32_t id, std::vector<uint32_t> waits = {}) {
-    return backend_->submit({id, kCompute, waits, Launch{&ops_[1], {}, {}}, 0});
+    return backend_->submit({id, kCompute, waits, Launch{&*ops_[1], {}, {}}, 0});
   }
 
  private:
-  std::vector<Op> ops_{Cast{kCell / 4, DType::F32, DType::F32}, Cast{1, DType::F32, DType::F32}};
+  std::vector<SharedOp> ops_{Cast{kCell / 4, DType::F32, DType::F32}, Cast{1, DType::F32, DType::F32}};
   std::unique_ptr<Backend> backend_;
   Arenas arenas_;
 };
@@ -188,7 +188,9 @@ TEST(Reserve, MoreThanTheMachineHasIsAnError) {
   const auto backend = make_cpu_backend({.threads = 1});
   const auto arenas = backend->reserve({{kDevice, int64_t{1} << 50}});
   ASSERT_FALSE(arenas.ok());
-  EXPECT_NE(arenas.message().find("the arenas need 1024 TiB of main memory, device 1024 TiB"), std::string::npos) << arenas.message();
+  EXPECT_NE(arenas.message().find("the arenas need 1024 TiB of main memory, device 1024 TiB"),
+            std::string::npos)
+      << arenas.message();
 }
 
 TEST(Memory, ArenaCountsAsDeviceOnly) {

@@ -11,6 +11,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/bytes.h"
+#include "ops/op.h"
 #include "support/one_device.h"
 
 namespace sluice::core::testing {
@@ -103,7 +104,7 @@ inline Contents run_op(const Op& op, const Contents& contents, const CpuOptions&
   for (const Operand& o : schema) total += align_up(o.bytes(), align);
   auto arenas = backend->reserve({{kDevice, total}});
   EXPECT_TRUE(arenas.ok());
-  const std::vector<Op> ops{op};
+  const std::vector<SharedOp> ops{op};
   const Status prepared = backend->prepare(ops);
   EXPECT_TRUE(prepared.ok()) << prepared.message();
   std::byte* next = (*arenas)[kDevice];
@@ -121,7 +122,7 @@ inline Contents run_op(const Op& op, const Contents& contents, const CpuOptions&
     }
   }
   EXPECT_TRUE(backend->begin(1, true).ok());
-  EXPECT_TRUE(backend->submit({0, kCompute, {}, Launch{&ops[0], buffers, scratch}, 0}).ok());
+  EXPECT_TRUE(backend->submit({0, kCompute, {}, Launch{&*ops[0], buffers, scratch}, 0}).ok());
   const std::optional<Fault> fault = backend->finish(nullptr);
   if (fault_out) {
     *fault_out = fault;

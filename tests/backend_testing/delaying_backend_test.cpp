@@ -5,6 +5,7 @@
 #include <set>
 
 #include "backend_testing/fake_backend.h"
+#include "ops/op.h"
 #include "support/one_device.h"
 
 namespace sluice::core {

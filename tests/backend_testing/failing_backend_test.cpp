@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend_testing/fake_backend.h"
+#include "ops/op.h"
 #include "support/one_device.h"
 
 namespace sluice::core {

@@ -26,7 +26,7 @@ class FakeBackend : public Backend {
   int64_t alignment() const override { return 32; }
   int64_t workspace_bytes(const Op&) const override { return 16; }
   Result<Arenas> reserve(const BytesByTier&) override { return calls.emplace_back("reserve"), Arenas{}; }
-  Status prepare(std::span<const Op>) override { return calls.emplace_back("prepare"), Status(); }
+  Status prepare(std::span<const SharedOp>) override { return calls.emplace_back("prepare"), Status(); }
   Status begin(uint32_t, bool) override {
     commands.clear();
     return calls.emplace_back("begin"), Status();

@@ -2,6 +2,7 @@
 #include "backend/testing/recording_backend.h"
 
 #include "backend_testing/fake_backend.h"
+#include "ops/op.h"
 #include "support/one_device.h"
 
 namespace sluice::core {

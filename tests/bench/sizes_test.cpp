@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "equivalence/rig/rig.h"
+#include "ops/op.h"
 
 namespace sluice::core {
 namespace {

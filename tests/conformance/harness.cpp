@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "conformance/compare.h"
 #include "conformance/reference.h"
+#include "ops/op.h"
 #include "support/one_device.h"
 
 namespace sluice::core::conformance {
@@ -115,7 +116,8 @@ Result<Harness> Harness::create(Backend& backend, int64_t device_bytes, Demands 
 
 Result<Harness::Outcome> Harness::run(const Op& op, const std::vector<Tensor>& operands, const Setup& setup) {
   const Operands schema = sluice::core::operands(op);
-  SLUICE_TRY(backend_->prepare({&op, 1}));
+  const SharedOp shared = op;
+  SLUICE_TRY(backend_->prepare({&shared, 1}));
   const Layout layout = place(schema, backend_->workspace_bytes(op), backend_->alignment(), setup.shift);
   if (layout.bytes > device_bytes_) {
     return error("the op needs {} with its operands and workspace, the arena has {}",

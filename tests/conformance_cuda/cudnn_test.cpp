@@ -9,6 +9,7 @@
 #include "conformance/harness.h"
 #include "conformance/reference.h"
 #include "conformance_cuda/gpu.h"
+#include "ops/op.h"
 
 namespace sluice::core::conformance {
 namespace {

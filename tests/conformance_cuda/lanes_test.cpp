@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "conformance_cuda/gpu.h"
+#include "ops/op.h"
 #include "support/one_device.h"
 
 namespace sluice::core::conformance {
@@ -41,7 +42,7 @@ TEST_F(CudaLanes, WaitsOrderReuseOfABuffer) {
   constexpr uint32_t kRounds = 40;
   CudaOptions options = untuned();
   options.run_ahead = 7;
-  const Op op = SumSq{kElements, 0, 1, DType::F32, true};
+  const SharedOp op = SumSq{kElements, 0, 1, DType::F32, true};
   make(options, 64 * kMiB, kRounds * kBytes + kRounds * 256);
   ASSERT_TRUE(backend_->prepare({&op, 1}).ok());
 
@@ -60,7 +61,7 @@ TEST_F(CudaLanes, WaitsOrderReuseOfABuffer) {
     submit(kLoad, r == 0 ? std::vector<uint32_t>{} : std::vector{load - 2},
            Copy{{kHost, r * kBytes}, {kDevice, 0}, kBytes});
     submit(kCompute, r == 0 ? std::vector{load} : std::vector{load, load - 1},
-           Launch{&op, operands, workspace});
+           Launch{&*op, operands, workspace});
     submit(kStore, {load + 1}, Copy{{kDevice, kBytes}, {kHost, kRounds * kBytes + r * 256}, 8});
   }
   std::vector<Interval> timeline;
@@ -130,7 +131,7 @@ TEST_F(CudaLanes, MemoryGrowsByTheArenas) {
 TEST_F(CudaLanes, UnsupportedOpsAreNamed) {
   auto made = make_cuda_backend(untuned());
   ASSERT_TRUE(made.ok()) << made.message();
-  const Op op = Linear{8, 12, 16, DType::BF16};
+  const SharedOp op = Linear{8, 12, 16, DType::BF16};
   const Status status = (*made)->prepare({&op, 1});
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.message().find("in = 12"), std::string::npos) << status.message();
@@ -143,7 +144,7 @@ TEST_F(CudaLanes, AFailingKernelIsAmongThoseNamed) {
   const auto fail = [&] {
     CudaOptions options = untuned();
     options.run_ahead = kRunAhead;
-    const Op op = SumSq{kElements, 0, 1, DType::F32, true};
+    const SharedOp op = SumSq{kElements, 0, 1, DType::F32, true};
     make(options, 64 * kMiB, kMiB);
     if (!backend_->prepare({&op, 1}).ok() || !backend_->begin(kLaunches, false).ok()) std::exit(2);
     const Buffer sum{arenas_[kDevice] + kBytes, 8};
@@ -151,7 +152,7 @@ TEST_F(CudaLanes, AFailingKernelIsAmongThoseNamed) {
     for (uint32_t i = 0; i < kLaunches; ++i) {
       const Buffer vector{i == kBad ? reinterpret_cast<std::byte*>(256) : arenas_[kDevice], kBytes};
       const Buffer operands[] = {vector, sum};
-      Command command{i, kCompute, {}, Launch{&op, operands, workspace}, 0};
+      Command command{i, kCompute, {}, Launch{&*op, operands, workspace}, 0};
       command.awaited = false;
       if (!backend_->submit(command).ok()) break;
     }

@@ -11,6 +11,7 @@
 #include "conformance/data.h"
 #include "conformance/harness.h"
 #include "conformance_cuda/gpu.h"
+#include "ops/op.h"
 
 namespace sluice::core::conformance {
 namespace {

@@ -26,7 +26,7 @@ class ManyPlans {
         backend_(std::move(taken)),
         profile_(rig::profile_of(*backend_)),
         tokens_(rig::random_tokens(kShape, request_.model.vocab, 3)) {
-    std::vector<Op> all;
+    std::vector<SharedOp> all;
     for (const Task& task : model_.program.tasks()) all.push_back(task.op);
     for (const Op& op : all) workspaces_.push_back(backend_->workspace_bytes(op));
     device_bytes_ =

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/op.h"
 #include "plan/plan.h"
 
 namespace sluice::core {

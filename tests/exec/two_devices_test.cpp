@@ -8,6 +8,7 @@
 #include "backend/testing/delaying_backend.h"
 #include "backend/testing/recording_backend.h"
 #include "exec/executor.h"
+#include "ops/op.h"
 #include "plan/store.h"
 
 namespace sluice::core {
@@ -150,7 +151,7 @@ class ImmediateBackend final : public Backend {
   int64_t alignment() const override { return RandomPlan::kBytes; }
   int64_t workspace_bytes(const Op&) const override { return RandomPlan::kBytes; }
   Result<Arenas> reserve(const BytesByTier&) override { return bases_; }
-  Status prepare(std::span<const Op>) override { return {}; }
+  Status prepare(std::span<const SharedOp>) override { return {}; }
   Status begin(uint32_t, bool) override { return {}; }
   Status submit(const Command& command) override {
     if (const auto* launch = std::get_if<Launch>(&command.work)) {

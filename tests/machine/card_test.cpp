@@ -13,6 +13,7 @@
 #include "config/config.h"
 #include "io/file.h"
 #include "machine/machine.h"
+#include "ops/op.h"
 
 namespace sluice::core {
 namespace {

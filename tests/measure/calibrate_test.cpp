@@ -11,6 +11,7 @@
 #include "backend/sim/sim_backend.h"
 #include "backend/testing/forwarding.h"
 #include "io/file.h"
+#include "ops/op.h"
 #include "report/small_plan.h"
 #include "support/one_device.h"
 #include "support/temp_dir.h"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/sim/sim_backend.h"
+#include "ops/op.h"
 #include "support/one_device.h"
 
 namespace sluice::core {

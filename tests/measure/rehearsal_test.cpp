@@ -13,6 +13,7 @@
 #include "backend/sim/sim_backend.h"
 #include "backend/testing/forwarding.h"
 #include "base/bytes.h"
+#include "ops/op.h"
 #include "support/one_device.h"
 
 namespace sluice::core {

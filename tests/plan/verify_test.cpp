@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/op.h"
 #include "plan/plan.h"
 #include "plan/store.h"
 #include "support/one_device.h"

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/op.h"
 #include "plan/plan.h"
 #include "planner/passes/passes.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Program's own rules, the versions of its objects, and its dumps.
 #include "program/program.h"
+#include "ops/op.h"
 
 #include <gtest/gtest.h>
 

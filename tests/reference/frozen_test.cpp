@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "equivalence/rig/rig.h"
+#include "ops/op.h"
 
 namespace sluice::core {
 namespace {
@@ -36,9 +37,9 @@ TEST(Frozen, LayersHaveNoTasksForTheirGradients) {
   for (const Task& task : model.program.tasks()) {
     if (task.phase == Phase::Forward) continue;
     EXPECT_TRUE(task.layer == 2 || task.layer == -1) << task.name;
-    const auto* head = std::get_if<HeadLoss>(&task.op);
+    const auto* head = std::get_if<HeadLoss>(&*task.op);
     EXPECT_TRUE(head == nullptr || head->frozen) << task.name;
-    EXPECT_FALSE(std::holds_alternative<EmbedBwd>(task.op)) << task.name;
+    EXPECT_FALSE(std::holds_alternative<EmbedBwd>(*task.op)) << task.name;
   }
   for (size_t w = 0; w < model.weights.size(); ++w) {
     const bool trained = model.weights[w].layer == 2;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oracle.h"
+#include "ops/op.h"
 
 #include <fmt/format.h>
 

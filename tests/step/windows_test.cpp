@@ -7,6 +7,7 @@
 
 #include "model/blocks.h"
 #include "model/flops.h"
+#include "ops/op.h"
 #include "step/build.h"
 
 namespace sluice::core {
@@ -30,13 +31,13 @@ struct AttentionTasks {
 AttentionTasks attention_of(const Program& program) {
   AttentionTasks out;
   for (const Task& task : program.tasks()) {
-    if (const auto* op = std::get_if<AttnFwd>(&task.op)) {
+    if (const auto* op = std::get_if<AttnFwd>(&*task.op)) {
       EXPECT_TRUE(op->shape.is_in_window()) << task.name;
       EXPECT_GT(op->shape.pairs(), 0) << task.name;
       ++out.forward;
       if (task.layer == 0) out.pairs += op->shape.pairs();
     }
-    out.backward += std::holds_alternative<AttnBwd>(task.op) ? 1 : 0;
+    out.backward += std::holds_alternative<AttnBwd>(*task.op) ? 1 : 0;
   }
   return out;
 }
@@ -84,7 +85,7 @@ TEST(Windows, EndTheUseOfKeysAndValues) {
   const Program program = training_of(model_with(17), 16);
   std::map<std::string, std::set<int>> chunks_of;
   for (const Task& task : program.tasks()) {
-    if (std::holds_alternative<AttnFwd>(task.op) && task.layer == 0)
+    if (std::holds_alternative<AttnFwd>(*task.op) && task.layer == 0)
       chunks_of[program.object(task.uses[AttnFwd::kKv].object).name].insert(task.chunk);
   }
   EXPECT_EQ(chunks_of["kv.L0.r0c0"], (std::set<int>{0, 1}));
@@ -105,9 +106,9 @@ TEST(Unrotated, LayersHaveNoRotationAndGradientsOfTheirOwnType) {
   const Numerics bf16{DType::BF16, DType::BF16, DType::BF16, false, true};
   const Program program = build_training(spec, {kLength, 16, 4, 1, 16}, bf16, {}).program;
   for (const Task& task : program.tasks()) {
-    const auto* linear = std::get_if<Linear>(&task.op);
+    const auto* linear = std::get_if<Linear>(&*task.op);
     const bool rotates =
-        std::holds_alternative<RopeBwd>(task.op) || (linear != nullptr && linear->rope_heads > 0);
+        std::holds_alternative<RopeBwd>(*task.op) || (linear != nullptr && linear->rope_heads > 0);
     EXPECT_TRUE(!rotates || task.layer == 0) << task.name;
   }
   EXPECT_TRUE(verify(program).ok()) << verify(program).message();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the time of several devices goes, and a table of more and more of them.
 #include "study/scaling.h"
+#include "ops/op.h"
 
 #include <gtest/gtest.h>
 

@@ -100,7 +100,7 @@ class CpuBackend final : public Backend {
     return bases_;
   }
 
-  Status prepare(std::span<const Op> ops) override {
+  Status prepare(std::span<const SharedOp> ops) override {
     int64_t scratch = 0;
     for (const Op& op : ops) {
       for (const cpu::GemmShape& shape : cpu::products(op)) {

@@ -19,6 +19,7 @@
 #include "backend/cuda/staging.h"
 #include "base/bytes.h"
 #include "base/host_memory.h"
+#include "ops/op.h"
 
 namespace sluice::core {
 namespace {
@@ -73,7 +74,7 @@ class CudaBackend final : public Backend {
 
   void set_host_parts(std::vector<HostPart> parts) override { host_parts_ = std::move(parts); }
   Result<Arenas> reserve(const BytesByTier& bytes) override;
-  Status prepare(std::span<const Op> ops) override;
+  Status prepare(std::span<const SharedOp> ops) override;
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
@@ -150,7 +151,7 @@ Result<Arenas> CudaBackend::reserve(const BytesByTier& bytes) {
   return arenas;
 }
 
-Status CudaBackend::prepare(std::span<const Op> ops) {
+Status CudaBackend::prepare(std::span<const SharedOp> ops) {
   for (const Op& op : ops) {
     const std::string key = cost_key(op);
     if (prepared_.contains(key)) continue;

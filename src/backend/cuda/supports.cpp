@@ -2,6 +2,7 @@
 // What the kernels take; the one place that says so.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "ops/op.h"
 
 namespace sluice::core {
 namespace {

@@ -14,7 +14,7 @@ Result<Arenas> FailingBackend::reserve(const BytesByTier& bytes) {
   return inner().reserve(bytes);
 }
 
-Status FailingBackend::prepare(std::span<const Op> ops) {
+Status FailingBackend::prepare(std::span<const SharedOp> ops) {
   SLUICE_TRY(count());
   return inner().prepare(ops);
 }

@@ -33,7 +33,7 @@ class FailingBackend final : public ForwardingBackend {
   bool failed() const { return calls_ >= fail_at_; }
 
   Result<Arenas> reserve(const BytesByTier& bytes) override;
-  Status prepare(std::span<const Op> ops) override;
+  Status prepare(std::span<const SharedOp> ops) override;
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;

@@ -160,7 +160,8 @@ void Gradients::remade(ObjectId y, ObjectId again) {
   for (const auto& use : std::exchange(state(y).waiting, {})) use(again);
 }
 
-void Gradients::task(const Task& forward, std::string_view what, Op op, const std::vector<Bound>& uses) {
+void Gradients::task(const Task& forward, std::string_view what, SharedOp op,
+                     const std::vector<Bound>& uses) {
   const size_t place = forward.name.find('.');
   std::string name(what);
   if (place != std::string::npos) name += forward.name.substr(place);

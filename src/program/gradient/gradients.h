@@ -77,7 +77,7 @@ class Gradients {
   void remade(ObjectId y, ObjectId again);
 
   // Appends a backward task at the place of `forward`.
-  void task(const Task& forward, std::string_view what, Op op, const std::vector<Bound>& uses);
+  void task(const Task& forward, std::string_view what, SharedOp op, const std::vector<Bound>& uses);
 
   DType param_dtype() const { return param_dtype_; }
   const Program& program() const { return program_; }

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "ops/op.h"
 #include "program/gradient/gradients.h"
 
 namespace sluice::core {
@@ -24,7 +25,7 @@ std::string named(const Task& task, std::string_view suffix) {
 
 template <class O>
 const O& op_of(const Task& task) {
-  return std::get<O>(task.op);
+  return std::get<O>(*task.op);
 }
 
 using Node = std::span<const Task>;
@@ -146,8 +147,8 @@ void backward(const AttnFwd&, Node node, Gradients& g) {
   const Task& diagonal = node.front();
   const Task& last = node.back();
   const ObjectId o =
-      std::holds_alternative<Cast>(last.op) ? last.uses[Cast::kY].object : diagonal.uses[AttnFwd::kO].object;
-  const Node blocks = std::holds_alternative<Cast>(last.op) ? node.first(node.size() - 1) : node;
+      std::holds_alternative<Cast>(*last.op) ? last.uses[Cast::kY].object : diagonal.uses[AttnFwd::kO].object;
+  const Node blocks = std::holds_alternative<Cast>(*last.op) ? node.first(node.size() - 1) : node;
   const ObjectId d_o = g.of(o), q = diagonal.uses[AttnFwd::kQ].object;
   // Gradients that several blocks add up to are summed in fp32.
   bool sums = blocks.size() > 1;
@@ -217,7 +218,7 @@ void apply_rule(Node node, Gradients& g) {
           SLUICE_CHECK(false, "{}: op {} has no gradient rule", node.front().name, O::kName);
         }
       },
-      node.front().op);
+      *node.front().op);
 }
 
 std::optional<size_t> remade_operand(const Op& op) {

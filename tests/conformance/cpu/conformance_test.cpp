@@ -6,6 +6,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/bytes.h"
 #include "conformance/suite.h"
+#include "ops/op.h"
 
 namespace {
 
@@ -13,7 +14,7 @@ using namespace sluice::core;
 
 // Some providers have bf16 products on some processors only, and prepare() says so.
 bool has_bf16_products() {
-  const Op op = Linear{8, 8, 8, DType::BF16};
+  const SharedOp op = Linear{8, 8, 8, DType::BF16};
   return make_cpu_backend({.threads = 1})->prepare({&op, 1}).ok();
 }
 

@@ -25,7 +25,7 @@ class ReferenceBackend : public Backend {
     }
     return bases_;
   }
-  Status prepare(std::span<const Op>) override { return {}; }
+  Status prepare(std::span<const SharedOp>) override { return {}; }
   Status begin(uint32_t, bool) override { return {}; }
   Status submit(const Command& command) override {
     if (const auto* launch = std::get_if<Launch>(&command.work)) {

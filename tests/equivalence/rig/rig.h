@@ -13,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "exec/executor.h"
+#include "ops/step_args.h"
 #include "run/stages.h"
 #include "step/build.h"
 
