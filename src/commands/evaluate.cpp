@@ -138,8 +138,9 @@ std::string as_text(const Evaluated& e) {
   if (e.bytes_per_token > 0) out += fmt::format("bits per byte  {:.4f}\n", e.bits_per_byte());
   out += fmt::format("right          {:.2f} % of the tokens are those that the model finds likeliest\n",
                      100 * double(all.hits) / double(all.targets));
-  out += fmt::format("of             {} tokens in {} rows of {}\n", grouped(double(all.targets), 0),
-                     grouped(double(e.losses.rows.size()), 0), grouped(double(e.seq_len), 0));
+  out += fmt::format("of             {} tokens in {} row{} of {}\n", grouped(double(all.targets), 0),
+                     grouped(double(e.losses.rows.size()), 0), e.losses.rows.size() == 1 ? "" : "s",
+                     grouped(double(e.seq_len), 0));
   for (size_t p = 0; p < e.losses.paths.size(); ++p) {
     const RowLoss& path = e.losses.paths[p];
     if (path.targets > 0)

@@ -58,16 +58,16 @@ Result<Source> open_source(const std::string& model) {
     for (const std::string& name : model_presets()) presets += (presets.empty() ? "" : ", ") + name;
     return error(
         ErrorKind::NotFound,
-        "{}: neither the folder of a model, nor a run's directory, nor a preset, of which there are {}{}",
+        "{}: it is neither a model's folder, nor the directory of a run, nor a preset; presets are {}{}",
         model, presets, other_models(model));
   }
   source.folder = model_folder(model);
   if (!fs::exists(source.folder / "config.json", ignored)) {
-    return error(ErrorKind::NotFound,
-                 "{}: neither the folder of a model, as there is no config.json in it, nor the directory of "
-                 "a run that has "
-                 "a checkpoint",
-                 model);
+    return error(
+        ErrorKind::NotFound,
+        "{}: it is neither a model's folder, which has a config.json, nor the directory of a run that has "
+        "a checkpoint",
+        model);
   }
   SLUICE_ASSIGN(const std::string config, read_if_there(source.folder / "config.json"));
   SLUICE_ASSIGN(const std::string generation, read_if_there(source.folder / "generation_config.json"));
@@ -154,7 +154,8 @@ Result<std::vector<int32_t>> encode(const Source& source, const std::string& tex
   }
   for (const int32_t id : ids) {
     if (id >= vocab)
-      return error("its tokenizer makes token {} of it, which the model's vocabulary of {} lacks", id, vocab);
+      return error("the tokenizer makes token {} of it, but the model has tokens 0 to {} only", id,
+                   vocab - 1);
   }
   return ids;
 }
@@ -173,13 +174,14 @@ Result<int64_t> tokens_after(const GenerateRequest& request, const GenerationDef
   if (context == 0 || prompt + wanted <= context) return wanted;
   if (prompt >= context) {
     return error(
-        "it has {} tokens, and the model's context holds {}, with at least one after them; shorten it",
+        "it has {} tokens, and the model's context of {} needs room for at least one more; shorten it",
         prompt, context);
   }
   if (!request.tokens) return context - prompt;
   return error(
-      "its {} tokens and the {} of --tokens are more than the {} of the model's context; up to {} may "
-      "follow",
+      "it has {} tokens, and with --tokens {} that is more than the model's context of {} tokens; --tokens "
+      "can be {} at "
+      "most",
       prompt, wanted, context, context - prompt);
 }
 
@@ -187,7 +189,7 @@ Result<GenerationTask> task_of(const GenerateRequest& request, const Source& sou
                                int64_t vocab) {
   GenerationTask task;
   SLUICE_ASSIGN(task.prompt, encode(source, text, vocab));
-  if (task.prompt.empty()) return error("it is empty; there is nothing to go on from");
+  if (task.prompt.empty()) return error("it is empty");
   SLUICE_ASSIGN(task.most_tokens, tokens_after(request, source.defaults, int64_t(task.prompt.size())));
   return task;
 }
@@ -207,7 +209,7 @@ Result<Work> work_of(const GenerateRequest& request, const Source& source, int64
     work.prompts.insert(work.prompts.end(), more.begin(), more.end());
   }
   if (work.prompts.empty())
-    return error("there is no prompt: --prompt TEXT or --file FILE says what to go on from");
+    return error("there is no prompt: give one with --prompt TEXT, or several with --file FILE");
   for (size_t i = 0; i < work.prompts.size(); ++i) {
     auto task = task_of(request, source, work.prompts[i], vocab);
     if (!task.ok()) return error_at(fmt::format("prompt {}", i + 1), task.error());

@@ -172,8 +172,8 @@ void TrainingObserver::evaluated(const EvaluationEvent& e) {
                                ? fmt::format("; {:.4f} above the lowest, of step {} (standard error {:.2g})",
                                              e.rise, e.lowest_step, *e.rise_error)
                                : "";
-  say("held-out loss {:.4f} (perplexity {:.4g}{}, {:.1f} % right) after {} steps{}\n", e.loss,
-      std::exp(e.loss), per_byte, 100 * e.accuracy, e.step, rise);
+  say("held-out loss {:.4f} (perplexity {:.4g}{}, {:.1f} % right) after {} step{}{}\n", e.loss,
+      std::exp(e.loss), per_byte, 100 * e.accuracy, e.step, e.step == 1 ? "" : "s", rise);
   for (const EvaluationEvent::Path& path : e.paths) say("  {:.4f} of {}\n", path.loss, path.name);
   evaluated_ = e;
 }
@@ -273,11 +273,10 @@ Status TrainingObserver::sample(Session& session, const std::atomic<bool>& asked
   for (int64_t i = 0; i < s.texts && !asked; ++i) {
     if (!budget_.allows(run_s, at_end)) {
       if (!std::exchange(texts_left_out_, true)) {
-        warned(
-            fmt::format("samples are left out: a text of sample.tokens = {} takes up to {:.1f} s, and all of "
-                        "them at most {:.1f} s, "
-                        "which is the larger of 10 s and 2 % of the run",
-                        s.tokens, budget_.text_s(), SampleBudget::most_s(run_s)));
+        warned(fmt::format(
+            "samples are left out: one text of sample.tokens = {} takes up to {:.1f} s, and all samples "
+            "together may take {:.1f} s, the larger of 10 s and 2 % of the run",
+            s.tokens, budget_.text_s(), SampleBudget::most_s(run_s)));
       }
       break;
     }
@@ -366,19 +365,19 @@ std::string describe_heldout(const Session& session) {
   const sluice::Schedule& schedule = session.schedule();
   const int64_t all = session.data().heldout->epoch_rows();
   std::string out = fmt::format(
-      "held out {} rows; evaluated {}, {} tokens that are learnt,{}{} and at the end: about {:.2g} % of the "
-      "run\n",
-      all, rows.rows == all ? "all of them" : fmt::format("{} of them", rows.rows), rows.targets,
-      schedule.evaluate_first ? " at the beginning," : "",
+      "held-out loss: of {} of {} held-out row{}, which have {} learnt tokens,{}{} and at the end; that "
+      "takes about "
+      "{:.2g} % of the run\n",
+      rows.rows, all, all == 1 ? "" : "s", rows.targets, schedule.evaluate_first ? " at the beginning," : "",
       often.every == 1  ? " after every step"
       : often.every > 0 ? fmt::format(" every {} steps", often.every)
                         : "",
       100 * often.share);
   if (schedule.evaluate_first && often.share > kEvaluationShare) {
     out += fmt::format(
-        "evaluations take more than {:.0f} % of the run, as there are no fewer than {} between its ends; "
-        "eval.rows or "
-        "eval.every = N make them cheaper or fewer\n",
+        "evaluations take more than {:.0f} % of the run, because at least {} are made on the way; a smaller "
+        "eval.rows "
+        "makes them cheaper, eval.every = N fewer\n",
         100 * kEvaluationShare, kFewestEvaluations);
   }
   return out;

@@ -38,8 +38,8 @@ Status validate_layer(const LayerSpec& layer) {
 
 std::string text(const LayerSpec& layer) {
   const Attention& a = layer.attention;
-  std::string out =
-      fmt::format("{} of {} heads of {}, ffn {}", a.heads, a.kv_heads, a.head_dim, layer.mlp.ffn);
+  std::string out = fmt::format("{} query and {} key-value heads of {}, ffn {}", a.heads, a.kv_heads,
+                                a.head_dim, layer.mlp.ffn);
   if (a.head_norm) out += ", head norms";
   if (a.qkv_bias) out += a.o_bias ? ", attention biases" : ", q, k and v biases";
   if (!a.qkv_bias && a.o_bias) out += ", o bias";

@@ -27,9 +27,9 @@ uint32_t spread_over_layers(int32_t layer) {
 }
 
 std::string policy_in_words(const Policy& p) {
-  if (p.tight) return "as little on the device as possible";
-  if (p.lean) return "as little on the host as possible";
-  if (p.keep) return "nothing computed again";
+  if (p.tight) return "the plan keeps as little on the device as possible";
+  if (p.lean) return "the plan keeps as little on the host as possible";
+  if (p.keep) return "the plan computes nothing again";
   if (p.market) {
     return fmt::format(
         "memory and links have prices, by which each is decided; {:.0f} % of the device budget is kept free "

@@ -73,7 +73,7 @@ expect 1 err 'nor is it in the cache of the Hugging Face hub' compare Qwen/Qwen3
 expect 1 err '; did you mean llama3-8b?' compare lama3-8b
 expect 1 err '; the nearest name is rtx4090' plan --machine rtx4091
 expect 1 err 'more than any machine has' plan --machine h100 --host-mem 999999TiB
-expect 1 err 'nowhere: neither the folder of a model, nor a run' generate nowhere --prompt a
+expect 1 err "nowhere: it is neither a model's folder, nor the directory of a run" generate nowhere --prompt a
 
 # Text for people fits a narrow terminal.
 for command in machines keys help 'plan --help' 'estimate tiny --machine h100' 'plan --machine rtx4090 --device-mem 2GiB --host-mem 4GiB'; do

@@ -113,7 +113,7 @@ TEST(GenerateCommand, ATokenThatTheModelLacksIsRefused) {
   Outcome outcome;
   EXPECT_EQ(printed(r, &outcome), "");
   EXPECT_EQ(outcome.message,
-            "prompt 1: its tokenizer makes token 108 of it, which the model's vocabulary of 97 lacks");
+            "prompt 1: the tokenizer makes token 108 of it, but the model has tokens 0 to 96 only");
 }
 
 TEST(GenerateCommand, TurnsAreThoseOfTheFoldersTemplate) {
@@ -124,7 +124,8 @@ TEST(GenerateCommand, TurnsAreThoseOfTheFoldersTemplate) {
                        "data.paths=[\"" + chats + "\"]",
                        "train.seq_len=64",
                        "train.tokens_per_step=64",
-                       "train.steps=200", "train.learning_rate=1e-2", 
+                       "train.steps=200",
+                       "train.learning_rate=1e-2",
                        "sample.tokens=0",
                        "run.backend=cpu",
                        "run.threads=1",

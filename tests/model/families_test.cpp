@@ -269,7 +269,8 @@ TEST_F(ModelConfig, OfRealModels) {
       "rope_theta": 10000.0, "sliding_window": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
       "transformers_version": "4.34.0.dev0", "use_cache": true, "vocab_size": 32000})");
   ASSERT_TRUE(mistral.ok()) << mistral.message();
-  EXPECT_EQ(text(*mistral), "32 x 4096, 32 of 8 heads of 128, ffn 14336, window 4096, vocabulary 32000");
+  EXPECT_EQ(text(*mistral),
+            "32 x 4096, 32 query and 8 key-value heads of 128, ffn 14336, window 4096, vocabulary 32000");
 
   const auto qwen = parse_model_config(R"({"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
       "bos_token_id": 151643, "eos_token_id": 151645, "hidden_act": "silu", "hidden_size": 3584,
