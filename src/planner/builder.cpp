@@ -72,6 +72,7 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
     limits.boundary_bytes[tier] = align_up(request.boundary_bytes[tier], profile.alignment);
   }
   limits.fixed_homes = request.fixed_homes;
+  limits.host_is_short = true;
   units_of_.resize(placement_.devices);
   std::vector<Tier> device_of(program.objects().size(), kDevice);
   for (uint32_t t = 0; t < program.tasks().size(); ++t) {
@@ -382,8 +383,10 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
   within.set_device_bytes(device_budget);
   within.store_around = policy.market;
   within.pinned = pins(policy.pinned_bytes);
+  within.host_is_short = pin_range(device_budget).tight;
   double device_share = policy.device_share, reserve = policy.reserve;
-  double host_share = program_.tasks().size() > kFewItems ? 0.9975 : 1;  // that packs, mostly
+  // What packs, mostly.
+  double host_share = std::min(policy.host_share, program_.tasks().size() > kFewItems ? 0.9975 : 1);
   const auto pinned = double(policy.pinned_bytes);
   std::optional<Candidate> best;
   Tier misfit;
@@ -419,7 +422,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
       if (plan) {
         predict_times(*plan);
         take_faster(Candidate{std::move(*plan), policy.overlap, saves, gaps_of(fitting->cuts),
-                              in_words(policy), device_share},
+                              in_words(policy), device_share, host_share},
                     best);
         if (!search_places) return best;
       }

@@ -27,7 +27,8 @@ struct Policy {
   // Of what outlives the step, what stays on each device all step long and has no place on the host: the
   // dearest to move, up to so many bytes.
   int64_t pinned_bytes = 0;
-  double device_share = 1;  // of the budget, for a first attempt; less is used where that does not pack
+  // Of the budgets, for a first attempt; less is used where that does not pack.
+  double device_share = 1, host_share = 1;
 };
 
 // How much of what outlives the step can be pinned to each device, in bytes.

@@ -9,7 +9,7 @@
 namespace sluice::core {
 namespace {
 
-// The settings that a way's fastest plan so far was made by, and the share with which it packed.
+// The settings that a way's fastest plan so far was made by, and the shares with which it packed.
 struct Leader {
   Policy policy;
   double ns = std::numeric_limits<double>::infinity();
@@ -83,6 +83,7 @@ void CoarseSearch::consider() {
     if (plans[i]->plan.makespan_ns < leader.ns) {
       leader = {policies_[i], plans[i]->plan.makespan_ns};
       leader.policy.device_share = plans[i]->device_share;
+      leader.policy.host_share = plans[i]->host_share;
     }
     take_faster(std::move(*plans[i]), best_);
   }

@@ -22,11 +22,11 @@ inline GapsByDevice gaps_of(const CutsByDevice& cuts) {
 // A plan and the decisions it was built from.
 struct Candidate {
   Plan plan;
-  bool overlap = false;     // rounds overlap
-  Saves saves;              // what is computed again
-  GapsByDevice gaps;        // which are cut, in the schedule that follows from the saves
-  std::string how;          // it was found, in words
-  double device_share = 1;  // of the budget that packed
+  bool overlap = false;                     // rounds overlap
+  Saves saves;                              // what is computed again
+  GapsByDevice gaps;                        // which are cut, in the schedule that follows from the saves
+  std::string how;                          // it was found, in words
+  double device_share = 1, host_share = 1;  // of the budgets that packed
 };
 
 // How the caller makes a plan of decisions.

@@ -255,9 +255,17 @@ std::vector<std::optional<Point>> ShapeSearch::neighbours(const Point& of) const
   const auto [chunk, rounds, first] = of;
   // Of many rounds one more or less makes no difference.
   const int64_t step = std::max<int64_t>(1, rounds / 6), more = std::max<int64_t>(1, first / 6);
-  return {point(chunk, rounds - step),        point(chunk, rounds + step),
-          point(chunk, rounds, first + more), point(chunk, rounds, first - more),
-          point(chunk, rounds + step, first), point(chunk, rounds + step, first + more)};
+  // Rounds but the first as they are, some of them more or less.
+  const int64_t other = rounds > 1 ? ceil_div(units(chunk) - first, rounds - 1) : 0,
+                some = other > 0 ? std::max<int64_t>(1, more / other) : 0;
+  return {point(chunk, rounds - step),
+          point(chunk, rounds + step),
+          point(chunk, rounds, first + more),
+          point(chunk, rounds, first - more),
+          point(chunk, rounds + step, first),
+          point(chunk, rounds + step, first + more),
+          point(chunk, rounds - some, first + some * other),
+          point(chunk, rounds + some, first - some * other)};
 }
 
 std::optional<Point> ShapeSearch::best_with(int64_t chunk) const {

@@ -84,7 +84,12 @@ struct Circle {
       gaps.push_back(g);
     }
   }
-  HostSlot slot() const { return split_at(schedule, Limits(), gaps).slots.at(0); }
+  // On a host that is short, or has room.
+  HostSlot slot(bool is_short = true) const {
+    Limits limits;
+    limits.host_is_short = is_short;
+    return split_at(schedule, limits, gaps).slots.at(0);
+  }
 };
 
 TEST(HostSlots, AreFreeFromTheLastLoadBeforeAllIsOverwrittenToTheNextStore) {
@@ -94,6 +99,7 @@ TEST(HostSlots, AreFreeFromTheLastLoadBeforeAllIsOverwrittenToTheNextStore) {
   EXPECT_EQ(slot.begin, 5u);
   EXPECT_EQ(slot.end, 1u);
   EXPECT_TRUE(slot.covers(10) && slot.covers(0) && !slot.covers(3));
+  EXPECT_TRUE(Circle({1, 5, 8}, 1, true).slot(false).always);
 }
 
 TEST(HostSlots, OfWhatIsAtHomeOnTheDeviceLastFromTheFirstStoreToTheLastLoad) {

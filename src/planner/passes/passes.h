@@ -28,6 +28,9 @@ struct Limits {
   // What stays on the device around the boundary is stored before it, where that link is free, or keeps its
   // bytes until its store has ended.
   bool store_around = false;
+  // Places on the host are taken only while their content is of use, which fragments it: what is short there
+  // is saved, and where there is room, less of it packs.
+  bool host_is_short = false;
   // By object: what stays on its device all step long and has no place on the host. Null: nothing does.
   std::shared_ptr<const std::vector<bool>> pinned;
 

@@ -145,6 +145,7 @@ void Resident::take_while_of_use(HostSlot& slot, uint32_t first_span, uint32_t e
   const Value& v = s_.values[slot.value];
   slot.begin = 0, slot.end = n_, slot.always = true;
   if (v.host_home || v.needed_after || (slot.home && !v.circular)) return;
+  if (v.circular && !limits_.host_is_short) return;
   struct Event {
     uint32_t position;
     bool store;
