@@ -29,11 +29,20 @@ struct Terminal {
     ioctl(control, TIOCSWINSZ, &size);
   }
   ~Terminal() { close(control); }
+  // A read may return a part of it: all is there when the mark behind it is.
   std::string written() const {
+    constexpr char kMark = 1;
+    std::fputc(kMark, out.get());
     std::fflush(out.get());
+    std::string text;
     char bytes[4096];
-    const ssize_t n = read(control, bytes, sizeof bytes);
-    return {bytes, size_t(n > 0 ? n : 0)};
+    while (!text.ends_with(kMark)) {
+      const ssize_t n = read(control, bytes, sizeof bytes);
+      if (n <= 0) return text;
+      text.append(bytes, size_t(n));
+    }
+    text.pop_back();
+    return text;
   }
 
   int control = -1;
