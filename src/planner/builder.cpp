@@ -524,6 +524,12 @@ int64_t PlanBuilder::least_in_all_tiers() const {
       const bool always = v.circular || v.host_home;
       change[always ? 0 : v.uses.front().position] += v.bytes;
       change[always ? s.size() + 1 : v.uses.back().position + 1] -= v.bytes;
+      // What is about to be overwritten is of no use, as a gradient between its update and the next step's.
+      for (size_t k = 1; k < v.uses.size() && !v.host_home; ++k) {
+        if (!v.uses[k].overwrites) continue;
+        change[v.uses[k - 1].position + 1] -= v.bytes;
+        change[v.uses[k].position] += v.bytes;
+      }
     }
   }
   int64_t bytes = 0, most = 0;
