@@ -58,8 +58,9 @@ class Tree(unittest.TestCase):
     def test_the_last_line_of_a_cell_counts(self):
         self.add()
         self.add(value={"tokens_per_s": 4321})
-        self.assertIn("4,321", self.written())
-        self.assertNotIn("1,234", self.written())
+        written = self.written()
+        self.assertRegex(written, r"\| 9B \|[^\n]*4,321")
+        self.assertNotRegex(written, r"\| 9B \|[^\n]*1,234")
 
     def test_a_cell_without_its_commit_is_refused_with_its_line(self):
         lines = len(self.cells.read_text().splitlines())
