@@ -180,8 +180,7 @@ Result<int64_t> tokens_after(const GenerateRequest& request, const GenerationDef
   if (!request.tokens) return context - prompt;
   return error(
       "it has {} tokens, and with --tokens {} that is more than the model's context of {} tokens; --tokens "
-      "can be {} at "
-      "most",
+      "can be {} at most",
       prompt, wanted, context, context - prompt);
 }
 

@@ -366,8 +366,8 @@ std::string describe_heldout(const Session& session) {
   const int64_t all = session.data().heldout->epoch_rows();
   std::string out = fmt::format(
       "held-out loss: of {} of {} held-out row{}, which have {} learnt tokens,{}{} and at the end; that "
-      "takes about "
-      "{:.2g} % of the run\n",
+      "takes "
+      "about {:.2g} % of the run\n",
       rows.rows, all, all == 1 ? "" : "s", rows.targets, schedule.evaluate_first ? " at the beginning," : "",
       often.every == 1  ? " after every step"
       : often.every > 0 ? fmt::format(" every {} steps", often.every)
@@ -376,8 +376,7 @@ std::string describe_heldout(const Session& session) {
   if (schedule.evaluate_first && often.share > kEvaluationShare) {
     out += fmt::format(
         "evaluations take more than {:.0f} % of the run, because at least {} are made on the way; a smaller "
-        "eval.rows "
-        "makes them cheaper, eval.every = N fewer\n",
+        "eval.rows makes them cheaper, eval.every = N fewer\n",
         100 * kEvaluationShare, kFewestEvaluations);
   }
   return out;

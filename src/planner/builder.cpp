@@ -45,8 +45,8 @@ std::string policy_in_words(const Policy& p) {
 std::string in_words(const Policy& p) {
   const std::string words = policy_in_words(p);
   if (p.pinned_bytes == 0) return words;
-  return fmt::format("{}; {} of weights and optimizer state stay on the device all the time", words,
-                     format_bytes(p.pinned_bytes));
+  return fmt::format("{}; {} of weights, gradients and optimizer state stay on the device all the time",
+                     words, format_bytes(p.pinned_bytes));
 }
 
 }  // namespace

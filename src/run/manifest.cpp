@@ -189,8 +189,7 @@ Status check_goes_on(const RunConfig& c, const Manifest& saved, const Manifest& 
   const bool own = !c.latest.empty();
   return error(
       "{} = {}: it cannot be resumed with other settings than it was saved with: {}. Set them back{}; to "
-      "start a "
-      "new run from its weights: model.weights = {}{}",
+      "start a new run from its weights: model.weights = {}{}",
       own ? "run.dir" : "run.resume", own ? c.run.dir : c.run.resume, fmt::join(changed, "; "),
       own ? ", or begin another run beside it with --new" : "", c.checkpoint(), own ? " and --new" : "");
 }

@@ -368,8 +368,7 @@ Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manif
   if (const auto changed = differences(info.manifest, manifest); !changed.empty()) {
     return error(
         "run.resume = {}: it cannot be resumed with other settings than it was saved with: {}. Set them "
-        "back, or "
-        "start a new run from its weights: model.weights = {}",
+        "back, or start a new run from its weights: model.weights = {}",
         dir.string(), fmt::join(changed, "; "), dir.string());
   }
   const Status loaded = load_files(info, model, dir, executor);
