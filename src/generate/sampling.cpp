@@ -59,21 +59,21 @@ void Sampler::keep_top_k() {
   const auto k = size_t(rule_.top_k);
   if (k == 0 || k >= candidates_.size()) return;
   order_.clear();
-  for (const Candidate& c : candidates_) order_.push_back(c.probability);
+  for (const TokenProbability& c : candidates_) order_.push_back(c.probability);
   std::nth_element(order_.begin(), order_.begin() + long(k) - 1, order_.end(), std::greater<>());
   const double least = order_[k - 1];
-  std::erase_if(candidates_, [&](const Candidate& c) { return c.probability < least; });
+  std::erase_if(candidates_, [&](const TokenProbability& c) { return c.probability < least; });
 }
 
 // From the most likely on, as many as it takes; of equally likely ones those of lower numbers first. A heap
 // gives them in that order without sorting a vocabulary.
 void Sampler::keep_top_p() {
   if (rule_.top_p >= 1) return;
-  const auto less_likely = [](const Candidate& a, const Candidate& b) {
+  const auto less_likely = [](const TokenProbability& a, const TokenProbability& b) {
     return a.probability != b.probability ? a.probability < b.probability : a.token > b.token;
   };
   double total = 0, sum = 0;
-  for (const Candidate& c : candidates_) total += c.probability;
+  for (const TokenProbability& c : candidates_) total += c.probability;
   std::make_heap(candidates_.begin(), candidates_.end(), less_likely);
   auto end = candidates_.end();
   while (end != candidates_.begin() && sum < rule_.top_p * total) {
@@ -82,17 +82,18 @@ void Sampler::keep_top_p() {
   }
   candidates_.erase(candidates_.begin(), end);
   std::sort(candidates_.begin(), candidates_.end(),
-            [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+            [](const TokenProbability& a, const TokenProbability& b) { return a.token < b.token; });
 }
 
 void Sampler::keep_min_p() {
   if (rule_.min_p <= 0 || candidates_.empty()) return;
   double most = 0;
-  for (const Candidate& c : candidates_) most = std::max(most, c.probability);
-  std::erase_if(candidates_, [&](const Candidate& c) { return c.probability < rule_.min_p * most; });
+  for (const TokenProbability& c : candidates_) most = std::max(most, c.probability);
+  std::erase_if(candidates_, [&](const TokenProbability& c) { return c.probability < rule_.min_p * most; });
 }
 
-std::span<const Candidate> Sampler::candidates(std::span<const float> logits, std::span<const int32_t> seen) {
+std::span<const TokenProbability> Sampler::candidates(std::span<const float> logits,
+                                                      std::span<const int32_t> seen) {
   if (rule_.repetition_penalty != 1 || !rule_.left_out.empty()) {
     const auto penalty = float(rule_.repetition_penalty);
     changed_.assign(logits.begin(), logits.end());
@@ -120,8 +121,8 @@ std::span<const Candidate> Sampler::candidates(std::span<const float> logits, st
   keep_top_p();
   keep_min_p();
   double total = 0;
-  for (const Candidate& c : candidates_) total += c.probability;
-  for (Candidate& c : candidates_) c.probability /= total;
+  for (const TokenProbability& c : candidates_) total += c.probability;
+  for (TokenProbability& c : candidates_) c.probability /= total;
   return candidates_;
 }
 
@@ -133,7 +134,7 @@ int32_t Sampler::choose(std::span<const float> logits, std::span<const int32_t> 
   const Philox4 bits = philox(rule_.seed, index << 32 | (text & 0xffffffff), kPurpose);
   const double u = (double(bits.v[0]) + double(bits.v[1]) * 0x1p-32) * 0x1p-32;
   double sum = 0;
-  for (const Candidate& c : candidates_) {
+  for (const TokenProbability& c : candidates_) {
     sum += c.probability;
     if (u < sum) return c.token;
   }

@@ -26,7 +26,7 @@ struct SamplingRule {
 Status validate(const SamplingRule& rule);
 
 // A token and how likely it is to be drawn.
-struct Candidate {
+struct TokenProbability {
   int32_t token = 0;
   double probability = 0;
 };
@@ -37,7 +37,7 @@ class Sampler {
 
   // Those that may be drawn, by token; their probabilities sum to 1. `seen` are the tokens of the prompt and
   // of what followed. Valid until the next call. REQUIRES: logits are not empty.
-  std::span<const Candidate> candidates(std::span<const float> logits, std::span<const int32_t> seen);
+  std::span<const TokenProbability> candidates(std::span<const float> logits, std::span<const int32_t> seen);
 
   // Token `index` that is generated for text number `text`: a function of the logits, what was seen, the rule
   // and these two numbers.
@@ -50,7 +50,7 @@ class Sampler {
 
   SamplingRule rule_;
   std::vector<float> changed_;
-  std::vector<Candidate> candidates_;
+  std::vector<TokenProbability> candidates_;
   std::vector<double> order_;
 };
 

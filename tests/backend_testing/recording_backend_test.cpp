@@ -23,9 +23,9 @@ TEST(RecordingBackend, NotesCommandsOfEveryStep) {
   ASSERT_TRUE(backend.begin(1, true).ok());
   ASSERT_TRUE(backend.submit(copy_command(0, kStore, 7)).ok());
 
-  EXPECT_EQ(backend.records(), (std::vector<Record>{{0, 0, "load", {}, "copy", 4096},
-                                                    {0, 1, "compute", {0}, "cast", 30},
-                                                    {1, 0, "store", {}, "copy", 7}}));
+  EXPECT_EQ(backend.records(), (std::vector<RecordedCommand>{{0, 0, "load", {}, "copy", 4096},
+                                                             {0, 1, "compute", {0}, "cast", 30},
+                                                             {1, 0, "store", {}, "copy", 7}}));
 }
 
 TEST(RecordingBackend, PassesCommandsOn) {
@@ -46,7 +46,7 @@ TEST(RecordingBackend, RecordsACommandThatFails) {
 }
 
 TEST(RecordingBackend, WritesARecordInOneLine) {
-  EXPECT_EQ(text(Record{2, 3, "compute", {1, 2}, "linear", 4096}),
+  EXPECT_EQ(text(RecordedCommand{2, 3, "compute", {1, 2}, "linear", 4096}),
             "step 2 #3 compute linear 4096 bytes waits 1 2");
 }
 

@@ -57,7 +57,7 @@ TEST(Sampling, ProbabilitiesAreThoseOfTransformers) {
     const auto seen = c.at("seen").get<std::vector<int32_t>>();
     Sampler sampler(rule_of(c.at("rule")));
     std::vector<double> got(logits.size(), 0);
-    for (const Candidate& candidate : sampler.candidates(logits, seen))
+    for (const TokenProbability& candidate : sampler.candidates(logits, seen))
       got[size_t(candidate.token)] = candidate.probability;
     const auto expected = c.at("probabilities").get<std::vector<double>>();
     for (size_t t = 0; t < got.size(); ++t) {

@@ -5,7 +5,7 @@
 
 namespace sluice::core {
 
-std::string text(const Record& record) {
+std::string text(const RecordedCommand& record) {
   std::string out = fmt::format("step {} #{} {} {} {} bytes", record.step, record.id, record.lane,
                                 record.kind, record.bytes);
   if (!record.waits.empty()) out += " waits";
@@ -19,7 +19,7 @@ Status RecordingBackend::begin(uint32_t commands, bool timed) {
 }
 
 Status RecordingBackend::submit(const Command& command) {
-  Record record{
+  RecordedCommand record{
       steps_ - 1, command.id, name_of(lanes()[command.lane]), {command.waits.begin(), command.waits.end()},
       "copy",     0};
   if (const auto* launch = std::get_if<Launch>(&command.work)) {

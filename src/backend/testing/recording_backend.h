@@ -9,7 +9,7 @@
 
 namespace sluice::core {
 
-struct Record {
+struct RecordedCommand {
   uint32_t step;  // counts calls of begin() from 0
   uint32_t id;
   std::string lane;
@@ -17,24 +17,24 @@ struct Record {
   std::string_view kind;  // name of the op, or "copy"
   int64_t bytes;          // copied; of a launch, in its operands
 
-  bool operator==(const Record&) const = default;
+  bool operator==(const RecordedCommand&) const = default;
 };
 
 // "step 0 #3 compute linear 4096 bytes waits 1 2"
-std::string text(const Record& record);
+std::string text(const RecordedCommand& record);
 
 // Every submit() is recorded, also when it fails.
 class RecordingBackend final : public ForwardingBackend {
  public:
   using ForwardingBackend::ForwardingBackend;
 
-  const std::vector<Record>& records() const { return records_; }
+  const std::vector<RecordedCommand>& records() const { return records_; }
 
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
 
  private:
-  std::vector<Record> records_;
+  std::vector<RecordedCommand> records_;
   uint32_t steps_ = 0;
 };
 

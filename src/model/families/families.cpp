@@ -287,7 +287,7 @@ void note_sizes_left_out(const json& root, const ModelSpec& spec, std::vector<st
       "config.json leaves sizes out, and takes transformers' defaults for {} models: {}", spec.family, list));
 }
 
-Result<bool> read_part(const json& root, const Part& part) {
+Result<bool> read_part(const json& root, const OptionalPart& part) {
   bool has = part.fixed;
   if (part.key != nullptr) SLUICE_TRY(read(root, part.key, has));
   return has;
@@ -295,7 +295,7 @@ Result<bool> read_part(const json& root, const Part& part) {
 
 // A key of some family that this one does not have must not be set: it would change the arithmetic.
 Status refuse_bias(const json& root, const Family& family, const char* key) {
-  for (const Part* part : {&family.qkv_bias, &family.o_bias, &family.mlp_bias}) {
+  for (const OptionalPart* part : {&family.qkv_bias, &family.o_bias, &family.mlp_bias}) {
     if (part->key != nullptr && std::string_view(part->key) == key) return {};
   }
   bool set = false;
@@ -413,7 +413,7 @@ std::string to_json(const ModelSpec& spec) {
                {"rms_norm_eps", spec.norm_eps},
                {"tie_word_embeddings", spec.tied_embeddings}};
   // Keys that only say what the family is anyway are left out.
-  const std::pair<const Part*, bool> parts[] = {
+  const std::pair<const OptionalPart*, bool> parts[] = {
       {&family->qkv_bias, a.qkv_bias}, {&family->o_bias, a.o_bias}, {&family->mlp_bias, layer.mlp.bias}};
   for (const auto& [part, has] : parts) {
     if (part->key != nullptr && has != part->fixed) root[part->key] = has;

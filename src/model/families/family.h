@@ -12,7 +12,7 @@
 namespace sluice::core {
 
 // Whether an architecture has a part: as a key of config.json says, or by the family.
-struct Part {
+struct OptionalPart {
   const char* key = nullptr;  // a bool of config.json; null: `fixed`
   bool fixed = false;         // or what holds when the key is not there
 };
@@ -38,7 +38,7 @@ struct FamilyDefaults {
 
 struct Family {
   std::string_view model_type, architecture;
-  Part qkv_bias, o_bias, mlp_bias;
+  OptionalPart qkv_bias, o_bias, mlp_bias;
   bool head_norm;
   Windows windows;
   bool unrotated_layers;  // some are not rotated: no_rope_layers, no_rope_layer_interval
