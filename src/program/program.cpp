@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "ops/op.h"
@@ -13,6 +14,8 @@ namespace {
 struct Attribute {
   std::string_view name;
   uint64_t value;
+
+  bool operator==(const Attribute&) const = default;
 };
 
 template <class O>
@@ -36,10 +39,10 @@ template <class O>
 void add_op(const O& op, Hash& hash) {
   static const std::vector<Attribute> defaults = attributes_of(O{});
   hash.add(O::kName);
-  const std::vector<Attribute> attributes = attributes_of(op);
-  for (size_t i = 0; i < attributes.size(); ++i) {
-    if (attributes[i].value == defaults[i].value) continue;
-    hash.add(attributes[i].name).add(attributes[i].value);
+  for (const Attribute& attribute : attributes_of(op)) {
+    // By name: some ops have attributes that are not there at their defaults.
+    if (std::ranges::find(defaults, attribute) != defaults.end()) continue;
+    hash.add(attribute.name).add(attribute.value);
   }
 }
 
