@@ -111,7 +111,10 @@ class Choices {
     constexpr std::array<int64_t, 10> kEnds{-1,         0,         1,         64,      INT32_MAX,
                                             UINT32_MAX, INT64_MAX, INT64_MIN, 1 << 20, 7};
     const auto kind = take<uint8_t>();
-    return kind < 200 ? kEnds[kind % kEnds.size()] + take<int8_t>() : take<int64_t>();
+    if (kind >= 200) return take<int64_t>();
+    // Unsigned: the ends of the type wrap around.
+    return static_cast<int64_t>(static_cast<uint64_t>(kEnds[kind % kEnds.size()]) +
+                                static_cast<uint64_t>(take<int8_t>()));
   }
   double time() {
     constexpr std::array<double, 8> kTimes{0, 1, 1e6, 1e17, 1e18, 1e300, -1, 1e-300};

@@ -507,7 +507,7 @@ PinRange PlanBuilder::pin_range(int64_t device_budget) const {
   PinRange out;
   // Where the host has room for all that outlives the step and for the devices' worth of activations twice
   // over, copies of what a device holds, too, cost nothing.
-  out.tight = state > 0 && room < 2 * devices * device_budget;
+  out.tight = state > 0 && room / (2 * devices) < device_budget;
   if (!out.tight) return out;
   out.least = std::max<int64_t>(0, -room / devices);
   out.most = std::max(out.least, std::min(device_budget - working_bytes_, on_one));
