@@ -62,8 +62,16 @@ Result<std::string> ChatMessage::content() const {
   for (const ChatValue& part : content->items) {
     const ChatValue* type = part.find("type");
     const ChatValue* part_text = part.find("text");
-    if ((type != nullptr && type->text != "text") || part_text == nullptr || !part_text->is_string())
-      return error("content has a part that is no text: {:.60}", to_json(part));
+    if (type != nullptr && type->text != "text")
+      return error(
+          "content has a part of the type {:.40}, and models of text read texts only; leave the part out, or "
+          "such "
+          "records with data.malformed = skip",
+          type->is_string() ? type->text : to_json(*type));
+    if (part_text == nullptr || !part_text->is_string())
+      return error(
+          "content has a part that is no text: {:.60}; allowed are {{\"type\": \"text\", \"text\": \"...\"}}",
+          to_json(part));
     text += part_text->text;
   }
   return text;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "records/byte_source.h"
 
-#include <algorithm>
 #include <span>
+
+#include "records/recognise.h"
 
 namespace sluice::core {
 namespace {
@@ -15,14 +16,10 @@ Result<ByteSource> ByteSource::open(const std::filesystem::path& path) {
   SLUICE_ASSIGN(Descriptor fd, Descriptor::open_to_read(path));
   ByteSource source(path, std::move(fd));
   SLUICE_TRY(source.fill());
-  const auto starts_with = [&](std::initializer_list<unsigned char> magic) {
-    return source.raw_.size() >= magic.size() &&
-           std::equal(magic.begin(), magic.end(), source.raw_.begin(),
-                      [](unsigned char a, std::byte b) { return std::byte(a) == b; });
-  };
-  const bool gzip = starts_with({0x1f, 0x8b}), zstd = starts_with({0x28, 0xb5, 0x2f, 0xfd});
-  if (gzip || zstd) {
-    auto expander = gzip ? make_gzip_expander() : make_zstd_expander();
+  source.compression_ =
+      compression_of({reinterpret_cast<const char*>(source.raw_.data()), source.raw_.size()});
+  if (!source.compression_.empty()) {
+    auto expander = source.compression_ == "gzip" ? make_gzip_expander() : make_zstd_expander();
     if (!expander.ok()) return error_at(path.string(), expander.error());
     source.expander_ = std::move(*expander);
   }

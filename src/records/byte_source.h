@@ -30,6 +30,8 @@ class ByteSource {
   Result<bool> read(std::string& text);
 
   const std::filesystem::path& path() const { return path_; }
+  // See compression_of().
+  std::string_view compression() const { return compression_; }
 
  private:
   ByteSource(std::filesystem::path path, Descriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
@@ -38,6 +40,7 @@ class ByteSource {
 
   std::filesystem::path path_;
   Descriptor fd_;
+  std::string_view compression_;
   std::unique_ptr<Expander> expander_;  // null: none is needed
   std::vector<std::byte> raw_;          // as read from the file
   size_t raw_at_ = 0;

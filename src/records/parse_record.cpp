@@ -92,12 +92,14 @@ Result<Record> segments_of(ChatValue& object) {
   record.form = "segments";
   record.read_anew = true;
   ChatValue& list = *object.find("segments");
-  if (!list.is_array()) return error("segments is {}, no list", list.kind_text());
+  if (!list.is_array())
+    return error("segments is {}; allowed is a list of {{\"label\": true, \"text\": \"...\"}}",
+                 list.kind_text());
   for (size_t i = 0; i < list.items.size(); ++i) {
     const std::string place = fmt::format("segments[{}]", i);
     const ChatValue* label = list.items[i].find("label");
     if (label == nullptr || label->kind != ChatValue::Kind::Boolean)
-      return error("{}: label is {}; allowed are true and false", place,
+      return error("{}: label is {}; allowed are true, where the text is learnt, and false", place,
                    label == nullptr ? "missing" : label->kind_text());
     auto text = take_string(list.items[i], "text");
     if (!text.ok()) return error_at(place, text.error());
@@ -323,8 +325,15 @@ std::vector<std::string_view> unused_names(uint64_t bits) {
 Result<Record> parse_record(std::string_view json, const RecordOptions& options) {
   auto object = parse_value(json, reads(options));
   if (!object.ok()) {
+    const std::string message = object.message();
+    if (message.find("surrogate") != message.npos)
+      return error(
+          "{}: half of a character, an escape from \\ud800 to \\udfff without its other half; write the "
+          "whole "
+          "character or none, or leave such records out with data.malformed = skip",
+          message.substr(0, message.find(':')));
     const bool no_number = json.find("NaN") != json.npos || json.find("Infinity") != json.npos;
-    return error("{}{}", object.message(), no_number ? "; NaN and Infinity are no JSON: write null" : "");
+    return error("{}{}", message, no_number ? "; NaN and Infinity are no JSON: write null" : "");
   }
   if (!object->is_object()) {
     return error("{} instead of an object{}", object->kind_text(),

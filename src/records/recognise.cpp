@@ -51,7 +51,34 @@ constexpr Foreign kForeign[] = {
     {"", ".xls", "an Excel workbook", "pandas", "read_excel"},
 };
 
+struct Compression {
+  std::string_view name, ending, magic;
+};
+constexpr Compression kCompressions[] = {{"gzip", ".gz", "\x1f\x8b"}, {"zstd", ".zst", "\x28\xb5\x2f\xfd"}};
+
 }  // namespace
+
+std::string_view compression_of(std::string_view first_bytes) {
+  for (const Compression& c : kCompressions) {
+    if (first_bytes.starts_with(c.magic)) return c.name;
+  }
+  return {};
+}
+
+Status check_compression(const std::filesystem::path& path, std::string_view compression) {
+  std::string_view named;
+  std::string right = name_before_compression(path).string();
+  for (const Compression& c : kCompressions) {
+    if (path.extension() == c.ending) named = c.name;
+    if (compression == c.name) right += c.ending;
+  }
+  if (named == compression) return {};
+  if (named.empty())
+    return error("{}: compressed by {}, which its name does not say; rename it to {}", path.string(),
+                 compression, right);
+  return error("{}: its name says {}, but it is {}; rename it to {}", path.string(), named,
+               compression.empty() ? "not compressed" : fmt::format("compressed by {}", compression), right);
+}
 
 std::filesystem::path name_before_compression(const std::filesystem::path& path) {
   return is_compressed(path) ? path.stem() : path.filename();
@@ -74,7 +101,8 @@ Status check_format(const std::filesystem::path& path, std::string_view first_by
   for (const Foreign& f : kForeign) {
     if (!(ending == f.ending || (!f.magic.empty() && first_bytes.starts_with(f.magic)))) continue;
     return error(
-        "{}: {}, which Sluice does not read. To convert it: python3 -c \"import {}; {}.{}('{}').to_json('{}', "
+        "{}: {}, which Sluice does not read. To convert it: python3 -c \"import {}; "
+        "{}.{}('{}').to_json('{}', "
         "orient='records', lines=True, force_ascii=False)\"; data.exclude leaves it out",
         path.string(), f.name, f.library, f.library, f.reader, path.filename().string(),
         path.stem().string() + ".jsonl");

@@ -11,6 +11,11 @@ namespace sluice::core {
 
 enum class Container : uint8_t { Text, Lines, List, Values, Table };
 
+// What the file with these first bytes was compressed by, "gzip" or "zstd"; empty: nothing.
+std::string_view compression_of(std::string_view first_bytes);
+// An error where the file's name says otherwise, with the name that says so.
+Status check_compression(const std::filesystem::path& path, std::string_view compression);
+
 // The name of a file without .gz or .zst.
 std::filesystem::path name_before_compression(const std::filesystem::path& path);
 

@@ -38,6 +38,7 @@ class RecordReader::Impl {
  public:
   static Result<std::unique_ptr<Impl>> open(const std::filesystem::path& path, const RecordOptions& options) {
     SLUICE_ASSIGN(ByteSource source, ByteSource::open(path));
+    SLUICE_TRY(check_compression(path, source.compression()));
     SLUICE_ASSIGN(const std::string_view first, source.first());
     SLUICE_TRY(check_format(path, first));
     const Container container =

@@ -98,8 +98,10 @@ Result<SealedRequest> request_of(const CorpusOptions& options, const Sources& so
     Checksummer sum;
     bool first = true;
     const auto add_piece = [&](std::string_view piece) -> Status {
-      if (std::exchange(first, false) && source.form == SourceForm::Text)
+      if (std::exchange(first, false) && source.form == SourceForm::Text) {
+        SLUICE_TRY(check_compression(source.path, compression_of(piece)));
         SLUICE_TRY(check_format(source.path, piece));
+      }
       sum.add(piece);
       meter.add(int64_t(piece.size()));
       return {};

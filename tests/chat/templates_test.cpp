@@ -203,6 +203,21 @@ TEST(ChatTemplates, WhatTheyDoNotShowIsSaid) {
             "false false 1");
 }
 
+TEST(ChatTemplates, ContentThatIsNoTextIsRefusedWithAWayOut) {
+  const auto refused = [](std::string_view content) {
+    const auto value = parse_value(fmt::format(R"({{"role": "user", "content": {}}})", content));
+    return ChatMessage(*value, 0).content().message();
+  };
+  EXPECT_EQ(
+      refused(R"([{"type": "text", "text": "q"}, {"type": "image_url", "image_url": {"url": "a.png"}}])"),
+      "messages[0]: content has a part of the type image_url, and models of text read texts only; leave the "
+      "part out, or "
+      "such records with data.malformed = skip");
+  EXPECT_EQ(
+      refused(R"(["q"])"),
+      R"(messages[0]: content has a part that is no text: "q"; allowed are {"type": "text", "text": "..."})");
+}
+
 TEST(ChatTemplates, ArgumentsOfCallsAreAnObjectOrAStringThatHoldsOne) {
   const auto families = chat_families();
   for (const ChatFamily& family : families) {

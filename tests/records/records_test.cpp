@@ -123,6 +123,40 @@ TEST_F(Records, MayBeCompressed) {
   }
 }
 
+// Whoever decompressed a file by hand, or a browser that did, may have left it its name.
+TEST_F(Records, AreCompressedAsTheirNameSays) {
+  const std::string text = "{\"text\": \"one\"}\n";
+  const std::string gzip = *read_file(fs::path(SLUICE_COMPRESSED) / "two.jsonl.gz");
+  EXPECT_EQ(
+      read(file("a.jsonl.gz", text)),
+      (folder_ / "a.jsonl.gz: its name says gzip, but it is not compressed; rename it to a.jsonl").string());
+  EXPECT_EQ(read(file("a.md.zst", text)),
+            (folder_ / "a.md.zst: its name says zstd, but it is not compressed; rename it to a.md").string());
+  EXPECT_EQ(read(file("a.jsonl", gzip)),
+            (folder_ / "a.jsonl: compressed by gzip, which its name does not say; rename it to a.jsonl.gz")
+                .string());
+  EXPECT_EQ(read(file("a.csv.zst", gzip)),
+            (folder_ / "a.csv.zst: its name says zstd, but it is compressed by gzip; rename it to a.csv.gz")
+                .string());
+}
+
+// A refusal that no way out follows leaves its reader with nothing to do.
+TEST_F(Records, ThatCannotBeReadAreRefusedWithAWayOut) {
+  const auto refused = [&](std::string_view text) {
+    const std::string message = read(file("a.jsonl", text));
+    return message.substr(message.find("line 1: "));
+  };
+  const std::string half =
+      ": half of a character, an escape from \\ud800 to \\udfff without its other half; write the whole "
+      "character or none, or leave such records out with data.malformed = skip";
+  EXPECT_EQ(refused(R"({"text": "a \ud800 b"})"), "line 1: column 19" + half);
+  EXPECT_EQ(refused(R"({"text": "a \udc00 b"})"), "line 1: column 18" + half);
+  EXPECT_EQ(refused(R"({"segments": "abc"})"),
+            R"(line 1: segments is a string; allowed is a list of {"label": true, "text": "..."})");
+  EXPECT_EQ(refused(R"({"segments": [{"label": 1, "text": "abc"}]})"),
+            "line 1: segments[0]: label is a number; allowed are true, where the text is learnt, and false");
+}
+
 TEST_F(Records, OfShareGptBecomeMessages) {
   EXPECT_EQ(
       parsed(

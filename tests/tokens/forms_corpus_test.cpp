@@ -131,6 +131,13 @@ TEST(FormsCorpus, ParquetIsRefusedWithItsConversion) {
             std::string::npos);
 }
 
+TEST(FormsCorpus, CompressedTextIsCalledSo) {
+  const TempDir dir;
+  dir.add("in/a.md", "\x1f\x8b\x08");
+  EXPECT_NE(open_corpus(all_in(dir), dir / "cache").message().find("a.md: compressed by gzip"),
+            std::string::npos);
+}
+
 // Checkpoints say what was learnt by this name: it changes where what is learnt does, and nowhere else.
 TEST(FormsCorpus, WhatIsReadAsBeforeIsCalledAsBefore) {
   const TempDir dir;
