@@ -82,6 +82,26 @@ TEST_F(ModelConfig, KeysThatAreOneLetterOff) {
   EXPECT_TRUE(parse_model_config(and_also("hidden_sizes", "3")).ok());
   EXPECT_TRUE(parse_model_config(and_also("hidden_layout", "3")).ok());
 }
+// A checkpoint hands these on, and transformers would end there without saying whose they are.
+TEST_F(ModelConfig, WhatIsHandedOnCanBeRead) {
+  const std::string sizes = with("4", "2", "8");
+  const auto and_also = [&](std::string_view more) { return fmt::format("{{{}, {}", more, sizes.substr(1)); };
+  const std::string types = "; allowed are float32, bfloat16 and float16";
+  expect_model_error(and_also(R"("torch_dtype": "int8")"), {"model config: torch_dtype is 'int8'" + types});
+  expect_model_error(and_also(R"("dtype": "float99")"), {"model config: dtype is 'float99'" + types});
+  expect_model_error(and_also(R"("torch_dtype": 7)"), {"torch_dtype is 7"});
+  const std::string tokens = "; allowed are the number of a token, or a list of some";
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    for (const char* value : {R"("x")", "1.5", "-2", "1e+30", "true", "99999999999"})
+      expect_model_error(and_also(fmt::format(R"("{}": {})", key, value)),
+                         {fmt::format("model config: {} is {}", key, value), tokens});
+    EXPECT_TRUE(parse_model_config(and_also(fmt::format(R"("{}": [1, 2])", key)))->notices.empty());
+    EXPECT_TRUE(parse_model_config(and_also(fmt::format(R"("{}": null)", key)))->notices.empty());
+  }
+  EXPECT_EQ(parse_model_config(and_also(R"("torch_dtype": "float16", "eos_token_id": [2, 97])"))->notices,
+            (std::vector<std::string>{
+                "config.json: its eos_token_id 97 is no token of the model's 97: no text ends there"}));
+}
 TEST_F(ModelConfig, WrongTypes) {
   expect_model_error(with("\"four\"", "2", "8"), {"num_attention_heads", "four"});
   expect_model_error("[1, 2", {"not a JSON object"});

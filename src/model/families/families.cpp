@@ -183,6 +183,30 @@ Status refuse_other_arithmetic(const json& root, std::string_view model_type) {
   return {};
 }
 
+// Keys that change no arithmetic here, and that others read of what is saved: what no program could read is
+// refused. An end that the model cannot say is no error, and nothing ends there.
+Status check_handed_on(const json& root, int64_t vocab, std::vector<std::string>& notices) {
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    std::string type = "float32";
+    SLUICE_TRY(read(root, key, type));
+    if (type != "float32" && type != "bfloat16" && type != "float16")
+      return error("model config: {} is '{}'; allowed are float32, bfloat16 and float16", key, type);
+  }
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    if (!says(root, key)) continue;
+    for (const json& token : root[key].is_array() ? root[key] : json::array({root[key]})) {
+      if (!token.is_number_integer() || token < -1 || token > INT32_MAX)
+        return error("model config: {} is {}; allowed are the number of a token, or a list of some", key,
+                     in_words(root[key]));
+      if (token >= vocab && std::string_view(key) == "eos_token_id")
+        notices.push_back(
+            fmt::format("config.json: its eos_token_id {} is no token of the model's {}: no text ends there",
+                        token.dump(), vocab));
+    }
+  }
+  return {};
+}
+
 // Families that people will try, and what of them is not there.
 struct Relative {
   std::string_view model_type, lacks;
@@ -392,6 +416,7 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
     return error("{}. {}", valid.message(), spec.notices.front());
   }
   SLUICE_TRY(read_layers(root, *family, spec));
+  SLUICE_TRY(check_handed_on(root, spec.vocab, spec.notices));
   return spec;
 }
 
