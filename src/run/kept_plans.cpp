@@ -130,8 +130,10 @@ Result<ShapeChoice> shape_in(std::string_view text, const ShapeRequest& r, const
   if (s.seq_len != r.seq_len || s.tokens() != r.tokens_per_step || s.packed != r.packed) {
     return error("it is a step of {} tokens in sequences of {}", s.tokens(), s.seq_len);
   }
-  const std::pair<int64_t, int64_t> given[] = {
-      {r.chunk_tokens, s.chunk_tokens}, {r.rounds, s.rounds}, {r.head_tokens, s.head_tokens}};
+  const std::pair<int64_t, int64_t> given[] = {{r.chunk_tokens, s.chunk_tokens},
+                                               {r.rounds, s.rounds},
+                                               {r.first_round_chunks, s.chunks_in(0)},
+                                               {std::min(r.head_tokens, s.chunk_tokens), s.head_tokens}};
   for (const auto& [asked, is] : given) {
     if (asked != 0 && asked != is) return error("it is not what was asked for: {}", core::text(s));
   }

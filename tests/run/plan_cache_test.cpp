@@ -219,6 +219,18 @@ TEST_F(PlanCacheTest, DoesNotTakeShapesOfOtherSteps) {
   ShapeChoice other = choice;
   cache_.keep(subject, given, profile_, other);
   EXPECT_FALSE(cache_.find(subject, given, profile_)) << "not what was asked for";
+  given.head_tokens = 4 * choice.shape.chunk_tokens;
+  other.shape = must(choose_shape(subject, given, profile_)).shape;
+  cache_.keep(subject, given, profile_, other);
+  EXPECT_TRUE(cache_.find(subject, given, profile_)) << "more rows than a chunk has are all of them";
+  ShapeRequest first = request;
+  first.chunk_tokens = 16, first.rounds = 2, first.first_round_chunks = 5;
+  other.shape = must(choose_shape(subject, first, profile_)).shape;
+  cache_.keep(subject, first, profile_, other);
+  EXPECT_TRUE(cache_.find(subject, first, profile_));
+  other.shape.first_chunks = 0;
+  cache_.keep(subject, first, profile_, other);
+  EXPECT_FALSE(cache_.find(subject, first, profile_)) << "not the first round that was asked for";
 }
 
 }  // namespace
