@@ -7,10 +7,10 @@
 #include <numeric>
 #include <utility>
 
-#include "base/counts.h"
 #include "base/parallel.h"
 #include "exec/executor.h"
 #include "planner/lower_bound.h"
+#include "planner/refusal.h"
 
 namespace sluice::core {
 namespace {
@@ -31,12 +31,16 @@ std::string policy_in_words(const Policy& p) {
   if (p.tight) return "the plan keeps as little on the device as possible";
   if (p.lean) return "the plan keeps as little on the host as possible";
   if (p.keep) return "the plan computes nothing again";
-  const std::string kept_free =
-      fmt::format("{:.0f} % of the device budget is kept free for transfers", 100 * p.reserve);
-  if (p.market) return "memory and links have prices, by which each is decided; " + kept_free;
-  return fmt::format("{}time to compute again counts {} as time to copy",
-                     p.reserve > 0 ? kept_free + "; " : "",
-                     p.again_weight == 1 ? "as much" : fmt::format("{:g} times as much", p.again_weight));
+  if (p.market) {
+    return fmt::format(
+        "memory and links have prices, by which each is decided; {:.0f} % of the device budget is kept free "
+        "for transfers",
+        100 * p.reserve);
+  }
+  return fmt::format(
+      "{:.0f} % of the device budget is kept free for transfers; time to compute again counts {:g} times as "
+      "much as time to copy",
+      100 * p.reserve, p.again_weight);
 }
 
 std::string in_words(const Policy& p) {
@@ -82,6 +86,20 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
     plain_[overlap] = unrolled(overlap, none_again());
   }
   pinnable_ = found_pinnable();
+  for (const auto& of_device : pinnable_) {
+    int64_t sum = 0;
+    for (const Pinnable& p : of_device) sum += p.bytes;
+    pinnable_bytes_ += sum;
+    pinnable_on_one_ = std::max(pinnable_on_one_, sum);
+  }
+  std::vector<bool> counted(program.objects().size(), false);
+  for (const Schedule& s : plain_[false].devices) {
+    for (const Value& v : s.values) {
+      if (!v.host_home || v.fixed || counted[v.object.value]) continue;
+      counted[v.object.value] = true;
+      always_on_host_ += v.bytes;
+    }
+  }
   for (const RecomputeUnit& unit : units_) again_bytes_ += unit.bytes;
   for (const Schedule& s : plain_[false].devices) {
     std::vector<int64_t> bytes = s.workspace_bytes;
@@ -299,11 +317,10 @@ std::string PlanBuilder::describe(const Candidate& c) const {
   }
   const double all = std::max(double(again_bytes_), 1.0);
   const std::string ring = placement_.how.empty() ? "" : placement_.how + "; ";
-  return ring +
-         fmt::format(
-             "of activations that can be computed again {:.0f} % stay on the device while it has room, "
-             "{:.0f} % go to the host, {:.0f} % are computed again; {}",
-             100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
+  return ring + fmt::format(
+                    "of activations that can be computed again {:.0f} % stay on the device, {:.0f} % go to "
+                    "the host, {:.0f} % are computed again; {}",
+                    100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
 }
 
 const std::vector<Prices>* PlanBuilder::prices_for(const Policy& policy) const {
@@ -381,7 +398,9 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
   within.set_device_bytes(device_budget);
   within.store_around = policy.market;
   within.pinned = pins(policy.pinned_bytes);
-  within.host_is_short = pin_range(device_budget).tight;
+  within.host_is_short = policy.floor || pin_range(device_budget).tight;
+  within.host_closely = policy.floor;
+  if (policy.floor) within.bytes[kHost] = kUnlimited / 4;
   double device_share = policy.device_share, reserve = policy.reserve;
   // What packs, mostly.
   double host_share = std::min(policy.host_share, program_.tasks().size() > kFewItems ? 0.9975 : 1);
@@ -390,7 +409,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
   Tier misfit;
   const bool fixed_saves = policy.tight || policy.lean || policy.keep;
   const int attempts = quick_ ? 4 : 8;  // over the same range
-  for (int attempt = 0; attempt < attempts; ++attempt) {
+  for (int attempt = 0; attempt < (policy.floor ? 8 : attempts); ++attempt) {
     const double fill = policy.tight ? 0 : double(device_budget) * device_share;
     SavePolicy saving;
     // What is pinned cannot make room.
@@ -429,7 +448,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     }
     if (policy.tight || (fixed_saves && misfit == kHost)) return best;
     if (misfit.is_device()) {
-      device_share -= 0.32 / attempts;
+      device_share -= policy.floor ? 0.03 : 0.32 / attempts;
     } else {
       host_share -= 0.08 / attempts;
     }
@@ -477,7 +496,8 @@ void PlanBuilder::climb(Candidate& c, int64_t device_budget, int evaluations) co
   const auto work = [&] { return refine(c, units_, rebuild, evaluations); };
   const int changes = passes_.run<int>(Pass::Refine, 0, work, [](int) { return Status(); });
   if (changes > 0)
-    c.how += fmt::format("; then {} changed one by one", counted(changes, "decision", "was", "were"));
+    c.how += fmt::format("; then {} changed one by one",
+                         changes == 1 ? "1 decision was" : fmt::format("{} decisions were", changes));
 }
 
 int64_t PlanBuilder::resident_bytes() const {
@@ -491,24 +511,25 @@ int64_t PlanBuilder::resident_bytes() const {
   return most;
 }
 
+int64_t PlanBuilder::most_pinned(int64_t device_budget) const {
+  return std::max<int64_t>(0, std::min(device_budget - working_bytes_, pinnable_on_one_));
+}
+
 PinRange PlanBuilder::pin_range(int64_t device_budget) const {
   const auto devices = int64_t(placement_.devices);
-  int64_t state = 0, on_one = 0;
-  for (const auto& of_device : pinnable_) {
-    int64_t sum = 0;
-    for (const Pinnable& p : of_device) sum += p.bytes;
-    state += sum;
-    on_one = std::max(on_one, sum);
-  }
-  const int64_t room = limits.bytes[kHost] - limits.boundary_bytes[kHost] - state;
+  const int64_t state = pinnable_bytes_, room = limits.bytes[kHost] - limits.boundary_bytes[kHost] - state;
   PinRange out;
   // Where the host has room for all that outlives the step and for the devices' worth of activations twice
   // over, copies of what a device holds, too, cost nothing.
   out.tight = state > 0 && room / (2 * devices) < device_budget;
   if (!out.tight) return out;
   out.least = std::max<int64_t>(0, -room / devices);
-  out.most = std::max(out.least, std::min(device_budget - working_bytes_, on_one));
+  out.most = std::max(out.least, most_pinned(device_budget));
   return out;
+}
+
+int64_t PlanBuilder::least_on_device() const {
+  return tightest_on_device(program_, unrolled(false, all_again())).bytes;
 }
 
 int64_t PlanBuilder::least_in_all_tiers() const {

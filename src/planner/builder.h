@@ -20,7 +20,9 @@ struct Policy {
   bool priced = true;       // see SavePolicy
   // As little on the host as possible: everything is computed again and the device is full.
   bool lean = false;
-  bool keep = false;        // nothing is computed again
+  bool keep = false;  // nothing is computed again
+  // As the floor's plans: the host is as large as need be, and packed in as little of it as goes.
+  bool floor = false;
   bool market = false;      // saves by prices: see choose_saves()
   double lag = 1;           // with it: the part of the device budget that a transfer may wait for
   double under_way = 0.25;  // and what the prices' estimate of what is under way can hold back of it
@@ -75,6 +77,8 @@ class PlanBuilder {
   // Nothing computed again, without or with overlapping rounds.
   const StepSchedule& plain(bool overlap) const { return plain_[overlap]; }
   const Placement& placement() const { return placement_; }
+  bool is_small() const { return program_.tasks().size() <= kFewItems; }
+  bool is_large() const { return program_.tasks().size() > kLargeProgram; }
   const std::vector<RecomputeUnit>& units() const { return units_; }
   const TaskCosts& costs() const { return costs_; }
   // Bytes at the fullest moment of a device when nothing ever leaves it.
@@ -82,9 +86,15 @@ class PlanBuilder {
   // What all tiers hold together at least: bytes at the fullest moment when all that can be computed again
   // is. REQUIRES: no homes are given.
   int64_t least_in_all_tiers() const;
+  // What has its place on the host all step long under every plan.
+  int64_t always_on_host() const { return always_on_host_; }
+  // Of a device: its largest working set when all that can be computed again is.
+  int64_t least_on_device() const;
   // What these bytes of each device pin: see Limits.
   std::shared_ptr<const std::vector<bool>> pins(int64_t bytes) const;
   PinRange pin_range(int64_t device_budget) const;
+  // The most that can be pinned beside the largest working set.
+  int64_t most_pinned(int64_t device_budget) const;
 
   // The passes.
   StepSchedule unrolled(bool overlap, const Saves& saves) const;
@@ -150,7 +160,9 @@ class PlanBuilder {
   const std::vector<Prices>* prices_for(const Policy& policy) const;
   std::vector<PricesFor> prices_;
   std::vector<std::vector<Pinnable>> pinnable_;
-  int64_t again_bytes_ = 0;    // that can be computed again
+  int64_t pinnable_bytes_ = 0, pinnable_on_one_ = 0;  // of all devices, and of the one with most
+  int64_t again_bytes_ = 0;                           // that can be computed again
+  int64_t always_on_host_ = 0;
   int64_t working_bytes_ = 0;  // of the largest working set of a device, nothing being computed again
 };
 

@@ -14,6 +14,7 @@
 #include "base/philox.h"
 #include "planner/builder.h"
 #include "planner/coarse_search.h"
+#include "planner/floor.h"
 #include "planner/refusal.h"
 #include "planner/ring_search.h"
 
@@ -64,19 +65,23 @@ int64_t grid_budget(int k, int per_octave) {
 class Planner {
  public:
   Planner(const Program& program, const Profile& profile, const PlanRequest& request)
-      : program_(program), profile_(profile), request_(request), plans_(program, profile, request) {}
+      : program_(program),
+        profile_(profile),
+        request_(request),
+        plans_(program, profile, request),
+        floor_(plans_) {}
 
   Result<Plan> search();
   std::optional<Plan> random(uint64_t seed);
-  // Smallest device budget at which everything cut and everything dropped packs; kNowhere when nothing fits.
-  int64_t minimal_budget();
-  // The same where the host is too small for that, which takes more on the device.
-  int64_t minimal_lean_budget();
+  // The smallest device budget that works beside the host's; kUnlimited: none does. It does not depend on the
+  // device's cap.
+  int64_t least_budget();
+  Status caps_work();
   Error infeasible();
 
  private:
-  Error infeasible_on_device(int64_t least);
-  Error infeasible_on_host(int64_t least);
+  // What is left where no settings made a plan.
+  std::optional<Candidate> last_resort();
   // How full the host is under a policy, before packing.
   Tightest tightest_host(const Policy& policy, int64_t device_budget) const;
   void consider(const Policy& policy, int64_t device_budget, std::optional<Candidate>& best) const;
@@ -84,7 +89,6 @@ class Planner {
   void search_budget(int64_t budget, int evaluations, std::optional<Candidate>& best) const;
   std::vector<Policy> policies(int64_t device_budget) const;
   std::vector<Policy> lean_policies(int64_t device_budget) const;
-  bool fits_lean(int64_t device_budget) const;
   // Where rounds do not overlap, the devices at the ends of a ring wait for the others.
   bool is_ring() const { return plans_.placement().devices > 1; }
 
@@ -92,6 +96,7 @@ class Planner {
   const Profile& profile_;
   const PlanRequest& request_;
   PlanBuilder plans_;
+  Floor floor_;
 };
 
 void Planner::consider(const Policy& policy, int64_t device_budget, std::optional<Candidate>& best) const {
@@ -129,44 +134,22 @@ std::vector<Policy> Planner::lean_policies(int64_t device_budget) const {
   return out;
 }
 
-bool Planner::fits_lean(int64_t device_budget) const {
-  return std::ranges::any_of(lean_policies(device_budget),
-                             [&](const Policy& p) { return plans_.build(p, device_budget).has_value(); });
+std::optional<Candidate> Planner::last_resort() {
+  const int64_t device = plans_.limits.device_bytes(), host = plans_.limits.bytes[kHost];
+  const auto point = request_.quick ? floor_.closest(device, host) : floor_.within(device, host);
+  if (!point) return std::nullopt;
+  std::optional<Candidate> best = floor_.plan(*point);
+  if (!plans_.limits.fixed_homes.empty()) return best;
+  for (auto& lean : plans_.build_all(lean_policies(device), device, request_.threads)) {
+    if (lean) take_faster(std::move(*lean), best);
+  }
+  return best;
 }
 
-int64_t Planner::minimal_budget() {
-  const StepSchedule s = plans_.unrolled(false, plans_.all_again());
-  Limits limits = plans_.limits;
-  const auto fits = [&](int64_t budget) {
-    limits.set_device_bytes(budget);
-    const auto cuts = plans_.gaps_cut(s, limits, {}, 0);
-    if (!cuts) return false;
-    std::vector<Residency> least = plans_.resident(s, limits, *cuts, 0);
-    // Nothing early, nothing lingering: the tightest there is.
-    Tier misfit;
-    limits.search_places = false;
-    if (plans_.emitted(s, least, limits, misfit)) return true;
-    if (program_.tasks().size() > kFewItems) return false;
-    limits.search_places = true;
-    return plans_.emitted(s, std::move(least), limits, misfit).has_value();
-  };
-  const int64_t floor = tightest_on_device(program_, s).bytes;
-  int64_t high = floor;
-  if (!fits(high)) {
-    // Where the host is too small, no device is large enough.
-    if (!fits(kUnlimited / 4)) return kNowhere;
-    do {
-      if (high > 8 * floor) return kNowhere;
-      high += high / 8 + plans_.limits.alignment;
-    } while (!fits(high));
-  }
-  int64_t low = floor - 1;
-  while (high - low > std::max<int64_t>(plans_.limits.alignment, floor / 256)) {
-    const int64_t middle = align_up(low + (high - low) / 2, plans_.limits.alignment);
-    if (middle >= high) break;
-    (fits(middle) ? high : low) = middle;
-  }
-  return high;
+int64_t Planner::least_budget() {
+  const int64_t host = plans_.limits.bytes[kHost];
+  const Floor::Point& tightest = floor_.tightest();
+  return tightest.host_bytes <= host ? tightest.device_bytes : floor_.least_device(host);
 }
 
 // Every policy at the smallest budget, a little above it, and at those of a grid, none of which depends on
@@ -219,9 +202,8 @@ void Planner::search_budget(int64_t budget, int evaluations, std::optional<Candi
 Result<Plan> Planner::search() {
   // Most caps that cannot work are found out here, before a search.
   const bool own_homes = plans_.limits.fixed_homes.empty();
-  const double room = double(plans_.placement().devices) * double(plans_.limits.device_bytes()) +
-                      double(plans_.limits.bytes[kHost]);
-  if (own_homes && double(plans_.least_in_all_tiers()) > room) return infeasible();
+  if (own_homes && !floor_.fits_by_bytes(plans_.limits.device_bytes(), plans_.limits.bytes[kHost]))
+    return infeasible();
   const int64_t all = plans_.resident_bytes();
   std::optional<Candidate> best;
   const bool coarse = request_.quick || program_.tasks().size() > kLargeProgram;
@@ -232,26 +214,16 @@ Result<Plan> Planner::search() {
     if (!coarse) best.reset();
     if (coarse && !request_.least) search_coarse(plans_, request_, best);
     if (!best || !coarse) {
-      const int64_t least = minimal_budget();
-      if (least == kNowhere) {
-        const int64_t device = plans_.limits.device_bytes();
-        for (auto& lean : plans_.build_all(lean_policies(device), device, request_.threads)) {
-          if (lean) take_faster(std::move(*lean), best);
-        }
-      } else if (least <= plans_.limits.device_bytes()) {
-        consider(kTight, least, best);
-      }
-      if (!best) return infeasible();
-      if (request_.last_resort != nullptr) *request_.last_resort = coarse;
-      if (!coarse && !request_.least) {
-        // The leanest plan's budget, too, must not depend on the cap.
-        int64_t from = least;
-        if (from == kNowhere) {
-          from = minimal_lean_budget();
-          if (from == kNowhere || from > plans_.limits.device_bytes()) from = plans_.limits.device_bytes();
-          best.reset();  // it was for the cap itself; the leanest is a candidate of every budget
-        }
-        search_grid(from, std::min(plans_.limits.device_bytes(), 2 * all), best);
+      if (coarse && !request_.least) {
+        best = last_resort();
+        if (request_.last_resort != nullptr) *request_.last_resort = true;
+      } else {
+        const int64_t least = least_budget();
+        if (least > plans_.limits.device_bytes()) return infeasible();
+        if (least == floor_.tightest().device_bytes) consider(kTight, least, best);
+        if (!best) best = floor_.plan(*floor_.within(least, plans_.limits.bytes[kHost]));
+        if (!coarse && !request_.least && best)
+          search_grid(least, std::min(plans_.limits.device_bytes(), 2 * all), best);
       }
     }
   }
@@ -264,71 +236,33 @@ Result<Plan> Planner::search() {
   return plan;
 }
 
-int64_t Planner::minimal_lean_budget() {
-  const int64_t host_budget = std::exchange(plans_.limits.bytes[kHost], kUnlimited / 4);
-  const int64_t floor = minimal_budget();
-  plans_.limits.bytes[kHost] = host_budget;
-  if (floor == kNowhere) return kNowhere;
-  const auto works = [&](int64_t budget) { return fits_lean(budget); };
-  return least_bytes(floor, plans_.resident_bytes(), plans_.limits.alignment, works);
+Status Planner::caps_work() {
+  const int64_t device = plans_.limits.device_bytes(), host = plans_.limits.bytes[kHost];
+  if (plans_.is_large() && floor_.leaves_much(device, host)) return {};
+  if (floor_.within(device, host)) return {};
+  return infeasible();
 }
 
+// The host's cap where one works beside the device's, otherwise the device's.
 Error Planner::infeasible() {
-  // Is it the host? Without its cap the device's may do.
-  const int64_t host_budget = std::exchange(plans_.limits.bytes[kHost], kUnlimited / 4);
+  const int64_t device = plans_.limits.device_bytes(), host = plans_.limits.bytes[kHost];
   if (!request_.explain) {
-    const bool device_fits = tightest_on_device(program_, plans_.unrolled(false, plans_.all_again())).bytes <=
-                             plans_.limits.device_bytes();
-    const Tier tier = device_fits ? kHost : kDevice;
+    const Tier tier = plans_.least_on_device() <= device ? kHost : kDevice;
     return does_not_fit(name_of(tier), request_.caps[tier], kNowhere,
                         fmt::format("{} memory: no plan fits", name_of(tier)));
   }
-  const int64_t least = minimal_budget();
-  if (least != kNowhere && least <= plans_.limits.device_bytes()) return infeasible_on_host(least);
-  plans_.limits.bytes[kHost] = host_budget;
-  return infeasible_on_device(least);
-}
-
-// REQUIRES: nothing below `least` works on the device.
-Error Planner::infeasible_on_device(int64_t least) {
-  const int64_t held = profile_.overhead_bytes[kDevice] + plans_.limits.base[kDevice];
-  int64_t beside = request_.caps[kHost] == kUnlimited ? least : minimal_budget();
-  if (beside == kNowhere) beside = minimal_lean_budget();
-  const StepSchedule s = plans_.unrolled(false, plans_.all_again());
-  const int64_t works = beside == kNowhere ? least : beside;
-  return refuse_device(request_.caps[kDevice], works == kNowhere ? kNowhere : works + held,
-                       request_.caps[kHost], beside != kNowhere, tightest_on_device(program_, s));
-}
-
-// REQUIRES: the host's limit is lifted, and the device then has room for the tightest plan, which takes
-// `least` of it.
-Error Planner::infeasible_on_host(int64_t least) {
-  const bool resident = plans_.resident_bytes() <= plans_.limits.device_bytes();
-  const int64_t device = plans_.limits.device_bytes();
-  const auto works = [&](int64_t budget) {
-    plans_.limits.bytes[kHost] = budget;
-    if (resident) return plans_.build(kEverything, device).has_value();
-    return fits_lean(device) || plans_.build(kTight, least).has_value();
+  const auto cap = [&](int64_t need, Tier tier) {
+    return need == kUnlimited ? kNowhere : need + profile_.overhead_bytes[tier] + plans_.limits.base[tier];
   };
-  Tightest tightest = tightest_host(resident ? kEverything : kLean, device);
-  int64_t floor = tightest.bytes;
-  if (!resident) {
-    const int64_t devices = int64_t(plans_.placement().devices);
-    floor = std::max(plans_.limits.alignment, plans_.least_in_all_tiers() - devices * device);
+  if (const auto leanest = floor_.leanest(device)) {
+    return refuse_host(request_.caps[kHost], cap(leanest->host_bytes, kHost), request_.caps[kDevice],
+                       cap(0, kHost), tightest_host(leanest->policy, device));
   }
-  const int64_t budget = least_bytes(floor, 4 * tightest.bytes, plans_.limits.alignment, works);
-  if (!resident && budget != kNowhere) {
-    plans_.limits.bytes[kHost] = budget;
-    for (const Policy& lean : lean_policies(device)) {
-      if (!plans_.build(lean, device)) continue;
-      plans_.limits.bytes[kHost] = kUnlimited / 4;
-      tightest = tightest_host(lean, device);
-      break;
-    }
-  }
-  const int64_t held = profile_.overhead_bytes[kHost] + plans_.limits.base[kHost];
-  return refuse_host(request_.caps[kHost], budget == kNowhere ? kNowhere : budget + held,
-                     request_.caps[kDevice], held, tightest);
+  const int64_t beside = floor_.least_device(host);
+  const int64_t least = beside < kUnlimited ? beside : floor_.least_device(kUnlimited / 4);
+  const StepSchedule s = plans_.unrolled(false, plans_.all_again());
+  return refuse_device(request_.caps[kDevice], cap(least, kDevice), request_.caps[kHost], beside < kUnlimited,
+                       tightest_on_device(program_, s));
 }
 
 Tightest Planner::tightest_host(const Policy& policy, int64_t device_budget) const {
@@ -357,6 +291,8 @@ std::optional<Plan> Planner::random(uint64_t seed) {
   // From the largest working set to more than everything.
   const int64_t all = plans_.resident_bytes(), least = tightest_on_device(program_, s).bytes;
   Limits limits = plans_.limits;
+  limits.host_is_short = uniform() < 0.5;
+  if (uniform() < 0.5) limits.pinned = plans_.pins(static_cast<int64_t>(uniform() * double(least)));
   limits.set_device_bytes(std::min(limits.device_bytes(),
                                    least + static_cast<int64_t>(double(all + all / 4 - least) * uniform())));
   const auto cuts =
@@ -381,10 +317,14 @@ Result<Plan> make_plan(const Program& program, const Profile& profile, const Pla
 Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile,
                                      const PlanRequest& request) {
   Planner planner(program, profile, request);
-  int64_t least = planner.minimal_budget();
-  if (least == kNowhere) least = planner.minimal_lean_budget();
-  if (least == kNowhere) return planner.infeasible();
+  const int64_t least = planner.least_budget();
+  if (least == kUnlimited) return planner.infeasible();
   return least;
+}
+
+Status caps_work(const Program& program, const Profile& profile, const PlanRequest& request) {
+  if (request.placement || profile.devices() == 1) return Planner(program, profile, request).caps_work();
+  return ring_works(program, profile, request);
 }
 
 std::optional<Plan> random_plan(const Program& program, const Profile& profile, const PlanRequest& request,

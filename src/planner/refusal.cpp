@@ -157,7 +157,9 @@ Error refuse_device(int64_t given_bytes, int64_t least_bytes, int64_t host_cap_b
       "largest "
       "residents are {}. Raise the device cap, or make chunks or head_tokens smaller.",
       beside, or_unknown(least_bytes), format_bytes(given_bytes), tightest.moment, tightest.largest);
-  return does_not_fit("device", given_bytes, least_bytes, message);
+  Error refusal = does_not_fit("device", given_bytes, least_bytes, message);
+  if (!beside_host) refusal.details.emplace_back("beside", "more");
+  return refusal;
 }
 
 Error refuse_host(int64_t given_bytes, int64_t least_bytes, int64_t device_cap_bytes, int64_t held_bytes,

@@ -34,6 +34,11 @@ class RingSearch {
         devices_(profile.devices()) {}
 
   Result<Plan> run() const;
+  Status works() const {
+    PlanRequest request = request_;
+    request.placement = as_one(rings()).placement;
+    return caps_work(program_, profile_, request);
+  }
 
  private:
   struct Ring {
@@ -117,7 +122,7 @@ PlanRequest RingSearch::request_for(const Ring& ring, bool quick) const {
   request.last_resort = nullptr;
   if (quick) {
     request.quick = true;
-    request.explain = request_.explain && request_.quick;
+    request.explain = false;
     request.threads = 1;  // rings are planned beside each other
   }
   return request;
@@ -134,6 +139,10 @@ Result<Plan> RingSearch::run() const {
       tried.back().placement.rule != RingRule::AsOne) {
     tried.push_back(as_one(all));
     plans.push_back(balance(tried.back()));
+  }
+  if (std::ranges::none_of(plans, [](const auto& plan) { return plan->ok(); })) {
+    if (request_.explain) SLUICE_TRY(caps_work(program_, profile_, request_for(as_one(all), false)));
+    return *std::move(plans.back());
   }
   std::vector<size_t> order(tried.size());
   std::iota(order.begin(), order.end(), 0);
@@ -183,6 +192,10 @@ Result<Plan> RingSearch::balance(Ring& r) const {
 
 Result<Plan> plan_ring(const Program& program, const Profile& profile, const PlanRequest& request) {
   return RingSearch(program, profile, request).run();
+}
+
+Status ring_works(const Program& program, const Profile& profile, const PlanRequest& request) {
+  return RingSearch(program, profile, request).works();
 }
 
 }  // namespace sluice::core

@@ -10,4 +10,7 @@ namespace sluice::core {
 // REQUIRES: the profile has several devices, and the request no placement.
 Result<Plan> plan_ring(const Program& program, const Profile& profile, const PlanRequest& request);
 
+// As caps_work(), of the ring in the order of one device.
+Status ring_works(const Program& program, const Profile& profile, const PlanRequest& request);
+
 }  // namespace sluice::core

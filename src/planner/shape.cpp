@@ -8,6 +8,8 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <string>
+#include <tuple>
 
 #include "base/parallel.h"
 
@@ -138,8 +140,8 @@ class ShapeSearch {
   Found plan(const Point& p, Ways ways, bool late_moments) const;
   // The faster of both ways to update moments; what was `found` is one of them.
   Found other_moments(const Point& p, const Found& found) const;
-  // Why nothing fits, in full: what one sequence per round of the smallest chunks needs is the least.
-  Error refusal(const Point& least) const;
+  // The first that the caps work for; otherwise the refusal that names the least.
+  Result<Point> first_that_works(const std::vector<Point>& points) const;
   // Plans those that are new, in the ways of the fastest so far. Whether one of them is faster: it is best_
   // then.
   bool visit(const std::vector<std::optional<Point>>& points);
@@ -185,10 +187,32 @@ PlanRequest ShapeSearch::request(const Point& p) const {
   return request;
 }
 
-Error ShapeSearch::refusal(const Point& least) const {
-  PlanRequest explained = request(least);
-  explained.quick = explained.explain = true;
-  return make_plan(program(least, false), profile_, explained).error();
+Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) const {
+  // More host memory helps before more of the device does; of one memory the least counts.
+  const auto rank = [](const Error& refusal) {
+    const std::string need(refusal.detail("need"));
+    const bool host = refusal.detail("tier") == name_of(kHost), alone = refusal.detail("beside") == "more";
+    return std::tuple(!host, alone, need.empty() ? kUnlimited : std::stoll(need));
+  };
+  // Whatever fits in the end fits without a cap.
+  if (r_.caps == BytesByTier(kUnlimited)) return points.front();
+  std::optional<Error> least;
+  std::vector<BytesByTier> refused;
+  for (const Point& p : points) {
+    PlanRequest explained = request(p);
+    // Larger chunks help only where evaluation takes less with them.
+    const auto as_much = [&](const BytesByTier& room) {
+      return std::ranges::all_of(kTiers, [&](Tier t) { return room[t] <= explained.boundary_bytes[t]; });
+    };
+    if (std::ranges::any_of(refused, as_much)) continue;
+    refused.push_back(explained.boundary_bytes);
+    explained.explain = !r_.least;
+    const Status works = caps_work(program(p, false), profile_, explained);
+    if (works.ok()) return p;
+    if (works.error().kind != ErrorKind::DoesNotFit) return works.error();
+    if (!least || rank(works.error()) < rank(*least)) least = works.error();
+  }
+  return *least;
 }
 
 ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments) const {
@@ -214,8 +238,9 @@ ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found
 bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
   std::vector<Point> fresh;
   for (const auto& p : points) {
-    if (p && !known_.contains(*p) && std::find(fresh.begin(), fresh.end(), *p) == fresh.end())
-      fresh.push_back(*p);
+    if (!p || known_.contains(*p) || std::find(fresh.begin(), fresh.end(), *p) != fresh.end()) continue;
+    const auto is_this = [&](const StepShape& failed) { return text(failed) == text(shape(*p)); };
+    if (std::none_of(r_.without.begin(), r_.without.end(), is_this)) fresh.push_back(*p);
   }
   // What is best for one shape is as a rule best for the others.
   std::vector<Ways> ways = {Ways::Weights, Ways::Prices};
@@ -352,7 +377,14 @@ Result<ShapeChoice> ShapeSearch::run() {
   }
   for (const auto& p : starts) SLUICE_TRY(validate(shape(*p)));
   given_ = std::all_of(starts.begin(), starts.end(), [&](const auto& p) { return p == starts.front(); });
-  if (r_.least) return ShapeChoice{shape(*starts.back()), false, "takes the least memory"};
+  // A sequence each of the smallest chunks takes least, but for what evaluating chunks of a size takes.
+  std::vector<Point> leanest;
+  for (auto c = chunks.rbegin(); c != chunks.rend(); ++c) {
+    if (const auto p = point(*c, units(*c))) leanest.push_back(*p);
+  }
+  if (leanest.empty() || given_) leanest = {*starts.back()};
+  SLUICE_ASSIGN(const Point works, first_that_works(leanest));
+  if (r_.least) return ShapeChoice{shape(works), false, "takes the least memory"};
   // From large chunks to small ones, whose programs have many tasks, as long as that pays or nothing fits.
   for (size_t size = kFirstSizes, from = 0; from < starts.size(); ++size) {
     const int64_t least = chunks[std::min(size, chunks.size()) - 1];
@@ -362,7 +394,12 @@ Result<ShapeChoice> ShapeSearch::run() {
     if (best_ && !better && !known_[*best_].last_resort) break;
     from = end;
   }
-  if (!best_) return refusal(*starts.back());
+  if (!best_) {
+    const StepShape lean = shape(works);
+    const auto is_lean = [&](const StepShape& failed) { return text(failed) == text(lean); };
+    if (std::ranges::none_of(r_.without, is_lean)) return ShapeChoice{lean, false, std::string(kOnly)};
+    return error(ErrorKind::DoesNotFit, "shape: of {} that were tried none has a plan", known_.size());
+  }
   // A size of chunks that begins a little behind may end ahead.
   climb(best_->chunk);
   for (const int64_t chunk : chunks) {

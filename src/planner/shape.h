@@ -29,7 +29,10 @@ struct ShapeRequest {
   // Given values are kept; 0: chosen.
   int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;
   BytesByTier caps = BytesByTier(kUnlimited);
-  bool least = false;  // the shape that takes the least memory, without a search: to know whether one fits
+  // The shape that takes the least memory, without a search, if the caps work for it: to know whether one
+  // does. A refusal names no cap.
+  bool least = false;
+  std::vector<StepShape> without;  // not to be chosen, as nothing came of them
   int threads = 1;
 };
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/counts.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
 
@@ -96,7 +95,9 @@ std::vector<std::string> warnings_of(const DataView& view) {
   if (learnt < kFewLearnt)
     lines.push_back(fmt::format("only {:.2f} % of the tokens are learnt", 100 * learnt));
   if (view.counts.dropped > 0)
-    lines.push_back(fmt::format("{} in no row", counted(view.counts.dropped, "document", "is", "are")));
+    lines.push_back(fmt::format("{} in no row", view.counts.dropped == 1
+                                                    ? "1 document is"
+                                                    : fmt::format("{} documents are", view.counts.dropped)));
   return lines;
 }
 

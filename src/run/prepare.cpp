@@ -24,7 +24,7 @@ namespace sluice::core {
 namespace {
 
 // Measured costs win over estimates; measuring happens once per machine and kind of step.
-Status measure_costs(Prepared& p, const StageRequest& request, RowSample rows, Observer& observer) {
+Status measure_costs(Prepared& p, const StageRequest& request, const RowSample& rows, Observer& observer) {
   const Stopwatch watch;
   const std::filesystem::path cache = cost_cache(p.config, p.machine);
   CalibrateOptions options = calibration_of(p);
@@ -33,13 +33,13 @@ Status measure_costs(Prepared& p, const StageRequest& request, RowSample rows, O
       build_training(request.model, request.shape, request.numerics, request.optimizer).program;
   if (recall(counted_ops(program), cache, options, p.machine.profile)) return {};
   StepMix step = estimate_mix(program, request, p.machine.profile);
-  step.rows = std::move(rows);
+  step.rows = rows;
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
   const auto progress = [&](int64_t done, int64_t total) {
     observer.progress({"measuring op costs", done, total});
   };
   SLUICE_TRY(calibrate(*backend, step, cache, options, p.machine.profile, progress));
-  p.start_up.measure_s = watch.seconds();
+  p.start_up.measure_s += watch.seconds();
   return {};
 }
 
@@ -80,11 +80,12 @@ void share_caps(Prepared& p) {
   for (size_t d = 1; d < p.machine.devices(); ++d) p.config.caps[Tier::device(d)] = p.config.caps[kDevice];
 }
 
-// Everything up to the shape of the step; the rest is the search for plans.
-Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape, const PlanCache* cache,
+// Everything up to the shape of the step, which is none of `without`; the rest is the search for plans.
+Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least_shape,
+                                  std::vector<StepShape> without, const PlanCache* cache,
                                   Observer& observer) {
   SLUICE_TRY(keep_shape(p.config));
-  p.model = std::move(needs.model);
+  p.model = needs.model;
   SLUICE_TRY(choose_rate(p.config, p.model));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
   p.optimizer = resolve_optimizer(p.config, p.machine);
@@ -107,6 +108,8 @@ Result<StageRequest> decide_shape(Prepared& p, RunNeeds needs, bool least_shape,
   shape_request.first_round_chunks = p.config.shape.first_round_chunks;
   shape_request.head_tokens = p.config.shape.head_tokens;
   shape_request.least = least_shape;
+  if (!without.empty()) cache = nullptr;
+  shape_request.without = std::move(without);
   shape_request.threads = search_threads();
   shape_request.caps = request.caps;
   SLUICE_TRY(check_search(p, shape_request.chunk_tokens));
@@ -186,24 +189,37 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   share_caps(p);
   options.observer->progress({"planning"});
   Stopwatch watch;
-  RowSample rows = std::move(needs.rows);
-  p.document_tokens = document_tokens(rows);
-  SLUICE_ASSIGN(StageRequest request,
-                decide_shape(p, std::move(needs), false, options.cache, *options.observer));
-  const double shape_s = watch.seconds();
-  if (p.machine.traits().runs_models)
-    SLUICE_TRY(measure_costs(p, request, std::move(rows), *options.observer));
-  request.passes = options.passes;
-  watch = Stopwatch();
-  options.observer->progress({"planning"});
-  SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile, options.cache, *options.observer));
-  p.start_up.plan_s = shape_s + watch.seconds();
+  p.document_tokens = document_tokens(needs.rows);
+  // Estimates chose the shape, on a machine at hand with costs that were not measured yet. One that has no
+  // plan in full leads to the next.
+  constexpr size_t kMostFailed = 4;
+  std::vector<StepShape> failed;
+  Status failure;
+  for (;;) {
+    auto request = decide_shape(p, needs, false, failed, options.cache, *options.observer);
+    if (!request.ok()) return failed.empty() ? request.error() : failure.error();
+    p.start_up.plan_s += watch.seconds();
+    if (p.machine.traits().runs_models) SLUICE_TRY(measure_costs(p, *request, needs.rows, *options.observer));
+    request->passes = options.passes;
+    watch = Stopwatch();
+    options.observer->progress({"planning"});
+    auto stages = make_stages(*request, p.machine.profile, options.cache, *options.observer);
+    p.start_up.plan_s += watch.seconds();
+    watch = Stopwatch();
+    if (stages.ok()) {
+      p.stages = std::move(*stages);
+      break;
+    }
+    failure = stages.error();
+    if (stages.error().kind != ErrorKind::DoesNotFit || failed.size() == kMostFailed) return stages.error();
+    failed.push_back(request->shape);
+  }
   release_freed_memory();  // of the search, which takes more than running the plan
   return p;
 }
 
 Status check_fit(RunConfig config, Machine machine) {
-  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, false));
+  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
   return check_fit(std::move(config), std::move(machine), std::move(needs));
 }
 
@@ -212,9 +228,9 @@ Status check_fit(RunConfig config, Machine machine, RunNeeds needs) {
   p.config = std::move(config);
   p.machine = std::move(machine);
   share_caps(p);
-  SLUICE_ASSIGN(const StageRequest request,
-                decide_shape(p, std::move(needs), true, nullptr, silent_observer()));
-  return check_stages_fit(request, p.machine.profile);
+  // To choose the shape that takes least is to find out whether one works.
+  const auto request = decide_shape(p, needs, true, {}, nullptr, silent_observer());
+  return request.ok() ? Status() : request.error();
 }
 
 }  // namespace sluice::core

@@ -71,7 +71,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_step
 // The same for needs that are given; what the configuration says of model and data does not matter.
 Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
                             const PrepareOptions& options = {});
-// Whether prepare_on(config, machine, false) finds plans, without the search for the fastest. A refusal names
+// Whether prepare_on(config, machine, true) finds plans, without the search for the fastest. A refusal names
 // the tier and nothing else.
 Status check_fit(RunConfig config, Machine machine);
 // The same for needs that are given.

@@ -127,19 +127,6 @@ Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const 
   return stages;
 }
 
-Status check_stages_fit(const StageRequest& r, const Profile& profile) {
-  const Stages stages = build_stages(r);
-  SLUICE_ASSIGN(PlanRequest request, request_for_training(r, stages, profile));
-  const Program& program = stages.training.model.program;
-  const auto least = minimal_device_bytes(program, profile, request);
-  if (least.ok() && r.caps[kDevice] == kUnlimited) return {};
-  if (least.ok() && *least + profile.overhead_bytes[kDevice] <= r.caps[kDevice]) return {};
-  request.quick = true;
-  request.explain = false;
-  SLUICE_ASSIGN(const Plan plan, make_plan(program, profile, request));
-  return {};
-}
-
 std::vector<SharedOp> all_ops(const Stages& stages) {
   std::vector<SharedOp> out;
   std::unordered_set<std::string> seen;

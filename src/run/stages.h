@@ -50,9 +50,6 @@ struct StageRequest {
 // With a cache, what it has is not searched for again (see plan_cache.h).
 Result<Stages> make_stages(const StageRequest& request, const Profile& profile,
                            const PlanCache* cache = nullptr, Observer& observer = silent_observer());
-// Whether the training plan fits beside the room for the others, without the search for the fastest.
-Status check_stages_fit(const StageRequest& request, const Profile& profile);
-
 // Room that the programs between steps take beside a shape's plan; for which evaluates, what the request says
 // of that and of sampling counts, not its shape. Borrows both.
 std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& request,

@@ -161,25 +161,6 @@ Result<Frontier> find_frontier(const RunConfig& config, const Machine& given,
     f.points[i].tokens_per_s = found[i].fits() ? found[i].speed.tokens_per_s : 0;
     f.points[i].share = f.points[i].tokens_per_s / f.tokens_per_s;
   }
-  // Of each host cap, points are in ascending order. Where planning refuses the least cap, which was found
-  // by the check alone, the least that can be planned is looked for above it.
-  for (size_t i = 0; i + 1 < found.size(); ++i) {
-    const BytesByTier refused = f.points[i].caps, works = f.points[i + 1].caps;
-    if (found[i].fits() || !found[i + 1].fits() || refused[kHost] != works[kHost]) continue;
-    int64_t low = refused[kDevice], high = works[kDevice];
-    while (high - low > high / kPrecision) {
-      caps = works;
-      caps[kDevice] = readable_cap(low + (high - low) / 2);
-      if (interrupted) return error(ErrorKind::Cancelled, "interrupted");
-      if (caps[kDevice] >= high) break;
-      say(fmt::format("planning device {} beside host {}", cap_text(caps[kDevice]), cap_text(caps[kHost])), 0,
-          0);
-      SLUICE_ASSIGN(const Outlook one, outlook(with_caps(config, caps), machine));
-      if (one.fits())
-        f.points.push_back({caps, one.speed.tokens_per_s, one.speed.tokens_per_s / f.tokens_per_s});
-      (one.fits() ? high : low) = caps[kDevice];
-    }
-  }
   std::erase_if(f.points, [](const FrontierPoint& p) { return p.tokens_per_s == 0; });
   prune(f.points);
   SLUICE_ASSIGN(f.cards, find_cards(config, interrupted, say));

@@ -27,7 +27,7 @@ Outlook outlook_of(const Prepared& p) {
 }
 
 Result<Outlook> outlook(RunConfig config, const Machine& machine) {
-  const auto prepared = prepare_on(std::move(config), machine, false);
+  const auto prepared = prepare_on(std::move(config), machine, true);
   if (prepared.ok()) return outlook_of(*prepared);
   if (prepared.error().kind != ErrorKind::DoesNotFit) return prepared.error();
   Outlook o;
@@ -36,7 +36,7 @@ Result<Outlook> outlook(RunConfig config, const Machine& machine) {
 }
 
 Result<bool> fits(RunConfig config, const Machine& machine) {
-  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, false));
+  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
   return fits(std::move(config), machine, std::move(needs));
 }
 

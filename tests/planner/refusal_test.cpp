@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a refusal says is true: the cap that it names works, and a little less does not.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "equivalence/small_runs.h"
 #include "planner/planner.h"
@@ -118,6 +120,98 @@ TEST_P(Refusals, AreToldByTheirKindAlsoUnexplained) {
   const auto refused = make_plan(program_, profile_, request);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(needed(refused.error(), "device", 1), 0);
+}
+
+// Plans a program at pairs of caps, and asks whether they work.
+class Asked {
+ public:
+  Asked(const Program& program, const Profile& profile, bool quick)
+      : program_(program), profile_(profile), quick_(quick) {}
+
+  Result<Plan> plan(int64_t device, int64_t host) const {
+    return make_plan(program_, profile_, at(device, host));
+  }
+  Status works(int64_t device, int64_t host) const { return caps_work(program_, profile_, at(device, host)); }
+
+ private:
+  PlanRequest at(int64_t device, int64_t host) const {
+    PlanRequest request;
+    request.quick = quick_;
+    request.caps[kDevice] = device;
+    request.caps[kHost] = host;
+    return request;
+  }
+  const Program& program_;
+  const Profile& profile_;
+  const bool quick_;
+};
+
+// Up from what is too little of both: what works goes on working with more of either. A cap that is named
+// works beside the other as it was given, and a little less does not; with less, the same is named.
+void expect_true_refusals(const Asked& asked, int64_t device_bytes, int64_t host_bytes) {
+  constexpr int kSteps = 2;
+  const auto device_at = [&](int i) { return device_bytes * (i + 1) / kSteps; };
+  const auto host_at = [&](int i) { return host_bytes * (i + 1) / kSteps; };
+  std::map<std::pair<std::string, int64_t>, int64_t> named;  // by the tier and the cap beside it
+  bool worked[kSteps][kSteps];
+  for (int d = 0; d < kSteps; ++d) {
+    for (int h = 0; h < kSteps; ++h) {
+      const int64_t device = device_at(d), host = host_at(h);
+      SCOPED_TRACE(fmt::format("device {}, host {}", device, host));
+      const Status works = asked.works(device, host);
+      worked[d][h] = works.ok();
+      const bool less = (d > 0 && worked[d - 1][h]) || (h > 0 && worked[d][h - 1]);
+      if (less) {
+        EXPECT_TRUE(works.ok()) << works.message();
+      }
+      if (works.ok()) {
+        EXPECT_TRUE(less || asked.plan(device, host).ok());
+        continue;
+      }
+      EXPECT_EQ(works.message(), asked.plan(device, host).message());
+      const std::string tier(works.error().detail("tier"));
+      const bool of_host = tier == "host";
+      const std::string need(works.error().detail("need"));
+      ASSERT_FALSE(need.empty()) << works.message();
+      const int64_t cap = std::stoll(need);
+      const auto [it, is_new] = named.try_emplace({tier, of_host ? device : host}, cap);
+      if (!is_new || works.message().find("which no device cap works with") != std::string::npos) {
+        EXPECT_EQ(it->second, cap) << works.message();
+        continue;
+      }
+      EXPECT_TRUE(asked.plan(of_host ? device : cap, of_host ? cap : host).ok()) << works.message();
+      EXPECT_FALSE(asked.plan(of_host ? device : cap * 49 / 50, of_host ? cap * 49 / 50 : host).ok())
+          << works.message();
+    }
+  }
+  EXPECT_TRUE(worked[kSteps - 1][kSteps - 1]);
+  EXPECT_FALSE(worked[0][0]);
+}
+
+TEST(RefusalsOfSmallPrograms, AreTrueForEveryPairOfCaps) {
+  const StageRequest request = small_request(kShapes[0].shape, kNumerics[1].numerics);
+  const Program program =
+      build_training(request.model, request.shape, request.numerics, request.optimizer).program;
+  const Profile profile;
+  const Asked asked(program, profile, false);
+  const Plan all = rig::must(asked.plan(kUnlimited, kUnlimited));
+  expect_true_refusals(asked, all.arenas[kDevice].bytes, 2 * persistent_bytes(program));
+}
+
+// Of many tasks, which are planned at the whole budget only.
+TEST(RefusalsOfLargePrograms, AreTrueForEveryPairOfCaps) {
+  StageRequest request = small_request({64, 64, 1, 8, 64}, kNumerics[0].numerics);
+  request.model = model_of({64, 8, 4, 2, 16, 96, 61});
+  const Program program =
+      build_training(request.model, request.shape, request.numerics, request.optimizer).program;
+  ASSERT_GT(program.tasks().size(), kLargeProgram);
+  const Profile profile = [] {
+    Profile p;
+    p.overhead_bytes[kHost] = 3000;
+    return p;
+  }();
+  const Asked asked(program, profile, true);
+  expect_true_refusals(asked, persistent_bytes(program) * 3 / 4, persistent_bytes(program) * 5 / 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Refusals, testing::ValuesIn(kShapes),

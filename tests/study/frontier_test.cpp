@@ -2,6 +2,7 @@
 // Smallest caps, frontiers and what-ifs of a model of two layers on an invented machine.
 #include "study/frontier.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -159,6 +160,41 @@ TEST(WhatIf, WithoutACapHalfOfWhatItHoldsIsAsked) {
   ASSERT_EQ(found.size(), 2u);
   EXPECT_TRUE(found[0].change.starts_with("half the device memory")) << found[0].change;
   EXPECT_LT(found[0].speedup, 1);
+}
+
+// What a study says of a pair of caps is what planning them says: whether they work, how fast they are, and
+// which cap would do.
+TEST(Outlook, IsThatOfPlanningTheseCaps) {
+  const Machine machine = slow_links();
+  const Outlook all = must(outlook(small_config(), machine));
+  const auto works = [&](const BytesByTier& caps) {
+    RunConfig config = small_config();
+    config.caps = caps;
+    return must(fits(std::move(config), machine));
+  };
+  int refused = 0;
+  for (const int64_t host : {1, 8}) {
+    RunConfig config = small_config();
+    config.caps[kDevice] = all.bytes[kDevice] * 5 / 8;
+    config.caps[kHost] = all.bytes[kDevice] * host / 8;
+    SCOPED_TRACE(fmt::format("device {}, host {}", config.caps[kDevice], config.caps[kHost]));
+    const auto planned = prepare_on(config, machine, true);
+    const Outlook found = must(outlook(config, machine));
+    EXPECT_EQ(planned.ok(), found.fits());
+    EXPECT_EQ(planned.ok(), must(fits(config, machine)));
+    if (planned.ok()) {
+      EXPECT_EQ(outlook_of(*planned).speed.tokens_per_s, found.speed.tokens_per_s);
+      continue;
+    }
+    ++refused;
+    EXPECT_EQ(planned.message(), found.refusal->message);
+    const Tier tier = found.refusal->detail("tier") == "host" ? kHost : kDevice;
+    config.caps[tier] = std::stoll(std::string(found.refusal->detail("need")));
+    EXPECT_TRUE(works(config.caps));
+    config.caps[tier] = config.caps[tier] * 49 / 50;
+    EXPECT_FALSE(works(config.caps));
+  }
+  EXPECT_EQ(refused, 1);
 }
 
 // outlook() tells refusals for memory from other errors by how the planner begins them.

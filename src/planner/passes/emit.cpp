@@ -301,12 +301,14 @@ bool Emitter::pack_host() {
   const std::vector<PackItem> asked = items;
   // Nothing on the host can give way, so the ways that place fast serve as well. Where everything fits
   // side by side they would use more of it than needed.
-  constexpr size_t kMany = 1500;
   int64_t beside = 0;
   for (const PackItem& item : items) beside += item.bytes;
-  if (pack(items, n_, space, beside > space ? kMany : kManyItems) == kNowhere &&
-      pack_few(items = asked, n_, space) == kNowhere)
+  if (limits_.host_closely) {
+    if (const int64_t used = pack_least(items, n_); used == kNowhere || used > space) return false;
+  } else if (pack(items, n_, space, beside > space ? kManyOnHost : kManyItems) == kNowhere &&
+             pack_few(items = asked, n_, space) == kNowhere) {
     return false;
+  }
   PlannedArena& arena = plan_.arenas[kHost];
   arena.bytes = limits_.base[kHost];
   for (size_t i = 0; i < owners.size(); ++i) {

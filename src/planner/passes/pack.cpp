@@ -357,4 +357,21 @@ int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capaci
   return pack(items, last, capacity);
 }
 
+int64_t pack_least(std::vector<PackItem>& items, uint32_t last) {
+  const int64_t total = total_bytes(items), most = most_at_once(items, last);
+  int64_t unit = 0;
+  for (const PackItem& item : items) unit = std::gcd(unit, item.bytes);
+  if (unit == 0) return 0;
+  const std::vector<PackItem> asked = items;
+  for (int64_t more = 0; most + more < total; more = std::max(2 * more, align_up(most / 512, unit))) {
+    const int64_t used =
+        pack_within(items, last, most + more, variants_for(items.size(), kManyOnHost), false);
+    if (used != kNowhere) return used;
+    items = asked;
+    if (const int64_t few = pack_few(items, last, most + more); few != kNowhere) return few;
+    items = asked;
+  }
+  return pack_within(items, last, total, variants_for(items.size(), kManyOnHost), false);
+}
+
 }  // namespace sluice::core

@@ -31,6 +31,7 @@ struct Limits {
   // Places on the host are taken only while their content is of use, which fragments it: what is short there
   // is saved, and where there is room, less of it packs.
   bool host_is_short = false;
+  bool host_closely = false;  // see pack_least()
   // By object: what stays on its device all step long and has no place on the host. Null: nothing does.
   std::shared_ptr<const std::vector<bool>> pinned;
 
@@ -209,11 +210,13 @@ struct PackItem {
 // Assigns offsets so that no two items overlap in both time (positions 0 .. last) and space. Returns the
 // bytes used, or kNowhere when no packing within `capacity` was found. Of more than `many` items, what packs
 // them fast is tried before what packs them well.
-constexpr size_t kManyItems = 8000;
+constexpr size_t kManyItems = 8000, kManyOnHost = 1500;
 int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many = kManyItems);
 // The same, where there is room for everything in a place of its own, in about as little as is there at once,
 // as long as nothing has to come later or end earlier for it.
 int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
+// The same in as little room as is found, whatever there is.
+int64_t pack_least(std::vector<PackItem>& items, uint32_t last);
 // As pack() by search, which finds packings where pack() finds none, but rather lets early loads and
 // lingering stores give way. It is for few items, as its cost grows with their square; of more it finds none.
 constexpr size_t kFewItems = 400;
