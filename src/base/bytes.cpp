@@ -70,7 +70,9 @@ std::string format(int64_t bytes, bool up) {
   constexpr std::array<const char*, 5> kNames{"B", "KiB", "MiB", "GiB", "TiB"};
   auto value = static_cast<double>(bytes);
   size_t unit = 0;
-  while (std::abs(value) >= 1024 && unit + 1 < kNames.size()) {
+  // What would be written as 1024 of a unit is one of the next.
+  while (unit + 1 < kNames.size() &&
+         (up ? std::ceil(std::abs(value)) : std::round(std::abs(value))) >= 1024) {
     value /= 1024;
     ++unit;
   }

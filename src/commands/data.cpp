@@ -62,7 +62,8 @@ Status show_data(const DataRequest& request) {
   auto view = view_data(config, vocab, request.rows, console);
   console.stop();
   if (!view.ok()) return view.error();
-  say_exactly(stdout, to_text(*view, takes_colours(stdout)));
+  show_text(overview(*view));
+  say_exactly(stdout, rows_as_text(*view, takes_colours(stdout)));
   if (request.html.empty()) return {};
   SLUICE_TRY(write_file(request.html, to_html(*view)));
   say("page: {}\n", request.html);

@@ -139,16 +139,21 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--li
 
 }  // namespace
 
-std::string to_text(const DataView& v, bool colours) {
+std::string overview(const DataView& v) {
   std::string out;
   for (const auto& [name, value] : facts_of(v)) out += fmt::format("{:<10} {}\n", name, printable(value));
   out += "\ndocuments by their tokens\n";
   for_lengths(v.train, [&](const std::string& name, int64_t n, double share) {
-    const std::string bar(size_t(40 * share + 0.5), '#');
-    out += fmt::format("{:>20} {:>10}{}{}\n", name, grouped(double(n), 0), bar.empty() ? "" : " ", bar);
+    const std::string bar(size_t(30 * share + 0.5), '#');
+    out += fmt::format("{:>18} {:>9}{}{}\n", name, grouped(double(n), 0), bar.empty() ? "" : " ", bar);
   });
   if (!v.warnings.empty()) out += "\n";
   for (const std::string& warning : v.warnings) out += fmt::format("warning: {}\n", printable(warning));
+  return out;
+}
+
+std::string rows_as_text(const DataView& v, bool colours) {
+  std::string out;
   const Marks& marks = colours ? kColours : kPlain;
   if (!v.rows.empty())
     out += fmt::format("\nfirst rows; {0}what is learnt{1} and {2}special tokens{3} are marked\n",

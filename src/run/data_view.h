@@ -47,8 +47,10 @@ struct DataView {
 // Opens what the configuration says, or takes it from the cache. `rows`: how many to show.
 Result<DataView> view_data(const RunConfig& config, int64_t vocab, int64_t rows, Observer& observer);
 
-// As text: in colours, or with marks. What others wrote in it is printable (base/printable.h).
-std::string to_text(const DataView& view, bool colours);
+// As text, in which what others wrote is printable (base/printable.h): what there is to say, and the first
+// rows, in colours or with marks.
+std::string overview(const DataView& view);
+std::string rows_as_text(const DataView& view, bool colours);
 // A page that needs nothing beside it.
 std::string to_html(const DataView& view);
 

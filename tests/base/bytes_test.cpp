@@ -51,6 +51,9 @@ TEST(Bytes, FormatsThreeDigits) {
   EXPECT_EQ(format_bytes(1536), "1.50 KiB");
   EXPECT_EQ(format_bytes(47 * kMiB + 200 * kKiB), "47.2 MiB");
   EXPECT_EQ(format_bytes(300 * kGiB), "300 GiB");
+  EXPECT_EQ(format_bytes(kGiB - 100 * kKiB), "1.00 GiB");
+  EXPECT_EQ(format_bytes(1023 * kMiB), "1023 MiB");
+  EXPECT_EQ(format_bytes_up(1023 * kMiB + 1), "1.00 GiB");
   EXPECT_EQ(format_bytes(kUnlimited), "none");
 }
 

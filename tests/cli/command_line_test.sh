@@ -76,7 +76,9 @@ expect 1 err 'more than any machine has' plan --machine h100 --host-mem 999999Ti
 expect 1 err "nowhere: it is neither a model's folder, nor the directory of a run" generate nowhere --prompt a
 
 # Text for people fits a narrow terminal.
-for command in machines keys help 'plan --help' 'estimate tiny --machine h100' 'plan --machine rtx4090 --device-mem 2GiB --host-mem 4GiB'; do
+readme=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../README.md")
+for command in machines keys help 'plan --help' 'estimate tiny --machine h100' 'plan --machine rtx4090 --device-mem 2GiB --host-mem 4GiB' \
+  "data $readme --rows 0"; do
   wide=$(cd "$(mktemp -d)" && COLUMNS=60 "$sluice" $command 2>/dev/null | LC_ALL=C.UTF-8 grep -E '^.{61}' | grep -E '[^ ] +[^ ]' || true)
   # Examples are commands, which stay whole; so does a word.
   if grep -v -e '^  sluice ' -e '^saved: ' <<<"$wide" | grep -q .; then
