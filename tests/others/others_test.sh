@@ -28,7 +28,8 @@ case $what in
   llamacpp)
     model=$here/../../models/SmolLM2-135M
     if [[ ! -d $model ]]; then echo "skipped: there is no models/SmolLM2-135M (scripts/finetune)"; exit 77; fi
-    install torch transformers==5.23.0 sentencepiece numpy safetensors scikit-build-core cmake ninja
+    # The converter's own version of transformers: version 5 splits text of every qwen2 model as Qwen does, whatever tokenizer it has.
+    install torch transformers==4.57.6 sentencepiece numpy safetensors scikit-build-core cmake ninja
     if [[ ! -d $folder/source ]]; then
       "$python" -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation --dest "$folder" llama-cpp-python==0.3.36
       mkdir -p "$folder/source.part"
