@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/counts.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -61,6 +63,14 @@ Result<int64_t> parse_whole(std::string_view text) {
     return error("{}: expected a whole number without suffix; did you mean {}?", text, *value);
   }
   return error("{}: expected a whole number", text);
+}
+
+std::string counted(int64_t n, std::string_view thing) {
+  return fmt::format("{} {}{}", fmt::group_digits(n), thing, n == 1 ? "" : "s");
+}
+
+std::string counted(int64_t n, std::string_view thing, std::string_view of_one, std::string_view of_more) {
+  return fmt::format("{} {}", counted(n, thing), n == 1 ? of_one : of_more);
 }
 
 }  // namespace sluice::core

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of tokens as people write them.
+// Numbers of tokens and other things as people write them.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -17,5 +18,9 @@ Result<int64_t> parse_count(std::string_view text);
 // A whole number without suffix. Of "10k" the error says 10000: what is counted one by one has decimal
 // thousands, and no one should have to know which it is.
 Result<int64_t> parse_whole(std::string_view text);
+
+// "1 row", "12,345 rows"; with verbs "1 row is", "12,345 rows are". Of a thing whose plural ends with an s.
+std::string counted(int64_t n, std::string_view thing);
+std::string counted(int64_t n, std::string_view thing, std::string_view of_one, std::string_view of_more);
 
 }  // namespace sluice::core

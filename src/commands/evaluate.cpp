@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/counts.h"
 #include "base/stopwatch.h"
 #include "commands/commands.h"
 #include "commands/console.h"
@@ -66,32 +67,55 @@ Result<RunConfig> own_config(const EvaluateRequest& request, const fs::path& fol
   return config;
 }
 
-// What a run holds out, as it does.
-struct HeldOutText {
+// What is evaluated, and as rows of which kind.
+struct Subject {
   BatchSource* rows;
-  int64_t count;  // that it evaluates
+  int64_t count;           // of the rows
+  double bytes_per_token;  // 0: unknown
+  std::vector<std::string> names;
+  bool packed;
+  int64_t head_tokens = 0;  // 0: chosen
+  RunData data;
 };
-Result<HeldOutText> held_out_by(const RunConfig& config, const RunData& data) {
+
+// Files; where they are less than a row, in a shorter one.
+Result<Subject> open_files(const EvaluateRequest& request, RunConfig& config, int64_t vocab,
+                           Console& console) {
+  SLUICE_ASSIGN(RunData data, open_data(config, vocab, console, DataUse::Evaluate));
+  constexpr int64_t kLeastRowTokens = 16;
+  const auto shorter =
+      std::max(kLeastRowTokens, int64_t(std::bit_ceil(uint64_t(data.train_documents.tokens))));
+  if (request.seq_len == 0 && shorter < config.train.seq_len) {
+    config.train.seq_len = config.train.tokens_per_step = shorter;
+    SLUICE_ASSIGN(data, open_data(config, vocab, console, DataUse::Evaluate));
+  }
+  BatchSource* rows = data.train.get();
+  return Subject{.rows = rows,
+                 .count = rows->epoch_rows(),
+                 .bytes_per_token = data.train_bytes_per_token,
+                 .names = data.names,
+                 .packed = rows->packed(),
+                 .data = std::move(data)};
+}
+
+// What a run holds out, as it does.
+Result<Subject> open_held_out(const RunConfig& config, int64_t vocab, Console& console) {
+  SLUICE_ASSIGN(RunData data, open_data(config, vocab, console));
   if (data.heldout == nullptr)
     return error("{}: the run holds no text out (data.heldout = 0); name files, directories or patterns",
                  config.run.dir);
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(config.checkpoint()));
   const std::string before = value_of(info.manifest, "data.content");
   if (before != data.content && before != data.content_before)
-    say(stderr, "the data is not what the run learnt from: its held-out rows may be others\n");
-  return HeldOutText{data.heldout.get(), count_rows(*data.heldout, config.eval.rows).rows};
-}
-
-// The data; where it is less than a row, in a shorter one.
-Result<RunData> open_evaluated(const EvaluateRequest& request, RunConfig& config, int64_t vocab,
-                               Console& console) {
-  SLUICE_ASSIGN(RunData data, open_data(config, vocab, console, DataUse::Evaluate));
-  constexpr int64_t kLeastRowTokens = 16;
-  const auto shorter =
-      std::max(kLeastRowTokens, int64_t(std::bit_ceil(uint64_t(data.train_documents.tokens))));
-  if (request.seq_len > 0 || shorter >= config.train.seq_len) return data;
-  config.train.seq_len = config.train.tokens_per_step = shorter;
-  return open_data(config, vocab, console, DataUse::Evaluate);
+    data.notices.emplace_back("the data is not what the run learnt from: its held-out rows may be others");
+  BatchSource* rows = data.heldout.get();
+  return Subject{.rows = rows,
+                 .count = count_rows(*rows, config.eval.rows).rows,
+                 .bytes_per_token = data.heldout_bytes_per_token,
+                 .names = data.heldout_names,
+                 .packed = packs_documents(config),
+                 .head_tokens = config.shape.head_tokens,
+                 .data = std::move(data)};
 }
 
 struct Evaluated {
@@ -138,14 +162,12 @@ std::string as_text(const Evaluated& e) {
   if (e.bytes_per_token > 0) out += fmt::format("bits per byte  {:.4f}\n", e.bits_per_byte());
   out += fmt::format("right          {:.2f} % of the tokens are those that the model finds likeliest\n",
                      100 * double(all.hits) / double(all.targets));
-  out += fmt::format("of             {} tokens in {} row{} of {}\n", grouped(double(all.targets), 0),
-                     grouped(double(e.losses.rows.size()), 0), e.losses.rows.size() == 1 ? "" : "s",
-                     grouped(double(e.seq_len), 0));
+  out += fmt::format("of             {} in {} of {}\n", counted(all.targets, "token"),
+                     counted(int64_t(e.losses.rows.size()), "row"), grouped(double(e.seq_len), 0));
   for (size_t p = 0; p < e.losses.paths.size(); ++p) {
     const RowLoss& path = e.losses.paths[p];
     if (path.targets > 0)
-      out += fmt::format("  {:.6f} of {} tokens of {}\n", path.mean(), grouped(double(path.targets), 0),
-                         e.names[p]);
+      out += fmt::format("  {:.6f} of {} of {}\n", path.mean(), counted(path.targets, "token"), e.names[p]);
   }
   return out;
 }
@@ -185,24 +207,20 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   SLUICE_TRY(check_early(config, machine));
   SLUICE_TRY(keep_date(config));
   Console console;
-  SLUICE_ASSIGN(RunData data, run.empty() ? open_evaluated(request, config, model.vocab, console)
-                                          : open_data(config, model.vocab, console));
+  SLUICE_ASSIGN(Subject subject, run.empty() ? open_files(request, config, model.vocab, console)
+                                             : open_held_out(config, model.vocab, console));
   console.stop();
-  for (const auto* notices : {&model.notices, &data.notices}) {
+  for (const auto* notices : {&model.notices, &subject.data.notices}) {
     for (const std::string& notice : *notices) say(stderr, "{}\n", notice);
   }
   EvaluatorSetup setup;
   setup.model = std::move(model);
   SLUICE_ASSIGN(setup.numerics, resolve_numerics(config, machine));
   setup.seq_len = config.train.seq_len;
-  HeldOutText text{data.train.get(), data.train->epoch_rows()};
-  if (!run.empty()) {
-    SLUICE_ASSIGN(text, held_out_by(config, data));
-  }
-  setup.packed = run.empty() ? text.rows->packed() : packs_documents(config);
-  setup.rows = text.count;
+  setup.packed = subject.packed;
+  setup.rows = subject.count;
   setup.chunk_tokens = config.shape.chunk_tokens;
-  if (!run.empty()) setup.head_tokens = config.shape.head_tokens;
+  setup.head_tokens = subject.head_tokens;
   setup.caps = machine.caps_here(config.caps);
   console.progress({"planning"});
   SLUICE_ASSIGN(const EvaluatorPlan plan, plan_evaluator(std::move(setup), machine.profile));
@@ -213,7 +231,7 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   const Stopwatch watch;
   int64_t done = 0;
   auto losses = evaluate_rows(
-      *text.rows, rows, each,
+      *subject.rows, rows, each,
       [&](const Rows& part) {
         console.progress({"evaluating rows", std::min(rows, done), rows});
         done += each;
@@ -223,12 +241,8 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   console.stop();
   if (!losses.ok() && losses.error().kind == ErrorKind::Cancelled) return Ending::Stopped;
   if (!losses.ok()) return losses.error();
-  Evaluated out{folder.string(),
-                plan.setup.seq_len,
-                run.empty() ? data.train_bytes_per_token : data.heldout_bytes_per_token,
-                std::move(*losses),
-                run.empty() ? data.names : data.heldout_names,
-                watch.seconds()};
+  Evaluated out{folder.string(),    plan.setup.seq_len,       subject.bytes_per_token,
+                std::move(*losses), std::move(subject.names), watch.seconds()};
   say("{}", request.json ? as_json(out) : as_text(out));
   tell_cost(out, *evaluator, config.caps);
   return Ending::Done;

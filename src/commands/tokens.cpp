@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "base/counts.h"
 #include "commands/commands.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
@@ -75,10 +76,6 @@ Result<Encoded> encode_file(const Words& words, const std::string& path) {
   const Status status = words.encode(text, encoded.ids, encoded.counts);
   if (!status.ok()) return error_at(path, status.error());
   return encoded;
-}
-
-std::string counted(int64_t n, std::string_view what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
 void show(const Words& words, const Encoded& file, int64_t most) {

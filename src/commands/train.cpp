@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/counts.h"
 #include "base/stopwatch.h"
 #include "commands/commands.h"
 #include "commands/console.h"
@@ -172,8 +173,8 @@ void TrainingObserver::evaluated(const EvaluationEvent& e) {
                                ? fmt::format("; {:.4f} above the lowest, of step {} (standard error {:.2g})",
                                              e.rise, e.lowest_step, *e.rise_error)
                                : "";
-  say("held-out loss {:.4f} (perplexity {:.4g}{}, {:.1f} % right) after {} step{}{}\n", e.loss,
-      std::exp(e.loss), per_byte, 100 * e.accuracy, e.step, e.step == 1 ? "" : "s", rise);
+  say("held-out loss {:.4f} (perplexity {:.4g}{}, {:.1f} % right) after {}{}\n", e.loss, std::exp(e.loss),
+      per_byte, 100 * e.accuracy, counted(e.step, "step"), rise);
   for (const EvaluationEvent::Path& path : e.paths) say("  {:.4f} of {}\n", path.loss, path.name);
   evaluated_ = e;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/counts.h"
 #include "estimate/sections.h"
 
 namespace sluice::core {
@@ -189,9 +190,8 @@ std::optional<Section> scaling_section(const Basis& b) {
     for (const bool recompute : {false, true}) {
       const int64_t most = most_layers(
           [&](int64_t l) { return bytes_of(scaled_to(*b.spec, l), devices, recompute) <= d.memory_bytes; });
-      const std::string name =
-          fmt::format("{}, {}", devices == 1 ? "1 device" : fmt::format("{} devices", devices),
-                      recompute ? "layers recomputed" : "nothing recomputed");
+      const std::string name = fmt::format("{}, {}", counted(devices, "device"),
+                                           recompute ? "layers recomputed" : "nothing recomputed");
       if (most == 0) {
         table.rows.push_back({name, {}, "not one layer"});
         continue;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/counts.h"
 #include "base/parallel.h"
 #include "exec/executor.h"
 #include "planner/lower_bound.h"
@@ -496,8 +497,7 @@ void PlanBuilder::climb(Candidate& c, int64_t device_budget, int evaluations) co
   const auto work = [&] { return refine(c, units_, rebuild, evaluations); };
   const int changes = passes_.run<int>(Pass::Refine, 0, work, [](int) { return Status(); });
   if (changes > 0)
-    c.how += fmt::format("; then {} changed one by one",
-                         changes == 1 ? "1 decision was" : fmt::format("{} decisions were", changes));
+    c.how += fmt::format("; then {} changed one by one", counted(changes, "decision", "was", "were"));
 }
 
 int64_t PlanBuilder::resident_bytes() const {

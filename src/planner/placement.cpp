@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/counts.h"
 #include "base/philox.h"
 
 namespace sluice::core {
@@ -262,12 +263,9 @@ Placement ring(const Program& program, const Pieces& pieces, const TaskCosts& co
     const bool goes = from_round > 0 && (round < 0 || round >= from_round);
     out.tasks.push_back(Tier::device(goes ? to : device_of[size_t(piece)]));
   }
-  const auto some = [](int n, std::string_view what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
   out.how = fmt::format(
       "a ring of {} devices, {}{}", shares.size(),
-      layout.turns > 0 ? some(layout.turns, "turn") : "stages of " + some(layout.stage_layers, "layer"),
+      layout.turns > 0 ? counted(layout.turns, "turn") : "stages of " + counted(layout.stage_layers, "layer"),
       layout.by_rounds ? ", made even by rounds" : "");
   return out;
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/counts.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::core {
@@ -96,7 +97,8 @@ std::vector<std::string> Findings::warnings() const {
   const int64_t documents = std::accumulate(kinds.begin(), kinds.end(), int64_t{0});
   std::vector<std::string> lines;
   const auto say = [&](int64_t count, std::string_view what) {
-    if (count > 0) lines.push_back(fmt::format("in {} of {} documents {}", count, documents, what));
+    if (count > 0)
+      lines.push_back(fmt::format("in {} of {} {}", count, counted(documents, "document"), what));
   };
   say(without_learnt, "nothing is learnt");
   say(without_end, "no special token ends an answer: a model does not learn to stop there");
@@ -107,27 +109,23 @@ std::vector<std::string> Findings::warnings() const {
   say(lack_messages, "there is a message that the chat template does not show");
   say(lack_reasoning, "there is reasoning, which the chat template does not show");
   if (empty_answers > 0)
-    lines.push_back(
-        fmt::format("{} empty and not learnt: a model would learn from it to say nothing",
-                    empty_answers == 1 ? "1 answer is" : fmt::format("{} answers are", empty_answers)));
+    lines.push_back(fmt::format("{} empty and not learnt: a model would learn from it to say nothing",
+                                counted(empty_answers, "answer", "is", "are")));
   if (unused != 0)
     lines.push_back(
         fmt::format("plain text has keys that are not used: {} (first in {}); all of its text is learnt",
                     fmt::join(unused_names(unused), ", "), first_unused));
   if (straddling > 0)
-    lines.push_back(
-        fmt::format("{} tokens stand partly for text that is learnt, and are not learnt", straddling));
+    lines.push_back(counted(straddling, "token", "is not learnt: only a part of its text is",
+                            "are not learnt: only a part of their text is"));
   if (dropped > 0)
     lines.push_back(fmt::format("{} characters or bytes have no token and are left out", dropped));
   if (lonely_files > 0)
-    lines.push_back(fmt::format(
-        "{} one record only: in JSONL each line is a document",
-        lonely_files == 1 ? "1 JSONL file has" : fmt::format("{} JSONL files have", lonely_files)));
+    lines.push_back(fmt::format("{} one record only: in JSONL each line is a document",
+                                counted(lonely_files, "JSONL file", "has", "have")));
   if (malformed > 0)
-    lines.push_back(fmt::format(
-        "{} skipped, first {}",
-        malformed == 1 ? "1 malformed record was" : fmt::format("{} malformed records were", malformed),
-        first_malformed));
+    lines.push_back(fmt::format("{} skipped, first {}", counted(malformed, "malformed record", "was", "were"),
+                                first_malformed));
   return lines;
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/counts.h"
 #include "base/printable.h"
 #include "draw/axis.h"
 #include "draw/markup.h"
@@ -14,10 +15,6 @@
 
 namespace sluice::core {
 namespace {
-
-std::string counted(int64_t n, std::string_view what) {
-  return fmt::format("{} {}{}", grouped(double(n), 0), what, n == 1 ? "" : "s");
-}
 
 double percent(int64_t part, int64_t whole) {
   return whole > 0 ? 100 * double(part) / double(whole) : 0;
@@ -66,14 +63,10 @@ std::vector<std::pair<std::string, std::string>> facts_of(const DataView& v) {
                                          percent(c.padding, c.rows * v.sequence)));
   std::string left_out = counted(c.left_out, "token");
   if (packed && c.cut > 0)
-    left_out +=
-        fmt::format("; {} longer than a row and {}",
-                    c.cut == 1 ? "1 document is" : fmt::format("{} documents are", grouped(double(c.cut), 0)),
-                    v.long_documents == "cut" ? "cut off" : "continued in the next");
+    left_out += fmt::format("; {} longer than a row and {}", counted(c.cut, "document", "is", "are"),
+                            v.long_documents == "cut" ? "cut off" : "continued in the next");
   if (packed && c.dropped > 0)
-    left_out += fmt::format(
-        "; {} left out as a whole",
-        c.dropped == 1 ? "1 document is" : fmt::format("{} documents are", grouped(double(c.dropped), 0)));
+    left_out += fmt::format("; {} left out as a whole", counted(c.dropped, "document", "is", "are"));
   facts.emplace_back("left out", left_out);
   facts.emplace_back("an epoch", fmt::format("{} of {}", counted(v.steps_per_epoch, "step"),
                                              counted(v.rows_per_step, "row")));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/counts.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
 
@@ -95,9 +96,7 @@ std::vector<std::string> warnings_of(const DataView& view) {
   if (learnt < kFewLearnt)
     lines.push_back(fmt::format("only {:.2f} % of the tokens are learnt", 100 * learnt));
   if (view.counts.dropped > 0)
-    lines.push_back(fmt::format("{} in no row", view.counts.dropped == 1
-                                                    ? "1 document is"
-                                                    : fmt::format("{} documents are", view.counts.dropped)));
+    lines.push_back(fmt::format("{} in no row", counted(view.counts.dropped, "document", "is", "are")));
   return lines;
 }
 

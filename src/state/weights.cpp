@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "base/hash.h"
+#include "base/parallel.h"
 #include "base/philox.h"
 #include "io/elements.h"
 #include "state/write.h"
@@ -39,7 +40,8 @@ Status for_each_job(int64_t count, int64_t bytes, F&& f, Report&& report) {
   std::atomic<int64_t> next = 0;
   std::mutex mutex;
   Status first_error;
-  const auto work = [&](bool reports) {
+  const std::thread::id here = std::this_thread::get_id();
+  for_each_parallel(std::min(threads, count), int(threads), [&](int64_t) {
     Tile tile;
     for (int64_t job = next++; job < count; job = next++) {
       if (const Status status = f(job, tile); !status.ok()) {
@@ -47,14 +49,9 @@ Status for_each_job(int64_t count, int64_t bytes, F&& f, Report&& report) {
         if (first_error.ok()) first_error = status;
         next = count;
       }
-      if (reports) report();
+      if (std::this_thread::get_id() == here) report();
     }
-  };
-  {
-    std::vector<std::jthread> others;
-    for (int64_t t = 1; t < std::min(threads, count); ++t) others.emplace_back(work, false);
-    work(true);
-  }
+  });
   return first_error;
 }
 

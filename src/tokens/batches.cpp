@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counts.h"
 #include "base/hash.h"
 #include "base/philox.h"
 #include "tokens/permutation.h"
@@ -282,9 +283,10 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
     return error("sequence {}: allowed is 1 to {}", sequence, INT32_MAX);
   if (options.rows < 1) return error("{} rows per step: at least 1 is needed", options.rows);
   SLUICE_TRY(tokens.check_vocab(options.vocab));
-  const std::string what = options.name.empty() ? tokens.text()
-                                                : fmt::format("{}: {} tokens in {} documents", options.name,
-                                                              tokens.tokens(), tokens.documents());
+  const std::string what = options.name.empty()
+                               ? tokens.text()
+                               : fmt::format("{}: {} in {}", options.name, counted(tokens.tokens(), "token"),
+                                             counted(tokens.documents(), "document"));
   if (tokens.learnt() == 0) return error("{}; nothing of them is learnt (data.learn)", what);
 
   std::unique_ptr<BatchSource> source;

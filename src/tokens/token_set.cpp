@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/counts.h"
+
 namespace sluice::core {
 
 TokenSet::TokenSet(std::vector<TokenFile> files) : files_(std::move(files)) {
@@ -74,7 +76,7 @@ TokenSet::Path TokenSet::path_at(int64_t index) const {
 std::string TokenSet::text() const {
   std::string names = files_.empty() ? "no token file" : files_.front().path().string();
   if (files_.size() > 1) names += fmt::format(" and {} more", files_.size() - 1);
-  return fmt::format("{}: {} tokens in {} documents", names, tokens(), documents());
+  return fmt::format("{}: {} in {}", names, counted(tokens(), "token"), counted(documents(), "document"));
 }
 
 Result<TokenSet> open_tokens(const std::filesystem::path& path) {

@@ -30,5 +30,13 @@ TEST(Counts, WholeNumbersTakeNoSuffix) {
   EXPECT_EQ(parse_whole("ten").message(), "ten: expected a whole number");
 }
 
+TEST(Counted, ThingsHaveTheirNumberAndTheirVerb) {
+  EXPECT_EQ(counted(1, "row"), "1 row");
+  EXPECT_EQ(counted(0, "row"), "0 rows");
+  EXPECT_EQ(counted(1234567, "token"), "1,234,567 tokens");
+  EXPECT_EQ(counted(1, "answer", "is", "are"), "1 answer is");
+  EXPECT_EQ(counted(2, "answer", "is", "are"), "2 answers are");
+}
+
 }  // namespace
 }  // namespace sluice::core

@@ -200,6 +200,17 @@ int open_noted(const char* path, int flags, Call&& make) {
   });
 }
 
+// What gives a file a name.
+int linked(auto* call, const char* of, const char* path, const char* how, auto&& what) {
+  if (!watched(AT_FDCWD, path)) return call(of, path);
+  return faulty([&] {
+    return noted([&] { return call(of, path); },
+                 [&](int) {
+                   record().put(how, {Record::hex(path), what()});
+                 });
+  });
+}
+
 constexpr int kChanges = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
 
 unsigned mode_of(int flags, va_list more) {
@@ -300,23 +311,11 @@ int rename(const char* from, const char* to) noexcept {
 }
 int symlink(const char* target, const char* path) noexcept {
   REAL(symlink);
-  if (!watched(AT_FDCWD, path)) return call(target, path);
-  return faulty([&] {
-    return noted([&] { return call(target, path); },
-                 [&](int) {
-                   record().put("link", {Record::hex(path), Record::hex(target)});
-                 });
-  });
+  return linked(call, target, path, "link", [&] { return Record::hex(target); });
 }
 int link(const char* of, const char* path) noexcept {
   REAL(link);
-  if (!watched(AT_FDCWD, path)) return call(of, path);
-  return faulty([&] {
-    return noted([&] { return call(of, path); },
-                 [&](int) {
-                   record().put("name", {Record::hex(path), Record::inode_of(path)});
-                 });
-  });
+  return linked(call, of, path, "name", [&] { return Record::inode_of(path); });
 }
 // As where a file system has no locks.
 int flock(int fd, int operation) noexcept {

@@ -130,9 +130,8 @@ TEST_F(HeldOut, ATextShorterThanARowIsARow) {
   EXPECT_EQ(evaluate({}).total().targets, 6);
   dir_.add("b.txt", "A");
   const Prepared prepared = prepare();
-  EXPECT_NE(
-      Session::open(prepared).message().find("1 tokens in 1 documents; a target needs a token before it"),
-      std::string::npos)
+  EXPECT_NE(Session::open(prepared).message().find("1 token in 1 document; a target needs a token before it"),
+            std::string::npos)
       << Session::open(prepared).message();
 }
 
