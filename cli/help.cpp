@@ -113,6 +113,8 @@ std::string in_words(const CLI::ParseError& e) {
   };
   if (const auto [name, times] = parts(": At Most 1 required but received "); !name.empty())
     return name + " is given " + times + " times; give it once";
+  if (const auto [name, least] = parts(": At least "); !name.empty())
+    return name + " needs at least " + least.substr(0, least.find(' ')) + " values";
   if (const auto [name, rest] = parts(": 1 required "); !name.empty())
     return name + " needs a value: " + rest.substr(0, rest.find(' '));
   if (const auto [name, other] = parts(" excludes "); !name.empty())

@@ -174,9 +174,10 @@ std::string as_text(const Evaluated& e) {
 
 void tell_cost(const Evaluated& e, const Evaluator& evaluator, const BytesByTier& caps) {
   const BytesByTier& peak = evaluator.peak_memory();
-  say(stderr, "{} tokens in {:.2f} s; memory  device {} of {}, host {} of {}\n",
-      int64_t(e.losses.rows.size()) * e.seq_len, e.seconds, format_bytes(fullest_device(peak)),
-      format_bytes(caps[kDevice]), format_bytes(peak[kHost]), format_bytes(caps[kHost]));
+  say(stderr, "{} in {:.2f} s; memory  device {} of {}, host {} of {}\n",
+      counted(int64_t(e.losses.rows.size()) * e.seq_len, "token"), e.seconds,
+      format_bytes(fullest_device(peak)), format_bytes(caps[kDevice]), format_bytes(peak[kHost]),
+      format_bytes(caps[kHost]));
 }
 
 // Whose own held-out text is asked for; empty: files are.

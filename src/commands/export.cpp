@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/counts.h"
 #include "commands/commands.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
@@ -45,8 +46,9 @@ std::string names_of(const std::vector<TensorType>& types) {
 }
 
 void show(const ExportRequest& request, const Exported& done) {
-  say("{}: {} parameters in {}, {}, from {}{}\n", request.to, done.parameters, names_of(done.types),
-      format_bytes(done.bytes), done.from_masters ? "the master weights of " : "", done.from.string());
+  say("{}: {} in {}, {}, from {}{}\n", request.to, counted(done.parameters, "parameter"),
+      names_of(done.types), format_bytes(done.bytes), done.from_masters ? "the master weights of " : "",
+      done.from.string());
   if (done.weights.size() <= 2) {
     say("  {}\n", fmt::join(done.weights, ", "));
   } else {
@@ -54,10 +56,13 @@ void show(const ExportRequest& request, const Exported& done) {
   }
   say("  config.json{}{}\n", done.others.empty() ? "" : ", ", fmt::join(done.others, ", "));
   if (done.others.empty())
-    say("  no tokenizer: none was in {}; who generates text needs one beside these\n", done.from.string());
+    say("  no tokenizer, as none is in {}; programs that read or write text need one beside these files\n",
+        done.from.string());
   if (!done.left_out.empty()) {
     say("  left out: {}{}, which the model does not have\n", done.left_out.front(),
-        done.left_out.size() == 1 ? "" : fmt::format(" and {} more tensors", done.left_out.size() - 1));
+        done.left_out.size() == 1
+            ? ""
+            : fmt::format(" and {}", counted(int64_t(done.left_out.size()) - 1, "more tensor")));
   }
   for (const std::string& notice : done.notices) say("  note: {}\n", notice);
 }

@@ -173,8 +173,11 @@ void TrainingObserver::evaluated(const EvaluationEvent& e) {
                                ? fmt::format("; {:.4f} above the lowest, of step {} (standard error {:.2g})",
                                              e.rise, e.lowest_step, *e.rise_error)
                                : "";
-  say("held-out loss {:.4f} (perplexity {:.4g}{}, {:.1f} % right) after {}{}\n", e.loss, std::exp(e.loss),
-      per_byte, 100 * e.accuracy, counted(e.step, "step"), rise);
+  // Perplexities of the first steps are large, and no one reads 5.372e+04.
+  const double perplexity = std::exp(e.loss);
+  say("held-out loss {:.4f} (perplexity {}{}, {:.1f} % right) {}{}\n", e.loss,
+      perplexity < 1000 ? fmt::format("{:.4g}", perplexity) : grouped(perplexity, 0), per_byte,
+      100 * e.accuracy, e.step == 0 ? "before the first step" : "after " + counted(e.step, "step"), rise);
   for (const EvaluationEvent::Path& path : e.paths) say("  {:.4f} of {}\n", path.loss, path.name);
   evaluated_ = e;
 }
@@ -331,18 +334,16 @@ void TrainingObserver::summarize_heldout(const HeldoutRecord& record, std::optio
   }
   say("held-out loss was lowest after step {}: {:.4f}{}\n", record.best_step, record.best_loss, now);
   if (c_.run.keep_best == "off") return;
-  const std::string best = (dir_ / "checkpoints" / "best").string();
-  constexpr const char* kWhy =
-      "saving it would have taken more than 2 % of the run (run.keep_best = on saves every one)";
-  if (kept == record.best_step) {
-    say("best model: {}\n", best);
-  } else if (record.best_step == 0) {
-    say("best model: the one that the run began with\n");
-  } else if (kept) {
-    say("best model kept: {}, of step {}; {}\n", best, *kept, kWhy);
-  } else {
-    say("best model kept: none; {}\n", kWhy);
+  std::string best = kept ? (dir_ / "checkpoints" / "best").string() : "none is kept";
+  if (record.best_step == 0) {
+    best = "the one that the run began with";
+  } else if (kept != record.best_step) {
+    best += kept ? fmt::format(", of step {}", *kept) : "";
+    best +=
+        "; saving a better one would have taken more than 2 % of the run (run.keep_best = on saves every "
+        "one)";
   }
+  say("best model: {}\n", best);
 }
 
 void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) {
@@ -366,18 +367,19 @@ std::string describe_heldout(const Session& session) {
   const sluice::Schedule& schedule = session.schedule();
   const int64_t all = session.data().heldout->epoch_rows();
   std::string out = fmt::format(
-      "held-out loss: of {} of {} held-out row{}, which have {} learnt tokens,{}{} and at the end; that "
-      "takes "
+      "held-out loss: of {} of the {} held out, {} that are learnt, measured{}{} and at the end; that takes "
       "about {:.2g} % of the run\n",
-      rows.rows, all, all == 1 ? "" : "s", rows.targets, schedule.evaluate_first ? " at the beginning," : "",
+      rows.rows == all ? "all" : fmt::format("{}", fmt::group_digits(rows.rows)), counted(all, "row"),
+      counted(rows.targets, "token"), schedule.evaluate_first ? " at the beginning," : "",
       often.every == 1  ? " after every step"
       : often.every > 0 ? fmt::format(" every {} steps", often.every)
                         : "",
       100 * often.share);
   if (schedule.evaluate_first && often.share > kEvaluationShare) {
     out += fmt::format(
-        "evaluations take more than {:.0f} % of the run, because at least {} are made on the way; a smaller "
-        "eval.rows makes them cheaper, eval.every = N fewer\n",
+        "evaluations take more than {:.0f} % of the run, as at least {} are made on the way; a smaller "
+        "eval.rows "
+        "makes each cheaper, and a given eval.every makes fewer\n",
         100 * kEvaluationShare, kFewestEvaluations);
   }
   return out;
@@ -435,8 +437,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   const HeldoutRecord& record = session->engine().heldout();
   if (end == TrainingEnd::NoBetter && session->steps_done() == steps_before) {
     say("nothing left to do: the held-out loss was not below that of step {} in {} evaluations "
-        "(eval.patience = {}); for "
-        "more steps raise it\n",
+        "(eval.patience = {}); for more steps raise it\n",
         record.best_step, record.since, p.config.eval.patience);
     return Ending::NothingLeft;
   }

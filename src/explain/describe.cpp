@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/counts.h"
 #include "io/file.h"
 #include "run/speed.h"
 #include "trace/trace.h"
@@ -64,8 +65,11 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
                               p.numerics.master ? ", f32 master weights" : "",
                               p.numerics.stochastic ? ", stochastic rounding" : "")},
       {"why bf16", why_numbers(p.numerics)},
-      {"shape", fmt::format("chunks x rounds {} = {} tokens per step, sequences of {}; logits of {} rows",
-                            text(s), s.tokens(), s.seq_len, s.head_tokens)},
+      {"shape",
+       fmt::format("tokens of a chunk x chunks {}: {} = {} per step; sequences of {}; logits of {} at once",
+                   s.first_chunks == 0 && s.short_rounds == 0 ? "x rounds" : "of each round", text(s),
+                   counted(s.tokens(), "token"), fmt::group_digits(s.seq_len),
+                   counted(s.head_tokens, "row"))},
       {"", p.why_shape},
       {"caps", fmt::format("device {}, host {}", format_bytes(p.config.caps[kDevice]),
                            format_bytes(p.config.caps[kHost]))},

@@ -32,7 +32,9 @@ Status sync_parent(const fs::path& path) {
 }
 
 Error in_the_way(const fs::path& path) {
-  return error(ErrorKind::Io, "{}: it is there already, and nothing is overwritten", path.string());
+  return error(ErrorKind::Io,
+               "{}: it is there already, and nothing is overwritten; name another, or remove it first",
+               path.string());
 }
 
 }  // namespace

@@ -32,16 +32,12 @@ std::string policy_in_words(const Policy& p) {
   if (p.tight) return "the plan keeps as little on the device as possible";
   if (p.lean) return "the plan keeps as little on the host as possible";
   if (p.keep) return "the plan computes nothing again";
-  if (p.market) {
-    return fmt::format(
-        "memory and links have prices, by which each is decided; {:.0f} % of the device budget is kept free "
-        "for transfers",
-        100 * p.reserve);
-  }
-  return fmt::format(
-      "{:.0f} % of the device budget is kept free for transfers; time to compute again counts {:g} times as "
-      "much as time to copy",
-      100 * p.reserve, p.again_weight);
+  const std::string kept_free =
+      fmt::format("{:.0f} % of the device budget is kept free for transfers", 100 * p.reserve);
+  if (p.market) return "memory and links have prices, by which each is decided; " + kept_free;
+  return fmt::format("{}time to compute again counts {} as time to copy",
+                     p.reserve > 0 ? kept_free + "; " : "",
+                     p.again_weight == 1 ? "as much" : fmt::format("{:g} times as much", p.again_weight));
 }
 
 std::string in_words(const Policy& p) {
@@ -318,10 +314,11 @@ std::string PlanBuilder::describe(const Candidate& c) const {
   }
   const double all = std::max(double(again_bytes_), 1.0);
   const std::string ring = placement_.how.empty() ? "" : placement_.how + "; ";
-  return ring + fmt::format(
-                    "of activations that can be computed again {:.0f} % stay on the device, {:.0f} % go to "
-                    "the host, {:.0f} % are computed again; {}",
-                    100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
+  return ring +
+         fmt::format(
+             "of activations that can be computed again {:.0f} % stay on the device while it has room, "
+             "{:.0f} % go to the host, {:.0f} % are computed again; {}",
+             100 * kept / all, 100 * host / all, 100 * (1 - (kept + host) / all), c.how);
 }
 
 const std::vector<Prices>* PlanBuilder::prices_for(const Policy& policy) const {

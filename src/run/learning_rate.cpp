@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/counts.h"
+
 namespace sluice::core {
 namespace {
 
@@ -36,11 +38,10 @@ ChosenRate automatic_rate(const RateSubject& s) {
   const double factor = std::clamp(std::pow(larger, -known.by_params) * by_step, kLeast,
                                    s.given_weights ? kMostGiven : kMostRandom);
   const double rate = two_digits(known.rate * factor);
-  return {rate,
-          fmt::format(
-              "train.learning_rate = auto: {:g}, for {} weights, {:.3g} parameters and {} tokens a step with "
-              "{} (docs/learning-rate.md)",
-              rate, s.given_weights ? "given" : "random", params, s.tokens_per_step, s.optimizer.name)};
+  return {rate, fmt::format("train.learning_rate = auto: {:g}, for {} weights, {} and {} a step with {} "
+                            "(docs/learning-rate.md)",
+                            rate, s.given_weights ? "given" : "random", counted(s.params, "parameter"),
+                            counted(s.tokens_per_step, "token"), s.optimizer.name)};
 }
 
 Result<std::string> choose_rate(RunConfig& c, const ModelSpec& model) {

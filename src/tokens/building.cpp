@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/counts.h"
 #include "base/hash.h"
 #include "base/philox.h"
 #include "io/file.h"
@@ -357,11 +358,11 @@ class Building {
     for (size_t i = 0; i < std::min(kNamed, split.too_long.size()); ++i) {
       const size_t d = split.too_long[i];
       const size_t more = i + 1 == kNamed ? split.too_long.size() - kNamed : 0;
-      notices_.push_back(
-          fmt::format("data.heldout = {}: {} has {} of {} tokens, more than three times what is held out: it "
-                      "stays in training{}",
-                      options_.heldout, name(d), tokens(d), boundaries.back(),
-                      more > 0 ? fmt::format(", and so do {} more", more) : ""));
+      notices_.push_back(fmt::format(
+          "data.heldout = {}: {} has {} of {}, more than three times what is held out: it "
+          "stays in training{}",
+          options_.heldout, name(d), fmt::group_digits(tokens(d)), counted(boundaries.back(), "token"),
+          more > 0 ? fmt::format(", and so do {} more", more) : ""));
     }
     if (!split.only_shortest) return;
     const auto d = size_t(std::find(split.held.begin(), split.held.end(), true) - split.held.begin());

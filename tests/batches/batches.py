@@ -56,7 +56,7 @@ class Planner:
                 return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else str(done.returncode)}
             plan = json.loads(Path(f"{work}/plan.json").read_text(encoding="utf-8"))
             shape = dict((name, text) for name, text in plan["facts"] if name)["shape"]
-            return {"mfu": plan["mfu"], "binds": plan["binds"], "shape": shape.split(" = ")[0].removeprefix("chunks x rounds ")}
+            return {"mfu": plan["mfu"], "binds": plan["binds"], "shape": shape.split(" = ")[0].split(": ")[1]}
 
     def all(self, wanted):
         wanted = [one for one in dict.fromkeys(wanted) if one not in self.known]

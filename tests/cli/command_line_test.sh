@@ -59,6 +59,7 @@ expect 1 err "no key has 'memory.divice' in its name or meaning; did you mean 'm
 # What is contradictory, unused, or given twice is said in words.
 expect 2 err 'sluice plan: --html is given 2 times; give it once' plan --html a.html --html b.html
 expect 2 err 'sluice plan: --html needs a value: FILE' plan --html
+expect 2 err 'sluice plan: --diff needs at least 2 values' plan --diff a.json
 expect 2 err '--frontier and --what-if ask for different things; give one of them' plan --frontier --what-if
 expect 2 err '--backend and --machine ask for different things; give one of them' plan --machine h100 --backend cpu
 expect 2 err '--system needs --chat beside it' generate tiny --system x --prompt y
