@@ -10,25 +10,34 @@
 
 namespace sluice::core {
 
-enum class DType : uint8_t { F32, BF16, F64, I32, U8 };
+// F8E4M3 and F4E2M1 are floats of 8 and 4 bits (OCP's names: so many of the exponent, so many of the
+// mantissa).
+enum class DType : uint8_t { F32, BF16, F64, I32, U8, F8E4M3, F4E2M1 };
 
-constexpr int64_t size_of(DType t) {
+constexpr int bits_of(DType t) {
   switch (t) {
     case DType::F32:
     case DType::I32:
-      return 4;
+      return 32;
     case DType::BF16:
-      return 2;
+      return 16;
     case DType::F64:
-      return 8;
+      return 64;
     case DType::U8:
-      return 1;
+    case DType::F8E4M3:
+      return 8;
+    case DType::F4E2M1:
+      return 4;
   }
   return 0;
 }
+// Bytes of an element. REQUIRES: it has whole bytes.
+constexpr int64_t size_of(DType t) {
+  return bits_of(t) / 8;
+}
 
 std::string_view name_of(DType t);
-// "f32", "bf16", "f64", "i32" or "u8".
+// "f32", "bf16", "f64", "i32", "u8", "f8e4m3" or "f4e2m1".
 Result<DType> parse_dtype(std::string_view text);
 
 // Storage for a bfloat16; conversion rounds to nearest, ties to even, and keeps NaN.
@@ -61,6 +70,8 @@ decltype(auto) with_type(DType t, F&& f) {
     case DType::F64:
     case DType::I32:
     case DType::U8:
+    case DType::F8E4M3:
+    case DType::F4E2M1:
       break;
   }
   not_a_float(t);

@@ -48,8 +48,8 @@ Section formats_of_tensors(const std::string& model, const ModelSpec& spec) {
       it->second.kind = o.kind;
       it->second.bytes[way] += o.bytes;
       std::string& formats = it->second.formats[way];
-      if ((", " + formats + ",").find(fmt::format(", {},", name_of(o.dtype))) == std::string::npos) {
-        formats += (formats.empty() ? "" : ", ") + std::string(name_of(o.dtype));
+      if ((", " + formats + ",").find(fmt::format(", {},", to_text(o.format))) == std::string::npos) {
+        formats += (formats.empty() ? "" : ", ") + to_text(o.format);
       }
     }
   }

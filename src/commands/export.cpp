@@ -15,17 +15,17 @@
 namespace sluice::core {
 namespace {
 
-struct Format {
+struct WrittenAs {
   std::string_view name;
   std::optional<TensorType> type;
 };
-constexpr Format kFormats[] = {
+constexpr WrittenAs kFormats[] = {
     {"input", std::nullopt}, {"f32", TensorType::F32}, {"bf16", TensorType::BF16}, {"f16", TensorType::F16}};
 
 Result<ExportOptions> options_of(const ExportRequest& request) {
   ExportOptions options;
   const auto at = std::find_if(std::begin(kFormats), std::end(kFormats),
-                               [&](const Format& f) { return f.name == request.dtype; });
+                               [&](const WrittenAs& f) { return f.name == request.dtype; });
   if (at == std::end(kFormats))
     return error("--dtype {}: allowed are input, f32, bf16 and f16", request.dtype);
   options.type = at->type;
@@ -39,7 +39,7 @@ Result<ExportOptions> options_of(const ExportRequest& request) {
 std::string names_of(const std::vector<TensorType>& types) {
   std::string out;
   for (const TensorType type : types) {
-    for (const Format& f : kFormats)
+    for (const WrittenAs& f : kFormats)
       if (f.type == type) out += fmt::format("{}{}", out.empty() ? "" : " and ", f.name);
   }
   return out;

@@ -230,7 +230,10 @@ TensorType tensor_type(DType dtype) {
       return TensorType::F64;
     case DType::I32:
       return TensorType::I32;
+    case DType::F8E4M3:
+      return TensorType::F8_E4M3;
     case DType::U8:
+    case DType::F4E2M1:  // its bytes, two elements each
       return TensorType::U8;
   }
   return TensorType::U8;

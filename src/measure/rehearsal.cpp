@@ -39,7 +39,7 @@ constexpr Spread kSpreads[] = {
 bool is_spread(const Operand& operand) {
   const bool spread =
       std::ranges::any_of(kSpreads, [&](const Spread& s) { return s.values == operand.values; });
-  return spread && operand.dtype != DType::F64;
+  return spread && operand.format != DType::F64;
 }
 size_t spread_of(const Operand& operand) {
   return size_t(std::ranges::find(kSpreads, operand.values, &Spread::values) - kSpreads);
@@ -219,7 +219,7 @@ Rehearsal::Region& Rehearsal::region_of(const Operand& operand) {
                 std::size(kSpreads) == std::extent_v<decltype(floats_), 1>);
   if (!is_spread(operand)) return small_;
   if (!apart_) return shared_;
-  return floats_[index_of(operand.dtype)][spread_of(operand)][operand.access != Access::Read];
+  return floats_[index_of(operand.format.type)][spread_of(operand)][operand.access != Access::Read];
 }
 
 template <class F>

@@ -47,7 +47,7 @@ std::string name_at(std::string_view what, int layer, int round, int chunk) {
 
 ObjectId Forward::object(std::string_view role, DType dtype, int64_t width, const Place& at) {
   return program_.add(Object{name_at(role, at.layer, at.round, at.chunk), std::string(role),
-                             ObjectKind::Activation, dtype, tokens(at) * width * size_of(dtype), at.layer,
+                             ObjectKind::Activation, dtype, Format(dtype).bytes(tokens(at) * width), at.layer,
                              at.round, at.chunk, false});
 }
 
@@ -73,6 +73,7 @@ void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional
   op.head_dim = rotated ? spec_.head_dim() : 0;
   op.rope_scale = rotated ? float(spec_.rope.attention_factor) : 1;
   op.has_bias = !p.bias.empty();
+  op.weight_format = spec_.layers[size_t(at.layer)].matrices;
   std::vector<Bound> uses{x, weight(p.weight, at.layer), y};
   if (residual) uses.emplace_back(*residual);
   if (rotated) {

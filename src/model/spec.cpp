@@ -36,6 +36,20 @@ Status validate_layer(const LayerSpec& layer) {
   return {};
 }
 
+// Blocks lie within the rows of a matrix, and what shares a scale cannot be updated element by element.
+Status validate_format(const LayerSpec& layer, int64_t dim) {
+  if (!layer.matrices) return {};
+  const Format& format = *layer.matrices;
+  if (layer.trainable) return error("model: matrices in {} are not trained", to_text(format));
+  const int64_t whole = format.padded(1);
+  for (const int64_t columns : {dim, layer.attention.q_dim(), layer.mlp.ffn}) {
+    if (columns % whole != 0)
+      return error("model: rows of {} elements in {}; a multiple of {} is needed", columns, to_text(format),
+                   whole);
+  }
+  return {};
+}
+
 std::string text(const LayerSpec& layer) {
   const Attention& a = layer.attention;
   std::string out = fmt::format("{} query and {} key-value heads of {}, ffn {}", a.heads, a.kv_heads,
@@ -46,6 +60,7 @@ std::string text(const LayerSpec& layer) {
   if (layer.mlp.bias) out += ", ffn biases";
   if (!a.rotated) out += ", not rotated";
   if (a.window > 0) out += fmt::format(", window {}", a.window);
+  if (layer.matrices) out += ", matrices in " + to_text(*layer.matrices);
   return out;
 }
 
@@ -76,6 +91,7 @@ Status validate(const ModelSpec& spec) {
   }
   for (const LayerSpec& layer : spec.layers) {
     SLUICE_TRY(validate_layer(layer));
+    SLUICE_TRY(validate_format(layer, spec.dim));
     if (layer.attention.head_dim != spec.head_dim()) {
       return error("model: head_dim is {} in one layer and {} in another; it must be the same",
                    spec.head_dim(), layer.attention.head_dim);

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/format.h"
 #include "base/status.h"
 
 namespace sluice::core {
@@ -58,6 +60,8 @@ struct LayerSpec {
   Attention attention;
   Mlp mlp;
   bool trainable = true;
+  // How its matrices are stored; nothing: in the type that is computed in. What is trained is stored so.
+  std::optional<Format> matrices = {};
 };
 
 struct ModelSpec {

@@ -62,6 +62,7 @@ class Table {
   void put(const char* role, std::vector<WeightSource> sources, bool matrix, Init init, bool decay) {
     std::string object = layer_ < 0 ? role : fmt::format("{}.L{}", role, layer_);
     out_.push_back({std::move(object), role, layer_, std::move(sources), matrix, init, decay, trainable_});
+    if (matrix && layer_ >= 0) out_.back().format = spec_.layers[size_t(layer_)].matrices;
   }
   void matrix(const char* role, std::vector<WeightSource> sources, float deviation = kDeviation) {
     put(role, std::move(sources), true, {Init::Normal, deviation}, true);

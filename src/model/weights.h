@@ -29,6 +29,7 @@ struct Weight {
   Init init;
   bool decay = true;  // under weight decay
   bool trainable = true;
+  std::optional<Format> format = {};  // nothing: that of the type that is computed in
 
   int64_t elements() const;
 };

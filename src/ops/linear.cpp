@@ -10,7 +10,7 @@ using enum Values;
 
 Operands Linear::operands() const {
   Operands o{{"x", Read, dtype, tokens * in, Activations},
-             {"w", Read, dtype, out * in, Weights},
+             {"w", Read, weight_format.value_or(dtype), out * in, Weights},
              {"y", Write, dtype, tokens * out, Activations}};
   if (has_residual) o.push_back({"residual", Read, dtype, tokens * out, Activations});
   if (rope_heads > 0) {
@@ -26,7 +26,7 @@ int64_t Linear::workspace_bytes(const GpuLibraries&) const {
 
 Operands LinearDgrad::operands() const {
   return {{"dy", Read, dtype, tokens * out, Activations},
-          {"w", Read, dtype, out * in, Weights},
+          {"w", Read, weight_format.value_or(dtype), out * in, Weights},
           {"dx", write_or(accumulate), dtype, tokens * in, Activations}};
 }
 int64_t LinearDgrad::workspace_bytes(const GpuLibraries&) const {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "base/dtype.h"
@@ -24,7 +25,8 @@ struct Linear {
   bool has_residual = false;
   int64_t rope_heads = 0, head_dim = 0;
   bool has_bias = false;
-  float rope_scale = 1;  // of the cosines and sines
+  float rope_scale = 1;                      // of the cosines and sines
+  std::optional<Format> weight_format = {};  // of w; nothing: dtype
 
   // Operands that not every Linear has come after the others, in this order. One that is absent takes no
   // position, and its position must not be used.
@@ -40,6 +42,7 @@ struct Linear {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("res", has_residual),
         f("rope", rope_heads), f("hd", head_dim), f("bias", has_bias);
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
+    if (weight_format) f("w", *weight_format);
   }
 };
 
@@ -51,12 +54,14 @@ struct LinearDgrad {
   int64_t tokens, in, out;
   DType dtype;
   bool accumulate;
+  std::optional<Format> weight_format = {};  // as Linear's
 
   Operands operands() const;
   Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("acc", accumulate);
+    if (weight_format) f("w", *weight_format);
   }
 };
 

@@ -13,6 +13,7 @@ struct Printer {
   std::string out;
   bool all = true;  // those that do not change how long the op takes, too
   void operator()(std::string_view name, DType v) { out += fmt::format(" {}={}", name, name_of(v)); }
+  void operator()(std::string_view name, const Format& v) { out += fmt::format(" {}={}", name, to_text(v)); }
   void operator()(std::string_view name, bool v) { out += fmt::format(" {}={}", name, v ? 1 : 0); }
   void operator()(std::string_view name, auto v) { out += fmt::format(" {}={}", name, v); }
   void operator()(std::string_view name, auto v, NoCost) {
@@ -33,6 +34,16 @@ std::string print(const Op& op, bool all) {
 }  // namespace
 
 SharedOp::SharedOp(Op op) : op_(std::make_shared<const Op>(std::move(op))) {}
+
+Status has_kernels(const Op& op) {
+  for (const Operand& operand : operands(op)) {
+    if (operand.format.block == 0 && operand.format != DType::F8E4M3 && operand.format != DType::F4E2M1)
+      continue;
+    return error("\"{}\": operand {} is in {}, which no kernel takes", text(op), operand.name,
+                 to_text(operand.format));
+  }
+  return {};
+}
 
 std::string_view name_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kName; }, op);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an op says of each of its operands: a name, how it is used, its element type and size, and what values
+// What an op says of each of its operands: a name, how it is used, its format and size, and what values
 // it has.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/format.h"
 
 namespace sluice::core {
 
@@ -35,16 +35,16 @@ enum class Values : uint8_t {
 struct Operand {
   std::string_view name;
   Access access;
-  DType dtype;
+  Format format;
   int64_t elements;
   Values values;
   int64_t limit;
 
   // Without a default for the values: every operand says what it holds.
-  Operand(std::string_view n, Access a, DType type, int64_t count, Values v, int64_t most = 0)
-      : name(n), access(a), dtype(type), elements(count), values(v), limit(most) {}
+  Operand(std::string_view n, Access a, Format f, int64_t count, Values v, int64_t most = 0)
+      : name(n), access(a), format(f), elements(count), values(v), limit(most) {}
 
-  int64_t bytes() const { return elements * size_of(dtype); }
+  int64_t bytes() const { return format.bytes(elements); }
 };
 using Operands = std::vector<Operand>;
 

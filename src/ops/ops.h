@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
 #include "ops/operand.h"
 #include "ops/work.h"
 
@@ -25,6 +26,9 @@ double flops(const Op& op);
 int64_t workspace_bytes(const Op& op, const GpuLibraries& libraries);
 // Bytes the op must move through memory at least: every operand once, accumulated ones twice.
 double traffic(const Op& op);
+// An error where an operand has a format that no kernel takes yet: one with scales, or of floats of less than
+// 16 bits.
+Status has_kernels(const Op& op);
 // All attributes as text, "linear tokens=512 in=320 ...": for dumps and hashes.
 std::string text(const Op& op);
 // As text(), without attributes that do not change how long the op takes: ops with equal keys cost the same.

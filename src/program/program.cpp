@@ -26,6 +26,8 @@ std::vector<Attribute> attributes_of(const O& op) {
       out.push_back({name, std::bit_cast<uint32_t>(value)});
     } else if constexpr (std::is_same_v<decltype(value), double>) {
       out.push_back({name, std::bit_cast<uint64_t>(value)});
+    } else if constexpr (std::is_same_v<decltype(value), Format>) {
+      out.push_back({name, key_of(value)});
     } else {
       out.push_back({name, static_cast<uint64_t>(value)});
     }
@@ -61,7 +63,12 @@ std::string_view name_of(Phase phase) {
 
 ObjectId Program::add(Object object) {
   SLUICE_CHECK(object.bytes > 0, "object {} has {} bytes", object.name, object.bytes);
-  objects_hash_.add(object.name).add(object.kind).add(object.dtype).add(object.bytes).add(object.persistent);
+  objects_hash_.add(object.name)
+      .add(object.kind)
+      .add(object.format.type)
+      .add(object.bytes)
+      .add(object.persistent);
+  if (object.format.block > 0) objects_hash_.add(object.format.block).add(object.format.scale);
   objects_.push_back(std::move(object));
   return ObjectId(objects_.size() - 1);
 }

@@ -33,10 +33,12 @@ struct Object {
   std::string name;  // unique: "x_mid.L3.r0c1"
   std::string role;  // "x_mid"
   ObjectKind kind;
-  DType dtype;
+  Format format;
   int64_t bytes;
   int32_t layer = -1, round = -1, chunk = -1;
   bool persistent = false;  // its content survives the step
+
+  int64_t elements() const { return format.elements(bytes); }
 };
 
 // A task's use of an object: the bytes [offset, offset + bytes) of it.

@@ -23,7 +23,7 @@ bool has_master(const ParamObjects& objects) {
 
 StoredTensor whole(const Program& program, ObjectId id) {
   const Object& o = program.object(id);
-  const TensorType type = tensor_type(o.dtype);
+  const TensorType type = tensor_type(o.format.type);
   return {{o.name, type, {o.bytes / size_of(type)}}, {{id, 0, o.bytes, 0}}, type};
 }
 
@@ -47,7 +47,7 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
   CheckpointLayout out;
   for (size_t w = 0; w < model.weights.size(); ++w) {
     const ParamObjects& objects = model.params[w];
-    const DType own = model.program.object(objects.param).dtype;
+    const DType own = model.program.object(objects.param).format.type;
     const bool from_master = f32_weights && has_master(objects);
     int64_t first = 0;
     for (const WeightSource& source : model.weights[w].sources) {

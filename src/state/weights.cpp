@@ -74,7 +74,7 @@ void normals(uint64_t key, int64_t first, std::span<float> out, float deviation)
 // Writes f32 values into an object of f32 or bf16 elements, from element `first` on.
 Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<const float> values,
                     std::vector<Bf16>& rounded) {
-  const DType dtype = executor.program().object(id).dtype;
+  const DType dtype = executor.program().object(id).format.type;
   return with_type(dtype, [&]<class T>(T) {
     if constexpr (std::is_same_v<T, float>) {
       return executor.write(id, std::as_bytes(values), first * size_of(dtype));
@@ -112,7 +112,7 @@ struct Job {
 void add_tiles(const Weight& weight, const ParamObjects& objects, const Program& program,
                std::vector<Job>& jobs) {
   const Object& object = program.object(objects.param);
-  const int64_t size = size_of(object.dtype), elements = object.bytes / size;
+  const int64_t size = size_of(object.format.type), elements = object.elements();
   for (int64_t first = 0; first < elements; first += kTileElements) {
     const int64_t count = std::min(kTileElements, elements - first);
     jobs.push_back({{}, &weight, &objects, first, count, count * size});

@@ -79,11 +79,12 @@ void Builder::add_weights(GradientLife gradients) {
   for (const Weight& w : model_.weights) {
     ParamObjects& objects = model_.params.emplace_back();
     const int64_t elements = w.elements();
-    objects.param = program().add(Object{w.object, w.role, ObjectKind::Param, num_.compute,
-                                         elements * size_of(num_.compute), w.layer, -1, -1, true});
+    const Format format = w.format.value_or(num_.compute);
+    objects.param = program().add(
+        Object{w.object, w.role, ObjectKind::Param, format, format.bytes(elements), w.layer, -1, -1, true});
     if (gradients == GradientLife::None || !w.trainable) continue;
     objects.grad = program().add(Object{"d_" + w.object, "d_" + w.role, ObjectKind::Grad, num_.grad,
-                                        elements * size_of(num_.grad), w.layer, -1, -1,
+                                        Format(num_.grad).bytes(elements), w.layer, -1, -1,
                                         gradients == GradientLife::Persistent});
   }
 }

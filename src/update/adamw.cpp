@@ -12,7 +12,7 @@ constexpr Hyperparameter kHyperparameters[] = {
     {"eps", 1e-8, 1e-20, 1, "added to the root of the mean of squares"},
     {"weight_decay", 0.1, 0, 10, "decoupled; none on norm weights and biases"},
 };
-constexpr std::string_view kState[] = {"m", "v"};
+constexpr StateSlot kState[] = {{"m"}, {"v", true}};
 
 Op update(const UpdatePart& p, std::span<const double> values, bool state) {
   const Numerics& n = p.numerics;
@@ -45,8 +45,8 @@ std::optional<Op> update_state(const UpdatePart& p, std::span<const double> valu
 }  // namespace
 
 const Optimizer& adamw() {
-  static const Optimizer kAdamW{"adamw", kHyperparameters, kState,      "v",
-                                update,  update_state,     {3e-3, 0.4}, {4e-4, 1}};
+  static const Optimizer kAdamW{"adamw",      kHyperparameters, kState,   update,
+                                update_state, {3e-3, 0.4},      {4e-4, 1}};
   return kAdamW;
 }
 

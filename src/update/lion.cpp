@@ -11,7 +11,7 @@ constexpr Hyperparameter kHyperparameters[] = {
     {"beta2", 0.99, 0, 0.99999, "decay of the mean of gradients"},
     {"weight_decay", 0.1, 0, 10, "decoupled; none on norm weights and biases"},
 };
-constexpr std::string_view kState[] = {"m"};
+constexpr StateSlot kState[] = {{"m"}};
 
 Op update(const UpdatePart& p, std::span<const double> values, bool state) {
   const Numerics& n = p.numerics;
@@ -43,8 +43,8 @@ std::optional<Op> update_state(const UpdatePart& p, std::span<const double> valu
 
 const Optimizer& lion() {
   // Its authors advise a third to a tenth of AdamW's rates for models of billions; small ones take as much.
-  static const Optimizer kLion{"lion", kHyperparameters, kState,      "",
-                               update, update_state,     {3e-4, 0.4}, {3e-4, 1.2}};
+  static const Optimizer kLion{"lion",       kHyperparameters, kState,     update,
+                               update_state, {3e-4, 0.4},      {3e-4, 1.2}};
   return kLion;
 }
 

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/format.h"
 #include "base/numerics.h"
 #include "ops/ops.h"
 
@@ -34,13 +35,19 @@ struct UpdatePart {
   Numerics numerics;  // formats of the parameter, its gradient and its state; master weights, rounding
 };
 
+// A number for each element of a weight.
+struct StateSlot {
+  std::string_view role;              // "m"
+  bool squares = false;               // sums squares, and is never negative
+  std::optional<Format> format = {};  // nothing: that of Numerics::state
+};
+
 constexpr double kRandomParams = 2.2e6, kGivenParams = 1.35e8;
 
 struct Optimizer {
   std::string_view name;  // the value of train.optimizer
   std::span<const Hyperparameter> hyperparameters;
-  std::span<const std::string_view> state;  // roles of what it keeps beside a weight, each as large: "m", "v"
-  std::string_view squares;  // the one of them that sums squares, and is never negative; empty: none does
+  std::span<const StateSlot> state;  // what it keeps beside a weight: "m", "v"
   // The update; without `state`, which it then only reads.
   Op (*update)(const UpdatePart& part, std::span<const double> values, bool state);
   // What update() without state left out. Empty where it cannot be made up for later.

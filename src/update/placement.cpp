@@ -93,7 +93,7 @@ void Placement::find_groups() {
 void Placement::sum_squares(const Group& group) {
   for (const size_t w : group.weights) {
     const ObjectId grad = objects_[w].grad;
-    const int64_t n = passes_.object(grad).bytes / size_of(numerics_.grad);
+    const int64_t n = passes_.object(grad).elements();
     const Bound uses[] = {grad, shared_.sums};
     add(SumSq{.elements = n,
               .slot = int64_t(w),
@@ -119,8 +119,8 @@ void Placement::update(const Group& group, bool may_be_late) {
     const bool state = !may_be_late || !late(group, w);
     for (size_t i = 0; i < o.parts.size(); ++i) {
       const ParamObjects::Part& part = o.parts[i];
-      std::vector<Bound> uses{{o.param, part.first * size_of(numerics_.compute)},
-                              {o.grad, part.first * size_of(numerics_.grad)}};
+      std::vector<Bound> uses{{o.param, passes_.object(o.param).format.bytes(part.first)},
+                              {o.grad, passes_.object(o.grad).format.bytes(part.first)}};
       uses.insert(uses.end(), part.state.begin(), part.state.end());
       uses.insert(uses.end(), {shared_.clip, shared_.args});
       if (part.master.valid()) uses.emplace_back(part.master);
@@ -136,7 +136,7 @@ void Placement::update_late(const Group& group) {
     const ParamObjects& o = objects_[w];
     for (size_t i = 0; i < o.parts.size(); ++i) {
       const ParamObjects::Part& part = o.parts[i];
-      std::vector<Bound> uses{{o.grad, part.first * size_of(numerics_.grad)}};
+      std::vector<Bound> uses{{o.grad, passes_.object(o.grad).format.bytes(part.first)}};
       uses.insert(uses.end(), part.state.begin(), part.state.end());
       uses.insert(uses.end(), {shared_.clip, shared_.args});
       const Op op = *config_.optimizer->update_state(part_of(w, part), config_.values);
@@ -194,14 +194,14 @@ void add_state(const Weight& weight, const OptimizerConfig& config, const Numeri
   const int64_t total = weight.elements();
   for (int64_t first = 0; first < total; first += config.part_elements) {
     ParamObjects::Part part{first, std::min(config.part_elements, total - first), {}, {}, {}};
-    const auto add = [&](std::string_view role, DType dtype) {
+    const auto add = [&](std::string_view role, const Format& format) {
       return program.add(Object{name_of_state(role, weight, objects.parts.size()),
-                                fmt::format("{}_{}", role, weight.role), ObjectKind::OptState, dtype,
-                                part.elements * size_of(dtype), weight.layer, -1, -1, true});
+                                fmt::format("{}_{}", role, weight.role), ObjectKind::OptState, format,
+                                format.bytes(format.padded(part.elements)), weight.layer, -1, -1, true});
     };
-    for (const std::string_view role : config.optimizer->state) {
-      part.state.push_back(add(role, numerics.state));
-      if (role == config.optimizer->squares) part.squares = part.state.back();
+    for (const StateSlot& slot : config.optimizer->state) {
+      part.state.push_back(add(slot.role, slot.format.value_or(numerics.state)));
+      if (slot.squares) part.squares = part.state.back();
     }
     if (numerics.master) part.master = add(kMasterRole, DType::F32);
     objects.parts.push_back(std::move(part));

@@ -21,7 +21,7 @@ struct ParamObjects {
   // The state of consecutive elements.
   struct Part {
     int64_t first, elements;
-    std::vector<ObjectId> state;  // in the order of Optimizer::state
+    std::vector<ObjectId> state;  // by slot of Optimizer::state
     ObjectId master;              // invalid: none
     ObjectId squares;             // the one of state that is never negative; invalid: none
   };

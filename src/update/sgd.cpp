@@ -11,7 +11,7 @@ constexpr Hyperparameter kHyperparameters[] = {
     {"weight_decay", 0.1, 0, 10, "added to gradients; none on norm weights and biases"},
     {"nesterov", 0, 0, 1, "1: looks ahead by the momentum"},
 };
-constexpr std::string_view kState[] = {"m"};
+constexpr StateSlot kState[] = {{"m"}};
 
 Op update(const UpdatePart& p, std::span<const double> values, bool state) {
   const Numerics& n = p.numerics;
@@ -45,8 +45,7 @@ std::optional<Op> update_state(const UpdatePart& p, std::span<const double> valu
 
 const Optimizer& sgd() {
   // Thirty times AdamW's, an estimate: gradients of a norm of at most 1 make far shorter steps.
-  static const Optimizer kSgd{"sgd",  kHyperparameters, kState,      "",
-                              update, update_state,     {0.09, 0.4}, {0.012, 1}};
+  static const Optimizer kSgd{"sgd", kHyperparameters, kState, update, update_state, {0.09, 0.4}, {0.012, 1}};
   return kSgd;
 }
 

@@ -50,7 +50,7 @@ Contents contents_of(const Op& op) {
     Values values = random_values(operand.elements, ++seed);
     if (operand.name == "args") {
       values = as_values({.step = 1, .learning_rate = 0.01f, .inv_targets = 1, .update = 1, .updates = 1});
-    } else if (operand.dtype == DType::I32) {
+    } else if (operand.format == DType::I32) {
       for (size_t i = 0; i < values.size(); ++i) values[i] = double(i % 7);
     } else if (operand.name == "v" || operand.name == "clip") {
       for (double& v : values) v *= v;

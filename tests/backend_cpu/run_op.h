@@ -47,6 +47,9 @@ inline void encode(DType type, const Values& values, std::byte* to) {
       case DType::U8:
         put(static_cast<uint8_t>(v));
         break;
+      case DType::F8E4M3:
+      case DType::F4E2M1:
+        not_a_float(type);
     }
   }
 }
@@ -74,6 +77,9 @@ inline Values decode(DType type, const std::byte* from, int64_t elements) {
       case DType::U8:
         values[i] = get(uint8_t{});
         break;
+      case DType::F8E4M3:
+      case DType::F4E2M1:
+        not_a_float(type);
     }
   }
   return values;
@@ -118,7 +124,7 @@ inline Contents run_op(const Op& op, const Contents& contents, const CpuOptions&
     next += align_up(schema[i].bytes(), align);
     if (i < contents.size() && !contents[i].empty()) {
       EXPECT_EQ(static_cast<int64_t>(contents[i].size()), schema[i].elements) << schema[i].name;
-      encode(schema[i].dtype, contents[i], buffers[i].data);
+      encode(schema[i].format.type, contents[i], buffers[i].data);
     }
   }
   EXPECT_TRUE(backend->begin(1, true).ok());
@@ -131,7 +137,7 @@ inline Contents run_op(const Op& op, const Contents& contents, const CpuOptions&
   }
   Contents after;
   for (size_t i = 0; i < schema.size(); ++i) {
-    after.push_back(decode(schema[i].dtype, buffers[i].data, schema[i].elements));
+    after.push_back(decode(schema[i].format.type, buffers[i].data, schema[i].elements));
   }
   return after;
 }

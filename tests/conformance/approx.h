@@ -45,6 +45,10 @@ constexpr double unit_of(DType dtype) {
     case DType::I32:
     case DType::U8:
       return 0;
+    case DType::F8E4M3:
+      return 0x1p-4;
+    case DType::F4E2M1:
+      return 0x1p-2;
   }
   return 0;
 }

@@ -36,6 +36,8 @@ double store(double x, double toward, DType dtype, const uint32_t* draw) {
     }
     case DType::I32:
     case DType::U8:
+    case DType::F8E4M3:
+    case DType::F4E2M1:
       break;
   }
   not_a_float(dtype);

@@ -195,7 +195,7 @@ void adapt(const T&, const Data&, Random&, Tensors&) {}
 
 // What an operand says of its values.
 Tensor make_operand(const Operand& operand, const Data& data, Random& random) {
-  Tensor tensor = make_tensor(operand.dtype, operand.elements);
+  Tensor tensor = make_tensor(operand.format.type, operand.elements);
   if (operand.access == Access::Write) return tensor;
   switch (operand.values) {
     case Values::Activations:

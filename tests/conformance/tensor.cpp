@@ -18,8 +18,11 @@ double Tensor::at(int64_t i) const {
       return double(as<int32_t>()[k]);
     case DType::U8:
       return double(as<uint8_t>()[k]);
+    case DType::F8E4M3:
+    case DType::F4E2M1:
+      break;
   }
-  return 0;
+  not_a_float(dtype);
 }
 
 std::vector<double> Tensor::values() const {
@@ -46,7 +49,11 @@ void Tensor::set(int64_t i, double value) {
     case DType::U8:
       as<uint8_t>()[k] = static_cast<uint8_t>(value);
       return;
+    case DType::F8E4M3:
+    case DType::F4E2M1:
+      break;
   }
+  not_a_float(dtype);
 }
 
 Tensor make_tensor(DType dtype, int64_t elements) {

@@ -74,7 +74,7 @@ class RandomPlan {
       Object object;
       object.name = object.role = "x" + std::to_string(o);
       object.kind = o == 0 ? ObjectKind::Input : ObjectKind::Activation;
-      object.dtype = DType::F32;
+      object.format = DType::F32;
       object.bytes = kBytes;
       program.add(object);
     }

@@ -200,7 +200,7 @@ class Placed {
         const Buffer& at = launch.operands[k];
         for (const Buffer& other : all) EXPECT_FALSE(overlap(at, other)) << text(kPlaced[i].op);
         all.push_back(at);
-        const bool floats = of_op[k].dtype == DType::F32 || of_op[k].dtype == DType::BF16;
+        const bool floats = of_op[k].format == DType::F32 || of_op[k].format == DType::BF16;
         (!floats ? exact : of_op[k].access == Access::Read ? read : written).push_back(at);
       }
       for (const Buffer& b : all) EXPECT_LE(b.data + b.bytes - static_cast<std::byte*>(nullptr), bytes);

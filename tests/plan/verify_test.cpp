@@ -25,7 +25,7 @@ Object object(std::string name, ObjectKind kind, bool persistent = false) {
   Object o;
   o.name = o.role = std::move(name);
   o.kind = kind;
-  o.dtype = DType::F32;
+  o.format = DType::F32;
   o.bytes = kBytes;
   o.persistent = persistent;
   return o;

@@ -20,7 +20,7 @@ Object object(std::string name, ObjectKind kind, int64_t bytes = kBytes) {
   Object o;
   o.name = o.role = std::move(name);
   o.kind = kind;
-  o.dtype = DType::F32;
+  o.format = DType::F32;
   o.bytes = bytes;
   o.persistent = kind == ObjectKind::Param;
   return o;

@@ -49,7 +49,7 @@ std::vector<std::string> lines_of(const Program& program) {
   std::vector<std::string> out;
   for (const Object& o : program.objects()) {
     out.push_back(fmt::format("object {} ({}) {} {} {} bytes at {} {} {}{}", o.name, o.role, name_of(o.kind),
-                              name_of(o.dtype), o.bytes, o.layer, o.round, o.chunk,
+                              to_text(o.format), o.bytes, o.layer, o.round, o.chunk,
                               o.persistent ? " persistent" : ""));
   }
   for (const Task& t : program.tasks()) {

@@ -492,7 +492,7 @@ void Builder::sum_squares(const std::vector<ObjectId>& params) {
 void Builder::add_optimizer_state() {
   for (const auto& [id, weight] : weights_) {
     const Object param = program().object(id);
-    const int64_t total = param.bytes / size_of(param.dtype);
+    const int64_t total = param.elements();
     OptimizerParts& parts = parts_[id.value];
     for (int64_t first = 0; first < total; first += optimizer_->part_elements) {
       const int64_t n = std::min(optimizer_->part_elements, total - first);
@@ -564,7 +564,8 @@ Model Builder::training() {
   add_weights(optimizer_->deferred ? Gradients::Persistent : Gradients::WithinStep);
   add_optimizer_state();
   add_inputs();
-  model_.loss = program().add(Object{"loss", "loss", ObjectKind::Metric, DType::F64, 2 * size_of(DType::F64)});
+  model_.loss =
+      program().add(Object{"loss", "loss", ObjectKind::Metric, DType::F64, 2 * size_of(DType::F64)});
   const auto slots = int64_t(weights_.size());
   sums_ = program().add(
       Object{"grad_sums", "grad_sums", ObjectKind::ActGrad, DType::F64, slots * size_of(DType::F64)});

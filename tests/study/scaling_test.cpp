@@ -23,7 +23,7 @@ struct TwoLayers {
       Object object;
       object.name = object.role = name;
       object.kind = ObjectKind::Activation;
-      object.dtype = DType::F32;
+      object.format = DType::F32;
       object.bytes = 4;
       program.add(object);
     }

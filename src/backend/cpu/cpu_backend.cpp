@@ -103,6 +103,7 @@ class CpuBackend final : public Backend {
   Status prepare(std::span<const SharedOp> ops) override {
     int64_t scratch = 0;
     for (const Op& op : ops) {
+      SLUICE_TRY(has_kernels(op));
       for (const cpu::GemmShape& shape : cpu::products(op)) {
         for (const auto& worker : workers_) {
           SLUICE_TRY(worker->gemm.prepare(shape));

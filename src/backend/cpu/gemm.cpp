@@ -25,6 +25,8 @@ bool is_provided(const GemmShape& shape) {
     case DType::F64:
     case DType::I32:
     case DType::U8:
+    case DType::F8E4M3:
+    case DType::F4E2M1:
       break;
   }
   not_a_float(shape.in);

@@ -175,6 +175,8 @@ void multiply_slice(const Slice& s) {
     case DType::F64:
     case DType::I32:
     case DType::U8:
+    case DType::F8E4M3:
+    case DType::F4E2M1:
       not_a_float(shape.out);
   }
 }

@@ -72,6 +72,8 @@ inline void pack(const Packing& p, int64_t begin, int64_t end) {
     case DType::F64:
     case DType::I32:
     case DType::U8:
+    case DType::F8E4M3:
+    case DType::F4E2M1:
       not_a_float(p.shape->in);
   }
 }
@@ -148,6 +150,8 @@ inline void multiply_slice(const Slice& s) {
       case DType::F64:
       case DType::I32:
       case DType::U8:
+      case DType::F8E4M3:
+      case DType::F4E2M1:
         not_a_float(s.shape->in);
     }
   }
@@ -161,6 +165,8 @@ inline void multiply_slice(const Slice& s) {
     case DType::F64:
     case DType::I32:
     case DType::U8:
+    case DType::F8E4M3:
+    case DType::F4E2M1:
       not_a_float(s.shape->out);
   }
 }

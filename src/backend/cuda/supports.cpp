@@ -153,6 +153,7 @@ void examine(const LionState& op, Objection& o) {
 }  // namespace
 
 Status cuda_supports(const Op& op) {
+  SLUICE_TRY(has_kernels(op));
   Objection objection;
   std::visit([&](const auto& o) { examine(o, objection); }, op);
   if (objection.text().empty()) return {};

@@ -109,8 +109,8 @@ ObjectId Gradients::like(ObjectId x, std::string_view role, ObjectKind kind, DTy
   made.name = std::string(role) + of.name.substr(of.role.size());
   made.role = role;
   made.kind = kind;
-  made.dtype = dtype;
-  made.bytes = of.bytes / size_of(of.dtype) * size_of(dtype);
+  made.format = dtype;
+  made.bytes = made.format.bytes(of.elements());
   made.persistent = false;
   return program_.add(std::move(made));
 }
@@ -118,7 +118,7 @@ ObjectId Gradients::like(ObjectId x, std::string_view role, ObjectKind kind, DTy
 ObjectId Gradients::gradient_of(ObjectId x, std::optional<DType> dtype, std::string_view role) {
   if (const ObjectId made = state(x).gradient; made.valid()) return made;
   const Object& object = program_.object(x);
-  const DType own = object.kind == ObjectKind::Param ? param_dtype_ : object.dtype;
+  const DType own = object.kind == ObjectKind::Param ? param_dtype_ : object.format.type;
   const ObjectId made = like(x, role.empty() ? gradient_role(object.role) : std::string(role),
                              ObjectKind::ActGrad, dtype.value_or(own));
   return state(x).gradient = made;

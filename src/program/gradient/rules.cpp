@@ -66,7 +66,7 @@ void backward(const HeadNormRope& op, Node node, Gradients& g) {
                          .head_dim = op.head_dim,
                          .rest = op.rest,
                          .eps = op.eps,
-                         .in_dtype = g.program().object(dy).dtype,
+                         .in_dtype = g.program().object(dy).format.type,
                          .dtype = op.dtype,
                          .grad_dtype = g.param_dtype(),
                          .accumulate = dw.accumulate,
@@ -80,7 +80,7 @@ std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
   std::vector<ObjectId> dys;
   for (const Task& task : node) dys.push_back(g.of(task.uses[Linear::kY].object));
   const Linear& q = op_of<Linear>(node.front());
-  const DType given = g.program().object(dys.front()).dtype;
+  const DType given = g.program().object(dys.front()).format.type;
   if (q.rope_heads == 0 && given == q.dtype) return dys;
   std::vector<ObjectId> out;
   for (const Task& task : node) {
@@ -89,7 +89,7 @@ std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
   }
   if (q.rope_heads == 0) {
     for (size_t i = 0; i < node.size(); ++i) {
-      const int64_t elements = g.program().object(out[i]).bytes / size_of(q.dtype);
+      const int64_t elements = g.program().object(out[i]).elements();
       g.task(node[i], named(node[i], "_dcast"), Cast{elements, given, q.dtype}, {dys[i], out[i]});
     }
     return out;
@@ -112,7 +112,7 @@ void backward(const Linear&, Node node, Gradients& g) {
       const Linear& op = op_of<Linear>(node[i]);
       const auto dx = g.into(x);
       g.task(node[i], named(node[i], "_dgrad"),
-             LinearDgrad{op.tokens, op.in, op.out, op.dtype, dx.accumulate},
+             LinearDgrad{op.tokens, op.in, op.out, op.dtype, dx.accumulate, op.weight_format},
              {dys[i], node[i].uses[Linear::kW].object, dx.object});
     }
   }

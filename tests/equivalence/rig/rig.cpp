@@ -66,8 +66,8 @@ std::vector<std::byte> read_bytes(const Executor& executor, ObjectId id) {
 
 std::vector<float> read_floats(const Executor& executor, ObjectId id) {
   const Object& object = executor.program().object(id);
-  std::vector<float> out(size_t(object.bytes / size_of(object.dtype)));
-  with_type(object.dtype, [&]<class T>(T) {
+  std::vector<float> out(size_t(object.elements()));
+  with_type(object.format.type, [&]<class T>(T) {
     std::vector<T> raw(out.size());
     must(executor.read(id, std::as_writable_bytes(std::span(raw))));
     std::transform(raw.begin(), raw.end(), out.begin(), [](T v) { return float(v); });

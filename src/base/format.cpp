@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/format.h"
+
+#include <fmt/format.h>
+
+namespace sluice::core {
+
+std::string to_text(const Format& format) {
+  if (format.block == 0) return std::string(name_of(format.type));
+  return fmt::format("{} by {} with {}", name_of(format.type), format.block, name_of(format.scale));
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/format.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace sluice::core {
+namespace {
+
+constexpr Format kNvfp4{DType::F4E2M1, 16, DType::F8E4M3};
+
+const Format kFormats[] = {DType::F32,
+                           DType::BF16,
+                           DType::F64,
+                           DType::I32,
+                           DType::U8,
+                           DType::F8E4M3,
+                           DType::F4E2M1,
+                           kNvfp4,
+                           {DType::F4E2M1, 32, DType::F8E4M3},
+                           {DType::F8E4M3, 16, DType::F8E4M3},
+                           {DType::F8E4M3, 128, DType::F32}};
+
+TEST(Formats, ATypeAloneTakesItsBytes) {
+  EXPECT_EQ(Format(DType::F32).bytes(10), 40);
+  EXPECT_EQ(Format(DType::F4E2M1).bytes(10), 5);
+}
+
+TEST(Formats, BlocksHaveTheirScalesBehindThem) {
+  EXPECT_EQ(kNvfp4.bytes(64), 32 + 4);
+  EXPECT_EQ(Format(DType::F8E4M3, 128, DType::F32).bytes(256), 256 + 2 * 4);
+}
+
+TEST(Formats, BytesSayHowManyElementsTheyHold) {
+  for (const Format& format : kFormats) {
+    for (int64_t n : {1, 2, 31, 1000, 123457}) {
+      const int64_t elements = format.padded(n);
+      EXPECT_GE(elements, n) << to_text(format);
+      EXPECT_EQ(format.padded(elements), elements) << to_text(format);
+      EXPECT_EQ(format.elements(format.bytes(elements)), elements) << to_text(format);
+    }
+  }
+}
+
+TEST(Formats, HaveKeysAndTextsOfTheirOwn) {
+  std::set<uint64_t> keys;
+  std::set<std::string> texts;
+  for (const Format& format : kFormats) {
+    EXPECT_TRUE(keys.insert(key_of(format)).second) << to_text(format);
+    EXPECT_TRUE(texts.insert(to_text(format)).second) << to_text(format);
+  }
+  EXPECT_EQ(to_text(kNvfp4), "f4e2m1 by 16 with f8e4m3");
+}
+
+}  // namespace
+}  // namespace sluice::core

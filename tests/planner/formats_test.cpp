@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Number formats are data: Programs with formats that no kernel computes yet are built, planned and proved.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <set>
+
+#include "backend/cpu/cpu_backend.h"
+#include "planner/planner.h"
+#include "step/build.h"
+
+namespace sluice::core {
+namespace {
+
+constexpr Format kNvfp4{DType::F4E2M1, 16, DType::F8E4M3};
+const StepShape kShape{
+    .seq_len = 16, .chunk_tokens = 16, .chunks_per_round = 2, .rounds = 2, .head_tokens = 16};
+
+// Layers that are not trained, with their matrices in `format`, between ends that are.
+ModelSpec frozen(std::optional<Format> format) {
+  ModelSpec spec =
+      model_of({.dim = 32, .layers = 4, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 512, .vocab = 61});
+  for (LayerSpec& layer : spec.layers) layer.trainable = false, layer.matrices = format;
+  return spec;
+}
+
+Model model_in(std::optional<Format> format) {
+  return build_training(frozen(format), kShape, {.compute = DType::BF16}, {});
+}
+
+TEST(NumberFormats, OfAWeightDecideWhatItTakes) {
+  const Model plain = model_in({}), packed = model_in(kNvfp4);
+  ASSERT_EQ(plain.params.size(), packed.params.size());
+  for (size_t w = 0; w < plain.params.size(); ++w) {
+    const Object& before = plain.program.object(plain.params[w].param);
+    const Object& after = packed.program.object(packed.params[w].param);
+    EXPECT_EQ(before.elements(), after.elements()) << after.name;
+    const bool matrix = packed.weights[w].matrix && after.layer >= 0;
+    EXPECT_EQ(after.format, matrix ? kNvfp4 : Format(DType::BF16)) << after.name;
+    // 4 bits, and 8 for every 16 elements, of 16.
+    EXPECT_EQ(after.bytes, matrix ? before.bytes * 9 / 32 : before.bytes) << after.name;
+  }
+}
+
+TEST(NumberFormats, ProgramsOfThemAreProvedAndHaveHashesOfTheirOwn) {
+  const Format formats[] = {
+      kNvfp4, {DType::F4E2M1, 16, DType::U8}, {DType::F8E4M3, 16, DType::F32}, DType::F8E4M3};
+  std::set<uint64_t> hashes{model_in({}).program.hash()};
+  for (const Format& format : formats) {
+    const Model model = model_in(format);
+    const Status status = verify(model.program);
+    EXPECT_TRUE(status.ok()) << to_text(format) << ": " << status.message();
+    EXPECT_TRUE(hashes.insert(model.program.hash()).second) << to_text(format);
+  }
+}
+
+// What a step copies to the device and back where its weights do not stay there.
+int64_t copied_bytes(const Model& model) {
+  Profile profile;
+  profile.name = "test";
+  profile.set_bytes_per_s(2e9);
+  PlanRequest request;
+  request.caps[kDevice] = 120 << 10;
+  request.quick = true;
+  const auto plan = make_plan(model.program, profile, request);  // proves what it returns
+  EXPECT_TRUE(plan.ok()) << plan.message();
+  if (!plan.ok()) return 0;
+  const PlanTotals sums = totals(model.program, *plan);
+  return sums.loads.bytes + sums.stores.bytes;
+}
+
+TEST(NumberFormats, OfFewerBitsStreamLess) {
+  const int64_t packed = copied_bytes(model_in(kNvfp4)), plain = copied_bytes(model_in({}));
+  EXPECT_GT(packed, 0);
+  EXPECT_LT(packed, plain / 2);
+}
+
+TEST(NumberFormats, WithoutKernelsAreRefusedByName) {
+  const Model model = model_in(kNvfp4);
+  std::vector<SharedOp> ops;
+  for (const Task& task : model.program.tasks()) ops.push_back(task.op);
+  const Status status = make_cpu_backend()->prepare(ops);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("operand w is in f4e2m1 by 16 with f8e4m3, which no kernel takes"),
+            std::string::npos)
+      << status.message();
+}
+
+TEST(NumberFormats, OfModelsFitTheirRowsAndAreNotTrained) {
+  EXPECT_TRUE(validate(frozen(kNvfp4)).ok());
+  EXPECT_EQ(validate(frozen(Format(DType::F4E2M1, 64, DType::F8E4M3))).message(),
+            "model: rows of 32 elements in f4e2m1 by 64 with f8e4m3; a multiple of 64 is needed");
+  ModelSpec trained = frozen(kNvfp4);
+  trained.layers[1].trainable = true;
+  EXPECT_EQ(validate(trained).message(), "model: matrices in f4e2m1 by 16 with f8e4m3 are not trained");
+}
+
+TEST(NumberFormats, OfStateAreThoseOfItsSlots) {
+  const StateSlot slots[] = {{.role = "m", .format = Format(DType::F8E4M3, 128, DType::F32)}, {.role = "v"}};
+  Optimizer optimizer = *optimizers().front();
+  optimizer.state = slots;
+  OptimizerConfig config;
+  config.optimizer = &optimizer;
+  config.part_elements = 1000;
+  const Weight weight{.object = "w.L0", .role = "w", .layer = 0, .sources = {{"w", 30, 50}}};
+  Program program;
+  ParamObjects objects;
+  add_state(weight, config, {.state = DType::BF16}, program, objects);
+  ASSERT_EQ(objects.parts.size(), 2u);
+  const int64_t bytes[2][2] = {{1024 + 8 * 4, 2000}, {512 + 4 * 4, 1000}};
+  for (size_t part = 0; part < 2; ++part) {
+    for (size_t slot = 0; slot < 2; ++slot) {
+      const Object& object = program.object(objects.parts[part].state[slot]);
+      EXPECT_EQ(object.format, slots[slot].format.value_or(DType::BF16)) << object.name;
+      EXPECT_EQ(object.bytes, bytes[part][slot]) << object.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::core
