@@ -68,7 +68,7 @@ Result<RunConfig> own_config(const EvaluateRequest& request, const fs::path& fol
 }
 
 // What is evaluated, and as rows of which kind.
-struct Subject {
+struct EvaluatedRows {
   BatchSource* rows;
   int64_t count;           // of the rows
   double bytes_per_token;  // 0: unknown
@@ -79,8 +79,8 @@ struct Subject {
 };
 
 // Files; where they are less than a row, in a shorter one.
-Result<Subject> open_files(const EvaluateRequest& request, RunConfig& config, int64_t vocab,
-                           Console& console) {
+Result<EvaluatedRows> open_files(const EvaluateRequest& request, RunConfig& config, int64_t vocab,
+                                 Console& console) {
   SLUICE_ASSIGN(RunData data, open_data(config, vocab, console, DataUse::Evaluate));
   constexpr int64_t kLeastRowTokens = 16;
   const auto shorter =
@@ -90,16 +90,16 @@ Result<Subject> open_files(const EvaluateRequest& request, RunConfig& config, in
     SLUICE_ASSIGN(data, open_data(config, vocab, console, DataUse::Evaluate));
   }
   BatchSource* rows = data.train.get();
-  return Subject{.rows = rows,
-                 .count = rows->epoch_rows(),
-                 .bytes_per_token = data.train_bytes_per_token,
-                 .names = data.names,
-                 .packed = rows->packed(),
-                 .data = std::move(data)};
+  return EvaluatedRows{.rows = rows,
+                       .count = rows->epoch_rows(),
+                       .bytes_per_token = data.train_bytes_per_token,
+                       .names = data.names,
+                       .packed = rows->packed(),
+                       .data = std::move(data)};
 }
 
 // What a run holds out, as it does.
-Result<Subject> open_held_out(const RunConfig& config, int64_t vocab, Console& console) {
+Result<EvaluatedRows> open_held_out(const RunConfig& config, int64_t vocab, Console& console) {
   SLUICE_ASSIGN(RunData data, open_data(config, vocab, console));
   if (data.heldout == nullptr)
     return error("{}: the run holds no text out (data.heldout = 0); name files, directories or patterns",
@@ -109,13 +109,13 @@ Result<Subject> open_held_out(const RunConfig& config, int64_t vocab, Console& c
   if (before != data.content && before != data.content_before)
     data.notices.emplace_back("the data is not what the run learnt from: its held-out rows may be others");
   BatchSource* rows = data.heldout.get();
-  return Subject{.rows = rows,
-                 .count = count_rows(*rows, config.eval.rows).rows,
-                 .bytes_per_token = data.heldout_bytes_per_token,
-                 .names = data.heldout_names,
-                 .packed = packs_documents(config),
-                 .head_tokens = config.shape.head_tokens,
-                 .data = std::move(data)};
+  return EvaluatedRows{.rows = rows,
+                       .count = count_rows(*rows, config.eval.rows).rows,
+                       .bytes_per_token = data.heldout_bytes_per_token,
+                       .names = data.heldout_names,
+                       .packed = packs_documents(config),
+                       .head_tokens = config.shape.head_tokens,
+                       .data = std::move(data)};
 }
 
 struct Evaluated {
@@ -208,8 +208,8 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   SLUICE_TRY(check_early(config, machine));
   SLUICE_TRY(keep_date(config));
   Console console;
-  SLUICE_ASSIGN(Subject subject, run.empty() ? open_files(request, config, model.vocab, console)
-                                             : open_held_out(config, model.vocab, console));
+  SLUICE_ASSIGN(EvaluatedRows subject, run.empty() ? open_files(request, config, model.vocab, console)
+                                                   : open_held_out(config, model.vocab, console));
   console.stop();
   for (const auto* notices : {&model.notices, &subject.data.notices}) {
     for (const std::string& notice : *notices) say(stderr, "{}\n", notice);
