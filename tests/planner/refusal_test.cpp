@@ -150,8 +150,8 @@ class Asked {
 // works beside the other as it was given, and a little less does not; with less, the same is named.
 void expect_true_refusals(const Asked& asked, int64_t device_bytes, int64_t host_bytes) {
   constexpr int kSteps = 2;
-  const auto device_at = [&](int i) { return device_bytes * (i + 1) / kSteps; };
-  const auto host_at = [&](int i) { return host_bytes * (i + 1) / kSteps; };
+  const auto device_at = [&](int i) { return device_bytes * (2 * i + 1) / 3; };
+  const auto host_at = [&](int i) { return host_bytes * (2 * i + 1) / 3; };
   std::map<std::pair<std::string, int64_t>, int64_t> named;  // by the tier and the cap beside it
   bool worked[kSteps][kSteps];
   for (int d = 0; d < kSteps; ++d) {
