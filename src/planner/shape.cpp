@@ -142,9 +142,11 @@ class ShapeSearch {
   Found other_moments(const Point& p, const Found& found) const;
   // The first that the caps work for; otherwise the refusal that names the least.
   Result<Point> first_that_works(const std::vector<Point>& points) const;
-  // Plans those that are new, in the ways of the fastest so far. Whether one of them is faster: it is best_
-  // then.
-  bool visit(const std::vector<std::optional<Point>>& points);
+  // Plans those that are new, as the fastest so far, or with both ways to update moments. Whether one of them
+  // is faster: it is best_ then.
+  bool visit(const std::vector<std::optional<Point>>& points, bool both_moments = false);
+  // Whether the host has no room for twice what the devices hold beside all that outlives the step.
+  bool host_is_short(const Point& p) const;
   std::vector<std::optional<Point>> neighbours(const Point& of) const;
   // The fastest so far with these chunks.
   std::optional<Point> best_with(int64_t chunk) const;
@@ -235,7 +237,12 @@ ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found
   return other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999) ? other : found;
 }
 
-bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
+bool ShapeSearch::host_is_short(const Point& p) const {
+  const double devices = double(profile_.devices()), state = double(persistent_bytes(program(p, false)));
+  return double(r_.caps[kHost]) < state + 2 * devices * double(r_.caps[kDevice]);
+}
+
+bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool both_moments) {
   std::vector<Point> fresh;
   for (const auto& p : points) {
     if (!p || known_.contains(*p) || std::find(fresh.begin(), fresh.end(), *p) != fresh.end()) continue;
@@ -254,7 +261,8 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points) {
   for_each_parallel(int64_t(tried.size()), r_.threads, [&](int64_t i) {
     const Point& p = fresh[size_t(i) / ways.size()];
     const Ways way = ways[size_t(i) % ways.size()];
-    tried[size_t(i)] = best_ ? plan(p, way, late_moments) : other_moments(p, plan(p, way, late_moments));
+    tried[size_t(i)] = plan(p, way, late_moments);
+    if (!best_ || both_moments) tried[size_t(i)] = other_moments(p, tried[size_t(i)]);
   });
   std::vector<Found> found;
   for (size_t i = 0; i < tried.size(); i += ways.size()) {
@@ -385,12 +393,14 @@ Result<ShapeChoice> ShapeSearch::run() {
   if (leanest.empty() || given_) leanest = {*starts.back()};
   SLUICE_ASSIGN(const Point works, first_that_works(leanest));
   if (r_.least) return ShapeChoice{shape(works), false, "takes the least memory"};
+  // There which way is faster differs between sizes of chunks.
+  const bool both_moments = host_is_short(works);
   // From large chunks to small ones, whose programs have many tasks, as long as that pays or nothing fits.
   for (size_t size = kFirstSizes, from = 0; from < starts.size(); ++size) {
     const int64_t least = chunks[std::min(size, chunks.size()) - 1];
     size_t end = from;
     while (end < starts.size() && starts[end]->chunk >= least) ++end;
-    const bool better = visit({starts.begin() + long(from), starts.begin() + long(end)});
+    const bool better = visit({starts.begin() + long(from), starts.begin() + long(end)}, both_moments);
     if (best_ && !better && !known_[*best_].last_resort) break;
     from = end;
   }
