@@ -190,8 +190,8 @@ TEST(ReachedRates, AreThoseOfTheOpsThatWereMeasured) {
     return program.add({.name = name,
                         .role = name,
                         .kind = ObjectKind::Activation,
-                        .dtype = dtype,
-                        .bytes = elements * size_of(dtype)});
+                        .format = dtype,
+                        .bytes = Format(dtype).bytes(elements)});
   };
   const Cast cast{1 << 20, DType::F32, DType::BF16}, other{1 << 10, DType::F32, DType::BF16};
   const ObjectId x = object("x", DType::F32, 1 << 20), y = object("y", DType::BF16, 1 << 20);

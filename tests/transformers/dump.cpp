@@ -97,7 +97,7 @@ std::vector<Gradient> gradients_of(const Prepared& p) {
     });
     int64_t offset = 0;
     for (const WeightSource& s : weight.sources) {
-      TensorInfo info{"grad." + s.tensor, tensor_type(found->dtype), {s.rows}};
+      TensorInfo info{"grad." + s.tensor, tensor_type(found->format.type), {s.rows}};
       if (weight.matrix) info.shape.push_back(s.cols);
       out.push_back({info, ObjectId(uint32_t(found - objects.begin())), offset});
       offset += info.bytes();
