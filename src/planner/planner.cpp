@@ -218,9 +218,13 @@ Result<Plan> Planner::search() {
         best = last_resort();
         if (request_.last_resort != nullptr) *request_.last_resort = true;
       } else {
-        const int64_t least = least_budget();
+        // Beside other plans there is room for one that takes the least of the device, which may be this
+        // policy's instead of the floor's.
+        const int64_t tightest = floor_.tightest().device_bytes;
+        const int64_t least = own_homes ? least_budget() : tightest;
         if (least > plans_.limits.device_bytes()) return infeasible();
-        if (least == floor_.tightest().device_bytes) consider(kTight, least, best);
+        if (least == tightest) consider(kTight, least, best);
+        if (!best && least_budget() > plans_.limits.device_bytes()) return infeasible();
         if (!best) best = floor_.plan(*floor_.within(least, plans_.limits.bytes[kHost]));
         if (!coarse && !request_.least && best)
           search_grid(least, std::min(plans_.limits.device_bytes(), 2 * all), best);
