@@ -11,7 +11,7 @@
 namespace sluice::core {
 
 // Elements of one type. With a block, as many consecutive elements share a scale: all elements come first and
-// the scales of all blocks follow, in one range of bytes, so that memory, copies and checkpoints see one
+// the scales of all blocks follow, in one range of bytes, so that memory and copies see one
 // object. Rows that are to be read alone hold whole blocks.
 struct Format {
   DType type = DType::F32;

@@ -64,9 +64,8 @@ Result<std::string> ChatMessage::content() const {
     const ChatValue* part_text = part.find("text");
     if (type != nullptr && type->text != "text")
       return error(
-          "content has a part of the type {:.40}, and models of text read texts only; leave the part out, or "
-          "such "
-          "records with data.malformed = skip",
+          "content has a part of the type {:.40}, and models of text read texts only; leave the part out, "
+          "or such records with data.malformed = skip",
           type->is_string() ? type->text : to_json(*type));
     if (part_text == nullptr || !part_text->is_string())
       return error(

@@ -340,8 +340,8 @@ void TrainingObserver::summarize_heldout(const HeldoutRecord& record, std::optio
   } else if (kept != record.best_step) {
     best += kept ? fmt::format(", of step {}", *kept) : "";
     best +=
-        "; saving a better one would have taken more than 2 % of the run (run.keep_best = on saves every "
-        "one)";
+        "; saving a better one would have taken more than 2 % of the run "
+        "(run.keep_best = on saves every one)";
   }
   say("best model: {}\n", best);
 }
@@ -378,8 +378,7 @@ std::string describe_heldout(const Session& session) {
   if (schedule.evaluate_first && often.share > kEvaluationShare) {
     out += fmt::format(
         "evaluations take more than {:.0f} % of the run, as at least {} are made on the way; a smaller "
-        "eval.rows "
-        "makes each cheaper, and a given eval.every makes fewer\n",
+        "eval.rows makes each cheaper, and a given eval.every makes fewer\n",
         100 * kEvaluationShare, kFewestEvaluations);
   }
   return out;

@@ -516,9 +516,7 @@ PinRange PlanBuilder::pin_range(int64_t device_budget) const {
   const auto devices = int64_t(placement_.devices);
   const int64_t state = pinnable_bytes_, room = limits.bytes[kHost] - limits.boundary_bytes[kHost] - state;
   PinRange out;
-  // Where the host has room for all that outlives the step and for the devices' worth of activations twice
-  // over, copies of what a device holds, too, cost nothing.
-  out.tight = state > 0 && room / (2 * devices) < device_budget;
+  out.tight = state > 0 && host_is_short(room, devices, device_budget);
   if (!out.tight) return out;
   out.least = std::max<int64_t>(0, -room / devices);
   out.most = std::max(out.least, most_pinned(device_budget));

@@ -33,6 +33,12 @@ struct Policy {
   double device_share = 1, host_share = 1;
 };
 
+// Whether a host that has `room_bytes` beside all that outlives the step has none for the devices' worth of
+// activations twice over. Where it has, copies of what a device holds cost nothing.
+constexpr bool host_is_short(int64_t room_bytes, int64_t devices, int64_t device_bytes) {
+  return room_bytes / (2 * devices) < device_bytes;
+}
+
 // How much of what outlives the step can be pinned to each device, in bytes.
 struct PinRange {
   bool tight = false;  // the host has no room for all that would go there; otherwise nothing need be pinned

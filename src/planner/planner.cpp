@@ -224,8 +224,11 @@ Result<Plan> Planner::search() {
         const int64_t least = own_homes ? least_budget() : tightest;
         if (least > plans_.limits.device_bytes()) return infeasible();
         if (least == tightest) consider(kTight, least, best);
-        if (!best && least_budget() > plans_.limits.device_bytes()) return infeasible();
-        if (!best) best = floor_.plan(*floor_.within(least, plans_.limits.bytes[kHost]));
+        if (!best) {
+          const auto point = floor_.within(least, plans_.limits.bytes[kHost]);
+          if (!point) return infeasible();
+          best = floor_.plan(*point);
+        }
         if (!coarse && !request_.least && best)
           search_grid(least, std::min(plans_.limits.device_bytes(), 2 * all), best);
       }

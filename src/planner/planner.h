@@ -47,9 +47,9 @@ constexpr size_t kLargeProgram = 1'500;
 // given, the largest residents at the tightest moment, and what to change.
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request);
 
-// Whether caps work: make_plan() then finds a plan, and where they do not, its refusal is this one. No more
-// of either memory makes them too small. On several devices it goes by the ring in the order of one device,
-// which takes the least.
+// Whether caps work: make_plan() then finds a plan, and where they do not, its refusal is this one. As the
+// floor says (planner/floor.h), more of either memory does not make them too small. On several devices it
+// goes by the ring in the order of one device, which takes the least.
 Status caps_work(const Program& program, const Profile& profile, const PlanRequest& request);
 
 // The smallest device arena for which make_plan finds a plan, given the host cap.

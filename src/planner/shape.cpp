@@ -145,8 +145,8 @@ class ShapeSearch {
   // Plans those that are new, as the fastest so far, or with both ways to update moments. Whether one of them
   // is faster: it is best_ then.
   bool visit(const std::vector<std::optional<Point>>& points, bool both_moments = false);
-  // Whether the host has no room for twice what the devices hold beside all that outlives the step.
-  bool host_is_short(const Point& p) const;
+  // Whether nothing is to come of the shape any more.
+  bool excluded(const Point& p) const { return std::ranges::find(r_.without, shape(p)) != r_.without.end(); }
   std::vector<std::optional<Point>> neighbours(const Point& of) const;
   // The fastest so far with these chunks.
   std::optional<Point> best_with(int64_t chunk) const;
@@ -237,17 +237,11 @@ ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found
   return other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999) ? other : found;
 }
 
-bool ShapeSearch::host_is_short(const Point& p) const {
-  const double devices = double(profile_.devices()), state = double(persistent_bytes(program(p, false)));
-  return double(r_.caps[kHost]) < state + 2 * devices * double(r_.caps[kDevice]);
-}
-
 bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool both_moments) {
   std::vector<Point> fresh;
   for (const auto& p : points) {
     if (!p || known_.contains(*p) || std::find(fresh.begin(), fresh.end(), *p) != fresh.end()) continue;
-    const auto is_this = [&](const StepShape& failed) { return text(failed) == text(shape(*p)); };
-    if (std::none_of(r_.without.begin(), r_.without.end(), is_this)) fresh.push_back(*p);
+    if (!excluded(*p)) fresh.push_back(*p);
   }
   // What is best for one shape is as a rule best for the others.
   std::vector<Ways> ways = {Ways::Weights, Ways::Prices};
@@ -394,7 +388,8 @@ Result<ShapeChoice> ShapeSearch::run() {
   SLUICE_ASSIGN(const Point works, first_that_works(leanest));
   if (r_.least) return ShapeChoice{shape(works), false, "takes the least memory"};
   // There which way is faster differs between sizes of chunks.
-  const bool both_moments = host_is_short(works);
+  const bool both_moments = host_is_short(r_.caps[kHost] - persistent_bytes(program(works, false)),
+                                          int64_t(profile_.devices()), r_.caps[kDevice]);
   // From large chunks to small ones, whose programs have many tasks, as long as that pays or nothing fits.
   for (size_t size = kFirstSizes, from = 0; from < starts.size(); ++size) {
     const int64_t least = chunks[std::min(size, chunks.size()) - 1];
@@ -405,9 +400,7 @@ Result<ShapeChoice> ShapeSearch::run() {
     from = end;
   }
   if (!best_) {
-    const StepShape lean = shape(works);
-    const auto is_lean = [&](const StepShape& failed) { return text(failed) == text(lean); };
-    if (std::ranges::none_of(r_.without, is_lean)) return ShapeChoice{lean, false, std::string(kOnly)};
+    if (!excluded(works)) return ShapeChoice{shape(works), false, std::string(kOnly)};
     return error(ErrorKind::DoesNotFit, "shape: of {} that were tried none has a plan", known_.size());
   }
   // A size of chunks that begins a little behind may end ahead.

@@ -41,6 +41,8 @@ struct StepShape {
   int64_t sequences() const { return tokens() / seq_len; }
   // Tokens that the last chunk lacks to be as long as the others.
   int64_t lacking() const { return last_tokens > 0 ? chunk_tokens - last_tokens : 0; }
+
+  bool operator==(const StepShape&) const = default;
 };
 // Cuts the sequences of a step into chunks, of which the last has what the others leave, and spreads these
 // over rounds as evenly as whole sequences allow, earlier rounds the longer ones. `first_chunks` are the

@@ -47,7 +47,10 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
   CheckpointLayout out;
   for (size_t w = 0; w < model.weights.size(); ++w) {
     const ParamObjects& objects = model.params[w];
-    const DType own = model.program.object(objects.param).format.type;
+    const Format& format = model.program.object(objects.param).format;
+    SLUICE_CHECK(format.block == 0, "{} is in {}, and checkpoints have no place for scales",
+                 model.weights[w].object, to_text(format));
+    const DType own = format.type;
     const bool from_master = f32_weights && has_master(objects);
     int64_t first = 0;
     for (const WeightSource& source : model.weights[w].sources) {
@@ -59,7 +62,7 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
       if (from_master) {
         tensor.parts = master_parts(objects, first, elements);
       } else {
-        tensor.parts = {{objects.param, first * size_of(own), elements * size_of(own), 0}};
+        tensor.parts = {{objects.param, format.bytes(first), format.bytes(elements), 0}};
       }
       out.weights.push_back(std::move(tensor));
       first += elements;

@@ -2,19 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # scripts/check_includes follows the table of docs/architecture.md: trees that break it in one way each.
 set -euo pipefail
-check=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/check_includes
-tree=$(mktemp -d)
-trap 'rm -rf "$tree"' EXIT
-failed=0
+check=check_includes
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # expect NAME TEXT: the check of the tree fails and says TEXT; an empty TEXT: it passes and says nothing.
 expect() {
-  local said status=0
-  said=$("$check" "$tree" 2>&1) || status=$?
-  if [[ -z $2 ]] && ((status == 0)) && [[ -z $said ]]; then return; fi
-  if [[ -n $2 ]] && ((status != 0)) && [[ $said == *"$2"* ]]; then return; fi
-  printf '%s: status %d, it says:\n%s\nexpected: %s\n' "$1" "$status" "$said" "$2"
-  failed=1
+  run_check
+  if [[ -z $2 ]]; then passes_silently && return; fi
+  [[ -n $2 ]] && ((status != 0)) && [[ $said == *"$2"* ]] && return
+  complain "$1" "$2"
 }
 # table ROW...: the document with these rows.
 table() { printf '%s\n' 'Words.' '' '| folder | may include |' '|---|---|' "$@" '' 'More words.' >"$tree/docs/architecture.md"; }

@@ -2,18 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # scripts/check_paths finds paths that lead nowhere: trees that have one each.
 set -euo pipefail
-check=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/check_paths
-tree=$(mktemp -d)
-trap 'rm -rf "$tree"' EXIT
-failed=0
+check=check_paths
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # expect NAME TEXT: the check of the tree says just TEXT and fails; an empty TEXT: it passes and says nothing.
 expect() {
-  local said status=0
-  said=$("$check" "$tree" 2>&1) || status=$?
+  run_check
   [[ $said == "$2" ]] && (((status != 0) == (${#2} > 0))) && return
-  printf '%s: status %d, it says:\n%s\nexpected: %s\n' "$1" "$status" "$said" "$2"
-  failed=1
+  complain "$1" "$2"
 }
 page() { printf '%s\n' "$@" >"$tree/docs/howto/page.md"; }
 
