@@ -49,13 +49,11 @@ Table longest_contexts(const Basis& b, double kv_bytes) {
               {{"tokens", "tokens", Form::Count},
                {"rule_tokens", "by N", Form::Count},
                {"weights", "weights", Form::Bytes}}};
+  const auto tokens = [&](double weights) { return std::max(0.0, std::floor((d.memory_bytes - weights) / kv_bytes)); };
   for (const auto& [name, size] : {std::pair{"f32", 4.0}, {"bf16", 2.0}, {"8 bits", 1.0}, {"4 bits", 0.5}}) {
-    const auto tokens = [&](double params) {
-      return std::max(0.0, std::floor((d.memory_bytes - size * params) / kv_bytes));
-    };
     const bool fits = size * b.params < d.memory_bytes;
     table.rows.push_back({name,
-                          {tokens(b.params), tokens(b.matrices), size * b.params},
+                          {tokens(size * b.params), tokens(size * b.matrices), size * b.params},
                           fits ? ""
                                : fmt::format("does not fit: {} missing",
                                              text(size * b.params - d.memory_bytes, Form::Bytes))});
