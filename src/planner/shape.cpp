@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "base/parallel.h"
+#include "planner/builder.h"
 
 namespace sluice::core {
 namespace {
