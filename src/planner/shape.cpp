@@ -126,6 +126,7 @@ class ShapeSearch {
     bool loads_moments = false;
     bool last_resort = false;  // of everything else nothing fits: planned in full it may be faster
     size_t tasks = 0;
+    bool both_moments = false;  // it is the faster of both ways to update them
   };
 
   int64_t units(int64_t chunk) const { return ceil_div(r_.tokens_per_step, std::max(chunk, r_.seq_len)); }
@@ -234,8 +235,11 @@ ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moment
 ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found) const {
   // Moments that stay on the device have no traffic to spread.
   if (!subject_.may_be_late || !found.loads_moments) return found;
+  if (found.both_moments) return found;
   const Found other = plan(p, found.ways, !found.late_moments);
-  return other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999) ? other : found;
+  Found faster = other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999) ? other : found;
+  faster.both_moments = true;
+  return faster;
 }
 
 bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool both_moments) {

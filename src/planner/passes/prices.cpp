@@ -24,12 +24,25 @@ constexpr double kRate = 0.1;
 constexpr size_t kMostRounds = 300, kLeastRounds = 60, kTrades = 6'000'000;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
+// A time of the step: in which moment, and which part of that is over.
+struct Instant {
+  explicit Instant(double moments)
+      : next(uint32_t(moments)), moment(std::min(next, kMoments - 1)), part(moments - moment) {}
+
+  friend bool operator<(const Instant& a, const Instant& b) { return a.moment + a.part < b.moment + b.part; }
+
+  uint32_t next;  // at the end of the step, where no moment begins, kMoments
+  uint32_t moment;
+  double part;
+};
+
 // A value in one gap, or all values of a unit in their gaps between the passes.
 struct Trader {
-  double begin, end;     // moments, with fractions; around the boundary end < begin
+  Instant begin, end;    // around the boundary end < begin
   double bytes, stored;  // of them, those that must be stored to leave
   double again_ns;       // to compute it again; 0: that cannot be done
-  bool pays_host;        // its place on the host is taken only while it is away
+  bool around;
+  bool pays_host;  // its place on the host is taken only while it is away
 };
 
 // One thing that is for sale, by moment.
@@ -47,6 +60,50 @@ struct Good {
   }
 };
 
+// The cheapest moment for a transfer among the first few after the one from which on it can store, or before
+// the one by which it must have loaded: by that moment.
+class Transfers {
+ public:
+  explicit Transfers(bool loads) : loads_(loads), cost_(kMoments + 1), at_(kMoments + 1) {}
+
+  // Per byte, with the room it takes meanwhile.
+  const std::vector<double>& cost() const { return cost_; }
+  uint32_t at(uint32_t m) const { return at_[m]; }
+  void find(const std::vector<double>& room, const std::vector<double>& link, double link_ns);
+
+ private:
+  // Loads are stores when time runs backwards.
+  uint32_t moment(uint32_t q) const { return loads_ ? (2 * kMoments - 1 - q) % kMoments : q % kMoments; }
+
+  const bool loads_;
+  std::vector<double> cost_, cost_from_begin_;
+  std::vector<uint32_t> at_;
+  std::vector<uint32_t> open_;  // moments to come, each cheaper than all that are sooner
+};
+
+// From the last moment to the first, the ones to come stand in a line.
+void Transfers::find(const std::vector<double>& room, const std::vector<double>& link, double link_ns) {
+  constexpr uint32_t kEnd = kMoments + kWindow;
+  cost_from_begin_.resize(kEnd);
+  double paid = 0;
+  for (uint32_t q = 0; q < kEnd; ++q) {
+    paid += room[moment(q)];
+    cost_from_begin_[q] = paid + link[moment(q)] * link_ns;
+  }
+  open_.clear();
+  size_t first = 0;
+  for (uint32_t q = kEnd; q-- > 0;) {
+    paid -= room[moment(q)];
+    while (open_.size() > first && cost_from_begin_[open_.back()] >= cost_from_begin_[q]) open_.pop_back();
+    open_.push_back(q);
+    if (open_[first] >= q + kWindow) ++first;
+    if (q > kMoments) continue;
+    const uint32_t m = loads_ ? kMoments - q : q;
+    cost_[m] = cost_from_begin_[open_[first]] - paid;
+    at_[m] = moment(open_[first]);
+  }
+}
+
 class Market {
  public:
   Market(const Schedule& s, const std::vector<RecomputeUnit>& units, const Profile& profile,
@@ -54,26 +111,37 @@ class Market {
   Prices run();
 
  private:
-  double moment_of(uint32_t position) const {
-    return std::min(s_.start_ns[position] / moment_ns_, double(kMoments));
+  Instant instant_of(uint32_t position) const {
+    return Instant(std::min(s_.start_ns[position] / moment_ns_, double(kMoments)));
   }
-  static uint32_t whole(double moment) { return std::min(uint32_t(moment), kMoments - 1); }
   // Of sums over moments: the value at a fraction of one.
-  static double at(const std::vector<double>& sums, double moment) {
-    const uint32_t m = whole(moment);
-    return sums[m] + (sums[m + 1] - sums[m]) * (moment - m);
+  static double at(const std::vector<double>& sums, const Instant& t) {
+    return sums[t.moment] + (sums[t.moment + 1] - sums[t.moment]) * t.part;
   }
-  static double between(const std::vector<double>& sums, double begin, double end) {
-    return at(sums, end) - at(sums, begin) + (end < begin ? sums.back() : 0);
+  static double between(const std::vector<double>& sums, const Trader& t) {
+    return at(sums, t.end) - at(sums, t.begin) + (t.around ? sums.back() : 0);
   }
   // Adds to differences between moments.
-  static void hold(std::vector<double>& differences, double begin, double end, double bytes);
+  static void change(std::vector<double>& differences, const Instant& t, double bytes) {
+    differences[t.moment] += bytes * (1 - t.part);
+    differences[t.moment + 1] += bytes * t.part;
+  }
+  static void hold(std::vector<double>& differences, const Trader& t, double bytes) {
+    change(differences, t.begin, bytes);
+    change(differences, t.end, -bytes);
+    if (t.around) differences[0] += bytes;
+  }
+  static void hold(std::vector<double>& differences, uint32_t begin, uint32_t end, double bytes) {
+    differences[begin] += bytes;
+    differences[end] -= bytes;
+    if (end < begin) differences[0] += bytes;
+  }
   void supply(const Limits& limits, int64_t target_bytes);
   void price_transfers();
   void trade();
-  void record(Prices& sum) const;
-  double again_price(double moment) const {
-    const uint32_t m = whole(moment);
+  void record();
+  Prices average(size_t rounds) const;
+  double again_price(uint32_t m) const {
     constexpr double kLeast = 0.05;
     return std::max(kLeast, 1 - load_.price[m] - store_.price[m]);
   }
@@ -89,25 +157,13 @@ class Market {
   std::vector<double> again_ns_, under_way_;  // by moment
   std::vector<double> device_sum_, host_sum_;
   // Per byte that is loaded by the begin of a moment or stored from there on, and when that is cheapest.
-  std::vector<double> load_cost_, store_cost_;
-  std::vector<uint32_t> load_at_, store_at_;
-};
-
-void Market::hold(std::vector<double>& differences, double begin, double end, double bytes) {
-  if (end < begin) {
-    hold(differences, begin, kMoments, bytes);
-    hold(differences, 0, end, bytes);
-    return;
-  }
-  const auto step = [&](double moment, double change) {
-    const uint32_t m = whole(moment);
-    const double rest = 1 - (moment - m);
-    differences[m] += change * rest;
-    differences[m + 1] += change * (1 - rest);
+  Transfers load_cost_{true}, store_cost_{false};
+  // Sums over rounds of trade, by moment.
+  struct Recorded {
+    std::vector<double> device, host, load, store, again, under_way;
   };
-  step(begin, bytes);
-  step(end, -bytes);
-}
+  Recorded recorded_;
+};
 
 Market::Market(const Schedule& s, const std::vector<RecomputeUnit>& units, const Profile& profile,
                const Limits& limits, int64_t target_bytes)
@@ -136,8 +192,9 @@ Market::Market(const Schedule& s, const std::vector<RecomputeUnit>& units, const
       continue;
     }
     if (unit != kNoUse) trader_of[unit] = uint32_t(traders_.size());
-    traders_.push_back({moment_of(g.first), g.last == kNoUse ? 0 : moment_of(g.last + 1), bytes, stored,
-                        unit == kNoUse ? 0 : units[unit].ns, !v.circular && !v.given});
+    const Instant begin = instant_of(g.first), end = g.last == kNoUse ? Instant(0) : instant_of(g.last + 1);
+    traders_.push_back({begin, end, bytes, stored, unit == kNoUse ? 0 : units[unit].ns, end < begin,
+                        !v.circular && !v.given});
   }
   supply(limits, target_bytes);
 }
@@ -159,7 +216,10 @@ void Market::supply(const Limits& limits, int64_t target_bytes) {
   for (double& bytes : working) bytes += pinned;
   const double device = double(target_bytes), host = double(limits.bytes[kHost]);
   std::vector<double> taken(kMoments + 2, 0);
-  for (uint32_t p = 0; p < s_.size(); ++p) hold(taken, moment_of(p), moment_of(p + 1), working[p]);
+  for (uint32_t p = 0; p < s_.size(); ++p) {
+    change(taken, instant_of(p), working[p]);
+    change(taken, instant_of(p + 1), -working[p]);
+  }
   std::partial_sum(taken.begin(), taken.end(), taken.begin());
   for (uint32_t m = 0; m < kMoments; ++m) room_.push_back(std::max(kLeast * device, device - taken[m]));
   host_room_ = std::max(kLeast * host, host - on_host);
@@ -180,22 +240,8 @@ void Market::price_transfers() {
   host_sum_.assign(kMoments + 1, 0);
   std::partial_sum(device_.price.begin(), device_.price.end(), device_sum_.begin() + 1);
   std::partial_sum(host_.price.begin(), host_.price.end(), host_sum_.begin() + 1);
-  load_cost_.assign(kMoments + 1, kNever);
-  store_cost_.assign(kMoments + 1, kNever);
-  load_at_.resize(kMoments + 1);
-  store_at_.resize(kMoments + 1);
-  for (uint32_t m = 0; m <= kMoments; ++m) {
-    double before = 0, after = 0;  // what the room costs meanwhile
-    for (uint32_t k = 0; k < kWindow; ++k) {
-      const uint32_t load = (m + kMoments - 1 - k) % kMoments, store = (m + k) % kMoments;
-      before += device_.price[load];
-      after += device_.price[store];
-      const double load_cost = load_.price[load] * load_ns_ + before;
-      const double store_cost = store_.price[store] * store_ns_ + after;
-      if (load_cost < load_cost_[m]) load_cost_[m] = load_cost, load_at_[m] = load;
-      if (store_cost < store_cost_[m]) store_cost_[m] = store_cost, store_at_[m] = store;
-    }
-  }
+  load_cost_.find(device_.price, load_.price, load_ns_);
+  store_cost_.find(device_.price, store_.price, store_ns_);
 }
 
 // Everyone takes what is cheapest.
@@ -204,23 +250,24 @@ void Market::trade() {
   again_ns_.assign(kMoments, 0);
   under_way_.assign(kMoments + 2, 0);
   for (const Trader& t : traders_) {
-    const auto from = uint32_t(t.begin), to = uint32_t(t.end);
-    const double keep = t.bytes * between(device_sum_, t.begin, t.end);
-    double travel = t.bytes * load_cost_[to] + t.stored * store_cost_[from];
-    if (t.pays_host) travel += t.bytes * between(host_sum_, t.begin, t.end);
-    const double again = t.again_ns > 0 ? t.again_ns * again_price(t.end) : kNever;
+    const uint32_t from = t.begin.next, to = t.end.next;
+    const double keep = t.bytes * between(device_sum_, t);
+    double travel = t.bytes * load_cost_.cost()[to] + t.stored * store_cost_.cost()[from];
+    if (t.pays_host) travel += t.bytes * between(host_sum_, t);
+    const double again = t.again_ns > 0 ? t.again_ns * again_price(t.end.moment) : kNever;
     if (keep <= travel && keep <= again) {
-      hold(device_.asked, t.begin, t.end, t.bytes);
+      hold(device_.asked, t, t.bytes);
     } else if (travel <= again) {
-      load_.asked[load_at_[to]] += t.bytes * load_ns_;
-      hold(under_way_, load_at_[to], to == 0 ? kMoments : to, t.bytes);
+      const uint32_t load = load_cost_.at(to), store = store_cost_.at(from);
+      load_.asked[load] += t.bytes * load_ns_;
+      hold(under_way_, load, to == 0 ? kMoments : to, t.bytes);
       if (t.stored > 0) {
-        store_.asked[store_at_[from]] += t.stored * store_ns_;
-        hold(under_way_, from % kMoments, store_at_[from] + 1, t.stored);
+        store_.asked[store] += t.stored * store_ns_;
+        hold(under_way_, from % kMoments, store + 1, t.stored);
       }
-      if (t.pays_host) hold(host_.asked, t.begin, t.end, t.bytes);
+      if (t.pays_host) hold(host_.asked, t, t.bytes);
     } else {
-      again_ns_[whole(t.end)] += t.again_ns;
+      again_ns_[t.end.moment] += t.again_ns;
     }
   }
   for (auto* sums : {&device_.asked, &host_.asked, &under_way_})
@@ -228,29 +275,44 @@ void Market::trade() {
   for (uint32_t m = 0; m < kMoments; ++m) device_.asked[m] += under_way_[m];
 }
 
-void Market::record(Prices& sum) const {
+void Market::record() {
+  const auto add = [](std::vector<double>& sum, const std::vector<double>& one) {
+    for (uint32_t m = 0; m < sum.size(); ++m) sum[m] += one[m];
+  };
+  add(recorded_.device, device_sum_);
+  add(recorded_.host, host_sum_);
+  add(recorded_.load, load_cost_.cost());
+  add(recorded_.store, store_cost_.cost());
+  add(recorded_.under_way, under_way_);
+  for (uint32_t m = 0; m < kMoments; ++m) recorded_.again[m] += again_price(m);
+}
+
+Prices Market::average(size_t rounds) const {
+  Prices out;
+  const double part = 1.0 / double(rounds);
   for (uint32_t p = 0; p <= s_.size(); ++p) {
-    const double moment = moment_of(p);
-    sum.device[p] += at(device_sum_, moment);
-    sum.host[p] += at(host_sum_, moment);
-    sum.load[p] += load_cost_[uint32_t(moment)];
-    sum.store[p] += store_cost_[uint32_t(moment)];
-    sum.again[p] += again_price(moment);
-    sum.under_way[p] += int64_t(under_way_[whole(moment)]);
+    const Instant t = instant_of(p);
+    out.device.push_back(part * at(recorded_.device, t));
+    out.host.push_back(part * at(recorded_.host, t));
+    out.load.push_back(part * recorded_.load[t.next]);
+    out.store.push_back(part * recorded_.store[t.next]);
+    out.again.push_back(part * recorded_.again[t.moment]);
+    out.under_way.push_back(int64_t(part * recorded_.under_way[t.moment]));
   }
+  return out;
 }
 
 Prices Market::run() {
-  const size_t n = s_.size() + 1;
-  Prices sum{std::vector<double>(n), std::vector<double>(n), std::vector<double>(n),
-             std::vector<double>(n), std::vector<double>(n), std::vector<int64_t>(n)};
+  for (auto* sum : {&recorded_.device, &recorded_.host, &recorded_.load, &recorded_.store})
+    sum->assign(kMoments + 1, 0);
+  for (auto* sum : {&recorded_.again, &recorded_.under_way}) sum->assign(kMoments, 0);
   const size_t rounds = std::clamp(kTrades / (traders_.size() + 1), kLeastRounds, kMostRounds);
   std::vector<double> again(kMoments, 0);
   for (size_t round = 0; round < rounds; ++round) {
     price_transfers();
     trade();
     // The first half finds about where prices are, the second counts.
-    if (2 * round >= rounds) record(sum);
+    if (2 * round >= rounds) record();
     const double part = 1.0 / double(1 + round % (rounds / 2));
     for (Good* good : {&device_, &host_, &load_, &store_}) good->learn(part);
     for (uint32_t m = 0; m < kMoments; ++m) again[m] += part * (again_ns_[m] - again[m]);
@@ -263,12 +325,7 @@ Prices Market::run() {
       store_.move(m, moment_ns_ + again[m], 1e-3, 1);
     }
   }
-  const size_t counted = rounds - (rounds + 1) / 2;
-  for (auto* prices : {&sum.device, &sum.host, &sum.load, &sum.store, &sum.again}) {
-    for (double& p : *prices) p /= double(counted);
-  }
-  for (int64_t& bytes : sum.under_way) bytes /= int64_t(counted);
-  return sum;
+  return average(rounds - (rounds + 1) / 2);
 }
 
 }  // namespace
