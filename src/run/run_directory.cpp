@@ -79,7 +79,10 @@ Result<RunDirectory> RunDirectory::take(std::string_view key, const fs::path& na
   RunDirectory out(path, std::move(*lock));
   out.made_ = made;
   out.marked_ = marked;
-  if (!marked) {
+  if (marked) {
+    // A disk that kept what is written next, but not the mark, would hold a directory that no run may take.
+    SLUICE_TRY(sync_directory(path));
+  } else {
     SLUICE_TRY(remove_temporaries(path));
     // Opening the store cleans it, also for those who only look what is there.
     SLUICE_ASSIGN([[maybe_unused]] const CheckpointStore cleaned, CheckpointStore::open(path / kCheckpoints));

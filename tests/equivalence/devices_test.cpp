@@ -59,7 +59,7 @@ TEST_P(SeveralDevices, ComputeTheSame) {
     ++tried;
     if (HasFailure()) return;
   }
-  EXPECT_GT(tried, kSeeds / 2);
+  EXPECT_GE(tried, kSeeds / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -134,14 +134,14 @@ TEST(MappedFile, ShowsTheContentAndMoves) {
   EXPECT_EQ(moved.path(), dir / "x");
 }
 
-// The resident bytes of this process that are file pages.
+// The resident bytes of this process that are pages of files, on a disk or in memory.
 int64_t resident_file_bytes() {
+  int64_t bytes = 0;
   std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    constexpr std::string_view kKey = "RssFile:";
-    if (line.starts_with(kKey)) return std::stoll(line.substr(kKey.size())) * 1024;
-  }
-  return 0;
+  for (std::string line; std::getline(status, line);)
+    for (const std::string_view key : {"RssFile:", "RssShmem:"})
+      if (line.starts_with(key)) bytes += std::stoll(line.substr(key.size())) * 1024;
+  return bytes;
 }
 
 TEST(MappedFile, ReleaseTakesItOutOfResidentMemory) {
