@@ -24,8 +24,8 @@ void token_file(Bytes input) {
     files.push_back(std::move(*set));
     const auto batches = make_batches(TokenSet(std::move(files)), options);
     if (!batches.ok()) continue;
-    std::vector<int32_t> row(4), targets(4), positions(4);
-    for (int64_t step = 0; step < 3; ++step) (*batches)->fill(step, 1, row, targets, positions);
+    Rows row({BatchColumn::Tokens, BatchColumn::Targets, BatchColumn::Positions, BatchColumn::Paths}, 4);
+    for (int64_t step = 0; step < 3; ++step) (*batches)->fill(step, 1, row.part(0, 4));
   }
 }
 

@@ -11,42 +11,36 @@ namespace {
 
 using core::error;
 
-// Rows with positions, which a batch need not have.
-class CheckedRows {
- public:
-  Status take(const Batch& b, const core::Prepared& p) {
-    const size_t n = b.tokens.size(), seq = size_t(p.shape.seq_len);
-    if (b.targets.size() != n || (!b.positions.empty() && b.positions.size() != n)) {
-      return error("batch: {} tokens, {} targets, {} positions; they must be as many", n, b.targets.size(),
-                   b.positions.size());
-    }
-    const int64_t vocab = p.model.vocab;
-    for (size_t i = 0; i < n; ++i) {
-      if (b.tokens[i] < 0 || b.tokens[i] >= vocab)
-        return error("batch: tokens[{}] is {}; allowed are 0 to {}", i, b.tokens[i], vocab - 1);
-      if (b.targets[i] < -1 || b.targets[i] >= vocab)
-        return error("batch: targets[{}] is {}; allowed are -1 to {}", i, b.targets[i], vocab - 1);
-    }
-    tokens.assign(b.tokens.begin(), b.tokens.end());
-    targets.assign(b.targets.begin(), b.targets.end());
-    positions.resize(n);
-    for (size_t i = 0; i < n; ++i) {
-      const auto plain = int32_t(i % seq);
-      positions[i] = b.positions.empty() ? plain : b.positions[i];
-      const int32_t before = plain == 0 ? -1 : positions[i - 1];
-      if (positions[i] != before + 1 && positions[i] != 0)
-        return error("batch: positions[{}] is {}; allowed are {} and, where a document begins, 0", i,
-                     positions[i], before + 1);
-      if (positions[i] != plain && !p.shape.packed)
-        return error("batch: a document begins at {}, inside a sequence; plan with StepOptions::packed", i);
-    }
-    return {};
+// Rows of a caller's batch, checked, with every column: a batch need not have all.
+Status take(const Batch& b, const core::Prepared& p, core::Rows& rows) {
+  const size_t n = b.tokens.size(), seq = size_t(p.shape.seq_len);
+  if (b.targets.size() != n || (!b.positions.empty() && b.positions.size() != n)) {
+    return error("batch: {} tokens, {} targets, {} positions; they must be as many", n, b.targets.size(),
+                 b.positions.size());
   }
-
-  core::Rows rows() const { return {tokens, targets, positions}; }
-
-  std::vector<int32_t> tokens, targets, positions;
-};
+  const int64_t vocab = p.model.vocab;
+  for (size_t i = 0; i < n; ++i) {
+    if (b.tokens[i] < 0 || b.tokens[i] >= vocab)
+      return error("batch: tokens[{}] is {}; allowed are 0 to {}", i, b.tokens[i], vocab - 1);
+    if (b.targets[i] < -1 || b.targets[i] >= vocab)
+      return error("batch: targets[{}] is {}; allowed are -1 to {}", i, b.targets[i], vocab - 1);
+  }
+  rows = core::Rows(core::kPlainBatch, int64_t(n));
+  std::ranges::copy(b.tokens, rows.column(core::BatchColumn::Tokens).begin());
+  std::ranges::copy(b.targets, rows.column(core::BatchColumn::Targets).begin());
+  const auto positions = rows.column(core::BatchColumn::Positions);
+  for (size_t i = 0; i < n; ++i) {
+    const auto plain = int32_t(i % seq);
+    positions[i] = b.positions.empty() ? plain : b.positions[i];
+    const int32_t before = plain == 0 ? -1 : positions[i - 1];
+    if (positions[i] != before + 1 && positions[i] != 0)
+      return error("batch: positions[{}] is {}; allowed are {} and, where a document begins, 0", i,
+                   positions[i], before + 1);
+    if (positions[i] != plain && !p.shape.packed)
+      return error("batch: a document begins at {}, inside a sequence; plan with StepOptions::packed", i);
+  }
+  return {};
+}
 
 // The content of batches that a caller brings is the caller's.
 constexpr const char* kCallersData = "batches of the caller";
@@ -58,7 +52,7 @@ struct Session::Impl {
   Observer* observer;
   std::shared_ptr<core::Engine> engine;
   std::string content = kCallersData;
-  CheckedRows batch;
+  core::Rows batch;
 };
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -83,8 +77,8 @@ Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
   if (int64_t(batch.tokens.size()) != p.shape.tokens())
     return error("batch: {} tokens; the plan's step has {}", batch.tokens.size(), p.shape.tokens());
   if (!(learning_rate >= 0)) return error("learning_rate = {}: allowed are numbers from 0", learning_rate);
-  SLUICE_TRY(impl_->batch.take(batch, p));
-  SLUICE_ASSIGN(const core::StepResult r, impl_->engine->step(impl_->batch.rows(), learning_rate));
+  SLUICE_TRY(take(batch, p, impl_->batch));
+  SLUICE_ASSIGN(const core::StepResult r, impl_->engine->step(impl_->batch, learning_rate));
   const StepEvent event{.step = steps_done(),
                         .loss = r.loss,
                         .gradient_norm = r.gradient_norm,
@@ -105,22 +99,17 @@ Result<double> Session::evaluate(const Batch& batch) {
   if (!p.stages.evaluation) return error("evaluate(): plan with StepOptions::evaluate");
   const int64_t seq = p.shape.seq_len, n = int64_t(batch.tokens.size());
   if (n == 0 || n % seq != 0) return error("batch: {} tokens; allowed are whole sequences of {}", n, seq);
-  CheckedRows& rows = impl_->batch;
-  SLUICE_TRY(rows.take(batch, p));
-  // Rows that fill the last pass have no targets.
-  const int64_t pass = core::evaluation_shape(p.shape).tokens(), whole = (n + pass - 1) / pass * pass;
-  rows.tokens.resize(size_t(whole), 0);
-  rows.targets.resize(size_t(whole), -1);
-  for (int64_t i = n; i < whole; ++i) rows.positions.push_back(int32_t(i % seq));
+  SLUICE_TRY(take(batch, p, impl_->batch));
+  core::Rows pass(core::kPlainBatch, p.stages.evaluation->model.shape.tokens());
   core::RowLoss sum;
-  for (int64_t at = 0; at < whole; at += pass) {
-    const auto part = [&](const std::vector<int32_t>& all) {
-      return std::span<const int32_t>(all).subspan(size_t(at), size_t(pass));
-    };
-    SLUICE_ASSIGN(const core::TokenLosses* const losses,
-                  impl_->engine->evaluate({part(rows.tokens), part(rows.targets), part(rows.positions)}));
-    for (size_t t = 0; t < size_t(pass); ++t) {
-      if (rows.targets[size_t(at) + t] >= 0) sum.add({losses->loss[t], 1, losses->is_top[t] > 0 ? 1 : 0});
+  for (int64_t at = 0; at < n; at += pass.tokens()) {
+    const int64_t here = std::min(n - at, pass.tokens());
+    pass.copy(impl_->batch, at, here);
+    // Rows that fill the last pass have no targets.
+    for (int64_t row = here; row < pass.tokens(); row += seq) pass.part(row, seq).fill_padding();
+    SLUICE_ASSIGN(const core::TokenLosses* const losses, impl_->engine->evaluate(pass));
+    for (size_t t = 0; t < size_t(here); ++t) {
+      if (batch.targets[size_t(at) + t] >= 0) sum.add({losses->loss[t], 1, losses->is_top[t] > 0 ? 1 : 0});
     }
   }
   if (sum.targets == 0) return error("batch: it has no targets");

@@ -30,9 +30,8 @@ ObjectId Forward::weight(std::string_view role, int layer) const {
   return it->second;
 }
 
-Bound Forward::batch(const Place& at, BatchPart part) const {
-  return {inputs_.batch[size_t(at.round)][size_t(at.chunk)],
-          int64_t{part} * tokens(at) * size_of(DType::I32)};
+Bound Forward::batch(const Place& at, BatchColumn column) const {
+  return {inputs_.batch[size_t(at.round)][size_t(at.chunk)], inputs_.layout.offset(column, tokens(at))};
 }
 
 namespace {
@@ -77,7 +76,7 @@ void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional
   std::vector<Bound> uses{x, weight(p.weight, at.layer), y};
   if (residual) uses.emplace_back(*residual);
   if (rotated) {
-    uses.push_back(batch(at, kPositions));
+    uses.push_back(batch(at, BatchColumn::Positions));
     uses.emplace_back(inputs_.inv_freq);
   }
   if (op.has_bias) uses.emplace_back(weight(p.bias, at.layer));
@@ -88,7 +87,7 @@ ObjectId Forward::embed(int round, int chunk) {
   const Place at{-1, round, chunk};
   const ObjectId x = activation("x", spec_.dim, {0, round, chunk});
   task("embed", Embed{tokens(at), spec_.vocab, spec_.dim, compute_},
-       {batch(at, kTokens), weight("embedding", -1), x}, at);
+       {batch(at, BatchColumn::Tokens), weight("embedding", -1), x}, at);
   record();
   return x;
 }
@@ -147,7 +146,7 @@ ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view
                     .eps = float(spec_.norm_eps),
                     .dtype = compute_,
                     .rope_scale = float(spec_.rope.attention_factor)},
-       {x, weight(what, at.layer), batch(at, kPositions), inputs_.inv_freq, out}, at);
+       {x, weight(what, at.layer), batch(at, BatchColumn::Positions), inputs_.inv_freq, out}, at);
   record();
   return out;
 }
@@ -180,8 +179,10 @@ ObjectId Forward::attend(const Projected& p, const Place& at) {
   const auto block = int(at.chunk % chunking_.per_sequence);
   const auto attend_to = [&](int earlier, ObjectId out, DType out_dtype) {
     const std::string name = earlier == 0 ? "attn" : fmt::format("attn-{}", earlier);
-    task(name, AttnFwd{attention_shape(at, at.chunk - earlier), out_dtype, earlier > 0},
-         {p.q, kv_[size_t(at.layer)][size_t(at.chunk - earlier)], batch(at, kPositions), out, lse}, at);
+    task(
+        name, AttnFwd{attention_shape(at, at.chunk - earlier), out_dtype, earlier > 0},
+        {p.q, kv_[size_t(at.layer)][size_t(at.chunk - earlier)], batch(at, BatchColumn::Positions), out, lse},
+        at);
   };
   int blocks = 1;
   while (blocks <= block && attention_shape(at, at.chunk - blocks).is_in_window()) ++blocks;
@@ -245,7 +246,7 @@ HeadLoss Forward::head(const Place& at, int64_t sub_tokens, DType grad, bool acc
 void Forward::head_loss(ObjectId h, ObjectId loss, int64_t sub_tokens, DType grad, int round, int chunk) {
   SLUICE_CHECK(gradients_ != nullptr, "round {}, chunk {}: no gradients", round, chunk);
   const Place at{-1, round, chunk};
-  const Bound uses[] = {h, weight("head", -1), batch(at, kTargets), inputs_.args, loss};
+  const Bound uses[] = {h, weight("head", -1), batch(at, BatchColumn::Targets), inputs_.args, loss};
   gradients_->record_fused(
       made("head_loss", head(at, sub_tokens, grad, std::exchange(loss_written_, true)), uses, at));
 }
@@ -254,7 +255,7 @@ void Forward::token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DTyp
                            int chunk) {
   SLUICE_CHECK(gradients_ == nullptr, "round {}, chunk {}: gradients", round, chunk);
   const Place at{-1, round, chunk};
-  const Bound uses[] = {h, weight("head", -1), batch(at, kTargets), inputs_.args, losses};
+  const Bound uses[] = {h, weight("head", -1), batch(at, BatchColumn::Targets), inputs_.args, losses};
   program_.add(made("head_loss", head(at, sub_tokens, grad, false), uses, at));
 }
 

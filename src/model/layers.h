@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/batch.h"
 #include "model/weights.h"
 #include "ops/attention.h"
 #include "ops/loss.h"
@@ -26,10 +27,10 @@ struct Chunking {
 
 // Inputs and constants of the model's tasks.
 struct ModelInputs {
-  ObjectId args;      // StepArgs
-  ObjectId inv_freq;  // f32[head_dim / 2]; none where no layer is rotated
-  // [round][chunk]: i32[3][tokens]: tokens, targets, positions.
-  std::vector<std::vector<ObjectId>> batch;
+  ObjectId args;                             // StepArgs
+  ObjectId inv_freq;                         // f32[head_dim / 2]; none where no layer is rotated
+  std::vector<std::vector<ObjectId>> batch;  // [round][chunk]
+  BatchLayout layout;                        // of each
   // Of passes that generate text: keys and values so far, by layer, for so many tokens of each row; spans
   // (ops/generation.h); and the tokens' rows of the embedding, [tokens, dim], which the host looks up.
   // Without caches attention is over the round alone.
@@ -70,8 +71,6 @@ class Forward {
   };
   int64_t tokens(const Place& at) const { return chunking_.tokens[size_t(at.round)][size_t(at.chunk)]; }
   int64_t rows(const Place& at) const { return tokens(at) / chunking_.row_tokens; }
-  // The i32[tokens] parts of a batch object.
-  enum BatchPart { kTokens, kTargets, kPositions };
 
   ObjectId embed(int round, int chunk);
   ObjectId layer(ObjectId x, const Place& at);
@@ -95,7 +94,7 @@ class Forward {
 
   AttnShape attention_shape(const Place& at, int block) const;
   ObjectId weight(std::string_view role, int layer) const;
-  Bound batch(const Place& at, BatchPart part) const;
+  Bound batch(const Place& at, BatchColumn column) const;
   ObjectId object(std::string_view role, DType dtype, int64_t width, const Place& at);
   ObjectId activation(std::string_view role, int64_t width, const Place& at) {
     return object(role, compute_, width, at);

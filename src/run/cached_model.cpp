@@ -2,6 +2,7 @@
 #include "run/cached_model.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/bytes.h"
 #include "base/parallel.h"
@@ -96,40 +97,42 @@ Status CachedModel::start(const Machine& machine, const std::filesystem::path& w
   SLUICE_ASSIGN(const Arenas arenas,
                 take_memory(*backend_, plans_.tokens.plan, plans_.arena_bytes(), observer));
   SLUICE_TRY(backend_->prepare(ops_of(plans_)));
-  const auto executor = [&](const Stage& stage) {
-    return std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas);
+  const auto pass_of = [&](const Stage& stage) {
+    return Pass{std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas),
+                Rows(stage.model.layout, stage.model.shape.tokens())};
   };
-  tokens_ = executor(plans_.tokens);
-  prompts_ = executor(plans_.prompts);
+  tokens_ = pass_of(plans_.tokens);
+  prompts_ = pass_of(plans_.prompts);
   const Model& model = plans_.tokens.model;
   SLUICE_ASSIGN(embedding_,
                 EmbeddingRows::open(plans_.setup.model, plans_.setup.numerics.compute, weights, seed));
-  SLUICE_TRY(make_ready(*backend_, model, *tokens_, weights, seed, observer));
+  SLUICE_TRY(make_ready(*backend_, model, *tokens_.executor, weights, seed, observer));
   return check_caps(*backend_, memory(), plans_.setup.caps);
 }
 
 Result<std::span<const float>> CachedModel::pass(bool prompts, std::span<const RowInput> inputs) {
   const Model& model = (prompts ? plans_.prompts : plans_.tokens).model;
-  Executor& executor = prompts ? *prompts_ : *tokens_;
-  const auto width = size_t(prompts ? prompt_tokens() : 1), all = size_t(rows()) * width;
+  auto& [made, batch] = prompts ? prompts_ : tokens_;
+  Executor& executor = *made;
+  const int64_t width = prompts ? prompt_tokens() : 1;
   SLUICE_CHECK(inputs.size() == size_t(rows()), "{} inputs for {} rows", inputs.size(), rows());
-  // What does not count is token 0, which no other sees. Of a batch's three parts positions are read.
-  ids_.assign(all, 0);
-  batch_.assign(3 * all, 0);
   spans_.clear();
-  for (size_t r = 0; r < inputs.size(); ++r) {
-    const RowInput& row = inputs[r];
-    SLUICE_CHECK(row.tokens.size() <= width, "{} tokens in a row of {}", row.tokens.size(), width);
-    for (size_t i = 0; i < row.tokens.size(); ++i) {
-      ids_[r * width + i] = row.tokens[i];
-      batch_[2 * all + r * width + i] = int32_t(row.held) + int32_t(i);
-    }
-    spans_.push_back(int32_t(row.held));
-    spans_.push_back(int32_t(row.tokens.size()));
+  for (int64_t r = 0; r < rows(); ++r) {
+    const RowInput& input = inputs[size_t(r)];
+    const auto count = int64_t(input.tokens.size());
+    SLUICE_CHECK(count <= width, "{} tokens in a row of {}", count, width);
+    // Behind those that count is padding, which no other token sees.
+    const RowsView row = batch.part(r * width, width);
+    row.fill_padding();
+    std::ranges::copy(input.tokens, row.column(BatchColumn::Tokens).begin());
+    const auto positions = row.part(0, count).column(BatchColumn::Positions);
+    std::iota(positions.begin(), positions.end(), int32_t(input.held));
+    spans_.push_back(int32_t(input.held));
+    spans_.push_back(int32_t(count));
   }
-  SLUICE_TRY(embedding_->read(ids_, embedded_));
+  SLUICE_TRY(embedding_->read(batch.column(BatchColumn::Tokens), embedded_));
   SLUICE_TRY(executor.write(model.embedded, embedded_));
-  SLUICE_TRY(executor.write(model.batch[0][0], std::as_bytes(std::span<const int32_t>(batch_))));
+  SLUICE_TRY(feed_rows(batch, model, executor, staging_));
   SLUICE_TRY(executor.write(model.spans, std::as_bytes(std::span<const int32_t>(spans_))));
   SLUICE_TRY(executor.step());
   logits_.resize(size_t(rows() * plans_.setup.model.vocab));

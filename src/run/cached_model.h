@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that generates text, in memory under its plans: one for passes that make a token of each text, and one
-// for passes over prompts, which runs at the boundary of the other.
+// A model that generates text, in memory under its plans: one for passes that make a token of each text, and
+// one for passes over prompts, which runs at the boundary of the other.
 #pragma once
 
 #include <filesystem>
@@ -12,6 +12,7 @@
 #include "generate/generator.h"
 #include "machine/machine.h"
 #include "run/beside.h"
+#include "run/rows.h"
 #include "sluice/observer.h"
 #include "state/embedding_rows.h"
 
@@ -39,8 +40,8 @@ Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& pr
 
 class CachedModel : public CachedTextModel {
  public:
-  // Takes the memory and loads the weights of a checkpoint; without a path they are random, by the seed. Borrows
-  // the plans.
+  // Takes the memory and loads the weights of a checkpoint; without a path they are random, by the seed.
+  // Borrows the plans.
   static Result<std::unique_ptr<CachedModel>> open(const GenerationPlans& plans, const Machine& machine,
                                                    const std::filesystem::path& weights, uint64_t seed,
                                                    Observer& observer);
@@ -57,14 +58,18 @@ class CachedModel : public CachedTextModel {
 
  private:
   explicit CachedModel(const GenerationPlans& plans) : plans_(plans) {}
-  Status start(const Machine& machine, const std::filesystem::path& weights, uint64_t seed, Observer& observer);
+  Status start(const Machine& machine, const std::filesystem::path& weights, uint64_t seed,
+               Observer& observer);
 
   const GenerationPlans& plans_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Executor> tokens_, prompts_;
+  struct Pass {
+    std::unique_ptr<Executor> executor;
+    Rows batch;
+  } tokens_, prompts_;
   std::optional<EmbeddingRows> embedding_;
-  std::vector<int32_t> ids_, batch_, spans_;
-  std::vector<std::byte> embedded_;
+  std::vector<int32_t> spans_;
+  std::vector<std::byte> embedded_, staging_;
   std::vector<float> logits_;
   BytesByTier peak_;
   int64_t passes_ = 0;

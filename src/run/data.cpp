@@ -367,14 +367,11 @@ RowSample sample_rows(const RunData& data) {
   const BatchSource& source = *data.train;
   if (!source.packed()) return {};
   RowSample sample{source.sequence(), {}};
-  const auto sequence = size_t(sample.sequence);
-  const auto rows = size_t(std::min(source.epoch_rows(), std::max<int64_t>(1, kTokens / sample.sequence)));
-  sample.positions.resize(rows * sequence);
-  std::vector<int32_t> tokens(sequence), targets(sequence);
-  for (size_t row = 0; row < rows; ++row) {
-    source.fill(0, int64_t(row), tokens, targets,
-                std::span(sample.positions).subspan(row * sequence, sequence));
-  }
+  const int64_t count = std::min(source.epoch_rows(), std::max<int64_t>(1, kTokens / sample.sequence));
+  Rows rows({BatchColumn::Positions}, count * sample.sequence);
+  fill_rows(source, 0, 0, rows.part(0, rows.tokens()));
+  const auto positions = rows.column(BatchColumn::Positions);
+  sample.positions.assign(positions.begin(), positions.end());
   return sample;
 }
 

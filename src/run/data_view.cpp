@@ -33,9 +33,13 @@ class Speller {
 };
 
 struct Row {
-  std::vector<int32_t> tokens, targets, positions;
+  explicit Row(int64_t n) : all(kPlainBatch, n) {}
 
-  explicit Row(size_t n) : tokens(n), targets(n), positions(n) {}
+  Rows all;
+  std::span<const int32_t> tokens = all.column(BatchColumn::Tokens),
+                           targets = all.column(BatchColumn::Targets),
+                           positions = all.column(BatchColumn::Positions);
+
   // Whether somebody learns to say this token.
   bool learnt(size_t i) const { return i > 0 && positions[i] > 0 && targets[i - 1] >= 0; }
   // One past the piece of a document that begins here.
@@ -45,11 +49,11 @@ struct Row {
     return end;
   }
   bool is_padding(size_t begin, size_t end) const {
-    const auto all = [&](const std::vector<int32_t>& values, int32_t value) {
+    const auto are = [&](std::span<const int32_t> values, int32_t value) {
       return std::all_of(values.begin() + long(begin), values.begin() + long(end),
                          [&](int32_t v) { return v == value; });
     };
-    return end == tokens.size() && all(tokens, 0) && all(targets, -1);
+    return end == tokens.size() && are(tokens, 0) && are(targets, -1);
   }
 };
 
@@ -61,7 +65,7 @@ Result<ShownDocument> show(const Row& row, size_t begin, size_t end, const Spell
     stop = at + 1;
     while (!special && stop < end && row.learnt(stop) == learnt && !speller.is_special(row.tokens[stop]))
       ++stop;
-    SLUICE_ASSIGN(std::string text, speller.spell(std::span(row.tokens).subspan(at, stop - at)));
+    SLUICE_ASSIGN(std::string text, speller.spell(row.tokens.subspan(at, stop - at)));
     document.runs.push_back({std::move(text), learnt ? Part::Learnt : Part::Context, special});
     document.learnt += learnt ? int64_t(stop - at) : 0;
   }
@@ -69,8 +73,8 @@ Result<ShownDocument> show(const Row& row, size_t begin, size_t end, const Spell
 }
 
 Result<ShownRow> show(const BatchSource& source, int64_t index, const Speller& speller) {
-  Row row(size_t(source.sequence()));
-  source.fill(0, index, row.tokens, row.targets, row.positions);
+  Row row(source.sequence());
+  fill_rows(source, 0, index, row.all.part(0, row.all.tokens()));
   ShownRow shown;
   for (size_t begin = 0, end = 0; begin < row.tokens.size(); begin = end) {
     end = row.end_of(begin);

@@ -114,9 +114,9 @@ StepArgs Engine::args_for_update(int64_t step, int64_t updates, double learning_
 Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline) {
   const double begin_ns = now_ns();
   const Model& model = p_.stages.training.model;
-  SLUICE_TRY(feed_rows(rows, model, p_.shape, *training_, staging_));
+  SLUICE_TRY(feed_rows(rows, model, *training_, staging_));
   const int64_t targets =
-      std::count_if(rows.targets.begin(), rows.targets.end(), [](int32_t t) { return t >= 0; });
+      std::ranges::count_if(rows.column(BatchColumn::Targets), [](int32_t t) { return t >= 0; });
   // A deferred update belongs to the step before this one.
   const bool deferred = p_.optimizer.deferred;
   StepArgs args = deferred ? args_for_update(std::max<int64_t>(1, steps_done_),
@@ -179,7 +179,7 @@ Status Engine::apply_pending() {
 Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
   SLUICE_TRY(apply_pending());
   const Model& model = p_.stages.evaluation->model;
-  SLUICE_TRY(feed_rows(rows, model, evaluation_shape(p_.shape), *evaluation_, staging_));
+  SLUICE_TRY(feed_rows(rows, model, *evaluation_, staging_));
   StepArgs args{};
   args.inv_targets = 1;
   SLUICE_TRY(evaluation_->write(model.args, bytes_of(args)));
@@ -192,16 +192,14 @@ Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
 Result<std::span<const float>> Engine::logits_after(std::span<const int32_t> tokens) {
   SLUICE_TRY(apply_pending());
   const Model& model = p_.stages.sampling->model;
-  const ObjectId batch = model.batch[0][0];
-  const auto window = size_t(model.program.object(batch).bytes / 12);
   // The last tokens that fit the window, then padding that no earlier token sees.
-  const size_t n = std::min(window, tokens.size());
-  staging_.assign(3 * window, 0);
-  std::copy(tokens.end() - long(n), tokens.end(), staging_.begin());
-  for (size_t t = 0; t < window; ++t) staging_[2 * window + t] = int32_t(t);
+  Rows rows(model.layout, model.shape.tokens());
+  const size_t n = std::min(size_t(rows.tokens()), tokens.size());
+  rows.part(0, rows.tokens()).fill_padding();
+  std::copy(tokens.end() - long(n), tokens.end(), rows.column(BatchColumn::Tokens).begin());
   StepArgs args{};
   args.row = int32_t(n - 1);
-  SLUICE_TRY(sampling_->write(batch, std::as_bytes(std::span<const int32_t>(staging_))));
+  SLUICE_TRY(feed_rows(rows, model, *sampling_, staging_));
   SLUICE_TRY(sampling_->write(model.args, bytes_of(args)));
   SLUICE_TRY(sampling_->step());
   logits_.resize(size_t(p_.model.vocab));

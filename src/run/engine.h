@@ -106,7 +106,7 @@ class Engine {
   std::shared_ptr<const ModelFiles> files_;  // for checkpoints
   HeldoutRecord heldout_;
   TokenLosses token_losses_;
-  std::vector<int32_t> staging_;
+  std::vector<std::byte> staging_;
   std::vector<float> logits_;
 };
 

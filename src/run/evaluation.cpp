@@ -65,34 +65,26 @@ std::optional<double> standard_error(std::span<const RowLoss> a, std::span<const
 Result<Evaluation> evaluate_rows(const BatchSource& source, int64_t rows, int64_t sequences,
                                  const EvaluationPass& pass, const std::function<bool()>& stop) {
   SLUICE_CHECK(rows <= source.epoch_rows(), "{} rows of {}", rows, source.epoch_rows());
-  const auto sequence = size_t(source.sequence()), all = size_t(sequences) * sequence;
-  std::vector<int32_t> tokens(all), targets(all), positions(all), paths(sequence);
+  const int64_t sequence = source.sequence();
+  BatchLayout layout = kPlainBatch;
+  layout.add(BatchColumn::Paths);
+  Rows pass_rows(layout, sequences * sequence);
+  const auto targets = pass_rows.column(BatchColumn::Targets), paths = pass_rows.column(BatchColumn::Paths);
   Evaluation out;
   for (int64_t first = 0; first < rows; first += sequences) {
     if (stop && stop()) return error(ErrorKind::Cancelled, "evaluation: somebody asked to stop");
     const int64_t here = std::min(sequences, rows - first);
-    for (int64_t r = 0; r < sequences; ++r) {
-      const auto part = [&](std::vector<int32_t>& of) {
-        return std::span(of).subspan(size_t(r) * sequence, sequence);
-      };
-      if (r < here) {
-        source.fill(0, first + r, part(tokens), part(targets), part(positions));
-      } else {
-        std::ranges::fill(part(tokens), 0);
-        std::ranges::fill(part(targets), -1);
-        std::iota(part(positions).begin(), part(positions).end(), 0);
-      }
-    }
-    SLUICE_ASSIGN(const TokenLosses* const losses, pass({tokens, targets, positions}));
+    fill_rows(source, 0, first, pass_rows.part(0, here * sequence));
+    for (int64_t r = here; r < sequences; ++r) pass_rows.part(r * sequence, sequence).fill_padding();
+    SLUICE_ASSIGN(const TokenLosses* const losses, pass(pass_rows));
     for (int64_t r = 0; r < here; ++r) {
-      source.fill_paths(0, first + r, paths);
       RowLoss row;
-      for (size_t t = 0; t < sequence; ++t) {
-        const size_t at = size_t(r) * sequence + t;
+      for (int64_t t = r * sequence; t < (r + 1) * sequence; ++t) {
+        const auto at = size_t(t);
         if (targets[at] < 0) continue;
         const RowLoss one{losses->loss[at], 1, losses->is_top[at] > 0 ? 1 : 0};
         row.add(one);
-        const auto path = size_t(paths[t]);
+        const auto path = size_t(paths[at]);
         if (path >= out.paths.size()) out.paths.resize(path + 1);
         out.paths[path].add(one);
       }
@@ -125,10 +117,11 @@ Judgement judge(const Evaluation& evaluation, int64_t step, HeldoutRecord& recor
 
 RowsCount count_rows(const BatchSource& source, int64_t rows) {
   RowsCount count{std::min(rows, source.epoch_rows()), 0};
-  std::vector<int32_t> tokens(size_t(source.sequence())), targets(tokens), positions(tokens);
+  Rows one({BatchColumn::Targets}, source.sequence());
   for (int64_t row = 0; row < count.rows; ++row) {
-    source.fill(0, row, tokens, targets, positions);
-    count.targets += std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
+    fill_rows(source, 0, row, one.part(0, one.tokens()));
+    count.targets +=
+        std::ranges::count_if(one.column(BatchColumn::Targets), [](int32_t t) { return t >= 0; });
   }
   return count;
 }

@@ -96,7 +96,7 @@ Status Evaluator::check() {
 
 Result<const TokenLosses*> Evaluator::evaluate(const Rows& rows) {
   const Model& model = plan_.pass.model;
-  SLUICE_TRY(feed_rows(rows, model, plan_.shape, *executor_, staging_));
+  SLUICE_TRY(feed_rows(rows, model, *executor_, staging_));
   StepArgs args{};
   args.inv_targets = 1;
   SLUICE_TRY(executor_->write(model.args, std::as_bytes(std::span(&args, 1))));

@@ -56,7 +56,7 @@ class Evaluator {
   const EvaluatorPlan& plan_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Executor> executor_;
-  std::vector<int32_t> staging_;
+  std::vector<std::byte> staging_;
   TokenLosses losses_;
   BytesByTier peak_;
 };

@@ -3,18 +3,18 @@
 
 namespace sluice::core {
 
-Status feed_rows(const Rows& rows, const Model& model, const StepShape& shape, Executor& executor,
-                 std::vector<int32_t>& staging) {
-  SLUICE_CHECK(int64_t(rows.tokens.size()) == shape.tokens(), "{} tokens", rows.tokens.size());
-  size_t at = 0;
+Status feed_rows(const Rows& rows, const Model& model, Executor& executor, std::vector<std::byte>& staging) {
+  SLUICE_CHECK(rows.tokens() == model.shape.tokens(), "{} tokens", rows.tokens());
+  int64_t at = 0;
   for (size_t r = 0; r < model.batch.size(); ++r) {
     for (size_t c = 0; c < model.batch[r].size(); ++c) {
-      const auto chunk = size_t(shape.tokens_in(int64_t(r), int64_t(c)));
+      const int64_t chunk = model.shape.tokens_in(int64_t(r), int64_t(c));
       staging.clear();
-      for (const auto part : {rows.tokens, rows.targets, rows.positions}) {
-        staging.insert(staging.end(), part.begin() + long(at), part.begin() + long(at + chunk));
+      for (const BatchColumn column : model.layout.columns()) {
+        const auto part = rows.bytes(column, at, chunk);
+        staging.insert(staging.end(), part.begin(), part.end());
       }
-      SLUICE_TRY(executor.write(model.batch[r][c], std::as_bytes(std::span<const int32_t>(staging))));
+      SLUICE_TRY(executor.write(model.batch[r][c], staging));
       at += chunk;
     }
   }

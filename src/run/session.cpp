@@ -124,18 +124,11 @@ bool Session::evaluates() const {
   return engine_->prepared().stages.evaluation && data_->heldout;
 }
 
-Rows Session::read_step() {
-  const StepShape& shape = engine_->prepared().shape;
-  const auto total = size_t(shape.tokens()), seq = size_t(shape.seq_len);
-  tokens_.resize(total);
-  targets_.resize(total);
-  positions_.resize(total);
-  for (size_t row = 0; row < total / seq; ++row) {
-    data_->train->fill(steps_done(), int64_t(row), std::span(tokens_).subspan(row * seq, seq),
-                       std::span(targets_).subspan(row * seq, seq),
-                       std::span(positions_).subspan(row * seq, seq));
-  }
-  return {tokens_, targets_, positions_};
+const Rows& Session::read_step() {
+  const Model& model = engine_->prepared().stages.training.model;
+  if (rows_.tokens() == 0) rows_ = Rows(model.layout, model.shape.tokens());
+  fill_rows(*data_->train, steps_done(), 0, rows_.part(0, rows_.tokens()));
+  return rows_;
 }
 
 Result<StepResult> Session::step(std::vector<Interval>* timeline) {

@@ -68,12 +68,12 @@ class Session {
   void choose_evaluations();
   double evaluation_seconds() const;
   // The rows of the next step, into own memory.
-  Rows read_step();
+  const Rows& read_step();
 
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<const RunData> data_;
   sluice::Schedule schedule_;
-  std::vector<int32_t> tokens_, targets_, positions_;
+  Rows rows_;
 };
 
 }  // namespace sluice::core

@@ -19,6 +19,7 @@ class Builder {
  public:
   Builder(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics)
       : spec_(spec), shape_(shape), num_(numerics) {
+    model_.shape = shape;
     model_.weights = weights_of(spec);
   }
 
@@ -52,6 +53,7 @@ class Builder {
     return {model_.args,
             model_.constants.empty() ? ObjectId{} : model_.constants.front().object,
             model_.batch,
+            model_.layout,
             {}};
   }
   std::vector<ObjectId> params() const {
@@ -110,9 +112,9 @@ void Builder::add_batch() {
   for (int r = 0; r < shape_.rounds; ++r) {
     std::vector<ObjectId>& row = model_.batch.emplace_back();
     for (int c = 0; c < shape_.chunks_in(r); ++c) {
-      row.push_back(
-          program().add(Object{fmt::format("batch.r{}c{}", r, c), "batch", ObjectKind::Input, DType::I32,
-                               3 * shape_.tokens_in(r, c) * size_of(DType::I32), -1, r, c, false}));
+      row.push_back(program().add(Object{fmt::format("batch.r{}c{}", r, c), "batch", ObjectKind::Input,
+                                         model_.layout.type(), model_.layout.bytes(shape_.tokens_in(r, c)),
+                                         -1, r, c, false}));
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "base/batch.h"
 #include "base/numerics.h"
 #include "model/spec.h"
 #include "model/weights.h"
@@ -20,9 +21,10 @@ struct LossSums {
   double loss, hits;
 };
 
-// A Program, the objects that the trainer needs, and the table of weights it was made from.
+// A Program, the objects that the trainer needs, and the shape and the table of weights it was made from.
 struct Model {
   Program program;
+  StepShape shape;
   std::vector<Weight> weights;
   std::vector<ParamObjects> params;  // by weight
   // Written once, before the first step.
@@ -32,7 +34,8 @@ struct Model {
   };
   std::vector<Constant> constants;
   ObjectId args;                             // StepArgs
-  std::vector<std::vector<ObjectId>> batch;  // [round][chunk]: i32[3][tokens]: tokens, targets, positions
+  std::vector<std::vector<ObjectId>> batch;  // [round][chunk]
+  BatchLayout layout = kPlainBatch;          // of each
   ObjectId loss;                             // metric, LossSums: over the counted targets (training)
   // metrics, f64[2][tokens] by chunk: of each token alone, see HeadLoss (evaluation)
   std::vector<ObjectId> losses;

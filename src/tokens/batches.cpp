@@ -20,12 +20,8 @@ uint64_t key_for(std::string_view decision, uint64_t seed) {
   return Hash().add(decision).add(seed).value();
 }
 
-void check_spans(int64_t sequence, std::span<int32_t> tokens, std::span<int32_t> targets,
-                 std::span<int32_t> positions) {
-  const auto n = static_cast<size_t>(sequence);
-  SLUICE_CHECK(tokens.size() == n && targets.size() == n && positions.size() == n,
-               "spans of {}, {} and {} elements for a row of {}", tokens.size(), targets.size(),
-               positions.size(), n);
+void check_row(int64_t sequence, const RowsView& to) {
+  SLUICE_CHECK(to.tokens() == sequence, "{} tokens for a row of {}", to.tokens(), sequence);
 }
 
 // Rows 0..count-1 of an epoch in an order of its own.
@@ -50,6 +46,35 @@ void fill_stretches(const TokenSet& tokens, int64_t first, std::span<int32_t> ou
   }
 }
 
+// A document, or a part of one that is longer than a row.
+struct Piece {
+  int64_t begin;
+  int32_t tokens;
+  bool ends_document;  // its last token has no target
+};
+
+// Every column of a piece; `to` is as long.
+void fill_piece(const TokenSet& tokens, const Piece& piece, const RowsView& to) {
+  for (const BatchColumn column : to.layout().columns()) {
+    const std::span<int32_t> out = to.column(column);
+    switch (column) {
+      case BatchColumn::Tokens:
+        tokens.read(piece.begin, out);
+        break;
+      case BatchColumn::Targets:
+        tokens.read_targets(piece.begin + 1, out.first(out.size() - (piece.ends_document ? 1 : 0)));
+        if (piece.ends_document) out.back() = -1;
+        break;
+      case BatchColumn::Positions:
+        std::iota(out.begin(), out.end(), 0);
+        break;
+      case BatchColumn::Paths:
+        fill_stretches(tokens, piece.begin, out);
+        break;
+    }
+  }
+}
+
 class ContiguousBatches final : public BatchSource {
  public:
   ContiguousBatches(TokenSet tokens, const BatchOptions& options, int64_t windows)
@@ -68,31 +93,17 @@ class ContiguousBatches final : public BatchSource {
   }
   bool packed() const override { return respect_documents_ && tokens_.documents() > 1; }
 
-  void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
-            std::span<int32_t> positions) const override {
-    check_spans(sequence_, tokens, targets, positions);
+  void fill(int64_t step, int64_t row, const RowsView& to) const override {
+    check_row(sequence_, to);
     const int64_t begin = order_.at(step, row) * sequence_,
                   end = std::min(begin + sequence_, tokens_.tokens());
-    const auto count = size_t(end - begin), followed = size_t(std::min(end, tokens_.tokens() - 1) - begin);
-    tokens_.read(begin, tokens.first(count));
-    tokens_.read_targets(begin + 1, targets.first(followed));
-    std::fill(tokens.begin() + long(count), tokens.end(), 0);
-    std::fill(targets.begin() + long(followed), targets.end(), -1);
-    std::iota(positions.begin(), positions.end(), 0);
-    for (int64_t t = begin; respect_documents_ && t < end;) {
-      const TokenSet::Document document = tokens_.document_at(t);
-      const int64_t stop = std::min(document.end, end);
-      const auto part = positions.subspan(static_cast<size_t>(t - begin), static_cast<size_t>(stop - t));
-      std::iota(part.begin(), part.end(), 0);
-      if (document.end == stop) targets[static_cast<size_t>(stop - begin) - 1] = -1;
-      t = stop;
+    for (int64_t t = begin, stop = end; t < end; t = stop) {
+      const int64_t document_end = respect_documents_ ? tokens_.document_at(t).end : tokens_.tokens();
+      stop = std::min(document_end, end);
+      fill_piece(tokens_, {t, int32_t(stop - t), document_end == stop}, to.part(t - begin, stop - t));
     }
+    to.part(end - begin, sequence_ - (end - begin)).fill_padding();
     tokens_.release();
-  }
-  void fill_paths(int64_t step, int64_t row, std::span<int32_t> paths) const override {
-    std::fill(paths.begin(), paths.end(), 0);
-    const int64_t begin = order_.at(step, row) * sequence_;
-    fill_stretches(tokens_, begin, paths.first(size_t(std::min(sequence_, tokens_.tokens() - begin))));
   }
 
  private:
@@ -100,13 +111,6 @@ class ContiguousBatches final : public BatchSource {
   int64_t sequence_;
   bool respect_documents_;
   RowOrder order_;
-};
-
-// A document, or a part of one that is longer than a row.
-struct Piece {
-  int64_t begin;
-  int32_t tokens;
-  bool ends_document;  // its last token has no target
 };
 
 // Whether a piece has a target. `scratch` has room for a piece.
@@ -203,34 +207,17 @@ class PackedBatches final : public BatchSource {
   RowCounts counts() const override { return counts_; }
   bool packed() const override { return true; }
 
-  void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
-            std::span<int32_t> positions) const override {
-    check_spans(sequence_, tokens, targets, positions);
+  void fill(int64_t step, int64_t row, const RowsView& to) const override {
+    check_row(sequence_, to);
     const auto packed_row = static_cast<size_t>(order_.at(step, row));
-    size_t at = 0;
+    int64_t at = 0;
     for (size_t p = packing_.rows[packed_row]; p < packing_.rows[packed_row + 1]; ++p) {
       const Piece& piece = packing_.pieces[p];
-      const auto count = static_cast<size_t>(piece.tokens);
-      const auto piece_targets = targets.subspan(at, count);
-      tokens_.read(piece.begin, tokens.subspan(at, count));
-      tokens_.read_targets(piece.begin + 1, piece_targets.first(count - (piece.ends_document ? 1 : 0)));
-      if (piece.ends_document) piece_targets.back() = -1;
-      std::iota(positions.begin() + at, positions.begin() + at + count, 0);
-      at += count;
+      fill_piece(tokens_, piece, to.part(at, piece.tokens));
+      at += piece.tokens;
     }
-    std::fill(tokens.begin() + at, tokens.end(), 0);
-    std::fill(targets.begin() + at, targets.end(), -1);
-    std::iota(positions.begin() + at, positions.end(), 0);
+    to.part(at, sequence_ - at).fill_padding();
     tokens_.release();
-  }
-  void fill_paths(int64_t step, int64_t row, std::span<int32_t> paths) const override {
-    std::fill(paths.begin(), paths.end(), 0);
-    const auto packed_row = static_cast<size_t>(order_.at(step, row));
-    for (size_t p = packing_.rows[packed_row]; p < packing_.rows[packed_row + 1]; ++p) {
-      const Piece& piece = packing_.pieces[p];
-      fill_stretches(tokens_, piece.begin, paths.first(size_t(piece.tokens)));
-      paths = paths.subspan(size_t(piece.tokens));
-    }
   }
 
  private:
@@ -252,17 +239,16 @@ class RandomBatches final : public BatchSource {
   RowCounts counts() const override { return {.rows = epoch_rows()}; }
   bool packed() const override { return false; }
 
-  void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
-            std::span<int32_t> positions) const override {
-    check_spans(options_.sequence, tokens, targets, positions);
+  void fill(int64_t step, int64_t row, const RowsView& to) const override {
+    check_row(options_.sequence, to);
     const int64_t begin = (step * options_.rows + row) * options_.sequence;
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = token(begin + int64_t(i));
-    std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
-    targets.back() = token(begin + options_.sequence);
-    std::iota(positions.begin(), positions.end(), 0);
-  }
-  void fill_paths(int64_t, int64_t, std::span<int32_t> paths) const override {
-    std::fill(paths.begin(), paths.end(), 0);
+    to.fill_padding();  // what a row of one document has in most columns
+    for (const BatchColumn column : {BatchColumn::Tokens, BatchColumn::Targets}) {
+      if (!to.layout().has(column)) continue;
+      const std::span<int32_t> out = to.column(column);
+      const int64_t first = begin + (column == BatchColumn::Targets ? 1 : 0);
+      for (size_t i = 0; i < out.size(); ++i) out[i] = token(first + int64_t(i));
+    }
   }
 
  private:
@@ -312,6 +298,12 @@ Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOp
     source = std::make_unique<PackedBatches>(std::move(tokens), options, std::move(packing), counts);
   }
   return source;
+}
+
+void fill_rows(const BatchSource& source, int64_t step, int64_t first, const RowsView& to) {
+  const int64_t sequence = source.sequence(), rows = to.tokens() / sequence;
+  SLUICE_CHECK(rows * sequence == to.tokens(), "{} tokens of rows of {}", to.tokens(), sequence);
+  for (int64_t row = 0; row < rows; ++row) source.fill(step, first + row, to.part(row * sequence, sequence));
 }
 
 std::unique_ptr<BatchSource> make_random_batches(const BatchOptions& options) {

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 
+#include "base/batch.h"
 #include "base/status.h"
 #include "tokens/token_set.h"
 
@@ -22,9 +22,8 @@ struct RowCounts {
   int64_t left_out = 0;  // tokens of documents that are in no row
 };
 
-// A row is `sequence` tokens with, for each, its target (the token to predict, or -1: does not count) and its
-// position in its document, counted from the document's first token inside the row. fill() allocates nothing
-// and may be called by several threads.
+// A row is `sequence` tokens, of which there is what base/batch.h lists. fill() allocates nothing and may be
+// called by several threads.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -36,12 +35,12 @@ class BatchSource {
   virtual RowCounts counts() const = 0;
   // Whether documents may begin inside a row (AttnShape::packed).
   virtual bool packed() const = 0;
-  // Each span has `sequence` elements.
-  virtual void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
-                    std::span<int32_t> positions) const = 0;
-  // Of each token of a row, which entry of what people named it is from (TokenSet::path_at); of padding 0.
-  virtual void fill_paths(int64_t step, int64_t row, std::span<int32_t> paths) const = 0;
+  // Every column that `to` has. REQUIRES: it is a row.
+  virtual void fill(int64_t step, int64_t row, const RowsView& to) const = 0;
 };
+
+// Rows [first, first + tokens / sequence) of a step. REQUIRES: `to` is whole rows.
+void fill_rows(const BatchSource& source, int64_t step, int64_t first, const RowsView& to);
 
 enum class BatchMode : uint8_t {
   Contiguous,  // all documents one after another, cut every `sequence` tokens
@@ -73,7 +72,7 @@ struct BatchOptions {
 };
 
 // Rows from token files. A row's targets may reach one token past it. In packed rows the rest of a row is
-// padding: token 0, target -1, positions from 0. Pieces in which nothing is learnt are left out of them.
+// padding (ColumnFacts::padding). Pieces in which nothing is learnt are left out of them.
 // Context has target -1, whatever row it is in.
 //
 // For evaluation, read rows 0 to n - 1 of step 0 of a source over the held-out tokens, at most epoch_rows():

@@ -56,7 +56,7 @@ class ManyPlans {
     for (int64_t step = 1; step <= 2; ++step) {
       StepArgs args = rig::args_for(step, tokens_.counted());
       args.update = request_.optimizer.deferred && step == 1 ? 0 : 1;
-      rig::write_tokens(executor, model_, kShape, tokens_);
+      rig::write_tokens(executor, model_, tokens_);
       rig::write_args(executor, model_, args);
       rig::must(executor.step());
       const rig::Losses losses = rig::read_losses(executor, model_, tokens_);

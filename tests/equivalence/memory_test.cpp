@@ -78,7 +78,7 @@ TEST(Timeline, RespectsWaits) {
   request.caps[kDevice] = 300 << 10;
   rig::Rig run(request);
   run.initialize();
-  rig::write_tokens(run.training(), run.model(), request.shape, rig::random_tokens(request.shape, 61, 1));
+  rig::write_tokens(run.training(), run.model(), rig::random_tokens(request.shape, 61, 1));
   rig::write_args(run.training(), run.model(), rig::args_for(1, 50));
   std::vector<Interval> timeline;
   rig::must(run.training().step(&timeline));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole models with a cache: against transformers' texts, against the forward pass without a cache, and under caps.
+// Whole models with a cache: against transformers' texts, against the forward pass without a cache, and under
+// caps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,9 +21,10 @@ using nlohmann::json;
 using rig::must;
 using Texts = std::map<size_t, std::vector<int32_t>>;
 
-const char* const kModels[] = {"llama_tiny",   "llama_tiny_tied",   "llama_tiny_biases", "qwen2_tiny",
-                               "qwen2_tiny_window", "qwen3_tiny", "qwen3_tiny_tied", "qwen3_tiny_window",
-                               "mistral_tiny", "mistral_tiny_yarn", "smollm3_tiny"};
+const char* const kModels[] = {"llama_tiny",        "llama_tiny_tied",   "llama_tiny_biases",
+                               "qwen2_tiny",        "qwen2_tiny_window", "qwen3_tiny",
+                               "qwen3_tiny_tied",   "qwen3_tiny_window", "mistral_tiny",
+                               "mistral_tiny_yarn", "smollm3_tiny"};
 
 std::filesystem::path folder_of(const std::string& name) {
   return std::filesystem::path(SLUICE_FIXTURES) / name;
@@ -33,7 +35,8 @@ Machine cpu() {
   return must(resolve_machine(config, ""));
 }
 
-GenerationSetup setup_of(const std::string& name, int64_t rows, int64_t prompt_tokens, DType compute = DType::F32) {
+GenerationSetup setup_of(const std::string& name, int64_t rows, int64_t prompt_tokens,
+                         DType compute = DType::F32) {
   GenerationSetup setup;
   setup.model = must(parse_model_config(must(read_file(folder_of(name) / "config.json"))));
   setup.numerics.compute = compute;
@@ -63,8 +66,8 @@ Texts texts_of(const GenerationPlans& plans, const Machine& machine, const std::
 class Greedy : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, Greedy, testing::ValuesIn(kModels));
 
-// Prompts of 1 to 40 tokens, all of them several at once, with pieces of prompts that cut them anywhere, and some
-// alone.
+// Prompts of 1 to 40 tokens, all of them several at once, with pieces of prompts that cut them anywhere, and
+// some alone.
 TEST_P(Greedy, TextsAreThoseOfTransformers) {
   const std::string name = GetParam();
   const json recorded = json::parse(must(read_file(SLUICE_GENERATED "/greedy.json"))).at(name);
@@ -86,7 +89,8 @@ TEST_P(Greedy, TextsAreThoseOfTransformers) {
       }
       SamplingRule rule;
       rule.repetition_penalty = penalty;
-      EXPECT_EQ(texts_of(plans, machine, name, tasks, rule), expected) << rows << " rows, penalty " << penalty;
+      EXPECT_EQ(texts_of(plans, machine, name, tasks, rule), expected)
+          << rows << " rows, penalty " << penalty;
     }
   }
 }
@@ -188,8 +192,9 @@ TEST(CachedModel, ATextDoesNotDependOnItsNeighbours) {
   }
 }
 
-// Tolerance as in tests/reference/gradients_test.cpp for the forward half of the chain: 3 layers of 10 ops with sums
-// of at most 128 terms, sqrt(30 * 128) u of the norm, on both sides, with a factor of 2 for inputs that cancel.
+// Tolerance as in tests/reference/gradients_test.cpp for the forward half of the chain: 3 layers of 10 ops
+// with sums of at most 128 terms, sqrt(30 * 128) u of the norm, on both sides, with a factor of 2 for inputs
+// that cancel.
 TEST(CachedModel, LogitsAreThoseWithoutACache) {
   const Machine machine = cpu();
   for (const char* name : kModels) {
@@ -209,10 +214,11 @@ TEST(CachedModel, LogitsAreThoseWithoutACache) {
 
     std::vector<int32_t> text;
     for (int64_t i = 0; i < kTokens; ++i) text.push_back(int32_t((i * i * 5 + 3) % setup.model.vocab));
-    std::vector<int32_t> batch(text);
-    batch.resize(2 * kTokens);
-    for (int32_t i = 0; i < kTokens; ++i) batch.push_back(i);
-    must(executor.write(whole.model.batch[0][0], std::as_bytes(std::span(batch))));
+    Rows rows(whole.model.layout, kTokens);
+    rows.part(0, kTokens).fill_padding();
+    std::ranges::copy(text, rows.column(BatchColumn::Tokens).begin());
+    std::vector<std::byte> staging;
+    must(feed_rows(rows, whole.model, executor, staging));
     for (int64_t held = 0; held < kTokens;) {
       // The prompt in pieces of 5, then token by token, in the second row.
       const bool prompt = held < 15;
@@ -242,7 +248,8 @@ TEST(CachedModel, ACapThatIsTooSmallNamesTheSmallestThatWorks) {
   setup.caps[kDevice] = 1 << 10;
   const auto refused = plan_generation(setup, machine.profile);
   ASSERT_FALSE(refused.ok());
-  EXPECT_TRUE(refused.message().starts_with("device memory: the smallest cap that works is ")) << refused.message();
+  EXPECT_TRUE(refused.message().starts_with("device memory: the smallest cap that works is "))
+      << refused.message();
   EXPECT_NE(refused.message().find("1.00 KiB was given. Raise it, or take fewer texts at once (--batch)"),
             std::string::npos)
       << refused.message();

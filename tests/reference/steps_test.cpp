@@ -29,8 +29,7 @@ TEST_P(LogitsOf, MatchPyTorch) {
     const auto part = [&](const std::vector<int32_t>& all) {
       return std::vector<int32_t>(all.begin() + sequence * kWindow, all.begin() + (sequence + 1) * kWindow);
     };
-    rig::write_tokens(executor, model, {kWindow, kWindow, 1, 1, 1},
-                      {part(tokens.tokens), part(tokens.targets), part(tokens.positions)});
+    rig::write_tokens(executor, model, {part(tokens.tokens), part(tokens.targets), part(tokens.positions)});
     for (int32_t row = 0; row < kWindow; ++row) {
       StepArgs args{};
       args.row = row;

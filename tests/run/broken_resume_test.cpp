@@ -72,12 +72,8 @@ class Skips : public BatchSource {
   int64_t epoch_rows() const override { return source_->epoch_rows(); }
   RowCounts counts() const override { return source_->counts(); }
   bool packed() const override { return source_->packed(); }
-  void fill(int64_t step, int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets,
-            std::span<int32_t> positions) const override {
-    source_->fill(at(step), row, tokens, targets, positions);
-  }
-  void fill_paths(int64_t step, int64_t row, std::span<int32_t> paths) const override {
-    source_->fill_paths(at(step), row, paths);
+  void fill(int64_t step, int64_t row, const RowsView& to) const override {
+    source_->fill(at(step), row, to);
   }
 
  private:

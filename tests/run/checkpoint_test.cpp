@@ -88,18 +88,19 @@ TEST(Checkpoint, AStepThatLearnsNothingIsNoUpdate) {
   for (const char* deferred : {"train.deferred_update=off", "train.deferred_update=on"}) {
     const TempDir dir;
     const Prepared prepared = must(prepare_small(dir, {"train.compute=f32", deferred}));
-    const auto tokens = size_t(prepared.shape.tokens());
-    std::vector<int32_t> ids(tokens), targets(tokens), positions(tokens);
-    for (size_t t = 0; t < tokens; ++t) {
-      ids[t] = int32_t(t % 50), targets[t] = int32_t((t + 1) % 50);
-      positions[t] = int32_t(t) % int32_t(prepared.shape.seq_len);
+    const int64_t tokens = prepared.shape.tokens(), seq = prepared.shape.seq_len;
+    Rows targets(kPlainBatch, tokens), none(kPlainBatch, tokens);
+    for (Rows* rows : {&targets, &none}) {
+      for (int64_t row = 0; row < tokens; row += seq) rows->part(row, seq).fill_padding();
+      const auto ids = rows->column(BatchColumn::Tokens);
+      for (size_t t = 0; t < ids.size(); ++t) ids[t] = int32_t(t % 50);
     }
-    const std::vector<int32_t> none(tokens, -1);
+    for (int32_t next = 0; int32_t & target : targets.column(BatchColumn::Targets)) target = ++next % 50;
     const auto session = must(Session::open(prepared)), control = must(Session::open(prepared)),
                again = must(Session::open(prepared));
     const Manifest manifest = session->manifest();
-    const auto learn = [&](Session& run, std::span<const int32_t> what) {
-      return must(run.engine().step({ids, what, positions}, 1e-2)).skipped;
+    const auto learn = [&](Session& run, const Rows& rows) {
+      return must(run.engine().step(rows, 1e-2)).skipped;
     };
     EXPECT_EQ(learn(*session, none), "none of its tokens is learnt");
     must(session->engine().save(manifest, dir / "between"));

@@ -185,10 +185,11 @@ TEST(ChatData, TheKeySaysWhatIsLearnt) {
 int empty_chunks(const RunConfig& config, int64_t steps) {
   constexpr size_t kChunk = 64;
   const RunData data = must(open_data(config, 259));
-  std::vector<int32_t> tokens(256), targets(256), positions(256);
+  Rows rows({BatchColumn::Targets}, 256);
+  const auto targets = rows.column(BatchColumn::Targets);
   int found = 0;
   for (int64_t step = 0; step < steps; ++step) {
-    data.train->fill(step, 0, tokens, targets, positions);
+    data.train->fill(step, 0, rows.part(0, 256));
     for (auto at = targets.begin(); at != targets.end(); at += kChunk)
       found += std::all_of(at, at + kChunk, [](int32_t target) { return target < 0; }) ? 1 : 0;
   }

@@ -94,21 +94,17 @@ TEST_F(HeldOut, StepsFindTheSameTokensRight) {
   const auto session = must(Session::open(prepared));
   for (int step = 0; step < 12; ++step) (void)must(session->step());
   const BatchSource& source = *session->data().train;
-  const auto sequence = size_t(source.sequence()), all = size_t(prepared.shape.tokens());
-  std::vector<int32_t> tokens(all), targets(all), positions(all);
-  for (size_t row = 0; row < all / sequence; ++row) {
-    const auto part = [&](std::vector<int32_t>& of) {
-      return std::span(of).subspan(row * sequence, sequence);
-    };
-    source.fill(0, int64_t(row), part(tokens), part(targets), part(positions));
-  }
+  const auto all = size_t(prepared.shape.tokens());
+  Rows rows(kPlainBatch, int64_t(all));
+  fill_rows(source, 0, 0, rows.part(0, rows.tokens()));
+  const auto targets = rows.column(BatchColumn::Targets);
   for (size_t t = 0; t < all; t += 3) targets[t] = -1;
   ASSERT_EQ(evaluation_shape(prepared.shape).tokens(), int64_t(all));
   Engine& engine = session->engine();
-  const TokenLosses losses = *must(engine.evaluate({tokens, targets, positions}));
+  const TokenLosses losses = *must(engine.evaluate(rows));
   int64_t right = 0;
   for (size_t t = 0; t < all; ++t) right += targets[t] >= 0 && losses.is_top[t] > 0 ? 1 : 0;
-  const StepResult step = must(engine.step({tokens, targets, positions}, 0));
+  const StepResult step = must(engine.step(rows, 0));
   EXPECT_EQ(step.hits, right);
   EXPECT_GT(step.hits, 0);
   EXPECT_LT(step.hits, step.targets);

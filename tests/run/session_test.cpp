@@ -144,8 +144,7 @@ TEST(Refused, NamesACapThatWorks) {
 // So it is of any number of sequences of any length, in chunks that are left to Sluice; and a cap that is
 // less by a thirtieth is refused.
 TEST(Refused, ABatchOfAnySizeNamesTheLeastCap) {
-  for (const auto& [length, rows] :
-       {std::pair<int64_t, int64_t>{7, 9}, {24, 3}, {100, 5}}) {
+  for (const auto& [length, rows] : {std::pair<int64_t, int64_t>{7, 9}, {24, 3}, {100, 5}}) {
     const TempDir dir;
     const auto under = [&](const std::string& cap) {
       return prepare_small(dir,
@@ -253,9 +252,9 @@ TEST(Session, TextBecomesTokensOfTheModelsTokenizer) {
                                            "data.paths=[\"" + path.string() + "\"]", "data.heldout=0"})));
   EXPECT_EQ(tokenizer_of(config), dir / "model/tokenizer.json");
   const RunData data = must(open_data(config, 97));
-  std::vector<int32_t> tokens(16), targets(16), positions(16);
-  data.train->fill(0, 0, tokens, targets, positions);
-  EXPECT_EQ(tokens, std::vector<int32_t>(16, 'a' - ' '));
+  Rows rows(kPlainBatch, 16);
+  data.train->fill(0, 0, rows.part(0, 16));
+  EXPECT_TRUE(std::ranges::equal(rows.column(BatchColumn::Tokens), std::vector<int32_t>(16, 'a' - ' ')));
   EXPECT_TRUE(data.notices.empty());
   // What the tokenizer has no token for is said.
   dir.add("text", "a\nb\nc" + std::string(4000, 'a'));

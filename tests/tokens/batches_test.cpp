@@ -23,10 +23,12 @@ struct Row {
 };
 
 Row row_of(const BatchSource& source, int64_t step, int64_t row) {
-  const auto n = static_cast<size_t>(source.sequence());
-  Row r{Tokens(n, -7), Tokens(n, -7), Tokens(n, -7)};
-  source.fill(step, row, r.tokens, r.targets, r.positions);
-  return r;
+  Rows rows(kPlainBatch, source.sequence());
+  const auto of = [&](BatchColumn column) { return rows.column(column); };
+  for (const BatchColumn column : kPlainBatch.columns()) std::ranges::fill(of(column), -7);
+  source.fill(step, row, rows.part(0, rows.tokens()));
+  const auto taken = [&](BatchColumn column) { return Tokens(of(column).begin(), of(column).end()); };
+  return {taken(BatchColumn::Tokens), taken(BatchColumn::Targets), taken(BatchColumn::Positions)};
 }
 
 class Batches : public testing::Test {

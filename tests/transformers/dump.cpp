@@ -32,44 +32,30 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-struct Rows {
-  std::vector<int32_t> tokens, targets, positions;
-
-  Rows(const Prepared& p, const RunData& data, int64_t step) {
-    const auto seq = size_t(p.shape.seq_len), all = size_t(p.shape.tokens());
-    tokens.resize(all), targets.resize(all), positions.resize(all);
-    for (size_t at = 0; at < all; at += seq) {
-      data.train->fill(step, int64_t(at / seq), std::span(tokens).subspan(at, seq),
-                       std::span(targets).subspan(at, seq), std::span(positions).subspan(at, seq));
-    }
-  }
-  int64_t counted() const {
-    return std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
-  }
-};
+Rows rows_of(const Prepared& p, const RunData& data, int64_t step) {
+  Rows rows(p.stages.training.model.layout, p.shape.tokens());
+  fill_rows(*data.train, step, 0, rows.part(0, rows.tokens()));
+  return rows;
+}
 
 Status write_batches(const Prepared& p, const RunData& data, const Path& path) {
   const int64_t steps = std::max<int64_t>(1, p.config.train.steps), seq = p.shape.seq_len;
   const std::vector<int64_t> shape{steps, p.shape.tokens() / seq, seq};
-  SLUICE_ASSIGN(auto writer, SafeTensorsWriter::create(path, {{"tokens", TensorType::I32, shape},
-                                                              {"targets", TensorType::I32, shape},
-                                                              {"positions", TensorType::I32, shape}}));
+  std::vector<TensorInfo> infos;
+  const BatchLayout& layout = p.stages.training.model.layout;
+  for (const BatchColumn column : layout.columns()) {
+    const ColumnFacts& facts = facts_of(column);
+    infos.push_back({std::string(facts.name), tensor_type(facts.type), shape});
+  }
+  SLUICE_ASSIGN(auto writer, SafeTensorsWriter::create(path, infos));
   for (int64_t step = 0; step < steps; ++step) {
-    const Rows rows(p, data, step);
-    SLUICE_TRY(writer.write("tokens", step * p.shape.tokens() * 4, bytes_of(rows.tokens)));
-    SLUICE_TRY(writer.write("targets", step * p.shape.tokens() * 4, bytes_of(rows.targets)));
-    SLUICE_TRY(writer.write("positions", step * p.shape.tokens() * 4, bytes_of(rows.positions)));
+    const Rows rows = rows_of(p, data, step);
+    for (const BatchColumn column : layout.columns()) {
+      const auto bytes = rows.bytes(column, 0, rows.tokens());
+      SLUICE_TRY(writer.write(std::string(facts_of(column).name), step * int64_t(bytes.size()), bytes));
+    }
   }
   return writer.commit();
-}
-
-// The batch object of one chunk: tokens, targets, positions.
-Status write_chunk(Executor& executor, ObjectId id, const Rows& rows, size_t at, size_t chunk) {
-  std::vector<int32_t> staging;
-  for (const auto* part : {&rows.tokens, &rows.targets, &rows.positions}) {
-    staging.insert(staging.end(), part->begin() + long(at), part->begin() + long(at + chunk));
-  }
-  return executor.write(id, bytes_of(staging));
 }
 
 Status write_args(Executor& executor, const Model& model, float inv_targets, int32_t row) {
@@ -109,24 +95,22 @@ std::vector<Gradient> gradients_of(const Prepared& p) {
 // One step without an update, and the logits of `rows_of_logits` rows.
 Status write_step(const Prepared& p, const RunData& data, Executor& training, Executor& sampling,
                   const Path& path) {
-  const Rows rows(p, data, 0);
+  const Rows rows = rows_of(p, data, 0);
   const Model &model = p.stages.training.model, &sampler = p.stages.sampling->model;
-  size_t at = 0;
-  for (size_t r = 0; r < model.batch.size(); ++r) {
-    for (size_t c = 0; c < model.batch[r].size(); ++c) {
-      const auto tokens = size_t(p.shape.tokens_in(int64_t(r), int64_t(c)));
-      SLUICE_TRY(write_chunk(training, model.batch[r][c], rows, at, tokens));
-      at += tokens;
-    }
-  }
-  const float inv_targets = 1.0f / float(rows.counted());
+  std::vector<std::byte> staging;
+  SLUICE_TRY(feed_rows(rows, model, training, staging));
+  const auto counted =
+      std::ranges::count_if(rows.column(BatchColumn::Targets), [](int32_t t) { return t >= 0; });
+  const float inv_targets = 1.0f / float(counted);
   SLUICE_TRY(write_args(training, model, inv_targets, 0));
   SLUICE_TRY(training.step());
   LossSums sums{};
   SLUICE_TRY(training.read(model.loss, std::as_writable_bytes(std::span(&sums, 1))));
   const double loss = sums.loss * double{inv_targets};
 
-  const int64_t window = sampler.program.object(sampler.batch[0][0]).bytes / 12;
+  const int64_t window = sampler.shape.tokens();
+  Rows seen(sampler.layout, window);
+  seen.copy(rows, 0, window);
   const std::vector<int32_t> at_rows{0, 1, int32_t(window / 2), int32_t(window - 1)};
   const int64_t logit_rows = int64_t(at_rows.size());
   const std::vector<Gradient> gradients = gradients_of(p);
@@ -145,7 +129,7 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
   }
   std::vector<float> logits(size_t(p.model.vocab));
   for (int64_t i = 0; i < logit_rows; ++i) {
-    SLUICE_TRY(write_chunk(sampling, sampler.batch[0][0], rows, 0, size_t(window)));
+    SLUICE_TRY(feed_rows(seen, sampler, sampling, staging));
     SLUICE_TRY(write_args(sampling, sampler, 1, at_rows[size_t(i)]));
     SLUICE_TRY(sampling.step());
     SLUICE_TRY(sampling.read(sampler.logits, std::as_writable_bytes(std::span(logits))));

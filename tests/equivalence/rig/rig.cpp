@@ -79,20 +79,13 @@ void write_floats(Executor& executor, ObjectId id, const std::vector<float>& val
   must(executor.write(id, std::as_bytes(std::span(values))));
 }
 
-void write_tokens(Executor& executor, const Model& model, const StepShape& shape, const Tokens& tokens) {
-  std::vector<int32_t> chunk;
-  long at = 0;
-  for (size_t r = 0; r < model.batch.size(); ++r) {
-    for (size_t c = 0; c < model.batch[r].size(); ++c) {
-      const long n = long(shape.tokens_in(int64_t(r), int64_t(c)));
-      chunk.clear();
-      for (const auto* part : {&tokens.tokens, &tokens.targets, &tokens.positions}) {
-        chunk.insert(chunk.end(), part->begin() + at, part->begin() + at + n);
-      }
-      must(executor.write(model.batch[r][c], std::as_bytes(std::span<const int32_t>(chunk))));
-      at += n;
-    }
-  }
+void write_tokens(Executor& executor, const Model& model, const Tokens& tokens) {
+  Rows rows(model.layout, int64_t(tokens.tokens.size()));
+  std::ranges::copy(tokens.tokens, rows.column(BatchColumn::Tokens).begin());
+  std::ranges::copy(tokens.targets, rows.column(BatchColumn::Targets).begin());
+  std::ranges::copy(tokens.positions, rows.column(BatchColumn::Positions).begin());
+  std::vector<std::byte> staging;
+  must(feed_rows(rows, model, executor, staging));
 }
 
 void write_args(Executor& executor, const Model& model, const StepArgs& args) {
@@ -152,7 +145,7 @@ Losses Rig::step(int64_t step, const Tokens& tokens) {
   const int64_t updated = deferred ? std::max<int64_t>(1, step - 1) : step;
   StepArgs args = args_for(updated, tokens.counted());
   args.update = deferred && !pending_ ? 0 : 1;
-  write_tokens(*training_, model(), request_.shape, tokens);
+  write_tokens(*training_, model(), tokens);
   write_args(*training_, model(), args);
   must(training_->step());
   pending_ = deferred;
@@ -169,7 +162,7 @@ void Rig::flush(int64_t step) {
 Losses Rig::measure(const Tokens& tokens) {
   StepArgs args = args_for(1, tokens.counted());
   args.update = 0;
-  write_tokens(*training_, model(), request_.shape, tokens);
+  write_tokens(*training_, model(), tokens);
   write_args(*training_, model(), args);
   must(training_->step());
   return read_losses(*training_, model(), tokens);

@@ -14,6 +14,7 @@
 #include "backend/backend.h"
 #include "exec/executor.h"
 #include "ops/step_args.h"
+#include "run/rows.h"
 #include "run/stages.h"
 #include "step/build.h"
 
@@ -56,7 +57,7 @@ std::vector<std::byte> read_bytes(const Executor& executor, ObjectId id);
 // Of an f32 or bf16 object.
 std::vector<float> read_floats(const Executor& executor, ObjectId id);
 void write_floats(Executor& executor, ObjectId id, const std::vector<float>& values);
-void write_tokens(Executor& executor, const Model& model, const StepShape& shape, const Tokens& tokens);
+void write_tokens(Executor& executor, const Model& model, const Tokens& tokens);
 void write_args(Executor& executor, const Model& model, const StepArgs& args);
 
 // For optimizer update `step` with the optimizer's betas.
