@@ -38,8 +38,8 @@ struct Subject {
     stages = std::move(*made);
     workspaces = cost_of(program(), profile).workspace_bytes;
   }
-  const Program& program() const { return stages.training.model.program; }
-  const Plan& plan() const { return stages.training.plan; }
+  const Program& program() const { return stages.main.model.program; }
+  const Plan& plan() const { return stages.main.plan; }
 };
 const Subject& subject(size_t devices = 1) {
   static const Subject one(1), two(2);

@@ -117,13 +117,13 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
 }
 
 double Plan::step_seconds() const {
-  return prepared_->stages.training.plan.makespan_ns / 1e9;
+  return prepared_->stages.main.plan.makespan_ns / 1e9;
 }
 double Plan::tokens_per_second() const {
   return double(tokens_per_step()) / step_seconds();
 }
 double Plan::mfu() const {
-  const core::Stage& s = prepared_->stages.training;
+  const core::Stage& s = prepared_->stages.main;
   return core::speed_of(s.model.program, s.plan, s.plan.makespan_ns, core::peak_flops(*prepared_)).mfu;
 }
 int64_t Plan::device_bytes() const {
@@ -146,7 +146,7 @@ std::string Plan::text() const {
   return core::describe_run(*prepared_) + "\n" + core::to_page_of_text(core::report_of(*prepared_).summary);
 }
 std::string Plan::json() const {
-  const core::Stage& s = prepared_->stages.training;
+  const core::Stage& s = prepared_->stages.main;
   return core::to_json(core::report_of(*prepared_), s.model.program, s.plan);
 }
 std::string Plan::html() const {

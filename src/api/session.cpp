@@ -84,7 +84,7 @@ Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
                         .gradient_norm = r.gradient_norm,
                         .learning_rate = r.learning_rate,
                         .seconds = r.ns / 1e9,
-                        .predicted_seconds = p.stages.training.plan.makespan_ns / 1e9,
+                        .predicted_seconds = p.stages.main.plan.makespan_ns / 1e9,
                         .tokens = r.tokens,
                         .memory = memory(),
                         .skipped = r.skipped,
@@ -96,11 +96,12 @@ Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
 
 Result<double> Session::evaluate(const Batch& batch) {
   const core::Prepared& p = *impl_->prepared;
-  if (!p.stages.evaluation) return error("evaluate(): plan with StepOptions::evaluate");
+  if (p.stages.find(core::kEvaluation) == nullptr)
+    return error("evaluate(): plan with StepOptions::evaluate");
   const int64_t seq = p.shape.seq_len, n = int64_t(batch.tokens.size());
   if (n == 0 || n % seq != 0) return error("batch: {} tokens; allowed are whole sequences of {}", n, seq);
   SLUICE_TRY(take(batch, p, impl_->batch));
-  core::Rows pass(core::kPlainBatch, p.stages.evaluation->model.shape.tokens());
+  core::Rows pass(core::kPlainBatch, p.stages.at(core::kEvaluation).model.shape.tokens());
   core::RowLoss sum;
   for (int64_t at = 0; at < n; at += pass.tokens()) {
     const int64_t here = std::min(n - at, pass.tokens());
@@ -152,7 +153,8 @@ Status Session::train(const Dataset& data, const Schedule& schedule, const std::
 
 Result<std::vector<int32_t>> Session::generate(std::span<const int32_t> prompt, const GenerateOptions& o) {
   const core::Prepared& p = *impl_->prepared;
-  if (!p.stages.sampling) return error("generate(): plan with StepOptions::generate_window");
+  if (p.stages.find(core::kSampling) == nullptr)
+    return error("generate(): plan with StepOptions::generate_window");
   if (prompt.empty()) return error("prompt: it is empty; it takes at least one token");
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] < 0 || prompt[i] >= p.model.vocab)

@@ -91,7 +91,7 @@ Status CellRun::measure() {
   config.run.trace_kernels = machine_.traits().fast;
   const PlanCache cache = plan_cache_of(config);
   SLUICE_ASSIGN(p_, prepare_on(std::move(config), machine_, std::move(needs), {.cache = &cache}));
-  const Stage& s = p_->stages.training;
+  const Stage& s = p_->stages.main;
   out_.shape = text(p_->shape);
   for (const Weight& w : s.model.weights) out_.params += w.elements();
   out_.predicted_s = s.plan.makespan_ns / 1e9;
@@ -150,7 +150,7 @@ Status CellRun::time_steps(Session& session) {
 }
 
 void CellRun::add_step(std::span<const Interval> timeline, double step_ns) {
-  const Stage& s = p_->stages.training;
+  const Stage& s = p_->stages.main;
   std::array<double, kPhases> phases{};
   for (size_t id = 0; id < s.plan.actions.size(); ++id) {
     const Action& a = s.plan.actions[id];
@@ -168,7 +168,7 @@ void CellRun::add_step(std::span<const Interval> timeline, double step_ns) {
 }
 
 void CellRun::add_ops(std::span<const Interval> timeline, std::span<const DeviceActivity> activities) {
-  const Stage& s = p_->stages.training;
+  const Stage& s = p_->stages.main;
   const auto add = [](OpTime& to, double seconds, bool forward) {
     ++to.count;
     to.s += seconds;
@@ -197,7 +197,7 @@ void CellRun::add_ops(std::span<const Interval> timeline, std::span<const Device
 }
 
 void CellRun::sum_up(std::span<const Interval> timeline) {
-  const Stage& s = p_->stages.training;
+  const Stage& s = p_->stages.main;
   out_.steps = int64_t(steps_.size());
   for (size_t p = 0; p < kPhases; ++p) out_.phases[p] = measured_of(phases_[p]);
   out_.others = measured_of(others_), out_.step = measured_of(steps_);
@@ -226,7 +226,7 @@ void CellRun::sum_up(std::span<const Interval> timeline) {
 }
 
 void CellRun::sample_memory(std::span<const Interval> timeline) {
-  const Stage& s = p_->stages.training;
+  const Stage& s = p_->stages.main;
   const MemoryHistory history = memory_history(s.model.program, s.plan, timeline);
   const std::vector<MemoryPoint>& points = history[kDevice];
   if (points.empty()) return;

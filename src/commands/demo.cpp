@@ -44,7 +44,7 @@ nlohmann::ordered_json to_json(const Breakdown& b) {
 // What demo.json says. `timeline` is of one measured step; it may be empty.
 nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<const double> sorted_ns,
                                  const MemoryReport& memory, std::span<const Interval> timeline) {
-  const Stage& s = p.stages.training;
+  const Stage& s = p.stages.main;
   const double median = sorted_ns[sorted_ns.size() / 2];
   const Speed speed = speed_of(s.model.program, s.plan, median, peak_flops(p));
   const PlanTotals t = totals(s.model.program, s.plan);
@@ -92,7 +92,7 @@ nlohmann::ordered_json result_of(const Prepared& p, Session& session, std::span<
 // `data` is opened here, if it is not yet.
 Result<Ending> measure(const Prepared& p, std::optional<RunData> data, int64_t steps, Console& console,
                        Requests& asked) {
-  const Stage& s = p.stages.training;
+  const Stage& s = p.stages.main;
   const double peak = peak_flops(p);
   SLUICE_TRY(save_plan(p));
   SLUICE_ASSIGN(const std::unique_ptr<Session> session,
@@ -172,7 +172,7 @@ Outcome demo(const DemoRequest& r, Requests& asked) {
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   show_text(describe(*prepared));
   std::fflush(stdout);
-  const Stage& s = prepared->stages.training;
+  const Stage& s = prepared->stages.main;
   const BackendTraits& traits = prepared->machine.traits();
   int64_t params = 0;
   for (const Weight& w : s.model.weights) params += w.elements();

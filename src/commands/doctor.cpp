@@ -71,7 +71,7 @@ Card card_of(const Prepared& p) {
   }
   card.memory_bytes =
       p.machine.device_total_bytes != kUnlimited ? p.machine.device_total_bytes : host_bytes();
-  const Rates reached = reached_rates(p.stages.training.model.program, profile);
+  const Rates reached = reached_rates(p.stages.main.model.program, profile);
   card.bf16 = card.f32 = {};
   (p.numerics.compute == DType::BF16 ? card.bf16 : card.f32) = {
       reached.product_flops, reached.attention_forward_flops, reached.attention_backward_flops};
@@ -94,7 +94,7 @@ Status show_costs(const DoctorRequest& request) {
       profile.bytes_per_s(kHost, kDevice) / 1e9, profile.bytes_per_s(kDevice, kHost) / 1e9,
       format_bytes(profile.overhead_bytes[kDevice]));
   say("{:>12}  {:>16}  op\n", "ms", "rate");
-  for (const Op& op : distinct_ops(p.stages.training.model.program)) {
+  for (const Op& op : distinct_ops(p.stages.main.model.program)) {
     const double ns = profile.cost(op).ns;
     say("{:>12.4f}  {:>16}  {}\n", ns / 1e6, rate_of(op, ns), cost_key(op));
   }

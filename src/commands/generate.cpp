@@ -262,14 +262,15 @@ Result<GenerationSetup> setup_of(const GenerateRequest& request, const RunConfig
 }
 
 std::string described(const GenerationPlans& plans) {
+  const Stage& prompts = plans.stages.at(kPrompts);
   const GenerationSetup& s = plans.setup;
   const auto [texts, each] = std::pair{s.rows, s.capacity};
   return fmt::format("model    {}, {}\ntexts    {} at once of up to {} tokens, prompts {} tokens at a time\n",
                      text(s.model), name_of(s.numerics.compute), texts, each, s.prompt_tokens) +
          fmt::format("\na token of each text: {:.1f} tokens/s predicted\n{}",
-                     1e9 * double(texts) / std::max(plans.tokens.plan.makespan_ns, 1.0),
-                     explain(plans.tokens.model.program, plans.tokens.plan)) +
-         fmt::format("\na pass over prompts\n{}", explain(plans.prompts.model.program, plans.prompts.plan));
+                     1e9 * double(texts) / std::max(plans.stages.main.plan.makespan_ns, 1.0),
+                     explain(plans.stages.main.model.program, plans.stages.main.plan)) +
+         fmt::format("\na pass over prompts\n{}", explain(prompts.model.program, prompts.plan));
 }
 
 void summarize(const GenerationCounts& counts, CachedModel& model, const BytesByTier& caps) {

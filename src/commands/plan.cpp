@@ -41,7 +41,7 @@ Status save_beside_runs(Prepared& p, const std::vector<WhatIf>& changes) {
 
 // Prints the page of text, saves the plan, and writes what was asked for beside it.
 Status explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_ifs) {
-  const Stage& s = prepared.stages.training;
+  const Stage& s = prepared.stages.main;
   Working working("planning what-ifs");
   const std::vector<WhatIf> changes = with_what_ifs ? what_ifs(prepared) : std::vector<WhatIf>{};
   working.stop();
@@ -158,7 +158,7 @@ Outcome simulate(const RunRequest& request) {
   auto prepared = prepare(std::move(*config), request.machine, true, nullptr, console);
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
-  const Stage& s = prepared->stages.training;
+  const Stage& s = prepared->stages.main;
   const Speed v = speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared));
   show_text(describe(*prepared));
   say("simulated step {:.3f} ms: {:.0f} tok/s, {:.2f} model TFLOP/s, MFU {:.1f} %, HFU {:.1f} %\n",

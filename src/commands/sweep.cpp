@@ -181,7 +181,7 @@ void SweepRun::measure_cell(SweepCell& cell) {
     Outlook o = outlook_of(*p);
     r.message = fmt::format("simulated {:.3f} ms", o.step_ns / 1e6);
     o.step_ns = m.median_ns();
-    const Stage& s = p->stages.training;
+    const Stage& s = p->stages.main;
     o.speed = speed_of(s.model.program, s.plan, o.step_ns, peak_flops(*p));
     fill(r, o);
     return {};

@@ -55,11 +55,12 @@ class TrainingObserver : public Console {
         directory_(directory),
         bytes_per_token_(bytes_per_token),
         dir_(p.config.run.dir),
-        model_flops_(p.stages.training.model.program.facts.model_flops),
+        model_flops_(p.stages.main.model.program.facts.model_flops),
         peak_flops_(peak_flops(p)),
-        predicted_step_s_(p.stages.training.plan.makespan_ns / 1e9),
-        predicted_text_s_(
-            p.stages.sampling ? double(c_.sample.tokens) * p.stages.sampling->plan.makespan_ns / 1e9 : 0),
+        predicted_step_s_(p.stages.main.plan.makespan_ns / 1e9),
+        predicted_text_s_(p.stages.find(kSampling)
+                              ? double(c_.sample.tokens) * p.stages.at(kSampling).plan.makespan_ns / 1e9
+                              : 0),
         steps_line_(stdout) {}
 
   // A run that begins has an empty log. One that goes on keeps what its own, or that of the run it began at,
@@ -353,7 +354,7 @@ void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) 
   if (step_s_.size() > 2) {
     std::vector<double> s(step_s_.begin() + 1, step_s_.end());
     std::sort(s.begin(), s.end());
-    const double median = s[s.size() / 2], predicted = p.stages.training.plan.makespan_ns / 1e9;
+    const double median = s[s.size() / 2], predicted = p.stages.main.plan.makespan_ns / 1e9;
     say("step time: median {:.1f} ms, predicted {:.1f} ms ({:+.1f} %); {:.0f} tok/s\n", median * 1e3,
         predicted * 1e3, 100 * (predicted / median - 1), double(p.shape.tokens()) / median);
   }
@@ -417,12 +418,12 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   options.log_first = [&](const EvaluationEvent& heldout) { return observer.add_first(heldout); };
   options.save = [&] { return asked.save.exchange(false); };
   options.stop = [&] { return asked.stop.load(); };
-  if (p.stages.sampling)
+  if (p.stages.find(kSampling))
     options.sample = [&](int64_t) { return observer.sample(*session, asked.stop, /*at_end=*/false); };
   options.sample_every = p.config.sample.every;
   if (p.config.run.trace) {
     options.trace = [&](std::span<const Interval> timeline, std::vector<DeviceActivity> activities) {
-      const Stage& s = p.stages.training;
+      const Stage& s = p.stages.main;
       return write_file(dir / "trace.json", chrome_trace(s.model.program, s.plan, timeline, activities));
     };
   }
@@ -449,7 +450,8 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   std::fflush(stdout);
   if (session->steps_done() > steps_before) SLUICE_TRY(saver.finish(*session));
   SLUICE_TRY(observer.draw_losses());
-  if (p.stages.sampling && !asked.stop) SLUICE_TRY(observer.sample(*session, asked.stop, /*at_end=*/true));
+  if (p.stages.find(kSampling) && !asked.stop)
+    SLUICE_TRY(observer.sample(*session, asked.stop, /*at_end=*/true));
   observer.summarize_heldout(record, saver.store().best());
   observer.summarize(p, session->engine().memory());
   return interrupted ? Ending::Interrupted : Ending::Done;

@@ -86,12 +86,12 @@ std::string describe_run(const Prepared& p) {
 }
 
 std::string describe(const Prepared& p) {
-  return describe_run(p) + explain(p.stages.training.model.program, p.stages.training.plan);
+  return describe_run(p) + explain(p.stages.main.model.program, p.stages.main.plan);
 }
 
 PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
-  const Program& program = p.stages.training.model.program;
-  const Plan& plan = p.stages.training.plan;
+  const Program& program = p.stages.main.model.program;
+  const Plan& plan = p.stages.main.plan;
   ReportContext c;
   for (auto& [name, words] : facts_of(p)) {
     if (!words.empty()) c.facts.emplace_back(name.empty() ? "why" : name, std::move(words));
@@ -203,8 +203,8 @@ std::string explain_speed() {
 
 Status save_plan(const Prepared& p, const std::vector<WhatIf>& what_ifs) {
   const std::filesystem::path dir = p.config.run.dir;
-  const Program& program = p.stages.training.model.program;
-  const Plan& plan = p.stages.training.plan;
+  const Program& program = p.stages.main.model.program;
+  const Plan& plan = p.stages.main.plan;
   SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(dir / "config.toml", to_toml(p.config)));
   SLUICE_TRY(write_file(dir / "plan.txt", describe(p) + "\n" + to_text(program, plan)));

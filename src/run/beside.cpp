@@ -2,6 +2,9 @@
 #include "run/beside.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 namespace sluice::core {
 namespace {
@@ -63,12 +66,51 @@ Result<BytesByTier> room_beside(const Program& program, const Stage& stepping, c
   return least_room(program, places_beside(program, stepping), profile);
 }
 
-Result<Plan> plan_beside(const Program& program, const Stage& stepping, const BytesByTier& room,
-                         const Profile& profile) {
-  PlanRequest request = places_beside(program, stepping);
-  for (const Tier tier : stepping.plan.lanes.tiers())
-    request.caps[tier] = profile.overhead_bytes[tier] + request.base[tier] + room[tier];
-  return make_plan(program, profile, request);
+Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profile) {
+  const Program& main = stages.main.model.program;
+  for (Stage& stage : stages.beside) {
+    const Program& program = stage.model.program;
+    PlanRequest request = places_beside(program, stages.main);
+    for (const Tier tier : stages.main.plan.lanes.tiers())
+      request.caps[tier] = profile.overhead_bytes[tier] + request.base[tier] + room[tier];
+    SLUICE_ASSIGN(stage.plan, make_plan(program, profile, request));
+    SLUICE_TRY(verify_beside(program, stage.plan, main, stages.main.plan));
+  }
+  return {};
+}
+
+const Stage* Stages::find(std::string_view name) const {
+  const auto it = std::ranges::find(beside, name, &Stage::name);
+  return it == beside.end() ? nullptr : &*it;
+}
+
+Stage* Stages::find(std::string_view name) {
+  return const_cast<Stage*>(std::as_const(*this).find(name));
+}
+
+const Stage& Stages::at(std::string_view name) const {
+  const Stage* stage = find(name);
+  SLUICE_CHECK(stage != nullptr, "no program \"{}\" was planned", name);
+  return *stage;
+}
+
+BytesByTier Stages::arena_bytes() const {
+  BytesByTier bytes;
+  for_each_stage(*this, [&](const Stage& s) {
+    for (const Tier tier : kTiers) bytes[tier] = std::max(bytes[tier], s.plan.arenas[tier].bytes);
+  });
+  return bytes;
+}
+
+std::vector<SharedOp> all_ops(const Stages& stages) {
+  std::vector<SharedOp> out;
+  std::unordered_set<std::string> seen;
+  for_each_stage(stages, [&](const Stage& s) {
+    for (const Task& task : s.model.program.tasks()) {
+      if (seen.insert(text(task.op)).second) out.push_back(task.op);
+    }
+  });
+  return out;
 }
 
 }  // namespace sluice::core

@@ -1,29 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of programs that run between the steps of another one: in its arenas, on what it leaves there, in the room
-// that its plan keeps free at the boundary.
+// Plans of programs that run between the steps of another one: in its arenas, on what it leaves there, in the
+// room that its plan keeps free at the boundary.
 #pragma once
 
-#include <unordered_map>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "planner/planner.h"
 #include "step/build.h"
 
 namespace sluice::core {
 
+// A program under its plan. Its name says what it is for.
 struct Stage {
   Model model;
   Plan plan;
+  std::string name;
 };
 
-// Bytes that a program needs in each tier when everything that outlives it lies elsewhere: a little more than the
-// least, so that other residents than assumed still leave a place for everything.
+// Programs on one set of weights, by name: one, and those that run between its steps, in the room that its
+// plan keeps free for them.
+struct Stages {
+  Stage main;
+  std::vector<Stage> beside;
+
+  // Of those beside the main one; null: there is none of that name.
+  const Stage* find(std::string_view name) const;
+  Stage* find(std::string_view name);
+  // REQUIRES: it is there.
+  const Stage& at(std::string_view name) const;
+  // Of arenas that hold every one.
+  BytesByTier arena_bytes() const;
+};
+// Calls f with every stage, the main one first.
+template <class AnyStages, class F>
+void for_each_stage(AnyStages& stages, F&& f) {
+  f(stages.main);
+  for (auto& stage : stages.beside) f(stage);
+}
+// Every op of every stage, once per distinct attributes.
+std::vector<SharedOp> all_ops(const Stages& stages);
+
+// Bytes that a program needs in each tier when everything that outlives it lies elsewhere: a little more than
+// the least, so that other residents than assumed still leave a place for everything.
 Result<BytesByTier> room_beside(const Program& program, const Profile& profile);
 
 // The same when what outlives it is where `stepping` has it.
 Result<BytesByTier> room_beside(const Program& program, const Stage& stepping, const Profile& profile);
 
-// A plan for a program in that room. Objects that outlive steps are where `stepping` has those of the same name.
-Result<Plan> plan_beside(const Program& program, const Stage& stepping, const BytesByTier& room,
-                         const Profile& profile);
+// Plans every program beside the main one, whose plan is there, in that room. Objects that outlive steps are
+// where the main plan has those of the same name.
+Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profile);
 
 }  // namespace sluice::core

@@ -21,10 +21,9 @@ Status plan_with_room(const BytesByTier& room, const Profile& profile, Generatio
   request.caps = plans.setup.caps;
   request.threads = search_threads();
   request.boundary_bytes = room;
-  SLUICE_ASSIGN(plans.tokens.plan, make_plan(plans.tokens.model.program, profile, request));
-  SLUICE_ASSIGN(plans.prompts.plan, plan_beside(plans.prompts.model.program, plans.tokens, room, profile));
-  return verify_beside(plans.prompts.model.program, plans.prompts.plan, plans.tokens.model.program,
-                       plans.tokens.plan);
+  Stage& main = plans.stages.main;
+  SLUICE_ASSIGN(main.plan, make_plan(main.model.program, profile, request));
+  return plan_beside(plans.stages, room, profile);
 }
 
 // A refusal of the planner, with what would take less here.
@@ -43,41 +42,31 @@ Error refused(const Error& e) {
   return out;
 }
 
-std::vector<SharedOp> ops_of(const GenerationPlans& plans) {
-  std::vector<SharedOp> out = distinct_ops(plans.tokens.model.program);
-  for (SharedOp& op : distinct_ops(plans.prompts.model.program)) out.push_back(std::move(op));
-  return out;
-}
-
 }  // namespace
-
-BytesByTier GenerationPlans::arena_bytes() const {
-  BytesByTier bytes;
-  for (const Stage* stage : {&tokens, &prompts}) {
-    for (const Tier tier : kTiers) bytes[tier] = std::max(bytes[tier], stage->plan.arenas[tier].bytes);
-  }
-  return bytes;
-}
 
 Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& profile) {
   GenerationPlans plans;
   const GenerationSetup& s = plans.setup = std::move(setup);
-  plans.tokens.model = build_generation(s.model, {s.rows, 1, s.capacity}, s.numerics);
-  plans.prompts.model = build_generation(s.model, {s.rows, s.prompt_tokens, s.capacity}, s.numerics);
-  SLUICE_ASSIGN(const BytesByTier room, room_beside(plans.prompts.model.program, profile));
+  const auto build = [&](int64_t new_tokens) {
+    return build_generation(s.model, {s.rows, new_tokens, s.capacity}, s.numerics);
+  };
+  plans.stages.main = {build(1), {}, "tokens"};
+  plans.stages.beside.push_back({build(s.prompt_tokens), {}, std::string(kPrompts)});
+  const Stage &tokens = plans.stages.main, &prompts = plans.stages.beside.front();
+  SLUICE_ASSIGN(const BytesByTier room, room_beside(prompts.model.program, profile));
   if (const Status planned = plan_with_room(room, profile, plans); !planned.ok())
     return refused(planned.error());
-  const bool streams = std::ranges::any_of(plans.tokens.plan.actions, [&](const Action& a) {
-    return a.loads() && plans.tokens.model.program.object(a.object).persistent;
+  const bool streams = std::ranges::any_of(tokens.plan.actions, [&](const Action& a) {
+    return a.loads() && tokens.model.program.object(a.object).persistent;
   });
   if (!streams) return plans;
   // The room is for prompts when every weight is elsewhere. Beside those that stay they may need less, and
   // then more of them can.
-  const auto needed = room_beside(plans.prompts.model.program, plans.tokens, profile);
+  const auto needed = room_beside(prompts.model.program, tokens, profile);
   if (!needed.ok() || (*needed)[kDevice] >= room[kDevice]) return plans;
   GenerationPlans closer = plans;
   if (plan_with_room(*needed, profile, closer).ok() &&
-      closer.tokens.plan.makespan_ns < plans.tokens.plan.makespan_ns) {
+      closer.stages.main.plan.makespan_ns < tokens.plan.makespan_ns) {
     return closer;
   }
   return plans;
@@ -93,17 +82,18 @@ Result<std::unique_ptr<CachedModel>> CachedModel::open(const GenerationPlans& pl
 
 Status CachedModel::start(const Machine& machine, const std::filesystem::path& weights, uint64_t seed,
                           Observer& observer) {
+  const Stage& tokens = plans_.stages.main;
   SLUICE_ASSIGN(backend_, machine.make());
   SLUICE_ASSIGN(const Arenas arenas,
-                take_memory(*backend_, plans_.tokens.plan, plans_.arena_bytes(), observer));
-  SLUICE_TRY(backend_->prepare(ops_of(plans_)));
+                take_memory(*backend_, tokens.plan, plans_.stages.arena_bytes(), observer));
+  SLUICE_TRY(backend_->prepare(all_ops(plans_.stages)));
   const auto pass_of = [&](const Stage& stage) {
     return Pass{std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas),
                 Rows(stage.model.layout, stage.model.shape.tokens())};
   };
-  tokens_ = pass_of(plans_.tokens);
-  prompts_ = pass_of(plans_.prompts);
-  const Model& model = plans_.tokens.model;
+  tokens_ = pass_of(tokens);
+  prompts_ = pass_of(plans_.stages.at(kPrompts));
+  const Model& model = tokens.model;
   SLUICE_ASSIGN(embedding_,
                 EmbeddingRows::open(plans_.setup.model, plans_.setup.numerics.compute, weights, seed));
   SLUICE_TRY(make_ready(*backend_, model, *tokens_.executor, weights, seed, observer));
@@ -111,7 +101,7 @@ Status CachedModel::start(const Machine& machine, const std::filesystem::path& w
 }
 
 Result<std::span<const float>> CachedModel::pass(bool prompts, std::span<const RowInput> inputs) {
-  const Model& model = (prompts ? plans_.prompts : plans_.tokens).model;
+  const Model& model = (prompts ? plans_.stages.at(kPrompts) : plans_.stages.main).model;
   auto& [made, batch] = prompts ? prompts_ : tokens_;
   Executor& executor = *made;
   const int64_t width = prompts ? prompt_tokens() : 1;

@@ -27,12 +27,12 @@ struct GenerationSetup {
   BytesByTier caps = BytesByTier(kUnlimited);
 };
 
+// The name of passes over prompts.
+inline constexpr std::string_view kPrompts = "prompts";
+
 struct GenerationPlans {
   GenerationSetup setup;
-  Stage tokens, prompts;
-
-  // Of arenas that hold both.
-  BytesByTier arena_bytes() const;
+  Stages stages;  // passes that make a token of each text, and beside them kPrompts
 };
 
 // Costs are the profile's. Where no plan fits the error names the smallest cap that works.

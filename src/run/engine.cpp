@@ -68,7 +68,7 @@ Status Engine::start() {
   if (const std::string file = backend_->disbelief(); !file.empty()) observer_.warned(file);
   const BytesByTier bytes = s.arena_bytes();
   observer_.progress({"taking memory", 0, sum(bytes), sluice::Progress::Unit::Bytes});
-  backend_->set_host_parts(host_parts(s.training.plan));
+  backend_->set_host_parts(host_parts(s.main.plan));
   SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
   start_up_.reserve_s = watch.lap();
   SLUICE_TRY(backend_->prepare(all_ops(s)));
@@ -78,10 +78,8 @@ Status Engine::start() {
     made->annotate();
     return made;
   };
-  training_ = executor(s.training);
-  if (s.evaluation) evaluation_ = executor(*s.evaluation);
-  if (s.sampling) sampling_ = executor(*s.sampling);
-  if (s.flush) flush_ = executor(*s.flush);
+  training_ = executor(s.main);
+  for (const Stage& stage : s.beside) beside_.push_back(executor(stage));
   SLUICE_TRY(fill_state());
   start_up_.initialize_s = watch.lap();
   // An empty step waits for what reserve() left to do, and has its errors now rather than in the first step.
@@ -92,7 +90,7 @@ Status Engine::start() {
 }
 
 Status Engine::fill_state() {
-  const Model& model = p_.stages.training.model;
+  const Model& model = p_.stages.main.model;
   SLUICE_TRY(initialize(model, uint64_t(p_.config.train.seed), *training_, [&](int64_t done, int64_t total) {
     observer_.progress({"making the state", done, total, sluice::Progress::Unit::Bytes});
   }));
@@ -113,7 +111,7 @@ StepArgs Engine::args_for_update(int64_t step, int64_t updates, double learning_
 
 Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline) {
   const double begin_ns = now_ns();
-  const Model& model = p_.stages.training.model;
+  const Model& model = p_.stages.main.model;
   SLUICE_TRY(feed_rows(rows, model, *training_, staging_));
   const int64_t targets =
       std::ranges::count_if(rows.column(BatchColumn::Targets), [](int32_t t) { return t >= 0; });
@@ -162,36 +160,42 @@ std::vector<DeviceActivity> Engine::activities() {
 
 std::string Engine::slow_links(std::span<const Interval> timeline) const {
   if (p_.machine.traits().shares_cores) return {};
-  return sluice::core::slow_links(p_.stages.training.plan, timeline, p_.machine.profile.transfer_latency_ns,
+  return sluice::core::slow_links(p_.stages.main.plan, timeline, p_.machine.profile.transfer_latency_ns,
                                   *backend_);
+}
+
+Engine::Beside Engine::beside(std::string_view name) const {
+  const Stage& stage = p_.stages.at(name);
+  return {stage.model, *beside_[size_t(&stage - p_.stages.beside.data())]};
 }
 
 Status Engine::apply_pending() {
   if (!pending_) return {};
   StepArgs args = args_for_update(steps_done_, std::max<int64_t>(1, updates_), learning_rate_);
   args.update = 1;
-  SLUICE_TRY(flush_->write(p_.stages.flush->model.args, bytes_of(args)));
-  SLUICE_TRY(flush_->step());
+  const auto [model, executor] = beside(kFlush);
+  SLUICE_TRY(executor.write(model.args, bytes_of(args)));
+  SLUICE_TRY(executor.step());
   pending_ = false;
   return {};
 }
 
 Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
   SLUICE_TRY(apply_pending());
-  const Model& model = p_.stages.evaluation->model;
-  SLUICE_TRY(feed_rows(rows, model, *evaluation_, staging_));
+  const auto [model, executor] = beside(kEvaluation);
+  SLUICE_TRY(feed_rows(rows, model, executor, staging_));
   StepArgs args{};
   args.inv_targets = 1;
-  SLUICE_TRY(evaluation_->write(model.args, bytes_of(args)));
-  SLUICE_TRY(evaluation_->step());
-  SLUICE_TRY(read_token_losses(model, *evaluation_, token_losses_));
+  SLUICE_TRY(executor.write(model.args, bytes_of(args)));
+  SLUICE_TRY(executor.step());
+  SLUICE_TRY(read_token_losses(model, executor, token_losses_));
   SLUICE_TRY(check_caps());
   return &token_losses_;
 }
 
 Result<std::span<const float>> Engine::logits_after(std::span<const int32_t> tokens) {
   SLUICE_TRY(apply_pending());
-  const Model& model = p_.stages.sampling->model;
+  const auto [model, executor] = beside(kSampling);
   // The last tokens that fit the window, then padding that no earlier token sees.
   Rows rows(model.layout, model.shape.tokens());
   const size_t n = std::min(size_t(rows.tokens()), tokens.size());
@@ -199,11 +203,11 @@ Result<std::span<const float>> Engine::logits_after(std::span<const int32_t> tok
   std::copy(tokens.end() - long(n), tokens.end(), rows.column(BatchColumn::Tokens).begin());
   StepArgs args{};
   args.row = int32_t(n - 1);
-  SLUICE_TRY(feed_rows(rows, model, *sampling_, staging_));
-  SLUICE_TRY(sampling_->write(model.args, bytes_of(args)));
-  SLUICE_TRY(sampling_->step());
+  SLUICE_TRY(feed_rows(rows, model, executor, staging_));
+  SLUICE_TRY(executor.write(model.args, bytes_of(args)));
+  SLUICE_TRY(executor.step());
   logits_.resize(size_t(p_.model.vocab));
-  SLUICE_TRY(sampling_->read(model.logits, std::as_writable_bytes(std::span(logits_))));
+  SLUICE_TRY(executor.read(model.logits, std::as_writable_bytes(std::span(logits_))));
   return std::span<const float>(logits_);
 }
 
@@ -248,7 +252,7 @@ Result<std::optional<CheckpointCopy>> Engine::copy(CheckpointContent what, int64
 
 CheckpointContent Engine::content(const Manifest& manifest) const {
   const bool f32 = p_.config.run.export_dtype == "f32";
-  CheckpointLayout layout = layout_of(p_.stages.training.model, f32);
+  CheckpointLayout layout = layout_of(p_.stages.main.model, f32);
   const std::string_view type = type_in_config(layout.weights.front().info.type);
   return {std::move(layout),
           {steps_done_, updates_, manifest, f32, {}, heldout_},
@@ -257,8 +261,7 @@ CheckpointContent Engine::content(const Manifest& manifest) const {
 }
 
 Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir) {
-  SLUICE_ASSIGN(const CheckpointInfo info,
-                load_checkpoint(p_.stages.training.model, manifest, dir, *training_));
+  SLUICE_ASSIGN(const CheckpointInfo info, load_checkpoint(p_.stages.main.model, manifest, dir, *training_));
   steps_done_ = info.step;
   updates_ = info.updates;
   heldout_ = info.heldout;

@@ -89,6 +89,12 @@ class Engine {
   Status start();
   Status fill_state();
   Status apply_pending();
+  // A program beside training, with its executor. REQUIRES: it was planned.
+  struct Beside {
+    const Model& model;
+    Executor& executor;
+  };
+  Beside beside(std::string_view name) const;
   StepArgs args_for_update(int64_t step, int64_t updates, double learning_rate) const;
   CheckpointContent content(const Manifest& manifest) const;
   Result<std::optional<CheckpointCopy>> copy(CheckpointContent what, int64_t room_bytes);
@@ -96,7 +102,8 @@ class Engine {
   const Prepared& p_;
   Observer& observer_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Executor> training_, evaluation_, sampling_, flush_;
+  std::unique_ptr<Executor> training_;
+  std::vector<std::unique_ptr<Executor>> beside_;  // of Stages::beside, in its order
   int64_t steps_done_ = 0;
   int64_t updates_ = 0;       // of them, those that had one; that of the last step may be pending
   bool pending_ = false;      // the last step's update has not been applied

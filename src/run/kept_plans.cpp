@@ -84,7 +84,7 @@ Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages,
     SLUICE_TRY(check(plan, host_overhead_bytes, r, profile));
     SLUICE_TRY(verify(s.model.program, plan, cost_of(s.model.program, profile).workspace_bytes));
     if (!plans.empty())
-      SLUICE_TRY(verify_beside(s.model.program, plan, stages.training.model.program, plans.front()));
+      SLUICE_TRY(verify_beside(s.model.program, plan, stages.main.model.program, plans.front()));
     plans.push_back(std::move(plan));
     return {};
   };

@@ -62,14 +62,14 @@ Result<Saver> Saver::open(const Prepared& prepared, CheckpointStore store, const
   Saver saver(prepared, std::move(store), schedule, observer);
   saver.last_good_ = saver.store_.latest();
   const CheckpointLayout layout =
-      layout_of(prepared.stages.training.model, prepared.config.run.export_dtype == "f32");
+      layout_of(prepared.stages.main.model, prepared.config.run.export_dtype == "f32");
   saver.forecast_.bytes = layout.file_bytes;
   SLUICE_ASSIGN(const ModelFiles files, model_files_of(prepared.config));
   saver.other_bytes_ = files.bytes() + layout.other_bytes();
   if (schedule.best != KeepBest::Off) saver.best_bytes_ = weights_only(layout).file_bytes;
   saver.last_step_ = last_step;
   SLUICE_TRY(keep_best_of_newest(saver.store_, schedule.best));
-  saver.planned_s_ = double(last_step) * prepared.stages.training.plan.makespan_ns / 1e9;
+  saver.planned_s_ = double(last_step) * prepared.stages.main.plan.makespan_ns / 1e9;
   SLUICE_TRY(saver.check_space(last_step));
   SLUICE_TRY(saver.forecast_cost());
   return saver;
@@ -80,7 +80,7 @@ Status Saver::check_space(int64_t last_step) {
   const int64_t done = store_.latest().value_or(0), there = int64_t(store_.steps().size());
   const int64_t steps = std::max<int64_t>(0, last_step - done);
   const auto among = [&](int64_t every) { return every > 0 ? last_step / every - done / every : 0; };
-  const double steps_s = double(steps) * p_->stages.training.plan.makespan_ns / 1e9;
+  const double steps_s = double(steps) * p_->stages.main.plan.makespan_ns / 1e9;
   const double by_time = schedule_.minutes > 0 ? steps_s / (60 * schedule_.minutes) : 0;
   const int64_t saves = 1 + among(schedule_.every_steps) + int64_t(std::min(by_time, 1e6));
   const int64_t for_good = among(schedule_.keep.every);
@@ -111,7 +111,7 @@ Status Saver::check_space(int64_t last_step) {
 }
 
 Status Saver::forecast_cost() {
-  const CheckpointLayout layout = layout_of(p_->stages.training.model, p_->config.run.export_dtype == "f32");
+  const CheckpointLayout layout = layout_of(p_->stages.main.model, p_->config.run.export_dtype == "f32");
   const BytesByTier arenas = p_->stages.arena_bytes();
   const int64_t taken = p_->machine.traits().shares_cores ? sum(arenas) : arenas[kHost];
   forecast_.beside_run = room_for_copy(*p_, 0, available_bytes() - taken) >= layout.part_bytes;

@@ -76,15 +76,15 @@ void Session::begin_record(Observer& observer) {
 double Session::evaluation_seconds() const {
   const Prepared& p = engine_->prepared();
   const int64_t sequences = evaluation_shape(p.shape).sequences();
-  return double((heldout_rows().rows + sequences - 1) / sequences) * p.stages.evaluation->plan.makespan_ns /
-         1e9;
+  return double((heldout_rows().rows + sequences - 1) / sequences) *
+         p.stages.at(kEvaluation).plan.makespan_ns / 1e9;
 }
 
 // From predictions, which another plan would make otherwise: so the choice is kept with the run.
 void Session::choose_evaluations() {
   HeldoutRecord& record = engine_->heldout();
   if (record.every == 0 || record.of_steps != schedule_.steps) {
-    const double step_s = engine_->prepared().stages.training.plan.makespan_ns / 1e9;
+    const double step_s = engine_->prepared().stages.main.plan.makespan_ns / 1e9;
     record.every = choose_interval(schedule_.steps, step_s, evaluation_seconds()).every;
     record.of_steps = schedule_.steps;
   }
@@ -100,7 +100,7 @@ EvaluationInterval Session::evaluations() const {
   const int64_t every = schedule_.evaluate_every;
   EvaluationInterval out{every, 1 + (schedule_.evaluate_first ? 1 : 0)};
   if (every > 0) out.count += (schedule_.steps - 1) / every;
-  const double run_s = double(schedule_.steps) * engine_->prepared().stages.training.plan.makespan_ns / 1e9;
+  const double run_s = double(schedule_.steps) * engine_->prepared().stages.main.plan.makespan_ns / 1e9;
   const double spent_s = double(out.count) * evaluation_seconds();
   out.share = spent_s > 0 ? spent_s / (run_s + spent_s) : 0;
   return out;
@@ -121,11 +121,11 @@ Status Session::load(const RunConfig& config) {
 }
 
 bool Session::evaluates() const {
-  return engine_->prepared().stages.evaluation && data_->heldout;
+  return engine_->prepared().stages.find(kEvaluation) != nullptr && data_->heldout;
 }
 
 const Rows& Session::read_step() {
-  const Model& model = engine_->prepared().stages.training.model;
+  const Model& model = engine_->prepared().stages.main.model;
   if (rows_.tokens() == 0) rows_ = Rows(model.layout, model.shape.tokens());
   fill_rows(*data_->train, steps_done(), 0, rows_.part(0, rows_.tokens()));
   return rows_;

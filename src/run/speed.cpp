@@ -26,7 +26,7 @@ double peak_flops(const Prepared& p) {
   const double devices = double(p.machine.devices());
   if (p.machine.profile.peak_flops > 0) return p.machine.profile.peak_flops * devices;
   double best = 0;
-  for (const Task& task : p.stages.training.model.program.tasks()) {
+  for (const Task& task : p.stages.main.model.program.tasks()) {
     const Work w = work(task.op);
     if (w.unit == Unit::Product) best = std::max(best, w.flops / p.machine.profile.cost(task.op).ns * 1e9);
   }

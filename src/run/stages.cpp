@@ -2,10 +2,11 @@
 #include "run/stages.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
+#include <vector>
 
 #include "base/parallel.h"
 #include "model/blocks.h"
@@ -14,24 +15,38 @@
 namespace sluice::core {
 namespace {
 
-std::optional<Model> sampling_of(const StageRequest& r) {
-  if (r.sample_window == 0) return std::nullopt;
-  return build_sampling(r.model, r.sample_window, r.numerics);
-}
+// A program that runs between steps of a shape.
+struct BesideSteps {
+  std::string_view name;
+  std::function<Model(const StepShape&)> build;
+  bool by_shape = false;  // the shape decides what is built
+};
 
-std::optional<Model> flush_of(const StageRequest& r) {
-  if (!r.optimizer.deferred) return std::nullopt;
-  return build_flush(r.model, r.numerics, r.optimizer);
+// What a request asks for, always in the same order. Borrows it.
+std::vector<BesideSteps> programs_beside(const StageRequest& r) {
+  std::vector<BesideSteps> out;
+  if (r.evaluate) {
+    const auto build = [&r](const StepShape& shape) {
+      return build_evaluation(r.model, evaluation_shape(shape), r.numerics);
+    };
+    out.push_back({kEvaluation, build, /*by_shape=*/true});
+  }
+  if (r.sample_window > 0) {
+    out.push_back(
+        {kSampling, [&r](const StepShape&) { return build_sampling(r.model, r.sample_window, r.numerics); }});
+  }
+  if (r.optimizer.deferred) {
+    out.push_back({kFlush, [&r](const StepShape&) { return build_flush(r.model, r.numerics, r.optimizer); }});
+  }
+  return out;
 }
 
 // The programs, without plans.
 Stages build_stages(const StageRequest& r) {
   Stages stages;
-  stages.training.model = build_training(r.model, r.shape, r.numerics, r.optimizer);
-  if (r.evaluate)
-    stages.evaluation = Stage{build_evaluation(r.model, evaluation_shape(r.shape), r.numerics), {}};
-  if (auto sampling = sampling_of(r)) stages.sampling = Stage{std::move(*sampling), {}};
-  if (auto flush = flush_of(r)) stages.flush = Stage{std::move(*flush), {}};
+  stages.main = {build_training(r.model, r.shape, r.numerics, r.optimizer), {}, "training"};
+  for (const BesideSteps& p : programs_beside(r))
+    stages.beside.push_back({p.build(r.shape), {}, std::string(p.name)});
   return stages;
 }
 
@@ -47,9 +62,8 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   request.quick = r.quick;
   request.caps = r.caps;
   request.passes = r.passes;
-  for (const auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
-    if (!stage->has_value()) continue;
-    SLUICE_ASSIGN(const BytesByTier room, room_beside((*stage)->model.program, profile));
+  for (const Stage& stage : stages.beside) {
+    SLUICE_ASSIGN(const BytesByTier room, room_beside(stage.model.program, profile));
     make_room(room, request.boundary_bytes);
   }
   return request;
@@ -59,22 +73,28 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
 
 std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& r,
                                                                 const Profile& profile) {
+  const auto add_room = [&profile](const Model& model, BytesByTier& bytes) {
+    if (const auto room = room_beside(model.program, profile); room.ok()) make_room(*room, bytes);
+  };
   BytesByTier always;
-  for (const auto& model : {sampling_of(r), flush_of(r)}) {
-    if (!model) continue;
-    if (const auto room = room_beside(model->program, profile); room.ok()) make_room(*room, always);
+  std::vector<BesideSteps> by_shape;
+  for (BesideSteps& p : programs_beside(r)) {
+    if (p.by_shape) {
+      by_shape.push_back(std::move(p));
+    } else {
+      add_room(p.build({}), always);
+    }
   }
-  if (!r.evaluate) return [always](const StepShape&) { return always; };
+  if (by_shape.empty()) return [always](const StepShape&) { return always; };
   struct Known {
     std::mutex mutex;
     std::map<int64_t, BytesByTier> by_chunk;
   };
-  return [&r, &profile, always, known = std::make_shared<Known>()](const StepShape& shape) {
+  return [add_room, by_shape, always, known = std::make_shared<Known>()](const StepShape& shape) {
     const std::lock_guard lock(known->mutex);
     const auto [it, is_new] = known->by_chunk.try_emplace(shape.chunk_tokens, always);
     if (is_new) {
-      const Model model = build_evaluation(r.model, evaluation_shape(shape), r.numerics);
-      if (const auto room = room_beside(model.program, profile); room.ok()) make_room(*room, it->second);
+      for (const BesideSteps& p : by_shape) add_room(p.build(shape), it->second);
     }
     return it->second;
   };
@@ -102,40 +122,15 @@ StepShape evaluation_shape(const StepShape& training) {
   return shape;
 }
 
-BytesByTier Stages::arena_bytes() const {
-  BytesByTier bytes;
-  for_each_stage(*this, [&](const Stage& s) {
-    for (const Tier tier : kTiers) bytes[tier] = std::max(bytes[tier], s.plan.arenas[tier].bytes);
-  });
-  return bytes;
-}
-
 Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const PlanCache* cache,
                            Observer& observer) {
   Stages stages = build_stages(r);
   if (cache != nullptr && cache->find(r, profile, stages, observer)) return stages;
   SLUICE_ASSIGN(const PlanRequest request, request_for_training(r, stages, profile));
-  SLUICE_ASSIGN(stages.training.plan, make_plan(stages.training.model.program, profile, request));
-  for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
-    if (!stage->has_value()) continue;
-    SLUICE_ASSIGN((*stage)->plan,
-                  plan_beside((*stage)->model.program, stages.training, request.boundary_bytes, profile));
-    SLUICE_TRY(verify_beside((*stage)->model.program, (*stage)->plan, stages.training.model.program,
-                             stages.training.plan));
-  }
+  SLUICE_ASSIGN(stages.main.plan, make_plan(stages.main.model.program, profile, request));
+  SLUICE_TRY(plan_beside(stages, request.boundary_bytes, profile));
   if (cache != nullptr) cache->keep(r, profile, stages);
   return stages;
-}
-
-std::vector<SharedOp> all_ops(const Stages& stages) {
-  std::vector<SharedOp> out;
-  std::unordered_set<std::string> seen;
-  for_each_stage(stages, [&](const Stage& s) {
-    for (const Task& task : s.model.program.tasks()) {
-      if (seen.insert(text(task.op)).second) out.push_back(task.op);
-    }
-  });
-  return out;
 }
 
 StepMix estimate_mix(const Program& program, const StageRequest& r, const Profile& profile) {

@@ -3,8 +3,8 @@
 // training plan keeps free for it.
 #pragma once
 
-#include <memory>
-#include <optional>
+#include <functional>
+#include <string_view>
 
 #include "cost/profile.h"
 #include "exec/executor.h"
@@ -17,22 +17,8 @@ namespace sluice::core {
 
 class PlanCache;
 
-struct Stages {
-  Stage training;
-  std::optional<Stage> evaluation, sampling, flush;
-
-  // Of arenas that hold every stage.
-  BytesByTier arena_bytes() const;
-};
-
-// Calls f with every stage that is there, always in the same order.
-template <class AnyStages, class F>
-void for_each_stage(AnyStages& stages, F&& f) {
-  f(stages.training);
-  for (auto* stage : {&stages.evaluation, &stages.sampling, &stages.flush}) {
-    if (stage->has_value()) f(**stage);
-  }
-}
+// The names of those beside training.
+inline constexpr std::string_view kEvaluation = "evaluation", kSampling = "sampling", kFlush = "flush";
 
 struct StageRequest {
   ModelSpec model;
@@ -60,8 +46,6 @@ ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const 
 // Shape of one evaluation: a single chunk, or all chunks of one sequence.
 StepShape evaluation_shape(const StepShape& training);
 
-// Every op of every stage, once per distinct attributes.
-std::vector<SharedOp> all_ops(const Stages& stages);
 // What a step of a training program is made of by a quick plan under the request's caps: ops with what is
 // computed again, and copies. Where nothing fits, the program's ops.
 StepMix estimate_mix(const Program& program, const StageRequest& request, const Profile& profile);

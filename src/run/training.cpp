@@ -87,7 +87,7 @@ Status no_update(int64_t step, int64_t skipped, const std::string& why, const Tr
 Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOptions& options) {
   Engine& engine = session.engine();
   const sluice::Schedule& schedule = session.schedule();
-  const double predicted_s = engine.prepared().stages.training.plan.makespan_ns / 1e9;
+  const double predicted_s = engine.prepared().stages.main.plan.makespan_ns / 1e9;
   int64_t skipped = 0;
   SLUICE_TRY(evaluate_first(session, observer, options));
   for (int64_t taken = 0; session.steps_done() < schedule.steps; ++taken) {

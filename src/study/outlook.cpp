@@ -13,7 +13,7 @@
 
 namespace sluice::core {
 Outlook outlook_of(const Prepared& p) {
-  const Stage& s = p.stages.training;
+  const Stage& s = p.stages.main;
   Outlook o;
   o.step_ns = s.plan.makespan_ns;
   o.lower_bound_ns = s.plan.lower_bound_ns;

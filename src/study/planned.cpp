@@ -58,7 +58,7 @@ bool are_alike(const std::vector<LayerSpec>& layers) {
 }
 
 void count_activations(const Prepared& p, PlannedCase& c) {
-  const Stage& s = p.stages.training;
+  const Stage& s = p.stages.main;
   for (int64_t r = 0; r < p.shape.rounds; ++r) {
     int64_t tokens = 0;
     for (int64_t chunk = 0; chunk < p.shape.chunks_in(r); ++chunk) tokens += p.shape.tokens_in(r, chunk);

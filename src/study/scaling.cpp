@@ -37,7 +37,7 @@ Status plan_point(ScalingPoint& point, RunConfig config, const Card& card) {
   SLUICE_ASSIGN(const Machine machine, simulated_machine(config, card));
   SLUICE_TRY(check_early(config, machine));
   SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(config), machine, false));
-  const Stage& s = prepared.stages.training;
+  const Stage& s = prepared.stages.main;
   point.found = outlook_of(prepared);
   point.time = device_time(s.model.program, s.plan);
   return {};

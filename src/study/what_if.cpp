@@ -84,7 +84,7 @@ bool what_ifs_are_cheap(const Prepared& p) {
   constexpr size_t kSmall = 400;
   const BackendTraits& traits = p.machine.traits();
   const double measuring_ns = traits.runs_models ? 4 * traits.settle_ns : 0;
-  return measuring_ns <= 5e9 && p.stages.training.model.program.tasks().size() <= kSmall;
+  return measuring_ns <= 5e9 && p.stages.main.model.program.tasks().size() <= kSmall;
 }
 
 }  // namespace sluice::core

@@ -100,13 +100,9 @@ void add_run(int64_t device_gib, Fingerprints& out) {
     out["run " + name] = stages.message();
     return;
   }
-  const auto add = [&](const char* stage, const Stage& s) {
-    out["plan " + name + " " + stage] = fingerprint(s.model.program, s.plan);
-  };
-  add("training", stages->training);
-  if (stages->evaluation) add("evaluation", *stages->evaluation);
-  if (stages->sampling) add("sampling", *stages->sampling);
-  if (stages->flush) add("flush", *stages->flush);
+  for_each_stage(*stages, [&](const Stage& s) {
+    out["plan " + name + " " + s.name] = fingerprint(s.model.program, s.plan);
+  });
 }
 
 // Calls of `work` with 0 to n - 1 on all cores; each adds to fingerprints of its own.

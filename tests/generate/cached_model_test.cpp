@@ -161,13 +161,13 @@ TEST(CachedModel, EqualBitsUnderEveryCap) {
     setup.capacity = 64;
     const GenerationPlans free = must(plan_generation(setup, machine.profile));
     const std::vector<float> expected = all_logits(free, machine, name);
-    const int64_t least = least_device_bytes(setup, machine), most = free.arena_bytes()[kDevice];
+    const int64_t least = least_device_bytes(setup, machine), most = free.stages.arena_bytes()[kDevice];
     ASSERT_LT(least, most);
     for (const int64_t cap : {least, least + (most - least) / 3}) {
       setup.caps[kDevice] = cap;
       const GenerationPlans small = must(plan_generation(setup, machine.profile));
-      EXPECT_LE(small.arena_bytes()[kDevice], cap);
-      EXPECT_GT(loaded_weights(small.tokens), 0);
+      EXPECT_LE(small.stages.arena_bytes()[kDevice], cap);
+      EXPECT_GT(loaded_weights(small.stages.main), 0);
       EXPECT_EQ(all_logits(small, machine, name), expected) << name << " under " << cap;
     }
   }

@@ -74,7 +74,7 @@ TEST(Sample, IsTextOfTheModelsTokenizer) {
   const TempDir dir;
   const Prepared prepared =
       must(prepare(must(load_config("", small_run(dir, {model_with_tokenizer(dir)}))), "", true));
-  ASSERT_TRUE(prepared.stages.sampling);
+  ASSERT_NE(prepared.stages.find(kSampling), nullptr);
   const auto session = must(Session::open(prepared));
   const std::string text = must(session->sample("A line", 20, 0.8));
   EXPECT_FALSE(text.empty());
@@ -103,7 +103,7 @@ TEST(Sample, EndsWhereTheModelSays) {
 
 TEST(Sample, IsNotPlannedWithoutWords) {
   const TempDir dir;
-  EXPECT_FALSE(must(prepare(must(load_config("", small_run(dir))), "", true)).stages.sampling);
+  EXPECT_EQ(must(prepare(must(load_config("", small_run(dir))), "", true)).stages.find(kSampling), nullptr);
 }
 
 }  // namespace

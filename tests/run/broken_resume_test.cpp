@@ -47,7 +47,7 @@ TEST_F(BrokenResume, OneThatIsNotBrokenIsSeenAsSuch) {
 
 // The last bit of one element of one moment of one tensor.
 TEST_F(BrokenResume, OneMomentOfOneTensor) {
-  const Model& model = prepared_.stages.training.model;
+  const Model& model = prepared_.stages.main.model;
   const std::string name = model.program.object(model.params.front().parts[0].state[0]).name;
   const auto file = must(SafeTensorsFile::open(dir_ / "half/optimizer.safetensors"));
   std::optional<std::pair<int64_t, float>> found;
@@ -112,7 +112,7 @@ TEST_F(BrokenResume, OneCopySwapped) {
     auto again = prepare_small(dir_, {"train.compute=f32", "run.resume=" + (dir_ / "half").string(),
                                       fmt::format("memory.device={}KiB", kib)});
     if (!again.ok()) continue;
-    Stage& training = again->stages.training;
+    Stage& training = again->stages.main;
     if (!swap_two_loads(training.plan)) continue;
     const Program& program = training.model.program;
     const auto workspaces = cost_of(program, again->machine.profile).workspace_bytes;

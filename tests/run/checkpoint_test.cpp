@@ -332,7 +332,7 @@ TEST(Checkpoint, InShardsGoesOnBitForBit) {
     const auto session = must(Session::open(prepared));
     (void)must(session->step());
     CheckpointContent content;
-    content.layout = layout_of(prepared.stages.training.model, false);
+    content.layout = layout_of(prepared.stages.main.model, false);
     content.info.step = content.info.updates = 1;
     content.info.manifest = session->manifest();
     content.config = prepared.model.config;

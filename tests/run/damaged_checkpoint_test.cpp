@@ -72,7 +72,7 @@ TEST(Checkpoint, ValuesThatNoRunCouldGoOnFromAreNotLoaded) {
                                           {-1.0f, 1, "element 2 is -1"},
                                           {-1.0f, 0, ""}}) {
     Damaged d({"train.compute=f32"});
-    const Model& model = d.prepared.stages.training.model;
+    const Model& model = d.prepared.stages.main.model;
     const std::string name = model.program.object(model.params.back().parts[0].state[size_t(slot)]).name;
     d.save();
     forge(d.dir / "saved", name, 2, value);
@@ -92,7 +92,7 @@ TEST(Checkpoint, ValuesThatNoRunCouldGoOnFromAreNotSaved) {
         {kNotANumber, 1, "element 2 is nan"},
         {-1.0f, 1, "element 2 is -1; a mean of squares is never negative"}}) {
     Damaged d({"train.compute=f32"});
-    const Model& model = d.prepared.stages.training.model;
+    const Model& model = d.prepared.stages.main.model;
     const ObjectId moment = model.params.back().parts[0].state[size_t(slot)];
     must(d.session->engine().training().write(moment, std::as_bytes(std::span(&value, 1)), 8));
     const Status saved = d.session->save(d.dir / "saved");
@@ -104,7 +104,7 @@ TEST(Checkpoint, ValuesThatNoRunCouldGoOnFromAreNotSaved) {
     EXPECT_FALSE(std::filesystem::exists(d.dir / "saved"));
   }
   Damaged d({"train.compute=f32"});
-  const ObjectId weight = d.prepared.stages.training.model.params.back().param;
+  const ObjectId weight = d.prepared.stages.main.model.params.back().param;
   must(d.session->engine().training().write(weight, std::as_bytes(std::span(&kNotANumber, 1)), 8));
   EXPECT_FALSE(d.session->save(d.dir / "saved").ok()) << "a weight that is written in its own format";
 }

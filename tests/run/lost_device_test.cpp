@@ -63,7 +63,7 @@ TEST(LostDevice, TheRunEndsAndGoesOnFromItsLastCheckpoint) {
   RingRun lost(dir);
   const BackendKind kind = losing_cpu();
   lost.prepared.machine.backend = &kind;
-  const int64_t per_step = commands_of_the_second(lost.prepared.stages.training.plan);
+  const int64_t per_step = commands_of_the_second(lost.prepared.stages.main.plan);
   lost_at = kStepsBefore * per_step + per_step / 2;
   const Status ended = lost.train_on(dir / "lost");
   ASSERT_FALSE(ended.ok());

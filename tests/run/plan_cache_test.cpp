@@ -34,7 +34,7 @@ class PlanCacheTest : public testing::Test {
   // Programs without plans.
   Stages programs() {
     Stages out = made();
-    out.training.plan = out.flush->plan = Plan();
+    out.main.plan = out.find(kFlush)->plan = Plan();
     return out;
   }
   std::vector<std::filesystem::path> files() {
@@ -53,11 +53,11 @@ TEST_F(PlanCacheTest, FindsWhatItKept) {
   const Stages first = made();
   Stages again = programs();
   ASSERT_TRUE(cache_.find(tiny_request(), profile_, again));
-  EXPECT_EQ(to_text(again.training.model.program, again.training.plan),
-            to_text(first.training.model.program, first.training.plan));
-  EXPECT_EQ(to_text(again.flush->model.program, again.flush->plan),
-            to_text(first.flush->model.program, first.flush->plan));
-  EXPECT_EQ(again.training.plan.lower_bound_ns, first.training.plan.lower_bound_ns);
+  EXPECT_EQ(to_text(again.main.model.program, again.main.plan),
+            to_text(first.main.model.program, first.main.plan));
+  EXPECT_EQ(to_text(again.find(kFlush)->model.program, again.find(kFlush)->plan),
+            to_text(first.at(kFlush).model.program, first.at(kFlush).plan));
+  EXPECT_EQ(again.main.plan.lower_bound_ns, first.main.plan.lower_bound_ns);
 }
 
 TEST_F(PlanCacheTest, KnowsOtherRequestsAndProfiles) {
@@ -66,7 +66,7 @@ TEST_F(PlanCacheTest, KnowsOtherRequestsAndProfiles) {
   request.caps[kDevice] += 4096;
   EXPECT_FALSE(cache_.find(request, profile_, stages));
   Profile profile = profile_;
-  profile.measured_ns[cost_key(stages.training.model.program.tasks().front().op)] = 12345;
+  profile.measured_ns[cost_key(stages.main.model.program.tasks().front().op)] = 12345;
   EXPECT_FALSE(cache_.find(tiny_request(), profile, stages));
   profile = profile_;
   profile.set_bytes_per_s(kDevice, kHost, 0.5 * profile.bytes_per_s(kDevice, kHost));
@@ -96,7 +96,7 @@ TEST_F(PlanCacheTest, DoesNotTakeWhatIsCutShortOrChanged) {
     must(write_file(files().front(), changed));
     EXPECT_FALSE(cache_.find(tiny_request(), profile_, stages)) << "byte " << at;
   }
-  EXPECT_TRUE(stages.training.plan.actions.empty());
+  EXPECT_TRUE(stages.main.plan.actions.empty());
 }
 
 // Nothing is said of what is not there.
@@ -119,16 +119,16 @@ TEST_F(PlanCacheTest, ProvesWhatItFinds) {
     EXPECT_NE(warnings.said.front().find(why), std::string::npos) << warnings.said.front();
   };
   refused("does not wait for", [](Stages& s) {
-    for (Action& action : s.training.plan.actions) action.wait_count = 0;
+    for (Action& action : s.main.plan.actions) action.wait_count = 0;
   });
   refused("arena of 21474836480 bytes does not fit",
-          [](Stages& s) { s.training.plan.arenas[kDevice].bytes = int64_t{20} << 30; });
-  refused("for another machine", [](Stages& s) { s.training.plan.machine = "\x1b[31mred"; });
-  refused("for another machine", [](Stages& s) { s.training.plan.alignment = 1; });
-  refused("words", [](Stages& s) { s.training.plan.policy = "\xff<script>"; });
+          [](Stages& s) { s.main.plan.arenas[kDevice].bytes = int64_t{20} << 30; });
+  refused("for another machine", [](Stages& s) { s.main.plan.machine = "\x1b[31mred"; });
+  refused("for another machine", [](Stages& s) { s.main.plan.alignment = 1; });
+  refused("words", [](Stages& s) { s.main.plan.policy = "\xff<script>"; });
   // Right by itself, but all of its host arena lies a little further on than the training plan's.
   refused("is not where a step leaves it", [](Stages& s) {
-    Plan& plan = s.flush->plan;
+    Plan& plan = s.find(kFlush)->plan;
     const int64_t further = plan.alignment;
     plan.arenas[kHost].bytes += further;
     for (Home& home : plan.homes) home.offset[kHost] += home.on(kHost) ? further : 0;

@@ -227,7 +227,7 @@ TEST(Planning, OpensNoData) {
       must(prepare(must(load_config("", small_run(dir, {"data.paths=[\"/nonexistent/text\"]"}))), "", true));
   // What the configuration says of the data is planned for.
   EXPECT_TRUE(prepared.shape.packed);
-  EXPECT_TRUE(prepared.stages.evaluation.has_value());
+  EXPECT_NE(prepared.stages.find(kEvaluation), nullptr);
   EXPECT_TRUE(check_fit(prepared.config, prepared.machine).ok());
 }
 

@@ -33,7 +33,7 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 }
 
 Rows rows_of(const Prepared& p, const RunData& data, int64_t step) {
-  Rows rows(p.stages.training.model.layout, p.shape.tokens());
+  Rows rows(p.stages.main.model.layout, p.shape.tokens());
   fill_rows(*data.train, step, 0, rows.part(0, rows.tokens()));
   return rows;
 }
@@ -42,7 +42,7 @@ Status write_batches(const Prepared& p, const RunData& data, const Path& path) {
   const int64_t steps = std::max<int64_t>(1, p.config.train.steps), seq = p.shape.seq_len;
   const std::vector<int64_t> shape{steps, p.shape.tokens() / seq, seq};
   std::vector<TensorInfo> infos;
-  const BatchLayout& layout = p.stages.training.model.layout;
+  const BatchLayout& layout = p.stages.main.model.layout;
   for (const BatchColumn column : layout.columns()) {
     const ColumnFacts& facts = facts_of(column);
     infos.push_back({std::string(facts.name), tensor_type(facts.type), shape});
@@ -74,7 +74,7 @@ struct Gradient {
 };
 
 std::vector<Gradient> gradients_of(const Prepared& p) {
-  const Program& program = p.stages.training.model.program;
+  const Program& program = p.stages.main.model.program;
   std::vector<Gradient> out;
   for (const Weight& weight : weights_of(p.model)) {
     const auto& objects = program.objects();
@@ -96,7 +96,7 @@ std::vector<Gradient> gradients_of(const Prepared& p) {
 Status write_step(const Prepared& p, const RunData& data, Executor& training, Executor& sampling,
                   const Path& path) {
   const Rows rows = rows_of(p, data, 0);
-  const Model &model = p.stages.training.model, &sampler = p.stages.sampling->model;
+  const Model &model = p.stages.main.model, &sampler = p.stages.at(kSampling).model;
   std::vector<std::byte> staging;
   SLUICE_TRY(feed_rows(rows, model, training, staging));
   const auto counted =
@@ -156,7 +156,7 @@ Status dump(const Path& out, const std::string& config_path, std::vector<std::st
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
   SLUICE_ASSIGN(const Arenas arenas, backend->reserve(p.stages.arena_bytes()));
   SLUICE_TRY(backend->prepare(all_ops(p.stages)));
-  const Stage &training_stage = p.stages.training, &sampling_stage = *p.stages.sampling;
+  const Stage &training_stage = p.stages.main, &sampling_stage = p.stages.at(kSampling);
   Executor training(training_stage.model.program, training_stage.plan, *backend, arenas);
   Executor sampling(sampling_stage.model.program, sampling_stage.plan, *backend, arenas);
   SLUICE_TRY(

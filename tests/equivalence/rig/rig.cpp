@@ -128,8 +128,8 @@ Rig::Rig(const StageRequest& request, Stages stages, std::unique_ptr<Backend>&& 
   const auto executor = [&](const Stage& s) {
     return std::make_unique<Executor>(s.model.program, s.plan, *backend_, arenas_);
   };
-  training_ = executor(stages_.training);
-  if (stages_.flush) flush_ = executor(*stages_.flush);
+  training_ = executor(stages_.main);
+  if (const Stage* flush = stages_.find(kFlush)) flush_ = executor(*flush);
 }
 
 Rig::Rig(const StageRequest& request, std::unique_ptr<Backend>&& backend)
@@ -154,7 +154,7 @@ Losses Rig::step(int64_t step, const Tokens& tokens) {
 
 void Rig::flush(int64_t step) {
   if (!pending_) return;
-  write_args(*flush_, stages_.flush->model, args_for(step, 1));
+  write_args(*flush_, stages_.at(kFlush).model, args_for(step, 1));
   must(flush_->step());
   pending_ = false;
 }

@@ -82,8 +82,8 @@ class Rig {
   Rig(const StageRequest& request, std::unique_ptr<Backend>&& backend);
   explicit Rig(const StageRequest& request) : Rig(request, small_backend()) {}
 
-  const Model& model() const { return stages_.training.model; }
-  const Plan& plan() const { return stages_.training.plan; }
+  const Model& model() const { return stages_.main.model; }
+  const Plan& plan() const { return stages_.main.plan; }
   const StageRequest& request() const { return request_; }
   Backend& backend() { return *backend_; }
   Executor& training() { return *training_; }
