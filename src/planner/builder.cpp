@@ -50,19 +50,21 @@ std::string in_words(const Policy& p) {
 }  // namespace
 
 bool take_faster(Candidate&& one, std::optional<Candidate>& best) {
-  if (best && one.plan.makespan_ns >= best->plan.makespan_ns) return false;
+  if (best && one.step_ns >= best->step_ns) return false;
   best = std::move(one);
   return true;
 }
 
-PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const PlanRequest& request)
+PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const PlanRequest& request,
+                         const LeftOut& left_out)
     : program_(program),
       profile_(profile),
       passes_(request.passes != nullptr ? *request.passes : own_passes_),
       costs_(cost_of(program, profile)),
       placement_(request.placement ? *request.placement : Placement()),
       units_(found_units()),
-      quick_(request.quick) {
+      quick_(request.quick),
+      left_out_(left_out) {
   limits.alignment = profile.alignment;
   limits.base = request.base;
   for (const Tier tier : kTiers) {
@@ -223,7 +225,12 @@ StepSchedule PlanBuilder::unrolled(bool overlap, const Saves& saves) const {
   };
   return passes_.run<StepSchedule>(
       Pass::Unroll, {},
-      [&] { return unroll(program_, placement_, order_[overlap], costs_, profile_, saves, limits); }, check);
+      [&] {
+        StepSchedule s = unroll(program_, placement_, order_[overlap], costs_, profile_, saves, limits);
+        for (Schedule& one : s.devices) one.left_out_ns = left_out_.ns;
+        return s;
+      },
+      check);
 }
 
 std::optional<CutsByDevice> PlanBuilder::gaps_cut(const StepSchedule& step, const Limits& within,
@@ -436,8 +443,9 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
       auto plan = emitted(s, resident(s, within, fitting->cuts, static_cast<int64_t>(fill)), within, misfit);
       if (plan) {
         predict_times(*plan);
+        const double ns = step_ns(*plan);
         take_faster(Candidate{std::move(*plan), policy.overlap, saves, gaps_of(fitting->cuts),
-                              in_words(policy), device_share, host_share},
+                              in_words(policy), device_share, host_share, ns},
                     best);
         if (!search_places) return best;
       }

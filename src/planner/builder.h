@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "planner/few_rounds.h"
 #include "planner/planner.h"
 #include "planner/refine.h"
 
@@ -60,8 +61,10 @@ bool take_faster(Candidate&& one, std::optional<Candidate>& best);
 // threads may build at once, as long as `limits` stays as it is.
 class PlanBuilder {
  public:
-  // REQUIRES: program, profile and the request's runner outlive the builder.
-  PlanBuilder(const Program& program, const Profile& profile, const PlanRequest& request);
+  // `left_out` are the rounds that the program has more of where plans count. REQUIRES: program, profile and
+  // the request's runner outlive the builder.
+  PlanBuilder(const Program& program, const Profile& profile, const PlanRequest& request,
+              const LeftOut& left_out = {});
 
   // Finds the prices that policies with `market` need at these pinned bytes, in that order; false when that
   // pass is left out. No thread may build meanwhile.
@@ -112,6 +115,8 @@ class PlanBuilder {
   std::optional<Plan> emitted(const StepSchedule& s, std::vector<Residency> residency, const Limits& within,
                               Tier& misfit) const;
   void predict_times(Plan& plan) const;
+  // Of a plan whose times are predicted.
+  double step_ns(const Plan& plan) const { return whole_step_ns(program_, plan, left_out_); }
   void submit(Plan& plan) const;
   // What no plan can beat in the program's order or with overlapping rounds; on several devices, whatever
   // runs where.
@@ -155,6 +160,7 @@ class PlanBuilder {
   const std::vector<RecomputeUnit> units_;
   std::vector<std::vector<RecomputeUnit>> units_of_;  // by device
   const bool quick_;
+  const LeftOut left_out_;
   // Without and with overlapping rounds.
   std::vector<TaskId> order_[2];
   StepSchedule plain_[2];

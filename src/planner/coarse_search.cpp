@@ -25,9 +25,13 @@ class CoarseSearch {
         by_weights_(request.ways != Ways::Prices),
         by_prices_(request.ways != Ways::Weights) {}
 
-  void run() {
-    if (pins_.tight) return request_.quick ? quick_with_pins() : with_pins();
-    request_.quick ? quick() : all();
+  std::vector<FoundSettings> run() {
+    if (pins_.tight) {
+      request_.quick ? quick_with_pins() : with_pins();
+    } else {
+      request_.quick ? quick() : all();
+    }
+    return std::move(found_);
   }
 
  private:
@@ -65,28 +69,18 @@ class CoarseSearch {
   const bool by_weights_, by_prices_;
   Leader weights_, prices_;
   std::vector<Policy> policies_;
+  std::vector<FoundSettings> found_;
 };
 
 void CoarseSearch::consider() {
-  for (const bool overlap : {false, true}) {
-    std::vector<int64_t> pinned;
-    for (const Policy& p : policies_) {
-      if (p.market && p.overlap == overlap) pinned.push_back(p.pinned_bytes);
-    }
-    plans_.find_prices(overlap, std::move(pinned), request_.threads);
-  }
-  std::erase_if(policies_, [&](const Policy& p) { return p.market && !plans_.has_prices(p); });
-  auto plans = plans_.build_all(policies_, plans_.limits.device_bytes(), request_.threads);
-  for (size_t i = 0; i < plans.size(); ++i) {
-    if (!plans[i]) continue;
-    Leader& leader = policies_[i].market ? prices_ : weights_;
-    if (plans[i]->plan.makespan_ns < leader.ns) {
-      leader = {policies_[i], plans[i]->plan.makespan_ns};
-      leader.policy.device_share = plans[i]->device_share;
-      leader.policy.host_share = plans[i]->host_share;
-    }
-    take_faster(std::move(*plans[i]), best_);
-  }
+  build_settings(plans_, policies_, request_.threads, [&](const Policy& policy, Candidate&& made) {
+    found_.push_back({policy, made.step_ns});
+    found_.back().policy.device_share = made.device_share;
+    found_.back().policy.host_share = made.host_share;
+    Leader& leader = policy.market ? prices_ : weights_;
+    if (made.step_ns < leader.ns) leader = {found_.back().policy, made.step_ns};
+    take_faster(std::move(made), best_);
+  });
   policies_.clear();
 }
 
@@ -175,8 +169,26 @@ void CoarseSearch::with_pins() {
 
 }  // namespace
 
-void search_coarse(PlanBuilder& plans, const PlanRequest& request, std::optional<Candidate>& best) {
-  CoarseSearch(plans, request, best).run();
+std::vector<FoundSettings> search_coarse(PlanBuilder& plans, const PlanRequest& request,
+                                         std::optional<Candidate>& best) {
+  return CoarseSearch(plans, request, best).run();
+}
+
+void build_settings(PlanBuilder& plans, const std::vector<Policy>& settings, int threads,
+                    const std::function<void(const Policy&, Candidate&&)>& use) {
+  for (const bool overlap : {false, true}) {
+    std::vector<int64_t> pinned;
+    for (const Policy& p : settings) {
+      if (p.market && p.overlap == overlap) pinned.push_back(p.pinned_bytes);
+    }
+    plans.find_prices(overlap, std::move(pinned), threads);
+  }
+  std::vector<Policy> possible = settings;
+  std::erase_if(possible, [&](const Policy& p) { return p.market && !plans.has_prices(p); });
+  auto made = plans.build_all(possible, plans.limits.device_bytes(), threads);
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (made[i]) use(possible[i], std::move(*made[i]));
+  }
 }
 
 }  // namespace sluice::core

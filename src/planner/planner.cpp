@@ -62,13 +62,24 @@ int64_t grid_budget(int k, int per_octave) {
   return static_cast<int64_t>(std::ldexp(bytes, k / per_octave));
 }
 
+// What a search for settings goes by, if it is not the whole program.
+std::optional<FewRounds> searched_program(const Program& program, const TaskCosts& costs,
+                                          const PlanRequest& request) {
+  if (!request.fixed_homes.empty() || request.placement || program.tasks().size() <= kLargeProgram)
+    return std::nullopt;
+  auto few = few_rounds(program, costs);
+  if (few && few->program.tasks().size() <= kLargeProgram) few.reset();
+  return few;
+}
+
 class Planner {
  public:
-  Planner(const Program& program, const Profile& profile, const PlanRequest& request)
+  Planner(const Program& program, const Profile& profile, const PlanRequest& request,
+          const LeftOut& left_out = {})
       : program_(program),
         profile_(profile),
         request_(request),
-        plans_(program, profile, request),
+        plans_(program, profile, request, left_out),
         floor_(plans_) {}
 
   Result<Plan> search();
@@ -80,6 +91,8 @@ class Planner {
   Error infeasible();
 
  private:
+  // The fastest plan of settings that are found by a few rounds of many that are alike.
+  void search_settings(std::optional<Candidate>& best);
   // What is left where no settings made a plan.
   std::optional<Candidate> last_resort();
   // How full the host is under a policy, before packing.
@@ -134,6 +147,26 @@ std::vector<Policy> Planner::lean_policies(int64_t device_budget) const {
   return out;
 }
 
+void Planner::search_settings(std::optional<Candidate>& best) {
+  // Plans of the whole program that decide: as many as make so many tasks in all.
+  constexpr size_t kTasks = 100'000, kFewest = 3, kMost = 8;
+  const auto few = searched_program(program_, plans_.costs(), request_);
+  if (!few) {
+    search_coarse(plans_, request_, best);
+    return;
+  }
+  PlanBuilder plans(few->program, profile_, request_, few->left_out);
+  std::optional<Candidate> fastest;
+  std::vector<FoundSettings> found = search_coarse(plans, request_, fastest);
+  std::ranges::stable_sort(found, {}, &FoundSettings::step_ns);
+  const size_t in_full = std::clamp(kTasks / program_.tasks().size(), kFewest, kMost);
+  std::vector<Policy> settings;
+  for (size_t i = 0; i < std::min(in_full, found.size()); ++i) settings.push_back(found[i].policy);
+  build_settings(plans_, settings, request_.threads,
+                 [&](const Policy&, Candidate&& made) { take_faster(std::move(made), best); });
+  if (!best && !found.empty()) search_coarse(plans_, request_, best);
+}
+
 std::optional<Candidate> Planner::last_resort() {
   const int64_t device = plans_.limits.device_bytes(), host = plans_.limits.bytes[kHost];
   const auto point = request_.quick ? floor_.closest(device, host) : floor_.within(device, host);
@@ -184,9 +217,8 @@ void Planner::search_budget(int64_t budget, int evaluations, std::optional<Candi
   for (auto& c : plans_.build_all(policies(budget), budget, request_.threads)) {
     if (c) found.push_back(std::move(*c));
   }
-  std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
-    return a.plan.makespan_ns < b.plan.makespan_ns;
-  });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.step_ns < b.step_ns; });
   std::vector<Candidate> starts;
   for (size_t i = 0; i < found.size() && starts.size() < kClimbs; ++i) {
     const auto same = [&](const Candidate& faster) { return same_decisions(faster, found[i]); };
@@ -212,7 +244,7 @@ Result<Plan> Planner::search() {
   if (!best || !stays(*best)) {
     // What fits by bytes does not pack: one plan for that among others.
     if (!coarse) best.reset();
-    if (coarse && !request_.least) search_coarse(plans_, request_, best);
+    if (coarse && !request_.least) search_settings(best);
     if (!best || !coarse) {
       if (coarse && !request_.least) {
         best = last_resort();
@@ -319,6 +351,26 @@ std::optional<Plan> Planner::random(uint64_t seed) {
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request) {
   if (request.placement || profile.devices() == 1) return Planner(program, profile, request).search();
   return plan_ring(program, profile, request);
+}
+
+Result<StepEstimate> estimate_step(const Program& program, const Profile& profile,
+                                   const PlanRequest& request) {
+  const bool one_device = profile.devices() == 1 && !request.placement;
+  std::optional<FewRounds> few;
+  if (one_device) few = searched_program(program, cost_of(program, profile), request);
+  const Program& searched = few ? few->program : program;
+  const LeftOut left_out = few ? few->left_out : LeftOut();
+  StepEstimate out;
+  PlanRequest asked = request;
+  asked.last_resort = &out.last_resort;
+  SLUICE_ASSIGN(const Plan plan, one_device ? Planner(searched, profile, asked, left_out).search()
+                                            : make_plan(searched, profile, asked));
+  out.ns = whole_step_ns(searched, plan, left_out);
+  out.runs = double(runs_in_whole_step(searched, plan, left_out)) / double(plan.devices());
+  out.loads_moments = std::ranges::any_of(plan.actions, [&](const Action& a) {
+    return a.loads() && searched.object(a.object).kind == ObjectKind::OptState;
+  });
+  return out;
 }
 
 Result<int64_t> minimal_device_bytes(const Program& program, const Profile& profile,

@@ -47,6 +47,16 @@ constexpr size_t kLargeProgram = 1'500;
 // given, the largest residents at the tightest moment, and what to change.
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request);
 
+// What make_plan() can be expected to find, at a small part of its cost where many rounds are alike.
+struct StepEstimate {
+  double ns = 0;
+  double runs = 0;             // of tasks, on a device
+  bool loads_moments = false;  // some state of the optimizer comes from the host
+  bool last_resort = false;    // see PlanRequest
+};
+Result<StepEstimate> estimate_step(const Program& program, const Profile& profile,
+                                   const PlanRequest& request);
+
 // Whether caps work: make_plan() then finds a plan, and where they do not, its refusal is this one. As the
 // floor says (planner/floor.h), more of either memory does not make them too small. On several devices it
 // goes by the ring in the order of one device, which takes the least.

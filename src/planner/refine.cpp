@@ -33,6 +33,7 @@ class Climb {
     // Sums in another order are no improvement.
     if (!plan || plan->makespan_ns >= c_.plan.makespan_ns * (1 - 1e-9)) return false;
     c_.plan = std::move(*plan);
+    c_.step_ns = c_.plan.makespan_ns;
     ++kept_;
     return true;
   }

@@ -27,6 +27,7 @@ struct Candidate {
   GapsByDevice gaps;                        // which are cut, in the schedule that follows from the saves
   std::string how;                          // it was found, in words
   double device_share = 1, host_share = 1;  // of the budgets that packed
+  double step_ns = 0;                       // predicted, with the rounds that are left out
 };
 
 // How the caller makes a plan of decisions.

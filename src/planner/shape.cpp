@@ -89,19 +89,11 @@ int64_t estimated_tasks(const ShapeSubject& subject, const ShapeRequest& r, int6
 // tasks are otherwise often alike. On a CPU, where tasks are long, it is next to nothing.
 constexpr double kRunNs = 6000;
 
-double estimate_of(const Plan& plan) {
-  const auto runs = std::count_if(plan.actions.begin(), plan.actions.end(),
-                                  [](const Action& a) { return a.kind == ActionKind::Run; });
-  return plan.makespan_ns + kRunNs * double(runs) / double(plan.devices());
+double estimated_ns(const StepEstimate& step) {
+  return step.ns + kRunNs * step.runs;
 }
 
 constexpr std::string_view kOnly = "the only shape that fits what was given";
-
-bool loads_moments(const Program& program, const Plan& plan) {
-  return std::any_of(plan.actions.begin(), plan.actions.end(), [&](const Action& a) {
-    return a.loads() && program.object(a.object).kind == ObjectKind::OptState;
-  });
-}
 
 constexpr int kFirstSizes = 2;  // of chunks that are planned before any is ruled out
 
@@ -221,15 +213,13 @@ Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) co
 
 ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments) const {
   PlanRequest quick = request(p);
-  bool last_resort = false;
-  quick.last_resort = &last_resort;
   quick.quick = true;
   quick.ways = ways;
   const Program program = this->program(p, late_moments);
-  const auto plan = make_plan(program, profile_, quick);
+  const auto step = estimate_step(program, profile_, quick);
   const size_t tasks = program.tasks().size();
-  if (!plan.ok()) return {0, ways, late_moments, true, false, tasks};
-  return {estimate_of(*plan), ways, late_moments, loads_moments(program, *plan), last_resort, tasks};
+  if (!step.ok()) return {0, ways, late_moments, true, false, tasks};
+  return {estimated_ns(*step), ways, late_moments, step->loads_moments, step->last_resort, tasks};
 }
 
 ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found) const {
@@ -321,8 +311,8 @@ double ShapeSearch::planned_in_full(const Point& p, int threads) const {
   PlanRequest full = request(p);
   full.threads = threads;
   full.brief = true;
-  const auto plan = make_plan(program(p, known_.at(p).late_moments), profile_, full);
-  return plan.ok() ? estimate_of(*plan) : 0;
+  const auto step = estimate_step(program(p, known_.at(p).late_moments), profile_, full);
+  return step.ok() ? estimated_ns(*step) : 0;
 }
 
 void ShapeSearch::settle() {

@@ -81,7 +81,7 @@ class GapCutter {
     }
     double load_ns = profile_.load_ns(v.bytes), store_ns = g.written ? profile_.store_ns(v.bytes) : 0;
     if (!use_.empty()) {
-      const double window_ns = std::min(length_ns(g), kWindowShare * start_ns_[n_]);
+      const double window_ns = std::min(length_ns(g), kWindowShare * (start_ns_[n_] + s_.left_out_ns));
       load_ns *= kFree + (1 - kFree) * use_.loads_before(plain_[back(g)], window_ns);
       store_ns *= kFree + (1 - kFree) * use_.stores_after(plain_[g.first], window_ns);
     }

@@ -338,9 +338,9 @@ int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size
   return pack_within(items, last, space, variants_for(items.size(), many), false);
 }
 
-int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
+int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many) {
   const int64_t total = total_bytes(items);
-  if (total > capacity) return pack(items, last, capacity);
+  if (total > capacity) return pack(items, last, capacity, many);
   // What comes to lie at the top of the room is aligned as its size is.
   int64_t unit = 0;
   for (const PackItem& item : items) unit = std::gcd(unit, item.bytes);
@@ -350,11 +350,11 @@ int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capaci
   for (const int64_t room : {most, most + most / 32, most + most / 8, most + most / 2}) {
     const int64_t space = align_down(room, unit);
     if (space >= total) break;
-    const int64_t used = pack_within(items, last, space, variants_for(items.size(), kManyItems), true);
+    const int64_t used = pack_within(items, last, space, variants_for(items.size(), many), true);
     if (used != kNowhere) return used;
     items = asked;
   }
-  return pack(items, last, capacity);
+  return pack(items, last, capacity, many);
 }
 
 int64_t pack_least(std::vector<PackItem>& items, uint32_t last) {

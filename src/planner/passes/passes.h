@@ -214,7 +214,7 @@ constexpr size_t kManyItems = 8000, kManyOnHost = 1500;
 int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many = kManyItems);
 // The same, where there is room for everything in a place of its own, in about as little as is there at once,
 // as long as nothing has to come later or end earlier for it.
-int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
+int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many = kManyItems);
 // The same in as little room as is found, whatever there is.
 int64_t pack_least(std::vector<PackItem>& items, uint32_t last);
 // As pack() by search, which finds packings where pack() finds none, but rather lets early loads and

@@ -16,6 +16,7 @@
 namespace sluice::core {
 namespace {
 
+// Of a whole step.
 constexpr uint32_t kMoments = 768;
 // How many moments a transfer can be before the use that it serves, or after the one that it follows.
 constexpr uint32_t kWindow = 24;
@@ -26,12 +27,12 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // A time of the step: in which moment, and which part of that is over.
 struct Instant {
-  explicit Instant(double moments)
-      : next(uint32_t(moments)), moment(std::min(next, kMoments - 1)), part(moments - moment) {}
+  Instant(double moments, uint32_t all)
+      : next(uint32_t(moments)), moment(std::min(next, all - 1)), part(moments - moment) {}
 
   friend bool operator<(const Instant& a, const Instant& b) { return a.moment + a.part < b.moment + b.part; }
 
-  uint32_t next;  // at the end of the step, where no moment begins, kMoments
+  uint32_t next;  // at the end of the step, where no moment begins, their number
   uint32_t moment;
   double part;
 };
@@ -49,10 +50,11 @@ struct Trader {
 struct Good {
   std::vector<double> price, asked, average;
 
-  explicit Good(double first_price) : price(kMoments, first_price), asked(kMoments), average(kMoments, 0) {}
-  void forget() { asked.assign(kMoments + 2, 0); }
+  Good(uint32_t moments, double first_price)
+      : price(moments, first_price), asked(moments), average(moments, 0) {}
+  void forget() { asked.assign(price.size() + 2, 0); }
   void learn(double part) {
-    for (uint32_t m = 0; m < kMoments; ++m) average[m] += part * (asked[m] - average[m]);
+    for (uint32_t m = 0; m < average.size(); ++m) average[m] += part * (asked[m] - average[m]);
   }
   void move(uint32_t m, double supply, double least, double most) {
     const double over = std::clamp(average[m] / supply - 1, -1.0, 2.0);
@@ -64,7 +66,8 @@ struct Good {
 // the one by which it must have loaded: by that moment.
 class Transfers {
  public:
-  explicit Transfers(bool loads) : loads_(loads), cost_(kMoments + 1), at_(kMoments + 1) {}
+  Transfers(uint32_t moments, bool loads)
+      : moments_(moments), loads_(loads), cost_(moments + 1), at_(moments + 1) {}
 
   // Per byte, with the room it takes meanwhile.
   const std::vector<double>& cost() const { return cost_; }
@@ -73,8 +76,9 @@ class Transfers {
 
  private:
   // Loads are stores when time runs backwards.
-  uint32_t moment(uint32_t q) const { return loads_ ? (2 * kMoments - 1 - q) % kMoments : q % kMoments; }
+  uint32_t moment(uint32_t q) const { return loads_ ? (2 * moments_ - 1 - q) % moments_ : q % moments_; }
 
+  const uint32_t moments_;
   const bool loads_;
   std::vector<double> cost_, cost_from_begin_;
   std::vector<uint32_t> at_;
@@ -83,22 +87,22 @@ class Transfers {
 
 // From the last moment to the first, the ones to come stand in a line.
 void Transfers::find(const std::vector<double>& room, const std::vector<double>& link, double link_ns) {
-  constexpr uint32_t kEnd = kMoments + kWindow;
-  cost_from_begin_.resize(kEnd);
+  const uint32_t end = moments_ + kWindow;
+  cost_from_begin_.resize(end);
   double paid = 0;
-  for (uint32_t q = 0; q < kEnd; ++q) {
+  for (uint32_t q = 0; q < end; ++q) {
     paid += room[moment(q)];
     cost_from_begin_[q] = paid + link[moment(q)] * link_ns;
   }
   open_.clear();
   size_t first = 0;
-  for (uint32_t q = kEnd; q-- > 0;) {
+  for (uint32_t q = end; q-- > 0;) {
     paid -= room[moment(q)];
     while (open_.size() > first && cost_from_begin_[open_.back()] >= cost_from_begin_[q]) open_.pop_back();
     open_.push_back(q);
     if (open_[first] >= q + kWindow) ++first;
-    if (q > kMoments) continue;
-    const uint32_t m = loads_ ? kMoments - q : q;
+    if (q > moments_) continue;
+    const uint32_t m = loads_ ? moments_ - q : q;
     cost_[m] = cost_from_begin_[open_[first]] - paid;
     at_[m] = moment(open_[first]);
   }
@@ -112,7 +116,7 @@ class Market {
 
  private:
   Instant instant_of(uint32_t position) const {
-    return Instant(std::min(s_.start_ns[position] / moment_ns_, double(kMoments)));
+    return Instant(std::min(s_.start_ns[position] / moment_ns_, double(moments_)), moments_);
   }
   // Of sums over moments: the value at a fraction of one.
   static double at(const std::vector<double>& sums, const Instant& t) {
@@ -146,18 +150,24 @@ class Market {
     return std::max(kLeast, 1 - load_.price[m] - store_.price[m]);
   }
 
+  // Those of a whole step, less what the rounds that are left out have of them.
+  static uint32_t moments_of(const Schedule& s) {
+    return std::max(2 * kWindow, uint32_t(kMoments * (s.start_ns.back() / s.whole_ns())));
+  }
+
   const Schedule& s_;
+  const uint32_t moments_;
   const double moment_ns_;
   const double load_ns_, store_ns_;  // per byte
   std::vector<Trader> traders_;
   std::vector<double> room_;  // bytes on the device beside the working sets, by moment
   double host_room_ = 0;
-  Good device_{0}, host_{0};                  // ns per byte and moment
-  Good load_{0.2}, store_{0.1};               // ns per ns
-  std::vector<double> again_ns_, under_way_;  // by moment
+  Good device_{0, 0}, host_{0, 0};                   // ns per byte and moment
+  Good load_{moments_, 0.2}, store_{moments_, 0.1};  // ns per ns
+  std::vector<double> again_ns_, under_way_;         // by moment
   std::vector<double> device_sum_, host_sum_;
   // Per byte that is loaded by the begin of a moment or stored from there on, and when that is cheapest.
-  Transfers load_cost_{true}, store_cost_{false};
+  Transfers load_cost_{moments_, true}, store_cost_{moments_, false};
   // Sums over rounds of trade, by moment.
   struct Recorded {
     std::vector<double> device, host, load, store, again, under_way;
@@ -168,7 +178,8 @@ class Market {
 Market::Market(const Schedule& s, const std::vector<RecomputeUnit>& units, const Profile& profile,
                const Limits& limits, int64_t target_bytes)
     : s_(s),
-      moment_ns_(s.start_ns.back() / kMoments),
+      moments_(moments_of(s)),
+      moment_ns_(s.start_ns.back() / moments_),
       load_ns_(1e9 / profile.bytes_per_s(kHost, kDevice)),
       store_ns_(1e9 / profile.bytes_per_s(kDevice, kHost)) {
   std::vector<uint32_t> unit_of(s.values.size(), kNoUse), trader_of(units.size(), kNoUse);
@@ -192,7 +203,8 @@ Market::Market(const Schedule& s, const std::vector<RecomputeUnit>& units, const
       continue;
     }
     if (unit != kNoUse) trader_of[unit] = uint32_t(traders_.size());
-    const Instant begin = instant_of(g.first), end = g.last == kNoUse ? Instant(0) : instant_of(g.last + 1);
+    const Instant begin = instant_of(g.first),
+                  end = g.last == kNoUse ? Instant(0, moments_) : instant_of(g.last + 1);
     traders_.push_back({begin, end, bytes, stored, unit == kNoUse ? 0 : units[unit].ns, end < begin,
                         !v.circular && !v.given});
   }
@@ -215,13 +227,13 @@ void Market::supply(const Limits& limits, int64_t target_bytes) {
   }
   for (double& bytes : working) bytes += pinned;
   const double device = double(target_bytes), host = double(limits.bytes[kHost]);
-  std::vector<double> taken(kMoments + 2, 0);
+  std::vector<double> taken(moments_ + 2, 0);
   for (uint32_t p = 0; p < s_.size(); ++p) {
     change(taken, instant_of(p), working[p]);
     change(taken, instant_of(p + 1), -working[p]);
   }
   std::partial_sum(taken.begin(), taken.end(), taken.begin());
-  for (uint32_t m = 0; m < kMoments; ++m) room_.push_back(std::max(kLeast * device, device - taken[m]));
+  for (uint32_t m = 0; m < moments_; ++m) room_.push_back(std::max(kLeast * device, device - taken[m]));
   host_room_ = std::max(kLeast * host, host - on_host);
   // First prices of about the right size: all room is worth half of what travelling costs at a third of the
   // links' time.
@@ -231,13 +243,13 @@ void Market::supply(const Limits& limits, int64_t target_bytes) {
     cost += t.again_ns > 0 ? std::min(travel, t.again_ns) : travel;
   }
   const double room = std::accumulate(room_.begin(), room_.end(), 0.0);
-  device_ = Good(0.5 * cost / room);
-  host_ = Good(0.01 * cost / room);
+  device_ = Good(moments_, 0.5 * cost / room);
+  host_ = Good(moments_, 0.01 * cost / room);
 }
 
 void Market::price_transfers() {
-  device_sum_.assign(kMoments + 1, 0);
-  host_sum_.assign(kMoments + 1, 0);
+  device_sum_.assign(moments_ + 1, 0);
+  host_sum_.assign(moments_ + 1, 0);
   std::partial_sum(device_.price.begin(), device_.price.end(), device_sum_.begin() + 1);
   std::partial_sum(host_.price.begin(), host_.price.end(), host_sum_.begin() + 1);
   load_cost_.find(device_.price, load_.price, load_ns_);
@@ -247,8 +259,8 @@ void Market::price_transfers() {
 // Everyone takes what is cheapest.
 void Market::trade() {
   for (Good* good : {&device_, &host_, &load_, &store_}) good->forget();
-  again_ns_.assign(kMoments, 0);
-  under_way_.assign(kMoments + 2, 0);
+  again_ns_.assign(moments_, 0);
+  under_way_.assign(moments_ + 2, 0);
   for (const Trader& t : traders_) {
     const uint32_t from = t.begin.next, to = t.end.next;
     const double keep = t.bytes * between(device_sum_, t);
@@ -260,10 +272,10 @@ void Market::trade() {
     } else if (travel <= again) {
       const uint32_t load = load_cost_.at(to), store = store_cost_.at(from);
       load_.asked[load] += t.bytes * load_ns_;
-      hold(under_way_, load, to == 0 ? kMoments : to, t.bytes);
+      hold(under_way_, load, to == 0 ? moments_ : to, t.bytes);
       if (t.stored > 0) {
         store_.asked[store] += t.stored * store_ns_;
-        hold(under_way_, from % kMoments, store + 1, t.stored);
+        hold(under_way_, from % moments_, store + 1, t.stored);
       }
       if (t.pays_host) hold(host_.asked, t, t.bytes);
     } else {
@@ -272,7 +284,7 @@ void Market::trade() {
   }
   for (auto* sums : {&device_.asked, &host_.asked, &under_way_})
     std::partial_sum(sums->begin(), sums->end(), sums->begin());
-  for (uint32_t m = 0; m < kMoments; ++m) device_.asked[m] += under_way_[m];
+  for (uint32_t m = 0; m < moments_; ++m) device_.asked[m] += under_way_[m];
 }
 
 void Market::record() {
@@ -284,7 +296,7 @@ void Market::record() {
   add(recorded_.load, load_cost_.cost());
   add(recorded_.store, store_cost_.cost());
   add(recorded_.under_way, under_way_);
-  for (uint32_t m = 0; m < kMoments; ++m) recorded_.again[m] += again_price(m);
+  for (uint32_t m = 0; m < moments_; ++m) recorded_.again[m] += again_price(m);
 }
 
 Prices Market::average(size_t rounds) const {
@@ -304,10 +316,10 @@ Prices Market::average(size_t rounds) const {
 
 Prices Market::run() {
   for (auto* sum : {&recorded_.device, &recorded_.host, &recorded_.load, &recorded_.store})
-    sum->assign(kMoments + 1, 0);
-  for (auto* sum : {&recorded_.again, &recorded_.under_way}) sum->assign(kMoments, 0);
+    sum->assign(moments_ + 1, 0);
+  for (auto* sum : {&recorded_.again, &recorded_.under_way}) sum->assign(moments_, 0);
   const size_t rounds = std::clamp(kTrades / (traders_.size() + 1), kLeastRounds, kMostRounds);
-  std::vector<double> again(kMoments, 0);
+  std::vector<double> again(moments_, 0);
   for (size_t round = 0; round < rounds; ++round) {
     price_transfers();
     trade();
@@ -315,9 +327,9 @@ Prices Market::run() {
     if (2 * round >= rounds) record();
     const double part = 1.0 / double(1 + round % (rounds / 2));
     for (Good* good : {&device_, &host_, &load_, &store_}) good->learn(part);
-    for (uint32_t m = 0; m < kMoments; ++m) again[m] += part * (again_ns_[m] - again[m]);
-    const double least = 1e-4 * device_sum_.back() / kMoments;
-    for (uint32_t m = 0; m < kMoments; ++m) {
+    for (uint32_t m = 0; m < moments_; ++m) again[m] += part * (again_ns_[m] - again[m]);
+    const double least = 1e-4 * device_sum_.back() / moments_;
+    for (uint32_t m = 0; m < moments_; ++m) {
       device_.move(m, room_[m], least, kNever);
       host_.move(m, host_room_, 1e-2 * least, kNever);
       // A ns of waiting has room for a ns of transfer.

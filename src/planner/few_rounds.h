@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of many rounds, searched by a few of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "plan/plan.h"
+
+namespace sluice::core {
+
+struct TaskCosts;
+
+// What a program with fewer rounds stands for: the same with `left_out` more, each of which takes what those
+// after `first` take, up to `last`.
+struct LeftOut {
+  int64_t rounds = 0;
+  double ns = 0;  // of their tasks, each once
+  int32_t first = 0, last = 0;
+};
+
+// A plan's time, and how often its tasks run, if no round were left out. REQUIRES: its times are predicted.
+double whole_step_ns(const Program& program, const Plan& plan, const LeftOut& left_out);
+int64_t runs_in_whole_step(const Program& program, const Plan& plan, const LeftOut& left_out);
+
+struct FewRounds {
+  Program program;
+  LeftOut left_out;
+};
+
+// The program without most of the rounds that are alike: that have the same tasks, in the same order, of the
+// same costs, over objects of the same sizes. Settings that are fastest for it are as a rule fastest for the
+// whole. Empty where there are not many such rounds.
+std::optional<FewRounds> few_rounds(const Program& program, const TaskCosts& costs);
+
+}  // namespace sluice::core
