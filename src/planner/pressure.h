@@ -19,9 +19,33 @@ class Pressure {
     for (size_t i = size_ - 1; i > 0; --i) most_[i] = std::max(most_[2 * i], most_[2 * i + 1]);
   }
 
-  // REQUIRES: first <= last < size.
-  void add(uint32_t first, uint32_t last, int64_t bytes) { add(1, 0, size_ - 1, first, last, bytes); }
-  int64_t most(uint32_t first, uint32_t last) const { return most(1, 0, size_ - 1, first, last); }
+  // REQUIRES, both: first <= last < size. Both go up from the ends of the range: what lies between the two
+  // paths is in it, whole nodes at a time.
+  void add(uint32_t first, uint32_t last, int64_t bytes) {
+    size_t left = size_ + first, right = size_ + last;
+    add_to(left, bytes);
+    if (right != left) add_to(right, bytes);
+    while (left / 2 != right / 2) {
+      if (left % 2 == 0) add_to(left + 1, bytes);
+      if (right % 2 == 1) add_to(right - 1, bytes);
+      sum_up(left /= 2);
+      sum_up(right /= 2);
+    }
+    while (left > 1) sum_up(left /= 2);
+  }
+  int64_t most(uint32_t first, uint32_t last) const {
+    size_t left = size_ + first, right = size_ + last;
+    int64_t on_left = most_[left], on_right = most_[right];
+    while (left / 2 != right / 2) {
+      if (left % 2 == 0) on_left = std::max(on_left, most_[left + 1]);
+      if (right % 2 == 1) on_right = std::max(on_right, most_[right - 1]);
+      on_left += added_[left /= 2];
+      on_right += added_[right /= 2];
+    }
+    int64_t bytes = std::max(on_left, on_right);
+    while (left > 1) bytes += added_[left /= 2];
+    return bytes;
+  }
   int64_t at(uint32_t position) const {
     int64_t bytes = most_[size_ + position];
     for (size_t i = (size_ + position) / 2; i > 0; i /= 2) bytes += added_[i];
@@ -29,26 +53,11 @@ class Pressure {
   }
 
  private:
-  void add(size_t node, size_t begin, size_t end, size_t first, size_t last, int64_t bytes) {
-    if (first > end || last < begin) return;
-    if (first <= begin && end <= last) {
-      most_[node] += bytes;
-      added_[node] += bytes;
-      return;
-    }
-    const size_t middle = (begin + end) / 2;
-    add(2 * node, begin, middle, first, last, bytes);
-    add(2 * node + 1, middle + 1, end, first, last, bytes);
-    most_[node] = std::max(most_[2 * node], most_[2 * node + 1]) + added_[node];
+  void add_to(size_t node, int64_t bytes) {
+    most_[node] += bytes;
+    if (node < size_) added_[node] += bytes;
   }
-  int64_t most(size_t node, size_t begin, size_t end, size_t first, size_t last) const {
-    if (first <= begin && end <= last) return most_[node];
-    const size_t middle = (begin + end) / 2;
-    int64_t bytes = INT64_MIN;
-    if (first <= middle) bytes = most(2 * node, begin, middle, first, last);
-    if (last > middle) bytes = std::max(bytes, most(2 * node + 1, middle + 1, end, first, last));
-    return bytes + added_[node];
-  }
+  void sum_up(size_t node) { most_[node] = std::max(most_[2 * node], most_[2 * node + 1]) + added_[node]; }
 
   size_t size_ = 0;
   std::vector<int64_t> most_;   // of a node's positions, without what was added to its ancestors

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Residency: which values leave the device between which uses, and when transfers begin and end.
 #include <algorithm>
+#include <span>
 
 #include "planner/link_time.h"
 #include "planner/passes/passes.h"
@@ -38,7 +39,7 @@ class Resident {
  private:
   void split_into_spans();
   void keep_copies_equal(uint32_t v);
-  void split_value(uint32_t v, const std::vector<const Gap*>& cuts);
+  void split_value(uint32_t v, std::span<const Gap* const> cuts);
   void take_while_of_use(HostSlot& slot, uint32_t first_span, uint32_t end_span) const;
   void store_before_the_boundary();
   void drain_stores();
@@ -62,19 +63,24 @@ class Resident {
   const uint32_t n_;
   std::vector<int64_t> pressure_;  // bytes charged at each position
   const std::vector<Gap> gaps_;
+  std::vector<bool> cut_after_, dead_after_;  // of a value that is split, by use
   Residency out_;
 };
 
 void Resident::split_into_spans() {
-  std::vector<std::vector<const Gap*>> cuts(s_.values.size());
+  // By value, one after the other.
+  std::vector<uint32_t> end(s_.values.size() + 1, 0);
+  for (const Gap& g : gaps_) end[g.value + 1] += g.cut;
+  for (size_t v = 1; v < end.size(); ++v) end[v] += end[v - 1];
+  std::vector<const Gap*> cuts(end.back());
   for (const Gap& g : gaps_) {
-    if (g.cut) cuts[g.value].push_back(&g);
+    if (g.cut) cuts[end[g.value]++] = &g;
   }
-  for (uint32_t v = 0; v < s_.values.size(); ++v) {
+  for (uint32_t v = 0, first = 0; v < s_.values.size(); first = end[v++]) {
     if (s_.values[v].fixed) {
       keep_copies_equal(v);
     } else {
-      split_value(v, cuts[v]);
+      split_value(v, std::span(cuts).subspan(first, end[v] - first));
     }
   }
 }
@@ -93,7 +99,7 @@ void Resident::keep_copies_equal(uint32_t index) {
   out_.slots.push_back({index, 0, n_, true, true});
 }
 
-void Resident::split_value(uint32_t index, const std::vector<const Gap*>& cuts) {
+void Resident::split_value(uint32_t index, std::span<const Gap* const> cuts) {
   const Value& v = s_.values[index];
   const uint32_t first_span = static_cast<uint32_t>(out_.spans.size());
   const bool around_cut = std::any_of(cuts.begin(), cuts.end(), [](const Gap* g) { return g->around; });
@@ -103,23 +109,24 @@ void Resident::split_value(uint32_t index, const std::vector<const Gap*>& cuts) 
     return;
   }
   bool on_host = from_host;  // the host copy holds the current content
-  std::vector<bool> cut_after(v.uses.size(), false), dead_after(v.uses.size(), false);
-  for (const Gap* g : cuts) cut_after[g->use] = true, dead_after[g->use] = g->dead;
+  cut_after_.assign(v.uses.size(), false);
+  dead_after_.assign(v.uses.size(), false);
+  for (const Gap* g : cuts) cut_after_[g->use] = true, dead_after_[g->use] = g->dead;
   Span span{index, v.uses.front().position, 0, v.uses.front().position, 0, from_host && v.given};
   bool uses_host = from_host || v.needed_after;
   for (uint32_t k = 0; k < v.uses.size(); ++k) {
     on_host = on_host && !v.uses[k].writes;
     const bool last = k + 1 == v.uses.size();
     const bool returns = last && (v.needed_after || (v.host_home && v.circular) || around_cut);
-    if (!cut_after[k] && !last) continue;
+    if (!cut_after_[k] && !last) continue;
     span.last_use = span.end = span.store_at = v.uses[k].position;
-    span.store = (cut_after[k] || returns) && !dead_after[k] && !on_host;
+    span.store = (cut_after_[k] || returns) && !dead_after_[k] && !on_host;
     on_host = on_host || span.store;
     uses_host = uses_host || span.store;
     out_.spans.push_back(span);
     if (!last) {
       const uint32_t next = v.uses[k + 1].position;
-      span = {index, next, 0, next, 0, !dead_after[k]};
+      span = {index, next, 0, next, 0, !dead_after_[k]};
     }
   }
   if (v.circular && !v.host_home && !around_cut) {
