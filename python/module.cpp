@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// The library's values and handles, for Python. Errors become sluice.Error. Whatever takes longer than a
+// moment runs without the interpreter's lock.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <sluice/sluice.h>
+
+#include "base/bytes.h"
+#include "version/version.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+[[noreturn]] void raise(const sluice::Error& e) {
+  nb::dict details;
+  for (const auto& [name, value] : e.details) details[nb::str(name.c_str())] = nb::str(value.c_str());
+  const nb::object type = nb::module_::import_("sluice._errors").attr("Error");
+  const std::string_view kind = sluice::name_of(e.kind);
+  const nb::object error = type(e.message, nb::str(kind.data(), kind.size()), details);
+  PyErr_SetObject(type.ptr(), error.ptr());
+  throw nb::python_error();
+}
+
+template <class T>
+T value(sluice::Result<T> result) {
+  if (!result.ok()) raise(result.error());
+  return std::move(*result);
+}
+
+void check(const sluice::Status& status) {
+  if (!status.ok()) raise(status.error());
+}
+
+// Calls the library without the interpreter's lock.
+template <class F>
+auto unlocked(F&& f) {
+  nb::gil_scoped_release release;
+  return f();
+}
+
+// Tells a callable how far something is, and Python's warnings what was noticed. What these raise is raised
+// when the library has returned.
+class Told : public sluice::Observer {
+ public:
+  explicit Told(nb::object progress) : progress_(std::move(progress)) {}
+
+  void progress(const sluice::Progress& p) override {
+    if (progress_.is_none()) return;
+    hold([&] { progress_(nb::str(p.what.data(), p.what.size()), p.done, p.total); });
+  }
+  void warned(const std::string& what) override {
+    hold([&] {
+      if (PyErr_WarnEx(PyExc_UserWarning, what.c_str(), 1) != 0) throw nb::python_error();
+    });
+  }
+  void raise_held() const {
+    if (raised_) std::rethrow_exception(raised_);
+  }
+
+ private:
+  template <class F>
+  void hold(F&& f) {
+    if (raised_) return;
+    nb::gil_scoped_acquire acquire;
+    try {
+      f();
+    } catch (...) {
+      raised_ = std::current_exception();
+    }
+  }
+
+  nb::object progress_;
+  std::exception_ptr raised_;
+};
+
+sluice::Format format_of(std::string_view name, const std::string& word) {
+  if (word == "auto") return sluice::Format::Auto;
+  if (word == "f32") return sluice::Format::F32;
+  if (word == "bf16") return sluice::Format::BF16;
+  raise({std::string(name) + " = " + word + ": allowed are auto, f32, bf16", sluice::ErrorKind::Invalid, {}});
+}
+
+sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, std::optional<int64_t> device,
+                  std::optional<int64_t> host, int64_t seq_len, int64_t tokens_per_step,
+                  const std::string& compute, const std::string& gradients, const std::string& state,
+                  std::optional<bool> master_weights, std::optional<bool> stochastic,
+                  std::optional<bool> deferred_updates, const std::string& optimizer,
+                  const std::map<std::string, double>& hyperparameters, double clip_norm, uint64_t seed,
+                  bool packed, bool evaluate, int64_t generate_window, nb::object progress) {
+  sluice::StepOptions o;
+  o.seq_len = seq_len;
+  o.tokens_per_step = tokens_per_step;
+  o.compute = format_of("compute", compute);
+  o.gradients = format_of("gradients", gradients);
+  o.state = format_of("state", state);
+  o.master_weights = master_weights;
+  o.stochastic = stochastic;
+  o.deferred_updates = deferred_updates;
+  o.optimizer = optimizer;
+  o.hyperparameters = hyperparameters;
+  o.clip_norm = clip_norm;
+  o.seed = seed;
+  o.packed = packed;
+  o.evaluate = evaluate;
+  o.generate_window = generate_window;
+  Told told(std::move(progress));
+  auto found = unlocked([&] { return sluice::plan(model, o, {device, host}, machine, told); });
+  told.raise_held();
+  return value(std::move(found));
+}
+
+// Rows of token ids, one sequence after another.
+using Ids = nb::ndarray<const int32_t, nb::c_contig, nb::device::cpu>;
+
+std::span<const int32_t> ids_of(const Ids& array) {
+  return {array.data(), array.size()};
+}
+
+sluice::Batch batch_of(const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions) {
+  return {ids_of(tokens), ids_of(targets), positions ? ids_of(*positions) : std::span<const int32_t>()};
+}
+
+// A session until it is closed. Python's threads may call it at the same time; one that comes while another
+// is in a call is refused.
+class Held {
+ public:
+  explicit Held(sluice::Session session) : session_(std::move(session)) {}
+
+  template <class F>
+  auto use(F&& f) {
+    const std::unique_lock<std::mutex> lock(calls_, std::try_to_lock);
+    if (!lock.owns_lock())
+      raise({"session: another thread is in a call of it", sluice::ErrorKind::Invalid, {}});
+    if (!session_) raise({"session: it is closed", sluice::ErrorKind::Invalid, {}});
+    return unlocked([&] { return f(*session_); });
+  }
+  void close() {
+    const std::unique_lock<std::mutex> lock(calls_, std::try_to_lock);
+    if (!lock.owns_lock())
+      raise({"session: another thread is in a call of it", sluice::ErrorKind::Invalid, {}});
+    unlocked([&] { session_.reset(); });
+  }
+
+ private:
+  std::mutex calls_;
+  std::optional<sluice::Session> session_;
+};
+
+}  // namespace
+
+NB_MODULE(_sluice, m) {
+  const std::string_view version = sluice::core::version();
+  m.attr("__version__") = nb::str(version.data(), version.size());
+  m.def(
+      "parse_bytes", [](std::string_view text) { return value(sluice::core::parse_bytes(text)); }, "text"_a,
+      "The bytes of a size such as \"22GiB\".");
+
+  using sluice::Model;
+  nb::class_<Model>(m, "Model", "What is trained: an architecture, and where its weights come from.")
+      .def_static(
+          "preset", [](std::string_view name) { return value(Model::preset(name)); }, "name"_a,
+          "A shape by its name, \"llama3-8b\"; weights are random.")
+      .def_static(
+          "config", [](std::string_view json) { return value(Model::from_config(json)); }, "json"_a,
+          "From the text of a Hugging Face config.json; weights are random.")
+      .def_static(
+          "from_pretrained",
+          [](const std::filesystem::path& directory) { return value(Model::from_pretrained(directory)); },
+          "directory"_a, "From a folder with config.json and safetensors.")
+      .def_prop_ro("family", &Model::family)
+      .def_prop_ro("parameters", &Model::parameters)
+      .def_prop_ro("vocabulary", &Model::vocabulary)
+      .def_prop_ro("layers", &Model::layers)
+      .def_prop_ro("width", &Model::width)
+      .def_prop_ro("notices", &Model::notices, "What the author of its config.json should know.")
+      .def("json", &Model::config, "The text of a config.json.")
+      .def("__repr__", [](const Model& of) {
+        return "<sluice.Model " + of.family() + ", " + std::to_string(of.layers()) + " layers x " +
+               std::to_string(of.width()) + ", " + std::to_string(of.parameters()) + " parameters>";
+      });
+
+  using sluice::Machine;
+  nb::class_<Machine>(m, "Machine", "What runs the steps: this machine, or one that is only planned for.")
+      .def_static(
+          "here",
+          [](const std::string& backend, int device, const std::string& devices, bool peer_copies,
+             int threads, bool deterministic, const std::optional<std::filesystem::path>& cache) {
+            return value(unlocked([&] {
+              return Machine::here({backend, device, devices, peer_copies, threads, deterministic,
+                                    cache.value_or(std::filesystem::path())});
+            }));
+          },
+          nb::kw_only(), "backend"_a = "auto", "device"_a = 0, "devices"_a = "1", "peer_copies"_a = true,
+          "threads"_a = 0, "deterministic"_a = false, "cache"_a.none() = nb::none(),
+          "Looks at the hardware; takes none of its memory. The folder `cache` keeps measured costs and "
+          "plans.")
+      .def_static(
+          "preset", [](std::string_view name, int devices) { return value(Machine::preset(name, devices)); },
+          "name"_a, "devices"_a = 1,
+          "One that need not be there, by its name or as a machine file, \"mine.toml\".")
+      .def_static("presets", &Machine::presets, "The names of all presets.")
+      .def_prop_ro("description", &Machine::description)
+      .def_prop_ro("device_bytes", &Machine::device_bytes, "That a device has to give; -1: unknown.")
+      .def_prop_ro("devices", &Machine::devices, "That share a step.")
+      .def_prop_ro("runs_models", &Machine::runs_models, "Whether a Session can open here.")
+      .def("__repr__", [](const Machine& of) { return "<sluice.Machine " + of.description() + ">"; });
+
+  using sluice::Plan;
+  nb::class_<Plan>(m, "Plan",
+                   "How a step runs under caps: searched, proved and explained before memory is taken.")
+      .def_prop_ro("step_seconds", &Plan::step_seconds, "Predicted.")
+      .def_prop_ro("tokens_per_second", &Plan::tokens_per_second)
+      .def_prop_ro("mfu", &Plan::mfu, "Model FLOPs over those of the machine's fastest product; 0: unknown.")
+      .def_prop_ro("device_bytes", &Plan::device_bytes, "Of the arena that a Session takes.")
+      .def_prop_ro("host_bytes", &Plan::host_bytes, "Of the arena that a Session takes.")
+      .def_prop_ro("seq_len", &Plan::seq_len)
+      .def_prop_ro("tokens_per_step", &Plan::tokens_per_step)
+      .def_prop_ro("packed", &Plan::packed)
+      .def("json", &Plan::json, "The plan in numbers; diff() compares them.")
+      .def("html", &Plan::html, "One page that opens offline.")
+      .def(
+          "save", [](const Plan& of, const std::filesystem::path& directory) { check(of.save(directory)); },
+          "directory"_a, "Writes config.toml, plan.txt, plan.json, predicted.json and timeline.svg.")
+      .def("__str__", &Plan::text);
+  m.def("plan", &plan, "model"_a, "machine"_a, "device"_a.none(), "host"_a.none(), nb::kw_only(), "seq_len"_a,
+        "tokens_per_step"_a, "compute"_a, "gradients"_a, "state"_a, "master_weights"_a.none(),
+        "stochastic"_a.none(), "deferred_updates"_a.none(), "optimizer"_a, "hyperparameters"_a, "clip_norm"_a,
+        "seed"_a, "packed"_a, "evaluate"_a, "generate_window"_a, "progress"_a.none());
+  m.def(
+      "diff",
+      [](std::string_view before, std::string_view after) { return value(Plan::diff(before, after)); },
+      "before"_a, "after"_a);
+
+  using sluice::StepEvent;
+  nb::class_<StepEvent>(m, "Step", "What one optimizer step came to.")
+      .def_ro("step", &StepEvent::step)
+      .def_ro("loss", &StepEvent::loss, "Mean over targets, nats.")
+      .def_ro("gradient_norm", &StepEvent::gradient_norm, "Before clipping.")
+      .def_ro("learning_rate", &StepEvent::learning_rate)
+      .def_ro("seconds", &StepEvent::seconds)
+      .def_ro("predicted_seconds", &StepEvent::predicted_seconds)
+      .def_ro("tokens", &StepEvent::tokens)
+      .def_ro("learnt_tokens", &StepEvent::learnt_tokens)
+      .def_ro("accuracy", &StepEvent::accuracy)
+      .def_ro("skipped", &StepEvent::skipped, "Why no update was made; empty: one was.")
+      .def("__repr__", [](const StepEvent& of) {
+        return "<sluice.Step " + std::to_string(of.step) + ": loss " + std::to_string(of.loss) + ">";
+      });
+
+  using sluice::Session;
+  nb::class_<Held>(
+      m, "Session",
+      "A model in memory: trained, evaluated, asked, saved. Under the plan's caps all of its life; `with` or "
+      "close() gives the memory back. One thread at a time.")
+      .def(
+          "__init__",
+          [](Held* self, const sluice::Plan& plan) {
+            new (self) Held(value(unlocked([&] { return Session::open(plan); })));
+          },
+          "plan"_a)
+      .def(
+          "step",
+          [](Held& self, const Ids& tokens, const Ids& targets, double learning_rate,
+             const std::optional<Ids>& positions) {
+            return value(self.use(
+                [&](Session& s) { return s.step(batch_of(tokens, targets, positions), learning_rate); }));
+          },
+          "tokens"_a, "targets"_a, "learning_rate"_a, "positions"_a.none() = nb::none(),
+          "One optimizer step on Plan.tokens_per_step tokens: whole sequences one after another. A target of "
+          "-1 does "
+          "not count. Positions begin at 0 with each document; None: with each sequence.")
+      .def(
+          "evaluate",
+          [](Held& self, const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions) {
+            return value(
+                self.use([&](Session& s) { return s.evaluate(batch_of(tokens, targets, positions)); }));
+          },
+          "tokens"_a, "targets"_a, "positions"_a.none() = nb::none(),
+          "Mean loss over the targets of any whole number of sequences.")
+      .def(
+          "generate",
+          [](Held& self, const std::vector<int32_t>& prompt, int64_t tokens, double temperature,
+             uint64_t seed) {
+            return value(self.use([&](Session& s) {
+              return s.generate(prompt, {tokens, temperature, seed});
+            }));
+          },
+          "prompt"_a, nb::kw_only(), "tokens"_a = 64, "temperature"_a = 0.0, "seed"_a = 1,
+          "Continues a prompt of one or more token ids. The plan has a generate_window.")
+      .def(
+          "save",
+          [](Held& self, const std::filesystem::path& directory) {
+            check(self.use([&](Session& s) { return s.save(directory); }));
+          },
+          "directory"_a, "A folder with weights, optimizer state and what the run is. It appears whole.")
+      .def(
+          "restore",
+          [](Held& self, const std::filesystem::path& directory) {
+            check(self.use([&](Session& s) { return s.restore(directory); }));
+          },
+          "directory"_a, "Goes on from what save() wrote.")
+      .def_prop_ro("steps_done",
+                   [](Held& self) { return self.use([](Session& s) { return s.steps_done(); }); })
+      .def("close", &Held::close)
+      .def("__enter__", [](nb::object self) { return self; })
+      .def("__exit__", [](Held& self, const nb::args&) { self.close(); });
+}

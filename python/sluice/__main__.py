@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line, from the wheel: python -m sluice train chats.toml"""
+import os
+import pathlib
+import sys
+
+
+def main():
+    program = pathlib.Path(__file__).parent / "bin/sluice"
+    os.execv(program, ["sluice", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
