@@ -18,13 +18,16 @@ namespace core {
 struct RunData;
 }
 
-// Whole sequences one after another, of equal lengths in the three spans.
+// Whole sequences one after another. Spans that are not empty are of equal lengths.
 struct Batch {
   std::span<const int32_t> tokens;
   // What each token should predict; -1: does not count.
   std::span<const int32_t> targets;
   // Counted from a document's first token in its sequence; empty: from each sequence's first token.
   std::span<const int32_t> positions;
+  // How many times each target's loss counts, of any sign; empty: once. The loss is over the number of
+  // targets.
+  std::span<const float> weights;
 };
 
 struct TextOptions {

@@ -38,6 +38,9 @@ class Session {
   // One optimizer step on a batch of Plan::tokens_per_step() tokens. An error that comes from running it
   // leaves the state undefined: restore() before the next.
   Result<StepEvent> step(const Batch& batch, double learning_rate);
+  // log p of the targets of the last step's batch before its update, 0 where none counts. REQUIRES:
+  // StepOptions::log_probabilities. An error before there was a step.
+  Result<std::vector<float>> log_probabilities() const;
   // Mean loss over the targets of any whole number of sequences. REQUIRES: StepOptions::evaluate.
   Result<double> evaluate(const Batch& batch);
 

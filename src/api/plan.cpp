@@ -106,6 +106,7 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
   core::RunNeeds needs;
   needs.model = model.spec();
   needs.packed = options.packed;
+  needs.loss = {options.weighted, options.log_probabilities};
   needs.evaluate = options.evaluate;
   needs.sample_window = options.generate_window;
   const core::PlanCache cache = core::plan_cache_of(config);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/session.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "run/manifest.h"
 #include "run/sampler.h"
 #include "run/training.h"
@@ -11,21 +14,30 @@ namespace {
 
 using core::error;
 
-// Rows of a caller's batch, checked, with every column: a batch need not have all.
-Status take(const Batch& b, const core::Prepared& p, core::Rows& rows) {
+// Rows of a caller's batch, checked, in a layout: a batch need not have every column.
+Status take(const Batch& b, const core::Prepared& p, const core::BatchLayout& layout, core::Rows& rows) {
   const size_t n = b.tokens.size(), seq = size_t(p.shape.seq_len);
   if (b.targets.size() != n || (!b.positions.empty() && b.positions.size() != n)) {
     return error("batch: {} tokens, {} targets, {} positions; they must be as many", n, b.targets.size(),
                  b.positions.size());
   }
+  if (!b.weights.empty() && b.weights.size() != n)
+    return error("batch: {} tokens, {} weights; they must be as many", n, b.weights.size());
+  if (!b.weights.empty() && !p.stages.main.model.layout.has(core::BatchColumn::Weights))
+    return error("batch: it has weights; plan with StepOptions::weighted");
   const int64_t vocab = p.model.vocab;
   for (size_t i = 0; i < n; ++i) {
     if (b.tokens[i] < 0 || b.tokens[i] >= vocab)
       return error("batch: tokens[{}] is {}; allowed are 0 to {}", i, b.tokens[i], vocab - 1);
     if (b.targets[i] < -1 || b.targets[i] >= vocab)
       return error("batch: targets[{}] is {}; allowed are -1 to {}", i, b.targets[i], vocab - 1);
+    if (!b.weights.empty() && !std::isfinite(b.weights[i]))
+      return error("batch: weights[{}] is {}; allowed are finite numbers", i, b.weights[i]);
   }
-  rows = core::Rows(core::kPlainBatch, int64_t(n));
+  rows = core::Rows(layout, int64_t(n));
+  rows.part(0, rows.tokens()).fill_padding();
+  if (!b.weights.empty() && layout.has(core::BatchColumn::Weights))
+    std::ranges::copy(b.weights, rows.column<float>(core::BatchColumn::Weights).begin());
   std::ranges::copy(b.tokens, rows.column(core::BatchColumn::Tokens).begin());
   std::ranges::copy(b.targets, rows.column(core::BatchColumn::Targets).begin());
   const auto positions = rows.column(core::BatchColumn::Positions);
@@ -77,7 +89,7 @@ Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
   if (int64_t(batch.tokens.size()) != p.shape.tokens())
     return error("batch: {} tokens; the plan's step has {}", batch.tokens.size(), p.shape.tokens());
   if (!(learning_rate >= 0)) return error("learning_rate = {}: allowed are numbers from 0", learning_rate);
-  SLUICE_TRY(take(batch, p, impl_->batch));
+  SLUICE_TRY(take(batch, p, p.stages.main.model.layout, impl_->batch));
   SLUICE_ASSIGN(const core::StepResult r, impl_->engine->step(impl_->batch, learning_rate));
   const StepEvent event{.step = steps_done(),
                         .loss = r.loss,
@@ -94,14 +106,23 @@ Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
   return event;
 }
 
+Result<std::vector<float>> Session::log_probabilities() const {
+  if (impl_->prepared->stages.main.model.log_probs.empty())
+    return error("log_probabilities(): plan with StepOptions::log_probabilities");
+  const std::span<const float> all = impl_->engine->log_probs();
+  if (all.empty()) return error("log_probabilities(): there was no step");
+  return std::vector<float>(all.begin(), all.end());
+}
+
 Result<double> Session::evaluate(const Batch& batch) {
   const core::Prepared& p = *impl_->prepared;
   if (p.stages.find(core::kEvaluation) == nullptr)
     return error("evaluate(): plan with StepOptions::evaluate");
   const int64_t seq = p.shape.seq_len, n = int64_t(batch.tokens.size());
   if (n == 0 || n % seq != 0) return error("batch: {} tokens; allowed are whole sequences of {}", n, seq);
-  SLUICE_TRY(take(batch, p, impl_->batch));
-  core::Rows pass(core::kPlainBatch, p.stages.at(core::kEvaluation).model.shape.tokens());
+  const core::Model& model = p.stages.at(core::kEvaluation).model;
+  SLUICE_TRY(take(batch, p, model.layout, impl_->batch));
+  core::Rows pass(model.layout, model.shape.tokens());
   core::RowLoss sum;
   for (int64_t at = 0; at < n; at += pass.tokens()) {
     const int64_t here = std::min(n - at, pass.tokens());
@@ -110,7 +131,9 @@ Result<double> Session::evaluate(const Batch& batch) {
     for (int64_t row = here; row < pass.tokens(); row += seq) pass.part(row, seq).fill_padding();
     SLUICE_ASSIGN(const core::TokenLosses* const losses, impl_->engine->evaluate(pass));
     for (size_t t = 0; t < size_t(here); ++t) {
-      if (batch.targets[size_t(at) + t] >= 0) sum.add({losses->loss[t], 1, losses->is_top[t] > 0 ? 1 : 0});
+      const size_t i = size_t(at) + t;
+      const double weight = batch.weights.empty() ? 1 : double{batch.weights[i]};
+      if (batch.targets[i] >= 0) sum.add({weight * losses->loss[t], 1, losses->is_top[t] > 0 ? 1 : 0});
     }
   }
   if (sum.targets == 0) return error("batch: it has no targets");

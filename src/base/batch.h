@@ -21,21 +21,23 @@ enum class BatchColumn : uint8_t {
   Tokens,
   Targets,    // the token to predict; -1: does not count
   Positions,  // in its document, counted from the document's first token in the row
+  Weights,    // of the target's loss
   Paths,      // which entry of what people named it is from (TokenSet::path_at); no program reads it
 };
 
 struct ColumnFacts {
   std::string_view name;
   DType type;
-  double padding;       // what a token of no document has
+  double padding;       // what a token of no document has, or one that nobody says anything of
   bool counts = false;  // from there upwards
 };
 // By BatchColumn.
 inline constexpr ColumnFacts kColumns[] = {
-    {"tokens", DType::I32, 0},
-    {"targets", DType::I32, -1},
-    {"positions", DType::I32, 0, /*counts=*/true},
-    {"paths", DType::I32, 0},
+    {.name = "tokens", .type = DType::I32, .padding = 0},
+    {.name = "targets", .type = DType::I32, .padding = -1},
+    {.name = "positions", .type = DType::I32, .padding = 0, .counts = true},
+    {.name = "weights", .type = DType::F32, .padding = 1},
+    {.name = "paths", .type = DType::I32, .padding = 0},
 };
 constexpr int kColumnCount = int(std::size(kColumns));
 constexpr const ColumnFacts& facts_of(BatchColumn column) {

@@ -231,32 +231,39 @@ ObjectId Forward::last_norm(ObjectId x, int round, int chunk) {
   return norm("norm", x, "h", {-1, round, chunk});
 }
 
-HeadLoss Forward::head(const Place& at, int64_t sub_tokens, DType grad, bool accumulate) const {
-  return {.tokens = tokens(at),
-          .dim = spec_.dim,
-          .vocab = spec_.vocab,
-          .sub_tokens = std::min(sub_tokens, tokens(at)),
-          .dtype = compute_,
-          .grad_dtype = grad,
-          .accumulate_loss = accumulate,
-          .accumulate_dw = false,
-          .forward_only = true};
+Forward::Head Forward::head(ObjectId h, ObjectId out, int64_t sub_tokens, DType grad, const Place& at) const {
+  Head head{.op = {.tokens = tokens(at),
+                   .dim = spec_.dim,
+                   .vocab = spec_.vocab,
+                   .sub_tokens = std::min(sub_tokens, tokens(at)),
+                   .dtype = compute_,
+                   .grad_dtype = grad,
+                   .accumulate_loss = false,
+                   .accumulate_dw = false,
+                   .forward_only = true},
+            .uses = {h, weight("head", -1), batch(at, BatchColumn::Targets), inputs_.args, out}};
+  head.op.weighted = inputs_.layout.has(BatchColumn::Weights);
+  if (head.op.weighted) head.uses.push_back(batch(at, BatchColumn::Weights));
+  return head;
 }
 
-void Forward::head_loss(ObjectId h, ObjectId loss, int64_t sub_tokens, DType grad, int round, int chunk) {
+void Forward::head_loss(ObjectId h, ObjectId loss, ObjectId log_probs, int64_t sub_tokens, DType grad,
+                        int round, int chunk) {
   SLUICE_CHECK(gradients_ != nullptr, "round {}, chunk {}: no gradients", round, chunk);
   const Place at{-1, round, chunk};
-  const Bound uses[] = {h, weight("head", -1), batch(at, BatchColumn::Targets), inputs_.args, loss};
-  gradients_->record_fused(
-      made("head_loss", head(at, sub_tokens, grad, std::exchange(loss_written_, true)), uses, at));
+  auto [op, uses] = head(h, loss, sub_tokens, grad, at);
+  op.accumulate_loss = std::exchange(loss_written_, true);
+  op.log_probs = log_probs.valid();
+  if (op.log_probs) uses.emplace_back(log_probs);
+  gradients_->record_fused(made("head_loss", op, uses, at));
 }
 
 void Forward::token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DType grad, int round,
                            int chunk) {
   SLUICE_CHECK(gradients_ == nullptr, "round {}, chunk {}: gradients", round, chunk);
   const Place at{-1, round, chunk};
-  const Bound uses[] = {h, weight("head", -1), batch(at, BatchColumn::Targets), inputs_.args, losses};
-  program_.add(made("head_loss", head(at, sub_tokens, grad, false), uses, at));
+  const auto [op, uses] = head(h, losses, sub_tokens, grad, at);
+  program_.add(made("head_loss", op, uses, at));
 }
 
 void Forward::logits(ObjectId h, ObjectId logits, int round, int chunk) {

@@ -55,8 +55,10 @@ class Forward {
   // What follows for one chunk: the last norm.
   ObjectId last_norm(ObjectId x, int round, int chunk);
   // And the sum of its losses, `sub_tokens` rows of logits at a time, into the f64 `loss`, with gradients, of
-  // `grad` for the head. REQUIRES: they are recorded.
-  void head_loss(ObjectId h, ObjectId loss, int64_t sub_tokens, DType grad, int round, int chunk);
+  // `grad` for the head; and where `log_probs` is valid, those of each token into it. REQUIRES: gradients are
+  // recorded.
+  void head_loss(ObjectId h, ObjectId loss, ObjectId log_probs, int64_t sub_tokens, DType grad, int round,
+                 int chunk);
   // Or those of each token alone: `losses` is what HeadLoss makes without gradients. REQUIRES: none are
   // recorded.
   void token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DType grad, int round, int chunk);
@@ -100,7 +102,12 @@ class Forward {
     return object(role, compute_, width, at);
   }
   Task made(std::string_view what, SharedOp op, std::span<const Bound> uses, const Place& at) const;
-  HeadLoss head(const Place& at, int64_t sub_tokens, DType grad, bool accumulate) const;
+  // The loss without gradients, with what it reads and `out`: weighted where batches have weights.
+  struct Head {
+    HeadLoss op;
+    std::vector<Bound> uses;
+  };
+  Head head(ObjectId h, ObjectId out, int64_t sub_tokens, DType grad, const Place& at) const;
   void task(std::string_view what, SharedOp op, std::initializer_list<Bound> uses, const Place& at) {
     program_.add(made(what, std::move(op), std::span(uses.begin(), uses.size()), at));
   }

@@ -18,6 +18,8 @@ Operands HeadLoss::operands() const {
     o.push_back({"dx", Write, dtype, tokens * dim, Activations});
     if (!frozen) o.push_back({"dw", write_or(accumulate_dw), grad_dtype, vocab * dim, Activations});
   }
+  if (weighted) o.push_back({"weights", Read, F32, tokens, Activations});
+  if (log_probs) o.push_back({"log_probs", Write, F32, tokens, Activations});
   return o;
 }
 int64_t HeadLoss::workspace_bytes(const GpuLibraries&) const {

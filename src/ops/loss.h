@@ -15,15 +15,22 @@ namespace sluice::core {
 // (+)= the sum of -log p(target), f64, and loss[1] (+)= the number of targets that no logit is larger than,
 // with gradients of args.inv_targets * loss[0]: dx and, unless frozen, dw (over the sub-chunks in grad_dtype,
 // as in LinearDgrad). forward_only: both of each row, without gradients: loss[t] and loss[tokens + t].
+//
+// weighted: every -log p(target) is taken times the row's weight, an f32 of any sign; what is counted is as
+// ever. log_probs: log p(target) of each row, f32, too; 0 where none counts.
 struct HeadLoss {
   static constexpr std::string_view kName = "head_loss";
-  enum { kX, kW, kTargets, kArgs, kLoss, kDx, kDw };
+  enum { kX, kW, kTargets, kArgs, kLoss, kDx, kDw };  // then weights and log_probs, where they are
   int64_t tokens, dim, vocab, sub_tokens;
   DType dtype, grad_dtype;
   bool accumulate_loss, accumulate_dw, forward_only;
   bool frozen = false;  // no gradient of w: kDw is absent
+  bool weighted = false, log_probs = false;
 
   Operands operands() const;
+  // Where the operands are that not every form has.
+  int weights_operand() const { return forward_only ? kDx : frozen ? kDw : kDw + 1; }
+  int log_probs_operand() const { return weights_operand() + (weighted ? 1 : 0); }
   Work work() const {
     // Between its products logits are written, then read and turned into gradients in place.
     const double passes = forward_only ? 2 : 3;
@@ -39,6 +46,7 @@ struct HeadLoss {
     f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("sub", sub_tokens), f("dtype", dtype),
         f("grad", grad_dtype), f("acc_loss", accumulate_loss), f("acc_dw", accumulate_dw),
         f("fwd", forward_only), f("frozen", frozen);
+    if (weighted || log_probs) f("weighted", weighted), f("log_probs", log_probs);
   }
 };
 

@@ -19,9 +19,11 @@ Status verify_use(const Program& program, const Task& task, size_t i, const Oper
     return error("task {}: operand {} differs from the schema of {}", task.name, operand.name,
                  name_of(task.op));
   }
-  if (object.format != operand.format) {
-    return error("task {}: operand {} is in {}, and {} in {}", task.name, operand.name, to_text(operand.format),
-                 object.name, to_text(object.format));
+  // Columns of a batch lie in one object, of whatever types they are.
+  const bool columns = object.kind == ObjectKind::Input && object.format == DType::U8;
+  if (object.format != operand.format && !columns) {
+    return error("task {}: operand {} is in {}, and {} in {}", task.name, operand.name,
+                 to_text(operand.format), object.name, to_text(object.format));
   }
   if (use.offset < 0 || use.offset + use.bytes > object.bytes) {
     return error("task {}: operand {} covers bytes {} to {} of {}, which has {}", task.name, operand.name,

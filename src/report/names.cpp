@@ -47,6 +47,7 @@ constexpr Role kRoles[] = {
     {"head", "weights of the head, which gives the logits"},
     // The rest.
     {"batch", "tokens, targets and positions of a chunk"},
+    {"log_probs", "log-probabilities of a chunk's targets"},
     {"args", "numbers of this step: its index, learning rate, weights of the loss"},
     {"inv_freq", "frequencies of the rotation to positions"},
     {"loss", "the sum of the loss"},

@@ -130,6 +130,7 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   learning_rate_ = learning_rate;
   SLUICE_ASSIGN(const LossSums sums, read_value<LossSums>(*training_, model.loss));
   SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
+  SLUICE_TRY(read_log_probs());
   SLUICE_TRY(check_caps());
   if (learns && clip.scale != 0) ++updates_;
   std::string skipped = clip.scale == 0 ? why_skipped(model, sums.loss, clip) : "";
@@ -142,6 +143,21 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
                     targets,
                     int64_t(sums.hits),
                     skipped};
+}
+
+Status Engine::read_log_probs() {
+  if (p_.stages.main.model.log_probs.empty()) return {};
+  log_probs_.resize(size_t(p_.shape.tokens()));
+  std::span<float> rest(log_probs_);
+  for (const auto& round : p_.stages.main.model.log_probs) {
+    for (const ObjectId chunk : round) {
+      const size_t count = size_t(training_->program().object(chunk).elements());
+      SLUICE_TRY(training_->read(chunk, std::as_writable_bytes(rest.first(count))));
+      rest = rest.subspan(count);
+    }
+  }
+  SLUICE_CHECK(rest.empty(), "{} tokens have no log-probabilities", rest.size());
+  return {};
 }
 
 void Engine::note_activities() {
@@ -266,6 +282,7 @@ Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir) 
   updates_ = info.updates;
   heldout_ = info.heldout;
   pending_ = false;
+  log_probs_.clear();
   return {};
 }
 

@@ -18,7 +18,7 @@
 namespace sluice::core {
 
 struct StepResult {
-  double loss = 0;  // mean over the targets of the whole step; NaN: there are none
+  double loss = 0;  // of the whole step, with their weights, over the number of targets; NaN: there are none
   double gradient_norm = 0;
   double learning_rate = 0;
   double ns = 0;  // wall clock
@@ -45,6 +45,9 @@ class Engine {
   // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined.
   // REQUIRES: shape.tokens() tokens.
   Result<StepResult> step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline = nullptr);
+  // log p of the targets of the last step that was made here, 0 where none counts. Empty: none was since the
+  // state was loaded, or LossForm::log_probs was not planned.
+  std::span<const float> log_probs() const { return log_probs_; }
   // The losses without a step; they hold until the next call. REQUIRES: evaluation was planned;
   // evaluation_shape().tokens() tokens.
   Result<const TokenLosses*> evaluate(const Rows& rows);
@@ -89,6 +92,7 @@ class Engine {
   Status start();
   Status fill_state();
   Status apply_pending();
+  Status read_log_probs();
   // A program beside training, with its executor. REQUIRES: it was planned.
   struct Beside {
     const Model& model;
@@ -114,7 +118,7 @@ class Engine {
   HeldoutRecord heldout_;
   TokenLosses token_losses_;
   std::vector<std::byte> staging_;
-  std::vector<float> logits_;
+  std::vector<float> logits_, log_probs_;
 };
 
 }  // namespace sluice::core

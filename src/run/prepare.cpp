@@ -30,7 +30,7 @@ Status measure_costs(Prepared& p, const StageRequest& request, const RowSample& 
   CalibrateOptions options = calibration_of(p);
   options.warn = [&](const std::string& what) { observer.warned(what); };
   const Program program =
-      build_training(request.model, request.shape, request.numerics, request.optimizer).program;
+      build_training(request.model, request.shape, request.numerics, request.optimizer, request.loss).program;
   if (recall(counted_ops(program), cache, options, p.machine.profile)) return {};
   StepMix step = estimate_mix(program, request, p.machine.profile);
   step.rows = rows;
@@ -96,6 +96,7 @@ Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least
   request.optimizer = p.optimizer;
   request.caps = p.machine.caps_here(p.config.caps);
   request.held_bytes = p.machine.held_bytes;
+  request.loss = needs.loss;
   request.evaluate = needs.evaluate;
   request.sample_window = needs.sample_window;
 
@@ -114,7 +115,7 @@ Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least
   shape_request.caps = request.caps;
   SLUICE_TRY(check_search(p, shape_request.chunk_tokens));
   const Profile& profile = p.machine.profile;
-  ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer);
+  ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer, needs.loss);
   subject.room_between_steps = room_between_steps(request, profile);
   auto choice = cache == nullptr ? std::nullopt
                                  : cache->find(subject, shape_request, profile, request.held_bytes, observer);

@@ -45,8 +45,9 @@ struct Prepared {
 // What a run asks of its programs beside its configuration: what follows from its model and its data.
 struct RunNeeds {
   ModelSpec model;
-  bool packed = false;        // documents may begin inside a sequence
-  RowSample rows;             // how they lie there, where the data is open
+  bool packed = false;  // documents may begin inside a sequence
+  RowSample rows;       // how they lie there, where the data is open
+  LossForm loss;
   bool evaluate = false;      // evaluation is planned, too
   int64_t sample_window = 0;  // tokens that the program which samples looks back; 0: none is planned
 };

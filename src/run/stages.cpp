@@ -44,7 +44,7 @@ std::vector<BesideSteps> programs_beside(const StageRequest& r) {
 // The programs, without plans.
 Stages build_stages(const StageRequest& r) {
   Stages stages;
-  stages.main = {build_training(r.model, r.shape, r.numerics, r.optimizer), {}, "training"};
+  stages.main = {build_training(r.model, r.shape, r.numerics, r.optimizer, r.loss), {}, "training"};
   for (const BesideSteps& p : programs_beside(r))
     stages.beside.push_back({p.build(r.shape), {}, std::string(p.name)});
   return stages;
@@ -100,12 +100,13 @@ std::function<BytesByTier(const StepShape&)> room_between_steps(const StageReque
   };
 }
 
-ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const OptimizerConfig& optimizer) {
+ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const OptimizerConfig& optimizer,
+                        const LossForm& loss) {
   ShapeSubject subject;
-  subject.program = [&model, numerics, optimizer](const StepShape& shape, bool late_moments) {
+  subject.program = [&model, numerics, optimizer, loss](const StepShape& shape, bool late_moments) {
     OptimizerConfig update = optimizer;
     update.late_moments = late_moments;
-    return build_training(model, shape, numerics, update).program;
+    return build_training(model, shape, numerics, update, loss).program;
   };
   subject.layers = int64_t(model.layers.size());
   subject.vocab = model.vocab;

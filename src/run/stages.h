@@ -25,6 +25,7 @@ struct StageRequest {
   StepShape shape;
   Numerics numerics;
   OptimizerConfig optimizer;
+  LossForm loss;
   BytesByTier caps = BytesByTier(kUnlimited);
   BytesByTier held_bytes;     // Machine::held_bytes; 0: nothing that is kept is too small
   int64_t sample_window = 0;  // tokens; 0: no sampling
@@ -42,7 +43,8 @@ std::function<BytesByTier(const StepShape&)> room_between_steps(const StageReque
                                                                 const Profile& profile);
 
 // What a shape is chosen for. Borrows the model.
-ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const OptimizerConfig& optimizer);
+ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const OptimizerConfig& optimizer,
+                        const LossForm& loss = {});
 // Shape of one evaluation: a single chunk, or all chunks of one sequence.
 StepShape evaluation_shape(const StepShape& training);
 

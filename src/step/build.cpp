@@ -23,7 +23,7 @@ class Builder {
     model_.weights = weights_of(spec);
   }
 
-  Model training(const OptimizerConfig& optimizer);
+  Model training(const OptimizerConfig& optimizer, const LossForm& loss);
   Model flush(const OptimizerConfig& optimizer);
   Model evaluation();
   Model sampling();
@@ -47,6 +47,7 @@ class Builder {
     return program().add(
         Object{name, name, ObjectKind::Metric, dtype, elements * size_of(dtype), -1, -1, -1, persistent});
   }
+  void add_log_probs();
   void add_loss() { model_.loss = metric("loss", DType::F64, 2); }
 
   ModelInputs inputs() const {
@@ -119,13 +120,26 @@ void Builder::add_batch() {
   }
 }
 
+void Builder::add_log_probs() {
+  for (int r = 0; r < shape_.rounds; ++r) {
+    std::vector<ObjectId>& row = model_.log_probs.emplace_back();
+    for (int c = 0; c < shape_.chunks_in(r); ++c) {
+      row.push_back(
+          program().add(Object{fmt::format("log_probs.r{}c{}", r, c), "log_probs", ObjectKind::Metric,
+                               DType::F32, shape_.tokens_in(r, c) * size_of(DType::F32), -1, r, c}));
+    }
+  }
+}
+
 // Every chunk passes a layer before the next layer starts. The head's turn comes in the backward pass, chunk
 // by chunk: what it makes of a chunk is used up before the next one's.
-Model Builder::training(const OptimizerConfig& optimizer) {
+Model Builder::training(const OptimizerConfig& optimizer, const LossForm& loss) {
+  if (loss.weighted) model_.layout.add(BatchColumn::Weights);
   add_weights(optimizer.deferred ? GradientLife::Persistent : GradientLife::Step);
   add_optimizer(optimizer);
   add_inputs();
   add_loss();
+  if (loss.log_probs) add_log_probs();
   const auto slots = int64_t(model_.weights.size());
   const ObjectId sums = program().add(
       Object{"grad_sums", "grad_sums", ObjectKind::ActGrad, DType::F64, slots * size_of(DType::F64)});
@@ -140,7 +154,8 @@ Model Builder::training(const OptimizerConfig& optimizer) {
     for (int c = 0; c < int(x.size()); ++c) {
       gradients.record_later([&, r, c] {
         const ObjectId h = forward.last_norm(x[size_t(c)], r, c);
-        forward.head_loss(h, model_.loss, shape_.head_tokens, num_.grad, r, c);
+        const ObjectId log_probs = loss.log_probs ? model_.log_probs[size_t(r)][size_t(c)] : ObjectId{};
+        forward.head_loss(h, model_.loss, log_probs, shape_.head_tokens, num_.grad, r, c);
       });
     }
     gradients.backward();
@@ -225,8 +240,8 @@ Model Builder::generation(const GenerationShape& shape) {
 }  // namespace
 
 Model build_training(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics,
-                     const OptimizerConfig& optimizer) {
-  return Builder(spec, shape, numerics).training(optimizer);
+                     const OptimizerConfig& optimizer, const LossForm& loss) {
+  return Builder(spec, shape, numerics).training(optimizer, loss);
 }
 
 Model build_flush(const ModelSpec& spec, const Numerics& numerics, const OptimizerConfig& optimizer) {

@@ -21,6 +21,12 @@ struct LossSums {
   double loss, hits;
 };
 
+// What the loss of a training step takes and leaves beside its sums.
+struct LossForm {
+  bool weighted = false;   // batches have a weight for every token
+  bool log_probs = false;  // Model::log_probs
+};
+
 // A Program, the objects that the trainer needs, and the shape and the table of weights it was made from.
 struct Model {
   Program program;
@@ -39,6 +45,8 @@ struct Model {
   ObjectId loss;                             // metric, LossSums: over the counted targets (training)
   // metrics, f64[2][tokens] by chunk: of each token alone, see HeadLoss (evaluation)
   std::vector<ObjectId> losses;
+  // metrics, [round][chunk], f32[tokens]: see HeadLoss (training, where LossForm asks for them)
+  std::vector<std::vector<ObjectId>> log_probs;
   ObjectId clip;      // metric, f32[2]: gradient norm, scale (training)
   ObjectId logits;    // metric, f32[vocab] (sampling), f32[rows, vocab] (generation)
   ObjectId spans;     // i32[rows, 2], see ops/generation.h (generation)
@@ -47,7 +55,7 @@ struct Model {
 
 // One optimizer step. REQUIRES: the arguments are valid, and a weight is trainable.
 Model build_training(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics,
-                     const OptimizerConfig& optimizer);
+                     const OptimizerConfig& optimizer, const LossForm& loss = {});
 // The pending update of a deferred step, alone.
 Model build_flush(const ModelSpec& spec, const Numerics& numerics, const OptimizerConfig& optimizer);
 // Losses of the tokens of one round, no gradients.

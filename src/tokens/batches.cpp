@@ -56,20 +56,22 @@ struct Piece {
 // Every column of a piece; `to` is as long.
 void fill_piece(const TokenSet& tokens, const Piece& piece, const RowsView& to) {
   for (const BatchColumn column : to.layout().columns()) {
-    const std::span<int32_t> out = to.column(column);
     switch (column) {
       case BatchColumn::Tokens:
-        tokens.read(piece.begin, out);
+        tokens.read(piece.begin, to.column(column));
         break;
-      case BatchColumn::Targets:
+      case BatchColumn::Targets: {
+        const std::span<int32_t> out = to.column(column);
         tokens.read_targets(piece.begin + 1, out.first(out.size() - (piece.ends_document ? 1 : 0)));
         if (piece.ends_document) out.back() = -1;
         break;
-      case BatchColumn::Positions:
-        std::iota(out.begin(), out.end(), 0);
-        break;
+      }
       case BatchColumn::Paths:
-        fill_stretches(tokens, piece.begin, out);
+        fill_stretches(tokens, piece.begin, to.column(column));
+        break;
+      case BatchColumn::Positions:
+      case BatchColumn::Weights:  // token files have none: all count alike
+        to.fill_padding(column);
         break;
     }
   }

@@ -42,6 +42,7 @@ StepOptions small_step() {
 
 struct Rows {
   std::vector<int32_t> tokens, targets, positions;
+  std::vector<float> weights;
 
   explicit Rows(int64_t count, int32_t salt = 0) {
     for (int64_t i = 0; i < count; ++i) {
@@ -49,7 +50,7 @@ struct Rows {
       targets.push_back(int32_t((i * 37 + salt * 11 + 5) % 256));
     }
   }
-  Batch batch() const { return {tokens, targets, positions}; }
+  Batch batch() const { return {tokens, targets, positions, weights}; }
 };
 
 struct Recorder : Observer {
@@ -278,6 +279,46 @@ TEST(Sessions, RefuseBatchesThatDoNotFit) {
   EXPECT_EQ(r.session.steps_done(), 0);
   expect_error(r.session.evaluate(Rows(17).batch()).error(), ErrorKind::Invalid, "17 tokens");
   expect_error(r.session.generate(Rows(2).tokens).error(), ErrorKind::Invalid, "generate_window");
+}
+
+TEST(Sessions, TakeWeightsWhenPlannedSo) {
+  StepOptions options = small_step();
+  options.weighted = true;
+  Running plain, weighted(options);
+  Rows rows(64);
+  const auto expected = plain.session.step(rows.batch(), 1e-2),
+             none = weighted.session.step(rows.batch(), 1e-2);
+  ASSERT_TRUE(none.ok()) << none.message();
+  EXPECT_EQ(none->loss, expected->loss);
+  rows.weights.assign(64, 0.5f);
+  EXPECT_EQ(*weighted.session.evaluate(rows.batch()), 0.5 * *plain.session.evaluate(Rows(64).batch()));
+  expect_error(plain.session.step(rows.batch(), 1e-2).error(), ErrorKind::Invalid, "StepOptions::weighted");
+  rows.weights[7] = std::numeric_limits<float>::infinity();
+  expect_error(weighted.session.step(rows.batch(), 1e-2).error(), ErrorKind::Invalid, "weights[7] is inf");
+  rows.weights.pop_back();
+  expect_error(weighted.session.step(rows.batch(), 1e-2).error(), ErrorKind::Invalid, "63 weights");
+}
+
+TEST(Sessions, TellLogProbabilities) {
+  StepOptions options = small_step();
+  options.log_probabilities = true;
+  Running r(options), plain;
+  Rows rows(64);
+  for (size_t i = 0; i < 64; i += 5) rows.targets[i] = -1;
+  expect_error(r.session.log_probabilities().error(), ErrorKind::Invalid, "no step");
+  expect_error(plain.session.log_probabilities().error(), ErrorKind::Invalid,
+               "StepOptions::log_probabilities");
+  const auto stepped = r.session.step(rows.batch(), 1e-2);
+  ASSERT_TRUE(stepped.ok()) << stepped.message();
+  const auto all = r.session.log_probabilities();
+  ASSERT_TRUE(all.ok()) << all.message();
+  ASSERT_EQ(all->size(), 64u);
+  double sum = 0;
+  for (size_t i = 0; i < 64; ++i) {
+    EXPECT_EQ((*all)[i] == 0, rows.targets[i] < 0) << i;
+    sum -= double{(*all)[i]};
+  }
+  EXPECT_NEAR(sum / double(stepped->learnt_tokens), stepped->loss, 1e-6);
 }
 
 TEST(Sessions, TakeDocumentsInsideSequencesWhenPlannedSo) {

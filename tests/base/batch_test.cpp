@@ -10,7 +10,7 @@ namespace sluice::core {
 namespace {
 
 constexpr BatchColumn kAll[] = {BatchColumn::Tokens, BatchColumn::Targets, BatchColumn::Positions,
-                                BatchColumn::Paths};
+                                BatchColumn::Weights, BatchColumn::Paths};
 
 TEST(BatchLayout, ColumnsFollowOneAnother) {
   EXPECT_EQ(std::size(kAll), size_t(kColumnCount));
@@ -22,6 +22,7 @@ TEST(BatchLayout, ColumnsFollowOneAnother) {
   }
   EXPECT_EQ(kPlainBatch.bytes(7), 3 * 7 * 4);
   EXPECT_EQ(kPlainBatch.type(), DType::I32);
+  EXPECT_EQ(layout.type(), DType::U8);  // there are floats, too
 }
 
 TEST(Rows, PaddingIsAsTheTableSays) {
@@ -32,6 +33,14 @@ TEST(Rows, PaddingIsAsTheTableSays) {
   EXPECT_TRUE(std::ranges::equal(rows.column(BatchColumn::Tokens), std::vector{0, 0, 0, 0, 0, 0}));
   EXPECT_TRUE(std::ranges::equal(rows.column(BatchColumn::Targets), std::vector{-1, -1, -1, -1, -1, -1}));
   EXPECT_TRUE(std::ranges::equal(rows.column(BatchColumn::Positions), std::vector{0, 1, 0, 1, 2, 5}));
+}
+
+TEST(Rows, ColumnsHaveTheirTypes) {
+  Rows rows({BatchColumn::Tokens, BatchColumn::Weights}, 3);
+  rows.part(0, 3).fill_padding();
+  rows.column<float>(BatchColumn::Weights)[1] = -0.5f;
+  EXPECT_TRUE(std::ranges::equal(rows.column<float>(BatchColumn::Weights), std::vector{1.0f, -0.5f, 1.0f}));
+  EXPECT_TRUE(std::ranges::equal(rows.column(BatchColumn::Tokens), std::vector{0, 0, 0}));
 }
 
 // A part is what a batch of as many tokens holds, column by column.

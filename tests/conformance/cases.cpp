@@ -321,9 +321,18 @@ void add_loss(List& list) {
     list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, true, false}, "sharp", {.spread = 4});
     list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, false, true}, "sharp", {.spread = 4});
     for (const bool forward_only : {false, true}) {
-      list.add(HeadLoss{40, 24, 3, 16, dtype, dtype, !forward_only, false, forward_only}, "often_likeliest",
-               {.ignored = 0.1});
+      HeadLoss op{40, 24, 3, 16, dtype, dtype, !forward_only, false, forward_only};
+      list.add(op, "often_likeliest", {.ignored = 0.1});
+      op.weighted = true;
+      list.add(op, "", {.ignored = 0.3});
+      op.log_probs = true;
+      list.add(op, "", {.ignored = 0.3});
+      op.weighted = false;
+      op.frozen = !forward_only;
+      list.add(op, "", {.ignored = 0.3});
     }
+    list.add(HeadLoss{129, 48, 320, 50, dtype, dtype, true, true, false, false, true, true}, "",
+             {.ignored = 0.3});
   }
 }
 

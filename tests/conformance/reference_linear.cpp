@@ -204,24 +204,34 @@ Approx is_top(const std::vector<Approx>& logits, size_t target) {
   return surely ? Approx(1) : surely_not ? Approx(0) : Approx(0.5, 0.5, 0.25);
 }
 
-Expected token_losses(const HeadLoss& op, Inputs in) {
+// What row t's loss is taken times.
+Approx weight_of(const HeadLoss& op, Inputs in, int64_t t) {
+  return op.weighted ? in[size_t(op.weights_operand())].at(t) : Approx(1);
+}
+
+Outputs token_losses(const HeadLoss& op, Inputs in) {
   const Matrix x = matrix(in[HeadLoss::kX], op.dim), w = matrix(in[HeadLoss::kW], op.dim);
   const auto targets = in[HeadLoss::kTargets].as<int32_t>();
   Expected losses{HeadLoss::kLoss, std::vector<Approx>(index(2 * op.tokens))};
+  Expected log_probs{op.log_probs_operand(), std::vector<Approx>(index(op.tokens))};
   for (int64_t t = 0; t < op.tokens; ++t) {
     if (targets[index(t)] < 0) continue;
     const auto target = index(targets[index(t)]);
     const LogitRow row = logit_row(x, w, t, op.vocab);
-    losses.values[index(t)] = row.lse - row.logits[target];
+    const Approx loss = row.lse - row.logits[target];
+    log_probs.values[index(t)] = -loss;
+    losses.values[index(t)] = op.weighted ? loss * weight_of(op, in, t) : loss;
     losses.values[index(op.tokens + t)] = is_top(row.logits, target);
   }
-  return losses;
+  Outputs out{std::move(losses)};
+  if (op.log_probs) out.push_back(std::move(log_probs));
+  return out;
 }
 
 }  // namespace
 
 Outputs expect(const HeadLoss& op, Inputs in) {
-  if (op.forward_only) return {token_losses(op, in)};
+  if (op.forward_only) return token_losses(op, in);
   const Matrix x = matrix(in[HeadLoss::kX], op.dim), w = matrix(in[HeadLoss::kW], op.dim);
   const auto targets = in[HeadLoss::kTargets].as<int32_t>();
   const double inv_targets = double{step_args(in[HeadLoss::kArgs]).inv_targets};
@@ -231,20 +241,25 @@ Outputs expect(const HeadLoss& op, Inputs in) {
     loss.add(in[HeadLoss::kLoss].at(0));
     hits.add(in[HeadLoss::kLoss].at(1));
   }
+  Expected log_probs{op.log_probs_operand(), std::vector<Approx>(index(op.tokens))};
   std::vector<Approx> dlogits(index(op.tokens * op.vocab));  // enters two products
   for (int64_t t = 0; t < op.tokens; ++t) {
     const int32_t target = targets[index(t)];
     if (target < 0) continue;
     const LogitRow row = logit_row(x, w, t, op.vocab);
-    loss.add(row.lse - row.logits[index(target)]);
+    const Approx own = row.lse - row.logits[index(target)];
+    log_probs.values[index(t)] = -own;
+    loss.add(op.weighted ? own * weight_of(op, in, t) : own);
+    const Approx scale = op.weighted ? Approx(inv_targets) * weight_of(op, in, t) : Approx(inv_targets);
     hits.add(is_top(row.logits, index(target)));
     for (int64_t v = 0; v < op.vocab; ++v) {
       const Approx p = exp(row.logits[index(v)] - row.lse);
-      const Approx d = (v == target ? p - Approx(1) : p) * Approx(inv_targets);
+      const Approx d = (v == target ? p - Approx(1) : p) * scale;
       dlogits[index(t * op.vocab + v)] = stored(d, op.dtype);
     }
   }
   Outputs out{{HeadLoss::kLoss, {loss.total(unit_of(DType::F64)), hits.total(unit_of(DType::F64))}}};
+  if (op.log_probs) out.push_back(std::move(log_probs));
 
   Expected dx{HeadLoss::kDx};
   for (int64_t t = 0; t < op.tokens; ++t) {

@@ -23,6 +23,7 @@ struct Case {
   bool every_part;  // biases on all projections, and norms of heads
   StepShape shape;
   bool windows = false;  // in one layer, the other is not rotated; rotations scale
+  bool weighted = false;
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -54,6 +55,7 @@ struct TinyModel {
     request.model = config;
     request.shape = shape;
     request.optimizer.deferred = true;
+    request.loss.weighted = c.weighted;
     run = std::make_unique<rig::Rig>(request);
     run->initialize();
     std::mt19937_64 random(5);
@@ -65,6 +67,7 @@ struct TinyModel {
         v = w.init.kind == Init::Ones ? 1 + 0.2f * normal(random) : 0.3f * normal(random);
       rig::write_floats(run->training(), id, values);
     }
+    for (size_t t = 0; t < tokens.tokens.size(); ++t) tokens.weights.push_back(normal(random));
   }
 };
 
@@ -113,6 +116,7 @@ const Case kCases[] = {
     {"every_part_packed", true, {16, 8, 4, 1, 8, true}},
     {"windows_one_chunk", false, {32, 32, 1, 1, 32}, true},
     {"windows_four_chunks", false, {32, 8, 4, 1, 8}, true},
+    {"weighted_four_chunks", false, {32, 8, 4, 1, 8}, false, true},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, FiniteDifference, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });

@@ -245,12 +245,14 @@ Status Runner::run(const HeadLoss& op, const Call& call) {
   auto* logits = reinterpret_cast<float*>(call.workspace.data + at.logits);
   auto* row_loss = reinterpret_cast<float*>(call.workspace.data + at.row_loss);
   const void* w = call[HeadLoss::kW].data;
+  const float* weights = op.weighted ? call.as<float>(op.weights_operand()) : nullptr;
   for (int64_t begin = 0; begin < op.tokens; begin += op.sub_tokens) {
     const int64_t rows = std::min(op.sub_tokens, op.tokens - begin);
     const HeadProducts products = head_products(op, rows, begin == 0);
     const bf16* x = call.as<bf16>(HeadLoss::kX) + begin * op.dim;
     SLUICE_TRY(products_.run(products.logits, x, w, nullptr, logits, scratch, call.stream));
     SLUICE_CUDA_TRY(softmax_loss(logits, call.as<int32_t>(HeadLoss::kTargets) + begin,
+                                 weights != nullptr ? weights + begin : nullptr,
                                  call.as<StepArgs>(HeadLoss::kArgs), row_loss + begin, rows, op.vocab,
                                  logits_stride(op.vocab), !op.forward_only, call.stream));
     if (op.forward_only) continue;
@@ -262,8 +264,12 @@ Status Runner::run(const HeadLoss& op, const Call& call) {
     SLUICE_TRY(products_.run(products.dw, logits, x, dw, dw, scratch, call.stream));
   }
   auto* loss = call.as<double>(HeadLoss::kLoss);
-  SLUICE_CUDA_TRY(op.forward_only ? token_losses(row_loss, loss, op.tokens, call.stream)
-                                  : sum_loss(row_loss, loss, op.tokens, op.accumulate_loss, call.stream));
+  SLUICE_CUDA_TRY(op.forward_only
+                      ? token_losses(row_loss, weights, loss, op.tokens, call.stream)
+                      : sum_loss(row_loss, weights, loss, op.tokens, op.accumulate_loss, call.stream));
+  if (op.log_probs) {
+    SLUICE_CUDA_TRY(log_probs(row_loss, call.as<float>(op.log_probs_operand()), op.tokens, call.stream));
+  }
   return {};
 }
 

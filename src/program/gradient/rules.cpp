@@ -182,10 +182,12 @@ void backward(const Swiglu& op, Node node, Gradients& g) {
   g.remade(y, again);
 }
 
-// Logits do not outlive the task, so the loss comes with its gradients.
+// Logits do not outlive the task, so the loss comes with its gradients. Weights and log-probabilities follow
+// the losses where there are no gradients, and then these.
 void backward(const HeadLoss& op, Node node, Gradients& g) {
   const Task& task = node.front();
-  std::vector<Bound> uses(task.uses.begin(), task.uses.end());
+  const auto sums_end = task.uses.begin() + HeadLoss::kLoss + 1;
+  std::vector<Bound> uses(task.uses.begin(), sums_end);
   HeadLoss whole = op;
   const ObjectId x = task.uses[HeadLoss::kX].object, w = task.uses[HeadLoss::kW].object;
   SLUICE_CHECK(g.wanted(x) || g.wanted(w), "{}: nobody wants gradients of it", task.name);
@@ -199,6 +201,7 @@ void backward(const HeadLoss& op, Node node, Gradients& g) {
     whole.accumulate_dw = dw.accumulate;
     uses.emplace_back(dw.object);
   }
+  uses.insert(uses.end(), sums_end, task.uses.end());
   g.task(task, stem(task), whole, uses);
 }
 

@@ -150,18 +150,27 @@ TEST(Gradients, AttentionInAWindow) {
   expect_attention_gradients(2);
 }
 
-TEST(Gradients, HeadLoss) {
-  const HeadLoss op{5, 4, 7, 2, kF32, kF32, false, false, false};
-  const HeadLoss forward{5, 4, 7, 2, kF32, kF32, false, false, true};
+void expect_loss_gradients(bool weighted) {
+  const HeadLoss op{5, 4, 7, 2, kF32, kF32, false, false, false, false, weighted};
+  HeadLoss forward = op;
+  forward.forward_only = true;
   const auto in = make_operands(op, {.ignored = 0.3});
   const auto out = reference(op, in);
   std::vector<Tensor> forward_in(in.begin(), in.begin() + HeadLoss::kLoss);
   forward_in.push_back(make_operands(forward, {})[HeadLoss::kLoss]);
+  if (weighted) forward_in.push_back(in[size_t(op.weights_operand())]);
   // The losses of all rows count alike, and whether they were the likeliest does not.
   std::vector<double> dloss(size_t(op.tokens), double{step_args(in[HeadLoss::kArgs]).inv_targets});
   dloss.resize(size_t(2 * op.tokens));
   expect_gradient(values_of(out, HeadLoss::kDx), forward, forward_in, HeadLoss::kX, HeadLoss::kLoss, dloss);
   expect_gradient(values_of(out, HeadLoss::kDw), forward, forward_in, HeadLoss::kW, HeadLoss::kLoss, dloss);
+}
+
+TEST(Gradients, HeadLoss) {
+  expect_loss_gradients(false);
+}
+TEST(Gradients, WeightedHeadLoss) {
+  expect_loss_gradients(true);
 }
 
 }  // namespace

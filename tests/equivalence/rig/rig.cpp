@@ -84,6 +84,8 @@ void write_tokens(Executor& executor, const Model& model, const Tokens& tokens) 
   std::ranges::copy(tokens.tokens, rows.column(BatchColumn::Tokens).begin());
   std::ranges::copy(tokens.targets, rows.column(BatchColumn::Targets).begin());
   std::ranges::copy(tokens.positions, rows.column(BatchColumn::Positions).begin());
+  if (model.layout.has(BatchColumn::Weights))
+    std::ranges::copy(tokens.weights, rows.column<float>(BatchColumn::Weights).begin());
   std::vector<std::byte> staging;
   must(feed_rows(rows, model, executor, staging));
 }
@@ -166,6 +168,17 @@ Losses Rig::measure(const Tokens& tokens) {
   write_args(*training_, model(), args);
   must(training_->step());
   return read_losses(*training_, model(), tokens);
+}
+
+std::vector<float> Rig::log_probs() const {
+  std::vector<float> out;
+  for (const auto& round : model().log_probs) {
+    for (const ObjectId chunk : round) {
+      const std::vector<float> values = read_floats(*training_, chunk);
+      out.insert(out.end(), values.begin(), values.end());
+    }
+  }
+  return out;
 }
 
 History run_steps(Rig& rig, int64_t steps, const std::set<int64_t>& flush_after) {

@@ -32,6 +32,7 @@ T must(Result<T> result) {
 // One step's rows, sequence after sequence.
 struct Tokens {
   std::vector<int32_t> tokens, targets, positions;
+  std::vector<float> weights = {};  // where batches have some
 
   int64_t counted() const;  // targets that are not ignored
 };
@@ -98,6 +99,8 @@ class Rig {
   void flush(int64_t step);
   // Loss and norm without an update.
   Losses measure(const Tokens& tokens);
+  // Of the last step's targets. REQUIRES: LossForm::log_probs.
+  std::vector<float> log_probs() const;
 
  private:
   StageRequest request_;

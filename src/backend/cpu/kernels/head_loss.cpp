@@ -65,6 +65,8 @@ Status check_targets(const HeadLoss& op, const int32_t* targets) {
 int64_t rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, const Workspace& ws,
                   int64_t first, int64_t rows) {
   const auto* targets = args.in<int32_t>(HeadLoss::kTargets) + first;
+  const auto* weights = op.weighted ? args.in<float>(op.weights_operand()) + first : nullptr;
+  auto* log_probs = op.log_probs ? args.out<float>(op.log_probs_operand()) + first : nullptr;
   const float scale = args.in<StepArgs>(HeadLoss::kArgs)->inv_targets;
   std::atomic<int64_t> hits{0};
   with_type(op.dtype, [&](auto type) {
@@ -75,13 +77,15 @@ int64_t rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, 
       for (int64_t r = task * kRowsPerTask; r < end; ++r) {
         T* dlogits = op.forward_only ? nullptr : reinterpret_cast<T*>(ws.dlogits) + r * op.vocab;
         TokenLoss loss{};
+        const float weight = weights != nullptr ? weights[r] : 1.0f;
         if (targets[r] >= 0) {
           loss = SLUICE_LOOP(machine.isa, cross_entropy, ws.logits + r * op.vocab, op.vocab, targets[r],
-                             scale, dlogits);
+                             scale * weight, dlogits);
         } else if (dlogits) {
           std::fill_n(dlogits, op.vocab, T(0.0f));
         }
-        ws.losses[first + r] = loss.loss;
+        ws.losses[first + r] = loss.loss * double{weight};
+        if (log_probs != nullptr) log_probs[r] = float(0 - loss.loss);
         own_hits += loss.is_top ? 1 : 0;
         if (op.forward_only) args.out<double>(HeadLoss::kLoss)[op.tokens + first + r] = loss.is_top ? 1 : 0;
       }

@@ -102,14 +102,20 @@ cudaError_t add_gradient(const bf16* x, G* y, int64_t elements, bool accumulate,
 
 // --- loss.cu ---
 // Per row of logits: row_loss = -log p(target), 0 where target < 0, with a minus where no logit is larger
-// than the target's. With `gradients`, the first half of each row's memory becomes inv_targets * d(-log
-// p(target))/d(logits) in bf16. Rows are `stride` floats apart, a multiple of 8.
-cudaError_t softmax_loss(float* logits, const int32_t* targets, const StepArgs* args, float* row_loss,
-                         int64_t rows, int64_t vocab, int64_t stride, bool gradients, cudaStream_t stream);
-// loss[0] = or += sum of |row_loss|, loss[1] = or += how many have a minus
-cudaError_t sum_loss(const float* row_loss, double* loss, int64_t rows, bool accumulate, cudaStream_t stream);
-// loss[row] = |row_loss[row]|, loss[rows + row] = 1 where that has a minus, else 0
-cudaError_t token_losses(const float* row_loss, double* loss, int64_t rows, cudaStream_t stream);
+// than the target's. With `gradients`, the first half of each row's memory becomes inv_targets * weight *
+// d(-log p(target))/d(logits) in bf16. Rows are `stride` floats apart, a multiple of 8. Weights are by row,
+// here and below; null: all are 1.
+cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
+                         float* row_loss, int64_t rows, int64_t vocab, int64_t stride, bool gradients,
+                         cudaStream_t stream);
+// loss[0] = or += sum of weight * |row_loss|, loss[1] = or += how many have a minus
+cudaError_t sum_loss(const float* row_loss, const float* weights, double* loss, int64_t rows, bool accumulate,
+                     cudaStream_t stream);
+// loss[row] = weight * |row_loss[row]|, loss[rows + row] = 1 where row_loss has a minus, else 0
+cudaError_t token_losses(const float* row_loss, const float* weights, double* loss, int64_t rows,
+                         cudaStream_t stream);
+// out[row] = -|row_loss[row]|
+cudaError_t log_probs(const float* row_loss, float* out, int64_t rows, cudaStream_t stream);
 // logits[v] = x[args.row, :] . w[v, :]
 cudaError_t row_logits(const bf16* x, const bf16* w, const StepArgs* args, float* logits, int64_t dim,
                        int64_t vocab, cudaStream_t stream);

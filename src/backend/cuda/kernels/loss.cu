@@ -77,8 +77,8 @@ __device__ RowSum sum_up(const float* row, int64_t vocab, Softmax* scratch) {
 }
 
 __global__ void __launch_bounds__(kLossThreads)
-    softmax_loss_kernel(float* logits, const int32_t* targets, const StepArgs* args, float* row_loss,
-                        int64_t vocab, int64_t stride, bool gradients) {
+    softmax_loss_kernel(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
+                        float* row_loss, int64_t vocab, int64_t stride, bool gradients) {
   __shared__ __align__(16) unsigned char scratch[kLossThreads / kWarp * sizeof(Softmax)];
   const float* row = logits + blockIdx.x * stride;
   const int64_t target = targets[blockIdx.x];
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kLossThreads)
     const RowSum sum = sum_up(row, vocab, reinterpret_cast<Softmax*>(scratch));
     lse = sum.log_sum_exp;
     is_top = row[target] >= sum.max;
-    scale = args->inv_targets;
+    scale = weights != nullptr ? args->inv_targets * weights[blockIdx.x] : args->inv_targets;
   }
   if (threadIdx.x == 0) {
     // A loss is never below 0, as the largest term of the sum is exactly 1: its sign is free to say `is_top`.
@@ -117,12 +117,19 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
+// What a row's loss counts, which its sign says nothing of.
+__device__ double weighted_loss(const float* row_loss, const float* weights, int64_t row) {
+  const double loss = double(fabsf(row_loss[row]));
+  return weights != nullptr ? loss * double(weights[row]) : loss;
+}
+
 // From losses with signs to what HeadLoss makes with gradients.
-__global__ void sum_loss_kernel(const float* row_loss, double* loss, int64_t rows, bool accumulate) {
+__global__ void sum_loss_kernel(const float* row_loss, const float* weights, double* loss, int64_t rows,
+                                bool accumulate) {
   __shared__ double scratch[kMaxWarps], hit_scratch[kMaxWarps];
   double sum = 0, hits = 0;
   for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
-    sum += double(fabsf(row_loss[i]));
+    sum += weighted_loss(row_loss, weights, i);
     hits += signbit(row_loss[i]) ? 1.0 : 0.0;
   }
   sum = block_sum(sum, scratch);
@@ -133,11 +140,16 @@ __global__ void sum_loss_kernel(const float* row_loss, double* loss, int64_t row
 }
 
 // The same without.
-__global__ void token_losses_kernel(const float* row_loss, double* loss, int64_t rows) {
+__global__ void token_losses_kernel(const float* row_loss, const float* weights, double* loss, int64_t rows) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (row >= rows) return;
-  loss[row] = double(fabsf(row_loss[row]));
+  loss[row] = weighted_loss(row_loss, weights, row);
   loss[rows + row] = signbit(row_loss[row]) ? 1.0 : 0.0;
+}
+
+__global__ void log_probs_kernel(const float* row_loss, float* log_probs, int64_t rows) {
+  const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (row < rows) log_probs[row] = 0.0f - fabsf(row_loss[row]);
 }
 
 // One warp per vocabulary entry.
@@ -162,20 +174,27 @@ __global__ void row_logits_kernel(const bf16* x, const bf16* w, const StepArgs* 
 
 }  // namespace
 
-cudaError_t softmax_loss(float* logits, const int32_t* targets, const StepArgs* args, float* row_loss,
-                         int64_t rows, int64_t vocab, int64_t stride, bool gradients, cudaStream_t stream) {
-  return launch(softmax_loss_kernel, dim3(unsigned(rows)), kLossThreads, 0, stream, logits, targets, args,
-                row_loss, vocab, stride, gradients);
+cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
+                         float* row_loss, int64_t rows, int64_t vocab, int64_t stride, bool gradients,
+                         cudaStream_t stream) {
+  return launch(softmax_loss_kernel, dim3(unsigned(rows)), kLossThreads, 0, stream, logits, targets, weights,
+                args, row_loss, vocab, stride, gradients);
 }
 
-cudaError_t sum_loss(const float* row_loss, double* loss, int64_t rows, bool accumulate,
+cudaError_t sum_loss(const float* row_loss, const float* weights, double* loss, int64_t rows, bool accumulate,
                      cudaStream_t stream) {
-  return launch(sum_loss_kernel, dim3(1), kSumThreads, 0, stream, row_loss, loss, rows, accumulate);
+  return launch(sum_loss_kernel, dim3(1), kSumThreads, 0, stream, row_loss, weights, loss, rows, accumulate);
 }
 
-cudaError_t token_losses(const float* row_loss, double* loss, int64_t rows, cudaStream_t stream) {
+cudaError_t token_losses(const float* row_loss, const float* weights, double* loss, int64_t rows,
+                         cudaStream_t stream) {
   return launch(token_losses_kernel, dim3(blocks_for(rows, kLossThreads)), kLossThreads, 0, stream, row_loss,
-                loss, rows);
+                weights, loss, rows);
+}
+
+cudaError_t log_probs(const float* row_loss, float* out, int64_t rows, cudaStream_t stream) {
+  return launch(log_probs_kernel, dim3(blocks_for(rows, kLossThreads)), kLossThreads, 0, stream, row_loss,
+                out, rows);
 }
 
 cudaError_t row_logits(const bf16* x, const bf16* w, const StepArgs* args, float* logits, int64_t dim,
