@@ -142,20 +142,23 @@ class Held {
 
   template <class F>
   auto use(F&& f) {
-    const std::unique_lock<std::mutex> lock(calls_, std::try_to_lock);
-    if (!lock.owns_lock())
-      raise({"session: another thread is in a call of it", sluice::ErrorKind::Invalid, {}});
+    const std::unique_lock<std::mutex> lock = enter();
     if (!session_) raise({"session: it is closed", sluice::ErrorKind::Invalid, {}});
     return unlocked([&] { return f(*session_); });
   }
   void close() {
-    const std::unique_lock<std::mutex> lock(calls_, std::try_to_lock);
-    if (!lock.owns_lock())
-      raise({"session: another thread is in a call of it", sluice::ErrorKind::Invalid, {}});
+    const std::unique_lock<std::mutex> lock = enter();
     unlocked([&] { session_.reset(); });
   }
 
  private:
+  std::unique_lock<std::mutex> enter() {
+    std::unique_lock<std::mutex> lock(calls_, std::try_to_lock);
+    if (!lock.owns_lock())
+      raise({"session: another thread is in a call of it", sluice::ErrorKind::Invalid, {}});
+    return lock;
+  }
+
   std::mutex calls_;
   std::optional<sluice::Session> session_;
 };

@@ -14,7 +14,8 @@ namespace {
 
 using core::error;
 
-// Rows of a caller's batch, checked, in a layout: a batch need not have every column.
+// Rows of a caller's batch, checked, in a layout: a batch need not have every column. Their memory is used
+// again.
 Status take(const Batch& b, const core::Prepared& p, const core::BatchLayout& layout, core::Rows& rows) {
   const size_t n = b.tokens.size(), seq = size_t(p.shape.seq_len);
   if (b.targets.size() != n || (!b.positions.empty() && b.positions.size() != n)) {
@@ -34,10 +35,14 @@ Status take(const Batch& b, const core::Prepared& p, const core::BatchLayout& la
     if (!b.weights.empty() && !std::isfinite(b.weights[i]))
       return error("batch: weights[{}] is {}; allowed are finite numbers", i, b.weights[i]);
   }
-  rows = core::Rows(layout, int64_t(n));
-  rows.part(0, rows.tokens()).fill_padding();
-  if (!b.weights.empty() && layout.has(core::BatchColumn::Weights))
-    std::ranges::copy(b.weights, rows.column<float>(core::BatchColumn::Weights).begin());
+  if (rows.tokens() != int64_t(n) || rows.layout() != layout) rows = core::Rows(layout, int64_t(n));
+  if (layout.has(core::BatchColumn::Weights)) {
+    if (b.weights.empty()) {
+      rows.part(0, rows.tokens()).fill_padding(core::BatchColumn::Weights);
+    } else {
+      std::ranges::copy(b.weights, rows.column<float>(core::BatchColumn::Weights).begin());
+    }
+  }
   std::ranges::copy(b.tokens, rows.column(core::BatchColumn::Tokens).begin());
   std::ranges::copy(b.targets, rows.column(core::BatchColumn::Targets).begin());
   const auto positions = rows.column(core::BatchColumn::Positions);

@@ -73,6 +73,7 @@ class BatchLayout {
     return before(std::find(columns_, columns_ + count_, column), tokens);
   }
   constexpr int64_t bytes(int64_t tokens) const { return before(columns_ + count_, tokens); }
+  bool operator==(const BatchLayout&) const = default;
   // Of all columns; bytes where they differ.
   constexpr DType type() const {
     const DType first = facts_of(columns_[0]).type;

@@ -213,13 +213,13 @@ Result<std::span<const float>> Engine::logits_after(std::span<const int32_t> tok
   SLUICE_TRY(apply_pending());
   const auto [model, executor] = beside(kSampling);
   // The last tokens that fit the window, then padding that no earlier token sees.
-  Rows rows(model.layout, model.shape.tokens());
-  const size_t n = std::min(size_t(rows.tokens()), tokens.size());
-  rows.part(0, rows.tokens()).fill_padding();
-  std::copy(tokens.end() - long(n), tokens.end(), rows.column(BatchColumn::Tokens).begin());
+  if (window_.tokens() == 0) window_ = Rows(model.layout, model.shape.tokens());
+  const size_t n = std::min(size_t(window_.tokens()), tokens.size());
+  window_.part(0, window_.tokens()).fill_padding();
+  std::copy(tokens.end() - long(n), tokens.end(), window_.column(BatchColumn::Tokens).begin());
   StepArgs args{};
   args.row = int32_t(n - 1);
-  SLUICE_TRY(feed_rows(rows, model, executor, staging_));
+  SLUICE_TRY(feed_rows(window_, model, executor, staging_));
   SLUICE_TRY(executor.write(model.args, bytes_of(args)));
   SLUICE_TRY(executor.step());
   logits_.resize(size_t(p_.model.vocab));

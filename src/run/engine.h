@@ -117,6 +117,7 @@ class Engine {
   std::shared_ptr<const ModelFiles> files_;  // for checkpoints
   HeldoutRecord heldout_;
   TokenLosses token_losses_;
+  Rows window_;  // of sampling
   std::vector<std::byte> staging_;
   std::vector<float> logits_, log_probs_;
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "planner/planner.h"
+#include "planner/test_machine.h"
 #include "run/stages.h"
 
 namespace sluice::core {
@@ -15,12 +16,7 @@ namespace {
 constexpr int64_t kChunk = 512;
 
 Profile machine() {
-  Profile profile;
-  profile.name = "test";
-  profile.rates.launch_ns = 0;
-  profile.set_bytes_per_s(2e8);
-  profile.transfer_latency_ns = 0;
-  return profile;
+  return test_machine(2e8);
 }
 
 // One chunk a round, but `first` in the first.

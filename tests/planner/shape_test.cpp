@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "planner/test_machine.h"
 #include "run/stages.h"
 
 namespace sluice::core {
@@ -19,12 +20,7 @@ ShapeSubject subject() {
 }
 
 Profile machine() {
-  Profile profile;
-  profile.name = "test";
-  profile.rates.launch_ns = 0;
-  profile.set_bytes_per_s(1e9);
-  profile.transfer_latency_ns = 0;
-  return profile;
+  return test_machine(1e9);
 }
 
 ShapeRequest request_for(int64_t tokens_per_step) {
