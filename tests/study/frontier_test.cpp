@@ -108,10 +108,23 @@ TEST(Frontier, IsMonotonePrunedAndBeginsAtTheSmallestCap) {
                                [](const auto& a, const auto& b) { return a.share < b.share; })
                   ->share,
               1, 1e-9);
+  // The least of the device is the tightest pair: there plans are those of `plan`.
+  RunConfig planned = config;
+  planned.caps = f.points.front().caps;
+  EXPECT_EQ(outlook_of(must(prepare_on(planned, machine, true))).speed.tokens_per_s,
+            f.points.front().tokens_per_s);
   RunConfig less = config;
   less.caps[kDevice] = f.points.front().caps[kDevice] * 9 / 10;
   less.caps[kHost] = f.points.front().caps[kHost];
-  EXPECT_FALSE(must(outlook(less, machine)).fits());
+  const auto refused = prepare_on(less, machine, true);
+  ASSERT_FALSE(refused.ok());
+  // And the cap is one that a refusal names, to a 32nd and up to a number that is easy to read.
+  const Tier tier = refused.error().detail("tier") == "host" ? kHost : kDevice;
+  less.caps[tier] = std::stoll(std::string(refused.error().detail("need")));
+  EXPECT_TRUE(must(outlook(less, machine)).fits());
+  if (tier == kDevice) {
+    EXPECT_LE(f.points.front().caps[kDevice], readable_cap(less.caps[tier] + less.caps[tier] / 32));
+  }
   EXPECT_EQ(f.cards.size(), 7u);
   for (const ComparedCard& c : f.cards) EXPECT_TRUE(c.trains()) << c.card.key << ": " << c.missing;
   EXPECT_NE(text(f).find("RTX 4090 24 GB"), std::string::npos);
