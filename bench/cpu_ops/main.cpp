@@ -73,7 +73,7 @@ void fill(const Operand& operand, std::byte* data) {
     *reinterpret_cast<StepArgs*>(data) = {.step = 1,
                                           .seed = 1,
                                           .learning_rate = 1e-4f,
-                                          .inv_targets = 1e-3f,
+                                          .loss_scale = 1e-3f,
                                           .update = 1,
                                           .row = 0,
                                           .updates = 1};

@@ -83,7 +83,7 @@ std::vector<std::byte> small_values(const Operand& operand) {
       const StepArgs args{.step = 1,
                           .seed = 1,
                           .learning_rate = 1e-4f,
-                          .inv_targets = 1e-4f,
+                          .loss_scale = 1e-4f,
                           .update = 1,
                           .row = 0,
                           .updates = 1};

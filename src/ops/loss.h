@@ -13,11 +13,14 @@ namespace sluice::core {
 
 // Cross-entropy of x w^T against targets (-1: does not count), sub_tokens rows of logits at a time. loss[0]
 // (+)= the sum of -log p(target), f64, and loss[1] (+)= the number of targets that no logit is larger than,
-// with gradients of args.inv_targets * loss[0]: dx and, unless frozen, dw (over the sub-chunks in grad_dtype,
+// with gradients of args.loss_scale * loss[0]: dx and, unless frozen, dw (over the sub-chunks in grad_dtype,
 // as in LinearDgrad). forward_only: both of each row, without gradients: loss[t] and loss[tokens + t].
 //
 // weighted: every -log p(target) is taken times the row's weight, an f32 of any sign; what is counted is as
 // ever. log_probs: log p(target) of each row, f32, too; 0 where none counts.
+//
+// Any loss L of log-probabilities goes through weights: those of -dL/dlog p(target), its seeds with the sign
+// turned round, under a scale of 1 make the gradients of L. Turning a sign round is exact.
 struct HeadLoss {
   static constexpr std::string_view kName = "head_loss";
   enum { kX, kW, kTargets, kArgs, kLoss, kDx, kDw };  // then weights and log_probs, where they are

@@ -11,10 +11,10 @@ struct StepArgs {
   int64_t step;   // counts steps from 1
   uint64_t seed;  // key of every random decision
   float learning_rate;
-  float inv_targets;  // 1 / number of targets that count in the step's loss
-  int32_t update;     // 0: AdamW leaves everything as it is
-  int32_t row;        // Logits: which row
-  int64_t updates;    // counts the steps that updated the weights, from 1: fewer where some learnt nothing
+  float loss_scale;  // what gradients are of: this times the sum of losses. 1 / number of targets, or 1
+  int32_t update;    // 0: AdamW leaves everything as it is
+  int32_t row;       // Logits: which row
+  int64_t updates;   // counts the steps that updated the weights, from 1: fewer where some learnt nothing
 };
 
 }  // namespace sluice::core

@@ -122,7 +122,7 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
                            : args_for_update(steps_done_ + 1, updates_ + 1, learning_rate);
   const bool learns = targets > 0;
   args.update = (deferred ? pending_ : learns) ? 1 : 0;
-  args.inv_targets = learns ? 1.0f / float(targets) : 0.0f;
+  args.loss_scale = learns ? 1.0f / float(targets) : 0.0f;
   SLUICE_TRY(training_->write(model.args, bytes_of(args)));
   SLUICE_TRY(training_->step(timeline));
   ++steps_done_;
@@ -135,7 +135,7 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   if (learns && clip.scale != 0) ++updates_;
   std::string skipped = clip.scale == 0 ? why_skipped(model, sums.loss, clip) : "";
   if (!learns) skipped = "none of its tokens is learnt";
-  return StepResult{learns ? sums.loss * double(args.inv_targets) : std::nan(""),
+  return StepResult{learns ? sums.loss * double(args.loss_scale) : std::nan(""),
                     clip.norm,
                     learning_rate,
                     now_ns() - begin_ns,
@@ -201,7 +201,7 @@ Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
   const auto [model, executor] = beside(kEvaluation);
   SLUICE_TRY(feed_rows(rows, model, executor, staging_));
   StepArgs args{};
-  args.inv_targets = 1;
+  args.loss_scale = 1;
   SLUICE_TRY(executor.write(model.args, bytes_of(args)));
   SLUICE_TRY(executor.step());
   SLUICE_TRY(read_token_losses(model, executor, token_losses_));

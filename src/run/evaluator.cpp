@@ -98,7 +98,7 @@ Result<const TokenLosses*> Evaluator::evaluate(const Rows& rows) {
   const Model& model = plan_.pass.model;
   SLUICE_TRY(feed_rows(rows, model, *executor_, staging_));
   StepArgs args{};
-  args.inv_targets = 1;
+  args.loss_scale = 1;
   SLUICE_TRY(executor_->write(model.args, std::as_bytes(std::span(&args, 1))));
   SLUICE_TRY(executor_->step());
   SLUICE_TRY(read_token_losses(model, *executor_, losses_));

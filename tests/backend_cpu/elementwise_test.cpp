@@ -106,7 +106,7 @@ TEST_P(Elementwise, HeadLoss) {
   const int64_t tokens = 50, dim = 24, vocab = 37;
   const Values x = random(tokens * dim, 1), w = random(vocab * dim, 2);
   Values targets, dx(x.size()), dw(w.size());
-  const StepArgs args{.inv_targets = 0.125f};
+  const StepArgs args{.loss_scale = 0.125f};
   double loss = 0;
   for (int64_t t = 0; t < tokens; ++t) {
     targets.push_back(t % 5 == 0 ? -1 : double(t % vocab));

@@ -49,7 +49,7 @@ Contents contents_of(const Op& op) {
   for (const Operand& operand : operands(op)) {
     Values values = random_values(operand.elements, ++seed);
     if (operand.name == "args") {
-      values = as_values({.step = 1, .learning_rate = 0.01f, .inv_targets = 1, .update = 1, .updates = 1});
+      values = as_values({.step = 1, .learning_rate = 0.01f, .loss_scale = 1, .update = 1, .updates = 1});
     } else if (operand.format == DType::I32) {
       for (size_t i = 0; i < values.size(); ++i) values[i] = double(i % 7);
     } else if (operand.name == "v" || operand.name == "clip") {

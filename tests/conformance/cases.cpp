@@ -331,8 +331,9 @@ void add_loss(List& list) {
       op.frozen = !forward_only;
       list.add(op, "", {.ignored = 0.3});
     }
-    list.add(HeadLoss{129, 48, 320, 50, dtype, dtype, true, true, false, false, true, true}, "",
-             {.ignored = 0.3});
+    const HeadLoss every{129, 48, 320, 50, dtype, dtype, true, true, false, false, true, true};
+    list.add(every, "", {.ignored = 0.3});
+    list.add(every, "seeds", {.ignored = 0.3, .seeds = true});
   }
 }
 

@@ -119,8 +119,9 @@ void adapt(const HeadLoss& op, const Data& data, Random& random, Tensors& t) {
     t[HeadLoss::kTargets].set(i, ignored ? -1 : double(random.integer(0, op.vocab)));
     counted += ignored ? 0 : 1;
   }
-  set_args(t[HeadLoss::kArgs],
-           {.step = 3, .seed = 7, .inv_targets = 1.0f / float(std::max<int64_t>(counted, 1))});
+  set_args(
+      t[HeadLoss::kArgs],
+      {.step = 3, .seed = 7, .loss_scale = data.seeds ? 1.0f : 1.0f / float(std::max<int64_t>(counted, 1))});
 }
 
 void adapt(const Logits& op, const Data&, Random&, Tensors& t) {
@@ -166,7 +167,7 @@ void adapt_update(const Update& op, const Data& data, Tensors& t, float learning
   const StepArgs args{.step = 5,
                       .seed = data.seed,
                       .learning_rate = learning_rate,
-                      .inv_targets = 1,
+                      .loss_scale = 1,
                       .update = data.update ? 1 : 0,
                       .updates = 3};
   set_args(t[Update::kArgs], args);
@@ -223,7 +224,7 @@ Tensor make_operand(const Operand& operand, const Data& data, Random& random) {
       tensor.set(1, double{data.clip});
       break;
     case Values::StepArgs:
-      set_args(tensor, {.step = 5, .seed = data.seed, .inv_targets = 1, .updates = 3});
+      set_args(tensor, {.step = 5, .seed = data.seed, .loss_scale = 1, .updates = 3});
       break;
   }
   return tensor;

@@ -20,6 +20,7 @@ struct Data {
   // which begins with the row, or some tokens before the block when distance > 0.
   std::vector<int64_t> documents;
   double ignored = 0;             // HeadLoss: share of targets that do not count, evenly spread
+  bool seeds = false;             // HeadLoss: weights are seeds, so that the loss's scale is 1
   bool update = true;             // updates: StepArgs::update
   float clip = 0.75f;             // updates: clip[1]
   std::optional<double> special;  // SumSq, ClipScale and Cast: the value of one element in the middle

@@ -234,7 +234,7 @@ Outputs expect(const HeadLoss& op, Inputs in) {
   if (op.forward_only) return token_losses(op, in);
   const Matrix x = matrix(in[HeadLoss::kX], op.dim), w = matrix(in[HeadLoss::kW], op.dim);
   const auto targets = in[HeadLoss::kTargets].as<int32_t>();
-  const double inv_targets = double{step_args(in[HeadLoss::kArgs]).inv_targets};
+  const double loss_scale = double{step_args(in[HeadLoss::kArgs]).loss_scale};
 
   Sum loss, hits;
   if (op.accumulate_loss) {
@@ -250,7 +250,7 @@ Outputs expect(const HeadLoss& op, Inputs in) {
     const Approx own = row.lse - row.logits[index(target)];
     log_probs.values[index(t)] = -own;
     loss.add(op.weighted ? own * weight_of(op, in, t) : own);
-    const Approx scale = op.weighted ? Approx(inv_targets) * weight_of(op, in, t) : Approx(inv_targets);
+    const Approx scale = op.weighted ? Approx(loss_scale) * weight_of(op, in, t) : Approx(loss_scale);
     hits.add(is_top(row.logits, index(target)));
     for (int64_t v = 0; v < op.vocab; ++v) {
       const Approx p = exp(row.logits[index(v)] - row.lse);

@@ -58,10 +58,10 @@ Status write_batches(const Prepared& p, const RunData& data, const Path& path) {
   return writer.commit();
 }
 
-Status write_args(Executor& executor, const Model& model, float inv_targets, int32_t row) {
+Status write_args(Executor& executor, const Model& model, float loss_scale, int32_t row) {
   StepArgs args{};
   args.step = args.updates = 1;
-  args.inv_targets = inv_targets;
+  args.loss_scale = loss_scale;
   args.row = row;
   return executor.write(model.args, std::as_bytes(std::span(&args, 1)));
 }
@@ -101,12 +101,12 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
   SLUICE_TRY(feed_rows(rows, model, training, staging));
   const auto counted =
       std::ranges::count_if(rows.column(BatchColumn::Targets), [](int32_t t) { return t >= 0; });
-  const float inv_targets = 1.0f / float(counted);
-  SLUICE_TRY(write_args(training, model, inv_targets, 0));
+  const float loss_scale = 1.0f / float(counted);
+  SLUICE_TRY(write_args(training, model, loss_scale, 0));
   SLUICE_TRY(training.step());
   LossSums sums{};
   SLUICE_TRY(training.read(model.loss, std::as_writable_bytes(std::span(&sums, 1))));
-  const double loss = sums.loss * double{inv_targets};
+  const double loss = sums.loss * double{loss_scale};
 
   const int64_t window = sampler.shape.tokens();
   Rows seen(sampler.layout, window);

@@ -160,7 +160,7 @@ void expect_loss_gradients(bool weighted) {
   forward_in.push_back(make_operands(forward, {})[HeadLoss::kLoss]);
   if (weighted) forward_in.push_back(in[size_t(op.weights_operand())]);
   // The losses of all rows count alike, and whether they were the likeliest does not.
-  std::vector<double> dloss(size_t(op.tokens), double{step_args(in[HeadLoss::kArgs]).inv_targets});
+  std::vector<double> dloss(size_t(op.tokens), double{step_args(in[HeadLoss::kArgs]).loss_scale});
   dloss.resize(size_t(2 * op.tokens));
   expect_gradient(values_of(out, HeadLoss::kDx), forward, forward_in, HeadLoss::kX, HeadLoss::kLoss, dloss);
   expect_gradient(values_of(out, HeadLoss::kDw), forward, forward_in, HeadLoss::kW, HeadLoss::kLoss, dloss);
@@ -171,6 +171,23 @@ TEST(Gradients, HeadLoss) {
 }
 TEST(Gradients, WeightedHeadLoss) {
   expect_loss_gradients(true);
+}
+
+// Of any loss of log-probabilities, from its derivatives with respect to them.
+TEST(Gradients, HeadLossFromSeeds) {
+  const HeadLoss op{5, 4, 7, 2, kF32, kF32, false, false, false, false, true, true};
+  HeadLoss forward = op;
+  forward.forward_only = true, forward.weighted = false;
+  const auto in = make_operands(op, {.ignored = 0.3, .seeds = true});
+  std::vector<double> seeds = in[size_t(op.weights_operand())].values();
+  for (double& s : seeds) s = -s;
+  const auto out = reference(op, in);
+  const auto plain = make_operands(forward, {});
+  std::vector<Tensor> forward_in(in.begin(), in.begin() + HeadLoss::kLoss);
+  forward_in.insert(forward_in.end(), plain.begin() + HeadLoss::kLoss, plain.end());
+  const int log_probs = forward.log_probs_operand();
+  expect_gradient(values_of(out, HeadLoss::kDx), forward, forward_in, HeadLoss::kX, log_probs, seeds);
+  expect_gradient(values_of(out, HeadLoss::kDw), forward, forward_in, HeadLoss::kW, log_probs, seeds);
 }
 
 }  // namespace

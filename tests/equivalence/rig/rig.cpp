@@ -99,7 +99,7 @@ StepArgs args_for(int64_t step, int64_t counted) {
   args.step = args.updates = step;
   args.seed = 7;
   args.learning_rate = 1e-2f;
-  args.inv_targets = 1.0f / float(counted);
+  args.loss_scale = 1.0f / float(counted);
   args.update = 1;
   return args;
 }

@@ -67,7 +67,7 @@ int64_t rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, 
   const auto* targets = args.in<int32_t>(HeadLoss::kTargets) + first;
   const auto* weights = op.weighted ? args.in<float>(op.weights_operand()) + first : nullptr;
   auto* log_probs = op.log_probs ? args.out<float>(op.log_probs_operand()) + first : nullptr;
-  const float scale = args.in<StepArgs>(HeadLoss::kArgs)->inv_targets;
+  const float scale = args.in<StepArgs>(HeadLoss::kArgs)->loss_scale;
   std::atomic<int64_t> hits{0};
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);

@@ -102,7 +102,7 @@ cudaError_t add_gradient(const bf16* x, G* y, int64_t elements, bool accumulate,
 
 // --- loss.cu ---
 // Per row of logits: row_loss = -log p(target), 0 where target < 0, with a minus where no logit is larger
-// than the target's. With `gradients`, the first half of each row's memory becomes inv_targets * weight *
+// than the target's. With `gradients`, the first half of each row's memory becomes loss_scale * weight *
 // d(-log p(target))/d(logits) in bf16. Rows are `stride` floats apart, a multiple of 8. Weights are by row,
 // here and below; null: all are 1.
 cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,

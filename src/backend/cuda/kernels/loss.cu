@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kLossThreads)
     const RowSum sum = sum_up(row, vocab, reinterpret_cast<Softmax*>(scratch));
     lse = sum.log_sum_exp;
     is_top = row[target] >= sum.max;
-    scale = weights != nullptr ? args->inv_targets * weights[blockIdx.x] : args->inv_targets;
+    scale = weights != nullptr ? args->loss_scale * weights[blockIdx.x] : args->loss_scale;
   }
   if (threadIdx.x == 0) {
     // A loss is never below 0, as the largest term of the sum is exactly 1: its sign is free to say `is_top`.
