@@ -64,7 +64,7 @@ sluice::Status run(const std::string& directory) {
   const auto loss = session->evaluate(Counting(3, options.seq_len, 5).batch());
   if (!loss.ok()) return loss.error();
   std::printf("loss on other rows: %.3f nats\n", *loss);
-  return session->save(directory);
+  return session->save_state(directory);
 }
 
 int main(int argc, char** argv) {

@@ -25,9 +25,18 @@ struct Batch {
   std::span<const int32_t> targets;
   // Counted from a document's first token in its sequence; empty: from each sequence's first token.
   std::span<const int32_t> positions;
-  // How many times each target's loss counts, of any sign; empty: once. The loss is over the number of
-  // targets.
-  std::span<const float> weights;
+  // How many times each target's loss counts, of any sign; empty: once. The loss of a step is over the number
+  // of its targets.
+  std::span<const float> weights = {};
+  // Instead of weights, for a loss of one's own: its derivative with respect to log p of each target.
+  std::span<const float> seeds = {};
+};
+
+// A batch with memory of its own.
+struct BatchRows {
+  std::vector<int32_t> tokens, targets, positions;
+
+  Batch batch() const { return {tokens, targets, positions}; }
 };
 
 struct TextOptions {
@@ -48,13 +57,17 @@ class Dataset {
   static Dataset random(const Plan& plan);
 
   bool has_heldout() const;
+  // What Session::train() learns after so many steps, from 0: a loop of one's own takes the same.
+  BatchRows batch(int64_t steps_done) const;
 
   const std::shared_ptr<const core::RunData>& data() const { return data_; }
 
  private:
-  explicit Dataset(std::shared_ptr<const core::RunData> data) : data_(std::move(data)) {}
+  Dataset(std::shared_ptr<const core::RunData> data, int64_t tokens_per_step)
+      : data_(std::move(data)), tokens_per_step_(tokens_per_step) {}
 
   std::shared_ptr<const core::RunData> data_;
+  int64_t tokens_per_step_;
 };
 
 }  // namespace sluice

@@ -45,10 +45,10 @@ struct StepOptions {
   double clip_norm = 1;                           // of the gradient, over all weights; 0: none
   uint64_t seed = 1;                              // of random weights and rounding
   bool packed = false;                            // several documents side by side in a sequence
-  bool weighted = false;                          // batches of steps have weights
-  bool log_probabilities = false;                 // Session::log_probabilities() will be called
-  bool evaluate = true;                           // Session::evaluate() will be called
-  int64_t generate_window = 0;  // tokens that Session::generate() looks back; 0: it is not called
+  bool weighted = false;                          // batches of steps have weights or seeds
+  bool log_probabilities = false;                 // steps tell those of their targets (Queued)
+  bool evaluate = true;                           // Session::forward() and evaluate() will be called
+  int64_t sample_window = 0;  // tokens that Session::sample() looks back; 0: it is not called
 };
 
 // A value: copies share what they hold and never change.

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model in memory: trained, evaluated, asked, saved.
+// A model in memory: trained by the caller's loop or a schedule, evaluated, asked, saved.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sluice/dataset.h"
@@ -17,14 +21,47 @@
 
 namespace sluice {
 
-struct GenerateOptions {
+struct SampleOptions {
   int64_t tokens = 64;
   double temperature = 0;  // 0: the most likely token
   uint64_t seed = 1;
 };
 
+struct Sample {
+  std::vector<int32_t> tokens;
+  // log p of each token after those before it, as the model has it: whatever temperature it was drawn with.
+  std::vector<float> log_probabilities;
+};
+
+// A tensor of the model by the name that its folder has for it, "model.norm.weight".
+struct WeightInfo {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+// Rows that wait for an optimizer step, and what it will find of them. A handle: copies share it, and it may
+// outlive its session.
+class Queued {
+ public:
+  int64_t tokens() const;
+  // log p of each target before the update, 0 where none counts. An error before optim_step() took the rows,
+  // for good if that failed or they were discarded. REQUIRES: StepOptions::log_probabilities.
+  Result<std::vector<float>> log_probabilities() const;
+
+ private:
+  friend class Session;
+  struct Impl;
+  explicit Queued(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+  std::shared_ptr<Impl> impl_;
+};
+
 // Owns the memory that its plan asks for, and gives it back when it is destroyed. Under the plan's caps all
 // of its life. One thread at a time.
+//
+// A step of one's own is any number of forward_backward(), then one optim_step(). Rows wait on the host until
+// then, and all of them run as the one step that was planned, in which copies and the update are hidden: so
+// results do not depend on how a step's rows are split into calls.
 class Session {
  public:
   // Takes the memory, makes the state or loads the model's weights. The observer outlives the session.
@@ -35,31 +72,55 @@ class Session {
   Session& operator=(Session&&) noexcept;
   ~Session();
 
-  // One optimizer step on a batch of Plan::tokens_per_step() tokens. An error that comes from running it
-  // leaves the state undefined: restore() before the next.
-  Result<StepEvent> step(const Batch& batch, double learning_rate);
-  // log p of the targets of the last step's batch before its update, 0 where none counts. REQUIRES:
-  // StepOptions::log_probabilities. An error before there was a step.
-  Result<std::vector<float>> log_probabilities() const;
-  // Mean loss over the targets of any whole number of sequences. REQUIRES: StepOptions::evaluate.
+  // log p of each target of any whole number of sequences, 0 where none counts. Weights and seeds do not
+  // matter. Rows that wait are not disturbed. REQUIRES: StepOptions::evaluate.
+  Result<std::vector<float>> forward(const Batch& batch);
+  // Mean loss over the targets, with their weights: that of forward(), summed in f64.
   Result<double> evaluate(const Batch& batch);
+
+  // Queues any whole number of sequences for the next optim_step(). Errors: more than the step's
+  // Plan::tokens_per_step() with what waits already; weights or seeds without StepOptions::weighted; seeds in
+  // a step that has rows without, or the other way round.
+  Result<Queued> forward_backward(const Batch& batch);
+  // One step of the optimizer on what waits: on the gradients of its mean loss, or of what its seeds are
+  // derivatives of. Fewer tokens than were planned take as long as all. With seeds StepEvent::loss is the sum
+  // of seed times log p. `hyperparameters` are those the caller relies on, by name: another value than the
+  // plan's is an error, as they are part of its programs.
+  // An error that comes from running it leaves the state undefined: load_state() before the next.
+  Result<StepEvent> optim_step(double learning_rate,
+                               const std::map<std::string, double>& hyperparameters = {});
+  // forward_backward() and optim_step().
+  Result<StepEvent> step(const Batch& batch, double learning_rate);
+  // Of the rows that wait: how many tokens they have; and makes as if they had not come.
+  int64_t queued_tokens() const;
+  void discard();
 
   // Steps up to the schedule's last one, with evaluations between; those of Schedule::checkpoint_every go to
   // `directory`/step-N, of which the two newest stay, and the link `directory`/latest names the newest. None
   // are made without a directory. When asked to stop it ends after the step in progress, and may be called
-  // again to go on.
+  // again to go on. An error while rows wait.
   Status train(const Dataset& data, const Schedule& schedule, const std::filesystem::path& directory = {},
                std::stop_token stop = {});
 
-  // Continues a prompt of one or more tokens. REQUIRES: StepOptions::generate_window.
-  Result<std::vector<int32_t>> generate(std::span<const int32_t> prompt, const GenerateOptions& options = {});
+  // Continues a prompt of one or more tokens, from the weights as they are. REQUIRES:
+  // StepOptions::sample_window.
+  Result<Sample> sample(std::span<const int32_t> prompt, const SampleOptions& options = {});
 
   // A folder with weights (transformers loads it), optimizer state and what the run is. It appears whole; one
-  // that is there already is an error (Io).
-  Status save(const std::filesystem::path& directory);
-  // Goes on from what save() wrote. Refused when results would become others than the saved run's (Invalid,
-  // with every difference).
-  Status restore(const std::filesystem::path& directory);
+  // that is there already is an error (Io). Rows that wait are no part of it.
+  Status save_state(const std::filesystem::path& directory);
+  // Goes on from what save_state() wrote; rows that wait are discarded. Refused when results would become
+  // others than the saved run's (Invalid, with every difference).
+  Status load_state(const std::filesystem::path& directory);
+  // The same folder without optimizer state: a model, and nothing that a run goes on from.
+  Status save_weights(const std::filesystem::path& directory);
+
+  // The model's tensors, row by row, in f32 whatever they are held in. set_weight() rounds to nearest, and
+  // sets master weights, too; the optimizer's state stays. Errors: another name (NotFound), another number of
+  // values, one that is not finite.
+  std::vector<WeightInfo> weights() const;
+  Result<std::vector<float>> weight(std::string_view name);
+  Status set_weight(std::string_view name, std::span<const float> values);
 
   int64_t steps_done() const;
   MemoryUse memory() const;

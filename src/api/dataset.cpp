@@ -20,17 +20,29 @@ Result<Dataset> Dataset::text(const Plan& plan, const TextOptions& options) {
   config.data.mode = plan.packed() ? "packed" : "contiguous";
   config.data.respect_documents = plan.packed();
   SLUICE_ASSIGN(core::RunData data, core::open_data(config, plan.prepared()->model.vocab));
-  return Dataset(std::make_shared<const core::RunData>(std::move(data)));
+  return Dataset(std::make_shared<const core::RunData>(std::move(data)), plan.tokens_per_step());
 }
 
 Dataset Dataset::random(const Plan& plan) {
   // Random tokens open no file.
   return Dataset(std::make_shared<const core::RunData>(
-      *core::open_data(plan.prepared()->config, plan.prepared()->model.vocab)));
+                     *core::open_data(plan.prepared()->config, plan.prepared()->model.vocab)),
+                 plan.tokens_per_step());
 }
 
 bool Dataset::has_heldout() const {
   return data_->heldout != nullptr;
+}
+
+BatchRows Dataset::batch(int64_t steps_done) const {
+  core::Rows rows(core::kPlainBatch, tokens_per_step_);
+  core::fill_rows(*data_->train, steps_done, 0, rows.part(0, rows.tokens()));
+  const auto column = [&](core::BatchColumn c) {
+    const std::span<const int32_t> all = rows.column(c);
+    return std::vector<int32_t>(all.begin(), all.end());
+  };
+  return {column(core::BatchColumn::Tokens), column(core::BatchColumn::Targets),
+          column(core::BatchColumn::Positions)};
 }
 
 }  // namespace sluice

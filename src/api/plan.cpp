@@ -99,8 +99,8 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
 Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& caps, const Machine& machine,
                   Observer& observer) {
   SLUICE_ASSIGN(core::RunConfig config, config_of(model, options, caps, machine));
-  if (options.generate_window < 0 || options.generate_window > options.seq_len) {
-    return error("generate_window = {}: allowed are numbers from 0 to seq_len = {}", options.generate_window,
+  if (options.sample_window < 0 || options.sample_window > options.seq_len) {
+    return error("sample_window = {}: allowed are numbers from 0 to seq_len = {}", options.sample_window,
                  options.seq_len);
   }
   core::RunNeeds needs;
@@ -108,7 +108,7 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
   needs.packed = options.packed;
   needs.loss = {options.weighted, options.log_probabilities};
   needs.evaluate = options.evaluate;
-  needs.sample_window = options.generate_window;
+  needs.sample_window = options.sample_window;
   const core::PlanCache cache = core::plan_cache_of(config);
   const bool keeps = !machine.options().cache.empty();
   SLUICE_ASSIGN(core::Prepared prepared,

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/session.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "io/directory.h"
 #include "run/manifest.h"
 #include "run/sampler.h"
 #include "run/training.h"
@@ -14,33 +17,42 @@ namespace {
 
 using core::error;
 
-// Rows of a caller's batch, checked, in a layout: a batch need not have every column. Their memory is used
-// again.
-Status take(const Batch& b, const core::Prepared& p, const core::BatchLayout& layout, core::Rows& rows) {
+// What a batch says of its targets' part in the loss; empty: nothing. Seeds are weights with the sign turned.
+std::span<const float> loss_column(const Batch& b) {
+  return b.seeds.empty() ? b.weights : b.seeds;
+}
+
+// A caller's batch of whole sequences, checked, into rows of a layout, which need not have every column.
+Status take(const Batch& b, const core::Prepared& p, core::RowsView rows) {
   const size_t n = b.tokens.size(), seq = size_t(p.shape.seq_len);
   if (b.targets.size() != n || (!b.positions.empty() && b.positions.size() != n)) {
     return error("batch: {} tokens, {} targets, {} positions; they must be as many", n, b.targets.size(),
                  b.positions.size());
   }
-  if (!b.weights.empty() && b.weights.size() != n)
-    return error("batch: {} tokens, {} weights; they must be as many", n, b.weights.size());
-  if (!b.weights.empty() && !p.stages.main.model.layout.has(core::BatchColumn::Weights))
-    return error("batch: it has weights; plan with StepOptions::weighted");
+  if (!b.weights.empty() && !b.seeds.empty()) return error("batch: it has weights and seeds; one is allowed");
+  const char* const name = b.seeds.empty() ? "weights" : "seeds";
+  const std::span<const float> factors = loss_column(b);
+  if (!factors.empty() && factors.size() != n)
+    return error("batch: {} tokens, {} {}; they must be as many", n, factors.size(), name);
+  if (!factors.empty() && !p.stages.main.model.layout.has(core::BatchColumn::Weights))
+    return error("batch: it has {}; plan with StepOptions::weighted", name);
   const int64_t vocab = p.model.vocab;
   for (size_t i = 0; i < n; ++i) {
     if (b.tokens[i] < 0 || b.tokens[i] >= vocab)
       return error("batch: tokens[{}] is {}; allowed are 0 to {}", i, b.tokens[i], vocab - 1);
     if (b.targets[i] < -1 || b.targets[i] >= vocab)
       return error("batch: targets[{}] is {}; allowed are -1 to {}", i, b.targets[i], vocab - 1);
-    if (!b.weights.empty() && !std::isfinite(b.weights[i]))
-      return error("batch: weights[{}] is {}; allowed are finite numbers", i, b.weights[i]);
+    if (!factors.empty() && !std::isfinite(factors[i]))
+      return error("batch: {}[{}] is {}; allowed are finite numbers", name, i, factors[i]);
   }
-  if (rows.tokens() != int64_t(n) || rows.layout() != layout) rows = core::Rows(layout, int64_t(n));
-  if (layout.has(core::BatchColumn::Weights)) {
-    if (b.weights.empty()) {
-      rows.part(0, rows.tokens()).fill_padding(core::BatchColumn::Weights);
+  if (rows.layout().has(core::BatchColumn::Weights)) {
+    const std::span<float> weights = rows.column<float>(core::BatchColumn::Weights);
+    if (factors.empty()) {
+      rows.fill_padding(core::BatchColumn::Weights);
+    } else if (b.seeds.empty()) {
+      std::ranges::copy(factors, weights.begin());
     } else {
-      std::ranges::copy(b.weights, rows.column<float>(core::BatchColumn::Weights).begin());
+      std::ranges::transform(factors, weights.begin(), [](float seed) { return -seed; });
     }
   }
   std::ranges::copy(b.tokens, rows.column(core::BatchColumn::Tokens).begin());
@@ -59,17 +71,120 @@ Status take(const Batch& b, const core::Prepared& p, const core::BatchLayout& la
   return {};
 }
 
+Status check_sequences(const Batch& b, int64_t seq) {
+  const int64_t n = int64_t(b.tokens.size());
+  if (n > 0 && n % seq == 0) return {};
+  return error("batch: {} tokens; allowed are whole sequences of {}", n, seq);
+}
+
+// From token `begin` on, sequences without targets.
+void fill_missing(core::Rows& rows, int64_t begin, int64_t seq) {
+  for (int64_t row = begin; row < rows.tokens(); row += seq) rows.part(row, seq).fill_padding();
+}
+
+// What a caller relies on is what was planned.
+Status check_hyperparameters(const core::OptimizerConfig& planned,
+                             const std::map<std::string, double>& wanted) {
+  const auto& own = planned.optimizer->hyperparameters;
+  for (const auto& [name, value] : wanted) {
+    const auto it = std::ranges::find(own, name, &core::Hyperparameter::name);
+    if (it == own.end()) {
+      std::vector<std::string_view> names;
+      for (const core::Hyperparameter& h : own) names.push_back(h.name);
+      return error("hyperparameters[{}]: {} has {}", name, planned.optimizer->name, fmt::join(names, ", "));
+    }
+    const double now = planned.values[size_t(it - own.begin())];
+    if (value != now)
+      return error("hyperparameters[{}] = {}: planned with {}; plan with StepOptions::hyperparameters", name,
+                   value, now);
+  }
+  return {};
+}
+
 // The content of batches that a caller brings is the caller's.
 constexpr const char* kCallersData = "batches of the caller";
 
 }  // namespace
+
+struct Queued::Impl {
+  enum class State : uint8_t { Waits, Ran, Gone };
+  int64_t first, count;  // tokens, in the step's rows
+  State state = State::Waits;
+  std::string gone = {};  // why
+  std::vector<float> log_probs = {};
+};
+
+int64_t Queued::tokens() const {
+  return impl_->count;
+}
+
+Result<std::vector<float>> Queued::log_probabilities() const {
+  switch (impl_->state) {
+    case Impl::State::Waits:
+      return error("log_probabilities(): the rows wait for optim_step()");
+    case Impl::State::Gone:
+      return error("log_probabilities(): {}", impl_->gone);
+    case Impl::State::Ran:
+      break;
+  }
+  if (impl_->log_probs.empty()) return error("log_probabilities(): plan with StepOptions::log_probabilities");
+  return impl_->log_probs;
+}
 
 struct Session::Impl {
   std::shared_ptr<const core::Prepared> prepared;  // outlives the engine, which borrows it
   Observer* observer;
   std::shared_ptr<core::Engine> engine;
   std::string content = kCallersData;
-  core::Rows batch;
+  core::Rows batch, step;  // of evaluations, and what waits for an optimizer step
+  int64_t queued = 0;      // tokens of that
+  bool seeded = false;
+  std::vector<std::weak_ptr<Queued::Impl>> waiting = {};
+
+  int64_t seq_len() const { return prepared->shape.seq_len; }
+  // Ends the queue; what waited is gone for that reason.
+  void drop(const std::string& why) {
+    for (const auto& weak : waiting) {
+      if (const auto one = weak.lock()) one->state = Queued::Impl::State::Gone, one->gone = why;
+    }
+    waiting.clear();
+    queued = 0;
+  }
+  // Ends the queue, whose step ran.
+  void resolve() {
+    const std::span<const float> all = engine->log_probs();
+    for (const auto& weak : waiting) {
+      const auto one = weak.lock();
+      if (!one) continue;
+      one->state = Queued::Impl::State::Ran;
+      if (all.empty()) continue;
+      const auto own = all.subspan(size_t(one->first), size_t(one->count));
+      one->log_probs.assign(own.begin(), own.end());
+    }
+    waiting.clear();
+    queued = 0;
+  }
+
+  // Calls f(first token, losses of so many) with every pass over a batch.
+  template <class F>
+  Status pass(const Batch& b, std::string_view call, F&& f) {
+    const core::Stage* const stage = prepared->stages.find(core::kEvaluation);
+    if (stage == nullptr) return error("{}: plan with StepOptions::evaluate", call);
+    SLUICE_TRY(check_sequences(b, seq_len()));
+    const core::Model& model = stage->model;
+    const auto n = int64_t(b.tokens.size());
+    if (batch.tokens() != n) batch = core::Rows(model.layout, n);
+    SLUICE_TRY(take(b, *prepared, batch.part(0, n)));
+    core::Rows rows(model.layout, model.shape.tokens());
+    for (int64_t at = 0; at < n; at += rows.tokens()) {
+      const int64_t here = std::min(n - at, rows.tokens());
+      rows.copy(batch, at, here);
+      fill_missing(rows, here, seq_len());
+      SLUICE_ASSIGN(const core::TokenLosses* const losses, engine->evaluate(rows));
+      f(at, here, *losses);
+    }
+    return {};
+  }
 };
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -89,62 +204,33 @@ Result<Session> Session::open(const Plan& plan, Observer& observer) {
   return Session(std::move(impl));
 }
 
-Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
-  const core::Prepared& p = *impl_->prepared;
-  if (int64_t(batch.tokens.size()) != p.shape.tokens())
-    return error("batch: {} tokens; the plan's step has {}", batch.tokens.size(), p.shape.tokens());
-  if (!(learning_rate >= 0)) return error("learning_rate = {}: allowed are numbers from 0", learning_rate);
-  SLUICE_TRY(take(batch, p, p.stages.main.model.layout, impl_->batch));
-  SLUICE_ASSIGN(const core::StepResult r, impl_->engine->step(impl_->batch, learning_rate));
-  const StepEvent event{.step = steps_done(),
-                        .loss = r.loss,
-                        .gradient_norm = r.gradient_norm,
-                        .learning_rate = r.learning_rate,
-                        .seconds = r.ns / 1e9,
-                        .predicted_seconds = p.stages.main.plan.makespan_ns / 1e9,
-                        .tokens = r.tokens,
-                        .memory = memory(),
-                        .skipped = r.skipped,
-                        .learnt_tokens = r.targets,
-                        .accuracy = double(r.hits) / double(r.targets)};
-  impl_->observer->stepped(event);
-  return event;
-}
-
-Result<std::vector<float>> Session::log_probabilities() const {
-  if (impl_->prepared->stages.main.model.log_probs.empty())
-    return error("log_probabilities(): plan with StepOptions::log_probabilities");
-  const std::span<const float> all = impl_->engine->log_probs();
-  if (all.empty()) return error("log_probabilities(): there was no step");
-  return std::vector<float>(all.begin(), all.end());
+Result<std::vector<float>> Session::forward(const Batch& batch) {
+  std::vector<float> out(batch.tokens.size());
+  const auto keep = [&](int64_t first, int64_t count, const core::TokenLosses& losses) {
+    for (int64_t t = 0; t < count; ++t) {
+      const auto i = size_t(first + t);
+      // As a step says it: where none counts it is 0, and not -0.
+      if (batch.targets[i] >= 0) out[i] = float(0 - losses.loss[size_t(t)]);
+    }
+  };
+  SLUICE_TRY(impl_->pass(batch, "forward()", keep));
+  return out;
 }
 
 Result<double> Session::evaluate(const Batch& batch) {
-  const core::Prepared& p = *impl_->prepared;
-  if (p.stages.find(core::kEvaluation) == nullptr)
-    return error("evaluate(): plan with StepOptions::evaluate");
-  const int64_t seq = p.shape.seq_len, n = int64_t(batch.tokens.size());
-  if (n == 0 || n % seq != 0) return error("batch: {} tokens; allowed are whole sequences of {}", n, seq);
-  const core::Model& model = p.stages.at(core::kEvaluation).model;
-  SLUICE_TRY(take(batch, p, model.layout, impl_->batch));
-  core::Rows pass(model.layout, model.shape.tokens());
   core::RowLoss sum;
-  for (int64_t at = 0; at < n; at += pass.tokens()) {
-    const int64_t here = std::min(n - at, pass.tokens());
-    pass.copy(impl_->batch, at, here);
-    // Rows that fill the last pass have no targets.
-    for (int64_t row = here; row < pass.tokens(); row += seq) pass.part(row, seq).fill_padding();
-    SLUICE_ASSIGN(const core::TokenLosses* const losses, impl_->engine->evaluate(pass));
-    for (size_t t = 0; t < size_t(here); ++t) {
-      const size_t i = size_t(at) + t;
+  const auto add = [&](int64_t first, int64_t count, const core::TokenLosses& losses) {
+    for (int64_t t = 0; t < count; ++t) {
+      const auto i = size_t(first + t), at = size_t(t);
       const double weight = batch.weights.empty() ? 1 : double{batch.weights[i]};
-      if (batch.targets[i] >= 0) sum.add({weight * losses->loss[t], 1, losses->is_top[t] > 0 ? 1 : 0});
+      if (batch.targets[i] >= 0) sum.add({weight * losses.loss[at], 1, losses.is_top[at] > 0 ? 1 : 0});
     }
-  }
+  };
+  SLUICE_TRY(impl_->pass(batch, "evaluate()", add));
   if (sum.targets == 0) return error("batch: it has no targets");
   impl_->observer->evaluated({.step = steps_done(),
                               .loss = sum.mean(),
-                              .rows = n / seq,
+                              .rows = int64_t(batch.tokens.size()) / impl_->seq_len(),
                               .targets = sum.targets,
                               .accuracy = double(sum.hits) / double(sum.targets),
                               .lowest_step = steps_done(),
@@ -152,8 +238,78 @@ Result<double> Session::evaluate(const Batch& batch) {
   return sum.mean();
 }
 
+Result<Queued> Session::forward_backward(const Batch& batch) {
+  const core::Prepared& p = *impl_->prepared;
+  SLUICE_TRY(check_sequences(batch, impl_->seq_len()));
+  const int64_t n = int64_t(batch.tokens.size()), waits = impl_->queued;
+  if (waits + n > p.shape.tokens()) {
+    const std::string rest = waits > 0 ? fmt::format(", with {} that wait for optim_step()", waits) : "";
+    return error("batch: {} tokens{}; the plan's step has {}", n, rest, p.shape.tokens());
+  }
+  const bool seeded = !batch.seeds.empty();
+  if (waits > 0 && seeded != impl_->seeded) {
+    return error("batch: it has {}seeds, and what waits for optim_step() has {}; all of a step, or none",
+                 seeded ? "" : "no ", seeded ? "none" : "some");
+  }
+  if (impl_->step.tokens() == 0) impl_->step = core::Rows(p.stages.main.model.layout, p.shape.tokens());
+  SLUICE_TRY(take(batch, p, impl_->step.part(waits, n)));
+  auto queued = std::make_shared<Queued::Impl>(Queued::Impl{waits, n});
+  impl_->queued = waits + n;
+  impl_->seeded = seeded;
+  impl_->waiting.push_back(queued);
+  return Queued(std::move(queued));
+}
+
+Result<StepEvent> Session::optim_step(double learning_rate,
+                                      const std::map<std::string, double>& hyperparameters) {
+  const core::Prepared& p = *impl_->prepared;
+  if (!(learning_rate >= 0)) return error("learning_rate = {}: allowed are numbers from 0", learning_rate);
+  SLUICE_TRY(check_hyperparameters(p.optimizer, hyperparameters));
+  if (impl_->queued == 0) return error("optim_step(): no rows wait; forward_backward() brings them");
+  fill_missing(impl_->step, impl_->queued, impl_->seq_len());
+  const core::LossScale scale = impl_->seeded ? core::LossScale::One : core::LossScale::PerTarget;
+  const auto stepped = impl_->engine->step(impl_->step, learning_rate, nullptr, scale);
+  if (!stepped.ok()) {
+    impl_->drop("its step failed: " + stepped.message());
+    return stepped.error();
+  }
+  const core::StepResult& r = *stepped;
+  const StepEvent event{.step = steps_done(),
+                        .loss = r.loss,
+                        .gradient_norm = r.gradient_norm,
+                        .learning_rate = r.learning_rate,
+                        .seconds = r.ns / 1e9,
+                        .predicted_seconds = p.stages.main.plan.makespan_ns / 1e9,
+                        .tokens = impl_->queued,
+                        .memory = memory(),
+                        .skipped = r.skipped,
+                        .learnt_tokens = r.targets,
+                        .accuracy = double(r.hits) / double(r.targets)};
+  impl_->resolve();
+  impl_->observer->stepped(event);
+  return event;
+}
+
+Result<StepEvent> Session::step(const Batch& batch, double learning_rate) {
+  // Before anything waits.
+  if (!(learning_rate >= 0)) return error("learning_rate = {}: allowed are numbers from 0", learning_rate);
+  const auto queued = forward_backward(batch);
+  if (!queued.ok()) return queued.error();
+  return optim_step(learning_rate);
+}
+
+int64_t Session::queued_tokens() const {
+  return impl_->queued;
+}
+
+void Session::discard() {
+  impl_->drop("the rows were discarded");
+}
+
 Status Session::train(const Dataset& data, const Schedule& schedule, const std::filesystem::path& directory,
                       std::stop_token stop) {
+  if (impl_->queued > 0)
+    return error("train(): {} tokens wait for optim_step(); call that, or discard()", impl_->queued);
   for (const core::BatchSource* source : {data.data()->train.get(), data.data()->heldout.get()}) {
     if (source != nullptr && source->packed() && !impl_->prepared->shape.packed)
       return error("data: documents begin inside a sequence; plan with StepOptions::packed");
@@ -179,32 +335,56 @@ Status Session::train(const Dataset& data, const Schedule& schedule, const std::
   return saver ? saver->wait() : Status();
 }
 
-Result<std::vector<int32_t>> Session::generate(std::span<const int32_t> prompt, const GenerateOptions& o) {
+Result<Sample> Session::sample(std::span<const int32_t> prompt, const SampleOptions& o) {
   const core::Prepared& p = *impl_->prepared;
   if (p.stages.find(core::kSampling) == nullptr)
-    return error("generate(): plan with StepOptions::generate_window");
+    return error("sample(): plan with StepOptions::sample_window");
   if (prompt.empty()) return error("prompt: it is empty; it takes at least one token");
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] < 0 || prompt[i] >= p.model.vocab)
       return error("prompt: token {} is {}; allowed are 0 to {}", i, prompt[i], p.model.vocab - 1);
   }
   if (o.tokens < 0 || !(o.temperature >= 0))
-    return error("generate(): tokens = {}, temperature = {}; allowed are numbers from 0", o.tokens,
+    return error("sample(): tokens = {}, temperature = {}; allowed are numbers from 0", o.tokens,
                  o.temperature);
-  return core::continue_text(*impl_->engine, {prompt.begin(), prompt.end()},
-                             {o.tokens, o.temperature, o.seed});
+  SLUICE_ASSIGN(core::Continuation drawn, core::continue_text(*impl_->engine, {prompt.begin(), prompt.end()},
+                                                              {o.tokens, o.temperature, o.seed}));
+  return Sample{std::move(drawn.tokens), std::move(drawn.log_probs)};
 }
 
-Status Session::save(const std::filesystem::path& directory) {
+Status Session::save_state(const std::filesystem::path& directory) {
   return impl_->engine->save(core::manifest_of(*impl_->prepared, impl_->content), directory);
 }
 
-Status Session::restore(const std::filesystem::path& directory) {
+Status Session::load_state(const std::filesystem::path& directory) {
   SLUICE_ASSIGN(const core::CheckpointInfo info, core::read_checkpoint_info(directory));
   // Every call of train() brings its schedule.
   const std::vector<std::string> allow{"steps", "learning_rate"};
   const core::Manifest now = core::manifest_of(*impl_->prepared, impl_->content);
+  impl_->drop("load_state() discarded the rows");
   return impl_->engine->load(core::tolerating(info.manifest, now, allow), directory);
+}
+
+Status Session::save_weights(const std::filesystem::path& directory) {
+  SLUICE_ASSIGN(core::AtomicDirectory fresh, core::AtomicDirectory::create(directory));
+  SLUICE_TRY(
+      impl_->engine->save_weights(core::manifest_of(*impl_->prepared, impl_->content), fresh.temporary()));
+  return fresh.commit();
+}
+
+std::vector<WeightInfo> Session::weights() const {
+  std::vector<WeightInfo> out;
+  for (core::StoredTensor& t : core::layout_of(impl_->prepared->stages.main.model, false).weights)
+    out.push_back({std::move(t.info.name), std::move(t.info.shape)});
+  return out;
+}
+
+Result<std::vector<float>> Session::weight(std::string_view name) {
+  return impl_->engine->weight(name);
+}
+
+Status Session::set_weight(std::string_view name, std::span<const float> values) {
+  return impl_->engine->set_weight(name, values);
 }
 
 int64_t Session::steps_done() const {

@@ -10,6 +10,7 @@
 #include "base/stopwatch.h"
 #include "exec/host_parts.h"
 #include "io/directory.h"
+#include "io/elements.h"
 #include "model/families/families.h"
 #include "ops/clip_norm.h"
 #include "run/caps.h"
@@ -109,7 +110,8 @@ StepArgs Engine::args_for_update(int64_t step, int64_t updates, double learning_
   return args;
 }
 
-Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline) {
+Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline,
+                                LossScale scale) {
   const double begin_ns = now_ns();
   const Model& model = p_.stages.main.model;
   SLUICE_TRY(feed_rows(rows, model, *training_, staging_));
@@ -122,7 +124,7 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
                            : args_for_update(steps_done_ + 1, updates_ + 1, learning_rate);
   const bool learns = targets > 0;
   args.update = (deferred ? pending_ : learns) ? 1 : 0;
-  args.loss_scale = learns ? 1.0f / float(targets) : 0.0f;
+  args.loss_scale = !learns ? 0.0f : scale == LossScale::One ? 1.0f : 1.0f / float(targets);
   SLUICE_TRY(training_->write(model.args, bytes_of(args)));
   SLUICE_TRY(training_->step(timeline));
   ++steps_done_;
@@ -284,6 +286,41 @@ Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir) 
   pending_ = false;
   log_probs_.clear();
   return {};
+}
+
+Result<std::vector<float>> Engine::weight(std::string_view name) {
+  const CheckpointLayout layout = layout_of(p_.stages.main.model, false);
+  for (const StoredTensor& tensor : layout.weights) {
+    if (tensor.info.name != name) continue;
+    SLUICE_TRY(apply_pending());
+    constexpr int64_t kPieceBytes = 4 << 20;
+    std::vector<float> out, values;
+    out.reserve(size_t(tensor.info.elements()));
+    const PartReader read = reader_of(*training_);
+    for (const StoredPart& part : tensor.parts) {
+      for (int64_t at = 0; at < part.bytes; at += kPieceBytes) {
+        SLUICE_ASSIGN(const auto bytes, read(part, at, std::min(kPieceBytes, part.bytes - at)));
+        read_elements(tensor.from, bytes, values);
+        out.insert(out.end(), values.begin(), values.end());
+      }
+    }
+    return out;
+  }
+  return error(ErrorKind::NotFound, "weight {}: the model has no tensor of that name", name);
+}
+
+Status Engine::set_weight(std::string_view name, std::span<const float> values) {
+  const Model& model = p_.stages.main.model;
+  const auto places = weight_places(model);
+  const auto it = places.find(name);
+  if (it == places.end())
+    return error(ErrorKind::NotFound, "weight {}: the model has no tensor of that name", name);
+  const WeightSource& source = *it->second.source;
+  if (int64_t(values.size()) != source.rows * source.cols)
+    return error("weight {}: {} values; it has {}", name, values.size(), source.rows * source.cols);
+  SLUICE_TRY(apply_pending());
+  const TensorInfo tensor{source.tensor, TensorType::F32, {int64_t(values.size())}};
+  return write_weight(model, it->second, tensor, 0, std::as_bytes(values), *training_);
 }
 
 MemoryReport Engine::memory() {

@@ -18,7 +18,7 @@
 namespace sluice::core {
 
 struct StepResult {
-  double loss = 0;  // of the whole step, with their weights, over the number of targets; NaN: there are none
+  double loss = 0;  // of the whole step, with its weights and scale; NaN: there are no targets
   double gradient_norm = 0;
   double learning_rate = 0;
   double ns = 0;  // wall clock
@@ -29,6 +29,9 @@ struct StepResult {
   // was. Weights and state are then what they were before.
   std::string skipped;
 };
+
+// What the sum of losses is taken times: weights that are seeds of a loss are scaled already.
+enum class LossScale : uint8_t { PerTarget, One };
 
 struct MemoryReport {
   BytesByTier bytes;       // in use, as driver and operating system say
@@ -44,7 +47,8 @@ class Engine {
 
   // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined.
   // REQUIRES: shape.tokens() tokens.
-  Result<StepResult> step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline = nullptr);
+  Result<StepResult> step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline = nullptr,
+                          LossScale scale = LossScale::PerTarget);
   // log p of the targets of the last step that was made here, 0 where none counts. Empty: none was since the
   // state was loaded, or LossForm::log_probs was not planned.
   std::span<const float> log_probs() const { return log_probs_; }
@@ -72,6 +76,11 @@ class Engine {
   // The same of the weights alone: save_weights() fills an empty directory.
   Status save_weights(const Manifest& manifest, const std::filesystem::path& dir);
   Result<std::optional<CheckpointCopy>> copy_weights(const Manifest& manifest, int64_t room_bytes);
+
+  // Tensors by the names that a folder has for them, in f32. set_weight() rounds to nearest and sets master
+  // weights, too. Errors: NotFound, another number of values, one that is not finite.
+  Result<std::vector<float>> weight(std::string_view name);
+  Status set_weight(std::string_view name, std::span<const float> values);
 
   // What evaluations found: checkpoints have it, and load() sets it. Nothing here reads it.
   HeldoutRecord& heldout() { return heldout_; }

@@ -23,17 +23,27 @@ int32_t choose(std::span<const float> logits, const Sampling& s, uint64_t index)
   return int32_t(chosen);
 }
 
+float log_prob(std::span<const float> logits, int32_t token) {
+  const float top = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float l : logits) sum += std::exp(double{l} - double{top});
+  return float(double{logits[size_t(token)]} - double{top} - std::log(sum));
+}
+
 }  // namespace
 
-Result<std::vector<int32_t>> continue_text(Engine& engine, std::vector<int32_t> text, const Sampling& s,
-                                           const std::function<bool(int64_t)>& more) {
-  const auto begin = long(text.size());
+Result<Continuation> continue_text(Engine& engine, std::vector<int32_t> text, const Sampling& s,
+                                   const std::function<bool(int64_t)>& more) {
+  Continuation out;
   for (int64_t i = 0; i < s.tokens && (!more || more(i)); ++i) {
     SLUICE_ASSIGN(const std::span<const float> logits, engine.logits_after(text));
-    text.push_back(choose(logits, s, uint64_t(i)));
-    if (std::find(s.ends.begin(), s.ends.end(), text.back()) != s.ends.end()) break;
+    const int32_t token = choose(logits, s, uint64_t(i));
+    out.tokens.push_back(token);
+    out.log_probs.push_back(log_prob(logits, token));
+    if (std::ranges::find(s.ends, token) != s.ends.end()) break;
+    text.push_back(token);
   }
-  return std::vector<int32_t>(text.begin() + begin, text.end());
+  return out;
 }
 
 }  // namespace sluice::core

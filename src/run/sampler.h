@@ -17,11 +17,16 @@ struct Sampling {
   std::vector<int32_t> ends = {};  // tokens that nothing follows
 };
 
+// Tokens, and log p of each as the model has it, at temperature 1.
+struct Continuation {
+  std::vector<int32_t> tokens;
+  std::vector<float> log_probs;
+};
+
 // Continues a prompt. Token i depends on the logits, the seed and i alone; before each, `more` is asked with
 // i whether it is still wanted. REQUIRES: sampling was planned; a prompt that is not empty, of tokens below
 // the vocabulary's size.
-Result<std::vector<int32_t>> continue_text(Engine& engine, std::vector<int32_t> prompt,
-                                           const Sampling& sampling,
-                                           const std::function<bool(int64_t)>& more = {});
+Result<Continuation> continue_text(Engine& engine, std::vector<int32_t> prompt, const Sampling& sampling,
+                                   const std::function<bool(int64_t)>& more = {});
 
 }  // namespace sluice::core

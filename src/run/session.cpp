@@ -167,10 +167,11 @@ Result<std::string> Session::sample(const std::string& prompt, int64_t tokens, d
       return error("sample.prompt: its token {} is none of the model's {}", id, p.model.vocab);
   }
   if (text.empty()) return error("sample.prompt: the tokenizer has no token for anything in it");
-  SLUICE_ASSIGN(const std::vector<int32_t> ids,
+  SLUICE_ASSIGN(const Continuation drawn,
                 continue_text(*engine_, text,
                               {tokens, temperature, uint64_t(p.config.train.seed + number), ends}, more));
-  return tokenizer ? tokenizer->decode(ids, /*skip_special=*/false) : ByteTokenizer::decode(ids);
+  return tokenizer ? tokenizer->decode(drawn.tokens, /*skip_special=*/false)
+                   : ByteTokenizer::decode(drawn.tokens);
 }
 
 Status Session::save(const std::filesystem::path& dir) {

@@ -8,68 +8,12 @@
 #include <limits>
 #include <vector>
 
-#include "sluice/sluice.h"
-#include "support/temp_dir.h"
+#include "api/rig.h"
 
 namespace sluice {
 namespace {
 
-using core::TempDir;
-
-constexpr const char* kTiny = R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 32,
-  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48})";
-
-Model tiny() {
-  return *Model::from_config(kTiny);
-}
-
-// One thread; costs are measured once for all tests.
-Machine here() {
-  static const TempDir cache;
-  MachineOptions options;
-  options.cache = cache / "costs";
-  options.backend = "cpu";
-  options.threads = 1;
-  return *Machine::here(options);
-}
-
-StepOptions small_step() {
-  StepOptions options;
-  options.seq_len = 16;
-  options.tokens_per_step = 64;
-  return options;
-}
-
-struct Rows {
-  std::vector<int32_t> tokens, targets, positions;
-  std::vector<float> weights;
-
-  explicit Rows(int64_t count, int32_t salt = 0) {
-    for (int64_t i = 0; i < count; ++i) {
-      tokens.push_back(int32_t((i * 37 + salt * 11) % 256));
-      targets.push_back(int32_t((i * 37 + salt * 11 + 5) % 256));
-    }
-  }
-  Batch batch() const { return {tokens, targets, positions, weights}; }
-};
-
-struct Recorder : Observer {
-  std::vector<double> losses, evaluations;
-  std::vector<std::filesystem::path> saves;
-  std::function<void()> after_step = [] {};
-
-  void stepped(const StepEvent& e) override {
-    losses.push_back(e.loss);
-    after_step();
-  }
-  void evaluated(const EvaluationEvent& e) override { evaluations.push_back(e.loss); }
-  void saved(const SaveEvent& e) override { saves.push_back(e.directory); }
-};
-
-void expect_error(const Error& error, ErrorKind kind, std::string_view part) {
-  EXPECT_EQ(error.kind, kind) << error.message;
-  EXPECT_NE(error.message.find(part), std::string::npos) << error.message << "\nlacks: " << part;
-}
+using namespace api_rig;
 
 TEST(Models, SayWhatTheyAre) {
   const Model model = tiny();
@@ -162,7 +106,7 @@ TEST(Plans, RefuseOptionsByName) {
   refused([](StepOptions& o) { o.hyperparameters["beta3"] = 0; }, "beta3");
   refused([](StepOptions& o) { o.hyperparameters["beta1"] = 1.5; }, "beta1");
   refused([](StepOptions& o) { o.clip_norm = -1; }, "clip_norm = -1");
-  refused([](StepOptions& o) { o.generate_window = 17; }, "generate_window = 17");
+  refused([](StepOptions& o) { o.sample_window = 17; }, "sample_window = 17");
   Caps caps;
   caps.host_bytes = 0;
   expect_error(plan(tiny(), small_step(), caps, machine).error(), ErrorKind::Invalid, "host_bytes = 0");
@@ -174,16 +118,6 @@ TEST(Plans, RefuseOptionsByName) {
   EXPECT_EQ(tight.error().detail("tier"), "device");
   EXPECT_EQ(tight.error().detail("given"), "1000");
 }
-
-// A session on this machine, and what it told.
-struct Running {
-  Recorder recorder;
-  Plan plan;
-  Session session;
-
-  explicit Running(const StepOptions& options = small_step(), const Caps& caps = {})
-      : plan(*sluice::plan(tiny(), options, caps, here())), session(*Session::open(plan, recorder)) {}
-};
 
 TEST(Sessions, LearnFromBatchesOfTheCaller) {
   Running r;
@@ -218,13 +152,13 @@ TEST(Sessions, GoOnFromWhatTheySaved) {
   Running first;
   for (int i = 0; i < 4; ++i) {
     if (i == 2) {
-      ASSERT_TRUE(first.session.save(dir / "saved").ok());
+      ASSERT_TRUE(first.session.save_state(dir / "saved").ok());
     }
     (void)first.session.step(Rows(64, i).batch(), 1e-2);
   }
   ASSERT_EQ(first.recorder.saves, std::vector{dir / "saved"});
   Running second;
-  const Status restored = second.session.restore(dir / "saved");
+  const Status restored = second.session.load_state(dir / "saved");
   ASSERT_TRUE(restored.ok()) << restored.message();
   EXPECT_EQ(second.session.steps_done(), 2);
   for (int i = 2; i < 4; ++i) (void)second.session.step(Rows(64, i).batch(), 1e-2);
@@ -234,7 +168,7 @@ TEST(Sessions, GoOnFromWhatTheySaved) {
   StepOptions other = small_step();
   other.seed = 2;
   Running third(other);
-  expect_error(third.session.restore(dir / "saved").error(), ErrorKind::Invalid, "train.seed");
+  expect_error(third.session.load_state(dir / "saved").error(), ErrorKind::Invalid, "train.seed");
 }
 
 TEST(Sessions, EvaluateAnyNumberOfSequences) {
@@ -259,7 +193,8 @@ TEST(Sessions, RefuseBatchesThatDoNotFit) {
     ASSERT_FALSE(stepped.ok()) << part;
     expect_error(stepped.error(), ErrorKind::Invalid, part);
   };
-  refused(Rows(48), "48 tokens");
+  refused(Rows(80), "80 tokens; the plan's step has 64");
+  refused(Rows(50), "50 tokens; allowed are whole sequences of 16");
   Rows rows(64);
   rows.targets.pop_back();
   refused(rows, "63 targets");
@@ -278,47 +213,7 @@ TEST(Sessions, RefuseBatchesThatDoNotFit) {
                ErrorKind::Invalid, "learning_rate");
   EXPECT_EQ(r.session.steps_done(), 0);
   expect_error(r.session.evaluate(Rows(17).batch()).error(), ErrorKind::Invalid, "17 tokens");
-  expect_error(r.session.generate(Rows(2).tokens).error(), ErrorKind::Invalid, "generate_window");
-}
-
-TEST(Sessions, TakeWeightsWhenPlannedSo) {
-  StepOptions options = small_step();
-  options.weighted = true;
-  Running plain, weighted(options);
-  Rows rows(64);
-  const auto expected = plain.session.step(rows.batch(), 1e-2),
-             none = weighted.session.step(rows.batch(), 1e-2);
-  ASSERT_TRUE(none.ok()) << none.message();
-  EXPECT_EQ(none->loss, expected->loss);
-  rows.weights.assign(64, 0.5f);
-  EXPECT_EQ(*weighted.session.evaluate(rows.batch()), 0.5 * *plain.session.evaluate(Rows(64).batch()));
-  expect_error(plain.session.step(rows.batch(), 1e-2).error(), ErrorKind::Invalid, "StepOptions::weighted");
-  rows.weights[7] = std::numeric_limits<float>::infinity();
-  expect_error(weighted.session.step(rows.batch(), 1e-2).error(), ErrorKind::Invalid, "weights[7] is inf");
-  rows.weights.pop_back();
-  expect_error(weighted.session.step(rows.batch(), 1e-2).error(), ErrorKind::Invalid, "63 weights");
-}
-
-TEST(Sessions, TellLogProbabilities) {
-  StepOptions options = small_step();
-  options.log_probabilities = true;
-  Running r(options), plain;
-  Rows rows(64);
-  for (size_t i = 0; i < 64; i += 5) rows.targets[i] = -1;
-  expect_error(r.session.log_probabilities().error(), ErrorKind::Invalid, "no step");
-  expect_error(plain.session.log_probabilities().error(), ErrorKind::Invalid,
-               "StepOptions::log_probabilities");
-  const auto stepped = r.session.step(rows.batch(), 1e-2);
-  ASSERT_TRUE(stepped.ok()) << stepped.message();
-  const auto all = r.session.log_probabilities();
-  ASSERT_TRUE(all.ok()) << all.message();
-  ASSERT_EQ(all->size(), 64u);
-  double sum = 0;
-  for (size_t i = 0; i < 64; ++i) {
-    EXPECT_EQ((*all)[i] == 0, rows.targets[i] < 0) << i;
-    sum -= double{(*all)[i]};
-  }
-  EXPECT_NEAR(sum / double(stepped->learnt_tokens), stepped->loss, 1e-6);
+  expect_error(r.session.sample(Rows(2).tokens).error(), ErrorKind::Invalid, "sample_window");
 }
 
 TEST(Sessions, TakeDocumentsInsideSequencesWhenPlannedSo) {
@@ -362,18 +257,18 @@ TEST(Sessions, TrainOnADatasetUntilAskedToStop) {
   EXPECT_EQ(r.recorder.saves, (std::vector{dir / "step-3", dir / "step-6"}));
 }
 
-TEST(Sessions, GenerateTheSameForOneSeed) {
+TEST(Sessions, SampleTheSameForOneSeed) {
   StepOptions options = small_step();
-  options.generate_window = 16;
+  options.sample_window = 16;
   Running r(options);
   const std::vector<int32_t> prompt{1, 2, 3};
-  const auto first = r.session.generate(prompt, {20, 0.9, 7});
+  const auto first = r.session.sample(prompt, {20, 0.9, 7});
   ASSERT_TRUE(first.ok()) << first.message();
-  EXPECT_EQ(first->size(), 20u);
-  EXPECT_EQ(*first, *r.session.generate(prompt, {20, 0.9, 7}));
-  EXPECT_NE(*first, *r.session.generate(prompt, {20, 0.9, 8}));
-  expect_error(r.session.generate({}, {}).error(), ErrorKind::Invalid, "empty");
-  expect_error(r.session.generate(std::vector<int32_t>{300}, {}).error(), ErrorKind::Invalid, "300");
+  EXPECT_EQ(first->tokens.size(), 20u);
+  EXPECT_EQ(first->tokens, r.session.sample(prompt, {20, 0.9, 7})->tokens);
+  EXPECT_NE(first->tokens, r.session.sample(prompt, {20, 0.9, 8})->tokens);
+  expect_error(r.session.sample({}, {}).error(), ErrorKind::Invalid, "empty");
+  expect_error(r.session.sample(std::vector<int32_t>{300}, {}).error(), ErrorKind::Invalid, "300");
 }
 
 TEST(Sessions, NeedAMachineThatIsHere) {

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// A loop of one's own: rows queued by any number of calls, and the one step that they run as.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "api/rig.h"
+
+namespace sluice {
+namespace {
+
+using namespace api_rig;
+
+StepOptions every_verb() {
+  StepOptions options = small_step();
+  options.weighted = options.log_probabilities = true;
+  options.sample_window = 16;
+  return options;
+}
+
+Rows some_rows(int32_t salt = 0) {
+  Rows rows(64, salt);
+  for (size_t i = 0; i < 64; i += 5) rows.targets[i] = -1;
+  return rows;
+}
+
+// Sequences [first, first + count).
+Batch part(const Rows& rows, size_t first, size_t count) {
+  const auto cut = [&](const auto& all) {
+    return all.empty() ? std::span(all) : std::span(all).subspan(16 * first, 16 * count);
+  };
+  return {cut(rows.tokens), cut(rows.targets), cut(rows.positions), cut(rows.weights)};
+}
+
+// All weights, to compare bits.
+std::vector<float> all_weights(Session& session) {
+  std::vector<float> out;
+  for (const WeightInfo& w : session.weights()) {
+    const auto values = session.weight(w.name);
+    EXPECT_TRUE(values.ok()) << values.message();
+    out.insert(out.end(), values->begin(), values->end());
+  }
+  return out;
+}
+
+TEST(Verbs, ComeToTheStepHoweverItsRowsAreSplit) {
+  Running whole, split(every_verb());
+  for (int step = 0; step < 3; ++step) {
+    const Rows rows = some_rows(step);
+    const auto expected = whole.session.step(rows.batch(), 1e-2);
+    for (const auto& [first, count] : {std::pair{0, 1}, {1, 2}, {3, 1}}) {
+      const auto queued = split.session.forward_backward(part(rows, size_t(first), size_t(count)));
+      ASSERT_TRUE(queued.ok()) << queued.message();
+      EXPECT_EQ(split.session.queued_tokens(), 16 * (first + count));
+    }
+    const auto stepped = split.session.optim_step(1e-2);
+    ASSERT_TRUE(stepped.ok()) << stepped.message();
+    EXPECT_EQ(stepped->loss, expected->loss);
+    EXPECT_EQ(stepped->gradient_norm, expected->gradient_norm);
+    EXPECT_EQ(stepped->tokens, 64);
+    EXPECT_EQ(split.session.queued_tokens(), 0);
+  }
+  EXPECT_EQ(all_weights(split.session), all_weights(whole.session));
+}
+
+// The loop of Session::train() is that of the command line.
+TEST(Verbs, TakeTheStepsThatTrainTakes) {
+  Running trained, own;
+  const Dataset data = Dataset::random(trained.plan);
+  Schedule schedule;
+  schedule.steps = 4;
+  ASSERT_TRUE(trained.session.train(data, schedule).ok());
+  for (int64_t step = 0; step < schedule.steps; ++step) {
+    const BatchRows rows = data.batch(step);
+    ASSERT_TRUE(own.session.step(rows.batch(), schedule.rate_at(step + 1)).ok());
+  }
+  ASSERT_EQ(own.recorder.losses.size(), 4u);
+  EXPECT_EQ(own.recorder.losses, trained.recorder.losses);
+  EXPECT_EQ(all_weights(own.session), all_weights(trained.session));
+}
+
+TEST(Verbs, CountNoRowsThatAreMissing) {
+  Running few, full;
+  Rows rows = some_rows();
+  ASSERT_TRUE(few.session.forward_backward(part(rows, 0, 3)).ok());
+  std::fill(rows.targets.begin() + 48, rows.targets.end(), -1);
+  const auto expected = full.session.step(rows.batch(), 1e-2), stepped = few.session.optim_step(1e-2);
+  ASSERT_TRUE(stepped.ok()) << stepped.message();
+  EXPECT_EQ(stepped->loss, expected->loss);
+  EXPECT_EQ(stepped->gradient_norm, expected->gradient_norm);
+  EXPECT_EQ(stepped->tokens, 48);
+  EXPECT_EQ(all_weights(few.session), all_weights(full.session));
+}
+
+// The evaluation's chunk is the step's: the same sums.
+TEST(Verbs, TellLogProbabilitiesWhenTheStepRan) {
+  Running r(every_verb());
+  const Rows rows = some_rows();
+  const auto forward = r.session.forward(rows.batch());
+  ASSERT_TRUE(forward.ok()) << forward.message();
+  const auto first = r.session.forward_backward(part(rows, 0, 1)),
+             rest = r.session.forward_backward(part(rows, 1, 3));
+  expect_error(first->log_probabilities().error(), ErrorKind::Invalid, "wait for optim_step()");
+  const auto stepped = r.session.optim_step(1e-2);
+  ASSERT_TRUE(stepped.ok()) << stepped.message();
+  std::vector<float> all = *first->log_probabilities();
+  const auto others = *rest->log_probabilities();
+  all.insert(all.end(), others.begin(), others.end());
+  EXPECT_EQ(all, *forward);
+  double sum = 0;
+  for (size_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(all[i] == 0, rows.targets[i] < 0) << i;
+    sum -= double{all[i]};
+  }
+  EXPECT_NEAR(sum / double(stepped->learnt_tokens), stepped->loss, 1e-6);
+  EXPECT_NEAR(stepped->loss, *Running().session.evaluate(rows.batch()), 1e-6);
+}
+
+// Of the mean loss, seeds are -1 / targets: weights turned round, under a scale of 1.
+TEST(Verbs, TakeTheSeedsOfAnyLoss) {
+  Running built_in(every_verb()), own(every_verb());
+  Rows rows = some_rows();
+  // As many targets as a power of two: then the scale is exact, and so are all bits.
+  std::ranges::fill(rows.targets, -1);
+  for (size_t i = 0; i < 64; i += 2) rows.targets[i] = int32_t(3 * i);
+  const auto expected = built_in.session.step(rows.batch(), 1e-2);
+  Batch batch = rows.batch();
+  const std::vector<float> seeds(64, -1.0f / 32);
+  batch.seeds = seeds;
+  const auto log_probs = *own.session.forward(rows.batch());
+  ASSERT_TRUE(own.session.forward_backward(batch).ok());
+  const auto stepped = own.session.optim_step(1e-2);
+  ASSERT_TRUE(stepped.ok()) << stepped.message();
+  EXPECT_EQ(stepped->gradient_norm, expected->gradient_norm);
+  EXPECT_EQ(all_weights(own.session), all_weights(built_in.session));
+  double sum = 0;
+  for (size_t i = 0; i < 64; ++i) sum += double{seeds[i]} * double{log_probs[i]};
+  EXPECT_NEAR(stepped->loss, sum, 1e-6);
+}
+
+// d(sum of s * log p)/dw along a direction, by central differences through the weights themselves.
+TEST(Verbs, MakeTheGradientsThatDifferencesShow) {
+  StepOptions options = every_verb();
+  options.compute = options.gradients = options.state = Format::F32;
+  options.optimizer = "sgd";
+  options.hyperparameters = {{"momentum", 0}, {"weight_decay", 0}};
+  options.clip_norm = 0;
+  Running r(options);
+  const Rows rows = some_rows();
+  Batch batch = rows.batch();
+  std::vector<float> seeds(64);
+  for (size_t i = 0; i < 64; ++i) seeds[i] = 0.25f * float(int(i % 9) - 4);
+  batch.seeds = seeds;
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+  const std::vector<float> before = *r.session.weight(name);
+  const auto loss_at = [&](size_t i, float by) {
+    std::vector<float> moved = before;
+    moved[i] += by;
+    EXPECT_TRUE(r.session.set_weight(name, moved).ok());
+    const auto log_probs = *r.session.forward(batch);
+    double sum = 0;
+    for (size_t t = 0; t < 64; ++t) sum += double{seeds[t]} * double{log_probs[t]};
+    return sum;
+  };
+  std::vector<std::pair<size_t, double>> slopes;
+  for (const size_t i : {size_t(0), size_t(77), size_t(500)})
+    slopes.emplace_back(i, (loss_at(i, 0x1p-5f) - loss_at(i, -0x1p-5f)) / 0x1p-4);
+  ASSERT_TRUE(r.session.set_weight(name, before).ok());
+  ASSERT_TRUE(r.session.forward_backward(batch).ok());
+  ASSERT_TRUE(r.session.optim_step(0.5).ok());
+  const std::vector<float> after = *r.session.weight(name);
+  for (const auto& [i, slope] : slopes)
+    EXPECT_NEAR((double{before[i]} - double{after[i]}) / 0.5, slope, 1e-3) << "element " << i;
+}
+
+TEST(Verbs, TakeWeightsWhenPlannedSo) {
+  Running plain, weighted(every_verb());
+  Rows rows(64);
+  const auto expected = plain.session.step(rows.batch(), 1e-2),
+             none = weighted.session.step(rows.batch(), 1e-2);
+  ASSERT_TRUE(none.ok()) << none.message();
+  EXPECT_EQ(none->loss, expected->loss);
+  rows.weights.assign(64, 0.5f);
+  EXPECT_EQ(*weighted.session.evaluate(rows.batch()), 0.5 * *plain.session.evaluate(Rows(64).batch()));
+  const auto refused = [&](Session& session, const Batch& batch, std::string_view says) {
+    expect_error(session.forward_backward(batch).error(), ErrorKind::Invalid, says);
+    EXPECT_EQ(session.queued_tokens(), 0);
+  };
+  refused(plain.session, rows.batch(), "it has weights; plan with StepOptions::weighted");
+  const std::vector<float> seeds(64, 1.0f);
+  Batch both = rows.batch();
+  both.seeds = seeds;
+  refused(weighted.session, both, "weights and seeds");
+  both.weights = {};
+  refused(plain.session, both, "it has seeds; plan with StepOptions::weighted");
+  rows.weights[7] = std::numeric_limits<float>::infinity();
+  refused(weighted.session, rows.batch(), "weights[7] is inf");
+  rows.weights.pop_back();
+  refused(weighted.session, rows.batch(), "63 weights");
+}
+
+TEST(Verbs, RefuseWhatIsNoStep) {
+  Running r(every_verb());
+  const Rows rows = some_rows();
+  Session& s = r.session;
+  expect_error(s.optim_step(1e-2).error(), ErrorKind::Invalid, "no rows wait");
+  const auto queued = s.forward_backward(part(rows, 0, 3));
+  ASSERT_TRUE(queued.ok()) << queued.message();
+  expect_error(s.forward_backward(part(rows, 0, 2)).error(), ErrorKind::Invalid,
+               "32 tokens, with 48 that wait for optim_step(); the plan's step has 64");
+  Batch seeded = part(rows, 0, 1);
+  const std::vector<float> seeds(16, 1.0f);
+  seeded.seeds = seeds;
+  expect_error(s.forward_backward(seeded).error(), ErrorKind::Invalid, "all of a step, or none");
+  expect_error(s.optim_step(-1).error(), ErrorKind::Invalid, "learning_rate = -1");
+  expect_error(s.optim_step(1e-2, {{"beta1", 0.5}}).error(), ErrorKind::Invalid,
+               "hyperparameters[beta1] = 0.5: planned with 0.9");
+  expect_error(s.optim_step(1e-2, {{"momentum", 0.5}}).error(), ErrorKind::Invalid, "adamw has beta1");
+  const TempDir dir;
+  expect_error(s.train(Dataset::random(r.plan), {}).error(), ErrorKind::Invalid, "48 tokens wait");
+  EXPECT_EQ(s.queued_tokens(), 48);
+  s.discard();
+  EXPECT_EQ(s.queued_tokens(), 0);
+  expect_error(queued->log_probabilities().error(), ErrorKind::Invalid, "discarded");
+  EXPECT_EQ(s.steps_done(), 0);
+  ASSERT_TRUE(s.forward_backward(rows.batch()).ok());
+  EXPECT_TRUE(s.optim_step(1e-2, {{"beta1", 0.9}}).ok());
+  Running plain;
+  const auto silent = plain.session.forward_backward(rows.batch());
+  ASSERT_TRUE(plain.session.optim_step(1e-2).ok());
+  expect_error(silent->log_probabilities().error(), ErrorKind::Invalid, "StepOptions::log_probabilities");
+}
+
+// What runs between forward_backward() and optim_step() changes nothing of the step.
+TEST(Verbs, LeaveWaitingRowsAlone) {
+  Running busy(every_verb()), plain(every_verb());
+  const TempDir dir;
+  for (int step = 0; step < 2; ++step) {
+    const Rows rows = some_rows(step);
+    ASSERT_TRUE(busy.session.forward_backward(rows.batch()).ok());
+    ASSERT_TRUE(busy.session.forward(some_rows(9).batch()).ok());
+    ASSERT_TRUE(busy.session.sample(std::vector<int32_t>{1, 2}, {3}).ok());
+    ASSERT_TRUE(busy.session.save_state(dir / std::to_string(step)).ok());
+    const auto expected = plain.session.step(rows.batch(), 1e-2), stepped = busy.session.optim_step(1e-2);
+    ASSERT_TRUE(stepped.ok()) << stepped.message();
+    EXPECT_EQ(stepped->loss, expected->loss);
+  }
+  EXPECT_EQ(all_weights(busy.session), all_weights(plain.session));
+}
+
+TEST(Verbs, DiscardWhatWaitsWhenStateIsLoaded) {
+  Running r(every_verb());
+  const TempDir dir;
+  ASSERT_TRUE(r.session.save_state(dir / "saved").ok());
+  const auto queued = r.session.forward_backward(some_rows().batch());
+  ASSERT_TRUE(r.session.load_state(dir / "saved").ok());
+  EXPECT_EQ(r.session.queued_tokens(), 0);
+  expect_error(queued->log_probabilities().error(), ErrorKind::Invalid, "load_state()");
+}
+
+// Two orders of f32 sums over at most 48 terms of a few units, in two layers and the head.
+TEST(Verbs, SampleWhatForwardFindsAsLikely) {
+  Running r(every_verb());
+  ASSERT_TRUE(r.session.step(some_rows().batch(), 1e-2).ok());
+  const std::vector<int32_t> prompt{5, 6, 7};
+  const auto drawn = r.session.sample(prompt, {13, 0.8, 3});
+  ASSERT_TRUE(drawn.ok()) << drawn.message();
+  ASSERT_EQ(drawn->log_probabilities.size(), 13u);
+  Rows rows(16);
+  std::ranges::fill(rows.targets, -1);
+  std::ranges::copy(prompt, rows.tokens.begin());
+  std::ranges::copy(drawn->tokens, rows.tokens.begin() + 3);
+  for (size_t i = 0; i < 13; ++i) rows.targets[2 + i] = drawn->tokens[i];
+  const auto log_probs = r.session.forward(rows.batch());
+  ASSERT_TRUE(log_probs.ok()) << log_probs.message();
+  for (size_t i = 0; i < 13; ++i)
+    EXPECT_NEAR((*log_probs)[2 + i], drawn->log_probabilities[i], 1e-4) << "token " << i;
+}
+
+TEST(Verbs, ReadAndWriteWeightsByName) {
+  Running r(every_verb());
+  const std::vector<WeightInfo> infos = r.session.weights();
+  const auto it = std::ranges::find(infos, "model.layers.0.self_attn.v_proj.weight", &WeightInfo::name);
+  ASSERT_NE(it, infos.end());
+  EXPECT_EQ(it->shape, (std::vector<int64_t>{16, 32}));
+  std::vector<float> values = *r.session.weight(it->name);
+  ASSERT_EQ(values.size(), 512u);
+  std::iota(values.begin(), values.end(), -256.0f);
+  ASSERT_TRUE(r.session.set_weight(it->name, values).ok());
+  EXPECT_EQ(*r.session.weight(it->name), values);
+  expect_error(r.session.weight("lm_head").error(), ErrorKind::NotFound, "weight lm_head");
+  values[3] = std::numeric_limits<float>::quiet_NaN();
+  expect_error(r.session.set_weight(it->name, values).error(), ErrorKind::Invalid, "element 3 is nan");
+  values.pop_back();
+  expect_error(r.session.set_weight(it->name, values).error(), ErrorKind::Invalid, "511 values; it has 512");
+
+  const TempDir dir;
+  ASSERT_TRUE(r.session.save_weights(dir / "model").ok());
+  expect_error(r.session.save_weights(dir / "model").error(), ErrorKind::Io, "model");
+  const auto model = Model::from_pretrained(dir / "model");
+  ASSERT_TRUE(model.ok()) << model.message();
+  const auto again = plan(*model, every_verb(), {}, here());
+  auto session = Session::open(*again);
+  ASSERT_TRUE(session.ok()) << session.message();
+  EXPECT_EQ(all_weights(*session), all_weights(r.session));
+}
+
+}  // namespace
+}  // namespace sluice
