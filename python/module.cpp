@@ -8,12 +8,19 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include <sluice/sluice.h>
 
@@ -100,7 +107,8 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
                   std::optional<bool> master_weights, std::optional<bool> stochastic,
                   std::optional<bool> deferred_updates, const std::string& optimizer,
                   const std::map<std::string, double>& hyperparameters, double clip_norm, uint64_t seed,
-                  bool packed, bool evaluate, int64_t generate_window, nb::object progress) {
+                  bool packed, bool weighted, bool log_probabilities, bool evaluate, int64_t sample_window,
+                  nb::object progress) {
   sluice::StepOptions o;
   o.seq_len = seq_len;
   o.tokens_per_step = tokens_per_step;
@@ -115,8 +123,10 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
   o.clip_norm = clip_norm;
   o.seed = seed;
   o.packed = packed;
+  o.weighted = weighted;
+  o.log_probabilities = log_probabilities;
   o.evaluate = evaluate;
-  o.generate_window = generate_window;
+  o.sample_window = sample_window;
   Told told(std::move(progress));
   auto found = unlocked([&] { return sluice::plan(model, o, {device, host}, machine, told); });
   told.raise_held();
@@ -130,24 +140,64 @@ std::span<const int32_t> ids_of(const Ids& array) {
   return {array.data(), array.size()};
 }
 
-sluice::Batch batch_of(const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions) {
-  return {ids_of(tokens), ids_of(targets), positions ? ids_of(*positions) : std::span<const int32_t>()};
+using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+// What the library found, in memory that Python owns.
+template <class T>
+using Found = nb::ndarray<nb::numpy, T>;
+
+std::span<const float> floats_of(const std::optional<Floats>& array) {
+  return array ? std::span<const float>(array->data(), array->size()) : std::span<const float>();
 }
 
+sluice::Batch batch_of(const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions,
+                       const std::optional<Floats>& weights = {}, const std::optional<Floats>& seeds = {}) {
+  return {ids_of(tokens), ids_of(targets), positions ? ids_of(*positions) : std::span<const int32_t>(),
+          floats_of(weights), floats_of(seeds)};
+}
+
+// REQUIRES: as many values as the shape has.
+template <class T>
+Found<T> found(std::vector<T> values, const std::vector<size_t>& shape) {
+  auto* const kept = new std::vector<T>(std::move(values));
+  const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return Found<T>(kept->data(), shape.size(), shape.data(), owner);
+}
+
+std::vector<size_t> shape_of(const Ids& array) {
+  std::vector<size_t> shape;
+  for (size_t i = 0; i < array.ndim(); ++i) shape.push_back(array.shape(i));
+  return shape;
+}
+
+// What forward_backward() returns, with the shape of what it was given.
+struct Waiting {
+  sluice::Queued queued;
+  std::vector<size_t> shape;
+};
+
 // A session until it is closed. Python's threads may call it at the same time; one that comes while another
-// is in a call is refused.
+// is in a call is refused. A process that was forked has none of its threads: there it is refused, too, and
+// its memory is left to the end of the process.
 class Held {
  public:
-  explicit Held(sluice::Session session) : session_(std::move(session)) {}
+  explicit Held(sluice::Session session)
+      : session_(std::make_unique<sluice::Session>(std::move(session))), process_(::getpid()) {}
+  ~Held() { forget_in_fork(); }
 
   template <class F>
   auto use(F&& f) {
     const std::unique_lock<std::mutex> lock = enter();
+    if (::getpid() != process_) {
+      raise({"session: process " + std::to_string(process_) + " opened it; a fork of that cannot use it",
+             sluice::ErrorKind::Invalid,
+             {}});
+    }
     if (!session_) raise({"session: it is closed", sluice::ErrorKind::Invalid, {}});
     return unlocked([&] { return f(*session_); });
   }
   void close() {
     const std::unique_lock<std::mutex> lock = enter();
+    forget_in_fork();
     unlocked([&] { session_.reset(); });
   }
 
@@ -158,16 +208,25 @@ class Held {
       raise({"session: another thread is in a call of it", sluice::ErrorKind::Invalid, {}});
     return lock;
   }
+  void forget_in_fork() {
+    if (::getpid() != process_) (void)session_.release();
+  }
 
   std::mutex calls_;
-  std::optional<sluice::Session> session_;
+  std::unique_ptr<sluice::Session> session_;
+  const pid_t process_;
 };
+
+// Calls a function of the package's, where what is better written in Python is.
+template <class... Args>
+nb::object in_python(const char* module, const char* function, Args&&... args) {
+  return nb::module_::import_(module).attr(function)(std::forward<Args>(args)...);
+}
 
 }  // namespace
 
 NB_MODULE(_sluice, m) {
-  const std::string_view version = sluice::core::version();
-  m.attr("__version__") = nb::str(version.data(), version.size());
+  m.def("version", [] { return std::string(sluice::core::version()); });
   m.def(
       "parse_bytes", [](std::string_view text) { return value(sluice::core::parse_bytes(text)); }, "text"_a,
       "The bytes of a size such as \"22GiB\".");
@@ -238,11 +297,29 @@ NB_MODULE(_sluice, m) {
       .def(
           "save", [](const Plan& of, const std::filesystem::path& directory) { check(of.save(directory)); },
           "directory"_a, "Writes config.toml, plan.txt, plan.json, predicted.json and timeline.svg.")
+      .def_prop_ro(
+          "data", [](nb::object self) { return in_python("json", "loads", self.attr("json")()); },
+          nb::sig("def data(self) -> dict[str, typing.Any]"), "What json() has, parsed.")
+      .def(
+          "memory",
+          [](nb::object self, const std::string& tier) {
+            return in_python("sluice._views", "memory", self, tier);
+          },
+          "tier"_a = "device", nb::sig("def memory(self, tier: str = 'device') -> sluice._views.Memory"),
+          "What a memory, \"device\" or \"host\", holds over the step.")
+      .def(
+          "timeline", [](nb::object self) { return in_python("sluice._views", "timeline", self); },
+          nb::sig("def timeline(self) -> dict[str, sluice._views.Lane]"),
+          "When each task and copy begins and ends, as predicted.")
+      .def(
+          "_repr_html_", [](nb::object self) { return in_python("sluice._views", "page", self); },
+          nb::sig("def _repr_html_(self) -> str"))
       .def("__str__", &Plan::text);
   m.def("plan", &plan, "model"_a, "machine"_a, "device"_a.none(), "host"_a.none(), nb::kw_only(), "seq_len"_a,
         "tokens_per_step"_a, "compute"_a, "gradients"_a, "state"_a, "master_weights"_a.none(),
         "stochastic"_a.none(), "deferred_updates"_a.none(), "optimizer"_a, "hyperparameters"_a, "clip_norm"_a,
-        "seed"_a, "packed"_a, "evaluate"_a, "generate_window"_a, "progress"_a.none());
+        "seed"_a, "packed"_a, "weighted"_a, "log_probabilities"_a, "evaluate"_a, "sample_window"_a,
+        "progress"_a.none());
   m.def(
       "diff",
       [](std::string_view before, std::string_view after) { return value(Plan::diff(before, after)); },
@@ -264,11 +341,60 @@ NB_MODULE(_sluice, m) {
         return "<sluice.Step " + std::to_string(of.step) + ": loss " + std::to_string(of.loss) + ">";
       });
 
+  using sluice::Dataset;
+  nb::class_<Dataset>(
+      m, "Dataset", "Rows to learn from, by random access: those of a step follow from data, seed and step.")
+      .def_static(
+          "text",
+          [](const sluice::Plan& plan, std::vector<std::filesystem::path> paths,
+             const std::filesystem::path& cache, std::vector<std::string> include,
+             std::vector<std::string> exclude, double heldout) {
+            sluice::TextOptions o;
+            o.paths = std::move(paths);
+            o.include = std::move(include);
+            o.exclude = std::move(exclude);
+            o.heldout = heldout;
+            o.cache = cache;
+            return value(unlocked([&] { return Dataset::text(plan, o); }));
+          },
+          "plan"_a, "paths"_a, nb::kw_only(), "cache"_a, "include"_a = std::vector<std::string>(),
+          "exclude"_a = std::vector<std::string>(), "heldout"_a = 0.05,
+          "Text, records and tokens as docs/data.md says, by the tokenizer beside the model's configuration. "
+          "The folder `cache` keeps the tokens.")
+      .def_static("random", &Dataset::random, "plan"_a, "Random tokens, to try out shapes and speed.")
+      .def(
+          "batch",
+          [](const Dataset& of, int64_t steps_done) {
+            if (steps_done < 0) {
+              raise({"steps_done = " + std::to_string(steps_done) + ": allowed are numbers from 0",
+                     sluice::ErrorKind::Invalid,
+                     {}});
+            }
+            sluice::BatchRows rows = unlocked([&] { return of.batch(steps_done); });
+            const auto array = [](std::vector<int32_t>& values) {
+              const std::vector<size_t> shape{values.size()};
+              return found(std::move(values), shape);
+            };
+            return std::tuple(array(rows.tokens), array(rows.targets), array(rows.positions));
+          },
+          "steps_done"_a, "Tokens, targets and positions of the next step after so many.");
+
+  nb::class_<Waiting>(m, "Queued", "Rows that wait for optim_step(), and what it will find of them.")
+      .def_prop_ro("tokens", [](const Waiting& of) { return of.queued.tokens(); })
+      .def(
+          "log_probabilities",
+          [](const Waiting& of) { return found(value(of.queued.log_probabilities()), of.shape); },
+          nb::sig("def log_probabilities(self) -> numpy.typing.NDArray[numpy.float32]"),
+          "log p of each target before the update, 0 where none counts. An error before optim_step() took "
+          "the rows. The plan was made with log_probabilities.");
+  using sluice::Sample;
+  nb::class_<Sample>(m, "Sample", "A prompt's continuation.")
+      .def_ro("tokens", &Sample::tokens)
+      .def_ro("log_probabilities", &Sample::log_probabilities,
+              "Of each token, as the model has it: whatever temperature it was drawn with.");
+
   using sluice::Session;
-  nb::class_<Held>(
-      m, "Session",
-      "A model in memory: trained, evaluated, asked, saved. Under the plan's caps all of its life; `with` or "
-      "close() gives the memory back. One thread at a time.")
+  nb::class_<Held>(m, "Session")
       .def(
           "__init__",
           [](Held* self, const sluice::Plan& plan) {
@@ -276,49 +402,89 @@ NB_MODULE(_sluice, m) {
           },
           "plan"_a)
       .def(
-          "step",
-          [](Held& self, const Ids& tokens, const Ids& targets, double learning_rate,
-             const std::optional<Ids>& positions) {
-            return value(self.use(
-                [&](Session& s) { return s.step(batch_of(tokens, targets, positions), learning_rate); }));
+          "forward",
+          [](Held& self, const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions) {
+            return found(
+                value(self.use([&](Session& s) { return s.forward(batch_of(tokens, targets, positions)); })),
+                shape_of(tokens));
           },
-          "tokens"_a, "targets"_a, "learning_rate"_a, "positions"_a.none() = nb::none(),
-          "One optimizer step on Plan.tokens_per_step tokens: whole sequences one after another. A target of "
-          "-1 does "
-          "not count. Positions begin at 0 with each document; None: with each sequence.")
+          "tokens"_a, "targets"_a, "positions"_a.none() = nb::none())
       .def(
           "evaluate",
           [](Held& self, const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions) {
             return value(
                 self.use([&](Session& s) { return s.evaluate(batch_of(tokens, targets, positions)); }));
           },
-          "tokens"_a, "targets"_a, "positions"_a.none() = nb::none(),
-          "Mean loss over the targets of any whole number of sequences.")
+          "tokens"_a, "targets"_a, "positions"_a.none() = nb::none())
       .def(
-          "generate",
+          "forward_backward",
+          [](Held& self, const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions,
+             const std::optional<Floats>& weights, const std::optional<Floats>& seeds) {
+            return Waiting{value(self.use([&](Session& s) {
+                             return s.forward_backward(batch_of(tokens, targets, positions, weights, seeds));
+                           })),
+                           shape_of(tokens)};
+          },
+          "tokens"_a, "targets"_a, "positions"_a.none(), "weights"_a.none(), "seeds"_a.none())
+      .def(
+          "optim_step",
+          [](Held& self, double learning_rate, const std::map<std::string, double>& hyperparameters) {
+            return value(self.use([&](Session& s) { return s.optim_step(learning_rate, hyperparameters); }));
+          },
+          "learning_rate"_a, "hyperparameters"_a)
+      .def("discard", [](Held& self) { self.use([](Session& s) { s.discard(); }); })
+      .def_prop_ro("queued_tokens",
+                   [](Held& self) { return self.use([](Session& s) { return s.queued_tokens(); }); })
+      .def(
+          "sample",
           [](Held& self, const std::vector<int32_t>& prompt, int64_t tokens, double temperature,
              uint64_t seed) {
-            return value(self.use([&](Session& s) {
-              return s.generate(prompt, {tokens, temperature, seed});
-            }));
+            return value(self.use([&](Session& s) { return s.sample(prompt, {tokens, temperature, seed}); }));
           },
-          "prompt"_a, nb::kw_only(), "tokens"_a = 64, "temperature"_a = 0.0, "seed"_a = 1,
-          "Continues a prompt of one or more token ids. The plan has a generate_window.")
+          "prompt"_a, "tokens"_a, "temperature"_a, "seed"_a)
       .def(
-          "save",
+          "save_state",
           [](Held& self, const std::filesystem::path& directory) {
-            check(self.use([&](Session& s) { return s.save(directory); }));
+            check(self.use([&](Session& s) { return s.save_state(directory); }));
           },
-          "directory"_a, "A folder with weights, optimizer state and what the run is. It appears whole.")
+          "directory"_a)
       .def(
-          "restore",
+          "load_state",
           [](Held& self, const std::filesystem::path& directory) {
-            check(self.use([&](Session& s) { return s.restore(directory); }));
+            check(self.use([&](Session& s) { return s.load_state(directory); }));
           },
-          "directory"_a, "Goes on from what save() wrote.")
+          "directory"_a)
+      .def(
+          "save_weights",
+          [](Held& self, const std::filesystem::path& directory) {
+            check(self.use([&](Session& s) { return s.save_weights(directory); }));
+          },
+          "directory"_a)
+      .def_prop_ro("weights",
+                   [](Held& self) {
+                     std::map<std::string, std::vector<int64_t>> out;
+                     for (auto& w : self.use([](Session& s) { return s.weights(); }))
+                       out.emplace(std::move(w.name), std::move(w.shape));
+                     return out;
+                   })
+      .def(
+          "weight",
+          [](Held& self, const std::string& name) {
+            auto values = value(self.use([&](Session& s) { return s.weight(name); }));
+            std::vector<size_t> shape;
+            for (const auto& w : self.use([](Session& s) { return s.weights(); })) {
+              if (w.name == name) shape.assign(w.shape.begin(), w.shape.end());
+            }
+            return found(std::move(values), shape);
+          },
+          "name"_a)
+      .def(
+          "set_weight",
+          [](Held& self, const std::string& name, const Floats& values) {
+            check(self.use([&](Session& s) { return s.set_weight(name, {values.data(), values.size()}); }));
+          },
+          "name"_a, "values"_a)
       .def_prop_ro("steps_done",
                    [](Held& self) { return self.use([](Session& s) { return s.steps_done(); }); })
-      .def("close", &Held::close)
-      .def("__enter__", [](nb::object self) { return self; })
-      .def("__exit__", [](Held& self, const nb::args&) { self.close(); });
+      .def("close", &Held::close);
 }

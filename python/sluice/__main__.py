@@ -5,7 +5,7 @@ import pathlib
 import sys
 
 
-def main():
+def main() -> None:
     program = pathlib.Path(__file__).parent / "bin/sluice"
     os.execv(program, ["sluice", *sys.argv[1:]])
 

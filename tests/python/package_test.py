@@ -5,7 +5,11 @@ import json
 import os
 import pathlib
 import tempfile
+import signal
+import subprocess
+import sys
 import threading
+import time
 import unittest
 import warnings
 
@@ -29,6 +33,11 @@ def batch(step):
     targets = np.roll(tokens, -1)
     targets[SEQ_LEN - 1::SEQ_LEN] = -1
     return tokens, targets
+
+
+def step(session, number):
+    session.forward_backward(*batch(number))
+    return session.optim_step(1e-2)
 
 
 class Plans(unittest.TestCase):
@@ -55,6 +64,14 @@ class Plans(unittest.TestCase):
         self.assertEqual(held.max(), self.plan.data["device"]["peak_bytes"])
         with self.assertRaisesRegex(ValueError, "tier = disk: allowed are device, host"):
             self.plan.memory("disk")
+
+    def test_timeline_is_arrays_of_each_lane(self):
+        lanes = self.plan.timeline()
+        self.assertGreater(len(lanes), 1)
+        for name, lane in lanes.items():
+            self.assertTrue((lane.end >= lane.begin).all() and (lane.begin[1:] >= lane.end[:-1] - 1e-9).all(), name)
+            self.assertEqual(len(lane.names), len(lane.begin))
+        self.assertLessEqual(max(lane.end.max(initial=0) for lane in lanes.values()), self.plan.step_seconds * 1.001)
 
     def test_is_compared_with_one_that_is_saved(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -113,7 +130,7 @@ class Errors(unittest.TestCase):
 class Sessions(unittest.TestCase):
     def losses(self, plan, steps):
         with sluice.Session(plan) as session:
-            return [session.step(*batch(step), 1e-2).loss for step in range(steps)]
+            return [step(session, number).loss for number in range(steps)]
 
     def test_learn_and_have_equal_bits_under_another_cap(self):
         roomy = small_plan()
@@ -123,30 +140,36 @@ class Sessions(unittest.TestCase):
         self.assertEqual(len(set(losses)), 3)
 
     def test_go_on_from_what_was_saved(self):
-        plan = small_plan(generate_window=SEQ_LEN)
+        plan = small_plan(sample_window=SEQ_LEN)
         with tempfile.TemporaryDirectory() as folder:
             saved = pathlib.Path(folder) / "saved"
             with sluice.Session(plan) as session:
-                session.step(*batch(0), 1e-2)
-                session.save(saved)
-                whole = session.step(*batch(1), 1e-2)
-                held_out, text = session.evaluate(*batch(9)), session.generate([1, 2, 3], tokens=5)
+                step(session, 0)
+                session.save_state(saved)
+                whole = step(session, 1)
+                held_out, text = session.evaluate(*batch(9)), session.sample([1, 2, 3], tokens=5)
+                self.assertEqual((len(text.tokens), len(text.log_probabilities)), (5, 5))
             with sluice.Session(plan) as session:
-                session.restore(saved)
+                session.load_state(saved)
                 self.assertEqual(session.steps_done, 1)
-                again = session.step(*batch(1), 1e-2)
+                again = step(session, 1)
                 self.assertEqual((again.loss, again.gradient_norm), (whole.loss, whole.gradient_norm))
                 self.assertEqual(session.evaluate(*batch(9)), held_out)
-                self.assertEqual(session.generate([1, 2, 3], tokens=5), text)
+                self.assertEqual(session.sample([1, 2, 3], tokens=5).tokens, text.tokens)
+                session.save_weights(pathlib.Path(folder) / "model")
+                model = sluice.Model.from_pretrained(pathlib.Path(folder) / "model")
+                self.assertEqual(model.parameters, sluice.Model.config(CONFIG).parameters)
 
     def test_take_arrays_of_other_types_and_refuse_what_does_not_fit(self):
         with sluice.Session(small_plan()) as session:
             tokens, targets = batch(0)
-            self.assertEqual(session.step(tokens.astype(np.int64), targets.astype(np.int64), 1e-2).step, 1)
-            with self.assertRaises(sluice.Error):
-                session.step(tokens[:-SEQ_LEN], targets[:-SEQ_LEN], 1e-2)
-            with self.assertRaises(sluice.Error):
-                session.step(np.full_like(tokens, 64), targets, 1e-2)
+            session.forward_backward(tokens.astype(np.int64), targets.tolist())
+            with self.assertRaisesRegex(sluice.Error, "16 tokens, with 64 that wait .* the plan's step has 64"):
+                session.forward_backward(tokens[:SEQ_LEN], targets[:SEQ_LEN])
+            self.assertEqual(session.optim_step(1e-2).step, 1)
+            for tokens, says in [(tokens[:-1], "whole sequences"), (np.full_like(tokens, 64), "tokens.0. is 64")]:
+                with self.assertRaisesRegex(sluice.Error, says):
+                    session.forward_backward(tokens, targets[:len(tokens)])
 
     def test_leave_nothing_where_they_are_called(self):
         here = os.getcwd()
@@ -183,17 +206,190 @@ class Sessions(unittest.TestCase):
         self.assertEqual(len(done) + len(refused), 80)
         self.assertLessEqual(set(refused), {"session: another thread is in a call of it"})
 
+    def test_two_at_a_time_do_not_disturb_each_other(self):
+        plan = small_plan()
+        alone = self.losses(plan, 2)
+        with sluice.Session(plan) as one, sluice.Session(plan) as other:
+            self.assertEqual([step(session, number).loss for number in range(2) for session in (one, other)],
+                             [loss for loss in alone for _ in range(2)])
+
     def test_open_and_close_leak_nothing(self):
         plan = small_plan()
 
-        def held():
-            for _ in range(20):
-                sluice.Session(plan).close()
+        def held(times):
+            for _ in range(times):
+                with sluice.Session(plan) as session:
+                    session.forward_backward(*batch(0))
             resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            return len(os.listdir("/proc/self/fd")), threading.active_count(), resident
-        before, after = held(), held()
+            return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), resident
+        before, after = held(50), held(1000)
         self.assertEqual(after[:2], before[:2])
         self.assertLess(after[2] - before[2], 2**21)
+
+    def test_are_refused_in_a_fork(self):
+        with sluice.Session(small_plan()) as session:
+            child = os.fork()
+            if child == 0:
+                said = ""
+                try:
+                    session.evaluate(*batch(0))
+                except sluice.Error as error:
+                    said = str(error)
+                session.close()
+                del session
+                os._exit(0 if f"process {os.getppid()} opened it" in said else 1)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+            session.evaluate(*batch(0))
+
+    def test_are_whole_after_an_interrupt(self):
+        """Ctrl-C takes effect when the call under way returns, whichever that is."""
+        with sluice.Session(small_plan()) as session:
+            calls = 0
+            for delay in (0.0, 0.001, 0.005, 0.01):
+                timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
+                try:
+                    timer.start()
+                    deadline = time.monotonic() + 30
+                    while time.monotonic() < deadline:
+                        session.discard()
+                        step(session, calls)
+                        calls = session.steps_done
+                    self.fail("no KeyboardInterrupt came")
+                except KeyboardInterrupt:
+                    timer.join()
+            session.discard()
+            before = session.steps_done
+            self.assertEqual(step(session, 0).step, before + 1)
+
+
+class Losses(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.plan = small_plan(weighted=True, log_probabilities=True)
+
+    def weights_after(self, **how):
+        with sluice.Session(self.plan) as session:
+            for number in range(2):
+                session.forward_backward(*batch(number), **how)
+                session.optim_step(1e-2)
+            return {name: session.weight(name) for name in session.weights}
+
+    def assert_equal_weights(self, one, other):
+        for name, values in one.items():
+            self.assertTrue(np.array_equal(values, other[name]), name)
+
+    def test_cross_entropy_called_is_the_built_in_one(self):
+        plain = self.weights_after()
+        self.assert_equal_weights(plain, self.weights_after(loss=sluice.losses.cross_entropy))
+        self.assert_equal_weights(plain, self.weights_after(weights=np.ones(TOKENS)))
+        self.assertEqual(plain["model.norm.weight"].shape, (32,))
+
+    def test_are_called_with_what_the_step_finds(self):
+        tokens, targets = (rows.reshape(4, SEQ_LEN) for rows in batch(0))
+        heard = []
+
+        def loss(log_probabilities, wanted):
+            heard.append((log_probabilities.copy(), wanted))
+            return 3.5, np.zeros_like(log_probabilities)
+        with sluice.Session(self.plan) as session:
+            before = session.weight("lm_head.weight")
+            queued = session.forward_backward(tokens, targets, loss=loss)
+            with self.assertRaisesRegex(sluice.Error, "wait for optim_step"):
+                queued.log_probabilities()
+            step = session.optim_step(1e-2, beta1=0.9)
+            self.assertEqual((queued.loss, queued.tokens, step.loss), (3.5, TOKENS, 0))
+            found = queued.log_probabilities()
+            self.assertTrue(np.array_equal(found, heard[0][0]))
+            self.assertTrue(np.array_equal(heard[0][1], targets))
+            self.assertEqual(found.shape, targets.shape)
+            self.assertTrue(((found == 0) == (targets < 0)).all())
+            self.assertTrue((before != session.weight("lm_head.weight")).any(), "weight decay")
+
+    def test_that_fail_leave_nothing_behind(self):
+        class Stop(Exception):
+            pass
+
+        def stop(*_):
+            raise Stop
+        with sluice.Session(self.plan) as session:
+            for loss, error in [(stop, Stop), (lambda *_: 1.0, TypeError), (lambda p, _: (1.0, p[:3]), ValueError),
+                                (lambda p, _: (1.0, np.full_like(p, np.nan)), sluice.Error)]:
+                with self.assertRaises(error):
+                    session.forward_backward(*batch(0), loss=loss)
+                self.assertEqual(session.queued_tokens, 0)
+            with self.assertRaises(ValueError):
+                session.forward_backward(*batch(0), loss=stop, weights=np.ones(TOKENS))
+            with self.assertRaisesRegex(sluice.Error, "planned with 0.9"):
+                session.optim_step(1e-2, beta1=0.5)
+
+
+class CommandLine(unittest.TestCase):
+    """The verbs take the steps that `sluice train` does."""
+
+    def test_losses_are_equal_to_the_last_bit(self):
+        program = pathlib.Path(os.environ.get("SLUICE_PROGRAM", pathlib.Path(sluice.__file__).parent / "bin/sluice"))
+        if not program.exists():
+            self.skipTest(f"{program} is not there: SLUICE_PROGRAM names it where the package is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "config.json").write_text(CONFIG.replace('"vocab_size": 64', '"vocab_size": 256'))
+            (folder / "text.txt").write_text("".join(f"line {i} of a text to learn\n" for i in range(300)))
+            (folder / "run.toml").write_text(f"""
+                model.config = "{folder}/config.json"
+                data = {{paths = ["{folder}/text.txt"], cache = "{folder}/cache"}}
+                train = {{seq_len = {SEQ_LEN}, tokens_per_step = {TOKENS}, steps = 4, learning_rate = 0.01, schedule = "constant", warmup_steps = 0}}
+                run = {{dir = "{folder}/run", backend = "cpu", threads = 1}}
+                memory.host = "1GiB"
+                sample.tokens = 0
+                """)
+            subprocess.run([program, "train", folder / "run.toml"], check=True, capture_output=True)
+            lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+            expected = [(line["loss"], line["gradient_norm"]) for line in lines if line["step"] > 0]
+            plan = sluice.plan(sluice.Model.config((folder / "config.json").read_text()), sluice.Machine.here(backend="cpu", threads=1),
+                               seq_len=SEQ_LEN, tokens_per_step=TOKENS, host="1GiB")
+            data = sluice.Dataset.text(plan, [folder / "text.txt"], cache=folder / "cache")
+            found = []
+            with sluice.Session(plan) as session:
+                for number in range(4):
+                    tokens, targets, _ = data.batch(number)
+                    for half in (slice(0, TOKENS // 2), slice(TOKENS // 2, TOKENS)):
+                        session.forward_backward(tokens[half], targets[half])
+                    done = session.optim_step(1e-2)
+                    found.append((done.loss, done.gradient_norm))
+            self.assertEqual(found, expected)
+
+
+class Types(unittest.TestCase):
+    def test_are_what_mypy_expects(self):
+        try:
+            import mypy  # noqa: F401
+        except ImportError:
+            self.skipTest("mypy is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            use = pathlib.Path(folder) / "use.py"
+            use.write_text("""
+import numpy as np
+import sluice
+
+def run(plan: sluice.Plan) -> list[float]:
+    with sluice.Session(plan) as session:
+        queued = session.forward_backward(np.zeros(64, np.int32), np.zeros(64, np.int32), loss=sluice.losses.cross_entropy)
+        step = session.optim_step(1e-3)
+        return [step.loss, queued.loss or 0.0, float(queued.log_probabilities().sum()), float(plan.memory().seconds[-1])]
+""")
+            for what in (["-p", "sluice"], [use]):
+                checked = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--allow-any-generics", "--cache-dir", folder, *what],
+                                         capture_output=True, text=True, cwd=folder)
+                self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+
+
+class Examples(unittest.TestCase):
+    def test_dpo_learns(self):
+        script = pathlib.Path(__file__).parents[2] / "examples/python/dpo.py"
+        said = subprocess.run([sys.executable, "-W", "error", script], check=True, capture_output=True, text=True).stdout
+        losses = [float(line.split()[-1]) for line in said.splitlines()]
+        self.assertAlmostEqual(losses[0], np.log(2), 3)
+        self.assertLess(losses[-1], 0.5 * losses[0])
 
 
 if __name__ == "__main__":

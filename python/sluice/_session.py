@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _sluice, losses
+
+Array = Any  # of NumPy, or what hands over its memory by DLPack: a torch tensor on the CPU
+Path = str | os.PathLike[str]
+
+
+def _as(array: Array | None, dtype: type) -> Any:
+    """Where it lies, if it is of that type already; otherwise converted."""
+    if array is None:
+        return None
+    if not isinstance(array, np.ndarray) and hasattr(array, "__dlpack__"):
+        array = np.from_dlpack(array.detach() if hasattr(array, "detach") else array)
+    return np.ascontiguousarray(array, dtype)
+
+
+class Queued:
+    """Rows that wait for an optimizer step, and what it will find of them.
+
+    tokens   how many there are
+    loss     what the callable said of them; None: there was none
+    """
+
+    def __init__(self, waiting: _sluice.Queued, loss: float | None):
+        self._waiting = waiting
+        self.loss = loss
+
+    @property
+    def tokens(self) -> int:
+        return self._waiting.tokens
+
+    def log_probabilities(self) -> npt.NDArray[np.float32]:
+        """log p of each target before the update, 0 where none counts. After optim_step(); of plans with log_probabilities."""
+        return self._waiting.log_probabilities()
+
+
+class Session:
+    """A model in memory: trained, evaluated, asked, saved. Under the plan's caps until close(), or the end of `with`.
+
+    A step is any number of forward_backward(), then one optim_step(). Rows wait on the host until then, and all of them run as the
+    one step that was planned: results do not depend on how they are split into calls.
+
+    Batches are whole sequences one after another, of any shape: token ids, and the target that each should predict (-1: does not
+    count). Positions begin at 0 with each document; None: with each sequence. A session is for one thread at a time.
+    """
+
+    def __init__(self, plan: _sluice.Plan):
+        self._of = _sluice.Session(plan)
+
+    def forward(self, tokens: Array, targets: Array, *, positions: Array | None = None) -> npt.NDArray[np.float32]:
+        """log p of each target, in the shape of `tokens`; 0 where none counts."""
+        return self._of.forward(_as(tokens, np.int32), _as(targets, np.int32), _as(positions, np.int32))
+
+    def evaluate(self, tokens: Array, targets: Array, *, positions: Array | None = None) -> float:
+        """Mean of -log p over the targets."""
+        return self._of.evaluate(_as(tokens, np.int32), _as(targets, np.int32), _as(positions, np.int32))
+
+    def forward_backward(self, tokens: Array, targets: Array, *, weights: Array | None = None, loss: losses.Loss | None = None,
+                         seeds: Array | None = None, positions: Array | None = None) -> Queued:
+        """Queues rows for the next optim_step().
+
+        weights   how many times each target's -log p counts in the step's mean loss
+        loss      a loss of one's own (see sluice.losses); it is called now, after a forward pass
+        seeds     what such a loss would return: its derivative with respect to each log-probability
+
+        At most one of the three, and for weights, losses and seeds the plan is made with weighted=True.
+        """
+        if sum(one is not None for one in (weights, loss, seeds)) > 1:
+            raise ValueError("forward_backward: weights, loss and seeds exclude each other")
+        ids, wanted, where = _as(tokens, np.int32), _as(targets, np.int32), _as(positions, np.int32)
+        value = None
+        if loss is not None:
+            value, seeds = losses.differentiate(loss, self._of.forward(ids, wanted, where), wanted.reshape(ids.shape))
+        waiting = self._of.forward_backward(ids, wanted, where, _as(weights, np.float32), _as(seeds, np.float32))
+        return Queued(waiting, value)
+
+    def optim_step(self, learning_rate: float, **hyperparameters: float) -> _sluice.Step:
+        """One step of the optimizer on what waits. Hyperparameters that are named must be those that were planned."""
+        return self._of.optim_step(learning_rate, hyperparameters)
+
+    def discard(self) -> None:
+        """As if the rows that wait had not come."""
+        self._of.discard()
+
+    @property
+    def queued_tokens(self) -> int:
+        """Of the rows that wait."""
+        return self._of.queued_tokens
+
+    def sample(self, prompt: Sequence[int], *, tokens: int = 64, temperature: float = 0.0, seed: int = 1) -> _sluice.Sample:
+        """Continues a prompt of one or more token ids, with the weights as they are. The plan has a sample_window."""
+        return self._of.sample(list(prompt), tokens, temperature, seed)
+
+    def save_state(self, directory: Path) -> None:
+        """A folder with weights (transformers loads it), optimizer state and what the run is. It appears whole."""
+        self._of.save_state(directory)
+
+    def load_state(self, directory: Path) -> None:
+        """Goes on from what save_state() wrote, with the same bits. What waits is discarded."""
+        self._of.load_state(directory)
+
+    def save_weights(self, directory: Path) -> None:
+        """The same folder without optimizer state."""
+        self._of.save_weights(directory)
+
+    @property
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the model's tensors, by name."""
+        return {name: tuple(shape) for name, shape in self._of.weights.items()}
+
+    def weight(self, name: str) -> npt.NDArray[np.float32]:
+        """A copy of a tensor, in f32 whatever it is held in."""
+        return self._of.weight(name)
+
+    def set_weight(self, name: str, values: Array) -> None:
+        """Replaces a tensor; the optimizer's state stays."""
+        self._of.set_weight(name, _as(values, np.float32))
+
+    @property
+    def steps_done(self) -> int:
+        return self._of.steps_done
+
+    def close(self) -> None:
+        self._of.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
