@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a loop of one's own costs against Session::train(), which is the loop of `sluice train`: the same
+// session takes steps by the one and the other in turn.
+//
+// Per turn a line of JSON: the loop, median seconds of a step by the caller's clock, tokens a second, and the
+// ratio to train() of the turn before. Loops: "verbs" queue the step in so many calls; "weights" give every
+// token one; "loss" calls forward() first, and gives seeds.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "sluice/sluice.h"
+
+namespace {
+
+using sluice::Batch;
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string model = "llama3-8b", backend = "auto", cache;
+  int64_t seq_len = 8192, tokens = 131072, steps = 4, turns = 2, calls = 16;
+  double device_gib = 16, host_gib = 110;
+  bool losses = false;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Notes when steps end.
+struct Ends : sluice::Observer {
+  std::vector<Clock::time_point> at;
+  void stepped(const sluice::StepEvent&) override { at.push_back(Clock::now()); }
+  void warned(const std::string& what) override { std::fprintf(stderr, "%s\n", what.c_str()); }
+};
+
+class Bench {
+ public:
+  Bench(const Options& o, sluice::Plan plan, sluice::Session session, Ends& ends)
+      : o_(o),
+        plan_(std::move(plan)),
+        session_(std::move(session)),
+        ends_(ends),
+        data_(sluice::Dataset::random(plan_)),
+        ones_(size_t(o.tokens), 1.0f) {}
+
+  // Seconds of a step, the median.
+  sluice::Result<double> train() {
+    ends_.at.assign(1, Clock::now());
+    sluice::Schedule schedule;
+    schedule.steps = session_.steps_done() + o_.steps;
+    schedule.evaluate_every = 0;
+    const sluice::Status trained = session_.train(data_, schedule);
+    if (!trained.ok()) return trained.error();
+    std::vector<double> took;
+    for (size_t i = 1; i < ends_.at.size(); ++i)
+      took.push_back(std::chrono::duration<double>(ends_.at[i] - ends_.at[i - 1]).count());
+    return median(took);
+  }
+
+  sluice::Result<double> own(const std::string& loop) {
+    std::vector<double> took;
+    for (int64_t i = 0; i < o_.steps; ++i) {
+      const Clock::time_point begin = Clock::now();
+      const sluice::Status stepped = step(loop);
+      if (!stepped.ok()) return stepped.error();
+      took.push_back(since(begin));
+    }
+    return median(took);
+  }
+
+ private:
+  sluice::Status step(const std::string& loop) {
+    const sluice::BatchRows rows = data_.batch(session_.steps_done());
+    const int64_t sequences = o_.tokens / o_.seq_len, calls = std::min(o_.calls, sequences);
+    std::vector<float> seeds;
+    if (loop == "loss") {
+      const auto log_probs = session_.forward(rows.batch());
+      if (!log_probs.ok()) return log_probs.error();
+      for (const float p : *log_probs) seeds.push_back((p < -1 ? -1.0f : p) / float(o_.tokens));
+    }
+    for (int64_t call = 0; call < calls; ++call) {
+      const int64_t begin = sequences * call / calls * o_.seq_len,
+                    end = sequences * (call + 1) / calls * o_.seq_len;
+      const auto cut = [&](auto& all) { return std::span(all).subspan(size_t(begin), size_t(end - begin)); };
+      Batch batch{cut(rows.tokens), cut(rows.targets), cut(rows.positions)};
+      if (loop == "weights") batch.weights = cut(ones_);
+      if (loop == "loss") batch.seeds = cut(seeds);
+      const auto queued = session_.forward_backward(batch);
+      if (!queued.ok()) return queued.error();
+    }
+    const auto stepped = session_.optim_step(1e-5);
+    return stepped.ok() ? sluice::Status() : sluice::Status(stepped.error());
+  }
+
+  const Options& o_;
+  sluice::Plan plan_;
+  sluice::Session session_;
+  Ends& ends_;
+  sluice::Dataset data_;
+  std::vector<float> ones_;
+};
+
+sluice::Status run(const Options& o) {
+  sluice::MachineOptions here;
+  here.backend = o.backend;
+  here.cache = o.cache;
+  const auto model = sluice::Model::preset(o.model);
+  if (!model.ok()) return model.error();
+  const auto machine = sluice::Machine::here(here);
+  if (!machine.ok()) return machine.error();
+  sluice::StepOptions step;
+  step.seq_len = o.seq_len;
+  step.tokens_per_step = o.tokens;
+  step.weighted = step.log_probabilities = step.evaluate = o.losses;
+  sluice::Caps caps;
+  caps.device_bytes = int64_t(o.device_gib * double(1 << 30));
+  caps.host_bytes = int64_t(o.host_gib * double(1 << 30));
+  Ends ends;
+  auto plan = sluice::plan(*model, step, caps, *machine, ends);
+  if (!plan.ok()) return plan.error();
+  auto session = sluice::Session::open(*plan, ends);
+  if (!session.ok()) return session.error();
+  Bench bench(o, *plan, std::move(*session), ends);
+  const auto warm = bench.own("verbs");
+  if (!warm.ok()) return warm.error();
+  const std::vector<std::string> loops =
+      o.losses ? std::vector<std::string>{"verbs", "weights", "loss"} : std::vector<std::string>{"verbs"};
+  for (int64_t turn = 0; turn < o.turns; ++turn) {
+    const auto trained = bench.train();
+    if (!trained.ok()) return trained.error();
+    const auto print = [&](const std::string& loop, double seconds) {
+      std::printf(
+          "{\"turn\": %lld, \"loop\": \"%s\", \"step_s\": %.4f, \"tokens_per_second\": %.1f, "
+          "\"ratio\": %.4f}\n",
+          (long long)turn, loop.c_str(), seconds, double(o.tokens) / seconds, *trained / seconds);
+      std::fflush(stdout);
+    };
+    print("train", *trained);
+    for (const std::string& loop : loops) {
+      const auto own = bench.own(loop);
+      if (!own.ok()) return own.error();
+      print(loop, *own);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  CLI::App app("What a loop of one's own costs against Session::train()");
+  app.add_option("--model", o.model, "preset");
+  app.add_option("--backend", o.backend, "auto, cpu, cuda");
+  app.add_option("--cache", o.cache, "folder of costs and plans");
+  app.add_option("--seq-len", o.seq_len, "tokens of a sequence");
+  app.add_option("--tokens", o.tokens, "tokens of a step");
+  app.add_option("--device-gib", o.device_gib, "cap");
+  app.add_option("--host-gib", o.host_gib, "cap");
+  app.add_option("--steps", o.steps, "steps of a loop in a turn");
+  app.add_option("--turns", o.turns, "turns");
+  app.add_option("--calls", o.calls, "of forward_backward() a step");
+  app.add_flag("--losses", o.losses, "plan with weights and log-probabilities; loops with those, too");
+  CLI11_PARSE(app, argc, argv);
+  const sluice::Status status = run(o);
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());
+  return status.ok() ? 0 : 1;
+}
