@@ -14,10 +14,12 @@ from . import _sluice, losses
 from ._errors import Error
 from ._session import Queued, Session
 from ._sluice import Dataset, Machine, Model, Plan, Sample, Step, parse_bytes
+from ._tables import Records, compare, estimate, sweep
+from ._trainer import Run, Trainer
 from ._views import Lane, Memory
 
-__all__ = ["Dataset", "Error", "Lane", "Machine", "Memory", "Model", "Plan", "Queued", "Sample", "Session", "Step", "diff", "losses",
-           "parse_bytes", "plan"]
+__all__ = ["Dataset", "Error", "Lane", "Machine", "Memory", "Model", "Plan", "Queued", "Records", "Run", "Sample", "Session", "Step",
+           "Trainer", "compare", "diff", "estimate", "losses", "parse_bytes", "plan", "sweep"]
 __version__: str = _sluice.version()
 
 

@@ -4,7 +4,8 @@
 class Error(Exception):
     """What the library refuses, or what failed.
 
-    kind     "invalid", "not found", "does not fit", "io", "device", "cancelled" or "internal"
+    kind     "invalid", "not found", "does not fit", "io", "device", "cancelled" or "internal"; "failed" where the program said it, whose
+             text is all there is
     details  names and values, as text
     """
 

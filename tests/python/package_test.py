@@ -21,6 +21,7 @@ CONFIG = json.dumps({
     "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
     "tie_word_embeddings": False})
 SEQ_LEN, TOKENS = 16, 64
+PROGRAM = pathlib.Path(os.environ.get("SLUICE_PROGRAM") or pathlib.Path(sluice.__file__).parent / "bin/sluice")
 
 
 def small_plan(**options):
@@ -323,13 +324,11 @@ class Losses(unittest.TestCase):
                 session.optim_step(1e-2, beta1=0.5)
 
 
+@unittest.skipUnless(PROGRAM.exists(), f"{PROGRAM} is not there")
 class CommandLine(unittest.TestCase):
     """The verbs take the steps that `sluice train` does."""
 
     def test_losses_are_equal_to_the_last_bit(self):
-        program = pathlib.Path(os.environ.get("SLUICE_PROGRAM", pathlib.Path(sluice.__file__).parent / "bin/sluice"))
-        if not program.exists():
-            self.skipTest(f"{program} is not there: SLUICE_PROGRAM names it where the package is not installed")
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             (folder / "config.json").write_text(CONFIG.replace('"vocab_size": 64', '"vocab_size": 256'))
@@ -342,7 +341,7 @@ class CommandLine(unittest.TestCase):
                 memory.host = "1GiB"
                 sample.tokens = 0
                 """)
-            subprocess.run([program, "train", folder / "run.toml"], check=True, capture_output=True)
+            subprocess.run([PROGRAM, "train", folder / "run.toml"], check=True, capture_output=True)
             lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
             expected = [(line["loss"], line["gradient_norm"]) for line in lines if line["step"] > 0]
             plan = sluice.plan(sluice.Model.config((folder / "config.json").read_text()), sluice.Machine.here(backend="cpu", threads=1),
@@ -357,6 +356,93 @@ class CommandLine(unittest.TestCase):
                     done = session.optim_step(1e-2)
                     found.append((done.loss, done.gradient_norm))
             self.assertEqual(found, expected)
+
+
+@unittest.skipUnless(PROGRAM.exists(), f"{PROGRAM} is not there: SLUICE_PROGRAM names it where the package is not installed")
+class Runs(unittest.TestCase):
+    DATA = [{"text": f"line {i} of a text to learn"} for i in range(200)]
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "config.json").write_text(CONFIG.replace('"vocab_size": 64', '"vocab_size": 256'))
+        self.config = {"model": {"config": str(self.folder / "config.json")}, "data.cache": str(self.folder / "cache"),
+                       "train": {"seq_len": 32, "tokens_per_step": 128, "steps": 4}, "memory.host": "1GiB", "sample.tokens": 0,
+                       "run": {"dir": str(self.folder / "run"), "backend": "cpu", "threads": 1, "checkpoint_every": 2}}
+
+    def fit(self, callbacks=(), data=DATA, **changes):
+        return sluice.Trainer({**self.config, **changes}, data=data).fit(callbacks, progress=False)
+
+    def test_tell_every_step_and_leave_a_model(self):
+        heard = []
+        run = self.fit([heard.append])
+        self.assertEqual(heard, run.metrics)
+        steps = {line["step"]: line["loss"] for line in heard if "loss" in line}
+        self.assertEqual(list(steps), [1, 2, 3, 4])
+        self.assertIn("heldout_loss", heard[-1])
+        self.assertIn("<svg", run._repr_html_())
+        self.assertEqual(sluice.Model.from_pretrained(run.directory / "checkpoints/latest").vocabulary, 256)
+        self.assertEqual(self.fit().metrics, [], "nothing is left to do")
+
+    def test_go_on_where_a_callback_ended_them(self):
+        class Stop(Exception):
+            pass
+
+        def stop(metrics):
+            if metrics["step"] == 2:
+                raise Stop
+        whole = self.fit(data=iter(self.DATA)).metrics
+        self.config["run"]["dir"] = str(self.folder / "other")
+        with self.assertRaises(Stop):
+            self.fit([stop])
+        rest = self.fit(data=(dict(record) for record in self.DATA)).metrics
+        expected = {line["step"]: line.get("loss") for line in whole}
+        for line in rest:
+            self.assertEqual(line.get("loss"), expected[line["step"]])
+
+    def test_end_with_what_they_have_when_interrupted(self):
+        def interrupt(metrics):
+            if metrics["step"] == 1:
+                signal.raise_signal(signal.SIGINT)
+        with self.assertRaises(KeyboardInterrupt):
+            self.fit([interrupt], **{"train.steps": 100000})
+        self.assertTrue((self.folder / "run/checkpoints/latest/checkpoint.json").exists())
+
+    def test_say_why_they_cannot_be(self):
+        with self.assertRaisesRegex(sluice.Error, "unknown key 'train.step'") as raised:
+            self.fit(**{"train.step": 1})
+        self.assertEqual(raised.exception.kind, "failed")
+        with self.assertRaisesRegex(TypeError, "record 0 is str"):
+            self.fit(data=["a text"])
+
+    def test_take_a_configuration_file(self):
+        (self.folder / "text.txt").write_text("a text to learn " * 200)
+        (self.folder / "run.toml").write_text("""
+            model.config = "config.json"
+            data = {paths = ["text.txt"], cache = "cache"}
+            train = {seq_len = 32, tokens_per_step = 128, steps = 1}
+            run = {dir = "%s", backend = "cpu"}
+            memory.host = "1GiB"
+            sample.tokens = 0
+            """ % (self.folder / "file"))
+        run = sluice.Trainer(self.folder / "run.toml").fit(progress=False)
+        self.assertEqual((run.directory, run.metrics[-1]["step"]), (self.folder / "file", 1))
+
+
+@unittest.skipUnless(PROGRAM.exists(), f"{PROGRAM} is not there")
+class Tables(unittest.TestCase):
+    def test_are_records(self):
+        step = dict(seq_len=1024, tokens_per_step=4096)
+        cards = sluice.compare("tiny", machines=["rtx4090", "rtx3090"], **step)
+        self.assertEqual([card["name"].split()[1] for card in cards], ["4090", "3090"])
+        with tempfile.TemporaryDirectory() as folder:
+            cells = sluice.sweep("tiny", out=folder, device_mem=["1GiB", "16MiB"], host_mem="4GiB", machine="rtx4090", **step)
+        self.assertEqual([cell["status"] for cell in cells], ["infeasible", "ok"])
+        self.assertAlmostEqual(cells[1]["tokens_per_s"], cards[0]["tokens_per_s"], -1)
+        self.assertEqual(sluice.estimate("llama3-8b", seq_len=8192)["parameters"]["all"]["value"], 8030261248)
+        with self.assertRaisesRegex(sluice.Error, "llama9"):
+            sluice.estimate("llama9")
 
 
 class Types(unittest.TestCase):
@@ -384,8 +470,20 @@ def run(plan: sluice.Plan) -> list[float]:
 
 
 class Examples(unittest.TestCase):
+    FOLDER = pathlib.Path(__file__).parents[2] / "examples"
+
+    def test_notebooks_run(self):
+        for path in sorted(self.FOLDER.glob("notebooks/*.ipynb")):
+            cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+            for cell in cells:
+                self.assertEqual((cell["outputs"], cell["execution_count"]), ([], None), f"{path.name} is kept without outputs")
+            code = "\n".join("".join(cell["source"]) for cell in cells)
+            done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, f"{path.name}: {done.stderr}")
+            self.assertTrue(done.stdout, path.name)
+
     def test_dpo_learns(self):
-        script = pathlib.Path(__file__).parents[2] / "examples/python/dpo.py"
+        script = self.FOLDER / "python/dpo.py"
         said = subprocess.run([sys.executable, "-W", "error", script], check=True, capture_output=True, text=True).stdout
         losses = [float(line.split()[-1]) for line in said.splitlines()]
         self.assertAlmostEqual(losses[0], np.log(2), 3)
