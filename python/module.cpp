@@ -169,10 +169,19 @@ std::vector<size_t> shape_of(const Ids& array) {
   return shape;
 }
 
-// What forward_backward() returns, with the shape of what it was given.
+// Calls of a session, one at a time: another thread's is refused.
+std::unique_lock<std::mutex> enter(std::mutex& calls) {
+  std::unique_lock<std::mutex> lock(calls, std::try_to_lock);
+  if (!lock.owns_lock())
+    raise({"session: another thread is in a call of it", sluice::ErrorKind::Invalid, {}});
+  return lock;
+}
+
+// What forward_backward() returns, with the shape of what it was given, and its session's calls.
 struct Waiting {
   sluice::Queued queued;
   std::vector<size_t> shape;
+  std::shared_ptr<std::mutex> calls;
 };
 
 // A session until it is closed. Python's threads may call it at the same time; one that comes while another
@@ -186,7 +195,7 @@ class Held {
 
   template <class F>
   auto use(F&& f) {
-    const std::unique_lock<std::mutex> lock = enter();
+    const std::unique_lock<std::mutex> lock = enter(*calls_);
     if (::getpid() != process_) {
       raise({"session: process " + std::to_string(process_) + " opened it; a fork of that cannot use it",
              sluice::ErrorKind::Invalid,
@@ -195,24 +204,19 @@ class Held {
     if (!session_) raise({"session: it is closed", sluice::ErrorKind::Invalid, {}});
     return unlocked([&] { return f(*session_); });
   }
+  const std::shared_ptr<std::mutex>& calls() const { return calls_; }
   void close() {
-    const std::unique_lock<std::mutex> lock = enter();
+    const std::unique_lock<std::mutex> lock = enter(*calls_);
     forget_in_fork();
     unlocked([&] { session_.reset(); });
   }
 
  private:
-  std::unique_lock<std::mutex> enter() {
-    std::unique_lock<std::mutex> lock(calls_, std::try_to_lock);
-    if (!lock.owns_lock())
-      raise({"session: another thread is in a call of it", sluice::ErrorKind::Invalid, {}});
-    return lock;
-  }
   void forget_in_fork() {
     if (::getpid() != process_) (void)session_.release();
   }
 
-  std::mutex calls_;
+  const std::shared_ptr<std::mutex> calls_ = std::make_shared<std::mutex>();
   std::unique_ptr<sluice::Session> session_;
   const pid_t process_;
 };
@@ -383,7 +387,10 @@ NB_MODULE(_sluice, m) {
       .def_prop_ro("tokens", [](const Waiting& of) { return of.queued.tokens(); })
       .def(
           "log_probabilities",
-          [](const Waiting& of) { return found(value(of.queued.log_probabilities()), of.shape); },
+          [](const Waiting& of) {
+            const std::unique_lock<std::mutex> lock = enter(*of.calls);
+            return found(value(of.queued.log_probabilities()), of.shape);
+          },
           nb::sig("def log_probabilities(self) -> numpy.typing.NDArray[numpy.float32]"),
           "log p of each target before the update, 0 where none counts. An error before optim_step() took "
           "the rows. The plan was made with log_probabilities.");
@@ -423,7 +430,7 @@ NB_MODULE(_sluice, m) {
             return Waiting{value(self.use([&](Session& s) {
                              return s.forward_backward(batch_of(tokens, targets, positions, weights, seeds));
                            })),
-                           shape_of(tokens)};
+                           shape_of(tokens), self.calls()};
           },
           "tokens"_a, "targets"_a, "positions"_a.none(), "weights"_a.none(), "seeds"_a.none())
       .def(

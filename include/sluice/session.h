@@ -40,7 +40,7 @@ struct WeightInfo {
 };
 
 // Rows that wait for an optimizer step, and what it will find of them. A handle: copies share it, and it may
-// outlive its session.
+// outlive its session. Not while another thread is in a call of that.
 class Queued {
  public:
   int64_t tokens() const;

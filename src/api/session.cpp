@@ -141,6 +141,8 @@ struct Session::Impl {
   bool seeded = false;
   std::vector<std::weak_ptr<Queued::Impl>> waiting = {};
 
+  ~Impl() { drop("the session ended before they were learnt"); }
+
   int64_t seq_len() const { return prepared->shape.seq_len; }
   // Ends the queue; what waited is gone for that reason.
   void drop(const std::string& why) {
@@ -303,7 +305,7 @@ int64_t Session::queued_tokens() const {
 }
 
 void Session::discard() {
-  impl_->drop("the rows were discarded");
+  impl_->drop("discard() dropped the rows");
 }
 
 Status Session::train(const Dataset& data, const Schedule& schedule, const std::filesystem::path& directory,
@@ -361,7 +363,7 @@ Status Session::load_state(const std::filesystem::path& directory) {
   // Every call of train() brings its schedule.
   const std::vector<std::string> allow{"steps", "learning_rate"};
   const core::Manifest now = core::manifest_of(*impl_->prepared, impl_->content);
-  impl_->drop("load_state() discarded the rows");
+  impl_->drop("load_state() dropped the rows");
   return impl_->engine->load(core::tolerating(info.manifest, now, allow), directory);
 }
 

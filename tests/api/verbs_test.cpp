@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "api/rig.h"
 
@@ -225,7 +226,7 @@ TEST(Verbs, RefuseWhatIsNoStep) {
   EXPECT_EQ(s.queued_tokens(), 48);
   s.discard();
   EXPECT_EQ(s.queued_tokens(), 0);
-  expect_error(queued->log_probabilities().error(), ErrorKind::Invalid, "discarded");
+  expect_error(queued->log_probabilities().error(), ErrorKind::Invalid, "discard()");
   EXPECT_EQ(s.steps_done(), 0);
   ASSERT_TRUE(s.forward_backward(rows.batch()).ok());
   EXPECT_TRUE(s.optim_step(1e-2, {{"beta1", 0.9}}).ok());
@@ -279,6 +280,18 @@ TEST(Verbs, SampleWhatForwardFindsAsLikely) {
   ASSERT_TRUE(log_probs.ok()) << log_probs.message();
   for (size_t i = 0; i < 13; ++i)
     EXPECT_NEAR((*log_probs)[2 + i], drawn->log_probabilities[i], 1e-4) << "token " << i;
+}
+
+TEST(Verbs, TellNothingWhenTheSessionEnded) {
+  std::optional<Queued> waits, ran;
+  {
+    Running r(every_verb());
+    ran = *r.session.forward_backward(some_rows().batch());
+    ASSERT_TRUE(r.session.optim_step(1e-2).ok());
+    waits = *r.session.forward_backward(some_rows().batch());
+  }
+  EXPECT_TRUE(ran->log_probabilities().ok());
+  expect_error(waits->log_probabilities().error(), ErrorKind::Invalid, "the session ended");
 }
 
 TEST(Verbs, ReadAndWriteWeightsByName) {
