@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <utility>
 
 #include "base/counts.h"
+#include "base/hash.h"
 #include "base/parallel.h"
 #include "exec/executor.h"
 #include "planner/lower_bound.h"
@@ -373,10 +375,25 @@ bool PlanBuilder::find_prices(bool overlap, std::vector<int64_t> pinned_bytes, i
   return true;
 }
 
+uint64_t PlanBuilder::subject() const {
+  Hash hash;
+  const auto add = [&](double value) { hash.add(std::bit_cast<uint64_t>(value)); };
+  hash.add(program_.hash()).add(profile_.alignment).add(left_out_.rounds);
+  add(left_out_.ns), add(profile_.transfer_latency_ns), add(profile_.copy_slowdown);
+  for (const double ns : costs_.ns) add(ns);
+  for (const int64_t bytes : costs_.workspace_bytes) hash.add(bytes);
+  for (const Link& link : profile_.links) add(link.bytes_per_s);
+  for (const Tier tier : kTiers) hash.add(limits.bytes[tier]).add(limits.boundary_bytes[tier]);
+  for (const Pass pass : {Pass::Prices, Pass::Relief, Pass::Drain, Pass::Early, Pass::Order, Pass::Saves})
+    hash.add(passes_.record_of(pass).skipped);
+  return hash.value();
+}
+
 std::optional<PlanBuilder::Fitting> PlanBuilder::fitted(bool overlap, const Limits& within,
                                                         const SavePolicy& saving,
                                                         const std::vector<GapCosts>& costs, bool lean,
-                                                        Saves& saves, Tier& misfit) const {
+                                                        Saves& saves, Tier& misfit,
+                                                        int64_t& over_bytes) const {
   const int64_t host_bytes = saving.host_bytes * int64_t(placement_.devices);
   constexpr int kRounds = 4;  // as what is computed again takes room on the device, where more is then cut
   for (int round = 0;; ++round) {
@@ -393,7 +410,8 @@ std::optional<PlanBuilder::Fitting> PlanBuilder::fitted(bool overlap, const Limi
     if (!lean && round < kRounds && passes_.run<bool>(Pass::Relief, false, relieve, unchecked)) continue;
     misfit = kHost;
     const std::vector<int64_t> bytes = bytes_on_host(out.schedule, slots, within);
-    if (*std::ranges::max_element(bytes) > within.bytes[kHost]) return std::nullopt;
+    over_bytes = *std::ranges::max_element(bytes) - within.bytes[kHost];
+    if (over_bytes > 0) return std::nullopt;
     return out;
   }
 }
@@ -431,9 +449,16 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     auto [saves, costs] = policy.tight || policy.lean ? SaveChoices{all_again(), {}}
                           : policy.keep               ? SaveChoices{none_again(), {}}
                                                       : chosen(policy, saving, within);
-    const auto fitting = fitted(policy.overlap, within, saving, costs, fixed_saves, saves, misfit);
+    int64_t over_bytes = 0;
+    const auto fitting =
+        fitted(policy.overlap, within, saving, costs, fixed_saves, saves, misfit, over_bytes);
     if (!fitting && misfit == kHost && reserve > 0) {
-      reserve = reserve > 0.02 ? reserve / 2 : 0;
+      // A byte that the device keeps takes one from the host at most, so less of what is held back may do, or
+      // all of it does not.
+      const double least = double(over_bytes) / open;
+      if (least > reserve) return best;
+      reserve = std::min(reserve / 2, reserve - least);
+      if (reserve < 0.01) reserve = 0;
       continue;
     }
     if (!fitting) return best;

@@ -90,6 +90,8 @@ class PlanBuilder {
   bool is_large() const { return program_.tasks().size() > kLargeProgram; }
   const std::vector<RecomputeUnit>& units() const { return units_; }
   const TaskCosts& costs() const { return costs_; }
+  // A hash of what plans are built of and within: the program, its costs, the machine's links, the limits.
+  uint64_t subject() const;
   // Bytes at the fullest moment of a device when nothing ever leaves it.
   int64_t resident_bytes() const;
   // What all tiers hold together at least: bytes at the fullest moment when all that can be computed again
@@ -129,14 +131,14 @@ class PlanBuilder {
   std::vector<TaskId> order(bool overlap) const;
   SaveChoices chosen(const Policy& policy, const SavePolicy& saving, const Limits& within) const;
   // Gaps cut for these saves, of which what the host has no room for is changed. Empty when a working set
-  // does not fit, or else the host (`misfit`).
+  // does not fit, or else the host (`misfit`), by `over_bytes`.
   struct Fitting {
     StepSchedule schedule;
     CutsByDevice cuts;
   };
   std::optional<Fitting> fitted(bool overlap, const Limits& within, const SavePolicy& saving,
-                                const std::vector<GapCosts>& costs, bool lean, Saves& saves,
-                                Tier& misfit) const;
+                                const std::vector<GapCosts>& costs, bool lean, Saves& saves, Tier& misfit,
+                                int64_t& over_bytes) const;
   struct Pinnable {
     ObjectId object;
     int64_t bytes;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -17,7 +18,7 @@ struct Leader {
 
 class CoarseSearch {
  public:
-  CoarseSearch(PlanBuilder& plans, const PlanRequest& request, std::optional<Candidate>& best)
+  CoarseSearch(PlanBuilder& plans, const PlanRequest& request, std::optional<Candidate>* best)
       : plans_(plans),
         request_(request),
         pins_(plans.pin_range(plans.limits.device_bytes())),
@@ -26,11 +27,17 @@ class CoarseSearch {
         by_prices_(request.ways != Ways::Weights) {}
 
   std::vector<FoundSettings> run() {
+    const KnownSettings* known = request_.known.get();
+    if (known != nullptr && known->subject == plans_.subject()) {
+      for (const FoundSettings& found : known->found) take(found);
+    }
+    known_ = found_.size();
     if (pins_.tight) {
       request_.quick ? quick_with_pins() : with_pins();
-    } else {
+    } else if (known_ == 0) {
       request_.quick ? quick() : all();
     }
+    build_fastest_of_known();
     return std::move(found_);
   }
 
@@ -41,6 +48,9 @@ class CoarseSearch {
   void with_pins();
   // Builds what was added.
   void consider();
+  void build(const std::vector<Policy>& policies);
+  void take(const FoundSettings& found);
+  void build_fastest_of_known();
   void add_weights(bool overlap) {
     policies_.push_back({.reserve = 0.35, .again_weight = 2, .overlap = overlap});
   }
@@ -65,23 +75,68 @@ class CoarseSearch {
   PlanBuilder& plans_;
   const PlanRequest& request_;
   const PinRange pins_;
-  std::optional<Candidate>& best_;
+  std::optional<Candidate>* const best_;
   const bool by_weights_, by_prices_;
   Leader weights_, prices_;
   std::vector<Policy> policies_;
   std::vector<FoundSettings> found_;
+  size_t known_ = 0;  // of these, before anything was tried
 };
 
-void CoarseSearch::consider() {
-  build_settings(plans_, policies_, request_.threads, [&](const Policy& policy, Candidate&& made) {
-    found_.push_back({policy, made.step_ns});
-    found_.back().policy.device_share = made.device_share;
-    found_.back().policy.host_share = made.host_share;
-    Leader& leader = policy.market ? prices_ : weights_;
-    if (made.step_ns < leader.ns) leader = {found_.back().policy, made.step_ns};
-    take_faster(std::move(made), best_);
+void CoarseSearch::take(const FoundSettings& found) {
+  found_.push_back(found);
+  Leader& leader = found.policy.market ? prices_ : weights_;
+  if (found.step_ns < leader.ns) leader = {found.policy, found.step_ns};
+}
+
+// Of what is known there is no plan yet.
+void CoarseSearch::build_fastest_of_known() {
+  const auto fastest = std::ranges::min_element(found_, {}, &FoundSettings::step_ns);
+  if (best_ == nullptr || known_ == 0 || fastest - found_.begin() >= std::ptrdiff_t(known_)) return;
+  build_settings(plans_, {fastest->policy}, request_.threads,
+                 [&](const Policy&, Candidate&& made) { take_faster(std::move(made), *best_); });
+}
+
+void CoarseSearch::build(const std::vector<Policy>& policies) {
+  build_settings(plans_, policies, request_.threads, [&](const Policy& policy, Candidate&& made) {
+    FoundSettings found{policy, made.step_ns};
+    found.policy.device_share = made.device_share;
+    found.policy.host_share = made.host_share;
+    take(found);
+    if (best_ != nullptr) take_faster(std::move(made), *best_);
   });
+}
+
+// What packs for one packs as a rule for the others of its way, and an attempt that does not pack costs as
+// much as one that does: where a way has several, the one in the middle goes before them.
+void CoarseSearch::consider() {
+  std::vector<Policy> first, others;
+  for (const auto& [market, overlap] :
+       {std::pair(true, true), {true, false}, {false, true}, {false, false}}) {
+    std::vector<Policy> alike;
+    std::ranges::copy_if(policies_, std::back_inserter(alike),
+                         [market = market, overlap = overlap](const Policy& p) {
+                           return p.market == market && p.overlap == overlap;
+                         });
+    if (alike.empty()) continue;
+    const bool fresh = std::ranges::all_of(alike, [](const Policy& p) { return p.device_share == 1; });
+    const auto middle = alike.begin() + std::ssize(alike) / 2;
+    if (fresh) first.push_back(*middle), alike.erase(middle);
+    std::ranges::copy(alike, std::back_inserter(others));
+  }
   policies_.clear();
+  const size_t before = found_.size();
+  build(first);
+  for (Policy& p : others) {
+    const auto same_way = [&](const FoundSettings& f) {
+      return f.policy.market == p.market && f.policy.overlap == p.overlap;
+    };
+    const auto packed = std::find_if(found_.begin() + long(before), found_.end(), same_way);
+    if (packed == found_.end()) continue;
+    p.device_share = packed->policy.device_share;
+    p.host_share = packed->policy.host_share;
+  }
+  build(others);
 }
 
 void CoarseSearch::quick() {
@@ -90,8 +145,8 @@ void CoarseSearch::quick() {
   if (by_prices_) add_prices(true, 0);
   consider();
   // Where this does not pack, weights may, and the order as written leaves most room.
-  if (!best_ && !by_weights_) add_weights(true), consider();
-  if (!best_) add_weights(false), consider();
+  if (found_.empty() && !by_weights_) add_weights(true), consider();
+  if (found_.empty()) add_weights(false), consider();
 }
 
 void CoarseSearch::all() {
@@ -134,7 +189,7 @@ void CoarseSearch::quick_with_pins() {
   consider();
   if (by_prices_)
     add_prices(false, std::isfinite(prices_.ns) ? prices_.policy.pinned_bytes : pins_.at(0.5)), consider();
-  if (best_) return;
+  if (!found_.empty() || !request_.resort) return;
   for (const double part : {0.65, 0.85}) add_roomy(pins_.at(part));
   consider();
 }
@@ -145,11 +200,12 @@ void CoarseSearch::with_pins() {
   std::vector<double> parts = {0.3, 0.5, 0.7, 0.9};
   if (pins_.least == 0) parts.insert(parts.begin(), 0);
   for (const double part : parts) {
+    if (known_ > 0) break;
     if (by_prices_) add_prices(true, pins_.at(part)), add_prices(false, pins_.at(part));
     if (by_weights_) add_roomy(pins_.at(part));
   }
   consider();
-  if (request_.brief) return;
+  if (request_.brief || (known_ > 0 && !request_.known->brief)) return;
   for (const double range : {1.0, 0.5}) {
     const Leader from = prices_.ns <= weights_.ns ? prices_ : weights_;
     if (!std::isfinite(from.ns)) return;
@@ -170,7 +226,7 @@ void CoarseSearch::with_pins() {
 }  // namespace
 
 std::vector<FoundSettings> search_coarse(PlanBuilder& plans, const PlanRequest& request,
-                                         std::optional<Candidate>& best) {
+                                         std::optional<Candidate>* best) {
   return CoarseSearch(plans, request, best).run();
 }
 

@@ -2,6 +2,7 @@
 // The search over settings for programs of many tasks, of which every plan costs a good part of a second.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -16,11 +17,18 @@ struct FoundSettings {
   double step_ns;
 };
 
-// The fastest plan of some settings at the whole device budget, one after the other; `best` stays where none
-// is faster. As much as the request wants: `quick`, a few; `brief`, those that others are varied from.
-// Returns what made plans, in the order in which it was tried.
+struct KnownSettings {
+  uint64_t subject = 0;  // see PlanBuilder
+  bool brief = false;    // what others are varied from
+  std::vector<FoundSettings> found;
+};
+
+// Tries settings at the whole device budget, one after the other, as many as the request wants: `quick`, a
+// few; `brief`, those that others are varied from. What is known is not tried again. Returns what made plans,
+// in the order in which it was tried. The fastest plan becomes `best` unless that is as fast; null: nobody
+// wants it.
 std::vector<FoundSettings> search_coarse(PlanBuilder& plans, const PlanRequest& request,
-                                         std::optional<Candidate>& best);
+                                         std::optional<Candidate>* best);
 
 // The plans of settings at the whole device budget.
 void build_settings(PlanBuilder& plans, const std::vector<Policy>& settings, int threads,

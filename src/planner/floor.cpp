@@ -113,7 +113,9 @@ const Floor::Point& Floor::at(int step) {
     const auto found = plans_.build(policy, device);
     if (!found) return false;
     const int64_t host = found->plan.arenas[kHost].bytes - plans_.limits.base[kHost];
-    if (host < point.host_bytes) point = {policy, device, host};
+    if (host >= point.host_bytes) return true;
+    point = {policy, device, host};
+    point.policy.device_share = found->device_share;  // with which it packs at once
     return true;
   };
   if (plans_.resident_bytes() <= device && packs({.floor = true})) return point;

@@ -24,6 +24,8 @@ namespace {
 constexpr Policy kTight{.tight = true};
 constexpr Policy kLean{.lean = true};
 constexpr Policy kEverything{};
+// What packs without the least of the host may take more of the device than what packs with it.
+constexpr double kMoreShare = 0.04;
 constexpr double kReserves[] = {0, 0.08, 0.2, 0.4};
 // Weights of computing again, with and without prices for links.
 constexpr std::pair<double, bool> kPrices[] = {{0.5, true}, {2, true}, {2, false}, {8, false}};
@@ -89,6 +91,11 @@ class Planner {
   int64_t least_budget();
   Status caps_work();
   Error infeasible();
+  // What its search goes by.
+  std::shared_ptr<const KnownSettings> settings() const {
+    if (found_.empty() || request_.quick) return nullptr;
+    return std::make_shared<KnownSettings>(KnownSettings{plans_.subject(), request_.brief, found_});
+  }
 
  private:
   // The fastest plan of settings that are found by a few rounds of many that are alike.
@@ -110,6 +117,7 @@ class Planner {
   const PlanRequest& request_;
   PlanBuilder plans_;
   Floor floor_;
+  std::vector<FoundSettings> found_;  // where settings were searched by the program itself
 };
 
 void Planner::consider(const Policy& policy, int64_t device_budget, std::optional<Candidate>& best) const {
@@ -152,19 +160,18 @@ void Planner::search_settings(std::optional<Candidate>& best) {
   constexpr size_t kTasks = 100'000, kFewest = 3, kMost = 8;
   const auto few = searched_program(program_, plans_.costs(), request_);
   if (!few) {
-    search_coarse(plans_, request_, best);
+    found_ = search_coarse(plans_, request_, &best);
     return;
   }
   PlanBuilder plans(few->program, profile_, request_, few->left_out);
-  std::optional<Candidate> fastest;
-  std::vector<FoundSettings> found = search_coarse(plans, request_, fastest);
+  std::vector<FoundSettings> found = search_coarse(plans, request_, nullptr);
   std::ranges::stable_sort(found, {}, &FoundSettings::step_ns);
   const size_t in_full = std::clamp(kTasks / program_.tasks().size(), kFewest, kMost);
   std::vector<Policy> settings;
   for (size_t i = 0; i < std::min(in_full, found.size()); ++i) settings.push_back(found[i].policy);
   build_settings(plans_, settings, request_.threads,
                  [&](const Policy&, Candidate&& made) { take_faster(std::move(made), best); });
-  if (!best && !found.empty()) search_coarse(plans_, request_, best);
+  if (!best && !found.empty()) search_coarse(plans_, request_, &best);
 }
 
 std::optional<Candidate> Planner::last_resort() {
@@ -173,8 +180,12 @@ std::optional<Candidate> Planner::last_resort() {
   if (!point) return std::nullopt;
   std::optional<Candidate> best = floor_.plan(*point);
   if (!plans_.limits.fixed_homes.empty()) return best;
-  for (auto& lean : plans_.build_all(lean_policies(device), device, request_.threads)) {
-    if (lean) take_faster(std::move(*lean), best);
+  std::vector<Policy> lean = lean_policies(device);
+  for (Policy& p : lean) p.device_share = std::min(1.0, point->policy.device_share + kMoreShare);
+  // Of these the one in the middle is as a rule among the fastest.
+  if (request_.quick && lean.size() > 2) lean = {lean[4], lean[6]};
+  for (auto& made : plans_.build_all(lean, device, request_.threads)) {
+    if (made) take_faster(std::move(*made), best);
   }
   return best;
 }
@@ -247,7 +258,7 @@ Result<Plan> Planner::search() {
     if (coarse && !request_.least) search_settings(best);
     if (!best || !coarse) {
       if (coarse && !request_.least) {
-        best = last_resort();
+        if (request_.resort) best = last_resort();
         if (request_.last_resort != nullptr) *request_.last_resort = true;
       } else {
         // Beside other plans there is room for one that takes the least of the device, which may be this
@@ -363,8 +374,14 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
   StepEstimate out;
   PlanRequest asked = request;
   asked.last_resort = &out.last_resort;
-  SLUICE_ASSIGN(const Plan plan, one_device ? Planner(searched, profile, asked, left_out).search()
-                                            : make_plan(searched, profile, asked));
+  const auto planned = [&]() -> Result<Plan> {
+    if (!one_device) return make_plan(searched, profile, asked);
+    Planner planner(searched, profile, asked, left_out);
+    auto plan = planner.search();
+    out.settings = planner.settings();
+    return plan;
+  };
+  SLUICE_ASSIGN(const Plan plan, planned());
   out.ns = whole_step_ns(searched, plan, left_out);
   out.runs = double(runs_in_whole_step(searched, plan, left_out)) / double(plan.devices());
   out.loads_moments = std::ranges::any_of(plan.actions, [&](const Action& a) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "planner/passes/passes.h"
 
@@ -11,6 +12,10 @@ namespace sluice::core {
 // How a program of many tasks finds what leaves the device and what is computed again: by fixed weights, by
 // prices of the moments of its step, or by whichever is faster. Where prices give no plan, weights are asked.
 enum class Ways : uint8_t { Both, Weights, Prices };
+
+// The settings that made plans in a search, for a later one of the same program on the same machine under the
+// same limits: it would find the same. See planner/coarse_search.h.
+struct KnownSettings;
 
 struct PlanRequest {
   // Caps on everything the process holds in a tier; the profile's overheads come off before anything is
@@ -28,8 +33,10 @@ struct PlanRequest {
   int threads = 1;     // to search with; the plan does not depend on it
   bool quick = false;  // a few candidates only: to compare shapes, not to run
   bool brief = false;  // the settings alone that others are varied from
+  bool resort = true;  // where no settings make a plan, to that of the last resort
   Ways ways = Ways::Both;
-  bool least = false;  // the plan that takes the least device memory, however slow
+  std::shared_ptr<const KnownSettings> known;  // null: none
+  bool least = false;                          // the plan that takes the least device memory, however slow
   PassRunner* passes =
       nullptr;  // what runs the passes, to leave some out or to see them; null: all run, unseen
   // Set: where to say whether the plan is the last resort's, which takes the least memory and is not made to
@@ -53,6 +60,8 @@ struct StepEstimate {
   double runs = 0;             // of tasks, on a device
   bool loads_moments = false;  // some state of the optimizer comes from the host
   bool last_resort = false;    // see PlanRequest
+  std::shared_ptr<const KnownSettings>
+      settings;  // of a search that was not quick; null: it had no need of them
 };
 Result<StepEstimate> estimate_step(const Program& program, const Profile& profile,
                                    const PlanRequest& request);

@@ -127,13 +127,14 @@ class ShapeSearch {
   Program program(const Point& p, bool late_moments) const {
     return subject_.program(shape(p), late_moments);
   }
-  PlanRequest request(const Point& p) const;                  // the limits; a refusal is not explained
-  double planned_in_full(const Point& p, int threads) const;  // ns as in Found
+  PlanRequest request(const Point& p) const;  // the limits; a refusal is not explained
+  // The step's ns as in Found, and settings.
+  std::pair<double, std::shared_ptr<const KnownSettings>> planned_in_full(const Point& p, int threads) const;
   // Of the shapes that the estimates hardly tell apart, the one with the fastest plan becomes best_.
   void settle();
-  Found plan(const Point& p, Ways ways, bool late_moments) const;
+  Found plan(const Point& p, Ways ways, bool late_moments, bool resort = true) const;
   // The faster of both ways to update moments; what was `found` is one of them.
-  Found other_moments(const Point& p, const Found& found) const;
+  Found other_moments(const Point& p, const Found& found, bool resort = true) const;
   // The first that the caps work for; otherwise the refusal that names the least.
   Result<Point> first_that_works(const std::vector<Point>& points) const;
   // Plans those that are new, as the fastest so far, or with both ways to update moments. Whether one of them
@@ -154,6 +155,7 @@ class ShapeSearch {
   std::optional<Point> best_;
   bool given_ = false;    // there is one shape, and only how moments are updated is to choose
   bool settled_ = false;  // plans in full decided
+  std::shared_ptr<const KnownSettings> settings_;  // of the one that they chose
 };
 
 StepShape ShapeSearch::shape(const Point& p) const {
@@ -211,9 +213,10 @@ Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) co
   return *least;
 }
 
-ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments) const {
+ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments, bool resort) const {
   PlanRequest quick = request(p);
   quick.quick = true;
+  quick.resort = resort;
   quick.ways = ways;
   const Program program = this->program(p, late_moments);
   const auto step = estimate_step(program, profile_, quick);
@@ -222,11 +225,11 @@ ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moment
   return {estimated_ns(*step), ways, late_moments, step->loads_moments, step->last_resort, tasks};
 }
 
-ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found) const {
+ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found, bool resort) const {
   // Moments that stay on the device have no traffic to spread.
   if (!subject_.may_be_late || !found.loads_moments) return found;
   if (found.both_moments) return found;
-  const Found other = plan(p, found.ways, !found.late_moments);
+  const Found other = plan(p, found.ways, !found.late_moments, resort);
   Found faster = other.ns > 0 && (found.ns == 0 || other.ns < found.ns * 0.999) ? other : found;
   faster.both_moments = true;
   return faster;
@@ -247,11 +250,15 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
     late_moments = known_[*best_].late_moments;
   }
   std::vector<Found> tried(fresh.size() * ways.size());
+  const bool both_ways = ways.size() > 1, moments = !best_ || both_moments;
+  const auto found_for = [&](const Point& p, Ways way, bool resort) {
+    const Found one = plan(p, way, late_moments, resort);
+    return moments ? other_moments(p, one, resort) : one;
+  };
   for_each_parallel(int64_t(tried.size()), r_.threads, [&](int64_t i) {
     const Point& p = fresh[size_t(i) / ways.size()];
     const Ways way = ways[size_t(i) % ways.size()];
-    tried[size_t(i)] = plan(p, way, late_moments);
-    if (!best_ || both_moments) tried[size_t(i)] = other_moments(p, tried[size_t(i)]);
+    tried[size_t(i)] = found_for(p, way, !both_ways);
   });
   std::vector<Found> found;
   for (size_t i = 0; i < tried.size(); i += ways.size()) {
@@ -261,6 +268,10 @@ bool ShapeSearch::visit(const std::vector<std::optional<Point>>& points, bool bo
       if (other.ns > 0 && (found.back().ns == 0 || other.ns < found.back().ns)) found.back() = other;
     }
   }
+  // The last resort is for shapes that neither way has a plan of.
+  for_each_parallel(both_ways ? int64_t(fresh.size()) : 0, r_.threads, [&](int64_t i) {
+    if (found[size_t(i)].ns == 0) found[size_t(i)] = found_for(fresh[size_t(i)], ways.front(), true);
+  });
   bool better = false;
   for (size_t i = 0; i < fresh.size(); ++i) {
     known_[fresh[i]] = found[i];
@@ -307,12 +318,14 @@ void ShapeSearch::climb(int64_t chunk) {
   }
 }
 
-double ShapeSearch::planned_in_full(const Point& p, int threads) const {
+std::pair<double, std::shared_ptr<const KnownSettings>> ShapeSearch::planned_in_full(const Point& p,
+                                                                                     int threads) const {
   PlanRequest full = request(p);
   full.threads = threads;
   full.brief = true;
   const auto step = estimate_step(program(p, known_.at(p).late_moments), profile_, full);
-  return step.ok() ? estimated_ns(*step) : 0;
+  if (!step.ok()) return {0, nullptr};
+  return {estimated_ns(*step), step->settings};
 }
 
 void ShapeSearch::settle() {
@@ -334,15 +347,16 @@ void ShapeSearch::settle() {
   // One plan has work for this many threads.
   constexpr int kWidth = 5;
   const int beside = std::clamp(r_.threads / kWidth, 1, int(alike.size()));
-  std::vector<double> planned(alike.size());
+  std::vector<std::pair<double, std::shared_ptr<const KnownSettings>>> planned(alike.size());
   for_each_parallel(int64_t(alike.size()), beside, [&](int64_t i) {
     planned[size_t(i)] = planned_in_full(alike[size_t(i)].second, r_.threads / beside);
   });
   double least = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < alike.size(); ++i) {
-    if (planned[i] == 0 || planned[i] >= least) continue;
-    least = planned[i];
+    if (planned[i].first == 0 || planned[i].first >= least) continue;
+    least = planned[i].first;
     best_ = alike[i].second;
+    settings_ = planned[i].second;
   }
 }
 
@@ -381,7 +395,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   }
   if (leanest.empty() || given_) leanest = {*starts.back()};
   SLUICE_ASSIGN(const Point works, first_that_works(leanest));
-  if (r_.least) return ShapeChoice{shape(works), false, "takes the least memory"};
+  if (r_.least) return ShapeChoice{shape(works), false, "takes the least memory", nullptr};
   // There which way is faster differs between sizes of chunks.
   const bool both_moments = host_is_short(r_.caps[kHost] - persistent_bytes(program(works, false)),
                                           int64_t(profile_.devices()), r_.caps[kDevice]);
@@ -395,7 +409,7 @@ Result<ShapeChoice> ShapeSearch::run() {
     from = end;
   }
   if (!best_) {
-    if (!excluded(works)) return ShapeChoice{shape(works), false, std::string(kOnly)};
+    if (!excluded(works)) return ShapeChoice{shape(works), false, std::string(kOnly), nullptr};
     return error(ErrorKind::DoesNotFit, "shape: of {} that were tried none has a plan", known_.size());
   }
   // A size of chunks that begins a little behind may end ahead.
@@ -409,7 +423,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   known_[*best_] = other_moments(*best_, known_[*best_]);
   settle();
   const Found& found = known_[*best_];
-  ShapeChoice choice{shape(*best_), found.late_moments, std::string(kOnly)};
+  ShapeChoice choice{shape(*best_), found.late_moments, std::string(kOnly), settings_};
   if (known_.size() == 1) return choice;
   std::vector<std::pair<double, Point>> order;
   for (const auto& [p, f] : known_) {

@@ -38,8 +38,9 @@ struct ShapeRequest {
 
 struct ShapeChoice {
   StepShape shape;
-  bool late_moments = false;  // see ShapeSubject
-  std::string why;            // the candidates and their estimated speed, in words
+  bool late_moments = false;                      // see ShapeSubject
+  std::string why;                                // the candidates and their estimated speed, in words
+  std::shared_ptr<const KnownSettings> settings;  // for its plan, if it was planned in full; see PlanRequest
 };
 
 // The shape whose plan is fastest on the profile, with some microseconds more for every run of a task. Coarse

@@ -126,6 +126,7 @@ Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least
   }
   p.shape = request.shape = choice->shape;
   p.optimizer.late_moments = request.optimizer.late_moments = choice->late_moments;
+  request.settings = choice->settings;
   p.why_shape = choice->why;
   SLUICE_TRY(check_search(p, p.shape.chunk_tokens));
   return request;

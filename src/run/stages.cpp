@@ -62,6 +62,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   request.quick = r.quick;
   request.caps = r.caps;
   request.passes = r.passes;
+  request.known = r.settings;
   for (const Stage& stage : stages.beside) {
     SLUICE_ASSIGN(const BytesByTier room, room_beside(stage.model.program, profile));
     make_room(room, request.boundary_bytes);

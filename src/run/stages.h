@@ -30,8 +30,9 @@ struct StageRequest {
   BytesByTier held_bytes;     // Machine::held_bytes; 0: nothing that is kept is too small
   int64_t sample_window = 0;  // tokens; 0: no sampling
   bool evaluate = false;
-  bool quick = false;            // see PlanRequest
-  PassRunner* passes = nullptr;  // for the training plan; see PlanRequest
+  bool quick = false;                             // see PlanRequest
+  PassRunner* passes = nullptr;                   // for the training plan; see PlanRequest
+  std::shared_ptr<const KnownSettings> settings;  // for the training plan; see PlanRequest
 };
 
 // With a cache, what it has is not searched for again (see plan_cache.h).

@@ -96,10 +96,37 @@ TEST(FewRounds, EstimateWhatThePlanTakes) {
   EXPECT_FALSE(estimate->last_resort);
   PlanRequest alone = request;
   alone.threads = 1;
+  alone.known = estimate->settings;
   const auto again = make_plan(program, machine(), alone);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->makespan_ns, plan->makespan_ns);
   EXPECT_EQ(again->addresses, plan->addresses);
+}
+
+// What an estimate found of settings makes a search shorter, and its plan no other.
+TEST(KnownSettings, AreThoseThatASearchWouldFind) {
+  const Program program = step_of(model_of({64, 16, 4, 2, 16, 128, 512}), 5, 3);
+  ASSERT_GT(program.tasks().size(), kLargeProgram);
+  PlanRequest request;
+  request.threads = 2;
+  request.caps[kDevice] = persistent_bytes(program) / 2;
+  request.caps[kHost] = persistent_bytes(program) * 3 / 2;
+  PassRunner without, with;
+  request.passes = &without;
+  const auto plan = make_plan(program, machine(), request);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  request.passes = nullptr;
+  request.brief = true;
+  const auto estimate = estimate_step(program, machine(), request);
+  ASSERT_TRUE(estimate.ok() && estimate->settings);
+  request.brief = false;
+  request.passes = &with;
+  request.known = estimate->settings;
+  const auto again = make_plan(program, machine(), request);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->makespan_ns, plan->makespan_ns);
+  EXPECT_EQ(again->addresses, plan->addresses);
+  EXPECT_LT(with.record_of(Pass::Emit).runs, without.record_of(Pass::Emit).runs);
 }
 
 }  // namespace

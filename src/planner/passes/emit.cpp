@@ -108,12 +108,13 @@ class Emitter {
   }
 
   std::optional<Plan> run(Tier& misfit) {
+    // The host does not depend on the devices' addresses, and packs fast.
+    misfit = kHost;
+    if (!pack_host()) return std::nullopt;
     for (Side& side : sides_) {
       misfit = side.tier;
       if (!pack_device(side)) return std::nullopt;
     }
-    misfit = kHost;
-    if (!pack_host()) return std::nullopt;
     set_homes();
     for (Side& side : sides_) order_events(side);
     for (uint32_t p = 0; p <= n_; ++p) {
