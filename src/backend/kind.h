@@ -21,7 +21,7 @@ struct BackendTraits {
   bool repeats = false;       // runs have equal bits, whatever BackendOptions::deterministic says
   bool takes_f32 = true;      // ops work on f32 weights and activations, too
   bool fast = true;           // large models are worth running, not just simulating
-  double settle_ns = 1e9;     // for how long ops run until their speed is that of a long run
+  double settle_ns = 1e8;     // for how long ops run until their speed is that of a long run
 };
 
 // Each backend takes what concerns it.

@@ -28,8 +28,8 @@ Result<MeasuredProducts> measured_products(const ModelSpec& spec, const BenchCel
   for (const CountedOp& counted : ops) all.push_back(counted.op);
   SLUICE_TRY(backend->prepare(all));
   SLUICE_TRY(rehearsal.fill(*backend, arenas, {}));
-  SLUICE_ASSIGN(const Rehearsal::Times times,
-                rehearsal.time(*backend, machine.traits().settle_ns, {}, [](int64_t, int64_t) {}));
+  const auto length = Rehearsal::Length::of(machine.traits().settle_ns);
+  SLUICE_ASSIGN(const Rehearsal::Times times, rehearsal.time(*backend, length, {}, [](int64_t, int64_t) {}));
   for (size_t i = 0; i < times.ns.size(); ++i) out.of[i].s = times.ns[i] / 1e9;
   return out;
 }

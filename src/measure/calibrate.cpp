@@ -103,7 +103,7 @@ Status measure_shared(Backend& backend, LinkTest test, const Launch& product, Pr
   const double product_ns = median_ns(runs);
   SLUICE_ASSIGN(const LinkRates alone, measure_links(backend, test, product, 0));
   // Products for well beyond the copies' time, which grows when products run.
-  constexpr double kWindowNs = 3e8;
+  constexpr double kWindowNs = 1e8;
   const double pair_ns = 1e9 * double(test.bytes) / std::min(alone.load_bytes_per_s, alone.store_bytes_per_s);
   test.pairs = static_cast<uint32_t>(std::clamp(kWindowNs / pair_ns, 6.0, 500.0));
   const auto launches = static_cast<uint32_t>(std::clamp(4 * pair_ns * test.pairs / product_ns, 8.0, 5000.0));
@@ -307,7 +307,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
           profile.transfer_latency_ns};
     }
     SLUICE_ASSIGN(const Rehearsal::Times times,
-                  rehearsal.time(backend, options.rehearsal_ns, traffic, progress));
+                  rehearsal.time(backend, options.rehearsal, traffic, progress));
     json& of_kind = cache["steps"][options.kind];
     for (size_t i = 0; i < ops.size(); ++i) {
       // What is known stays, above all what a step taught.

@@ -15,7 +15,7 @@
 namespace sluice::core {
 
 struct CalibrateOptions {
-  double rehearsal_ns = 1e9;  // how long the ops run in their mix, about
+  Rehearsal::Length rehearsal;  // how long the ops run in their mix
   // Of the arenas and what is made beside them. More is taken only where an op needs it to run at all.
   BytesByTier most_bytes{kUnlimited};
   // Copies and kernels share cores and memory bandwidth, as on a CPU: links are timed while compute is busy,

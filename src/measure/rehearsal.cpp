@@ -134,6 +134,10 @@ class FloatBlocks {
     const int64_t bytes = bytes_of(1) + kPeriod * size_of(kTypes[0]);
     return std::clamp<int64_t>(most_bytes / bytes, 1, kMostPeriods);
   }
+  // So many that one copy fills `bytes` bytes of the smallest type.
+  static int64_t periods_of(int64_t bytes) {
+    return std::clamp<int64_t>(1 + bytes / (kPeriod * size_of(kTypes[1])), 1, kMostPeriods);
+  }
 
   // Writes the blocks to bytes_of(periods) of the backend's host arena, from `base` on.
   static Result<FloatBlocks> create(Backend& backend, int64_t periods, int64_t base) {
@@ -271,11 +275,15 @@ Rehearsal::Rehearsal(std::span<const CountedOp> ops, const Backend& backend, con
       periods_(FloatBlocks::periods_within(most_bytes[kHost])) {
   for (const CountedOp& counted : ops_) workspace_bytes_.push_back(backend.workspace_bytes(counted.op));
   device_bytes_ = place();
-  if (device_bytes_ <= most_bytes[kDevice]) return;
-  apart_ = false;
-  small_ = workspace_ = {};
-  for_each_float_region([](Region& region) { region = {}; });
-  device_bytes_ = place();
+  if (device_bytes_ > most_bytes[kDevice]) {
+    apart_ = false;
+    small_ = workspace_ = {};
+    for_each_float_region([](Region& region) { region = {}; });
+    device_bytes_ = place();
+  }
+  int64_t largest_bytes = 0;
+  for_each_float_region([&](const Region& region) { largest_bytes = std::max(largest_bytes, region.bytes); });
+  periods_ = std::min(periods_, FloatBlocks::periods_of(largest_bytes));
 }
 
 BytesByTier Rehearsal::arena_bytes() const {
@@ -313,7 +321,7 @@ Status Rehearsal::fill(Backend& backend, const Arenas& arenas, const BytesByTier
   return {};
 }
 
-Result<Rehearsal::Times> Rehearsal::time(Backend& backend, double ns, const Traffic& traffic,
+Result<Rehearsal::Times> Rehearsal::time(Backend& backend, const Length& length, const Traffic& traffic,
                                          const OpProgress& progress) const {
   const auto total = static_cast<int64_t>(ops_.size());
   std::vector<double> estimates;
@@ -323,21 +331,23 @@ Result<Rehearsal::Times> Rehearsal::time(Backend& backend, double ns, const Traf
     estimates.push_back(median_ns(std::span(timeline).last(1)));
   }
   Times times;
-  SLUICE_ASSIGN(const double part, run_mix(backend, ns, estimates, traffic, times));
+  SLUICE_ASSIGN(const double part, run_mix(backend, length, estimates, traffic, times));
   // One estimate that is far too long makes it short, and a device has not found its clock.
-  if (part < 0.5) SLUICE_TRY(run_mix(backend, ns, std::vector(times.ns), traffic, times));
+  if (part < 0.5) SLUICE_TRY(run_mix(backend, length, std::vector(times.ns), traffic, times));
   progress(total, total);
   return times;
 }
 
 // Fills `times`; returns how long that took as a part of what the estimates say.
-Result<double> Rehearsal::run_mix(Backend& backend, double ns, const std::vector<double>& estimates,
-                                  const Traffic& traffic, Times& times) const {
+Result<double> Rehearsal::run_mix(Backend& backend, const Length& length,
+                                  const std::vector<double>& estimates, const Traffic& traffic,
+                                  Times& times) const {
   constexpr long long kFewRuns = 3, kMostRuns = 2000;
   constexpr double kMostTimes = 2.5, kLittle = 0.01;
   double step_ns = 1;
   for (size_t i = 0; i < ops_.size(); ++i) step_ns += estimates[i] * double(ops_[i].count);
   // In less than half a step, ops that run once or twice in one take more than their share.
+  const double ns = std::clamp(Length::kSteps * step_ns, length.least_ns, length.most_ns);
   const double wanted_ns = std::clamp(step_ns / 2, ns, kMostTimes * ns);
   std::vector<int64_t> runs;             // of the ops; then how many loads and stores
   std::vector<double> takes(estimates);  // of compute

@@ -5,6 +5,7 @@
 // slower; copies beside them take 1 to 4 %. On a CPU ops find the caches as others left them.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <span>
 #include <vector>
@@ -70,10 +71,22 @@ class Rehearsal {
     LinkSums loads, stores;
   };
 
+  // How long the mix runs: as long as kSteps steps, where that is between these. Longer steps than half of it
+  // run half of one, up to 2.5 times as long.
+  struct Length {
+    static constexpr double kSteps = 50;  // medians of so many mean something
+    static constexpr double kSecond = 1e9;
+    double least_ns = kSecond, most_ns = kSecond;
+
+    // On a machine whose ops run for settle_ns until their speed is that of a long run.
+    static Length of(double settle_ns) { return {settle_ns, std::max(kSecond, settle_ns)}; }
+  };
+
   // Every op runs twice to warm up; then all do, interleaved, with their shares of a step (but three times
-  // those that are short, and all at least once), and copies beside them: for about `ns`, or half a step, if
-  // that is longer, up to 2.5 times as long. REQUIRES: filled, and the backend is prepared for the ops.
-  Result<Times> time(Backend& backend, double ns, const Traffic& traffic, const OpProgress& progress) const;
+  // those that are short, and all at least once), and copies beside them. REQUIRES: filled, and the backend
+  // is prepared for the ops.
+  Result<Times> time(Backend& backend, const Length& length, const Traffic& traffic,
+                     const OpProgress& progress) const;
 
  private:
   struct Region {
@@ -84,7 +97,7 @@ class Rehearsal {
   template <class F>
   void for_each_float_region(F f);
   int64_t place();
-  Result<double> run_mix(Backend& backend, double ns, const std::vector<double>& estimates,
+  Result<double> run_mix(Backend& backend, const Length& length, const std::vector<double>& estimates,
                          const Traffic& traffic, Times& times) const;
 
   std::vector<CountedOp> ops_;

@@ -144,7 +144,7 @@ CalibrateOptions calibration_of(const Prepared& p) {
   constexpr int64_t kWorkingBytes = 28 * kMiB;
   options.most_bytes[kHost] = std::max<int64_t>(
       0, std::min(p.config.caps[kHost], available_bytes()) - resident_bytes() - kWorkingBytes);
-  options.rehearsal_ns = p.machine.traits().settle_ns;
+  options.rehearsal = Rehearsal::Length::of(p.machine.traits().settle_ns);
   return options;
 }
 

@@ -145,8 +145,8 @@ TEST(Calibrate, StaysWithinWhatThereIs) {
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_LE(backend.reserved[kHost], host) << host << " " << device;
       EXPECT_LE(backend.reserved[kDevice], device) << host << " " << device;
-      // All that it would take is some 200 MiB.
-      if (host == kUnlimited) EXPECT_GT(backend.reserved[kHost], 40 * kMiB) << device;
+      // The copies that tell the links' rates would take 128 MiB.
+      if (host == kUnlimited && device == kUnlimited) EXPECT_GT(backend.reserved[kHost], 100 * kMiB);
     }
   }
 }

@@ -75,7 +75,7 @@ std::vector<double> times(std::span<const CountedOp> ops, double ns, HotBackend&
   Rehearsal rehearsal(ops, backend, BytesByTier(kGiB));
   const Arenas arenas = *backend.reserve(rehearsal.arena_bytes());
   EXPECT_TRUE(rehearsal.fill(backend, arenas, {}).ok());
-  const auto found = rehearsal.time(backend, ns, traffic, [](int64_t, int64_t) {});
+  const auto found = rehearsal.time(backend, {ns, ns}, traffic, [](int64_t, int64_t) {});
   EXPECT_TRUE(found.ok()) << found.message();
   return found->ns;
 }
@@ -265,7 +265,7 @@ TEST(Rehearsal, HasFewerCommandsWhereMemoryIsShort) {
     Rehearsal rehearsal(ops, backend, {{kDevice, kGiB}, {kHost, host_bytes}});
     const Arenas arenas = *backend.reserve(rehearsal.arena_bytes());
     EXPECT_TRUE(rehearsal.fill(backend, arenas, {}).ok());
-    const auto found = rehearsal.time(backend, half_a_step_ns, {}, [](int64_t, int64_t) {});
+    const auto found = rehearsal.time(backend, {half_a_step_ns, half_a_step_ns}, {}, [](int64_t, int64_t) {});
     EXPECT_TRUE(found.ok()) << found.message();
     for (const auto& [op, runs] : backend.runs) EXPECT_GE(runs, 3) << op;
     EXPECT_EQ(backend.runs.size(), ops.size());
