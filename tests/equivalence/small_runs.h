@@ -74,15 +74,15 @@ inline StageRequest small_request(const StepShape& shape, const Numerics& numeri
   return request;
 }
 
-// The request with the smallest device cap, within a tenth, for which it can be planned.
+// The request with about the smallest device cap for which it can be planned.
 inline StageRequest tightest(StageRequest request, const Backend& backend) {
   const Profile profile = rig::profile_of(backend);
   const Model model = build_training(request.model, request.shape, request.numerics, request.optimizer);
   request.caps[kDevice] = rig::must(minimal_device_bytes(model.program, profile, {}));
   // A deferred update needs room beside the training program, which this minimum does not know of.
-  for (int i = 0; i < 20 && !make_stages(request, profile).ok(); ++i) {
-    request.caps[kDevice] += request.caps[kDevice] / 10;
-  }
+  const int64_t least = request.caps[kDevice];
+  for (int64_t more = least / 128; more < 8 * least && !make_stages(request, profile).ok(); more *= 2)
+    request.caps[kDevice] = least + more;
   return request;
 }
 

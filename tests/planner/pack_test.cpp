@@ -78,6 +78,14 @@ TEST(Pack, KeepsThingsApartWithinTheRoomAndTheirTimes) {
   EXPECT_GT(packed, 200);
 }
 
+// A library's workspace takes most of the room, and the next one a little more: what is small goes above
+// both.
+TEST(Pack, PlacesWhatTakesMostOfTheRoomBeforeWhatIsSmall) {
+  std::vector<PackItem> items{{64000, 0, 0}, {64, 0, 2}, {64320, 2, 2}};
+  ASSERT_EQ(pack(items, 2, 64384), 64384);
+  expect_apart(items, 2);
+}
+
 // A forward and a backward pass: what each layer keeps, its short-lived things, and weights that stay.
 TEST(Pack, TakesNoMoreRoomThanItNeedsWhereThereIsPlenty) {
   constexpr uint32_t kLayers = 40, kLast = 2 * kLayers;

@@ -280,15 +280,16 @@ bool Sweep::run() {
 // In task runs: one layer of one chunk has about two dozen.
 struct Variant {
   uint32_t long_lived, short_lived;
-  bool large = false;
+  int64_t large = 0;  // what takes at least one in so many bytes of the capacity is placed first; 0: nothing
 };
 
 std::span<const Variant> variants_for(size_t items, size_t many) {
-  static constexpr Variant kVariants[] = {{100, 0}, {40, 0}, {300, 24}, {UINT32_MAX, 0}, {UINT32_MAX, 24}};
+  static constexpr Variant kVariants[] = {{100, 0},        {40, 0},          {300, 24},
+                                          {UINT32_MAX, 0}, {UINT32_MAX, 24}, {UINT32_MAX, 0, 2}};
   // Placing what lives long first takes time with the square of how much there is: with many things it comes
   // last. Among many, something large finds no room in one piece once the small ones are there.
   static constexpr Variant kOfMany[] = {
-      {UINT32_MAX, 0, true}, {UINT32_MAX, 0}, {UINT32_MAX, 24}, {100, 0}, {40, 0}, {300, 24}};
+      {UINT32_MAX, 0, 32}, {UINT32_MAX, 0}, {UINT32_MAX, 24}, {100, 0}, {40, 0}, {300, 24}};
   if (items > many) return kOfMany;
   return kVariants;
 }
@@ -297,14 +298,16 @@ std::span<const Variant> variants_for(size_t items, size_t many) {
 // it asks for.
 int64_t pack_within(std::vector<PackItem>& items, uint32_t last, int64_t capacity,
                     std::span<const Variant> variants, bool in_time) {
-  constexpr int64_t kLarge = 32;  // part of the capacity
   const std::vector<PackItem> asked = items;
+  int64_t largest = 0;
+  for (const PackItem& item : items) largest = std::max(largest, item.bytes);
   const auto as_asked = [](const PackItem& a, const PackItem& b) {
     return a.begin == b.begin && a.end == b.end;
   };
   for (const Variant& v : variants) {
+    const int64_t large = v.large > 0 ? capacity / v.large : kUnlimited;
+    if (v.large > 0 && largest < large) continue;  // as the others
     items = asked;
-    const int64_t large = v.large ? capacity / kLarge : kUnlimited;
     if (!Sweep(items, last, capacity, v.long_lived, v.short_lived, large).run()) continue;
     if (in_time && !std::ranges::equal(items, asked, as_asked)) continue;
     return bytes_used(items);
