@@ -46,6 +46,9 @@ class CoarseSearch {
   void all();
   void quick_with_pins();
   void with_pins();
+  // Whether the host has no room for everything that could be pinned. If it has, plans as for a roomy host
+  // may be fastest.
+  bool must_pin() const { return pins_.least > 0; }
   // Builds what was added.
   void consider();
   void build(const std::vector<Policy>& policies);
@@ -182,10 +185,11 @@ void CoarseSearch::all() {
 }
 
 void CoarseSearch::quick_with_pins() {
-  for (const double part : {pins_.least > 0 ? 0.75 : 0, 0.5}) {
+  for (const double part : {must_pin() ? 0.75 : 0, 0.5}) {
     if (by_prices_) add_prices(true, pins_.at(part));
     if (by_weights_) add_roomy(pins_.at(part));
   }
+  if (by_weights_ && !must_pin()) add_weights(false);
   consider();
   if (by_prices_)
     add_prices(false, std::isfinite(prices_.ns) ? prices_.policy.pinned_bytes : pins_.at(0.5)), consider();
@@ -197,13 +201,14 @@ void CoarseSearch::quick_with_pins() {
 // How much is pinned decides most, and the fastest plan's neighbours are fast: settings are tried closer and
 // closer around it.
 void CoarseSearch::with_pins() {
-  std::vector<double> parts = {0.3, 0.5, 0.7, 0.9};
-  if (pins_.least == 0) parts.insert(parts.begin(), 0);
+  std::vector<double> parts = {0.3, 0.5, 0.75, 0.9};  // with those of a quick search among them
+  if (!must_pin()) parts.insert(parts.begin(), 0);
   for (const double part : parts) {
     if (known_ > 0) break;
     if (by_prices_) add_prices(true, pins_.at(part)), add_prices(false, pins_.at(part));
     if (by_weights_) add_roomy(pins_.at(part));
   }
+  if (by_weights_ && !must_pin() && known_ == 0) add_weights(false);
   consider();
   if (request_.brief || (known_ > 0 && !request_.known->brief)) return;
   for (const double range : {1.0, 0.5}) {

@@ -256,6 +256,12 @@ Result<Plan> Planner::search() {
     // What fits by bytes does not pack: one plan for that among others.
     if (!coarse) best.reset();
     if (coarse && !request_.least) search_settings(best);
+    // A poor plan is one that the last resort may be faster than.
+    constexpr double kPoor = 1.15;
+    if (best && coarse && !request_.quick && own_homes &&
+        best->plan.makespan_ns > kPoor * plans_.lower_bound_ns()) {
+      if (auto other = last_resort()) take_faster(std::move(*other), best);
+    }
     if (!best || !coarse) {
       if (coarse && !request_.least) {
         if (request_.resort) best = last_resort();

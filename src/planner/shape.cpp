@@ -329,12 +329,14 @@ std::pair<double, std::shared_ptr<const KnownSettings>> ShapeSearch::planned_in_
 }
 
 void ShapeSearch::settle() {
-  // Estimates are off by about this much, and planning more shapes in full takes longer than the rest.
-  constexpr double kAlike = 1.01;
+  // Estimates are off by about this much, those of the last resort by more, and planning more shapes in full
+  // takes longer than the rest.
+  constexpr double kAlike = 1.01, kAlikeByResort = 1.05;
   constexpr size_t kMost = 3;
   std::vector<std::pair<double, Point>> alike;
   for (const auto& [p, found] : known_) {
-    if (found.ns > 0 && found.ns < kAlike * known_[*best_].ns) alike.emplace_back(found.ns, p);
+    const double most = found.last_resort ? kAlikeByResort : kAlike;
+    if (found.ns > 0 && found.ns < most * known_[*best_].ns) alike.emplace_back(found.ns, p);
   }
   std::sort(alike.begin(), alike.end());
   if (alike.size() > kMost) alike.resize(kMost);
