@@ -105,10 +105,10 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
                   std::optional<int64_t> host, int64_t seq_len, int64_t tokens_per_step,
                   const std::string& compute, const std::string& gradients, const std::string& state,
                   std::optional<bool> master_weights, std::optional<bool> stochastic,
-                  std::optional<bool> deferred_updates, const std::string& optimizer,
-                  const std::map<std::string, double>& hyperparameters, double clip_norm, uint64_t seed,
-                  bool packed, bool weighted, bool log_probabilities, bool evaluate, int64_t sample_window,
-                  nb::object progress) {
+                  std::optional<bool> deferred_updates, const std::vector<std::string>& freeze,
+                  const std::string& optimizer, const std::map<std::string, double>& hyperparameters,
+                  double clip_norm, uint64_t seed, bool packed, bool weighted, bool log_probabilities,
+                  bool evaluate, int64_t sample_window, nb::object progress) {
   sluice::StepOptions o;
   o.seq_len = seq_len;
   o.tokens_per_step = tokens_per_step;
@@ -118,6 +118,7 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
   o.master_weights = master_weights;
   o.stochastic = stochastic;
   o.deferred_updates = deferred_updates;
+  o.freeze = freeze;
   o.optimizer = optimizer;
   o.hyperparameters = hyperparameters;
   o.clip_norm = clip_norm;
@@ -321,9 +322,9 @@ NB_MODULE(_sluice, m) {
       .def("__str__", &Plan::text);
   m.def("plan", &plan, "model"_a, "machine"_a, "device"_a.none(), "host"_a.none(), nb::kw_only(), "seq_len"_a,
         "tokens_per_step"_a, "compute"_a, "gradients"_a, "state"_a, "master_weights"_a.none(),
-        "stochastic"_a.none(), "deferred_updates"_a.none(), "optimizer"_a, "hyperparameters"_a, "clip_norm"_a,
-        "seed"_a, "packed"_a, "weighted"_a, "log_probabilities"_a, "evaluate"_a, "sample_window"_a,
-        "progress"_a.none());
+        "stochastic"_a.none(), "deferred_updates"_a.none(), "freeze"_a, "optimizer"_a, "hyperparameters"_a,
+        "clip_norm"_a, "seed"_a, "packed"_a, "weighted"_a, "log_probabilities"_a, "evaluate"_a,
+        "sample_window"_a, "progress"_a.none());
   m.def(
       "diff",
       [](std::string_view before, std::string_view after) { return value(Plan::diff(before, after)); },

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sluice/machine.h"
 #include "sluice/model.h"
@@ -40,6 +41,7 @@ struct StepOptions {
   std::optional<bool> master_weights;             // in f32 beside bf16 weights
   std::optional<bool> stochastic;                 // rounding of bf16 weights and state
   std::optional<bool> deferred_updates;           // just before a weight's next use
+  std::vector<std::string> freeze;                // names of tensors that stay, as train.freeze takes them
   std::string optimizer = "adamw";                // or "sgd", "lion"
   std::map<std::string, double> hyperparameters;  // of the optimizer: "beta1"; the others keep their defaults
   double clip_norm = 1;                           // of the gradient, over all weights; 0: none

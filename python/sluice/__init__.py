@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os as _os
-from typing import Callable, Mapping
+from typing import Callable, Mapping, Sequence
 
 from . import _sluice, losses
 from ._errors import Error
@@ -26,8 +26,8 @@ __version__: str = _sluice.version()
 def plan(model: Model | str, machine: Machine | str | None = None, *, device: int | str | None = None, host: int | str | None = None,
          seq_len: int = 1024, tokens_per_step: int = 16384, compute: str = "auto", gradients: str = "auto", state: str = "auto",
          master_weights: bool | None = None, stochastic: bool | None = None, deferred_updates: bool | None = None,
-         optimizer: str = "adamw", hyperparameters: Mapping[str, float] | None = None, clip_norm: float = 1.0, seed: int = 1,
-         packed: bool = False, weighted: bool = False, log_probabilities: bool = False, evaluate: bool = True,
+         freeze: Sequence[str] = (), optimizer: str = "adamw", hyperparameters: Mapping[str, float] | None = None,
+         clip_norm: float = 1.0, seed: int = 1, packed: bool = False, weighted: bool = False, log_probabilities: bool = False, evaluate: bool = True,
          sample_window: int = 0, progress: Callable[[str, int, int], None] | None = None) -> Plan:
     """Searches for the fastest training step that stays under the caps.
 
@@ -36,6 +36,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
     device, host      most bytes that may be in use: 24 * 2**30, "24GiB"; None: what a preset's card has, and no cap elsewhere
     compute, gradients, state   number formats: "auto", "f32", "bf16"
     master_weights, stochastic, deferred_updates   None: what is fast on the machine
+    freeze            patterns over the names of tensors, of what is not trained: ["model.embed_tokens", "model.layers.[0-7]"]
     packed            several documents side by side in a sequence
     weighted          batches have weights, or losses of one's own
     log_probabilities   steps tell those of their targets (Queued)
@@ -54,8 +55,8 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
     caps = [parse_bytes(cap) if isinstance(cap, str) else cap for cap in (device, host)]
     return _sluice.plan(model, machine, *caps, seq_len=seq_len, tokens_per_step=tokens_per_step, compute=compute, gradients=gradients,
                         state=state, master_weights=master_weights, stochastic=stochastic, deferred_updates=deferred_updates,
-                        optimizer=optimizer, hyperparameters=dict(hyperparameters or {}), clip_norm=clip_norm, seed=seed, packed=packed,
-                        weighted=weighted, log_probabilities=log_probabilities, evaluate=evaluate, sample_window=sample_window,
+                        freeze=list(freeze), optimizer=optimizer, hyperparameters=dict(hyperparameters or {}), clip_norm=clip_norm,
+                        seed=seed, packed=packed, weighted=weighted, log_probabilities=log_probabilities, evaluate=evaluate, sample_window=sample_window,
                         progress=progress)
 
 

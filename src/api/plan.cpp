@@ -66,6 +66,7 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
   t.master = word_of(o.master_weights);
   t.stochastic = word_of(o.stochastic);
   t.deferred_update = word_of(o.deferred_updates);
+  t.freeze = o.freeze;
   t.optimizer = o.optimizer;
   if (!(o.clip_norm >= 0)) return error("clip_norm = {}: allowed are numbers from 0", o.clip_norm);
   t.clip_norm = o.clip_norm;
@@ -105,6 +106,9 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
   }
   core::RunNeeds needs;
   needs.model = model.spec();
+  core::ModelSpec trained = needs.model;
+  trained.freeze = options.freeze;
+  SLUICE_TRY(core::check_freeze(trained, "freeze"));
   needs.packed = options.packed;
   needs.loss = {options.weighted, options.log_probabilities};
   needs.evaluate = options.evaluate;

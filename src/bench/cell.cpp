@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "estimate/subject.h"
 #include "model/families/families.h"
+#include "model/weights.h"
 
 namespace sluice::core {
 namespace {
@@ -49,6 +50,8 @@ Result<BenchCell> make_cell(const std::string& model, int64_t seq_len, int64_t b
                                "train.deferred_update=off", "sample.tokens=0"};
   all.insert(all.end(), settings.begin(), settings.end());
   SLUICE_ASSIGN(cell.config, load_config("", all));
+  cell.spec.freeze = cell.config.train.freeze;
+  SLUICE_TRY(check_freeze(cell.spec, "train.freeze"));
   return cell;
 }
 

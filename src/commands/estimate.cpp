@@ -149,6 +149,7 @@ Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) 
     }
   }
   p.question = {*in.subject.spec, std::move(config), in.tokens, in.price};
+  p.question.model.freeze = p.question.config.train.freeze;
   return p;
 }
 

@@ -489,7 +489,7 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   Console console;
   SLUICE_ASSIGN(const RunDirectory directory, take_run_directory(config, request.anew, console));
   SLUICE_TRY(check_early(config, machine));
-  SLUICE_ASSIGN(const ModelSpec model, resolve_model(config));
+  SLUICE_ASSIGN(const ModelSpec model, resolve_trained_model(config));
   SLUICE_TRY(keep_date(config));
   SLUICE_TRY(keep_rate(config));
   SLUICE_ASSIGN(RunData data, open_data(config, model.vocab, console));

@@ -61,6 +61,8 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"gradient_clip", "train.clip_norm"},
     {"gradient_clipping", "train.clip_norm"},
     {"max_grad_norm", "train.clip_norm"},
+    {"frozen_parameters", "train.freeze"},
+    {"unfrozen_parameters", "train.freeze"},
     {"optim", "train.optimizer"},
     {"wd", "train.weight_decay"},
     {"betas", "train.beta1"},

@@ -117,6 +117,9 @@ void visit_keys(Config& c, F&& key) {
   key("train.stochastic", c.train.stochastic, toggle, "stochastic rounding of bf16 weights and state");
   key("train.deferred_update", c.train.deferred_update, toggle,
       "update each weight just before its next use");
+  key("train.freeze", c.train.freeze, nullptr,
+      "patterns over the names of the model's tensors: what they name stays as it is; ! before one takes "
+      "back");
   key("shape.chunk_tokens", c.shape.chunk_tokens, kTokensOrChosen, "tokens processed together; 0: chosen");
   key("shape.rounds", c.shape.rounds, kSteps, "forward and backward passes of a step; 0: chosen");
   key("shape.first_round_chunks", c.shape.first_round_chunks, kSteps,

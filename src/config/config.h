@@ -56,6 +56,7 @@ struct RunConfig {
     int64_t max_skipped = 10;
     std::string compute = "auto", grad = "auto", state = "auto";
     std::string master = "auto", stochastic = "auto", deferred_update = "auto";
+    std::vector<std::string> freeze;  // see frozen() in model/weights.h
   } train;
   struct {
     int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;  // 0: chosen

@@ -31,6 +31,18 @@ std::string title_of(const Prepared& p) {
                      format_bytes(p.config.caps[kDevice]), format_bytes(p.config.caps[kHost]));
 }
 
+// What is trained of a model of which something is frozen.
+std::string trained_in_words(const ModelSpec& model) {
+  int64_t trained = 0, tensors = 0, frozen = 0;
+  for (const Weight& w : weights_of(model)) {
+    tensors += int64_t(w.sources.size());
+    (w.trainable ? trained : frozen) += w.trainable ? w.elements() : int64_t(w.sources.size());
+  }
+  if (frozen == 0) return {};
+  return fmt::format("{} of {} parameters; {} of {} tensors are frozen (train.freeze)",
+                     count(double(trained)), count(double(model.params())), frozen, tensors);
+}
+
 // Why these number formats, where people used to others would ask.
 std::string why_numbers(const Numerics& n) {
   if (!n.stochastic) return {};
@@ -60,6 +72,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
       {"machine", p.machine.description},
       {"model", fmt::format("{}, {} parameters: layers x width {}{}", m.family, count(double(m.params())),
                             text(m), m.tied_embeddings ? ", tied" : "")},
+      {"trained", trained_in_words(m)},
       {"numbers", fmt::format("{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute),
                               name_of(p.numerics.grad), name_of(p.numerics.state),
                               p.numerics.master ? ", f32 master weights" : "",

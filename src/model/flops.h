@@ -11,17 +11,9 @@ namespace sluice::core {
 // with D model dim, Q = heads * head_dim, K = kv_heads * head_dim, F ffn dim, V vocabulary, S sequence
 // length. For Q == D this is the formula that published numbers use. In a layer with a window of W < S tokens
 // W (2 - W / S) takes the place of S: twice the tokens that one attends to, on average.
-inline double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
-  const double d = double(spec.dim);
-  double flops = 6 * d * double(spec.vocab);
-  for (const LayerSpec& layer : spec.layers) {
-    const double q = double(layer.attention.q_dim()), k = double(layer.attention.kv_dim());
-    const double window = double(layer.attention.window);
-    const bool cut = window > 0 && window < double(seq_len);
-    const double seen_twice = cut ? window * (2 - window / double(seq_len)) : double(seq_len);
-    flops += 6 * d * (2 * q + 2 * k + 3 * double(layer.mlp.ffn)) + 6 * seen_twice * q;
-  }
-  return flops;
-}
+//
+// What is frozen takes less: a third of a matrix that is not trained, and two thirds of all before the first
+// weight that is trained, to which no gradient goes.
+double model_flops_per_token(const ModelSpec& spec, int64_t seq_len);
 
 }  // namespace sluice::core

@@ -36,11 +36,10 @@ Status validate_layer(const LayerSpec& layer) {
   return {};
 }
 
-// Blocks lie within the rows of a matrix, and what shares a scale cannot be updated element by element.
+// Blocks lie within the rows of a matrix.
 Status validate_format(const LayerSpec& layer, int64_t dim) {
   if (!layer.matrices) return {};
   const Format& format = *layer.matrices;
-  if (layer.trainable) return error("model: matrices in {} are not trained", to_text(format));
   const int64_t whole = format.padded(1);
   for (const int64_t columns : {dim, layer.attention.q_dim(), layer.mlp.ffn}) {
     if (columns % whole != 0)
@@ -96,6 +95,11 @@ Status validate(const ModelSpec& spec) {
       return error("model: head_dim is {} in one layer and {} in another; it must be the same",
                    spec.head_dim(), layer.attention.head_dim);
     }
+  }
+  // What shares a scale cannot be updated element by element.
+  for (const Weight& weight : weights_of(spec)) {
+    if (weight.format && weight.trainable)
+      return error("model: matrices in {} are not trained", to_text(*weight.format));
   }
   if (spec.rope.kind == Rope::Dynamic && spec.head_dim() < 4) {
     return error("model: head_dim is {}; rotary embedding of type dynamic needs at least 4", spec.head_dim());

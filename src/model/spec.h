@@ -48,20 +48,22 @@ struct Attention {
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
+  bool operator==(const Attention&) const = default;
 };
 
 // down(silu(gate(x)) * up(x))
 struct Mlp {
   int64_t ffn = 0;
   bool bias = false;
+  bool operator==(const Mlp&) const = default;
 };
 
 struct LayerSpec {
   Attention attention;
   Mlp mlp;
-  bool trainable = true;
   // How its matrices are stored; nothing: in the type that is computed in. What is trained is stored so.
   std::optional<Format> matrices = {};
+  bool operator==(const LayerSpec&) const = default;
 };
 
 struct ModelSpec {
@@ -69,9 +71,10 @@ struct ModelSpec {
   int64_t dim = 0, vocab = 0;
   double norm_eps = 1e-5;
   bool tied_embeddings = false;  // the head is the embedding
-  bool trainable_ends = true;    // embedding, last norm and head
   Rope rope;
   std::vector<LayerSpec> layers;
+  // What is not trained: patterns over the names of tensors, see frozen() in model/weights.h.
+  std::vector<std::string> freeze;
   // The text of the config.json that it was read from, with all that others know of the model; empty: none.
   std::string config;
   // What the reader of that text should know, such as a size that it leaves out.

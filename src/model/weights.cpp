@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/weights.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
 
+#include <algorithm>
 #include <cmath>
+#include <set>
+
+#include "base/nearest.h"
 
 namespace sluice::core {
 namespace {
@@ -19,10 +24,10 @@ class Table {
 
   std::vector<Weight> weights() {
     const int64_t d = spec_.dim, v = spec_.vocab;
-    in(-1, spec_.trainable_ends);
+    layer_ = -1;
     matrix("embedding", {{"model.embed_tokens.weight", v, d}});
     for (size_t l = 0; l < spec_.layers.size(); ++l) layer(int(l));
-    in(-1, spec_.trainable_ends);
+    layer_ = -1;
     norm("norm", "model.norm.weight", d);
     if (!spec_.tied_embeddings) matrix("head", {{"lm_head.weight", v, d}});
     return std::move(out_);
@@ -35,7 +40,7 @@ class Table {
     const int64_t d = spec_.dim, q = a.q_dim(), kv = a.kv_dim(), f = layer.mlp.ffn;
     const std::string base = fmt::format("model.layers.{}.", index);
     const auto at = [&](const char* name) { return base + name; };
-    in(index, layer.trainable);
+    layer_ = index;
     norm("norm1", at("input_layernorm.weight"), d);
     matrix("wq", {{at("self_attn.q_proj.weight"), q, d}});
     if (a.qkv_bias) bias("bq", {{at("self_attn.q_proj.bias"), q, 1}});
@@ -54,14 +59,10 @@ class Table {
     if (layer.mlp.bias) bias("bd", {{at("mlp.down_proj.bias"), d, 1}});
   }
 
-  // What follows belongs to a layer; -1: to none.
-  void in(int layer, bool trainable) {
-    layer_ = layer;
-    trainable_ = trainable;
-  }
   void put(const char* role, std::vector<WeightSource> sources, bool matrix, Init init, bool decay) {
     std::string object = layer_ < 0 ? role : fmt::format("{}.L{}", role, layer_);
-    out_.push_back({std::move(object), role, layer_, std::move(sources), matrix, init, decay, trainable_});
+    out_.push_back({std::move(object), role, layer_, std::move(sources), matrix, init, decay, true});
+    if (!spec_.freeze.empty()) out_.back().trainable = !all_frozen(out_.back().sources);
     if (matrix && layer_ >= 0) out_.back().format = spec_.layers[size_t(layer_)].matrices;
   }
   void matrix(const char* role, std::vector<WeightSource> sources, float deviation = kDeviation) {
@@ -74,14 +75,93 @@ class Table {
     put(role, std::move(sources), false, {Init::Zeros}, false);
   }
 
+  bool all_frozen(const std::vector<WeightSource>& sources) const {
+    return std::all_of(sources.begin(), sources.end(),
+                       [&](const WeightSource& s) { return frozen(spec_.freeze, s.tensor); });
+  }
+
   const ModelSpec& spec_;
   const float into_residual_;
-  int layer_ = -1;
-  bool trainable_ = true;
+  int layer_ = -1;  // what follows belongs to it; -1: to none
   std::vector<Weight> out_;
 };
 
+constexpr char kTakesBack = '!';
+
+// What a pattern names, without the mark.
+std::string_view named_by(std::string_view pattern) {
+  return pattern.starts_with(kTakesBack) ? pattern.substr(1) : pattern;
+}
+
+bool names(std::string_view pattern, std::string_view tensor) {
+  const std::string whole(named_by(pattern)), part = whole + ".*", name(tensor);
+  return fnmatch(whole.c_str(), name.c_str(), 0) == 0 || fnmatch(part.c_str(), name.c_str(), 0) == 0;
+}
+
+// Of the names of tensors, and of the parts of which they are made ("self_attn", "q_proj.weight"), those that
+// are nearest to what a pattern says between its stars.
+std::vector<std::string> near_names(std::string_view pattern, const std::vector<Weight>& weights) {
+  constexpr size_t kMost = 3;
+  std::string_view said = named_by(pattern);
+  const size_t first = std::min(said.find_first_not_of("*."), said.size());
+  said = said.substr(first, said.find_last_not_of("*.") + 1 - first);
+  std::set<std::pair<size_t, std::string>> found;
+  for (const Weight& weight : weights) {
+    for (const WeightSource& source : weight.sources) {
+      const std::string_view name = source.tensor;
+      for (size_t begin = 0; begin < name.size(); begin = std::min(name.find('.', begin), name.size()) + 1) {
+        for (size_t end = begin; end < name.size();) {
+          end = std::min(name.find('.', end + 1), name.size());
+          const std::string_view part = name.substr(begin, end - begin);
+          const bool a_number = part.find_first_not_of("0123456789") == part.npos;
+          if (!a_number) found.emplace(edit_distance(said, part), part);
+        }
+      }
+      if (found.size() > kMost) found.erase(std::next(found.begin(), kMost), found.end());
+    }
+  }
+  std::vector<std::string> out;
+  for (const auto& [distance, name] : found) out.push_back(name);
+  return out;
+}
+
+Status check_together(const ModelSpec& spec, const Weight& weight, std::string_view key) {
+  const WeightSource& one = weight.sources.front();
+  const bool first = frozen(spec.freeze, one.tensor);
+  for (const WeightSource& other : weight.sources) {
+    if (frozen(spec.freeze, other.tensor) == first) continue;
+    return error("{}: {} is frozen and {} is not, and they are one weight here: freeze both or neither", key,
+                 first ? one.tensor : other.tensor, first ? other.tensor : one.tensor);
+  }
+  return {};
+}
+
 }  // namespace
+
+bool frozen(std::span<const std::string> patterns, std::string_view tensor) {
+  bool out = false;
+  for (const std::string& pattern : patterns) {
+    if (names(pattern, tensor)) out = !pattern.starts_with(kTakesBack);
+  }
+  return out;
+}
+
+Status check_freeze(const ModelSpec& spec, std::string_view key) {
+  const std::vector<Weight> weights = weights_of(spec);
+  const auto any = [&](auto&& is) {
+    return std::any_of(weights.begin(), weights.end(), [&](const Weight& weight) {
+      return std::any_of(weight.sources.begin(), weight.sources.end(), is);
+    });
+  };
+  for (const std::string& pattern : spec.freeze) {
+    if (any([&](const WeightSource& s) { return names(pattern, s.tensor); })) continue;
+    return error("{}: '{}' names no tensor of this model; near names are {}", key, pattern,
+                 fmt::join(near_names(pattern, weights), ", "));
+  }
+  for (const Weight& weight : weights) SLUICE_TRY(check_together(spec, weight, key));
+  if (any([&](const WeightSource& s) { return !frozen(spec.freeze, s.tensor); })) return {};
+  return error("{} = [{}]: nothing is left to train", key, fmt::join(spec.freeze, ", "));
+}
 
 int64_t Weight::elements() const {
   int64_t elements = 0;

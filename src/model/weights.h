@@ -3,6 +3,12 @@
 // is trained. Everything that makes, loads, saves or updates weights goes by it.
 #pragma once
 
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
 #include "model/spec.h"
 
 namespace sluice::core {
@@ -34,7 +40,17 @@ struct Weight {
   int64_t elements() const;
 };
 
-// Every weight, in the order of the forward pass. The roles are those that model/layers.h asks for.
+// Every weight, in the order of the forward pass. The roles are those that model/layers.h asks for. What
+// spec.freeze names is not trained; a weight of several tensors is not if that holds of each.
 std::vector<Weight> weights_of(const ModelSpec& spec);
+
+// Whether patterns freeze a tensor. A pattern is as a shell has them (*, ?, [0-7]; * takes dots, too) and
+// names tensors, or what they are parts of: "model.layers.3" has all of that layer. One that begins with !
+// takes back what those before it froze. The last that names the tensor decides.
+bool frozen(std::span<const std::string> patterns, std::string_view tensor);
+
+// An error if a pattern of spec.freeze names no tensor, if tensors that are one weight are not frozen
+// together, or if nothing is left to train. `key` stands for the list.
+Status check_freeze(const ModelSpec& spec, std::string_view key);
 
 }  // namespace sluice::core

@@ -278,8 +278,9 @@ CheckpointContent Engine::content(const Manifest& manifest) const {
           files_};
 }
 
-Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir) {
-  SLUICE_ASSIGN(const CheckpointInfo info, load_checkpoint(p_.stages.main.model, manifest, dir, *training_));
+Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir, bool others_trained) {
+  SLUICE_ASSIGN(const CheckpointInfo info,
+                load_checkpoint(p_.stages.main.model, manifest, dir, *training_, others_trained));
   steps_done_ = info.step;
   updates_ = info.updates;
   heldout_ = info.heldout;

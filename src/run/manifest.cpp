@@ -74,6 +74,9 @@ Manifest manifest_of(const Parts& p) {
   for (size_t i = 0; i < optimizer.hyperparameters.size(); ++i)
     train(optimizer.hyperparameters[i].name, p.optimizer.values[i]);
   train("clip_norm", p.optimizer.clip_norm);
+  // Checkpoints have always been of runs that train everything where they say nothing.
+  if (!p.model.freeze.empty())
+    out.emplace_back(kFreezeName, fmt::format("[{}]", fmt::join(p.model.freeze, ", ")));
   const bool packed = batch_mode(p.config) == BatchMode::Packed;
   out.emplace_back("data.mode", packed ? "packed" : "contiguous");
   if (packed && p.config.data.long_documents != "continue")
@@ -104,8 +107,12 @@ constexpr std::string_view kData[] = {"data.content",           "data.mode",
                                       "data.long_documents",    "data.date",
                                       "data.respect_documents", "shape.packed"};
 constexpr std::string_view kBackend[] = {"run.backend", "run.deterministic"};
-constexpr Allowance kAllowances[] = {
-    {"steps", kSteps}, {"learning_rate", kRates}, {"data", kData}, {"backend", kBackend}};
+constexpr std::string_view kFreeze[] = {kFreezeName};
+constexpr Allowance kAllowances[] = {{"steps", kSteps},
+                                     {"learning_rate", kRates},
+                                     {"data", kData},
+                                     {"freeze", kFreeze},
+                                     {"backend", kBackend}};
 
 // The word that allows a difference of that name; empty: none does.
 std::string_view word_for(std::string_view name) {

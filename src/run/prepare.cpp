@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/prepare.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -10,6 +10,7 @@
 #include "base/stopwatch.h"
 #include "measure/calibrate.h"
 #include "model/blocks.h"
+#include "model/weights.h"
 #include "planner/refusal.h"
 #include "planner/shape.h"
 #include "run/checks.h"
@@ -46,8 +47,10 @@ Status measure_costs(Prepared& p, const StageRequest& request, const RowSample& 
 // Steps whose ops run in about the same mix, so that what one of them taught holds for the others.
 std::string step_kind(const Prepared& p) {
   const Numerics& n = p.numerics;
-  return fmt::format("{}, {} {} {}{}, sequences of {}{}", text(p.model), name_of(n.compute), name_of(n.grad),
-                     name_of(n.state), n.master ? " master" : "", p.config.train.seq_len,
+  const std::string frozen =
+      p.model.freeze.empty() ? "" : fmt::format(", {} frozen", fmt::join(p.model.freeze, " "));
+  return fmt::format("{}{}, {} {} {}{}, sequences of {}{}", text(p.model), frozen, name_of(n.compute),
+                     name_of(n.grad), name_of(n.state), n.master ? " master" : "", p.config.train.seq_len,
                      p.document_tokens > 0 ? fmt::format(", documents of {}", p.document_tokens) : "");
 }
 
@@ -86,6 +89,8 @@ Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least
                                   Observer& observer) {
   SLUICE_TRY(keep_shape(p.config));
   p.model = needs.model;
+  p.model.freeze = p.config.train.freeze;
+  SLUICE_TRY(check_freeze(p.model, "train.freeze"));
   SLUICE_TRY(choose_rate(p.config, p.model));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
   p.optimizer = resolve_optimizer(p.config, p.machine);

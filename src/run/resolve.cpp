@@ -29,6 +29,13 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
   return parsed;
 }
 
+Result<ModelSpec> resolve_trained_model(const RunConfig& config) {
+  SLUICE_ASSIGN(ModelSpec model, resolve_model(config));
+  model.freeze = config.train.freeze;
+  SLUICE_TRY(check_freeze(model, "train.freeze"));
+  return model;
+}
+
 Result<ModelFiles> model_files_of(const RunConfig& config) {
   std::vector<std::filesystem::path> folders;
   if (const auto tokenizer = tokenizer_of(config)) folders.push_back(tokenizer->parent_path());

@@ -13,6 +13,9 @@ namespace sluice::core {
 // Reads model.config, a file or a directory with a config.json, or takes model.preset.
 Result<ModelSpec> resolve_model(const RunConfig& config);
 
+// The same with what train.freeze says of it; patterns that fit no tensor are refused.
+Result<ModelSpec> resolve_trained_model(const RunConfig& config);
+
 // What belongs to the model beside its config.json and weights: from the folder of its tokenizer, or else of
 // model.weights or model.config. Where none has anything any more, from the checkpoint that the run goes on
 // from.

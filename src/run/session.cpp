@@ -117,7 +117,8 @@ Status Session::load(const RunConfig& config) {
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(config.checkpoint()));
   const Manifest now = manifest();
   SLUICE_TRY(check_goes_on(config, info.manifest, now));
-  return engine_->load(tolerating(info.manifest, now, config.allow), config.checkpoint());
+  const bool others_trained = value_of(info.manifest, kFreezeName) != value_of(now, kFreezeName);
+  return engine_->load(tolerating(info.manifest, now, config.allow), config.checkpoint(), others_trained);
 }
 
 bool Session::evaluates() const {

@@ -138,21 +138,23 @@ Status check_step(const fs::path& path, const SafeTensorsHeader& header, int64_t
 }
 
 // Reads a file of tensors. `needed` are the names of those that must be there, or in files that follow; what
-// is found is taken out of them, and `check` and `write` get it.
+// is found is taken out of them, and `check` and `write` get it. Others are an error, or passed over.
 Status load_file(const CheckpointInfo& info, const fs::path& path, std::set<std::string_view>& needed,
-                 const std::function<Status(const TensorInfo&)>& check,
+                 bool pass_over, const std::function<Status(const TensorInfo&)>& check,
                  const std::function<Status(const TensorInfo&, int64_t, std::span<const std::byte>)>& write) {
   std::error_code unreadable;
   const auto size = int64_t(fs::file_size(path, unreadable));
   if (!unreadable && size != info.files.at(path.filename()).bytes) return check_sum(info, path, {size, {}});
   std::vector<TensorInfo> tensors;
+  std::vector<bool> wanted;
   const auto begin = [&](const SafeTensorsHeader& header) -> Status {
     SLUICE_TRY(check_step(path, header, info.step));
     for (const auto& entry : header.tensors) {
       tensors.push_back(entry.info);
-      if (needed.erase(entry.info.name) > 0) {
+      wanted.push_back(needed.erase(entry.info.name) > 0);
+      if (wanted.back()) {
         SLUICE_TRY(check(entry.info));
-      } else {
+      } else if (!pass_over) {
         return error("{}: tensor {} is none of this model's", path.string(), entry.info.name);
       }
     }
@@ -162,7 +164,7 @@ Status load_file(const CheckpointInfo& info, const fs::path& path, std::set<std:
   Status first;
   const auto sum = stream_tensors(
       path, begin, [&](size_t tensor, int64_t offset, std::span<const std::byte> bytes) -> Status {
-        if (first.ok()) first = write(tensors[tensor], offset, bytes);
+        if (first.ok() && wanted[tensor]) first = write(tensors[tensor], offset, bytes);
         return {};
       });
   if (!sum.ok()) return sum.error();
@@ -186,7 +188,7 @@ Status load_weights_files(const CheckpointInfo& info, const Model& model, const 
     if (!is_weights_file(name)) continue;
     const fs::path path = dir / name;
     SLUICE_TRY(load_file(
-        info, path, needed,
+        info, path, needed, false,
         [&](const TensorInfo& tensor) {
           return check_weight(model, places.find(tensor.name)->second, tensor, path);
         },
@@ -197,8 +199,20 @@ Status load_weights_files(const CheckpointInfo& info, const Model& model, const 
   return check_all_found(needed, dir);
 }
 
-Status load_state_file(const CheckpointInfo& info, const CheckpointLayout& layout, const fs::path& path,
-                       Executor& executor) {
+// What is trained anew: zeros. Its master weights came with the weights.
+Status begin_state(const Model& model, const std::set<std::string_view>& names, Executor& executor) {
+  for (const ParamObjects& objects : model.params) {
+    for (const ParamObjects::Part& part : objects.parts) {
+      for (const ObjectId id : part.state) {
+        if (names.contains(model.program.object(id).name)) SLUICE_TRY(executor.clear(id));
+      }
+    }
+  }
+  return {};
+}
+
+Status load_state_file(const CheckpointInfo& info, const Model& model, const CheckpointLayout& layout,
+                       const fs::path& path, Executor& executor, bool others_trained) {
   std::map<std::string_view, const StoredTensor*> stored;
   std::set<std::string_view> needed;
   for (const StoredTensor& tensor : layout.state) {
@@ -217,18 +231,19 @@ Status load_state_file(const CheckpointInfo& info, const CheckpointLayout& layou
         check_values(tensor, stored[tensor.name]->never_negative, offset / size_of(tensor.type), bytes));
     return executor.write(stored[tensor.name]->parts[0].object, bytes, offset);
   };
-  SLUICE_TRY(load_file(info, path, needed, check, write));
-  return check_all_found(needed, path);
+  SLUICE_TRY(load_file(info, path, needed, others_trained, check, write));
+  return others_trained ? begin_state(model, needed, executor) : check_all_found(needed, path);
 }
 
-Status load_files(const CheckpointInfo& info, const Model& model, const fs::path& dir, Executor& executor) {
+Status load_files(const CheckpointInfo& info, const Model& model, const fs::path& dir, Executor& executor,
+                  bool others_trained) {
   const CheckpointLayout layout = layout_of(model, info.f32_weights);
   SLUICE_ASSIGN([[maybe_unused]] const CheckpointInfo looked, look_at_checkpoint(dir));
   for (const auto& [name, sum] : info.files) {
     if (!is_weights_file(name) && name != kStateName) SLUICE_TRY(check_file(info, dir / name));
   }
   SLUICE_TRY(load_weights_files(info, model, dir, executor));
-  return load_state_file(info, layout, dir / kStateName, executor);
+  return load_state_file(info, model, layout, dir / kStateName, executor, others_trained);
 }
 
 }  // namespace
@@ -362,7 +377,7 @@ Result<CheckpointInfo> read_checkpoint_info(const fs::path& dir) {
 }
 
 Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manifest, const fs::path& dir,
-                                       Executor& executor) {
+                                       Executor& executor, bool others_trained) {
   SLUICE_ASSIGN(CheckpointInfo info, read_checkpoint_info(dir));
   SLUICE_TRY(check_has_state(info, dir));
   if (const auto changed = differences(info.manifest, manifest); !changed.empty()) {
@@ -371,7 +386,7 @@ Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manif
         "back, or start a new run from its weights: model.weights = {}",
         dir.string(), fmt::join(changed, "; "), dir.string());
   }
-  const Status loaded = load_files(info, model, dir, executor);
+  const Status loaded = load_files(info, model, dir, executor, others_trained);
   if (loaded.ok()) return info;
   Error damage = loaded.error();
   damage.details.emplace_back("damaged", dir.string());

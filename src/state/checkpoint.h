@@ -92,7 +92,12 @@ Status check_whole(const std::filesystem::path& dir);
 // manifest and `manifest`. Sizes are checked first, contents as they are read. An error about the
 // files, not about the run that would go on, has the detail "damaged": the checkpoint's directory. After any
 // error the state is undefined.
+//
+// `others_trained`: the run that was saved trained other weights. State of what is not trained any more is
+// passed over, and what is trained anew begins as in a new run: zeros, and master weights that are the
+// weights.
 Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manifest,
-                                       const std::filesystem::path& dir, Executor& executor);
+                                       const std::filesystem::path& dir, Executor& executor,
+                                       bool others_trained = false);
 
 }  // namespace sluice::core

@@ -3,10 +3,14 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace sluice::core {
+
+// What is not trained, as a list of patterns; where it is not there, everything is trained.
+constexpr std::string_view kFreezeName = "train.freeze";
 
 using Manifest = std::vector<std::pair<std::string, std::string>>;
 

@@ -46,15 +46,13 @@ int64_t length_of(int64_t number) {
 }
 static_assert(kGrain << (kMostPlannedNumber / kChunks - 1) == kMostPlannedTokens / kChunks);
 
-// As scaled_to() needs them.
-bool are_alike(const std::vector<LayerSpec>& layers) {
-  const auto sizes = [](const LayerSpec& l) {
-    const Attention& a = l.attention;
-    return std::tuple(a.heads, a.kv_heads, a.head_dim, a.head_norm, a.qkv_bias, a.o_bias, a.rotated, a.window,
-                      l.mlp.ffn, l.mlp.bias, l.trainable);
-  };
-  return std::all_of(layers.begin(), layers.end(),
-                     [&](const LayerSpec& layer) { return sizes(layer) == sizes(layers.front()); });
+// As scaled_to() needs them. What names layers by their numbers freezes some of them.
+bool are_alike(const ModelSpec& model) {
+  return std::all_of(model.layers.begin(), model.layers.end(),
+                     [&](const LayerSpec& layer) { return layer == model.layers.front(); }) &&
+         std::all_of(model.freeze.begin(), model.freeze.end(), [](const std::string& pattern) {
+           return pattern.find_first_of("0123456789[?") == pattern.npos;
+         });
 }
 
 void count_activations(const Prepared& p, PlannedCase& c) {
@@ -99,7 +97,7 @@ class CaseSearch {
     } else {
       c.found.refusal = prepared.error();
     }
-    if (are_alike(question_.model.layers)) {
+    if (are_alike(question_.model)) {
       const auto fits_deep = [&](int64_t layers) {
         say("searching for the largest model, layers", layers);
         return fits_with(scaled_to(question_.model, layers), config_.train.seq_len, 0);

@@ -117,6 +117,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"train.master", {{"train.master=off"}, masters, ""}},
       {"train.stochastic", {{"train.stochastic=off"}, rounded, ""}},
       {"train.deferred_update", {{"train.deferred_update=on"}, f32, ""}},
+      {"train.freeze", {{"train.freeze=[\"model.layers.0\"]"}, f32, ""}},
       {"shape.chunk_tokens", {{"shape.chunk_tokens=16"}, f32, ""}},
       {"shape.rounds", {{"shape.rounds=2"}, f32, ""}},
       {"shape.first_round_chunks", {{"shape.first_round_chunks=2"}, f32, "shape.first_chunks is 2"}},

@@ -20,7 +20,8 @@ const StepShape kShape{
 ModelSpec frozen(std::optional<Format> format) {
   ModelSpec spec =
       model_of({.dim = 32, .layers = 4, .heads = 4, .kv_heads = 2, .head_dim = 8, .ffn = 512, .vocab = 61});
-  for (LayerSpec& layer : spec.layers) layer.trainable = false, layer.matrices = format;
+  for (LayerSpec& layer : spec.layers) layer.matrices = format;
+  spec.freeze = {"model.layers"};
   return spec;
 }
 
@@ -91,7 +92,7 @@ TEST(NumberFormats, OfModelsFitTheirRowsAndAreNotTrained) {
   EXPECT_EQ(validate(frozen(Format(DType::F4E2M1, 64, DType::F8E4M3))).message(),
             "model: rows of 32 elements in f4e2m1 by 64 with f8e4m3; a multiple of 64 is needed");
   ModelSpec trained = frozen(kNvfp4);
-  trained.layers[1].trainable = true;
+  trained.freeze.push_back("!model.layers.1");
   EXPECT_EQ(validate(trained).message(), "model: matrices in f4e2m1 by 16 with f8e4m3 are not trained");
 }
 

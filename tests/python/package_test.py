@@ -117,6 +117,7 @@ class Errors(unittest.TestCase):
                 (lambda: sluice.plan("tiny", "rtx4090", seq_len=1), "seq_len = 1"),
                 (lambda: sluice.plan("tiny", "rtx4090", compute="f8"), "compute = f8: allowed are auto, f32, bf16"),
                 (lambda: sluice.plan("tiny", "rtx4090", device="lots"), "lots"),
+                (lambda: sluice.plan("tiny", "rtx4090", freeze=["model.embed"]), "freeze: 'model.embed' names no tensor"),
                 (lambda: sluice.plan("tiny", "rtx4090", optimizer="adam"), "optimizer = adam: allowed are"),
                 (lambda: sluice.plan("tiny", "rtx4090", hyperparameters={"beta9": 1}), "beta9")]:
             with self.assertRaises(sluice.Error) as raised:

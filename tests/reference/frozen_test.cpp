@@ -15,8 +15,7 @@ ModelSpec small_model() {
 
 ModelSpec only_the_last_layer() {
   ModelSpec spec = small_model();
-  spec.trainable_ends = false;
-  for (size_t l = 0; l + 1 < spec.layers.size(); ++l) spec.layers[l].trainable = false;
+  spec.freeze = {"*", "!model.layers.2"};
   return spec;
 }
 
@@ -27,6 +26,7 @@ StageRequest request_for(const ModelSpec& spec) {
   request.model = spec;
   request.shape = kShape;
   request.optimizer.deferred = true;
+  request.quick = true;
   return request;
 }
 
@@ -79,6 +79,69 @@ TEST(Frozen, TrainsWhatIsNot) {
   EXPECT_EQ(bytes("wq.L1"), frozen);
   EXPECT_EQ(bytes("head"), head);
   EXPECT_NE(bytes("wq.L2"), trained);
+}
+
+// Training of everything that sets the frozen weights back after every step is the same training.
+TEST(Frozen, LossesAndWeightsAreThoseOfTrainingThatSetsTheFrozenBack) {
+  const std::vector<std::string> lists[] = {{"model.embed_tokens", "model.layers.[01]"},
+                                            {"*.self_attn", "lm_head", "*norm*"},
+                                            {"*", "!*.mlp.down_proj"}};
+  for (const auto& freeze : lists) {
+    StageRequest request = request_for(small_model());
+    request.optimizer.deferred = false;
+    request.optimizer.clip_norm = 0;  // of other weights
+    rig::Rig all(request);
+    request.model.freeze = freeze;
+    rig::Rig some(request);
+    const std::vector<Weight>& weights = some.model().weights;
+    const auto id = [](rig::Rig& run, const Weight& w) { return rig::find(run.model().program, w.object); };
+    for (rig::Rig* run : {&all, &some}) run->initialize();
+    std::vector<std::vector<std::byte>> before;
+    for (const Weight& w : weights) before.push_back(rig::read_bytes(some.training(), id(some, w)));
+    for (int64_t step = 1; step <= 4; ++step) {
+      const rig::Tokens tokens = rig::random_tokens(kShape, 61, uint64_t(step));
+      EXPECT_EQ(some.step(step, tokens).loss, all.step(step, tokens).loss) << step;
+      for (size_t w = 0; w < weights.size(); ++w) {
+        if (!weights[w].trainable) rig::must(all.training().write(id(all, weights[w]), before[w], 0));
+      }
+    }
+    for (size_t w = 0; w < weights.size(); ++w) {
+      const auto bytes = rig::read_bytes(some.training(), id(some, weights[w]));
+      EXPECT_EQ(bytes == before[w], !weights[w].trainable) << weights[w].object;
+      EXPECT_EQ(bytes, rig::read_bytes(all.training(), id(all, weights[w]))) << weights[w].object;
+    }
+  }
+}
+
+// A plan under a cap that training everything cannot have computes the same, and stores nothing that is
+// frozen.
+TEST(Frozen, TakesLessMemoryAndNoStores) {
+  StageRequest request = request_for(small_model());
+  request.model.freeze = {"*", "!model.layers.2", "!model.norm"};
+  rig::Rig free(request);
+  const rig::History expected = rig::run_steps(free, 3);
+  const Model everything = build_training(small_model(), kShape, {}, request.optimizer);
+  const auto persistent = [](const Program& program) {
+    int64_t bytes = 0;
+    for (const Object& object : program.objects()) bytes += object.persistent ? object.bytes : 0;
+    return bytes;
+  };
+  EXPECT_LT(2 * persistent(free.model().program), persistent(everything.program));
+  const BytesByTier arenas = free.plan().arena_bytes();
+  request.caps[kDevice] = arenas[kDevice] * 2 / 3;
+  rig::Rig tight(request);
+  EXPECT_EQ(rig::run_steps(tight, 3), expected);
+  int64_t loads = 0;
+  for (const rig::Rig* run : {&free, &tight}) {
+    for (const Action& action : run->plan().actions) {
+      if (action.kind != ActionKind::Copy) continue;
+      const Object& object = run->model().program.object(action.object);
+      const bool frozen = object.kind == ObjectKind::Param && object.layer != 2 && object.role != "norm";
+      EXPECT_FALSE(frozen && action.stores()) << object.name;
+      loads += frozen;
+    }
+  }
+  EXPECT_GT(loads, 0);
 }
 
 }  // namespace

@@ -59,6 +59,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Resumed{"bf16_master", {"train.compute=bf16", "train.master=on"}},
                     Resumed{"bf16_master_exported",
                             {"train.compute=bf16", "train.master=on", "run.export_dtype=f32"}},
+                    Resumed{"frozen",
+                            {"train.compute=bf16", "train.master=on", "train.deferred_update=on",
+                             "train.freeze=[\"model.layers.0\", \"*.mlp\"]"}},
                     Resumed{"bf16_exported",
                             {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
                              "train.stochastic=on", "run.export_dtype=f32"}},
@@ -192,6 +195,37 @@ TEST(Checkpoint, EveryDifferenceThatChangesResultsIsNamed) {
   }
   for (const char* part : {"train.min_learning_rate", "threads", "model.hidden_size"}) {
     EXPECT_EQ(message.find(part), std::string::npos) << message << "\nhas: " << part;
+  }
+}
+
+// Where it is allowed, what is frozen from now on keeps its bits, and what is not begins to change.
+TEST(Checkpoint, GoesOnWithOthersFrozenIfAllowed) {
+  const std::string layers[] = {"train.freeze=[\"model.layers.0\"]", "train.freeze=[\"model.layers.1\"]"};
+  for (const char* compute : {"train.compute=f32", "train.compute=bf16"}) {
+    const TempDir dir;
+    const std::string message = refusal(dir, {compute, layers[0]}, {compute, layers[1]});
+    EXPECT_NE(message.find("train.freeze is [model.layers.1], it was [model.layers.0] (--allow freeze)"),
+              std::string::npos)
+        << message;
+    RunConfig config =
+        must(load_config("", small_run(dir, {compute, layers[1], "run.resume=" + (dir / "saved").string()})));
+    config.allow = {"freeze"};
+    (void)run_session(must(prepare(config, "", false)), 3, dir / "after");
+    const TensorFiles before = must(TensorFiles::open(dir / "saved")),
+                      after = must(TensorFiles::open(dir / "after"));
+    for (const bool frozen : {false, true}) {
+      const std::string name = fmt::format("model.layers.{}.mlp.down_proj.weight", int(frozen));
+      const auto first = must(before.get(name))->bytes, last = must(after.get(name))->bytes;
+      EXPECT_EQ(std::equal(first.begin(), first.end(), last.begin(), last.end()), frozen) << name;
+    }
+    // Going on with all trained is another such change.
+    config.train.freeze.clear();
+    config.run.resume = (dir / "after").string();
+    EXPECT_EQ(run_session(must(prepare(config, "", false)), 5, dir / "all").size(), 2u);
+    config.allow.clear();
+    const auto session = Session::open(must(prepare(config, "", false)));
+    ASSERT_FALSE(session.ok());
+    EXPECT_NE(session.message().find("train.freeze is [], it was [model.layers.1]"), std::string::npos);
   }
 }
 

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/flops.h"
+
+#include <algorithm>
+
+#include "model/weights.h"
+
+namespace sluice::core {
+namespace {
+
+// Twice the tokens that one attends to in a layer, on average.
+double seen_twice(const LayerSpec& layer, int64_t seq_len) {
+  const double window = double(layer.attention.window);
+  const bool cut = window > 0 && window < double(seq_len);
+  return cut ? window * (2 - window / double(seq_len)) : double(seq_len);
+}
+
+// What the backward pass leaves out.
+double left_out(const ModelSpec& spec, int64_t seq_len) {
+  double flops = 0;
+  bool before = false;              // a weight before this one is trained, so that a gradient goes on to it
+  bool before_projections = false;  // of q, k and v, which read the same
+  for (const Weight& w : weights_of(spec)) {
+    if (w.role == "wq") before_projections = before;
+    const bool goes_on = w.role == "wkv" ? before_projections : before;
+    // That of a tied embedding is the head's, behind all others.
+    const bool has_product = w.matrix && w.role != "embedding";
+    if (has_product) flops += 2 * double(w.elements()) * double(int(!w.trainable) + int(!goes_on));
+    if (w.role == "wo" && !before) {
+      const LayerSpec& layer = spec.layers[size_t(w.layer)];
+      flops += 4 * seen_twice(layer, seq_len) * double(layer.attention.q_dim());
+    }
+    if (spec.tied_embeddings && w.role == "embedding" && !w.trainable) flops += 2 * double(w.elements());
+    before = before || w.trainable;
+  }
+  return flops;
+}
+
+}  // namespace
+
+double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
+  const double d = double(spec.dim);
+  double flops = 6 * d * double(spec.vocab);
+  for (const LayerSpec& layer : spec.layers) {
+    const double q = double(layer.attention.q_dim()), k = double(layer.attention.kv_dim());
+    flops += 6 * d * (2 * q + 2 * k + 3 * double(layer.mlp.ffn)) + 6 * seen_twice(layer, seq_len) * q;
+  }
+  return spec.freeze.empty() ? flops : flops - left_out(spec, seq_len);
+}
+
+}  // namespace sluice::core
