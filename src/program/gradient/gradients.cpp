@@ -132,9 +132,18 @@ Gradients::Into Gradients::into(ObjectId x, std::optional<DType> dtype, std::str
 }
 
 Gradients::IntoSum Gradients::into_sum(ObjectId x) {
+  if (state(x).written) {
+    // What was written so far is what is added; the sum is another object.
+    const ObjectId before = state(x).gradient;
+    const Object& object = program_.object(before);
+    SLUICE_CHECK(object.kind == ObjectKind::ActGrad && !state(x).addend.valid(),
+                 "the rule cannot accumulate into the gradient of {}", program_.object(x).name);
+    const ObjectId sum = like(x, object.role + "+", ObjectKind::ActGrad, object.format.type);
+    state(x).gradient = sum;
+    return {sum, before};
+  }
   const ObjectId object = gradient_of(x, std::nullopt, {});
   State& s = state(x);
-  SLUICE_CHECK(!s.written, "the rule cannot accumulate into the gradient of {}", program_.object(x).name);
   s.written = true;
   const ObjectId addend = std::exchange(s.addend, ObjectId());
   return {object, addend.valid() ? std::optional(addend) : std::nullopt};

@@ -58,7 +58,8 @@ class Gradients {
   // that is not wanted is written all the same, to an object that nobody reads, for ops that cannot do
   // without.
   Into into(ObjectId x, std::optional<DType> dtype = std::nullopt, std::string_view role = {});
-  // For a rule that can add one more gradient to its contribution as it writes it: what came to x by add().
+  // For a rule that can add one more gradient to its contribution as it writes it: what came to x by add(),
+  // or what was written before, as where two losses meet.
   struct IntoSum {
     ObjectId object;
     std::optional<ObjectId> addend;
