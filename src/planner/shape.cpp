@@ -153,6 +153,7 @@ class ShapeSearch {
   const Profile& profile_;
   std::map<Point, Found> known_;
   std::optional<Point> best_;
+  bool host_is_short_ = false;
   bool given_ = false;    // there is one shape, and only how moments are updated is to choose
   bool settled_ = false;  // plans in full decided
   std::shared_ptr<const KnownSettings> settings_;  // of the one that they chose
@@ -331,15 +332,16 @@ std::pair<double, std::shared_ptr<const KnownSettings>> ShapeSearch::planned_in_
 void ShapeSearch::settle() {
   // Estimates are off by about this much, those of the last resort by more, and planning more shapes in full
   // takes longer than the rest.
-  constexpr double kAlike = 1.01, kAlikeByResort = 1.05;
-  constexpr size_t kMost = 3;
+  const double alike_within = host_is_short_ ? 1.025 : 1.01;
+  constexpr double kAlikeByResort = 1.05;
+  const size_t most_in_full = host_is_short_ ? 5 : 3;
   std::vector<std::pair<double, Point>> alike;
   for (const auto& [p, found] : known_) {
-    const double most = found.last_resort ? kAlikeByResort : kAlike;
+    const double most = found.last_resort ? kAlikeByResort : alike_within;
     if (found.ns > 0 && found.ns < most * known_[*best_].ns) alike.emplace_back(found.ns, p);
   }
   std::sort(alike.begin(), alike.end());
-  if (alike.size() > kMost) alike.resize(kMost);
+  if (alike.size() > most_in_full) alike.resize(most_in_full);
   // What is not large is planned at every budget of a grid, which takes longer than such a difference is
   // worth.
   const bool small = std::any_of(alike.begin(), alike.end(),
@@ -398,15 +400,15 @@ Result<ShapeChoice> ShapeSearch::run() {
   if (leanest.empty() || given_) leanest = {*starts.back()};
   SLUICE_ASSIGN(const Point works, first_that_works(leanest));
   if (r_.least) return ShapeChoice{shape(works), false, "takes the least memory", nullptr};
-  // There which way is faster differs between sizes of chunks.
-  const bool both_moments = host_is_short(r_.caps[kHost] - persistent_bytes(program(works, false)),
-                                          int64_t(profile_.devices()), r_.caps[kDevice]);
+  host_is_short_ = host_is_short(r_.caps[kHost] - persistent_bytes(program(works, false)),
+                                 int64_t(profile_.devices()), r_.caps[kDevice]);
   // From large chunks to small ones, whose programs have many tasks, as long as that pays or nothing fits.
   for (size_t size = kFirstSizes, from = 0; from < starts.size(); ++size) {
     const int64_t least = chunks[std::min(size, chunks.size()) - 1];
     size_t end = from;
     while (end < starts.size() && starts[end]->chunk >= least) ++end;
-    const bool better = visit({starts.begin() + long(from), starts.begin() + long(end)}, both_moments);
+    // Where the host is short, which way to update moments is faster differs between sizes of chunks.
+    const bool better = visit({starts.begin() + long(from), starts.begin() + long(end)}, host_is_short_);
     if (best_ && !better && !known_[*best_].last_resort) break;
     from = end;
   }
