@@ -46,28 +46,43 @@ void fill_stretches(const TokenSet& tokens, int64_t first, std::span<int32_t> ou
   }
 }
 
-// A document, or a part of one that is longer than a row.
-struct Piece {
-  int64_t begin;
-  int32_t tokens;
-  bool ends_document;  // its last token has no target
+// A document, or a part of one that is longer than a row. There is one for every row of long documents, so
+// that it is small.
+class Piece {
+ public:
+  static constexpr int64_t kMostTokens = int64_t{1} << 24;       // of one
+  static constexpr int64_t kMostInAll = (int64_t{1} << 38) - 1;  // where it may begin
+
+  // `ends_document`: its last token has no target.
+  Piece(int64_t begin, int64_t tokens, bool ends_document)
+      : begin_(uint64_t(begin)), tokens_(uint64_t(tokens)), ends_document_(ends_document) {}
+
+  int64_t begin() const { return int64_t(begin_); }
+  int64_t tokens() const { return int64_t(tokens_); }
+  bool ends_document() const { return ends_document_ != 0; }
+
+ private:
+  uint64_t begin_ : 38;
+  uint64_t tokens_ : 25;
+  uint64_t ends_document_ : 1;
 };
+static_assert(sizeof(Piece) == 8);
 
 // Every column of a piece; `to` is as long.
 void fill_piece(const TokenSet& tokens, const Piece& piece, const RowsView& to) {
   for (const BatchColumn column : to.layout().columns()) {
     switch (column) {
       case BatchColumn::Tokens:
-        tokens.read(piece.begin, to.column(column));
+        tokens.read(piece.begin(), to.column(column));
         break;
       case BatchColumn::Targets: {
         const std::span<int32_t> out = to.column(column);
-        tokens.read_targets(piece.begin + 1, out.first(out.size() - (piece.ends_document ? 1 : 0)));
-        if (piece.ends_document) out.back() = -1;
+        tokens.read_targets(piece.begin() + 1, out.first(out.size() - (piece.ends_document() ? 1 : 0)));
+        if (piece.ends_document()) out.back() = -1;
         break;
       }
       case BatchColumn::Paths:
-        fill_stretches(tokens, piece.begin, to.column(column));
+        fill_stretches(tokens, piece.begin(), to.column(column));
         break;
       case BatchColumn::Positions:
       case BatchColumn::Weights:  // token files have none: all count alike
@@ -102,7 +117,7 @@ class ContiguousBatches final : public BatchSource {
     for (int64_t t = begin, stop = end; t < end; t = stop) {
       const int64_t document_end = respect_documents_ ? tokens_.document_at(t).end : tokens_.tokens();
       stop = std::min(document_end, end);
-      fill_piece(tokens_, {t, int32_t(stop - t), document_end == stop}, to.part(t - begin, stop - t));
+      fill_piece(tokens_, {t, stop - t, document_end == stop}, to.part(t - begin, stop - t));
     }
     to.part(end - begin, sequence_ - (end - begin)).fill_padding();
     tokens_.release();
@@ -117,14 +132,16 @@ class ContiguousBatches final : public BatchSource {
 
 // Whether a piece has a target. `scratch` has room for a piece.
 bool teaches(const TokenSet& tokens, const Piece& piece, std::span<int32_t> scratch) {
-  const auto targets = scratch.first(size_t(piece.tokens) - (piece.ends_document ? 1 : 0));
-  tokens.read_targets(piece.begin + 1, targets);
+  const auto targets = scratch.first(size_t(piece.tokens()) - (piece.ends_document() ? 1 : 0));
+  tokens.read_targets(piece.begin() + 1, targets);
   return std::any_of(targets.begin(), targets.end(), [](int32_t target) { return target >= 0; });
 }
 
 // In document order. A last token alone has no target and is left out.
 std::vector<Piece> cut_documents(const TokenSet& tokens, const BatchOptions& options, RowCounts& counts) {
   std::vector<Piece> pieces;
+  // What is not needed of it is never touched.
+  pieces.reserve(size_t(tokens.tokens() / options.sequence + tokens.documents()));
   const bool all_learnt = tokens.learnt() == tokens.tokens();
   std::vector<int32_t> scratch(all_learnt ? 0 : size_t(options.sequence));
   constexpr int64_t kReleased = 1024;  // documents that are looked at before their memory is given back
@@ -137,7 +154,7 @@ std::vector<Piece> cut_documents(const TokenSet& tokens, const BatchOptions& opt
     for (; !drop && t + 1 < document.end; t += options.sequence) {
       const int64_t count = std::min(options.sequence, document.end - t);
       const bool ends = t + count == document.end;
-      const Piece piece{t, static_cast<int32_t>(count), ends || options.long_documents == LongDocuments::Cut};
+      const Piece piece{t, count, ends || options.long_documents == LongDocuments::Cut};
       if (all_learnt || teaches(tokens, piece, scratch)) {
         pieces.push_back(piece);
         counts.left_out -= count;
@@ -167,6 +184,7 @@ Packing pack(const std::vector<Piece>& pieces, int64_t sequence, uint64_t key) {
   const auto count = static_cast<int64_t>(pieces.size());
   Packing packing;
   packing.pieces.reserve(pieces.size());
+  packing.rows.reserve(pieces.size() + 1);
   std::vector<Piece> waiting;
   int64_t next = 0;
   const auto refill = [&] {
@@ -178,11 +196,11 @@ Packing pack(const std::vector<Piece>& pieces, int64_t sequence, uint64_t key) {
     packing.rows.push_back(packing.pieces.size());
     int64_t room = sequence;
     for (size_t i = 0; i < waiting.size();) {
-      if (waiting[i].tokens > room) {
+      if (waiting[i].tokens() > room) {
         ++i;
         continue;
       }
-      room -= waiting[i].tokens;
+      room -= waiting[i].tokens();
       packing.pieces.push_back(waiting[i]);
       waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
       refill();
@@ -215,8 +233,8 @@ class PackedBatches final : public BatchSource {
     int64_t at = 0;
     for (size_t p = packing_.rows[packed_row]; p < packing_.rows[packed_row + 1]; ++p) {
       const Piece& piece = packing_.pieces[p];
-      fill_piece(tokens_, piece, to.part(at, piece.tokens));
-      at += piece.tokens;
+      fill_piece(tokens_, piece, to.part(at, piece.tokens()));
+      at += piece.tokens();
     }
     to.part(at, sequence_ - at).fill_padding();
     tokens_.release();
@@ -267,14 +285,16 @@ class RandomBatches final : public BatchSource {
 
 Result<std::unique_ptr<BatchSource>> make_batches(TokenSet tokens, const BatchOptions& options) {
   const int64_t sequence = options.sequence;
-  if (sequence < 1 || sequence > INT32_MAX)
-    return error("sequence {}: allowed is 1 to {}", sequence, INT32_MAX);
+  if (sequence < 1 || sequence > Piece::kMostTokens)
+    return error("sequence {}: allowed is 1 to {}", sequence, Piece::kMostTokens);
   if (options.rows < 1) return error("{} rows per step: at least 1 is needed", options.rows);
   SLUICE_TRY(tokens.check_vocab(options.vocab));
   const std::string what = options.name.empty()
                                ? tokens.text()
                                : fmt::format("{}: {} in {}", options.name, counted(tokens.tokens(), "token"),
                                              counted(tokens.documents(), "document"));
+  if (tokens.tokens() > Piece::kMostInAll)
+    return error("{}; at most {} can be dealt", what, Piece::kMostInAll);
   if (tokens.learnt() == 0) return error("{}; nothing of them is learnt (data.learn)", what);
 
   std::unique_ptr<BatchSource> source;
