@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/philox.h"
-#include "planner/passes/passes.h"
+#include "planner/passes/places.h"
 
 namespace sluice::core {
 namespace {
@@ -84,6 +84,31 @@ TEST(Pack, PlacesWhatTakesMostOfTheRoomBeforeWhatIsSmall) {
   std::vector<PackItem> items{{64000, 0, 0}, {64, 0, 2}, {64320, 2, 2}};
   ASSERT_EQ(pack(items, 2, 64384), 64384);
   expect_apart(items, 2);
+}
+
+// A step of many rounds: things that last for part of a round, for several, or around the boundary.
+TEST(Pack, KeepsThingsApartOverManyRounds) {
+  constexpr uint32_t kLast = 20'000;
+  for (const uint64_t seed : {1, 2, 3}) {
+    uint64_t counter = 0;
+    const auto draw = [&](uint32_t below) { return philox(seed, counter++, 0).v[0] % below; };
+    std::vector<PackItem> items;
+    for (int i = 0; i < 600; ++i) {
+      const uint32_t begin = draw(kLast + 1), length = draw(i % 10 == 0 ? kLast : 3000);
+      items.emplace_back(64 * (1 + draw(8)), begin, (begin + length) % (kLast + 1));
+    }
+    int64_t total = 0;
+    for (const PackItem& item : items) total += item.bytes;
+    ASSERT_NE(pack(items, kLast, total / 2), kNowhere) << seed;
+    for (size_t i = 0; i < items.size(); ++i) {
+      EXPECT_LE(items[i].offset + items[i].bytes, total / 2);
+      for (size_t j = 0; j < i; ++j) {
+        const PackItem &a = items[i], &b = items[j];
+        EXPECT_FALSE(meet(a, b) && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes)
+            << i << ' ' << j;
+      }
+    }
+  }
 }
 
 // A forward and a backward pass: what each layer keeps, its short-lived things, and weights that stay.

@@ -16,6 +16,40 @@
 namespace sluice::core {
 namespace {
 
+// Places in the order of offsets, and those of each stretch of time once more: a step of many rounds holds
+// no more at a time than one of few, and most of its things last for less than two rounds.
+class PlacesInTime {
+ public:
+  explicit PlacesInTime(uint32_t last) {
+    if (last > 2 * kStretch) stretches_.resize(last / kStretch + 1);
+  }
+
+  void add(const Place& place) {
+    insert(all_, place);
+    // Each stretch reaches to the end of the next one, so that one of them has all of what is shorter.
+    for (uint32_t k = 0; k < stretches_.size(); ++k) {
+      if (meet(place, Stretch{k * kStretch, (k + 2) * kStretch - 1})) insert(stretches_[k], place);
+    }
+  }
+  int64_t lowest_offset(const PackItem& item) const {
+    const bool is_short = !stretches_.empty() && !around(item) && item.end - item.begin < kStretch;
+    return sluice::core::lowest_offset(is_short ? stretches_[item.begin / kStretch] : all_, item);
+  }
+  std::vector<Place> all() && { return std::move(all_); }
+
+ private:
+  static constexpr uint32_t kStretch = 2048;  // positions: about two rounds of a chunk each
+  struct Stretch {
+    uint32_t begin, end;
+  };
+  static void insert(std::vector<Place>& places, const Place& place) {
+    places.insert(std::ranges::upper_bound(places, place.offset, {}, &Place::offset), place);
+  }
+
+  std::vector<Place> all_;
+  std::vector<std::vector<Place>> stretches_;
+};
+
 // Places items in order of birth.
 class Sweep {
  public:
@@ -89,21 +123,21 @@ bool Sweep::place_long_lived() {
     if (around(items_[i]) || length(i) >= long_lived_ || items_[i].bytes >= large_) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return length(a) > length(b); });
+  PlacesInTime placed(last_);
   for (const uint32_t i : order) {
     PackItem& item = items_[i];
-    int64_t offset = lowest_offset(long_, item);
+    int64_t offset = placed.lowest_offset(item);
     if (offset + item.bytes > capacity_ && around(item)) {
       item.end = item.earliest_end;
-      offset = lowest_offset(long_, item);
+      offset = placed.lowest_offset(item);
       if (offset + item.bytes > capacity_) return false;
     }
     // What finds no place now may find one later, at the price of what can give way.
     if (offset + item.bytes > capacity_) continue;
     item.offset = offset;
-    const auto at = std::upper_bound(long_.begin(), long_.end(), offset,
-                                     [](int64_t o, const Place& other) { return o < other.offset; });
-    long_.insert(at, place_of(item, i));
+    placed.add(place_of(item, i));
   }
+  long_ = std::move(placed).all();
   coming_ = long_;
   std::stable_sort(coming_.begin(), coming_.end(),
                    [](const Place& a, const Place& b) { return a.begin < b.begin; });
