@@ -2,11 +2,13 @@
 #include "run/kept_plans.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "machine/machine.h"
 #include "plan/store.h"
+#include "planner/coarse_search.h"
 #include "run/fields.h"
 
 namespace sluice::core {
@@ -41,6 +43,67 @@ Status check(const Plan& plan, int64_t host_overhead_bytes, const StageRequest& 
   }
   if (!plain(plan.policy)) return error("its words are none");
   return {};
+}
+
+// The settings that a search varies, with the most that it may ask of each.
+template <class AnyPolicy, class F>
+void visit_settings(AnyPolicy& p, F&& field) {
+  field("reserve", p.reserve, 1.0);
+  field("again_weight", p.again_weight, 1e3);
+  field("lag", p.lag, 1e3);
+  field("under_way", p.under_way, 1e3);
+  field("device_share", p.device_share, 1.0);
+  field("host_share", p.host_share, 1.0);
+}
+
+nlohmann::json as_json(const KnownSettings& settings) {
+  nlohmann::json found = nlohmann::json::array();
+  for (const FoundSettings& f : settings.found) {
+    nlohmann::json one = {{"step_ns", f.step_ns},
+                          {"pinned_bytes", f.policy.pinned_bytes},
+                          {"overlap", f.policy.overlap},
+                          {"priced", f.policy.priced},
+                          {"market", f.policy.market}};
+    visit_settings(f.policy, [&](const char* name, double value, double) { one[name] = value; });
+    found.push_back(std::move(one));
+  }
+  return {{"subject", settings.subject}, {"brief", settings.brief}, {"found", std::move(found)}};
+}
+
+// A plan made by them is proved like any other, whatever they say.
+Result<std::shared_ptr<const KnownSettings>> settings_in(const nlohmann::json& json) {
+  constexpr int64_t kMostPinned = int64_t{1} << 50;
+  const auto has = [](const nlohmann::json& object, const char* name, auto is) {
+    return object.is_object() && object.contains(name) && (object[name].*is)();
+  };
+  using Json = nlohmann::json;
+  const auto strange = [] { return error("its settings are none"); };
+  if (!has(json, "subject", &Json::is_number_unsigned) || !has(json, "brief", &Json::is_boolean) ||
+      !has(json, "found", &Json::is_array))
+    return strange();
+  auto out = std::make_shared<KnownSettings>(KnownSettings{json["subject"], json["brief"], {}});
+  for (const Json& one : json["found"]) {
+    FoundSettings f{};
+    const auto take = [&](const char* name, bool& value) {
+      if (!has(one, name, &Json::is_boolean)) return false;
+      value = one[name];
+      return true;
+    };
+    Policy& p = f.policy;
+    bool good = take("overlap", p.overlap) && take("priced", p.priced) && take("market", p.market) &&
+                has(one, "step_ns", &Json::is_number) && has(one, "pinned_bytes", &Json::is_number_unsigned);
+    if (!good || one["pinned_bytes"].get<int64_t>() > kMostPinned) return strange();
+    f.step_ns = one["step_ns"];
+    p.pinned_bytes = one["pinned_bytes"];
+    visit_settings(p, [&](const char* name, double& value, double most) {
+      good = good && has(one, name, &Json::is_number);
+      if (good) value = one[name];
+      good = good && value >= 0 && value <= most;
+    });
+    if (!good || !(f.step_ns > 0) || !std::isfinite(f.step_ns)) return strange();
+    out->found.push_back(f);
+  }
+  return std::shared_ptr<const KnownSettings>(std::move(out));
 }
 
 std::string bytes_of(int64_t number) {
@@ -138,6 +201,10 @@ Result<ShapeChoice> shape_in(std::string_view text, const ShapeRequest& r, const
     if (asked != 0 && asked != is) return error("it is not what was asked for: {}", core::text(s));
   }
   if (!plain(choice.why)) return error("its words are none");
+  // The search for its plan begins with what was tried for it, or the plan would depend on what was kept.
+  if (json.contains("settings")) {
+    SLUICE_ASSIGN(choice.settings, settings_in(json["settings"]));
+  }
   return choice;
 }
 
@@ -146,6 +213,7 @@ std::string shape_as_text(const ShapeChoice& choice, const Profile& profile) {
                          {"late_moments", choice.late_moments},
                          {"why", choice.why}};
   visit_fields(choice.shape, [&](const char* name, const auto& value) { json[name] = value; });
+  if (choice.settings != nullptr) json["settings"] = as_json(*choice.settings);
   return json.dump(1) + "\n";
 }
 

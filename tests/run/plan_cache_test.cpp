@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <tuple>
 
 #include "equivalence/small_runs.h"
 #include "io/file.h"
 #include "plan/store.h"
+#include "planner/coarse_search.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -184,6 +186,43 @@ TEST_F(PlanCacheTest, FindsShapes) {
   EXPECT_EQ(found->why, choice.why);
   request.tokens_per_step = 256;
   EXPECT_FALSE(cache_.find(subject, request, profile_));
+}
+
+// The search for a plan begins with them: it must find the same whether its shape was kept or not.
+TEST_F(PlanCacheTest, KeepsTheSettingsThatWereTriedForAShape) {
+  const StageRequest r = tiny_request();
+  ShapeRequest request;
+  request.seq_len = 16, request.tokens_per_step = 128;
+  const ShapeSubject subject = subject_of(r.model, r.numerics, r.optimizer);
+  ShapeChoice choice = must(choose_shape(subject, request, profile_));
+  const Policy policy{.reserve = 0.1,
+                      .overlap = true,
+                      .priced = false,
+                      .market = true,
+                      .lag = 4,
+                      .under_way = 1.0 / 3,
+                      .pinned_bytes = 12345,
+                      .device_share = 0.96,
+                      .host_share = 0.9975};
+  choice.settings = std::make_shared<KnownSettings>(KnownSettings{~0ull, true, {{policy, 1e9 / 3}, {{}, 5}}});
+  cache_.keep(subject, request, profile_, choice);
+  const auto found = cache_.find(subject, request, profile_);
+  ASSERT_TRUE(found && found->settings != nullptr);
+  EXPECT_EQ(found->settings->subject, ~0ull);
+  EXPECT_TRUE(found->settings->brief);
+  ASSERT_EQ(found->settings->found.size(), 2u);
+  EXPECT_EQ(found->settings->found.front().step_ns, 1e9 / 3);
+  const Policy& p = found->settings->found.front().policy;
+  EXPECT_EQ(std::tuple(p.reserve, p.again_weight, p.lag, p.under_way, p.device_share, p.host_share),
+            std::tuple(0.1, 1.0, 4.0, 1.0 / 3, 0.96, 0.9975));
+  EXPECT_EQ(std::tuple(p.overlap, p.priced, p.market, p.pinned_bytes), std::tuple(true, false, true, 12345));
+  for (const Policy& wrong : {Policy{.reserve = -1}, {.lag = 1e9}, {.pinned_bytes = -1}, {.host_share = 2}}) {
+    choice.settings = std::make_shared<KnownSettings>(KnownSettings{1, true, {{wrong, 1}}});
+    cache_.keep(subject, request, profile_, choice);
+    Warnings warnings;
+    EXPECT_FALSE(cache_.find(subject, request, profile_, {}, warnings));
+    EXPECT_EQ(warnings.said.size(), 1u);
+  }
 }
 
 // Each would train another number of tokens, end the program or never end.

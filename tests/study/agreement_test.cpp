@@ -9,6 +9,8 @@
 #include <optional>
 
 #include "equivalence/rig/rig.h"
+#include "io/file.h"
+#include "run/plan_cache.h"
 #include "study/comparison.h"
 #include "study/sweep_cells.h"
 #include "study/what_if.h"
@@ -115,6 +117,27 @@ TEST_P(Agreement, OfSweepsComparisonsAndTheCheckBeforeAnythingIsMeasured) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AboveTheLeastHost, Agreement, testing::Values(-16 * kKiB, 0, 64 * kKiB));
+
+// What `sluice plan` prints is what the run does that follows it, whatever of it was kept meanwhile.
+TEST(Agreement, OfThePlanThatIsPrintedAndTheOneThatTrains) {
+  const Tight tight;
+  const RunConfig config = config_at(tight.device, tight.least_host + 64 * kKiB);
+  const TempDir dir;
+  const PlanCache cache(dir / "plans");
+  const auto text_of = [](const Result<Prepared>& p) {
+    const Stage& s = must(Result(p)).stages.main;
+    return fmt::format("{}\n{}", text(p->shape), to_text(s.model.program, s.plan));
+  };
+  const std::string printed = text_of(prepare_on(config, machine(), true, {nullptr, &cache}));
+  const auto trains = [&] {
+    return text_of(prepare_on(config, machine(), must(needs_of(config, true)), {nullptr, &cache}));
+  };
+  EXPECT_EQ(trains(), printed);
+  for (const auto& file : must(list_files(dir / "plans"))) {
+    if (file.string().starts_with("plans-")) std::filesystem::remove(dir / "plans" / file);
+  }
+  EXPECT_EQ(trains(), printed);
+}
 
 TEST(WhatIfs, AgreeWithPlans) {
   const Tight tight;
