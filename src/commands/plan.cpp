@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/parallel.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
@@ -33,10 +34,10 @@ Status check_outputs(const RunConfig& config, const PlanFiles& files) {
 }
 
 // Saves the plan to its run directory, or where that holds more than a plan to the next one. `p` says which.
-Status save_beside_runs(Prepared& p, const std::vector<WhatIf>& changes) {
+Status save_beside_runs(Prepared& p, std::string_view json) {
   SLUICE_ASSIGN(const RunDirectory directory, RunDirectory::take_free("run.dir", p.config.run.dir));
   p.config.run.dir = directory.path().string();
-  return save_plan(p, changes);
+  return save_plan(p, json, search_threads());
 }
 
 // Prints the page of text, saves the plan, and writes what was asked for beside it.
@@ -47,8 +48,8 @@ Status explain_plan(Prepared& prepared, const PlanFiles& files, bool with_what_i
   working.stop();
   const PlanReport report = report_of(prepared, changes);
   show_text(fmt::format("{}\n{}\n", describe_run(prepared), to_page_of_text(report.summary)));
-  SLUICE_TRY(save_beside_runs(prepared, changes));
   const std::string json = to_json(report, s.model.program, s.plan);
+  SLUICE_TRY(save_beside_runs(prepared, json));
   if (!files.json.empty()) SLUICE_TRY(write_file(files.json, json));
   if (!files.html.empty()) SLUICE_TRY(write_file(files.html, to_html(json)));
   const std::string dir = prepared.config.run.dir;

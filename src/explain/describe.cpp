@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "base/counts.h"
+#include "base/parallel.h"
 #include "io/file.h"
 #include "run/speed.h"
 #include "trace/trace.h"
@@ -214,17 +216,29 @@ std::string explain_speed() {
          "               matrix product measured on this machine\n";
 }
 
-Status save_plan(const Prepared& p, const std::vector<WhatIf>& what_ifs) {
+Status save_plan(const Prepared& p) {
+  return save_plan(p, to_json(report_of(p), p.stages.main.model.program, p.stages.main.plan), 1);
+}
+
+Status save_plan(const Prepared& p, std::string_view json, int threads) {
   const std::filesystem::path dir = p.config.run.dir;
   const Program& program = p.stages.main.model.program;
   const Plan& plan = p.stages.main.plan;
   SLUICE_TRY(make_directories(dir));
   SLUICE_TRY(write_file(dir / "config.toml", to_toml(p.config)));
-  SLUICE_TRY(write_file(dir / "plan.txt", describe(p) + "\n" + to_text(program, plan)));
-  SLUICE_TRY(write_file(dir / "plan.json", to_json(report_of(p, what_ifs), program, plan)));
   const std::vector<Interval> predicted = predicted_timeline(plan);
-  SLUICE_TRY(write_file(dir / "timeline.svg", timeline_svg(program, plan, predicted, title_of(p))));
-  return write_file(dir / "predicted.json", chrome_trace(program, plan, predicted));
+  const std::pair<std::string_view, std::function<std::string()>> files[] = {
+      {"plan.json", [&] { return std::string(json); }},
+      {"predicted.json", [&] { return chrome_trace(program, plan, predicted); }},
+      {"plan.txt", [&] { return describe(p) + "\n" + to_text(program, plan); }},
+      {"timeline.svg", [&] { return timeline_svg(program, plan, predicted, title_of(p)); }},
+  };
+  std::vector<Status> written(std::size(files));
+  for_each_parallel(std::ssize(files), threads, [&](int64_t i) {
+    written[size_t(i)] = write_file(dir / files[i].first, files[i].second());
+  });
+  for (Status& status : written) SLUICE_TRY(std::move(status));
+  return {};
 }
 
 }  // namespace sluice::core

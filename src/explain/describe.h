@@ -35,6 +35,9 @@ std::string explain_speed();
 
 // Writes config.toml, plan.txt, plan.json, timeline.svg and predicted.json (a Chrome trace) into the run
 // directory.
-Status save_plan(const Prepared& prepared, const std::vector<WhatIf>& what_ifs = {});
+Status save_plan(const Prepared& prepared);
+// The same for the page `json` of its report, so many `threads` at a time; each takes memory for what it
+// writes.
+Status save_plan(const Prepared& prepared, std::string_view json, int threads);
 
 }  // namespace sluice::core

@@ -82,10 +82,10 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
   }
   for (const RecomputeUnit& unit : units_)
     units_of_[device_of[unit.objects.front().value].index()].push_back(unit);
-  for (const bool overlap : {false, true}) {
-    order_[overlap] = order(overlap);
-    plain_[overlap] = unrolled(overlap, none_again());
-  }
+  for_each_parallel(2, request.threads, [&](int64_t overlap) {
+    order_[overlap] = order(overlap != 0);
+    plain_[overlap] = unrolled(overlap != 0, none_again());
+  });
   pinnable_ = found_pinnable();
   for (const auto& of_device : pinnable_) {
     int64_t sum = 0;

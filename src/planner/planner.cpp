@@ -89,6 +89,8 @@ class Planner {
   // The smallest device budget that works beside the host's; kUnlimited: none does. It does not depend on the
   // device's cap.
   int64_t least_budget();
+  // Whether bytes alone say that caps work.
+  bool leaves_much();
   Status caps_work();
   Error infeasible();
   // What its search goes by.
@@ -157,7 +159,7 @@ std::vector<Policy> Planner::lean_policies(int64_t device_budget) const {
 
 void Planner::search_settings(std::optional<Candidate>& best) {
   // Plans of the whole program that decide: as many as make so many tasks in all.
-  constexpr size_t kTasks = 100'000, kFewest = 3, kMost = 8;
+  constexpr size_t kTasks = 100'000, kFewest = 2, kMost = 8;
   const auto few = searched_program(program_, plans_.costs(), request_);
   if (!few) {
     found_ = search_coarse(plans_, request_, &best);
@@ -292,10 +294,13 @@ Result<Plan> Planner::search() {
   return plan;
 }
 
+bool Planner::leaves_much() {
+  return plans_.is_large() && floor_.leaves_much(plans_.limits.device_bytes(), plans_.limits.bytes[kHost]);
+}
+
 Status Planner::caps_work() {
   const int64_t device = plans_.limits.device_bytes(), host = plans_.limits.bytes[kHost];
-  if (plans_.is_large() && floor_.leaves_much(device, host)) return {};
-  if (floor_.within(device, host)) return {};
+  if (leaves_much() || floor_.within(device, host)) return {};
   return infeasible();
 }
 
@@ -405,7 +410,12 @@ Result<int64_t> minimal_device_bytes(const Program& program, const Profile& prof
 }
 
 Status caps_work(const Program& program, const Profile& profile, const PlanRequest& request) {
-  if (request.placement || profile.devices() == 1) return Planner(program, profile, request).caps_work();
+  if (request.placement || profile.devices() == 1) {
+    // Rounds that are alike take the same bytes.
+    const auto few = searched_program(program, cost_of(program, profile), request);
+    if (few && Planner(few->program, profile, request).leaves_much()) return {};
+    return Planner(program, profile, request).caps_work();
+  }
   return ring_works(program, profile, request);
 }
 

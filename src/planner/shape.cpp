@@ -400,8 +400,10 @@ Result<ShapeChoice> ShapeSearch::run() {
   if (leanest.empty() || given_) leanest = {*starts.back()};
   SLUICE_ASSIGN(const Point works, first_that_works(leanest));
   if (r_.least) return ShapeChoice{shape(works), false, "takes the least memory", nullptr};
-  host_is_short_ = host_is_short(r_.caps[kHost] - persistent_bytes(program(works, false)),
-                                 int64_t(profile_.devices()), r_.caps[kDevice]);
+  // What outlives a step does not depend on how it is cut.
+  const StepShape one{r_.seq_len, r_.seq_len, 1, 1, head_tokens(subject_, r_, r_.seq_len), r_.packed};
+  const int64_t state = persistent_bytes(subject_.program(one, false));
+  host_is_short_ = host_is_short(r_.caps[kHost] - state, int64_t(profile_.devices()), r_.caps[kDevice]);
   // From large chunks to small ones, whose programs have many tasks, as long as that pays or nothing fits.
   for (size_t size = kFirstSizes, from = 0; from < starts.size(); ++size) {
     const int64_t least = chunks[std::min(size, chunks.size()) - 1];
