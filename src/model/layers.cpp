@@ -72,7 +72,8 @@ void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional
   op.head_dim = rotated ? spec_.head_dim() : 0;
   op.rope_scale = rotated ? float(spec_.rope.attention_factor) : 1;
   op.has_bias = !p.bias.empty();
-  op.weight_format = spec_.layers[size_t(at.layer)].matrices;
+  if (const auto& format = spec_.layers[size_t(at.layer)].matrices; format != compute_)
+    op.weight_format = format;
   std::vector<Bound> uses{x, weight(p.weight, at.layer), y};
   if (residual) uses.emplace_back(*residual);
   if (rotated) {

@@ -34,7 +34,7 @@ struct AttnShape {
   double pairs() const;
   // Whether some query looks at a key, as far as the window goes.
   bool is_in_window() const { return window == 0 || distance - kv_len + 1 < window; }
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("rows", rows), f("q", q_len), f("kv", kv_len), f("hq", q_heads), f("hkv", kv_heads), f("hd", head_dim),
         f("dist", distance), f("packed", packed), f("dtype", dtype);
     if (window > 0) f("window", window);
@@ -60,7 +60,7 @@ struct AttnFwd {
             .head_dim = shape.head_dim};
   }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  void fields(auto&& f) const { shape.fields(f), f("out", out_dtype), f("merge", merge); }
+  constexpr void fields(auto&& f) const { shape.fields(f), f("out", out_dtype), f("merge", merge); }
 };
 
 // Gradients of AttnFwd over one block, given the *global* output and lse. dq is [tokens, q_heads * head_dim],
@@ -83,7 +83,7 @@ struct AttnBwd {
             .head_dim = shape.head_dim};
   }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     shape.fields(f), f("grad", grad_dtype), f("acc_dq", accumulate_dq), f("acc_dkv", accumulate_dkv);
   }
 };
@@ -99,7 +99,7 @@ struct RopeBwd {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("hq", q_heads), f("hkv", kv_heads), f("hd", head_dim), f("in", in_dtype),
         f("dtype", dtype);
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);

@@ -21,7 +21,7 @@ struct Cast {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const { f("n", elements), f("in", in_dtype), f("dtype", dtype); }
+  constexpr void fields(auto&& f) const { f("n", elements), f("in", in_dtype), f("dtype", dtype); }
 };
 
 }  // namespace sluice::core

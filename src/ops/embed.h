@@ -22,7 +22,9 @@ struct Embed {
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   double traffic() const;
-  void fields(auto&& f) const { f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype); }
+  constexpr void fields(auto&& f) const {
+    f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype);
+  }
 };
 
 // dtable[v, :] (+)= sum over t with ids[t] == v of dy[t, :], in token order, summed in fp32.
@@ -36,7 +38,7 @@ struct EmbedBwd {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate);
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What generating text does beside the forward pass: attention over a cache of keys and values, and the logits
-// of each row's last token.
+// What generating text does beside the forward pass: attention over a cache of keys and values, and the
+// logits of each row's last token.
 //
-// A pass has `rows` texts and room for q_len new tokens of each. Both ops take `spans`, i32 [rows, 2]: how many
-// tokens the cache holds of a row, and how many of its new ones count, from the first on; more than q_len are
-// q_len. What a row's results are depends on that row alone.
+// A pass has `rows` texts and room for q_len new tokens of each. Both ops take `spans`, i32 [rows, 2]: how
+// many tokens the cache holds of a row, and how many of its new ones count, from the first on; more than
+// q_len are q_len. What a row's results are depends on that row alone.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,12 @@
 
 namespace sluice::core {
 
-// Appends new keys and values to a cache, and o = softmax(q k^T / sqrt(head_dim)) v: new token i of a row that
-// has `held` tokens looks at the keys 0 <= j <= held + i of its row, of these the newest `window` if that is not 0. q and o are [rows * q_len, q_heads *
-// head_dim]; kv is [rows * q_len, 2 * kv_heads * head_dim] with K in the first half of the columns and V in the
-// second; the cache is [rows, 2, kv_heads, capacity, head_dim] with K before V. The o of a token that does not
-// count is 0, and its key is not appended. Scores and sums are f32. REQUIRES: held + new tokens <= capacity.
+// Appends new keys and values to a cache, and o = softmax(q k^T / sqrt(head_dim)) v: new token i of a row
+// that has `held` tokens looks at the keys 0 <= j <= held + i of its row, of these the newest `window` if
+// that is not 0. q and o are [rows * q_len, q_heads * head_dim]; kv is [rows * q_len, 2 * kv_heads *
+// head_dim] with K in the first half of the columns and V in the second; the cache is [rows, 2, kv_heads,
+// capacity, head_dim] with K before V. The o of a token that does not count is 0, and its key is not
+// appended. Scores and sums are f32. REQUIRES: held + new tokens <= capacity.
 struct CachedAttention {
   static constexpr std::string_view kName = "cached_attn";
   enum { kQ, kKv, kSpans, kCache, kO };
@@ -48,15 +49,15 @@ struct CachedAttention {
   }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
   double traffic() const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("rows", rows), f("q", q_len), f("capacity", capacity), f("hq", q_heads), f("hkv", kv_heads),
         f("hd", head_dim), f("dtype", dtype);
     if (window > 0) f("window", window);
   }
 };
 
-// logits[r, v] = x[r * q_len + n - 1, :] . w[v, :], f32, where n is how many new tokens of row r count, or 1 if
-// none does.
+// logits[r, v] = x[r * q_len + n - 1, :] . w[v, :], f32, where n is how many new tokens of row r count, or 1
+// if none does.
 struct LastLogits {
   static constexpr std::string_view kName = "last_logits";
   enum { kX, kW, kSpans, kLogits };
@@ -69,7 +70,7 @@ struct LastLogits {
   }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   double traffic() const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("rows", rows), f("q", q_len), f("dim", dim), f("vocab", vocab), f("dtype", dtype);
   }
 };

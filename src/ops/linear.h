@@ -38,7 +38,7 @@ struct Linear {
   Operands operands() const;
   Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("res", has_residual),
         f("rope", rope_heads), f("hd", head_dim), f("bias", has_bias);
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
@@ -59,7 +59,7 @@ struct LinearDgrad {
   Operands operands() const;
   Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("acc", accumulate);
     if (weight_format) f("w", *weight_format);
   }
@@ -76,7 +76,7 @@ struct LinearWgrad {
   Operands operands() const;
   Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate);
   }
@@ -93,7 +93,7 @@ struct BiasGrad {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("out", out), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);
   }
 };

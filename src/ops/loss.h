@@ -45,7 +45,7 @@ struct HeadLoss {
             .pass_bytes = passes * 4 * double(tokens) * double(vocab)};
   }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("sub", sub_tokens), f("dtype", dtype),
         f("grad", grad_dtype), f("acc_loss", accumulate_loss), f("acc_dw", accumulate_dw),
         f("fwd", forward_only), f("frozen", frozen);
@@ -64,7 +64,9 @@ struct Logits {
   Work work() const { return {.unit = Unit::Memory, .flops = 2.0 * double(dim) * double(vocab)}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   double traffic() const;
-  void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("dtype", dtype); }
+  constexpr void fields(auto&& f) const {
+    f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("dtype", dtype);
+  }
 };
 
 }  // namespace sluice::core

@@ -21,7 +21,7 @@ struct Swiglu {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
+  constexpr void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
 };
 
 // dgu = gradient of Swiglu; y = its output again (bit-identical), which the down projection's weight gradient
@@ -35,7 +35,7 @@ struct SwigluBwd {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
+  constexpr void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
 };
 
 }  // namespace sluice::core

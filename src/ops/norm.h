@@ -22,7 +22,9 @@ struct RmsNorm {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype); }
+  constexpr void fields(auto&& f) const {
+    f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype);
+  }
 };
 
 // dx = d(loss)/dx through RmsNorm, plus `dres` (the gradient that came along the residual) when has_residual.
@@ -39,7 +41,7 @@ struct RmsNormBwd {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate), f("res", has_residual);
   }
@@ -59,7 +61,7 @@ struct HeadNormRope {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
         f("dtype", dtype);
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
@@ -81,7 +83,7 @@ struct HeadNormRopeBwd {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
         f("in", in_dtype), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);

@@ -5,8 +5,16 @@
 
 #include <utility>
 
+#include "ops/fields.h"
+
 namespace sluice::core {
 namespace {
+
+template <class T>
+constexpr bool all_name_their_members = false;
+template <class... T>
+constexpr bool all_name_their_members<std::variant<T...>> = (names_every_member<T>() && ...);
+static_assert(all_name_their_members<AnyOp>, "fields() of an op leaves out a member");
 
 // Collects an op's attributes as " name=value".
 struct Printer {

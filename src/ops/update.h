@@ -22,7 +22,7 @@ struct SumSq {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("n", elements), f("slot", slot, kNoCost), f("slots", slots, kNoCost), f("dtype", dtype),
         f("first", first, kNoCost);
   }
@@ -40,7 +40,7 @@ struct ClipScale {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const { f("slots", slots), f("max", max_norm); }
+  constexpr void fields(auto&& f) const { f("slots", slots), f("max", max_norm); }
 };
 
 // AdamW (Loshchilov and Hutter) on `elements` consecutive elements of one parameter, element `first` onwards:
@@ -64,7 +64,7 @@ struct AdamW {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
         f("b2", beta2), f("eps", eps), f("wd", weight_decay), f("dtype", dtype), f("grad", grad_dtype),
         f("state", state_dtype), f("master", master), f("sr", stochastic), f("moments", moments);
@@ -84,7 +84,7 @@ struct AdamWMoments {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
         f("b2", beta2), f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
   }
@@ -108,7 +108,7 @@ struct SgdMomentum {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("momentum", momentum),
         f("wd", weight_decay), f("nesterov", nesterov), f("dtype", dtype), f("grad", grad_dtype),
         f("state", state_dtype), f("master", master), f("sr", stochastic), f("moments", moments);
@@ -130,7 +130,7 @@ struct SgdMomentumState {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("momentum", momentum),
         f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
   }
@@ -153,7 +153,7 @@ struct Lion {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
         f("b2", beta2), f("wd", weight_decay), f("dtype", dtype), f("grad", grad_dtype),
         f("state", state_dtype), f("master", master), f("sr", stochastic), f("moments", moments);
@@ -173,7 +173,7 @@ struct LionState {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  void fields(auto&& f) const {
+  constexpr void fields(auto&& f) const {
     f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b2", beta2),
         f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
   }

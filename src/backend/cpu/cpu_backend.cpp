@@ -104,6 +104,7 @@ class CpuBackend final : public Backend {
     int64_t scratch = 0;
     for (const Op& op : ops) {
       SLUICE_TRY(has_kernels(op));
+      SLUICE_TRY(check_heeded(cpu_heeds(), "CPU", op));
       for (const cpu::GemmShape& shape : cpu::products(op)) {
         for (const auto& worker : workers_) {
           SLUICE_TRY(worker->gemm.prepare(shape));

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "backend/cpu/isa.h"
+#include "backend/heeded.h"
 #include "backend/kind.h"
 
 namespace sluice::core {
@@ -28,6 +30,9 @@ struct CpuOptions {
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options = {});
 
 const BackendKind& cpu_kind();
+
+// Which attributes of ops its kernels heed.
+std::span<const Heeded> cpu_heeds();
 
 // Products of bf16 matrices run on hardware made for them, and faster than f32.
 bool cpu_has_fast_bf16();

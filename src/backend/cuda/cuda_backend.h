@@ -16,10 +16,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "backend/heeded.h"
 #include "backend/kind.h"
 #include "ops/gpu_workspace.h"
 
@@ -49,6 +51,9 @@ struct CudaOptions {
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options);
 
 const BackendKind& cuda_kind();
+
+// Which attributes its kernels heed.
+std::span<const Heeded> cuda_heeds();
 
 // Whether the backend can run the op: element types, row lengths that are multiples of 8, head size up to
 // 128. The error names the op and what is allowed.

@@ -154,6 +154,7 @@ void examine(const LionState& op, Objection& o) {
 
 Status cuda_supports(const Op& op) {
   SLUICE_TRY(has_kernels(op));
+  SLUICE_TRY(check_heeded(cuda_heeds(), "CUDA", op));
   Objection objection;
   std::visit([&](const auto& o) { examine(o, objection); }, op);
   if (objection.text().empty()) return {};

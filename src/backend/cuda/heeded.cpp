@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of backend/cuda/kernels and the libraries beside them heed.
+// Part of builds with and without CUDA, so that the default tests look at it.
+#include "backend/heeded.h"
+#include "backend/cuda/cuda_backend.h"
+
+namespace sluice::core {
+namespace {
+
+constexpr Heeded kHeeded[] = {
+    {"embed", "tokens vocab dim dtype"},
+    {"embed_bwd", "tokens vocab dim dtype grad acc"},
+    {"rms_norm", "tokens dim eps dtype"},
+    {"rms_norm_bwd", "tokens dim eps dtype grad acc res"},
+    {"head_norm_rope", "tokens heads hd rest eps dtype rope_scale"},
+    {"head_norm_rope_bwd", "tokens heads hd rest eps in dtype grad acc rope_scale"},
+    {"linear", "tokens in out dtype res rope hd bias rope_scale"},
+    {"linear_dgrad", "tokens in out dtype acc"},
+    {"linear_wgrad", "tokens in out dtype grad acc"},
+    {"bias_grad", "tokens out dtype grad acc"},
+    {"attn_fwd", "rows q kv hq hkv hd dist packed dtype window out merge"},
+    {"attn_bwd", "rows q kv hq hkv hd dist packed dtype window grad acc_dq acc_dkv"},
+    {"rope_bwd", "tokens hq hkv hd in dtype rope_scale"},
+    {"cast", "n in dtype"},
+    {"swiglu", "tokens dim dtype"},
+    {"swiglu_bwd", "tokens dim dtype"},
+    {"head_loss", "tokens dim vocab sub dtype grad acc_loss acc_dw fwd frozen weighted log_probs"},
+    {"logits", "tokens dim vocab dtype"},
+    {"sum_sq", "n slot slots dtype first"},
+    {"clip_scale", "slots max"},
+    {"adamw", "n first object b1 b2 eps wd dtype grad state master sr moments"},
+    {"adamw_moments", "n first object b1 b2 grad state sr"},
+    {"sgd_momentum", "n first object momentum wd nesterov dtype grad state master sr moments"},
+    {"sgd_momentum_state", "n first object momentum grad state sr"},
+    {"lion", "n first object b1 b2 wd dtype grad state master sr moments"},
+    {"lion_state", "n first object b2 grad state sr"},
+    {"cached_attn", "rows q capacity hq hkv hd dtype window"},
+    {"last_logits", "rows q dim vocab dtype"},
+};
+
+}  // namespace
+
+std::span<const Heeded> cuda_heeds() {
+  return kHeeded;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/heeded.h"
+
+#include <algorithm>
+
+#include "ops/op.h"
+
+namespace sluice::core {
+
+bool heeds(const Heeded& row, std::string_view attribute) {
+  std::string_view rest = row.attributes;
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(' '), rest.size());
+    if (rest.substr(0, end) == attribute) return true;
+    rest.remove_prefix(std::min(rest.size(), end + 1));
+  }
+  return false;
+}
+
+Status check_heeded(std::span<const Heeded> table, std::string_view backend, const Op& op) {
+  const auto row =
+      std::find_if(table.begin(), table.end(), [&](const Heeded& r) { return r.op == name_of(op); });
+  if (row == table.end()) return error("the {} backend has no kernel for \"{}\"", backend, text(op));
+  Status status;
+  std::visit(
+      [&](const auto& o) {
+        o.fields([&](std::string_view attribute, const auto&, auto...) {
+          if (status.ok() && !heeds(*row, attribute))
+            status = error("the {} backend cannot run \"{}\": its kernels do not heed '{}'", backend,
+                           text(op), attribute);
+        });
+      },
+      op);
+  return status;
+}
+
+}  // namespace sluice::core

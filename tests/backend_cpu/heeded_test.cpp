@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every attribute of every op is in the tables of the backends, or refused by them.
+#include "backend/heeded.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda_backend.h"
+#include "ops/fields.h"
+#include "ops/op.h"
+
+namespace sluice::core {
+namespace {
+
+constexpr std::pair<std::string_view, std::span<const Heeded> (*)()> kTables[] = {{"CPU", cpu_heeds},
+                                                                                  {"CUDA", cuda_heeds}};
+
+// What no kernel heeds: formats of weights other than the type that is computed in.
+constexpr std::pair<std::string_view, std::string_view> kRefused[] = {{"linear", "w"}, {"linear_dgrad", "w"}};
+
+bool is_refused(std::string_view op, std::string_view attribute) {
+  return std::find(std::begin(kRefused), std::end(kRefused), std::pair(op, attribute)) != std::end(kRefused);
+}
+
+// Calls f with an op of every type, none of whose attributes has its default.
+template <class F, class... T>
+void for_each_op(F&& f, const std::variant<T...>*) {
+  int members = 0;
+  (f(filled<T>(members)), ...);
+}
+template <class F>
+void for_each_op(F&& f) {
+  for_each_op(f, static_cast<const AnyOp*>(nullptr));
+}
+
+TEST(Heeded, HasEveryAttributeOfEveryOp) {
+  for (const auto& [backend, table] : kTables) {
+    for_each_op([&](const auto& op) {
+      const auto row =
+          std::find_if(table().begin(), table().end(), [&](const Heeded& r) { return r.op == op.kName; });
+      ASSERT_NE(row, table().end()) << backend << ": " << op.kName;
+      op.fields([&](std::string_view attribute, const auto&, auto...) {
+        EXPECT_EQ(heeds(*row, attribute), !is_refused(op.kName, attribute))
+            << backend << ": " << op.kName << ", " << attribute;
+      });
+    });
+  }
+}
+
+TEST(Heeded, WhatIsInNoTableIsRefused) {
+  for (const auto& [backend, table] : kTables) {
+    for_each_op([&](const auto& op) {
+      bool takes = true;
+      op.fields([&](std::string_view attribute, const auto&, auto...) {
+        takes = takes && !is_refused(op.kName, attribute);
+      });
+      EXPECT_EQ(check_heeded(table(), backend, op).ok(), takes) << backend << ": " << op.kName;
+    });
+  }
+  LinearDgrad op{.tokens = 1, .in = 2, .out = 3, .dtype = DType::BF16, .accumulate = false};
+  EXPECT_TRUE(check_heeded(cpu_heeds(), "CPU", op).ok());
+  op.weight_format = DType::F32;
+  EXPECT_EQ(check_heeded(cpu_heeds(), "CPU", op).message(),
+            "the CPU backend cannot run \"linear_dgrad tokens=1 in=2 out=3 dtype=bf16 acc=0 w=f32\": its "
+            "kernels do "
+            "not heed 'w'");
+}
+
+}  // namespace
+}  // namespace sluice::core
