@@ -17,20 +17,16 @@ namespace {
 
 using core::error;
 
-const char* word_of(Format format) {
+std::optional<core::DType> type_of(Format format) {
   switch (format) {
     case Format::Auto:
-      return "auto";
+      return std::nullopt;
     case Format::F32:
-      return "f32";
+      return core::DType::F32;
     case Format::BF16:
-      return "bf16";
+      return core::DType::BF16;
   }
-  return "";
-}
-
-const char* word_of(const std::optional<bool>& toggle) {
-  return !toggle ? "auto" : *toggle ? "on" : "off";
+  return std::nullopt;
 }
 
 Result<int64_t> cap_of(const std::optional<int64_t>& bytes, const char* name) {
@@ -39,7 +35,7 @@ Result<int64_t> cap_of(const std::optional<int64_t>& bytes, const char* name) {
   return error("{} = {}: allowed are positive numbers of bytes, or nothing for no cap", name, *bytes);
 }
 
-// What a configuration file would say.
+// What a configuration file would say, and so with the names of its keys in errors.
 Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, const Caps& caps,
                                   const Machine& machine) {
   core::RunConfig c;
@@ -53,45 +49,22 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
   c.run.deterministic = m.deterministic;
   c.data.cache = m.cache.string();
   auto& t = c.train;
-  if (o.seq_len < 2) return error("seq_len = {}: allowed are numbers from 2", o.seq_len);
-  if (o.tokens_per_step <= 0 || o.tokens_per_step % o.seq_len != 0) {
-    return error("tokens_per_step = {}: must be a multiple of seq_len = {}", o.tokens_per_step, o.seq_len);
-  }
   t.seq_len = o.seq_len;
   t.tokens_per_step = o.tokens_per_step;
   t.seed = int64_t(o.seed);
-  t.compute = word_of(o.compute);
-  t.grad = word_of(o.gradients);
-  t.state = word_of(o.state);
-  t.master = word_of(o.master_weights);
-  t.stochastic = word_of(o.stochastic);
-  t.deferred_update = word_of(o.deferred_updates);
+  t.compute = type_of(o.compute);
+  t.grad = type_of(o.gradients);
+  t.state = type_of(o.state);
+  t.master = o.master_weights;
+  t.stochastic = o.stochastic;
+  t.deferred_update = o.deferred_updates;
   t.freeze = o.freeze;
   t.optimizer = o.optimizer;
-  if (!(o.clip_norm >= 0)) return error("clip_norm = {}: allowed are numbers from 0", o.clip_norm);
   t.clip_norm = o.clip_norm;
-  const core::Optimizer* optimizer = core::find_optimizer(o.optimizer);
-  if (optimizer == nullptr) {
-    std::vector<std::string_view> names;
-    for (const core::Optimizer* known : core::optimizers()) names.push_back(known->name);
-    return error("optimizer = {}: allowed are {}", o.optimizer, fmt::join(names, ", "));
-  }
-  for (const auto& [name, value] : o.hyperparameters) {
-    const auto& own = optimizer->hyperparameters;
-    const auto it =
-        std::find_if(own.begin(), own.end(), [&name = name](const auto& h) { return h.name == name; });
-    if (it == own.end()) {
-      std::vector<std::string_view> names;
-      for (const core::Hyperparameter& h : own) names.push_back(h.name);
-      return error("hyperparameters[{}]: {} has {}", name, o.optimizer, fmt::join(names, ", "));
-    }
-    if (!(value >= it->low && value <= it->high))
-      return error("hyperparameters[{}] = {}: allowed are numbers from {:g} to {:g}", name, value, it->low,
-                   it->high);
-    t.hyperparameters.insert_or_assign(name, value);
-  }
+  t.hyperparameters = {o.hyperparameters.begin(), o.hyperparameters.end()};
   SLUICE_ASSIGN(c.caps[core::kDevice], cap_of(caps.device_bytes, "device_bytes"));
   SLUICE_ASSIGN(c.caps[core::kHost], cap_of(caps.host_bytes, "host_bytes"));
+  SLUICE_TRY(core::check_config(c));
   return c;
 }
 

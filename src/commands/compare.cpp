@@ -88,10 +88,10 @@ struct Comparing {
 Result<Comparing> resolve(const CompareRequest& r) {
   Comparing c;
   const std::string preset = preset_meant_by(r.model), model = preset.empty() ? r.model : preset;
-  std::vector<std::string> settings = demo_settings(model, r.seq_len, r.tokens_per_step);
+  std::vector<std::string> settings{model_setting(model)};
   if (!r.device_mem.empty()) settings.push_back("memory.device=" + r.device_mem);
   settings.insert(settings.end(), r.settings.begin(), r.settings.end());
-  SLUICE_ASSIGN(c.config, load_config("", settings));
+  SLUICE_ASSIGN(c.config, load_config("", settings, demo_config(model, r.seq_len, r.tokens_per_step)));
   SLUICE_ASSIGN(const ModelSpec spec, resolve_model(c.config));
   for (const std::string& notice : spec.notices) say(stderr, "warning: {}\n", notice);
   SLUICE_ASSIGN(c.cards, cards_of(r.machines));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -146,20 +147,27 @@ Result<Prepared> prepare_demo(RunConfig config, const std::string& preset, std::
   return prepare_on(std::move(config), std::move(machine), std::move(needs), {nullptr, &cache, &console});
 }
 
+constexpr double kMostGib = 1 << 20;
+
+int64_t bytes_of_gib(double gib) {
+  return std::max<int64_t>(1, std::llround(gib * double(kGiB)));
+}
+
 }  // namespace
 
 Outcome demo(const DemoRequest& r, Requests& asked) {
   for (const auto& [name, gib] : {std::pair{"HOST_GIB", r.host_gib}, {"DEVICE_GIB", r.device_gib}}) {
-    if (!(gib >= 0))
-      return {Ending::Failed,
-              fmt::format("{} = {}: allowed are 0, for no cap, and positive numbers", name, gib)};
+    if (!(gib >= 0 && gib <= kMostGib))
+      return {Ending::Failed, fmt::format("{} = {}: allowed are 0, for no cap, and positive numbers up to {}",
+                                          name, gib, kMostGib)};
   }
-  std::vector<std::string> settings = demo_settings(r.size, r.seq_len, r.tokens_per_step);
-  if (r.device_gib > 0) settings.push_back(fmt::format("memory.device={}GiB", r.device_gib));
-  if (r.host_gib > 0) settings.push_back(fmt::format("memory.host={}GiB", r.host_gib));
+  RunConfig asked_for = demo_config(r.size, r.seq_len, r.tokens_per_step);
+  if (r.device_gib > 0) asked_for.caps[kDevice] = bytes_of_gib(r.device_gib);
+  if (r.host_gib > 0) asked_for.caps[kHost] = bytes_of_gib(r.host_gib);
+  std::vector<std::string> settings{model_setting(r.size)};
   if (!r.devices.empty()) settings.push_back("run.devices=" + r.devices);
   settings.insert(settings.end(), r.settings.begin(), r.settings.end());
-  auto config = load_config("", settings);
+  auto config = load_config("", settings, std::move(asked_for));
   if (!config.ok()) return {Ending::Failed, config.message()};
   const auto directory = RunDirectory::take_free("run.dir", config->run.dir, RunDirectory::Content::Demo);
   if (!directory.ok()) return {Ending::Failed, directory.message()};

@@ -87,8 +87,8 @@ Result<EstimateInput> input_of(const EstimateRequest& request) {
   return in;
 }
 
-// How Sluice is told to run a recipe.
-Result<std::vector<std::string>> settings_of(const Recipe& recipe) {
+// What a recipe decides of a run.
+Status set_recipe(const Recipe& recipe, RunConfig& config) {
   if (!recipe.runs()) {
     std::vector<std::string_view> runs;
     for (const Recipe& r : recipes()) {
@@ -97,13 +97,11 @@ Result<std::vector<std::string>> settings_of(const Recipe& recipe) {
     return error("--optimizer {}: --plan needs one that Sluice runs: {}", recipe.name, fmt::join(runs, ", "));
   }
   const Numerics& n = recipe.numerics;
-  const auto on = [](bool yes) { return yes ? "on" : "off"; };
-  return std::vector{fmt::format("train.optimizer={}", recipe.optimizer),
-                     fmt::format("train.compute={}", name_of(n.compute)),
-                     fmt::format("train.grad={}", name_of(n.grad)),
-                     fmt::format("train.state={}", name_of(n.state)),
-                     fmt::format("train.master={}", on(n.master)),
-                     fmt::format("train.stochastic={}", on(n.stochastic))};
+  auto& train = config.train;
+  train.optimizer = recipe.optimizer;
+  train.compute = n.compute, train.grad = n.grad, train.state = n.state;
+  train.master = n.master, train.stochastic = n.stochastic;
+  return check_config(config);
 }
 
 struct Planning {
@@ -113,14 +111,19 @@ struct Planning {
 };
 
 // Steps as they are asked for; of one sequence, which nobody would train with, those that compare takes.
-std::vector<std::string> settings_of(const EstimateRequest& r, const EstimateInput& in) {
+Result<RunConfig> config_of(const EstimateRequest& r, const EstimateInput& in) {
+  const std::string model = "llama3-1b";
   const int64_t sequences = r.batch * r.accumulate * std::max<int64_t>(1, r.devices / (r.tp * r.pp));
-  std::vector<std::string> out =
-      demo_settings("llama3-1b", r.seq_len, sequences > 1 ? sequences * r.seq_len : 0);
-  out.push_back(fmt::format("run.devices={}", in.devices));
-  if (!r.device_mem.empty()) out.push_back("memory.device=" + r.device_mem);
-  out.insert(out.end(), r.settings.begin(), r.settings.end());
-  return out;
+  RunConfig config = demo_config(model, r.seq_len, sequences > 1 ? sequences * r.seq_len : 0);
+  config.run.devices = fmt::format("{}", in.devices);
+  std::vector<std::string> settings{model_setting(model)};
+  if (!r.device_mem.empty()) settings.push_back("memory.device=" + r.device_mem);
+  settings.insert(settings.end(), r.settings.begin(), r.settings.end());
+  // Settings of an optimizer are those of the recipe's.
+  if (!r.optimizer.empty()) SLUICE_TRY(set_recipe(*in.recipe, config));
+  SLUICE_ASSIGN(config, load_config("", settings, std::move(config)));
+  if (!r.optimizer.empty()) SLUICE_TRY(set_recipe(*in.recipe, config));
+  return config;
 }
 
 Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) {
@@ -132,12 +135,7 @@ Result<Planning> planning_of(const EstimateRequest& r, const EstimateInput& in) 
         in.pp);
   }
   Planning p;
-  std::vector<std::string> settings = settings_of(r, in);
-  if (!r.optimizer.empty()) {
-    SLUICE_ASSIGN(const std::vector<std::string> of_recipe, settings_of(*in.recipe));
-    settings.insert(settings.end(), of_recipe.begin(), of_recipe.end());
-  }
-  SLUICE_ASSIGN(RunConfig config, load_config("", settings));
+  SLUICE_ASSIGN(RunConfig config, config_of(r, in));
   SLUICE_ASSIGN(p.machine, resolve_machine(config, r.machine));
   SLUICE_TRY(check_early(config, p.machine));
   p.host_caps = {least_host_cap(p.machine)};

@@ -97,10 +97,11 @@ Status SweepRun::make_groups() {
   for (const std::string& typed : models) {
     const std::string preset = preset_meant_by(typed), model = preset.empty() ? typed : preset;
     for (const int64_t seq_len : lengths) {
-      std::vector<std::string> settings = demo_settings(model, seq_len, r_.tokens_per_step);
+      std::vector<std::string> settings{model_setting(model)};
       if (!r_.devices.empty()) settings.push_back("run.devices=" + r_.devices);
       settings.insert(settings.end(), r_.settings.begin(), r_.settings.end());
-      SLUICE_ASSIGN(const RunConfig config, load_config("", settings));
+      SLUICE_ASSIGN(const RunConfig config,
+                    load_config("", settings, demo_config(model, seq_len, r_.tokens_per_step)));
       SLUICE_ASSIGN(const ModelSpec shapes, resolve_model(config));
       if (groups_.empty()) {
         SLUICE_ASSIGN(machine_, resolve_machine(config, r_.machine));

@@ -35,6 +35,8 @@ constexpr Tokens kTokensOrChosen{{0, kMostTokens}};
 constexpr Range kAnyNumber{-kMost, kMost};
 using Choices = std::vector<std::string>;
 struct ModelPresets {};
+struct Numbers {};     // formats that are computed in; or auto
+struct Toggle {};      // on, off or auto
 struct InputPath {};   // relative to the file that sets it
 struct OutputPath {};  // relative to the working directory
 
@@ -48,7 +50,7 @@ Choices optimizer_names() {
 // Choices for words, a kind of path, and nothing (nullptr) otherwise.
 template <class Config, class F>
 void visit_keys(Config& c, F&& key) {
-  const Choices dtypes{"auto", "f32", "bf16"}, toggle{"auto", "on", "off"};
+  const Choices toggle{"auto", "on", "off"};
   key("model.preset", c.model.preset, ModelPresets(), "shapes by name");
   key("model.path", c.model.path, InputPath(),
       "folder of a Hugging Face model: config.json, weights, tokenizer; or a run's directory");
@@ -110,12 +112,12 @@ void visit_keys(Config& c, F&& key) {
   key("train.clip_norm", c.train.clip_norm, Range{0, 1e9}, "global gradient norm; 0: no clipping");
   key("train.max_skipped", c.train.max_skipped, Range{1, kMost},
       "steps in a row whose gradient is not finite, so that no update was made, that end the run");
-  key("train.compute", c.train.compute, dtypes, "type of weights and activations");
-  key("train.grad", c.train.grad, dtypes, "type in which weight gradients accumulate");
-  key("train.state", c.train.state, dtypes, "type of the optimizer's state");
-  key("train.master", c.train.master, toggle, "f32 master weights beside bf16 weights");
-  key("train.stochastic", c.train.stochastic, toggle, "stochastic rounding of bf16 weights and state");
-  key("train.deferred_update", c.train.deferred_update, toggle,
+  key("train.compute", c.train.compute, Numbers(), "type of weights and activations");
+  key("train.grad", c.train.grad, Numbers(), "type in which weight gradients accumulate");
+  key("train.state", c.train.state, Numbers(), "type of the optimizer's state");
+  key("train.master", c.train.master, Toggle(), "f32 master weights beside bf16 weights");
+  key("train.stochastic", c.train.stochastic, Toggle(), "stochastic rounding of bf16 weights and state");
+  key("train.deferred_update", c.train.deferred_update, Toggle(),
       "update each weight just before its next use");
   key("train.freeze", c.train.freeze, nullptr,
       "patterns over the names of the model's tensors: what they name stays as it is; ! before one takes "
@@ -233,6 +235,12 @@ std::string allowed(const bool&, std::nullptr_t) {
 std::string allowed(const std::string&, const Choices& choices) {
   return fmt::format("{}", fmt::join(choices, ", "));
 }
+std::string allowed(const std::optional<DType>&, Numbers) {
+  return "auto, f32, bf16";
+}
+std::string allowed(const std::optional<bool>&, Toggle) {
+  return "auto, on, off";
+}
 std::string allowed(const std::string&, const ModelPresets&) {
   return fmt::format("{}", fmt::join(model_presets(), ", "));
 }
@@ -343,6 +351,25 @@ Status assign(std::string_view, const Setting& s, std::string& field, std::nullp
   return {};
 }
 
+Status assign(std::string_view name, const Setting& s, std::optional<DType>& field, Numbers numbers) {
+  const std::string text = lower(s.values.front());
+  for (const DType type : {DType::F32, DType::BF16}) {
+    if (text == name_of(type)) return field = type, Status();
+  }
+  if (text != "auto") return not_allowed(name, s.values.front(), field, numbers);
+  field.reset();
+  return {};
+}
+
+Status assign(std::string_view name, const Setting& s, std::optional<bool>& field, Toggle toggle) {
+  bool value = false;
+  field.reset();
+  if (lower(s.values.front()) == "auto") return {};
+  if (!assign(name, s, value, nullptr).ok()) return not_allowed(name, s.values.front(), field, toggle);
+  field = value;
+  return {};
+}
+
 // Where a word is "on" or "off", what TOML calls true and false is meant.
 Status assign(std::string_view name, const Setting& s, std::string& field, const Choices& choices) {
   const std::string text = lower(s.values.front());
@@ -400,6 +427,12 @@ std::string print(const std::optional<double>& v) {
 }
 std::string print(const std::optional<int64_t>& v) {
   return v ? print(*v) : toml_text("auto");
+}
+std::string print(const std::optional<DType>& v) {
+  return toml_text(v ? name_of(*v) : "auto");
+}
+std::string print(const std::optional<bool>& v) {
+  return toml_text(!v ? "auto" : *v ? "on" : "off");
 }
 std::string print(const std::vector<double>& v) {
   return fmt::format("[{}]", fmt::join(v, ", "));
@@ -500,6 +533,23 @@ Status check_hyperparameters(const RunConfig& config) {
   return {};
 }
 
+// Whether a value is one that its key may have, as assign() says of text.
+template <class Field, class Constraint>
+Status check_value(std::string_view name, const Field& field, const Constraint& c) {
+  if constexpr (std::is_base_of_v<Range, Constraint>) {
+    if constexpr (requires { field.has_value(); }) {
+      if (field && !check_value(name, *field, c).ok()) return not_allowed(name, print(*field), field, c);
+    } else if constexpr (requires { field.begin(); }) {
+      for (const auto& value : field) SLUICE_TRY(check_value(name, value, c));
+    } else if (!(double(field) >= c.low && double(field) <= c.high)) {
+      return not_allowed(name, print(field), field, c);
+    }
+  } else if constexpr (std::is_same_v<Constraint, Choices>) {
+    if (std::find(c.begin(), c.end(), field) == c.end()) return not_allowed(name, field, field, c);
+  }
+  return {};
+}
+
 // As typed after --set: quoted text and lists follow the file's syntax, but a shell may have taken the quotes
 // of a list's words away. Anything else is taken as it stands.
 Result<Setting> typed_setting(const std::string& name, const std::string& value) {
@@ -546,8 +596,8 @@ void name_parts(RunConfig& config) {
 
 }  // namespace
 
-Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings) {
-  RunConfig config;
+Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings,
+                              RunConfig config) {
   if (!path.empty()) {
     SLUICE_ASSIGN(const Settings file, read_toml(path));
     const Place place{absolute(path).parent_path(), "in " + path};
@@ -572,6 +622,16 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
   }
   name_preset(config);
   name_parts(config);
+  SLUICE_TRY(check_config(config));
+  return config;
+}
+
+Status check_config(const RunConfig& config) {
+  Status status;
+  visit_keys(config, [&](std::string_view key, const auto& field, const auto& c, std::string_view) {
+    if (status.ok()) status = check_value(key, field, c);
+  });
+  SLUICE_TRY(status);
   if (config.train.tokens_per_step % config.train.seq_len != 0) {
     return error("train.tokens_per_step = {}: must be a multiple of train.seq_len = {}",
                  config.train.tokens_per_step, config.train.seq_len);
@@ -588,7 +648,7 @@ Result<RunConfig> load_config(const std::string& path, const std::vector<std::st
     return error("data.fields.{} is given, and data.fields.{} is not: a question goes with its answer",
                  fields.prompt.empty() ? "completion" : "prompt",
                  fields.prompt.empty() ? "prompt" : "completion");
-  return config;
+  return {};
 }
 
 std::string to_toml(const RunConfig& config) {

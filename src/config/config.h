@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "base/tier.h"
 #include "update/optimizer.h"
@@ -54,9 +55,9 @@ struct RunConfig {
     std::map<std::string, double, std::less<>> hyperparameters;  // of the optimizer: those that were given
     double clip_norm = 1.0;
     int64_t max_skipped = 10;
-    std::string compute = "auto", grad = "auto", state = "auto";
-    std::string master = "auto", stochastic = "auto", deferred_update = "auto";
-    std::vector<std::string> freeze;  // see frozen() in model/weights.h
+    std::optional<DType> compute, grad, state;                // none: by the machine
+    std::optional<bool> master, stochastic, deferred_update;  // none: by these and the machine
+    std::vector<std::string> freeze;                          // see frozen() in model/weights.h
   } train;
   struct {
     int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;  // 0: chosen
@@ -124,7 +125,13 @@ struct KeyHelp {
 // to the file that sets them, those in `settings` to the working directory: they come back absolute. What is
 // written, run.dir and data.cache, goes to where one stands. Keys of `settings` below machine are not looked
 // at: who makes the machine knows them.
-Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings);
+// Neither a file nor settings: what `config`, which they change, has already.
+Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings,
+                              RunConfig config = {});
+
+// Whether a configuration that was filled field by field is one that load_config() may return: every number
+// within its bounds, every word one that its key may be, and what goes together. Errors are load_config()'s.
+Status check_config(const RunConfig& config);
 
 // As TOML that load_config reads back to the same configuration from anywhere: every path is absolute.
 std::string to_toml(const RunConfig& config);

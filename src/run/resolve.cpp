@@ -46,14 +46,8 @@ Result<ModelFiles> model_files_of(const RunConfig& config) {
 }
 
 Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine) {
-  const auto dtype = [](const std::string& text, DType otherwise) {
-    return text == "auto" ? otherwise : *parse_dtype(text);
-  };
-  const auto toggle = [](const std::string& text, bool otherwise) {
-    return text == "auto" ? otherwise : text == "on";
-  };
   Numerics n;
-  n.compute = dtype(config.train.compute, machine.fast_bf16 ? DType::BF16 : DType::F32);
+  n.compute = config.train.compute.value_or(machine.fast_bf16 ? DType::BF16 : DType::F32);
   const bool bf16 = n.compute == DType::BF16;
   if (!bf16 && !machine.takes_f32) {
     return error(
@@ -63,11 +57,11 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
         name_of(n.compute), machine.profile.name);
   }
   const bool compact = bf16 && machine.traits().compact_state;
-  n.grad = dtype(config.train.grad, compact ? DType::BF16 : DType::F32);
-  n.state = dtype(config.train.state, compact && config.train.master != "on" ? DType::BF16 : DType::F32);
+  n.grad = config.train.grad.value_or(compact ? DType::BF16 : DType::F32);
+  n.state = config.train.state.value_or(compact && config.train.master != true ? DType::BF16 : DType::F32);
   // Master weights go with f32 state; bf16 state goes with stochastic rounding.
-  n.master = toggle(config.train.master, bf16 && n.state == DType::F32);
-  n.stochastic = toggle(config.train.stochastic, bf16 && !n.master);
+  n.master = config.train.master.value_or(bf16 && n.state == DType::F32);
+  n.stochastic = config.train.stochastic.value_or(bf16 && !n.master);
   SLUICE_TRY(validate(n));
   return n;
 }
@@ -78,8 +72,7 @@ OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machin
   o.values.clear();
   for (const Hyperparameter& h : o.optimizer->hyperparameters) o.values.push_back(config.value_of(h));
   o.clip_norm = float(config.train.clip_norm);
-  const std::string& deferred = config.train.deferred_update;
-  o.deferred = deferred == "on" || (deferred == "auto" && !machine.traits().shares_cores);
+  o.deferred = config.train.deferred_update.value_or(!machine.traits().shares_cores);
   return o;
 }
 

@@ -10,17 +10,23 @@
 
 namespace sluice::core {
 
-std::vector<std::string> demo_settings(const std::string& model, int64_t seq_len, int64_t tokens_per_step) {
+RunConfig demo_config(const std::string& model, int64_t seq_len, int64_t tokens_per_step) {
   const int64_t wanted = tokens_per_step > 0                ? tokens_per_step
                          : preset_meant_by(model) == "tiny" ? 4096
                                                             : 131072;
-  const int64_t sequences = std::max<int64_t>(1, wanted / std::max<int64_t>(1, seq_len));
+  RunConfig config;
+  config.train.seq_len = seq_len;
+  config.train.tokens_per_step = std::max<int64_t>(1, wanted / std::max<int64_t>(1, seq_len)) * seq_len;
+  config.sample.tokens = 0;
+  return config;
+}
+
+std::string model_setting(const std::string& model) {
   std::error_code ignored;
   // A name with a slash is a path, or one of the hub.
   const bool file =
       model.ends_with(".json") || model.find('/') != model.npos || std::filesystem::exists(model, ignored);
-  return {(file ? "model.config=" : "model.preset=") + model, fmt::format("train.seq_len={}", seq_len),
-          "sample.tokens=0", fmt::format("train.tokens_per_step={}", sequences * seq_len)};
+  return (file ? "model.config=" : "model.preset=") + model;
 }
 
 Result<MeasuredSteps> measure_steps(Session& session, int64_t steps, bool traced,

@@ -11,9 +11,11 @@
 
 namespace sluice::core {
 
-// Settings for random tokens on a model: a preset's name, or the path of a config.json. `tokens_per_step` 0:
-// chosen, enough that weights and optimizer traffic are paid once per many chunks.
-std::vector<std::string> demo_settings(const std::string& model, int64_t seq_len, int64_t tokens_per_step);
+// What random tokens on a model take, for load_config() to go on from. `tokens_per_step` 0: chosen, enough
+// that weights and optimizer traffic are paid once per many chunks.
+RunConfig demo_config(const std::string& model, int64_t seq_len, int64_t tokens_per_step);
+// The setting that names the model: a preset, or the path of a config.json.
+std::string model_setting(const std::string& model);
 
 struct MeasuredSteps {
   std::vector<double> ns;          // of every timed step, ascending; none when interrupted before the first

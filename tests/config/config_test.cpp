@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 
@@ -218,9 +219,9 @@ TEST(Config, ValuesAsPeopleTypeThem) {
   EXPECT_EQ(config->shape.chunk_tokens, 2048);
   EXPECT_EQ(config->caps[kDevice], 16 * kGiB);
   EXPECT_EQ(config->caps[kHost], 24'000'000'000);
-  EXPECT_EQ(config->train.compute, "bf16");
-  EXPECT_EQ(config->train.master, "on");
-  EXPECT_EQ(config->train.stochastic, "off");
+  EXPECT_TRUE(config->train.compute == DType::BF16);
+  EXPECT_TRUE(config->train.master == true);
+  EXPECT_TRUE(config->train.stochastic == false);
   EXPECT_FALSE(config->run.trace);
   EXPECT_EQ(config->train.optimizer, "sgd");
 }
@@ -347,6 +348,40 @@ TEST(DeviceCounts, DoubleUpToTheLast) {
       counts("1..128").message(),
       "run.devices = 1..128: a step is planned for the devices of one host, which share its memory: 64 at "
       "most");
+}
+
+// What is filled field by field is held to what text is held to, in the same words.
+TEST(Config, OfFieldsIsCheckedAsOneOfText) {
+  EXPECT_TRUE(check_config({}).ok());
+  const auto message = [](auto&& change) {
+    RunConfig config;
+    change(config);
+    return check_config(config).message();
+  };
+  const auto of_text = [](std::vector<std::string> settings) { return load_config("", settings).message(); };
+  EXPECT_EQ(message([](RunConfig& c) { c.train.seq_len = 1; }), of_text({"train.seq_len=1"}));
+  EXPECT_EQ(message([](RunConfig& c) { c.train.seq_len = 0; }), of_text({"train.seq_len=0"}));
+  EXPECT_EQ(message([](RunConfig& c) { c.train.tokens_per_step = 1000; }),
+            of_text({"train.tokens_per_step=1000"}));
+  EXPECT_EQ(message([](RunConfig& c) { c.train.clip_norm = -1; }), of_text({"train.clip_norm=-1"}));
+  EXPECT_EQ(message([](RunConfig& c) { c.train.learning_rate = 11; }), of_text({"train.learning_rate=11"}));
+  EXPECT_EQ(message([](RunConfig& c) { c.train.optimizer = "adam"; }), of_text({"train.optimizer=adam"}));
+  EXPECT_EQ(message([](RunConfig& c) { c.train.hyperparameters["beta3"] = 0; }),
+            "train.beta3: adamw has no such setting; it has train.beta1, train.beta2, train.eps, "
+            "train.weight_decay");
+  EXPECT_NE(message([](RunConfig& c) { c.train.clip_norm = std::nan(""); }).find("train.clip_norm = nan"),
+            std::string::npos);
+}
+
+TEST(Config, SettingsGoOnFromWhatIsThere) {
+  RunConfig before;
+  before.train.steps = 7, before.train.seq_len = 64, before.train.master = true;
+  const auto after = load_config("", {"train.seq_len=128", "train.freeze=[lm_head, *.mlp]"}, before);
+  ASSERT_TRUE(after.ok()) << after.message();
+  EXPECT_EQ(after->train.steps, 7);
+  EXPECT_EQ(after->train.seq_len, 128);
+  EXPECT_TRUE(after->train.master == true);
+  EXPECT_EQ(after->train.freeze, (std::vector<std::string>{"lm_head", "*.mlp"}));
 }
 
 }  // namespace

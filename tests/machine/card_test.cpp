@@ -120,7 +120,7 @@ TEST_F(MachineFile, GivesItsFormatTheRatesThatItSays) {
 TEST_F(MachineFile, HasNoRatesOfAnotherFormat) {
   ASSERT_TRUE(read(kSmall).ok());
   RunConfig config;
-  config.train.compute = "bf16";
+  config.train.compute = DType::BF16;
   const auto machine = resolve_machine(config, path_.string());
   ASSERT_FALSE(machine.ok());
   EXPECT_EQ(

@@ -130,7 +130,7 @@ TEST(EarlyChecks, OutputsThatCannotBeWritten) {
 // The rates of a card are those of its bf16 products, and its kernels take nothing else.
 TEST(Numerics, NoSpeedInF32IsPredictedFromARateInBf16) {
   RunConfig config;
-  config.train.compute = "f32";
+  config.train.compute = DType::F32;
   const Machine card = must(resolve_machine(config, "h100"));
   const auto refused = resolve_numerics(config, card);
   ASSERT_FALSE(refused.ok());
@@ -146,7 +146,7 @@ TEST(Numerics, MasterWeightsBringTheirState) {
   const core::Numerics compact = must(resolve_numerics(config, card));
   EXPECT_EQ(compact.state, DType::BF16);
   EXPECT_TRUE(compact.stochastic);
-  config.train.master = "on";
+  config.train.master = true;
   const core::Numerics masters = must(resolve_numerics(config, card));
   EXPECT_TRUE(masters.master);
   EXPECT_EQ(masters.state, DType::F32);
