@@ -493,4 +493,6 @@ class Examples(unittest.TestCase):
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
+    # What runs in the background of a shell begins with interrupts ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     unittest.main()
