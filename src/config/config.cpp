@@ -2,9 +2,6 @@
 #include "config/config.h"
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -12,6 +9,7 @@
 #include "base/counts.h"
 #include "base/nearest.h"
 #include "config/aliases.h"
+#include "config/values.h"
 #include "io/hub_cache.h"
 #include "io/model_folder.h"
 #include "io/toml.h"
@@ -21,24 +19,12 @@ namespace sluice::core {
 namespace fs = std::filesystem;
 namespace {
 
-struct Range {
-  double low, high;
-};
-// Whole numbers of tokens, which take suffixes: 8k.
-struct Tokens : Range {};
-constexpr double kMost = 9e15;  // as good as no bound
 // Of a step, and of steps: their product is far from where whole numbers end.
 constexpr double kMostTokens = 1 << 30, kMostSteps = 1e9;
 constexpr Range kNotNegative{0, kMost};
 constexpr Range kSteps{0, kMostSteps};
 constexpr Tokens kTokensOrChosen{{0, kMostTokens}};
 constexpr Range kAnyNumber{-kMost, kMost};
-using Choices = std::vector<std::string>;
-struct ModelPresets {};
-struct Numbers {};     // formats that are computed in; or auto
-struct Toggle {};      // on, off or auto
-struct InputPath {};   // relative to the file that sets it
-struct OutputPath {};  // relative to the working directory
 
 Choices optimizer_names() {
   Choices names;
@@ -203,249 +189,6 @@ void visit_hyperparameters(F&& f) {
   }
 }
 
-std::string bounds(const Range& r) {
-  std::string out;
-  if (r.low > -kMost) out += fmt::format(" from {:.15g}", r.low);
-  if (r.high < kMost) out += fmt::format("{} to {:.15g}", out.empty() ? " up" : "", r.high);
-  return out;
-}
-
-// What a value may be, for help and errors.
-std::string allowed(const int64_t&, const Range& r) {
-  return "whole numbers" + bounds(r);
-}
-std::string allowed(const int64_t&, const Tokens& r) {
-  return "whole numbers" + bounds(r) + "; 8k is 8192";
-}
-std::string allowed(const double&, const Range& r) {
-  return "numbers" + bounds(r);
-}
-std::string allowed(const std::optional<double>&, const Range& r) {
-  return "auto, numbers" + bounds(r);
-}
-std::string allowed(const std::optional<int64_t>&, const Range& r) {
-  return "auto, whole numbers" + bounds(r);
-}
-std::string allowed(const std::vector<double>&, const Range& r) {
-  return "a list of numbers" + bounds(r);
-}
-std::string allowed(const bool&, std::nullptr_t) {
-  return "true, false";
-}
-std::string allowed(const std::string&, const Choices& choices) {
-  return fmt::format("{}", fmt::join(choices, ", "));
-}
-std::string allowed(const std::optional<DType>&, Numbers) {
-  return "auto, f32, bf16";
-}
-std::string allowed(const std::optional<bool>&, Toggle) {
-  return "auto, on, off";
-}
-std::string allowed(const std::string&, const ModelPresets&) {
-  return fmt::format("{}", fmt::join(model_presets(), ", "));
-}
-std::string allowed(const std::string&, std::nullptr_t) {
-  return "text";
-}
-std::string allowed(const std::vector<std::string>&, std::nullptr_t) {
-  return "a list of texts";
-}
-std::string allowed(const std::string&, InputPath) {
-  return "a path, relative to the file that sets it";
-}
-std::string allowed(const std::string&, OutputPath) {
-  return "a path, relative to the working directory";
-}
-std::string allowed(const std::vector<std::string>&, InputPath) {
-  return "a list of paths, relative to the file that sets them";
-}
-constexpr const char* kSizes = "a size such as 48MiB, 1.5GiB or 800MB, or none";
-
-template <class Field, class Constraint>
-Error not_allowed(std::string_view name, std::string_view text, const Field& field, const Constraint& c) {
-  return error("{} = {}: allowed are {}", name, text, allowed(field, c));
-}
-
-Status check_range(std::string_view name, std::string_view text, double value, const Range& range) {
-  if (std::isfinite(value) && value >= range.low && value <= range.high) return {};
-  return not_allowed(name, text, value, range);
-}
-
-bool in_range(int64_t value, const Range& range) {
-  return double(value) >= range.low && double(value) <= range.high;
-}
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](uint8_t c) { return char(std::tolower(c)); });
-  return out;
-}
-
-Status assign(std::string_view name, const Setting& s, int64_t& field, const Range& range) {
-  const std::string& text = s.values.front();
-  const auto value = parse_whole(text);
-  if (!value.ok()) return error("{} = {}; allowed are {}", name, value.message(), allowed(field, range));
-  if (!in_range(*value, range)) return not_allowed(name, text, field, range);
-  field = *value;
-  return {};
-}
-
-Status assign(std::string_view name, const Setting& s, int64_t& field, const Tokens& range) {
-  const std::string& text = s.values.front();
-  const auto value = parse_count(text);
-  if (!value.ok() || !in_range(*value, range)) return not_allowed(name, text, field, range);
-  field = *value;
-  return {};
-}
-
-Status assign(std::string_view name, const Setting& s, double& field, const Range& range) {
-  const std::string& text = s.values.front();
-  double value = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (ec != std::errc() || end != text.data() + text.size()) return not_allowed(name, text, field, range);
-  SLUICE_TRY(check_range(name, text, value, range));
-  field = value;
-  return {};
-}
-
-Status assign(std::string_view name, const Setting& s, std::optional<double>& field, const Range& range) {
-  const std::string& text = s.values.front();
-  field.reset();
-  if (lower(text) == "auto") return {};
-  double value = 0;
-  if (!assign(name, s, value, range).ok()) return not_allowed(name, text, field, range);
-  field = value;
-  return {};
-}
-
-Status assign(std::string_view name, const Setting& s, std::optional<int64_t>& field, const Range& range) {
-  field.reset();
-  if (lower(s.values.front()) == "auto") return {};
-  int64_t value = 0;
-  if (!assign(name, s, value, range).ok()) return not_allowed(name, s.values.front(), field, range);
-  field = value;
-  return {};
-}
-
-Status assign(std::string_view name, const Setting& s, std::vector<double>& field, const Range& range) {
-  std::vector<double> values;
-  for (const std::string& text : s.values) {
-    double value = 0;
-    SLUICE_TRY(assign(name, Setting{{text}, false, s.line}, value, range));
-    values.push_back(value);
-  }
-  field = std::move(values);
-  return {};
-}
-
-Status assign(std::string_view name, const Setting& s, bool& field, std::nullptr_t) {
-  const std::string text = lower(s.values.front());
-  const bool yes = text == "true" || text == "on", no = text == "false" || text == "off";
-  if (!yes && !no) return not_allowed(name, s.values.front(), field, nullptr);
-  field = yes;
-  return {};
-}
-
-Status assign(std::string_view, const Setting& s, std::string& field, std::nullptr_t) {
-  field = s.values.front();
-  return {};
-}
-
-Status assign(std::string_view name, const Setting& s, std::optional<DType>& field, Numbers numbers) {
-  const std::string text = lower(s.values.front());
-  for (const DType type : {DType::F32, DType::BF16}) {
-    if (text == name_of(type)) return field = type, Status();
-  }
-  if (text != "auto") return not_allowed(name, s.values.front(), field, numbers);
-  field.reset();
-  return {};
-}
-
-Status assign(std::string_view name, const Setting& s, std::optional<bool>& field, Toggle toggle) {
-  bool value = false;
-  field.reset();
-  if (lower(s.values.front()) == "auto") return {};
-  if (!assign(name, s, value, nullptr).ok()) return not_allowed(name, s.values.front(), field, toggle);
-  field = value;
-  return {};
-}
-
-// Where a word is "on" or "off", what TOML calls true and false is meant.
-Status assign(std::string_view name, const Setting& s, std::string& field, const Choices& choices) {
-  const std::string text = lower(s.values.front());
-  for (const std::string& choice : choices) {
-    if (text != choice && text != (choice == "on" ? "true" : choice == "off" ? "false" : choice)) continue;
-    field = choice;
-    return {};
-  }
-  return not_allowed(name, s.values.front(), field, choices);
-}
-
-Status assign(std::string_view name, const Setting& s, std::string& field, const ModelPresets& presets) {
-  if (preset_meant_by(s.values.front()).empty()) {
-    const Error e = not_allowed(name, s.values.front(), field, presets);
-    return error("{}{}", e.message, other_models(s.values.front()));
-  }
-  field = s.values.front();
-  return {};
-}
-
-Status assign(std::string_view, const Setting& s, std::vector<std::string>& field, std::nullptr_t) {
-  field = s.values;
-  return {};
-}
-
-Status assign(std::string_view, const Setting& s, std::string& field, OutputPath) {
-  field = s.values.front();
-  return {};
-}
-
-// apply() has made it absolute.
-Status assign(std::string_view, const Setting& s, std::string& field, InputPath) {
-  field = s.values.front();
-  return {};
-}
-Status assign(std::string_view, const Setting& s, std::vector<std::string>& field, InputPath) {
-  field = s.values;
-  return {};
-}
-
-std::string print(int64_t v) {
-  return fmt::format("{}", v);
-}
-std::string print(double v) {
-  return fmt::format("{}", v);
-}
-std::string print(bool v) {
-  return v ? "true" : "false";
-}
-std::string print(const std::string& v) {
-  return toml_text(v);
-}
-std::string print(const std::optional<double>& v) {
-  return v ? print(*v) : toml_text("auto");
-}
-std::string print(const std::optional<int64_t>& v) {
-  return v ? print(*v) : toml_text("auto");
-}
-std::string print(const std::optional<DType>& v) {
-  return toml_text(v ? name_of(*v) : "auto");
-}
-std::string print(const std::optional<bool>& v) {
-  return toml_text(!v ? "auto" : *v ? "on" : "off");
-}
-std::string print(const std::vector<double>& v) {
-  return fmt::format("[{}]", fmt::join(v, ", "));
-}
-std::string print(const std::vector<std::string>& v) {
-  std::string out;
-  for (const std::string& s : v) out += (out.empty() ? "" : ", ") + toml_text(s);
-  return "[" + out + "]";
-}
-std::string print_size(int64_t v) {
-  return toml_text(exact_bytes(v));
-}
-
 Error unknown_key(std::string_view name) {
   return error("unknown key '{}'; the nearest known one is '{}' (sluice keys lists all)", name,
                key_meant_by(name));
@@ -529,23 +272,6 @@ Status check_hyperparameters(const RunConfig& config) {
                    fmt::join(names, ", "));
     }
     SLUICE_TRY(check_range(fmt::format("train.{}", name), print(value), value, {it->low, it->high}));
-  }
-  return {};
-}
-
-// Whether a value is one that its key may have, as assign() says of text.
-template <class Field, class Constraint>
-Status check_value(std::string_view name, const Field& field, const Constraint& c) {
-  if constexpr (std::is_base_of_v<Range, Constraint>) {
-    if constexpr (requires { field.has_value(); }) {
-      if (field && !check_value(name, *field, c).ok()) return not_allowed(name, print(*field), field, c);
-    } else if constexpr (requires { field.begin(); }) {
-      for (const auto& value : field) SLUICE_TRY(check_value(name, value, c));
-    } else if (!(double(field) >= c.low && double(field) <= c.high)) {
-      return not_allowed(name, print(field), field, c);
-    }
-  } else if constexpr (std::is_same_v<Constraint, Choices>) {
-    if (std::find(c.begin(), c.end(), field) == c.end()) return not_allowed(name, field, field, c);
   }
   return {};
 }

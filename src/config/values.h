@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kinds of values that keys of a configuration have: what each may be in words, reading one from text,
+// checking one that a program gave, and printing it as TOML has it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "io/toml.h"
+
+namespace sluice::core {
+
+struct Range {
+  double low, high;
+};
+// Whole numbers of tokens, which take suffixes: 8k.
+struct Tokens : Range {};
+constexpr double kMost = 9e15;  // as good as no bound
+using Choices = std::vector<std::string>;
+struct ModelPresets {};
+struct Numbers {};     // formats that are computed in
+struct Toggle {};      // on or off
+struct InputPath {};   // relative to the file that sets it
+struct OutputPath {};  // relative to the working directory
+
+// What a value may be, for help and errors. What is optional may be "auto", too.
+std::string allowed(const int64_t&, const Range& r);
+std::string allowed(const int64_t&, const Tokens& r);
+std::string allowed(const double&, const Range& r);
+std::string allowed(const std::vector<double>&, const Range& r);
+std::string allowed(const bool&, std::nullptr_t);
+std::string allowed(const bool&, Toggle);
+std::string allowed(const DType&, Numbers);
+std::string allowed(const std::string&, const Choices& choices);
+std::string allowed(const std::string&, const ModelPresets&);
+std::string allowed(const std::string&, std::nullptr_t);
+std::string allowed(const std::string&, InputPath);
+std::string allowed(const std::string&, OutputPath);
+std::string allowed(const std::vector<std::string>&, std::nullptr_t);
+std::string allowed(const std::vector<std::string>&, InputPath);
+template <class T, class Constraint>
+std::string allowed(const std::optional<T>&, const Constraint& c) {
+  return "auto, " + allowed(T(), c);
+}
+constexpr const char* kSizes = "a size such as 48MiB, 1.5GiB or 800MB, or none";
+
+template <class Field, class Constraint>
+Error not_allowed(std::string_view name, std::string_view text, const Field& field, const Constraint& c) {
+  return error("{} = {}: allowed are {}", name, text, allowed(field, c));
+}
+
+// The value of a setting, or an error that names key, value and what is allowed.
+Status assign(std::string_view name, const Setting& s, int64_t& field, const Range& range);
+Status assign(std::string_view name, const Setting& s, int64_t& field, const Tokens& range);
+Status assign(std::string_view name, const Setting& s, double& field, const Range& range);
+Status assign(std::string_view name, const Setting& s, std::vector<double>& field, const Range& range);
+Status assign(std::string_view name, const Setting& s, bool& field, std::nullptr_t);
+Status assign(std::string_view name, const Setting& s, bool& field, Toggle toggle);
+Status assign(std::string_view name, const Setting& s, DType& field, Numbers numbers);
+Status assign(std::string_view name, const Setting& s, std::string& field, const Choices& choices);
+Status assign(std::string_view name, const Setting& s, std::string& field, const ModelPresets& presets);
+Status assign(std::string_view name, const Setting& s, std::string& field, std::nullptr_t);
+Status assign(std::string_view name, const Setting& s, std::string& field, InputPath);  // absolute by now
+Status assign(std::string_view name, const Setting& s, std::string& field, OutputPath);
+Status assign(std::string_view name, const Setting& s, std::vector<std::string>& field, std::nullptr_t);
+Status assign(std::string_view name, const Setting& s, std::vector<std::string>& field, InputPath);
+bool is_auto(const Setting& s);
+template <class T, class Constraint>
+Status assign(std::string_view name, const Setting& s, std::optional<T>& field, const Constraint& c) {
+  field.reset();
+  if (is_auto(s)) return {};
+  T value{};
+  if (!assign(name, s, value, c).ok()) return not_allowed(name, s.values.front(), field, c);
+  field = value;
+  return {};
+}
+
+Status check_range(std::string_view name, std::string_view text, double value, const Range& range);
+
+std::string print(int64_t v);
+std::string print(double v);
+std::string print(bool v);
+std::string print(DType v);
+std::string print(const std::string& v);
+std::string print(const std::optional<bool>& v);  // a Toggle
+std::string print(const std::vector<double>& v);
+std::string print(const std::vector<std::string>& v);
+std::string print_size(int64_t v);
+template <class T>
+std::string print(const std::optional<T>& v) {
+  return v ? print(*v) : print(std::string("auto"));
+}
+
+// Whether a value is one that its key may have, as assign() says of text.
+template <class Field, class Constraint>
+Status check_value(std::string_view name, const Field& field, const Constraint& c) {
+  if constexpr (std::is_base_of_v<Range, Constraint>) {
+    if constexpr (requires { field.has_value(); }) {
+      if (field && !check_value(name, *field, c).ok()) return not_allowed(name, print(*field), field, c);
+    } else if constexpr (requires { field.begin(); }) {
+      for (const auto& value : field) SLUICE_TRY(check_value(name, value, c));
+    } else if (!(double(field) >= c.low && double(field) <= c.high)) {
+      return not_allowed(name, print(field), field, c);
+    }
+  } else if constexpr (std::is_same_v<Constraint, Choices>) {
+    if (std::find(c.begin(), c.end(), field) == c.end()) return not_allowed(name, field, field, c);
+  }
+  return {};
+}
+
+}  // namespace sluice::core
