@@ -79,9 +79,6 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
   }
   core::RunNeeds needs;
   needs.model = model.spec();
-  core::ModelSpec trained = needs.model;
-  trained.freeze = options.freeze;
-  SLUICE_TRY(core::check_freeze(trained, "freeze"));
   needs.packed = options.packed;
   needs.loss = {options.weighted, options.log_probabilities};
   needs.evaluate = options.evaluate;

@@ -51,8 +51,7 @@ Result<BenchCell> make_cell(const std::string& model, int64_t seq_len, int64_t b
   std::vector<std::string> all{"train.compute=" + compute};
   all.insert(all.end(), settings.begin(), settings.end());
   SLUICE_ASSIGN(cell.config, load_config("", all, std::move(config)));
-  cell.spec.freeze = cell.config.train.freeze;
-  SLUICE_TRY(check_freeze(cell.spec, "train.freeze"));
+  SLUICE_TRY(freeze(cell.spec, cell.config.train.freeze, "train.freeze"));
   return cell;
 }
 

@@ -146,7 +146,8 @@ bool frozen(std::span<const std::string> patterns, std::string_view tensor) {
   return out;
 }
 
-Status check_freeze(const ModelSpec& spec, std::string_view key) {
+Status freeze(ModelSpec& spec, std::vector<std::string> patterns, std::string_view key) {
+  spec.freeze = std::move(patterns);
   const std::vector<Weight> weights = weights_of(spec);
   const auto any = [&](auto&& is) {
     return std::any_of(weights.begin(), weights.end(), [&](const Weight& weight) {

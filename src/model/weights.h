@@ -49,8 +49,8 @@ std::vector<Weight> weights_of(const ModelSpec& spec);
 // takes back what those before it froze. The last that names the tensor decides.
 bool frozen(std::span<const std::string> patterns, std::string_view tensor);
 
-// An error if a pattern of spec.freeze names no tensor, if tensors that are one weight are not frozen
-// together, or if nothing is left to train. `key` stands for the list.
-Status check_freeze(const ModelSpec& spec, std::string_view key);
+// Has the patterns freeze tensors of the model. An error if one of them names no tensor, if tensors that are
+// one weight are not frozen together, or if nothing is left to train. `key` stands for the list.
+Status freeze(ModelSpec& spec, std::vector<std::string> patterns, std::string_view key);
 
 }  // namespace sluice::core

@@ -89,8 +89,7 @@ Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least
                                   Observer& observer) {
   SLUICE_TRY(keep_shape(p.config));
   p.model = needs.model;
-  p.model.freeze = p.config.train.freeze;
-  SLUICE_TRY(check_freeze(p.model, "train.freeze"));
+  SLUICE_TRY(freeze(p.model, p.config.train.freeze, "train.freeze"));
   SLUICE_TRY(choose_rate(p.config, p.model));
   SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
   p.optimizer = resolve_optimizer(p.config, p.machine);

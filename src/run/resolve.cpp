@@ -31,8 +31,7 @@ Result<ModelSpec> resolve_model(const RunConfig& config) {
 
 Result<ModelSpec> resolve_trained_model(const RunConfig& config) {
   SLUICE_ASSIGN(ModelSpec model, resolve_model(config));
-  model.freeze = config.train.freeze;
-  SLUICE_TRY(check_freeze(model, "train.freeze"));
+  SLUICE_TRY(freeze(model, config.train.freeze, "train.freeze"));
   return model;
 }
 

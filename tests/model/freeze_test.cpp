@@ -47,8 +47,9 @@ TEST(Freeze, TheLastThatNamesATensorDecides) {
 }
 
 TEST(Freeze, ListsThatCannotBeMeantAreRefused) {
-  const auto refusal = [](std::vector<std::string> freeze, bool tied = false) {
-    return check_freeze(small_model(std::move(freeze), tied), "train.freeze").message();
+  const auto refusal = [](std::vector<std::string> patterns, bool tied = false) {
+    ModelSpec spec = small_model({}, tied);
+    return freeze(spec, std::move(patterns), "train.freeze").message();
   };
   EXPECT_EQ(refusal({}), "");
   EXPECT_EQ(refusal({"model.layers", "!*.norm*", "lm_head"}), "");
