@@ -102,6 +102,8 @@ class Planner {
  private:
   // The fastest plan of settings that are found by a few rounds of many that are alike.
   void search_settings(std::optional<Candidate>& best);
+  // The same, or the last resort's where nothing is found or a plan far from the bound.
+  void search_whole_budget(double bound_ns, std::optional<Candidate>& best);
   // What is left where no settings made a plan.
   std::optional<Candidate> last_resort();
   // How full the host is under a policy, before packing.
@@ -184,7 +186,7 @@ std::optional<Candidate> Planner::last_resort() {
   if (!plans_.limits.fixed_homes.empty()) return best;
   std::vector<Policy> lean = lean_policies(device);
   for (Policy& p : lean) p.device_share = std::min(1.0, point->policy.device_share + kMoreShare);
-  // Of these the one in the middle is as a rule among the fastest.
+  // Of these, two in the middle are as a rule among the fastest.
   if (request_.quick && lean.size() > 2) lean = {lean[4], lean[6]};
   for (auto& made : plans_.build_all(lean, device, request_.threads)) {
     if (made) take_faster(std::move(*made), best);
@@ -244,11 +246,24 @@ void Planner::search_budget(int64_t budget, int evaluations, std::optional<Candi
   for (Candidate& c : starts) take_faster(std::move(c), best);
 }
 
+void Planner::search_whole_budget(double bound_ns, std::optional<Candidate>& best) {
+  // So far from the bound a plan is poor.
+  constexpr double kPoor = 1.15;
+  search_settings(best);
+  const bool is_poor = best && !request_.quick && plans_.limits.fixed_homes.empty() &&
+                       best->plan.makespan_ns > kPoor * bound_ns;
+  if (best && !is_poor) return;
+  if (!best && request_.last_resort != nullptr) *request_.last_resort = true;
+  if (!best && !request_.resort) return;
+  if (auto other = last_resort()) take_faster(std::move(*other), best);
+}
+
 Result<Plan> Planner::search() {
   // Most caps that cannot work are found out here, before a search.
   const bool own_homes = plans_.limits.fixed_homes.empty();
   if (own_homes && !floor_.fits_by_bytes(plans_.limits.device_bytes(), plans_.limits.bytes[kHost]))
     return infeasible();
+  const double bound_ns = plans_.lower_bound_ns();
   const int64_t all = plans_.resident_bytes();
   std::optional<Candidate> best;
   const bool coarse = request_.quick || program_.tasks().size() > kLargeProgram;
@@ -257,39 +272,28 @@ Result<Plan> Planner::search() {
   if (!best || !stays(*best)) {
     // What fits by bytes does not pack: one plan for that among others.
     if (!coarse) best.reset();
-    if (coarse && !request_.least) search_settings(best);
-    // A poor plan is one that the last resort may be faster than.
-    constexpr double kPoor = 1.15;
-    if (best && coarse && !request_.quick && own_homes &&
-        best->plan.makespan_ns > kPoor * plans_.lower_bound_ns()) {
-      if (auto other = last_resort()) take_faster(std::move(*other), best);
-    }
-    if (!best || !coarse) {
-      if (coarse && !request_.least) {
-        if (request_.resort) best = last_resort();
-        if (request_.last_resort != nullptr) *request_.last_resort = true;
-      } else {
-        // Beside other plans there is room for one that takes the least of the device, which may be this
-        // policy's instead of the floor's.
-        const int64_t tightest = floor_.tightest().device_bytes;
-        const int64_t least = own_homes ? least_budget() : tightest;
-        if (least > plans_.limits.device_bytes()) return infeasible();
-        if (least == tightest) consider(kTight, least, best);
-        if (!best) {
-          const auto point = floor_.within(least, plans_.limits.bytes[kHost]);
-          if (!point) return infeasible();
-          best = floor_.plan(*point);
-        }
-        if (!coarse && !request_.least && best)
-          search_grid(least, std::min(plans_.limits.device_bytes(), 2 * all), best);
+    if (coarse && !request_.least) {
+      search_whole_budget(bound_ns, best);
+    } else if (!best || !coarse) {
+      // Beside other plans there is room for one that takes the least of the device, which may be this
+      // policy's instead of the floor's.
+      const int64_t tightest = floor_.tightest().device_bytes;
+      const int64_t least = own_homes ? least_budget() : tightest;
+      if (least > plans_.limits.device_bytes()) return infeasible();
+      if (least == tightest) consider(kTight, least, best);
+      if (!best) {
+        const auto point = floor_.within(least, plans_.limits.bytes[kHost]);
+        if (!point) return infeasible();
+        best = floor_.plan(*point);
       }
+      if (!request_.least && best) search_grid(least, std::min(plans_.limits.device_bytes(), 2 * all), best);
     }
   }
   if (!best) return infeasible();
   best->plan.policy = plans_.describe(*best);
   Plan plan = std::move(best->plan);
   plans_.submit(plan);
-  plan.lower_bound_ns = plans_.lower_bound_ns();
+  plan.lower_bound_ns = bound_ns;
   SLUICE_TRY(verify(program_, plan, plans_.costs().workspace_bytes));
   return plan;
 }
