@@ -3,20 +3,17 @@
 // gradients of their sum.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <map>
-#include <random>
 
-#include "equivalence/rig/rig.h"
 #include "ops/op.h"
 #include "planner/planner.h"
 #include "program/gradient/gradients.h"
+#include "reference/finite_difference.h"
 
 namespace sluice::core {
 namespace {
 
 constexpr int64_t kTokens = 24, kDim = 16, kVocab = 17;
-constexpr float kStep = 1e-3f;  // as in finite_difference_test.cpp, and so is the tolerance
 constexpr float kScale = 1.0f / kTokens;
 
 // Embedding, loss, a layer of one product, loss. The head is shared, and the tokens of the first loss have
@@ -138,29 +135,9 @@ TEST(TwoLosses, HaveTheGradientsOfTheirSum) {
   (void)model.loss(run);
   std::map<std::string, std::vector<float>> gradients;
   for (const auto& [name, id] : model.grads) gradients[name] = rig::read_floats(run, id);
-  std::mt19937_64 random(11);
-  for (const auto& [name, gradient] : gradients) {
-    const ObjectId id = model.params.at(name);
-    const std::vector<float> weights = rig::read_floats(run, id);
-    double norm = 0;
-    for (const float g : gradient) norm += double(g) * g;
-    norm = std::sqrt(norm);
-    EXPECT_GT(norm, 1e-2) << name << ": too flat to test";
-    for (int direction = 0; direction < 4; ++direction) {
-      std::vector<float> ahead = weights, behind = weights;
-      double slope = 0;
-      for (size_t i = 0; i < weights.size(); ++i) {
-        const float step = random() % 2 == 0 ? kStep : -kStep;
-        ahead[i] += step, behind[i] -= step;
-        slope += double(gradient[i]) * (double(ahead[i]) - behind[i]) / (2 * double(kStep));
-      }
-      rig::write_floats(run, id, ahead);
-      const double above = model.loss(run);
-      rig::write_floats(run, id, behind);
-      EXPECT_NEAR((above - model.loss(run)) / (2 * double(kStep)), slope, 0.01 * norm) << name;
-    }
-    rig::write_floats(run, id, weights);
-  }
+  expect_slopes(
+      run, gradients, [&](const std::string& name) { return model.params.at(name); },
+      [&] { return model.loss(run); });
 }
 
 }  // namespace
