@@ -84,9 +84,11 @@ class Session {
   Result<Queued> forward_backward(const Batch& batch);
   // One step of the optimizer on what waits: on the gradients of its mean loss, or of what its seeds are
   // derivatives of. Fewer tokens than were planned take as long as all. With seeds StepEvent::loss is the sum
-  // of seed times log p. `hyperparameters` are those the caller relies on, by name: another value than the
-  // plan's is an error, as they are part of its programs.
-  // An error that comes from running it leaves the state undefined: load_state() before the next.
+  // of seed times log p. `hyperparameters` are those of the optimizer by name, and "clip_norm", that this
+  // step has otherwise than its plan: "beta1". They hold for its update alone, whenever that runs. Errors:
+  // other names, values that are not allowed, and weight decay of sgd where it was planned without and
+  // updates are deferred. An error that comes from running it leaves the state undefined: load_state() before
+  // the next.
   Result<StepEvent> optim_step(double learning_rate,
                                const std::map<std::string, double>& hyperparameters = {});
   // forward_backward() and optim_step().

@@ -84,7 +84,11 @@ class Session:
         return Queued(waiting, value)
 
     def optim_step(self, learning_rate: float, **hyperparameters: float) -> _sluice.Step:
-        """One step of the optimizer on what waits. Hyperparameters that are named must be those that were planned."""
+        """One step of the optimizer on what waits.
+
+        Hyperparameters of the optimizer (beta1, beta2, eps and weight_decay of adamw), and clip_norm, that are named hold for
+        this step; the others are those of the plan.
+        """
         return self._of.optim_step(learning_rate, hyperparameters)
 
     def discard(self) -> None:

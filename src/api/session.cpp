@@ -82,23 +82,35 @@ void fill_missing(core::Rows& rows, int64_t begin, int64_t seq) {
   for (int64_t row = begin; row < rows.tokens(); row += seq) rows.part(row, seq).fill_padding();
 }
 
-// What a caller relies on is what was planned.
-Status check_hyperparameters(const core::OptimizerConfig& planned,
-                             const std::map<std::string, double>& wanted) {
+constexpr std::string_view kClipNorm = "clip_norm";
+constexpr double kMostClipNorm = 1e9;  // as train.clip_norm
+
+// The planned values, but for those that a step names.
+Result<core::UpdateValues> values_with(const core::OptimizerConfig& planned,
+                                       const std::map<std::string, double>& wanted) {
   const auto& own = planned.optimizer->hyperparameters;
+  core::UpdateValues out = core::values_of(planned);
   for (const auto& [name, value] : wanted) {
     const auto it = std::ranges::find(own, name, &core::Hyperparameter::name);
-    if (it == own.end()) {
+    const bool clips = name == kClipNorm;
+    if (it == own.end() && !clips) {
       std::vector<std::string_view> names;
       for (const core::Hyperparameter& h : own) names.push_back(h.name);
-      return error("hyperparameters[{}]: {} has {}", name, planned.optimizer->name, fmt::join(names, ", "));
+      return error("hyperparameters[{}]: {} has {}, {}", name, planned.optimizer->name,
+                   fmt::join(names, ", "), kClipNorm);
     }
-    const double now = planned.values[size_t(it - own.begin())];
-    if (value != now)
-      return error("hyperparameters[{}] = {}: planned with {}; plan with StepOptions::hyperparameters", name,
-                   value, now);
+    if (clips && !(value >= 0 && value <= kMostClipNorm))
+      return error("hyperparameters[{}] = {}: allowed are numbers from 0 to {}", name, value, kMostClipNorm);
+    if (!clips && !(value >= it->low && value <= it->high))
+      return error("hyperparameters[{}] = {}: allowed are numbers from {} to {}", name, value, it->low,
+                   it->high);
+    if (clips) {
+      out.clip_norm = float(value);
+    } else {
+      out.hyperparameters[size_t(it - own.begin())] = value;
+    }
   }
-  return {};
+  return out;
 }
 
 // The content of batches that a caller brings is the caller's.
@@ -266,11 +278,12 @@ Result<StepEvent> Session::optim_step(double learning_rate,
                                       const std::map<std::string, double>& hyperparameters) {
   const core::Prepared& p = *impl_->prepared;
   if (!(learning_rate >= 0)) return error("learning_rate = {}: allowed are numbers from 0", learning_rate);
-  SLUICE_TRY(check_hyperparameters(p.optimizer, hyperparameters));
+  SLUICE_ASSIGN(const core::UpdateValues values, values_with(p.optimizer, hyperparameters));
+  SLUICE_TRY(impl_->engine->check_values(values));
   if (impl_->queued == 0) return error("optim_step(): no rows wait; forward_backward() brings them");
   fill_missing(impl_->step, impl_->queued, impl_->seq_len());
   const core::LossScale scale = impl_->seeded ? core::LossScale::One : core::LossScale::PerTarget;
-  const auto stepped = impl_->engine->step(impl_->step, learning_rate, nullptr, scale);
+  const auto stepped = impl_->engine->step(impl_->step, learning_rate, nullptr, scale, &values);
   if (!stepped.ok()) {
     impl_->drop("its step failed: " + stepped.message());
     return stepped.error();

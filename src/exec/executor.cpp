@@ -63,6 +63,18 @@ void Executor::resolve() {
   }
 }
 
+void Executor::set_ops(std::vector<SharedOp> ops) {
+  SLUICE_CHECK(ops.empty() || ops.size() == program_.tasks().size(), "{} ops for {} tasks", ops.size(),
+               program_.tasks().size());
+  if (ops.empty() && ops_.empty()) return;
+  ops_ = std::move(ops);
+  for (size_t i = 0; i < commands_.size(); ++i) {
+    const Action& a = plan_.actions[i];
+    if (a.kind != ActionKind::Run) continue;
+    std::get<Launch>(commands_[i].work).op = ops_.empty() ? &*program_.task(a.task).op : &*ops_[a.task.value];
+  }
+}
+
 void Executor::annotate() {
   paths_.clear();
   for (const Action& a : plan_.actions) {

@@ -37,6 +37,10 @@ class Executor {
   // Sets an object to zero at all its homes, between steps. REQUIRES: it has one.
   Status clear(ObjectId object);
 
+  // From the next step on, runs these ops, one for each task; none: the program's own. REQUIRES: they
+  // differ from those in attributes of a step (kOfStep) alone.
+  void set_ops(std::vector<SharedOp> ops);
+
   // Gives the commands paths for profilers; costs memory and time once.
   void annotate();
 
@@ -56,6 +60,7 @@ class Executor {
   Ledger ledger_;
   std::vector<Command> commands_;
   std::vector<Buffer> operands_;
+  std::vector<SharedOp> ops_;  // by task; empty: the program's own
   std::vector<std::string> paths_;
 };
 

@@ -27,6 +27,7 @@ struct Printer {
   void operator()(std::string_view name, auto v, NoCost) {
     if (all) (*this)(name, v);
   }
+  void operator()(std::string_view name, auto v, OfStep) { (*this)(name, v); }
 };
 
 std::string print(const Op& op, bool all) {

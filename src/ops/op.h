@@ -56,9 +56,9 @@ concept OpSchema = requires(const T& op, const GpuLibraries& libraries) {
   { op.operands() } -> std::same_as<Operands>;
   { op.work() } -> std::same_as<Work>;
   { op.workspace_bytes(libraries) } -> std::same_as<int64_t>;
-  // f(name, value) or f(name, value, kNoCost) for every attribute, always in the same order. One that came
-  // later may be left out where it has its default, so that what is kept of ops before it still holds. One
-  // that is forgotten does not compile (ops/fields.h).
+  // f(name, value), or f(name, value, kNoCost) or (.., kOfStep), for every attribute, always in the same
+  // order. One that came later may be left out where it has its default, so that what is kept of ops before
+  // it still holds. One that is forgotten does not compile (ops/fields.h).
   op.fields([](std::string_view, auto, auto...) {});
 };
 template <class T>

@@ -40,7 +40,7 @@ struct ClipScale {
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  constexpr void fields(auto&& f) const { f("slots", slots), f("max", max_norm); }
+  constexpr void fields(auto&& f) const { f("slots", slots), f("max", max_norm, kOfStep); }
 };
 
 // AdamW (Loshchilov and Hutter) on `elements` consecutive elements of one parameter, element `first` onwards:
@@ -65,9 +65,10 @@ struct AdamW {
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
-    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
-        f("b2", beta2), f("eps", eps), f("wd", weight_decay), f("dtype", dtype), f("grad", grad_dtype),
-        f("state", state_dtype), f("master", master), f("sr", stochastic), f("moments", moments);
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1, kOfStep),
+        f("b2", beta2, kOfStep), f("eps", eps, kOfStep), f("wd", weight_decay, kOfStep), f("dtype", dtype),
+        f("grad", grad_dtype), f("state", state_dtype), f("master", master), f("sr", stochastic),
+        f("moments", moments);
   }
 };
 
@@ -85,8 +86,8 @@ struct AdamWMoments {
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
-    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
-        f("b2", beta2), f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1, kOfStep),
+        f("b2", beta2, kOfStep), f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
   }
 };
 
@@ -109,9 +110,10 @@ struct SgdMomentum {
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
-    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("momentum", momentum),
-        f("wd", weight_decay), f("nesterov", nesterov), f("dtype", dtype), f("grad", grad_dtype),
-        f("state", state_dtype), f("master", master), f("sr", stochastic), f("moments", moments);
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost),
+        f("momentum", momentum, kOfStep), f("wd", weight_decay, kOfStep), f("nesterov", nesterov, kOfStep),
+        f("dtype", dtype), f("grad", grad_dtype), f("state", state_dtype), f("master", master),
+        f("sr", stochastic), f("moments", moments);
   }
 };
 
@@ -131,8 +133,8 @@ struct SgdMomentumState {
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
-    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("momentum", momentum),
-        f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost),
+        f("momentum", momentum, kOfStep), f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
   }
 };
 
@@ -154,8 +156,8 @@ struct Lion {
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
-    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1),
-        f("b2", beta2), f("wd", weight_decay), f("dtype", dtype), f("grad", grad_dtype),
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b1", beta1, kOfStep),
+        f("b2", beta2, kOfStep), f("wd", weight_decay, kOfStep), f("dtype", dtype), f("grad", grad_dtype),
         f("state", state_dtype), f("master", master), f("sr", stochastic), f("moments", moments);
   }
 };
@@ -174,7 +176,7 @@ struct LionState {
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
-    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b2", beta2),
+    f("n", elements), f("first", first, kNoCost), f("object", object, kNoCost), f("b2", beta2, kOfStep),
         f("grad", grad_dtype), f("state", state_dtype), f("sr", stochastic);
   }
 };

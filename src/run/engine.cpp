@@ -110,8 +110,38 @@ StepArgs Engine::args_for_update(int64_t step, int64_t updates, double learning_
   return args;
 }
 
+void Engine::set_values(Executor& executor, const Model& model, const UpdateValues& values,
+                        float clip_norm) const {
+  UpdateValues wanted{values.hyperparameters, clip_norm};
+  if (wanted == values_of(p_.optimizer)) return executor.set_ops({});
+  auto ops = ops_with_values(model.program, model.weights, with_values(p_.optimizer, wanted), p_.numerics);
+  SLUICE_CHECK(ops, "check_values() was not called");
+  executor.set_ops(std::move(*ops));
+}
+
+Status Engine::check_values(const UpdateValues& values) const {
+  const Model& model = p_.stages.main.model;
+  const auto possible = [&](const UpdateValues& v) {
+    return ops_with_values(model.program, model.weights, with_values(p_.optimizer, v), p_.numerics)
+        .has_value();
+  };
+  const UpdateValues planned = values_of(p_.optimizer);
+  if (values == planned || possible(values)) return {};
+  const auto& own = p_.optimizer.optimizer->hyperparameters;
+  for (size_t i = 0; i < own.size(); ++i) {
+    UpdateValues one = planned;
+    one.hyperparameters[i] = values.hyperparameters[i];
+    if (possible(one)) continue;
+    return error(
+        "hyperparameters[{}] = {}: planned with {}, for which the optimizer's state follows after the "
+        "weights, as it cannot with this value; plan with StepOptions::hyperparameters",
+        own[i].name, values.hyperparameters[i], planned.hyperparameters[i]);
+  }
+  return error("hyperparameters: the plan cannot have them; plan with StepOptions::hyperparameters");
+}
+
 Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline,
-                                LossScale scale) {
+                                LossScale scale, const UpdateValues* values) {
   const double begin_ns = now_ns();
   const Model& model = p_.stages.main.model;
   SLUICE_TRY(feed_rows(rows, model, *training_, staging_));
@@ -122,6 +152,8 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   StepArgs args = deferred ? args_for_update(std::max<int64_t>(1, steps_done_),
                                              std::max<int64_t>(1, updates_), learning_rate_)
                            : args_for_update(steps_done_ + 1, updates_ + 1, learning_rate);
+  const UpdateValues now = values != nullptr ? *values : values_of(p_.optimizer);
+  set_values(*training_, model, deferred ? values_ : now, now.clip_norm);
   const bool learns = targets > 0;
   args.update = (deferred ? pending_ : learns) ? 1 : 0;
   args.loss_scale = !learns ? 0.0f : scale == LossScale::One ? 1.0f : 1.0f / float(targets);
@@ -130,6 +162,7 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   ++steps_done_;
   pending_ = deferred && learns;
   learning_rate_ = learning_rate;
+  values_ = now;
   SLUICE_ASSIGN(const LossSums sums, read_value<LossSums>(*training_, model.loss));
   SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
   SLUICE_TRY(read_log_probs());
@@ -192,6 +225,7 @@ Status Engine::apply_pending() {
   StepArgs args = args_for_update(steps_done_, std::max<int64_t>(1, updates_), learning_rate_);
   args.update = 1;
   const auto [model, executor] = beside(kFlush);
+  set_values(executor, model, values_, values_.clip_norm);
   SLUICE_TRY(executor.write(model.args, bytes_of(args)));
   SLUICE_TRY(executor.step());
   pending_ = false;

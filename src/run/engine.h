@@ -14,6 +14,7 @@
 #include "sluice/observer.h"
 #include "state/checkpoint.h"
 #include "state/store.h"
+#include "update/values.h"
 
 namespace sluice::core {
 
@@ -46,9 +47,12 @@ class Engine {
   static Result<std::unique_ptr<Engine>> open(const Prepared& prepared, Observer& observer);
 
   // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined.
-  // REQUIRES: shape.tokens() tokens.
+  // `values` are those of its update, whenever that runs; null: those that were planned. REQUIRES:
+  // shape.tokens() tokens; check_values(*values).
   Result<StepResult> step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline = nullptr,
-                          LossScale scale = LossScale::PerTarget);
+                          LossScale scale = LossScale::PerTarget, const UpdateValues* values = nullptr);
+  // Whether the plans can make an update with these values: an error names the one that they cannot have.
+  Status check_values(const UpdateValues& values) const;
   // log p of the targets of the last step that was made here, 0 where none counts. Empty: none was since the
   // state was loaded, or LossForm::log_probs was not planned.
   std::span<const float> log_probs() const { return log_probs_; }
@@ -98,7 +102,8 @@ class Engine {
   const Prepared& prepared() const { return p_; }
 
  private:
-  Engine(const Prepared& prepared, Observer& observer) : p_(prepared), observer_(observer) {}
+  Engine(const Prepared& prepared, Observer& observer)
+      : p_(prepared), observer_(observer), values_(values_of(prepared.optimizer)) {}
   Status start();
   Status fill_state();
   Status apply_pending();
@@ -109,6 +114,8 @@ class Engine {
     Executor& executor;
   };
   Beside beside(std::string_view name) const;
+  // Has an executor update with these values, and clip the gradients with that norm.
+  void set_values(Executor& executor, const Model& model, const UpdateValues& values, float clip_norm) const;
   StepArgs args_for_update(int64_t step, int64_t updates, double learning_rate) const;
   CheckpointContent content(const Manifest& manifest) const;
   Result<std::optional<CheckpointCopy>> copy(CheckpointContent what, int64_t room_bytes);
@@ -122,6 +129,7 @@ class Engine {
   int64_t updates_ = 0;       // of them, those that had one; that of the last step may be pending
   bool pending_ = false;      // the last step's update has not been applied
   double learning_rate_ = 0;  // of the last step
+  UpdateValues values_;       // of the last step
   MemoryReport memory_;
   StartUp start_up_;
   std::shared_ptr<const ModelFiles> files_;  // for checkpoints

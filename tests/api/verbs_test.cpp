@@ -204,6 +204,47 @@ TEST(Verbs, TakeWeightsWhenPlannedSo) {
   refused(weighted.session, rows.batch(), "63 weights");
 }
 
+// The values of a step are those that a plan with them has, bit by bit, whenever its update runs.
+TEST(Verbs, StepWithTheHyperparametersThatTheyName) {
+  const std::map<std::string, double> values{
+      {"beta1", 0.5}, {"beta2", 0.8}, {"eps", 1e-3}, {"weight_decay", 0.3}, {"clip_norm", 0.25}};
+  for (const bool deferred : {false, true}) {
+    SCOPED_TRACE(deferred);
+    StepOptions options = every_verb(), same = every_verb();
+    options.deferred_updates = same.deferred_updates = deferred;
+    same.hyperparameters = values;
+    same.clip_norm = same.hyperparameters.extract("clip_norm").mapped();
+    Running named(options), planned(same);
+    for (int step = 0; step < 3; ++step) {
+      const Rows rows = some_rows(step);
+      ASSERT_TRUE(named.session.forward_backward(rows.batch()).ok());
+      const auto stepped = named.session.optim_step(1e-2, values),
+                 expected = planned.session.step(rows.batch(), 1e-2);
+      ASSERT_TRUE(stepped.ok()) << stepped.message();
+      EXPECT_EQ(stepped->loss, expected->loss);
+      // A pending update is applied with the values that it was asked with.
+      if (step == 1) EXPECT_EQ(*named.session.forward(rows.batch()), *planned.session.forward(rows.batch()));
+    }
+    EXPECT_EQ(all_weights(named.session), all_weights(planned.session));
+    // Those that a step does not name are planned ones.
+    Running plain(options);
+    (void)plain.session.step(some_rows().batch(), 1e-2);
+    ASSERT_TRUE(plain.session.forward_backward(some_rows(1).batch()).ok());
+    ASSERT_TRUE(plain.session.optim_step(1e-2, {{"weight_decay", 0}}).ok());
+    const auto third = plain.session.step(some_rows(2).batch(), 1e-2);
+    Running other(options);
+    (void)other.session.step(some_rows().batch(), 1e-2);
+    ASSERT_TRUE(other.session.forward_backward(some_rows(1).batch()).ok());
+    ASSERT_TRUE(other.session.optim_step(1e-2, {{"weight_decay", 0}, {"beta1", 0.9}}).ok());
+    const TempDir dir;
+    ASSERT_TRUE(other.session.save_state(dir / "saved").ok());
+    Running again(options);
+    ASSERT_TRUE(again.session.load_state(dir / "saved").ok());
+    EXPECT_EQ(again.session.step(some_rows(2).batch(), 1e-2)->loss, third->loss);
+    EXPECT_EQ(all_weights(again.session), all_weights(plain.session));
+  }
+}
+
 TEST(Verbs, RefuseWhatIsNoStep) {
   Running r(every_verb());
   const Rows rows = some_rows();
@@ -218,8 +259,9 @@ TEST(Verbs, RefuseWhatIsNoStep) {
   seeded.seeds = seeds;
   expect_error(s.forward_backward(seeded).error(), ErrorKind::Invalid, "all of a step, or none");
   expect_error(s.optim_step(-1).error(), ErrorKind::Invalid, "learning_rate = -1");
-  expect_error(s.optim_step(1e-2, {{"beta1", 0.5}}).error(), ErrorKind::Invalid,
-               "hyperparameters[beta1] = 0.5: planned with 0.9");
+  expect_error(s.optim_step(1e-2, {{"beta1", 2}}).error(), ErrorKind::Invalid,
+               "hyperparameters[beta1] = 2: allowed are numbers from 0 to 0.99999");
+  expect_error(s.optim_step(1e-2, {{"clip_norm", -1}}).error(), ErrorKind::Invalid, "[clip_norm] = -1");
   expect_error(s.optim_step(1e-2, {{"momentum", 0.5}}).error(), ErrorKind::Invalid, "adamw has beta1");
   const TempDir dir;
   expect_error(s.train(Dataset::random(r.plan), {}).error(), ErrorKind::Invalid, "48 tokens wait");

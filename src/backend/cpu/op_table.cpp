@@ -48,7 +48,8 @@ size_t OpTable::KeyHash::operator()(const Key& key) const {
 OpTable::Key OpTable::key_of(const Op& op) {
   Key key;
   key.kind = op.index();
-  const auto add = [&](std::string_view, auto value, auto...) {
+  const auto add = [&](std::string_view, auto value, auto... mark) {
+    if constexpr ((std::is_same_v<decltype(mark), OfStep> || ...)) return;
     SLUICE_CHECK(key.count < kMaxFields, "{} has more than {} attributes", name_of(op), kMaxFields);
     if constexpr (std::is_floating_point_v<decltype(value)>) {
       key.fields[key.count++] = std::bit_cast<uint64_t>(double{value});
