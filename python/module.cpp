@@ -222,6 +222,16 @@ class Held {
   const pid_t process_;
 };
 
+// A tensor of the model's, in its shape.
+Found<float> tensor(Held& of, std::string_view name, sluice::Result<std::vector<float>> read) {
+  std::vector<float> values = value(std::move(read));
+  std::vector<size_t> shape;
+  for (const auto& w : of.use([](sluice::Session& s) { return s.weights(); })) {
+    if (w.name == name) shape.assign(w.shape.begin(), w.shape.end());
+  }
+  return found(std::move(values), shape);
+}
+
 // Calls a function of the package's, where what is better written in Python is.
 template <class... Args>
 nb::object in_python(const char* module, const char* function, Args&&... args) {
@@ -478,12 +488,7 @@ NB_MODULE(_sluice, m) {
       .def(
           "weight",
           [](Held& self, const std::string& name) {
-            auto values = value(self.use([&](Session& s) { return s.weight(name); }));
-            std::vector<size_t> shape;
-            for (const auto& w : self.use([](Session& s) { return s.weights(); })) {
-              if (w.name == name) shape.assign(w.shape.begin(), w.shape.end());
-            }
-            return found(std::move(values), shape);
+            return tensor(self, name, self.use([&](Session& s) { return s.weight(name); }));
           },
           "name"_a)
       .def(
@@ -492,6 +497,34 @@ NB_MODULE(_sluice, m) {
             check(self.use([&](Session& s) { return s.set_weight(name, {values.data(), values.size()}); }));
           },
           "name"_a, "values"_a)
+      .def(
+          "gradient",
+          [](Held& self, const std::string& name) {
+            return tensor(self, name, self.use([&](Session& s) { return s.gradient(name); }));
+          },
+          "name"_a)
+      .def(
+          "set_gradient",
+          [](Held& self, const std::string& name, const Floats& values) {
+            check(self.use([&](Session& s) { return s.set_gradient(name, {values.data(), values.size()}); }));
+          },
+          "name"_a, "values"_a)
+      .def_prop_ro("state_slots",
+                   [](Held& self) { return self.use([](Session& s) { return s.state_slots(); }); })
+      .def(
+          "state",
+          [](Held& self, const std::string& slot, const std::string& name) {
+            return tensor(self, name, self.use([&](Session& s) { return s.state(slot, name); }));
+          },
+          "slot"_a, "name"_a)
+      .def(
+          "set_state",
+          [](Held& self, const std::string& slot, const std::string& name, const Floats& values) {
+            check(self.use([&](Session& s) {
+              return s.set_state(slot, name, {values.data(), values.size()});
+            }));
+          },
+          "slot"_a, "name"_a, "values"_a)
       .def_prop_ro("steps_done",
                    [](Held& self) { return self.use([](Session& s) { return s.steps_done(); }); })
       .def("close", &Held::close);

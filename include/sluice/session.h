@@ -123,6 +123,17 @@ class Session {
   std::vector<WeightInfo> weights() const;
   Result<std::vector<float>> weight(std::string_view name);
   Status set_weight(std::string_view name, std::span<const float> values);
+  // The gradient of a weight: of what waits, as optim_step() finds it before it clips. The first call runs
+  // the passes of what waits; nothing more can wait then until optim_step() or discard(). REQUIRES:
+  // StepOptions::deferred_updates = true, as an update within the step leaves none.
+  Result<std::vector<float>> gradient(std::string_view name);
+  Status set_gradient(std::string_view name, std::span<const float> values);
+  // What the optimizer keeps of each trained weight: "m" and "v" of adamw, and "master", where there are f32
+  // master weights, which set_weight() sets. Errors: as those of weights, another slot, a weight that is not
+  // trained.
+  std::vector<std::string> state_slots() const;
+  Result<std::vector<float>> state(std::string_view slot, std::string_view name);
+  Status set_state(std::string_view slot, std::string_view name, std::span<const float> values);
 
   int64_t steps_done() const;
   MemoryUse memory() const;

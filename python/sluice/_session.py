@@ -129,6 +129,26 @@ class Session:
         """Replaces a tensor; the optimizer's state stays."""
         self._of.set_weight(name, _as(values, np.float32))
 
+    def gradient(self, name: str) -> npt.NDArray[np.float32]:
+        """A copy of the gradient of a tensor: of what waits, as optim_step() finds it before it clips.
+
+        The first call runs the passes of what waits; nothing more can wait then until optim_step() or discard(). The plan is made
+        with deferred_updates=True: an update within the step leaves no gradients.
+        """
+        return self._of.gradient(name)
+
+    def set_gradient(self, name: str, values: Array) -> None:
+        """Replaces a gradient before optim_step()."""
+        self._of.set_gradient(name, _as(values, np.float32))
+
+    def state(self, name: str) -> dict[str, npt.NDArray[np.float32]]:
+        """Copies of what the optimizer keeps of a tensor: "m" and "v" of adamw; "master" where there are f32 master weights."""
+        return {slot: self._of.state(slot, name) for slot in self._of.state_slots}
+
+    def set_state(self, name: str, slot: str, values: Array) -> None:
+        """Replaces a part of what the optimizer keeps of a tensor; master weights are set with the weight."""
+        self._of.set_state(slot, name, _as(values, np.float32))
+
     @property
     def steps_done(self) -> int:
         return self._of.steps_done

@@ -151,6 +151,7 @@ struct Session::Impl {
   core::Rows batch, step;  // of evaluations, and what waits for an optimizer step
   int64_t queued = 0;      // tokens of that
   bool seeded = false;
+  bool passed = false;  // their gradients were made
   std::vector<std::weak_ptr<Queued::Impl>> waiting = {};
 
   ~Impl() { drop("the session ended before they were learnt"); }
@@ -163,8 +164,10 @@ struct Session::Impl {
     }
     waiting.clear();
     queued = 0;
+    passed = false;
+    if (engine) engine->call_off_update();
   }
-  // Ends the queue, whose step ran.
+  // Of what waits, whose passes ran.
   void resolve() {
     const std::span<const float> all = engine->log_probs();
     for (const auto& weak : waiting) {
@@ -176,7 +179,30 @@ struct Session::Impl {
       one->log_probs.assign(own.begin(), own.end());
     }
     waiting.clear();
-    queued = 0;
+  }
+  core::LossScale scale() const { return seeded ? core::LossScale::One : core::LossScale::PerTarget; }
+  // What waits, made into a step's rows.
+  const core::Rows& rows() {
+    fill_missing(step, queued, seq_len());
+    return step;
+  }
+  // Makes the gradients of what waits, if they are not there.
+  Status make_gradients(std::string_view call) {
+    if (queued == 0) return error("{}: no rows wait; forward_backward() brings them", call);
+    if (passed) return {};
+    if (!prepared->optimizer.deferred) {
+      return error(
+          "{}: the plan updates weights while it makes their gradients; plan with "
+          "StepOptions::deferred_updates = true",
+          call);
+    }
+    if (const Status made = engine->make_passes(rows(), scale()); !made.ok()) {
+      drop("their passes failed: " + made.message());
+      return made;
+    }
+    passed = true;
+    resolve();
+    return {};
   }
 
   // Calls f(first token, losses of so many) with every pass over a batch.
@@ -256,6 +282,11 @@ Result<Queued> Session::forward_backward(const Batch& batch) {
   const core::Prepared& p = *impl_->prepared;
   SLUICE_TRY(check_sequences(batch, impl_->seq_len()));
   const int64_t n = int64_t(batch.tokens.size()), waits = impl_->queued;
+  if (impl_->passed) {
+    return error(
+        "forward_backward(): the gradients of {} tokens were made; optim_step() or discard() comes first",
+        waits);
+  }
   if (waits + n > p.shape.tokens()) {
     const std::string rest = waits > 0 ? fmt::format(", with {} that wait for optim_step()", waits) : "";
     return error("batch: {} tokens{}; the plan's step has {}", n, rest, p.shape.tokens());
@@ -281,9 +312,9 @@ Result<StepEvent> Session::optim_step(double learning_rate,
   SLUICE_ASSIGN(const core::UpdateValues values, values_with(p.optimizer, hyperparameters));
   SLUICE_TRY(impl_->engine->check_values(values));
   if (impl_->queued == 0) return error("optim_step(): no rows wait; forward_backward() brings them");
-  fill_missing(impl_->step, impl_->queued, impl_->seq_len());
-  const core::LossScale scale = impl_->seeded ? core::LossScale::One : core::LossScale::PerTarget;
-  const auto stepped = impl_->engine->step(impl_->step, learning_rate, nullptr, scale, &values);
+  const auto stepped =
+      impl_->passed ? impl_->engine->decide_update(learning_rate, values)
+                    : impl_->engine->step(impl_->rows(), learning_rate, nullptr, impl_->scale(), &values);
   if (!stepped.ok()) {
     impl_->drop("its step failed: " + stepped.message());
     return stepped.error();
@@ -301,6 +332,8 @@ Result<StepEvent> Session::optim_step(double learning_rate,
                         .learnt_tokens = r.targets,
                         .accuracy = double(r.hits) / double(r.targets)};
   impl_->resolve();
+  impl_->queued = 0;
+  impl_->passed = false;
   impl_->observer->stepped(event);
   return event;
 }
@@ -395,11 +428,35 @@ std::vector<WeightInfo> Session::weights() const {
 }
 
 Result<std::vector<float>> Session::weight(std::string_view name) {
-  return impl_->engine->weight(name);
+  return impl_->engine->tensor({}, name);
 }
 
 Status Session::set_weight(std::string_view name, std::span<const float> values) {
-  return impl_->engine->set_weight(name, values);
+  return impl_->engine->set_tensor({}, name, values);
+}
+
+Result<std::vector<float>> Session::gradient(std::string_view name) {
+  SLUICE_TRY(impl_->make_gradients("gradient()"));
+  return impl_->engine->tensor({core::TensorKind::Gradient}, name);
+}
+
+Status Session::set_gradient(std::string_view name, std::span<const float> values) {
+  SLUICE_TRY(impl_->make_gradients("set_gradient()"));
+  return impl_->engine->set_tensor({core::TensorKind::Gradient}, name, values);
+}
+
+std::vector<std::string> Session::state_slots() const {
+  const core::Prepared& p = *impl_->prepared;
+  const auto slots = core::state_slots(p.stages.main.model, *p.optimizer.optimizer);
+  return {slots.begin(), slots.end()};
+}
+
+Result<std::vector<float>> Session::state(std::string_view slot, std::string_view name) {
+  return impl_->engine->tensor({core::TensorKind::State, slot}, name);
+}
+
+Status Session::set_state(std::string_view slot, std::string_view name, std::span<const float> values) {
+  return impl_->engine->set_tensor({core::TensorKind::State, slot}, name, values);
 }
 
 int64_t Session::steps_done() const {

@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "base/stopwatch.h"
 #include "exec/host_parts.h"
 #include "io/directory.h"
-#include "io/elements.h"
 #include "model/families/families.h"
-#include "ops/clip_norm.h"
 #include "run/caps.h"
 #include "run/resolve.h"
 #include "run/slow_links.h"
@@ -142,6 +141,26 @@ Status Engine::check_values(const UpdateValues& values) const {
 
 Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline,
                                 LossScale scale, const UpdateValues* values) {
+  const UpdateValues now = values != nullptr ? *values : values_of(p_.optimizer);
+  SLUICE_TRY(pass(rows, learning_rate, now, scale, timeline));
+  return settle(learning_rate, now);
+}
+
+Status Engine::make_passes(const Rows& rows, LossScale scale) {
+  SLUICE_CHECK(p_.optimizer.deferred, "the update is part of the passes");
+  return pass(rows, 0, values_of(p_.optimizer), scale, nullptr);
+}
+
+Result<StepResult> Engine::decide_update(double learning_rate, const UpdateValues& values) {
+  SLUICE_CHECK(passed_, "no passes were made");
+  if (passed_->changed || values.clip_norm != p_.optimizer.clip_norm)
+    SLUICE_TRY(clip_again(values.clip_norm));
+  return settle(learning_rate, values);
+}
+
+Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& values, LossScale scale,
+                    std::vector<Interval>* timeline) {
+  passed_.reset();
   const double begin_ns = now_ns();
   const Model& model = p_.stages.main.model;
   SLUICE_TRY(feed_rows(rows, model, *training_, staging_));
@@ -152,32 +171,57 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
   StepArgs args = deferred ? args_for_update(std::max<int64_t>(1, steps_done_),
                                              std::max<int64_t>(1, updates_), learning_rate_)
                            : args_for_update(steps_done_ + 1, updates_ + 1, learning_rate);
-  const UpdateValues now = values != nullptr ? *values : values_of(p_.optimizer);
-  set_values(*training_, model, deferred ? values_ : now, now.clip_norm);
+  set_values(*training_, model, deferred ? values_ : values, values.clip_norm);
   const bool learns = targets > 0;
   args.update = (deferred ? pending_ : learns) ? 1 : 0;
   args.loss_scale = !learns ? 0.0f : scale == LossScale::One ? 1.0f : 1.0f / float(targets);
   SLUICE_TRY(training_->write(model.args, bytes_of(args)));
   SLUICE_TRY(training_->step(timeline));
-  ++steps_done_;
-  pending_ = deferred && learns;
-  learning_rate_ = learning_rate;
-  values_ = now;
+  pending_ = false;
   SLUICE_ASSIGN(const LossSums sums, read_value<LossSums>(*training_, model.loss));
   SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
   SLUICE_TRY(read_log_probs());
   SLUICE_TRY(check_caps());
+  passed_ = Passed{.result = {.loss = learns ? sums.loss * double(args.loss_scale) : std::nan(""),
+                              .gradient_norm = clip.norm,
+                              .tokens = p_.shape.tokens(),
+                              .targets = targets,
+                              .hits = int64_t(sums.hits)},
+                   .clip = clip};
+  passed_->result.ns = now_ns() - begin_ns;
+  return {};
+}
+
+// As ClipScale, from sums of squares that the host made: the last bit may be another one.
+Status Engine::clip_again(float max_norm) {
+  const Model& model = p_.stages.main.model;
+  Clip& clip = passed_->clip;
+  if (passed_->changed) {
+    SLUICE_ASSIGN(const std::vector<double> sums, gradient_squares(model, *training_));
+    clip = {float(std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0))), 1};
+    if (!std::isfinite(clip.norm))
+      clip = {norm_that_blames(slot_to_blame(sums.data(), int64_t(sums.size()))), 0};
+    passed_->result.gradient_norm = clip.norm;
+  }
+  if (clip.scale != 0) {
+    clip.scale = max_norm > 0 ? float(std::min(1.0, double{max_norm} / (double{clip.norm} + 1e-6))) : 1.0f;
+  }
+  return training_->write(model.clip, bytes_of(clip));
+}
+
+StepResult Engine::settle(double learning_rate, const UpdateValues& values) {
+  auto [result, clip, changed] = *passed_;
+  passed_.reset();
+  const bool learns = result.targets > 0;
+  ++steps_done_;
+  pending_ = p_.optimizer.deferred && learns;
+  learning_rate_ = learning_rate;
+  values_ = values;
   if (learns && clip.scale != 0) ++updates_;
-  std::string skipped = clip.scale == 0 ? why_skipped(model, sums.loss, clip) : "";
-  if (!learns) skipped = "none of its tokens is learnt";
-  return StepResult{learns ? sums.loss * double(args.loss_scale) : std::nan(""),
-                    clip.norm,
-                    learning_rate,
-                    now_ns() - begin_ns,
-                    p_.shape.tokens(),
-                    targets,
-                    int64_t(sums.hits),
-                    skipped};
+  result.learning_rate = learning_rate;
+  if (clip.scale == 0) result.skipped = why_skipped(p_.stages.main.model, result.loss, clip);
+  if (!learns) result.skipped = "none of its tokens is learnt";
+  return result;
 }
 
 Status Engine::read_log_probs() {
@@ -319,43 +363,22 @@ Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir, 
   updates_ = info.updates;
   heldout_ = info.heldout;
   pending_ = false;
+  passed_.reset();
   log_probs_.clear();
   return {};
 }
 
-Result<std::vector<float>> Engine::weight(std::string_view name) {
-  const CheckpointLayout layout = layout_of(p_.stages.main.model, false);
-  for (const StoredTensor& tensor : layout.weights) {
-    if (tensor.info.name != name) continue;
-    SLUICE_TRY(apply_pending());
-    constexpr int64_t kPieceBytes = 4 << 20;
-    std::vector<float> out, values;
-    out.reserve(size_t(tensor.info.elements()));
-    const PartReader read = reader_of(*training_);
-    for (const StoredPart& part : tensor.parts) {
-      for (int64_t at = 0; at < part.bytes; at += kPieceBytes) {
-        SLUICE_ASSIGN(const auto bytes, read(part, at, std::min(kPieceBytes, part.bytes - at)));
-        read_elements(tensor.from, bytes, values);
-        out.insert(out.end(), values.begin(), values.end());
-      }
-    }
-    return out;
-  }
-  return error(ErrorKind::NotFound, "weight {}: the model has no tensor of that name", name);
+Result<std::vector<float>> Engine::tensor(TensorKind kind, std::string_view name) {
+  SLUICE_CHECK(kind.of != TensorKind::Gradient || passed_, "no passes were made");
+  SLUICE_TRY(apply_pending());
+  return read_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, *training_);
 }
 
-Status Engine::set_weight(std::string_view name, std::span<const float> values) {
-  const Model& model = p_.stages.main.model;
-  const auto places = weight_places(model);
-  const auto it = places.find(name);
-  if (it == places.end())
-    return error(ErrorKind::NotFound, "weight {}: the model has no tensor of that name", name);
-  const WeightSource& source = *it->second.source;
-  if (int64_t(values.size()) != source.rows * source.cols)
-    return error("weight {}: {} values; it has {}", name, values.size(), source.rows * source.cols);
+Status Engine::set_tensor(TensorKind kind, std::string_view name, std::span<const float> values) {
+  SLUICE_CHECK(kind.of != TensorKind::Gradient || passed_, "no passes were made");
   SLUICE_TRY(apply_pending());
-  const TensorInfo tensor{source.tensor, TensorType::F32, {int64_t(values.size())}};
-  return write_weight(model, it->second, tensor, 0, std::as_bytes(values), *training_);
+  if (kind.of == TensorKind::Gradient) passed_->changed = true;
+  return write_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, values, *training_);
 }
 
 MemoryReport Engine::memory() {

@@ -8,12 +8,14 @@
 #include <span>
 #include <vector>
 
+#include "ops/clip_norm.h"
 #include "ops/step_args.h"
 #include "run/evaluation.h"
 #include "run/prepare.h"
 #include "sluice/observer.h"
 #include "state/checkpoint.h"
 #include "state/store.h"
+#include "state/tensors.h"
 #include "update/values.h"
 
 namespace sluice::core {
@@ -51,6 +53,12 @@ class Engine {
   // shape.tokens() tokens; check_values(*values).
   Result<StepResult> step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline = nullptr,
                           LossScale scale = LossScale::PerTarget, const UpdateValues* values = nullptr);
+  // The same in two: the passes of these rows, after which their gradients are at home, and the update of
+  // what they left, which may be called off. Between the two nothing is loaded and no other step made; what
+  // runs between steps may. REQUIRES: updates are deferred; passes were made.
+  Status make_passes(const Rows& rows, LossScale scale);
+  Result<StepResult> decide_update(double learning_rate, const UpdateValues& values);
+  void call_off_update() { passed_.reset(); }
   // Whether the plans can make an update with these values: an error names the one that they cannot have.
   Status check_values(const UpdateValues& values) const;
   // log p of the targets of the last step that was made here, 0 where none counts. Empty: none was since the
@@ -82,10 +90,10 @@ class Engine {
   Status save_weights(const Manifest& manifest, const std::filesystem::path& dir);
   Result<std::optional<CheckpointCopy>> copy_weights(const Manifest& manifest, int64_t room_bytes);
 
-  // Tensors by the names that a folder has for them, in f32. set_weight() rounds to nearest and sets master
-  // weights, too. Errors: NotFound, another number of values, one that is not finite.
-  Result<std::vector<float>> weight(std::string_view name);
-  Status set_weight(std::string_view name, std::span<const float> values);
+  // Tensors by the names that a folder has for them, as state/tensors.h says. REQUIRES: for gradients, passes
+  // were made.
+  Result<std::vector<float>> tensor(TensorKind kind, std::string_view name);
+  Status set_tensor(TensorKind kind, std::string_view name, std::span<const float> values);
 
   // What evaluations found: checkpoints have it, and load() sets it. Nothing here reads it.
   HeldoutRecord& heldout() { return heldout_; }
@@ -107,6 +115,12 @@ class Engine {
   Status start();
   Status fill_state();
   Status apply_pending();
+  // Runs the training program, with the pending update of the step before if there is one.
+  Status pass(const Rows& rows, double learning_rate, const UpdateValues& values, LossScale scale,
+              std::vector<Interval>* timeline);
+  // Counts the step that passed, and notes what its update needs where that comes later.
+  StepResult settle(double learning_rate, const UpdateValues& values);
+  Status clip_again(float max_norm);
   Status read_log_probs();
   // A program beside training, with its executor. REQUIRES: it was planned.
   struct Beside {
@@ -130,6 +144,13 @@ class Engine {
   bool pending_ = false;      // the last step's update has not been applied
   double learning_rate_ = 0;  // of the last step
   UpdateValues values_;       // of the last step
+  // A step whose rows ran, and that does not count yet.
+  struct Passed {
+    StepResult result;
+    Clip clip;
+    bool changed = false;  // its gradients, since
+  };
+  std::optional<Passed> passed_;
   MemoryReport memory_;
   StartUp start_up_;
   std::shared_ptr<const ModelFiles> files_;  // for checkpoints

@@ -25,13 +25,17 @@ inline Model tiny() {
 }
 
 // One thread; costs are measured once for all tests.
-inline Machine here() {
+inline Result<Machine> machine_of(const char* backend) {
   static const TempDir cache;
   MachineOptions options;
   options.cache = cache / "costs";
-  options.backend = "cpu";
+  options.backend = backend;
   options.threads = 1;
-  return *Machine::here(options);
+  options.deterministic = true;
+  return Machine::here(options);
+}
+inline Machine here() {
+  return *machine_of("cpu");
 }
 
 inline StepOptions small_step() {
@@ -78,8 +82,9 @@ struct Running {
   Plan plan;
   Session session;
 
-  explicit Running(const StepOptions& options = small_step(), const Caps& caps = {})
-      : plan(*sluice::plan(tiny(), options, caps, here())), session(*Session::open(plan, recorder)) {}
+  explicit Running(const StepOptions& options = small_step(), const Caps& caps = {},
+                   const Machine& machine = here())
+      : plan(*sluice::plan(tiny(), options, caps, machine)), session(*Session::open(plan, recorder)) {}
 };
 
 }  // namespace sluice::api_rig

@@ -336,6 +336,119 @@ TEST(Verbs, TellNothingWhenTheSessionEnded) {
   expect_error(waits->log_probabilities().error(), ErrorKind::Invalid, "the session ended");
 }
 
+StepOptions late_updates() {
+  StepOptions options = every_verb();
+  options.deferred_updates = true;
+  return options;
+}
+
+// AdamW's first step from what is read: m is a tenth of the clipped gradient.
+TEST(Verbs, ReadGradientsAndStateByName) {
+  Running looked(late_updates()), plain(late_updates());
+  const std::string name = "model.layers.1.self_attn.v_proj.weight";
+  EXPECT_EQ(looked.session.state_slots(), (std::vector<std::string>{"m", "v"}));
+  for (int step = 0; step < 2; ++step) {
+    const Rows rows = some_rows(step);
+    const auto queued = looked.session.forward_backward(rows.batch());
+    const auto gradient = looked.session.gradient(name);
+    ASSERT_TRUE(gradient.ok()) << gradient.message();
+    ASSERT_EQ(gradient->size(), 512u);
+    EXPECT_TRUE(queued->log_probabilities().ok());
+    expect_error(looked.session.forward_backward(rows.batch()).error(), ErrorKind::Invalid,
+                 "the gradients of 64 tokens were made");
+    // What runs between steps leaves them alone.
+    EXPECT_EQ(*looked.session.evaluate(rows.batch()), *plain.session.evaluate(rows.batch()));
+    EXPECT_EQ(*looked.session.gradient(name), *gradient);
+    const auto stepped = looked.session.optim_step(1e-2), expected = plain.session.step(rows.batch(), 1e-2);
+    ASSERT_TRUE(stepped.ok()) << stepped.message();
+    EXPECT_EQ(stepped->loss, expected->loss);
+    EXPECT_EQ(stepped->step, expected->step);
+    EXPECT_EQ(stepped->gradient_norm, expected->gradient_norm);
+    if (step > 0) continue;
+    const double scale = std::min(1.0, 1 / (stepped->gradient_norm + 1e-6));
+    const auto m = looked.session.state("m", name), v = looked.session.state("v", name);
+    ASSERT_TRUE(m.ok() && v.ok()) << m.message();
+    for (size_t i = 0; i < 512; ++i) {
+      const double g = scale * double{(*gradient)[i]};
+      EXPECT_NEAR((*m)[i], 0.1 * g, 1e-6 * std::abs(g)) << i;
+      EXPECT_NEAR((*v)[i], 0.05 * g * g, 1e-6 * g * g) << i;
+    }
+  }
+  EXPECT_EQ(all_weights(looked.session), all_weights(plain.session));
+}
+
+TEST(Verbs, WriteGradientsAndStateByName) {
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  Running doubled(late_updates()), none(late_updates()), restored(late_updates());
+  const Rows rows = some_rows();
+  const auto write = [&](Running& r, float factor) {
+    EXPECT_TRUE(r.session.forward_backward(rows.batch()).ok());
+    std::vector<float> values = *r.session.gradient(name);
+    for (float& v : values) v *= factor;
+    ASSERT_TRUE(r.session.set_gradient(name, values).ok());
+    EXPECT_EQ(*r.session.gradient(name), values);
+  };
+  write(doubled, 2);
+  write(none, 0);
+  const auto twice = doubled.session.optim_step(1e-2, {{"clip_norm", 0}}),
+             without = none.session.optim_step(1e-2, {{"clip_norm", 0}});
+  ASSERT_TRUE(twice.ok() && without.ok()) << twice.message();
+  const std::vector<float> m = *doubled.session.state("m", name);
+  double squares = 0;
+  for (const float v : m) squares += std::pow(10 * double{v} / 2, 2);
+  // The norm is that of the gradients as they were written.
+  EXPECT_NEAR(std::pow(twice->gradient_norm, 2), std::pow(without->gradient_norm, 2) + 4 * squares, 1e-4);
+  EXPECT_EQ(*none.session.state("m", name), std::vector<float>(m.size()));
+
+  std::vector<float> v = *doubled.session.state("v", name);
+  ASSERT_TRUE(restored.session.set_state("v", name, v).ok());
+  EXPECT_EQ(*restored.session.state("v", name), v);
+  v[7] = -1;
+  expect_error(restored.session.set_state("v", name, v).error(), ErrorKind::Invalid, "element 7 is");
+  expect_error(restored.session.set_state("master", name, v).error(), ErrorKind::Invalid,
+               "set with the weight");
+  expect_error(restored.session.state("momentum", name).error(), ErrorKind::Invalid, "allowed are m, v");
+  expect_error(restored.session.state("m", "lm_head").error(), ErrorKind::NotFound, "lm_head");
+  expect_error(restored.session.gradient(name).error(), ErrorKind::Invalid, "no rows wait");
+}
+
+TEST(Verbs, HaveMasterWeightsAmongTheState) {
+  StepOptions options = every_verb();
+  options.compute = Format::BF16;
+  options.state = Format::F32;
+  options.master_weights = true;
+  Running r(options);
+  EXPECT_EQ(r.session.state_slots(), (std::vector<std::string>{"m", "v", "master"}));
+  const std::vector<float> values(32, 1.0009765625f);
+  ASSERT_TRUE(r.session.set_weight("model.norm.weight", values).ok());
+  EXPECT_EQ(*r.session.state("master", "model.norm.weight"), values);
+  EXPECT_EQ(*r.session.weight("model.norm.weight"), std::vector<float>(32, 1));
+}
+
+TEST(Verbs, CallOffAStepWhoseGradientsWereMade) {
+  Running called_off(late_updates()), plain(late_updates());
+  for (Running* r : {&called_off, &plain}) (void)r->session.step(some_rows().batch(), 1e-2);
+  ASSERT_TRUE(called_off.session.forward_backward(some_rows(1).batch()).ok());
+  ASSERT_TRUE(called_off.session.gradient("lm_head.weight").ok());
+  called_off.session.discard();
+  EXPECT_EQ(called_off.session.queued_tokens(), 0);
+  EXPECT_EQ(called_off.session.step(some_rows(2).batch(), 1e-2)->loss,
+            plain.session.step(some_rows(2).batch(), 1e-2)->loss);
+  EXPECT_EQ(all_weights(called_off.session), all_weights(plain.session));
+}
+
+TEST(Verbs, SayWhereThereAreNoGradients) {
+  StepOptions options = every_verb();
+  options.deferred_updates = false;
+  options.freeze = {"model.embed_tokens"};
+  Running r(options);
+  ASSERT_TRUE(r.session.forward_backward(some_rows().batch()).ok());
+  expect_error(r.session.gradient("lm_head.weight").error(), ErrorKind::Invalid,
+               "plan with StepOptions::deferred_updates = true");
+  EXPECT_EQ(r.session.queued_tokens(), 64);
+  expect_error(r.session.state("m", "model.embed_tokens.weight").error(), ErrorKind::Invalid, "not trained");
+}
+
 TEST(Verbs, ReadAndWriteWeightsByName) {
   Running r(every_verb());
   const std::vector<WeightInfo> infos = r.session.weights();

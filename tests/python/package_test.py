@@ -307,6 +307,23 @@ class Losses(unittest.TestCase):
             self.assertTrue(((found == 0) == (targets < 0)).all())
             self.assertTrue((before != session.weight("lm_head.weight")).any(), "weight decay")
 
+    def test_show_gradients_and_state(self):
+        name, plan = "model.layers.1.mlp.down_proj.weight", small_plan(deferred_updates=True)
+        with sluice.Session(plan) as session:
+            session.forward_backward(*batch(0))
+            gradient = session.gradient(name)
+            self.assertEqual(gradient.shape, session.weights[name])
+            session.set_gradient(name, 0 * gradient)
+            session.optim_step(1e-2, weight_decay=0)
+            state = session.state(name)
+            self.assertEqual({slot: (found == 0).all() for slot, found in state.items()}, {"m": True, "v": True})
+            session.set_state(name, "m", gradient)
+            self.assertTrue(np.array_equal(session.state(name)["m"], gradient))
+        with sluice.Session(self.plan) as session:
+            session.forward_backward(*batch(0))
+            with self.assertRaisesRegex(sluice.Error, "deferred_updates = true"):
+                session.gradient(name)
+
     def test_that_fail_leave_nothing_behind(self):
         class Stop(Exception):
             pass

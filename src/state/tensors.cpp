@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/tensors.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "io/elements.h"
+#include "state/weights.h"
+#include "state/write.h"
+
+namespace sluice::core {
+namespace {
+
+constexpr int64_t kPieceElements = 1 << 20;
+
+// Elements [first, first + count) of an object.
+struct Range {
+  ObjectId object;
+  int64_t first, count;
+};
+
+Result<WeightPlace> find(const Model& model, std::string_view name) {
+  const auto places = weight_places(model);
+  const auto it = places.find(name);
+  if (it != places.end()) return it->second;
+  return error(ErrorKind::NotFound, "weight {}: the model has no tensor of that name", name);
+}
+
+int64_t elements_of(const WeightPlace& place) {
+  return place.source->rows * place.source->cols;
+}
+
+// The object of a part of the state in a slot; invalid: it has none.
+ObjectId object_in(const ParamObjects::Part& part, const Optimizer& optimizer, std::string_view slot) {
+  if (slot == kMasterRole) return part.master;
+  const auto it = std::ranges::find(optimizer.state, slot, &StateSlot::role);
+  return it == optimizer.state.end() ? ObjectId{} : part.state[size_t(it - optimizer.state.begin())];
+}
+
+// Where a tensor's numbers lie, in their order.
+Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimizer, TensorKind kind,
+                                     std::string_view name, const WeightPlace& place) {
+  const ParamObjects& objects = model.params[place.weight];
+  const int64_t count = elements_of(place), end = place.first + count;
+  if (kind.of == TensorKind::Weight) return std::vector<Range>{{objects.param, place.first, count}};
+  if (!objects.grad.valid())
+    return error("{}: it is not trained, and has neither gradient nor optimizer state", name);
+  if (kind.of == TensorKind::Gradient) return std::vector<Range>{{objects.grad, place.first, count}};
+  std::vector<Range> out;
+  for (const ParamObjects::Part& part : objects.parts) {
+    const int64_t from = std::max(place.first, part.first), to = std::min(end, part.first + part.elements);
+    if (from >= to) continue;
+    const ObjectId object = object_in(part, optimizer, kind.slot);
+    if (!object.valid())
+      return error("state {}: allowed are {}", kind.slot, fmt::join(state_slots(model, optimizer), ", "));
+    out.push_back({object, from - part.first, to - from});
+  }
+  return out;
+}
+
+// Calls f(values) for all of a range, in pieces.
+template <class F>
+Status for_each_piece(const Range& range, const Executor& executor, F&& f) {
+  const Format& format = executor.program().object(range.object).format;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+  for (int64_t done = 0; done < range.count; done += kPieceElements) {
+    const int64_t here = std::min(kPieceElements, range.count - done);
+    bytes.resize(size_t(format.bytes(here)));
+    SLUICE_TRY(executor.read(range.object, bytes, format.bytes(range.first + done)));
+    read_elements(tensor_type(format.type), bytes, values);
+    f(values);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string_view> state_slots(const Model& model, const Optimizer& optimizer) {
+  std::vector<std::string_view> out;
+  for (const StateSlot& slot : optimizer.state) out.push_back(slot.role);
+  const auto has_master = [](const ParamObjects& o) {
+    return !o.parts.empty() && o.parts.front().master.valid();
+  };
+  if (std::ranges::any_of(model.params, has_master)) out.push_back(kMasterRole);
+  return out;
+}
+
+Result<std::vector<float>> read_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind,
+                                       std::string_view name, const Executor& executor) {
+  SLUICE_ASSIGN(const WeightPlace place, find(model, name));
+  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, place));
+  std::vector<float> out;
+  out.reserve(size_t(elements_of(place)));
+  for (const Range& range : ranges) {
+    SLUICE_TRY(for_each_piece(range, executor, [&](const std::vector<float>& values) {
+      out.insert(out.end(), values.begin(), values.end());
+    }));
+  }
+  return out;
+}
+
+Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
+                    std::span<const float> values, Executor& executor) {
+  SLUICE_ASSIGN(const WeightPlace place, find(model, name));
+  if (int64_t(values.size()) != elements_of(place))
+    return error("weight {}: {} values; it has {}", name, values.size(), elements_of(place));
+  const TensorInfo tensor{std::string(name), TensorType::F32, {int64_t(values.size())}};
+  if (kind.of == TensorKind::Weight)
+    return write_weight(model, place, tensor, 0, std::as_bytes(values), executor);
+  if (kind.of == TensorKind::State && kind.slot == kMasterRole)
+    return error("state {}: it is set with the weight, not alone", kMasterRole);
+  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, place));
+  const auto squares = std::ranges::find(optimizer.state, true, &StateSlot::squares);
+  const bool never_negative =
+      kind.of == TensorKind::State && squares != optimizer.state.end() && squares->role == kind.slot;
+  SLUICE_TRY(check_values(tensor, never_negative, 0, std::as_bytes(values)));
+  std::vector<std::byte> bytes;
+  for (const Range& range : ranges) {
+    const Format& format = executor.program().object(range.object).format;
+    const auto own = values.first(size_t(range.count));
+    values = values.subspan(size_t(range.count));
+    if (const int64_t bad = round_elements(tensor_type(format.type), own, bytes); bad >= 0)
+      return error("{}: element {} is {}, which {} has no finite number for", name, bad, own[size_t(bad)],
+                   to_text(format));
+    SLUICE_TRY(executor.write(range.object, bytes, format.bytes(range.first)));
+  }
+  return {};
+}
+
+Result<std::vector<double>> gradient_squares(const Model& model, const Executor& executor) {
+  std::vector<double> out;
+  for (const ParamObjects& objects : model.params) {
+    double sum = 0;
+    const auto add = [&](const std::vector<float>& values) {
+      for (const float v : values) sum += double{v} * double{v};
+    };
+    if (objects.grad.valid()) {
+      const Range all{objects.grad, 0, model.program.object(objects.grad).elements()};
+      SLUICE_TRY(for_each_piece(all, executor, add));
+    }
+    out.push_back(sum);
+  }
+  return out;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights, gradients and optimizer state by the names that a folder has for the model's tensors, in f32,
+// whatever they are held in. Between steps, where they are at home. Values are written rounded to nearest.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "exec/executor.h"
+#include "step/build.h"
+
+namespace sluice::core {
+
+// Which numbers of a tensor are meant. A slot of the state is a role of Optimizer::state, or kMasterRole.
+struct TensorKind {
+  enum Of : uint8_t { Weight, Gradient, State } of = Weight;
+  std::string_view slot = {};
+};
+// The slots of the state that the model's trained weights have.
+std::vector<std::string_view> state_slots(const Model& model, const Optimizer& optimizer);
+
+// Errors: another name (NotFound) or slot, a tensor that is not trained and so has neither gradient nor
+// state.
+Result<std::vector<float>> read_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind,
+                                       std::string_view name, const Executor& executor);
+// Weights are written with their masters, which are not written alone. Errors, too: another number of values,
+// one that is not finite, or is negative where squares are summed.
+Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
+                    std::span<const float> values, Executor& executor);
+
+// The sums of squares of all gradients, by weight, in f64: of those that are not trained 0.
+Result<std::vector<double>> gradient_squares(const Model& model, const Executor& executor);
+
+}  // namespace sluice::core
