@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The Python package, as it is installed or built: PYTHONPATH=build/cpu/python package_test.py"""
+import itertools
 import json
 import os
 import pathlib
+import shutil
 import tempfile
 import signal
 import subprocess
@@ -34,6 +36,10 @@ def batch(step):
     targets = np.roll(tokens, -1)
     targets[SEQ_LEN - 1::SEQ_LEN] = -1
     return tokens, targets
+
+
+def resident_bytes():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def step(session, number):
@@ -222,8 +228,7 @@ class Sessions(unittest.TestCase):
             for _ in range(times):
                 with sluice.Session(plan) as session:
                     session.forward_backward(*batch(0))
-            resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), resident
+            return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), resident_bytes()
         before, after = held(50), held(1000)
         self.assertEqual(after[:2], before[:2])
         self.assertLess(after[2] - before[2], 2**21)
@@ -243,25 +248,68 @@ class Sessions(unittest.TestCase):
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
             session.evaluate(*batch(0))
 
+    def interrupt(self, call, delay):
+        """Makes calls, one after another, until Ctrl-C comes after so many seconds."""
+        timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
+        try:
+            timer.start()
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                call()
+            self.fail("no KeyboardInterrupt came")
+        except KeyboardInterrupt:
+            timer.join()
+
     def test_are_whole_after_an_interrupt(self):
         """Ctrl-C takes effect when the call under way returns, whichever that is."""
-        with sluice.Session(small_plan()) as session:
-            calls = 0
-            for delay in (0.0, 0.001, 0.005, 0.01):
-                timer = threading.Timer(delay, signal.raise_signal, [signal.SIGINT])
-                try:
-                    timer.start()
-                    deadline = time.monotonic() + 30
-                    while time.monotonic() < deadline:
-                        session.discard()
-                        step(session, calls)
-                        calls = session.steps_done
-                    self.fail("no KeyboardInterrupt came")
-                except KeyboardInterrupt:
-                    timer.join()
-            session.discard()
-            before = session.steps_done
-            self.assertEqual(step(session, 0).step, before + 1)
+        with tempfile.TemporaryDirectory() as folder:
+            cache = pathlib.Path(folder) / "cache"  # of costs, so that most interrupts meet the search
+            def planned():
+                return sluice.plan(sluice.Model.config(CONFIG), sluice.Machine.here(backend="cpu", threads=1, cache=cache),
+                                   seq_len=SEQ_LEN, tokens_per_step=TOKENS, host="1GiB", sample_window=SEQ_LEN, deferred_updates=True)
+            plan = planned()
+            with sluice.Session(plan) as session:
+                numbers = itertools.count()
+                state = pathlib.Path(folder) / "saved"
+                session.save_state(state)
+                def gradient():
+                    session.discard()
+                    session.forward_backward(*batch(0))
+                    session.gradient("lm_head.weight")
+                def optim_step():
+                    session.discard()
+                    step(session, session.steps_done)
+                def save():
+                    saved = pathlib.Path(folder) / f"saved-{next(numbers)}"
+                    session.save_state(saved)
+                    shutil.rmtree(saved)
+                phases = [planned, lambda: sluice.Session(plan).close(), gradient, optim_step, lambda: session.evaluate(*batch(0)),
+                          lambda: session.sample([1], tokens=4), save, lambda: session.load_state(state),
+                          lambda: session.set_weight("lm_head.weight", session.weight("lm_head.weight"))]
+                for phase in phases:
+                    for delay in (0.0, 0.001, 0.01):
+                        self.interrupt(phase, delay)
+                session.load_state(state)
+                self.assertEqual(step(session, 0).step, 1)
+
+    def test_share_a_cap_or_are_refused(self):
+        """Caps are on what the process holds: of two sessions under one that is enough for one, the second is refused."""
+        larger = {**json.loads(CONFIG), "hidden_size": 512, "intermediate_size": 2048, "vocab_size": 4096}
+        def plan(cap):
+            return sluice.plan(sluice.Model.config(json.dumps(larger)), sluice.Machine.here(backend="cpu", threads=1), seq_len=SEQ_LEN,
+                               tokens_per_step=TOKENS, host=cap, compute="f32")
+        with self.assertRaises(sluice.Error) as raised:
+            plan("1MiB")
+        takes = plan("4GiB").device_bytes
+        plan = plan(raised.exception.need + takes // 2)
+        with sluice.Session(plan) as first:
+            step(first, 0)
+            with self.assertRaises(sluice.Error) as raised:
+                sluice.Session(plan)
+            self.assertEqual((raised.exception.kind, raised.exception.tier), ("does not fit", "host"))
+            self.assertEqual(step(first, 1).step, 2)
+        with sluice.Session(plan) as second:
+            step(second, 0)
 
 
 class Losses(unittest.TestCase):
