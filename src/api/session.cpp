@@ -211,12 +211,14 @@ struct Session::Impl {
     const core::Stage* const stage = prepared->stages.find(core::kEvaluation);
     if (stage == nullptr) return error("{}: plan with StepOptions::evaluate", call);
     SLUICE_TRY(check_sequences(b, seq_len()));
-    const core::Model& model = stage->model;
+    const core::BatchLayout& layout = stage->model.layout;
     const auto n = int64_t(b.tokens.size());
-    if (batch.tokens() != n) batch = core::Rows(model.layout, n);
+    if (batch.tokens() != n) batch = core::Rows(layout, n);
     SLUICE_TRY(take(b, *prepared, batch.part(0, n)));
-    core::Rows rows(model.layout, model.shape.tokens());
+    core::Rows rows;
     for (int64_t at = 0; at < n; at += rows.tokens()) {
+      const int64_t all = core::evaluation_of(prepared->stages, (n - at) / seq_len()).model.shape.tokens();
+      if (rows.tokens() != all) rows = core::Rows(layout, all);
       const int64_t here = std::min(n - at, rows.tokens());
       rows.copy(batch, at, here);
       fill_missing(rows, here, seq_len());

@@ -232,7 +232,7 @@ Result<Ending> run_evaluation(const EvaluateRequest& request, Requests& asked) {
   const Stopwatch watch;
   int64_t done = 0;
   auto losses = evaluate_rows(
-      *subject.rows, rows, each,
+      *subject.rows, rows, [&](int64_t) { return each; },
       [&](const Rows& part) {
         console.progress({"evaluating rows", std::min(rows, done), rows});
         done += each;

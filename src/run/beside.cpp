@@ -45,6 +45,23 @@ PlanRequest places_beside(const Program& program, const Stage& stepping) {
   return request;
 }
 
+// Of an arena between steps, the stretch around the room that is kept free in which nothing lies.
+struct Stretch {
+  int64_t begin, end;
+};
+Stretch free_around(const Stage& stepping, Tier tier, int64_t room, int64_t alignment) {
+  const int64_t begin = stepping.plan.arenas[tier].boundary_offset, end = begin + room;
+  Stretch out{0, std::max(end, stepping.plan.arenas[tier].bytes)};
+  for (size_t o = 0; o < stepping.plan.homes.size(); ++o) {
+    const Home& home = stepping.plan.homes[o];
+    if (!home.on(tier)) continue;
+    const int64_t first = home.offset[tier], last = first + stepping.model.program.objects()[o].bytes;
+    if (last <= begin) out.begin = std::max(out.begin, align_up(last, alignment));
+    if (first >= end) out.end = std::min(out.end, first);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<BytesByTier> room_beside(const Program& program, const Profile& profile) {
@@ -68,14 +85,25 @@ Result<BytesByTier> room_beside(const Program& program, const Stage& stepping, c
 
 Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profile) {
   const Program& main = stages.main.model.program;
+  std::vector<Stage> planned;
   for (Stage& stage : stages.beside) {
     const Program& program = stage.model.program;
     PlanRequest request = places_beside(program, stages.main);
-    for (const Tier tier : stages.main.plan.lanes.tiers())
+    for (const Tier tier : stages.main.plan.lanes.tiers()) {
       request.caps[tier] = profile.overhead_bytes[tier] + request.base[tier] + room[tier];
-    SLUICE_ASSIGN(stage.plan, make_plan(program, profile, request));
+      if (room[tier] <= 0) continue;
+      // More than it needs lets loads run ahead.
+      const Stretch free = free_around(stages.main, tier, room[tier], profile.alignment);
+      request.base[tier] = free.begin;
+      request.caps[tier] = profile.overhead_bytes[tier] + free.end;
+    }
+    auto plan = make_plan(program, profile, request);
+    if (!plan.ok() && stage.optional && plan.error().kind == ErrorKind::DoesNotFit) continue;
+    SLUICE_ASSIGN(stage.plan, std::move(plan));
     SLUICE_TRY(verify_beside(program, stage.plan, main, stages.main.plan));
+    planned.push_back(std::move(stage));
   }
+  stages.beside = std::move(planned);
   return {};
 }
 

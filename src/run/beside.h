@@ -17,6 +17,7 @@ struct Stage {
   Model model;
   Plan plan;
   std::string name;
+  bool optional = false;  // saves time where there is room for it, and is left out elsewhere
 };
 
 // Programs on one set of weights, by name: one, and those that run between its steps, in the room that its
@@ -49,8 +50,9 @@ Result<BytesByTier> room_beside(const Program& program, const Profile& profile);
 // The same when what outlives it is where `stepping` has it.
 Result<BytesByTier> room_beside(const Program& program, const Stage& stepping, const Profile& profile);
 
-// Plans every program beside the main one, whose plan is there, in that room. Objects that outlive steps are
-// where the main plan has those of the same name.
+// Plans every program beside the main one, whose plan is there, in that room and what else is free around it
+// between steps. Objects that outlive steps are where the main plan has those of the same name. An optional
+// program that this does not hold is left out.
 Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profile);
 
 }  // namespace sluice::core

@@ -278,7 +278,8 @@ Status Engine::apply_pending() {
 
 Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
   SLUICE_TRY(apply_pending());
-  const auto [model, executor] = beside(kEvaluation);
+  const Stage& stage = evaluation_of(p_.stages, rows.tokens() / p_.shape.seq_len);
+  const auto [model, executor] = beside(stage.name);
   SLUICE_TRY(feed_rows(rows, model, executor, staging_));
   StepArgs args{};
   args.loss_scale = 1;

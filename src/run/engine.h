@@ -64,8 +64,8 @@ class Engine {
   // log p of the targets of the last step that was made here, 0 where none counts. Empty: none was since the
   // state was loaded, or LossForm::log_probs was not planned.
   std::span<const float> log_probs() const { return log_probs_; }
-  // The losses without a step; they hold until the next call. REQUIRES: evaluation was planned;
-  // evaluation_shape().tokens() tokens.
+  // The losses without a step; they hold until the next call. REQUIRES: evaluation was planned; the rows are
+  // those of a pass of evaluation_of().
   Result<const TokenLosses*> evaluate(const Rows& rows);
   // The logits after the last of `tokens`, of which the window's last count; they hold until the next call.
   // REQUIRES: sampling was planned, tokens is not empty.

@@ -62,20 +62,23 @@ std::optional<double> standard_error(std::span<const RowLoss> a, std::span<const
   return error_of_ratio(differences, targets);
 }
 
-Result<Evaluation> evaluate_rows(const BatchSource& source, int64_t rows, int64_t sequences,
-                                 const EvaluationPass& pass, const std::function<bool()>& stop) {
+Result<Evaluation> evaluate_rows(const BatchSource& source, int64_t rows,
+                                 const std::function<int64_t(int64_t)>& sequences, const EvaluationPass& pass,
+                                 const std::function<bool()>& stop) {
   SLUICE_CHECK(rows <= source.epoch_rows(), "{} rows of {}", rows, source.epoch_rows());
   const int64_t sequence = source.sequence();
   BatchLayout layout = kPlainBatch;
   layout.add(BatchColumn::Paths);
-  Rows pass_rows(layout, sequences * sequence);
-  const auto targets = pass_rows.column(BatchColumn::Targets), paths = pass_rows.column(BatchColumn::Paths);
+  Rows pass_rows;
   Evaluation out;
-  for (int64_t first = 0; first < rows; first += sequences) {
+  for (int64_t first = 0, here = 0; first < rows; first += here) {
     if (stop && stop()) return error(ErrorKind::Cancelled, "evaluation: somebody asked to stop");
-    const int64_t here = std::min(sequences, rows - first);
+    const int64_t all = sequences(rows - first);
+    if (pass_rows.tokens() != all * sequence) pass_rows = Rows(layout, all * sequence);
+    const auto targets = pass_rows.column(BatchColumn::Targets), paths = pass_rows.column(BatchColumn::Paths);
+    here = std::min(all, rows - first);
     fill_rows(source, 0, first, pass_rows.part(0, here * sequence));
-    for (int64_t r = here; r < sequences; ++r) pass_rows.part(r * sequence, sequence).fill_padding();
+    for (int64_t r = here; r < all; ++r) pass_rows.part(r * sequence, sequence).fill_padding();
     SLUICE_ASSIGN(const TokenLosses* const losses, pass(pass_rows));
     for (int64_t r = 0; r < here; ++r) {
       RowLoss row;

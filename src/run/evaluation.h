@@ -41,12 +41,13 @@ std::optional<double> standard_error(std::span<const RowLoss> a, std::span<const
 
 using EvaluationPass = std::function<Result<const TokenLosses*>(const Rows&)>;
 
-// Rows [0, rows) of the source's step 0, each once, `sequences` in a pass; what is left of the last pass
-// counts nowhere. A row's loss is summed token by token and the whole row by row, so that neither depends on
-// how many are in a pass. `stop` is asked before each; then the error is Cancelled. REQUIRES: rows <=
-// source.epoch_rows().
-Result<Evaluation> evaluate_rows(const BatchSource& source, int64_t rows, int64_t sequences,
-                                 const EvaluationPass& pass, const std::function<bool()>& stop = {});
+// Rows [0, rows) of the source's step 0, each once, in passes of as many sequences as `sequences` says of the
+// rows that are left; what is left of the last pass counts nowhere. A row's loss is summed token by token and
+// the whole row by row, so that neither depends on how many are in a pass. `stop` is asked before each; then
+// the error is Cancelled. REQUIRES: rows <= source.epoch_rows().
+Result<Evaluation> evaluate_rows(const BatchSource& source, int64_t rows,
+                                 const std::function<int64_t(int64_t)>& sequences, const EvaluationPass& pass,
+                                 const std::function<bool()>& stop = {});
 
 // Takes an evaluation into the record.
 struct Judgement {

@@ -140,6 +140,7 @@ Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages,
   std::vector<Plan> plans;
   Status status;
   const auto take = [&](const Stage& s) -> Status {
+    if (s.optional && bytes.empty()) return {};
     SLUICE_ASSIGN(const int64_t size, take_number(bytes));
     if (size < 0 || uint64_t(size) > bytes.size()) return error("it is cut short");
     SLUICE_ASSIGN(Plan plan, plan_from_bytes(bytes.substr(0, size_t(size))));

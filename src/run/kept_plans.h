@@ -14,9 +14,9 @@ namespace sluice::core {
 
 // The plans of the stages.
 std::string plans_as_bytes(const Stages& stages, const Profile& profile);
-// The same back, in the order of for_each_stage(): for this profile, within the request's caps, and proved,
-// each by itself and beside the first. The bytes may be anything. NotFound: they are good, but for a process
-// that holds more or less on the host than this one.
+// The same back, in the order of for_each_stage(), less optional ones that were left out: for this profile,
+// within the request's caps, and proved, each by itself and beside the first. The bytes may be anything.
+// NotFound: they are good, but for a process that holds more or less on the host than this one.
 Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages, const StageRequest& request,
                                    const Profile& profile);
 

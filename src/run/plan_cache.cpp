@@ -57,6 +57,7 @@ SealedRequest in_full(const StageRequest& r, const Profile& profile, const Stage
   request.add("quick", r.quick);
   add_profile(request, profile);
   for_each_stage(stages, [&](const Stage& s) {
+    if (s.optional) return;  // whether it is there, the others decide
     const TaskCosts costs = cost_of(s.model.program, profile);
     request.add("program", fmt::format("{:016x}", s.model.program.hash()));
     request.add("costs", checksum_of(std::as_bytes(std::span(costs.ns))).text());
@@ -128,6 +129,7 @@ bool PlanCache::find(const StageRequest& request, const Profile& profile, Stages
     say(path_of(in_words), plans.error(), observer);
     return false;
   }
+  stages.beside.resize(plans->size() - 1);
   size_t i = 0;
   for_each_stage(stages, [&](Stage& s) { s.plan = (*plans)[i++]; });
   return true;

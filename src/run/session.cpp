@@ -74,10 +74,13 @@ void Session::begin_record(Observer& observer) {
 }
 
 double Session::evaluation_seconds() const {
-  const Prepared& p = engine_->prepared();
-  const int64_t sequences = evaluation_shape(p.shape).sequences();
-  return double((heldout_rows().rows + sequences - 1) / sequences) *
-         p.stages.at(kEvaluation).plan.makespan_ns / 1e9;
+  double ns = 0;
+  for (int64_t left = heldout_rows().rows; left > 0;) {
+    const Stage& stage = evaluation_of(engine_->prepared().stages, left);
+    ns += stage.plan.makespan_ns;
+    left -= stage.model.shape.sequences();
+  }
+  return ns / 1e9;
 }
 
 // From predictions, which another plan would make otherwise: so the choice is kept with the run.
@@ -145,7 +148,8 @@ double Session::epochs_done() const {
 Result<Evaluation> Session::evaluate(const std::function<bool()>& stop) {
   const int64_t rows = std::min(schedule_.evaluate_rows, data_->heldout->epoch_rows());
   return evaluate_rows(
-      *data_->heldout, rows, evaluation_shape(engine_->prepared().shape).sequences(),
+      *data_->heldout, rows,
+      [&](int64_t left) { return evaluation_of(engine_->prepared().stages, left).model.shape.sequences(); },
       [&](const Rows& part) { return engine_->evaluate(part); }, stop);
 }
 

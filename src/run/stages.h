@@ -17,8 +17,10 @@ namespace sluice::core {
 
 class PlanCache;
 
-// The names of those beside training.
-inline constexpr std::string_view kEvaluation = "evaluation", kSampling = "sampling", kFlush = "flush";
+// The names of those beside training. A long evaluation brings each weight once for several chunks: where
+// that takes longer than computing one, it is there beside the short one.
+inline constexpr std::string_view kEvaluation = "evaluation", kLongEvaluation = "long evaluation",
+                                  kSampling = "sampling", kFlush = "flush";
 
 struct StageRequest {
   ModelSpec model;
@@ -48,6 +50,11 @@ ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const 
                         const LossForm& loss = {});
 // Shape of one evaluation: a single chunk, or all chunks of one sequence.
 StepShape evaluation_shape(const StepShape& training);
+// The same of several chunks.
+StepShape long_evaluation_shape(const StepShape& training);
+// The evaluation for the next pass where so many sequences are left: the long one if these fill it. REQUIRES:
+// there is an evaluation.
+const Stage& evaluation_of(const Stages& stages, int64_t sequences);
 
 // What a step of a training program is made of by a quick plan under the request's caps: ops with what is
 // computed again, and copies. Where nothing fits, the program's ops.

@@ -88,6 +88,31 @@ TEST_F(HeldOut, HasTheSameBitsUnderEveryCap) {
   for (const char* device : {"400KiB", "250KiB"}) EXPECT_EQ(under(device), free) << device;
 }
 
+// Where weights take longer to come than to compute with, a pass brings them once for several chunks, and the
+// rows that are left are taken chunk by chunk.
+TEST_F(HeldOut, IsTheSameInLongPasses) {
+  Prepared prepared = prepare({"shape.chunk_tokens=32", "eval.rows=8", "memory.device=190KiB"});
+  const std::vector<RowLoss> expected = must(must(Session::open(prepared))->evaluate()).rows;
+  Profile slow = prepared.machine.profile;
+  slow.set_bytes_per_s(kHost, kDevice, 1e-3 * slow.bytes_per_s(kHost, kDevice));
+  StageRequest request{prepared.model, prepared.shape, prepared.numerics, prepared.optimizer};
+  request.caps = prepared.config.caps;
+  request.evaluate = true;
+  prepared.stages = must(make_stages(request, slow));
+  const Stages& stages = prepared.stages;
+  ASSERT_NE(stages.find(kLongEvaluation), nullptr);
+  EXPECT_EQ(evaluation_of(stages, 8).model.shape.sequences(), 8);
+  EXPECT_EQ(evaluation_of(stages, 7).model.shape.sequences(), 2);
+  EXPECT_EQ(must(must(Session::open(prepared))->evaluate()).rows, expected);
+  prepared.config.eval.rows = 7;  // which fill no long pass
+  const std::vector<RowLoss> seven = must(must(Session::open(prepared))->evaluate()).rows;
+  EXPECT_EQ(seven, std::vector(expected.begin(), expected.end() - 1));
+
+  request.caps[kDevice] = kUnlimited;
+  EXPECT_EQ(must(make_stages(request, slow)).find(kLongEvaluation), nullptr)
+      << "the weights are there already";
+}
+
 // The share of right tokens that a step tells is that of the model before it.
 TEST_F(HeldOut, StepsFindTheSameTokensRight) {
   const Prepared prepared = prepare({"eval.every=1", "train.deferred_update=off"});

@@ -42,8 +42,9 @@ class Evaluators : public testing::Test {
     setup.caps = machine.caps_here(config.caps);
     const EvaluatorPlan plan = must(plan_evaluator(setup, machine.profile));
     const auto evaluator = must(Evaluator::open(plan, machine, config.model.weights, 1, silent_observer()));
-    return must(evaluate_rows(*data.train, setup.rows, plan.shape.sequences(),
-                              [&](const Rows& rows) { return evaluator->evaluate(rows); }));
+    return must(evaluate_rows(
+        *data.train, setup.rows, [&](int64_t) { return plan.shape.sequences(); },
+        [&](const Rows& rows) { return evaluator->evaluate(rows); }));
   }
   const TempDir dir_;
   const nlohmann::json fixture_;
