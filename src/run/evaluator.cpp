@@ -12,16 +12,19 @@
 namespace sluice::core {
 namespace {
 
-// More together make a pass no faster, and take memory.
+// Larger chunks make a pass no faster, and take memory.
 constexpr int64_t kMostTokens = 8192;
+// More hide nothing more: see kLongChunks of run/stages.cpp.
+constexpr int64_t kMostChunks = 4;
 // Rows of logits that exist at once.
 constexpr int64_t kMostHeadTokens = 1024;
 
-StepShape pass_of(const EvaluatorSetup& s, int64_t chunk_tokens) {
+// Of so many chunks of whole sequences, or of one sequence in its chunks.
+StepShape pass_of(const EvaluatorSetup& s, int64_t chunk_tokens, int64_t chunks) {
   StepShape shape{.seq_len = s.seq_len, .chunk_tokens = chunk_tokens};
   shape.head_tokens = s.head_tokens > 0 ? s.head_tokens : std::min(chunk_tokens, kMostHeadTokens);
   shape.packed = s.packed;
-  spread(shape, std::max<int64_t>(chunk_tokens / s.seq_len, 1), 1);
+  spread(shape, chunks * std::max<int64_t>(chunk_tokens / s.seq_len, 1), 1);
   return shape;
 }
 
@@ -35,8 +38,9 @@ std::vector<int64_t> chunks_to_try(const EvaluatorSetup& s) {
   return out;
 }
 
-Result<EvaluatorPlan> plan_with(const EvaluatorSetup& setup, int64_t chunk_tokens, const Profile& profile) {
-  EvaluatorPlan out{setup, pass_of(setup, chunk_tokens), {}};
+Result<EvaluatorPlan> plan_with(const EvaluatorSetup& setup, int64_t chunk_tokens, int64_t chunks,
+                                const Profile& profile) {
+  EvaluatorPlan out{setup, pass_of(setup, chunk_tokens, chunks), {}};
   SLUICE_TRY(validate(out.shape));
   out.pass.model = build_evaluation(setup.model, out.shape, setup.numerics);
   PlanRequest request;
@@ -56,7 +60,7 @@ double seconds_for_all(const EvaluatorPlan& plan) {
 Result<EvaluatorPlan> plan_evaluator(EvaluatorSetup setup, const Profile& profile) {
   Result<EvaluatorPlan> best = error("no plan");
   for (const int64_t chunk : chunks_to_try(setup)) {
-    auto plan = plan_with(setup, chunk, profile);
+    auto plan = plan_with(setup, chunk, 1, profile);
     // The last refusal is of the least chunk, hence of the smallest cap.
     const bool better = plan.ok() && (!best.ok() || seconds_for_all(*plan) < seconds_for_all(*best));
     if (better || !best.ok()) {
@@ -65,7 +69,14 @@ Result<EvaluatorPlan> plan_evaluator(EvaluatorSetup setup, const Profile& profil
       break;  // smaller ones are slower still
     }
   }
-  return best;
+  if (!best.ok() || best->shape.chunk_tokens < setup.seq_len) return best;
+  // Weights that come for every pass come once for all its chunks.
+  const int64_t each = best->shape.sequences(),
+                chunks = std::min((setup.rows + each - 1) / each, kMostChunks);
+  if (chunks == 1) return best;
+  auto longer = plan_with(setup, best->shape.chunk_tokens, chunks, profile);
+  return longer.ok() && seconds_for_all(*longer) < seconds_for_all(*best) ? std::move(longer)
+                                                                          : std::move(best);
 }
 
 Result<std::unique_ptr<Evaluator>> Evaluator::open(const EvaluatorPlan& plan, const Machine& machine,

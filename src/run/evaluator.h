@@ -29,8 +29,8 @@ struct EvaluatorPlan {
   Stage pass;
 };
 
-// Chooses how many tokens are processed together, the fastest by prediction. Where nothing fits the error
-// names the smallest cap that works.
+// Chooses how many tokens are processed together, and how many chunks of these make a pass, the fastest by
+// prediction. Where nothing fits the error names the smallest cap that works.
 Result<EvaluatorPlan> plan_evaluator(EvaluatorSetup setup, const Profile& profile);
 
 class Evaluator {
