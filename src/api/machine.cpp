@@ -11,7 +11,7 @@ Result<Machine> Machine::here(const MachineOptions& options) {
   core::RunConfig config;
   config.run.backend = options.backend;
   config.run.device = options.device;
-  config.run.devices = options.devices;
+  SLUICE_ASSIGN(config.run.devices, core::parse_devices(options.devices));
   config.run.peer = options.peer_copies ? "auto" : "off";
   config.run.threads = options.threads;
   config.run.deterministic = options.deterministic;
@@ -22,7 +22,7 @@ Result<Machine> Machine::here(const MachineOptions& options) {
 
 Result<Machine> Machine::preset(std::string_view name, int devices) {
   core::RunConfig config;
-  config.run.devices = std::to_string(devices);
+  SLUICE_ASSIGN(config.run.devices, core::parse_devices(std::to_string(devices)));
   SLUICE_ASSIGN(core::Machine machine, core::resolve_machine(config, std::string(name)));
   return Machine(std::make_shared<core::Machine>(std::move(machine)), {});
 }

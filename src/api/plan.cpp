@@ -43,7 +43,7 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
   const MachineOptions& m = machine.options();
   c.run.backend = machine.runs_models() ? m.backend : "auto";
   c.run.device = m.device;
-  c.run.devices = m.devices;
+  SLUICE_ASSIGN(c.run.devices, core::parse_devices(m.devices));
   c.run.peer = m.peer_copies ? "auto" : "off";
   c.run.threads = m.threads;
   c.run.deterministic = m.deterministic;

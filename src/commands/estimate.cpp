@@ -115,7 +115,7 @@ Result<RunConfig> config_of(const EstimateRequest& r, const EstimateInput& in) {
   const std::string model = "llama3-1b";
   const int64_t sequences = r.batch * r.accumulate * std::max<int64_t>(1, r.devices / (r.tp * r.pp));
   RunConfig config = demo_config(model, r.seq_len, sequences > 1 ? sequences * r.seq_len : 0);
-  config.run.devices = fmt::format("{}", in.devices);
+  config.run.devices = first_devices(int(in.devices));
   std::vector<std::string> settings{model_setting(model)};
   if (!r.device_mem.empty()) settings.push_back("memory.device=" + r.device_mem);
   settings.insert(settings.end(), r.settings.begin(), r.settings.end());

@@ -122,7 +122,7 @@ namespace {
 Status simulate_scaling(const RunConfig& config, std::span<const int> counts, const std::string& machine) {
   if (machine.empty()) {
     return error("run.devices = {}: a range is planned for a machine that is named: --machine",
-                 config.run.devices);
+                 text(config.run.devices));
   }
   SLUICE_ASSIGN(const Card card, card_for(config, machine));
   const std::atomic<bool> never = false;  // nothing is lost when the process is ended
@@ -152,9 +152,8 @@ Outcome simulate(const RunRequest& request) {
   if (!config.ok()) return {Ending::Failed, config.message()};
   if (const Status status = check_outputs(*config, {}); !status.ok())
     return {Ending::Failed, status.message()};
-  const auto counts = parse_device_counts(config->run.devices);
-  if (!counts.ok()) return {Ending::Failed, counts.message()};
-  if (*counts) return outcome(simulate_scaling(*config, **counts, request.machine));
+  if (const auto& counts = config->run.devices.counts; !counts.empty())
+    return outcome(simulate_scaling(*config, counts, request.machine));
   Console console;
   auto prepared = prepare(std::move(*config), request.machine, true, nullptr, console);
   console.stop();

@@ -334,7 +334,7 @@ void TrainingObserver::summarize_heldout(const HeldoutRecord& record, std::optio
       now += fmt::format(" (standard error of the rise {:.2g})", *evaluated_->rise_error);
   }
   say("held-out loss was lowest after step {}: {:.4f}{}\n", record.best_step, record.best_loss, now);
-  if (c_.run.keep_best == "off") return;
+  if (c_.run.keep_best == false) return;
   std::string best = kept ? (dir_ / "checkpoints" / "best").string() : "none is kept";
   if (record.best_step == 0) {
     best = "the one that the run began with";

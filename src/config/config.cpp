@@ -36,7 +36,6 @@ Choices optimizer_names() {
 // Choices for words, a kind of path, and nothing (nullptr) otherwise.
 template <class Config, class F>
 void visit_keys(Config& c, F&& key) {
-  const Choices toggle{"auto", "on", "off"};
   key("model.preset", c.model.preset, ModelPresets(), "shapes by name");
   key("model.path", c.model.path, InputPath(),
       "folder of a Hugging Face model: config.json, weights, tokenizer; or a run's directory");
@@ -145,7 +144,7 @@ void visit_keys(Config& c, F&& key) {
   key("run.keep_last", c.run.keep_last, Range{1, 1000}, "how many of the newest checkpoints stay");
   key("run.keep_every", c.run.keep_every, kSteps,
       "checkpoints of every step that this divides are saved, and stay; 0: none");
-  key("run.keep_best", c.run.keep_best, toggle,
+  key("run.keep_best", c.run.keep_best, Toggle(),
       "the weights with the lowest held-out loss, as checkpoints/best; auto: while that takes less than 2 % "
       "of the "
       "run; on: every time");

@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "base/tier.h"
+#include "config/devices.h"
 #include "update/optimizer.h"
 
 namespace sluice::core {
@@ -75,12 +76,13 @@ struct RunConfig {
   struct {
     std::string backend = "auto";
     int64_t device = 0, threads = 0;
-    std::string devices = "1", peer = "auto";
+    DeviceChoice devices = first_devices(1);
+    std::string peer = "auto";
     std::string dir = "runs/latest";
     int64_t checkpoint_every = 0;
     double checkpoint_minutes = 15;
     int64_t keep_last = 2, keep_every = 0;
-    std::string keep_best = "auto";
+    std::optional<bool> keep_best;      // none: where a save costs little
     std::string export_dtype = "auto";  // of checkpoints' weights
     std::string resume;
     bool trace = true, trace_kernels = false;

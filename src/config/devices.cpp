@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/devices.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -19,44 +22,9 @@ std::optional<int> whole(std::string_view text) {
   return value;
 }
 
-}  // namespace
-
-Result<DeviceChoice> parse_devices(std::string_view text) {
+// "1..64".
+Result<std::vector<int>> parse_counts(std::string_view text, size_t dots) {
   constexpr int kMost = int(Tier::kMostDevices);
-  const Error refusal{
-      fmt::format("run.devices = {}: allowed are all, a number of devices from 1 to {}, or their "
-                  "numbers with commas between, such as 0,2",
-                  text, kMost)};
-  if (text.find("..") != text.npos)
-    return error(
-        "run.devices = {}: a range of devices is compared by sluice simulate, a step takes one number", text);
-  DeviceChoice out;
-  if (text == "all") {
-    out.all = true;
-    return out;
-  }
-  if (text.find(',') == text.npos) {
-    const auto count = whole(text);
-    if (!count || *count < 1 || *count > kMost) return refusal;
-    for (int d = 0; d < *count; ++d) out.numbers.push_back(d);
-    return out;
-  }
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const auto number = whole(text.substr(begin, end - begin));
-    if (!number && begin == text.size() && !out.numbers.empty()) break;  // "0,"
-    if (!number || std::ranges::count(out.numbers, *number) > 0) return refusal;
-    out.numbers.push_back(*number);
-    begin = end + 1;
-  }
-  if (out.numbers.size() > size_t(kMost)) return refusal;
-  return out;
-}
-
-Result<std::optional<std::vector<int>>> parse_device_counts(std::string_view text) {
-  constexpr int kMost = int(Tier::kMostDevices);
-  const size_t dots = text.find("..");
-  if (dots == text.npos) return std::optional<std::vector<int>>();
   const auto first = whole(text.substr(0, dots)), last = whole(text.substr(dots + 2));
   if (!first || !last || *first < 1 || *last < *first) {
     return error("run.devices = {}: a range is two numbers of devices, the smaller one first, such as 1..{}",
@@ -70,7 +38,61 @@ Result<std::optional<std::vector<int>>> parse_device_counts(std::string_view tex
   std::vector<int> out;
   for (int count = *first; count < *last; count *= 2) out.push_back(count);
   out.push_back(*last);
-  return std::optional(std::move(out));
+  return out;
+}
+
+}  // namespace
+
+DeviceChoice first_devices(int count) {
+  DeviceChoice out;
+  for (int d = 0; d < count; ++d) out.numbers.push_back(d);
+  return out;
+}
+
+Result<DeviceChoice> parse_devices(std::string_view text) {
+  constexpr int kMost = int(Tier::kMostDevices);
+  const Error refusal{
+      fmt::format("run.devices = {}: allowed are all, a number of devices from 1 to {}, or their "
+                  "numbers with commas between, such as 0,2",
+                  text, kMost)};
+  DeviceChoice out;
+  if (const size_t dots = text.find(".."); dots != text.npos) {
+    SLUICE_ASSIGN(out.counts, parse_counts(text, dots));
+    return out;
+  }
+  if (text == "all") {
+    out.all = true;
+    return out;
+  }
+  if (text.find(',') == text.npos) {
+    const auto count = whole(text);
+    if (!count || *count < 1 || *count > kMost) return refusal;
+    return first_devices(*count);
+  }
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const auto number = whole(text.substr(begin, end - begin));
+    if (!number && begin == text.size() && !out.numbers.empty()) break;  // "0,"
+    if (!number || std::ranges::count(out.numbers, *number) > 0) return refusal;
+    out.numbers.push_back(*number);
+    begin = end + 1;
+  }
+  if (out.numbers.size() > size_t(kMost)) return refusal;
+  return out;
+}
+
+std::string text(const DeviceChoice& devices) {
+  if (devices.all) return "all";
+  if (!devices.counts.empty()) return fmt::format("{}..{}", devices.counts.front(), devices.counts.back());
+  const auto& numbers = devices.numbers;
+  if (devices == first_devices(int(numbers.size()))) return fmt::format("{}", numbers.size());
+  return fmt::format("{}{}", fmt::join(numbers, ","), numbers.size() == 1 ? "," : "");
+}
+
+Status check_one_step(const DeviceChoice& devices) {
+  if (devices.counts.empty()) return {};
+  return error("run.devices = {}: a range of devices is compared by sluice simulate, a step takes one number",
+               text(devices));
 }
 
 }  // namespace sluice::core

@@ -2,7 +2,7 @@
 // Which devices of a host a run takes.
 #pragma once
 
-#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,14 +12,23 @@ namespace sluice::core {
 
 struct DeviceChoice {
   bool all = false;
-  std::vector<int> numbers;  // of the devices, counted from 0; empty with `all`
+  std::vector<int>
+      numbers;              // of the devices that share a step, counted from 0; empty with `all` and `counts`
+  std::vector<int> counts;  // numbers of devices to compare, each for a step of its own
+  bool operator==(const DeviceChoice&) const = default;
 };
 
-// "all"; a number of devices, the first ones: "2"; or their numbers: "0,2". The error says what is allowed.
-Result<DeviceChoice> parse_devices(std::string_view text);
+// The devices 0 to count - 1.
+DeviceChoice first_devices(int count);
 
-// Numbers of devices to compare, "1..64": the first, twice that, and so on up to the last, which is one of
-// them. Nothing where the text is no range.
-Result<std::optional<std::vector<int>>> parse_device_counts(std::string_view text);
+// "all"; a number of devices, the first ones: "2"; their numbers: "0,2", and "2," for that one alone; or
+// numbers of devices to compare, "1..64": the first, twice that, and so on up to the last, which is one of
+// them. The error says what is allowed.
+Result<DeviceChoice> parse_devices(std::string_view text);
+// What parse_devices() takes back.
+std::string text(const DeviceChoice& devices);
+
+// Refuses what is to be compared where one step is to be made.
+Status check_one_step(const DeviceChoice& devices);
 
 }  // namespace sluice::core

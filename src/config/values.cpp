@@ -77,6 +77,9 @@ std::string allowed(const std::string&, OutputPath) {
 std::string allowed(const std::vector<std::string>&, InputPath) {
   return "a list of paths, relative to the file that sets them";
 }
+std::string allowed(const DeviceChoice&, std::nullptr_t) {
+  return "all, 1 to 64, or indices";
+}
 Status check_range(std::string_view name, std::string_view text, double value, const Range& range) {
   if (std::isfinite(value) && value >= range.low && value <= range.high) return {};
   return not_allowed(name, text, value, range);
@@ -130,6 +133,11 @@ Status assign(std::string_view name, const Setting& s, bool& field, std::nullptr
 
 Status assign(std::string_view, const Setting& s, std::string& field, std::nullptr_t) {
   field = s.values.front();
+  return {};
+}
+
+Status assign(std::string_view, const Setting& s, DeviceChoice& field, std::nullptr_t) {
+  SLUICE_ASSIGN(field, parse_devices(s.values.front()));
   return {};
 }
 
@@ -205,6 +213,9 @@ std::string print(DType v) {
 }
 std::string print(const std::string& v) {
   return toml_text(v);
+}
+std::string print(const DeviceChoice& v) {
+  return toml_text(text(v));
 }
 std::string print(const std::optional<bool>& v) {
   return toml_text(!v ? "auto" : *v ? "on" : "off");

@@ -14,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "config/devices.h"
 #include "io/toml.h"
 
 namespace sluice::core {
@@ -46,6 +47,7 @@ std::string allowed(const std::string&, InputPath);
 std::string allowed(const std::string&, OutputPath);
 std::string allowed(const std::vector<std::string>&, std::nullptr_t);
 std::string allowed(const std::vector<std::string>&, InputPath);
+std::string allowed(const DeviceChoice&, std::nullptr_t);
 template <class T, class Constraint>
 std::string allowed(const std::optional<T>&, const Constraint& c) {
   return "auto, " + allowed(T(), c);
@@ -72,6 +74,7 @@ Status assign(std::string_view name, const Setting& s, std::string& field, Input
 Status assign(std::string_view name, const Setting& s, std::string& field, OutputPath);
 Status assign(std::string_view name, const Setting& s, std::vector<std::string>& field, std::nullptr_t);
 Status assign(std::string_view name, const Setting& s, std::vector<std::string>& field, InputPath);
+Status assign(std::string_view name, const Setting& s, DeviceChoice& field, std::nullptr_t);
 bool is_auto(const Setting& s);
 template <class T, class Constraint>
 Status assign(std::string_view name, const Setting& s, std::optional<T>& field, const Constraint& c) {
@@ -93,6 +96,7 @@ std::string print(const std::string& v);
 std::string print(const std::optional<bool>& v);  // a Toggle
 std::string print(const std::vector<double>& v);
 std::string print(const std::vector<std::string>& v);
+std::string print(const DeviceChoice& v);
 std::string print_size(int64_t v);
 template <class T>
 std::string print(const std::optional<T>& v) {
@@ -110,6 +114,8 @@ Status check_value(std::string_view name, const Field& field, const Constraint& 
     } else if (!(double(field) >= c.low && double(field) <= c.high)) {
       return not_allowed(name, print(field), field, c);
     }
+  } else if constexpr (std::is_same_v<Field, DeviceChoice>) {
+    SLUICE_TRY(parse_devices(text(field)));
   } else if constexpr (std::is_same_v<Constraint, Choices>) {
     if (std::find(c.begin(), c.end(), field) == c.end()) return not_allowed(name, field, field, c);
   }

@@ -83,7 +83,8 @@ Result<Machine> simulated_machine(const RunConfig& config, Card card) {
   m.takes_f32 = card.f32.known();
   // What has no rates of f32 is refused with the number formats, where what to do instead is said.
   SLUICE_ASSIGN(m.profile, profile_of(card, f32 && (m.takes_f32 || !m.fast_bf16) ? DType::F32 : DType::BF16));
-  SLUICE_ASSIGN(const DeviceChoice devices, parse_devices(config.run.devices));
+  const DeviceChoice& devices = config.run.devices;
+  SLUICE_TRY(check_one_step(devices));
   if (devices.all)
     return error("run.devices = all: of a machine that is not here nobody knows how many there are");
   m.options.devices = devices.numbers;
@@ -126,11 +127,12 @@ Result<Machine> resolve_machine(const RunConfig& config, const std::string& card
   SLUICE_TRY(check_addresses());
   BackendOptions options;
   options.device = int(config.run.device);
-  SLUICE_ASSIGN(DeviceChoice devices, parse_devices(config.run.devices));
+  const DeviceChoice& devices = config.run.devices;
+  SLUICE_TRY(check_one_step(devices));
   options.all_devices = devices.all;
   // "2," is one device by its number; "1" is the one that run.device names.
   if (devices.numbers.size() > 1) {
-    options.devices = std::move(devices.numbers);
+    options.devices = devices.numbers;
   } else if (devices.numbers.size() == 1 && devices.numbers.front() > 0) {
     options.device = devices.numbers.front();
   }

@@ -60,7 +60,7 @@ Status check_held_out(const RunConfig& config) {
       "nothing is evaluated: hold text out with data.heldout or data.heldout_paths, and let eval.rows be "
       "above 0";
   if (config.eval.patience > 0) return error("eval.patience = {}: {}", config.eval.patience, kWhy);
-  if (config.run.keep_best == "on") return error("run.keep_best = on: {}", kWhy);
+  if (config.run.keep_best == true) return error("run.keep_best = on: {}", kWhy);
   return {};
 }
 

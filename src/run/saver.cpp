@@ -51,9 +51,10 @@ Status keep_best_of_newest(CheckpointStore& store, KeepBest best) {
 }
 
 SaveSchedule save_schedule_of(const RunConfig& c) {
-  const KeepBest best = !holds_out(c) || c.eval.rows == 0 || c.run.keep_best == "off" ? KeepBest::Off
-                        : c.run.keep_best == "on"                                     ? KeepBest::On
-                                                                                      : KeepBest::Auto;
+  const bool may = holds_out(c) && c.eval.rows > 0;
+  const KeepBest best = !may || c.run.keep_best == false ? KeepBest::Off
+                        : c.run.keep_best == true        ? KeepBest::On
+                                                         : KeepBest::Auto;
   return {c.run.checkpoint_every, c.run.checkpoint_minutes, {c.run.keep_last, c.run.keep_every}, best};
 }
 

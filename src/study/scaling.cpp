@@ -33,7 +33,7 @@ ByTier<AtLayers> at_layers(const Program& program, const Plan& plan) {
 }
 
 Status plan_point(ScalingPoint& point, RunConfig config, const Card& card) {
-  config.run.devices = std::to_string(point.devices);
+  config.run.devices = first_devices(point.devices);
   SLUICE_ASSIGN(const Machine machine, simulated_machine(config, card));
   SLUICE_TRY(check_early(config, machine));
   SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(config), machine, false));

@@ -46,7 +46,7 @@ std::vector<Change> changes_of(const Prepared& p) {
   }
   if (const size_t devices = p.machine.devices(); p.machine.card && devices < Tier::kMostDevices) {
     RunConfig one_more = p.config;
-    one_more.run.devices = std::to_string(devices + 1);
+    one_more.run.devices = first_devices(int(devices) + 1);
     auto machine = simulated_machine(one_more, *p.machine.card);
     if (machine.ok()) {
       out.push_back(

@@ -329,17 +329,20 @@ TEST(ModelConfig, MissingFileIsNamed) {
 }
 
 TEST(DeviceCounts, AreNoDevicesOfAStep) {
-  EXPECT_EQ(parse_devices("1..8").message(),
+  EXPECT_EQ(check_one_step(*parse_devices("1..8")).message(),
             "run.devices = 1..8: a range of devices is compared by sluice simulate, a step takes one number");
 }
 
 TEST(DeviceCounts, DoubleUpToTheLast) {
-  const auto counts = [](std::string_view text) { return parse_device_counts(text); };
-  EXPECT_EQ(**counts("1..8"), (std::vector{1, 2, 4, 8}));
-  EXPECT_EQ(**counts("2..6"), (std::vector{2, 4, 6}));
-  EXPECT_EQ(**counts("3..3"), (std::vector{3}));
-  EXPECT_FALSE(*counts("2"));
-  EXPECT_FALSE(*counts("0,2"));
+  const auto counts = [](std::string_view text) -> Result<std::vector<int>> {
+    SLUICE_ASSIGN(const DeviceChoice devices, parse_devices(text));
+    return devices.counts;
+  };
+  EXPECT_EQ(*counts("1..8"), (std::vector{1, 2, 4, 8}));
+  EXPECT_EQ(*counts("2..6"), (std::vector{2, 4, 6}));
+  EXPECT_EQ(*counts("3..3"), (std::vector{3}));
+  EXPECT_TRUE(counts("2")->empty());
+  EXPECT_TRUE(counts("0,2")->empty());
   for (const char* wrong : {"0..2", "4..2", "1..", "..8", "a..b", "1..4..8"}) {
     ASSERT_FALSE(counts(wrong).ok()) << wrong;
     EXPECT_NE(counts(wrong).message().find(std::string("run.devices = ") + wrong), std::string::npos);
