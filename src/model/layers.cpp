@@ -108,7 +108,7 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
   project({"gate_up", "wgu", spec.mlp.bias ? "bgu" : "", dim, 2 * ffn}, h2, gu, {}, at);
   record();
   const ObjectId act = activation("act", ffn, at);
-  task("swiglu", Swiglu{tokens(at), ffn, compute_}, {gu, act}, at);
+  task("swiglu", Swiglu{tokens(at), ffn, compute_, spec.mlp.activation}, {gu, act}, at);
   record();
   const ObjectId x_out = activation("x", dim, {at.layer + 1, at.round, at.chunk});
   project({"down", "wd", spec.mlp.bias ? "bd" : "", ffn, dim}, act, x_out, x_mid, at);

@@ -57,6 +57,7 @@ std::string text(const LayerSpec& layer) {
   if (a.qkv_bias) out += a.o_bias ? ", attention biases" : ", q, k and v biases";
   if (!a.qkv_bias && a.o_bias) out += ", o bias";
   if (layer.mlp.bias) out += ", ffn biases";
+  if (layer.mlp.activation == GateActivation::GeluTanh) out += ", GELU gates";
   if (!a.rotated) out += ", not rotated";
   if (a.window > 0) out += fmt::format(", window {}", a.window);
   if (layer.matrices) out += ", matrices in " + to_text(*layer.matrices);

@@ -11,6 +11,7 @@
 
 #include "base/format.h"
 #include "base/status.h"
+#include "ops/mlp.h"
 
 namespace sluice::core {
 
@@ -51,9 +52,10 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
-// down(silu(gate(x)) * up(x))
+// down(activation(gate(x)) * up(x))
 struct Mlp {
   int64_t ffn = 0;
+  GateActivation activation = GateActivation::Silu;
   bool bias = false;
   bool operator==(const Mlp&) const = default;
 };

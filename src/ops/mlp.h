@@ -11,17 +11,28 @@
 
 namespace sluice::core {
 
-// y = silu(gate) * up, with gate = gu[:, :dim] and up = gu[:, dim:].
+// What a gate becomes: x sigmoid(h(x)). Silu: h(x) = x. GeluTanh: h(x) = 2 sqrt(2/pi) (x + 0.044715 x^3),
+// which is x (1 + tanh(h(x) / 2)) / 2, the approximation of GELU of Hendrycks and Gimpel.
+enum class GateActivation : uint8_t { Silu, GeluTanh };
+constexpr std::string_view name_of(GateActivation a) {
+  return a == GateActivation::Silu ? "silu" : "gelu_tanh";
+}
+
+// y = activation(gate) * up, with gate = gu[:, :dim] and up = gu[:, dim:]: SwiGLU, or GeGLU.
 struct Swiglu {
   static constexpr std::string_view kName = "swiglu";
   enum { kGu, kY };
   int64_t tokens, dim;
   DType dtype;
+  GateActivation activation = GateActivation::Silu;
 
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  constexpr void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
+  constexpr void fields(auto&& f) const {
+    f("tokens", tokens), f("dim", dim), f("dtype", dtype);
+    if (activation != GateActivation::Silu) f("activation", activation);
+  }
 };
 
 // dgu = gradient of Swiglu; y = its output again (bit-identical), which the down projection's weight gradient
@@ -31,11 +42,15 @@ struct SwigluBwd {
   enum { kGu, kDy, kDgu, kY };
   int64_t tokens, dim;
   DType dtype;
+  GateActivation activation = GateActivation::Silu;
 
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
-  constexpr void fields(auto&& f) const { f("tokens", tokens), f("dim", dim), f("dtype", dtype); }
+  constexpr void fields(auto&& f) const {
+    f("tokens", tokens), f("dim", dim), f("dtype", dtype);
+    if (activation != GateActivation::Silu) f("activation", activation);
+  }
 };
 
 }  // namespace sluice::core

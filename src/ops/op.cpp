@@ -20,7 +20,11 @@ static_assert(all_name_their_members<AnyOp>, "fields() of an op leaves out a mem
 struct Printer {
   std::string out;
   bool all = true;  // those that do not change how long the op takes, too
-  void operator()(std::string_view name, DType v) { out += fmt::format(" {}={}", name, name_of(v)); }
+  template <class E>
+    requires std::is_enum_v<E>
+  void operator()(std::string_view name, E v) {
+    out += fmt::format(" {}={}", name, name_of(v));
+  }
   void operator()(std::string_view name, const Format& v) { out += fmt::format(" {}={}", name, to_text(v)); }
   void operator()(std::string_view name, bool v) { out += fmt::format(" {}={}", name, v ? 1 : 0); }
   void operator()(std::string_view name, auto v) { out += fmt::format(" {}={}", name, v); }

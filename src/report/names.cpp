@@ -24,7 +24,7 @@ constexpr Role kRoles[] = {
     {"x_mid", "x plus the output of attention: input of the layer's second half"},
     {"h2", "x_mid after the second norm: what the MLP reads"},
     {"gu", "gate and up projections of the MLP, side by side"},
-    {"act", "silu(gate) times up: what the down projection reads"},
+    {"act", "the gate, activated, times up: what the down projection reads"},
     {"h", "output of the last layer after its norm: what the head reads"},
     {"logits", "a score for every word of the vocabulary"},
     // Weights.

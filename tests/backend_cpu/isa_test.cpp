@@ -30,6 +30,8 @@ std::vector<SharedOp> ops_of(DType t) {
           Cast{1001, t, t == f32 ? DType::BF16 : f32},
           Swiglu{9, 37, t},
           SwigluBwd{9, 37, t},
+          Swiglu{9, 37, t, GateActivation::GeluTanh},
+          SwigluBwd{9, 37, t, GateActivation::GeluTanh},
           HeadLoss{50, 37, 41, 16, t, f32, false, false, false},
           Logits{3, 37, 41, t},
           CachedAttention{1, 5, 100, 4, 2, 40, t},

@@ -170,8 +170,12 @@ void add_elementwise(List& list) {
       list.add(Swiglu{tokens, dim, dtype});
       list.add(SwigluBwd{tokens, dim, dtype});
     }
-    list.add(Swiglu{33, 24, dtype}, "saturated", {.spread = 40});
-    list.add(SwigluBwd{33, 24, dtype}, "saturated", {.spread = 40});
+    for (const auto activation : {GateActivation::Silu, GateActivation::GeluTanh}) {
+      list.add(Swiglu{33, 24, dtype, activation}, "saturated", {.spread = 40});
+      list.add(SwigluBwd{33, 24, dtype, activation}, "saturated", {.spread = 40});
+    }
+    list.add(Swiglu{33, 200, dtype, GateActivation::GeluTanh});
+    list.add(SwigluBwd{33, 200, dtype, GateActivation::GeluTanh});
   }
 }
 

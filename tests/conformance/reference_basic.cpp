@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embedding, normalisation, casts and the gated activation.
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "conformance/reference_ops.h"
 
@@ -22,13 +24,27 @@ std::span<const double> row(const std::vector<double>& matrix, int64_t t, int64_
   return std::span(matrix).subspan(index(t * columns), index(columns));
 }
 
-Approx sigmoid(double x) {
-  return Approx(1) / (Approx(1) + exp(Approx(-x)));
+// The argument of the sigmoid that a gate is multiplied by: h of ops/mlp.h, and its derivative.
+const double kTwice = 2 * std::sqrt(2 / std::numbers::pi), kCubic = 0.044715;
+Approx argument(GateActivation activation, double gate) {
+  const Approx x(gate);
+  if (activation == GateActivation::Silu) return x;
+  return Approx(kTwice) * (x + Approx(kCubic) * x * x * x);
+}
+Approx slope(GateActivation activation, double gate) {
+  const Approx x(gate);
+  if (activation == GateActivation::Silu) return Approx(1);
+  return Approx(kTwice) * (Approx(1) + Approx(3 * kCubic) * x * x);
+}
+Approx share(GateActivation activation, double gate) {
+  const Approx h = argument(activation, gate);
+  const Approx e = exp(h.value < 0 ? h : Approx(0) - h);  // at most 1
+  return (h.value < 0 ? e : Approx(1)) / (Approx(1) + e);
 }
 
-// silu(gate) * up.
-Approx gated(double gate, double up) {
-  return Approx(gate) * sigmoid(gate) * Approx(up);
+// activation(gate) * up.
+Approx gated(GateActivation activation, double gate, double up) {
+  return Approx(gate) * share(activation, gate) * Approx(up);
 }
 
 }  // namespace
@@ -158,12 +174,13 @@ Outputs expect(const Swiglu& op, Inputs in) {
   Expected y{Swiglu::kY};
   for (int64_t t = 0; t < op.tokens; ++t) {
     const auto gut = row(gu, t, 2 * op.dim);
-    for (int64_t d = 0; d < op.dim; ++d) y.values.push_back(gated(gut[index(d)], gut[index(op.dim + d)]));
+    for (int64_t d = 0; d < op.dim; ++d)
+      y.values.push_back(gated(op.activation, gut[index(d)], gut[index(op.dim + d)]));
   }
   return {y};
 }
 
-// With s = sigmoid(gate):  dgate = dy up s (1 + gate (1 - s)),  dup = dy gate s.
+// With s = sigmoid(h(gate)):  dgate = dy up s (1 + gate (1 - s) h'(gate)),  dup = dy gate s.
 Outputs expect(const SwigluBwd& op, Inputs in) {
   const auto gu = in[SwigluBwd::kGu].values(), dy = in[SwigluBwd::kDy].values();
   Expected dgu{SwigluBwd::kDgu, std::vector<Approx>(gu.size())};
@@ -172,10 +189,10 @@ Outputs expect(const SwigluBwd& op, Inputs in) {
     for (int64_t d = 0; d < op.dim; ++d) {
       const size_t gate_at = index(t * 2 * op.dim + d), up_at = gate_at + index(op.dim);
       const Approx gate(gu[gate_at]), up(gu[up_at]), g(dy[index(t * op.dim + d)]);
-      const Approx s = sigmoid(gate.value);
-      dgu.values[gate_at] = g * up * s * (Approx(1) + gate * (Approx(1) - s));
+      const Approx s = share(op.activation, gate.value), h = slope(op.activation, gate.value);
+      dgu.values[gate_at] = g * up * s * (Approx(1) + gate * (Approx(1) - s) * h);
       dgu.values[up_at] = g * (gate * s);
-      y.values.push_back(gated(gate.value, up.value));
+      y.values.push_back(gated(op.activation, gate.value, up.value));
     }
   }
   return {dgu, y};

@@ -158,13 +158,13 @@ void add_attention(std::vector<Relation>& all, DType dtype, bool packed, int64_t
                  [=](Harness& harness) { return Sequence(shape, data).backward(harness); }});
 }
 
-Findings same_swiglu(Harness& harness, DType dtype) {
+Findings same_swiglu(Harness& harness, DType dtype, GateActivation activation) {
   Findings findings;
-  const SwigluBwd backward{33, 72, dtype};
+  const SwigluBwd backward{33, 72, dtype, activation};
   const Tensors back = run(harness, backward, make_operands(backward, {}), findings);
   if (back.empty()) return findings;
   const Tensor& gu = back[SwigluBwd::kGu];
-  const Tensors fore = run(harness, Swiglu{33, 72, dtype}, {gu, back[SwigluBwd::kY]}, findings);
+  const Tensors fore = run(harness, Swiglu{33, 72, dtype, activation}, {gu, back[SwigluBwd::kY]}, findings);
   if (fore.empty()) return findings;
   if (fore[Swiglu::kY].bytes != back[SwigluBwd::kY].bytes) findings.emplace_back("y differs");
   return findings;
@@ -325,8 +325,12 @@ std::vector<Relation> all_relations() {
       add_attention(all, dtype, false, window);
       add_attention(all, dtype, true, window);
     }
-    all.push_back({fmt::format("swiglu_bwd_writes_y_of_swiglu_{}", name_of(dtype)), Swiglu{33, 72, dtype},
-                   [=](Harness& harness) { return same_swiglu(harness, dtype); }});
+    for (const auto& [gate, activation] :
+         {std::pair("swiglu", GateActivation::Silu), {"geglu", GateActivation::GeluTanh}}) {
+      all.push_back({fmt::format("{0}_bwd_writes_y_of_{0}_{1}", gate, name_of(dtype)),
+                     Swiglu{33, 72, dtype, activation},
+                     [=](Harness& harness) { return same_swiglu(harness, dtype, activation); }});
+    }
   }
   add_update(all, "adamw", kAdamW);
   add_update(all, "sgd_momentum", kSgdMomentum);

@@ -62,6 +62,20 @@ TEST_F(ModelConfig, ADefaultThatDoesNotFitIsNamed) {
                      {"num_attention_heads 8 is not a multiple of num_key_value_heads 32", "leaves sizes out",
                       "num_key_value_heads = 32"});
 }
+TEST_F(ModelConfig, GatesAreActivatedAsItSays) {
+  const auto of = [&](const char* act) {
+    std::string config = with("4", "2", "8");
+    config.insert(config.rfind('}'), fmt::format(R"(, "hidden_act": "{}")", act));
+    return *parse_model_config(config);
+  };
+  for (const char* act : {"gelu_pytorch_tanh", "gelu_new"}) {
+    const ModelSpec spec = of(act);
+    EXPECT_EQ(spec.layers.front().mlp.activation, GateActivation::GeluTanh);
+    EXPECT_NE(text(spec).find("GELU gates"), std::string::npos) << "which kept plans and costs go by";
+    EXPECT_EQ(parse_model_config(to_json(spec))->layers, spec.layers);
+  }
+  EXPECT_EQ(of("swish").layers, of("silu").layers);
+}
 TEST_F(ModelConfig, OtherModelsThanPresets) {
   EXPECT_EQ(other_models("lama3-8b"), "; did you mean llama3-8b?");
   EXPECT_EQ(other_models("tinny"), "; did you mean tiny?");
@@ -115,7 +129,7 @@ TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
   expect_model_error(R"({"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}})",
                      {"modeling_own.Own", "own code"});
   expect_model_error(R"({"model_type": "qwen2", "mlp_bias": true})", {"mlp_bias", "qwen2"});
-  expect_model_error(R"({"hidden_act": "gelu"})", {"gelu", "silu"});
+  expect_model_error(R"({"hidden_act": "gelu"})", {"gelu", "silu, swish, gelu_pytorch_tanh, gelu_new"});
   expect_model_error(R"({"rope_scaling": {"rope_type": "longrope"}})",
                      {"'longrope'", "default, linear, dynamic, llama3, yarn"});
 }

@@ -227,15 +227,15 @@ Status Runner::run(const Cast& op, const Call& call) {
 }
 
 Status Runner::run(const Swiglu& op, const Call& call) {
-  SLUICE_CUDA_TRY(
-      swiglu(call.as<bf16>(Swiglu::kGu), call.as<bf16>(Swiglu::kY), op.tokens, op.dim, call.queue()));
+  SLUICE_CUDA_TRY(swiglu(call.as<bf16>(Swiglu::kGu), call.as<bf16>(Swiglu::kY), op.tokens, op.dim,
+                         op.activation == GateActivation::GeluTanh, call.queue()));
   return {};
 }
 
 Status Runner::run(const SwigluBwd& op, const Call& call) {
   SLUICE_CUDA_TRY(swiglu_bwd(call.as<bf16>(SwigluBwd::kGu), call.as<bf16>(SwigluBwd::kDy),
                              call.as<bf16>(SwigluBwd::kDgu), call.as<bf16>(SwigluBwd::kY), op.tokens, op.dim,
-                             call.stream));
+                             op.activation == GateActivation::GeluTanh, call.stream));
   return {};
 }
 

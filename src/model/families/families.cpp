@@ -2,10 +2,13 @@
 #include "model/families/families.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 #include "base/nearest.h"
 #include "model/families/family.h"
@@ -17,6 +20,13 @@ namespace {
 using nlohmann::json;
 
 // Defaults are those of transformers' configuration classes.
+// By their names in config.json; to_json() writes the first name of each.
+using NamedActivation = std::pair<std::string_view, GateActivation>;
+constexpr std::array<NamedActivation, 4> kActivations{{{"silu", GateActivation::Silu},
+                                                       {"swish", GateActivation::Silu},
+                                                       {"gelu_pytorch_tanh", GateActivation::GeluTanh},
+                                                       {"gelu_new", GateActivation::GeluTanh}}};
+
 constexpr Family kFamilies[] = {
     {.model_type = "llama",
      .architecture = "LlamaForCausalLM",
@@ -354,9 +364,15 @@ Status read_layer(const json& root, const Family& family, const FamilyDefaults& 
   a.head_norm = family.head_norm;
   layer.mlp.ffn = defaults.ffn;
   SLUICE_TRY(read(root, "intermediate_size", layer.mlp.ffn));
-  std::string act = "silu";
+  std::string act(kActivations.front().first);
   SLUICE_TRY(read(root, "hidden_act", act));
-  if (act != "silu" && act != "swish") return error("model config: hidden_act is '{}'; allowed is silu", act);
+  const auto known = std::ranges::find(kActivations, act, &NamedActivation::first);
+  if (known == kActivations.end()) {
+    std::vector<std::string_view> names;
+    for (const auto& [name, activation] : kActivations) names.push_back(name);
+    return error("model config: hidden_act is '{}'; allowed are {}", act, fmt::join(names, ", "));
+  }
+  layer.mlp.activation = known->second;
   return {};
 }
 
@@ -425,18 +441,19 @@ std::string to_json(const ModelSpec& spec) {
   SLUICE_CHECK(family != nullptr, "no model family {}", spec.family);
   const LayerSpec& layer = spec.layers.front();
   const Attention& a = layer.attention;
-  json root = {{"architectures", {family->architecture}},
-               {"model_type", spec.family},
-               {"hidden_act", "silu"},
-               {"hidden_size", spec.dim},
-               {"num_hidden_layers", spec.layers.size()},
-               {"num_attention_heads", a.heads},
-               {"num_key_value_heads", a.kv_heads},
-               {"head_dim", a.head_dim},
-               {"intermediate_size", layer.mlp.ffn},
-               {"vocab_size", spec.vocab},
-               {"rms_norm_eps", spec.norm_eps},
-               {"tie_word_embeddings", spec.tied_embeddings}};
+  json root = {
+      {"architectures", {family->architecture}},
+      {"model_type", spec.family},
+      {"hidden_act", std::ranges::find(kActivations, layer.mlp.activation, &NamedActivation::second)->first},
+      {"hidden_size", spec.dim},
+      {"num_hidden_layers", spec.layers.size()},
+      {"num_attention_heads", a.heads},
+      {"num_key_value_heads", a.kv_heads},
+      {"head_dim", a.head_dim},
+      {"intermediate_size", layer.mlp.ffn},
+      {"vocab_size", spec.vocab},
+      {"rms_norm_eps", spec.norm_eps},
+      {"tie_word_embeddings", spec.tied_embeddings}};
   // Keys that only say what the family is anyway are left out.
   const std::pair<const OptionalPart*, bool> parts[] = {
       {&family->qkv_bias, a.qkv_bias}, {&family->o_bias, a.o_bias}, {&family->mlp_bias, layer.mlp.bias}};

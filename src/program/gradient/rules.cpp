@@ -178,7 +178,8 @@ void backward(const Swiglu& op, Node node, Gradients& g) {
   const auto dgu = g.into(gu);
   SLUICE_CHECK(!dgu.accumulate, "{}: its input is used elsewhere, too", task.name);
   const ObjectId again = g.like(y, g.program().object(y).role + "2", ObjectKind::ActGrad, op.dtype);
-  g.task(task, named(task, "_bwd"), SwigluBwd{op.tokens, op.dim, op.dtype}, {gu, dy, dgu.object, again});
+  g.task(task, named(task, "_bwd"), SwigluBwd{op.tokens, op.dim, op.dtype, op.activation},
+         {gu, dy, dgu.object, again});
   g.remade(y, again);
 }
 

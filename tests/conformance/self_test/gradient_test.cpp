@@ -120,11 +120,13 @@ TEST(Gradients, HeadNormRope) {
 }
 
 TEST(Gradients, Swiglu) {
-  const SwigluBwd backward{3, 5, kF32};
-  const auto in = make_operands(backward, {});
-  expect_gradient(values_of(reference(backward, in), SwigluBwd::kDgu), Swiglu{3, 5, kF32},
-                  {in[SwigluBwd::kGu], make_tensor(kF32, 15)}, Swiglu::kGu, Swiglu::kY,
-                  in[SwigluBwd::kDy].values());
+  for (const auto activation : {GateActivation::Silu, GateActivation::GeluTanh}) {
+    const SwigluBwd backward{3, 5, kF32, activation};
+    const auto in = make_operands(backward, {});
+    expect_gradient(values_of(reference(backward, in), SwigluBwd::kDgu), Swiglu{3, 5, kF32, activation},
+                    {in[SwigluBwd::kGu], make_tensor(kF32, 15)}, Swiglu::kGu, Swiglu::kY,
+                    in[SwigluBwd::kDy].values());
+  }
 }
 
 void expect_attention_gradients(int64_t window) {

@@ -19,8 +19,8 @@ Status launch(const Swiglu& op, const Args& args, const Machine& machine) {
     machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
       SLUICE_LOOP(machine.isa, forward, args.in<T>(Swiglu::kGu) + first * 2 * op.dim,
-                  args.out<T>(Swiglu::kY) + first * op.dim, std::min(kRowsPerTask, op.tokens - first),
-                  op.dim);
+                  args.out<T>(Swiglu::kY) + first * op.dim, std::min(kRowsPerTask, op.tokens - first), op.dim,
+                  op.activation);
     });
   });
   return {};
@@ -33,7 +33,8 @@ Status launch(const SwigluBwd& op, const Args& args, const Machine& machine) {
       const int64_t first = task * kRowsPerTask, offset = first * op.dim;
       SLUICE_LOOP(machine.isa, backward, args.in<T>(SwigluBwd::kGu) + 2 * offset,
                   args.in<T>(SwigluBwd::kDy) + offset, args.out<T>(SwigluBwd::kDgu) + 2 * offset,
-                  args.out<T>(SwigluBwd::kY) + offset, std::min(kRowsPerTask, op.tokens - first), op.dim);
+                  args.out<T>(SwigluBwd::kY) + offset, std::min(kRowsPerTask, op.tokens - first), op.dim,
+                  op.activation);
     });
   });
   return {};

@@ -89,9 +89,9 @@ cudaError_t bias_grad(const bf16* dy, G* dbias, void* workspace, int64_t tokens,
                       cudaStream_t stream);
 
 // --- swiglu.cu ---
-cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, Queue queue);
+cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, bool gelu, Queue queue);
 cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t tokens, int64_t dim,
-                       cudaStream_t stream);
+                       bool gelu, cudaStream_t stream);
 
 // --- cast.cu ---
 template <class In, class Out>
