@@ -54,8 +54,11 @@ std::string SealedRequest::key() const {
 }
 
 std::string sealed_bytes(const SealedRequest& request, std::string_view content) {
-  const std::string rest = fmt::format("{}\n{}{}", request.text().size(), request.text(), content);
-  return fmt::format("sluice {}\n{}\n{}", request.kind(), checksum_of(rest).text(), rest);
+  const std::string size = fmt::format("{}\n", request.text().size());
+  const Checksum sum = Checksummer().add(std::string_view(size)).add(request.text()).add(content).value();
+  std::string out = fmt::format("sluice {}\n{}\n", request.kind(), sum.text());
+  out.reserve(out.size() + size.size() + request.text().size() + content.size());
+  return out.append(size).append(request.text()).append(content);
 }
 
 namespace {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <concepts>
 #include <utility>
 
 #include "ops/fields.h"
@@ -23,15 +24,23 @@ struct Printer {
   template <class E>
     requires std::is_enum_v<E>
   void operator()(std::string_view name, E v) {
-    out += fmt::format(" {}={}", name, name_of(v));
+    put(name, name_of(v));
   }
-  void operator()(std::string_view name, const Format& v) { out += fmt::format(" {}={}", name, to_text(v)); }
-  void operator()(std::string_view name, bool v) { out += fmt::format(" {}={}", name, v ? 1 : 0); }
-  void operator()(std::string_view name, auto v) { out += fmt::format(" {}={}", name, v); }
+  void operator()(std::string_view name, const Format& v) { put(name, to_text(v)); }
+  void operator()(std::string_view name, bool v) { put(name, v ? "1" : "0"); }
+  void operator()(std::string_view name, std::integral auto v) {
+    const fmt::format_int digits(v);
+    put(name, {digits.data(), digits.size()});
+  }
+  void operator()(std::string_view name, auto v) { put(name, fmt::format("{}", v)); }
   void operator()(std::string_view name, auto v, NoCost) {
     if (all) (*this)(name, v);
   }
   void operator()(std::string_view name, auto v, OfStep) { (*this)(name, v); }
+  // A step has tens of thousands of ops.
+  void put(std::string_view name, std::string_view value) {
+    out.append(" ").append(name).append("=").append(value);
+  }
 };
 
 std::string print(const Op& op, bool all) {

@@ -129,6 +129,9 @@ class Reader {
 
 std::string to_bytes(const Plan& plan) {
   Writer writer;
+  constexpr size_t kOfAction = 136;  // about
+  writer.out.reserve(kOfAction * plan.actions.size() + 8 * plan.addresses.size() + 4 * plan.waits.size() +
+                     sizeof(Home) * plan.homes.size());
   writer.out = kFormat;
   fields(writer, plan);
   return std::move(writer.out);

@@ -23,8 +23,7 @@ struct Turn {
 
 // Whether the content that a value has just after a position is used later, in this step or the next.
 bool live_after(const Value& v, uint32_t position) {
-  const auto next =
-      std::find_if(v.uses.begin(), v.uses.end(), [&](const ValueUse& u) { return u.position > position; });
+  const auto next = std::ranges::upper_bound(v.uses, position, {}, &ValueUse::position);
   if (next == v.uses.begin() && !v.given) return false;  // not made yet
   if (next != v.uses.end()) return !next->overwrites;
   return v.circular && !v.uses.front().overwrites;
@@ -37,10 +36,10 @@ Turn turn_at(const Program& program, const Schedule& s, const TaskCosts& costs,
   for (const Value& v : s.values) {
     const Object& object = program.object(v.object);
     if (v.fixed || v.host_home) continue;  // small, or at home in another plan's arenas
-    if (!live_after(v, position)) continue;
-    const uint32_t task = writer[v.object.value];
     // Where rounds overlap, what one computes again may make room at the turns of two.
     if (object.kind == ObjectKind::Activation && object.round != round) continue;
+    if (!live_after(v, position)) continue;
+    const uint32_t task = writer[v.object.value];
     if (task == UINT32_MAX) {
       turn.kept += double(v.bytes);
     } else {

@@ -127,6 +127,7 @@ std::string plans_as_bytes(const Stages& stages, const Profile& profile) {
   std::string all = bytes_of(profile.overhead_bytes[kHost]);
   for_each_stage(stages, [&](const Stage& s) {
     const std::string bytes = to_bytes(s.plan);
+    all.reserve(all.size() + sizeof(int64_t) + bytes.size());
     all += bytes_of(int64_t(bytes.size()));
     all += bytes;
   });

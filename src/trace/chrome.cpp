@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -10,22 +11,35 @@
 namespace sluice::core {
 namespace {
 
-// Start and length in us with three digits, both of whole ns: rounded apart, neighbours would overlap by one,
-// which viewers refuse.
-std::string times_of(const Interval& time) {
-  const int64_t start = std::llround(time.start_ns), end = std::llround(time.end_ns);
-  return fmt::format("\"ts\":{:.3f},\"dur\":{:.3f}", double(start) / 1e3, double(end - start) / 1e3);
+// A number of thousandths, not below nothing, as a decimal number: a step has a million of these, which take
+// several times as long by way of floating point.
+void put_thousandths(std::string& out, int64_t number) {
+  const fmt::format_int whole(number / 1000), part(1000 + number % 1000);
+  out.append(whole.data(), whole.size()).append(".").append(part.data() + 1, 3);
 }
 
+// Start and length in us with three digits, both of whole ns: rounded apart, neighbours would overlap by one,
+// which viewers refuse.
+void put_times(std::string& out, const Interval& time) {
+  const int64_t start = std::llround(time.start_ns), end = std::llround(time.end_ns);
+  put_thousandths(out.append("\"ts\":"), start);
+  put_thousandths(out.append(",\"dur\":"), end - start);
+}
+
+// Kinds of which there is nothing at any time are left out.
 void put_counters(std::string& out, std::string_view name, const std::vector<MemoryPoint>& history) {
+  std::vector<std::pair<size_t, std::string_view>> kinds;
+  for (size_t k = 0; !history.empty() && k < history.front().bytes.size(); ++k) {
+    if (std::ranges::all_of(history, [k](const MemoryPoint& p) { return p.bytes[k] == 0; })) continue;
+    kinds.emplace_back(k, k < kObjectKinds ? name_of(static_cast<ObjectKind>(k)) : "workspace");
+  }
   for (const MemoryPoint& p : history) {
-    fmt::format_to(std::back_inserter(out),
-                   ",\n{{\"ph\":\"C\",\"pid\":1,\"name\":\"{} MiB\",\"ts\":{:.3f},\"args\":{{", name,
-                   p.ns / 1e3);
-    for (size_t k = 0; k < p.bytes.size(); ++k) {
-      const std::string_view kind = k < kObjectKinds ? name_of(static_cast<ObjectKind>(k)) : "workspace";
-      fmt::format_to(std::back_inserter(out), "{}\"{}\":{:.3f}", k == 0 ? "" : ",", kind,
-                     double(p.bytes[k]) / (1024.0 * 1024.0));
+    out.append(",\n{\"ph\":\"C\",\"pid\":1,\"name\":\"").append(name).append(" MiB\",\"ts\":");
+    put_thousandths(out, std::llround(p.ns));
+    out.append(",\"args\":{");
+    for (const auto& [k, kind] : kinds) {
+      out.append(k == kinds.front().first ? "\"" : ",\"").append(kind).append("\":");
+      put_thousandths(out, std::llround(double(p.bytes[k]) * (1000.0 / (1024.0 * 1024.0))));
     }
     out += "}}";
   }
@@ -65,9 +79,10 @@ void put_activities(std::string& out, const Program& program, const Plan& plan,
     put_row(row, "thread_sort_index", "sort_index", fmt::format("{}", row));
   }
   for (const DeviceActivity& a : activities) {
-    fmt::format_to(put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",{},", row_of[a.stream],
-                   escaped(a.name), times_of(a.time));
-    fmt::format_to(put, "\"args\":{{\"action\":\"{}\"",
+    fmt::format_to(put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",", row_of[a.stream],
+                   escaped(a.name));
+    put_times(out, a.time);
+    fmt::format_to(put, ",\"args\":{{\"action\":\"{}\"",
                    a.command ? label(program, plan.actions[*a.command]) : "");
     if (a.bytes > 0) fmt::format_to(put, ",\"bytes\":{}", a.bytes);
     out += "}}";
@@ -90,14 +105,17 @@ std::string chrome_trace(const Program& program, const Plan& plan, std::span<con
   // Object and task names hold letters, digits, dots and underscores only, so nothing needs escaping.
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
-    fmt::format_to(put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",{},\"args\":{{",
-                   a.lane.index() + 1, label(program, a), times_of(timeline[id]));
+    fmt::format_to(put, ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",", a.lane.index() + 1,
+                   label(program, a));
+    put_times(out, timeline[id]);
+    out += ",\"args\":{";
     if (a.kind == ActionKind::Run) {
       fmt::format_to(put, "\"op\":\"{}\",\"recompute\":{}", text(program.task(a.task).op), a.recompute);
     } else {
       fmt::format_to(put, "\"bytes\":{}", a.bytes);
     }
-    fmt::format_to(put, ",\"predicted_us\":{:.3f}}}}}", a.cost_ns / 1e3);
+    put_thousandths(out.append(",\"predicted_us\":"), std::llround(a.cost_ns));
+    out += "}}";
   }
   put_activities(out, program, plan, activities);
   const MemoryHistory memory = memory_history(program, plan, timeline);
