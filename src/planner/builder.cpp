@@ -269,7 +269,7 @@ std::vector<Residency> PlanBuilder::resident(const StepSchedule& s, const Limits
 }
 
 std::optional<Plan> PlanBuilder::emitted(const StepSchedule& s, std::vector<Residency> residency,
-                                         const Limits& within, Tier& misfit) const {
+                                         const Limits& within, Misfit& misfit) const {
   return passes_.run<std::optional<Plan>>(
       Pass::Emit, std::nullopt,
       [&] { return emit(program_, s, std::move(residency), profile_, within, misfit); },
@@ -392,13 +392,12 @@ uint64_t PlanBuilder::subject() const {
 std::optional<PlanBuilder::Fitting> PlanBuilder::fitted(bool overlap, const Limits& within,
                                                         const SavePolicy& saving,
                                                         const std::vector<GapCosts>& costs, bool lean,
-                                                        Saves& saves, Tier& misfit,
-                                                        int64_t& over_bytes) const {
+                                                        Saves& saves, Misfit& misfit) const {
   const int64_t host_bytes = saving.host_bytes * int64_t(placement_.devices);
   constexpr int kRounds = 4;  // as what is computed again takes room on the device, where more is then cut
   for (int round = 0;; ++round) {
     Fitting out{unrolled(overlap, saves), {}};
-    misfit = kDevice;
+    misfit = {kDevice};
     auto cuts = gaps_cut(out.schedule, within, saves, saving.target_bytes, costs);
     if (!cuts) return std::nullopt;
     out.cuts = std::move(*cuts);
@@ -408,10 +407,9 @@ std::optional<PlanBuilder::Fitting> PlanBuilder::fitted(bool overlap, const Limi
     const auto relieve = [&] { return relieve_host(out.schedule, slots, units_, within, host_bytes, saves); };
     const auto unchecked = [](bool) { return Status(); };
     if (!lean && round < kRounds && passes_.run<bool>(Pass::Relief, false, relieve, unchecked)) continue;
-    misfit = kHost;
     const std::vector<int64_t> bytes = bytes_on_host(out.schedule, slots, within);
-    over_bytes = *std::ranges::max_element(bytes) - within.bytes[kHost];
-    if (over_bytes > 0) return std::nullopt;
+    misfit = {kHost, *std::ranges::max_element(bytes) - within.bytes[kHost]};
+    if (misfit.bytes > 0) return std::nullopt;
     return out;
   }
 }
@@ -429,7 +427,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
   double host_share = std::min(policy.host_share, program_.tasks().size() > kFewItems ? 0.9975 : 1);
   const auto pinned = double(policy.pinned_bytes);
   std::optional<Candidate> best;
-  Tier misfit;
+  Misfit misfit;
   const bool fixed_saves = policy.tight || policy.lean || policy.keep;
   const int attempts = quick_ ? 4 : 8;  // over the same range
   for (int attempt = 0; attempt < (policy.floor ? 8 : attempts); ++attempt) {
@@ -449,13 +447,11 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     auto [saves, costs] = policy.tight || policy.lean ? SaveChoices{all_again(), {}}
                           : policy.keep               ? SaveChoices{none_again(), {}}
                                                       : chosen(policy, saving, within);
-    int64_t over_bytes = 0;
-    const auto fitting =
-        fitted(policy.overlap, within, saving, costs, fixed_saves, saves, misfit, over_bytes);
-    if (!fitting && misfit == kHost && reserve > 0) {
+    const auto fitting = fitted(policy.overlap, within, saving, costs, fixed_saves, saves, misfit);
+    if (!fitting && misfit.is_host() && reserve > 0) {
       // A byte that the device keeps takes one from the host at most, so less of what is held back may do, or
       // all of it does not.
-      const double least = double(over_bytes) / open;
+      const double least = double(misfit.bytes) / open;
       if (least > reserve) return best;
       reserve = std::min(reserve / 2, reserve - least);
       if (reserve < 0.01) reserve = 0;
@@ -475,13 +471,13 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
         if (!search_places) return best;
       }
       // Beside one whose places were searched, only what packs without is still of interest.
-      if (best || misfit == kHost || program_.tasks().size() > kFewItems) break;
+      if (best || misfit.is_host() || program_.tasks().size() > kFewItems) break;
     }
-    if (policy.tight || (fixed_saves && misfit == kHost)) return best;
-    if (misfit.is_device()) {
-      device_share -= policy.floor ? 0.03 : 0.32 / attempts;
+    if (policy.tight || (fixed_saves && misfit.is_host())) return best;
+    if (misfit.is_host()) {
+      host_share -= std::max(0.08 / attempts, double(misfit.bytes) / double(within.bytes[kHost]));
     } else {
-      host_share -= 0.08 / attempts;
+      device_share -= policy.floor ? 0.03 : 0.32 / attempts;
     }
   }
   return best;
@@ -505,11 +501,11 @@ std::optional<Plan> PlanBuilder::build_with(const StepSchedule& s, const GapsByD
   }
   const std::vector<Residency> residency = resident(s, within, cuts, within.device_bytes());
   std::optional<Plan> best;
-  Tier misfit = kDevice;
+  Misfit misfit;
   for (const bool search_places : {false, true}) {
     within.search_places = search_places;
     auto plan = emitted(s, residency, within, misfit);
-    if (!plan && misfit == kHost) break;
+    if (!plan && misfit.is_host()) break;
     if (!plan) continue;
     predict_times(*plan);
     if (!best || plan->makespan_ns < best->makespan_ns) best = std::move(plan);

@@ -115,7 +115,7 @@ class PlanBuilder {
   std::vector<Residency> resident(const StepSchedule& s, const Limits& within, const CutsByDevice& cuts,
                                   int64_t fill_bytes) const;
   std::optional<Plan> emitted(const StepSchedule& s, std::vector<Residency> residency, const Limits& within,
-                              Tier& misfit) const;
+                              Misfit& misfit) const;
   void predict_times(Plan& plan) const;
   // Of a plan whose times are predicted.
   double step_ns(const Plan& plan) const { return whole_step_ns(program_, plan, left_out_); }
@@ -131,14 +131,14 @@ class PlanBuilder {
   std::vector<TaskId> order(bool overlap) const;
   SaveChoices chosen(const Policy& policy, const SavePolicy& saving, const Limits& within) const;
   // Gaps cut for these saves, of which what the host has no room for is changed. Empty when a working set
-  // does not fit, or else the host (`misfit`), by `over_bytes`.
+  // does not fit, or else the host.
   struct Fitting {
     StepSchedule schedule;
     CutsByDevice cuts;
   };
   std::optional<Fitting> fitted(bool overlap, const Limits& within, const SavePolicy& saving,
-                                const std::vector<GapCosts>& costs, bool lean, Saves& saves, Tier& misfit,
-                                int64_t& over_bytes) const;
+                                const std::vector<GapCosts>& costs, bool lean, Saves& saves,
+                                Misfit& misfit) const;
   struct Pinnable {
     ObjectId object;
     int64_t bytes;

@@ -74,7 +74,7 @@ const Floor::Point& Floor::tightest() {
     if (!cuts) return false;
     std::vector<Residency> least = plans_.resident(s, limits, *cuts, 0);
     // Nothing early, nothing lingering: the tightest there is.
-    Tier misfit;
+    Misfit misfit;
     for (const bool search_places : {false, true}) {
       if (search_places && !plans_.is_small()) break;
       limits.search_places = search_places;

@@ -366,7 +366,7 @@ std::optional<Plan> Planner::random(uint64_t seed) {
   limits.store_around = uniform() < 0.5;
   std::vector<Residency> residency = plans_.resident(s, limits, *cuts, limits.device_bytes());
   limits.set_device_bytes(std::min(plans_.limits.device_bytes(), 2 * all));
-  Tier misfit;
+  Misfit misfit;
   auto plan = plans_.emitted(s, std::move(residency), limits, misfit);
   if (plan) plans_.predict_times(*plan);
   return plan;

@@ -9,7 +9,7 @@ namespace sluice::core {
 namespace {
 
 // With the values named away in their gaps.
-std::optional<Plan> emitted(const SixTasks& six, std::string_view cut, const Limits& limits, Tier& misfit) {
+std::optional<Plan> emitted(const SixTasks& six, std::string_view cut, const Limits& limits, Misfit& misfit) {
   const StepSchedule step = six.step("", limits);
   const Schedule& s = step.devices.front();
   return emit(six.program, step, {split_at(s, limits, six.gaps(s, cut))}, SixTasks::link(5), limits, misfit);
@@ -43,7 +43,7 @@ class Emitted : public testing::TestWithParam<Case> {};
 TEST_P(Emitted, InOrderWithItsWaits) {
   const Case& c = GetParam();
   const SixTasks six;
-  Tier misfit;
+  Misfit misfit;
   const auto plan = emitted(six, c.cut, SixTasks::room(c.device, c.host), misfit);
   ASSERT_TRUE(plan);
   EXPECT_EQ(six.words(*plan), c.actions);
@@ -54,19 +54,20 @@ TEST_P(Emitted, InOrderWithItsWaits) {
 INSTANTIATE_TEST_SUITE_P(Spans, Emitted, testing::ValuesIn(kCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(Emit, NamesTheTierThatIsTooSmall) {
+TEST(Emit, NamesTheTierThatIsTooSmallAndByHowMuch) {
   const SixTasks six;
-  Tier misfit;
+  Misfit misfit;
   EXPECT_FALSE(emitted(six, "", SixTasks::room(4, 0), misfit));
-  EXPECT_EQ(misfit, kDevice);
+  EXPECT_EQ(misfit.tier, kDevice);
   EXPECT_FALSE(emitted(six, "a", SixTasks::room(5, 0), misfit));
-  EXPECT_EQ(misfit, kHost);
+  EXPECT_EQ(misfit.tier, kHost);
+  EXPECT_EQ(misfit.bytes, SixTasks::kBytes);
 }
 
 TEST(Emit, KeepsAWorkspaceFreeWhileItsTaskRuns) {
   SixTasks six;
   six.costs.workspace_bytes[3] = 2 * SixTasks::kBytes;  // of the task for which most is there
-  Tier misfit;
+  Misfit misfit;
   EXPECT_FALSE(emitted(six, "", SixTasks::room(6), misfit));
   const auto plan = emitted(six, "", SixTasks::room(7), misfit);
   ASSERT_TRUE(plan);
@@ -81,7 +82,7 @@ TEST(Submission, IsInTheOrderOfPredictedStarts) {
   const Limits limits = SixTasks::room(5, 1);
   Residency r = split_at(s, limits, six.gaps(s, "x"));
   r.spans.front().begin = 5;
-  Tier misfit;
+  Misfit misfit;
   auto plan = emit(six.program, step, {r}, SixTasks::link(5), limits, misfit);
   ASSERT_TRUE(plan);
   EXPECT_EQ(six.words(*plan), "fa; fb; fc; bc; bb; load x (bb); ba");

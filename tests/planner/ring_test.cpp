@@ -295,7 +295,7 @@ std::string words(bool joined) {
   std::vector<Residency> residency;
   for (const Schedule& s : step.devices)
     residency.push_back(split_at(s, limits, gaps_of(s, profile, limits)));
-  Tier misfit;
+  Misfit misfit;
   const auto plan = emit(six.program, step, std::move(residency), profile, limits, misfit);
   if (!plan) return "does not fit";
   const Status valid = verify(six.program, *plan, six.costs.workspace_bytes);

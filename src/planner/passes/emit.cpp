@@ -107,12 +107,12 @@ class Emitter {
       sides_.emplace_back(schedule.devices[d], std::move(residency[d]), lanes_);
   }
 
-  std::optional<Plan> run(Tier& misfit) {
+  std::optional<Plan> run(Misfit& misfit) {
     // The host does not depend on the devices' addresses, and packs fast.
-    misfit = kHost;
-    if (!pack_host()) return std::nullopt;
+    misfit = {kHost};
+    if (!pack_host(misfit.bytes)) return std::nullopt;
     for (Side& side : sides_) {
-      misfit = side.tier;
+      misfit = {side.tier};
       if (!pack_device(side)) return std::nullopt;
     }
     set_homes();
@@ -138,7 +138,8 @@ class Emitter {
  private:
   std::vector<uint32_t> ends_of_runs(const Side& side) const;
   bool pack_device(Side& side);
-  bool pack_host();
+  // What is missing if it does not.
+  bool pack_host(int64_t& missing_bytes);
   void set_homes();
   void order_events(Side& side);
   void launch(uint32_t position);
@@ -258,7 +259,7 @@ bool Emitter::pack_device(Side& side) {
   return true;
 }
 
-bool Emitter::pack_host() {
+bool Emitter::pack_host(int64_t& missing_bytes) {
   struct Owner {
     size_t side;     // sides_.size(): a hand-over
     uint32_t index;  // of its value, or its position
@@ -312,6 +313,7 @@ bool Emitter::pack_host() {
     if (const int64_t used = pack_least(items, n_); used == kNowhere || used > space) return false;
   } else if (pack(items, n_, space, beside > space ? many_on_host() : many_on_device()) == kNowhere &&
              pack_few(items = asked, n_, space) == kNowhere) {
+    missing_bytes = bytes_wanted(asked, n_) - space;
     return false;
   }
   PlannedArena& arena = plan_.arenas[kHost];
@@ -487,7 +489,7 @@ void Emitter::copy(ObjectId object, Location from, Location to) {
 
 std::optional<Plan> emit(const Program& program, const StepSchedule& schedule,
                          std::vector<Residency> residency, const Profile& profile, const Limits& limits,
-                         Tier& misfit) {
+                         Misfit& misfit) {
   auto plan = Emitter(program, schedule, std::move(residency), profile, limits).run(misfit);
   if (!plan) return std::nullopt;
   plan->program_hash = program.hash();

@@ -16,6 +16,8 @@
 namespace sluice::core {
 namespace {
 
+constexpr uint32_t kTwoRounds = 2048;  // positions: about two rounds of a chunk each
+
 // Places in the order of offsets, and those of each stretch of time once more: a step of many rounds holds
 // no more at a time than one of few, and most of its things last for less than two rounds.
 class PlacesInTime {
@@ -38,7 +40,7 @@ class PlacesInTime {
   std::vector<Place> all() && { return std::move(all_); }
 
  private:
-  static constexpr uint32_t kStretch = 2048;  // positions: about two rounds of a chunk each
+  static constexpr uint32_t kStretch = kTwoRounds;
   struct Stretch {
     uint32_t begin, end;
   };
@@ -317,14 +319,22 @@ struct Variant {
   int64_t large = 0;  // what takes at least one in so many bytes of the capacity is placed first; 0: nothing
 };
 
-std::span<const Variant> variants_for(size_t items, size_t many) {
+bool gives_way(const PackItem& item) {
+  return item.latest_begin != item.begin || item.earliest_end != item.end;
+}
+
+std::span<const Variant> variants_for(std::span<const PackItem> items, size_t many) {
   static constexpr Variant kVariants[] = {{100, 0},        {40, 0},          {300, 24},
                                           {UINT32_MAX, 0}, {UINT32_MAX, 24}, {UINT32_MAX, 0, 2}};
   // Placing what lives long first takes time with the square of how much there is: with many things it comes
   // last. Among many, something large finds no room in one piece once the small ones are there.
-  static constexpr Variant kOfMany[] = {
-      {UINT32_MAX, 0, 32}, {UINT32_MAX, 0}, {UINT32_MAX, 24}, {100, 0}, {40, 0}, {300, 24}};
-  if (items > many) return kOfMany;
+  static constexpr Variant kOfMany[] = {{UINT32_MAX, 0, 32}, {UINT32_MAX, 0}, {300, 24},
+                                        {UINT32_MAX, 24},    {100, 0},        {40, 0}};
+  // Of so many that nothing gives way to another, those that take long pack none that these do not.
+  static constexpr Variant kOfManyFirm[] = {
+      {UINT32_MAX, 0, 32}, {UINT32_MAX, 0}, {UINT32_MAX, 24}, {kTwoRounds, 0}};
+  if (items.size() > kManyItems && std::ranges::none_of(items, gives_way)) return kOfManyFirm;
+  if (items.size() > many) return kOfMany;
   return kVariants;
 }
 
@@ -370,9 +380,14 @@ int64_t most_at_once(const std::vector<PackItem>& items, uint32_t last) {
 
 }  // namespace
 
+int64_t bytes_wanted(std::vector<PackItem> items, uint32_t last) {
+  const int64_t all = total_bytes(items);
+  return Sweep(items, last, all, UINT32_MAX, 0, kUnlimited).run() ? bytes_used(items) : all;
+}
+
 int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many) {
   const int64_t space = std::min(capacity, total_bytes(items));
-  return pack_within(items, last, space, variants_for(items.size(), many), false);
+  return pack_within(items, last, space, variants_for(items, many), false);
 }
 
 int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many) {
@@ -387,7 +402,7 @@ int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capaci
   for (const int64_t room : {most, most + most / 32, most + most / 8, most + most / 2}) {
     const int64_t space = align_down(room, unit);
     if (space >= total) break;
-    const int64_t used = pack_within(items, last, space, variants_for(items.size(), many), true);
+    const int64_t used = pack_within(items, last, space, variants_for(items, many), true);
     if (used != kNowhere) return used;
     items = asked;
   }
@@ -401,14 +416,13 @@ int64_t pack_least(std::vector<PackItem>& items, uint32_t last) {
   if (unit == 0) return 0;
   const std::vector<PackItem> asked = items;
   for (int64_t more = 0; most + more < total; more = std::max(2 * more, align_up(most / 512, unit))) {
-    const int64_t used =
-        pack_within(items, last, most + more, variants_for(items.size(), kManyOnHost), false);
+    const int64_t used = pack_within(items, last, most + more, variants_for(items, kManyOnHost), false);
     if (used != kNowhere) return used;
     items = asked;
     if (const int64_t few = pack_few(items, last, most + more); few != kNowhere) return few;
     items = asked;
   }
-  return pack_within(items, last, total, variants_for(items.size(), kManyOnHost), false);
+  return pack_within(items, last, total, variants_for(items, kManyOnHost), false);
 }
 
 }  // namespace sluice::core

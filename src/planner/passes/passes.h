@@ -222,10 +222,21 @@ int64_t pack_least(std::vector<PackItem>& items, uint32_t last);
 constexpr size_t kFewItems = 400;
 int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
 
-// Addresses, order, waits. Empty when it does not pack within the limits of the tier `misfit`.
+// About how many bytes pack() would use if it could have any number, placing fast.
+int64_t bytes_wanted(std::vector<PackItem> items, uint32_t last);
+
+// The tier that has no room for a plan, and about how many bytes are missing; 0: unknown.
+struct Misfit {
+  Tier tier = kDevice;
+  int64_t bytes = 0;
+
+  bool is_host() const { return tier == kHost; }
+};
+
+// Addresses, order, waits. Empty when it does not pack within the limits of a tier.
 std::optional<Plan> emit(const Program& program, const StepSchedule& schedule,
                          std::vector<Residency> residency, const Profile& profile, const Limits& limits,
-                         Tier& misfit);
+                         Misfit& misfit);
 
 // Puts the actions of a simulated plan in the order in which they are predicted to start; order within a lane
 // and waits stay as they are. A device's queue of copies holds a few dozen: a store that is submitted long
