@@ -165,4 +165,5 @@ class Gradients(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    # That all of it is skipped is no failure.
+    sys.exit(not unittest.main(exit=False).result.wasSuccessful())
