@@ -106,15 +106,15 @@ class Session:
 
     def save_state(self, directory: Path) -> None:
         """A folder with weights (transformers loads it), optimizer state and what the run is. It appears whole."""
-        self._of.save_state(directory)
+        self._of.save_state(os.fspath(directory))
 
     def load_state(self, directory: Path) -> None:
         """Goes on from what save_state() wrote, with the same bits. What waits is discarded."""
-        self._of.load_state(directory)
+        self._of.load_state(os.fspath(directory))
 
     def save_weights(self, directory: Path) -> None:
         """The same folder without optimizer state."""
-        self._of.save_weights(directory)
+        self._of.save_weights(os.fspath(directory))
 
     @property
     def weights(self) -> dict[str, tuple[int, ...]]:

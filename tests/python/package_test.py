@@ -235,7 +235,9 @@ class Sessions(unittest.TestCase):
 
     def test_are_refused_in_a_fork(self):
         with sluice.Session(small_plan()) as session:
-            child = os.fork()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # it is what is tested
+                child = os.fork()
             if child == 0:
                 said = ""
                 try:
@@ -263,7 +265,7 @@ class Sessions(unittest.TestCase):
     def test_are_whole_after_an_interrupt(self):
         """Ctrl-C takes effect when the call under way returns, whichever that is."""
         with tempfile.TemporaryDirectory() as folder:
-            cache = pathlib.Path(folder) / "cache"  # of costs, so that most interrupts meet the search
+            cache = f"{folder}/cache"  # of costs, so that most interrupts meet the search
             def planned():
                 return sluice.plan(sluice.Model.config(CONFIG), sluice.Machine.here(backend="cpu", threads=1, cache=cache),
                                    seq_len=SEQ_LEN, tokens_per_step=TOKENS, host="1GiB", sample_window=SEQ_LEN, deferred_updates=True)
