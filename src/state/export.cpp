@@ -204,6 +204,8 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
         "llama.cpp passes rope_type dynamic over: texts of more than {} tokens get other logits there",
         spec.rope.original_context));
   }
+  if (any([](const LayerSpec& layer) { return layer.mlp.activation != GateActivation::Silu; }))
+    out.emplace_back("llama.cpp takes the gates of this family to be SiLU (hidden_act): other logits");
   const auto has = [&](std::string_view name) {
     return std::find(files.begin(), files.end(), name) != files.end();
   };

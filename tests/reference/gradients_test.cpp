@@ -66,6 +66,8 @@ const Case kCases[] = {
     {"qwen2_four_chunks_two_rounds", "qwen2_tiny", "", {64, 16, 4, 2, 16}},
     {"dynamic", "llama_tiny_dynamic", "", {64, 128, 1, 1, 128}},
     {"dynamic_four_chunks", "llama_tiny_dynamic", "", {64, 16, 8, 1, 16}},
+    {"gelu", "llama_tiny_gelu", "", {64, 128, 1, 1, 128}},
+    {"gelu_four_chunks_two_rounds", "llama_tiny_gelu", "", {64, 16, 4, 2, 16}},
     {"mistral", "mistral_tiny", "", {64, 128, 1, 1, 128}},
     {"mistral_two_chunks", "mistral_tiny", "", {64, 32, 4, 1, 32}},
     {"mistral_four_chunks_two_rounds", "mistral_tiny", "", {64, 16, 4, 2, 16}},

@@ -44,8 +44,8 @@ TEST_P(LogitsOf, MatchPyTorch) {
 
 INSTANTIATE_TEST_SUITE_P(Models, LogitsOf,
                          testing::Values("llama_tiny", "llama_tiny_biases", "qwen3_tiny",
-                                         "llama_tiny_dynamic", "mistral_tiny", "mistral_tiny_yarn",
-                                         "qwen2_tiny_window", "smollm3_tiny"),
+                                         "llama_tiny_dynamic", "llama_tiny_gelu", "mistral_tiny",
+                                         "mistral_tiny_yarn", "qwen2_tiny_window", "smollm3_tiny"),
                          [](const auto& test) { return std::string(test.param); });
 
 constexpr float kLearningRate = 1e-2f;  // of the fixtures and of rig::args_for

@@ -109,9 +109,9 @@ TEST_P(RoundTrip, IsBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Families, RoundTrip,
                          testing::Values("llama_tiny", "llama_tiny_tied", "llama_tiny_biases",
-                                         "llama_tiny_dynamic", "mistral_tiny", "mistral_tiny_yarn",
-                                         "qwen2_tiny", "qwen2_tiny_window", "qwen3_tiny", "qwen3_tiny_tied",
-                                         "smollm3_tiny"),
+                                         "llama_tiny_dynamic", "llama_tiny_gelu", "mistral_tiny",
+                                         "mistral_tiny_yarn", "qwen2_tiny", "qwen2_tiny_window", "qwen3_tiny",
+                                         "qwen3_tiny_tied", "smollm3_tiny"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Export, RoundsToNearestTiesToEven) {
@@ -326,6 +326,7 @@ TEST(Export, SaysWhatOthersWouldDoOtherwise) {
   EXPECT_EQ(notices("llama_tiny", nullptr, {}), "");
   EXPECT_NE(notices("qwen2_tiny_window", nullptr, {}).find("llama.cpp passes the window over"),
             std::string::npos);
+  EXPECT_NE(notices("llama_tiny_gelu", nullptr, {}).find("to be SiLU (hidden_act)"), std::string::npos);
   EXPECT_NE(notices("llama_tiny_dynamic", nullptr, {}).find("rope_type dynamic over: texts of more than "),
             std::string::npos);
   const std::string each_second = notices("smollm3_tiny", "no_rope_layers", {1, 0, 1, 0});
