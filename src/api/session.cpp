@@ -438,11 +438,13 @@ Status Session::set_weight(std::string_view name, std::span<const float> values)
 }
 
 Result<std::vector<float>> Session::gradient(std::string_view name) {
+  SLUICE_TRY(impl_->engine->check_tensor({core::TensorKind::Gradient}, name));
   SLUICE_TRY(impl_->make_gradients("gradient()"));
   return impl_->engine->tensor({core::TensorKind::Gradient}, name);
 }
 
 Status Session::set_gradient(std::string_view name, std::span<const float> values) {
+  SLUICE_TRY(impl_->engine->check_write({core::TensorKind::Gradient}, name, values));
   SLUICE_TRY(impl_->make_gradients("set_gradient()"));
   return impl_->engine->set_tensor({core::TensorKind::Gradient}, name, values);
 }

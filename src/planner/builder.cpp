@@ -475,7 +475,8 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     }
     if (policy.tight || (fixed_saves && misfit.is_host())) return best;
     if (misfit.is_host()) {
-      host_share -= std::max(0.08 / attempts, double(misfit.bytes) / double(within.bytes[kHost]));
+      const double missing = std::max(0.08 / attempts, double(misfit.bytes) / double(within.bytes[kHost]));
+      host_share = std::max(0.0, host_share - missing);
     } else {
       device_share -= policy.floor ? 0.03 : 0.32 / attempts;
     }

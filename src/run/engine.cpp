@@ -143,12 +143,15 @@ Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vec
                                 LossScale scale, const UpdateValues* values) {
   const UpdateValues now = values != nullptr ? *values : values_of(p_.optimizer);
   SLUICE_TRY(pass(rows, learning_rate, now, scale, timeline));
-  return settle(learning_rate, now);
+  StepResult result = settle(learning_rate, now);
+  SLUICE_TRY(check_caps());  // of a step that was made
+  return result;
 }
 
 Status Engine::make_passes(const Rows& rows, LossScale scale) {
   SLUICE_CHECK(p_.optimizer.deferred, "the update is part of the passes");
-  return pass(rows, 0, values_of(p_.optimizer), scale, nullptr);
+  SLUICE_TRY(pass(rows, 0, values_of(p_.optimizer), scale, nullptr));
+  return check_caps();
 }
 
 Result<StepResult> Engine::decide_update(double learning_rate, const UpdateValues& values) {
@@ -181,7 +184,6 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
   SLUICE_ASSIGN(const LossSums sums, read_value<LossSums>(*training_, model.loss));
   SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
   SLUICE_TRY(read_log_probs());
-  SLUICE_TRY(check_caps());
   passed_ = Passed{.result = {.loss = learns ? sums.loss * double(args.loss_scale) : std::nan(""),
                               .gradient_norm = clip.norm,
                               .tokens = p_.shape.tokens(),
@@ -212,7 +214,7 @@ Status Engine::clip_again(float max_norm) {
 StepResult Engine::settle(double learning_rate, const UpdateValues& values) {
   auto [result, clip, changed] = *passed_;
   passed_.reset();
-  const bool learns = result.targets > 0;
+  const bool learns = result.targets > 0 || changed;
   ++steps_done_;
   pending_ = p_.optimizer.deferred && learns;
   learning_rate_ = learning_rate;
@@ -378,8 +380,17 @@ Result<std::vector<float>> Engine::tensor(TensorKind kind, std::string_view name
 Status Engine::set_tensor(TensorKind kind, std::string_view name, std::span<const float> values) {
   SLUICE_CHECK(kind.of != TensorKind::Gradient || passed_, "no passes were made");
   SLUICE_TRY(apply_pending());
+  SLUICE_TRY(write_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, values, *training_));
   if (kind.of == TensorKind::Gradient) passed_->changed = true;
-  return write_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, values, *training_);
+  return {};
+}
+
+Status Engine::check_tensor(TensorKind kind, std::string_view name) const {
+  return sluice::core::check_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name);
+}
+
+Status Engine::check_write(TensorKind kind, std::string_view name, std::span<const float> values) const {
+  return sluice::core::check_write(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, values);
 }
 
 MemoryReport Engine::memory() {

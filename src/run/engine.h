@@ -94,6 +94,9 @@ class Engine {
   // were made.
   Result<std::vector<float>> tensor(TensorKind kind, std::string_view name);
   Status set_tensor(TensorKind kind, std::string_view name, std::span<const float> values);
+  // Their errors without doing it, also before the passes.
+  Status check_tensor(TensorKind kind, std::string_view name) const;
+  Status check_write(TensorKind kind, std::string_view name, std::span<const float> values) const;
 
   // What evaluations found: checkpoints have it, and load() sets it. Nothing here reads it.
   HeldoutRecord& heldout() { return heldout_; }

@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 #include "ops/step_args.h"
 #include "run/caps.h"
+#include "run/stages.h"
 #include "run/standing_start.h"
 
 namespace sluice::core {
@@ -14,8 +15,6 @@ namespace {
 
 // Larger chunks make a pass no faster, and take memory.
 constexpr int64_t kMostTokens = 8192;
-// More hide nothing more: see kLongChunks of run/stages.cpp.
-constexpr int64_t kMostChunks = 4;
 // Rows of logits that exist at once.
 constexpr int64_t kMostHeadTokens = 1024;
 
@@ -71,12 +70,13 @@ Result<EvaluatorPlan> plan_evaluator(EvaluatorSetup setup, const Profile& profil
   }
   if (!best.ok() || best->shape.chunk_tokens < setup.seq_len) return best;
   // Weights that come for every pass come once for all its chunks.
-  const int64_t each = best->shape.sequences(),
-                chunks = std::min((setup.rows + each - 1) / each, kMostChunks);
-  if (chunks == 1) return best;
-  auto longer = plan_with(setup, best->shape.chunk_tokens, chunks, profile);
-  return longer.ok() && seconds_for_all(*longer) < seconds_for_all(*best) ? std::move(longer)
-                                                                          : std::move(best);
+  const int64_t each = best->shape.sequences(), chunk = best->shape.chunk_tokens;
+  const int64_t most = std::min((setup.rows + each - 1) / each, kLongChunks);
+  for (int64_t chunks = 2; chunks <= most; ++chunks) {
+    auto longer = plan_with(setup, chunk, chunks, profile);
+    if (longer.ok() && seconds_for_all(*longer) < seconds_for_all(*best)) best = std::move(longer);
+  }
+  return best;
 }
 
 Result<std::unique_ptr<Evaluator>> Evaluator::open(const EvaluatorPlan& plan, const Machine& machine,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/plan_cache.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,10 +17,15 @@
 namespace sluice::core {
 namespace {
 
-// A planner that was changed makes other plans. Empty: unknown, then nothing is kept.
+// A planner that was changed makes other plans: the checksum of the file that has this code, a program or a
+// library that an interpreter loaded. Empty: unknown, then nothing is kept.
 const std::string& this_program() {
   static const std::string sum = [] {
-    const auto checksum = checksum_of_file("/proc/self/exe");
+    Dl_info info{};
+    const bool known = dladdr(reinterpret_cast<const void*>(&this_program), &info) != 0;
+    const std::string_view file = known && info.dli_fname != nullptr ? info.dli_fname : "";
+    // A program is named as it was called, which may be from another directory.
+    const auto checksum = checksum_of_file(file.ends_with(".so") ? std::string(file) : "/proc/self/exe");
     return checksum.ok() ? checksum->text() : "";
   }();
   return sum;
@@ -49,7 +55,7 @@ void add_model(SealedRequest& request, const ModelSpec& model, const Numerics& n
 }
 
 SealedRequest in_full(const StageRequest& r, const Profile& profile, const Stages& stages) {
-  SealedRequest request("plans 1");
+  SealedRequest request("plans 2");
   request.add("made by", this_program());
   add_model(request, r.model, r.numerics, r.optimizer);
   visit_fields(r.shape, [&](std::string_view name, const auto& value) { request.add(name, value); });

@@ -23,9 +23,6 @@ struct BesideSteps {
   bool optional = false;  // see Stage
 };
 
-// A chunk of 8,192 tokens of 8B is computed in two thirds of the time that its weights take to come at 25
-// GB/s.
-constexpr int64_t kLongChunks = 4;
 // What a long evaluation saves of a token's time, at least.
 constexpr double kLongSaves = 0.03;
 

@@ -101,29 +101,56 @@ Result<std::vector<float>> read_tensor(const Model& model, const Optimizer& opti
   return out;
 }
 
-Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
-                    std::span<const float> values, Executor& executor) {
+Status check_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name) {
+  SLUICE_ASSIGN(const WeightPlace place, find(model, name));
+  SLUICE_TRY(ranges_of(model, optimizer, kind, name, place));
+  return {};
+}
+
+Status check_write(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
+                   std::span<const float> values) {
   SLUICE_ASSIGN(const WeightPlace place, find(model, name));
   if (int64_t(values.size()) != elements_of(place))
     return error("weight {}: {} values; it has {}", name, values.size(), elements_of(place));
-  const TensorInfo tensor{std::string(name), TensorType::F32, {int64_t(values.size())}};
-  if (kind.of == TensorKind::Weight)
-    return write_weight(model, place, tensor, 0, std::as_bytes(values), executor);
   if (kind.of == TensorKind::State && kind.slot == kMasterRole)
     return error("state {}: it is set with the weight, not alone", kMasterRole);
   SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, place));
+  const TensorInfo tensor{std::string(name), TensorType::F32, {int64_t(values.size())}};
   const auto squares = std::ranges::find(optimizer.state, true, &StateSlot::squares);
   const bool never_negative =
       kind.of == TensorKind::State && squares != optimizer.state.end() && squares->role == kind.slot;
   SLUICE_TRY(check_values(tensor, never_negative, 0, std::as_bytes(values)));
   std::vector<std::byte> bytes;
+  int64_t first = 0;  // of the range, in the tensor
+  for (const Range& range : ranges) {
+    const Format& format = model.program.object(range.object).format;
+    for (int64_t done = 0; done < range.count; done += kPieceElements) {
+      const auto own =
+          values.subspan(size_t(first + done), size_t(std::min(kPieceElements, range.count - done)));
+      if (const int64_t bad = round_elements(tensor_type(format.type), own, bytes); bad >= 0)
+        return error("{}: element {} is {}, which {} has no finite number for", name, first + done + bad,
+                     own[size_t(bad)], to_text(format));
+    }
+    first += range.count;
+  }
+  return {};
+}
+
+Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
+                    std::span<const float> values, Executor& executor) {
+  SLUICE_TRY(check_write(model, optimizer, kind, name, values));
+  SLUICE_ASSIGN(const WeightPlace place, find(model, name));
+  if (kind.of == TensorKind::Weight) {
+    const TensorInfo tensor{std::string(name), TensorType::F32, {int64_t(values.size())}};
+    return write_weight(model, place, tensor, 0, std::as_bytes(values), executor);
+  }
+  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, place));
+  std::vector<std::byte> bytes;
   for (const Range& range : ranges) {
     const Format& format = executor.program().object(range.object).format;
-    const auto own = values.first(size_t(range.count));
+    const int64_t bad = round_elements(tensor_type(format.type), values.first(size_t(range.count)), bytes);
+    SLUICE_CHECK(bad < 0, "{}: it was checked", name);
     values = values.subspan(size_t(range.count));
-    if (const int64_t bad = round_elements(tensor_type(format.type), own, bytes); bad >= 0)
-      return error("{}: element {} is {}, which {} has no finite number for", name, bad, own[size_t(bad)],
-                   to_text(format));
     SLUICE_TRY(executor.write(range.object, bytes, format.bytes(range.first)));
   }
   return {};

@@ -27,8 +27,14 @@ Result<std::vector<float>> read_tensor(const Model& model, const Optimizer& opti
                                        std::string_view name, const Executor& executor);
 // Weights are written with their masters, which are not written alone. Errors, too: another number of values,
 // one that is not finite, or is negative where squares are summed.
+// Nothing is written then.
 Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
                     std::span<const float> values, Executor& executor);
+
+// The errors of read_tensor() and of write_tensor() without doing it.
+Status check_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name);
+Status check_write(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
+                   std::span<const float> values);
 
 // The sums of squares of all gradients, by weight, in f64: of those that are not trained 0.
 Result<std::vector<double>> gradient_squares(const Model& model, const Executor& executor);

@@ -11,10 +11,12 @@
 namespace sluice::core {
 namespace {
 
-// A number of thousandths, not below nothing, as a decimal number: a step has a million of these, which take
+// A number of thousandths as a decimal number: a step has a million of these, which take
 // several times as long by way of floating point.
 void put_thousandths(std::string& out, int64_t number) {
-  const fmt::format_int whole(number / 1000), part(1000 + number % 1000);
+  if (number < 0) out += '-';  // an activity by another clock may begin before its step
+  const uint64_t size = number < 0 ? -uint64_t(number) : uint64_t(number);
+  const fmt::format_int whole(size / 1000), part(1000 + size % 1000);
   out.append(whole.data(), whole.size()).append(".").append(part.data() + 1, 3);
 }
 

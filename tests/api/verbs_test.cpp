@@ -412,6 +412,39 @@ TEST(Verbs, WriteGradientsAndStateByName) {
   expect_error(restored.session.gradient(name).error(), ErrorKind::Invalid, "no rows wait");
 }
 
+TEST(Verbs, RefuseNamesAndValuesBeforeAnythingIsComputed) {
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  Running refused(late_updates()), plain(late_updates());
+  const Rows rows = some_rows();
+  ASSERT_TRUE(refused.session.forward_backward(part(rows, 0, 2)).ok());
+  expect_error(refused.session.gradient("lm_head").error(), ErrorKind::NotFound, "lm_head");
+  expect_error(refused.session.set_gradient(name, std::vector<float>(3)).error(), ErrorKind::Invalid,
+               "3 values");
+  const std::vector<float> strange(1536, std::numeric_limits<float>::infinity());
+  expect_error(refused.session.set_gradient(name, strange).error(), ErrorKind::Invalid, "element 0 is inf");
+  EXPECT_TRUE(refused.session.forward_backward(part(rows, 2, 2)).ok()) << "no passes were made";
+  expect_error(refused.session.set_gradient(name, std::vector<float>(3)).error(), ErrorKind::Invalid,
+               "3 values");
+  EXPECT_EQ(refused.session.optim_step(1e-2)->gradient_norm,
+            plain.session.step(rows.batch(), 1e-2)->gradient_norm);
+  EXPECT_EQ(all_weights(refused.session), all_weights(plain.session));
+}
+
+TEST(Verbs, ApplyWrittenGradientsWhereNoTokenIsLearnt) {
+  const std::string name = "model.norm.weight";
+  Running r(late_updates());
+  Rows rows = some_rows();
+  rows.targets.assign(rows.targets.size(), -1);
+  const std::vector<float> before = *r.session.weight(name);
+  ASSERT_TRUE(r.session.forward_backward(rows.batch()).ok());
+  ASSERT_TRUE(r.session.set_gradient(name, std::vector<float>(before.size(), 1)).ok());
+  const auto stepped = r.session.optim_step(1e-2);
+  ASSERT_TRUE(stepped.ok()) << stepped.message();
+  EXPECT_EQ(stepped->skipped, "");
+  const std::vector<float> after = *r.session.weight(name);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_LT(after[i], before[i]);
+}
+
 TEST(Verbs, HaveMasterWeightsAmongTheState) {
   StepOptions options = every_verb();
   options.compute = Format::BF16;

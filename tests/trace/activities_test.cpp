@@ -91,9 +91,10 @@ TEST(ChromeTrace, HasARowPerStream) {
 TEST(ChromeTrace, NeighboursDoNotOverlap) {
   const SmallPlan small = small_plan(0.5);
   std::vector<Interval> timeline(small.plan.actions.size());
-  // Ends between two whole nanoseconds, and rounds of microseconds that go apart.
+  // Ends between two whole nanoseconds, and rounds of microseconds that go apart; by another clock than the
+  // step's, the first begin before it.
   for (size_t a = 0; a < timeline.size(); ++a)
-    timeline[a] = {1000.0004 + 333.3336 * double(a), 1000.0004 + 333.3336 * double(a + 1)};
+    timeline[a] = {333.3336 * double(a) - 1000.2004, 333.3336 * double(a + 1) - 1000.2004};
   const auto trace = nlohmann::json::parse(chrome_trace(small.program, small.plan, timeline, {}));
   std::vector<std::pair<int64_t, int64_t>> slices;
   for (const auto& event : trace["traceEvents"]) {

@@ -19,7 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-// Defaults are those of transformers' configuration classes.
 // By their names in config.json; to_json() writes the first name of each.
 using NamedActivation = std::pair<std::string_view, GateActivation>;
 constexpr std::array<NamedActivation, 4> kActivations{{{"silu", GateActivation::Silu},
@@ -27,6 +26,7 @@ constexpr std::array<NamedActivation, 4> kActivations{{{"silu", GateActivation::
                                                        {"gelu_pytorch_tanh", GateActivation::GeluTanh},
                                                        {"gelu_new", GateActivation::GeluTanh}}};
 
+// Defaults are those of transformers' configuration classes.
 constexpr Family kFamilies[] = {
     {.model_type = "llama",
      .architecture = "LlamaForCausalLM",
