@@ -83,7 +83,6 @@ void fill_missing(core::Rows& rows, int64_t begin, int64_t seq) {
 }
 
 constexpr std::string_view kClipNorm = "clip_norm";
-constexpr double kMostClipNorm = 1e9;  // as train.clip_norm
 
 // The planned values, but for those that a step names.
 Result<core::UpdateValues> values_with(const core::OptimizerConfig& planned,
@@ -99,8 +98,9 @@ Result<core::UpdateValues> values_with(const core::OptimizerConfig& planned,
       return error("hyperparameters[{}]: {} has {}, {}", name, planned.optimizer->name,
                    fmt::join(names, ", "), kClipNorm);
     }
-    if (clips && !(value >= 0 && value <= kMostClipNorm))
-      return error("hyperparameters[{}] = {}: allowed are numbers from 0 to {}", name, value, kMostClipNorm);
+    if (clips && !(value >= 0 && value <= core::kMostClipNorm))
+      return error("hyperparameters[{}] = {}: allowed are numbers from 0 to {}", name, value,
+                   core::kMostClipNorm);
     if (!clips && !(value >= it->low && value <= it->high))
       return error("hyperparameters[{}] = {}: allowed are numbers from {} to {}", name, value, it->low,
                    it->high);
@@ -151,7 +151,6 @@ struct Session::Impl {
   core::Rows batch, step;  // of evaluations, and what waits for an optimizer step
   int64_t queued = 0;      // tokens of that
   bool seeded = false;
-  bool passed = false;  // their gradients were made
   std::vector<std::weak_ptr<Queued::Impl>> waiting = {};
 
   ~Impl() { drop("the session ended before they were learnt"); }
@@ -164,7 +163,6 @@ struct Session::Impl {
     }
     waiting.clear();
     queued = 0;
-    passed = false;
     if (engine) engine->call_off_update();
   }
   // Of what waits, whose passes ran.
@@ -189,7 +187,7 @@ struct Session::Impl {
   // Makes the gradients of what waits, if they are not there.
   Status make_gradients(std::string_view call) {
     if (queued == 0) return error("{}: no rows wait; forward_backward() brings them", call);
-    if (passed) return {};
+    if (engine->has_passed()) return {};
     if (!prepared->optimizer.deferred) {
       return error(
           "{}: the plan updates weights while it makes their gradients; plan with "
@@ -200,9 +198,13 @@ struct Session::Impl {
       drop("their passes failed: " + made.message());
       return made;
     }
-    passed = true;
     resolve();
     return {};
+  }
+  Status set(core::TensorKind kind, std::string_view name, std::span<const float> values) {
+    SLUICE_TRY(engine->check_write(kind, name, values));
+    if (kind.of == core::TensorKind::Gradient) SLUICE_TRY(make_gradients("set_gradient()"));
+    return engine->set_tensor(kind, name, values);
   }
 
   // Calls f(first token, losses of so many) with every pass over a batch.
@@ -284,7 +286,7 @@ Result<Queued> Session::forward_backward(const Batch& batch) {
   const core::Prepared& p = *impl_->prepared;
   SLUICE_TRY(check_sequences(batch, impl_->seq_len()));
   const int64_t n = int64_t(batch.tokens.size()), waits = impl_->queued;
-  if (impl_->passed) {
+  if (impl_->engine->has_passed()) {
     return error(
         "forward_backward(): the gradients of {} tokens were made; optim_step() or discard() comes first",
         waits);
@@ -314,9 +316,9 @@ Result<StepEvent> Session::optim_step(double learning_rate,
   SLUICE_ASSIGN(const core::UpdateValues values, values_with(p.optimizer, hyperparameters));
   SLUICE_TRY(impl_->engine->check_values(values));
   if (impl_->queued == 0) return error("optim_step(): no rows wait; forward_backward() brings them");
-  const auto stepped =
-      impl_->passed ? impl_->engine->decide_update(learning_rate, values)
-                    : impl_->engine->step(impl_->rows(), learning_rate, nullptr, impl_->scale(), &values);
+  const auto stepped = impl_->engine->has_passed() ? impl_->engine->decide_update(learning_rate, values)
+                                                   : impl_->engine->step(impl_->rows(), learning_rate,
+                                                                         nullptr, impl_->scale(), &values);
   if (!stepped.ok()) {
     impl_->drop("its step failed: " + stepped.message());
     return stepped.error();
@@ -335,7 +337,6 @@ Result<StepEvent> Session::optim_step(double learning_rate,
                         .accuracy = double(r.hits) / double(r.targets)};
   impl_->resolve();
   impl_->queued = 0;
-  impl_->passed = false;
   impl_->observer->stepped(event);
   return event;
 }
@@ -434,7 +435,7 @@ Result<std::vector<float>> Session::weight(std::string_view name) {
 }
 
 Status Session::set_weight(std::string_view name, std::span<const float> values) {
-  return impl_->engine->set_tensor({}, name, values);
+  return impl_->set({}, name, values);
 }
 
 Result<std::vector<float>> Session::gradient(std::string_view name) {
@@ -444,9 +445,7 @@ Result<std::vector<float>> Session::gradient(std::string_view name) {
 }
 
 Status Session::set_gradient(std::string_view name, std::span<const float> values) {
-  SLUICE_TRY(impl_->engine->check_write({core::TensorKind::Gradient}, name, values));
-  SLUICE_TRY(impl_->make_gradients("set_gradient()"));
-  return impl_->engine->set_tensor({core::TensorKind::Gradient}, name, values);
+  return impl_->set({core::TensorKind::Gradient}, name, values);
 }
 
 std::vector<std::string> Session::state_slots() const {
@@ -460,7 +459,7 @@ Result<std::vector<float>> Session::state(std::string_view slot, std::string_vie
 }
 
 Status Session::set_state(std::string_view slot, std::string_view name, std::span<const float> values) {
-  return impl_->engine->set_tensor({core::TensorKind::State, slot}, name, values);
+  return impl_->set({core::TensorKind::State, slot}, name, values);
 }
 
 int64_t Session::steps_done() const {

@@ -94,7 +94,7 @@ void visit_keys(Config& c, F&& key) {
       "the learning rate after warm-up; wsd stays, and decays linearly in the last steps");
   key("train.decay_steps", c.train.decay_steps, kSteps, "of wsd; 0: a tenth of the steps");
   key("train.optimizer", c.train.optimizer, optimizer_names(), "how gradients change the weights");
-  key("train.clip_norm", c.train.clip_norm, Range{0, 1e9}, "global gradient norm; 0: no clipping");
+  key("train.clip_norm", c.train.clip_norm, Range{0, kMostClipNorm}, "global gradient norm; 0: no clipping");
   key("train.max_skipped", c.train.max_skipped, Range{1, kMost},
       "steps in a row whose gradient is not finite, so that no update was made, that end the run");
   key("train.compute", c.train.compute, Numbers(), "type of weights and activations");

@@ -59,6 +59,7 @@ class Engine {
   Status make_passes(const Rows& rows, LossScale scale);
   Result<StepResult> decide_update(double learning_rate, const UpdateValues& values);
   void call_off_update() { passed_.reset(); }
+  bool has_passed() const { return passed_.has_value(); }  // passes whose update is not decided
   // Whether the plans can make an update with these values: an error names the one that they cannot have.
   Status check_values(const UpdateValues& values) const;
   // log p of the targets of the last step that was made here, 0 where none counts. Empty: none was since the
@@ -90,13 +91,13 @@ class Engine {
   Status save_weights(const Manifest& manifest, const std::filesystem::path& dir);
   Result<std::optional<CheckpointCopy>> copy_weights(const Manifest& manifest, int64_t room_bytes);
 
-  // Tensors by the names that a folder has for them, as state/tensors.h says. REQUIRES: for gradients, passes
-  // were made.
-  Result<std::vector<float>> tensor(TensorKind kind, std::string_view name);
-  Status set_tensor(TensorKind kind, std::string_view name, std::span<const float> values);
-  // Their errors without doing it, also before the passes.
+  // Tensors by the names that a folder has for them, as state/tensors.h says. What is checked needs no
+  // passes.
   Status check_tensor(TensorKind kind, std::string_view name) const;
   Status check_write(TensorKind kind, std::string_view name, std::span<const float> values) const;
+  // REQUIRES: for gradients, passes were made; set_tensor(): check_write() allows it.
+  Result<std::vector<float>> tensor(TensorKind kind, std::string_view name);
+  Status set_tensor(TensorKind kind, std::string_view name, std::span<const float> values);
 
   // What evaluations found: checkpoints have it, and load() sets it. Nothing here reads it.
   HeldoutRecord& heldout() { return heldout_; }

@@ -23,18 +23,17 @@ std::vector<std::string_view> state_slots(const Model& model, const Optimizer& o
 
 // Errors: another name (NotFound) or slot, a tensor that is not trained and so has neither gradient nor
 // state.
+Status check_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name);
 Result<std::vector<float>> read_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind,
                                        std::string_view name, const Executor& executor);
-// Weights are written with their masters, which are not written alone. Errors, too: another number of values,
-// one that is not finite, or is negative where squares are summed.
-// Nothing is written then.
-Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
-                    std::span<const float> values, Executor& executor);
-
-// The errors of read_tensor() and of write_tensor() without doing it.
-Status check_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name);
+// Whether write_tensor() may: the errors of read_tensor(), another number of values, one that is not finite
+// in the tensor's format, or is negative where squares are summed, and masters, which are written with their
+// weights, not alone.
 Status check_write(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
                    std::span<const float> values);
+// REQUIRES: check_write() allows it.
+Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
+                    std::span<const float> values, Executor& executor);
 
 // The sums of squares of all gradients, by weight, in f64: of those that are not trained 0.
 Result<std::vector<double>> gradient_squares(const Model& model, const Executor& executor);

@@ -11,8 +11,8 @@
 namespace sluice::core {
 namespace {
 
-// A number of thousandths as a decimal number: a step has a million of these, which take
-// several times as long by way of floating point.
+// A number of thousandths as a decimal number: a step has a million of these, which take several times as
+// long by way of floating point.
 void put_thousandths(std::string& out, int64_t number) {
   if (number < 0) out += '-';  // an activity by another clock may begin before its step
   const uint64_t size = number < 0 ? -uint64_t(number) : uint64_t(number);

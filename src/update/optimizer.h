@@ -66,6 +66,8 @@ std::span<const Optimizer* const> optimizers();
 // Null: none is called so.
 const Optimizer* find_optimizer(std::string_view name);
 
+constexpr double kMostClipNorm = 1e9;
+
 // What a run asks of its optimizer, and where in the step it wants its updates.
 struct OptimizerConfig {
   const Optimizer* optimizer = optimizers().front();
