@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a loop of one's own costs against Session::train(), which is the loop of `sluice train`: the same
-// session takes steps by the one and the other in turn.
+// What a loop of one's own, and losses of one's own, cost against Session::train(), which is the loop of
+// `sluice train`.
 //
-// Per turn a line of JSON: the loop, median seconds of a step by the caller's clock, tokens a second, and the
-// ratio to train() of the turn before. Loops: "verbs" queue the step in so many calls; "weights" give every
-// token one; "loss" calls forward() first, and gives seeds.
+// Per loop and turn a line of JSON: the loop, median seconds of a step by the caller's clock, tokens a
+// second, and the ratio to the median of train(). Loops: "verbs" queue the step in so many calls. With
+// --losses, in sessions of their own: "weights" give every token one; "loss" calls forward() first, and gives
+// seeds; "round" gives a loss that is called round by round. A table of the medians comes last.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,8 @@ class Bench {
         data_(sluice::Dataset::random(plan_)),
         ones_(size_t(o.tokens), 1.0f) {}
 
+  double planned_seconds() const { return plan_.step_seconds(); }
+
   // Seconds of a step, the median.
   sluice::Result<double> train() {
     ends_.at.assign(1, Clock::now());
@@ -85,7 +89,8 @@ class Bench {
     if (loop == "loss") {
       const auto log_probs = session_.forward(rows.batch());
       if (!log_probs.ok()) return log_probs.error();
-      for (const float p : *log_probs) seeds.push_back((p < -1 ? -1.0f : p) / float(o_.tokens));
+      seeds.resize(log_probs->size());
+      derive(*log_probs, seeds);
     }
     for (int64_t call = 0; call < calls; ++call) {
       const int64_t begin = sequences * call / calls * o_.seq_len,
@@ -94,11 +99,20 @@ class Bench {
       Batch batch{cut(rows.tokens), cut(rows.targets), cut(rows.positions)};
       if (loop == "weights") batch.weights = cut(ones_);
       if (loop == "loss") batch.seeds = cut(seeds);
-      const auto queued = session_.forward_backward(batch);
+      const auto asked = [this](const sluice::RoundRows& round, std::span<float> derivatives) {
+        derive(round.log_probabilities, derivatives);
+        return sluice::Status();
+      };
+      const auto queued =
+          loop == "round" ? session_.forward_backward(batch, asked) : session_.forward_backward(batch);
       if (!queued.ok()) return queued.error();
     }
     const auto stepped = session_.optim_step(1e-5);
     return stepped.ok() ? sluice::Status() : sluice::Status(stepped.error());
+  }
+  void derive(std::span<const float> log_probs, std::span<float> seeds) const {
+    for (size_t t = 0; t < seeds.size(); ++t)
+      seeds[t] = (log_probs[t] < -1 ? -1.0f : log_probs[t]) / float(o_.tokens);
   }
 
   const Options& o_;
@@ -109,7 +123,19 @@ class Bench {
   std::vector<float> ones_;
 };
 
-sluice::Status run(const Options& o) {
+// Loops that one plan is for.
+struct Group {
+  std::vector<std::string> loops;
+  bool weighted = false, round_losses = false;
+};
+
+struct Found {
+  std::string loop;
+  double planned_s;
+  std::vector<double> took;  // by turn
+};
+
+sluice::Status run(const Options& o, const Group& group, std::vector<Found>& found) {
   sluice::MachineOptions here;
   here.backend = o.backend;
   here.cache = o.cache;
@@ -120,7 +146,8 @@ sluice::Status run(const Options& o) {
   sluice::StepOptions step;
   step.seq_len = o.seq_len;
   step.tokens_per_step = o.tokens;
-  step.weighted = step.log_probabilities = step.evaluate = o.losses;
+  step.weighted = step.log_probabilities = step.evaluate = group.weighted;
+  step.round_losses = group.round_losses;
   sluice::Caps caps;
   caps.device_bytes = int64_t(o.device_gib * double(1 << 30));
   caps.host_bytes = int64_t(o.host_gib * double(1 << 30));
@@ -132,26 +159,43 @@ sluice::Status run(const Options& o) {
   Bench bench(o, *plan, std::move(*session), ends);
   const auto warm = bench.own("verbs");
   if (!warm.ok()) return warm.error();
-  const std::vector<std::string> loops =
-      o.losses ? std::vector<std::string>{"verbs", "weights", "loss"} : std::vector<std::string>{"verbs"};
+  const size_t first = found.size();
+  for (const std::string& loop : group.loops) found.push_back({loop, bench.planned_seconds(), {}});
   for (int64_t turn = 0; turn < o.turns; ++turn) {
-    const auto trained = bench.train();
-    if (!trained.ok()) return trained.error();
-    const auto print = [&](const std::string& loop, double seconds) {
+    for (size_t i = first; i < found.size(); ++i) {
+      const auto took = found[i].loop == "train" ? bench.train() : bench.own(found[i].loop);
+      if (!took.ok()) return took.error();
+      found[i].took.push_back(*took);
       std::printf(
-          "{\"turn\": %lld, \"loop\": \"%s\", \"step_s\": %.4f, \"tokens_per_second\": %.1f, "
+          "{\"turn\": %lld, \"loop\": \"%s\", \"step_s\": %.4f, \"planned_s\": %.4f, \"tokens_per_second\": "
+          "%.1f, "
           "\"ratio\": %.4f}\n",
-          (long long)turn, loop.c_str(), seconds, double(o.tokens) / seconds, *trained / seconds);
+          (long long)turn, found[i].loop.c_str(), *took, found[i].planned_s, double(o.tokens) / *took,
+          median(found.front().took) / *took);
       std::fflush(stdout);
-    };
-    print("train", *trained);
-    for (const std::string& loop : loops) {
-      const auto own = bench.own(loop);
-      if (!own.ok()) return own.error();
-      print(loop, *own);
     }
   }
   return {};
+}
+
+sluice::Status run(const Options& o) {
+  std::vector<Group> groups{{{"train", "verbs"}}};
+  if (o.losses) groups.insert(groups.end(), {{{"weights", "loss"}, true, false}, {{"round"}, false, true}});
+  std::vector<Found> found;
+  sluice::Status status;
+  for (const Group& group : groups) {
+    if (status.ok()) status = run(o, group, found);
+  }
+  if (found.empty() || found.front().took.empty()) return status;
+  std::printf("%-8s %9s %9s %9s %9s %8s\n", "loop", "step s", "planned", "tokens/s", "ratio", "planned");
+  for (const Found& f : found) {
+    if (f.took.empty()) continue;
+    const double took = median(f.took);
+    std::printf("%-8s %9.4f %9.4f %9.1f %9.4f %8.4f\n", f.loop.c_str(), took, f.planned_s,
+                double(o.tokens) / took, median(found.front().took) / took,
+                found.front().planned_s / f.planned_s);
+  }
+  return status;
 }
 
 }  // namespace
@@ -169,7 +213,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", o.steps, "steps of a loop in a turn");
   app.add_option("--turns", o.turns, "turns");
   app.add_option("--calls", o.calls, "of forward_backward() a step");
-  app.add_flag("--losses", o.losses, "plan with weights and log-probabilities; loops with those, too");
+  app.add_flag("--losses", o.losses, "loops with weights and losses of one's own, too");
   CLI11_PARSE(app, argc, argv);
   const sluice::Status status = run(o);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.message().c_str());

@@ -49,6 +49,7 @@ struct StepOptions {
   bool packed = false;                            // several documents side by side in a sequence
   bool weighted = false;                          // batches of steps have weights or seeds
   bool log_probabilities = false;                 // steps tell those of their targets (Queued)
+  bool round_losses = false;                      // losses of one's own are called round by round (RoundLoss)
   bool evaluate = true;                           // Session::forward() and evaluate() will be called
   int64_t sample_window = 0;  // tokens that Session::sample() looks back; 0: it is not called
 };

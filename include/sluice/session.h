@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -39,13 +40,23 @@ struct WeightInfo {
   std::vector<int64_t> shape;
 };
 
+// Sequences of one batch that are in one round of a step.
+struct RoundRows {
+  int64_t first;  // tokens of the batch before these
+  std::span<const int32_t> targets;
+  std::span<const float> log_probabilities;  // of each target, 0 where none counts
+};
+// A loss of one's own that is a sum over sequences: puts its derivative with respect to each log-probability
+// into `seeds`, which are 0 where it begins. It calls nothing of the session.
+using RoundLoss = std::function<Status(const RoundRows& rows, std::span<float> seeds)>;
+
 // Rows that wait for an optimizer step, and what it will find of them. A handle: copies share it, and it may
 // outlive its session. Not while another thread is in a call of that.
 class Queued {
  public:
   int64_t tokens() const;
   // log p of each target before the update, 0 where none counts. An error before optim_step() took the rows,
-  // for good if that failed or they were discarded. REQUIRES: StepOptions::log_probabilities.
+  // for good if that failed or they were discarded. REQUIRES: StepOptions::log_probabilities or round_losses.
   Result<std::vector<float>> log_probabilities() const;
 
  private:
@@ -82,13 +93,20 @@ class Session {
   // Plan::tokens_per_step() with what waits already; weights or seeds without StepOptions::weighted; seeds in
   // a step that has rows without, or the other way round.
   Result<Queued> forward_backward(const Batch& batch);
+  // The same for a loss instead of seeds, which takes the product with the head a second time and no pass
+  // more. It is called while the step runs, on the thread of optim_step() or gradient(): with the batch's
+  // sequences of each round, those of the first round first, unless none of their targets counts. Which
+  // sequences share a round is the plan's to say. Its error is that call's, and the rows are dropped: no step
+  // was made, and the state is what it was. Errors: a plan without StepOptions::round_losses, a batch with
+  // weights or seeds, and those above.
+  Result<Queued> forward_backward(const Batch& batch, RoundLoss loss);
   // One step of the optimizer on what waits: on the gradients of its mean loss, or of what its seeds are
   // derivatives of. Fewer tokens than were planned take as long as all. With seeds StepEvent::loss is the sum
   // of seed times log p. `hyperparameters` are those of the optimizer by name, and "clip_norm", that this
   // step has otherwise than its plan: "beta1". They hold for its update alone, whenever that runs. Errors:
   // other names, values that are not allowed, and weight decay of sgd where it was planned without and
-  // updates are deferred. An error that comes from running it leaves the state undefined: load_state() before
-  // the next.
+  // updates are deferred. An error that comes from running it, and not from a RoundLoss, leaves the state
+  // undefined: load_state() before the next.
   Result<StepEvent> optim_step(double learning_rate,
                                const std::map<std::string, double>& hyperparameters = {});
   // forward_backward() and optim_step().

@@ -80,7 +80,7 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
   core::RunNeeds needs;
   needs.model = model.spec();
   needs.packed = options.packed;
-  needs.loss = {options.weighted, options.log_probabilities};
+  needs.loss = {options.weighted, options.log_probabilities, options.round_losses};
   needs.evaluate = options.evaluate;
   needs.sample_window = options.sample_window;
   const core::PlanCache cache = core::plan_cache_of(config);

@@ -152,6 +152,12 @@ struct Session::Impl {
   int64_t queued = 0;      // tokens of that
   bool seeded = false;
   std::vector<std::weak_ptr<Queued::Impl>> waiting = {};
+  // Of what waits, rows whose seeds a loss says while the step runs.
+  struct Asked {
+    int64_t first, count;  // tokens, in the step's rows
+    RoundLoss loss;
+  };
+  std::vector<Asked> asked = {};
 
   ~Impl() { drop("the session ended before they were learnt"); }
 
@@ -162,6 +168,7 @@ struct Session::Impl {
       if (const auto one = weak.lock()) one->state = Queued::Impl::State::Gone, one->gone = why;
     }
     waiting.clear();
+    asked.clear();
     queued = 0;
     if (engine) engine->call_off_update();
   }
@@ -177,8 +184,64 @@ struct Session::Impl {
       one->log_probs.assign(own.begin(), own.end());
     }
     waiting.clear();
+    asked.clear();
   }
-  core::LossScale scale() const { return seeded ? core::LossScale::One : core::LossScale::PerTarget; }
+  core::StepLoss loss() const {
+    core::StepLoss out{seeded ? core::LossScale::One : core::LossScale::PerTarget};
+    if (asked.empty()) return out;
+    out.ask = [this](int64_t first, std::span<const float> log_probs, std::span<float> weights) -> Status {
+      for (const Asked& one : asked) SLUICE_TRY(ask(one, first, log_probs, weights));
+      return {};
+    };
+    return out;
+  }
+  // Asks one loss for the weights of its rows among those of a round.
+  Status ask(const Asked& one, int64_t first, std::span<const float> log_probs,
+             std::span<float> weights) const {
+    const int64_t begin = std::max(first, one.first);
+    const int64_t end = std::min(first + int64_t(weights.size()), one.first + one.count);
+    if (begin >= end) return {};
+    const auto at = size_t(begin - first), count = size_t(end - begin);
+    const auto targets = step.column(core::BatchColumn::Targets).subspan(size_t(begin), count);
+    if (std::ranges::none_of(targets, [](int32_t t) { return t >= 0; })) return {};
+    std::vector<float> seeds(count);
+    SLUICE_TRY(one.loss({begin - one.first, targets, log_probs.subspan(at, count)}, seeds));
+    for (size_t i = 0; i < count; ++i) {
+      if (!std::isfinite(seeds[i]) && targets[i] >= 0) {
+        return error(
+            "loss: the derivative with respect to log-probability {} is {}; allowed are finite numbers",
+            begin - one.first + int64_t(i), seeds[i]);
+      }
+      weights[at + i] = -seeds[i];
+    }
+    return {};
+  }
+  // Checks a batch and puts it behind what waits.
+  Result<std::shared_ptr<Queued::Impl>> queue(const Batch& batch, bool has_seeds) {
+    const core::Prepared& p = *prepared;
+    SLUICE_TRY(check_sequences(batch, seq_len()));
+    const auto n = int64_t(batch.tokens.size());
+    if (engine->has_passed()) {
+      return error(
+          "forward_backward(): the gradients of {} tokens were made; optim_step() or discard() comes first",
+          queued);
+    }
+    if (queued + n > p.shape.tokens()) {
+      const std::string rest = queued > 0 ? fmt::format(", with {} that wait for optim_step()", queued) : "";
+      return error("batch: {} tokens{}; the plan's step has {}", n, rest, p.shape.tokens());
+    }
+    if (queued > 0 && has_seeds != seeded) {
+      return error("batch: it has {}seeds, and what waits for optim_step() has {}; all of a step, or none",
+                   has_seeds ? "" : "no ", has_seeds ? "none" : "some");
+    }
+    if (step.tokens() == 0) step = core::Rows(p.stages.main.model.layout, p.shape.tokens());
+    SLUICE_TRY(take(batch, p, step.part(queued, n)));
+    auto one = std::make_shared<Queued::Impl>(Queued::Impl{queued, n});
+    queued += n;
+    seeded = has_seeds;
+    waiting.push_back(one);
+    return one;
+  }
   // What waits, made into a step's rows.
   const core::Rows& rows() {
     fill_missing(step, queued, seq_len());
@@ -194,7 +257,7 @@ struct Session::Impl {
           "StepOptions::deferred_updates = true",
           call);
     }
-    if (const Status made = engine->make_passes(rows(), scale()); !made.ok()) {
+    if (const Status made = engine->make_passes(rows(), loss()); !made.ok()) {
       drop("their passes failed: " + made.message());
       return made;
     }
@@ -282,30 +345,19 @@ Result<double> Session::evaluate(const Batch& batch) {
   return sum.mean();
 }
 
+Result<Queued> Session::forward_backward(const Batch& batch, RoundLoss loss) {
+  if (!loss) return error("loss: it is empty");
+  if (impl_->prepared->stages.main.model.asked.empty())
+    return error("forward_backward(): it has a loss; plan with StepOptions::round_losses");
+  if (const char* const name = !batch.weights.empty() ? "weights" : !batch.seeds.empty() ? "seeds" : nullptr)
+    return error("batch: it has {} and a loss; one is allowed", name);
+  SLUICE_ASSIGN(std::shared_ptr<Queued::Impl> queued, impl_->queue(batch, /*has_seeds=*/true));
+  impl_->asked.push_back({queued->first, queued->count, std::move(loss)});
+  return Queued(std::move(queued));
+}
+
 Result<Queued> Session::forward_backward(const Batch& batch) {
-  const core::Prepared& p = *impl_->prepared;
-  SLUICE_TRY(check_sequences(batch, impl_->seq_len()));
-  const int64_t n = int64_t(batch.tokens.size()), waits = impl_->queued;
-  if (impl_->engine->has_passed()) {
-    return error(
-        "forward_backward(): the gradients of {} tokens were made; optim_step() or discard() comes first",
-        waits);
-  }
-  if (waits + n > p.shape.tokens()) {
-    const std::string rest = waits > 0 ? fmt::format(", with {} that wait for optim_step()", waits) : "";
-    return error("batch: {} tokens{}; the plan's step has {}", n, rest, p.shape.tokens());
-  }
-  const bool seeded = !batch.seeds.empty();
-  if (waits > 0 && seeded != impl_->seeded) {
-    return error("batch: it has {}seeds, and what waits for optim_step() has {}; all of a step, or none",
-                 seeded ? "" : "no ", seeded ? "none" : "some");
-  }
-  if (impl_->step.tokens() == 0) impl_->step = core::Rows(p.stages.main.model.layout, p.shape.tokens());
-  SLUICE_TRY(take(batch, p, impl_->step.part(waits, n)));
-  auto queued = std::make_shared<Queued::Impl>(Queued::Impl{waits, n});
-  impl_->queued = waits + n;
-  impl_->seeded = seeded;
-  impl_->waiting.push_back(queued);
+  SLUICE_ASSIGN(std::shared_ptr<Queued::Impl> queued, impl_->queue(batch, !batch.seeds.empty()));
   return Queued(std::move(queued));
 }
 
@@ -318,7 +370,7 @@ Result<StepEvent> Session::optim_step(double learning_rate,
   if (impl_->queued == 0) return error("optim_step(): no rows wait; forward_backward() brings them");
   const auto stepped = impl_->engine->has_passed() ? impl_->engine->decide_update(learning_rate, values)
                                                    : impl_->engine->step(impl_->rows(), learning_rate,
-                                                                         nullptr, impl_->scale(), &values);
+                                                                         nullptr, impl_->loss(), &values);
   if (!stepped.ok()) {
     impl_->drop("its step failed: " + stepped.message());
     return stepped.error();

@@ -108,11 +108,16 @@ class Backend {
   virtual Status begin(uint32_t commands, bool timed) = 0;
   // Queues a command on its lane. May block to bound the run-ahead. After a fault it returns an error.
   virtual Status submit(const Command& command) = 0;
+  // Returns when a command that was submitted in this step has finished, or with the fault because of which
+  // it never does. Until the next submit(), upload() and download() may then be called on bytes that no
+  // command which may still be under way uses.
+  virtual Status wait(uint32_t command) = 0;
   // Waits for everything submitted since begin(). With `timeline`, fills it with one interval per command.
   // REQUIRES: for a timeline, a timed step.
   virtual std::optional<Fault> finish(std::vector<Interval>* timeline) = 0;
 
-  // Copies between main memory of the caller and an arena, outside a step; returns when done.
+  // Copies between main memory of the caller and an arena, outside a step or behind wait(); returns when
+  // done.
   virtual Status upload(Location to, const std::byte* from, int64_t bytes) = 0;
   virtual Status download(std::byte* to, Location from, int64_t bytes) = 0;
   // Sets bytes of an arena to zero, outside a step.

@@ -100,13 +100,42 @@ std::string Executor::where(const Action& a) const {
   return fmt::format("{}, {}", name_of(backend_, ends.to.is_device() ? ends.to : ends.from), task);
 }
 
-Status Executor::step(std::vector<Interval>* timeline) {
+Executor::Complete Executor::complete(ObjectId object) const {
+  for (uint32_t id = uint32_t(plan_.actions.size()); id-- > 0;) {
+    const Action& a = plan_.actions[id];
+    if (a.kind != ActionKind::Run) continue;
+    const std::vector<Use>& uses = program_.task(a.task).uses;
+    for (size_t i = 0; i < uses.size(); ++i) {
+      if (uses[i].object == object && uses[i].access != Access::Read)
+        return {id, {plan_.device_of(a), plan_.addresses_of(a)[i]}};
+    }
+  }
+  SLUICE_CHECK(false, "nothing writes {}", program_.object(object).name);
+  return {};
+}
+
+Status Executor::make(const Amendment& amendment, Location place) {
+  std::vector<std::byte> bytes(size_t(program_.object(amendment.object).bytes));
+  SLUICE_TRY(backend_.download(bytes.data(), place, int64_t(bytes.size())));
+  SLUICE_TRY(amendment.with(bytes));
+  return backend_.upload(place, bytes.data(), int64_t(bytes.size()));
+}
+
+Status Executor::step(std::vector<Interval>* timeline, std::span<const Amendment> amendments) {
+  std::vector<std::pair<Complete, const Amendment*>> due;
+  for (const Amendment& amendment : amendments) due.emplace_back(complete(amendment.object), &amendment);
+  std::ranges::sort(due, {}, [](const auto& d) { return d.first.action; });
+  auto next = due.begin();
   SLUICE_TRY(backend_.begin(static_cast<uint32_t>(commands_.size()), timeline != nullptr));
   Status submitted;
   const Command* last = nullptr;
   for (const Command& command : commands_) {
     last = &command;
     submitted = backend_.submit(command);
+    for (; submitted.ok() && next != due.end() && next->first.action == command.id; ++next) {
+      submitted = backend_.wait(command.id);
+      if (submitted.ok()) submitted = make(*next->second, next->first.place);
+    }
     if (!submitted.ok()) break;
   }
   const std::optional<Fault> fault = backend_.finish(timeline);

@@ -20,6 +20,14 @@ namespace sluice::core {
 // plan wastes nothing at its end.
 using Ledger = BytesByTier;
 
+// What a caller does with an object in the middle of a step: when the last task that writes it has run, and
+// before anything that comes behind reads it, `with` gets its bytes, which it may change. An error ends the
+// step.
+struct Amendment {
+  ObjectId object;
+  std::function<Status(std::span<std::byte>)> with;
+};
+
 class Executor {
  public:
   // `arenas` are the backend's, at least as large as the plan's. REQUIRES: the plan is for this program and
@@ -27,8 +35,10 @@ class Executor {
   Executor(const Program& program, const Plan& plan, Backend& backend, Arenas arenas);
 
   // Runs one step and waits for it. With `timeline`, fills it with one interval per action. An error names
-  // the action, and where there are several devices those that it concerns.
-  Status step(std::vector<Interval>* timeline = nullptr);
+  // the action, and where there are several devices those that it concerns. `amendments` are made on this
+  // thread, each while the lanes go on with what was submitted before its place. REQUIRES: a task writes the
+  // object of each.
+  Status step(std::vector<Interval>* timeline = nullptr, std::span<const Amendment> amendments = {});
 
   // Copies an object's bytes to or from its home (all its homes when writing), between steps.
   // REQUIRES: the object has a home; offset + data.size() <= its bytes.
@@ -50,6 +60,13 @@ class Executor {
 
  private:
   void resolve();
+  // The action behind which an object is complete, and where it lies then.
+  struct Complete {
+    uint32_t action;
+    Location place;
+  };
+  Complete complete(ObjectId object) const;
+  Status make(const Amendment& amendment, Location place);
   std::string where(const Action& action) const;
   const Home& home_of(ObjectId object, int64_t offset, size_t bytes) const;
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "ops/op.h"
 
@@ -248,15 +249,40 @@ Forward::Head Forward::head(ObjectId h, ObjectId out, int64_t sub_tokens, DType 
   return head;
 }
 
-void Forward::head_loss(ObjectId h, ObjectId loss, ObjectId log_probs, int64_t sub_tokens, DType grad,
-                        int round, int chunk) {
+int64_t Forward::tokens_before(const Place& at) const {
+  const std::vector<int64_t>& chunks = chunking_.tokens[size_t(at.round)];
+  return std::accumulate(chunks.begin(), chunks.begin() + at.chunk, int64_t{0});
+}
+
+void Forward::head_loss(ObjectId h, ObjectId loss, ObjectId log_probs, ObjectId all, int64_t sub_tokens,
+                        DType grad, int round, int chunk) {
   SLUICE_CHECK(gradients_ != nullptr, "round {}, chunk {}: no gradients", round, chunk);
   const Place at{-1, round, chunk};
   auto [op, uses] = head(h, loss, sub_tokens, grad, at);
   op.accumulate_loss = std::exchange(loss_written_, true);
+  if (all.valid()) uses.back() = {all, tokens_before(at) * size_of(DType::F32)};
   op.log_probs = log_probs.valid();
   if (op.log_probs) uses.emplace_back(log_probs);
   gradients_->record_fused(made("head_loss", op, uses, at));
+}
+
+void Forward::gather_weights(ObjectId h, ObjectId log_probs, ObjectId all, int64_t sub_tokens, DType grad,
+                             int round, int chunk) {
+  const Place at{-1, round, chunk};
+  // The op makes losses, too, which nobody reads.
+  const ObjectId losses =
+      program_.add(Object{name_at("losses", -1, round, chunk), "losses", ObjectKind::ActGrad, DType::F64,
+                          2 * tokens(at) * size_of(DType::F64), -1, round, chunk});
+  auto [op, uses] = head(h, losses, sub_tokens, grad, at);
+  SLUICE_CHECK(op.weighted, "round {}, chunk {}: its batch has no weights", round, chunk);
+  op.weighted = false;
+  op.log_probs = true;
+  const Bound weights = std::exchange(uses.back(), log_probs);
+  program_.add(made("log_probs", op, uses, at));
+  const std::vector<int64_t>& chunks = chunking_.tokens[size_t(round)];
+  const int64_t all_tokens = std::accumulate(chunks.begin(), chunks.end(), int64_t{0});
+  task("gather_weights", GatherWeights{tokens(at), tokens_before(at), all_tokens}, {weights, log_probs, all},
+       at);
 }
 
 void Forward::token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DType grad, int round,

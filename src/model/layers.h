@@ -55,10 +55,15 @@ class Forward {
   // What follows for one chunk: the last norm.
   ObjectId last_norm(ObjectId x, int round, int chunk);
   // And the sum of its losses, `sub_tokens` rows of logits at a time, into the f64 `loss`, with gradients, of
-  // `grad` for the head; and where `log_probs` is valid, those of each token into it. REQUIRES: gradients are
-  // recorded.
-  void head_loss(ObjectId h, ObjectId loss, ObjectId log_probs, int64_t sub_tokens, DType grad, int round,
-                 int chunk);
+  // `grad` for the head; and where `log_probs` is valid, those of each token into it. The tokens' weights are
+  // the batch's, or where they are in `all`, what gather_weights() made of the round, its chunk's there.
+  // REQUIRES: gradients are recorded.
+  void head_loss(ObjectId h, ObjectId loss, ObjectId log_probs, ObjectId all, int64_t sub_tokens, DType grad,
+                 int round, int chunk);
+  // Before that: log p of each token into `log_probs`, and with the batch's weights into its chunk's part of
+  // `all`, GatherWeights' for the round. No gradients pass through it.
+  void gather_weights(ObjectId h, ObjectId log_probs, ObjectId all, int64_t sub_tokens, DType grad, int round,
+                      int chunk);
   // Or those of each token alone: `losses` is what HeadLoss makes without gradients. REQUIRES: none are
   // recorded.
   void token_losses(ObjectId h, ObjectId losses, int64_t sub_tokens, DType grad, int round, int chunk);
@@ -72,6 +77,8 @@ class Forward {
     int layer, round, chunk;
   };
   int64_t tokens(const Place& at) const { return chunking_.tokens[size_t(at.round)][size_t(at.chunk)]; }
+  // In the round, before the place's chunk.
+  int64_t tokens_before(const Place& at) const;
   int64_t rows(const Place& at) const { return tokens(at) / chunking_.row_tokens; }
 
   ObjectId embed(int round, int chunk);

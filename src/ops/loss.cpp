@@ -26,6 +26,15 @@ int64_t HeadLoss::workspace_bytes(const GpuLibraries&) const {
   return parts_of(*this).bytes;
 }
 
+Operands GatherWeights::operands() const {
+  return {{"weights", Read, F32, tokens, Activations},
+          {"log_probs", Read, F32, tokens, Activations},
+          {"all", write_or(first > 0), F32, 2 * round, Activations}};
+}
+double GatherWeights::traffic() const {
+  return double(size_of(F32)) * double(2 * tokens + 2 * (first > 0 ? tokens : round));
+}
+
 Operands Logits::operands() const {
   return {{"x", Read, dtype, tokens * dim, Activations},
           {"w", Read, dtype, vocab * dim, Weights},

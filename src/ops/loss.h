@@ -53,6 +53,22 @@ struct HeadLoss {
   }
 };
 
+// What a round's targets are weighted with, chunk by chunk: all[first + t] = weights[t], and all[round +
+// first + t] = log_probs[t], f32[2, round]. The round's first chunk (first = 0) writes zeros for the others.
+// When the last one has run, a caller's own loss of the round's log-probabilities may put other weights in
+// their place (Executor::step()); HeadLoss then takes its chunk's.
+struct GatherWeights {
+  static constexpr std::string_view kName = "gather_weights";
+  enum { kWeights, kLogProbs, kAll };
+  int64_t tokens, first, round;  // of the chunk, before it, of all chunks
+
+  Operands operands() const;
+  Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  double traffic() const;
+  constexpr void fields(auto&& f) const { f("tokens", tokens), f("first", first), f("round", round); }
+};
+
 // logits[v] = x[args.row, :] . w[v, :], f32. For sampling.
 struct Logits {
   static constexpr std::string_view kName = "logits";

@@ -36,7 +36,7 @@ namespace sluice::core {
 using AnyOp = std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd,
                            AttnBwd, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale,
                            AdamW, AdamWMoments, SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad,
-                           HeadNormRope, HeadNormRopeBwd, CachedAttention, LastLogits>;
+                           HeadNormRope, HeadNormRopeBwd, CachedAttention, LastLogits, GatherWeights>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

@@ -48,6 +48,8 @@ constexpr Role kRoles[] = {
     // The rest.
     {"batch", "tokens, targets and positions of a chunk"},
     {"log_probs", "log-probabilities of a chunk's targets"},
+    {"asked", "weights and log-probabilities of a round's targets, where a loss of the caller's is asked"},
+    {"losses", "losses of a chunk's targets, which nobody reads: they come with the log-probabilities"},
     {"args", "numbers of this step: its index, learning rate, weights of the loss"},
     {"inv_freq", "frequencies of the rotation to positions"},
     {"loss", "the sum of the loss"},

@@ -140,17 +140,17 @@ Status Engine::check_values(const UpdateValues& values) const {
 }
 
 Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline,
-                                LossScale scale, const UpdateValues* values) {
+                                const StepLoss& loss, const UpdateValues* values) {
   const UpdateValues now = values != nullptr ? *values : values_of(p_.optimizer);
-  SLUICE_TRY(pass(rows, learning_rate, now, scale, timeline));
+  SLUICE_TRY(pass(rows, learning_rate, now, loss, timeline));
   StepResult result = settle(learning_rate, now);
   SLUICE_TRY(check_caps());  // of a step that was made
   return result;
 }
 
-Status Engine::make_passes(const Rows& rows, LossScale scale) {
+Status Engine::make_passes(const Rows& rows, const StepLoss& loss) {
   SLUICE_CHECK(p_.optimizer.deferred, "the update is part of the passes");
-  SLUICE_TRY(pass(rows, 0, values_of(p_.optimizer), scale, nullptr));
+  SLUICE_TRY(pass(rows, 0, values_of(p_.optimizer), loss, nullptr));
   return check_caps();
 }
 
@@ -161,7 +161,7 @@ Result<StepResult> Engine::decide_update(double learning_rate, const UpdateValue
   return settle(learning_rate, values);
 }
 
-Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& values, LossScale scale,
+Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& values, const StepLoss& loss,
                     std::vector<Interval>* timeline) {
   passed_.reset();
   const double begin_ns = now_ns();
@@ -177,10 +177,12 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
   set_values(*training_, model, deferred ? values_ : values, values.clip_norm);
   const bool learns = targets > 0;
   args.update = (deferred ? pending_ : learns) ? 1 : 0;
-  args.loss_scale = !learns ? 0.0f : scale == LossScale::One ? 1.0f : 1.0f / float(targets);
+  args.loss_scale = !learns ? 0.0f : loss.scale == LossScale::One ? 1.0f : 1.0f / float(targets);
   SLUICE_TRY(training_->write(model.args, bytes_of(args)));
-  SLUICE_TRY(training_->step(timeline));
+  Status refused;
+  SLUICE_TRY(training_->step(timeline, asking(loss.ask, refused)));
   pending_ = false;
+  SLUICE_TRY(refused);
   SLUICE_ASSIGN(const LossSums sums, read_value<LossSums>(*training_, model.loss));
   SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
   SLUICE_TRY(read_log_probs());
@@ -192,6 +194,26 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
                    .clip = clip};
   passed_->result.ns = now_ns() - begin_ns;
   return {};
+}
+
+std::vector<Amendment> Engine::asking(const AskWeights& ask, Status& refused) const {
+  std::vector<Amendment> out;
+  if (!ask) return out;
+  const Model& model = p_.stages.main.model;
+  SLUICE_CHECK(!model.asked.empty(), "the plan asks nobody for weights");
+  int64_t first = 0;
+  for (const ObjectId all : model.asked) {
+    const int64_t tokens = model.program.object(all).elements() / 2;
+    out.push_back({all, [&ask, &refused, first, tokens](std::span<std::byte> bytes) {
+                     const std::span values(reinterpret_cast<float*>(bytes.data()), size_t(2 * tokens));
+                     const std::span<float> weights = values.first(size_t(tokens));
+                     if (refused.ok()) refused = ask(first, values.subspan(size_t(tokens)), weights);
+                     if (!refused.ok()) std::ranges::fill(weights, std::nanf(""));
+                     return Status();
+                   }});
+    first += tokens;
+  }
+  return out;
 }
 
 // As ClipScale, from sums of squares that the host made: the last bit may be another one.

@@ -36,6 +36,17 @@ struct StepResult {
 // What the sum of losses is taken times: weights that are seeds of a loss are scaled already.
 enum class LossScale : uint8_t { PerTarget, One };
 
+// Asked in the middle of each round of a step, on the thread that makes it, when the log-probabilities of the
+// round's targets are there: changes their weights, which are the rows' before. `first`: tokens of the step
+// before these.
+using AskWeights =
+    std::function<Status(int64_t first, std::span<const float> log_probs, std::span<float> weights)>;
+
+struct StepLoss {
+  LossScale scale = LossScale::PerTarget;
+  AskWeights ask = {};  // empty: nobody is asked. REQUIRES: LossForm::asked
+};
+
 struct MemoryReport {
   BytesByTier bytes;       // in use, as driver and operating system say
   BytesByTier peak_bytes;  // the most seen
@@ -48,15 +59,16 @@ class Engine {
   // `prepared` and `observer`.
   static Result<std::unique_ptr<Engine>> open(const Prepared& prepared, Observer& observer);
 
-  // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined.
-  // `values` are those of its update, whenever that runs; null: those that were planned. REQUIRES:
-  // shape.tokens() tokens; check_values(*values).
+  // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined, but for
+  // one of whoever was asked for weights, who is not asked again: no step was made then, and the state is
+  // what it was. `values` are those of its update, whenever that runs; null: those that were planned.
+  // REQUIRES: shape.tokens() tokens; check_values(*values).
   Result<StepResult> step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline = nullptr,
-                          LossScale scale = LossScale::PerTarget, const UpdateValues* values = nullptr);
+                          const StepLoss& loss = {}, const UpdateValues* values = nullptr);
   // The same in two: the passes of these rows, after which their gradients are at home, and the update of
   // what they left, which may be called off. Between the two nothing is loaded and no other step made; what
   // runs between steps may. REQUIRES: updates are deferred; passes were made.
-  Status make_passes(const Rows& rows, LossScale scale);
+  Status make_passes(const Rows& rows, const StepLoss& loss);
   Result<StepResult> decide_update(double learning_rate, const UpdateValues& values);
   void call_off_update() { passed_.reset(); }
   bool has_passed() const { return passed_.has_value(); }  // passes whose update is not decided
@@ -120,8 +132,11 @@ class Engine {
   Status fill_state();
   Status apply_pending();
   // Runs the training program, with the pending update of the step before if there is one.
-  Status pass(const Rows& rows, double learning_rate, const UpdateValues& values, LossScale scale,
+  Status pass(const Rows& rows, double learning_rate, const UpdateValues& values, const StepLoss& loss,
               std::vector<Interval>* timeline);
+  // Asks for the weights of every round. An error goes into `refused`, and makes the step's gradients no
+  // numbers, for which no update is made.
+  std::vector<Amendment> asking(const AskWeights& ask, Status& refused) const;
   // Counts the step that passed, and notes what its update needs where that comes later.
   StepResult settle(double learning_rate, const UpdateValues& values);
   Status clip_again(float max_norm);

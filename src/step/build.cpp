@@ -48,6 +48,7 @@ class Builder {
         Object{name, name, ObjectKind::Metric, dtype, elements * size_of(dtype), -1, -1, -1, persistent});
   }
   void add_log_probs();
+  void add_asked();
   void add_loss() { model_.loss = metric("loss", DType::F64, 2); }
 
   ModelInputs inputs() const {
@@ -131,15 +132,26 @@ void Builder::add_log_probs() {
   }
 }
 
+void Builder::add_asked() {
+  for (int r = 0; r < shape_.rounds; ++r) {
+    int64_t tokens = 0;
+    for (int c = 0; c < shape_.chunks_in(r); ++c) tokens += shape_.tokens_in(r, c);
+    model_.asked.push_back(program().add(Object{fmt::format("asked.r{}", r), "asked", ObjectKind::ActGrad,
+                                                DType::F32, 2 * tokens * size_of(DType::F32), -1, r}));
+  }
+}
+
 // Every chunk passes a layer before the next layer starts. The head's turn comes in the backward pass, chunk
-// by chunk: what it makes of a chunk is used up before the next one's.
+// by chunk: what it makes of a chunk is used up before the next one's. Where a caller's loss is asked in
+// between, the head is in both.
 Model Builder::training(const OptimizerConfig& optimizer, const LossForm& loss) {
-  if (loss.weighted) model_.layout.add(BatchColumn::Weights);
+  if (loss.weighted || loss.asked) model_.layout.add(BatchColumn::Weights);
   add_weights(optimizer.deferred ? GradientLife::Persistent : GradientLife::Step);
   add_optimizer(optimizer);
   add_inputs();
   add_loss();
-  if (loss.log_probs) add_log_probs();
+  if (loss.log_probs || loss.asked) add_log_probs();
+  if (loss.asked) add_asked();
   const auto slots = int64_t(model_.weights.size());
   const ObjectId sums = program().add(
       Object{"grad_sums", "grad_sums", ObjectKind::ActGrad, DType::F64, slots * size_of(DType::F64)});
@@ -152,10 +164,19 @@ Model Builder::training(const OptimizerConfig& optimizer, const LossForm& loss) 
   for (int r = 0; r < shape_.rounds; ++r) {
     const std::vector<ObjectId> x = forward.layers(r);
     for (int c = 0; c < int(x.size()); ++c) {
-      gradients.record_later([&, r, c] {
+      const ObjectId log_probs =
+          model_.log_probs.empty() ? ObjectId{} : model_.log_probs[size_t(r)][size_t(c)];
+      if (loss.asked) {
+        const ObjectId all = model_.asked[size_t(r)], h = forward.last_norm(x[size_t(c)], r, c);
+        forward.gather_weights(h, log_probs, all, shape_.head_tokens, num_.grad, r, c);
+        gradients.record_later([&, r, c, h, all] {
+          forward.head_loss(h, model_.loss, {}, all, shape_.head_tokens, num_.grad, r, c);
+        });
+        continue;
+      }
+      gradients.record_later([&, r, c, log_probs] {
         const ObjectId h = forward.last_norm(x[size_t(c)], r, c);
-        const ObjectId log_probs = loss.log_probs ? model_.log_probs[size_t(r)][size_t(c)] : ObjectId{};
-        forward.head_loss(h, model_.loss, log_probs, shape_.head_tokens, num_.grad, r, c);
+        forward.head_loss(h, model_.loss, log_probs, {}, shape_.head_tokens, num_.grad, r, c);
       });
     }
     gradients.backward();

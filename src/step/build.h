@@ -25,6 +25,10 @@ struct LossSums {
 struct LossForm {
   bool weighted = false;   // batches have a weight for every token
   bool log_probs = false;  // Model::log_probs
+  // A caller's own loss of each round's log-probabilities may give its weights while the step runs:
+  // Model::asked. It takes the product with the head once more. Batches are weighted then, and
+  // log-probabilities are left.
+  bool asked = false;
 };
 
 // A Program, the objects that the trainer needs, and the shape and the table of weights it was made from.
@@ -47,6 +51,8 @@ struct Model {
   std::vector<ObjectId> losses;
   // metrics, [round][chunk], f32[tokens]: see HeadLoss (training, where LossForm asks for them)
   std::vector<std::vector<ObjectId>> log_probs;
+  // [round], f32[2, tokens]: see GatherWeights (training, where LossForm asks for them)
+  std::vector<ObjectId> asked;
   ObjectId clip;      // metric, f32[2]: gradient norm, scale (training)
   ObjectId logits;    // metric, f32[vocab] (sampling), f32[rows, vocab] (generation)
   ObjectId spans;     // i32[rows, 2], see ops/generation.h (generation)

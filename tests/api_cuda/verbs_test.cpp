@@ -95,5 +95,48 @@ TEST_F(Verbs, ReadAndWriteGradients) {
   EXPECT_EQ(*looked.session.weight(name), before);
 }
 
+// While the step runs, by the log-probabilities that it made: the bits of the same seeds given before.
+TEST_F(Verbs, AskLossesRoundByRound) {
+  for (const bool deferred : {false, true}) {
+    SCOPED_TRACE(deferred ? "deferred" : "within the step");
+    StepOptions options = small_step(), weighted = options;
+    options.deferred_updates = weighted.deferred_updates = deferred;
+    options.round_losses = weighted.weighted = true;
+    Running rounds = running(options), given = running(weighted);
+    const auto derive = [](std::span<const float> log_probs, std::span<float> seeds) {
+      for (size_t t = 0; t < seeds.size(); ++t) seeds[t] = log_probs[t] * 0.125f - 0.125f;
+    };
+    for (int step = 0; step < 3; ++step) {
+      const Rows rows(64, step);
+      std::vector<float> seen;
+      const auto loss = [&](const RoundRows& round, std::span<float> seeds) {
+        seen.insert(seen.end(), round.log_probabilities.begin(), round.log_probabilities.end());
+        derive(round.log_probabilities, seeds);
+        return Status();
+      };
+      const auto queued = rounds.session.forward_backward(rows.batch(), loss);
+      ASSERT_TRUE(queued.ok()) << queued.message();
+      const auto stepped = rounds.session.optim_step(1e-2);
+      ASSERT_TRUE(stepped.ok()) << stepped.message();
+      EXPECT_EQ(*queued->log_probabilities(), seen);
+      std::vector<float> seeds(64);
+      derive(seen, seeds);
+      Batch batch = rows.batch();
+      batch.seeds = seeds;
+      const auto expected = given.session.step(batch, 1e-2);
+      ASSERT_TRUE(expected.ok()) << expected.message();
+      EXPECT_EQ(stepped->loss, expected->loss);
+      EXPECT_EQ(stepped->gradient_norm, expected->gradient_norm);
+    }
+    EXPECT_EQ(all_weights(rounds.session), all_weights(given.session));
+    const auto fails = [](const RoundRows&, std::span<float>) {
+      return Status(Error{"no loss today", ErrorKind::Invalid, {}});
+    };
+    ASSERT_TRUE(rounds.session.forward_backward(Rows(64, 9).batch(), fails).ok());
+    expect_error(rounds.session.optim_step(1e-2).error(), ErrorKind::Invalid, "no loss today");
+    EXPECT_EQ(all_weights(rounds.session), all_weights(given.session));
+  }
+}
+
 }  // namespace
 }  // namespace sluice

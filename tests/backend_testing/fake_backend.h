@@ -41,6 +41,12 @@ class FakeBackend : public Backend {
     if (fault_at && command.id >= *fault_at) return error("fault");
     return {};
   }
+  Status wait(uint32_t command) override {
+    calls.emplace_back("wait");
+    EXPECT_LT(command, commands.size());
+    if (fault_at && command >= *fault_at) return error("fault");
+    return {};
+  }
   // Command i runs from i to i + 1.
   std::optional<Fault> finish(std::vector<Interval>* timeline) override {
     calls.emplace_back("finish");

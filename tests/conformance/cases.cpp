@@ -339,6 +339,11 @@ void add_loss(List& list) {
     list.add(every, "", {.ignored = 0.3});
     list.add(every, "seeds", {.ignored = 0.3, .seeds = true});
   }
+  list.add(GatherWeights{1, 0, 1});
+  list.add(GatherWeights{77, 0, 77});
+  list.add(GatherWeights{50, 0, 131});
+  list.add(GatherWeights{50, 50, 131});
+  list.add(GatherWeights{31, 100, 131});
 }
 
 void add_norm_clipping(List& list) {

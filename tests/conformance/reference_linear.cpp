@@ -230,6 +230,17 @@ Outputs token_losses(const HeadLoss& op, Inputs in) {
 
 }  // namespace
 
+Outputs expect(const GatherWeights& op, Inputs in) {
+  const Old old(op.first > 0, in[GatherWeights::kAll]);
+  Expected all{GatherWeights::kAll};
+  for (int64_t i = 0; i < 2 * op.round; ++i) {
+    const int64_t t = i % op.round - op.first;
+    const int from = i < op.round ? GatherWeights::kWeights : GatherWeights::kLogProbs;
+    all.values.push_back(t >= 0 && t < op.tokens ? Approx(in[size_t(from)].at(t)) : Approx(old[index(i)]));
+  }
+  return {all};
+}
+
 Outputs expect(const HeadLoss& op, Inputs in) {
   if (op.forward_only) return token_losses(op, in);
   const Matrix x = matrix(in[HeadLoss::kX], op.dim), w = matrix(in[HeadLoss::kW], op.dim);

@@ -24,6 +24,7 @@ Outputs expect(const LinearWgrad& op, Inputs in);
 Outputs expect(const BiasGrad& op, Inputs in);
 Outputs expect(const RopeBwd& op, Inputs in);
 Outputs expect(const HeadLoss& op, Inputs in);
+Outputs expect(const GatherWeights& op, Inputs in);
 Outputs expect(const Logits& op, Inputs in);
 
 // reference_attention.cpp

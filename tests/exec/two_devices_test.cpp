@@ -166,6 +166,7 @@ class ImmediateBackend final : public Backend {
     }
     return {};
   }
+  Status wait(uint32_t) override { return {}; }
   std::optional<Fault> finish(std::vector<Interval>*) override { return {}; }
   Status upload(Location to, const std::byte* from, int64_t bytes) override {
     std::memcpy(at(to), from, size_t(bytes));

@@ -120,6 +120,7 @@ class CpuBackend final : public Backend {
 
   Status begin(uint32_t commands, bool) override { return lanes_.begin(commands); }
   Status submit(const Command& command) override { return lanes_.submit(command, bases_); }
+  Status wait(uint32_t command) override { return lanes_.wait(command); }
   std::optional<Fault> finish(std::vector<Interval>* timeline) override { return lanes_.finish(timeline); }
 
   Status upload(Location to, const std::byte* from, int64_t bytes) override {

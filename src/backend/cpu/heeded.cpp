@@ -24,6 +24,7 @@ constexpr Heeded kHeeded[] = {
     {"swiglu", "tokens dim dtype activation"},
     {"swiglu_bwd", "tokens dim dtype activation"},
     {"head_loss", "tokens dim vocab sub dtype grad acc_loss acc_dw fwd frozen weighted log_probs"},
+    {"gather_weights", "tokens first round"},
     {"logits", "tokens dim vocab dtype"},
     {"sum_sq", "n slot slots dtype first"},
     {"clip_scale", "slots max"},

@@ -87,6 +87,15 @@ void Lanes::push(Queue& q, uint32_t id) {
   q.pushed.notify_all();
 }
 
+Status Lanes::wait(uint32_t command) {
+  SLUICE_CHECK(command < submitted_, "command {} of {} submitted", command, submitted_);
+  const std::atomic<uint32_t>& finished = queues_[lane_of_[command]].finished;
+  for (uint32_t f; (f = finished.load()) <= command;) wait_while_equal(finished, f);
+  if (!failed_.load()) return {};
+  const std::lock_guard lock(fault_mutex_);
+  return fault_->error;
+}
+
 std::optional<Fault> Lanes::finish(std::vector<Interval>* timeline) {
   ByLane<uint32_t> last(table_);
   for (uint32_t id = 0; id < submitted_; ++id) last[lane_of_[id]] = id + 1;

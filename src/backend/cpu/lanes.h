@@ -33,11 +33,12 @@ class Lanes {
 
   const LaneTable& table() const { return table_; }
 
-  // The three calls of Backend, with their contracts. begin() reserves the storage of the step's commands;
+  // The four calls of Backend, with their contracts. begin() reserves the storage of the step's commands;
   // submit() copies the command, operands included, and never blocks; copies are between `arenas`. After a
   // failure the commands not yet started are passed over.
   Status begin(uint32_t commands);
   Status submit(const Command& command, const Arenas& arenas);
+  Status wait(uint32_t command);
   std::optional<Fault> finish(std::vector<Interval>* timeline);
 
  private:

@@ -77,6 +77,7 @@ class CudaBackend final : public Backend {
   Status prepare(std::span<const SharedOp> ops) override;
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
+  Status wait(uint32_t command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
   Status upload(Location to, const std::byte* from, int64_t bytes) override;
   Status download(std::byte* to, Location from, int64_t bytes) override;
@@ -268,6 +269,20 @@ void CudaBackend::note_failure(const std::optional<cuda::Lanes::Failure>& failur
         " or a launch behind it, command {} ({}) at the latest; CUDA_LAUNCH_BLOCKING=1 tells which", last,
         names_[last]);
   fault_ = Fault{first, error_at(which, reason)};
+}
+
+Status CudaBackend::wait(uint32_t command) {
+  if (fault_) return fault_->error;
+  const Status waited = lanes_.wait(command);
+  if (!waited.ok()) {
+    note_failure(lanes_.drain());
+    if (!fault_) fault_ = Fault{command, waited.error()};
+    return fault_->error;
+  }
+  // The caller's copies come between, and make devices current.
+  current_ = -1;
+  for (Gpu& gpu : gpus_) gpu.runner.part();
+  return {};
 }
 
 std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {

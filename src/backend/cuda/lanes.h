@@ -34,6 +34,8 @@ class Lanes {
   // After its work has been queued.
   Status close(const Command& command);
 
+  // Waits until a command that was queued has finished.
+  Status wait(uint32_t command) { return settle(command); }
   // Waits for everything queued since begin(). Once a kernel has failed the driver says no more of any
   // command of that GPU: the one that failed is one of the launches there from `first`, the first that is not
   // known to have finished, to `last`, the last one queued. When this thread was waiting for the GPU, as it

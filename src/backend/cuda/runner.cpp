@@ -273,6 +273,19 @@ Status Runner::run(const HeadLoss& op, const Call& call) {
   return {};
 }
 
+Status Runner::run(const GatherWeights& op, const Call& call) {
+  auto* const all = call.as<float>(GatherWeights::kAll);
+  const auto bytes = size_t(op.tokens * size_of(DType::F32));
+  if (op.first == 0 && op.tokens < op.round)
+    SLUICE_CUDA_TRY(cudaMemsetAsync(all, 0, size_t(call[GatherWeights::kAll].bytes), call.stream));
+  const auto put = [&](float* to, int from) {
+    return cudaMemcpyAsync(to + op.first, call[from].data, bytes, cudaMemcpyDeviceToDevice, call.stream);
+  };
+  SLUICE_CUDA_TRY(put(all, GatherWeights::kWeights));
+  SLUICE_CUDA_TRY(put(all + op.round, GatherWeights::kLogProbs));
+  return {};
+}
+
 Status Runner::run(const Logits& op, const Call& call) {
   SLUICE_CUDA_TRY(row_logits(call.as<bf16>(Logits::kX), call.as<bf16>(Logits::kW),
                              call.as<StepArgs>(Logits::kArgs), call.as<float>(Logits::kLogits), op.dim,

@@ -47,6 +47,7 @@ class Runner {
   Status run(const Swiglu& op, const Call& call);
   Status run(const SwigluBwd& op, const Call& call);
   Status run(const HeadLoss& op, const Call& call);
+  Status run(const GatherWeights& op, const Call& call);
   Status run(const Logits& op, const Call& call);
   Status run(const SumSq& op, const Call& call);
   Status run(const ClipScale& op, const Call& call);

@@ -112,6 +112,7 @@ void examine(const SwigluBwd& op, Objection& o) {
 void examine(const HeadLoss& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype).rows({{"dim", op.dim}});
 }
+void examine(const GatherWeights&, Objection&) {}
 void examine(const Logits& op, Objection& o) {
   o.activations(op.dtype).rows({{"dim", op.dim}});
 }

@@ -30,6 +30,7 @@ class SimBackend final : public Backend {
   Status prepare(std::span<const SharedOp>) override { return {}; }
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
+  Status wait(uint32_t) override { return {}; }
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
   Status upload(Location, const std::byte*, int64_t) override { return {}; }
   Status download(std::byte*, Location, int64_t) override { return {}; }

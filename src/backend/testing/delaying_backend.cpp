@@ -60,6 +60,11 @@ void DelayingBackend::pause() {
   std::this_thread::sleep_for(delays_.longest * (random_() % 1024) / 1024);
 }
 
+Status DelayingBackend::wait(uint32_t command) {
+  while (inner_id_[command] == kHeld) SLUICE_TRY(release());
+  return inner().wait(inner_id_[command]);
+}
+
 std::optional<Fault> DelayingBackend::finish(std::vector<Interval>* timeline) {
   // An error here means a fault, which finish() reports; what is still held back does not run.
   while (held_count_ > 0 && release().ok()) continue;

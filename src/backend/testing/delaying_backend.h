@@ -34,6 +34,7 @@ class DelayingBackend final : public ForwardingBackend {
 
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
+  Status wait(uint32_t command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
 
  private:

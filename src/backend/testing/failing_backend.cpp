@@ -32,6 +32,12 @@ Status FailingBackend::submit(const Command& command) {
   return fault_->error;
 }
 
+Status FailingBackend::wait(uint32_t command) {
+  SLUICE_TRY(count());
+  if (fault_) return fault_->error;
+  return inner().wait(command);
+}
+
 std::optional<Fault> FailingBackend::finish(std::vector<Interval>* timeline) {
   const Status failure = count();
   // Whatever fails, nothing may be left in flight.

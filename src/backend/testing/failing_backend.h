@@ -9,9 +9,9 @@
 
 namespace sluice::core {
 
-// Counts the calls of reserve, prepare, begin, submit, finish, upload, download and clear from 1; call number
-// `fail_at` fails with "injected failure at call N", the others reach the inner backend. A test that lets
-// fail_at run from 1 to the number of calls of a good run visits every place where a backend can fail.
+// Counts the calls of reserve, prepare, begin, submit, wait, finish, upload, download and clear from 1; call
+// number `fail_at` fails with "injected failure at call N", the others reach the inner backend. A test that
+// lets fail_at run from 1 to the number of calls of a good run visits every place where a backend can fail.
 //
 // A failing submit behaves as backend.h says of a fault: its command and all later ones of the step do not
 // run, and finish() waits for the earlier ones and then reports the fault with the command's id.
@@ -36,6 +36,7 @@ class FailingBackend final : public ForwardingBackend {
   Status prepare(std::span<const SharedOp> ops) override;
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
+  Status wait(uint32_t command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
   Status upload(Location to, const std::byte* from, int64_t bytes) override;
   Status download(std::byte* to, Location from, int64_t bytes) override;

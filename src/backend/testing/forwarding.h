@@ -27,6 +27,7 @@ class ForwardingBackend : public Backend {
   Status prepare(std::span<const SharedOp> ops) override { return inner_->prepare(ops); }
   Status begin(uint32_t commands, bool timed) override { return inner_->begin(commands, timed); }
   Status submit(const Command& command) override { return inner_->submit(command); }
+  Status wait(uint32_t command) override { return inner_->wait(command); }
   std::optional<Fault> finish(std::vector<Interval>* timeline) override { return inner_->finish(timeline); }
   Status upload(Location to, const std::byte* from, int64_t bytes) override {
     return inner_->upload(to, from, bytes);

@@ -59,6 +59,11 @@ Status LosingBackend::submit(const Command& command) {
   return inner().submit(passed);
 }
 
+Status LosingBackend::wait(uint32_t command) {
+  if (inner_id_[command] == kNever) return injected_loss();
+  return inner().wait(inner_id_[command]);
+}
+
 std::optional<Fault> LosingBackend::finish(std::vector<Interval>* timeline) {
   std::optional<Fault> fault = inner().finish(timeline);
   if (failed_) return Fault{failed_, injected_loss()};

@@ -37,6 +37,7 @@ class LosingBackend final : public ForwardingBackend {
 
   Status begin(uint32_t commands, bool timed) override;
   Status submit(const Command& command) override;
+  Status wait(uint32_t command) override;
   std::optional<Fault> finish(std::vector<Interval>* timeline) override;
   Status upload(Location to, const std::byte* from, int64_t bytes) override;
   Status download(std::byte* to, Location from, int64_t bytes) override;

@@ -36,6 +36,7 @@ class ReferenceBackend : public Backend {
     }
     return {};
   }
+  Status wait(uint32_t) override { return {}; }
   std::optional<Fault> finish(std::vector<Interval>*) override { return {}; }
   Status upload(Location to, const std::byte* from, int64_t bytes) override {
     std::memcpy(at(to), from, static_cast<size_t>(bytes));

@@ -161,12 +161,12 @@ void Rig::flush(int64_t step) {
   pending_ = false;
 }
 
-Losses Rig::measure(const Tokens& tokens) {
+Losses Rig::measure(const Tokens& tokens, std::span<const Amendment> changes) {
   StepArgs args = args_for(1, tokens.counted());
   args.update = 0;
   write_tokens(*training_, model(), tokens);
   write_args(*training_, model(), args);
-  must(training_->step());
+  must(training_->step(nullptr, changes));
   return read_losses(*training_, model(), tokens);
 }
 

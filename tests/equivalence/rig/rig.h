@@ -98,7 +98,7 @@ class Rig {
   // Applies the deferred update of step `step`, the last one; nothing when none is pending.
   void flush(int64_t step);
   // Loss and norm without an update.
-  Losses measure(const Tokens& tokens);
+  Losses measure(const Tokens& tokens, std::span<const Amendment> changes = {});
   // Of the last step's targets. REQUIRES: LossForm::log_probs.
   std::vector<float> log_probs() const;
 

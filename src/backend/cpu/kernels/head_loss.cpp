@@ -149,6 +149,14 @@ Status launch(const HeadLoss& op, const Args& args, const Machine& machine) {
   return {};
 }
 
+Status launch(const GatherWeights& op, const Args& args, const Machine&) {
+  auto* const all = args.out<float>(GatherWeights::kAll);
+  if (op.first == 0) std::fill_n(all, 2 * op.round, 0.0f);
+  std::copy_n(args.in<float>(GatherWeights::kWeights), op.tokens, all + op.first);
+  std::copy_n(args.in<float>(GatherWeights::kLogProbs), op.tokens, all + op.round + op.first);
+  return {};
+}
+
 Status launch(const Logits& op, const Args& args, const Machine& machine) {
   const int64_t row = args.in<StepArgs>(Logits::kArgs)->row;
   if (row < 0 || row >= op.tokens) return error("logits of row {} of {}", row, op.tokens);

@@ -70,6 +70,7 @@ Status launch(const Cast& op, const Args& args, const Machine& machine);
 Status launch(const Swiglu& op, const Args& args, const Machine& machine);
 Status launch(const SwigluBwd& op, const Args& args, const Machine& machine);
 Status launch(const HeadLoss& op, const Args& args, const Machine& machine);
+Status launch(const GatherWeights& op, const Args& args, const Machine& machine);
 Status launch(const Logits& op, const Args& args, const Machine& machine);
 Status launch(const SumSq& op, const Args& args, const Machine& machine);
 Status launch(const ClipScale& op, const Args& args, const Machine& machine);
