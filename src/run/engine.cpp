@@ -288,27 +288,39 @@ Engine::Beside Engine::beside(std::string_view name) const {
   return {stage.model, *beside_[size_t(&stage - p_.stages.beside.data())]};
 }
 
-Status Engine::apply_pending() {
-  if (!pending_) return {};
+StepArgs Engine::args_for_pending() const {
   StepArgs args = args_for_update(steps_done_, std::max<int64_t>(1, updates_), learning_rate_);
   args.update = 1;
+  return args;
+}
+
+Status Engine::apply_pending() {
+  if (!pending_) return {};
   const auto [model, executor] = beside(kFlush);
   set_values(executor, model, values_, values_.clip_norm);
-  SLUICE_TRY(executor.write(model.args, bytes_of(args)));
+  SLUICE_TRY(executor.write(model.args, bytes_of(args_for_pending())));
   SLUICE_TRY(executor.step());
   pending_ = false;
   return {};
 }
 
 Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
-  SLUICE_TRY(apply_pending());
-  const Stage& stage = evaluation_of(p_.stages, rows.tokens() / p_.shape.seq_len);
-  const auto [model, executor] = beside(stage.name);
-  SLUICE_TRY(feed_rows(rows, model, executor, staging_));
+  const Stage* stage = &evaluation_of(p_.stages, rows.tokens() / p_.shape.seq_len);
+  const Stage* const updating = pending_ ? p_.stages.find(kUpdatingEvaluation) : nullptr;
   StepArgs args{};
+  if (updating != nullptr && stage->name == kLongEvaluation) {
+    stage = updating;
+    args = args_for_pending();
+  } else {
+    SLUICE_TRY(apply_pending());
+  }
   args.loss_scale = 1;
+  const auto [model, executor] = beside(stage->name);
+  if (stage == updating) set_values(executor, model, values_, values_.clip_norm);
+  SLUICE_TRY(feed_rows(rows, model, executor, staging_));
   SLUICE_TRY(executor.write(model.args, bytes_of(args)));
   SLUICE_TRY(executor.step());
+  pending_ = false;
   SLUICE_TRY(read_token_losses(model, executor, token_losses_));
   SLUICE_TRY(check_caps());
   return &token_losses_;

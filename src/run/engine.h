@@ -149,6 +149,7 @@ class Engine {
   Beside beside(std::string_view name) const;
   // Has an executor update with these values, and clip the gradients with that norm.
   void set_values(Executor& executor, const Model& model, const UpdateValues& values, float clip_norm) const;
+  StepArgs args_for_pending() const;
   StepArgs args_for_update(int64_t step, int64_t updates, double learning_rate) const;
   CheckpointContent content(const Manifest& manifest) const;
   Result<std::optional<CheckpointCopy>> copy(CheckpointContent what, int64_t room_bytes);

@@ -23,7 +23,7 @@ struct BesideSteps {
   bool optional = false;  // see Stage
 };
 
-// What a long evaluation saves of a token's time, at least.
+// What a long evaluation saves of a token's time, at least, and one that updates of the time of both.
 constexpr double kLongSaves = 0.03;
 
 // What a request asks for, always in the same order. Borrows it.
@@ -49,6 +49,12 @@ std::vector<BesideSteps> programs_beside(const StageRequest& r) {
     };
     out.push_back({kLongEvaluation, build, /*by_shape=*/true, /*optional=*/true});
   }
+  if (r.evaluate && r.optimizer.deferred) {
+    const auto build = [&r](const StepShape& shape) {
+      return build_evaluation(r.model, long_evaluation_shape(shape), r.numerics, &r.optimizer);
+    };
+    out.push_back({kUpdatingEvaluation, build, /*by_shape=*/true, /*optional=*/true});
+  }
   return out;
 }
 
@@ -69,9 +75,19 @@ double ns_of_a_token(const Stage& stage) {
 }
 
 void leave_out_what_saves_nothing(Stages& stages) {
+  const auto leave_out = [&stages](std::string_view name) {
+    std::erase_if(stages.beside, [name](const Stage& s) { return s.name == name; });
+  };
   const Stage *one = stages.find(kEvaluation), *many = stages.find(kLongEvaluation);
-  if (many != nullptr && ns_of_a_token(*many) > (1 - kLongSaves) * ns_of_a_token(*one))
-    std::erase_if(stages.beside, [](const Stage& s) { return s.name == kLongEvaluation; });
+  if (many != nullptr && ns_of_a_token(*many) > (1 - kLongSaves) * ns_of_a_token(*one)) {
+    leave_out(kLongEvaluation);
+    many = nullptr;
+  }
+  const Stage* const updating = stages.find(kUpdatingEvaluation);
+  if (updating == nullptr) return;
+  if (many == nullptr || updating->plan.makespan_ns >
+                             (1 - kLongSaves) * (many->plan.makespan_ns + stages.at(kFlush).plan.makespan_ns))
+    leave_out(kUpdatingEvaluation);
 }
 
 void make_room(const BytesByTier& room, BytesByTier& bytes) {

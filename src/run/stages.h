@@ -18,9 +18,11 @@ namespace sluice::core {
 class PlanCache;
 
 // The names of those beside training. A long evaluation brings each weight once for several chunks: where
-// that takes longer than computing one, it is there beside the short one.
+// that takes longer than computing one, it is there beside the short one. One that updates is a long one
+// which makes the pending update on its way: where the two take longer one after the other, it is there, too.
 inline constexpr std::string_view kEvaluation = "evaluation", kLongEvaluation = "long evaluation",
-                                  kSampling = "sampling", kFlush = "flush";
+                                  kUpdatingEvaluation = "updating evaluation", kSampling = "sampling",
+                                  kFlush = "flush";
 
 struct StageRequest {
   ModelSpec model;

@@ -25,7 +25,7 @@ class Builder {
 
   Model training(const OptimizerConfig& optimizer, const LossForm& loss);
   Model flush(const OptimizerConfig& optimizer);
-  Model evaluation();
+  Model evaluation(const OptimizerConfig* pending);
   Model sampling();
   Model generation(const GenerationShape& shape);
 
@@ -197,8 +197,9 @@ Model Builder::flush(const OptimizerConfig& optimizer) {
   return std::move(model_);
 }
 
-Model Builder::evaluation() {
-  add_weights(GradientLife::None);
+Model Builder::evaluation(const OptimizerConfig* pending) {
+  add_weights(pending != nullptr ? GradientLife::Persistent : GradientLife::None);
+  if (pending != nullptr) add_optimizer(*pending);
   add_inputs();
   for (int c = 0; c < shape_.chunks_in(0); ++c)
     model_.losses.push_back(metric(fmt::format("losses.c{}", c), DType::F64, 2 * shape_.tokens_in(0, c)));
@@ -210,6 +211,13 @@ Model Builder::evaluation() {
                          num_.grad, 0, c);
   }
   program().facts.tokens = shape_.tokens();
+  if (pending != nullptr) {
+    // No backward pass follows, in which moments could come late.
+    OptimizerConfig update = *pending;
+    update.late_moments = false;
+    model_.program =
+        place_updates(program(), model_.weights, model_.params, {model_.args, model_.clip, {}}, update, num_);
+  }
   return std::move(model_);
 }
 
@@ -269,8 +277,9 @@ Model build_flush(const ModelSpec& spec, const Numerics& numerics, const Optimiz
   return Builder(spec, {}, numerics).flush(optimizer);
 }
 
-Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics) {
-  return Builder(spec, shape, numerics).evaluation();
+Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics,
+                       const OptimizerConfig* pending) {
+  return Builder(spec, shape, numerics).evaluation(pending);
 }
 
 Model build_sampling(const ModelSpec& spec, int64_t tokens, const Numerics& numerics) {

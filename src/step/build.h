@@ -64,8 +64,10 @@ Model build_training(const ModelSpec& spec, const StepShape& shape, const Numeri
                      const OptimizerConfig& optimizer, const LossForm& loss = {});
 // The pending update of a deferred step, alone.
 Model build_flush(const ModelSpec& spec, const Numerics& numerics, const OptimizerConfig& optimizer);
-// Losses of the tokens of one round, no gradients.
-Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics);
+// Losses of the tokens of one round, no gradients. With `pending`, the update of a deferred step of that
+// optimizer on its way: each weight's just before its first use.
+Model build_evaluation(const ModelSpec& spec, const StepShape& shape, const Numerics& numerics,
+                       const OptimizerConfig* pending = nullptr);
 // Logits of one row of one chunk of `tokens` tokens.
 Model build_sampling(const ModelSpec& spec, int64_t tokens, const Numerics& numerics);
 

@@ -113,6 +113,36 @@ TEST_F(HeldOut, IsTheSameInLongPasses) {
       << "the weights are there already";
 }
 
+// A pending update is made with the first long pass, where that saves time: nothing else changes, in this
+// evaluation nor in the steps behind it.
+TEST_F(HeldOut, IsTheSameWhereTheUpdateIsMadeOnItsWay) {
+  Prepared prepared =
+      prepare({"shape.chunk_tokens=32", "eval.rows=8", "memory.device=190KiB", "train.deferred_update=on"});
+  const auto run = [&] {
+    const auto session = must(Session::open(prepared));
+    std::vector<double> losses;
+    for (int step = 0; step < 6; ++step) {
+      losses.push_back(must(session->step()).loss);
+      if (step % 2 > 0) losses.push_back(must(session->evaluate()).loss());
+      if (step == 3) losses.push_back(must(session->evaluate()).loss());  // nothing is pending
+    }
+    return losses;
+  };
+  Profile slow = prepared.machine.profile;
+  slow.set_bytes_per_s(kHost, kDevice, 1e-3 * slow.bytes_per_s(kHost, kDevice));
+  StageRequest request{prepared.model, prepared.shape, prepared.numerics, prepared.optimizer};
+  request.caps = prepared.config.caps;
+  request.evaluate = true;
+  prepared.stages = must(make_stages(request, slow));
+  ASSERT_NE(prepared.stages.find(kUpdatingEvaluation), nullptr);
+  const std::vector<double> found = run();
+  std::erase_if(prepared.stages.beside, [](const Stage& s) { return s.name == kUpdatingEvaluation; });
+  EXPECT_EQ(found, run());
+  request.caps[kDevice] = kUnlimited;
+  EXPECT_EQ(must(make_stages(request, slow)).find(kUpdatingEvaluation), nullptr)
+      << "the weights are there already";
+}
+
 // The share of right tokens that a step tells is that of the model before it.
 TEST_F(HeldOut, StepsFindTheSameTokensRight) {
   const Prepared prepared = prepare({"eval.every=1", "train.deferred_update=off"});
