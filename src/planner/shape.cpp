@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -361,6 +362,14 @@ void ShapeSearch::settle() {
     least = planned[i].first;
     best_ = alike[i].second;
     settings_ = planned[i].second;
+  }
+  // Where the host is short an estimate of late moments is the less certain one: they come twice.
+  if (!host_is_short_ || !std::isfinite(least) || !known_[*best_].late_moments) return;
+  known_[*best_].late_moments = false;
+  if (const auto [ns, settings] = planned_in_full(*best_, r_.threads); ns > 0 && ns < least) {
+    settings_ = settings;
+  } else {
+    known_[*best_].late_moments = true;
   }
 }
 
