@@ -98,7 +98,10 @@ sluice::Format format_of(std::string_view name, const std::string& word) {
   if (word == "auto") return sluice::Format::Auto;
   if (word == "f32") return sluice::Format::F32;
   if (word == "bf16") return sluice::Format::BF16;
-  raise({std::string(name) + " = " + word + ": allowed are auto, f32, bf16", sluice::ErrorKind::Invalid, {}});
+  if (word == "i8" && name == "state") return sluice::Format::I8;
+  raise({std::string(name) + " = " + word + ": allowed are auto, f32, bf16" + (name == "state" ? ", i8" : ""),
+         sluice::ErrorKind::Invalid,
+         {}});
 }
 
 sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, std::optional<int64_t> device,

@@ -22,7 +22,8 @@ namespace core {
 struct Prepared;
 }
 
-enum class Format : uint8_t { Auto, F32, BF16 };
+// I8 is a format of optimizer state alone: a byte an element, and a scale for every 32.
+enum class Format : uint8_t { Auto, F32, BF16, I8 };
 
 // Most bytes that may be in use; nothing: what a preset's card has, and no cap elsewhere. More than the
 // machine has is an error.

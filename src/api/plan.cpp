@@ -25,6 +25,8 @@ std::optional<core::DType> type_of(Format format) {
       return core::DType::F32;
     case Format::BF16:
       return core::DType::BF16;
+    case Format::I8:
+      return core::DType::I8;
   }
   return std::nullopt;
 }

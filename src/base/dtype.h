@@ -12,7 +12,7 @@ namespace sluice::core {
 
 // F8E4M3 and F4E2M1 are floats of 8 and 4 bits (OCP's names: so many of the exponent, so many of the
 // mantissa).
-enum class DType : uint8_t { F32, BF16, F64, I32, U8, F8E4M3, F4E2M1 };
+enum class DType : uint8_t { F32, BF16, F64, I32, U8, F8E4M3, F4E2M1, I8 };
 
 constexpr int bits_of(DType t) {
   switch (t) {
@@ -24,6 +24,7 @@ constexpr int bits_of(DType t) {
     case DType::F64:
       return 64;
     case DType::U8:
+    case DType::I8:
     case DType::F8E4M3:
       return 8;
     case DType::F4E2M1:
@@ -37,7 +38,7 @@ constexpr int64_t size_of(DType t) {
 }
 
 std::string_view name_of(DType t);
-// "f32", "bf16", "f64", "i32", "u8", "f8e4m3" or "f4e2m1".
+// "f32", "bf16", "f64", "i32", "u8", "f8e4m3", "f4e2m1" or "i8".
 Result<DType> parse_dtype(std::string_view text);
 
 // Storage for a bfloat16; conversion rounds to nearest, ties to even, and keeps NaN.
@@ -72,6 +73,7 @@ decltype(auto) with_type(DType t, F&& f) {
     case DType::U8:
     case DType::F8E4M3:
     case DType::F4E2M1:
+    case DType::I8:
       break;
   }
   not_a_float(t);

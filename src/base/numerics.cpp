@@ -4,16 +4,18 @@
 namespace sluice::core {
 
 Status validate(const Numerics& n) {
-  for (const auto& [key, dtype] : {std::pair{"compute", n.compute}, {"grad", n.grad}, {"state", n.state}}) {
-    if (dtype != DType::F32 && dtype != DType::BF16) {
-      return error("numerics: {} is {}; allowed are f32, bf16", key, name_of(dtype));
-    }
+  const auto is_float = [](DType t) { return t == DType::F32 || t == DType::BF16; };
+  for (const auto& [key, dtype] : {std::pair{"compute", n.compute}, {"grad", n.grad}}) {
+    if (!is_float(dtype)) return error("numerics: {} is {}; allowed are f32, bf16", key, name_of(dtype));
   }
+  if (!is_float(n.state) && n.state != DType::I8)
+    return error("numerics: state is {}; allowed are f32, bf16, i8", name_of(n.state));
   if (n.compute == DType::F32 &&
-      (n.grad != DType::F32 || n.state != DType::F32 || n.master || n.stochastic)) {
-    return error("numerics: with compute f32, grad and state are f32, and master and stochastic are off");
+      (n.grad != DType::F32 || n.state == DType::BF16 || n.master || n.stochastic)) {
+    return error(
+        "numerics: with compute f32, grad is f32, state is f32 or i8, and master and stochastic are off");
   }
-  if (n.master && n.state != DType::F32) return error("numerics: master weights need state f32");
+  if (n.master && n.state == DType::BF16) return error("numerics: master weights need state f32 or i8");
   return {};
 }
 

@@ -99,7 +99,8 @@ void visit_keys(Config& c, F&& key) {
       "steps in a row whose gradient is not finite, so that no update was made, that end the run");
   key("train.compute", c.train.compute, Numbers(), "type of weights and activations");
   key("train.grad", c.train.grad, Numbers(), "type in which weight gradients accumulate");
-  key("train.state", c.train.state, Numbers(), "type of the optimizer's state");
+  key("train.state", c.train.state, StateNumbers(),
+      "type of the optimizer's state; i8: a byte an element, and a scale for every 32");
   key("train.master", c.train.master, Toggle(), "f32 master weights beside bf16 weights");
   key("train.stochastic", c.train.stochastic, Toggle(), "stochastic rounding of bf16 weights and state");
   key("train.deferred_update", c.train.deferred_update, Toggle(),

@@ -59,6 +59,9 @@ std::string allowed(const bool&, Toggle) {
 std::string allowed(const DType&, Numbers) {
   return "f32, bf16";
 }
+std::string allowed(const DType&, StateNumbers) {
+  return "f32, bf16, i8";
+}
 std::string allowed(const std::string&, const ModelPresets&) {
   return fmt::format("{}", fmt::join(model_presets(), ", "));
 }
@@ -146,14 +149,26 @@ Status assign(std::string_view name, const Setting& s, bool& field, Toggle toggl
   return {};
 }
 
-Status assign(std::string_view name, const Setting& s, DType& field, Numbers numbers) {
+namespace {
+
+Status assign_one_of(std::initializer_list<DType> types, std::string_view name, const Setting& s,
+                     DType& field, const auto& constraint) {
   const std::string text = lower(s.values.front());
-  for (const DType type : {DType::F32, DType::BF16}) {
+  for (const DType type : types) {
     if (text != name_of(type)) continue;
     field = type;
     return {};
   }
-  return not_allowed(name, s.values.front(), field, numbers);
+  return not_allowed(name, s.values.front(), field, constraint);
+}
+
+}  // namespace
+
+Status assign(std::string_view name, const Setting& s, DType& field, Numbers numbers) {
+  return assign_one_of({DType::F32, DType::BF16}, name, s, field, numbers);
+}
+Status assign(std::string_view name, const Setting& s, DType& field, StateNumbers numbers) {
+  return assign_one_of({DType::F32, DType::BF16, DType::I8}, name, s, field, numbers);
 }
 
 bool is_auto(const Setting& s) {

@@ -14,11 +14,15 @@ constexpr Numerics kBf16 = formats(DType::BF16, DType::BF16, DType::BF16, false,
 constexpr Numerics kMixed = formats(DType::BF16, DType::F32, DType::F32, true, false);
 constexpr Numerics kMasters = formats(DType::BF16, DType::BF16, DType::F32, true, false);
 
+constexpr Numerics k8Bit = formats(DType::BF16, DType::BF16, DType::I8, false, true);
+constexpr Numerics k8BitMixed = formats(DType::BF16, DType::F32, DType::I8, true, false);
+
+constexpr std::string_view k8BitMixedSettings = "train.state=i8, train.master=on, train.grad=f32";
 constexpr std::string_view kMixedSettings = "train.master=on, train.grad=f32";
 constexpr std::string_view kF32Settings = "train.compute=f32, on a CPU";
 
 // Weights, masters, gradients, state, state of what is no matrix of a layer. State: moments of two bytes or
-// four each; 8-bit ones have one byte each (their scales, one f32 per 256 or 2,048 numbers, are left out).
+// four each; 8-bit ones have one byte each, and a bf16 scale for every 32 (ops/compact.h).
 // Adafactor's second moment is a row and a column per matrix, which is nothing beside it; the four bytes are
 // its momentum or update buffer, as published tables count it. Muon keeps one momentum of matrices in layers
 // and leaves the rest to AdamW.
@@ -28,8 +32,10 @@ constexpr Recipe kRecipes[] = {
     {"adamw-masters", "the same with bf16 gradients", 2, 4, 2, 8, 8, "train.master=on", "adamw", kMasters},
     {"adamw-f32", "AdamW, all f32", 4, 0, 4, 8, 8, kF32Settings, "adamw", kF32},
     {"adamw-kahan", "AdamW, all bf16, Kahan sums of weights", 2, 2, 2, 4, 4, "", "", {}},
-    {"adamw-8bit", "AdamW, mixed, moments of 8 bits", 2, 4, 4, 2, 2, "", "", {}},
-    {"adamw-8bit-bf16", "AdamW, bf16, moments of 8 bits", 2, 0, 2, 2, 2, "", "", {}},
+    {"adamw-8bit", "AdamW, mixed, moments of 8 bits", 2, 4, 4, 2.125, 2.125, k8BitMixedSettings, "adamw",
+     k8BitMixed},
+    {"adamw-8bit-bf16", "AdamW, bf16, moments of 8 bits", 2, 0, 2, 2.125, 2.125, "train.state=i8", "adamw",
+     k8Bit},
     {"sgd-bf16", "SGD with momentum, all bf16", 2, 0, 2, 2, 2, "train.optimizer=sgd", "sgd", kBf16},
     {"sgd-mixed", "SGD with momentum, mixed", 2, 4, 4, 4, 4, "train.optimizer=sgd, as adamw-mixed", "sgd",
      kMixed},

@@ -232,6 +232,8 @@ TensorType tensor_type(DType dtype) {
       return TensorType::I32;
     case DType::F8E4M3:
       return TensorType::F8_E4M3;
+    case DType::I8:
+      return TensorType::I8;
     case DType::U8:
     case DType::F4E2M1:  // its bytes, two elements each
       return TensorType::U8;

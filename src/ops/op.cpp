@@ -6,6 +6,7 @@
 #include <concepts>
 #include <utility>
 
+#include "ops/compact.h"
 #include "ops/fields.h"
 
 namespace sluice::core {
@@ -22,10 +23,8 @@ struct Printer {
   std::string out;
   bool all = true;  // those that do not change how long the op takes, too
   template <class E>
-    requires std::is_enum_v<E>
-  void operator()(std::string_view name, E v) {
-    put(name, name_of(v));
-  }
+  requires std::is_enum_v<E>
+  void operator()(std::string_view name, E v) { put(name, name_of(v)); }
   void operator()(std::string_view name, const Format& v) { put(name, to_text(v)); }
   void operator()(std::string_view name, bool v) { put(name, v ? "1" : "0"); }
   void operator()(std::string_view name, std::integral auto v) {
@@ -59,8 +58,9 @@ SharedOp::SharedOp(Op op) : op_(std::make_shared<const Op>(std::move(op))) {}
 
 Status has_kernels(const Op& op) {
   for (const Operand& operand : operands(op)) {
-    if (operand.format.block == 0 && operand.format != DType::F8E4M3 && operand.format != DType::F4E2M1)
-      continue;
+    const Format& f = operand.format;
+    if (f.block == 0 && f != DType::F8E4M3 && f != DType::F4E2M1) continue;
+    if (f == compact_format(false) || f == compact_format(true)) continue;
     return error("\"{}\": operand {} is in {}, which no kernel takes", text(op), operand.name,
                  to_text(operand.format));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/update.h"
 
+#include "ops/compact.h"
 #include "ops/gpu_workspace.h"
 
 namespace sluice::core {
@@ -9,11 +10,17 @@ using enum DType;
 using enum Values;
 namespace {
 
+// A slot of an update's state, which it writes or only reads. Groups of compact state are whole.
+Operand state_operand(std::string_view name, bool written, const auto& op, Values values = Activations) {
+  const Format format = state_format(op.state_dtype, values == Squares);
+  return {name, written ? Accumulate : Read, format, format.padded(op.elements), values};
+}
+
 // The operands of an update with one state, m, and of one of m alone.
 Operands update_of_m(const auto& op) {
   Operands o{{"p", Accumulate, op.dtype, op.elements, Weights},
              {"g", Read, op.grad_dtype, op.elements, Activations},
-             {"m", op.moments ? Accumulate : Read, op.state_dtype, op.elements, Activations},
+             state_operand("m", op.moments, op),
              {"clip", Read, F32, 2, Clip},
              args_operand()};
   if (op.master) o.push_back({"master", Accumulate, F32, op.elements, Weights});
@@ -21,7 +28,7 @@ Operands update_of_m(const auto& op) {
 }
 Operands update_of_m_alone(const auto& op) {
   return {{"g", Read, op.grad_dtype, op.elements, Activations},
-          {"m", Accumulate, op.state_dtype, op.elements, Activations},
+          state_operand("m", true, op),
           {"clip", Read, F32, 2, Clip},
           args_operand()};
 }
@@ -41,11 +48,10 @@ Operands ClipScale::operands() const {
 }
 
 Operands AdamW::operands() const {
-  const Access state = moments ? Accumulate : Read;
   Operands o{{"p", Accumulate, dtype, elements, Weights},
              {"g", Read, grad_dtype, elements, Activations},
-             {"m", state, state_dtype, elements, Activations},
-             {"v", state, state_dtype, elements, Squares},
+             state_operand("m", moments, *this),
+             state_operand("v", moments, *this, Squares),
              {"clip", Read, F32, 2, Clip},
              args_operand()};
   if (master) o.push_back({"master", Accumulate, F32, elements, Weights});
@@ -54,8 +60,8 @@ Operands AdamW::operands() const {
 
 Operands AdamWMoments::operands() const {
   return {{"g", Read, grad_dtype, elements, Activations},
-          {"m", Accumulate, state_dtype, elements, Activations},
-          {"v", Accumulate, state_dtype, elements, Squares},
+          state_operand("m", true, *this),
+          state_operand("v", true, *this, Squares),
           {"clip", Read, F32, 2, Clip},
           args_operand()};
 }

@@ -49,7 +49,8 @@ struct ClipScale {
 // with bias = 1 - b^args.updates in f64, rounded to fp32 (ops/adam_bias.h); the rest is computed in fp32.
 // With `master`, w is the f32 master copy and p its rounding to dtype (nearest). Without, w is p itself; bf16
 // p, m and v are then rounded stochastically when `stochastic`, by random bits keyed by (args.seed,
-// args.step, object, element), else to nearest.
+// args.step, object, element), else to nearest. State of I8 is compact (ops/compact.h), in whole groups: the
+// op begins with a group.
 struct AdamW {
   static constexpr std::string_view kName = "adamw";
   enum { kP, kG, kM, kV, kClip, kArgs, kMaster };

@@ -58,7 +58,7 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   const bool compact = bf16 && machine.traits().compact_state;
   n.grad = config.train.grad.value_or(compact ? DType::BF16 : DType::F32);
   n.state = config.train.state.value_or(compact && config.train.master != true ? DType::BF16 : DType::F32);
-  // Master weights go with f32 state; bf16 state goes with stochastic rounding.
+  // Master weights go with f32 state; other state goes with stochastic rounding.
   n.master = config.train.master.value_or(bf16 && n.state == DType::F32);
   n.stochastic = config.train.stochastic.value_or(bf16 && !n.master);
   SLUICE_TRY(validate(n));

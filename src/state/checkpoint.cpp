@@ -229,7 +229,8 @@ Status load_state_file(const CheckpointInfo& info, const Model& model, const Che
                          std::span<const std::byte> bytes) -> Status {
     SLUICE_TRY(
         check_values(tensor, stored[tensor.name]->never_negative, offset / size_of(tensor.type), bytes));
-    return executor.write(stored[tensor.name]->parts[0].object, bytes, offset);
+    const StoredPart& part = stored[tensor.name]->parts[0];
+    return executor.write(part.object, bytes, part.offset + offset);
   };
   SLUICE_TRY(load_file(info, path, needed, others_trained, check, write));
   return others_trained ? begin_state(model, needed, executor) : check_all_found(needed, path);

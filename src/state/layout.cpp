@@ -21,10 +21,18 @@ bool has_master(const ParamObjects& objects) {
   return !objects.parts.empty() && objects.parts.front().master.valid();
 }
 
-StoredTensor whole(const Program& program, ObjectId id) {
+// The tensors of an object: its elements and, where it has any, their scales.
+void add_whole(const Program& program, ObjectId id, bool never_negative, std::vector<StoredTensor>& out) {
   const Object& o = program.object(id);
+  const int64_t elements = o.elements(), bytes = Format(o.format.type).bytes(elements);
   const TensorType type = tensor_type(o.format.type);
-  return {{o.name, type, {o.bytes / size_of(type)}}, {{id, 0, o.bytes, 0}}, type};
+  out.push_back({{o.name, type, {elements}}, {{id, 0, bytes, 0}}, type, never_negative});
+  if (o.format.block == 0) return;
+  const TensorType scale = tensor_type(o.format.scale);
+  out.push_back({{o.name + std::string(kScaleSuffix), scale, {elements / o.format.block}},
+                 {{id, bytes, o.bytes - bytes, 0}},
+                 scale,
+                 true});
 }
 
 // Adds up where the parts are.
@@ -68,11 +76,8 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
       first += elements;
     }
     for (const ParamObjects::Part& part : objects.parts) {
-      for (const ObjectId id : part.state) {
-        out.state.push_back(whole(model.program, id));
-        out.state.back().never_negative = id == part.squares;
-      }
-      if (part.master.valid() && !from_master) out.state.push_back(whole(model.program, part.master));
+      for (const ObjectId id : part.state) add_whole(model.program, id, id == part.squares, out.state);
+      if (part.master.valid() && !from_master) add_whole(model.program, part.master, false, out.state);
     }
   }
   place(out);

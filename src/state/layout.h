@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "io/safetensors_header.h"
@@ -25,6 +26,9 @@ struct StoredTensor {
   TensorType from;                // of the parts' elements
   bool never_negative = false;    // the values, by what they are
 };
+
+// What follows the name of an object in that of its scales' tensor.
+constexpr std::string_view kScaleSuffix = ".scale";
 
 struct CheckpointLayout {
   std::vector<StoredTensor> weights;  // of model.safetensors, or shards of it

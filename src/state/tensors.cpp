@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "io/elements.h"
+#include "state/compact.h"
 #include "state/weights.h"
 #include "state/write.h"
 
@@ -59,12 +60,25 @@ Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimi
   return out;
 }
 
+// All of an object of compact state: groups and scales lie apart.
+Result<std::vector<float>> read_compact(const Object& object, ObjectId id, const Executor& executor) {
+  std::vector<std::byte> bytes(size_t(object.bytes));
+  SLUICE_TRY(executor.read(id, bytes));
+  return expand(object.format, bytes);
+}
+
 // Calls f(values) for all of a range, in pieces.
 template <class F>
 Status for_each_piece(const Range& range, const Executor& executor, F&& f) {
-  const Format& format = executor.program().object(range.object).format;
+  const Object& object = executor.program().object(range.object);
+  const Format& format = object.format;
   std::vector<std::byte> bytes;
   std::vector<float> values;
+  if (format.block > 0) {
+    SLUICE_ASSIGN(const std::vector<float> all, read_compact(object, range.object, executor));
+    f(std::vector<float>(all.begin() + range.first, all.begin() + range.first + range.count));
+    return {};
+  }
   for (int64_t done = 0; done < range.count; done += kPieceElements) {
     const int64_t here = std::min(kPieceElements, range.count - done);
     bytes.resize(size_t(format.bytes(here)));
@@ -127,7 +141,9 @@ Status check_write(const Model& model, const Optimizer& optimizer, TensorKind ki
     for (int64_t done = 0; done < range.count; done += kPieceElements) {
       const auto own =
           values.subspan(size_t(first + done), size_t(std::min(kPieceElements, range.count - done)));
-      if (const int64_t bad = round_elements(tensor_type(format.type), own, bytes); bad >= 0)
+      // A scale is as large as the largest number of its group.
+      const TensorType type = tensor_type(format.block > 0 ? format.scale : format.type);
+      if (const int64_t bad = round_elements(type, own, bytes); bad >= 0)
         return error("{}: element {} is {}, which {} has no finite number for", name, first + done + bad,
                      own[size_t(bad)], to_text(format));
     }
@@ -146,7 +162,16 @@ Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind k
   SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, place));
   std::vector<std::byte> bytes;
   for (const Range& range : ranges) {
-    const Format& format = executor.program().object(range.object).format;
+    const Object& object = executor.program().object(range.object);
+    const Format& format = object.format;
+    if (format.block > 0) {
+      // Numbers of another tensor may share a group with these.
+      SLUICE_ASSIGN(std::vector<float> all, read_compact(object, range.object, executor));
+      std::copy_n(values.begin(), range.count, all.begin() + range.first);
+      values = values.subspan(size_t(range.count));
+      SLUICE_TRY(executor.write(range.object, compact(format, all)));
+      continue;
+    }
     const int64_t bad = round_elements(tensor_type(format.type), values.first(size_t(range.count)), bytes);
     SLUICE_CHECK(bad < 0, "{}: it was checked", name);
     values = values.subspan(size_t(range.count));

@@ -19,6 +19,12 @@ const Optimizer* find_optimizer(std::string_view name) {
   return it == all.end() ? nullptr : *it;
 }
 
+Numerics numerics_of(const Weight& weight, Numerics numerics) {
+  const bool compact = weight.matrix && weight.elements() >= kLeastCompact;
+  if (numerics.state == DType::I8 && !compact) numerics.state = DType::F32;
+  return numerics;
+}
+
 std::vector<double> OptimizerConfig::defaults_of(const Optimizer& optimizer) {
   std::vector<double> values;
   for (const Hyperparameter& h : optimizer.hyperparameters) values.push_back(h.value);

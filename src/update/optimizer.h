@@ -16,6 +16,7 @@
 
 #include "base/format.h"
 #include "base/numerics.h"
+#include "model/weights.h"
 #include "ops/ops.h"
 
 namespace sluice::core {
@@ -39,8 +40,13 @@ struct UpdatePart {
 struct StateSlot {
   std::string_view role;              // "m"
   bool squares = false;               // sums squares, and is never negative
-  std::optional<Format> format = {};  // nothing: that of Numerics::state
+  std::optional<Format> format = {};  // nothing: state_format() of Numerics::state
 };
+
+// The formats in which a weight is updated: vectors, and matrices so small that nothing would be gained, keep
+// their state in f32 where that of others is compact.
+constexpr int64_t kLeastCompact = 1024;  // elements
+Numerics numerics_of(const Weight& weight, Numerics numerics);
 
 constexpr double kRandomParams = 2.2e6, kGivenParams = 1.35e8;
 

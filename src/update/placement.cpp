@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
+#include "ops/compact.h"
 #include "ops/op.h"
 
 namespace sluice::core {
@@ -105,7 +107,8 @@ void Placement::sum_squares(const Group& group) {
 }
 
 UpdatePart Placement::part_of(size_t weight, const ParamObjects::Part& part) const {
-  return {part.elements, part.first, weight, weights_[weight].decay, numerics_};
+  const Weight& of = weights_[weight];
+  return {part.elements, part.first, weight, of.decay, numerics_of(of, numerics_)};
 }
 
 bool Placement::late(const Group& group, size_t weight) const {
@@ -191,16 +194,19 @@ std::string name_of_state(std::string_view role, const Weight& weight, size_t pa
 
 void add_state(const Weight& weight, const OptimizerConfig& config, const Numerics& numerics,
                Program& program, ParamObjects& objects) {
+  const DType state = numerics_of(weight, numerics).state;
   const int64_t total = weight.elements();
-  for (int64_t first = 0; first < total; first += config.part_elements) {
-    ParamObjects::Part part{first, std::min(config.part_elements, total - first), {}, {}, {}};
+  const int64_t most =
+      state == DType::I8 ? align_up(config.part_elements, kCompactGroup) : config.part_elements;
+  for (int64_t first = 0; first < total; first += most) {
+    ParamObjects::Part part{first, std::min(most, total - first), {}, {}, {}};
     const auto add = [&](std::string_view role, const Format& format) {
       return program.add(Object{name_of_state(role, weight, objects.parts.size()),
                                 fmt::format("{}_{}", role, weight.role), ObjectKind::OptState, format,
                                 format.bytes(format.padded(part.elements)), weight.layer, -1, -1, true});
     };
     for (const StateSlot& slot : config.optimizer->state) {
-      part.state.push_back(add(slot.role, slot.format.value_or(numerics.state)));
+      part.state.push_back(add(slot.role, slot.format.value_or(state_format(state, slot.squares))));
       if (slot.squares) part.squares = part.state.back();
     }
     if (numerics.master) part.master = add(kMasterRole, DType::F32);

@@ -36,7 +36,8 @@ std::optional<std::vector<SharedOp>> ops_with_values(const Program& program,
     if constexpr (std::same_as<T, ClipScale>) {
       return ClipScale{.slots = op.slots, .max_norm = config.clip_norm};
     } else if constexpr (AnyUpdate<T>) {
-      const UpdatePart part{op.elements, op.first, op.object, weights[op.object].decay, numerics};
+      const Weight& weight = weights[op.object];
+      const UpdatePart part{op.elements, op.first, op.object, weight.decay, numerics_of(weight, numerics)};
       if constexpr (requires { T::kP; }) return config.optimizer->update(part, config.values, op.moments);
       return config.optimizer->update_state(part, config.values);
     } else {

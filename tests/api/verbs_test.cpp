@@ -377,6 +377,46 @@ TEST(Verbs, ReadGradientsAndStateByName) {
   EXPECT_EQ(all_weights(looked.session), all_weights(plain.session));
 }
 
+// What compact state keeps of AdamW's first step: within half of the largest distance between two of its numbers,
+// which are those of a group of 32.
+TEST(Verbs, ReadAndWriteCompactState) {
+  StepOptions options = late_updates();
+  options.state = Format::I8;
+  Running r(options);
+  const std::string name = "model.layers.1.self_attn.v_proj.weight";
+  const Rows rows = some_rows();
+  ASSERT_TRUE(r.session.forward_backward(rows.batch()).ok());
+  const std::vector<float> gradient = *r.session.gradient(name);
+  const auto stepped = r.session.optim_step(1e-2);
+  ASSERT_TRUE(stepped.ok()) << stepped.message();
+  const double clip = std::min(1.0, 1 / (stepped->gradient_norm + 1e-6));
+  const std::vector<float> m = *r.session.state("m", name), v = *r.session.state("v", name);
+  const auto expect_near = [](const std::vector<float>& kept, const auto& exact, const char* what) {
+    for (size_t first = 0; first < kept.size(); first += 32) {
+      double most = 0;
+      for (size_t i = first; i < first + 32; ++i) most = std::max(most, std::abs(exact(i)));
+      for (size_t i = first; i < first + 32; ++i)
+        EXPECT_NEAR(kept[i], exact(i), most * 1.01 * 2 / 254) << what << " " << i;
+    }
+  };
+  expect_near(m, [&](size_t i) { return 0.1 * clip * double{gradient[i]}; }, "m");
+  const std::vector<float> root = [&] {
+    std::vector<float> out;
+    for (const float x : v) out.push_back(std::sqrt(x));
+    return out;
+  }();
+  expect_near(root, [&](size_t i) { return std::sqrt(0.05) * clip * std::abs(double{gradient[i]}); }, "v");
+
+  std::vector<float> mine(m.size());
+  std::iota(mine.begin(), mine.end(), -200.0f);
+  ASSERT_TRUE(r.session.set_state("m", name, mine).ok());
+  const std::vector<float> kept = *r.session.state("m", name);
+  expect_near(kept, [&](size_t i) { return double{mine[i]}; }, "written");
+  EXPECT_EQ(*r.session.state("v", name), v);
+  mine[3] = 3.4e38f;  // bf16 has no scale for it
+  expect_error(r.session.set_state("m", name, mine).error(), ErrorKind::Invalid, "element 3 is");
+}
+
 TEST(Verbs, WriteGradientsAndStateByName) {
   const std::string name = "model.layers.0.mlp.up_proj.weight";
   Running doubled(late_updates()), none(late_updates()), restored(late_updates());

@@ -49,6 +49,7 @@ inline void encode(DType type, const Values& values, std::byte* to) {
         break;
       case DType::F8E4M3:
       case DType::F4E2M1:
+      case DType::I8:
         not_a_float(type);
     }
   }
@@ -79,6 +80,7 @@ inline Values decode(DType type, const std::byte* from, int64_t elements) {
         break;
       case DType::F8E4M3:
       case DType::F4E2M1:
+      case DType::I8:
         not_a_float(type);
     }
   }

@@ -48,6 +48,7 @@ constexpr double unit_of(DType dtype) {
     case DType::F8E4M3:
       return 0x1p-4;
     case DType::F4E2M1:
+    case DType::I8:
       return 0x1p-2;
   }
   return 0;

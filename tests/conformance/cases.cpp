@@ -402,7 +402,9 @@ class Updates {
         types(kBf16, grad, kF32, false, stochastic), sizes();
         types(kBf16, grad, kBf16, false, stochastic), sizes();
         types(kBf16, grad, kBf16, true, stochastic), sizes();
+        types(kBf16, grad, DType::I8, !stochastic, stochastic), sizes();
       }
+      types(kF32, grad, DType::I8, false, false), sizes();
     }
   }
   void situations() {
@@ -413,6 +415,8 @@ class Updates {
       sizes("unclipped", {.clip = 1});
     }
     types(kF32, kF32, kF32, false, false), sizes("clip_0", {.clip = 0});
+    types(kBf16, kBf16, DType::I8, false, true);
+    sizes("no_update", {.update = false}), sizes("clip_0", {.clip = 0});
   }
 
  private:

@@ -38,6 +38,7 @@ double store(double x, double toward, DType dtype, const uint32_t* draw) {
     case DType::U8:
     case DType::F8E4M3:
     case DType::F4E2M1:
+    case DType::I8:
       break;
   }
   not_a_float(dtype);
@@ -57,9 +58,63 @@ double rounding_error(const Approx& a, DType dtype, bool stochastic) {
   return (stochastic ? 2 : 1) * unit_of(dtype) * std::abs(a.value);
 }
 
+// Compact state. Its scale lies between those of the group's ends; what it keeps of an element between the
+// whole numbers next to the element's ends, by the scale that it has, as four operations and a division leave
+// them. What was not computed stays, byte by byte.
+Comparison compare_compact(std::string_view name, const Tensor& got, const Expected& expected) {
+  constexpr double kOperations = 8 * kUnit * 255;
+  const bool squares = is_compact_squares(got.format);
+  const auto n = static_cast<int64_t>(expected.values.size()), group = int64_t{got.format.block};
+  Comparison result;
+  SLUICE_CHECK(got.elements() == got.format.padded(n), "{} has {} elements, the reference {}", name,
+               got.elements(), n);
+  const auto wrong = [&](std::string what) {
+    if (result.findings.empty()) result.findings.push_back(fmt::format("{}: {}", name, what));
+  };
+  for (int64_t first = 0; first < got.elements(); first += group) {
+    const double scale = scale_of(got, first / group);
+    double least = 0, most = 0;
+    bool computed = false;
+    for (int64_t i = first; i < std::min(first + group, n); ++i) {
+      const Approx& e = expected.values[static_cast<size_t>(i)];
+      const double low = std::max(std::abs(e.value) - e.bound, 0.0), high = std::abs(e.value) + e.bound;
+      least = std::max(least, squares ? std::sqrt(low) : low);
+      most = std::max(most, squares ? std::sqrt(high) : high);
+      computed = computed || e.bound > 0;
+    }
+    least = scale_above(least * (1 - 4 * kUnit)), most = scale_above(most * (1 + 4 * kUnit));
+    if (computed && (scale < least || scale > most))
+      wrong(fmt::format("the scale of the group at {} is {:.9g}, expected {:.9g} to {:.9g}", first, scale,
+                        least, most));
+    for (int64_t i = first; i < first + group; ++i) {
+      const auto byte = got.bytes[static_cast<size_t>(i)];
+      const int q = squares ? std::to_integer<int>(byte) : static_cast<int8_t>(byte);
+      if (i >= n) {
+        if (q != 0) wrong(fmt::format("{} behind the last element", q));
+        continue;
+      }
+      const Approx& e = expected.values[static_cast<size_t>(i)];
+      if (!computed) {
+        if (got.at(i) != e.value)
+          wrong(fmt::format("element {} is {:.9g}, it was {:.9g}", i, got.at(i), e.value));
+        continue;
+      }
+      const double a = e.value - e.bound, b = e.value + e.bound;
+      double low = compacted(squares ? std::max(a, 0.0) : a, scale, squares) - 0.5 - kOperations;
+      const double high = compacted(b, scale, squares) + 0.5 + kOperations;
+      if (squares && a > 0) low = std::max(low, 1.0);
+      const bool least_kept = squares && q == 1 && b > 0;  // however little it is
+      if (q < low || (q > high && !least_kept))
+        wrong(fmt::format("element {} is kept as {}, expected {:.6g} to {:.6g}", i, q, low, high));
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 Comparison compare(std::string_view name, const Tensor& got, const Expected& expected) {
+  if (got.format.block > 0) return compare_compact(name, got, expected);
   Comparison result;
   int64_t wrong = 0, inexact = 0;
   std::string first_wrong;
@@ -71,7 +126,7 @@ Comparison compare(std::string_view name, const Tensor& got, const Expected& exp
     const double g = got.at(i);
     if (std::isnan(e.value) && std::isnan(g)) continue;
     const uint32_t* draw = expected.draws.empty() ? nullptr : &expected.draws[static_cast<size_t>(i)];
-    const Range range = acceptable(e, got.dtype, draw);
+    const Range range = acceptable(e, got.format.type, draw);
     if (!(range.low <= g && g <= range.high)) {
       if (wrong++ == 0) {
         first_wrong = fmt::format("element {} is {:.9g}, expected {:.9g} -+ {:.3g}, so {:.9g} to {:.9g}", i,
@@ -79,7 +134,7 @@ Comparison compare(std::string_view name, const Tensor& got, const Expected& exp
       }
     }
     if (!std::isfinite(e.value) || e.bound == 0) continue;
-    const double rounding = rounding_error(e, got.dtype, draw != nullptr);
+    const double rounding = rounding_error(e, got.format.type, draw != nullptr);
     result.elementwise = std::max(result.elementwise, (std::abs(g - e.value) - rounding) / e.bound);
     errors += square(g - e.value);
     variances += e.variance + square(rounding);

@@ -34,15 +34,29 @@ class Random {
   std::normal_distribution<double> normal_;
 };
 
+// Every element becomes f(its value).
+void change(Tensor& tensor, const auto& f) {
+  std::vector<double> values = tensor.values();
+  for (double& x : values) x = f(x);
+  tensor = make_tensor(tensor.format, values);
+}
+
 void fill_normal(Tensor& tensor, Random& random, double spread) {
-  for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, spread * random.normal());
+  change(tensor, [&](double) { return spread * random.normal(); });
+}
+void fill_squares(Tensor& tensor, Random& random, double spread) {
+  change(tensor, [&](double) { return square(spread * random.normal()); });
 }
 
 void scale(Tensor& tensor, double factor) {
-  for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, factor * tensor.at(i));
+  change(tensor, [&](double x) { return factor * x; });
 }
-void square_all(Tensor& tensor) {
-  for (int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, square(tensor.at(i)));
+
+// Nothing is in the elements that fill the last group.
+void clear_behind(Tensor& tensor, int64_t elements) {
+  std::vector<double> values = tensor.values();
+  values.resize(static_cast<size_t>(elements));
+  tensor = make_tensor(tensor.format, values);
 }
 
 void fill_integers(Tensor& tensor, Random& random, int64_t end) {
@@ -160,6 +174,7 @@ void adapt_update(const Update& op, const Data& data, Tensors& t, float learning
   scale(t[Update::kG], 0.01);
   scale(t[Update::kM], 0.005);
   if constexpr (requires { Update::kV; }) scale(t[Update::kV], 1e-4);
+  for (size_t k = Update::kM; k < Update::kClip; ++k) clear_behind(t[k], op.elements);
   if constexpr (requires { Update::kP; }) {
     scale(t[Update::kP], 0.02);
     if (op.master) scale(t[Update::kMaster], 0.02);
@@ -196,7 +211,7 @@ void adapt(const T&, const Data&, Random&, Tensors&) {}
 
 // What an operand says of its values.
 Tensor make_operand(const Operand& operand, const Data& data, Random& random) {
-  Tensor tensor = make_tensor(operand.format.type, operand.elements);
+  Tensor tensor = make_tensor(operand.format, operand.elements);
   if (operand.access == Access::Write) return tensor;
   switch (operand.values) {
     case Values::Activations:
@@ -205,8 +220,7 @@ Tensor make_operand(const Operand& operand, const Data& data, Random& random) {
       fill_normal(tensor, random, data.spread);
       break;
     case Values::Squares:
-      fill_normal(tensor, random, data.spread);
-      square_all(tensor);
+      fill_squares(tensor, random, data.spread);
       break;
     case Values::Ids:
       fill_integers(tensor, random, operand.limit);

@@ -132,7 +132,7 @@ Result<Harness::Outcome> Harness::run(const Op& op, const std::vector<Tensor>& o
   Outcome outcome{{}, trespasses(layout, schema, before, after)};
   for (size_t i = 0; i < schema.size(); ++i) {
     const auto first = after.begin() + layout.operands[i].offset;
-    outcome.operands.push_back({schema[i].format.type, {first, first + layout.operands[i].bytes}});
+    outcome.operands.push_back({schema[i].format, {first, first + layout.operands[i].bytes}});
   }
   return outcome;
 }

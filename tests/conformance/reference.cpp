@@ -14,9 +14,9 @@ Outputs reference(const Op& op, Inputs in) {
   SLUICE_CHECK(in.size() == schema.size(), "{} operands given, {} has {}", in.size(), text(op),
                schema.size());
   for (size_t i = 0; i < schema.size(); ++i) {
-    SLUICE_CHECK(in[i].dtype == schema[i].format.type && in[i].elements() == schema[i].elements,
+    SLUICE_CHECK(in[i].format == schema[i].format && in[i].elements() == schema[i].elements,
                  "operand {} of {} has {} elements of {}, not {} of {}", schema[i].name, text(op),
-                 in[i].elements(), name_of(in[i].dtype), schema[i].elements, name_of(schema[i].format.type));
+                 in[i].elements(), to_text(in[i].format), schema[i].elements, to_text(schema[i].format));
   }
   Outputs outputs = std::visit([&](const auto& o) { return expect(o, in); }, op);
   const auto writes = [](const Operand& o) { return o.access != Access::Read; };

@@ -14,13 +14,21 @@ namespace {
 using Findings = std::vector<std::string>;
 using Tensors = std::vector<Tensor>;
 
-// Elements [first, first + elements) of a tensor.
+// Elements [first, first + elements) of a tensor; whole groups, where they share scales.
 Tensor part(const Tensor& whole, int64_t first, int64_t elements) {
-  const auto begin = whole.bytes.begin() + first * size_of(whole.dtype);
-  return {whole.dtype, {begin, begin + elements * size_of(whole.dtype)}};
+  const Format own(whole.format.type);
+  const auto begin = whole.bytes.begin() + own.bytes(first);
+  const int64_t kept = whole.format.padded(elements);
+  Tensor out{whole.format, {begin, begin + own.bytes(kept)}};
+  if (whole.format.block == 0) return out;
+  const auto scales =
+      whole.bytes.begin() + whole.elements() + first / whole.format.block * size_of(whole.format.scale);
+  out.bytes.insert(out.bytes.end(), scales, scales + kept / whole.format.block * size_of(whole.format.scale));
+  return out;
 }
 void put_part(Tensor& whole, int64_t first, const Tensor& values) {
-  std::copy(values.bytes.begin(), values.bytes.end(), whole.bytes.begin() + first * size_of(whole.dtype));
+  std::copy(values.bytes.begin(), values.bytes.end(),
+            whole.bytes.begin() + first * size_of(whole.format.type));
 }
 
 // Runs an op, or adds to the findings and returns nothing.
@@ -185,8 +193,8 @@ constexpr Lion kLion{.beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f};
 template <class Update>
 Findings same_in_parts(Harness& harness, Update op) {
   Findings findings;
-  constexpr int64_t kElements = 1000, kCut = 333;
-  op = bf16_update(op, kElements, true);
+  constexpr int64_t kElements = 1000;
+  const int64_t kCut = op.state_dtype == DType::I8 ? 352 : 333;
   const Operands schema = operands(op);
   const Tensors before = make_operands(op, {}), whole = run(harness, op, before, findings);
   for (const auto& [first, elements] : {std::pair{int64_t{0}, kCut}, std::pair{kCut, kElements - kCut}}) {
@@ -297,7 +305,10 @@ void add_update(std::vector<Relation>& all, std::string_view name, const Update&
   const auto two_steps = [](Harness& harness, const Update& whole) {
     return same_in_two_steps(harness, whole);
   };
-  add("in_parts_is_whole", bf16_update(op, 1000, true), parts);
+  Update small = bf16_update(op, 1000, true);
+  add("in_parts_is_whole", small, parts);
+  small.state_dtype = DType::I8;
+  add("in_parts_is_whole_compact", small, parts);
   // More elements than one task or block takes, not a multiple of any vector.
   Update large = bf16_update(op, 40'003, false);
   add("in_two_steps_is_whole_bf16_stochastic", large, two_steps);
@@ -309,6 +320,10 @@ void add_update(std::vector<Relation>& all, std::string_view name, const Update&
   add("in_two_steps_is_whole_master", large, two_steps);
   large.master = false, large.dtype = DType::F32;
   add("in_two_steps_is_whole_f32", large, two_steps);
+  large.state_dtype = DType::I8;
+  add("in_two_steps_is_whole_f32_compact", large, two_steps);
+  large.dtype = large.grad_dtype = DType::BF16, large.stochastic = true;
+  add("in_two_steps_is_whole_bf16_stochastic_compact", large, two_steps);
   add("p_rounds_master", bf16_update(op, 1000, true),
       [](Harness& harness, const Update& whole) { return p_rounds_master(harness, whole); });
   add("stochastic_rounding_is_unbiased", bf16_update(op, 1 << 15, false),

@@ -1,13 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/tensor.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/check.h"
 
 namespace sluice::core::conformance {
 
+namespace {
+
+constexpr int64_t kGroup = 32;
+
+bool is_compact(const Format& format) {
+  return format.block == kGroup && format.scale == DType::BF16;
+}
+
+}  // namespace
+
+bool is_compact_squares(const Format& format) {
+  SLUICE_CHECK(is_compact(format), "{} is not compact", to_text(format));
+  return format.type == DType::U8;
+}
+
+double scale_above(double magnitude) {
+  const auto nearest = double{static_cast<float>(Bf16(static_cast<float>(magnitude)))};
+  if (nearest >= magnitude) return nearest;
+  Bf16 next(static_cast<float>(magnitude));
+  ++next.bits;
+  return double{static_cast<float>(next)};
+}
+
+double compacted(double x, double scale, bool squares) {
+  if (scale == 0) return 0;
+  const double r = std::min((squares ? std::sqrt(x) : std::abs(x)) / scale, 1.0);
+  return squares ? 255 * r : std::copysign(127 * 2 * r / (1 + r), x);
+}
+
+double scale_of(const Tensor& tensor, int64_t group) {
+  Bf16 scale;
+  std::memcpy(&scale, tensor.bytes.data() + tensor.elements() + 2 * group, sizeof scale);
+  return double{static_cast<float>(scale)};
+}
+
 double Tensor::at(int64_t i) const {
   const auto k = static_cast<size_t>(i);
-  switch (dtype) {
+  if (is_compact(format)) {
+    const double scale = scale_of(*this, i / kGroup);
+    if (format.type == DType::U8) return std::pow(double(as<uint8_t>()[k]) / 255 * scale, 2);
+    const double y = double(as<int8_t>()[k]) / 127;
+    return y / (2 - std::abs(y)) * scale;
+  }
+  switch (format.type) {
     case DType::F32:
       return double{as<float>()[k]};
     case DType::BF16:
@@ -20,9 +64,10 @@ double Tensor::at(int64_t i) const {
       return double(as<uint8_t>()[k]);
     case DType::F8E4M3:
     case DType::F4E2M1:
+    case DType::I8:
       break;
   }
-  not_a_float(dtype);
+  not_a_float(format.type);
 }
 
 std::vector<double> Tensor::values() const {
@@ -33,7 +78,8 @@ std::vector<double> Tensor::values() const {
 
 void Tensor::set(int64_t i, double value) {
   const auto k = static_cast<size_t>(i);
-  switch (dtype) {
+  SLUICE_CHECK(format.block == 0, "{}: its elements share scales", to_text(format));
+  switch (format.type) {
     case DType::F32:
       as<float>()[k] = static_cast<float>(value);
       return;
@@ -51,18 +97,38 @@ void Tensor::set(int64_t i, double value) {
       return;
     case DType::F8E4M3:
     case DType::F4E2M1:
+    case DType::I8:
       break;
   }
-  not_a_float(dtype);
+  not_a_float(format.type);
 }
 
-Tensor make_tensor(DType dtype, int64_t elements) {
-  return {dtype, std::vector<std::byte>(static_cast<size_t>(elements * size_of(dtype)))};
+Tensor make_tensor(const Format& format, int64_t elements) {
+  return {format, std::vector<std::byte>(static_cast<size_t>(format.bytes(elements)))};
 }
 
-Tensor make_tensor(DType dtype, std::span<const double> values) {
-  Tensor tensor = make_tensor(dtype, static_cast<int64_t>(values.size()));
-  for (size_t i = 0; i < values.size(); ++i) tensor.set(static_cast<int64_t>(i), values[i]);
+Tensor make_tensor(const Format& format, std::span<const double> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  Tensor tensor = make_tensor(format, format.padded(n));
+  if (format.block == 0) {
+    for (int64_t i = 0; i < n; ++i) tensor.set(i, values[static_cast<size_t>(i)]);
+    return tensor;
+  }
+  const bool squares = is_compact_squares(format);
+  for (int64_t first = 0; first < n; first += kGroup) {
+    const auto group =
+        values.subspan(static_cast<size_t>(first), static_cast<size_t>(std::min(kGroup, n - first)));
+    double most = 0;
+    for (const double x : group) most = std::max(most, squares ? std::sqrt(x) : std::abs(x));
+    const double scale = scale_above(most);
+    const Bf16 stored(static_cast<float>(scale));
+    std::memcpy(tensor.bytes.data() + tensor.elements() + 2 * (first / kGroup), &stored, sizeof stored);
+    for (size_t i = 0; i < group.size(); ++i) {
+      const double q = std::nearbyint(compacted(group[i], scale, squares));
+      const double kept = squares && q == 0 && group[i] > 0 ? 1 : q;
+      tensor.bytes[static_cast<size_t>(first) + i] = static_cast<std::byte>(static_cast<int>(kept) & 0xff);
+    }
+  }
   return tensor;
 }
 

@@ -8,16 +8,16 @@
 #include <span>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/format.h"
 #include "ops/op.h"
 
 namespace sluice::core::conformance {
 
 struct Tensor {
-  DType dtype = DType::F32;
+  Format format;
   std::vector<std::byte> bytes;
 
-  int64_t elements() const { return static_cast<int64_t>(bytes.size()) / size_of(dtype); }
+  int64_t elements() const { return format.elements(static_cast<int64_t>(bytes.size())); }
 
   template <class T>
   std::span<const T> as() const {
@@ -31,13 +31,23 @@ struct Tensor {
   double at(int64_t i) const;
   // Every element, exactly.
   std::vector<double> values() const;
-  // Element i becomes `value`, rounded to nearest.
+  // Element i becomes `value`, rounded to nearest. REQUIRES: elements share no scale.
   void set(int64_t i, double value);
 };
 
 // All elements zero.
-Tensor make_tensor(DType dtype, int64_t elements);
-Tensor make_tensor(DType dtype, std::span<const double> values);
+Tensor make_tensor(const Format& format, int64_t elements);
+// And zeros up to the end of the last group, where they share scales.
+Tensor make_tensor(const Format& format, std::span<const double> values);
+
+// Groups of compact state (ops/compact.h, written a second time here).
+// The bf16 that is not below a magnitude.
+double scale_above(double magnitude);
+// Numbers of which compact state keeps the nearest whole one: of x, or of the root of a sum of squares.
+double compacted(double x, double scale, bool squares);
+bool is_compact_squares(const Format& format);
+// The scale of a group.
+double scale_of(const Tensor& tensor, int64_t group);
 
 inline StepArgs step_args(const Tensor& operand) {
   StepArgs args;

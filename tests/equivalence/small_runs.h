@@ -42,6 +42,7 @@ struct NamedNumerics {
 inline const NamedNumerics kNumerics[] = {
     {"f32", {}},
     {"bf16_master", {DType::BF16, DType::F32, DType::F32, true, false}},
+    {"bf16_compact", {DType::BF16, DType::BF16, DType::I8, false, true}},
     {"bf16_stochastic", {DType::BF16, DType::BF16, DType::BF16, false, true}},
 };
 

@@ -96,6 +96,30 @@ TEST(NumberFormats, OfModelsFitTheirRowsAndAreNotTrained) {
   EXPECT_EQ(validate(trained).message(), "model: matrices in f4e2m1 by 16 with f8e4m3 are not trained");
 }
 
+// Parts of compact state are whole groups; what is small keeps f32.
+TEST(NumberFormats, OfCompactState) {
+  OptimizerConfig config;
+  config.part_elements = 1000;
+  const Weight large{.object = "w.L0", .role = "w", .layer = 0, .sources = {{"w", 30, 50}}};
+  Program program;
+  ParamObjects objects;
+  add_state(large, config, {.state = DType::I8}, program, objects);
+  ASSERT_EQ(objects.parts.size(), 2u);
+  EXPECT_EQ(objects.parts[1].first, 1024);
+  const int64_t bytes[] = {1024 + 32 * 2, 480 + 15 * 2};
+  for (size_t part = 0; part < 2; ++part) {
+    const Object& m = program.object(objects.parts[part].state[0]);
+    const Object& v = program.object(objects.parts[part].state[1]);
+    EXPECT_EQ(to_text(m.format), "i8 by 32 with bf16");
+    EXPECT_EQ(to_text(v.format), "u8 by 32 with bf16");
+    EXPECT_EQ(m.bytes, bytes[part]) << m.name;
+    EXPECT_EQ(v.bytes, bytes[part]) << v.name;
+  }
+  for (const Weight& weight : {Weight{.object = "s", .role = "s", .sources = {{"s", 31, 33}}},
+                               Weight{.object = "n", .role = "n", .sources = {{"n", 5000, 1}}, .matrix = false}})
+    EXPECT_EQ(numerics_of(weight, {.state = DType::I8}).state, DType::F32) << weight.object;
+}
+
 TEST(NumberFormats, OfStateAreThoseOfItsSlots) {
   const StateSlot slots[] = {{.role = "m", .format = Format(DType::F8E4M3, 128, DType::F32)}, {.role = "v"}};
   Optimizer optimizer = *optimizers().front();

@@ -57,6 +57,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Resumed{"f32", {"train.compute=f32"}},
                     Resumed{"f32_deferred", {"train.compute=f32", "train.deferred_update=on"}},
                     Resumed{"bf16_master", {"train.compute=bf16", "train.master=on"}},
+                    Resumed{"compact", {"train.compute=bf16", "train.state=i8", "train.deferred_update=on"}},
+                    Resumed{"compact_master", {"train.compute=bf16", "train.state=i8", "train.master=on"}},
                     Resumed{"bf16_master_exported",
                             {"train.compute=bf16", "train.master=on", "run.export_dtype=f32"}},
                     Resumed{"frozen",

@@ -27,6 +27,7 @@ bool is_provided(const GemmShape& shape) {
     case DType::U8:
     case DType::F8E4M3:
     case DType::F4E2M1:
+    case DType::I8:
       break;
   }
   not_a_float(shape.in);

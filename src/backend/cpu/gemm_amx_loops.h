@@ -177,6 +177,7 @@ void multiply_slice(const Slice& s) {
     case DType::U8:
     case DType::F8E4M3:
     case DType::F4E2M1:
+    case DType::I8:
       not_a_float(shape.out);
   }
 }

@@ -74,6 +74,7 @@ inline void pack(const Packing& p, int64_t begin, int64_t end) {
     case DType::U8:
     case DType::F8E4M3:
     case DType::F4E2M1:
+    case DType::I8:
       not_a_float(p.shape->in);
   }
 }
@@ -152,6 +153,7 @@ inline void multiply_slice(const Slice& s) {
       case DType::U8:
       case DType::F8E4M3:
       case DType::F4E2M1:
+      case DType::I8:
         not_a_float(s.shape->in);
     }
   }
@@ -167,6 +169,7 @@ inline void multiply_slice(const Slice& s) {
     case DType::U8:
     case DType::F8E4M3:
     case DType::F4E2M1:
+    case DType::I8:
       not_a_float(s.shape->out);
   }
 }

@@ -389,6 +389,7 @@ Status Runner::run_update(const auto& op, const Call& call) {
     }
   };
   return with_float(op.grad_dtype, [&](auto grad) {
+    if (op.state_dtype == DType::I8) return run_typed(grad, cuda::Compact{});
     return with_device_type(op.state_dtype, [&](auto state) { return run_typed(grad, state); });
   });
 }

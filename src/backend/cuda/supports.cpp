@@ -130,7 +130,8 @@ void examine(const SumSq& op, Objection& o) {
 void examine(const ClipScale&, Objection&) {}
 void examine_update(const auto& op, Objection& o) {
   if constexpr (requires { op.dtype; }) o.activations(op.dtype);
-  o.floating("gradients", op.grad_dtype).floating("state", op.state_dtype);
+  o.floating("gradients", op.grad_dtype);
+  if (op.state_dtype != DType::I8) o.floating("state", op.state_dtype);
 }
 void examine(const AdamW& op, Objection& o) {
   examine_update(op, o);

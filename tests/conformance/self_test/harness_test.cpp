@@ -139,7 +139,8 @@ TEST(Harness, CatchesAWrongElement) {
 TEST(Harness, CatchesAnUnwrittenElement) {
   Spoiled backend([](const Launch& launch, const std::vector<Tensor>& before) {
     const size_t i = last_written(*launch.op);
-    const auto size = static_cast<size_t>(size_of(before[i].dtype)), offset = before[i].bytes.size() - size;
+    const auto size = static_cast<size_t>(size_of(before[i].format.type)),
+               offset = before[i].bytes.size() - size;
     std::memcpy(launch.operands[i].data + offset, before[i].bytes.data() + offset, size);
   });
   expect_caught(backend, "wrong", [](const Op& op) {
@@ -231,7 +232,7 @@ TEST(Harness, CatchesTruncation) {
         Tensor& tensor = operands[static_cast<size_t>(expected.operand)];
         for (size_t i = 0; i < expected.values.size(); ++i) {
           const auto value = static_cast<float>(expected.values[i].value);
-          if (tensor.dtype == DType::BF16) {
+          if (tensor.format == DType::BF16) {
             tensor.as<Bf16>()[i].bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
           } else {
             tensor.set(static_cast<int64_t>(i), expected.values[i].value);

@@ -12,7 +12,7 @@ std::vector<Tensor> ReferenceBackend::read(const Launch& launch) {
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < schema.size(); ++i) {
     const Buffer& buffer = launch.operands[i];
-    tensors.push_back({schema[i].format.type, {buffer.data, buffer.data + buffer.bytes}});
+    tensors.push_back({schema[i].format, {buffer.data, buffer.data + buffer.bytes}});
   }
   return tensors;
 }

@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "backend/cpu/kernels/kernels.h"
+#include "base/bytes.h"
 #include "ops/adam_bias.h"
+#include "ops/compact.h"
 #include "ops/rounding.h"
 
 namespace sluice::core::cpu {
@@ -25,17 +27,20 @@ struct Update {
 // updated.
 struct AdamWRule {
   static constexpr int kStates = 2;
+  static constexpr bool kSquares[] = {false, true};
   float beta1, beta2;
   float eps = 0, inv_bias1 = 0, inv_bias2 = 0, learning_rate = 0, decay = 0;
 };
 struct SgdRule {
   static constexpr int kStates = 1;
+  static constexpr bool kSquares[] = {false};
   float momentum;
   bool nesterov = false;
   float weight_decay = 0, learning_rate = 0;
 };
 struct LionRule {
   static constexpr int kStates = 1;
+  static constexpr bool kSquares[] = {false};
   float beta2;
   float beta1 = 0, learning_rate = 0, decay = 0;
 };
@@ -80,6 +85,19 @@ struct State {
   int64_t index;  // of the first element, for its random bits
 };
 
+// Compact state (ops/compact.h): bytes, and scales of groups. A task has whole groups, but for the last.
+struct CompactSlot {
+  uint8_t* bytes;
+  Bf16* scales;
+};
+template <class G, int kStates>
+struct CompactState {
+  const G* g;
+  std::array<CompactSlot, kStates> s;
+  int64_t n;
+  int64_t index;
+};
+
 // Its weights; p is rounded to its type.
 template <class P>
 struct Weights {
@@ -110,13 +128,40 @@ void for_each_block(const AnyUpdate& op, const Args& args, const Machine& machin
   });
 }
 
+// The same of compact state, whose slots' scales follow their elements.
+struct Compact {};
+template <class G, class Rule, class AnyUpdate, class Body>
+void for_each_compact_block(const AnyUpdate& op, const Args& args, const Machine& machine, Body&& body) {
+  static_assert(kBlock % kCompactGroup == 0);
+  const auto* g = args.in<G>(AnyUpdate::kG);
+  machine.pool.parallel_for(ceil_div(op.elements, kBlock), [&](int64_t task, int) {
+    const int64_t first = task * kBlock;
+    CompactState<G, Rule::kStates> state{
+        g + first, {}, std::min(kBlock, op.elements - first), op.first + first};
+    for (int k = 0; k < Rule::kStates; ++k) {
+      auto* bytes = args.out<uint8_t>(AnyUpdate::kM + k);
+      auto* scales = reinterpret_cast<Bf16*>(bytes + align_up(op.elements, kCompactGroup));
+      state.s[size_t(k)] = {bytes + first, scales + first / kCompactGroup};
+    }
+    body(first, state);
+  });
+}
+template <class G, class S, class Rule>
+void for_each_block_of(const auto& op, const Args& args, const Machine& machine, auto&& body) {
+  if constexpr (std::is_same_v<S, Compact>) {
+    for_each_compact_block<G, Rule>(op, args, machine, body);
+  } else {
+    for_each_block<G, S, Rule>(op, args, machine, body);
+  }
+}
+
 template <class P, class G, class S, class Rule>
 void update_weights(const auto& op, const Rule& rule, const Update& u, const Args& args,
                     const Machine& machine) {
   using AnyUpdate = std::remove_cvref_t<decltype(op)>;
   auto* p = args.out<P>(AnyUpdate::kP);
   float* master = op.master ? args.out<float>(AnyUpdate::kMaster) : nullptr;
-  for_each_block<G, S, Rule>(op, args, machine, [&](int64_t first, const auto& state) {
+  for_each_block_of<G, S, Rule>(op, args, machine, [&](int64_t first, const auto& state) {
     const Weights<P> weights{p + first, master ? master + first : nullptr};
     SLUICE_LOOP(machine.isa, update, rule, u, state, weights, op.moments);
   });
@@ -125,9 +170,18 @@ void update_weights(const auto& op, const Rule& rule, const Update& u, const Arg
 template <class G, class S, class Rule>
 void update_state(const auto& op, const Rule& rule, const Update& u, const Args& args,
                   const Machine& machine) {
-  for_each_block<G, S, Rule>(op, args, machine, [&](int64_t, const auto& state) {
+  for_each_block_of<G, S, Rule>(op, args, machine, [&](int64_t, const auto& state) {
     SLUICE_LOOP(machine.isa, update_state, rule, u, state);
   });
+}
+
+// Calls f with a value of the type that the state's elements have.
+void with_state(DType type, auto&& f) {
+  if (type == DType::I8) {
+    f(Compact{});
+  } else {
+    with_type(type, f);
+  }
 }
 
 Status run(const auto& op, const Args& args, const Machine& machine) {
@@ -139,7 +193,7 @@ Status run(const auto& op, const Args& args, const Machine& machine) {
   const auto rule = rule_of(op, step);
   with_type(op.grad_dtype, [&](auto grad) {
     using G = decltype(grad);
-    with_type(op.state_dtype, [&](auto state) {
+    with_state(op.state_dtype, [&](auto state) {
       using S = decltype(state);
       if constexpr (requires { AnyUpdate::kP; }) {
         with_type(op.dtype, [&](auto p) { update_weights<decltype(p), G, S>(op, rule, u, args, machine); });

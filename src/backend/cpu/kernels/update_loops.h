@@ -169,3 +169,132 @@ void update_state(const Rule& rule, const Update& u, const State<G, S, Rule::kSt
     put_state(state, i, s, draws_of(u, state.index + i), u.stochastic, part);
   });
 }
+
+// --- compact state, a group at a time ---
+
+using B16 = uint8_t __attribute__((vector_size(16)));
+using S16 = int8_t __attribute__((vector_size(16)));
+using B16Unaligned = uint8_t __attribute__((vector_size(16), aligned(1), may_alias));
+constexpr int64_t kHalves = kCompactGroup / kVec;
+
+// Calls body(part) with how much of the vector lies below `left`; not at all if nothing does.
+template <class Body>
+SLUICE_INLINE void with_part(int64_t left, Body&& body) {
+  if (left >= kVec) {
+    body(Whole{});
+  } else if (left > 0) {
+    body(left);
+  }
+}
+
+// Elements [i, i + 16) of a slot, all of which its last group has.
+template <bool kSquares>
+SLUICE_INLINE F16 expand(const CompactSlot& slot, int64_t i) {
+  const B16 bytes = *reinterpret_cast<const B16Unaligned*>(slot.bytes + i);
+  const auto scale = float(slot.scales[i / kCompactGroup]);
+  if constexpr (kSquares) {
+    const F16 root = __builtin_convertvector(__builtin_convertvector(bytes, I16), F16) * (scale / 255.0f);
+    return root * root;
+  } else {
+    const F16 q = __builtin_convertvector(__builtin_convertvector((S16)bytes, I16), F16);
+    return q / (254.0f - max(q, -q)) * scale;
+  }
+}
+
+// Rounded to nearest; modulo 256.
+SLUICE_INLINE B16 to_bytes(I16 x) {
+  return __builtin_convertvector((U16)x & 0xffu, B16);
+}
+SLUICE_INLINE I16 nearest(F16 x) {
+  return std::bit_cast<I16>(x + 12582912.0f) - 0x4b400000;  // 1.5 * 2^23: no place for a fraction is left
+}
+
+// The group from element i on becomes these values.
+template <bool kSquares>
+SLUICE_INLINE void put_group(const CompactSlot& slot, int64_t i, const F16 (&x)[kHalves]) {
+  F16 magnitude[kHalves];
+  for (int64_t h = 0; h < kHalves; ++h) magnitude[h] = kSquares ? square_root(x[h]) : max(x[h], -x[h]);
+  Bf16 scale;
+  scale.bits = compact_scale(std::bit_cast<uint32_t>(max(max(magnitude[0], magnitude[1]))));
+  slot.scales[i / kCompactGroup] = scale;
+  const float inverse = compact_inverse(float(scale));
+  for (int64_t h = 0; h < kHalves; ++h) {
+    const F16 r = min(magnitude[h] * inverse, splat(1.0f));
+    I16 q;
+    if constexpr (kSquares) {
+      q = nearest(multiply_add(r, splat(255.0f), F16{}));
+      q = q == 0 && magnitude[h] > 0.0f ? I16{} + 1 : q;
+    } else {
+      q = nearest(254.0f * r / (1.0f + r));
+      q = x[h] < 0.0f ? -q : q;
+    }
+    *reinterpret_cast<B16Unaligned*>(slot.bytes + i + h * kVec) = to_bytes(q);
+  }
+}
+
+// Calls f.template operator()<slot, whether it is of squares>() for every slot of a rule.
+template <class Rule, class F>
+SLUICE_INLINE void for_each_slot(F&& f) {
+  f.template operator()<0, Rule::kSquares[0]>();
+  if constexpr (Rule::kStates == 2) f.template operator()<1, Rule::kSquares[1]>();
+}
+
+// What a group's halves have on their way.
+template <int kStates>
+struct GroupState {
+  F16 of_slot[kStates][kHalves] = {};
+};
+
+template <class Rule, class G>
+SLUICE_INLINE void load_slots(const CompactState<G, Rule::kStates>& from, int64_t i,
+                              F16 (&s)[Rule::kStates]) {
+  for_each_slot<Rule>([&]<int kSlot, bool kSquares>()
+                          SLUICE_INLINE_BODY { s[kSlot] = expand<kSquares>(from.s[kSlot], i); });
+}
+template <class Rule, class G>
+SLUICE_INLINE void put_slots(const CompactState<G, Rule::kStates>& to, int64_t i,
+                             const GroupState<Rule::kStates>& now) {
+  for_each_slot<Rule>([&]<int kSlot, bool kSquares>()
+                          SLUICE_INLINE_BODY { put_group<kSquares>(to.s[kSlot], i, now.of_slot[kSlot]); });
+}
+
+template <class Rule, class P, class G>
+void update(const Rule& rule, const Update& u, const CompactState<G, Rule::kStates>& state,
+            const Weights<P>& to, bool write_state) {
+  for (int64_t group = 0; group < state.n; group += kCompactGroup) {
+    GroupState<Rule::kStates> group_state;
+    for (int64_t h = 0; h < kHalves; ++h) {
+      const int64_t i = group + h * kVec;
+      with_part(state.n - i, [&](auto part) SLUICE_INLINE_BODY {
+        F16 old[Rule::kStates], now[Rule::kStates];
+        const F16 g = load(state.g + i, part) * u.clip;
+        load_slots<Rule>(state, i, old);
+        load_slots<Rule>(state, i, now);
+        const F16 before = to.master ? load(to.master + i, part) : load(to.p + i, part);
+        advance(rule, before, g, now);
+        const F16 w = weight(rule, before, g, old, now);
+        if (to.master) store(to.master + i, w, part);
+        put(to.p + i, w, draws_of(u, state.index + i).p, u.stochastic && !to.master, part);
+        for (size_t k = 0; k < Rule::kStates; ++k) group_state.of_slot[k][h] = now[k];
+      });
+    }
+    if (write_state) put_slots<Rule>(state, group, group_state);
+  }
+}
+
+template <class Rule, class G>
+void update_state(const Rule& rule, const Update& u, const CompactState<G, Rule::kStates>& state) {
+  for (int64_t group = 0; group < state.n; group += kCompactGroup) {
+    GroupState<Rule::kStates> group_state;
+    for (int64_t h = 0; h < kHalves; ++h) {
+      const int64_t i = group + h * kVec;
+      with_part(state.n - i, [&](auto part) SLUICE_INLINE_BODY {
+        F16 s[Rule::kStates];
+        load_slots<Rule>(state, i, s);
+        advance(rule, F16{}, load(state.g + i, part) * u.clip, s);
+        for (size_t k = 0; k < Rule::kStates; ++k) group_state.of_slot[k][h] = s[k];
+      });
+    }
+    put_slots<Rule>(state, group, group_state);
+  }
+}

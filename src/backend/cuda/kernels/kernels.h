@@ -132,20 +132,27 @@ struct UpdateRange {
   int64_t elements, first;
   uint64_t object;
 };
-// An optimizer's rule: its parameters and how many parts its state has.
+// An optimizer's rule: its parameters, how many parts its state has, and which of them sum squares.
 struct AdamWRule {
   static constexpr int kStates = 2;
+  static constexpr bool kSquares[] = {false, true};
   float beta1, beta2, eps, weight_decay;
   double exact_beta1, exact_beta2;  // as their powers need them
 };
 struct SgdMomentumRule {
   static constexpr int kStates = 1;
+  static constexpr bool kSquares[] = {false};
   float momentum, weight_decay;
   bool nesterov;
 };
 struct LionRule {
   static constexpr int kStates = 1;
+  static constexpr bool kSquares[] = {false};
   float beta1, beta2, weight_decay;
+};
+// The type of compact state (ops/compact.h): bytes, then the groups' scales.
+struct Compact {
+  uint8_t byte;
 };
 // `master` is null without a master copy; G and S are the types of gradient and state. The state is written
 // only with `moments`.

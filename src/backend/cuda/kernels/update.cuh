@@ -16,6 +16,7 @@
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
+#include "ops/compact.h"
 #include "ops/rounding.h"
 
 namespace sluice::core::cuda {
@@ -30,6 +31,9 @@ template <class Rule, class = void>
 constexpr int kPerBlock = 0;
 template <class Rule>
 constexpr int kPerBlock<Rule, std::void_t<decltype(Step<Rule>::kPerBlock)>> = Step<Rule>::kPerBlock;
+
+template <class S>
+constexpr bool kCompact = std::is_same_v<S, Compact>;
 
 // The state's parts in memory.
 template <class S, int kStates>
@@ -118,6 +122,66 @@ __device__ void store_state(const State<S, kStates>& to, int64_t begin, const El
   for (int k = 0; k < kStates; ++k) store(to.part[k] + begin, e.state[k], count);
 }
 
+// --- compact state: a group's elements are those of four threads next to each other ---
+
+constexpr int kThreadsOfGroup = kCompactGroup / kVec;
+
+__device__ int64_t padded(int64_t elements) {
+  return (elements + kCompactGroup - 1) / kCompactGroup * kCompactGroup;
+}
+__device__ bf16* scales_of(Compact* part, int64_t elements) {
+  return reinterpret_cast<bf16*>(part + padded(elements));
+}
+
+// Threads behind the last group have zeros.
+template <class Rule>
+__device__ void load_compact(const State<Compact, Rule::kStates>& from, int64_t elements, int64_t begin,
+                             Elements<Rule::kStates>& e) {
+  if (begin >= padded(elements)) return;
+#pragma unroll
+  for (int k = 0; k < Rule::kStates; ++k) {
+    const uint2 bytes = *reinterpret_cast<const uint2*>(from.part[k] + begin);
+    const float scale = __bfloat162float(scales_of(from.part[k], elements)[begin / kCompactGroup]);
+    const float step = scale / 255.0f;
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) {
+      const auto byte = uint8_t((i < 4 ? bytes.x : bytes.y) >> (8 * (i % 4)));
+      e.state[k][i] = Rule::kSquares[k] ? expand_squares(byte, step) : expand_signed(byte, scale);
+    }
+  }
+}
+
+// All threads of a warp take part; those behind the last group write nothing.
+template <class Rule>
+__device__ void store_compact(const State<Compact, Rule::kStates>& to, int64_t elements, int64_t begin,
+                              const Elements<Rule::kStates>& e) {
+#pragma unroll
+  for (int k = 0; k < Rule::kStates; ++k) {
+    float root[kVec], most = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) {
+      root[i] = Rule::kSquares[k] ? sqrtf(e.state[k][i]) : fabsf(e.state[k][i]);
+      most = fmaxf(most, root[i]);
+    }
+#pragma unroll
+    for (int apart = 1; apart < kThreadsOfGroup; apart *= 2)
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, apart));
+    const uint32_t scale_bits = compact_scale(__float_as_uint(most));
+    const float inverse = compact_inverse(__uint_as_float(scale_bits << 16));
+    uint2 bytes{0, 0};
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) {
+      const uint32_t q =
+          Rule::kSquares[k] ? compact_root(root[i], inverse) : compact_signed(e.state[k][i], inverse);
+      (i < 4 ? bytes.x : bytes.y) |= q << (8 * (i % 4));
+    }
+    if (begin >= padded(elements)) continue;
+    *reinterpret_cast<uint2*>(to.part[k] + begin) = bytes;
+    if (threadIdx.x % kThreadsOfGroup == 0)
+      scales_of(to.part[k], elements)[begin / kCompactGroup] = __ushort_as_bfloat16(uint16_t(scale_bits));
+  }
+}
+
 // Element i of the state, all parts.
 template <int kStates>
 struct Parts {
@@ -174,8 +238,9 @@ __global__ void __launch_bounds__(kThreads)
       load(p + begin, e.w, count);
     }
     load(gradient + begin, e.g, count);
-    load_state(state, begin, e, count);
+    if constexpr (!kCompact<S>) load_state(state, begin, e, count);
   });
+  if constexpr (kCompact<S>) load_compact<Rule>(state, range.elements, begin, e);
   // While the loads are on their way.
   __shared__ float block[kPerBlock<Rule> + 1];
   if constexpr (0 != kPerBlock<Rule>) {
@@ -197,8 +262,9 @@ __global__ void __launch_bounds__(kThreads)
   with_count(range, begin, [&](auto count) {
     if constexpr (kMaster) store(master + begin, e.w, count);
     store(p + begin, e.w, count);
-    if constexpr (kMoments) store_state(state, begin, e, count);
+    if constexpr (kMoments && !kCompact<S>) store_state(state, begin, e, count);
   });
+  if constexpr (kMoments && kCompact<S>) store_compact<Rule>(state, range.elements, begin, e);
 }
 
 template <bool kStochastic, class Rule, class G, class S>
@@ -207,18 +273,23 @@ __global__ void __launch_bounds__(kThreads)
                  const float* clip, const StepArgs* args) {
   if (args->update == 0 || clip[1] == 0.0f) return;
   const int64_t begin = first_element();
-  if (begin >= range.elements) return;
+  if (!kCompact<S> && begin >= range.elements) return;
 
   Elements<Rule::kStates> e{};
   with_count(range, begin, [&](auto count) {
     load(gradient + begin, e.g, count);
-    load_state(state, begin, e, count);
+    if constexpr (!kCompact<S>) load_state(state, begin, e, count);
   });
+  if constexpr (kCompact<S>) load_compact<Rule>(state, range.elements, begin, e);
   advance_all(Step<Rule>(rule, *args, nullptr), clip[1], e);
   if constexpr (kStochastic && sizeof(S) == sizeof(bf16)) {
     round_all<false, true>(e, range, *args, range.first + begin);
   }
-  with_count(range, begin, [&](auto count) { store_state(state, begin, e, count); });
+  if constexpr (kCompact<S>) {
+    store_compact<Rule>(state, range.elements, begin, e);
+  } else {
+    with_count(range, begin, [&](auto count) { store_state(state, begin, e, count); });
+  }
 }
 
 template <bool kMoments, class Rule, class G, class S>
@@ -267,10 +338,12 @@ cudaError_t update_state(const UpdateRange& range, const Rule& rule, const G* g,
                                       bool, bool, cudaStream_t);                                           \
   template cudaError_t update_state(const UpdateRange&, const Rule&, const G*, S* const(&)[Rule::kStates], \
                                     const float*, const StepArgs*, bool, cudaStream_t)
-#define SLUICE_INSTANTIATE_UPDATE(Rule)         \
-  SLUICE_INSTANTIATE_TYPES(Rule, float, float); \
-  SLUICE_INSTANTIATE_TYPES(Rule, float, bf16);  \
-  SLUICE_INSTANTIATE_TYPES(Rule, bf16, float);  \
+#define SLUICE_INSTANTIATE_UPDATE(Rule)           \
+  SLUICE_INSTANTIATE_TYPES(Rule, float, float);   \
+  SLUICE_INSTANTIATE_TYPES(Rule, float, bf16);    \
+  SLUICE_INSTANTIATE_TYPES(Rule, float, Compact); \
+  SLUICE_INSTANTIATE_TYPES(Rule, bf16, Compact);  \
+  SLUICE_INSTANTIATE_TYPES(Rule, bf16, float);    \
   SLUICE_INSTANTIATE_TYPES(Rule, bf16, bf16)
 
 }  // namespace sluice::core::cuda
