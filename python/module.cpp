@@ -13,9 +13,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -51,6 +52,13 @@ T value(sluice::Result<T> result) {
 void check(const sluice::Status& status) {
   if (!status.ok()) raise(status.error());
 }
+
+// Of a str, or what has one. Asked for here, as the binding would make an interrupt that comes meanwhile a
+// TypeError about arguments.
+std::filesystem::path path_of(const nb::object& named) {
+  return nb::cast<std::string>(nb::module_::import_("os").attr("fsdecode")(named));
+}
+#define SLUICE_PATH "str | os.PathLike[str]"
 
 // Calls the library without the interpreter's lock.
 template <class F>
@@ -111,7 +119,7 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
                   std::optional<bool> deferred_updates, const std::vector<std::string>& freeze,
                   const std::string& optimizer, const std::map<std::string, double>& hyperparameters,
                   double clip_norm, uint64_t seed, bool packed, bool weighted, bool log_probabilities,
-                  bool evaluate, int64_t sample_window, nb::object progress) {
+                  bool round_losses, bool evaluate, int64_t sample_window, nb::object progress) {
   sluice::StepOptions o;
   o.seq_len = seq_len;
   o.tokens_per_step = tokens_per_step;
@@ -129,6 +137,7 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
   o.packed = packed;
   o.weighted = weighted;
   o.log_probabilities = log_probabilities;
+  o.round_losses = round_losses;
   o.evaluate = evaluate;
   o.sample_window = sample_window;
   Told told(std::move(progress));
@@ -173,19 +182,70 @@ std::vector<size_t> shape_of(const Ids& array) {
   return shape;
 }
 
-// Calls of a session, one at a time: another thread's is refused.
-std::unique_lock<std::mutex> enter(std::mutex& calls) {
-  std::unique_lock<std::mutex> lock(calls, std::try_to_lock);
-  if (!lock.owns_lock())
-    raise({"session: another thread is in a call of it", sluice::ErrorKind::Invalid, {}});
-  return lock;
-}
+// Calls of a session, one at a time: what comes while one is under way is refused, be it another thread's or
+// that of a loss which the call itself calls.
+class Calls {
+ public:
+  class Entered {
+   public:
+    explicit Entered(std::atomic<bool>& busy) : busy_(busy) {}
+    ~Entered() { busy_ = false; }
+    Entered(const Entered&) = delete;
+    Entered& operator=(const Entered&) = delete;
+
+   private:
+    std::atomic<bool>& busy_;
+  };
+  Entered enter() {
+    if (busy_.exchange(true))
+      raise({"session: another call of it is under way", sluice::ErrorKind::Invalid, {}});
+    return Entered(busy_);
+  }
+
+ private:
+  std::atomic<bool> busy_ = false;
+};
+
+// Python's loss of a round's rows: called with their log-probabilities, their targets and the number of
+// tokens before them, it returns its derivatives. It may be called, and may end, wherever the interpreter's
+// lock is not held. What it raises is left in `raised`.
+class AskedInPython {
+ public:
+  AskedInPython(nb::object loss, std::shared_ptr<std::exception_ptr> raised)
+      : loss_(std::move(loss)), raised_(std::move(raised)) {}
+  ~AskedInPython() {
+    const nb::gil_scoped_acquire acquire;
+    loss_.reset();
+  }
+  AskedInPython(const AskedInPython&) = delete;
+  AskedInPython& operator=(const AskedInPython&) = delete;
+
+  sluice::Status operator()(const sluice::RoundRows& rows, std::span<float> seeds) const {
+    const nb::gil_scoped_acquire acquire;
+    try {
+      const std::vector<size_t> shape{seeds.size()};
+      const auto copy = [&](auto values) { return found(std::vector(values.begin(), values.end()), shape); };
+      const auto made = nb::cast<Floats>(loss_(copy(rows.log_probabilities), copy(rows.targets), rows.first));
+      if (made.size() != seeds.size())
+        throw nb::value_error("loss: as many derivatives as targets are needed");
+      std::copy_n(made.data(), seeds.size(), seeds.begin());
+      return {};
+    } catch (...) {
+      *raised_ = std::current_exception();
+    }
+    return sluice::Error{"the loss raised", sluice::ErrorKind::Invalid, {}};
+  }
+
+ private:
+  nb::object loss_;
+  const std::shared_ptr<std::exception_ptr> raised_;
+};
 
 // What forward_backward() returns, with the shape of what it was given, and its session's calls.
 struct Waiting {
   sluice::Queued queued;
   std::vector<size_t> shape;
-  std::shared_ptr<std::mutex> calls;
+  std::shared_ptr<Calls> calls;
 };
 
 // A session until it is closed. Python's threads may call it at the same time; one that comes while another
@@ -199,7 +259,7 @@ class Held {
 
   template <class F>
   auto use(F&& f) {
-    const std::unique_lock<std::mutex> lock = enter(*calls_);
+    const Calls::Entered entered = calls_->enter();
     if (::getpid() != process_) {
       raise({"session: process " + std::to_string(process_) + " opened it; a fork of that cannot use it",
              sluice::ErrorKind::Invalid,
@@ -208,9 +268,20 @@ class Held {
     if (!session_) raise({"session: it is closed", sluice::ErrorKind::Invalid, {}});
     return unlocked([&] { return f(*session_); });
   }
-  const std::shared_ptr<std::mutex>& calls() const { return calls_; }
+  // The same where losses of Python's may be called: what one raised is raised.
+  template <class F>
+  auto use_asking(F&& f) {
+    auto result = use(std::forward<F>(f));
+    if (const std::exception_ptr raised = std::exchange(*raised_, nullptr)) std::rethrow_exception(raised);
+    return result;
+  }
+  sluice::RoundLoss asking(nb::object loss) const {
+    return [asked = std::make_shared<AskedInPython>(std::move(loss), raised_)](
+               const sluice::RoundRows& rows, std::span<float> seeds) { return (*asked)(rows, seeds); };
+  }
+  const std::shared_ptr<Calls>& calls() const { return calls_; }
   void close() {
-    const std::unique_lock<std::mutex> lock = enter(*calls_);
+    const Calls::Entered entered = calls_->enter();
     forget_in_fork();
     unlocked([&] { session_.reset(); });
   }
@@ -220,7 +291,8 @@ class Held {
     if (::getpid() != process_) (void)session_.release();
   }
 
-  const std::shared_ptr<std::mutex> calls_ = std::make_shared<std::mutex>();
+  const std::shared_ptr<std::exception_ptr> raised_ = std::make_shared<std::exception_ptr>();
+  const std::shared_ptr<Calls> calls_ = std::make_shared<Calls>();
   std::unique_ptr<sluice::Session> session_;
   const pid_t process_;
 };
@@ -259,8 +331,9 @@ NB_MODULE(_sluice, m) {
           "From the text of a Hugging Face config.json; weights are random.")
       .def_static(
           "from_pretrained",
-          [](const std::filesystem::path& directory) { return value(Model::from_pretrained(directory)); },
-          "directory"_a, "From a folder with config.json and safetensors.")
+          [](const nb::object& directory) { return value(Model::from_pretrained(path_of(directory))); },
+          "directory"_a, nb::sig("def from_pretrained(directory: " SLUICE_PATH ") -> Model"),
+          "From a folder with config.json and safetensors.")
       .def_prop_ro("family", &Model::family)
       .def_prop_ro("parameters", &Model::parameters)
       .def_prop_ro("vocabulary", &Model::vocabulary)
@@ -278,14 +351,18 @@ NB_MODULE(_sluice, m) {
       .def_static(
           "here",
           [](const std::string& backend, int device, const std::string& devices, bool peer_copies,
-             int threads, bool deterministic, const std::optional<std::filesystem::path>& cache) {
+             int threads, bool deterministic, const nb::object& cache) {
+            const auto folder = cache.is_none() ? std::filesystem::path() : path_of(cache);
             return value(unlocked([&] {
-              return Machine::here({backend, device, devices, peer_copies, threads, deterministic,
-                                    cache.value_or(std::filesystem::path())});
+              return Machine::here({backend, device, devices, peer_copies, threads, deterministic, folder});
             }));
           },
           nb::kw_only(), "backend"_a = "auto", "device"_a = 0, "devices"_a = "1", "peer_copies"_a = true,
           "threads"_a = 0, "deterministic"_a = false, "cache"_a.none() = nb::none(),
+          nb::sig(
+              "def here(*, backend: str = 'auto', device: int = 0, devices: str = '1', "
+              "peer_copies: bool = True, threads: int = 0, deterministic: bool = False, cache: " SLUICE_PATH
+              " | None = None) -> Machine"),
           "Looks at the hardware; takes none of its memory. The folder `cache` keeps measured costs and "
           "plans.")
       .def_static(
@@ -313,8 +390,9 @@ NB_MODULE(_sluice, m) {
       .def("json", &Plan::json, "The plan in numbers; diff() compares them.")
       .def("html", &Plan::html, "One page that opens offline.")
       .def(
-          "save", [](const Plan& of, const std::filesystem::path& directory) { check(of.save(directory)); },
-          "directory"_a, "Writes config.toml, plan.txt, plan.json, predicted.json and timeline.svg.")
+          "save", [](const Plan& of, const nb::object& directory) { check(of.save(path_of(directory))); },
+          "directory"_a, nb::sig("def save(self, directory: " SLUICE_PATH ") -> None"),
+          "Writes config.toml, plan.txt, plan.json, predicted.json and timeline.svg.")
       .def_prop_ro(
           "data", [](nb::object self) { return in_python("json", "loads", self.attr("json")()); },
           nb::sig("def data(self) -> dict[str, typing.Any]"), "What json() has, parsed.")
@@ -336,8 +414,8 @@ NB_MODULE(_sluice, m) {
   m.def("plan", &plan, "model"_a, "machine"_a, "device"_a.none(), "host"_a.none(), nb::kw_only(), "seq_len"_a,
         "tokens_per_step"_a, "compute"_a, "gradients"_a, "state"_a, "master_weights"_a.none(),
         "stochastic"_a.none(), "deferred_updates"_a.none(), "freeze"_a, "optimizer"_a, "hyperparameters"_a,
-        "clip_norm"_a, "seed"_a, "packed"_a, "weighted"_a, "log_probabilities"_a, "evaluate"_a,
-        "sample_window"_a, "progress"_a.none());
+        "clip_norm"_a, "seed"_a, "packed"_a, "weighted"_a, "log_probabilities"_a, "round_losses"_a,
+        "evaluate"_a, "sample_window"_a, "progress"_a.none());
   m.def(
       "diff",
       [](std::string_view before, std::string_view after) { return value(Plan::diff(before, after)); },
@@ -364,19 +442,22 @@ NB_MODULE(_sluice, m) {
       m, "Dataset", "Rows to learn from, by random access: those of a step follow from data, seed and step.")
       .def_static(
           "text",
-          [](const sluice::Plan& plan, std::vector<std::filesystem::path> paths,
-             const std::filesystem::path& cache, std::vector<std::string> include,
-             std::vector<std::string> exclude, double heldout) {
+          [](const sluice::Plan& plan, const std::vector<nb::object>& paths, const nb::object& cache,
+             std::vector<std::string> include, std::vector<std::string> exclude, double heldout) {
             sluice::TextOptions o;
-            o.paths = std::move(paths);
+            for (const nb::object& path : paths) o.paths.push_back(path_of(path));
             o.include = std::move(include);
             o.exclude = std::move(exclude);
             o.heldout = heldout;
-            o.cache = cache;
+            o.cache = path_of(cache);
             return value(unlocked([&] { return Dataset::text(plan, o); }));
           },
           "plan"_a, "paths"_a, nb::kw_only(), "cache"_a, "include"_a = std::vector<std::string>(),
           "exclude"_a = std::vector<std::string>(), "heldout"_a = 0.05,
+          nb::sig(
+              "def text(plan: Plan, paths: collections.abc.Sequence[" SLUICE_PATH "], *, cache: " SLUICE_PATH
+              ", include: collections.abc.Sequence[str] = [], exclude: collections.abc.Sequence[str] = [], "
+              "heldout: float = 0.05) -> Dataset"),
           "Text, records and tokens as docs/data.md says, by the tokenizer beside the model's configuration. "
           "The folder `cache` keeps the tokens.")
       .def_static("random", &Dataset::random, "plan"_a, "Random tokens, to try out shapes and speed.")
@@ -402,7 +483,7 @@ NB_MODULE(_sluice, m) {
       .def(
           "log_probabilities",
           [](const Waiting& of) {
-            const std::unique_lock<std::mutex> lock = enter(*of.calls);
+            const Calls::Entered entered = of.calls->enter();
             return found(value(of.queued.log_probabilities()), of.shape);
           },
           nb::sig("def log_probabilities(self) -> numpy.typing.NDArray[numpy.float32]"),
@@ -440,17 +521,22 @@ NB_MODULE(_sluice, m) {
       .def(
           "forward_backward",
           [](Held& self, const Ids& tokens, const Ids& targets, const std::optional<Ids>& positions,
-             const std::optional<Floats>& weights, const std::optional<Floats>& seeds) {
+             const std::optional<Floats>& weights, const std::optional<Floats>& seeds, nb::object loss) {
+            const sluice::Batch batch = batch_of(tokens, targets, positions, weights, seeds);
+            const sluice::RoundLoss asked =
+                loss.is_none() ? sluice::RoundLoss() : self.asking(std::move(loss));
             return Waiting{value(self.use([&](Session& s) {
-                             return s.forward_backward(batch_of(tokens, targets, positions, weights, seeds));
+                             return asked ? s.forward_backward(batch, asked) : s.forward_backward(batch);
                            })),
                            shape_of(tokens), self.calls()};
           },
-          "tokens"_a, "targets"_a, "positions"_a.none(), "weights"_a.none(), "seeds"_a.none())
+          "tokens"_a, "targets"_a, "positions"_a.none(), "weights"_a.none(), "seeds"_a.none(),
+          "loss"_a.none())
       .def(
           "optim_step",
           [](Held& self, double learning_rate, const std::map<std::string, double>& hyperparameters) {
-            return value(self.use([&](Session& s) { return s.optim_step(learning_rate, hyperparameters); }));
+            return value(
+                self.use_asking([&](Session& s) { return s.optim_step(learning_rate, hyperparameters); }));
           },
           "learning_rate"_a, "hyperparameters"_a)
       .def("discard", [](Held& self) { self.use([](Session& s) { s.discard(); }); })
@@ -503,13 +589,15 @@ NB_MODULE(_sluice, m) {
       .def(
           "gradient",
           [](Held& self, const std::string& name) {
-            return tensor(self, name, self.use([&](Session& s) { return s.gradient(name); }));
+            return tensor(self, name, self.use_asking([&](Session& s) { return s.gradient(name); }));
           },
           "name"_a)
       .def(
           "set_gradient",
           [](Held& self, const std::string& name, const Floats& values) {
-            check(self.use([&](Session& s) { return s.set_gradient(name, {values.data(), values.size()}); }));
+            check(self.use_asking([&](Session& s) {
+              return s.set_gradient(name, {values.data(), values.size()});
+            }));
           },
           "name"_a, "values"_a)
       .def_prop_ro("state_slots",

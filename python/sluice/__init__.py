@@ -27,8 +27,8 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
          seq_len: int = 1024, tokens_per_step: int = 16384, compute: str = "auto", gradients: str = "auto", state: str = "auto",
          master_weights: bool | None = None, stochastic: bool | None = None, deferred_updates: bool | None = None,
          freeze: Sequence[str] = (), optimizer: str = "adamw", hyperparameters: Mapping[str, float] | None = None,
-         clip_norm: float = 1.0, seed: int = 1, packed: bool = False, weighted: bool = False, log_probabilities: bool = False, evaluate: bool = True,
-         sample_window: int = 0, progress: Callable[[str, int, int], None] | None = None) -> Plan:
+         clip_norm: float = 1.0, seed: int = 1, packed: bool = False, weighted: bool = False, log_probabilities: bool = False,
+         round_losses: bool = False, evaluate: bool = True, sample_window: int = 0, progress: Callable[[str, int, int], None] | None = None) -> Plan:
     """Searches for the fastest training step that stays under the caps.
 
     model             a Model, or the name of a preset
@@ -40,6 +40,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
     packed            several documents side by side in a sequence
     weighted          batches have weights, or losses of one's own
     log_probabilities   steps tell those of their targets (Queued)
+    round_losses      losses of one's own are called while a step runs (Session.forward_backward(loss_over="round"))
     evaluate          Session.forward() and evaluate() will be called; losses of one's own call forward()
     sample_window     tokens that Session.sample() looks back; 0: it is not called
     progress          called with what is done, how much of it, and of how much (0: unknown)
@@ -56,8 +57,8 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
     return _sluice.plan(model, machine, *caps, seq_len=seq_len, tokens_per_step=tokens_per_step, compute=compute, gradients=gradients,
                         state=state, master_weights=master_weights, stochastic=stochastic, deferred_updates=deferred_updates,
                         freeze=list(freeze), optimizer=optimizer, hyperparameters=dict(hyperparameters or {}), clip_norm=clip_norm,
-                        seed=seed, packed=packed, weighted=weighted, log_probabilities=log_probabilities, evaluate=evaluate, sample_window=sample_window,
-                        progress=progress)
+                        seed=seed, packed=packed, weighted=weighted, log_probabilities=log_probabilities, round_losses=round_losses,
+                        evaluate=evaluate, sample_window=sample_window, progress=progress)
 
 
 def diff(before: Plan | str | _os.PathLike[str], after: Plan | str | _os.PathLike[str]) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Any, Sequence
+from typing import Any, Literal, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,10 @@ class Queued:
     """Rows that wait for an optimizer step, and what it will find of them.
 
     tokens   how many there are
-    loss     what the callable said of them; None: there was none
+    loss     what the callable said of them, over all rounds; None: there was none, or it has not been called
     """
 
-    def __init__(self, waiting: _sluice.Queued, loss: float | None):
+    def __init__(self, waiting: _sluice.Queued, loss: float | None = None):
         self._waiting = waiting
         self.loss = loss
 
@@ -39,7 +39,7 @@ class Queued:
         return self._waiting.tokens
 
     def log_probabilities(self) -> npt.NDArray[np.float32]:
-        """log p of each target before the update, 0 where none counts. After optim_step(); of plans with log_probabilities."""
+        """log p of each target before the update, 0 where none counts. After optim_step(); of plans with log_probabilities or round_losses."""
         return self._waiting.log_probabilities()
 
 
@@ -55,6 +55,7 @@ class Session:
 
     def __init__(self, plan: _sluice.Plan):
         self._of = _sluice.Session(plan)
+        self._seq_len = plan.seq_len
 
     def forward(self, tokens: Array, targets: Array, *, positions: Array | None = None) -> npt.NDArray[np.float32]:
         """log p of each target, in the shape of `tokens`; 0 where none counts."""
@@ -65,23 +66,49 @@ class Session:
         return self._of.evaluate(_as(tokens, np.int32), _as(targets, np.int32), _as(positions, np.int32))
 
     def forward_backward(self, tokens: Array, targets: Array, *, weights: Array | None = None, loss: losses.Loss | None = None,
-                         seeds: Array | None = None, positions: Array | None = None) -> Queued:
+                         loss_over: Literal["call", "round"] = "call", seeds: Array | None = None,
+                         positions: Array | None = None) -> Queued:
         """Queues rows for the next optim_step().
 
         weights   how many times each target's -log p counts in the step's mean loss
-        loss      a loss of one's own (see sluice.losses); it is called now, after a forward pass
+        loss      a loss of one's own (see sluice.losses)
+        loss_over   "call": it sees all rows of the call; it is called now, after a forward pass. "round": it is a sum over
+                  sequences, and sees those that the step computes at once, with a third argument: the slice of the call's sequences
+                  that they are. It is called by optim_step(), in the middle of the step; that costs little. What it raises comes
+                  out of that, and no step was made
         seeds     what such a loss would return: its derivative with respect to each log-probability
 
-        At most one of the three, and for weights, losses and seeds the plan is made with weighted=True.
+        At most one of weights, loss and seeds, and for them the plan is made with weighted=True; with round_losses=True for
+        losses over rounds.
         """
+        if loss_over not in ("call", "round"):
+            raise ValueError(f"loss_over = {loss_over}: allowed are call, round")
         if sum(one is not None for one in (weights, loss, seeds)) > 1:
             raise ValueError("forward_backward: weights, loss and seeds exclude each other")
         ids, wanted, where = _as(tokens, np.int32), _as(targets, np.int32), _as(positions, np.int32)
+        if loss is not None and loss_over == "round":
+            return self._ask_later(loss, ids, wanted, where)
         value = None
         if loss is not None:
             value, seeds = losses.differentiate(loss, self._of.forward(ids, wanted, where), wanted.reshape(ids.shape))
-        waiting = self._of.forward_backward(ids, wanted, where, _as(weights, np.float32), _as(seeds, np.float32))
+        waiting = self._of.forward_backward(ids, wanted, where, _as(weights, np.float32), _as(seeds, np.float32), None)
         return Queued(waiting, value)
+
+    def _ask_later(self, loss: losses.Loss, ids: Any, targets: Any, positions: Any) -> Queued:
+        said: dict[int, float] = {}
+        queued: list[Queued] = []
+
+        def ask(log_probabilities: npt.NDArray[np.float32], targets: npt.NDArray[np.int32],
+                first: int) -> npt.NDArray[np.float32]:
+            begin = first // self._seq_len
+            shape = (-1, self._seq_len)
+            rows = slice(begin, begin + len(targets) // self._seq_len)
+            said[first], seeds = losses.differentiate(loss, log_probabilities.reshape(shape), targets.reshape(shape), rows)
+            queued[0].loss = sum(said.values())
+            return np.ascontiguousarray(seeds.reshape(-1), np.float32)
+
+        queued.append(Queued(self._of.forward_backward(ids, targets, positions, None, None, ask)))
+        return queued[0]
 
     def optim_step(self, learning_rate: float, **hyperparameters: float) -> _sluice.Step:
         """One step of the optimizer on what waits.

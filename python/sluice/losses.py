@@ -4,7 +4,8 @@
 A loss is called with log p of every target, in the shape of the batch, and with the targets. Where torch is imported, both are
 tensors, and what it returns is a scalar that depends on the log-probabilities. Otherwise both are NumPy arrays, and it returns its
 value and its derivative with respect to each of them. Targets of -1 do not count: their log-probabilities are 0, and what is said of
-them does not matter.
+them does not matter. One over rounds (loss_over="round") is called with some of the sequences, and with a third argument: the slice
+of the call's sequences that they are.
 """
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any, Callable
 import numpy as np
 import numpy.typing as npt
 
-Loss = Callable[[Any, Any], Any]
+Loss = Callable[..., Any]
 
 
 def cross_entropy(log_probabilities: Any, targets: Any) -> Any:
@@ -25,13 +26,13 @@ def cross_entropy(log_probabilities: Any, targets: Any) -> Any:
     return -float(log_probabilities.sum(dtype=np.float64)) / count, np.full(log_probabilities.shape, -1 / count, np.float32)
 
 
-def differentiate(loss: Loss, log_probabilities: npt.NDArray[np.float32],
-                  targets: npt.NDArray[np.int32]) -> tuple[float, npt.NDArray[np.float32]]:
+def differentiate(loss: Loss, log_probabilities: npt.NDArray[np.float32], targets: npt.NDArray[np.int32],
+                  *rows: slice) -> tuple[float, npt.NDArray[np.float32]]:
     """The value of a loss, and its derivative with respect to each log-probability."""
     torch = sys.modules.get("torch")
     if torch is not None:
         leaf = torch.from_numpy(log_probabilities).requires_grad_()
-        value = loss(leaf, torch.from_numpy(targets.copy()))
+        value = loss(leaf, torch.from_numpy(targets.copy()), *rows)
         if isinstance(value, torch.Tensor):
             if value.numel() != 1 or not value.requires_grad:
                 raise TypeError(f"loss returned a tensor of shape {tuple(value.shape)}: it must be a scalar that depends on the "
@@ -39,7 +40,7 @@ def differentiate(loss: Loss, log_probabilities: npt.NDArray[np.float32],
             value.backward()
             return float(value.detach()), leaf.grad.numpy()
     else:
-        value = loss(log_probabilities, targets)
+        value = loss(log_probabilities, targets, *rows)
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(f"loss returned {type(value).__name__}: it must return its value and its derivative with respect to each "
                         "log-probability; a scalar alone, of torch, where that is imported")

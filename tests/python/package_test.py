@@ -212,7 +212,7 @@ class Sessions(unittest.TestCase):
                 thread.join()
         self.assertEqual(len(set(done)), 1)
         self.assertEqual(len(done) + len(refused), 80)
-        self.assertLessEqual(set(refused), {"session: another thread is in a call of it"})
+        self.assertLessEqual(set(refused), {"session: another call of it is under way"})
 
     def test_two_at_a_time_do_not_disturb_each_other(self):
         plan = small_plan()
@@ -265,7 +265,7 @@ class Sessions(unittest.TestCase):
     def test_are_whole_after_an_interrupt(self):
         """Ctrl-C takes effect when the call under way returns, whichever that is."""
         with tempfile.TemporaryDirectory() as folder:
-            cache = f"{folder}/cache"  # of costs, so that most interrupts meet the search
+            cache = pathlib.Path(folder) / "cache"  # of costs, so that most interrupts meet the search
             def planned():
                 return sluice.plan(sluice.Model.config(CONFIG), sluice.Machine.here(backend="cpu", threads=1, cache=cache),
                                    seq_len=SEQ_LEN, tokens_per_step=TOKENS, host="1GiB", sample_window=SEQ_LEN, deferred_updates=True)
@@ -390,6 +390,116 @@ class Losses(unittest.TestCase):
                 session.forward_backward(*batch(0), loss=stop, weights=np.ones(TOKENS))
             with self.assertRaisesRegex(sluice.Error, "beta1. = 1: allowed are numbers from 0 to 0.99999"):
                 session.optim_step(1e-2, beta1=1)
+
+
+class RoundLosses(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.plan = small_plan(round_losses=True)
+
+    @staticmethod
+    def curved(log_probabilities, targets, rows=None):
+        """A loss of two terms a target, with its derivatives."""
+        return float((log_probabilities**2 / 16 - log_probabilities / 8).sum()), log_probabilities / 8 - np.float32(1 / 8)
+
+    def steps(self, plan, **how):
+        with sluice.Session(plan) as session:
+            said = []
+            for number in range(3):
+                queued = session.forward_backward(*batch(number), loss=self.curved, **how)
+                said.append((session.optim_step(1e-2).loss, queued.loss))
+            return said, {name: session.weight(name) for name in session.weights}
+
+    def test_make_the_steps_of_losses_over_a_call(self):
+        (said, weights), (expected, others) = self.steps(self.plan, loss_over="round"), self.steps(small_plan(weighted=True))
+        self.assertEqual([loss for loss, _ in said], [loss for loss, _ in expected])
+        for (_, one), (_, other) in zip(said, expected):
+            self.assertAlmostEqual(one, other, delta=1e-5 * abs(other))
+        for name, values in weights.items():
+            self.assertTrue(np.array_equal(values, others[name]), name)
+
+    def test_are_called_by_the_step_with_their_rows(self):
+        tokens, targets = (rows.reshape(4, SEQ_LEN) for rows in batch(0))
+        seen = {"first": [], "second": []}
+
+        def loss(name, begin):
+            def call(log_probabilities, wanted, rows):
+                self.assertEqual(threading.get_ident(), self.thread)
+                self.assertTrue(np.array_equal(wanted, targets[begin:][rows]))
+                self.assertEqual(log_probabilities.shape, wanted.shape)
+                self.assertTrue(((log_probabilities == 0) == (wanted < 0)).all())
+                seen[name] += range(rows.start, rows.stop)
+                return 1.5, np.full_like(log_probabilities, -0.25)
+            return call
+        self.thread = threading.get_ident()
+        with sluice.Session(self.plan) as session:
+            first = session.forward_backward(tokens[:1], targets[:1], loss=loss("first", 0), loss_over="round")
+            second = session.forward_backward(tokens[1:], targets[1:], loss=loss("second", 1), loss_over="round")
+            self.assertEqual((seen, second.loss), ({"first": [], "second": []}, None))
+            step = session.optim_step(1e-2)
+            self.assertEqual(seen, {"first": [0], "second": [0, 1, 2]})
+            self.assertEqual(first.loss, 1.5)
+            found = [queued.log_probabilities() for queued in (first, second)]
+            self.assertEqual(found[1].shape, (3, SEQ_LEN))
+            self.assertAlmostEqual(step.loss, -0.25 * float(sum(one.sum() for one in found)), places=3)
+
+    def test_that_raise_end_a_step_that_was_none(self):
+        class Stop(Exception):
+            pass
+
+        def stop(*_):
+            raise Stop
+
+        def calls_back(*_):
+            session.steps_done
+        with sluice.Session(self.plan) as session, sluice.Session(self.plan) as never:
+            for one in (session, never):
+                one.forward_backward(*batch(0), loss=self.curved, loss_over="round")
+                one.optim_step(1e-2)
+            for loss, error in [(stop, Stop), (lambda *_: 1.0, TypeError), (lambda p, *_: (1.0, p[:1, :3]), ValueError),
+                                (lambda p, *_: (1.0, np.full_like(p, np.nan)), sluice.Error), (calls_back, sluice.Error)]:
+                session.forward_backward(*batch(1), loss=loss, loss_over="round")
+                with self.assertRaises(error):
+                    session.optim_step(1e-2)
+                self.assertEqual((session.queued_tokens, session.steps_done), (0, 1))
+            for one in (session, never):
+                one.forward_backward(*batch(2), loss=self.curved, loss_over="round")
+            self.assertEqual(session.optim_step(1e-2).loss, never.optim_step(1e-2).loss)
+            for name in session.weights:
+                self.assertTrue(np.array_equal(session.weight(name), never.weight(name)), name)
+
+    def test_are_refused_where_they_cannot_be(self):
+        with sluice.Session(self.plan) as session:
+            with self.assertRaisesRegex(ValueError, "loss_over = step: allowed are call, round"):
+                session.forward_backward(*batch(0), loss=self.curved, loss_over="step")
+        with sluice.Session(small_plan(weighted=True)) as session:
+            with self.assertRaisesRegex(sluice.Error, "round_losses"):
+                session.forward_backward(*batch(0), loss=self.curved, loss_over="round")
+
+    def test_end_with_their_session(self):
+        """The callable goes when what waits does, whoever drops it."""
+        class Counted:
+            alive = 0
+
+            def __init__(self):
+                Counted.alive += 1
+
+            def __del__(self):
+                Counted.alive -= 1
+
+            def __call__(self, log_probabilities, targets, rows):
+                return RoundLosses.curved(log_probabilities, targets)
+        session = sluice.Session(self.plan)
+        session.forward_backward(*batch(0), loss=Counted(), loss_over="round")
+        session.optim_step(1e-2)
+        self.assertEqual(Counted.alive, 0)
+        session.forward_backward(*batch(0), loss=Counted(), loss_over="round")
+        session.discard()
+        self.assertEqual(Counted.alive, 0)
+        session.forward_backward(*batch(0), loss=Counted(), loss_over="round")
+        self.assertEqual(Counted.alive, 1)
+        session.close()
+        self.assertEqual(Counted.alive, 0)
 
 
 @unittest.skipUnless(PROGRAM.exists(), f"{PROGRAM} is not there")

@@ -58,6 +58,23 @@ class Losses(unittest.TestCase):
                 with self.assertRaises(TypeError):
                     session.forward_backward(*package_test.batch(0), loss=returned)
 
+    def test_over_rounds_are_differentiated(self):
+        """Linear again, by sequences, so that the derivatives are exact however rounds cut the call."""
+        tokens, targets = (torch.from_numpy(rows).reshape(4, -1) for rows in package_test.batch(0))
+        weights = torch.arange(4.0)
+
+        def loss(log_probabilities, wanted, rows):
+            self.assertTrue(torch.equal(wanted, targets[rows]))
+            return -(log_probabilities * weights[rows, None]).sum()
+        seeds = -weights[:, None].expand(targets.shape).contiguous()
+        given = self.weights_after((tokens, targets), seeds=seeds)
+        with sluice.Session(package_test.small_plan(round_losses=True)) as session:
+            queued = session.forward_backward(tokens, targets, loss=loss, loss_over="round")
+            step = session.optim_step(1e-2)
+            self.assertAlmostEqual(queued.loss, step.loss, delta=1e-4 * abs(step.loss))
+            for name, values in given.items():
+                self.assertTrue(np.array_equal(session.weight(name), values), name)
+
     def test_weights_are_set_from_tensors(self):
         with sluice.Session(self.plan) as session:
             session.set_weight("model.norm.weight", torch.full((32,), 2.0, requires_grad=True))
