@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "base/bytes.h"
+#include "base/host_growth.h"
 
 namespace sluice::core {
 
@@ -46,7 +47,8 @@ struct FoundMachine {
   bool joined = false;
   bool fast_bf16 = false;                   // products of bf16 matrices are faster than those of f32
   int64_t device_total_bytes = kUnlimited;  // what the device has to give
-  int64_t host_margin_bytes = 0;            // by how much the process grows once it runs
+  int64_t host_margin_bytes = 0;            // by how much the process grows once it runs,
+  HostGrowth host_growth;                   // and what comes on top of that
 };
 
 struct BackendKind {

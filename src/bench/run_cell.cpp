@@ -98,8 +98,9 @@ Status CellRun::measure() {
   out_.model_flops = s.model.program.facts.model_flops;
   out_.peak_flops = peak_flops(*p_);
   const BytesByTier arenas = p_->stages.arena_bytes();
-  out_.predicted_device_bytes = arenas[kDevice] + p_->machine.profile.overhead_bytes[kDevice];
-  out_.predicted_host_bytes = arenas[kHost] + p_->machine.profile.overhead_bytes[kHost];
+  const BytesByTier held = p_->stages.process_bytes(p_->machine.profile);
+  out_.predicted_device_bytes = held[kDevice];
+  out_.predicted_host_bytes = held[kHost];
   if (main_memory() && arenas[kDevice] + arenas[kHost] > available_bytes()) {
     return no_room("arenas", arenas[kDevice] + arenas[kHost], available_bytes());
   }

@@ -80,6 +80,7 @@ Card card_of(const Prepared& p) {
   card.peer_rate = profile.peer_bytes_per_s();
   card.copy_slowdown = profile.copy_slowdown;
   card.held_bytes = profile.overhead_bytes;
+  card.host_growth = profile.host_growth;
   card.reached_source = card.link_source = "measured";
   return card;
 }

@@ -30,8 +30,9 @@ struct ReachedRates {
 };
 
 // What a process holds beside its arenas where nothing else is known: context, kernels and library handles on
-// the device, measured on an H200.
-constexpr int64_t kHeldByDevice = 600 * kMiB, kHeldByHost = kGiB;
+// the device, measured on an H200; on the host what it holds before it begins, and what is planned for on
+// top.
+constexpr int64_t kHeldByDevice = 600 * kMiB, kHeldByHost = 276 * kMiB + kHostMarginOnGpu;
 
 struct Card {
   std::string key;             // as --machine takes it: "rtx4090"
@@ -50,6 +51,7 @@ struct Card {
   double peer_rate = 0;      // from one of several to the next, both ways busy; 0: by way of the host
   double copy_slowdown = 0;  // as in Profile
   BytesByTier held_bytes;    // by the process beside its arenas
+  HostGrowth host_growth;    // as in Profile
   // Where numbers come from, in words: "data sheet", "measured", "estimated".
   std::string peak_source, reached_source, link_source;
   // Speeds planned for it were compared with measured or published ones: docs/machines.md says how far off.

@@ -47,6 +47,8 @@ void visit_keys(Card& c, F&& f) {
   f("links.copy_slowdown", c.copy_slowdown);
   f("held.device", c.held_bytes[kDevice]);
   f("held.host", c.held_bytes[kHost]);
+  f("held.host_per_pinned_gib", c.host_growth.per_arena_gib);
+  f("held.host_per_action", c.host_growth.per_action);
 }
 
 Status read(const std::string& text, std::string& field) {
@@ -152,6 +154,7 @@ Result<Card> read_card(const std::filesystem::path& path) {
   Card card;
   card.key = card.name = path.stem().string();
   card.held_bytes = {{kDevice, kHeldByDevice}, {kHost, kHeldByHost}};
+  card.host_growth = kHostGrowthOnGpu;
   std::vector<std::string> keys;
   Status status;
   visit_keys(card, [&](std::string_view key, auto& field) {

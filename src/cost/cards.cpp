@@ -119,6 +119,7 @@ Card card_of(const Row& r) {
     c.peer_rate = r.peer;
     c.link_source = r.link_source;
     c.held_bytes = {{kDevice, kHeldByDevice}, {kHost, kHeldByHost}};
+    c.host_growth = kHostGrowthOnGpu;
   }
   c.compared = r.compared;
   return c;
@@ -207,6 +208,7 @@ Result<Profile> profile_of(const Card& card, DType compute) {
   p.copy_slowdown = card.copy_slowdown;
   p.alignment = 256;
   p.overhead_bytes = card.held_bytes;
+  p.host_growth = card.host_growth;
   const GpuLibraries libraries{.cc_major = card.compute_capability};
   p.workspace_bytes = [libraries](const Op& op) { return workspace_bytes(op, libraries); };
   return p;

@@ -2,6 +2,7 @@
 #include "cost/profile.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace sluice::core {
 namespace {
@@ -38,6 +39,23 @@ OpCost Profile::cost(const Op& op) const {
   const auto it = measured_ns.find(cost_key(op));
   const double ns = it != measured_ns.end() ? it->second : estimate_ns(op, rates);
   return {ns, workspace_bytes ? align_up(workspace_bytes(op), alignment) : 0};
+}
+
+int64_t Profile::held_beside(Tier tier, int64_t arena_bytes, int64_t actions) const {
+  if (tier.is_device()) return overhead_bytes[tier];
+  const double of_arena =
+      double(host_growth.per_arena_gib) * double(std::max<int64_t>(0, arena_bytes)) / double(kGiB);
+  return overhead_bytes[tier] + int64_t(std::ceil(of_arena)) + host_growth.per_action * actions;
+}
+
+int64_t Profile::arena_within(Tier tier, int64_t cap_bytes, int64_t actions) const {
+  const int64_t room = cap_bytes - held_beside(tier, 0, actions);
+  if (tier.is_device() || room <= 0) return room;
+  const auto fits = [&](int64_t bytes) { return bytes + held_beside(tier, bytes, actions) <= cap_bytes; };
+  auto bytes = int64_t(double(room) / (1 + double(host_growth.per_arena_gib) / double(kGiB)));
+  while (!fits(bytes)) --bytes;
+  while (fits(bytes + 1)) ++bytes;
+  return bytes;
 }
 
 LaneTable Profile::lanes() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/host_growth.h"
 #include "base/lane.h"
 #include "base/tier.h"
 #include "program/program.h"
@@ -48,12 +49,19 @@ struct Profile {
   double peak_flops = 0;  // data sheet rate of dense matrix products, for MFU; 0: unknown
   int64_t alignment = 64;
   BytesByTier overhead_bytes;  // held by the process beside its arenas; alike on all devices
+  HostGrowth host_growth;      // and what comes on top of the host's
   // Measured times by cost_key(op); they win over the rates.
   std::unordered_map<std::string, double> measured_ns;
   // Exact workspace of the backend this profile is for.
   std::function<int64_t(const Op&)> workspace_bytes;
 
   OpCost cost(const Op& op) const;
+  // What a process holds of a tier beside an arena of so many bytes there, its step's plan having so many
+  // actions.
+  int64_t held_beside(Tier tier, int64_t arena_bytes, int64_t actions) const;
+  // The largest arena that a cap has room for beside that; below 0 where it has not even room for the
+  // process. REQUIRES: the cap is not kUnlimited.
+  int64_t arena_within(Tier tier, int64_t cap_bytes, int64_t actions) const;
   // Lanes for its links, and one that computes on each device that they reach.
   LaneTable lanes() const;
   // That its links reach; they are the first ones.

@@ -68,6 +68,7 @@ Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& opti
   SLUICE_TRY(ask_backend(m));
   SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, m.make());
   m.held_bytes[kHost] = backend->memory()[kHost] + found.host_margin_bytes;
+  m.profile.host_growth = found.host_growth;
   // With a part of the grain to spare, so that a start that holds some pages more than this one takes its
   // plan.
   m.profile.overhead_bytes[kHost] = align_up(m.held_bytes[kHost] + kOverheadGrain / 4, kOverheadGrain);

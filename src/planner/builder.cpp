@@ -18,8 +18,10 @@
 namespace sluice::core {
 namespace {
 
-int64_t budget(int64_t cap, int64_t overhead, int64_t base) {
-  return cap == kUnlimited ? kUnlimited / 4 : std::max<int64_t>(0, cap - overhead - base);
+// Of an arena that begins at `base`, beside what the process holds itself.
+int64_t budget(const Profile& profile, Tier tier, int64_t cap, int64_t actions, int64_t base) {
+  if (cap == kUnlimited) return kUnlimited / 4;
+  return std::max<int64_t>(0, profile.arena_within(tier, cap, actions) - base);
 }
 
 // A layer's number with its bits in reverse order: any first few are spread over all layers.
@@ -69,8 +71,15 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
       left_out_(left_out) {
   limits.alignment = profile.alignment;
   limits.base = request.base;
+  const auto tasks = int64_t(program.tasks().size());
+  if (request.fixed_homes.empty()) {
+    least_actions_ = tasks + left_out.tasks;
+    limits.actions_counted = tasks;
+    limits.host_bytes_per_action =
+        double(profile.host_growth.per_action) * double(least_actions_) / double(std::max<int64_t>(1, tasks));
+  }
   for (const Tier tier : kTiers) {
-    limits.bytes[tier] = budget(request.caps[tier], profile.overhead_bytes[tier], request.base[tier]);
+    limits.bytes[tier] = budget(profile, tier, request.caps[tier], least_actions_, request.base[tier]);
     limits.boundary_bytes[tier] = align_up(request.boundary_bytes[tier], profile.alignment);
   }
   limits.fixed_homes = request.fixed_homes;
@@ -380,6 +389,7 @@ uint64_t PlanBuilder::subject() const {
   const auto add = [&](double value) { hash.add(std::bit_cast<uint64_t>(value)); };
   hash.add(program_.hash()).add(profile_.alignment).add(left_out_.rounds);
   add(left_out_.ns), add(profile_.transfer_latency_ns), add(profile_.copy_slowdown);
+  add(limits.host_bytes_per_action);
   for (const double ns : costs_.ns) add(ns);
   for (const int64_t bytes : costs_.workspace_bytes) hash.add(bytes);
   for (const Link& link : profile_.links) add(link.bytes_per_s);
@@ -401,14 +411,20 @@ std::optional<PlanBuilder::Fitting> PlanBuilder::fitted(bool overlap, const Limi
     auto cuts = gaps_cut(out.schedule, within, saves, saving.target_bytes, costs);
     if (!cuts) return std::nullopt;
     out.cuts = std::move(*cuts);
+    std::vector<Residency> split;
     SlotsByDevice slots;
-    for (size_t d = 0; d < out.cuts.size(); ++d)
-      slots.push_back(split_at(out.schedule.devices[d], within, out.cuts[d].gaps).slots);
-    const auto relieve = [&] { return relieve_host(out.schedule, slots, units_, within, host_bytes, saves); };
+    for (size_t d = 0; d < out.cuts.size(); ++d) {
+      split.push_back(split_at(out.schedule.devices[d], within, out.cuts[d].gaps));
+      slots.push_back(split.back().slots);
+    }
+    const int64_t of_actions = within.host_bytes_of(actions_of(out.schedule, split, profile_));
+    const auto relieve = [&] {
+      return relieve_host(out.schedule, slots, units_, within, host_bytes - of_actions, saves);
+    };
     const auto unchecked = [](bool) { return Status(); };
     if (!lean && round < kRounds && passes_.run<bool>(Pass::Relief, false, relieve, unchecked)) continue;
     const std::vector<int64_t> bytes = bytes_on_host(out.schedule, slots, within);
-    misfit = {kHost, *std::ranges::max_element(bytes) - within.bytes[kHost]};
+    misfit = {kHost, *std::ranges::max_element(bytes) + of_actions - within.bytes[kHost]};
     if (misfit.bytes > 0) return std::nullopt;
     return out;
   }
@@ -551,6 +567,15 @@ PinRange PlanBuilder::pin_range(int64_t device_budget) const {
   out.least = std::max<int64_t>(0, -room / devices);
   out.most = std::max(out.least, most_pinned(device_budget));
   return out;
+}
+
+int64_t PlanBuilder::host_bytes(const Plan& plan) const {
+  return plan.arenas[kHost].bytes - limits.base[kHost] + limits.host_bytes_of(int64_t(plan.actions.size()));
+}
+
+int64_t PlanBuilder::cap_for(Tier tier, int64_t budget_bytes) const {
+  const int64_t arena_bytes = budget_bytes + limits.base[tier];
+  return arena_bytes + profile_.held_beside(tier, arena_bytes, least_actions_);
 }
 
 int64_t PlanBuilder::least_on_device() const {

@@ -99,6 +99,10 @@ class PlanBuilder {
   int64_t least_in_all_tiers() const;
   // What has its place on the host all step long under every plan.
   int64_t always_on_host() const { return always_on_host_; }
+  // What a plan takes of the host's budget, its actions with it.
+  int64_t host_bytes(const Plan& plan) const;
+  // The cap that leaves this much of a tier for plans.
+  int64_t cap_for(Tier tier, int64_t budget_bytes) const;
   // Of a device: its largest working set when all that can be computed again is.
   int64_t least_on_device() const;
   // What these bytes of each device pin: see Limits.
@@ -177,6 +181,7 @@ class PlanBuilder {
   int64_t pinnable_bytes_ = 0, pinnable_on_one_ = 0;  // of all devices, and of the one with most
   int64_t again_bytes_ = 0;                           // that can be computed again
   int64_t always_on_host_ = 0;
+  int64_t least_actions_ = 0;  // of a plan: those that the host's budget leaves room for
   int64_t working_bytes_ = 0;  // of the largest working set of a device, nothing being computed again
 };
 

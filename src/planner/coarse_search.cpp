@@ -5,7 +5,10 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <mutex>
 #include <utility>
+
+#include "base/parallel.h"
 
 namespace sluice::core {
 namespace {
@@ -96,18 +99,11 @@ void CoarseSearch::take(const FoundSettings& found) {
 void CoarseSearch::build_fastest_of_known() {
   const auto fastest = std::ranges::min_element(found_, {}, &FoundSettings::step_ns);
   if (best_ == nullptr || known_ == 0 || fastest - found_.begin() >= std::ptrdiff_t(known_)) return;
-  build_settings(plans_, {fastest->policy}, request_.threads,
-                 [&](const Policy&, Candidate&& made) { take_faster(std::move(made), *best_); });
+  build_settings(plans_, {fastest->policy}, request_.threads, best_);
 }
 
 void CoarseSearch::build(const std::vector<Policy>& policies) {
-  build_settings(plans_, policies, request_.threads, [&](const Policy& policy, Candidate&& made) {
-    FoundSettings found{policy, made.step_ns};
-    found.policy.device_share = made.device_share;
-    found.policy.host_share = made.host_share;
-    take(found);
-    if (best_ != nullptr) take_faster(std::move(made), *best_);
-  });
+  for (const FoundSettings& found : build_settings(plans_, policies, request_.threads, best_)) take(found);
 }
 
 // What packs for one packs as a rule for the others of its way, and an attempt that does not pack costs as
@@ -235,8 +231,8 @@ std::vector<FoundSettings> search_coarse(PlanBuilder& plans, const PlanRequest& 
   return CoarseSearch(plans, request, best).run();
 }
 
-void build_settings(PlanBuilder& plans, const std::vector<Policy>& settings, int threads,
-                    const std::function<void(const Policy&, Candidate&&)>& use) {
+std::vector<FoundSettings> build_settings(PlanBuilder& plans, const std::vector<Policy>& settings,
+                                          int threads, std::optional<Candidate>* best) {
   for (const bool overlap : {false, true}) {
     std::vector<int64_t> pinned;
     for (const Policy& p : settings) {
@@ -246,10 +242,30 @@ void build_settings(PlanBuilder& plans, const std::vector<Policy>& settings, int
   }
   std::vector<Policy> possible = settings;
   std::erase_if(possible, [&](const Policy& p) { return p.market && !plans.has_prices(p); });
-  auto made = plans.build_all(possible, plans.limits.device_bytes(), threads);
-  for (size_t i = 0; i < made.size(); ++i) {
-    if (made[i]) use(possible[i], std::move(*made[i]));
+  std::vector<std::optional<FoundSettings>> found(possible.size());
+  std::optional<Candidate> fastest;
+  int64_t of = 0;
+  std::mutex mutex;
+  for_each_parallel(int64_t(possible.size()), threads, [&](int64_t i) {
+    auto made = plans.build(possible[size_t(i)], plans.limits.device_bytes());
+    if (!made) return;
+    FoundSettings& one = found[size_t(i)].emplace(possible[size_t(i)], made->step_ns);
+    one.policy.device_share = made->device_share;
+    one.policy.host_share = made->host_share;
+    if (best == nullptr) return;
+    // A plan takes memory like the search for it: of those alike in time the first is kept, whoever is done
+    // first.
+    const std::lock_guard lock(mutex);
+    if (fastest && std::pair(fastest->step_ns, of) < std::pair(made->step_ns, i)) return;
+    fastest = std::move(made);
+    of = i;
+  });
+  if (fastest) take_faster(std::move(*fastest), *best);
+  std::vector<FoundSettings> out;
+  for (const auto& one : found) {
+    if (one) out.push_back(*one);
   }
+  return out;
 }
 
 }  // namespace sluice::core

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -30,8 +29,9 @@ struct KnownSettings {
 std::vector<FoundSettings> search_coarse(PlanBuilder& plans, const PlanRequest& request,
                                          std::optional<Candidate>* best);
 
-// The plans of settings at the whole device budget.
-void build_settings(PlanBuilder& plans, const std::vector<Policy>& settings, int threads,
-                    const std::function<void(const Policy&, Candidate&&)>& use);
+// Plans of settings at the whole device budget: those that packed, in their order. The fastest plan becomes
+// `best` unless that is as fast; null: nobody wants it. Of the others none is kept.
+std::vector<FoundSettings> build_settings(PlanBuilder& plans, const std::vector<Policy>& settings,
+                                          int threads, std::optional<Candidate>* best);
 
 }  // namespace sluice::core

@@ -107,11 +107,12 @@ std::optional<FewRounds> few_rounds(const Program& program, const TaskCosts& cos
   const int32_t stay_until = first + kStay - 1, last = end - 1;
   if (last <= stay_until) return std::nullopt;
   double ns = 0;
+  int64_t tasks = 0;
   for (uint32_t t = 0; t < program.tasks().size(); ++t) {
     const int32_t round = program.tasks()[t].round;
-    if (round >= stay_until && round < last) ns += costs.ns[t];
+    if (round >= stay_until && round < last) ns += costs.ns[t], ++tasks;
   }
-  FewRounds out{without(program, stay_until, last), {last - stay_until, ns, first, stay_until - 1}};
+  FewRounds out{without(program, stay_until, last), {last - stay_until, tasks, ns, first, stay_until - 1}};
   if (double(program.tasks().size()) < kWorthIt * double(out.program.tasks().size())) return std::nullopt;
   return out;
 }

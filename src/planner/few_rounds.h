@@ -15,6 +15,7 @@ struct TaskCosts;
 // after `first` take, up to `last`.
 struct LeftOut {
   int64_t rounds = 0;
+  int64_t tasks = 0;
   double ns = 0;  // of their tasks, each once
   int32_t first = 0, last = 0;
 };

@@ -81,7 +81,7 @@ const Floor::Point& Floor::tightest() {
       const auto plan = plans_.emitted(s, least, limits, misfit);
       if (!plan) continue;
       tightest_->device_bytes = budget;
-      tightest_->host_bytes = plan->arenas[kHost].bytes - limits.base[kHost];
+      tightest_->host_bytes = plans_.host_bytes(*plan);
       return true;
     }
     return false;
@@ -112,7 +112,7 @@ const Floor::Point& Floor::at(int step) {
   const auto packs = [&](const Policy& policy) {
     const auto found = plans_.build(policy, device);
     if (!found) return false;
-    const int64_t host = found->plan.arenas[kHost].bytes - plans_.limits.base[kHost];
+    const int64_t host = plans_.host_bytes(found->plan);
     if (host >= point.host_bytes) return true;
     point = {policy, device, host};
     point.policy.device_share = found->device_share;  // with which it packs at once

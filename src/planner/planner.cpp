@@ -173,8 +173,7 @@ void Planner::search_settings(std::optional<Candidate>& best) {
   const size_t in_full = std::clamp(kTasks / program_.tasks().size(), kFewest, kMost);
   std::vector<Policy> settings;
   for (size_t i = 0; i < std::min(in_full, found.size()); ++i) settings.push_back(found[i].policy);
-  build_settings(plans_, settings, request_.threads,
-                 [&](const Policy&, Candidate&& made) { take_faster(std::move(made), best); });
+  build_settings(plans_, settings, request_.threads, &best);
   if (!best && !found.empty()) search_coarse(plans_, request_, &best);
 }
 
@@ -295,6 +294,7 @@ Result<Plan> Planner::search() {
   plans_.submit(plan);
   plan.lower_bound_ns = bound_ns;
   SLUICE_TRY(verify(program_, plan, plans_.costs().workspace_bytes));
+  if (own_homes) SLUICE_TRY(within_caps(plan, profile_, request_.caps, int64_t(plan.actions.size())));
   return plan;
 }
 
@@ -317,11 +317,12 @@ Error Planner::infeasible() {
                         fmt::format("{} memory: no plan fits", name_of(tier)));
   }
   const auto cap = [&](int64_t need, Tier tier) {
-    return need == kUnlimited ? kNowhere : need + profile_.overhead_bytes[tier] + plans_.limits.base[tier];
+    return need == kUnlimited ? kNowhere : plans_.cap_for(tier, need);
   };
   if (const auto leanest = floor_.leanest(device)) {
     return refuse_host(request_.caps[kHost], cap(leanest->host_bytes, kHost), request_.caps[kDevice],
-                       cap(0, kHost), tightest_host(leanest->policy, device));
+                       request_.caps[kHost] - host - plans_.limits.base[kHost],
+                       tightest_host(leanest->policy, device));
   }
   const int64_t beside = floor_.least_device(host);
   const int64_t least = beside < kUnlimited ? beside : floor_.least_device(kUnlimited / 4);
@@ -379,6 +380,16 @@ Result<Plan> make_plan(const Program& program, const Profile& profile, const Pla
   return plan_ring(program, profile, request);
 }
 
+Status within_caps(const Plan& plan, const Profile& profile, const BytesByTier& caps, int64_t actions) {
+  for (const Tier tier : plan.lanes.tiers()) {
+    const int64_t bytes = plan.arenas[tier].bytes;
+    if (caps[tier] == kUnlimited || bytes <= profile.arena_within(tier, caps[tier], actions)) continue;
+    return error("its {} arena of {} bytes does not fit the cap of {} beside the {} that the process holds",
+                 name_of(tier), bytes, caps[tier], profile.held_beside(tier, bytes, actions));
+  }
+  return {};
+}
+
 Result<StepEstimate> estimate_step(const Program& program, const Profile& profile,
                                    const PlanRequest& request) {
   const bool one_device = profile.devices() == 1 && !request.placement;
@@ -417,7 +428,7 @@ Status caps_work(const Program& program, const Profile& profile, const PlanReque
   if (request.placement || profile.devices() == 1) {
     // Rounds that are alike take the same bytes.
     const auto few = searched_program(program, cost_of(program, profile), request);
-    if (few && Planner(few->program, profile, request).leaves_much()) return {};
+    if (few && Planner(few->program, profile, request, few->left_out).leaves_much()) return {};
     return Planner(program, profile, request).caps_work();
   }
   return ring_works(program, profile, request);

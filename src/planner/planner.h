@@ -54,6 +54,10 @@ constexpr size_t kLargeProgram = 1'500;
 // given, the largest residents at the tightest moment, and what to change.
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request);
 
+// Whether a plan's arenas fit caps beside what a process holds with so many actions of a step's plan; 0 for a
+// plan that runs at another one's boundary.
+Status within_caps(const Plan& plan, const Profile& profile, const BytesByTier& caps, int64_t actions);
+
 // What make_plan() can be expected to find, at a small part of its cost where many rounds are alike.
 struct StepEstimate {
   double ns = 0;

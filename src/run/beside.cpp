@@ -90,12 +90,14 @@ Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profi
     const Program& program = stage.model.program;
     PlanRequest request = places_beside(program, stages.main);
     for (const Tier tier : stages.main.plan.lanes.tiers()) {
-      request.caps[tier] = profile.overhead_bytes[tier] + request.base[tier] + room[tier];
-      if (room[tier] <= 0) continue;
-      // More than it needs lets loads run ahead.
-      const Stretch free = free_around(stages.main, tier, room[tier], profile.alignment);
-      request.base[tier] = free.begin;
-      request.caps[tier] = profile.overhead_bytes[tier] + free.end;
+      int64_t end = request.base[tier] + room[tier];
+      if (room[tier] > 0) {
+        // More than it needs lets loads run ahead.
+        const Stretch free = free_around(stages.main, tier, room[tier], profile.alignment);
+        request.base[tier] = free.begin;
+        end = free.end;
+      }
+      request.caps[tier] = end + profile.held_beside(tier, end, /*actions=*/0);
     }
     auto plan = make_plan(program, profile, request);
     if (!plan.ok() && stage.optional && plan.error().kind == ErrorKind::DoesNotFit) continue;
@@ -127,6 +129,13 @@ BytesByTier Stages::arena_bytes() const {
   for_each_stage(*this, [&](const Stage& s) {
     for (const Tier tier : kTiers) bytes[tier] = std::max(bytes[tier], s.plan.arenas[tier].bytes);
   });
+  return bytes;
+}
+
+BytesByTier Stages::process_bytes(const Profile& profile) const {
+  BytesByTier bytes = arena_bytes();
+  for (const Tier tier : kTiers)
+    bytes[tier] += profile.held_beside(tier, bytes[tier], int64_t(main.plan.actions.size()));
   return bytes;
 }
 

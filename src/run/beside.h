@@ -31,8 +31,9 @@ struct Stages {
   Stage* find(std::string_view name);
   // REQUIRES: it is there.
   const Stage& at(std::string_view name) const;
-  // Of arenas that hold every one.
+  // Of arenas that hold every one; and what a process that runs them holds in all.
   BytesByTier arena_bytes() const;
+  BytesByTier process_bytes(const Profile& profile) const;
 };
 // Calls f with every stage, the main one first.
 template <class AnyStages, class F>

@@ -44,7 +44,7 @@ void visit_fields(AnyNumerics& numerics, F&& field) {
 template <class F>
 void visit_fields(const Profile& profile, F&& field) {
   const auto& [name, rates, links, transfer_latency_ns, copy_slowdown, peak_flops, alignment, overhead_bytes,
-               measured_ns, workspace_bytes] = profile;
+               host_growth, measured_ns, workspace_bytes] = profile;
   const auto& [product_flops, attention_forward_flops, attention_backward_flops, memory_bytes, launch_ns] =
       rates;
   field("name", name);
@@ -64,6 +64,9 @@ void visit_fields(const Profile& profile, F&& field) {
   field("peak_flops", peak_flops);
   field("alignment", alignment);
   for (const Tier tier : kTiers) field("overhead_bytes", overhead_bytes[tier]);
+  const auto& [per_arena_gib, per_action] = host_growth;
+  field("host_growth.per_arena_gib", per_arena_gib);
+  field("host_growth.per_action", per_action);
 }
 
 }  // namespace sluice::core

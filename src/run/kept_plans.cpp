@@ -28,19 +28,12 @@ bool plain(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
-// Whether the plan fits the request, as far as that is not proved by verify().
-Status check(const Plan& plan, int64_t host_overhead_bytes, const StageRequest& r, const Profile& profile) {
+// Whether the plan fits the request beside a step's plan of so many actions, as far as that is not proved by
+// verify().
+Status check(const Plan& plan, int64_t actions, const StageRequest& r, const Profile& profile) {
   if (plan.machine != profile.name || plan.alignment != profile.alignment || !(plan.lanes == profile.lanes()))
     return error("it is for another machine, {}", plain(plan.machine) ? plan.machine : "without a name");
-  BytesByTier overhead_bytes = profile.overhead_bytes;
-  overhead_bytes[kHost] = host_overhead_bytes;
-  for (const Tier tier : plan.lanes.tiers()) {
-    if (r.caps[tier] == kUnlimited) continue;
-    if (plan.arenas[tier].bytes > r.caps[tier] - overhead_bytes[tier]) {
-      return error("its {} arena of {} bytes does not fit the cap of {}", name_of(tier),
-                   plan.arenas[tier].bytes, r.caps[tier]);
-    }
-  }
+  SLUICE_TRY(within_caps(plan, profile, r.caps, actions));
   if (!plain(plan.policy)) return error("its words are none");
   return {};
 }
@@ -138,6 +131,8 @@ Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages,
                                    const Profile& profile) {
   SLUICE_ASSIGN(const int64_t host_overhead_bytes, take_number(bytes));
   SLUICE_TRY(good_for(host_overhead_bytes, r.held_bytes, profile));
+  Profile made_for = profile;
+  made_for.overhead_bytes[kHost] = host_overhead_bytes;
   std::vector<Plan> plans;
   Status status;
   const auto take = [&](const Stage& s) -> Status {
@@ -146,7 +141,7 @@ Result<std::vector<Plan>> plans_in(std::string_view bytes, const Stages& stages,
     if (size < 0 || uint64_t(size) > bytes.size()) return error("it is cut short");
     SLUICE_ASSIGN(Plan plan, plan_from_bytes(bytes.substr(0, size_t(size))));
     bytes.remove_prefix(size_t(size));
-    SLUICE_TRY(check(plan, host_overhead_bytes, r, profile));
+    SLUICE_TRY(check(plan, int64_t((plans.empty() ? plan : plans.front()).actions.size()), r, made_for));
     SLUICE_TRY(verify(s.model.program, plan, cost_of(s.model.program, profile).workspace_bytes));
     if (!plans.empty())
       SLUICE_TRY(verify_beside(s.model.program, plan, stages.main.model.program, plans.front()));

@@ -54,20 +54,24 @@ std::string step_kind(const Prepared& p) {
                      p.document_tokens > 0 ? fmt::format(", documents of {}", p.document_tokens) : "");
 }
 
-// The search takes memory by the number of tasks: 4 to 5 KiB for each were seen, of up to 60,000. Where the
-// model runs, the host cap holds then, too. Chunks of `chunk_tokens` tokens say how many tasks there are,
-// about: of a layer 27 for each, and an attention forward and back for each earlier chunk of its sequence.
-Status check_search(const Prepared& p, int64_t chunk_tokens) {
-  if (!p.machine.traits().runs_models || chunk_tokens <= 0) return {};
-  constexpr double kBytesPerTask = 6 * 1024, kTasks = 27, kOtherTasks = 4;
+// The search takes memory by the number of tasks, and by threads. Where the model runs, the host cap holds
+// then, too: with how many threads there is room for it. Chunks of `chunk_tokens` tokens say how many tasks
+// there are, about: of a layer 27 for each, and an attention forward and back for each earlier chunk of its
+// sequence.
+Result<int> threads_of_search(const Prepared& p, int64_t chunk_tokens) {
+  if (!p.machine.traits().runs_models || chunk_tokens <= 0) return search_threads();
+  constexpr double kBytesPerTask = 5 * 1024, kOfEachThread = 1536, kTasks = 27, kOtherTasks = 4;
   const double chunks = double(p.config.train.tokens_per_step) / double(chunk_tokens),
                before = earlier_blocks(p.model, p.config.train.seq_len, chunk_tokens);
   const double tasks = chunks * (double(p.model.layers.size()) * (kTasks + 2 * before) + kOtherTasks);
   const int64_t held = resident_bytes(), cap = p.config.caps[kHost];
-  if (cap < held) return {};  // no plan fits, and the refusal that follows names the smallest cap that works
+  if (cap < held) return 1;  // no plan fits, and the refusal that follows names the smallest cap that works
   const int64_t room = std::min(cap - held, available_bytes());
-  const double wanted = tasks * kBytesPerTask;
-  if (wanted <= double(room)) return {};
+  const double wanted = tasks * (kBytesPerTask + kOfEachThread);
+  if (wanted <= double(room)) {
+    const double threads = (double(room) / tasks - kBytesPerTask) / kOfEachThread;
+    return int(std::clamp<double>(threads, 1, search_threads()));
+  }
   constexpr double kMost = 1e18;
   const auto need = int64_t(std::min(wanted, kMost));
   return does_not_fit(
@@ -115,9 +119,8 @@ Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least
   shape_request.least = least_shape;
   if (!without.empty()) cache = nullptr;
   shape_request.without = std::move(without);
-  shape_request.threads = search_threads();
+  SLUICE_ASSIGN(shape_request.threads, threads_of_search(p, shape_request.chunk_tokens));
   shape_request.caps = request.caps;
-  SLUICE_TRY(check_search(p, shape_request.chunk_tokens));
   const Profile& profile = p.machine.profile;
   ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer, needs.loss);
   subject.room_between_steps = room_between_steps(request, profile);
@@ -132,7 +135,7 @@ Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least
   p.optimizer.late_moments = request.optimizer.late_moments = choice->late_moments;
   request.settings = choice->settings;
   p.why_shape = choice->why;
-  SLUICE_TRY(check_search(p, p.shape.chunk_tokens));
+  SLUICE_ASSIGN(request.threads, threads_of_search(p, p.shape.chunk_tokens));
   return request;
 }
 

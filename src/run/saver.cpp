@@ -20,7 +20,7 @@ constexpr int64_t kWorthMeasuring = 256 << 20;
 constexpr double kProbeSeconds = 1;
 
 int64_t planned_host_bytes(const Prepared& p) {
-  return p.stages.arena_bytes()[kHost] + p.machine.profile.overhead_bytes[kHost];
+  return p.stages.process_bytes(p.machine.profile)[kHost];
 }
 
 // What a copy may take of host memory, `held` of which are in use, or will be.

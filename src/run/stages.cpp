@@ -98,7 +98,7 @@ void make_room(const BytesByTier& room, BytesByTier& bytes) {
 Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& stages,
                                          const Profile& profile) {
   PlanRequest request;
-  request.threads = search_threads();
+  request.threads = r.threads;
   request.quick = r.quick;
   request.caps = r.caps;
   request.passes = r.passes;
@@ -195,7 +195,7 @@ StepMix estimate_mix(const Program& program, const StageRequest& r, const Profil
   PlanRequest request;
   request.quick = true;
   request.explain = false;
-  request.threads = search_threads();
+  request.threads = r.threads;
   request.caps = r.caps;
   const auto plan = make_plan(program, profile, request);
   if (!plan.ok()) return mix;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string_view>
 
+#include "base/parallel.h"
 #include "cost/profile.h"
 #include "exec/executor.h"
 #include "measure/rehearsal.h"
@@ -34,6 +35,7 @@ struct StageRequest {
   BytesByTier held_bytes;     // Machine::held_bytes; 0: nothing that is kept is too small
   int64_t sample_window = 0;  // tokens; 0: no sampling
   bool evaluate = false;
+  int threads = search_threads();                 // to search with; plans do not depend on it
   bool quick = false;                             // see PlanRequest
   PassRunner* passes = nullptr;                   // for the training plan; see PlanRequest
   std::shared_ptr<const KnownSettings> settings;  // for the training plan; see PlanRequest

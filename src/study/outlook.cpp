@@ -21,8 +21,7 @@ Outlook outlook_of(const Prepared& p) {
   o.shape = p.shape;
   o.binds = what_binds(s.plan, totals(s.model.program, s.plan),
                        sum_by_cause(stalls_of(s.plan, predicted_timeline(s.plan))));
-  o.bytes = p.stages.arena_bytes();
-  for (const Tier tier : kTiers) o.bytes[tier] += p.machine.profile.overhead_bytes[tier];
+  o.bytes = p.stages.process_bytes(p.machine.profile);
   return o;
 }
 

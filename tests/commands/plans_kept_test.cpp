@@ -45,5 +45,37 @@ TEST(PlansKept, EqualStartsShareOneEntry) {
   EXPECT_TRUE(*read_file(dir / "run/predicted.json") == shown) << "another plan";
 }
 
+// Nor does it take a plan that is kept: from the same configuration and costs the process that trains finds
+// it.
+TEST(PlansKept, TrainingFindsThePlanThatWasShown) {
+  const TempDir dir;
+  RunRequest request;
+  const std::string model = (std::filesystem::path(SLUICE_FIXTURES) / "llama_tiny" / "config.json").string();
+  request.settings = {"model.config=" + model,
+                      "train.seq_len=16",
+                      "train.tokens_per_step=1024",
+                      "train.steps=1",
+                      "sample.tokens=0",
+                      "run.backend=cpu",
+                      "run.threads=1",
+                      "shape.chunk_tokens=16",
+                      "shape.rounds=64",
+                      "memory.device=600KiB",
+                      "memory.host=1GiB",
+                      "data.cache=" + (dir / "cache").string(),
+                      "run.dir=" + (dir / "shown").string()};
+  ASSERT_TRUE(simulate(request).ok());
+  const auto of_kind = [](const std::filesystem::path& run) { return *read_file(run / "predicted.json"); };
+  const std::string shown = of_kind(dir / "shown");
+  for (const char* run : {"first", "second"}) {
+    std::filesystem::remove_all(dir / "cache/plans");
+    request.settings.back() = "run.dir=" + (dir / run).string();
+    Requests asked;
+    const Outcome trained = train(request, asked);
+    ASSERT_TRUE(trained.ok()) << trained.message;
+    EXPECT_TRUE(of_kind(dir / run) == shown) << run;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::core

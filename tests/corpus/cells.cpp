@@ -92,6 +92,7 @@ Profile profile_of(const Group& group) {
     p = *profile_of(*find_card(group.machine), DType::BF16);
   }
   p.overhead_bytes[kDevice] = p.overhead_bytes[kHost] = 0;
+  p.host_growth = {};
   return p;
 }
 

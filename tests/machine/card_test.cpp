@@ -208,5 +208,21 @@ TEST(ReachedRates, AreThoseOfTheOpsThatWereMeasured) {
   EXPECT_EQ(rates.attention_forward_flops, 0);
 }
 
+TEST(HostGrowth, WhatIsHeldBesideAnArenaFitsTheCapToTheByte) {
+  const Profile p = *profile_of(*find_card("h100"), DType::BF16);
+  ASSERT_GT(p.host_growth.per_arena_gib, 0);
+  ASSERT_GT(p.host_growth.per_action, 0);
+  for (const int64_t cap : {kGiB, 10 * kGiB + 1, 60 * kGiB, 110 * kGiB + 12345}) {
+    for (const int64_t actions : {0, 1, 25'000, 100'000}) {
+      const int64_t arena = p.arena_within(kHost, cap, actions);
+      EXPECT_LE(arena + p.held_beside(kHost, arena, actions), cap) << cap << " " << actions;
+      EXPECT_GT(arena + 1 + p.held_beside(kHost, arena + 1, actions), cap) << cap << " " << actions;
+      EXPECT_EQ(p.arena_within(kHost, arena + p.held_beside(kHost, arena, actions), actions), arena);
+    }
+  }
+  EXPECT_EQ(p.held_beside(kDevice, kGiB, 100'000), p.overhead_bytes[kDevice]);
+  EXPECT_LT(p.arena_within(kHost, kMiB, 0), 0);
+}
+
 }  // namespace
 }  // namespace sluice::core

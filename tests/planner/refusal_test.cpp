@@ -51,6 +51,8 @@ class Refusals : public testing::TestWithParam<NamedShape> {
     Profile p;
     p.overhead_bytes[kDevice] = 5000;
     p.overhead_bytes[kHost] = 3000;
+    // A tenth of what is on the host, and some bytes for every action.
+    p.host_growth = {.per_arena_gib = kGiB / 10, .per_action = 40};
     return p;
   }
 
@@ -88,7 +90,8 @@ TEST_P(Refusals, NameAHostCapThatWorks) {
                                                 : "beside a device cap of " + format_bytes(device) + " is ");
     const auto accepted = plan(device, cap);
     ASSERT_TRUE(accepted.ok()) << accepted.message();
-    EXPECT_LE(accepted->arenas[kHost].bytes + profile_.overhead_bytes[kHost], cap);
+    const int64_t arena = accepted->arenas[kHost].bytes, actions = int64_t(accepted->actions.size());
+    EXPECT_LE(arena + profile_.held_beside(kHost, arena, actions), cap);
     EXPECT_FALSE(plan(device, cap * 97 / 100).ok());
     EXPECT_TRUE(plan(device, needed(refused.error(), "host", 1)).ok());
     // What more of the device holds, the host does not have to.

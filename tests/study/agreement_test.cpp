@@ -31,6 +31,7 @@ constexpr const char* kModel =
 Card card() {
   Card c = must(find_card("rtx4090"));
   c.held_bytes = {};
+  c.host_growth = {};
   return c;
 }
 

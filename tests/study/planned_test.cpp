@@ -28,8 +28,11 @@ PlanQuestion small_question() {
           .usd_per_hour = 2};
 }
 
+// What a process holds of the host does not grow, so that caps are a few MiB.
 Machine small_machine(const PlanQuestion& question) {
-  return must(simulated_machine(question.config, must(find_card("rtx4090"))));
+  Card card = must(find_card("rtx4090"));
+  card.host_growth = {};
+  return must(simulated_machine(question.config, std::move(card)));
 }
 
 std::vector<PlannedCase> planned(const PlanQuestion& question, const Machine& machine) {

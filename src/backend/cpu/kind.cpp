@@ -24,6 +24,7 @@ Result<FoundMachine> find(const BackendOptions& options) {
   found.fast_bf16 = cpu_has_fast_bf16();
   found.device_total_bytes = host_limit().bytes;
   found.host_margin_bytes = kMargin;
+  found.host_growth = kHostGrowthOnCpu;
   return found;
 }
 

@@ -31,8 +31,6 @@ Result<FoundMachine> find(const BackendOptions& options) {
                  chosen.size() > 1 ? "s" : "", fmt::join(chosen, ","), devices.size());
   }
   const CudaDevice& gpu = devices[size_t(chosen.front())];
-  // Kernels, queues, the driver's records of pinned memory. 600 MiB were seen with 109 GiB pinned.
-  constexpr int64_t kHostMargin = 768 * kMiB;
   FoundMachine found;
   // Other versions have other speeds, and so have deterministic kernels.
   found.name =
@@ -49,7 +47,8 @@ Result<FoundMachine> find(const BackendOptions& options) {
     found.device_total_bytes = std::min(found.device_total_bytes, devices[size_t(index)].free_bytes - kGiB);
   if (chosen.size() > 1) found.devices = chosen;
   found.joined = options.joined;
-  found.host_margin_bytes = kHostMargin;
+  found.host_margin_bytes = kHostMarginOnGpu;
+  found.host_growth = kHostGrowthOnGpu;
   return found;
 }
 

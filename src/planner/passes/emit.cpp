@@ -94,6 +94,7 @@ class Emitter {
   Emitter(const Program& program, const StepSchedule& schedule, std::vector<Residency> residency,
           const Profile& profile, const Limits& limits)
       : program_(program),
+        actions_(actions_of(schedule, residency, profile)),
         s_(schedule),
         profile_(profile),
         limits_(limits),
@@ -132,6 +133,8 @@ class Emitter {
       }
     }
     plan_.lanes = lanes_;
+    SLUICE_CHECK(int64_t(plan_.actions.size()) == actions_, "{} actions, not {}", plan_.actions.size(),
+                 actions_);
     return std::move(plan_);
   }
 
@@ -158,6 +161,7 @@ class Emitter {
   void append(Action action, const Clock& after);
 
   const Program& program_;
+  const int64_t actions_;
   const StepSchedule& s_;
   const Profile& profile_;
   const Limits& limits_;
@@ -303,7 +307,7 @@ bool Emitter::pack_host(int64_t& missing_bytes) {
     owners.push_back({sides_.size(), p, run.object});
   }
   if (limits_.boundary_bytes[kHost] > 0) items.emplace_back(limits_.boundary_bytes[kHost], 0, n_);
-  const int64_t space = align_down(limits_.bytes[kHost], limits_.alignment);
+  const int64_t space = align_down(limits_.bytes[kHost] - limits_.host_bytes_of(actions_), limits_.alignment);
   const std::vector<PackItem> asked = items;
   // Nothing on the host can give way, so the ways that place fast serve as well. Where everything fits
   // side by side they would use more of it than needed.
@@ -486,6 +490,17 @@ void Emitter::copy(ObjectId object, Location from, Location to) {
 }
 
 }  // namespace
+
+int64_t actions_of(const StepSchedule& schedule, const std::vector<Residency>& residency,
+                   const Profile& profile) {
+  int64_t actions = schedule.size();
+  for (const Run& run : schedule.devices.front().runs)
+    actions += run.kind == RunKind::HandOver && !profile.joins(run.device, run.to);  // by way of the host
+  for (const Residency& r : residency) {
+    for (const Span& span : r.spans) actions += span.load + span.store;
+  }
+  return actions;
+}
 
 std::optional<Plan> emit(const Program& program, const StepSchedule& schedule,
                          std::vector<Residency> residency, const Profile& profile, const Limits& limits,

@@ -2,6 +2,7 @@
 // The planner's passes. Each is a pure function from one stage's data to the next.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,11 +33,19 @@ struct Limits {
   // is saved, and where there is room, less of it packs.
   bool host_is_short = false;
   bool host_closely = false;  // see pack_least()
+  // What a plan's actions take of the host's budget: so much each, of which the budget leaves room for this
+  // many. A program of which rounds are left out counts those of the whole step.
+  double host_bytes_per_action = 0;
+  int64_t actions_counted = 0;
   // By object: what stays on its device all step long and has no place on the host. Null: nothing does.
   std::shared_ptr<const std::vector<bool>> pinned;
 
   bool pins(ObjectId o) const { return pinned != nullptr && (*pinned)[o.value]; }
   int64_t device_bytes() const { return bytes[kDevice]; }
+  // What so many actions take of the host's budget.
+  int64_t host_bytes_of(int64_t actions) const {
+    return int64_t(host_bytes_per_action * double(std::max<int64_t>(0, actions - actions_counted)));
+  }
   void set_device_bytes(int64_t budget) {
     for (const Tier tier : kTiers) {
       if (tier.is_device()) bytes[tier] = budget;
@@ -178,6 +187,9 @@ SaveChoice choose_saves(const Program& program, const Schedule& plain,
 
 // Host copies of each device's values.
 using SlotsByDevice = std::vector<std::vector<HostSlot>>;
+// The actions of a plan.
+int64_t actions_of(const StepSchedule& schedule, const std::vector<Residency>& residency,
+                   const Profile& profile);
 // What they take of the host by position, with what is set aside for programs between steps.
 std::vector<int64_t> bytes_on_host(const StepSchedule& schedule, const SlotsByDevice& slots,
                                    const Limits& limits);
