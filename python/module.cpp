@@ -15,10 +15,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -67,8 +72,32 @@ auto unlocked(F&& f) {
   return f();
 }
 
-// Tells a callable how far something is, and Python's warnings what was noticed. What these raise is raised
-// when the library has returned.
+// The same on a thread of its own, while this one looks for Ctrl-C: then `f` is asked to stop, and when it
+// has, the interrupt is raised.
+template <class F>
+auto interruptible(F&& f) {
+  constexpr std::chrono::milliseconds kPause{20};
+  std::stop_source stop;
+  std::packaged_task task([&] { return f(stop.get_token()); });
+  auto result = task.get_future();
+  std::jthread worker(std::move(task));
+  std::exception_ptr raised;
+  {
+    const nb::gil_scoped_release release;
+    while (result.wait_for(kPause) != std::future_status::ready) {
+      if (raised) continue;
+      const nb::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() == 0) continue;
+      raised = std::make_exception_ptr(nb::python_error());
+      stop.request_stop();
+    }
+  }
+  if (raised) std::rethrow_exception(raised);
+  return result.get();
+}
+
+// Tells a callable how far something is, on the library's thread, and Python's warnings what was noticed, on
+// the caller's when the library has returned. What these raise is raised then.
 class Told : public sluice::Observer {
  public:
   explicit Told(nb::object progress) : progress_(std::move(progress)) {}
@@ -78,12 +107,14 @@ class Told : public sluice::Observer {
     hold([&] { progress_(nb::str(p.what.data(), p.what.size()), p.done, p.total); });
   }
   void warned(const std::string& what) override {
-    hold([&] {
-      if (PyErr_WarnEx(PyExc_UserWarning, what.c_str(), 1) != 0) throw nb::python_error();
-    });
+    const std::lock_guard lock(mutex_);
+    warnings_.push_back(what);
   }
   void raise_held() const {
     if (raised_) std::rethrow_exception(raised_);
+    for (const std::string& what : warnings_) {
+      if (PyErr_WarnEx(PyExc_UserWarning, what.c_str(), 1) != 0) throw nb::python_error();
+    }
   }
 
  private:
@@ -100,6 +131,8 @@ class Told : public sluice::Observer {
 
   nb::object progress_;
   std::exception_ptr raised_;
+  std::mutex mutex_;
+  std::vector<std::string> warnings_;
 };
 
 sluice::Format format_of(std::string_view name, const std::string& word) {
@@ -141,7 +174,9 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
   o.evaluate = evaluate;
   o.sample_window = sample_window;
   Told told(std::move(progress));
-  auto found = unlocked([&] { return sluice::plan(model, o, {device, host}, machine, told); });
+  auto found = interruptible([&](const std::stop_token& stop) {
+    return sluice::plan(model, o, {device, host}, machine, told, stop);
+  });
   told.raise_held();
   return value(std::move(found));
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,7 +82,8 @@ class Plan {
 
  private:
   explicit Plan(std::shared_ptr<const core::Prepared> prepared) : prepared_(std::move(prepared)) {}
-  friend Result<Plan> plan(const Model&, const StepOptions&, const Caps&, const Machine&, Observer&);
+  friend Result<Plan> plan(const Model&, const StepOptions&, const Caps&, const Machine&, Observer&,
+                           std::stop_token);
 
   std::shared_ptr<const core::Prepared> prepared_;
 };
@@ -91,8 +93,9 @@ class Plan {
 // for a while.
 //
 // Errors: options that are not allowed (Invalid), caps under which nothing works (DoesNotFit, with tier,
-// given and, if known, need), hardware that fails (Device).
+// given and, if known, need), hardware that fails (Device). When asked to stop it ends soon, and always with
+// an error (Cancelled): nothing is decided by when that was.
 Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& caps, const Machine& machine,
-                  Observer& observer = silent_observer());
+                  Observer& observer = silent_observer(), std::stop_token stop = {});
 
 }  // namespace sluice

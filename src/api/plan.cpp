@@ -73,7 +73,7 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
 }  // namespace
 
 Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& caps, const Machine& machine,
-                  Observer& observer) {
+                  Observer& observer, std::stop_token stop) {
   SLUICE_ASSIGN(core::RunConfig config, config_of(model, options, caps, machine));
   if (options.sample_window < 0 || options.sample_window > options.seq_len) {
     return error("sample_window = {}: allowed are numbers from 0 to seq_len = {}", options.sample_window,
@@ -89,7 +89,8 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
   const bool keeps = !machine.options().cache.empty();
   SLUICE_ASSIGN(core::Prepared prepared,
                 core::prepare_on(std::move(config), machine.machine(), std::move(needs),
-                                 {nullptr, keeps ? &cache : nullptr, &observer}));
+                                 {nullptr, keeps ? &cache : nullptr, &observer, stop}));
+  if (stop.stop_requested()) return core::stopped_planning();
   return Plan(std::make_shared<const core::Prepared>(std::move(prepared)));
 }
 

@@ -68,6 +68,7 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
       placement_(request.placement ? *request.placement : Placement()),
       units_(found_units()),
       quick_(request.quick),
+      stop_(request.stop),
       left_out_(left_out) {
   limits.alignment = profile.alignment;
   limits.base = request.base;
@@ -247,6 +248,7 @@ StepSchedule PlanBuilder::unrolled(bool overlap, const Saves& saves) const {
 std::optional<CutsByDevice> PlanBuilder::gaps_cut(const StepSchedule& step, const Limits& within,
                                                   const Saves& saves, int64_t target_bytes,
                                                   const std::vector<GapCosts>& costs) const {
+  if (stop_.stop_requested()) return std::nullopt;
   CutsByDevice out;
   const GapCosts none;
   for (size_t d = 0; d < step.devices.size(); ++d) {
@@ -447,6 +449,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
   const bool fixed_saves = policy.tight || policy.lean || policy.keep;
   const int attempts = quick_ ? 4 : 8;  // over the same range
   for (int attempt = 0; attempt < (policy.floor ? 8 : attempts); ++attempt) {
+    if (stop_.stop_requested()) return std::nullopt;
     const double fill = policy.tight ? 0 : double(device_budget) * device_share;
     SavePolicy saving;
     // What is pinned cannot make room.

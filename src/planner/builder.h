@@ -166,6 +166,7 @@ class PlanBuilder {
   const std::vector<RecomputeUnit> units_;
   std::vector<std::vector<RecomputeUnit>> units_of_;  // by device
   const bool quick_;
+  const std::stop_token stop_;  // nothing fits any more
   const LeftOut left_out_;
   // Without and with overlapping rounds.
   std::vector<TaskId> order_[2];

@@ -310,6 +310,7 @@ Status Planner::caps_work() {
 
 // The host's cap where one works beside the device's, otherwise the device's.
 Error Planner::infeasible() {
+  if (request_.stop.stop_requested()) return stopped_planning();
   const int64_t device = plans_.limits.device_bytes(), host = plans_.limits.bytes[kHost];
   if (!request_.explain) {
     const Tier tier = plans_.least_on_device() <= device ? kHost : kDevice;
@@ -375,9 +376,15 @@ std::optional<Plan> Planner::random(uint64_t seed) {
 
 }  // namespace
 
+Error stopped_planning() {
+  return error(ErrorKind::Cancelled, "planning: somebody asked to stop");
+}
+
 Result<Plan> make_plan(const Program& program, const Profile& profile, const PlanRequest& request) {
-  if (request.placement || profile.devices() == 1) return Planner(program, profile, request).search();
-  return plan_ring(program, profile, request);
+  const bool one = request.placement || profile.devices() == 1;
+  auto plan = one ? Planner(program, profile, request).search() : plan_ring(program, profile, request);
+  if (request.stop.stop_requested()) return stopped_planning();
+  return plan;
 }
 
 Status within_caps(const Plan& plan, const Profile& profile, const BytesByTier& caps, int64_t actions) {
@@ -408,6 +415,7 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
     return plan;
   };
   SLUICE_ASSIGN(const Plan plan, planned());
+  if (request.stop.stop_requested()) return stopped_planning();
   out.ns = whole_step_ns(searched, plan, left_out);
   out.runs = double(runs_in_whole_step(searched, plan, left_out)) / double(plan.devices());
   out.loads_moments = std::ranges::any_of(plan.actions, [&](const Action& a) {
@@ -425,6 +433,7 @@ Result<int64_t> minimal_device_bytes(const Program& program, const Profile& prof
 }
 
 Status caps_work(const Program& program, const Profile& profile, const PlanRequest& request) {
+  if (request.stop.stop_requested()) return stopped_planning();
   if (request.placement || profile.devices() == 1) {
     // Rounds that are alike take the same bytes.
     const auto few = searched_program(program, cost_of(program, profile), request);

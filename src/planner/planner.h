@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <stop_token>
 
 #include "planner/passes/passes.h"
 
@@ -43,7 +44,10 @@ struct PlanRequest {
   // be fast.
   bool* last_resort = nullptr;
   bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
+  // Asked to stop, a search ends soon, and its error is Cancelled whatever it found.
+  std::stop_token stop = {};
 };
+Error stopped_planning();
 
 // Programs of more tasks than this are large: a candidate costs too much to try every policy at every budget.
 constexpr size_t kLargeProgram = 1'500;

@@ -184,6 +184,7 @@ PlanRequest ShapeSearch::request(const Point& p) const {
   request.caps = r_.caps;
   if (subject_.room_between_steps) request.boundary_bytes = subject_.room_between_steps(shape(p));
   request.explain = false;
+  request.stop = r_.stop;
   return request;
 }
 
@@ -216,6 +217,7 @@ Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) co
 }
 
 ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments, bool resort) const {
+  if (r_.stop.stop_requested()) return {0, ways, late_moments, true, false, 0};
   PlanRequest quick = request(p);
   quick.quick = true;
   quick.resort = resort;
@@ -322,6 +324,7 @@ void ShapeSearch::climb(int64_t chunk) {
 
 std::pair<double, std::shared_ptr<const KnownSettings>> ShapeSearch::planned_in_full(const Point& p,
                                                                                      int threads) const {
+  if (r_.stop.stop_requested()) return {0, nullptr};
   PlanRequest full = request(p);
   full.threads = threads;
   full.brief = true;
@@ -460,7 +463,9 @@ Result<ShapeChoice> ShapeSearch::run() {
 
 Result<ShapeChoice> choose_shape(const ShapeSubject& subject, const ShapeRequest& request,
                                  const Profile& profile) {
-  return ShapeSearch(subject, request, profile).run();
+  auto choice = ShapeSearch(subject, request, profile).run();
+  if (request.stop.stop_requested()) return stopped_planning();
+  return choice;
 }
 
 }  // namespace sluice::core

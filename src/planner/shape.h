@@ -34,6 +34,7 @@ struct ShapeRequest {
   bool least = false;
   std::vector<StepShape> without;  // not to be chosen, as nothing came of them
   int threads = 1;
+  std::stop_token stop = {};  // as PlanRequest's
 };
 
 struct ShapeChoice {

@@ -83,12 +83,14 @@ Result<BytesByTier> room_beside(const Program& program, const Stage& stepping, c
   return least_room(program, places_beside(program, stepping), profile);
 }
 
-Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profile) {
+Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profile,
+                   const std::stop_token& stop) {
   const Program& main = stages.main.model.program;
   std::vector<Stage> planned;
   for (Stage& stage : stages.beside) {
     const Program& program = stage.model.program;
     PlanRequest request = places_beside(program, stages.main);
+    request.stop = stop;
     for (const Tier tier : stages.main.plan.lanes.tiers()) {
       int64_t end = request.base[tier] + room[tier];
       if (room[tier] > 0) {

@@ -89,8 +89,8 @@ void share_caps(Prepared& p) {
 
 // Everything up to the shape of the step, which is none of `without`; the rest is the search for plans.
 Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least_shape,
-                                  std::vector<StepShape> without, const PlanCache* cache,
-                                  Observer& observer) {
+                                  std::vector<StepShape> without, const PlanCache* cache, Observer& observer,
+                                  const std::stop_token& stop = {}) {
   SLUICE_TRY(keep_shape(p.config));
   p.model = needs.model;
   SLUICE_TRY(freeze(p.model, p.config.train.freeze, "train.freeze"));
@@ -107,6 +107,7 @@ Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least
   request.loss = needs.loss;
   request.evaluate = needs.evaluate;
   request.sample_window = needs.sample_window;
+  request.stop = stop;
 
   ShapeRequest shape_request;
   shape_request.seq_len = p.config.train.seq_len;
@@ -121,6 +122,7 @@ Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least
   shape_request.without = std::move(without);
   SLUICE_ASSIGN(shape_request.threads, threads_of_search(p, shape_request.chunk_tokens));
   shape_request.caps = request.caps;
+  shape_request.stop = stop;
   const Profile& profile = p.machine.profile;
   ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer, needs.loss);
   subject.room_between_steps = room_between_steps(request, profile);
@@ -205,9 +207,10 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   std::vector<StepShape> failed;
   Status failure;
   for (;;) {
-    auto request = decide_shape(p, needs, false, failed, options.cache, *options.observer);
+    auto request = decide_shape(p, needs, false, failed, options.cache, *options.observer, options.stop);
     if (!request.ok()) return failed.empty() ? request.error() : failure.error();
     p.start_up.plan_s += watch.seconds();
+    if (options.stop.stop_requested()) return stopped_planning();
     if (p.machine.traits().runs_models) SLUICE_TRY(measure_costs(p, *request, needs.rows, *options.observer));
     request->passes = options.passes;
     watch = Stopwatch();

@@ -58,6 +58,9 @@ struct PrepareOptions {
   PassRunner* passes = nullptr;      // what runs the planner's passes for training; null: all run, unseen
   const PlanCache* cache = nullptr;  // null: everything is searched for
   Observer* observer = &silent_observer();
+  // Asked to stop, it ends when what is measured has been, or in the midst of a search: the error is
+  // Cancelled.
+  std::stop_token stop = {};
 };
 
 // `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.

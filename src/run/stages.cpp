@@ -100,6 +100,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   PlanRequest request;
   request.threads = r.threads;
   request.quick = r.quick;
+  request.stop = r.stop;
   request.caps = r.caps;
   request.passes = r.passes;
   request.known = r.settings;
@@ -184,7 +185,7 @@ Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const 
   if (cache != nullptr && cache->find(r, profile, stages, observer)) return stages;
   SLUICE_ASSIGN(const PlanRequest request, request_for_training(r, stages, profile));
   SLUICE_ASSIGN(stages.main.plan, make_plan(stages.main.model.program, profile, request));
-  SLUICE_TRY(plan_beside(stages, request.boundary_bytes, profile));
+  SLUICE_TRY(plan_beside(stages, request.boundary_bytes, profile, r.stop));
   leave_out_what_saves_nothing(stages);
   if (cache != nullptr) cache->keep(r, profile, stages);
   return stages;
@@ -197,6 +198,7 @@ StepMix estimate_mix(const Program& program, const StageRequest& r, const Profil
   request.explain = false;
   request.threads = r.threads;
   request.caps = r.caps;
+  request.stop = r.stop;
   const auto plan = make_plan(program, profile, request);
   if (!plan.ok()) return mix;
   const PlanTotals sums = totals(program, *plan);

@@ -37,6 +37,7 @@ struct StageRequest {
   bool evaluate = false;
   int threads = search_threads();                 // to search with; plans do not depend on it
   bool quick = false;                             // see PlanRequest
+  std::stop_token stop = {};                      // see PlanRequest
   PassRunner* passes = nullptr;                   // for the training plan; see PlanRequest
   std::shared_ptr<const KnownSettings> settings;  // for the training plan; see PlanRequest
 };

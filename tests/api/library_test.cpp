@@ -308,5 +308,23 @@ TEST(Schedules, WarmUpAndComeDownOnACosine) {
   EXPECT_DOUBLE_EQ(s.rate_at(110), 0.1);
 }
 
+// Whatever is known already: an answer never depends on when somebody asked.
+TEST(Plans, AreNotMadeWhenAskedToStop) {
+  struct Stopping : Observer {
+    std::stop_source stop;
+    int told = 0;
+    void progress(const Progress&) override {
+      ++told;
+      stop.request_stop();
+    }
+  };
+  ASSERT_TRUE(plan(tiny(), small_step(), {}, here()).ok());
+  Stopping stopping;
+  const auto stopped = plan(tiny(), small_step(), {}, here(), stopping, stopping.stop.get_token());
+  ASSERT_FALSE(stopped.ok());
+  expect_error(stopped.error(), ErrorKind::Cancelled, "asked to stop");
+  EXPECT_EQ(stopping.told, 1) << "it went on";
+}
+
 }  // namespace
 }  // namespace sluice

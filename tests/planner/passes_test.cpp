@@ -51,6 +51,27 @@ TEST(Passes, AllRunAndPassTheirChecks) {
   }
 }
 
+TEST(Passes, RunNoMoreWhenSomebodyAskedToStop) {
+  std::stop_source stop;
+  stop.request_stop();
+  PassRunner passes;
+  PlanRequest request;
+  request.caps[kDevice] = small_cap();
+  request.passes = &passes;
+  request.stop = stop.get_token();
+  for (const bool quick : {false, true}) {
+    request.quick = quick;
+    const auto plan = make_plan(tiny_model().program, slow_links(), request);
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(plan.error().kind, ErrorKind::Cancelled) << plan.message();
+    EXPECT_EQ(passes.record_of(Pass::Gaps).runs, 0);
+    EXPECT_EQ(passes.record_of(Pass::Emit).runs, 0);
+  }
+  // Nothing of it is left: the same request finds what it always does.
+  request.stop = {};
+  EXPECT_TRUE(make_plan(tiny_model().program, slow_links(), request).ok());
+}
+
 // Whether they are slower is not said: a heuristic may lose to none on one program.
 TEST(Passes, WithoutThemPlansAreValid) {
   for (const std::string names : {"overlap", "prices", "saves", "drain", "early", "submission",

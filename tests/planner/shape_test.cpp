@@ -44,6 +44,23 @@ TEST(Shape, KeepsWhatWasGiven) {
   EXPECT_EQ(choice->shape.chunks_in(0), 4);
 }
 
+// At once: no program is made any more. What was found by then does not count.
+TEST(Shape, IsNotSearchedForWhenSomebodyAsksToStop) {
+  ShapeSubject counted = subject();
+  int made = 0;
+  std::stop_source stop;
+  counted.program = [&, inner = counted.program](const StepShape& shape, bool late_moments) {
+    if (++made == 5) stop.request_stop();
+    return inner(shape, late_moments);
+  };
+  ShapeRequest request = request_for(16384);
+  request.stop = stop.get_token();
+  const auto choice = choose_shape(counted, request, machine());
+  ASSERT_FALSE(choice.ok());
+  EXPECT_EQ(choice.error().kind, ErrorKind::Cancelled) << choice.error().message;
+  EXPECT_EQ(made, 5);
+}
+
 TEST(Shape, CoversTheStepOnce) {
   for (const int64_t tokens : {1024, 3072, 16384, 40960}) {
     const auto choice = choose_shape(subject(), request_for(tokens), machine());

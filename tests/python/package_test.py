@@ -135,6 +135,20 @@ class Errors(unittest.TestCase):
             sluice.Session(sluice.plan("tiny", "rtx4090", tokens_per_step=4096))
 
 
+class Interrupts(unittest.TestCase):
+    def test_end_a_search(self):
+        """It is asked to stop: whatever it would have found, the interrupt is raised, and the next search is whole."""
+        told = []
+
+        def progress(what, done, total):
+            told.append(what)
+            signal.raise_signal(signal.SIGINT)
+        with self.assertRaises(KeyboardInterrupt):
+            sluice.plan("llama3-1b", "rtx4090", device="6GiB", host="60GiB", tokens_per_step=65536, progress=progress)
+        self.assertEqual(told, ["planning"])
+        small_plan()
+
+
 class Sessions(unittest.TestCase):
     def losses(self, plan, steps):
         with sluice.Session(plan) as session:
