@@ -14,21 +14,11 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/format.h"
 #include "base/philox.h"
 
 namespace sluice::core {
 
 constexpr int64_t kCompactGroup = 32;
-
-// How a slot of state is stored where Numerics::state is I8.
-constexpr Format compact_format(bool squares) {
-  return {squares ? DType::U8 : DType::I8, uint16_t{kCompactGroup}, DType::BF16};
-}
-// Of `state`: I8 stands for the compact format.
-constexpr Format state_format(DType state, bool squares) {
-  return state == DType::I8 ? compact_format(squares) : Format(state);
-}
 
 // Bits of the bf16 that is not below a magnitude, given as the bits of its float.
 SLUICE_HOST_DEVICE inline uint16_t compact_scale(uint32_t magnitude_bits) {

@@ -6,7 +6,7 @@
 #include <concepts>
 #include <utility>
 
-#include "ops/compact.h"
+#include "ops/compact_format.h"
 #include "ops/fields.h"
 
 namespace sluice::core {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/update.h"
 
-#include "ops/compact.h"
+#include "ops/compact_format.h"
 #include "ops/gpu_workspace.h"
 
 namespace sluice::core {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "ops/compact.h"
+#include "ops/compact_format.h"
 
 namespace sluice::core {
 namespace {

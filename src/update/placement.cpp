@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
-#include "ops/compact.h"
+#include "ops/compact_format.h"
 #include "ops/op.h"
 
 namespace sluice::core {

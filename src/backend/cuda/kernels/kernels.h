@@ -132,22 +132,23 @@ struct UpdateRange {
   int64_t elements, first;
   uint64_t object;
 };
-// An optimizer's rule: its parameters, how many parts its state has, and which of them sum squares.
+// An optimizer's rule: its parameters, how many parts its state has, and a bit for each of them
+// that sums squares.
 struct AdamWRule {
   static constexpr int kStates = 2;
-  static constexpr bool kSquares[] = {false, true};
+  static constexpr unsigned kSquares = 0b10;
   float beta1, beta2, eps, weight_decay;
   double exact_beta1, exact_beta2;  // as their powers need them
 };
 struct SgdMomentumRule {
   static constexpr int kStates = 1;
-  static constexpr bool kSquares[] = {false};
+  static constexpr unsigned kSquares = 0;
   float momentum, weight_decay;
   bool nesterov;
 };
 struct LionRule {
   static constexpr int kStates = 1;
-  static constexpr bool kSquares[] = {false};
+  static constexpr unsigned kSquares = 0;
   float beta1, beta2, weight_decay;
 };
 // The type of compact state (ops/compact.h): bytes, then the groups' scales.

@@ -133,6 +133,11 @@ __device__ bf16* scales_of(Compact* part, int64_t elements) {
   return reinterpret_cast<bf16*>(part + padded(elements));
 }
 
+template <class Rule>
+__device__ bool is_squares(int k) {
+  return (Rule::kSquares >> k & 1) != 0;
+}
+
 // Threads behind the last group have zeros.
 template <class Rule>
 __device__ void load_compact(const State<Compact, Rule::kStates>& from, int64_t elements, int64_t begin,
@@ -146,7 +151,7 @@ __device__ void load_compact(const State<Compact, Rule::kStates>& from, int64_t 
 #pragma unroll
     for (int i = 0; i < kVec; ++i) {
       const auto byte = uint8_t((i < 4 ? bytes.x : bytes.y) >> (8 * (i % 4)));
-      e.state[k][i] = Rule::kSquares[k] ? expand_squares(byte, step) : expand_signed(byte, scale);
+      e.state[k][i] = is_squares<Rule>(k) ? expand_squares(byte, step) : expand_signed(byte, scale);
     }
   }
 }
@@ -160,7 +165,7 @@ __device__ void store_compact(const State<Compact, Rule::kStates>& to, int64_t e
     float root[kVec], most = 0.0f;
 #pragma unroll
     for (int i = 0; i < kVec; ++i) {
-      root[i] = Rule::kSquares[k] ? sqrtf(e.state[k][i]) : fabsf(e.state[k][i]);
+      root[i] = is_squares<Rule>(k) ? sqrtf(e.state[k][i]) : fabsf(e.state[k][i]);
       most = fmaxf(most, root[i]);
     }
 #pragma unroll
@@ -172,7 +177,7 @@ __device__ void store_compact(const State<Compact, Rule::kStates>& to, int64_t e
 #pragma unroll
     for (int i = 0; i < kVec; ++i) {
       const uint32_t q =
-          Rule::kSquares[k] ? compact_root(root[i], inverse) : compact_signed(e.state[k][i], inverse);
+          is_squares<Rule>(k) ? compact_root(root[i], inverse) : compact_signed(e.state[k][i], inverse);
       (i < 4 ? bytes.x : bytes.y) |= q << (8 * (i % 4));
     }
     if (begin >= padded(elements)) continue;
