@@ -312,7 +312,8 @@ double PlanBuilder::lower_bound_ns() const {
   if (devices > 1) return std::accumulate(costs_.ns.begin(), costs_.ns.end(), 0.0) / devices;
   // Rounds that overlap hold no less at any round's turn, but another order of updates may.
   const auto of = [&](bool overlap) {
-    return sluice::core::lower_bound_ns(program_, plain_[overlap].devices.front(), costs_, profile_, limits);
+    return sluice::core::lower_bound_ns(program_, plain_[overlap].devices.front(), costs_, profile_, limits,
+                                        left_out_);
   };
   return std::min(of(false), of(true));
 }

@@ -18,6 +18,11 @@ struct LeftOut {
   int64_t tasks = 0;
   double ns = 0;  // of their tasks, each once
   int32_t first = 0, last = 0;
+
+  // How many of the whole step's rounds one of the program's stands for.
+  double times(int32_t round) const {
+    return round > first && round <= last ? 1 + double(rounds) / double(last - first) : 1;
+  }
 };
 
 // A plan's time, and how often its tasks run, if no round were left out. REQUIRES: its times are predicted.

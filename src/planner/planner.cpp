@@ -417,6 +417,7 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
   SLUICE_ASSIGN(const Plan plan, planned());
   if (request.stop.stop_requested()) return stopped_planning();
   out.ns = whole_step_ns(searched, plan, left_out);
+  out.bound_ns = plan.lower_bound_ns;
   out.runs = double(runs_in_whole_step(searched, plan, left_out)) / double(plan.devices());
   out.loads_moments = std::ranges::any_of(plan.actions, [&](const Action& a) {
     return a.loads() && searched.object(a.object).kind == ObjectKind::OptState;

@@ -65,6 +65,7 @@ Status within_caps(const Plan& plan, const Profile& profile, const BytesByTier& 
 // What make_plan() can be expected to find, at a small part of its cost where many rounds are alike.
 struct StepEstimate {
   double ns = 0;
+  double bound_ns = 0;         // no plan is faster: see Plan::lower_bound_ns
   double runs = 0;             // of tasks, on a device
   bool loads_moments = false;  // some state of the optimizer comes from the host
   bool last_resort = false;    // see PlanRequest

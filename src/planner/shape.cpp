@@ -114,6 +114,7 @@ class ShapeSearch {
  private:
   struct Found {
     double ns = 0;  // of the plan, and kRunNs per run of a task; 0: does not fit
+    double bound_ns = 0;
     Ways ways = Ways::Weights;
     bool late_moments = false;
     bool loads_moments = false;
@@ -217,7 +218,7 @@ Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) co
 }
 
 ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moments, bool resort) const {
-  if (r_.stop.stop_requested()) return {0, ways, late_moments, true, false, 0};
+  if (r_.stop.stop_requested()) return {0, 0, ways, late_moments, true, false, 0};
   PlanRequest quick = request(p);
   quick.quick = true;
   quick.resort = resort;
@@ -225,8 +226,9 @@ ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moment
   const Program program = this->program(p, late_moments);
   const auto step = estimate_step(program, profile_, quick);
   const size_t tasks = program.tasks().size();
-  if (!step.ok()) return {0, ways, late_moments, true, false, tasks};
-  return {estimated_ns(*step), ways, late_moments, step->loads_moments, step->last_resort, tasks};
+  if (!step.ok()) return {0, 0, ways, late_moments, true, false, tasks};
+  return {estimated_ns(*step), step->bound_ns,    ways, late_moments,
+          step->loads_moments, step->last_resort, tasks};
 }
 
 ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found, bool resort) const {
@@ -411,7 +413,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   }
   if (leanest.empty() || given_) leanest = {*starts.back()};
   SLUICE_ASSIGN(const Point works, first_that_works(leanest));
-  if (r_.least) return ShapeChoice{shape(works), false, "takes the least memory", nullptr};
+  if (r_.least) return ShapeChoice{shape(works), false, 1, "takes the least memory", nullptr};
   // What outlives a step does not depend on how it is cut.
   const StepShape one{r_.seq_len, r_.seq_len, 1, 1, head_tokens(subject_, r_, r_.seq_len), r_.packed};
   const int64_t state = persistent_bytes(subject_.program(one, false));
@@ -427,7 +429,7 @@ Result<ShapeChoice> ShapeSearch::run() {
     from = end;
   }
   if (!best_) {
-    if (!excluded(works)) return ShapeChoice{shape(works), false, std::string(kOnly), nullptr};
+    if (!excluded(works)) return ShapeChoice{shape(works), false, 1, std::string(kOnly), nullptr};
     return error(ErrorKind::DoesNotFit, "shape: of {} that were tried none has a plan", known_.size());
   }
   // A size of chunks that begins a little behind may end ahead.
@@ -441,8 +443,12 @@ Result<ShapeChoice> ShapeSearch::run() {
   known_[*best_] = other_moments(*best_, known_[*best_]);
   settle();
   const Found& found = known_[*best_];
-  ShapeChoice choice{shape(*best_), found.late_moments, std::string(kOnly), settings_};
+  ShapeChoice choice{shape(*best_), found.late_moments, 1, std::string(kOnly), settings_};
   if (known_.size() == 1) return choice;
+  for (const auto& [p, f] : known_) {
+    if (f.ns > 0 && found.bound_ns > 0)
+      choice.least_bound = std::min(choice.least_bound, f.bound_ns / found.bound_ns);
+  }
   std::vector<std::pair<double, Point>> order;
   for (const auto& [p, f] : known_) {
     if (f.ns > 0) order.emplace_back(f.ns, p);

@@ -39,7 +39,10 @@ struct ShapeRequest {
 
 struct ShapeChoice {
   StepShape shape;
-  bool late_moments = false;                      // see ShapeSubject
+  bool late_moments = false;  // see ShapeSubject
+  // The least bound of the shapes that were tried, as a part of that of this one: no plan of any of them is
+  // faster than this part of the time that none of this one is faster than. 1: this one's is the least.
+  double least_bound = 1;
   std::string why;                                // the candidates and their estimated speed, in words
   std::shared_ptr<const KnownSettings> settings;  // for its plan, if it was planned in full; see PlanRequest
 };

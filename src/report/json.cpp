@@ -87,6 +87,7 @@ Json summary_json(const PlanSummary& s) {
   out["tokens"] = s.tokens;
   out["step_ns"] = s.step_ns;
   out["lower_bound_ns"] = s.lower_bound_ns;
+  out["least_bound_ns"] = s.least_bound_ns;
   out["tokens_per_s"] = s.tokens_per_s;
   out["model_tflops"] = s.model_tflops;
   out["mfu"] = s.mfu;
@@ -312,6 +313,7 @@ Result<PlanSummary> read_summary(const Json& j) {
   j.at("tokens").get_to(s.tokens);
   j.at("step_ns").get_to(s.step_ns);
   j.at("lower_bound_ns").get_to(s.lower_bound_ns);
+  s.least_bound_ns = j.value("least_bound_ns", s.lower_bound_ns);  // older files have none
   j.at("tokens_per_s").get_to(s.tokens_per_s);
   j.at("model_tflops").get_to(s.model_tflops);
   j.at("mfu").get_to(s.mfu);

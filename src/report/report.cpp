@@ -248,6 +248,7 @@ PlanReport make_report(const Program& program, const Plan& plan, std::span<const
   s.tokens = program.facts.tokens;
   for (const Interval& t : timeline) s.step_ns = std::max(s.step_ns, t.end_ns);
   s.lower_bound_ns = plan.lower_bound_ns;
+  s.least_bound_ns = context.least_bound * plan.lower_bound_ns;
   s.tokens_per_s = context.tokens_per_s;
   s.model_tflops = context.model_tflops;
   s.mfu = context.mfu;

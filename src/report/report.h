@@ -38,6 +38,7 @@ struct ReportContext {
       facts;  // model, machine, shape, ...: names and words, as shown
   BytesByTier caps = BytesByTier(kUnlimited);
   BytesByTier overhead_bytes;  // held beside the arenas, under the same caps
+  double least_bound = 1;      // of the shapes that were tried, as a part of the plan's own bound
   double tokens_per_s = 0, model_tflops = 0, mfu = 0, hfu = 0;
   std::vector<WhatIf> what_ifs;
 };
@@ -91,7 +92,8 @@ struct PlanSummary {
   std::vector<std::pair<std::string, std::string>> facts;
   std::string policy, binds;
   int64_t tokens = 0;
-  double step_ns = 0, lower_bound_ns = 0;
+  // What no plan of this program is faster than, and none of the shapes that were tried for it.
+  double step_ns = 0, lower_bound_ns = 0, least_bound_ns = 0;
   double tokens_per_s = 0, model_tflops = 0, mfu = 0, hfu = 0;
   TimeReport time;
   LaneTable table;  // of the lanes; tiers that it does not join have no report
@@ -104,6 +106,7 @@ struct PlanSummary {
   std::vector<WhatIf> what_ifs;
 
   double gap() const { return lower_bound_ns > 0 ? step_ns / lower_bound_ns - 1 : 0; }
+  double gap_of_shapes() const { return least_bound_ns > 0 ? step_ns / least_bound_ns - 1 : 0; }
 };
 
 // What happens to each saved activation of each (layer, round, chunk).

@@ -171,6 +171,7 @@ Result<ShapeChoice> shape_in(std::string_view text, const ShapeRequest& r, const
       fits = fits && it->is_number_integer() &&
              !(it->is_number_unsigned() && it->template get<uint64_t>() > INT64_MAX);
     }
+    if constexpr (std::same_as<Field, double>) fits = fits && it->is_number();
     if constexpr (std::same_as<Field, std::string>) fits = fits && it->is_string();
     if (fits) {
       it->get_to(value);
@@ -182,8 +183,10 @@ Result<ShapeChoice> shape_in(std::string_view text, const ShapeRequest& r, const
   take("host_overhead_bytes", host_overhead_bytes);
   visit_fields(choice.shape, take);
   take("late_moments", choice.late_moments);
+  take("least_bound", choice.least_bound);
   take("why", choice.why);
   SLUICE_TRY(read);
+  if (!(choice.least_bound > 0 && choice.least_bound <= 1)) return error("its bound is none");
   SLUICE_TRY(good_for(host_overhead_bytes, held_bytes, profile));
   const StepShape& s = choice.shape;
   SLUICE_TRY(validate(s));
@@ -208,6 +211,7 @@ Result<ShapeChoice> shape_in(std::string_view text, const ShapeRequest& r, const
 std::string shape_as_text(const ShapeChoice& choice, const Profile& profile) {
   nlohmann::json json = {{"host_overhead_bytes", profile.overhead_bytes[kHost]},
                          {"late_moments", choice.late_moments},
+                         {"least_bound", choice.least_bound},
                          {"why", choice.why}};
   visit_fields(choice.shape, [&](const char* name, const auto& value) { json[name] = value; });
   if (choice.settings != nullptr) json["settings"] = as_json(*choice.settings);

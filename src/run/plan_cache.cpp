@@ -73,7 +73,7 @@ SealedRequest in_full(const StageRequest& r, const Profile& profile, const Stage
 }
 
 SealedRequest in_full(const ShapeSubject& subject, const ShapeRequest& r, const Profile& profile) {
-  SealedRequest request("shape 1");
+  SealedRequest request("shape 2");
   request.add("made by", this_program());
   request.add("seq_len", r.seq_len).add("tokens_per_step", r.tokens_per_step).add("packed", r.packed);
   request.add("chunk_tokens", r.chunk_tokens).add("rounds", r.rounds);

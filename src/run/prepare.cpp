@@ -137,6 +137,7 @@ Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least
   p.optimizer.late_moments = request.optimizer.late_moments = choice->late_moments;
   request.settings = choice->settings;
   p.why_shape = choice->why;
+  p.least_bound = choice->least_bound;
   SLUICE_ASSIGN(request.threads, threads_of_search(p, p.shape.chunk_tokens));
   return request;
 }

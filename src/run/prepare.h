@@ -35,6 +35,7 @@ struct Prepared {
   OptimizerConfig optimizer;
   StepShape shape;
   std::string why_shape;
+  double least_bound = 1;       // of the shapes that were tried: see ShapeChoice
   int64_t document_tokens = 0;  // of the data that costs are measured for; 0: rows are taken for one document
   Machine machine;
   Machine resolved;  // the machine before costs were measured: what the shape was chosen for

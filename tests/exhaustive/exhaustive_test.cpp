@@ -85,6 +85,41 @@ TEST(Exhaustive, NoPlanIsMissedAndFewAreMuchLonger) {
   EXPECT_LE(percentile(gaps, 0.95), 0.15);
 }
 
+// Under caps on both memories and with slow links, for plans of a search and of random decisions.
+TEST(Bound, NoPlanIsBelowIt) {
+  int plans = 0, capped = 0, above_compute = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    Instance instance = random_instance(seed);
+    for (Link& link : instance.profile.links) link.bytes_per_s /= 16;
+    PlanRequest request;
+    request.explain = false;
+    int64_t all = 0;
+    for (const Object& o : instance.program.objects()) all += o.bytes;
+    for (const double host : {0.2, 0.35, 1.0}) {
+      for (const double device : {0.8, 1.0, 1.3}) {
+        request.caps[kDevice] = int64_t(device * double(instance.device_bytes));
+        request.caps[kHost] = int64_t(host * double(all));
+        const auto plan = make_plan(instance.program, instance.profile, request);
+        if (!plan.ok()) continue;
+        ++plans;
+        capped += host < 1;
+        double once_ns = 0;
+        for (const double ns : cost_of(instance.program, instance.profile).ns) once_ns += ns;
+        above_compute += plan->lower_bound_ns > 1.001 * once_ns;
+        EXPECT_LE(plan->lower_bound_ns, plan->makespan_ns * (1 + 1e-9)) << "seed " << seed << ", " << host;
+        for (uint64_t draw = 1; draw <= 8; ++draw) {
+          const auto drawn = random_plan(instance.program, instance.profile, request, draw);
+          if (drawn) EXPECT_LE(plan->lower_bound_ns, drawn->makespan_ns * (1 + 1e-9)) << "seed " << seed;
+        }
+      }
+    }
+  }
+  // Or nothing was asked.
+  EXPECT_GT(plans, 200);
+  EXPECT_GT(capped, 100);
+  EXPECT_GT(above_compute, 30);
+}
+
 TEST(Caps, MoreDeviceMemoryIsNeverSlower) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     const Instance instance = random_instance(seed);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "planner/builder.h"
 #include "planner/planner.h"
 #include "planner/test_machine.h"
 #include "run/stages.h"
@@ -127,6 +128,25 @@ TEST(KnownSettings, AreThoseThatASearchWouldFind) {
   EXPECT_EQ(again->makespan_ns, plan->makespan_ns);
   EXPECT_EQ(again->addresses, plan->addresses);
   EXPECT_LT(with.record_of(Pass::Emit).runs, without.record_of(Pass::Emit).runs);
+}
+
+// Rounds that are left out count in the bound, so that shapes are compared by it.
+TEST(FewRounds, HaveTheBoundOfTheWholeStep) {
+  const Program program = step_of(kSmall, 24, 3);
+  const auto few = few_of(program);
+  ASSERT_TRUE(few);
+  PlanRequest request;
+  request.caps[kHost] = 3 * kMiB;
+  double before = 0;
+  for (const int64_t device : {64, 32, 16, 8, 4, 2}) {
+    request.caps[kDevice] = device * kMiB;
+    const double whole = PlanBuilder(program, machine(), request).lower_bound_ns();
+    EXPECT_NEAR(PlanBuilder(few->program, machine(), request, few->left_out).lower_bound_ns() / whole, 1,
+                1e-6)
+        << device;
+    EXPECT_GE(whole, before) << "less memory, and a lower bound";
+    before = whole;
+  }
 }
 
 }  // namespace
