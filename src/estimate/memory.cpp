@@ -22,7 +22,7 @@ constexpr std::string_view kMixedSettings = "train.master=on, train.grad=f32";
 constexpr std::string_view kF32Settings = "train.compute=f32, on a CPU";
 
 // Weights, masters, gradients, state, state of what is no matrix of a layer. State: moments of two bytes or
-// four each; 8-bit ones have one byte each, and a bf16 scale for every 32 (ops/compact.h).
+// four each; 8-bit ones have one byte each, and an f32 scale for every 32 (ops/compact.h).
 // Adafactor's second moment is a row and a column per matrix, which is nothing beside it; the four bytes are
 // its momentum or update buffer, as published tables count it. Muon keeps one momentum of matrices in layers
 // and leaves the rest to AdamW.
@@ -32,9 +32,9 @@ constexpr Recipe kRecipes[] = {
     {"adamw-masters", "the same with bf16 gradients", 2, 4, 2, 8, 8, "train.master=on", "adamw", kMasters},
     {"adamw-f32", "AdamW, all f32", 4, 0, 4, 8, 8, kF32Settings, "adamw", kF32},
     {"adamw-kahan", "AdamW, all bf16, Kahan sums of weights", 2, 2, 2, 4, 4, "", "", {}},
-    {"adamw-8bit", "AdamW, mixed, moments of 8 bits", 2, 4, 4, 2.125, 2.125, k8BitMixedSettings, "adamw",
+    {"adamw-8bit", "AdamW, mixed, moments of 8 bits", 2, 4, 4, 2.25, 2.25, k8BitMixedSettings, "adamw",
      k8BitMixed},
-    {"adamw-8bit-bf16", "AdamW, bf16, moments of 8 bits", 2, 0, 2, 2.125, 2.125, "train.state=i8", "adamw",
+    {"adamw-8bit-bf16", "AdamW, bf16, moments of 8 bits", 2, 0, 2, 2.25, 2.25, "train.state=i8", "adamw",
      k8Bit},
     {"sgd-bf16", "SGD with momentum, all bf16", 2, 0, 2, 2, 2, "train.optimizer=sgd", "sgd", kBf16},
     {"sgd-mixed", "SGD with momentum, mixed", 2, 4, 4, 4, 4, "train.optimizer=sgd, as adamw-mixed", "sgd",

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer state of 8 bits: what a number becomes. The one definition for every backend; usable from device
-// code.
+// Optimizer state of 8 bits: what a number becomes. The definition for every backend, usable from device
+// code; the CPU's kernels have it once more in vectors, which the conformance tests compare.
 //
-// Groups of 32 consecutive elements share a scale s, the largest magnitude of their values, rounded up to
-// bf16, which has the range of f32: gradients of large models are far below what f16 can hold.
+// Groups of 32 consecutive elements share a scale s in f32, the largest magnitude of their values. A scale of
+// fewer bits would be rounded to itself where it falls by less than one of its steps, and a mean of squares
+// with beta2 = 0.999 could never fall again.
 //   around zero:      q = round(127 c(x / s)) with c(r) = 2 r / (1 + |r|), which gives small values more of
 //                     the 255 steps (FlashOptim, arXiv 2602.23349, section 3);
 //   sums of squares:  s is that of the roots, q = round(255 sqrt(v) / s), and 1 where that would make nothing
 //                     of a positive v: an update divides by its root.
-// Rounding is to nearest, ties to even: no random numbers.
+// Rounding is to nearest, ties to even: no random numbers. Elements that fill the last group are zeros.
 #pragma once
 
 #include <cmath>
@@ -20,13 +21,9 @@ namespace sluice::core {
 
 constexpr int64_t kCompactGroup = 32;
 
-// Bits of the bf16 that is not below a magnitude, given as the bits of its float.
-SLUICE_HOST_DEVICE inline uint16_t compact_scale(uint32_t magnitude_bits) {
-  return static_cast<uint16_t>((magnitude_bits + 0xffffu) >> 16);
-}
-// 1 / s, and 0 where nothing in the group is.
+// 1 / s, and 0 where that is no normal number: what is so small is kept as zero.
 SLUICE_HOST_DEVICE inline float compact_inverse(float scale) {
-  return scale > 0.0f ? 1.0f / scale : 0.0f;
+  return scale > 0x1p-126f ? 1.0f / scale : 0.0f;
 }
 
 // `inverse` is compact_inverse() of the group's scale.

@@ -11,7 +11,7 @@ namespace sluice::core {
 
 // How a slot of state is stored where Numerics::state is I8.
 constexpr Format compact_format(bool squares) {
-  return {squares ? DType::U8 : DType::I8, uint16_t{kCompactGroup}, DType::BF16};
+  return {squares ? DType::U8 : DType::I8, uint16_t{kCompactGroup}, DType::F32};
 }
 // Of `state`: I8 stands for the compact format.
 constexpr Format state_format(DType state, bool squares) {

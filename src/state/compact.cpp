@@ -2,7 +2,7 @@
 #include "state/compact.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -18,41 +18,66 @@ bool of_squares(const Format& format) {
   return squares;
 }
 
+using Group = std::array<float, kCompactGroup>;
+
+// The bytes of an object.
+template <class Byte>
+struct Groups {
+  std::span<Byte> bytes;
+  bool squares;
+  int64_t elements;
+
+  Groups(const Format& format, std::span<Byte> all)
+      : bytes(all), squares(of_squares(format)), elements(format.elements(int64_t(all.size()))) {}
+
+  Byte* scale_of(int64_t group) const { return bytes.data() + elements + int64_t{sizeof(float)} * group; }
+
+  Group expand(int64_t group) const {
+    float scale;
+    std::memcpy(&scale, scale_of(group), sizeof scale);
+    Group out;
+    for (int64_t i = 0; i < kCompactGroup; ++i) {
+      const auto byte = std::to_integer<uint8_t>(bytes[size_t(group * kCompactGroup + i)]);
+      out[size_t(i)] = squares ? expand_squares(byte, scale / 255.0f) : expand_signed(byte, scale);
+    }
+    return out;
+  }
+};
+
+void compact(const Groups<std::byte>& to, int64_t group, const Group& values) {
+  float scale = 0;
+  for (const float x : values) scale = std::max(scale, to.squares ? std::sqrt(x) : std::abs(x));
+  std::memcpy(to.scale_of(group), &scale, sizeof scale);
+  const float inverse = compact_inverse(scale);
+  for (int64_t i = 0; i < kCompactGroup; ++i) {
+    const float x = values[size_t(i)];
+    to.bytes[size_t(group * kCompactGroup + i)] =
+        std::byte(to.squares ? compact_root(std::sqrt(x), inverse) : compact_signed(x, inverse));
+  }
+}
+
 }  // namespace
 
-std::vector<float> expand(const Format& format, std::span<const std::byte> bytes) {
-  const bool squares = of_squares(format);
-  const int64_t elements = format.elements(int64_t(bytes.size()));
-  std::vector<float> out(size_t(elements), 0.0f);
-  for (int64_t i = 0; i < elements; ++i) {
-    Bf16 scale;
-    std::memcpy(&scale, bytes.data() + elements + 2 * (i / kCompactGroup), sizeof scale);
-    const auto byte = std::to_integer<uint8_t>(bytes[size_t(i)]);
-    out[size_t(i)] =
-        squares ? expand_squares(byte, float(scale) / 255.0f) : expand_signed(byte, float(scale));
+std::vector<float> expand(const Format& format, std::span<const std::byte> object) {
+  const Groups<const std::byte> from(format, object);
+  std::vector<float> out;
+  for (int64_t group = 0; group < from.elements / kCompactGroup; ++group) {
+    const Group values = from.expand(group);
+    out.insert(out.end(), values.begin(), values.end());
   }
   return out;
 }
 
-std::vector<std::byte> compact(const Format& format, std::span<const float> values) {
-  const bool squares = of_squares(format);
-  const int64_t elements = format.padded(int64_t(values.size()));
-  std::vector<std::byte> out(size_t(format.bytes(elements)), std::byte{0});
-  for (int64_t first = 0; first < int64_t(values.size()); first += kCompactGroup) {
-    const auto group =
-        values.subspan(size_t(first), size_t(std::min(kCompactGroup, int64_t(values.size()) - first)));
-    float most = 0;
-    for (const float x : group) most = std::max(most, squares ? std::sqrt(x) : std::abs(x));
-    Bf16 scale;
-    scale.bits = compact_scale(std::bit_cast<uint32_t>(most));
-    std::memcpy(out.data() + elements + 2 * (first / kCompactGroup), &scale, sizeof scale);
-    const float inverse = compact_inverse(float(scale));
-    for (size_t i = 0; i < group.size(); ++i) {
-      out[size_t(first) + i] =
-          std::byte(squares ? compact_root(std::sqrt(group[i]), inverse) : compact_signed(group[i], inverse));
-    }
+void put(const Format& format, std::span<std::byte> object, int64_t first, std::span<const float> values) {
+  const Groups<std::byte> to(format, object);
+  const int64_t end = first + int64_t(values.size());
+  for (int64_t group = first / kCompactGroup; group * kCompactGroup < end; ++group) {
+    const int64_t start = group * kCompactGroup;
+    Group all = to.expand(group);
+    for (int64_t i = std::max(first, start); i < std::min(end, start + kCompactGroup); ++i)
+      all[size_t(i - start)] = values[size_t(i - first)];
+    compact(to, group, all);
   }
-  return out;
 }
 
 }  // namespace sluice::core

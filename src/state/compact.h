@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -11,11 +12,12 @@
 namespace sluice::core {
 
 // All numbers of an object of such a format, those that fill its last group among them.
-// REQUIRES: `bytes` are whole groups of compact_format().
-std::vector<float> expand(const Format& format, std::span<const std::byte> bytes);
+// REQUIRES: `object` is whole groups of compact_format().
+std::vector<float> expand(const Format& format, std::span<const std::byte> object);
 
-// The bytes of an object that holds these numbers, and zeros up to the end of the last group.
-// REQUIRES: all are finite, and not negative where `format` is that of squares.
-std::vector<std::byte> compact(const Format& format, std::span<const float> values);
+// Elements of the object from `first` on become `values`, rounded to nearest. Of the groups that they share
+// with others these may be rounded anew; all other bytes stay. REQUIRES: all are finite, and not negative
+// where `format` is that of squares.
+void put(const Format& format, std::span<std::byte> object, int64_t first, std::span<const float> values);
 
 }  // namespace sluice::core

@@ -61,10 +61,10 @@ Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimi
 }
 
 // All of an object of compact state: groups and scales lie apart.
-Result<std::vector<float>> read_compact(const Object& object, ObjectId id, const Executor& executor) {
+Result<std::vector<std::byte>> read_whole(const Object& object, ObjectId id, const Executor& executor) {
   std::vector<std::byte> bytes(size_t(object.bytes));
   SLUICE_TRY(executor.read(id, bytes));
-  return expand(object.format, bytes);
+  return bytes;
 }
 
 // Calls f(values) for all of a range, in pieces.
@@ -75,7 +75,8 @@ Status for_each_piece(const Range& range, const Executor& executor, F&& f) {
   std::vector<std::byte> bytes;
   std::vector<float> values;
   if (format.block > 0) {
-    SLUICE_ASSIGN(const std::vector<float> all, read_compact(object, range.object, executor));
+    SLUICE_ASSIGN(const std::vector<std::byte> whole, read_whole(object, range.object, executor));
+    const std::vector<float> all = expand(format, whole);
     f(std::vector<float>(all.begin() + range.first, all.begin() + range.first + range.count));
     return {};
   }
@@ -165,11 +166,10 @@ Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind k
     const Object& object = executor.program().object(range.object);
     const Format& format = object.format;
     if (format.block > 0) {
-      // Numbers of another tensor may share a group with these.
-      SLUICE_ASSIGN(std::vector<float> all, read_compact(object, range.object, executor));
-      std::copy_n(values.begin(), range.count, all.begin() + range.first);
+      SLUICE_ASSIGN(std::vector<std::byte> whole, read_whole(object, range.object, executor));
+      put(format, whole, range.first, values.first(size_t(range.count)));
       values = values.subspan(size_t(range.count));
-      SLUICE_TRY(executor.write(range.object, compact(format, all)));
+      SLUICE_TRY(executor.write(range.object, whole));
       continue;
     }
     const int64_t bad = round_elements(tensor_type(format.type), values.first(size_t(range.count)), bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights, gradients and optimizer state by the names that a folder has for the model's tensors, in f32,
-// whatever they are held in. Between steps, where they are at home. Values are written rounded to nearest.
+// whatever they are held in. Between steps, where they are at home. Values are written rounded to nearest; of compact
+// state the numbers of another tensor that share a group of 32 with them may be rounded anew.
 #pragma once
 
 #include <span>

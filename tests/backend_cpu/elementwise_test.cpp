@@ -234,6 +234,45 @@ TEST(AdamW, KeepsTheMasterCopy) {
   EXPECT_EQ(after[AdamW::kP], rounded(DType::BF16, after[AdamW::kMaster]));
 }
 
+// Without gradients the mean of squares falls as it would in f32, however slowly: a scale is not rounded to
+// itself.
+TEST(AdamW, CompactMeansOfSquaresFall) {
+  constexpr int64_t kElements = 64;
+  constexpr int kSteps = 300;
+  AdamWCase c;
+  c.op.elements = kElements, c.op.first = 0, c.op.beta2 = 0.999, c.op.state_dtype = DType::I8;
+  const auto backend = make_cpu_backend({.threads = 1});
+  const Operands schema = operands(Op(c.op));
+  int64_t total = 0;
+  for (const Operand& o : schema) total += align_up(o.bytes(), backend->alignment());
+  const auto arenas = backend->reserve({{kDevice, total}});
+  ASSERT_TRUE(arenas.ok());
+  const std::vector<SharedOp> ops{c.op};
+  ASSERT_TRUE(backend->prepare(ops).ok());
+  std::byte* next = (*arenas)[kDevice];
+  std::memset(next, 0, size_t(total));
+  std::vector<Buffer> buffers;
+  for (const Operand& o : schema) {
+    buffers.push_back({next, o.bytes()});
+    next += align_up(o.bytes(), backend->alignment());
+  }
+  c.args.learning_rate = 0;
+  encode(DType::F32, {1, 1}, buffers[AdamW::kClip].data);
+  std::memcpy(buffers[AdamW::kArgs].data, &c.args, sizeof c.args);
+  std::byte* v = buffers[AdamW::kV].data;
+  std::memset(v, 255, kElements);
+  encode(DType::F32, {1, 0.25}, v + kElements);
+  for (int step = 0; step < kSteps; ++step) {
+    ASSERT_TRUE(backend->begin(1, true).ok());
+    ASSERT_TRUE(backend->submit({0, kCompute, {}, Launch{&*ops[0], buffers, {}}, 0}).ok());
+    ASSERT_FALSE(backend->finish(nullptr).has_value());
+  }
+  const Values scales = decode(DType::F32, v + kElements, 2);
+  const double root = std::pow(0.999, kSteps / 2.0);
+  EXPECT_NEAR(scales[0], root, 1e-3 * root);
+  EXPECT_NEAR(scales[1], 0.25 * root, 1e-3 * root);
+}
+
 TEST(AdamW, RoundsByTheKeyedBits) {
   AdamWCase c;
   c.op.dtype = c.op.state_dtype = DType::BF16;

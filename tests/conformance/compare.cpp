@@ -60,7 +60,7 @@ double rounding_error(const Approx& a, DType dtype, bool stochastic) {
 
 // Compact state. Its scale lies between those of the group's ends; what it keeps of an element between the
 // whole numbers next to the element's ends, by the scale that it has, as four operations and a division leave
-// them. What was not computed stays, byte by byte.
+// them. What was not computed stays.
 Comparison compare_compact(std::string_view name, const Tensor& got, const Expected& expected) {
   constexpr double kOperations = 8 * kUnit * 255;
   const bool squares = is_compact_squares(got.format);
@@ -69,7 +69,7 @@ Comparison compare_compact(std::string_view name, const Tensor& got, const Expec
   SLUICE_CHECK(got.elements() == got.format.padded(n), "{} has {} elements, the reference {}", name,
                got.elements(), n);
   const auto wrong = [&](std::string what) {
-    if (result.findings.empty()) result.findings.push_back(fmt::format("{}: {}", name, what));
+    if (result.findings.empty()) result.findings.push_back(fmt::format("{}: wrong: {}", name, what));
   };
   for (int64_t first = 0; first < got.elements(); first += group) {
     const double scale = scale_of(got, first / group);
@@ -82,7 +82,7 @@ Comparison compare_compact(std::string_view name, const Tensor& got, const Expec
       most = std::max(most, squares ? std::sqrt(high) : high);
       computed = computed || e.bound > 0;
     }
-    least = scale_above(least * (1 - 4 * kUnit)), most = scale_above(most * (1 + 4 * kUnit));
+    least *= 1 - 4 * kUnit, most *= 1 + 4 * kUnit;
     if (computed && (scale < least || scale > most))
       wrong(fmt::format("the scale of the group at {} is {:.9g}, expected {:.9g} to {:.9g}", first, scale,
                         least, most));

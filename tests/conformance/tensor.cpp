@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kGroup = 32;
 
 bool is_compact(const Format& format) {
-  return format.block == kGroup && format.scale == DType::BF16;
+  return format.block == kGroup && format.scale == DType::F32;
 }
 
 }  // namespace
@@ -23,14 +23,6 @@ bool is_compact_squares(const Format& format) {
   return format.type == DType::U8;
 }
 
-double scale_above(double magnitude) {
-  const auto nearest = double{static_cast<float>(Bf16(static_cast<float>(magnitude)))};
-  if (nearest >= magnitude) return nearest;
-  Bf16 next(static_cast<float>(magnitude));
-  ++next.bits;
-  return double{static_cast<float>(next)};
-}
-
 double compacted(double x, double scale, bool squares) {
   if (scale == 0) return 0;
   const double r = std::min((squares ? std::sqrt(x) : std::abs(x)) / scale, 1.0);
@@ -38,9 +30,9 @@ double compacted(double x, double scale, bool squares) {
 }
 
 double scale_of(const Tensor& tensor, int64_t group) {
-  Bf16 scale;
-  std::memcpy(&scale, tensor.bytes.data() + tensor.elements() + 2 * group, sizeof scale);
-  return double{static_cast<float>(scale)};
+  float scale;
+  std::memcpy(&scale, tensor.bytes.data() + tensor.elements() + 4 * group, sizeof scale);
+  return double{scale};
 }
 
 double Tensor::at(int64_t i) const {
@@ -120,11 +112,10 @@ Tensor make_tensor(const Format& format, std::span<const double> values) {
         values.subspan(static_cast<size_t>(first), static_cast<size_t>(std::min(kGroup, n - first)));
     double most = 0;
     for (const double x : group) most = std::max(most, squares ? std::sqrt(x) : std::abs(x));
-    const double scale = scale_above(most);
-    const Bf16 stored(static_cast<float>(scale));
-    std::memcpy(tensor.bytes.data() + tensor.elements() + 2 * (first / kGroup), &stored, sizeof stored);
+    const auto scale = static_cast<float>(most);
+    std::memcpy(tensor.bytes.data() + tensor.elements() + 4 * (first / kGroup), &scale, sizeof scale);
     for (size_t i = 0; i < group.size(); ++i) {
-      const double q = std::nearbyint(compacted(group[i], scale, squares));
+      const double q = std::nearbyint(compacted(group[i], double{scale}, squares));
       const double kept = squares && q == 0 && group[i] > 0 ? 1 : q;
       tensor.bytes[static_cast<size_t>(first) + i] = static_cast<std::byte>(static_cast<int>(kept) & 0xff);
     }

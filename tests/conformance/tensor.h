@@ -41,8 +41,6 @@ Tensor make_tensor(const Format& format, int64_t elements);
 Tensor make_tensor(const Format& format, std::span<const double> values);
 
 // Groups of compact state (ops/compact.h, written a second time here).
-// The bf16 that is not below a magnitude.
-double scale_above(double magnitude);
 // Numbers of which compact state keeps the nearest whole one: of x, or of the root of a sum of squares.
 double compacted(double x, double scale, bool squares);
 bool is_compact_squares(const Format& format);

@@ -275,7 +275,7 @@ TEST(Questions, BytesOfAParameter) {
   for (const char* recipe : {"sgd-mixed", "lion-mixed", "adafactor-mixed"}) {
     EXPECT_EQ(cell(recipe, "state"), 4) << recipe;
   }
-  EXPECT_EQ(cell("adamw-8bit", "state"), 2.125);
+  EXPECT_EQ(cell("adamw-8bit", "state"), 2.25);
   EXPECT_EQ(cell("adamw-bf16", "gradients"), 2);
   const auto weights = [&](const char* format) {
     return a.cell("parameters", "bytes", format, "bytes") / 6'738'415'616;

@@ -106,12 +106,12 @@ TEST(NumberFormats, OfCompactState) {
   add_state(large, config, {.state = DType::I8}, program, objects);
   ASSERT_EQ(objects.parts.size(), 2u);
   EXPECT_EQ(objects.parts[1].first, 1024);
-  const int64_t bytes[] = {1024 + 32 * 2, 480 + 15 * 2};
+  const int64_t bytes[] = {1024 + 32 * 4, 480 + 15 * 4};
   for (size_t part = 0; part < 2; ++part) {
     const Object& m = program.object(objects.parts[part].state[0]);
     const Object& v = program.object(objects.parts[part].state[1]);
-    EXPECT_EQ(to_text(m.format), "i8 by 32 with bf16");
-    EXPECT_EQ(to_text(v.format), "u8 by 32 with bf16");
+    EXPECT_EQ(to_text(m.format), "i8 by 32 with f32");
+    EXPECT_EQ(to_text(v.format), "u8 by 32 with f32");
     EXPECT_EQ(m.bytes, bytes[part]) << m.name;
     EXPECT_EQ(v.bytes, bytes[part]) << v.name;
   }

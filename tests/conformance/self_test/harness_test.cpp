@@ -130,7 +130,11 @@ TEST(Harness, CatchesAWrongElement) {
     std::vector<Tensor> operands = Spoiled::read(launch);
     Tensor& tensor = operands[last_written(*launch.op)];
     const int64_t middle = tensor.elements() / 2;
-    tensor.set(middle, std::abs(tensor.at(middle) - 3) < 1 ? 7 : 3);
+    if (tensor.format.block > 0) {  // its elements have a byte each
+      tensor.bytes[static_cast<size_t>(middle)] ^= std::byte{0x30};
+    } else {
+      tensor.set(middle, std::abs(tensor.at(middle) - 3) < 1 ? 7 : 3);
+    }
     Spoiled::write(launch, operands);
   });
   expect_caught(backend, "wrong", always);

@@ -88,7 +88,7 @@ struct State {
 // Compact state (ops/compact.h): bytes, and scales of groups. A task has whole groups, but for the last.
 struct CompactSlot {
   uint8_t* bytes;
-  Bf16* scales;
+  float* scales;
 };
 template <class G, int kStates>
 struct CompactState {
@@ -140,7 +140,7 @@ void for_each_compact_block(const AnyUpdate& op, const Args& args, const Machine
         g + first, {}, std::min(kBlock, op.elements - first), op.first + first};
     for (int k = 0; k < Rule::kStates; ++k) {
       auto* bytes = args.out<uint8_t>(AnyUpdate::kM + k);
-      auto* scales = reinterpret_cast<Bf16*>(bytes + align_up(op.elements, kCompactGroup));
+      auto* scales = reinterpret_cast<float*>(bytes + align_up(op.elements, kCompactGroup));
       state.s[size_t(k)] = {bytes + first, scales + first / kCompactGroup};
     }
     body(first, state);

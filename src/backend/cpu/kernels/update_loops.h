@@ -191,7 +191,7 @@ SLUICE_INLINE void with_part(int64_t left, Body&& body) {
 template <bool kSquares>
 SLUICE_INLINE F16 expand(const CompactSlot& slot, int64_t i) {
   const B16 bytes = *reinterpret_cast<const B16Unaligned*>(slot.bytes + i);
-  const auto scale = float(slot.scales[i / kCompactGroup]);
+  const float scale = slot.scales[i / kCompactGroup];
   if constexpr (kSquares) {
     const F16 root = __builtin_convertvector(__builtin_convertvector(bytes, I16), F16) * (scale / 255.0f);
     return root * root;
@@ -214,10 +214,9 @@ template <bool kSquares>
 SLUICE_INLINE void put_group(const CompactSlot& slot, int64_t i, const F16 (&x)[kHalves]) {
   F16 magnitude[kHalves];
   for (int64_t h = 0; h < kHalves; ++h) magnitude[h] = kSquares ? square_root(x[h]) : max(x[h], -x[h]);
-  Bf16 scale;
-  scale.bits = compact_scale(std::bit_cast<uint32_t>(max(max(magnitude[0], magnitude[1]))));
+  const float scale = max(max(magnitude[0], magnitude[1]));
   slot.scales[i / kCompactGroup] = scale;
-  const float inverse = compact_inverse(float(scale));
+  const float inverse = compact_inverse(scale);
   for (int64_t h = 0; h < kHalves; ++h) {
     const F16 r = min(magnitude[h] * inverse, splat(1.0f));
     I16 q;

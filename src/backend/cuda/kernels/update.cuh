@@ -129,8 +129,8 @@ constexpr int kThreadsOfGroup = kCompactGroup / kVec;
 __device__ int64_t padded(int64_t elements) {
   return (elements + kCompactGroup - 1) / kCompactGroup * kCompactGroup;
 }
-__device__ bf16* scales_of(Compact* part, int64_t elements) {
-  return reinterpret_cast<bf16*>(part + padded(elements));
+__device__ float* scales_of(Compact* part, int64_t elements) {
+  return reinterpret_cast<float*>(part + padded(elements));
 }
 
 template <class Rule>
@@ -146,7 +146,7 @@ __device__ void load_compact(const State<Compact, Rule::kStates>& from, int64_t 
 #pragma unroll
   for (int k = 0; k < Rule::kStates; ++k) {
     const uint2 bytes = *reinterpret_cast<const uint2*>(from.part[k] + begin);
-    const float scale = __bfloat162float(scales_of(from.part[k], elements)[begin / kCompactGroup]);
+    const float scale = scales_of(from.part[k], elements)[begin / kCompactGroup];
     const float step = scale / 255.0f;
 #pragma unroll
     for (int i = 0; i < kVec; ++i) {
@@ -171,8 +171,7 @@ __device__ void store_compact(const State<Compact, Rule::kStates>& to, int64_t e
 #pragma unroll
     for (int apart = 1; apart < kThreadsOfGroup; apart *= 2)
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, apart));
-    const uint32_t scale_bits = compact_scale(__float_as_uint(most));
-    const float inverse = compact_inverse(__uint_as_float(scale_bits << 16));
+    const float inverse = compact_inverse(most);
     uint2 bytes{0, 0};
 #pragma unroll
     for (int i = 0; i < kVec; ++i) {
@@ -182,8 +181,7 @@ __device__ void store_compact(const State<Compact, Rule::kStates>& to, int64_t e
     }
     if (begin >= padded(elements)) continue;
     *reinterpret_cast<uint2*>(to.part[k] + begin) = bytes;
-    if (threadIdx.x % kThreadsOfGroup == 0)
-      scales_of(to.part[k], elements)[begin / kCompactGroup] = __ushort_as_bfloat16(uint16_t(scale_bits));
+    if (threadIdx.x % kThreadsOfGroup == 0) scales_of(to.part[k], elements)[begin / kCompactGroup] = most;
   }
 }
 
