@@ -47,7 +47,8 @@ struct RoundRows {
   std::span<const float> log_probabilities;  // of each target, 0 where none counts
 };
 // A loss of one's own that is a sum over sequences: puts its derivative with respect to each log-probability
-// into `seeds`, which are 0 where it begins. It calls nothing of the session.
+// into `seeds`, which are 0 where it begins; those of targets that do not count have no effect. It calls
+// nothing of the session, and does not throw: an exception would leave a step half done.
 using RoundLoss = std::function<Status(const RoundRows& rows, std::span<float> seeds)>;
 
 // Rows that wait for an optimizer step, and what it will find of them. A handle: copies share it, and it may
@@ -90,7 +91,8 @@ class Session {
   Result<double> evaluate(const Batch& batch);
 
   // Queues any whole number of sequences for the next optim_step(). Errors: more than the step's
-  // Plan::tokens_per_step() with what waits already; weights or seeds without StepOptions::weighted; seeds in
+  // Plan::tokens_per_step() with what waits already; weights or seeds without StepOptions::weighted or
+  // round_losses; seeds in
   // a step that has rows without, or the other way round.
   Result<Queued> forward_backward(const Batch& batch);
   // The same for a loss instead of seeds, which takes the product with the head a second time and no pass

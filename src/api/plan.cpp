@@ -87,11 +87,12 @@ Result<Plan> plan(const Model& model, const StepOptions& options, const Caps& ca
   needs.sample_window = options.sample_window;
   const core::PlanCache cache = core::plan_cache_of(config);
   const bool keeps = !machine.options().cache.empty();
-  SLUICE_ASSIGN(core::Prepared prepared,
-                core::prepare_on(std::move(config), machine.machine(), std::move(needs),
-                                 {nullptr, keeps ? &cache : nullptr, &observer, stop}));
+  auto prepared = core::prepare_on(std::move(config), machine.machine(), std::move(needs),
+                                   {nullptr, keeps ? &cache : nullptr, &observer, stop});
+  // Whatever else came of it: a search that was ended may have found that nothing fits.
   if (stop.stop_requested()) return core::stopped_planning();
-  return Plan(std::make_shared<const core::Prepared>(std::move(prepared)));
+  if (!prepared.ok()) return prepared.error();
+  return Plan(std::make_shared<const core::Prepared>(std::move(*prepared)));
 }
 
 double Plan::step_seconds() const {

@@ -212,7 +212,7 @@ struct Session::Impl {
             "loss: the derivative with respect to log-probability {} is {}; allowed are finite numbers",
             begin - one.first + int64_t(i), seeds[i]);
       }
-      weights[at + i] = -seeds[i];
+      weights[at + i] = targets[i] >= 0 ? -seeds[i] : 0;
     }
     return {};
   }

@@ -114,7 +114,8 @@ PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
   c.facts.emplace_back("sluice", fmt::format("{}, commit {}", version(), commit()));
   c.model = model_in_words(p);
   c.caps = p.config.caps;
-  c.least_bound = p.least_bound;
+  // Shapes are chosen before costs are measured, and a part of one bound is none of another.
+  if (!p.machine.traits().runs_models) c.least_bound = p.least_bound;
   const BytesByTier arenas = p.stages.arena_bytes(), held = p.stages.process_bytes(p.machine.profile);
   for (const Tier tier : kTiers) c.overhead_bytes[tier] = held[tier] - arenas[tier];
   const Speed speed = speed_of(program, plan, plan.makespan_ns, peak_flops(p));

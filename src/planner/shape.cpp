@@ -373,6 +373,7 @@ void ShapeSearch::settle() {
   known_[*best_].late_moments = false;
   if (const auto [ns, settings] = planned_in_full(*best_, r_.threads); ns > 0 && ns < least) {
     settings_ = settings;
+    known_[*best_].bound_ns = 0;  // that was of the other program
   } else {
     known_[*best_].late_moments = true;
   }

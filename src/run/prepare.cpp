@@ -209,6 +209,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   Status failure;
   for (;;) {
     auto request = decide_shape(p, needs, false, failed, options.cache, *options.observer, options.stop);
+    if (options.stop.stop_requested()) return stopped_planning();
     if (!request.ok()) return failed.empty() ? request.error() : failure.error();
     p.start_up.plan_s += watch.seconds();
     if (options.stop.stop_requested()) return stopped_planning();
