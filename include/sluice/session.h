@@ -92,8 +92,7 @@ class Session {
 
   // Queues any whole number of sequences for the next optim_step(). Errors: more than the step's
   // Plan::tokens_per_step() with what waits already; weights or seeds without StepOptions::weighted or
-  // round_losses; seeds in
-  // a step that has rows without, or the other way round.
+  // round_losses; seeds in a step that has rows without, or the other way round.
   Result<Queued> forward_backward(const Batch& batch);
   // The same for a loss instead of seeds, which takes the product with the head a second time and no pass
   // more. It is called while the step runs, on the thread of optim_step() or gradient(): with the batch's

@@ -6,7 +6,7 @@
 // fewer bits would be rounded to itself where it falls by less than one of its steps, and a mean of squares
 // with beta2 = 0.999 could never fall again.
 //   around zero:      q = round(127 c(x / s)) with c(r) = 2 r / (1 + |r|), which gives small values more of
-//                     the 255 steps (FlashOptim, arXiv 2602.23349, section 3);
+//                     the 255 steps (FlashOptim, arXiv 2602.23349);
 //   sums of squares:  s is that of the roots, q = round(255 sqrt(v) / s), and 1 where that would make nothing
 //                     of a positive v: an update divides by its root.
 // Rounding is to nearest, ties to even: no random numbers. Elements that fill the last group are zeros.
