@@ -142,6 +142,21 @@ Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least
   return request;
 }
 
+// The overhead that is planned with is what the process holds, rounded up. A host cap that is too small by no
+// more than was rounded is planned for with what the process holds, so that a cap which one start names works
+// for the next one, whose pages differ. False: this changes nothing, or has been done.
+bool drop_rounding(Prepared& p, const Error& refusal) {
+  if (refusal.kind != ErrorKind::DoesNotFit || refusal.detail("tier") != name_of(kHost)) return false;
+  constexpr int64_t kGrain = 64 * kKiB;
+  const int64_t held = align_up(p.machine.held_bytes[kHost], kGrain);
+  int64_t& planned = p.machine.profile.overhead_bytes[kHost];
+  const std::string need(refusal.detail("need")), given(refusal.detail("given"));
+  if (held == 0 || planned <= held || need.empty() || given.empty()) return false;
+  if (std::stoll(need) - std::stoll(given) > planned - held) return false;
+  planned = held;
+  return true;
+}
+
 }  // namespace
 
 CalibrateOptions calibration_of(const Prepared& p) {
@@ -210,7 +225,10 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   for (;;) {
     auto request = decide_shape(p, needs, false, failed, options.cache, *options.observer, options.stop);
     if (options.stop.stop_requested()) return stopped_planning();
-    if (!request.ok()) return failed.empty() ? request.error() : failure.error();
+    if (!request.ok()) {
+      if (failed.empty() && drop_rounding(p, request.error())) continue;
+      return failed.empty() ? request.error() : failure.error();
+    }
     p.start_up.plan_s += watch.seconds();
     if (options.stop.stop_requested()) return stopped_planning();
     if (p.machine.traits().runs_models) SLUICE_TRY(measure_costs(p, *request, needs.rows, *options.observer));
@@ -225,6 +243,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
       break;
     }
     failure = stages.error();
+    if (drop_rounding(p, failure.error())) continue;
     if (stages.error().kind != ErrorKind::DoesNotFit || failed.size() == kMostFailed) return stages.error();
     failed.push_back(request->shape);
   }
@@ -243,8 +262,11 @@ Status check_fit(RunConfig config, Machine machine, RunNeeds needs) {
   p.machine = std::move(machine);
   share_caps(p);
   // To choose the shape that takes least is to find out whether one works.
-  const auto request = decide_shape(p, needs, true, {}, nullptr, silent_observer());
-  return request.ok() ? Status() : request.error();
+  for (;;) {
+    const auto request = decide_shape(p, needs, true, {}, nullptr, silent_observer());
+    if (request.ok()) return {};
+    if (!drop_rounding(p, request.error())) return request.error();
+  }
 }
 
 }  // namespace sluice::core

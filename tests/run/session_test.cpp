@@ -231,6 +231,27 @@ TEST(Planning, OpensNoData) {
   EXPECT_TRUE(check_fit(prepared.config, prepared.machine).ok());
 }
 
+// What a process holds differs by pages from start to start, and is rounded up. A cap that one start names
+// works for one that holds less than was rounded away more.
+TEST(Planning, KeepsTheCapThatAnotherStartNamed) {
+  const TempDir dir;
+  const auto at = [&](int64_t host_cap, int64_t held) {
+    RunConfig config = must(load_config("", small_run(dir)));
+    Machine machine = must(resolve_machine(config, ""));
+    machine.held_bytes[kHost] = held;
+    machine.profile.overhead_bytes[kHost] = align_up(held + kOverheadGrain / 4, kOverheadGrain);
+    config.caps[kHost] = host_cap;
+    return prepare_on(config, machine, true);
+  };
+  const int64_t below = 2 * kOverheadGrain - kOverheadGrain / 4;  // the most that is rounded to two grains
+  const auto refused = at(1, below);
+  ASSERT_FALSE(refused.ok());
+  const int64_t named = std::stoll(std::string(refused.error().detail("need")));
+  EXPECT_TRUE(at(named, below).ok());
+  EXPECT_TRUE(at(named, below + 4096).ok()) << at(named, below + 4096).message();
+  EXPECT_FALSE(at(named, 3 * kOverheadGrain).ok());
+}
+
 TEST(Planning, TakesASingleFileForOneDocument) {
   const TempDir dir;
   const std::string file = dir.add("text/a.txt", std::string(4000, 'a')).string();
