@@ -249,7 +249,7 @@ std::vector<FoundSettings> build_settings(PlanBuilder& plans, const std::vector<
   for_each_parallel(int64_t(possible.size()), threads, [&](int64_t i) {
     auto made = plans.build(possible[size_t(i)], plans.limits.device_bytes());
     if (!made) return;
-    FoundSettings& one = found[size_t(i)].emplace(possible[size_t(i)], made->step_ns);
+    FoundSettings& one = found[size_t(i)].emplace(FoundSettings{possible[size_t(i)], made->step_ns});
     one.policy.device_share = made->device_share;
     one.policy.host_share = made->host_share;
     if (best == nullptr) return;
