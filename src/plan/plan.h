@@ -62,6 +62,8 @@ struct PlannedArena {
   int64_t boundary_offset = kNowhere;
 };
 
+constexpr int64_t kMoreMemory = int64_t{1} << 30;
+
 struct Plan {
   uint64_t program_hash = 0;
   std::string machine;  // name of the profile it was made for
@@ -74,7 +76,10 @@ struct Plan {
   std::vector<Home> homes;    // by object; nowhere for what does not outlive the step
   double makespan_ns = 0;     // simulated
   double lower_bound_ns = 0;  // no plan for this program and profile can be faster
-  std::string policy;         // the planner's decisions, in words
+  // About how many times as fast the step would be with kMoreMemory more of a tier; 0: not known, as in small
+  // programs, on several devices, and where there is no cap.
+  ByTier<double> speedup_with_more;
+  std::string policy;  // the planner's decisions, in words
 
   // How many devices compute.
   size_t devices() const;

@@ -6,7 +6,7 @@
 namespace sluice::core {
 namespace {
 
-constexpr std::string_view kFormat = "sluice plan 3";
+constexpr std::string_view kFormat = "sluice plan 4";
 
 // A plan's fields, in one order for both directions.
 template <class Archive, class AnyLocation>
@@ -32,6 +32,7 @@ void fields(Archive& a, AnyPlan& p) {
   a.sequence(p.homes, [&](auto& home) {
     for (const Tier tier : kTiers) a(home.offset[tier]);
   });
+  for (const Tier tier : kTiers) a(p.speedup_with_more[tier]);
   a(p.makespan_ns), a(p.lower_bound_ns), a(p.policy);
 }
 

@@ -207,6 +207,11 @@ Status Verifier::well_formed() const {
   for (const double ns : {plan_.makespan_ns, plan_.lower_bound_ns}) {
     if (!(ns >= 0) || !(ns <= kMostNs)) return error("the plan or its lower bound takes {} ns", ns);
   }
+  for (const Tier tier : kTiers) {
+    const double times = plan_.speedup_with_more[tier];
+    if (!(times >= 0) || !(times <= kMostNs))
+      return error("with more {} memory {} times as fast", name_of(tier), times);
+  }
   // The machine's name is the user's; it is only bounded.
   if (std::max(plan_.machine.size(), plan_.policy.size()) > kMostTextBytes ||
       printable(plan_.policy) != plan_.policy) {

@@ -15,6 +15,7 @@
 #include "planner/builder.h"
 #include "planner/coarse_search.h"
 #include "planner/floor.h"
+#include "planner/more_memory.h"
 #include "planner/refusal.h"
 #include "planner/ring_search.h"
 
@@ -102,6 +103,12 @@ class Planner {
  private:
   // The fastest plan of settings that are found by a few rounds of many that are alike.
   void search_settings(std::optional<Candidate>& best);
+  // What more memory would be worth, if the request asks and one device has settings.
+  void weigh_memory(const Program& searched, const LeftOut& left_out, const PlanBuilder& plans,
+                    const std::vector<FoundSettings>& found) {
+    if (!request_.weigh_memory || is_ring() || !request_.fixed_homes.empty()) return;
+    speedup_with_more_ = speedup_with_more(searched, profile_, request_, left_out, plans, found);
+  }
   // The same, or the last resort's where nothing is found or a plan far from the bound.
   void search_whole_budget(double bound_ns, std::optional<Candidate>& best);
   // What is left where no settings made a plan.
@@ -122,6 +129,7 @@ class Planner {
   PlanBuilder plans_;
   Floor floor_;
   std::vector<FoundSettings> found_;  // where settings were searched by the program itself
+  ByTier<double> speedup_with_more_;
 };
 
 void Planner::consider(const Policy& policy, int64_t device_budget, std::optional<Candidate>& best) const {
@@ -165,10 +173,12 @@ void Planner::search_settings(std::optional<Candidate>& best) {
   const auto few = searched_program(program_, plans_.costs(), request_);
   if (!few) {
     found_ = search_coarse(plans_, request_, &best);
+    weigh_memory(program_, {}, plans_, found_);
     return;
   }
   PlanBuilder plans(few->program, profile_, request_, few->left_out);
   std::vector<FoundSettings> found = search_coarse(plans, request_, nullptr);
+  weigh_memory(few->program, few->left_out, plans, found);
   std::ranges::stable_sort(found, {}, &FoundSettings::step_ns);
   const size_t in_full = std::clamp(kTasks / program_.tasks().size(), kFewest, kMost);
   std::vector<Policy> settings;
@@ -293,6 +303,7 @@ Result<Plan> Planner::search() {
   Plan plan = std::move(best->plan);
   plans_.submit(plan);
   plan.lower_bound_ns = bound_ns;
+  plan.speedup_with_more = speedup_with_more_;
   SLUICE_TRY(verify(program_, plan, plans_.costs().workspace_bytes));
   if (own_homes) SLUICE_TRY(within_caps(plan, profile_, request_.caps, int64_t(plan.actions.size())));
   return plan;

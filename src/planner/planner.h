@@ -43,6 +43,8 @@ struct PlanRequest {
   // Set: where to say whether the plan is the last resort's, which takes the least memory and is not made to
   // be fast.
   bool* last_resort = nullptr;
+  // The plan says what a little more memory would be worth: see Plan::speedup_with_more.
+  bool weigh_memory = false;
   bool explain = true;  // a refusal says what works and what is in the way, which takes a search of its own
   // Asked to stop, a search ends soon, and its error is Cancelled whatever it found.
   std::stop_token stop = {};

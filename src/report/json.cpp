@@ -54,6 +54,7 @@ Json to_json(const TierReport& t) {
           {"arena_bytes", t.arena_bytes},
           {"peak_bytes", t.peak_bytes},
           {"peak_ns", t.peak_ns},
+          {"speedup_with_gib_more", t.speedup_with_more > 0 ? Json(t.speedup_with_more) : Json()},
           {"homes", to_json(t.homes)}};
 }
 
@@ -84,6 +85,7 @@ Json summary_json(const PlanSummary& s) {
   for (const auto& [name, words] : s.facts) out["facts"].push_back({name, words});
   out["policy"] = s.policy;
   out["binds"] = s.binds;
+  out["more_memory"] = s.more_memory;
   out["tokens"] = s.tokens;
   out["step_ns"] = s.step_ns;
   out["lower_bound_ns"] = s.lower_bound_ns;
@@ -268,6 +270,8 @@ TierReport tier_of(const Json& j) {
   j.at("arena_bytes").get_to(t.arena_bytes);
   j.at("peak_bytes").get_to(t.peak_bytes);
   j.at("peak_ns").get_to(t.peak_ns);
+  if (const auto more = j.find("speedup_with_gib_more"); more != j.end() && !more->is_null())
+    more->get_to(t.speedup_with_more);
   t.homes = kinds_of(j.at("homes"));
   return t;
 }
@@ -310,6 +314,7 @@ Result<PlanSummary> read_summary(const Json& j) {
     s.facts.emplace_back(fact.at(0).get<std::string>(), fact.at(1).get<std::string>());
   j.at("policy").get_to(s.policy);
   j.at("binds").get_to(s.binds);
+  s.more_memory = j.value("more_memory", "");  // older files have none
   j.at("tokens").get_to(s.tokens);
   j.at("step_ns").get_to(s.step_ns);
   j.at("lower_bound_ns").get_to(s.lower_bound_ns);

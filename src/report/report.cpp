@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -90,6 +93,7 @@ void fill_memory(PlanSummary& s, const Program& program, const Plan& plan, const
     t.cap_bytes = context.caps[tier];
     t.overhead_bytes = context.overhead_bytes[tier];
     t.arena_bytes = plan.arenas[tier].bytes;
+    t.speedup_with_more = plan.speedup_with_more[tier];
     for (const MemoryPoint& p : memory[tier]) {
       if (p.total() <= t.peak_bytes) continue;
       t.peak_bytes = p.total();
@@ -146,6 +150,22 @@ void fill_stalls(PlanSummary& s, const Program& program, const Plan& plan, std::
                                 stall.last == stall.action ? "" : label(program, plan.actions[stall.last]),
                                 stall.begin_ns, stall.ns});
   }
+}
+
+// The memory that helps most comes first.
+std::string more_memory_in_words(const PlanSummary& s) {
+  std::vector<Tier> tiers;
+  for (const Tier tier : s.table.tiers()) {
+    if (s.tiers[tier].speedup_with_more > 0) tiers.push_back(tier);
+  }
+  std::ranges::stable_sort(tiers, std::greater(), [&](Tier t) { return s.tiers[t].speedup_with_more; });
+  std::string out;
+  for (const Tier tier : tiers) {
+    const double percent = 100 * (s.tiers[tier].speedup_with_more - 1);
+    const std::string faster = percent < 0.05 ? "no faster" : fmt::format("about {:.1f} % faster", percent);
+    out += fmt::format("{} of {} memory {}", out.empty() ? "with a GiB more" : ", or", name_of(tier), faster);
+  }
+  return out;
 }
 
 // The row of an object: what belongs to no layer but has a chunk is the head's.
@@ -259,6 +279,7 @@ PlanReport make_report(const Program& program, const Plan& plan, std::span<const
   fill_time(s, plan, sums, timeline, r.stalls);
   s.binds = what_binds(plan, sums, s.time.stalls_ns);
   fill_memory(s, program, plan, r.memory, context);
+  s.more_memory = more_memory_in_words(s);
   const Fates fates = fates_of(program, plan);
   const std::vector<bool> wanted = read_by_backward(program);
   fill_saved(s, program, fates, wanted);

@@ -53,7 +53,8 @@ struct TierReport {
   int64_t cap_bytes = kUnlimited, overhead_bytes = 0, arena_bytes = 0;
   int64_t peak_bytes = 0;  // the most that held something at one time, without overhead
   double peak_ns = 0;
-  BytesByKind homes{};  // between steps
+  BytesByKind homes{};           // between steps
+  double speedup_with_more = 0;  // see Plan
 };
 
 // Where the time of the compute lane goes. The parts sum to the step.
@@ -91,6 +92,7 @@ struct LongStall {
 struct PlanSummary {
   std::vector<std::pair<std::string, std::string>> facts;
   std::string policy, binds;
+  std::string more_memory;  // what a little more of each memory would be worth; empty: not known
   int64_t tokens = 0;
   // What no plan of this program is faster than, and none of the shapes that were tried for it.
   double step_ns = 0, lower_bound_ns = 0, least_bound_ns = 0;

@@ -53,6 +53,7 @@ class Page {
                            s_.least_bound_ns / 1e6, 100 * s_.gap_of_shapes())
              : "");
     line("binds    {}", s_.binds);
+    if (!s_.more_memory.empty()) line("more     {}", s_.more_memory);
     line("policy   {}", s_.policy);
   }
 

@@ -183,7 +183,8 @@ Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const 
                            Observer& observer) {
   Stages stages = build_stages(r);
   if (cache != nullptr && cache->find(r, profile, stages, observer)) return stages;
-  SLUICE_ASSIGN(const PlanRequest request, request_for_training(r, stages, profile));
+  SLUICE_ASSIGN(PlanRequest request, request_for_training(r, stages, profile));
+  request.weigh_memory = cache != nullptr;  // what is kept has it, whoever plans first
   SLUICE_ASSIGN(stages.main.plan, make_plan(stages.main.model.program, profile, request));
   SLUICE_TRY(plan_beside(stages, request.boundary_bytes, profile, r.stop));
   leave_out_what_saves_nothing(stages);

@@ -51,6 +51,7 @@ class Page : public testing::Test {
     if (!browser_) GTEST_SKIP() << "no browser on this machine; apt-get install chromium";
     plan_ = small_plan(0.05);
     plan_.context.tokens_per_s = 1234.5;
+    plan_.plan.speedup_with_more[kDevice] = 1.25;
     plan_.context.what_ifs = {{"+1 KiB device", 1.031}};
     plan_.context.facts.emplace_back("sluice", "1.2.3, commit abc");
     json_ = plan_.json();
@@ -85,6 +86,7 @@ TEST_F(Page, ShowsTheNumbersOfTheJson) {
   EXPECT_TRUE(has(shown, j["binds"].get<std::string>()));
   EXPECT_TRUE(has(shown, "tiny &lt;script&gt;")) << "words of a plan are words on the page";
   EXPECT_TRUE(has(shown, "+1 KiB device"));
+  EXPECT_TRUE(has(shown, "The step would be with a GiB more of device memory about 25.0 % faster."));
   const std::string cap = format_bytes(plan_.context.caps[kDevice]);
   EXPECT_TRUE(has(shown, "<h1 id=\"title\">tiny, 1 K parameters within " + cap + " of device memory</h1>"))
       << cap;

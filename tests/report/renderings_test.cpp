@@ -29,6 +29,28 @@ TEST(PageOfText, SaysWhatItMust) {
   EXPECT_TRUE(has(text, format_bytes(s.tiers[kDevice].arena_bytes)));
 }
 
+// The memory that helps most comes first; of what is not known nothing is said.
+TEST(MoreMemory, IsSaidInWordsAndNumbers) {
+  SmallPlan p = small_plan(0.05);
+  EXPECT_FALSE(has(to_page_of_text(p.report().summary), "more     "));
+  p.plan.speedup_with_more[kDevice] = 1.0124;
+  p.plan.speedup_with_more[kHost] = 1.031;
+  const PlanSummary s = p.report().summary;
+  EXPECT_TRUE(has(to_page_of_text(s),
+                  "\nmore     with a GiB more of host memory about 3.1 % faster, or of device memory about "
+                  "1.2 % faster\n"))
+      << to_page_of_text(s);
+  const json j = json::parse(p.json());
+  EXPECT_EQ(j["device"]["speedup_with_gib_more"], 1.0124);
+  const auto read = parse_summary(p.json());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->more_memory, s.more_memory);
+  EXPECT_EQ(read->tiers[kHost].speedup_with_more, 1.031);
+  p.plan.speedup_with_more = ByTier<double>({{kDevice, 1.0}});
+  EXPECT_EQ(p.report().summary.more_memory, "with a GiB more of device memory no faster");
+  EXPECT_TRUE(json::parse(p.json())["host"]["speedup_with_gib_more"].is_null());
+}
+
 TEST(Json, HoldsEveryActionAndTheMemory) {
   const SmallPlan p = small_plan(0.05);
   const PlanReport r = p.report();

@@ -60,6 +60,7 @@ TEST_F(PlanCacheTest, FindsWhatItKept) {
   EXPECT_EQ(to_text(again.find(kFlush)->model.program, again.find(kFlush)->plan),
             to_text(first.at(kFlush).model.program, first.at(kFlush).plan));
   EXPECT_EQ(again.main.plan.lower_bound_ns, first.main.plan.lower_bound_ns);
+  EXPECT_EQ(again.main.plan.speedup_with_more, first.main.plan.speedup_with_more);
 }
 
 TEST_F(PlanCacheTest, KnowsOtherRequestsAndProfiles) {

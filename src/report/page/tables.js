@@ -49,7 +49,8 @@ function fillTime() {
     $('time-bar').append(el('i', {style: `width:${100 * ns / stepNs}%;background:var(${colourName})`, title: name}));
     $('time-legend').append(el('span', {}, swatch(colourName), name + ' ', el('b', {}, percent(ns / stepNs)), ' ' + timeText(ns)));
   }
-  $('bound').textContent = `No plan of this program on this machine is faster than ${timeText(plan.lower_bound_ns)}.`;
+  $('bound').textContent = `No plan of this program on this machine is faster than ${timeText(plan.lower_bound_ns)}.` +
+    (plan.more_memory ? ` The step would be ${plan.more_memory}.` : '');
 }
 
 function kindBar(byKind) {
