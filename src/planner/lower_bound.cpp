@@ -2,8 +2,10 @@
 #include "planner/lower_bound.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
+#include <utility>
 
 namespace sluice::core {
 namespace {
@@ -46,15 +48,48 @@ bool is_used_at(const Value& v, uint32_t position) {
   return std::ranges::binary_search(v.uses, position, {}, &ValueUse::position);
 }
 
+// Which values may be there at some positions, so that a round is not asked for what others made.
+class ThereAt {
+ public:
+  ThereAt(const Schedule& s, std::vector<uint32_t> positions)
+      : positions_(std::move(positions)), passing_(positions_.size()) {
+    std::ranges::sort(positions_);
+    for (uint32_t i = 0; i < s.values.size(); ++i) {
+      const Value& v = s.values[i];
+      if (!counts(v)) continue;
+      if (v.given || v.circular) {
+        lasting_.push_back(i);
+        continue;
+      }
+      auto at = std::ranges::lower_bound(positions_, v.uses.front().position);
+      for (; at != positions_.end() && *at <= v.uses.back().position; ++at)
+        passing_[size_t(at - positions_.begin())].push_back(i);
+    }
+  }
+
+  // In their order. REQUIRES: the position is one of those given.
+  std::vector<uint32_t> at(uint32_t position) const {
+    const auto& passing =
+        passing_[size_t(std::ranges::lower_bound(positions_, position) - positions_.begin())];
+    std::vector<uint32_t> out;
+    std::ranges::merge(lasting_, passing, std::back_inserter(out));
+    return out;
+  }
+
+ private:
+  std::vector<uint32_t> positions_;
+  std::vector<uint32_t> lasting_;
+  std::vector<std::vector<uint32_t>> passing_;  // by position
+};
+
 Turn turn_at(const Program& program, const Schedule& s, const TaskCosts& costs,
-             const std::vector<uint32_t>& writer, int32_t round, uint32_t position) {
+             const std::vector<uint32_t>& writer, int32_t round, uint32_t position, const ThereAt& there) {
   // While a task runs, its workspace and operands are there, too.
   Turn turn{double(s.workspace_bytes[position]), {}, {}};
   std::map<uint32_t, Again> by_task;
-  for (uint32_t i = 0; i < s.values.size(); ++i) {
+  for (const uint32_t i : there.at(position)) {
     const Value& v = s.values[i];
     const Object& object = program.object(v.object);
-    if (!counts(v)) continue;
     if (is_used_at(v, position)) {
       turn.kept += double(v.bytes);
       continue;
@@ -230,6 +265,11 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
     if (ends.fullest == UINT32_MAX || there[p] > there[ends.fullest]) ends.fullest = p;
   }
   std::erase_if(rounds, [](const auto& r) { return r.second.turn == UINT32_MAX; });
+  std::vector<uint32_t> positions;
+  for (const auto& [round, ends] : rounds) {
+    for (const uint32_t position : {ends.turn, ends.fullest}) positions.push_back(position);
+  }
+  const ThereAt values_there(plain, std::move(positions));
   const double device = double(limits.bytes[kDevice]), both = device + double(limits.bytes[kHost]);
   double compute_ns = plain.whole_ns(), again_bytes = 0;
   std::vector<bool> can_be_again(plain.values.size(), false);
@@ -239,7 +279,7 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
     Turn turn;
     double excess = 0, ns = -1;
     for (const uint32_t position : {ends.turn, ends.fullest}) {
-      Turn other = turn_at(program, plain, costs, writer, round, position);
+      Turn other = turn_at(program, plain, costs, writer, round, position, values_there);
       const double bytes = other.again_bytes(), too_many = std::clamp(other.kept + bytes - both, 0.0, bytes);
       const double takes_ns = take(other.again, too_many);
       if (takes_ns <= ns) continue;
