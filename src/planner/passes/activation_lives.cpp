@@ -33,9 +33,10 @@ ActivationLives lives_of_activations(const Program& program, const Placement& pl
   const size_t n = program.objects().size();
   ActivationLives lives{std::vector<std::vector<uint32_t>>(n), std::vector<bool>(n, false),
                         std::vector<bool>(n, false), std::vector<uint32_t>(n, 0)};
+  std::vector<uint32_t> seen;
   for (uint32_t t = 0; t < program.tasks().size(); ++t) {
     const Task& task = program.tasks()[t];
-    std::vector<uint32_t> seen;
+    seen.clear();
     for (const Use& u : task.uses) {
       const uint32_t o = u.object.value;
       if (program.object(u.object).kind != ObjectKind::Activation) continue;

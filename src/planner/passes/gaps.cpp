@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gaps: which values leave the device between which of their uses.
 #include <algorithm>
+#include <numeric>
 #include <queue>
 
 #include "planner/passes/passes.h"
@@ -199,19 +200,26 @@ void GapCutter::cut_given(const Saves& saves) {
 }
 
 void GapCutter::cut_where_full() {
-  std::vector<std::vector<uint32_t>> starting(n_ + 1);
-  for (uint32_t i = 0; i < gaps_.size(); ++i) {
-    const Gap& g = gaps_[i];
-    if (g.cut) continue;
-    starting[g.first].push_back(i);
-    if (g.around && g.last != kNoUse && g.first != 0) starting[0].push_back(i);
-  }
+  // Those that start at a position p are [begin[p], begin[p + 1]); one array instead of one per position.
+  std::vector<uint32_t> begin(n_ + 2, 0);
+  const auto each_start = [&](auto&& at) {
+    for (uint32_t i = 0; i < gaps_.size(); ++i) {
+      const Gap& g = gaps_[i];
+      if (g.cut) continue;
+      at(g.first, i);
+      if (g.around && g.last != kNoUse && g.first != 0) at(0, i);
+    }
+  };
+  each_start([&](uint32_t p, uint32_t) { ++begin[p + 1]; });
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  std::vector<uint32_t> starting(begin.back()), next(begin.begin(), begin.end() - 1);
+  each_start([&](uint32_t p, uint32_t i) { starting[next[p]++] = i; });
   const auto worse = [&](uint32_t a, uint32_t b) {
     return gaps_[a].worth != gaps_[b].worth ? gaps_[a].worth < gaps_[b].worth : a > b;
   };
   std::priority_queue<uint32_t, std::vector<uint32_t>, decltype(worse)> open(worse);
   for (uint32_t p = 0; p <= n_; ++p) {
-    for (const uint32_t g : starting[p]) open.push(g);
+    for (uint32_t i = begin[p]; i < begin[p + 1]; ++i) open.push(starting[i]);
     const int64_t allowed = std::max(target_, floor_[p] + under_way(p));
     for (int64_t bytes = pressure_.at(p); bytes > allowed && !open.empty();) {
       Gap& g = gaps_[open.top()];

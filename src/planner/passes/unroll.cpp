@@ -16,6 +16,7 @@ namespace sluice::core {
 namespace {
 
 constexpr uint32_t kNotThere = UINT32_MAX;
+constexpr size_t kFewUses = 4;  // most values have no more
 
 struct Timed {
   Run run;
@@ -234,6 +235,7 @@ class Unroller {
       uses.back().writes = uses.back().writes || writes;
       uses.back().overwrites = false;
     } else {
+      if (uses.empty()) uses.reserve(kFewUses);
       uses.push_back({position, writes, overwrites});
     }
   }
