@@ -8,7 +8,7 @@
 #include <exception>
 #include <new>
 
-#include "base/mapped_ranges.h"
+#include "host/mapped_ranges.h"
 #include "command_line.h"
 #include "commands/say.h"
 #include "help.h"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "backend/device_activity.h"
-#include "base/host_pages.h"
+#include "base/host_part.h"
 #include "base/interval.h"
 #include "base/lane.h"
 #include "base/status.h"

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <limits>
 
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "base/stopwatch.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 #include "bench/cell.h"
 #include "measure/link_runs.h"
 

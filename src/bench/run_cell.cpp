@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 #include "bench/cell.h"
 #include "bench/results.h"
 #include "planner/planner.h"

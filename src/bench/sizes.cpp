@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 #include "measure/rehearsal.h"
 #include "run/resolve.h"
 

@@ -5,9 +5,9 @@
 #include <cstdio>
 
 #include "backend/registry/registry.h"
-#include "base/host_memory.h"
-#include "base/memory_groups.h"
-#include "base/topology.h"
+#include "host/host_memory.h"
+#include "host/memory_groups.h"
+#include "host/topology.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "base/host_pages.h"
+#include "base/host_part.h"
 #include "plan/plan.h"
 
 namespace sluice::core {

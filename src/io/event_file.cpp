@@ -10,7 +10,7 @@
 #include <optional>
 #include <system_error>
 
-#include "base/unguessable.h"
+#include "host/unguessable.h"
 #include "io/file.h"
 
 namespace sluice::core {

@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include "base/mapped_ranges.h"
-#include "base/unguessable.h"
+#include "host/mapped_ranges.h"
+#include "host/unguessable.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;

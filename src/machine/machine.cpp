@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 #include "config/devices.h"
 
 namespace sluice::core {

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 #include "io/hub_cache.h"
 #include "io/safetensors.h"
 #include "planner/refusal.h"

@@ -7,7 +7,7 @@
 #include <ctime>
 #include <filesystem>
 
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 #include "base/parallel.h"
 #include "run/checks.h"
 #include "state/checkpoint.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 #include "base/parallel.h"
 #include "base/stopwatch.h"
 #include "measure/calibrate.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 #include "io/disk.h"
 #include "io/file.h"
 #include "run/data.h"

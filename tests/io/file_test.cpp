@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/mapped_ranges.h"
+#include "host/mapped_ranges.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {

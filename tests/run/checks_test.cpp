@@ -2,7 +2,7 @@
 // What is refused before anything is measured, searched for or written.
 #include "run/checks.h"
 
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 #include "run/resolve.h"
 #include "run/small_session.h"
 

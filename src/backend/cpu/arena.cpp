@@ -9,7 +9,7 @@
 
 #include "backend/cpu/thread_pool.h"
 #include "base/bytes.h"
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 
 namespace sluice::core::cpu {
 Arena::~Arena() {

@@ -12,7 +12,7 @@
 #include "backend/cpu/lanes.h"
 #include "backend/cpu/op_table.h"
 #include "backend/cpu/thread_pool.h"
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 
 namespace sluice::core {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "backend/cpu/cpu_backend.h"
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 
 namespace sluice::core {
 namespace {

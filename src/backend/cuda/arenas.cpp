@@ -14,7 +14,7 @@
 
 #include "backend/cuda/check.h"
 #include "base/bytes.h"
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 
 namespace sluice::core::cuda {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/device.h"
-#include "base/host_pages.h"
+#include "host/host_pages.h"
 #include "base/status.h"
 
 namespace sluice::core::cuda {

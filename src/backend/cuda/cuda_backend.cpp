@@ -18,7 +18,7 @@
 #include "backend/cuda/runner.h"
 #include "backend/cuda/staging.h"
 #include "base/bytes.h"
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 #include "ops/op.h"
 
 namespace sluice::core {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "backend/cuda/cuda_backend.h"
-#include "base/topology.h"
+#include "host/topology.h"
 
 namespace sluice::core {
 namespace {

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "base/checksum.h"
-#include "base/unguessable.h"
+#include "host/unguessable.h"
 
 namespace sluice::core::cuda {
 namespace {

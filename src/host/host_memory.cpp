@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/host_memory.h"
+#include "host/host_memory.h"
 
 #include <malloc.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
-#include "base/memory_groups.h"
+#include "host/memory_groups.h"
 
 namespace sluice::core {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/unguessable.h"
+#include "host/unguessable.h"
 
 #include <unistd.h>
 

@@ -10,20 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/tier.h"
+#include "base/host_part.h"
 
 namespace sluice::core {
-
-constexpr int64_t kHugePage = 2 * kMiB;
-
-// Bytes [begin, end) of the host's arena, of which `device` copies more than any other.
-struct HostPart {
-  int64_t begin = 0, end = 0;
-  Tier device;
-
-  bool operator==(const HostPart&) const = default;
-};
 
 // Bytes [begin, end) of an arena, and the cores of the node that they shall lie on.
 struct NearPart {

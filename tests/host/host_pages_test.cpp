@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages near the devices that copy them, on a host of one node and on directories that stand for others.
-#include "base/host_pages.h"
+#include "host/host_pages.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hosts as systems lay them out, in a directory that stands for /.
-#include "base/topology.h"
+#include "host/topology.h"
 
 #include <gtest/gtest.h>
 

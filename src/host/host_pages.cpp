@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/host_pages.h"
+#include "host/host_pages.h"
 
 #include <sched.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include <atomic>
 
 #include "base/parallel.h"
-#include "base/topology.h"
+#include "host/topology.h"
 
 namespace sluice::core {
 namespace {

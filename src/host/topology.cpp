@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/topology.h"
+#include "host/topology.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Control groups as machines lay them out, in a directory that stands for /.
-#include "base/memory_groups.h"
+#include "host/memory_groups.h"
 
 #include <gtest/gtest.h>
 

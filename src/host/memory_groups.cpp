@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/memory_groups.h"
+#include "host/memory_groups.h"
 
 #include <algorithm>
 #include <array>
