@@ -8,10 +8,10 @@
 #include <exception>
 #include <new>
 
-#include "host/mapped_ranges.h"
 #include "command_line.h"
 #include "commands/say.h"
 #include "help.h"
+#include "host/mapped_ranges.h"
 #include "interrupt.h"
 
 namespace {

@@ -2,10 +2,11 @@
 #include <cmath>
 
 #include "config/config.h"
+#include "config/files/load_config.h"
 #include "fuzz.h"
-#include "io/toml.h"
 #include "model/families/families.h"
 #include "model/weights.h"
+#include "text/toml.h"
 
 namespace sluice::core::fuzz {
 

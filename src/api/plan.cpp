@@ -7,10 +7,11 @@
 #include "io/directory.h"
 #include "io/file.h"
 #include "model/families/families.h"
+#include "plans/speed.h"
 #include "run/prepare.h"
 #include "run/resolve.h"
 #include "run/run_directory.h"
-#include "run/speed.h"
+#include "run/save_plan.h"
 
 namespace sluice {
 namespace {

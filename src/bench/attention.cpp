@@ -9,11 +9,11 @@
 #include <iterator>
 #include <limits>
 
-#include "host/host_memory.h"
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "base/stopwatch.h"
 #include "bench/results.h"
+#include "host/host_memory.h"
 #include "ops/op.h"
 
 namespace sluice::core {

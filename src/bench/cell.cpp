@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/hash.h"
+#include "config/files/load_config.h"
 #include "estimate/subject.h"
 #include "model/families/families.h"
 #include "model/weights.h"

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "host/host_memory.h"
 #include "bench/cell.h"
+#include "host/host_memory.h"
 #include "measure/link_runs.h"
 
 namespace sluice::core {

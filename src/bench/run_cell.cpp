@@ -5,13 +5,13 @@
 #include <map>
 #include <utility>
 
-#include "host/host_memory.h"
 #include "bench/cell.h"
 #include "bench/results.h"
+#include "host/host_memory.h"
 #include "planner/planner.h"
+#include "plans/speed.h"
 #include "run/resolve.h"
 #include "run/session.h"
-#include "run/speed.h"
 #include "trace/trace.h"
 
 namespace sluice::core {

@@ -22,6 +22,7 @@
 #include "commands/say.h"
 #include "commands/terminal.h"
 #include "commands/working.h"
+#include "config/files/load_config.h"
 #include "io/directory.h"
 #include "io/file.h"
 #include "io/jsonl.h"

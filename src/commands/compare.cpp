@@ -11,10 +11,12 @@
 #include "commands/say.h"
 #include "commands/terminal.h"
 #include "commands/working.h"
+#include "config/files/load_config.h"
 #include "cost/card.h"
 #include "draw/axis.h"
 #include "estimate/subject.h"
 #include "io/file.h"
+#include "machine/machine.h"
 #include "model/families/families.h"
 #include "run/checks.h"
 #include "run/resolve.h"
@@ -34,7 +36,7 @@ Result<std::vector<Card>> cards_of(const std::string& machines) {
       out.insert(out.end(), cards().begin(), cards().end());
       continue;
     }
-    auto card = find_card(name);
+    auto card = card_named(name);
     if (!card.ok()) return error_at("--machines", card.error());
     out.push_back(std::move(*card));
   }
@@ -64,7 +66,7 @@ Result<std::map<std::string, double>> prices_of(const std::string& text, std::sp
       for (const Card& card : compared) out.try_emplace(card.key, price);
       continue;
     }
-    auto named = find_card(part.substr(0, at));
+    auto named = card_named(part.substr(0, at));
     if (!named.ok()) return error_at("--price", named.error());
     const auto same = [&](const Card& card) { return card.key == named->key; };
     if (std::none_of(compared.begin(), compared.end(), same)) {

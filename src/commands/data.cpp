@@ -7,6 +7,7 @@
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/terminal.h"
+#include "config/files/load_config.h"
 #include "io/file.h"
 #include "run/checks.h"
 #include "run/data_view.h"

@@ -5,14 +5,15 @@
 #include <cstdio>
 
 #include "backend/registry/registry.h"
-#include "host/host_memory.h"
-#include "host/memory_groups.h"
-#include "host/topology.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/terminal.h"
+#include "config/files/load_config.h"
 #include "cost/card.h"
+#include "host/host_memory.h"
+#include "host/memory_groups.h"
+#include "host/topology.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
 #include "run/prepare.h"

@@ -12,6 +12,7 @@
 #include "commands/say.h"
 #include "commands/terminal.h"
 #include "commands/working.h"
+#include "config/files/load_config.h"
 #include "cost/card.h"
 #include "io/file.h"
 #include "run/checks.h"

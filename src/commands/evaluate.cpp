@@ -10,6 +10,7 @@
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
+#include "config/files/load_config.h"
 #include "draw/axis.h"
 #include "generate/defaults.h"
 #include "io/file.h"

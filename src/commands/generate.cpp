@@ -14,6 +14,7 @@
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "config/config.h"
+#include "config/files/load_config.h"
 #include "generate/defaults.h"
 #include "io/file.h"
 #include "io/model_folder.h"

@@ -8,6 +8,7 @@
 #include "commands/say.h"
 #include "commands/terminal.h"
 #include "cost/card.h"
+#include "machine/machine.h"
 
 namespace sluice::core {
 namespace {
@@ -66,7 +67,7 @@ std::string table_of(std::span<const Card> all) {
 
 Status show(const std::string& name, bool json) {
   if (!name.empty()) {
-    SLUICE_ASSIGN(const Card card, find_card(name));
+    SLUICE_ASSIGN(const Card card, card_named(name));
     say_result(json ? json_of(card).dump(2) + "\n" : to_toml(card));
     return {};
   }

@@ -2,7 +2,6 @@
 #include "config/config.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <map>
 
@@ -10,13 +9,10 @@
 #include "base/nearest.h"
 #include "config/aliases.h"
 #include "config/values.h"
-#include "io/hub_cache.h"
-#include "io/model_folder.h"
-#include "io/toml.h"
 #include "model/families/families.h"
+#include "text/toml.h"
 
 namespace sluice::core {
-namespace fs = std::filesystem;
 namespace {
 
 // Of a step, and of steps: their product is far from where whole numbers end.
@@ -194,31 +190,9 @@ Error unknown_key(std::string_view name) {
                key_meant_by(name));
 }
 
-// Where a setting was written: what its paths are relative to, and what people call the place.
-struct Place {
-  fs::path base;
-  std::string words;
-};
+}  // namespace
 
-fs::path absolute(const fs::path& path) {
-  std::error_code ignored;
-  return fs::absolute(path, ignored).lexically_normal();
-}
-
-std::string resolved(RunConfig& config, std::string_view key, const std::string& path, const Place& place) {
-  if (path.empty() || fs::path(path).is_absolute()) return path;
-  std::string out = (place.base / path).lexically_normal().string();
-  std::error_code ignored;
-  // What is there where one stands comes before a name of the hub, and patterns of it do, too.
-  if (!fs::exists(out, ignored) && !fs::exists(place.base / *fs::path(path).begin(), ignored)) {
-    const auto kept = find_in_hub_cache(path, key.starts_with("data.") ? HubKind::Dataset : HubKind::Model);
-    if (kept) out = kept->string();
-  }
-  config.written_paths[out] = fmt::format("'{}' {}", path, place.words);
-  return out;
-}
-
-Status apply(RunConfig& config, const std::string& name, Setting setting, const Place& place) {
+Status apply_setting(RunConfig& config, const std::string& name, Setting setting, const PathReader& read) {
   Status status;
   bool known = false;
   const bool wants_one = !setting.is_array && setting.values.size() == 1;
@@ -232,7 +206,7 @@ Status apply(RunConfig& config, const std::string& name, Setting setting, const 
       status = error("{}: expected one value, not a list", name);
     } else {
       if (std::is_same_v<std::decay_t<decltype(constraint)>, InputPath>) {
-        for (std::string& path : setting.values) path = resolved(config, key, path, place);
+        for (std::string& path : setting.values) path = read(config, key, path);
       }
       status = assign(name, setting, field, constraint);
     }
@@ -257,6 +231,8 @@ Status apply(RunConfig& config, const std::string& name, Setting setting, const 
   });
   return known ? status : Status(unknown_key(name));
 }
+
+namespace {
 
 // Those that were given are the optimizer's own, within its bounds.
 Status check_hyperparameters(const RunConfig& config) {
@@ -296,7 +272,22 @@ Result<Setting> typed_setting(const std::string& name, const std::string& value)
   return setting;
 }
 
-// From here on the preset goes by its own name.
+}  // namespace
+
+Status apply_typed(RunConfig& config, const std::string& text, const PathReader& read) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0)
+    return error("--set {}: expected key=value, such as train.steps=100", text);
+  const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+  SLUICE_ASSIGN(const Setting setting, typed_setting(name, value));
+  if (constexpr std::string_view kMachine = "machine."; name.starts_with(kMachine)) {
+    if (setting.is_array) return error("{}: expected one value, not a list", name);
+    config.machine.emplace_back(name.substr(kMachine.size()), setting.values.front());
+    return {};
+  }
+  return apply_setting(config, name, setting, read);
+}
+
 void name_preset(RunConfig& config) {
   const std::string typed = std::exchange(config.model.preset, preset_meant_by(config.model.preset));
   if (plain_name(typed) == plain_name(config.model.preset)) return;
@@ -304,50 +295,10 @@ void name_preset(RunConfig& config) {
       fmt::format("model.preset = {}: this preset is called {} now", typed, config.model.preset));
 }
 
-// From here on the parts of the model that no key of their own names are named.
-void name_parts(RunConfig& config) {
-  auto& m = config.model;
-  for (std::string* part : {&m.path, &m.config, &m.weights}) {
-    if (!part->empty()) *part = model_folder(*part).string();
-  }
-  if (m.config.empty()) m.config = m.path;
-  if (is_config_file(m.path)) {
-    if (m.weights.empty())
-      config.notices.push_back(
-          fmt::format("model.path = {}: a config.json alone, so the weights are random", m.path));
-  } else if (m.weights.empty()) {
-    m.weights = m.path;
-  }
-}
-
-}  // namespace
-
-Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings,
-                              RunConfig config) {
-  if (!path.empty()) {
-    SLUICE_ASSIGN(const Settings file, read_toml(path));
-    const Place place{absolute(path).parent_path(), "in " + path};
-    for (const auto& [name, setting] : file) {
-      const Status status = apply(config, name, setting, place);
-      if (!status.ok()) return error_at(fmt::format("{}:{}", path, setting.line), status.error());
-    }
-  }
-  const Place here{absolute("."), "in the working directory"};
-  for (const std::string& text : settings) {
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos || equals == 0)
-      return error("--set {}: expected key=value, such as train.steps=100", text);
-    const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
-    SLUICE_ASSIGN(const Setting setting, typed_setting(name, value));
-    if (constexpr std::string_view kMachine = "machine."; name.starts_with(kMachine)) {
-      if (setting.is_array) return error("{}: expected one value, not a list", name);
-      config.machine.emplace_back(name.substr(kMachine.size()), setting.values.front());
-      continue;
-    }
-    SLUICE_TRY(apply(config, name, setting, here));
-  }
+Result<RunConfig> typed_config(const std::vector<std::string>& settings, RunConfig config) {
+  const PathReader as_written = [](RunConfig&, std::string_view, const std::string& path) { return path; };
+  for (const std::string& text : settings) SLUICE_TRY(apply_typed(config, text, as_written));
   name_preset(config);
-  name_parts(config);
   SLUICE_TRY(check_config(config));
   return config;
 }
@@ -377,7 +328,7 @@ Status check_config(const RunConfig& config) {
   return {};
 }
 
-std::string to_toml(const RunConfig& config) {
+std::string to_toml(const RunConfig& config, const std::function<std::string(const std::string&)>& written) {
   std::string out, section;
   const auto line = [&](std::string_view key, const std::string& value, std::string_view meaning) {
     const size_t dot = key.find('.');
@@ -389,7 +340,7 @@ std::string to_toml(const RunConfig& config) {
   };
   visit_keys(config, [&](std::string_view key, const auto& field, const auto& c, std::string_view meaning) {
     if constexpr (std::is_same_v<std::decay_t<decltype(c)>, OutputPath>) {
-      line(key, print(field.empty() ? field : absolute(field).string()), meaning);
+      line(key, print(field.empty() ? field : written(field)), meaning);
     } else {
       line(key, print(field), meaning);
     }

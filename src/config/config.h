@@ -3,9 +3,11 @@
 // Files, command line overrides, help and the resolved copy in the run directory all go through it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "base/status.h"
 #include "base/tier.h"
 #include "config/devices.h"
+#include "text/toml.h"
 #include "update/optimizer.h"
 
 namespace sluice::core {
@@ -47,7 +50,7 @@ struct RunConfig {
     int64_t steps = 100;
     double epochs = 0;  // 0: `steps` says how many there are
     int64_t seed = 1;
-    std::optional<double> learning_rate;      // none: choose_rate() of run/learning_rate.h
+    std::optional<double> learning_rate;      // none: choose_rate() of plans/learning_rate.h
     std::optional<double> min_learning_rate;  // none: a tenth of learning_rate
     int64_t warmup_steps = 10;
     std::string schedule = "cosine";
@@ -120,23 +123,30 @@ struct KeyHelp {
   std::string allowed;  // "numbers from 0 to 10", "auto, f32, bf16", "a size such as 48MiB, or none"
 };
 
-// A file (its path may be empty: defaults only) and then `settings`, each "key=value", in order. Errors name
-// the file and line, the key, the value, and what is allowed; unknown keys name the known one that is meant:
-// by other programs' names for it, else by spelling. Numbers of tokens take suffixes (base/counts.h), sizes
-// units (base/bytes.h); words may be in any case. Paths to read, as model.config or data.paths, are relative
-// to the file that sets them, those in `settings` to the working directory: they come back absolute. What is
-// written, run.dir and data.cache, goes to where one stands. Keys of `settings` below machine are not looked
-// at: who makes the machine knows them.
-// Neither a file nor settings: what `config`, which they change, has already.
-Result<RunConfig> load_config(const std::string& path, const std::vector<std::string>& settings,
-                              RunConfig config = {});
+// What a path to read becomes, of the key that names it: load_config() resolves it.
+using PathReader =
+    std::function<std::string(RunConfig& config, std::string_view key, const std::string& path)>;
+
+// Sets a key to what a file or a person says. Errors name the key, the value, and what is allowed; unknown
+// keys name the known one that is meant: by other programs' names for it, else by spelling. Numbers of tokens
+// take suffixes (base/counts.h), sizes units (base/bytes.h); words may be in any case.
+Status apply_setting(RunConfig& config, const std::string& name, Setting setting, const PathReader& read);
+// The same of "key=value", as typed after --set. Keys below machine are not looked at: who makes the machine
+// knows them.
+Status apply_typed(RunConfig& config, const std::string& text, const PathReader& read);
+// From here on the preset goes by its own name.
+void name_preset(RunConfig& config);
+
+// The configuration that settings alone make, each "key=value", in order. Opens no file: paths stay as they
+// are written, and nothing is looked for where they lead.
+Result<RunConfig> typed_config(const std::vector<std::string>& settings, RunConfig config = {});
 
 // Whether a configuration that was filled field by field is one that load_config() may return: every number
 // within its bounds, every word one that its key may be, and what goes together. Errors are load_config()'s.
 Status check_config(const RunConfig& config);
 
-// As TOML that load_config reads back to the same configuration from anywhere: every path is absolute.
-std::string to_toml(const RunConfig& config);
+// As TOML that load_config() reads back; `written` says what becomes of paths to write to.
+std::string to_toml(const RunConfig& config, const std::function<std::string(const std::string&)>& written);
 
 // Every key with its default and what it may be.
 std::vector<KeyHelp> config_keys();

@@ -15,7 +15,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "config/devices.h"
-#include "io/toml.h"
+#include "text/toml.h"
 
 namespace sluice::core {
 

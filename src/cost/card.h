@@ -3,7 +3,6 @@
 // What plans for machines that are not here, and arithmetic without a plan, go by.
 #pragma once
 
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -68,7 +67,7 @@ std::span<const Card> cards();
 std::vector<std::string_view> card_names();
 
 // The card of a key or name; case, spaces and hyphens do not matter: RTX4090, "rtx 4090", "A100 40 GB",
-// a100-40gb. What ends in .toml is read as a machine file.
+// a100-40gb.
 Result<Card> find_card(std::string_view name);
 // The card whose key a driver's name of a device contains, the longest such key: that of "NVIDIA GeForce RTX
 // 4090"; null: none.
@@ -81,8 +80,9 @@ Result<Profile> profile_of(const Card& card, DType compute);
 // The card with keys of a machine file set otherwise; its name says which. Errors begin with "machine.KEY".
 Result<Card> changed(Card card, std::span<const std::pair<std::string, std::string>> settings);
 
-// A machine file: TOML that find_card() reads back. docs/machines.md has its keys.
+// A machine file: TOML that parse_card() reads back. docs/machines.md has its keys.
 std::string to_toml(const Card& card);
-Result<Card> read_card(const std::filesystem::path& path);
+// `name` stands for the file in errors; its stem is the card's key, and its name where the text has none.
+Result<Card> parse_card(std::string_view text, const std::string& name);
 
 }  // namespace sluice::core

@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <iterator>
 #include <type_traits>
 #include <utility>
 
 #include "base/nearest.h"
 #include "cost/card.h"
-#include "io/toml.h"
+#include "text/toml.h"
 
 namespace sluice::core {
 namespace {
@@ -149,10 +150,10 @@ Result<Card> changed(Card card, std::span<const std::pair<std::string, std::stri
   return card;
 }
 
-Result<Card> read_card(const std::filesystem::path& path) {
-  SLUICE_ASSIGN(Settings settings, read_toml(path));
+Result<Card> parse_card(std::string_view text, const std::string& name) {
+  SLUICE_ASSIGN(Settings settings, parse_toml(text, name));
   Card card;
-  card.key = card.name = path.stem().string();
+  card.key = card.name = std::filesystem::path(name).stem().string();
   card.held_bytes = {{kDevice, kHeldByDevice}, {kHost, kHeldByHost}};
   card.host_growth = kHostGrowthOnGpu;
   std::vector<std::string> keys;
@@ -161,7 +162,7 @@ Result<Card> read_card(const std::filesystem::path& path) {
     keys.emplace_back(key);
     const auto setting = settings.find(key);
     if (!status.ok() || setting == settings.end()) return;
-    const std::string place = fmt::format("{}:{}: {}", path.string(), setting->second.line, key);
+    const std::string place = fmt::format("{}:{}: {}", name, setting->second.line, key);
     if (setting->second.values.size() != 1) {
       status = error("{}: takes one value", place);
     } else if (const Status taken = read(setting->second.values.front(), field); !taken.ok()) {
@@ -171,10 +172,10 @@ Result<Card> read_card(const std::filesystem::path& path) {
   });
   SLUICE_TRY(std::move(status));
   for (const auto& [key, setting] : settings) {
-    return error("{}:{}: a machine has no key '{}'; did you mean '{}'?", path.string(), setting.line, key,
+    return error("{}:{}: a machine has no key '{}'; did you mean '{}'?", name, setting.line, key,
                  nearest(key, keys));
   }
-  if (const Status complete = check(card); !complete.ok()) return error_at(path.string(), complete.error());
+  if (const Status complete = check(card); !complete.ok()) return error_at(name, complete.error());
   return card;
 }
 

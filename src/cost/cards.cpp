@@ -157,7 +157,6 @@ const Card* card_called(std::string_view driver_name) {
 }
 
 Result<Card> find_card(std::string_view name) {
-  if (name.ends_with(".toml")) return read_card(name);
   const auto plain = [](std::string_view written) {
     std::string out = plain_name(written);
     for (const std::string_view maker : {"nvidia", "geforce", "rtx"}) {

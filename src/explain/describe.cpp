@@ -4,13 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 
 #include "base/counts.h"
-#include "base/parallel.h"
-#include "io/file.h"
-#include "run/speed.h"
+#include "plans/speed.h"
 #include "trace/trace.h"
 #include "version/version.h"
 
@@ -21,16 +18,6 @@ std::string count(double n) {
   if (n >= 1e9) return fmt::format("{:.2f} B", n / 1e9);
   if (n >= 1e6) return fmt::format("{:.2f} M", n / 1e6);
   return fmt::format("{:.0f}", n);
-}
-
-std::string model_in_words(const Prepared& p) {
-  return fmt::format("{}, {} parameters", p.model.family, count(double(p.model.params())));
-}
-
-// What is planned, in a line.
-std::string title_of(const Prepared& p) {
-  return fmt::format("{}, on {}; device {}, host {}", model_in_words(p), p.machine.description,
-                     format_bytes(p.config.caps[kDevice]), format_bytes(p.config.caps[kHost]));
 }
 
 // What is trained of a model of which something is frozen.
@@ -53,19 +40,16 @@ std::string why_numbers(const Numerics& n) {
          "nearest would lose. For f32 master weights: --set train.master=on";
 }
 
-// "3.1 s", "15 min".
-std::string time_in_words(double seconds) {
-  if (seconds < 100) return fmt::format("{:.{}f} s", seconds, seconds < 9.95 ? 1 : 0);
-  return seconds < 100 * 60 ? fmt::format("{:.0f} min", seconds / 60)
-                            : fmt::format("{:.1f} h", seconds / 3600);
-}
-
-std::string rate_in_words(double bytes_per_s) {
-  return bytes_per_s >= 99.5e6 ? fmt::format("{:.2f} GB/s", bytes_per_s / 1e9)
-                               : fmt::format("{:.1f} MB/s", bytes_per_s / 1e6);
-}
-
 }  // namespace
+
+std::string model_in_words(const Prepared& p) {
+  return fmt::format("{}, {} parameters", p.model.family, count(double(p.model.params())));
+}
+
+std::string title_of(const Prepared& p) {
+  return fmt::format("{}, on {}; device {}, host {}", model_in_words(p), p.machine.description,
+                     format_bytes(p.config.caps[kDevice]), format_bytes(p.config.caps[kHost]));
+}
 
 std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
   const ModelSpec& m = p.model;
@@ -125,36 +109,6 @@ PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
   c.hfu = speed.hfu;
   c.what_ifs = std::move(what_ifs);
   return make_report(program, plan, predicted_timeline(plan), c);
-}
-
-std::string describe(const SaveForecast& f) {
-  std::string out = fmt::format("saves    a checkpoint has {}", format_bytes(f.bytes));
-  if (f.disk_bytes_per_s > 0) {
-    out += fmt::format(" and takes {} at {}", time_in_words(double(f.bytes) / f.disk_bytes_per_s),
-                       rate_in_words(f.disk_bytes_per_s));
-  }
-  out += f.beside_run ? "; steps continue meanwhile, as the host cap has room for a copy"
-                      : "; the run waits meanwhile, as the host cap has no room for a copy";
-  if (f.interval_s > 0) {
-    out += fmt::format("; one every {}", time_in_words(f.interval_s));
-    if (f.disk_bytes_per_s > 0) out += fmt::format(", {:.2g} % of the run", 100 * f.waited_s / f.interval_s);
-  }
-  return out + "\n";
-}
-
-std::string describe(const SaveEvent& e) {
-  std::string out =
-      fmt::format("saved {}: {} in {} ({})", e.directory.filename().string(), format_bytes(e.bytes),
-                  time_in_words(e.seconds), rate_in_words(double(e.bytes) / std::max(1e-6, e.seconds)));
-  if (e.waited_seconds < e.seconds)
-    out += fmt::format(", {} of them while steps went on", time_in_words(e.seconds - e.waited_seconds));
-  if (e.best) return out + "; the held-out loss was never lower\n";
-  out += fmt::format("; saving takes {:.2g} % of the run", 100 * e.share_of_run);
-  if (e.delayed) {
-    out += fmt::format(", the next is after {}, to stay below {:.0f} %", time_in_words(e.next_seconds),
-                       100 * Saver::kMostShare);
-  }
-  return out + "\n";
 }
 
 std::string describe(const StartUp& s) {
@@ -217,31 +171,6 @@ std::string explain_speed() {
          "peak           the data sheet's dense rate in the compute type on a GPU that is known; elsewhere "
          "the fastest\n"
          "               matrix product measured on this machine\n";
-}
-
-Status save_plan(const Prepared& p) {
-  return save_plan(p, to_json(report_of(p), p.stages.main.model.program, p.stages.main.plan), 1);
-}
-
-Status save_plan(const Prepared& p, std::string_view json, int threads) {
-  const std::filesystem::path dir = p.config.run.dir;
-  const Program& program = p.stages.main.model.program;
-  const Plan& plan = p.stages.main.plan;
-  SLUICE_TRY(make_directories(dir));
-  SLUICE_TRY(write_file(dir / "config.toml", to_toml(p.config)));
-  const std::vector<Interval> predicted = predicted_timeline(plan);
-  const std::pair<std::string_view, std::function<std::string()>> files[] = {
-      {"plan.json", [&] { return std::string(json); }},
-      {"predicted.json", [&] { return chrome_trace(program, plan, predicted); }},
-      {"plan.txt", [&] { return describe(p) + "\n" + to_text(program, plan); }},
-      {"timeline.svg", [&] { return timeline_svg(program, plan, predicted, title_of(p)); }},
-  };
-  std::vector<Status> written(std::size(files));
-  for_each_parallel(std::ssize(files), threads, [&](int64_t i) {
-    written[size_t(i)] = write_file(dir / files[i].first, files[i].second());
-  });
-  for (Status& status : written) SLUICE_TRY(std::move(status));
-  return {};
 }
 
 }  // namespace sluice::core

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user reads about a run: headers, comparisons, and the files of a run directory.
+// What the user reads about a run and its plan: headers and comparisons.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "plans/prepared.h"
 #include "report/report.h"
-#include "run/prepare.h"
-#include "run/saver.h"
 
 namespace sluice::core {
 
+// "llama, 8.03 B parameters".
+std::string model_in_words(const Prepared& prepared);
+// What is planned, in a line.
+std::string title_of(const Prepared& prepared);
 // Model, shape (and why), machine and caps: names and words.
 std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& prepared);
 // The facts, a line each.
@@ -23,21 +26,10 @@ PlanReport report_of(const Prepared& prepared, std::vector<WhatIf> what_ifs = {}
 // "start-up: 12.3 s (measure 4.0 s, plan ...)".
 std::string describe(const StartUp& start_up);
 
-// What checkpoints will take, and what one took: a line each.
-std::string describe(const SaveForecast& forecast);
-std::string describe(const SaveEvent& event);
-
 // By op: how often it ran, how long the plan said it would take, how long it took; and how long compute stood
 // still.
 std::string compare_to_plan(const Program& program, const Plan& plan, std::span<const Interval> timeline);
 // The formulas in words.
 std::string explain_speed();
-
-// Writes config.toml, plan.txt, plan.json, timeline.svg and predicted.json (a Chrome trace) into the run
-// directory.
-Status save_plan(const Prepared& prepared);
-// The same for the page `json` of its report, so many `threads` at a time; each takes memory for what it
-// writes.
-Status save_plan(const Prepared& prepared, std::string_view json, int threads);
 
 }  // namespace sluice::core

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/registry/registry.h"
 #include "base/bytes.h"
 #include "base/hash.h"
-#include "host/host_memory.h"
 #include "config/devices.h"
+#include "host/host_memory.h"
+#include "io/file.h"
+#include "io/toml_file.h"
 
 namespace sluice::core {
 namespace {
@@ -77,41 +80,17 @@ Result<Machine> this_machine(const BackendKind& kind, const BackendOptions& opti
 
 }  // namespace
 
-Result<Machine> simulated_machine(const RunConfig& config, Card card) {
-  Machine m;
-  m.fast_bf16 = card.bf16.known();
-  const bool f32 = config.train.compute.value_or(m.fast_bf16 ? DType::BF16 : DType::F32) == DType::F32;
-  m.takes_f32 = card.f32.known();
-  // What has no rates of f32 is refused with the number formats, where what to do instead is said.
-  SLUICE_ASSIGN(m.profile, profile_of(card, f32 && (m.takes_f32 || !m.fast_bf16) ? DType::F32 : DType::BF16));
-  const DeviceChoice& devices = config.run.devices;
-  SLUICE_TRY(check_one_step(devices));
-  if (devices.all)
-    return error("run.devices = all: of a machine that is not here nobody knows how many there are");
-  m.options.devices = devices.numbers;
-  if (m.devices() > 1) {
-    m.profile.name = fmt::format("{} x {}", m.devices(), m.profile.name);
-    const bool joined = config.run.peer == "auto" && card.peer_rate > 0;
-    m.profile.set_lanes(LaneTable::of_devices(m.devices(), joined), card.peer_rate);
-    // As calibration finds it, which has all of them at work.
-    if (card.host_rate > 0) {
-      const double share = card.host_rate / double(m.devices());
-      m.profile.set_host_rates(std::min(card.load_rate, share), std::min(card.store_rate, share));
-    }
-  }
-  m.description = "simulated " + m.profile.name;
-  m.card = std::move(card);
-  return m;
+Result<Card> read_card(const std::filesystem::path& path) {
+  SLUICE_ASSIGN(const std::string text, read_file(path, kMostTomlBytes));
+  return parse_card(text, path.string());
 }
 
-BytesByTier Machine::caps_here(BytesByTier given) const {
-  const int64_t of_each = std::min(given[kDevice], device_total_bytes);
-  for (size_t d = 0; d < devices(); ++d) given[Tier::device(d)] = of_each;
-  return given;
+Result<Card> card_named(std::string_view name) {
+  return name.ends_with(".toml") ? read_card(name) : find_card(name);
 }
 
 Result<Card> card_for(const RunConfig& config, const std::string& name) {
-  SLUICE_ASSIGN(Card card, find_card(name));
+  SLUICE_ASSIGN(Card card, card_named(name));
   return changed(std::move(card), config.machine);
 }
 

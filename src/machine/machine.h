@@ -1,50 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs the steps: this machine, or one that is only planned for.
+// Which machine runs the steps, or is only planned for: what is asked of this one, and machine files.
 #pragma once
 
 #include <filesystem>
-#include <memory>
-#include <optional>
+#include <string>
+#include <string_view>
 
 #include "backend/registry/registry.h"
 #include "config/config.h"
 #include "cost/card.h"
-#include "cost/profile.h"
+#include "plans/machine.h"
 
 namespace sluice::core {
 
-// The host overhead that is planned with is what the process holds, rounded up to a multiple of this: what it
-// holds differs by pages from start to start, and equal starts have equal plans.
-constexpr int64_t kOverheadGrain = 4 * kMiB;
-
-struct Machine {
-  const BackendKind* backend = &simulated_backend();
-  BackendOptions options;
-  std::string description;  // one line
-  bool fast_bf16 = false;
-  bool takes_f32 = true;                    // weights and activations may be f32
-  int64_t device_total_bytes = kUnlimited;  // what the device has
-  std::string uuid;                         // of the device; empty: unknown
-  Profile profile;
-  BytesByTier held_bytes;    // beside its arenas, as found; profile.overhead_bytes is at least that
-  std::optional<Card> card;  // that was named to plan for
-
-  const BackendTraits& traits() const { return backend->traits; }
-  // Caps as given, on this machine: the device's is that of each device, and no more than it has.
-  BytesByTier caps_here(BytesByTier given) const;
-  // That share a step.
-  size_t devices() const { return options.devices.empty() ? 1 : options.devices.size(); }
-  // A fresh backend. REQUIRES: traits().runs_models.
-  Result<std::unique_ptr<Backend>> make() const { return backend->make(options); }
-};
 // The machine that config.run names; "auto" is the first backend of the registry that finds its hardware.
-// `card` names one to plan for instead, or is the path of a machine file, as find_card() takes them; empty:
-// none.
+// `card` names one to plan for instead, as card_named() takes it; empty: none.
 Result<Machine> resolve_machine(const RunConfig& config, const std::string& card);
-// The card of a name, or of a machine file, with what config.machine sets otherwise.
+
+// A machine file, as to_toml(Card) writes it.
+Result<Card> read_card(const std::filesystem::path& path);
+// As find_card(); what ends in .toml is read as a machine file.
+Result<Card> card_named(std::string_view name);
+// The same with what config.machine sets otherwise.
 Result<Card> card_for(const RunConfig& config, const std::string& name);
-// The machine of a card; rates are those of config.train.compute, or of bf16 where the card has these.
-Result<Machine> simulated_machine(const RunConfig& config, Card card);
 
 // The file that keeps the machine's measured costs: one per machine and GPU, so that switching between two
 // measures neither again. GPUs of one name differ by some per cent. Empty: data.cache is.

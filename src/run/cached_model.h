@@ -11,7 +11,7 @@
 #include "exec/executor.h"
 #include "generate/generator.h"
 #include "machine/machine.h"
-#include "run/beside.h"
+#include "plans/beside.h"
 #include "run/rows.h"
 #include "sluice/observer.h"
 #include "state/embedding_rows.h"

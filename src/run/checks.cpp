@@ -8,37 +8,13 @@
 #include "host/host_memory.h"
 #include "io/hub_cache.h"
 #include "io/safetensors.h"
-#include "planner/refusal.h"
+#include "plans/card_cap.h"
 #include "run/data.h"
 #include "run/resolve.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
 namespace {
-
-Error too_much(Tier tier, int64_t cap, int64_t there, const std::string& why_not) {
-  return does_not_fit(name_of(tier), cap, there,
-                      fmt::format("memory.{} = {}: {}", name_of(tier), exact_bytes(cap), why_not));
-}
-
-// Two digits: 24,564 MiB are not 24 GiB.
-std::string exact_gib(int64_t bytes) {
-  return fmt::format("{:.2f} GiB", double(bytes) / double(kGiB));
-}
-
-Status keep_to_card(RunConfig& config, const Card& card) {
-  int64_t& cap = config.caps[kDevice];
-  const std::string usable = format_bytes(card.usable_bytes());
-  if (cap == kUnlimited) {
-    cap = card.usable_bytes();
-    config.notices.push_back(
-        fmt::format("memory.device: {}, what the card {} has less 1 GiB for its driver", usable, card.name));
-  }
-  if (cap <= card.memory_bytes) return {};
-  return too_much(kDevice, cap, card.memory_bytes,
-                  fmt::format("the card {} has {}; without a cap its usable {} are planned for", card.name,
-                              exact_gib(card.memory_bytes), usable));
-}
 
 Status keep_to_this_machine(const RunConfig& config, const Machine& machine) {
   const HostLimit host = host_limit();
@@ -47,8 +23,8 @@ Status keep_to_this_machine(const RunConfig& config, const Machine& machine) {
   for (const auto& [tier, limit] : {std::pair{kDevice, device}, {kHost, host}}) {
     const int64_t cap = config.caps[tier];
     if (cap != kUnlimited && cap > limit.bytes)
-      return too_much(tier, cap, limit.bytes,
-                      fmt::format("{} has {}", limit.whose, format_bytes(limit.bytes)));
+      return cap_above(tier, cap, limit.bytes,
+                       fmt::format("{} has {}", limit.whose, format_bytes(limit.bytes)));
   }
   return {};
 }

@@ -7,8 +7,9 @@
 #include <ctime>
 #include <filesystem>
 
-#include "host/host_memory.h"
 #include "base/parallel.h"
+#include "host/host_memory.h"
+#include "plans/prepared.h"
 #include "run/checks.h"
 #include "state/checkpoint.h"
 #include "tokenizer/tokenizer.h"
@@ -240,11 +241,6 @@ BatchMode batch_mode(const RunConfig& c) {
 bool packs_documents(const RunConfig& c) {
   if (c.data.paths.empty()) return false;
   return batch_mode(c) == BatchMode::Packed || (c.data.respect_documents && !is_one_document(c.data.paths));
-}
-
-int64_t sample_window_of(const RunConfig& c) {
-  constexpr int64_t kMost = 256;
-  return std::min(c.train.seq_len, kMost);
 }
 
 bool holds_out(const RunConfig& c) {

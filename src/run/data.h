@@ -25,9 +25,6 @@ bool packs_documents(const RunConfig& config);
 // Whether a part of the data is held out.
 bool holds_out(const RunConfig& config);
 
-// Tokens that a sampled text is continued by: the program that samples looks back no further.
-int64_t sample_window_of(const RunConfig& config);
-
 // Sets data.date, where it is left open: to that of the checkpoint that the run goes on from, or to today.
 Status keep_date(RunConfig& config);
 

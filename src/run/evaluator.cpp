@@ -6,8 +6,8 @@
 #include "base/bytes.h"
 #include "base/parallel.h"
 #include "ops/step_args.h"
+#include "plans/stages.h"
 #include "run/caps.h"
-#include "run/stages.h"
 #include "run/standing_start.h"
 
 namespace sluice::core {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "machine/machine.h"
-#include "run/beside.h"
+#include "plans/beside.h"
 #include "run/evaluation.h"
 #include "sluice/observer.h"
 

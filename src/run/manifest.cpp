@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "model/families/families.h"
+#include "plans/fields.h"
 #include "run/checks.h"
 #include "run/data.h"
-#include "run/fields.h"
 #include "run/resolve.h"
 #include "tokens/corpus_changes.h"
 

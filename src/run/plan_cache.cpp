@@ -11,8 +11,8 @@
 #include "base/checksum.h"
 #include "io/file.h"
 #include "io/sealed.h"
-#include "run/fields.h"
-#include "run/kept_plans.h"
+#include "plans/fields.h"
+#include "plans/kept_plans.h"
 
 namespace sluice::core {
 namespace {
@@ -161,6 +161,17 @@ std::optional<ShapeChoice> PlanCache::find(const ShapeSubject& subject, const Sh
 void PlanCache::keep(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
                      const ShapeChoice& choice) const {
   write(in_full(subject, request, profile), shape_as_text(choice, profile));
+}
+
+Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const PlanCache* cache,
+                           Observer& observer) {
+  Stages stages = build_stages(r);
+  if (cache != nullptr && cache->find(r, profile, stages, observer)) return stages;
+  StageRequest request = r;
+  request.weigh_memory = cache != nullptr;  // what is kept has it, whoever plans first
+  SLUICE_TRY(plan_stages(stages, request, profile));
+  if (cache != nullptr) cache->keep(r, profile, stages);
+  return stages;
 }
 
 }  // namespace sluice::core

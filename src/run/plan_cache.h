@@ -17,7 +17,7 @@
 
 #include "io/sealed.h"
 #include "planner/shape.h"
-#include "run/stages.h"
+#include "plans/stages.h"
 #include "sluice/observer.h"
 
 namespace sluice::core {
@@ -50,5 +50,9 @@ class PlanCache {
   const std::filesystem::path folder_;
   const size_t most_;
 };
+
+// As make_stages(); with a cache, what it has is not searched for again.
+Result<Stages> make_stages(const StageRequest& request, const Profile& profile, const PlanCache* cache,
+                           Observer& observer = silent_observer());
 
 }  // namespace sluice::core

@@ -5,24 +5,27 @@
 
 #include <algorithm>
 
-#include "host/host_memory.h"
 #include "base/parallel.h"
 #include "base/stopwatch.h"
+#include "host/host_memory.h"
 #include "measure/calibrate.h"
 #include "model/blocks.h"
 #include "model/weights.h"
 #include "planner/refusal.h"
 #include "planner/shape.h"
+#include "plans/decide.h"
 #include "run/checks.h"
 #include "run/data.h"
-#include "run/learning_rate.h"
 #include "run/manifest.h"
 #include "run/plan_cache.h"
 #include "run/resolve.h"
+#include "run/step_mix.h"
 #include "tokens/byte_tokenizer.h"
 
 namespace sluice::core {
 namespace {
+
+static_assert(kByteVocab == ByteTokenizer::kVocab);
 
 // Measured costs win over estimates; measuring happens once per machine and kind of step.
 Status measure_costs(Prepared& p, const StageRequest& request, const RowSample& rows, Observer& observer) {
@@ -82,80 +85,40 @@ Result<int> threads_of_search(const Prepared& p, int64_t chunk_tokens) {
                   exact_bytes(cap), tasks, format_bytes(need), format_bytes(room), chunk_tokens));
 }
 
-// The device cap is that of each.
-void share_caps(Prepared& p) {
-  for (size_t d = 1; d < p.machine.devices(); ++d) p.config.caps[Tier::device(d)] = p.config.caps[kDevice];
-}
+// Plans of a run on this host: found again where they are kept, measured where the model runs, with as many
+// threads as there is memory for.
+class OnThisHost final : public Surroundings {
+ public:
+  OnThisHost(const PlanCache* cache, Observer& observer, const RowSample& rows)
+      : cache_(cache), observer_(observer), rows_(rows) {}
 
-// Everything up to the shape of the step, which is none of `without`; the rest is the search for plans.
-Result<StageRequest> decide_shape(Prepared& p, const RunNeeds& needs, bool least_shape,
-                                  std::vector<StepShape> without, const PlanCache* cache, Observer& observer,
-                                  const std::stop_token& stop = {}) {
-  SLUICE_TRY(keep_shape(p.config));
-  p.model = needs.model;
-  SLUICE_TRY(freeze(p.model, p.config.train.freeze, "train.freeze"));
-  SLUICE_TRY(choose_rate(p.config, p.model));
-  SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
-  p.optimizer = resolve_optimizer(p.config, p.machine);
-
-  StageRequest request;
-  request.model = p.model;
-  request.numerics = p.numerics;
-  request.optimizer = p.optimizer;
-  request.caps = p.machine.caps_here(p.config.caps);
-  request.held_bytes = p.machine.held_bytes;
-  request.loss = needs.loss;
-  request.evaluate = needs.evaluate;
-  request.sample_window = needs.sample_window;
-  request.stop = stop;
-
-  ShapeRequest shape_request;
-  shape_request.seq_len = p.config.train.seq_len;
-  shape_request.tokens_per_step = p.config.train.tokens_per_step;
-  shape_request.packed = needs.packed;
-  shape_request.chunk_tokens = p.config.shape.chunk_tokens;
-  shape_request.rounds = p.config.shape.rounds;
-  shape_request.first_round_chunks = p.config.shape.first_round_chunks;
-  shape_request.head_tokens = p.config.shape.head_tokens;
-  shape_request.least = least_shape;
-  if (!without.empty()) cache = nullptr;
-  shape_request.without = std::move(without);
-  SLUICE_ASSIGN(shape_request.threads, threads_of_search(p, shape_request.chunk_tokens));
-  shape_request.caps = request.caps;
-  shape_request.stop = stop;
-  const Profile& profile = p.machine.profile;
-  ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer, needs.loss);
-  subject.room_between_steps = room_between_steps(request, profile);
-  auto choice = cache == nullptr ? std::nullopt
-                                 : cache->find(subject, shape_request, profile, request.held_bytes, observer);
-  if (!choice) {
-    SLUICE_ASSIGN(choice, choose_shape(subject, shape_request, profile));
-    release_freed_memory();
-    if (cache != nullptr) cache->keep(subject, shape_request, profile, *choice);
+  Result<int> threads(const Prepared& p, int64_t chunk_tokens) override {
+    return threads_of_search(p, chunk_tokens);
   }
-  p.shape = request.shape = choice->shape;
-  p.optimizer.late_moments = request.optimizer.late_moments = choice->late_moments;
-  request.settings = choice->settings;
-  p.why_shape = choice->why;
-  p.least_bound = choice->least_bound;
-  SLUICE_ASSIGN(request.threads, threads_of_search(p, p.shape.chunk_tokens));
-  return request;
-}
+  Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
+                            const BytesByTier& held_bytes) override {
+    const PlanCache* const cache = request.without.empty() ? cache_ : nullptr;
+    if (cache != nullptr) {
+      if (auto kept = cache->find(subject, request, profile, held_bytes, observer_)) return std::move(*kept);
+    }
+    SLUICE_ASSIGN(ShapeChoice choice, choose_shape(subject, request, profile));
+    release_freed_memory();
+    if (cache != nullptr) cache->keep(subject, request, profile, choice);
+    return choice;
+  }
+  Status measure(Prepared& p, const StageRequest& request) override {
+    return p.machine.traits().runs_models ? measure_costs(p, request, rows_, observer_) : Status();
+  }
+  Result<Stages> stages(const StageRequest& request, const Profile& profile) override {
+    return make_stages(request, profile, cache_, observer_);
+  }
+  void planning() override { observer_.progress({"planning"}); }
 
-// The overhead that is planned with is what the process holds, rounded up. A host cap that is too small by no
-// more than was rounded is planned for with what the process holds, so that a cap which one start names works
-// for the next one, whose pages differ. False: this changes nothing, or has been done.
-bool drop_rounding(Prepared& p, const Error& refusal) {
-  if (refusal.kind != ErrorKind::DoesNotFit || refusal.detail("tier") != name_of(kHost)) return false;
-  constexpr int64_t kGrain = 64 * kKiB;
-  const int64_t held = align_up(p.machine.held_bytes[kHost], kGrain);
-  int64_t& planned = p.machine.profile.overhead_bytes[kHost];
-  const std::string need(refusal.detail("need")), given(refusal.detail("given"));
-  if (held == 0 || planned <= held || need.empty() || given.empty()) return false;
-  if (std::stoll(need) - std::stoll(given) > planned - held) return false;
-  planned = held;
-  return true;
-}
+ private:
+  const PlanCache* const cache_;
+  Observer& observer_;
+  const RowSample& rows_;
+};
 
 }  // namespace
 
@@ -183,7 +146,7 @@ Result<RunNeeds> needs_of(const RunConfig& config, bool between_steps) {
   needs.packed = packs_documents(config);
   if (between_steps) {
     needs.evaluate = holds_out(config) && config.eval.rows > 0;
-    const bool has_words = needs.model.vocab == ByteTokenizer::kVocab || tokenizer_of(config);
+    const bool has_words = needs.model.vocab == kByteVocab || tokenizer_of(config);
     if (has_words && config.sample.tokens > 0) needs.sample_window = sample_window_of(config);
   }
   return needs;
@@ -206,47 +169,13 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_step
 
 Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
                             const PrepareOptions& options) {
-  Prepared p;
-  p.config = std::move(config);
-  const std::vector<std::string>& of_model = needs.model.notices;
-  p.config.notices.insert(p.config.notices.end(), of_model.begin(), of_model.end());
-  p.resolved = machine;
-  p.machine = std::move(machine);
+  Prepared p = undecided(std::move(config), std::move(machine), needs);
   SLUICE_TRY(check_early(p.config, p.machine));
-  share_caps(p);
-  options.observer->progress({"planning"});
-  Stopwatch watch;
   p.document_tokens = document_tokens(needs.rows);
-  // Estimates chose the shape, on a machine at hand with costs that were not measured yet. One that has no
-  // plan in full leads to the next.
-  constexpr size_t kMostFailed = 4;
-  std::vector<StepShape> failed;
-  Status failure;
-  for (;;) {
-    auto request = decide_shape(p, needs, false, failed, options.cache, *options.observer, options.stop);
-    if (options.stop.stop_requested()) return stopped_planning();
-    if (!request.ok()) {
-      if (failed.empty() && drop_rounding(p, request.error())) continue;
-      return failed.empty() ? request.error() : failure.error();
-    }
-    p.start_up.plan_s += watch.seconds();
-    if (options.stop.stop_requested()) return stopped_planning();
-    if (p.machine.traits().runs_models) SLUICE_TRY(measure_costs(p, *request, needs.rows, *options.observer));
-    request->passes = options.passes;
-    watch = Stopwatch();
-    options.observer->progress({"planning"});
-    auto stages = make_stages(*request, p.machine.profile, options.cache, *options.observer);
-    p.start_up.plan_s += watch.seconds();
-    watch = Stopwatch();
-    if (stages.ok()) {
-      p.stages = std::move(*stages);
-      break;
-    }
-    failure = stages.error();
-    if (drop_rounding(p, failure.error())) continue;
-    if (stages.error().kind != ErrorKind::DoesNotFit || failed.size() == kMostFailed) return stages.error();
-    failed.push_back(request->shape);
-  }
+  options.observer->progress({"planning"});
+  SLUICE_TRY(keep_shape(p.config));
+  OnThisHost here(options.cache, *options.observer, needs.rows);
+  SLUICE_TRY(decide(p, needs, here, options.passes, options.stop));
   release_freed_memory();  // of the search, which takes more than running the plan
   return p;
 }
@@ -257,16 +186,9 @@ Status check_fit(RunConfig config, Machine machine) {
 }
 
 Status check_fit(RunConfig config, Machine machine, RunNeeds needs) {
-  Prepared p;
-  p.config = std::move(config);
-  p.machine = std::move(machine);
-  share_caps(p);
-  // To choose the shape that takes least is to find out whether one works.
-  for (;;) {
-    const auto request = decide_shape(p, needs, true, {}, nullptr, silent_observer());
-    if (request.ok()) return {};
-    if (!drop_rounding(p, request.error())) return request.error();
-  }
+  SLUICE_TRY(keep_shape(config));
+  OnThisHost here(nullptr, silent_observer(), needs.rows);
+  return check_shape(undecided(std::move(config), std::move(machine), needs), needs, here);
 }
 
 }  // namespace sluice::core

@@ -44,37 +44,6 @@ Result<ModelFiles> model_files_of(const RunConfig& config) {
   return ModelFiles::open(folders);
 }
 
-Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine) {
-  Numerics n;
-  n.compute = config.train.compute.value_or(machine.fast_bf16 ? DType::BF16 : DType::F32);
-  const bool bf16 = n.compute == DType::BF16;
-  if (!bf16 && !machine.takes_f32) {
-    return error(
-        "train.compute = {}: {} computes in bf16 with fp32 sums only, and has no rates for anything else; "
-        "for f32 "
-        "weights beside them set train.master = on",
-        name_of(n.compute), machine.profile.name);
-  }
-  const bool compact = bf16 && machine.traits().compact_state;
-  n.grad = config.train.grad.value_or(compact ? DType::BF16 : DType::F32);
-  n.state = config.train.state.value_or(compact && config.train.master != true ? DType::BF16 : DType::F32);
-  // Master weights go with f32 state; other state goes with stochastic rounding.
-  n.master = config.train.master.value_or(bf16 && n.state == DType::F32);
-  n.stochastic = config.train.stochastic.value_or(bf16 && !n.master);
-  SLUICE_TRY(validate(n));
-  return n;
-}
-
-OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine) {
-  OptimizerConfig o;
-  o.optimizer = &config.optimizer();
-  o.values.clear();
-  for (const Hyperparameter& h : o.optimizer->hyperparameters) o.values.push_back(config.value_of(h));
-  o.clip_norm = float(config.train.clip_norm);
-  o.deferred = config.train.deferred_update.value_or(!machine.traits().shares_cores);
-  return o;
-}
-
 sluice::Schedule schedule_of(const RunConfig& c) {
   return {.steps = c.train.steps,
           .learning_rate = c.train.learning_rate.value(),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A RunConfig made concrete: the model, the number formats, the optimizer and the schedule.
+// A RunConfig made concrete: the model and its files, and the schedule; number formats and the optimizer are
+// in plans/resolve.h.
 #pragma once
 
 #include "config/config.h"
-#include "machine/machine.h"
+#include "plans/resolve.h"
 #include "sluice/schedule.h"
 #include "state/model_files.h"
-#include "step/build.h"
 
 namespace sluice::core {
 
@@ -20,14 +20,6 @@ Result<ModelSpec> resolve_trained_model(const RunConfig& config);
 // model.weights or model.config. Where none has anything any more, from the checkpoint that the run goes on
 // from.
 Result<ModelFiles> model_files_of(const RunConfig& config);
-
-// "auto" becomes: where bf16 products are fast, bf16 with bf16 gradients and state and stochastic rounding on
-// backends that prefer compact state, else with f32 gradients, state and master weights; elsewhere f32.
-// Master weights that are asked for bring f32 state. What the machine does not compute in is refused.
-Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine);
-
-// Updates are deferred by default where transfers are what may bind.
-OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine);
 
 // REQUIRES: the learning rate is chosen.
 sluice::Schedule schedule_of(const RunConfig& config);

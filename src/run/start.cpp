@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/start.h"
 
+#include "config/files/load_config.h"
 #include "run/checks.h"
 #include "state/store.h"
 

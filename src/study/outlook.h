@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "run/speed.h"
+#include "plans/speed.h"
+#include "run/prepare.h"
 
 namespace sluice::core {
 

@@ -58,7 +58,7 @@ struct Optimizer {
   Op (*update)(const UpdatePart& part, std::span<const double> values, bool state);
   // What update() without state left out. Empty where it cannot be made up for later.
   std::optional<Op> (*update_state)(const UpdatePart& part, std::span<const double> values);
-  // What train.learning_rate = auto goes by (run/learning_rate.h): rates that suit it, which fall with the
+  // What train.learning_rate = auto goes by (plans/learning_rate.h): rates that suit it, which fall with the
   // model's size to the power of `by_params`.
   struct Rate {
     double rate, by_params;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
+#include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 
 namespace sluice::core {

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "config/config.h"
+#include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 #include "ops/op.h"
 

@@ -17,12 +17,13 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "base/parallel.h"
 #include "corpus/cells.h"
 #include "cost/card.h"
 #include "io/file.h"
 #include "model/families/families.h"
 #include "planner/shape.h"
-#include "run/stages.h"
+#include "plans/stages.h"
 
 namespace sluice::core {
 namespace {
@@ -41,6 +42,7 @@ std::string fingerprint(const Model& model) {
 
 StageRequest request_of(const corpus::Group& g) {
   StageRequest r{g.config, g.step, g.numerics, g.optimizer};
+  r.threads = search_threads();
   r.evaluate = true;
   r.sample_window = std::min<int64_t>(g.step.seq_len, 1024);
   return r;
@@ -74,6 +76,7 @@ void add_run(int64_t device_gib, Fingerprints& out) {
   const Profile profile = *profile_of(*find_card("h200"), DType::BF16);
   const std::string name = device_gib == 0 ? "8B h200 none" : fmt::format("8B h200 {}GiB", device_gib);
   StageRequest r;
+  r.threads = search_threads();
   r.model = *model_preset("8");
   r.numerics = {DType::BF16, DType::BF16, DType::BF16, false, true};
   r.optimizer.deferred = true;

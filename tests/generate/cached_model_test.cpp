@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
 #include "model/families/families.h"

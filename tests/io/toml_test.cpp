@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/toml.h"
+#include "text/toml.h"
 
 #include <gtest/gtest.h>
 
+#include "io/toml_file.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -118,7 +119,8 @@ TEST(Toml, MalformedLinesNameFileAndLine) {
 
 TEST(Toml, BrokenHeadersOfTablesNameTheLine) {
   using std::string_literals::operator""s;
-  for (const std::string& text : {"a = 1\n[\nb = 2\n"s, "a = 1\n[\0b]\n"s, "a = 1\n["s, "a = 1\n\uFEFEb = 2"s}) {
+  for (const std::string& text :
+       {"a = 1\n[\nb = 2\n"s, "a = 1\n[\0b]\n"s, "a = 1\n["s, "a = 1\n\uFEFEb = 2"s}) {
     const auto read = parse_toml(text, "x.toml");
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_EQ(read.message().find("x.toml:2: parsing "), 0u) << read.message();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "config/files/load_config.h"
 #include "io/file.h"
 #include "machine/machine.h"
 #include "ops/op.h"

@@ -2,6 +2,7 @@
 // Machines that are not here, of several devices.
 #include <gtest/gtest.h>
 
+#include "config/files/load_config.h"
 #include "machine/machine.h"
 
 namespace sluice::core {

@@ -9,7 +9,7 @@
 #include "planner/builder.h"
 #include "planner/planner.h"
 #include "planner/test_machine.h"
-#include "run/stages.h"
+#include "plans/stages.h"
 
 namespace sluice::core {
 namespace {

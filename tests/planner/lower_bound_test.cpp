@@ -8,7 +8,7 @@
 
 #include "planner/builder.h"
 #include "planner/test_machine.h"
-#include "run/stages.h"
+#include "plans/stages.h"
 
 namespace sluice::core {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "config/files/load_config.h"
 #include "run/small_session.h"
 
 namespace sluice::core {

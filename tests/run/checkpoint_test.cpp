@@ -11,6 +11,7 @@
 
 #include "backend/testing/forwarding.h"
 #include "base/checksum.h"
+#include "config/files/load_config.h"
 #include "io/safetensors.h"
 #include "model/families/families.h"
 #include "run/forged_checkpoint.h"

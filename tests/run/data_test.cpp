@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "commands/commands.h"
+#include "config/files/load_config.h"
 #include "io/safetensors.h"
 #include "run/data_view.h"
 #include "run/small_session.h"

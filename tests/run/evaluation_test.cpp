@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "config/files/load_config.h"
 #include "run/small_session.h"
 #include "run/training.h"
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/files/load_config.h"
 #include "run/resolve.h"
 #include "run/small_session.h"
 #include "tokenizer/tokenizer.h"

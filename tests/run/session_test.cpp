@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "commands/commands.h"
+#include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
 #include "io/safetensors.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 #include "run/session.h"
 #include "support/temp_dir.h"

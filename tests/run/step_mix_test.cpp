@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "equivalence/small_runs.h"
-#include "run/stages.h"
+#include "plans/stages.h"
+#include "run/step_mix.h"
 
 namespace sluice::core {
 namespace {

@@ -8,6 +8,7 @@
 #include <bit>
 #include <optional>
 
+#include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
 #include "run/plan_cache.h"

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 #include "support/temp_dir.h"
 

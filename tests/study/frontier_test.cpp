@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 #include "study/what_if.h"
 #include "support/temp_dir.h"

@@ -7,6 +7,7 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
+#include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 #include "estimate/subject.h"
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "config/files/load_config.h"
 #include "cost/card.h"
 #include "equivalence/rig/rig.h"
 #include "study/outlook.h"

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 #include "support/temp_dir.h"
 

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "config/files/load_config.h"
 #include "io/file.h"
 #include "io/safetensors.h"
 #include "model/families/families.h"

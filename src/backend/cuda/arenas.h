@@ -9,8 +9,8 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/device.h"
-#include "host/host_pages.h"
 #include "base/status.h"
+#include "host/host_pages.h"
 
 namespace sluice::core::cuda {
 

@@ -27,8 +27,4 @@ Result<const BackendKind*> find_backend(std::string_view name) {
   return error("run.backend = {}: allowed are auto, {}", name, fmt::join(names, ", "));
 }
 
-const BackendKind& simulated_backend() {
-  return sim_kind();
-}
-
 }  // namespace sluice::core

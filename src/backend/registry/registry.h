@@ -14,7 +14,4 @@ std::span<const BackendKind* const> backends();
 // An error names those that there are.
 Result<const BackendKind*> find_backend(std::string_view name);
 
-// The one that plans are made for when the machine is not here: it runs no models.
-const BackendKind& simulated_backend();
-
 }  // namespace sluice::core

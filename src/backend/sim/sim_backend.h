@@ -50,7 +50,8 @@ class SimBackend final : public Backend {
   BytesByTier memory_;
 };
 
-// As a machine to plan for. The executor makes its own to predict times with.
+// What plans are made for when the machine is not here: it runs no models. The executor makes its own to
+// predict times with.
 const BackendKind& sim_kind();
 
 }  // namespace sluice::core

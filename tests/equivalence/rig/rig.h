@@ -14,8 +14,8 @@
 #include "backend/backend.h"
 #include "exec/executor.h"
 #include "ops/step_args.h"
+#include "plans/stages.h"
 #include "run/rows.h"
-#include "run/stages.h"
 #include "step/build.h"
 
 namespace sluice::core::rig {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/kept_plans.h"
+#include "plans/kept_plans.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "machine/machine.h"
 #include "plan/store.h"
 #include "planner/coarse_search.h"
-#include "run/fields.h"
+#include "plans/fields.h"
+#include "plans/machine.h"
 
 namespace sluice::core {
 namespace {

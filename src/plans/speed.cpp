@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/speed.h"
+#include "plans/speed.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/beside.h"
+#include "plans/beside.h"
 
 #include <algorithm>
 #include <unordered_map>

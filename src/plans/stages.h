@@ -6,17 +6,12 @@
 #include <functional>
 #include <string_view>
 
-#include "base/parallel.h"
 #include "cost/profile.h"
 #include "exec/executor.h"
-#include "measure/rehearsal.h"
 #include "planner/shape.h"
-#include "run/beside.h"
-#include "sluice/observer.h"
+#include "plans/beside.h"
 
 namespace sluice::core {
-
-class PlanCache;
 
 // The names of those beside training. A long evaluation brings each weight once for several chunks: where
 // that takes longer than computing one, it is there beside the short one. One that updates is a long one
@@ -35,16 +30,20 @@ struct StageRequest {
   BytesByTier held_bytes;     // Machine::held_bytes; 0: nothing that is kept is too small
   int64_t sample_window = 0;  // tokens; 0: no sampling
   bool evaluate = false;
-  int threads = search_threads();                 // to search with; plans do not depend on it
+  int threads = 1;                                // to search with; plans do not depend on it
   bool quick = false;                             // see PlanRequest
   std::stop_token stop = {};                      // see PlanRequest
+  bool weigh_memory = false;                      // see PlanRequest
   PassRunner* passes = nullptr;                   // for the training plan; see PlanRequest
   std::shared_ptr<const KnownSettings> settings;  // for the training plan; see PlanRequest
 };
 
-// With a cache, what it has is not searched for again (see plan_cache.h).
-Result<Stages> make_stages(const StageRequest& request, const Profile& profile,
-                           const PlanCache* cache = nullptr, Observer& observer = silent_observer());
+// The programs that a request asks for, without plans.
+Stages build_stages(const StageRequest& request);
+// Plans them. One that is optional and saves nothing is left out.
+Status plan_stages(Stages& stages, const StageRequest& request, const Profile& profile);
+// Both.
+Result<Stages> make_stages(const StageRequest& request, const Profile& profile);
 // Room that the programs between steps take beside a shape's plan; for which evaluates, what the request says
 // of that and of sampling counts, not its shape. Borrows both.
 std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& request,
@@ -63,9 +62,5 @@ StepShape long_evaluation_shape(const StepShape& training);
 // The evaluation for the next pass where so many sequences are left: the long one if these fill it. REQUIRES:
 // there is an evaluation.
 const Stage& evaluation_of(const Stages& stages, int64_t sequences);
-
-// What a step of a training program is made of by a quick plan under the request's caps: ops with what is
-// computed again, and copies. Where nothing fits, the program's ops.
-StepMix estimate_mix(const Program& program, const StageRequest& request, const Profile& profile);
 
 }  // namespace sluice::core

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/stages.h"
+#include "plans/stages.h"
 
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
-#include "base/parallel.h"
 #include "model/blocks.h"
-#include "run/plan_cache.h"
 
 namespace sluice::core {
 namespace {
@@ -58,18 +55,6 @@ std::vector<BesideSteps> programs_beside(const StageRequest& r) {
   return out;
 }
 
-// The programs, without plans.
-Stages build_stages(const StageRequest& r) {
-  Stages stages;
-  stages.main = {build_training(r.model, r.shape, r.numerics, r.optimizer, r.loss), {}, "training"};
-  const bool may_be_long = long_evaluation_shape(r.shape) != evaluation_shape(r.shape);
-  for (const BesideSteps& p : programs_beside(r)) {
-    if (!p.optional || may_be_long)
-      stages.beside.push_back({p.build(r.shape), {}, std::string(p.name), p.optional});
-  }
-  return stages;
-}
-
 double ns_of_a_token(const Stage& stage) {
   return stage.plan.makespan_ns / double(stage.model.shape.tokens());
 }
@@ -104,6 +89,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   request.caps = r.caps;
   request.passes = r.passes;
   request.known = r.settings;
+  request.weigh_memory = r.weigh_memory;
   for (const Stage& stage : stages.beside) {
     if (stage.optional) continue;
     SLUICE_ASSIGN(const BytesByTier room, room_beside(stage.model.program, profile));
@@ -179,38 +165,29 @@ const Stage& evaluation_of(const Stages& stages, int64_t sequences) {
   return many != nullptr && many->model.shape.sequences() <= sequences ? *many : stages.at(kEvaluation);
 }
 
-Result<Stages> make_stages(const StageRequest& r, const Profile& profile, const PlanCache* cache,
-                           Observer& observer) {
-  Stages stages = build_stages(r);
-  if (cache != nullptr && cache->find(r, profile, stages, observer)) return stages;
-  SLUICE_ASSIGN(PlanRequest request, request_for_training(r, stages, profile));
-  request.weigh_memory = cache != nullptr;  // what is kept has it, whoever plans first
-  SLUICE_ASSIGN(stages.main.plan, make_plan(stages.main.model.program, profile, request));
-  SLUICE_TRY(plan_beside(stages, request.boundary_bytes, profile, r.stop));
-  leave_out_what_saves_nothing(stages);
-  if (cache != nullptr) cache->keep(r, profile, stages);
+Stages build_stages(const StageRequest& r) {
+  Stages stages;
+  stages.main = {build_training(r.model, r.shape, r.numerics, r.optimizer, r.loss), {}, "training"};
+  const bool may_be_long = long_evaluation_shape(r.shape) != evaluation_shape(r.shape);
+  for (const BesideSteps& p : programs_beside(r)) {
+    if (!p.optional || may_be_long)
+      stages.beside.push_back({p.build(r.shape), {}, std::string(p.name), p.optional});
+  }
   return stages;
 }
 
-StepMix estimate_mix(const Program& program, const StageRequest& r, const Profile& profile) {
-  StepMix mix{counted_ops(program), 0, 0};
-  PlanRequest request;
-  request.quick = true;
-  request.explain = false;
-  request.threads = r.threads;
-  request.caps = r.caps;
-  request.stop = r.stop;
-  const auto plan = make_plan(program, profile, request);
-  if (!plan.ok()) return mix;
-  const PlanTotals sums = totals(program, *plan);
-  mix.loaded_bytes = sums.loads.bytes;
-  mix.stored_bytes = sums.stores.bytes;
-  std::unordered_map<std::string, int64_t> runs;
-  for (const Action& a : plan->actions) {
-    if (a.kind == ActionKind::Run) ++runs[cost_key(program.task(a.task).op)];
-  }
-  for (auto& [op, count] : mix.ops) count = runs[cost_key(op)];
-  return mix;
+Status plan_stages(Stages& stages, const StageRequest& r, const Profile& profile) {
+  SLUICE_ASSIGN(const PlanRequest request, request_for_training(r, stages, profile));
+  SLUICE_ASSIGN(stages.main.plan, make_plan(stages.main.model.program, profile, request));
+  SLUICE_TRY(plan_beside(stages, request.boundary_bytes, profile, r.stop));
+  leave_out_what_saves_nothing(stages);
+  return {};
+}
+
+Result<Stages> make_stages(const StageRequest& r, const Profile& profile) {
+  Stages stages = build_stages(r);
+  SLUICE_TRY(plan_stages(stages, r, profile));
+  return stages;
 }
 
 }  // namespace sluice::core

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/learning_rate.h"
+#include "plans/learning_rate.h"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configuration files: TOML 1.0, read by toml++, as flat settings. Values are text, numbers, true and false,
-// and lists of them; tables give the keys in them their prefix. Anything else is an error with file and line,
-// and one whose text or size lacks its quotes shows the line with them.
+// Texts of configurations: TOML 1.0, read by toml++, as flat settings. Values are text, numbers, true and
+// false, and lists of them; tables give the keys in them their prefix. Anything else is an error with file
+// and line, and one whose text or size lacks its quotes shows the line with them.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
@@ -26,7 +25,6 @@ using Settings = std::map<std::string, Setting, std::less<>>;
 
 // `name` stands for the file in errors.
 Result<Settings> parse_toml(std::string_view text, std::string_view name);
-Result<Settings> read_toml(const std::filesystem::path& path);
 
 // A text as TOML writes it, quotes included.
 std::string toml_text(std::string_view text);

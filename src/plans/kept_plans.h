@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "planner/shape.h"
-#include "run/stages.h"
+#include "plans/stages.h"
 
 namespace sluice::core {
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/toml.h"
+#include "text/toml.h"
 
 // Errors come back as values, and nothing is written by it.
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_FORMATTERS 0
 #include <toml++/impl/preprocessor.h>
-// The parser tells the compiler, or assert(), what its input is, and checks it afterwards: "[" at the end of a line
-// stops a debug build and may do anything in an optimised one. The same for some characters' classes: U+FEFE.
+// The parser tells the compiler, or assert(), what its input is, and checks it afterwards: "[" at the end of
+// a line stops a debug build and may do anything in an optimised one. The same for some characters' classes:
+// U+FEFE.
 #undef TOML_ASSERT_ASSUME
 #define TOML_ASSERT_ASSUME(expression) static_assert(true)
 #pragma push_macro("TOML_UNREACHABLE")
@@ -19,8 +20,6 @@
 
 #include <charconv>
 #include <optional>
-
-#include "io/file.h"
 
 namespace sluice::core {
 namespace {
@@ -145,12 +144,6 @@ Result<Settings> parse_toml(std::string_view text, std::string_view name) {
   constexpr std::string_view kPrefix = "Error while ";
   if (what.starts_with(kPrefix)) what.remove_prefix(kPrefix.size());
   return error("{}:{}: {}", name, line, what);
-}
-
-Result<Settings> read_toml(const std::filesystem::path& path) {
-  constexpr int64_t kMostBytes = 16 << 20;
-  SLUICE_ASSIGN(const std::string text, read_file(path, kMostBytes));
-  return parse_toml(text, path.string());
 }
 
 std::string toml_text(std::string_view text) {

@@ -2,7 +2,7 @@
 // Speeds of a step, by the formulas of model/flops.h.
 #pragma once
 
-#include "run/prepare.h"
+#include "plans/prepared.h"
 
 namespace sluice::core {
 

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planning/asked.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "explain/describe.h"
+#include "model/families/families.h"
+#include "plans/card_cap.h"
+#include "plans/decide.h"
+
+namespace sluice::core {
+namespace {
+
+using nlohmann::json;
+
+// Searches with so many threads, and says how far it is.
+class Asked final : public Surroundings {
+ public:
+  Asked(int threads, Observer& observer) : Surroundings(threads), observer_(observer), by_(threads) {}
+
+  Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
+                            const BytesByTier& held_bytes) override {
+    ShapeSubject heard = subject;
+    heard.program = [&](const StepShape& shape, bool late_moments) {
+      Program program = subject.program(shape, late_moments);
+      // Other threads of the search are not the caller's.
+      if (by_ == 1) observer_.progress({"looking at shapes", ++seen_});
+      return program;
+    };
+    return Surroundings::shape(heard, request, profile, held_bytes);
+  }
+  Result<Stages> stages(const StageRequest& request, const Profile& profile) override {
+    StageRequest by = request;
+    by.weigh_memory = true;  // as plans that are kept
+    return Surroundings::stages(by, profile);
+  }
+  void planning() override { observer_.progress({"planning"}); }
+
+ private:
+  Observer& observer_;
+  const int by_;
+  int64_t seen_ = 0;
+};
+
+Status check_no_files(const RunConfig& c) {
+  const std::pair<const char*, bool> named[] = {{"model.path", !c.model.path.empty()},
+                                                {"model.config", !c.model.config.empty()},
+                                                {"model.weights", !c.model.weights.empty()},
+                                                {"data.paths", !c.data.paths.empty()},
+                                                {"run.resume", !c.run.resume.empty()}};
+  for (const auto& [key, given] : named) {
+    if (given) return error("{}: no file is opened here", key);
+  }
+  return {};
+}
+
+Result<Machine> machine_of(const AskedPlan& asked, const RunConfig& config) {
+  SLUICE_ASSIGN(Card card, asked.machine_file.empty()
+                               ? find_card(asked.machine)
+                               : parse_card(asked.machine_file, asked.machine_file_name));
+  SLUICE_ASSIGN(card, changed(std::move(card), config.machine));
+  return simulated_machine(config, std::move(card));
+}
+
+Error no_such(std::string_view key, std::string_view wanted) {
+  return error("{}: must be {}", key, wanted);
+}
+
+}  // namespace
+
+Result<AskedPlan> parse_asked(std::string_view text) {
+  const json root = json::parse(text, nullptr, false);
+  if (!root.is_object()) return error("what is asked for must be a JSON object");
+  AskedPlan asked;
+  for (const auto& [key, value] : root.items()) {
+    if (std::string* const field = key == "machine"             ? &asked.machine
+                                   : key == "machine_file"      ? &asked.machine_file
+                                   : key == "machine_file_name" ? &asked.machine_file_name
+                                                                : nullptr) {
+      if (!value.is_string()) return no_such(key, "text");
+      *field = value.get<std::string>();
+    } else if (key == "model") {
+      if (!value.is_string() && !value.is_object())
+        return no_such(key, "a config.json, as text or as an object");
+      asked.model_config = value.is_string() ? value.get<std::string>() : value.dump();
+    } else if (key == "settings") {
+      if (!value.is_array()) return no_such(key, "a list of \"key=value\"");
+      for (const json& setting : value) {
+        if (!setting.is_string()) return no_such(key, "a list of \"key=value\"");
+        asked.settings.push_back(setting.get<std::string>());
+      }
+    } else if (key == "threads") {
+      constexpr int64_t kMost = 1024;
+      if (!value.is_number_integer() || value.get<int64_t>() < 1 || value.get<int64_t>() > kMost)
+        return no_such(key, fmt::format("a number from 1 to {}", kMost));
+      asked.threads = value.get<int>();
+    } else {
+      return error(
+          "unknown key '{}'; known are machine, machine_file, machine_file_name, model, settings, threads",
+          key);
+    }
+  }
+  return asked;
+}
+
+Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer, const std::stop_token& stop) {
+  SLUICE_ASSIGN(RunConfig config, typed_config(asked.settings));
+  SLUICE_TRY(check_no_files(config));
+  SLUICE_ASSIGN(Machine machine, machine_of(asked, config));
+  SLUICE_ASSIGN(ModelSpec model, asked.model_config.empty() ? model_preset(config.model.preset)
+                                                            : parse_model_config(asked.model_config));
+  const PlanNeeds needs = needs_without_data(config, std::move(model));
+  Prepared p = undecided(std::move(config), std::move(machine), needs);
+  SLUICE_TRY(keep_to_card(p.config, *p.machine.card));
+  Asked here(asked.threads, observer);
+  SLUICE_TRY(decide(p, needs, here, nullptr, stop));
+  return p;
+}
+
+std::string json_of(const Prepared& p) {
+  return to_json(report_of(p), p.stages.main.model.program, p.stages.main.plan);
+}
+
+}  // namespace sluice::core

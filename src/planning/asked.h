@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The planner as a function of text: a model, a machine and settings become a plan. It opens no file, takes
+// nothing from the host, and starts no thread where it is told to use one.
+#pragma once
+
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plans/prepared.h"
+#include "sluice/observer.h"
+
+namespace sluice::core {
+
+struct AskedPlan {
+  std::string machine;  // as find_card() takes it
+  // A machine file, of a name that ends in .toml, instead of a known machine; and the text of a config.json,
+  // instead of model.preset.
+  std::string machine_file, machine_file_name = "machine.toml", model_config;
+  std::vector<std::string> settings;  // "key=value" each, as typed after --set
+  int threads = 1;                    // to search with; the plan does not depend on it
+};
+
+// Of a JSON object: {"machine": "h200", "settings": ["model.preset=llama3-8b", "memory.device=24GiB"],
+// "threads": 1}, with "machine_file", "machine_file_name" and "model" (the text of a config.json, or that as
+// an object) where they are meant. Errors name the key.
+Result<AskedPlan> parse_asked(std::string_view json);
+
+// The plan that `sluice plan` makes of the same, without what it compares it with. Settings that name files
+// are refused. The observer hears how many programs the search has looked at; asked to stop, it ends soon,
+// and the error is Cancelled.
+Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer = silent_observer(),
+                            const std::stop_token& stop = {});
+
+// What `sluice plan --json` writes of it.
+std::string json_of(const Prepared& prepared);
+
+}  // namespace sluice::core

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device cap against the memory of a card.
+#pragma once
+
+#include <string>
+
+#include "config/config.h"
+#include "cost/card.h"
+
+namespace sluice::core {
+
+// A card implies its memory, less what its driver keeps, where no device cap is given, and a notice says so.
+// A cap of more than the card has is refused.
+Status keep_to_card(RunConfig& config, const Card& card);
+
+// Of kind DoesNotFit: a cap of more than the `there` bytes that there are, and why that is so.
+Error cap_above(Tier tier, int64_t cap, int64_t there, const std::string& why_not);
+
+}  // namespace sluice::core

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plans/decide.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/stopwatch.h"
+#include "model/weights.h"
+#include "plans/learning_rate.h"
+#include "plans/resolve.h"
+
+namespace sluice::core {
+namespace {
+
+// The device cap is that of each.
+void share_caps(Prepared& p) {
+  for (size_t d = 1; d < p.machine.devices(); ++d) p.config.caps[Tier::device(d)] = p.config.caps[kDevice];
+}
+
+// Everything up to the shape of the step, which is none of `without`; the rest is the search for plans.
+Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs, bool least_shape,
+                                  std::vector<StepShape> without, Surroundings& here,
+                                  const std::stop_token& stop = {}) {
+  p.model = needs.model;
+  SLUICE_TRY(freeze(p.model, p.config.train.freeze, "train.freeze"));
+  SLUICE_TRY(choose_rate(p.config, p.model));
+  SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
+  p.optimizer = resolve_optimizer(p.config, p.machine);
+
+  StageRequest request;
+  request.model = p.model;
+  request.numerics = p.numerics;
+  request.optimizer = p.optimizer;
+  request.caps = p.machine.caps_here(p.config.caps);
+  request.held_bytes = p.machine.held_bytes;
+  request.loss = needs.loss;
+  request.evaluate = needs.evaluate;
+  request.sample_window = needs.sample_window;
+  request.stop = stop;
+
+  ShapeRequest shape_request;
+  shape_request.seq_len = p.config.train.seq_len;
+  shape_request.tokens_per_step = p.config.train.tokens_per_step;
+  shape_request.packed = needs.packed;
+  shape_request.chunk_tokens = p.config.shape.chunk_tokens;
+  shape_request.rounds = p.config.shape.rounds;
+  shape_request.first_round_chunks = p.config.shape.first_round_chunks;
+  shape_request.head_tokens = p.config.shape.head_tokens;
+  shape_request.least = least_shape;
+  shape_request.without = std::move(without);
+  SLUICE_ASSIGN(shape_request.threads, here.threads(p, shape_request.chunk_tokens));
+  shape_request.caps = request.caps;
+  shape_request.stop = stop;
+  const Profile& profile = p.machine.profile;
+  ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer, needs.loss);
+  subject.room_between_steps = room_between_steps(request, profile);
+  SLUICE_ASSIGN(const ShapeChoice choice, here.shape(subject, shape_request, profile, request.held_bytes));
+  p.shape = request.shape = choice.shape;
+  p.optimizer.late_moments = request.optimizer.late_moments = choice.late_moments;
+  request.settings = choice.settings;
+  p.why_shape = choice.why;
+  p.least_bound = choice.least_bound;
+  SLUICE_ASSIGN(request.threads, here.threads(p, p.shape.chunk_tokens));
+  return request;
+}
+
+// The overhead that is planned with is what the process holds, rounded up. A host cap that is too small by no
+// more than was rounded is planned for with what the process holds, so that a cap which one start names works
+// for the next one, whose pages differ. False: this changes nothing, or has been done.
+bool drop_rounding(Prepared& p, const Error& refusal) {
+  if (refusal.kind != ErrorKind::DoesNotFit || refusal.detail("tier") != name_of(kHost)) return false;
+  constexpr int64_t kGrain = 64 * kKiB;
+  const int64_t held = align_up(p.machine.held_bytes[kHost], kGrain);
+  int64_t& planned = p.machine.profile.overhead_bytes[kHost];
+  const std::string need(refusal.detail("need")), given(refusal.detail("given"));
+  if (held == 0 || planned <= held || need.empty() || given.empty()) return false;
+  if (std::stoll(need) - std::stoll(given) > planned - held) return false;
+  planned = held;
+  return true;
+}
+
+}  // namespace
+
+int64_t sample_window_of(const RunConfig& c) {
+  constexpr int64_t kMost = 256;
+  return std::min(c.train.seq_len, kMost);
+}
+
+PlanNeeds needs_without_data(const RunConfig& config, ModelSpec model) {
+  PlanNeeds needs{.model = std::move(model)};
+  if (needs.model.vocab == kByteVocab && config.sample.tokens > 0)
+    needs.sample_window = sample_window_of(config);
+  return needs;
+}
+
+Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs) {
+  Prepared p;
+  p.config = std::move(config);
+  const std::vector<std::string>& of_model = needs.model.notices;
+  p.config.notices.insert(p.config.notices.end(), of_model.begin(), of_model.end());
+  p.resolved = machine;
+  p.machine = std::move(machine);
+  return p;
+}
+
+Status decide(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunner* passes,
+              const std::stop_token& stop) {
+  share_caps(p);
+  Stopwatch watch;
+  constexpr size_t kMostFailed = 4;
+  std::vector<StepShape> failed;
+  Status failure;
+  for (;;) {
+    auto request = decide_shape(p, needs, false, failed, here, stop);
+    if (stop.stop_requested()) return stopped_planning();
+    if (!request.ok()) {
+      if (failed.empty() && drop_rounding(p, request.error())) continue;
+      return failed.empty() ? request.error() : failure.error();
+    }
+    p.start_up.plan_s += watch.seconds();
+    SLUICE_TRY(here.measure(p, *request));
+    request->passes = passes;
+    watch = Stopwatch();
+    here.planning();
+    auto stages = here.stages(*request, p.machine.profile);
+    p.start_up.plan_s += watch.seconds();
+    watch = Stopwatch();
+    if (stages.ok()) {
+      p.stages = std::move(*stages);
+      return {};
+    }
+    failure = stages.error();
+    if (drop_rounding(p, failure.error())) continue;
+    if (stages.error().kind != ErrorKind::DoesNotFit || failed.size() == kMostFailed) return stages.error();
+    failed.push_back(request->shape);
+  }
+}
+
+Status check_shape(Prepared p, const PlanNeeds& needs, Surroundings& here) {
+  share_caps(p);
+  // To choose the shape that takes least is to find out whether one works.
+  for (;;) {
+    const auto request = decide_shape(p, needs, true, {}, here);
+    if (request.ok()) return {};
+    if (!drop_rounding(p, request.error())) return request.error();
+  }
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// A RunConfig made concrete for a machine: the number formats and the optimizer.
+#pragma once
+
+#include "config/config.h"
+#include "plans/machine.h"
+#include "step/build.h"
+
+namespace sluice::core {
+
+// "auto" becomes: where bf16 products are fast, bf16 with bf16 gradients and state and stochastic rounding on
+// backends that prefer compact state, else with f32 gradients, state and master weights; elsewhere f32.
+// Master weights that are asked for bring f32 state. What the machine does not compute in is refused.
+Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machine);
+
+// Updates are deferred by default where transfers are what may bind.
+OptimizerConfig resolve_optimizer(const RunConfig& config, const Machine& machine);
+
+}  // namespace sluice::core

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan's files in a run directory.
+#pragma once
+
+#include <string_view>
+
+#include "plans/prepared.h"
+#include "run/save_plan.h"
+
+namespace sluice::core {
+
+// Writes config.toml, plan.txt, plan.json, timeline.svg and predicted.json (a Chrome trace) into the run
+// directory.
+Status save_plan(const Prepared& prepared);
+// The same for the page `json` of its report, so many `threads` at a time; each takes memory for what it
+// writes.
+Status save_plan(const Prepared& prepared, std::string_view json, int threads);
+
+}  // namespace sluice::core

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step is made of, as measuring its costs wants to know before there is a plan.
+#pragma once
+
+#include "measure/rehearsal.h"
+#include "plans/stages.h"
+#include "run/step_mix.h"
+
+namespace sluice::core {
+
+// What a step of a training program is made of by a quick plan under the request's caps: ops with what is
+// computed again, and copies. Where nothing fits, the program's ops.
+StepMix estimate_mix(const Program& program, const StageRequest& request, const Profile& profile);
+
+}  // namespace sluice::core
