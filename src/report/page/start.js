@@ -20,6 +20,7 @@ function start() {
   dark.addEventListener('change', e => setTheme(e.matches ? 'dark' : 'light'));
   document.documentElement.dataset.theme = dark.matches ? 'dark' : 'light';
   listen();
+  listenToPlay();
   zoomFromFragment();
   drawTimeline();
   drawOverview();

@@ -130,17 +130,27 @@ function fillTables() {
   }
 }
 
-function fillLegends() {
-  $('interleaved').hidden = !plan.interleaved;
-  $('interleaved').textContent = 'Rounds interleave: while one round goes backward, the forward tasks of the next run between its own, ' +
-    'the light stripes among the dark. That spreads the loads and stores of both over the whole time.';
+function fillLaneLegend() {
+  $('lane-legend').replaceChildren();
   const seen = new Set(lanes.filter((_, l) => computes(l)).flatMap(lane => lane.columns.kind.map(k => plan.actions.phases[k])));
+  const chunks = new Set(map.columns.map(column => column[1]));
   for (const phase of ['forward', 'backward', 'again', 'update']) {
-    if (seen.has(phase)) $('lane-legend').append(el('span', {}, swatch('--' + phase), phaseNames[phase]));
+    if (!byChunk && seen.has(phase)) $('lane-legend').append(el('span', {}, swatch('--' + phase), phaseNames[phase]));
+  }
+  for (const [k, colourName] of kChunkColours.entries()) {
+    if (!byChunk || !chunks.has(k)) continue;
+    const alike = [...chunks].filter(c => c % kChunkColours.length === k);
+    $('lane-legend').append(el('span', {}, swatch(colourName), `chunk ${alike.slice(0, 3).join(', ')}${alike.length > 3 ? ', …' : ''}`));
   }
   for (const c of causes) {
     if (plan.time.stalls[c.key] > 0) $('lane-legend').append(el('span', {}, swatch(c.colour), c.name));
   }
+}
+function fillLegends() {
+  fillLaneLegend();
+  $('interleaved').hidden = !plan.interleaved;
+  $('interleaved').textContent = 'Rounds interleave: while one round goes backward, the forward tasks of the next run between its own, ' +
+    'the light stripes among the dark. That spreads the loads and stores of both over the whole time.';
   const used = new Set(tiers.flatMap(tier => memory[tier].kinds.map(k => k.kind)));
   // Kinds of one colour are named together.
   const byColour = new Map();

@@ -81,7 +81,15 @@ function textOn(hex) {
   const [r, g, b] = [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
   return colour(0.299 * r + 0.587 * g + 0.114 * b < 130 ? '--on-dark' : '--on-light');
 }
-const colourOfAction = (l, i) => '--' + (computes(l) ? plan.actions.phases[lanes[l].columns.kind[i]] : kinds[lanes[l].columns.kind[i]]);
+// Chunks in colours of their own: a chunk has one through forward, backward and from device to device.
+const kChunkColours = ['--forward', '--again', '--update', '--activation', '--grad', '--opt_state', '--param', '--act_grad'];
+let byChunk = false;
+function colourOfAction(l, i) {
+  if (!byChunk) return colourOfKind(l, i);
+  const at = /\.r(\d+)c(\d+)/.exec(actionName(lanes[l], i));
+  return at ? kChunkColours[Number(at[2]) % kChunkColours.length] : '--slowed';
+}
+const colourOfKind = (l, i) => '--' + (computes(l) ? plan.actions.phases[lanes[l].columns.kind[i]] : kinds[lanes[l].columns.kind[i]]);
 
 function paintLane(ctx, l, x, width, y, height, from, to, labels) {
   const lane = lanes[l];
@@ -220,6 +228,7 @@ function drawTimeline() {
     ctx.fillStyle = colour('--ink');
     ctx.fillRect(Math.round(crosshair), 0, 1, kTimelineHeight);
   }
+  placeNow();
 }
 function paintTimeline(ctx) {
   paintPasses(ctx);
