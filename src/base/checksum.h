@@ -33,7 +33,7 @@ class Checksummer {
   ~Checksummer();
 
   Checksummer& add(std::span<const std::byte> bytes);
-  Checksummer& add(std::string_view text) { return add(std::as_bytes(std::span(text))); }
+  Checksummer& add(std::string_view text) { return add(std::as_bytes(std::span(text.data(), text.size()))); }
   // Of everything added so far; more may follow.
   Checksum value() const;
 
@@ -44,7 +44,7 @@ class Checksummer {
 
 Checksum checksum_of(std::span<const std::byte> bytes);
 inline Checksum checksum_of(std::string_view text) {
-  return checksum_of(std::as_bytes(std::span(text)));
+  return checksum_of(std::as_bytes(std::span(text.data(), text.size())));
 }
 
 }  // namespace sluice::core

@@ -94,7 +94,7 @@ class AtomicFile {
     return fd_.write(bytes, offset, temporary_);
   }
   Status write_at(int64_t offset, std::string_view text) {
-    return write_at(offset, std::as_bytes(std::span(text)));
+    return write_at(offset, std::as_bytes(std::span(text.data(), text.size())));
   }
 
   // Flushes to the device, renames to path() and flushes the directory. Nothing can be written afterwards.
