@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can be asked of the planner: models, machines and keys, for whoever shows a choice of them.
+#pragma once
+
+#include <string>
+
+namespace sluice::core {
+
+// A JSON object: "sluice" (version and commit), "models" (names of presets), "machines" (key, card,
+// memory_bytes, and whether speeds planned for it were compared with measured ones) and "keys" (name, value,
+// meaning, allowed) of the configuration.
+std::string choices_json();
+
+}  // namespace sluice::core

@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the planner in a page: its program beside the command line, and the page in headless Chromium.
+
+test.py [--record MACHINE] [--program FILE] [--quick]: see scripts/web. --quick: fewer settings.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build/web"
+sys.path.insert(0, str(ROOT / "bench"))
+from record import record  # noqa: E402
+
+COMMON = ["train.seq_len=8192", "train.tokens_per_step=131072"]
+# Machine, and settings: every kind of answer, among them several devices and another optimizer.
+SETTINGS = [
+    ("h200", ["model.preset=llama3-8b", *COMMON, "memory.device=24GiB", "memory.host=110GiB"]),
+    ("h200", ["model.preset=llama3-8b", *COMMON, "memory.device=16GiB", "memory.host=110GiB"]),
+    ("h200", ["model.preset=llama3-8b", *COMMON, "memory.device=9GiB", "memory.host=110GiB"]),
+    ("h200", ["model.preset=llama3-1b", *COMMON, "memory.device=24GiB", "memory.host=110GiB"]),
+    ("h200", ["model.preset=llama3-1b", *COMMON, "memory.device=16GiB", "memory.host=110GiB"]),
+    ("h200", ["model.preset=llama3-1b", *COMMON, "memory.device=9GiB", "memory.host=110GiB"]),
+    ("rtx4090", ["model.preset=llama3-8b", *COMMON, "memory.device=22GiB", "memory.host=56GiB"]),
+    ("rtx4090", ["model.preset=llama3-8b", *COMMON, "memory.device=22GiB", "memory.host=56GiB", "train.state=i8"]),
+    ("rtx3090", ["model.preset=llama3-1b", "train.seq_len=2048", "train.tokens_per_step=16384", "memory.device=6GiB",
+                 "memory.host=32GiB", "train.optimizer=lion"]),
+    ("h100", ["model.preset=llama3-1b", *COMMON, "memory.device=12GiB", "memory.host=64GiB", "run.devices=2"]),
+    ("laptop", ["model.preset=tiny", "train.seq_len=512", "train.tokens_per_step=4096", "memory.device=1GiB", "memory.host=4GiB"]),
+    ("h100", ["model.preset=llama3-8b", *COMMON, "memory.device=24GiB", "memory.host=60GiB", 'train.freeze=["model.embed*"]']),
+]
+
+
+class Program:
+    """The page's program in Node.js."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(["node", str(ROOT / "web/ask.js"), str(BUILD / "web/sluice_web.js")],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, question, **request):
+        self.process.stdin.write(json.dumps([question, json.dumps(request)]) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"the program ended: {question} {request}")
+        out = json.loads(line)
+        return out["answer"], out["ms"] / 1000
+
+
+class Checks:
+    def __init__(self):
+        self.passed, self.failed = 0, []
+
+    def check(self, what, good, why=""):
+        if good:
+            self.passed += 1
+        else:
+            self.failed.append(what)
+        print(f"{'ok' if good else 'FAILED':6} {what}" + (f": {why}" if why else ""), flush=True)
+
+
+def native(program, machine, settings, work):
+    """The plan of the command line with one thread, and the seconds that it took."""
+    command = ["taskset", "-c", "0", program, "plan", "--machine", machine, "--run-dir", f"{work}/run", "--json", f"{work}/plan.json",
+               "--set", f"data.cache={work}/cache"]
+    for setting in settings:
+        command += ["--set", setting]
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True)
+    seconds = time.monotonic() - began
+    if done.returncode:
+        return None, seconds
+    return json.loads(Path(f"{work}/plan.json").read_text()), seconds
+
+
+def beside_the_command_line(checks, program, settings):
+    """All that the full search says, but for the facts that name files of the machine."""
+    page, ratios, longest = Program(), [], 0
+    for machine, words in settings:
+        with tempfile.TemporaryDirectory() as work:
+            wanted, native_s = native(program, machine, words, work)
+        answer, page_s = page.ask("plan", machine=machine, settings=words, threads=1)
+        what = f"{machine} {' '.join(words)}"
+        if wanted is None:
+            checks.check(what, "error" in answer, answer.get("error", "the page plans what the command line refuses"))
+            continue
+        got = json.loads(answer.get("plan", "{}"))
+        differ = [key for key in wanted if key != "facts" and got.get(key) != wanted[key]]
+        ratios.append(page_s / native_s)
+        longest = max(longest, page_s)
+        checks.check(what, not differ, f"{page_s:.1f} s, {page_s / native_s:.2f} x the command line's {native_s:.1f} s"
+                     + (f"; differ: {differ} {answer.get('error', '')}" if differ else ""))
+    return {"settings": len(settings), "times_of_native": [round(r, 2) for r in ratios], "longest_s": round(longest, 1)}
+
+
+def random_settings(checks, firsts, searched):
+    """Settings that nobody chose: an answer or a refusal, in time."""
+    page, draw, slow = Program(), random.Random(1), 0
+    machines = [m["key"] for m in page.ask("choices")[0]["machines"]]
+    refused = 0
+    for k in range(firsts + searched):
+        whole = k >= firsts
+        model = draw.choice(["tiny", "llama3-1b"] if whole else ["tiny", "llama3-1b", "llama3-8b"])
+        length = draw.choice([128, 512, 2048, 8192])
+        words = [f"model.preset={model}", f"train.seq_len={length}", f"train.tokens_per_step={length * draw.choice([1, 2, 3, 8, 16])}",
+                 f"memory.device={draw.choice([1, 4, 8, 16, 24, 48])}GiB", f"memory.host={draw.choice([4, 16, 32, 64, 128])}GiB",
+                 f"train.optimizer={draw.choice(['adamw', 'lion', 'sgd'])}", f"train.state={draw.choice(['auto', 'i8', 'bf16', 'f32'])}"]
+        answer, seconds = page.ask("plan" if whole else "first", machine=draw.choice(machines), settings=words, threads=1)
+        slow = max(slow, 0 if whole else seconds)
+        refused += "error" in answer
+        if "plan" not in answer and "error" not in answer:
+            checks.check(f"random {words}", False, str(answer)[:200])
+    checks.check(f"{firsts} random settings answered first and {searched} searched", True,
+                 f"{refused} refused, the slowest first answer {slow:.1f} s")
+    return {"first": firsts, "searched": searched, "refused": refused, "slowest_first_s": round(slow, 1)}
+
+
+def memory_of_many(checks, plans):
+    page = Program()
+    words = ["model.preset=llama3-1b", "train.seq_len=2048", "train.tokens_per_step=8192", "memory.device=8GiB", "memory.host=32GiB"]
+    page.ask("plan", machine="h200", settings=words, threads=1)
+    page.ask("plan", machine="h200", settings=words, threads=1)
+    before = page.ask("memory")[0]["bytes"]
+    for _ in range(plans):
+        page.ask("plan", machine="h200", settings=words, threads=1)
+    after = page.ask("memory")[0]["bytes"]
+    checks.check(f"memory after {plans} plans", after <= before * 1.1, f"{before >> 20} MiB, then {after >> 20} MiB")
+    return {"plans": plans, "mib_before": before >> 20, "mib_after": after >> 20}
+
+
+class Browser:
+    def __init__(self, width=1440, fragment=""):
+        from selenium import webdriver
+
+        options = webdriver.ChromeOptions()
+        for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},1400"):
+            options.add_argument(argument)
+        options.binary_location = subprocess.run(["sh", "-c", "command -v chromium || command -v google-chrome"], capture_output=True,
+                                                 text=True).stdout.strip()
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+        self.driver.get((BUILD / "sluice.html").as_uri() + fragment)
+        self.until("ready", "yes", 30)
+
+    def said(self, name):
+        return self.driver.execute_script("return document.body.dataset[arguments[0]]", name)
+
+    def until(self, name, value, seconds):
+        end = time.monotonic() + seconds
+        while self.said(name) != value:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{name} is {self.said(name)}, not {value}, after {seconds} s")
+            time.sleep(0.05)
+
+    def find(self, name):
+        return self.driver.find_element("id", name)
+
+    def set(self, **values):
+        for name, value in values.items():
+            self.driver.execute_script("const e = document.getElementById(arguments[0]); e.value = arguments[1];"
+                                       "e.dispatchEvent(new Event('input'))", name, str(value))
+
+    def plan(self, seconds=240):
+        self.driver.execute_script("document.getElementById('plan').click()")
+        self.until("busy", "yes", 5)
+        self.until("busy", "no", seconds)
+
+    def value(self):
+        """Tokens per second of each answer that is shown."""
+        return [float(x) for x in self.driver.execute_script(
+            "return [...document.querySelectorAll('.answer .tiles span:first-child b')].map(b => b.dataset.value)")]
+
+    def errors(self):
+        return [entry["message"][:300] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+SMALL = {"model": "tiny", "seq": 512, "step": 4096, "machine": "laptop", "device": 2, "host": 8}
+
+
+def in_the_browser(checks, shots):
+    from axe_selenium_python import Axe
+
+    found = {}
+    page = Browser()
+    page.set(**SMALL)
+    page.plan()
+    checks.check("a plan is shown", len(page.value()) == 1, str(page.value()))
+    time.sleep(1)
+    frame = page.driver.find_element("css selector", ".answer iframe")
+    page.driver.switch_to.frame(frame)
+    page.find("pace").send_keys("10 s")
+    page.driver.execute_script("document.getElementById('play').click()")
+    time.sleep(1.5)
+    page.driver.execute_script("document.getElementById('play').click()")
+    moment, words = int(page.find("moment").get_attribute("value")), page.find("happening").text
+    checks.check("the step plays", 50 < moment < 1000 and "compute" in words, f"moment {moment} of 1000; {words[:80]!r}")
+    page.driver.switch_to.default_content()
+    kept = page.driver.execute_script("return location.hash")
+    page.driver.execute_script("document.getElementById('beside').click()")
+    page.set(device=1)
+    page.plan()
+    checks.check("two settings stand beside each other", len(page.value()) == 2, str(page.value()))
+    with tempfile.TemporaryDirectory() as work:
+        config = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+                  "intermediate_size": 512, "vocab_size": 1000, "rms_norm_eps": 1e-5, "hidden_act": "silu"}
+        for name, text in (("config.json", json.dumps(config)), ("broken.json", '{"model_type": "llama", ')):
+            path = Path(work) / name
+            path.write_text(text)
+            page.find("model-file").send_keys(str(path))
+            time.sleep(0.3)
+            page.plan()
+            error = page.driver.execute_script("return [...document.querySelectorAll('.answer .error')].map(e => e.textContent).join()")
+            checks.check(f"{name} is {'planned for' if name == 'config.json' else 'refused'}", bool(error) == (name == "broken.json"), error[:120])
+            page.driver.execute_script("document.getElementById('drop-model').click()")
+        card = Path(work) / "card.toml"
+        card.write_text(subprocess.run([PROGRAM, "machines", "rtx4090"], capture_output=True, text=True).stdout)
+        page.find("machine-file").send_keys(str(card))
+        time.sleep(0.3)
+        page.plan()
+        checks.check("a machine file is planned for", len(page.value()) == 2, str(page.value()))
+    page.driver.execute_script("document.getElementById('beside').click()")
+    checks.check("no error on the console", not (errors := page.errors()), str(errors))
+    asked = page.driver.execute_script("return performance.getEntriesByType('resource').map(e => e.name).filter(n => !/^(blob|data):/.test(n))")
+    checks.check("nobody is asked for anything", not asked, str(asked))
+    for theme in ("light", "dark"):
+        page.driver.execute_script("setTheme(arguments[0])", theme)
+        axe = Axe(page.driver)
+        axe.inject()
+        serious = [v for v in axe.run()["violations"] if v["impact"] in ("serious", "critical")]
+        checks.check(f"axe-core finds nothing serious, {theme}", not serious,
+                     "; ".join(f"{v['id']}: {v['nodes'][0]['html'][:90]}" for v in serious))
+    page.driver.quit()
+
+    page = Browser(fragment=kept)
+    page.until("busy", "no", 120)
+    checks.check("the address keeps the question", page.find("model").get_attribute("value") == "tiny" and len(page.value()) == 1)
+    # The largest of the page's own settings: progress at once, an end at once.
+    page.set(model="llama3-8b", seq=8192, step=131072, machine="h200", device=16, host=110)
+    page.driver.execute_script("document.getElementById('plan').click()")
+    time.sleep(1)
+    doing = page.find("doing").text
+    checks.check("progress is told from the first second", "s" in doing and doing != "searching", doing)
+    began = time.monotonic()
+    page.driver.execute_script("document.getElementById('stop').click()")
+    page.until("busy", "no", 5)
+    stopped = time.monotonic() - began
+    checks.check("a search ends at once when it is stopped", stopped < 0.5, f"{stopped:.2f} s")
+    page.plan()
+    found = {"first_s": int(page.said("firstMs")) / 1000, "plan_s": int(page.said("planMs")) / 1000}
+    checks.check("8B is planned in Chromium", len(page.value()) == 1, f"first answer {found['first_s']} s, plan {found['plan_s']} s")
+    page.driver.execute_script("document.getElementById('start-tour').click()")
+    for step in range(6):
+        page.until("busy", "no", 240)
+        title = page.driver.execute_script("return document.querySelector('#tour h2').textContent")
+        checks.check(f"tour: {title}", len(page.value()) == 1 or step == 4, str(page.value()))
+        if step < 5:
+            page.driver.execute_script("[...document.querySelectorAll('#tour button')].find(b => b.textContent === 'Next').click()")
+            time.sleep(0.2)
+    for width in (360, 1280, 3840) if shots else ():
+        for theme in ("light", "dark"):
+            page.driver.set_window_size(width, 1600)
+            page.driver.execute_script("setTheme(arguments[0])", theme)
+            time.sleep(0.5)
+            wide = page.driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+            checks.check(f"fits {width} pixels, {theme}", wide <= 0, f"{wide} too wide")
+            page.driver.save_screenshot(str(BUILD / f"page-{width}-{theme}.png"))
+    checks.check("no error on the console of the tour", not (errors := page.errors()), str(errors))
+    page.driver.quit()
+    return found
+
+
+def main():
+    global PROGRAM
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", metavar="MACHINE")
+    parser.add_argument("--program", default=str(ROOT / "build/cpu/cli/sluice"))
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    PROGRAM = arguments.program
+    checks = Checks()
+    size = (BUILD / "sluice.html").stat().st_size
+    checks.check("the page is one file of at most 4 MB", size <= 4_000_000, f"{size:,} bytes")
+    values = {"bytes": size}
+    values["native"] = beside_the_command_line(checks, arguments.program, SETTINGS[-2:] if arguments.quick else SETTINGS)
+    values["random"] = random_settings(checks, 20 if arguments.quick else 200, 2 if arguments.quick else 20)
+    values["memory"] = memory_of_many(checks, 5 if arguments.quick else 50)
+    values["browser"] = in_the_browser(checks, True)
+    of = checks.passed + len(checks.failed)
+    print(f"{checks.passed} passed, {len(checks.failed)} failed" + "".join(f"\n  {what}" for what in checks.failed))
+    if arguments.record:
+        record("web", {"check": "the planner in a page: scripts/web test"}, {"passed": checks.passed, "of": of, **values}, arguments.record,
+               "scripts/web test")
+    return 1 if checks.failed else 0
+
+
+sys.exit(main())
