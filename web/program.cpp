@@ -58,9 +58,9 @@ json answer(std::string_view question, std::string_view request) {
 
 }  // namespace
 
-// The answer to a question, as JSON that lives until the next one: "choices", what there is to choose from; "first" and "plan", a
-// plan by a rule and the one that the search finds for a request (planning/asked.h), with its JSON, page and text; "memory", how much
-// of it the program has taken.
+// The answer to a question, as JSON that lives until the next one: "choices", what there is to choose from;
+// "first" and "plan", a plan by a rule and the one that the search finds for a request (planning/asked.h),
+// with its JSON, page and text; "memory", how much of it the program has taken.
 extern "C" EMSCRIPTEN_KEEPALIVE const char* sluice_ask(const char* question, const char* request) {
   static std::string said;
   said = answer(question, request).dump();

@@ -45,6 +45,17 @@ class Asked final : public Surroundings {
   int64_t seen_ = 0;
 };
 
+// Takes the first plans that there are.
+class Quick final : public Surroundings {
+ public:
+  using Surroundings::Surroundings;
+  Result<Stages> stages(const StageRequest& request, const Profile& profile) override {
+    StageRequest quick = request;
+    quick.quick = true;
+    return make_stages(quick, profile);
+  }
+};
+
 Status check_no_files(const RunConfig& c) {
   const std::pair<const char*, bool> named[] = {{"model.path", !c.model.path.empty()},
                                                 {"model.config", !c.model.config.empty()},
@@ -67,6 +78,19 @@ Result<Machine> machine_of(const AskedPlan& asked, const RunConfig& config) {
 
 Error no_such(std::string_view key, std::string_view wanted) {
   return error("{}: must be {}", key, wanted);
+}
+
+Result<Prepared> planned_by(const AskedPlan& asked, Surroundings&& here, const std::stop_token& stop = {}) {
+  SLUICE_ASSIGN(RunConfig config, typed_config(asked.settings));
+  SLUICE_TRY(check_no_files(config));
+  SLUICE_ASSIGN(Machine machine, machine_of(asked, config));
+  SLUICE_ASSIGN(ModelSpec model, asked.model_config.empty() ? model_preset(config.model.preset)
+                                                            : parse_model_config(asked.model_config));
+  const PlanNeeds needs = needs_without_data(config, std::move(model));
+  Prepared p = undecided(std::move(config), std::move(machine), needs);
+  SLUICE_TRY(keep_to_card(p.config, *p.machine.card));
+  SLUICE_TRY(decide(p, needs, here, nullptr, stop));
+  return p;
 }
 
 }  // namespace
@@ -107,17 +131,26 @@ Result<AskedPlan> parse_asked(std::string_view text) {
 }
 
 Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer, const std::stop_token& stop) {
-  SLUICE_ASSIGN(RunConfig config, typed_config(asked.settings));
-  SLUICE_TRY(check_no_files(config));
-  SLUICE_ASSIGN(Machine machine, machine_of(asked, config));
-  SLUICE_ASSIGN(ModelSpec model, asked.model_config.empty() ? model_preset(config.model.preset)
-                                                            : parse_model_config(asked.model_config));
-  const PlanNeeds needs = needs_without_data(config, std::move(model));
-  Prepared p = undecided(std::move(config), std::move(machine), needs);
-  SLUICE_TRY(keep_to_card(p.config, *p.machine.card));
-  Asked here(asked.threads, observer);
-  SLUICE_TRY(decide(p, needs, here, nullptr, stop));
-  return p;
+  return planned_by(asked, Asked(asked.threads, observer), stop);
+}
+
+Result<Prepared> first_plan(const AskedPlan& asked) {
+  AskedPlan ruled = asked;
+  SLUICE_ASSIGN(const RunConfig config, typed_config(asked.settings));
+  const int64_t chunk = std::min(config.train.seq_len, config.train.tokens_per_step);
+  const int64_t chunks = config.train.tokens_per_step / chunk, of_round = std::min<int64_t>(4, chunks);
+  const std::pair<const char*, int64_t> rule[] = {{"chunk_tokens", chunk},
+                                                  {"rounds", (chunks + of_round - 1) / of_round},
+                                                  {"first_round_chunks", of_round},
+                                                  {"head_tokens", std::min<int64_t>(chunk, 1024)}};
+  // Before those that are given, which go before them.
+  for (const auto& [key, value] : rule)
+    ruled.settings.insert(ruled.settings.begin(), fmt::format("shape.{}={}", key, value));
+  return planned_by(ruled, Quick(asked.threads));
+}
+
+std::string text_of(const Prepared& p) {
+  return fmt::format("{}\n{}\n", describe_run(p), to_page_of_text(report_of(p).summary));
 }
 
 std::string json_of(const Prepared& p) {

@@ -33,7 +33,13 @@ Result<AskedPlan> parse_asked(std::string_view json);
 Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer = silent_observer(),
                             const std::stop_token& stop = {});
 
+// A plan by a rule, without a search for the shape: a sequence for each chunk, four chunks a round, and the
+// first settings that have a plan. Keys of shape that are given stay. Errors as of plan_asked().
+Result<Prepared> first_plan(const AskedPlan& asked);
+
 // What `sluice plan --json` writes of it.
 std::string json_of(const Prepared& prepared);
+// What `sluice plan` prints of it.
+std::string text_of(const Prepared& prepared);
 
 }  // namespace sluice::core

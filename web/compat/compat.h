@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the standard library of emscripten 3.1.6 (libc++ 14) lacks of C++20, as far as the planner uses it. Included before every
-// source of the page's program; the other files of this folder stand for headers that are not there.
+// What the standard library of emscripten 3.1.6 (libc++ 14) lacks of C++20, as far as the planner uses it.
+// Included before every source of the page's program; the other files of this folder stand for headers that
+// are not there.
 #pragma once
 
 #include <algorithm>
@@ -35,11 +36,13 @@ namespace ranges {
 
 template <class Range, class Test, class Projection = identity>
 constexpr bool all_of(Range&& range, Test test, Projection projection = {}) {
-  return std::all_of(std::begin(range), std::end(range), [&](auto&& x) { return bool(invoke(test, invoke(projection, x))); });
+  return std::all_of(std::begin(range), std::end(range),
+                     [&](auto&& x) { return bool(invoke(test, invoke(projection, x))); });
 }
 template <class Range, class Test, class Projection = identity>
 constexpr bool any_of(Range&& range, Test test, Projection projection = {}) {
-  return std::any_of(std::begin(range), std::end(range), [&](auto&& x) { return bool(invoke(test, invoke(projection, x))); });
+  return std::any_of(std::begin(range), std::end(range),
+                     [&](auto&& x) { return bool(invoke(test, invoke(projection, x))); });
 }
 template <class Range, class Test, class Projection = identity>
 constexpr bool none_of(Range&& range, Test test, Projection projection = {}) {
@@ -52,11 +55,13 @@ constexpr auto find_if(Range&& range, Test test, Projection projection = {}) {
 }
 template <class Range, class Value, class Projection = identity>
 constexpr auto find(Range&& range, const Value& value, Projection projection = {}) {
-  return std::find_if(std::begin(range), std::end(range), [&](auto&& x) { return invoke(projection, x) == value; });
+  return std::find_if(std::begin(range), std::end(range),
+                      [&](auto&& x) { return invoke(projection, x) == value; });
 }
 template <class Range, class Value, class Projection = identity>
 constexpr auto count(Range&& range, const Value& value, Projection projection = {}) {
-  return std::count_if(std::begin(range), std::end(range), [&](auto&& x) { return invoke(projection, x) == value; });
+  return std::count_if(std::begin(range), std::end(range),
+                       [&](auto&& x) { return invoke(projection, x) == value; });
 }
 template <class A, class B, class Equal = std::equal_to<>, class OfA = identity, class OfB = identity>
 constexpr bool equal(A&& a, B&& b, Equal same = {}, OfA of_a = {}, OfB of_b = {}) {
@@ -65,13 +70,15 @@ constexpr bool equal(A&& a, B&& b, Equal same = {}, OfA of_a = {}, OfB of_b = {}
 }
 template <class Range, class Before = std::less<>, class Projection = identity>
 constexpr void sort(Range&& range, Before before = {}, Projection projection = {}) {
-  std::sort(std::begin(range), std::end(range),
-            [&](auto&& x, auto&& y) { return bool(invoke(before, invoke(projection, x), invoke(projection, y))); });
+  std::sort(std::begin(range), std::end(range), [&](auto&& x, auto&& y) {
+    return bool(invoke(before, invoke(projection, x), invoke(projection, y)));
+  });
 }
 template <class Range, class Before = std::less<>, class Projection = identity>
 void stable_sort(Range&& range, Before before = {}, Projection projection = {}) {
-  std::stable_sort(std::begin(range), std::end(range),
-                   [&](auto&& x, auto&& y) { return bool(invoke(before, invoke(projection, x), invoke(projection, y))); });
+  std::stable_sort(std::begin(range), std::end(range), [&](auto&& x, auto&& y) {
+    return bool(invoke(before, invoke(projection, x), invoke(projection, y)));
+  });
 }
 template <class Range, class Before = std::less<>, class Projection = identity>
 constexpr auto max_element(Range&& range, Before before = {}, Projection projection = {}) {
@@ -86,17 +93,22 @@ constexpr auto min_element(Range&& range, Before before = {}, Projection project
   });
 }
 template <class Range, class Value, class Before = std::less<>, class Projection = identity>
-constexpr auto upper_bound(Range&& range, const Value& value, Before before = {}, Projection projection = {}) {
-  return std::upper_bound(std::begin(range), std::end(range), value,
-                          [&](const Value& v, auto&& x) { return bool(invoke(before, v, invoke(projection, x))); });
+constexpr auto upper_bound(Range&& range, const Value& value, Before before = {},
+                           Projection projection = {}) {
+  return std::upper_bound(std::begin(range), std::end(range), value, [&](const Value& v, auto&& x) {
+    return bool(invoke(before, v, invoke(projection, x)));
+  });
 }
 template <class Range, class Value, class Before = std::less<>, class Projection = identity>
-constexpr auto lower_bound(Range&& range, const Value& value, Before before = {}, Projection projection = {}) {
-  return std::lower_bound(std::begin(range), std::end(range), value,
-                          [&](auto&& x, const Value& v) { return bool(invoke(before, invoke(projection, x), v)); });
+constexpr auto lower_bound(Range&& range, const Value& value, Before before = {},
+                           Projection projection = {}) {
+  return std::lower_bound(std::begin(range), std::end(range), value, [&](auto&& x, const Value& v) {
+    return bool(invoke(before, invoke(projection, x), v));
+  });
 }
 template <class Range, class Value, class Before = std::less<>, class Projection = identity>
-constexpr bool binary_search(Range&& range, const Value& value, Before before = {}, Projection projection = {}) {
+constexpr bool binary_search(Range&& range, const Value& value, Before before = {},
+                             Projection projection = {}) {
   const auto at = ranges::lower_bound(range, value, before, projection);
   return at != std::end(range) && !bool(invoke(before, value, invoke(projection, *at)));
 }
@@ -108,15 +120,18 @@ struct in_out_result {
 };
 template <class Range, class Out>
 constexpr auto copy(Range&& range, Out out) {
-  return in_out_result<decltype(std::end(range)), Out>{std::end(range), std::copy(std::begin(range), std::end(range), out)};
+  return in_out_result<decltype(std::end(range)), Out>{std::end(range),
+                                                       std::copy(std::begin(range), std::end(range), out)};
 }
 template <class Range, class Out, class Test>
 constexpr auto copy_if(Range&& range, Out out, Test test) {
-  return in_out_result<decltype(std::end(range)), Out>{std::end(range), std::copy_if(std::begin(range), std::end(range), out, test)};
+  return in_out_result<decltype(std::end(range)), Out>{
+      std::end(range), std::copy_if(std::begin(range), std::end(range), out, test)};
 }
 template <class Range, class Out>
 constexpr auto move(Range&& range, Out out) {
-  return in_out_result<decltype(std::end(range)), Out>{std::end(range), std::move(std::begin(range), std::end(range), out)};
+  return in_out_result<decltype(std::end(range)), Out>{std::end(range),
+                                                       std::move(std::begin(range), std::end(range), out)};
 }
 
 }  // namespace ranges
