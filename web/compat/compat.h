@@ -123,6 +123,10 @@ constexpr auto copy(Range&& range, Out out) {
   return in_out_result<decltype(std::end(range)), Out>{std::end(range),
                                                        std::copy(std::begin(range), std::end(range), out)};
 }
+template <class A, class B, class Out>
+constexpr void merge(A&& a, B&& b, Out out) {
+  std::merge(std::begin(a), std::end(a), std::begin(b), std::end(b), out);
+}
 template <class Range, class Out, class Test>
 constexpr auto copy_if(Range&& range, Out out, Test test) {
   return in_out_result<decltype(std::end(range)), Out>{
