@@ -43,7 +43,7 @@ Status sync_directory(const std::filesystem::path& directory);
 Result<std::vector<std::filesystem::path>> list_files(const std::filesystem::path& directory);
 
 // A read-only memory map of a whole file. Another process that truncates the file while it is mapped causes
-// SIGBUS on access (base/mapped_ranges.h); files that this project writes are replaced, never truncated.
+// SIGBUS on access (host/mapped_ranges.h); files that this project writes are replaced, never truncated.
 class MappedFile {
  public:
   static Result<MappedFile> open(const std::filesystem::path& path);

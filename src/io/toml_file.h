@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "io/toml_file.h"
 #include "text/toml.h"
 
 namespace sluice::core {

@@ -61,6 +61,7 @@ Status check_no_files(const RunConfig& c) {
                                                 {"model.config", !c.model.config.empty()},
                                                 {"model.weights", !c.model.weights.empty()},
                                                 {"data.paths", !c.data.paths.empty()},
+                                                {"data.heldout_paths", !c.data.heldout_paths.empty()},
                                                 {"run.resume", !c.run.resume.empty()}};
   for (const auto& [key, given] : named) {
     if (given) return error("{}: no file is opened here", key);

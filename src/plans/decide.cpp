@@ -76,7 +76,9 @@ bool drop_rounding(Prepared& p, const Error& refusal) {
   const std::string need(refusal.detail("need")), given(refusal.detail("given"));
   if (held == 0 || planned <= held || need.empty() || given.empty()) return false;
   if (std::stoll(need) - std::stoll(given) > planned - held) return false;
-  planned = held;
+  // No more than it takes: what is left is for a start that holds some pages more.
+  const int64_t works = (planned - (std::stoll(need) - std::stoll(given))) / kGrain * kGrain;
+  planned = std::max(held, std::min(works, planned - kGrain));
   return true;
 }
 

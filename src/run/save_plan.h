@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "plans/prepared.h"
-#include "run/save_plan.h"
 
 namespace sluice::core {
 

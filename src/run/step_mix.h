@@ -4,7 +4,6 @@
 
 #include "measure/rehearsal.h"
 #include "plans/stages.h"
-#include "run/step_mix.h"
 
 namespace sluice::core {
 

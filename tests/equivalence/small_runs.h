@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/parallel.h"
 #include "equivalence/rig/rig.h"
 
 namespace sluice::core {
@@ -68,6 +69,7 @@ inline StageRequest small_request(const StepShape& shape, const Numerics& numeri
   StageRequest request;
   request.model = model_of({32, 2, 4, 2, 8, 48, 61});
   request.shape = shape;
+  request.threads = search_threads();
   request.numerics = numerics;
   request.optimizer.part_elements = 1000;  // weights of one, two and four parts
   request.optimizer.deferred = updates != Updates::AtTheEnd;

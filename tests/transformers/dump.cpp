@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/parallel.h"
 #include "config/files/load_config.h"
 #include "io/file.h"
 #include "io/safetensors.h"
@@ -146,6 +147,7 @@ Status dump(const Path& out, const std::string& config_path, std::vector<std::st
   SLUICE_ASSIGN(Prepared p, prepare(std::move(config), "", false));
   StageRequest request{p.model, p.shape, p.numerics, p.optimizer};
   request.caps = p.config.caps;
+  request.threads = search_threads();
   request.caps[kDevice] = std::min(request.caps[kDevice], p.machine.device_total_bytes);
   request.sample_window = std::min<int64_t>(p.shape.seq_len, 512);
   SLUICE_ASSIGN(p.stages, make_stages(request, p.machine.profile));

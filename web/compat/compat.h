@@ -22,9 +22,11 @@ constexpr To bit_cast(const From& from) noexcept {
 }
 #endif
 
-// Numbers as JSON and TOML write them: what strtod reads more, a caller has refused by its characters.
+// As the standard has it, but for where the number ends: what only strtod reads is none.
 inline from_chars_result from_chars(const char* first, const char* last, double& value) {
   const string text(first, last);
+  if (text.empty() || text.find_first_not_of("-0123456789.") == 0 || text.find_first_of("xX") != string::npos)
+    return {first, errc::invalid_argument};
   char* end = nullptr;
   const double read = strtod(text.c_str(), &end);
   if (end == text.c_str()) return {first, errc::invalid_argument};

@@ -4,6 +4,8 @@
 const kGiB = 2 ** 30;
 const fields = ['model', 'seq', 'step', 'machine', 'devices', 'device', 'host', 'optimizer', 'state', 'master', 'more'];
 const brought = {model: '', machine: '', modelName: '', machineName: ''};  // texts of files, which go before a choice
+const kFirst = {model: 'llama3-8b', seq: '8192', step: '131072', machine: 'h200', devices: '1', device: '16', host: '110',
+                optimizer: 'adamw', state: 'auto', master: 'auto', more: ''};
 let choices = null;
 
 const allowedOf = name => choices.keys.find(key => key.name === name).allowed.split(/, | or /).map(word => word.trim()).filter(word => /^[\w-]+$/.test(word));
@@ -64,12 +66,10 @@ function keepInAddress() {
 function fillFromAddress() {
   const kept = new URLSearchParams(location.hash.slice(1));
   for (const name of Object.keys(brought)) brought[name] = kept.get(`brought.${name}`) ?? '';
-  const first = {model: 'llama3-8b', seq: '8192', step: '131072', machine: 'h200', devices: '1', device: '16', host: '110',
-                 optimizer: 'adamw', state: 'auto', master: 'auto', more: ''};
   $('device').max = '192';
   for (const id of fields) {
-    $(id).value = kept.get(id) ?? first[id];
-    if ($(id).value === '' && first[id]) $(id).value = first[id];  // a word that is no choice here
+    $(id).value = kept.get(id) ?? kFirst[id];
+    if ($(id).value === '' && kFirst[id]) $(id).value = kFirst[id];  // a word that is no choice here
   }
   nameBrought();
   showCaps();

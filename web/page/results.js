@@ -53,7 +53,7 @@ function answerNode(one) {
 function showAnswers() {
   $('answers').className = beside && shown ? 'two' : '';
   $('answers').replaceChildren(...[beside, shown].filter(Boolean).map(answerNode));
-  $('beside').hidden = !(shown && !shown.first && !shown.answer.error);
+  $('beside').hidden = !beside && !(shown && !shown.first && !shown.answer.error);
 }
 
 async function plan() {
@@ -75,7 +75,7 @@ async function plan() {
   let doing = 'searching';
   const clock = setInterval(() => { $('doing').textContent = `${doing}, ${seconds()} s`; }, 500);
   quick.ask('first', asked).then(answer => {
-    if (run !== plan.run || !answer || document.body.dataset.busy !== 'yes') return;
+    if (run !== plan.run || !answer || answer.error || document.body.dataset.busy !== 'yes') return;
     shown = told(answer, true);
     document.body.dataset.firstMs = String(Math.round(performance.now() - began));
     showAnswers();

@@ -14,7 +14,8 @@ function doingAt(l, ns) {
   if (i < lane.n && lane.start[i] <= ns) return actionName(lane, i);
   const s = i < lane.n ? stallBefore[l][i] : -1;
   if (!(s >= 0) || ns < lane.start[i] - lane.columns.gap[i]) return 'nothing';
-  return causes.reduce((a, b) => (plan.stalls[b.key][s] > plan.stalls[a.key][s] ? b : a)).name;
+  let end = lane.start[i] - lane.columns.gap[i];
+  return (causes.find(c => ns < (end += plan.stalls[c.key][s])) ?? causes[causes.length - 1]).name;
 }
 function memoryAt(tier, ns) {
   const series = memory[tier], i = above(series.ns, ns) - 1;

@@ -295,7 +295,8 @@ function zoomTo(from, to) {
   range.dataset.from = view.from / stepNs;
   range.dataset.to = view.to / stepNs;
   const fragment = all ? '' : `#zoom=${(view.from / stepNs).toFixed(6)},${(view.to / stepNs).toFixed(6)}`;
-  if (location.hash !== fragment) history.replaceState(null, '', fragment || location.pathname + location.search);
+  // Inside another page there is no address of its own.
+  if (location.protocol !== 'about:' && location.hash !== fragment) history.replaceState(null, '', fragment || location.pathname + location.search);
   redraw();
 }
 function zoomBy(factor, at = (view.from + view.to) / 2) {
