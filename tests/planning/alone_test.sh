@@ -36,6 +36,8 @@ case $what in
     "$sluice" plan --machine h200 "${settings[@]/#/--set=}" --set="run.dir=$dir/run" --set="data.cache=$dir/cache" \
       --json "$dir/plan.json" >"$dir/said" 2>&1 || fail "sluice plan: $(cat "$dir/said")"
     (($(wc -c <"$dir/out") > 100000)) || fail "8B's plan is $(wc -c <"$dir/out") bytes"
+    # Programs built one after the other may name two commits.
+    sed -i 's/\["sluice","[^"]*"\]/["sluice",""]/' "$dir/out" "$dir/plan.json"
     cmp "$dir/out" "$dir/plan.json" || fail "the plans differ"
     ;;
   stopped)
