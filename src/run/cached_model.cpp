@@ -52,8 +52,10 @@ Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& pr
   };
   plans.stages.main = {build(1), {}, "tokens"};
   plans.stages.beside.push_back({build(s.prompt_tokens), {}, std::string(kPrompts)});
-  const Stage &tokens = plans.stages.main, &prompts = plans.stages.beside.front();
-  SLUICE_ASSIGN(const BytesByTier room, room_beside(prompts.model.program, profile));
+  const Stage& tokens = plans.stages.main;
+  // Planning puts new stages beside the main one.
+  const auto prompts = [&]() -> const Program& { return plans.stages.at(kPrompts).model.program; };
+  SLUICE_ASSIGN(const BytesByTier room, room_beside(prompts(), profile));
   if (const Status planned = plan_with_room(room, profile, plans); !planned.ok())
     return refused(planned.error());
   const bool streams = std::ranges::any_of(tokens.plan.actions, [&](const Action& a) {
@@ -62,7 +64,7 @@ Result<GenerationPlans> plan_generation(GenerationSetup setup, const Profile& pr
   if (!streams) return plans;
   // The room is for prompts when every weight is elsewhere. Beside those that stay they may need less, and
   // then more of them can.
-  const auto needed = room_beside(prompts.model.program, tokens, profile);
+  const auto needed = room_beside(prompts(), tokens, profile);
   if (!needed.ok() || (*needed)[kDevice] >= room[kDevice]) return plans;
   GenerationPlans closer = plans;
   if (plan_with_room(*needed, profile, closer).ok() &&
