@@ -145,10 +145,18 @@ sluice::Format format_of(std::string_view name, const std::string& word) {
          {}});
 }
 
+sluice::MasterWeights masters_of(const std::string& word) {
+  if (word == "auto") return sluice::MasterWeights::Auto;
+  if (word == "off") return sluice::MasterWeights::Off;
+  if (word == "f32") return sluice::MasterWeights::F32;
+  if (word == "i8") return sluice::MasterWeights::I8;
+  raise({"master_weights = " + word + ": allowed are auto, off, f32, i8", sluice::ErrorKind::Invalid, {}});
+}
+
 sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, std::optional<int64_t> device,
                   std::optional<int64_t> host, int64_t seq_len, int64_t tokens_per_step,
                   const std::string& compute, const std::string& gradients, const std::string& state,
-                  std::optional<bool> master_weights, std::optional<bool> stochastic,
+                  const std::string& master_weights, std::optional<bool> stochastic,
                   std::optional<bool> deferred_updates, const std::vector<std::string>& freeze,
                   const std::string& optimizer, const std::map<std::string, double>& hyperparameters,
                   double clip_norm, uint64_t seed, bool packed, bool weighted, bool log_probabilities,
@@ -159,7 +167,7 @@ sluice::Plan plan(const sluice::Model& model, const sluice::Machine& machine, st
   o.compute = format_of("compute", compute);
   o.gradients = format_of("gradients", gradients);
   o.state = format_of("state", state);
-  o.master_weights = master_weights;
+  o.master_weights = masters_of(master_weights);
   o.stochastic = stochastic;
   o.deferred_updates = deferred_updates;
   o.freeze = freeze;
@@ -447,10 +455,10 @@ NB_MODULE(_sluice, m) {
           nb::sig("def _repr_html_(self) -> str"))
       .def("__str__", &Plan::text);
   m.def("plan", &plan, "model"_a, "machine"_a, "device"_a.none(), "host"_a.none(), nb::kw_only(), "seq_len"_a,
-        "tokens_per_step"_a, "compute"_a, "gradients"_a, "state"_a, "master_weights"_a.none(),
-        "stochastic"_a.none(), "deferred_updates"_a.none(), "freeze"_a, "optimizer"_a, "hyperparameters"_a,
-        "clip_norm"_a, "seed"_a, "packed"_a, "weighted"_a, "log_probabilities"_a, "round_losses"_a,
-        "evaluate"_a, "sample_window"_a, "progress"_a.none());
+        "tokens_per_step"_a, "compute"_a, "gradients"_a, "state"_a, "master_weights"_a, "stochastic"_a.none(),
+        "deferred_updates"_a.none(), "freeze"_a, "optimizer"_a, "hyperparameters"_a, "clip_norm"_a, "seed"_a,
+        "packed"_a, "weighted"_a, "log_probabilities"_a, "round_losses"_a, "evaluate"_a, "sample_window"_a,
+        "progress"_a.none());
   m.def(
       "diff",
       [](std::string_view before, std::string_view after) { return value(Plan::diff(before, after)); },

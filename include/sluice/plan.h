@@ -26,6 +26,10 @@ struct Prepared;
 // I8 is a format of optimizer state alone: a byte an element, and a scale for every 32.
 enum class Format : uint8_t { Auto, F32, BF16, I8 };
 
+// What keeps the precision that bf16 weights lack: copies in F32, or I8, a byte beside each that makes 24
+// bits of it.
+enum class MasterWeights : uint8_t { Auto, Off, F32, I8 };
+
 // Most bytes that may be in use; nothing: what a preset's card has, and no cap elsewhere. More than the
 // machine has is an error.
 struct Caps {
@@ -37,12 +41,12 @@ struct StepOptions {
   int64_t seq_len = 1024;
   int64_t tokens_per_step = 16384;  // a multiple of seq_len
   // Auto: what is fast on the machine, see docs/caps.md.
-  Format compute = Format::Auto;                  // of weights and activations
-  Format gradients = Format::Auto;                // in which they accumulate
-  Format state = Format::Auto;                    // of the optimizer
-  std::optional<bool> master_weights;             // in f32 beside bf16 weights
-  std::optional<bool> stochastic;                 // rounding of bf16 weights and state
-  std::optional<bool> deferred_updates;           // just before a weight's next use
+  Format compute = Format::Auto;                       // of weights and activations
+  Format gradients = Format::Auto;                     // in which they accumulate
+  Format state = Format::Auto;                         // of the optimizer
+  MasterWeights master_weights = MasterWeights::Auto;  // beside bf16 weights
+  std::optional<bool> stochastic;                      // rounding of bf16 weights and state
+  std::optional<bool> deferred_updates;                // just before a weight's next use
   std::vector<std::string> freeze;                // names of tensors that stay, as train.freeze takes them
   std::string optimizer = "adamw";                // or "sgd", "lion"
   std::map<std::string, double> hyperparameters;  // of the optimizer: "beta1"; the others keep their defaults

@@ -25,7 +25,7 @@ __version__: str = _sluice.version()
 
 def plan(model: Model | str, machine: Machine | str | None = None, *, device: int | str | None = None, host: int | str | None = None,
          seq_len: int = 1024, tokens_per_step: int = 16384, compute: str = "auto", gradients: str = "auto", state: str = "auto",
-         master_weights: bool | None = None, stochastic: bool | None = None, deferred_updates: bool | None = None,
+         master_weights: bool | str | None = None, stochastic: bool | None = None, deferred_updates: bool | None = None,
          freeze: Sequence[str] = (), optimizer: str = "adamw", hyperparameters: Mapping[str, float] | None = None,
          clip_norm: float = 1.0, seed: int = 1, packed: bool = False, weighted: bool = False, log_probabilities: bool = False,
          round_losses: bool = False, evaluate: bool = True, sample_window: int = 0, progress: Callable[[str, int, int], None] | None = None) -> Plan:
@@ -34,8 +34,9 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
     model             a Model, or the name of a preset
     machine           a Machine, the name of a preset, or a machine file; None: this machine
     device, host      most bytes that may be in use: 24 * 2**30, "24GiB"; None: what a preset's card has, and no cap elsewhere
-    compute, gradients, state   number formats: "auto", "f32", "bf16"
-    master_weights, stochastic, deferred_updates   None: what is fast on the machine
+    compute, gradients, state   number formats: "auto", "f32", "bf16"; of state "i8", too
+    master_weights    beside bf16 weights: "f32" or True: copies; "i8": a byte each, which makes 24 bits of it; "off" or False
+    stochastic, deferred_updates   None: what is fast on the machine
     freeze            patterns over the names of tensors, of what is not trained: ["model.embed_tokens", "model.layers.[0-7]"]
     packed            several documents side by side in a sequence
     weighted          batches have weights, or losses of one's own
@@ -47,6 +48,8 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
 
     Raises Error; of kind "does not fit" where nothing works under the caps, with tier, given and need.
     """
+    if isinstance(master_weights, bool):
+        master_weights = "f32" if master_weights else "off"
     if isinstance(model, str):
         model = Model.preset(model)
     if machine is None:
@@ -55,7 +58,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
         machine = Machine.preset(machine)
     caps = [parse_bytes(cap) if isinstance(cap, str) else cap for cap in (device, host)]
     return _sluice.plan(model, machine, *caps, seq_len=seq_len, tokens_per_step=tokens_per_step, compute=compute, gradients=gradients,
-                        state=state, master_weights=master_weights, stochastic=stochastic, deferred_updates=deferred_updates,
+                        state=state, master_weights=master_weights or "auto", stochastic=stochastic, deferred_updates=deferred_updates,
                         freeze=list(freeze), optimizer=optimizer, hyperparameters=dict(hyperparameters or {}), clip_norm=clip_norm,
                         seed=seed, packed=packed, weighted=weighted, log_probabilities=log_probabilities, round_losses=round_losses,
                         evaluate=evaluate, sample_window=sample_window, progress=progress)

@@ -18,6 +18,20 @@ namespace {
 
 using core::error;
 
+std::optional<core::MasterWeights> master_of(MasterWeights master) {
+  switch (master) {
+    case MasterWeights::Auto:
+      return {};
+    case MasterWeights::Off:
+      return core::MasterWeights::Off;
+    case MasterWeights::F32:
+      return core::MasterWeights::F32;
+    case MasterWeights::I8:
+      return core::MasterWeights::I8;
+  }
+  return {};
+}
+
 std::optional<core::DType> type_of(Format format) {
   switch (format) {
     case Format::Auto:
@@ -58,7 +72,7 @@ Result<core::RunConfig> config_of(const Model& model, const StepOptions& o, cons
   t.compute = type_of(o.compute);
   t.grad = type_of(o.gradients);
   t.state = type_of(o.state);
-  t.master = o.master_weights;
+  t.master = master_of(o.master_weights);
   t.stochastic = o.stochastic;
   t.deferred_update = o.deferred_updates;
   t.freeze = o.freeze;

@@ -17,8 +17,8 @@ struct Way {
 // What "auto" becomes where bf16 products are slow, on a CPU where they are fast, and on a GPU.
 constexpr std::array<Way, 3> kWays{{
     {"f32", "f32", {}},
-    {"bf16_masters", "bf16, f32 masters", {.compute = DType::BF16, .master = true}},
-    {"bf16", "bf16, stochastic", {DType::BF16, DType::BF16, DType::BF16, false, true}},
+    {"bf16_masters", "bf16, f32 masters", {.compute = DType::BF16, .master = MasterWeights::F32}},
+    {"bf16", "bf16, stochastic", {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true}},
 }};
 
 struct Group {

@@ -97,7 +97,8 @@ void visit_keys(Config& c, F&& key) {
   key("train.grad", c.train.grad, Numbers(), "type in which weight gradients accumulate");
   key("train.state", c.train.state, StateNumbers(),
       "type of the optimizer's state; i8: a byte an element, and a scale for every 32");
-  key("train.master", c.train.master, Toggle(), "f32 master weights beside bf16 weights");
+  key("train.master", c.train.master, MasterNumbers(),
+      "type of master weights beside bf16 weights; i8: what bf16 lacks of 24 bits, in a byte an element");
   key("train.stochastic", c.train.stochastic, Toggle(), "stochastic rounding of bf16 weights and state");
   key("train.deferred_update", c.train.deferred_update, Toggle(),
       "update each weight just before its next use");

@@ -59,9 +59,10 @@ struct RunConfig {
     std::map<std::string, double, std::less<>> hyperparameters;  // of the optimizer: those that were given
     double clip_norm = 1.0;
     int64_t max_skipped = 10;
-    std::optional<DType> compute, grad, state;                // none: by the machine
-    std::optional<bool> master, stochastic, deferred_update;  // none: by these and the machine
-    std::vector<std::string> freeze;                          // see frozen() in model/weights.h
+    std::optional<DType> compute, grad, state;        // none: by the machine
+    std::optional<MasterWeights> master;              // none: by these
+    std::optional<bool> stochastic, deferred_update;  // none: by these and the machine
+    std::vector<std::string> freeze;                  // see frozen() in model/weights.h
   } train;
   struct {
     int64_t chunk_tokens = 0, rounds = 0, first_round_chunks = 0, head_tokens = 0;  // 0: chosen

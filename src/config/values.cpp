@@ -62,6 +62,9 @@ std::string allowed(const DType&, Numbers) {
 std::string allowed(const DType&, StateNumbers) {
   return "f32, bf16, i8";
 }
+std::string allowed(const MasterWeights&, MasterNumbers) {
+  return "off, f32, i8";
+}
 std::string allowed(const std::string&, const ModelPresets&) {
   return fmt::format("{}", fmt::join(model_presets(), ", "));
 }
@@ -171,6 +174,21 @@ Status assign(std::string_view name, const Setting& s, DType& field, StateNumber
   return assign_one_of({DType::F32, DType::BF16, DType::I8}, name, s, field, numbers);
 }
 
+// "on" and "off", and what TOML calls them, have always meant f32 masters or none.
+Status assign(std::string_view name, const Setting& s, MasterWeights& field, MasterNumbers numbers) {
+  if (bool any = false; assign(name, s, any, nullptr).ok()) {
+    field = any ? MasterWeights::F32 : MasterWeights::Off;
+    return {};
+  }
+  const std::string text = lower(s.values.front());
+  for (const MasterWeights master : {MasterWeights::F32, MasterWeights::I8}) {
+    if (text != name_of(master)) continue;
+    field = master;
+    return {};
+  }
+  return not_allowed(name, s.values.front(), field, numbers);
+}
+
 bool is_auto(const Setting& s) {
   return lower(s.values.front()) == "auto";
 }
@@ -224,6 +242,9 @@ std::string print(bool v) {
   return v ? "true" : "false";
 }
 std::string print(DType v) {
+  return toml_text(name_of(v));
+}
+std::string print(MasterWeights v) {
   return toml_text(name_of(v));
 }
 std::string print(const std::string& v) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/numerics.h"
 #include "base/status.h"
 #include "config/devices.h"
 #include "text/toml.h"
@@ -27,11 +28,12 @@ struct Tokens : Range {};
 constexpr double kMost = 9e15;  // as good as no bound
 using Choices = std::vector<std::string>;
 struct ModelPresets {};
-struct Numbers {};       // formats that are computed in
-struct StateNumbers {};  // and i8, for the state of optimizers
-struct Toggle {};        // on or off
-struct InputPath {};     // relative to the file that sets it
-struct OutputPath {};    // relative to the working directory
+struct Numbers {};        // formats that are computed in
+struct StateNumbers {};   // and i8, for the state of optimizers
+struct MasterNumbers {};  // of master weights; on is f32
+struct Toggle {};         // on or off
+struct InputPath {};      // relative to the file that sets it
+struct OutputPath {};     // relative to the working directory
 
 // What a value may be, for help and errors. What is optional may be "auto", too.
 std::string allowed(const int64_t&, const Range& r);
@@ -42,6 +44,7 @@ std::string allowed(const bool&, std::nullptr_t);
 std::string allowed(const bool&, Toggle);
 std::string allowed(const DType&, Numbers);
 std::string allowed(const DType&, StateNumbers);
+std::string allowed(const MasterWeights&, MasterNumbers);
 std::string allowed(const std::string&, const Choices& choices);
 std::string allowed(const std::string&, const ModelPresets&);
 std::string allowed(const std::string&, std::nullptr_t);
@@ -70,6 +73,7 @@ Status assign(std::string_view name, const Setting& s, bool& field, std::nullptr
 Status assign(std::string_view name, const Setting& s, bool& field, Toggle toggle);
 Status assign(std::string_view name, const Setting& s, DType& field, Numbers numbers);
 Status assign(std::string_view name, const Setting& s, DType& field, StateNumbers numbers);
+Status assign(std::string_view name, const Setting& s, MasterWeights& field, MasterNumbers numbers);
 Status assign(std::string_view name, const Setting& s, std::string& field, const Choices& choices);
 Status assign(std::string_view name, const Setting& s, std::string& field, const ModelPresets& presets);
 Status assign(std::string_view name, const Setting& s, std::string& field, std::nullptr_t);
@@ -95,6 +99,7 @@ std::string print(int64_t v);
 std::string print(double v);
 std::string print(bool v);
 std::string print(DType v);
+std::string print(MasterWeights v);
 std::string print(const std::string& v);
 std::string print(const std::optional<bool>& v);  // a Toggle
 std::string print(const std::vector<double>& v);

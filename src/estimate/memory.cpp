@@ -6,16 +6,17 @@
 namespace sluice::core {
 namespace {
 
-constexpr Numerics formats(DType compute, DType grad, DType state, bool master, bool stochastic) {
+constexpr Numerics formats(DType compute, DType grad, DType state, MasterWeights master, bool stochastic) {
   return {.compute = compute, .grad = grad, .state = state, .master = master, .stochastic = stochastic};
 }
 constexpr Numerics kF32{};
-constexpr Numerics kBf16 = formats(DType::BF16, DType::BF16, DType::BF16, false, true);
-constexpr Numerics kMixed = formats(DType::BF16, DType::F32, DType::F32, true, false);
-constexpr Numerics kMasters = formats(DType::BF16, DType::BF16, DType::F32, true, false);
+constexpr Numerics kBf16 = formats(DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true);
+constexpr Numerics kMixed = formats(DType::BF16, DType::F32, DType::F32, MasterWeights::F32, false);
+constexpr Numerics kMasters = formats(DType::BF16, DType::BF16, DType::F32, MasterWeights::F32, false);
 
-constexpr Numerics k8Bit = formats(DType::BF16, DType::BF16, DType::I8, false, true);
-constexpr Numerics k8BitMixed = formats(DType::BF16, DType::F32, DType::I8, true, false);
+constexpr Numerics k8Bit = formats(DType::BF16, DType::BF16, DType::I8, MasterWeights::Off, true);
+constexpr Numerics k8BitMixed = formats(DType::BF16, DType::F32, DType::I8, MasterWeights::F32, false);
+constexpr Numerics kCompact = formats(DType::BF16, DType::BF16, DType::I8, MasterWeights::I8, false);
 
 constexpr std::string_view k8BitMixedSettings = "train.state=i8, train.master=on, train.grad=f32";
 constexpr std::string_view kMixedSettings = "train.master=on, train.grad=f32";
@@ -36,6 +37,8 @@ constexpr Recipe kRecipes[] = {
      k8BitMixed},
     {"adamw-8bit-bf16", "AdamW, bf16, moments of 8 bits", 2, 0, 2, 2.25, 2.25, "train.state=i8", "adamw",
      k8Bit},
+    {"adamw-compact", "AdamW, bf16, masters of 24 bits, moments of 8", 2, 1, 2, 2.25, 2.25, "train.master=i8",
+     "adamw", kCompact},
     {"sgd-bf16", "SGD with momentum, all bf16", 2, 0, 2, 2, 2, "train.optimizer=sgd", "sgd", kBf16},
     {"sgd-mixed", "SGD with momentum, mixed", 2, 4, 4, 4, 4, "train.optimizer=sgd, as adamw-mixed", "sgd",
      kMixed},

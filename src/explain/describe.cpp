@@ -61,7 +61,9 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
       {"trained", trained_in_words(m)},
       {"numbers", fmt::format("{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute),
                               name_of(p.numerics.grad), name_of(p.numerics.state),
-                              p.numerics.master ? ", f32 master weights" : "",
+                              p.numerics.master == MasterWeights::Off   ? ""
+                              : p.numerics.master == MasterWeights::F32 ? ", f32 master weights"
+                                                                        : ", master weights of 24 bits",
                               p.numerics.stochastic ? ", stochastic rounding" : "")},
       {"why bf16", why_numbers(p.numerics)},
       {"shape",

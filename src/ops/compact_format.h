@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formats of compact state (ops/compact.h).
+// The formats of compact state (ops/compact.h) and master weights (ops/master.h).
 #pragma once
 
 #include <cstdint>
 
 #include "base/format.h"
+#include "base/numerics.h"
 #include "ops/compact.h"
 
 namespace sluice::core {
@@ -16,6 +17,11 @@ constexpr Format compact_format(bool squares) {
 // Of `state`: I8 stands for the compact format.
 constexpr Format state_format(DType state, bool squares) {
   return state == DType::I8 ? compact_format(squares) : Format(state);
+}
+
+// Of the master weights' own object. REQUIRES: there is one.
+constexpr Format format_of(MasterWeights master) {
+  return master == MasterWeights::I8 ? DType::I8 : DType::F32;
 }
 
 }  // namespace sluice::core

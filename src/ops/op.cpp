@@ -25,6 +25,10 @@ struct Printer {
   template <class E>
   requires std::is_enum_v<E>
   void operator()(std::string_view name, E v) { put(name, name_of(v)); }
+  // Costs that were measured, and programs' hashes, have always said 0 and 1.
+  void operator()(std::string_view name, MasterWeights v) {
+    put(name, v == MasterWeights::Off ? "0" : v == MasterWeights::F32 ? "1" : name_of(v));
+  }
   void operator()(std::string_view name, const Format& v) { put(name, to_text(v)); }
   void operator()(std::string_view name, bool v) { put(name, v ? "1" : "0"); }
   void operator()(std::string_view name, std::integral auto v) {

@@ -16,6 +16,11 @@ Operand state_operand(std::string_view name, bool written, const auto& op, Value
   return {name, written ? Accumulate : Read, format, format.padded(op.elements), values};
 }
 
+void add_master(const auto& op, Operands& to) {
+  if (op.master == MasterWeights::Off) return;
+  to.push_back({"master", Accumulate, format_of(op.master), op.elements, Weights});
+}
+
 // The operands of an update with one state, m, and of one of m alone.
 Operands update_of_m(const auto& op) {
   Operands o{{"p", Accumulate, op.dtype, op.elements, Weights},
@@ -23,7 +28,7 @@ Operands update_of_m(const auto& op) {
              state_operand("m", op.moments, op),
              {"clip", Read, F32, 2, Clip},
              args_operand()};
-  if (op.master) o.push_back({"master", Accumulate, F32, op.elements, Weights});
+  add_master(op, o);
   return o;
 }
 Operands update_of_m_alone(const auto& op) {
@@ -54,7 +59,7 @@ Operands AdamW::operands() const {
              state_operand("v", moments, *this, Squares),
              {"clip", Read, F32, 2, Clip},
              args_operand()};
-  if (master) o.push_back({"master", Accumulate, F32, elements, Weights});
+  add_master(*this, o);
   return o;
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "base/numerics.h"
 #include "ops/operand.h"
 #include "ops/work.h"
 
@@ -47,10 +48,10 @@ struct ClipScale {
 //   g' = clip[1] * g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
 //   w -= lr * ((m / bias1) / (sqrt(v / bias2) + eps) + weight_decay * w)
 // with bias = 1 - b^args.updates in f64, rounded to fp32 (ops/adam_bias.h); the rest is computed in fp32.
-// With `master`, w is the f32 master copy and p its rounding to dtype (nearest). Without, w is p itself; bf16
-// p, m and v are then rounded stochastically when `stochastic`, by random bits keyed by (args.seed,
-// args.step, object, element), else to nearest. State of I8 is compact (ops/compact.h), in whole groups: the
-// op begins with a group.
+// With masters in f32, w is the copy and p its rounding to dtype (nearest). With masters of 8 bits, p and
+// they are w (ops/master.h). Without, w is p itself; bf16 p, m and v are then rounded stochastically when
+// `stochastic`, by random bits keyed by (args.seed, args.step, object, element), else to nearest. State of I8
+// is compact (ops/compact.h), in whole groups: the op begins with a group.
 struct AdamW {
   static constexpr std::string_view kName = "adamw";
   enum { kP, kG, kM, kV, kClip, kArgs, kMaster };
@@ -59,7 +60,8 @@ struct AdamW {
   double beta1, beta2;
   float eps, weight_decay;
   DType dtype, grad_dtype, state_dtype;
-  bool master, stochastic;
+  MasterWeights master;
+  bool stochastic;
   bool moments = true;  // false: m and v are only read; the same new weights
 
   Operands operands() const;
@@ -104,7 +106,8 @@ struct SgdMomentum {
   float momentum, weight_decay;
   bool nesterov;
   DType dtype, grad_dtype, state_dtype;
-  bool master, stochastic;
+  MasterWeights master;
+  bool stochastic;
   bool moments = true;  // false: m is only read; the same new weights
 
   Operands operands() const;
@@ -150,7 +153,8 @@ struct Lion {
   uint64_t object;  // as AdamW's
   float beta1, beta2, weight_decay;
   DType dtype, grad_dtype, state_dtype;
-  bool master, stochastic;
+  MasterWeights master;
+  bool stochastic;
   bool moments = true;  // false: m is only read; the same new weights
 
   Operands operands() const;

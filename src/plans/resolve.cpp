@@ -16,10 +16,15 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   }
   const bool compact = bf16 && machine.traits().compact_state;
   n.grad = config.train.grad.value_or(compact ? DType::BF16 : DType::F32);
-  n.state = config.train.state.value_or(compact && config.train.master != true ? DType::BF16 : DType::F32);
-  // Master weights go with f32 state; other state goes with stochastic rounding.
-  n.master = config.train.master.value_or(bf16 && n.state == DType::F32);
-  n.stochastic = config.train.stochastic.value_or(bf16 && !n.master);
+  const MasterWeights asked = config.train.master.value_or(MasterWeights::Off);
+  const DType beside = asked == MasterWeights::I8               ? DType::I8
+                       : compact && asked == MasterWeights::Off ? DType::BF16
+                                                                : DType::F32;
+  n.state = config.train.state.value_or(beside);
+  // Master weights go with state of as many bits; other state goes with stochastic rounding.
+  n.master =
+      config.train.master.value_or(bf16 && n.state == DType::F32 ? MasterWeights::F32 : MasterWeights::Off);
+  n.stochastic = config.train.stochastic.value_or(bf16 && n.master == MasterWeights::Off);
   SLUICE_TRY(validate(n));
   return n;
 }

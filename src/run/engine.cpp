@@ -393,9 +393,9 @@ CheckpointContent Engine::content(const Manifest& manifest) const {
           files_};
 }
 
-Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir, bool others_trained) {
+Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir, const OtherState& other) {
   SLUICE_ASSIGN(const CheckpointInfo info,
-                load_checkpoint(p_.stages.main.model, manifest, dir, *training_, others_trained));
+                load_checkpoint(p_.stages.main.model, manifest, dir, *training_, other));
   steps_done_ = info.step;
   updates_ = info.updates;
   heldout_ = info.heldout;

@@ -95,8 +95,8 @@ class Engine {
   // checkpoint in the store.
   Status save(const Manifest& manifest, const std::filesystem::path& dir);
   Status save(const Manifest& manifest, CheckpointStore& store);
-  // `others_trained` as load_checkpoint() takes it.
-  Status load(const Manifest& manifest, const std::filesystem::path& dir, bool others_trained = false);
+  // `other` as load_checkpoint() takes it.
+  Status load(const Manifest& manifest, const std::filesystem::path& dir, const OtherState& other = {});
   // A checkpoint of now that can be written while steps go on; nothing if it takes more than `room_bytes`.
   Result<std::optional<CheckpointCopy>> copy(const Manifest& manifest, int64_t room_bytes);
   // The same of the weights alone: save_weights() fills an empty directory.

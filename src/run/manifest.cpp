@@ -22,6 +22,12 @@ namespace {
 std::string print(DType value) {
   return std::string(name_of(value));
 }
+// Manifests have always said whether there are f32 masters.
+std::string print(MasterWeights value) {
+  return value == MasterWeights::Off   ? "false"
+         : value == MasterWeights::F32 ? "true"
+                                       : std::string(name_of(value));
+}
 template <class T>
 requires std::is_arithmetic_v<T> std::string print(T value) {
   return fmt::format("{}", value);
@@ -108,11 +114,10 @@ constexpr std::string_view kData[] = {"data.content",           "data.mode",
                                       "data.respect_documents", "shape.packed"};
 constexpr std::string_view kBackend[] = {"run.backend", "run.deterministic"};
 constexpr std::string_view kFreeze[] = {kFreezeName};
-constexpr Allowance kAllowances[] = {{"steps", kSteps},
-                                     {"learning_rate", kRates},
-                                     {"data", kData},
-                                     {"freeze", kFreeze},
-                                     {"backend", kBackend}};
+// The state that was saved is rounded to the new formats.
+constexpr std::string_view kFormats[] = {"train.grad", "train.state", "train.master", "train.stochastic"};
+constexpr Allowance kAllowances[] = {{"steps", kSteps},   {"learning_rate", kRates}, {"data", kData},
+                                     {"freeze", kFreeze}, {"formats", kFormats},     {"backend", kBackend}};
 
 // The word that allows a difference of that name; empty: none does.
 std::string_view word_for(std::string_view name) {

@@ -53,7 +53,11 @@ std::string step_kind(const Prepared& p) {
   const std::string frozen =
       p.model.freeze.empty() ? "" : fmt::format(", {} frozen", fmt::join(p.model.freeze, " "));
   return fmt::format("{}{}, {} {} {}{}, sequences of {}{}", text(p.model), frozen, name_of(n.compute),
-                     name_of(n.grad), name_of(n.state), n.master ? " master" : "", p.config.train.seq_len,
+                     name_of(n.grad), name_of(n.state),
+                     n.master == MasterWeights::Off   ? ""
+                     : n.master == MasterWeights::F32 ? " master"
+                                                      : " master i8",
+                     p.config.train.seq_len,
                      p.document_tokens > 0 ? fmt::format(", documents of {}", p.document_tokens) : "");
 }
 

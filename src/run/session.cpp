@@ -120,8 +120,12 @@ Status Session::load(const RunConfig& config) {
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(config.checkpoint()));
   const Manifest now = manifest();
   SLUICE_TRY(check_goes_on(config, info.manifest, now));
-  const bool others_trained = value_of(info.manifest, kFreezeName) != value_of(now, kFreezeName);
-  return engine_->load(tolerating(info.manifest, now, config.allow), config.checkpoint(), others_trained);
+  const auto differs = [&](std::string_view name) {
+    return value_of(info.manifest, name) != value_of(now, name);
+  };
+  const OtherState other{.trained = differs(kFreezeName),
+                         .formats = differs("train.state") || differs("train.master")};
+  return engine_->load(tolerating(info.manifest, now, config.allow), config.checkpoint(), other);
 }
 
 bool Session::evaluates() const {

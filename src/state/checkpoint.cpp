@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/pieces.h"
 #include "io/shards.h"
+#include "state/convert.h"
 #include "state/weights.h"
 
 namespace sluice::core {
@@ -212,7 +213,11 @@ Status begin_state(const Model& model, const std::set<std::string_view>& names, 
 }
 
 Status load_state_file(const CheckpointInfo& info, const Model& model, const CheckpointLayout& layout,
-                       const fs::path& path, Executor& executor, bool others_trained) {
+                       const fs::path& path, Executor& executor, const OtherState& other) {
+  if (other.formats) {
+    SLUICE_TRY(check_file(info, path));
+    return load_state_in_other_formats(model, path, executor, other.trained);
+  }
   std::map<std::string_view, const StoredTensor*> stored;
   std::set<std::string_view> needed;
   for (const StoredTensor& tensor : layout.state) {
@@ -232,19 +237,19 @@ Status load_state_file(const CheckpointInfo& info, const Model& model, const Che
     const StoredPart& part = stored[tensor.name]->parts[0];
     return executor.write(part.object, bytes, part.offset + offset);
   };
-  SLUICE_TRY(load_file(info, path, needed, others_trained, check, write));
-  return others_trained ? begin_state(model, needed, executor) : check_all_found(needed, path);
+  SLUICE_TRY(load_file(info, path, needed, other.trained, check, write));
+  return other.trained ? begin_state(model, needed, executor) : check_all_found(needed, path);
 }
 
 Status load_files(const CheckpointInfo& info, const Model& model, const fs::path& dir, Executor& executor,
-                  bool others_trained) {
+                  const OtherState& other) {
   const CheckpointLayout layout = layout_of(model, info.f32_weights);
   SLUICE_ASSIGN([[maybe_unused]] const CheckpointInfo looked, look_at_checkpoint(dir));
   for (const auto& [name, sum] : info.files) {
     if (!is_weights_file(name) && name != kStateName) SLUICE_TRY(check_file(info, dir / name));
   }
   SLUICE_TRY(load_weights_files(info, model, dir, executor));
-  return load_state_file(info, model, layout, dir / kStateName, executor, others_trained);
+  return load_state_file(info, model, layout, dir / kStateName, executor, other);
 }
 
 }  // namespace
@@ -378,7 +383,7 @@ Result<CheckpointInfo> read_checkpoint_info(const fs::path& dir) {
 }
 
 Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manifest, const fs::path& dir,
-                                       Executor& executor, bool others_trained) {
+                                       Executor& executor, const OtherState& other) {
   SLUICE_ASSIGN(CheckpointInfo info, read_checkpoint_info(dir));
   SLUICE_TRY(check_has_state(info, dir));
   if (const auto changed = differences(info.manifest, manifest); !changed.empty()) {
@@ -387,7 +392,7 @@ Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manif
         "back, or start a new run from its weights: model.weights = {}",
         dir.string(), fmt::join(changed, "; "), dir.string());
   }
-  const Status loaded = load_files(info, model, dir, executor, others_trained);
+  const Status loaded = load_files(info, model, dir, executor, other);
   if (loaded.ok()) return info;
   Error damage = loaded.error();
   damage.details.emplace_back("damaged", dir.string());

@@ -87,17 +87,22 @@ Status check_file(const CheckpointInfo& info, const std::filesystem::path& path,
 // Whether a checkpoint is what was saved, every byte of it.
 Status check_whole(const std::filesystem::path& dir);
 
+// What of the run that was saved was otherwise than in the one that goes on.
+struct OtherState {
+  // Other weights were trained. State of what is not trained any more is passed over, and what is trained
+  // anew begins as in a new run: zeros, and master weights that are the weights.
+  bool trained = false;
+  // State or master weights have other number formats: they are rounded to nearest (state/convert.h).
+  bool formats = false;
+};
+
 // Reads what write_checkpoint() wrote, once, through memory of a few MiB. A run that would go on with other
 // results than the one that was saved is refused: the error has every difference between the checkpoint's
 // manifest and `manifest`. Sizes are checked first, contents as they are read. An error about the
 // files, not about the run that would go on, has the detail "damaged": the checkpoint's directory. After any
 // error the state is undefined.
-//
-// `others_trained`: the run that was saved trained other weights. State of what is not trained any more is
-// passed over, and what is trained anew begins as in a new run: zeros, and master weights that are the
-// weights.
 Result<CheckpointInfo> load_checkpoint(const Model& model, const Manifest& manifest,
                                        const std::filesystem::path& dir, Executor& executor,
-                                       bool others_trained = false);
+                                       const OtherState& other = {});
 
 }  // namespace sluice::core

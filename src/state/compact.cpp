@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "base/check.h"
 #include "ops/compact_format.h"
+#include "ops/master.h"
 
 namespace sluice::core {
 namespace {
@@ -66,6 +68,29 @@ std::vector<float> expand(const Format& format, std::span<const std::byte> objec
     out.insert(out.end(), values.begin(), values.end());
   }
   return out;
+}
+
+void join_masters(std::span<const std::byte> parameters, std::span<const std::byte> residuals,
+                  std::vector<float>& values) {
+  SLUICE_CHECK(parameters.size() == 2 * residuals.size(), "{} bytes of parameters, {} residuals",
+               parameters.size(), residuals.size());
+  values.resize(residuals.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint16_t parameter;
+    std::memcpy(&parameter, parameters.data() + 2 * i, sizeof parameter);
+    values[i] = std::bit_cast<float>(join_master(parameter, std::to_integer<uint8_t>(residuals[i])));
+  }
+}
+
+void split_masters(std::span<const float> values, std::vector<Bf16>& parameters,
+                   std::vector<std::byte>& residuals) {
+  parameters.resize(values.size());
+  residuals.resize(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const SplitMaster split = split_master(std::bit_cast<uint32_t>(values[i]));
+    parameters[i].bits = split.parameter;
+    residuals[i] = std::byte{split.residual};
+  }
 }
 
 void put(const Format& format, std::span<std::byte> object, int64_t first, std::span<const float> values) {

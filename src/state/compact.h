@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compact optimizer state as numbers, on the host (ops/compact.h).
+// Compact optimizer state and master weights as numbers, on the host (ops/compact.h, ops/master.h).
 #pragma once
 
 #include <cstddef>
@@ -19,5 +19,12 @@ std::vector<float> expand(const Format& format, std::span<const std::byte> objec
 // with others these may be rounded anew; all other bytes stay. REQUIRES: all are finite, and not negative
 // where `format` is that of squares.
 void put(const Format& format, std::span<std::byte> object, int64_t first, std::span<const float> values);
+
+// Masters of 24 bits from bf16 parameters and as many residuals. The bytes need not be aligned.
+void join_masters(std::span<const std::byte> parameters, std::span<const std::byte> residuals,
+                  std::vector<float>& values);
+// And back, rounded to nearest.
+void split_masters(std::span<const float> values, std::vector<Bf16>& parameters,
+                   std::vector<std::byte>& residuals);
 
 }  // namespace sluice::core

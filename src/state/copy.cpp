@@ -33,6 +33,7 @@ std::vector<Tile> tiles_of(const CheckpointLayout& layout) {
         for (int64_t at = 0; at < part.bytes; at += kTileBytes)
           out.push_back({part, at, std::min(kTileBytes, part.bytes - at)});
       }
+      for (const StoredPart& residual : tensor.residuals) out.push_back({residual, 0, residual.bytes});
     }
   }
   return out;

@@ -76,20 +76,31 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
     return at == all.end() ? nullptr : &*at;
   };
   size_t tensor = 0;
-  int64_t left = 0;  // of that tensor, in bytes
+  int64_t left = 0;     // of that tensor, in elements
+  ObjectId parameters;  // where its own elements are
   for (size_t p = 0; const SafeTensor* part = find(p); ++p) {
     const ObjectId id(uint32_t(source.parts.size()));
     source.parts.push_back(part);
-    for (int64_t at = 0; at < int64_t(part->bytes.size());) {
+    const TensorType type = part->info.type;
+    const int64_t elements = part->info.elements();
+    for (int64_t at = 0; at < elements;) {
       if (left == 0) {
-        if (tensor == tensors.size() || part->info.type != TensorType::F32) break;
-        tensors[tensor].from = TensorType::F32;
+        const bool beside =
+            type == TensorType::I8 && tensor < tensors.size() && tensors[tensor].from == TensorType::BF16;
+        if (tensor == tensors.size() || (type != TensorType::F32 && !beside)) break;
+        parameters = tensors[tensor].parts.front().object;
+        if (!beside) tensors[tensor].from = TensorType::F32;
         tensors[tensor].parts.clear();
-        left = 4 * tensors[tensor].info.elements();
+        left = tensors[tensor].info.elements();
         ++tensor;
       }
-      const int64_t count = std::min(left, int64_t(part->bytes.size()) - at);
-      tensors[tensor - 1].parts.push_back({id, at, count, 0});
+      StoredTensor& to = tensors[tensor - 1];
+      const int64_t count = std::min(left, elements - at);
+      if (type == TensorType::I8) {
+        add_joined(parameters, to.info.elements() - left, id, at, count, to);
+      } else {
+        to.parts.push_back({id, 4 * at, 4 * count, 0});
+      }
       at += count, left -= count;
     }
   }
@@ -236,6 +247,7 @@ Result<Exported> export_model(const fs::path& from, const fs::path& to, const Ex
   int64_t total = 0, done = 0;
   for (const StoredTensor& tensor : tensors) {
     for (const StoredPart& part : tensor.parts) total += part.bytes;
+    for (const StoredPart& residual : tensor.residuals) total += residual.bytes;
   }
   SLUICE_ASSIGN(const FileSums weights,
                 write_weights(tensors, options.shard_bytes, fresh.temporary(), {}, reader_of(source),

@@ -7,14 +7,19 @@ namespace sluice::core {
 namespace {
 
 // Elements [first, first + count) of a weight's master.
-std::vector<StoredPart> master_parts(const ParamObjects& objects, int64_t first, int64_t count) {
-  std::vector<StoredPart> out;
+void add_master(const Program& program, const ParamObjects& objects, int64_t first, int64_t count,
+                StoredTensor& to) {
   for (const ParamObjects::Part& part : objects.parts) {
     const int64_t begin = std::max(first, part.first);
     const int64_t end = std::min(first + count, part.first + part.elements);
-    if (begin < end) out.push_back({part.master, 4 * (begin - part.first), 4 * (end - begin), 0});
+    if (begin >= end) continue;
+    if (program.object(part.master).format == DType::I8) {
+      add_joined(objects.param, begin, part.master, begin - part.first, end - begin, to);
+    } else {
+      to.parts.push_back({part.master, 4 * (begin - part.first), 4 * (end - begin), 0});
+      to.from = TensorType::F32;
+    }
   }
-  return out;
 }
 
 bool has_master(const ParamObjects& objects) {
@@ -41,15 +46,28 @@ void place(CheckpointLayout& layout) {
   for (std::vector<StoredTensor>* file : {&layout.weights, &layout.state}) {
     for (StoredTensor& tensor : *file) {
       layout.file_bytes += tensor.info.bytes();
-      for (StoredPart& part : tensor.parts) {
+      const auto put = [&](StoredPart& part) {
         part.position = layout.part_bytes;
         layout.part_bytes += part.bytes;
+      };
+      for (size_t i = 0; i < tensor.parts.size(); ++i) {
+        put(tensor.parts[i]);
+        if (!tensor.residuals.empty()) put(tensor.residuals[i]);
       }
     }
   }
 }
 
 }  // namespace
+
+void add_joined(ObjectId parameter, int64_t first, ObjectId residual, int64_t residual_first, int64_t count,
+                StoredTensor& to) {
+  for (int64_t done = 0; done < count; done += kMostJoined) {
+    const int64_t here = std::min(kMostJoined, count - done);
+    to.parts.push_back({parameter, 2 * (first + done), 2 * here, 0});
+    to.residuals.push_back({residual, residual_first + done, here, 0});
+  }
+}
 
 CheckpointLayout layout_of(const Model& model, bool f32_weights) {
   CheckpointLayout out;
@@ -66,9 +84,9 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
       StoredTensor tensor;
       tensor.info = {source.tensor, f32_weights ? TensorType::F32 : tensor_type(own), {source.rows}};
       if (model.weights[w].matrix) tensor.info.shape.push_back(source.cols);
-      tensor.from = from_master ? TensorType::F32 : tensor_type(own);
+      tensor.from = tensor_type(own);
       if (from_master) {
-        tensor.parts = master_parts(objects, first, elements);
+        add_master(model.program, objects, first, elements, tensor);
       } else {
         tensor.parts = {{objects.param, format.bytes(first), format.bytes(elements), 0}};
       }

@@ -25,7 +25,17 @@ struct StoredTensor {
   std::vector<StoredPart> parts;  // one after another
   TensorType from;                // of the parts' elements
   bool never_negative = false;    // the values, by what they are
+  // The bytes beside bf16 parts that make them masters of 24 bits (ops/master.h): one for each of `parts`, or
+  // none at all. Such a part and its residual are read together, kMostJoined elements at most.
+  std::vector<StoredPart> residuals = {};
 };
+
+constexpr int64_t kMostJoined = 2 << 20;
+
+// Adds elements [first, first + count) of a bf16 object and of one of residuals, where they begin at element
+// `residual_first`.
+void add_joined(ObjectId parameter, int64_t first, ObjectId residual, int64_t residual_first, int64_t count,
+                StoredTensor& to);
 
 // What follows the name of an object in that of its scales' tensor.
 constexpr std::string_view kScaleSuffix = ".scale";
@@ -44,7 +54,7 @@ struct CheckpointLayout {
 };
 
 // `f32_weights`: the weights are saved in f32. Master weights, where there are any, are then the weights, and
-// no part of the state.
+// no part of the state; those of 24 bits are written as f32, which holds them exactly.
 CheckpointLayout layout_of(const Model& model, bool f32_weights);
 // Without the state.
 CheckpointLayout weights_only(CheckpointLayout layout);

@@ -19,6 +19,9 @@ constexpr int64_t kPieceElements = 1 << 20;
 struct Range {
   ObjectId object;
   int64_t first, count;
+  // Of masters of 8 bits, the parameters that they are beside, from an element on; invalid: none.
+  ObjectId parameters = {};
+  int64_t first_parameter = 0;
 };
 
 Result<WeightPlace> find(const Model& model, std::string_view name) {
@@ -56,6 +59,8 @@ Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimi
     if (!object.valid())
       return error("state {}: allowed are {}", kind.slot, fmt::join(state_slots(model, optimizer), ", "));
     out.push_back({object, from - part.first, to - from});
+    if (kind.slot == kMasterRole && model.program.object(object).format == DType::I8)
+      out.back().parameters = objects.param, out.back().first_parameter = from;
   }
   return out;
 }
@@ -72,7 +77,7 @@ template <class F>
 Status for_each_piece(const Range& range, const Executor& executor, F&& f) {
   const Object& object = executor.program().object(range.object);
   const Format& format = object.format;
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes, parameters;
   std::vector<float> values;
   if (format.block > 0) {
     SLUICE_ASSIGN(const std::vector<std::byte> whole, read_whole(object, range.object, executor));
@@ -84,7 +89,14 @@ Status for_each_piece(const Range& range, const Executor& executor, F&& f) {
     const int64_t here = std::min(kPieceElements, range.count - done);
     bytes.resize(size_t(format.bytes(here)));
     SLUICE_TRY(executor.read(range.object, bytes, format.bytes(range.first + done)));
-    read_elements(tensor_type(format.type), bytes, values);
+    if (range.parameters.valid()) {
+      constexpr int64_t kSize = size_of(DType::BF16);
+      parameters.resize(size_t(kSize * here));
+      SLUICE_TRY(executor.read(range.parameters, parameters, kSize * (range.first_parameter + done)));
+      join_masters(parameters, bytes, values);
+    } else {
+      read_elements(tensor_type(format.type), bytes, values);
+    }
     f(values);
   }
   return {};

@@ -16,6 +16,7 @@
 #include "base/parallel.h"
 #include "base/philox.h"
 #include "io/elements.h"
+#include "state/compact.h"
 #include "state/write.h"
 
 namespace sluice::core {
@@ -28,6 +29,7 @@ constexpr int64_t kTileElements = 256 << 10;
 struct Tile {
   std::vector<float> values;
   std::vector<Bf16> rounded;
+  std::vector<std::byte> residuals;
 };
 
 // Calls f(job, tile) for jobs 0 to count - 1 on all cores; after each job of its own this thread calls
@@ -89,12 +91,25 @@ Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<co
 // Writes elements [first, first + tile.values.size()) of a parameter and of its master weights.
 Status write_param(Executor& executor, const ParamObjects& objects, int64_t first, Tile& tile) {
   const std::span<const float> values(tile.values);
-  SLUICE_TRY(write_floats(executor, objects.param, first, values, tile.rounded));
+  const bool joined = !objects.parts.empty() && objects.parts.front().master.valid() &&
+                      executor.program().object(objects.parts.front().master).format == DType::I8;
+  if (joined) {
+    split_masters(values, tile.rounded, tile.residuals);
+    SLUICE_TRY(executor.write(objects.param, std::as_bytes(std::span(tile.rounded)), 2 * first));
+  } else {
+    SLUICE_TRY(write_floats(executor, objects.param, first, values, tile.rounded));
+  }
   for (const ParamObjects::Part& part : objects.parts) {
     const int64_t begin = std::max(first, part.first);
     const int64_t end = std::min(first + int64_t(values.size()), part.first + part.elements);
     if (!part.master.valid() || begin >= end) continue;
-    const auto piece = values.subspan(size_t(begin - first), size_t(end - begin));
+    const auto at = size_t(begin - first), count = size_t(end - begin);
+    if (joined) {
+      SLUICE_TRY(
+          executor.write(part.master, std::span(tile.residuals).subspan(at, count), begin - part.first));
+      continue;
+    }
+    const auto piece = values.subspan(at, count);
     SLUICE_TRY(write_floats(executor, part.master, begin - part.first, piece, tile.rounded));
   }
   return {};
@@ -216,6 +231,13 @@ Status write_weight(const Model& model, const WeightPlace& place, const TensorIn
     return write_param(executor, model.params[place.weight], place.first + first + from, tile);
   };
   return for_each_job((elements + kTileElements - 1) / kTileElements, elements * 4, run, [] {});
+}
+
+Status write_values(const ParamObjects& objects, int64_t first, std::span<const float> values,
+                    Executor& executor) {
+  Tile tile;
+  tile.values.assign(values.begin(), values.end());
+  return write_param(executor, objects, first, tile);
 }
 
 Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor) {

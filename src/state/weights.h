@@ -53,6 +53,10 @@ Status check_weight(const Model& model, const WeightPlace& place, const TensorIn
 Status write_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t offset,
                     std::span<const std::byte> bytes, Executor& executor);
 
+// Replaces elements of a weight from `first` on, and of its master, by values that are finite.
+Status write_values(const ParamObjects& objects, int64_t first, std::span<const float> values,
+                    Executor& executor);
+
 // Writes the weights alone, with Hugging Face names and in their own type.
 Status save_weights(const Model& model, const std::filesystem::path& path, const Executor& executor);
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "io/elements.h"
 #include "io/shards.h"
+#include "state/compact.h"
 
 namespace sluice::core {
 namespace fs = std::filesystem;
@@ -31,18 +32,35 @@ class Converter {
     SLUICE_TRY(check_values(source, tensor.never_negative, first, piece));
     if (tensor.from == to) return piece;
     read_elements(tensor.from, piece, values_);
+    return round(tensor.info, first);
+  }
+
+  // The same of masters: the piece of parameters, then that of their residuals, which may lie where the other
+  // did.
+  void take_parameters(std::span<const std::byte> piece) { parameters_.assign(piece.begin(), piece.end()); }
+  Result<std::span<const std::byte>> join(const StoredTensor& tensor, int64_t first,
+                                          std::span<const std::byte> residuals) {
+    TensorInfo source = tensor.info;
+    source.type = tensor.from;
+    SLUICE_TRY(check_values(source, tensor.never_negative, first, parameters_));
+    join_masters(parameters_, residuals, values_);
+    return round(tensor.info, first);
+  }
+
+ private:
+  // `values_`, of elements from `first` on.
+  Result<std::span<const std::byte>> round(const TensorInfo& tensor, int64_t first) {
+    const TensorType to = tensor.type;
     const int64_t bad = round_elements(to, values_, bytes_);
     if (bad < 0) return std::span<const std::byte>(bytes_);
     const float value = values_[size_t(bad)];
     return of_tensor(
-        tensor.info,
-        error("tensor {}: element {} is {}, which {} has no number for: it would become infinite",
-              tensor.info.name, first + bad, value, name_of(to)));
+        tensor, error("tensor {}: element {} is {}, which {} has no number for: it would become infinite",
+                      tensor.name, first + bad, value, name_of(to)));
   }
 
- private:
   std::vector<float> values_;
-  std::vector<std::byte> bytes_;
+  std::vector<std::byte> bytes_, parameters_;
 };
 
 }  // namespace
@@ -75,14 +93,27 @@ Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const fs::p
   Converter converter;
   for (const StoredTensor& tensor : tensors) {
     int64_t written = 0;
-    for (const StoredPart& part : tensor.parts) {
+    const auto write = [&](std::span<const std::byte> piece, int64_t read) -> Status {
+      SLUICE_TRY(writer.write(tensor.info.name, written, piece));
+      written += int64_t(piece.size());
+      return progress ? progress(read) : Status();
+    };
+    for (size_t p = 0; p < tensor.parts.size(); ++p) {
+      const StoredPart& part = tensor.parts[p];
+      if (!tensor.residuals.empty()) {
+        const StoredPart& residual = tensor.residuals[p];
+        SLUICE_ASSIGN(std::span<const std::byte> piece, reader(part, 0, part.bytes));
+        converter.take_parameters(piece);
+        SLUICE_ASSIGN(piece, reader(residual, 0, residual.bytes));
+        SLUICE_ASSIGN(piece, converter.join(tensor, written / size_of(tensor.info.type), piece));
+        SLUICE_TRY(write(piece, part.bytes + residual.bytes));
+        continue;
+      }
       for (int64_t done = 0; done < part.bytes; done += kPieceBytes) {
         const int64_t count = std::min(kPieceBytes, part.bytes - done);
         SLUICE_ASSIGN(std::span<const std::byte> piece, reader(part, done, count));
         SLUICE_ASSIGN(piece, converter.convert(tensor, written / size_of(tensor.info.type), piece));
-        SLUICE_TRY(writer.write(tensor.info.name, written, piece));
-        written += int64_t(piece.size());
-        if (progress) SLUICE_TRY(progress(count));
+        SLUICE_TRY(write(piece, count));
       }
     }
   }

@@ -21,7 +21,9 @@ const Optimizer* find_optimizer(std::string_view name) {
 
 Numerics numerics_of(const Weight& weight, Numerics numerics) {
   const bool compact = weight.matrix && weight.elements() >= kLeastCompact;
-  if (numerics.state == DType::I8 && !compact) numerics.state = DType::F32;
+  if (compact) return numerics;
+  if (numerics.state == DType::I8) numerics.state = DType::F32;
+  if (numerics.master == MasterWeights::I8) numerics.master = MasterWeights::F32;
   return numerics;
 }
 

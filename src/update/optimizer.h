@@ -3,7 +3,7 @@
 // ops that update. Configuration keys, help, programs and checkpoints are made from it.
 //
 // The operands of an update op are, in this order: the parameter, its gradient, the state (in the order of
-// `state`), the clip scale, the step's arguments, and the f32 master weights if there are any. Those of the
+// `state`), the clip scale, the step's arguments, and the master weights if there are any. Those of the
 // op that updates the state alone are the same without parameter and master weights.
 #pragma once
 
@@ -44,7 +44,7 @@ struct StateSlot {
 };
 
 // The formats in which a weight is updated: vectors, and matrices so small that nothing would be gained, keep
-// their state in f32 where that of others is compact.
+// their state and master weights in f32 where those of others are compact.
 constexpr int64_t kLeastCompact = 1024;  // elements
 Numerics numerics_of(const Weight& weight, Numerics numerics);
 

@@ -194,10 +194,10 @@ std::string name_of_state(std::string_view role, const Weight& weight, size_t pa
 
 void add_state(const Weight& weight, const OptimizerConfig& config, const Numerics& numerics,
                Program& program, ParamObjects& objects) {
-  const DType state = numerics_of(weight, numerics).state;
+  const Numerics own = numerics_of(weight, numerics);
   const int64_t total = weight.elements();
   const int64_t most =
-      state == DType::I8 ? align_up(config.part_elements, kCompactGroup) : config.part_elements;
+      own.state == DType::I8 ? align_up(config.part_elements, kCompactGroup) : config.part_elements;
   for (int64_t first = 0; first < total; first += most) {
     ParamObjects::Part part{first, std::min(most, total - first), {}, {}, {}};
     const auto add = [&](std::string_view role, const Format& format) {
@@ -206,10 +206,10 @@ void add_state(const Weight& weight, const OptimizerConfig& config, const Numeri
                                 format.bytes(format.padded(part.elements)), weight.layer, -1, -1, true});
     };
     for (const StateSlot& slot : config.optimizer->state) {
-      part.state.push_back(add(slot.role, slot.format.value_or(state_format(state, slot.squares))));
+      part.state.push_back(add(slot.role, slot.format.value_or(state_format(own.state, slot.squares))));
       if (slot.squares) part.squares = part.state.back();
     }
-    if (numerics.master) part.master = add(kMasterRole, DType::F32);
+    if (own.master != MasterWeights::Off) part.master = add(kMasterRole, format_of(own.master));
     objects.parts.push_back(std::move(part));
   }
 }

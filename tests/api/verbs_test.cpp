@@ -377,8 +377,8 @@ TEST(Verbs, ReadGradientsAndStateByName) {
   EXPECT_EQ(all_weights(looked.session), all_weights(plain.session));
 }
 
-// What compact state keeps of AdamW's first step: within half of the largest distance between two of its numbers,
-// which are those of a group of 32.
+// What compact state keeps of AdamW's first step: within half of the largest distance between two of its
+// numbers, which are those of a group of 32.
 TEST(Verbs, ReadAndWriteCompactState) {
   StepOptions options = late_updates();
   options.state = Format::I8;
@@ -399,19 +399,22 @@ TEST(Verbs, ReadAndWriteCompactState) {
         EXPECT_NEAR(kept[i], exact(i), most * 1.01 * 2 / 254) << what << " " << i;
     }
   };
-  expect_near(m, [&](size_t i) { return 0.1 * clip * double{gradient[i]}; }, "m");
+  expect_near(
+      m, [&](size_t i) { return 0.1 * clip * double{gradient[i]}; }, "m");
   const std::vector<float> root = [&] {
     std::vector<float> out;
     for (const float x : v) out.push_back(std::sqrt(x));
     return out;
   }();
-  expect_near(root, [&](size_t i) { return std::sqrt(0.05) * clip * std::abs(double{gradient[i]}); }, "v");
+  expect_near(
+      root, [&](size_t i) { return std::sqrt(0.05) * clip * std::abs(double{gradient[i]}); }, "v");
 
   std::vector<float> mine(m.size());
   std::iota(mine.begin(), mine.end(), -200.0f);
   ASSERT_TRUE(r.session.set_state("m", name, mine).ok());
   const std::vector<float> kept = *r.session.state("m", name);
-  expect_near(kept, [&](size_t i) { return double{mine[i]}; }, "written");
+  expect_near(
+      kept, [&](size_t i) { return double{mine[i]}; }, "written");
   EXPECT_EQ(*r.session.state("v", name), v);
   // One object holds K and V.
   const std::string other = "model.layers.1.self_attn.k_proj.weight";
@@ -494,13 +497,35 @@ TEST(Verbs, HaveMasterWeightsAmongTheState) {
   StepOptions options = every_verb();
   options.compute = Format::BF16;
   options.state = Format::F32;
-  options.master_weights = true;
+  options.master_weights = MasterWeights::F32;
   Running r(options);
   EXPECT_EQ(r.session.state_slots(), (std::vector<std::string>{"m", "v", "master"}));
   const std::vector<float> values(32, 1.0009765625f);
   ASSERT_TRUE(r.session.set_weight("model.norm.weight", values).ok());
   EXPECT_EQ(*r.session.state("master", "model.norm.weight"), values);
   EXPECT_EQ(*r.session.weight("model.norm.weight"), std::vector<float>(32, 1));
+}
+
+// A master of 24 bits has twice the digits of what the weight has, and both are set together.
+TEST(Verbs, HaveMasterWeightsOf24Bits) {
+  StepOptions options = every_verb();
+  options.compute = Format::BF16;
+  options.master_weights = MasterWeights::I8;
+  Running r(options);
+  EXPECT_EQ(r.session.state_slots(), (std::vector<std::string>{"m", "v", "master"}));
+  const std::string name = "lm_head.weight";
+  std::vector<float> values = *r.session.weight(name);
+  ASSERT_GT(values.size(), 4000u);  // matrices that are small have f32 masters
+  const float rounded[] = {1.0f + 0x1p-9f, -1.0f - 0x1p-14f, 1.0f - 0x1p-10f, 3.0f + 0x1p-20f};
+  std::copy(std::begin(rounded), std::end(rounded), values.begin());
+  ASSERT_TRUE(r.session.set_weight(name, values).ok());
+  const std::vector<float> masters = *r.session.state("master", name), weights = *r.session.weight(name);
+  EXPECT_EQ(masters[0], 1.0f + 0x1p-9f);
+  EXPECT_EQ(masters[1], -1.0f - 0x1p-14f);
+  EXPECT_EQ(masters[2], 1.0f - 0x1p-10f);
+  EXPECT_EQ(masters[3], 3.0f);  // 2^-20 is below half of what 24 bits distinguish
+  EXPECT_EQ(std::vector<float>(weights.begin(), weights.begin() + 4), (std::vector<float>{1, -1, 1, 3}));
+  EXPECT_FALSE(r.session.set_state("master", name, values).ok());
 }
 
 TEST(Verbs, CallOffAStepWhoseGradientsWereMade) {

@@ -195,7 +195,7 @@ struct AdamWCase {
            .dtype = DType::F32,
            .grad_dtype = DType::F32,
            .state_dtype = DType::F32,
-           .master = false,
+           .master = MasterWeights::Off,
            .stochastic = false};
 
   AdamWCase() {
@@ -228,7 +228,7 @@ TEST(AdamW, LeavesEverythingWithoutUpdate) {
 TEST(AdamW, KeepsTheMasterCopy) {
   AdamWCase c;
   c.op.dtype = DType::BF16;
-  c.op.master = true;
+  c.op.master = MasterWeights::F32;
   const Contents after = run_op(c.op, {c.p, c.g, c.m, c.v, {1, 0.5}, as_values(c.args), c.p});
   EXPECT_LT(relative_error(after[AdamW::kMaster], c.expected(0.5)), tolerance(DType::F32));
   EXPECT_EQ(after[AdamW::kP], rounded(DType::BF16, after[AdamW::kMaster]));

@@ -8,6 +8,7 @@ namespace {
 // Shapes with parts that are not whole vectors, tiles or blocks.
 std::vector<SharedOp> ops_of(DType t) {
   const DType f32 = DType::F32;
+  const MasterWeights off = MasterWeights::Off;
   const AttnShape shape{2, 70, 70, 4, 2, 40, 0, true, t}, whole{1, 200, 200, 2, 2, 64, 0, false, t};
   return {EmbedBwd{50, 12, 37, t, f32, true},
           RmsNorm{9, 37, 1e-5f, t},
@@ -37,11 +38,11 @@ std::vector<SharedOp> ops_of(DType t) {
           CachedAttention{1, 5, 100, 4, 2, 40, t},
           LastLogits{9, 2, 37, 41, t},
           SumSq{1001, 0, 1, t, true},
-          AdamW{1001, 4, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, false, false},
+          AdamW{1001, 4, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, off, false},
           AdamWMoments{1001, 4, 1, 0.9f, 0.95f, f32, t, false},
-          SgdMomentum{1001, 4, 1, 0.9f, 0.1f, true, t, f32, f32, false, false},
+          SgdMomentum{1001, 4, 1, 0.9f, 0.1f, true, t, f32, f32, off, false},
           SgdMomentumState{1001, 4, 1, 0.9f, f32, t, false},
-          Lion{1001, 4, 1, 0.9f, 0.99f, 0.1f, t, f32, f32, false, false},
+          Lion{1001, 4, 1, 0.9f, 0.99f, 0.1f, t, f32, f32, off, false},
           LionState{1001, 4, 1, 0.99f, f32, t, false}};
 }
 

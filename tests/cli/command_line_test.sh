@@ -53,7 +53,7 @@ done
 
 expect 0 out $'[train]\ntrain.seq_len = 256\n    tokens per sequence' keys seq_len
 expect 0 out 'train.learning_rate = "auto"' keys 'Warm-Up'
-expect 0 out '(auto, on, off)' keys train.master
+expect 0 out '(auto, off, f32, i8)' keys train.master
 expect 0 out '(a size such as 48MiB, 1.5GiB or 800MB, or none)' keys memory.device
 expect 1 err "no key has 'memory.divice' in its name or meaning; did you mean 'memory.device'?" keys memory.divice
 # What is contradictory, unused, or given twice is said in words.

@@ -111,7 +111,7 @@ std::map<std::string, Change> changes(const TextRuns& runs, const fs::path& weig
       {"train.nesterov", {{"train.nesterov=1"}, sgd, ""}},
       {"train.clip_norm", {{"train.clip_norm=0.5"}, f32, ""}},
       {"train.max_skipped", {{"train.max_skipped=1"}, f32, ""}},
-      {"train.compute", {{"train.compute=bf16"}, f32, ""}},
+      {"train.compute", {{"train.compute=bf16", "train.master=off", "train.stochastic=off"}, f32, ""}},
       {"train.grad", {{"train.grad=bf16"}, masters, ""}},
       {"train.state", {{"train.state=bf16"}, rounded, ""}},
       {"train.master", {{"train.master=off"}, masters, ""}},

@@ -199,7 +199,7 @@ TEST(Config, KeysSayWhatIsAllowed) {
     EXPECT_FALSE(key.allowed.empty()) << key.name;
     allowed[key.name] = key.allowed;
   }
-  EXPECT_EQ(allowed["train.master"], "auto, on, off");
+  EXPECT_EQ(allowed["train.master"], "auto, off, f32, i8");
   EXPECT_EQ(allowed["train.learning_rate"], "auto, numbers from 0 to 10");
   EXPECT_EQ(allowed["train.steps"], "whole numbers from 0 to 1000000000");
   EXPECT_EQ(allowed["train.seq_len"], "whole numbers from 2 to 16777216; 8k is 8192");
@@ -221,7 +221,7 @@ TEST(Config, ValuesAsPeopleTypeThem) {
   EXPECT_EQ(config->caps[kDevice], 16 * kGiB);
   EXPECT_EQ(config->caps[kHost], 24'000'000'000);
   EXPECT_TRUE(config->train.compute == DType::BF16);
-  EXPECT_TRUE(config->train.master == true);
+  EXPECT_EQ(config->train.master, MasterWeights::F32);
   EXPECT_TRUE(config->train.stochastic == false);
   EXPECT_FALSE(config->run.trace);
   EXPECT_EQ(config->train.optimizer, "sgd");
@@ -379,12 +379,12 @@ TEST(Config, OfFieldsIsCheckedAsOneOfText) {
 
 TEST(Config, SettingsGoOnFromWhatIsThere) {
   RunConfig before;
-  before.train.steps = 7, before.train.seq_len = 64, before.train.master = true;
+  before.train.steps = 7, before.train.seq_len = 64, before.train.master = MasterWeights::I8;
   const auto after = load_config("", {"train.seq_len=128", "train.freeze=[lm_head, *.mlp]"}, before);
   ASSERT_TRUE(after.ok()) << after.message();
   EXPECT_EQ(after->train.steps, 7);
   EXPECT_EQ(after->train.seq_len, 128);
-  EXPECT_TRUE(after->train.master == true);
+  EXPECT_EQ(after->train.master, MasterWeights::I8);
   EXPECT_EQ(after->train.freeze, (std::vector<std::string>{"lm_head", "*.mlp"}));
 }
 

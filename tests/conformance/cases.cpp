@@ -364,6 +364,8 @@ void add_norm_clipping(List& list) {
   }
 }
 
+constexpr MasterWeights kNoMaster = MasterWeights::Off;
+
 // Whether state_of() is for it.
 bool is_separable(const auto& op) {
   if constexpr (requires { op.nesterov; }) return op.weight_decay == 0;
@@ -376,7 +378,7 @@ class Updates {
  public:
   Updates(List& list, Update op) : list_(&list), op_(op) {}
 
-  void types(DType dtype, DType grad, DType state, bool master, bool stochastic) {
+  void types(DType dtype, DType grad, DType state, MasterWeights master, bool stochastic) {
     op_.dtype = dtype, op_.grad_dtype = grad, op_.state_dtype = state, op_.master = master,
     op_.stochastic = stochastic;
   }
@@ -390,32 +392,34 @@ class Updates {
       op_.moments = false;
       list_->add(op_, note, data);
       // Of the weights and of a master copy the state knows nothing.
-      if (op_.dtype == kF32 || op_.master || !is_separable(op_)) continue;
+      if (op_.dtype == kF32 || op_.master != kNoMaster || !is_separable(op_)) continue;
       list_->add(state_of(op_), note, data);
     }
   }
   void all_types() {
     for (const DType grad : kDTypes) {
       for (const bool stochastic : {false, true}) {
-        types(kF32, grad, kF32, false, stochastic), sizes();
-        types(kBf16, grad, kF32, true, stochastic), sizes();
-        types(kBf16, grad, kF32, false, stochastic), sizes();
-        types(kBf16, grad, kBf16, false, stochastic), sizes();
-        types(kBf16, grad, kBf16, true, stochastic), sizes();
-        types(kBf16, grad, DType::I8, !stochastic, stochastic), sizes();
+        types(kF32, grad, kF32, kNoMaster, stochastic), sizes();
+        types(kBf16, grad, kF32, MasterWeights::F32, stochastic), sizes();
+        types(kBf16, grad, kF32, kNoMaster, stochastic), sizes();
+        types(kBf16, grad, kBf16, kNoMaster, stochastic), sizes();
+        types(kBf16, grad, kBf16, MasterWeights::F32, stochastic), sizes();
+        types(kBf16, grad, DType::I8, stochastic ? kNoMaster : MasterWeights::F32, stochastic), sizes();
       }
-      types(kF32, grad, DType::I8, false, false), sizes();
+      types(kF32, grad, DType::I8, kNoMaster, false), sizes();
+      types(kBf16, grad, DType::I8, MasterWeights::I8, false), sizes();
+      types(kBf16, grad, kF32, MasterWeights::I8, false), sizes();
     }
   }
   void situations() {
-    for (const bool master : {false, true}) {
-      types(kBf16, kBf16, kBf16, master, !master);
+    for (const MasterWeights master : {kNoMaster, MasterWeights::F32, MasterWeights::I8}) {
+      types(kBf16, kBf16, kBf16, master, master == kNoMaster);
       sizes("no_update", {.update = false});
       sizes("clip_0", {.clip = 0});
       sizes("unclipped", {.clip = 1});
     }
-    types(kF32, kF32, kF32, false, false), sizes("clip_0", {.clip = 0});
-    types(kBf16, kBf16, DType::I8, false, true);
+    types(kF32, kF32, kF32, kNoMaster, false), sizes("clip_0", {.clip = 0});
+    types(kBf16, kBf16, DType::I8, kNoMaster, true);
     sizes("no_update", {.update = false}), sizes("clip_0", {.clip = 0});
   }
 
@@ -437,9 +441,9 @@ void add_update(List& list) {
   for (const auto& [decay, nesterov] : {std::pair{0.1f, false}, {0.0f, true}, {0.1f, true}}) {
     op.weight_decay = decay, op.nesterov = nesterov;
     Updates other(list, op);
-    other.types(kF32, kF32, kF32, false, false), other.sizes();
-    other.types(kBf16, kF32, kF32, true, false), other.sizes();
-    other.types(kBf16, kBf16, kBf16, nesterov, true), other.sizes();
+    other.types(kF32, kF32, kF32, kNoMaster, false), other.sizes();
+    other.types(kBf16, kF32, kF32, MasterWeights::F32, false), other.sizes();
+    other.types(kBf16, kBf16, kBf16, nesterov ? MasterWeights::F32 : kNoMaster, true), other.sizes();
   }
 }
 

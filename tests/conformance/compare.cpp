@@ -21,9 +21,16 @@ float to_float(double x, double toward) {
   return passed ? std::nextafter(f, static_cast<float>(toward)) : f;
 }
 
-// `x` as an operand of `dtype` stores it. `toward` is the side on which the fp32 result may lie.
-double store(double x, double toward, DType dtype, const uint32_t* draw) {
-  switch (dtype) {
+// How an operand keeps its numbers.
+struct Kept {
+  DType type;
+  bool master = false;  // of 24 bits
+};
+
+// `x` as it is kept. `toward` is the side on which the fp32 result may lie.
+double store(double x, double toward, const Kept& kept, const uint32_t* draw) {
+  if (kept.master) return rounded_master(double{to_float(x, toward)});
+  switch (kept.type) {
     case DType::F64:
       return x;
     case DType::F32:
@@ -41,21 +48,21 @@ double store(double x, double toward, DType dtype, const uint32_t* draw) {
     case DType::I8:
       break;
   }
-  not_a_float(dtype);
+  not_a_float(kept.type);
 }
 
 struct Range {
   double low, high;
 };
 
-Range acceptable(const Approx& a, DType dtype, const uint32_t* draw) {
+Range acceptable(const Approx& a, const Kept& kept, const uint32_t* draw) {
   if (!std::isfinite(a.value)) return {a.value, a.value};
-  return {store(a.value - a.bound, -INFINITY, dtype, draw), store(a.value + a.bound, INFINITY, dtype, draw)};
+  return {store(a.value - a.bound, -INFINITY, kept, draw), store(a.value + a.bound, INFINITY, kept, draw)};
 }
 
 // Largest error of the operand's own rounding: half a unit in the last place, or a whole one.
-double rounding_error(const Approx& a, DType dtype, bool stochastic) {
-  return (stochastic ? 2 : 1) * unit_of(dtype) * std::abs(a.value);
+double rounding_error(const Approx& a, const Kept& kept, bool stochastic) {
+  return (stochastic ? 2 : 1) * (kept.master ? kMasterUnit : unit_of(kept.type)) * std::abs(a.value);
 }
 
 // Compact state. Its scale lies between those of the group's ends; what it keeps of an element between the
@@ -111,22 +118,21 @@ Comparison compare_compact(std::string_view name, const Tensor& got, const Expec
   return result;
 }
 
-}  // namespace
-
-Comparison compare(std::string_view name, const Tensor& got, const Expected& expected) {
-  if (got.format.block > 0) return compare_compact(name, got, expected);
+// `got` are all elements.
+Comparison compare_values(std::string_view name, const std::vector<double>& got, const Kept& kept,
+                          const Expected& expected) {
   Comparison result;
   int64_t wrong = 0, inexact = 0;
   std::string first_wrong;
   double errors = 0, variances = 0;
   const auto n = static_cast<int64_t>(expected.values.size());
-  SLUICE_CHECK(got.elements() == n, "{} has {} elements, the reference {}", name, got.elements(), n);
+  SLUICE_CHECK(std::ssize(got) == n, "{} has {} elements, the reference {}", name, got.size(), n);
   for (int64_t i = 0; i < n; ++i) {
     const Approx& e = expected.values[static_cast<size_t>(i)];
-    const double g = got.at(i);
+    const double g = got[static_cast<size_t>(i)];
     if (std::isnan(e.value) && std::isnan(g)) continue;
     const uint32_t* draw = expected.draws.empty() ? nullptr : &expected.draws[static_cast<size_t>(i)];
-    const Range range = acceptable(e, got.format.type, draw);
+    const Range range = acceptable(e, kept, draw);
     if (!(range.low <= g && g <= range.high)) {
       if (wrong++ == 0) {
         first_wrong = fmt::format("element {} is {:.9g}, expected {:.9g} -+ {:.3g}, so {:.9g} to {:.9g}", i,
@@ -134,7 +140,7 @@ Comparison compare(std::string_view name, const Tensor& got, const Expected& exp
       }
     }
     if (!std::isfinite(e.value) || e.bound == 0) continue;
-    const double rounding = rounding_error(e, got.format.type, draw != nullptr);
+    const double rounding = rounding_error(e, kept, draw != nullptr);
     result.elementwise = std::max(result.elementwise, (std::abs(g - e.value) - rounding) / e.bound);
     errors += square(g - e.value);
     variances += e.variance + square(rounding);
@@ -149,6 +155,18 @@ Comparison compare(std::string_view name, const Tensor& got, const Expected& exp
         fmt::format("{}: error of norm {:.3g}, expected at most {:.3g}", name, std::sqrt(errors), allowed));
   }
   return result;
+}
+
+}  // namespace
+
+Comparison compare(std::string_view name, const Tensor& got, const Expected& expected) {
+  if (got.format.block > 0) return compare_compact(name, got, expected);
+  return compare_values(name, got.values(), {got.format.type}, expected);
+}
+
+Comparison compare_masters(std::string_view name, const Tensor& parameters, const Tensor& residuals,
+                           const Expected& expected) {
+  return compare_values(name, masters(parameters, residuals), {DType::BF16, true}, expected);
 }
 
 }  // namespace sluice::core::conformance

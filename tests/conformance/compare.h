@@ -27,5 +27,8 @@ struct Comparison {
 };
 
 Comparison compare(std::string_view name, const Tensor& got, const Expected& expected);
+// Of both parts of masters (Expected::residual).
+Comparison compare_masters(std::string_view name, const Tensor& parameters, const Tensor& residuals,
+                           const Expected& expected);
 
 }  // namespace sluice::core::conformance

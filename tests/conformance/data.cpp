@@ -170,14 +170,17 @@ void adapt(const ClipScale&, const Data& data, Random&, Tensors& t) {
 
 // The magnitudes of a training step: gradients of 0.01, their mean and variance, parameters of 0.02.
 template <class Update>
-void adapt_update(const Update& op, const Data& data, Tensors& t, float learning_rate) {
+void adapt_update(const Update& op, const Data& data, Random& random, Tensors& t, float learning_rate) {
   scale(t[Update::kG], 0.01);
   scale(t[Update::kM], 0.005);
   if constexpr (requires { Update::kV; }) scale(t[Update::kV], 1e-4);
   for (size_t k = Update::kM; k < Update::kClip; ++k) clear_behind(t[k], op.elements);
   if constexpr (requires { Update::kP; }) {
     scale(t[Update::kP], 0.02);
-    if (op.master) scale(t[Update::kMaster], 0.02);
+    if (op.master == MasterWeights::F32) scale(t[Update::kMaster], 0.02);
+    if (op.master == MasterWeights::I8) {
+      for (int64_t i = 0; i < op.elements; ++i) t[Update::kMaster].set(i, double(random.integer(-128, 128)));
+    }
   }
   const StepArgs args{.step = 5,
                       .seed = data.seed,
@@ -187,23 +190,23 @@ void adapt_update(const Update& op, const Data& data, Tensors& t, float learning
                       .updates = 3};
   set_args(t[Update::kArgs], args);
 }
-void adapt(const AdamW& op, const Data& data, Random&, Tensors& t) {
-  adapt_update(op, data, t, 1e-3f);
+void adapt(const AdamW& op, const Data& data, Random& random, Tensors& t) {
+  adapt_update(op, data, random, t, 1e-3f);
 }
-void adapt(const AdamWMoments& op, const Data& data, Random&, Tensors& t) {
-  adapt_update(op, data, t, 1e-3f);
+void adapt(const AdamWMoments& op, const Data& data, Random& random, Tensors& t) {
+  adapt_update(op, data, random, t, 1e-3f);
 }
-void adapt(const SgdMomentum& op, const Data& data, Random&, Tensors& t) {
-  adapt_update(op, data, t, 0.1f);
+void adapt(const SgdMomentum& op, const Data& data, Random& random, Tensors& t) {
+  adapt_update(op, data, random, t, 0.1f);
 }
-void adapt(const SgdMomentumState& op, const Data& data, Random&, Tensors& t) {
-  adapt_update(op, data, t, 0.1f);
+void adapt(const SgdMomentumState& op, const Data& data, Random& random, Tensors& t) {
+  adapt_update(op, data, random, t, 0.1f);
 }
-void adapt(const Lion& op, const Data& data, Random&, Tensors& t) {
-  adapt_update(op, data, t, 1e-4f);
+void adapt(const Lion& op, const Data& data, Random& random, Tensors& t) {
+  adapt_update(op, data, random, t, 1e-4f);
 }
-void adapt(const LionState& op, const Data& data, Random&, Tensors& t) {
-  adapt_update(op, data, t, 1e-4f);
+void adapt(const LionState& op, const Data& data, Random& random, Tensors& t) {
+  adapt_update(op, data, random, t, 1e-4f);
 }
 
 template <class T>

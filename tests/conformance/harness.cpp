@@ -152,7 +152,11 @@ Verdict Harness::check(const Case& test) {
   append(verdict.findings, first->trespasses);
   for (const Expected& expected : reference(test.op, operands)) {
     const auto i = static_cast<size_t>(expected.operand);
-    const Comparison comparison = compare(schema[i].name, first->operands[i], expected);
+    const Comparison comparison =
+        expected.residual < 0
+            ? compare(schema[i].name, first->operands[i], expected)
+            : compare_masters(schema[i].name, first->operands[i],
+                              first->operands[static_cast<size_t>(expected.residual)], expected);
     append(verdict.findings, comparison.findings);
     verdict.elementwise = std::max(verdict.elementwise, comparison.elementwise);
     verdict.normwise = std::max(verdict.normwise, comparison.normwise);

@@ -21,12 +21,15 @@ struct Expected {
   std::vector<Approx> values;
   // Random bits of the stochastic rounding (ops/rounding.h), one draw per element; empty: rounds to nearest.
   std::vector<uint32_t> draws;
+  // Of a bf16 operand: the one of bytes with which it is a master of 24 bits. `values` are those of both
+  // together, before they are rounded.
+  int residual = -1;
 };
 using Outputs = std::vector<Expected>;
 using Inputs = std::span<const Tensor>;
 
-// One Expected for each operand that `op` writes or accumulates into. `operands` follow the op's schema and
-// hold what they hold before it runs.
+// One Expected for each operand that `op` writes or accumulates into; one for both parts of a master.
+// `operands` follow the op's schema and hold what they hold before it runs.
 Outputs reference(const Op& op, Inputs operands);
 
 // Natural log of the softmax denominator of every query over one block, [rows, q_heads, q_len]; -inf where

@@ -110,11 +110,14 @@ Outputs expect_update(const Update& op, Inputs in) {
   constexpr size_t kStates = Update::kClip - Update::kM;
   const auto g = in[Update::kG].values();
   std::vector<double> p, w;
-  bool master = false, writes_state = true;
+  auto master = MasterWeights::Off;
+  bool writes_state = true;
   if constexpr (kWeights) {
     p = in[Update::kP].values();
-    w = op.master ? in[Update::kMaster].values() : p;
     master = op.master, writes_state = op.moments;
+    w = master == MasterWeights::F32  ? in[Update::kMaster].values()
+        : master == MasterWeights::I8 ? masters(in[Update::kP], in[Update::kMaster])
+                                      : p;
   }
   std::array<std::vector<double>, kStates> before;
   for (size_t k = 0; k < kStates; ++k) before[k] = in[Update::kM + k].values();
@@ -142,15 +145,19 @@ Outputs expect_update(const Update& op, Inputs in) {
   if (op.stochastic && !skip) random = draws(op.object, op.first, op.elements, args);
   Outputs out;
   if constexpr (kWeights) {
-    out.push_back({Update::kP, skip ? std::vector<Approx>(p.begin(), p.end()) : weights});
-    if (op.dtype == DType::BF16 && !master) out.back().draws = random.p;
+    const bool joined = master == MasterWeights::I8;
+    const std::vector<double>& before_it = joined ? w : p;
+    out.push_back({Update::kP, skip ? std::vector<Approx>(before_it.begin(), before_it.end()) : weights});
+    if (op.dtype == DType::BF16 && master == MasterWeights::Off) out.back().draws = random.p;
+    if (joined) out.back().residual = Update::kMaster;
   }
   for (size_t k = 0; writes_state && k < kStates; ++k) {
     out.push_back({Update::kM + static_cast<int>(k), states[k]});
     if (op.state_dtype == DType::BF16) out.back().draws = random.state[k];
   }
   if constexpr (kWeights) {
-    if (master) out.push_back({Update::kMaster, skip ? std::vector<Approx>(w.begin(), w.end()) : weights});
+    if (master == MasterWeights::F32)
+      out.push_back({Update::kMaster, skip ? std::vector<Approx>(w.begin(), w.end()) : weights});
   }
   return out;
 }

@@ -180,7 +180,7 @@ Findings same_swiglu(Harness& harness, DType dtype, GateActivation activation) {
 
 // Updates of all bf16, which round stochastically.
 template <class Update>
-Update bf16_update(Update op, int64_t elements, bool master) {
+Update bf16_update(Update op, int64_t elements, MasterWeights master) {
   op.elements = elements, op.object = 5, op.master = master, op.stochastic = true;
   op.dtype = op.grad_dtype = op.state_dtype = DType::BF16;
   return op;
@@ -305,28 +305,32 @@ void add_update(std::vector<Relation>& all, std::string_view name, const Update&
   const auto two_steps = [](Harness& harness, const Update& whole) {
     return same_in_two_steps(harness, whole);
   };
-  Update small = bf16_update(op, 1000, true);
+  Update small = bf16_update(op, 1000, MasterWeights::F32);
   add("in_parts_is_whole", small, parts);
   small.state_dtype = DType::I8;
   add("in_parts_is_whole_compact", small, parts);
+  small.master = MasterWeights::I8;
+  add("in_parts_is_whole_compact_master", small, parts);
   // More elements than one task or block takes, not a multiple of any vector.
-  Update large = bf16_update(op, 40'003, false);
+  Update large = bf16_update(op, 40'003, MasterWeights::Off);
   add("in_two_steps_is_whole_bf16_stochastic", large, two_steps);
   large.first = 3;
   add("in_two_steps_is_whole_bf16_stochastic_odd", large, two_steps);
   large.state_dtype = DType::F32, large.grad_dtype = DType::F32;
   add("in_two_steps_is_whole_bf16_stochastic_f32_state", large, two_steps);
-  large.master = true, large.stochastic = false;
+  large.master = MasterWeights::F32, large.stochastic = false;
   add("in_two_steps_is_whole_master", large, two_steps);
-  large.master = false, large.dtype = DType::F32;
+  large.master = MasterWeights::I8;
+  add("in_two_steps_is_whole_compact_master", large, two_steps);
+  large.master = MasterWeights::Off, large.dtype = DType::F32;
   add("in_two_steps_is_whole_f32", large, two_steps);
   large.state_dtype = DType::I8;
   add("in_two_steps_is_whole_f32_compact", large, two_steps);
   large.dtype = large.grad_dtype = DType::BF16, large.stochastic = true;
   add("in_two_steps_is_whole_bf16_stochastic_compact", large, two_steps);
-  add("p_rounds_master", bf16_update(op, 1000, true),
+  add("p_rounds_master", bf16_update(op, 1000, MasterWeights::F32),
       [](Harness& harness, const Update& whole) { return p_rounds_master(harness, whole); });
-  add("stochastic_rounding_is_unbiased", bf16_update(op, 1 << 15, false),
+  add("stochastic_rounding_is_unbiased", bf16_update(op, 1 << 15, MasterWeights::Off),
       [](Harness& harness, const Update& whole) { return unbiased(harness, whole); });
 }
 

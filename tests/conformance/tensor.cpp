@@ -29,6 +29,38 @@ double compacted(double x, double scale, bool squares) {
   return squares ? 255 * r : std::copysign(127 * 2 * r / (1 + r), x);
 }
 
+double rounded_master(double x) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  const double part = std::ldexp(1.0, std::max(std::ilogb(x), -126) - 15);
+  return std::nearbyint(x / part) * part;
+}
+
+// The parameter is the nearest bf16, the one away from zero of two that are as near.
+void set_masters(std::span<const double> values, Tensor& parameters, Tensor& residuals) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double x = std::abs(values[i]);
+    const double ulp = std::ldexp(1.0, std::max(x == 0 ? -126 : std::ilogb(x), -126) - 7);
+    const double p = std::floor(x / ulp + 0.5) * ulp;
+    parameters.set(int64_t(i), std::copysign(p, values[i]));
+    residuals.set(int64_t(i), (x - p) / ulp * 256);
+  }
+}
+
+std::vector<double> masters(const Tensor& parameters, const Tensor& residuals) {
+  std::vector<double> out;
+  for (int64_t i = 0; i < parameters.elements(); ++i) {
+    const double p = parameters.at(i);
+    const double parts = double(residuals.as<int8_t>()[static_cast<size_t>(i)]);
+    // Towards zero the distance is half as large below a power of two; the parts stay those of their own
+    // bf16.
+    int exponent = 0;
+    const bool power = std::abs(std::frexp(p, &exponent)) == 0.5;
+    const int ulp = std::max(exponent - 1, -126) - 7 - (power && parts < 0 && exponent - 1 > -126 ? 1 : 0);
+    out.push_back(p + std::copysign(1.0, p) * parts * std::ldexp(1.0, (p == 0 ? -133 : ulp) - 8));
+  }
+  return out;
+}
+
 double scale_of(const Tensor& tensor, int64_t group) {
   float scale;
   std::memcpy(&scale, tensor.bytes.data() + tensor.elements() + 4 * group, sizeof scale);
@@ -54,9 +86,10 @@ double Tensor::at(int64_t i) const {
       return double(as<int32_t>()[k]);
     case DType::U8:
       return double(as<uint8_t>()[k]);
+    case DType::I8:
+      return double(as<int8_t>()[k]);
     case DType::F8E4M3:
     case DType::F4E2M1:
-    case DType::I8:
       break;
   }
   not_a_float(format.type);
@@ -87,9 +120,11 @@ void Tensor::set(int64_t i, double value) {
     case DType::U8:
       as<uint8_t>()[k] = static_cast<uint8_t>(value);
       return;
+    case DType::I8:
+      as<int8_t>()[k] = static_cast<int8_t>(value);
+      return;
     case DType::F8E4M3:
     case DType::F4E2M1:
-    case DType::I8:
       break;
   }
   not_a_float(format.type);

@@ -47,6 +47,14 @@ bool is_compact_squares(const Format& format);
 // The scale of a group.
 double scale_of(const Tensor& tensor, int64_t group);
 
+// Masters of 24 bits (ops/master.h, written a second time here): a parameter and what it lacks, a whole
+// number of 256ths of the distance to the next bf16 away from zero.
+constexpr double kMasterUnit = 0x1p-16;  // unit roundoff
+double rounded_master(double x);         // to nearest, ties to even
+std::vector<double> masters(const Tensor& parameters, const Tensor& residuals);
+// Of values that masters hold exactly.
+void set_masters(std::span<const double> values, Tensor& parameters, Tensor& residuals);
+
 inline StepArgs step_args(const Tensor& operand) {
   StepArgs args;
   std::memcpy(&args, operand.bytes.data(), sizeof args);

@@ -69,7 +69,7 @@ Group group_of(const Subject& s, const char* machine) {
   g.shape = fmt::format("{} of {}x{}x{}{}", s.step.seq_len, s.step.chunk_tokens, s.step.chunks_per_round,
                         s.step.rounds, s.step.packed ? " packed" : "");
   // What a configuration that leaves it to the machine gets.
-  if (g.machine != "cpu") g.numerics = {DType::BF16, DType::BF16, DType::BF16, false, true};
+  if (g.machine != "cpu") g.numerics = {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true};
   g.optimizer.deferred = s.updates != Updates::AtTheEnd;
   g.optimizer.late_moments = s.updates == Updates::LateMoments;
   if (s.model == std::string_view("small")) g.optimizer.part_elements = 1000;

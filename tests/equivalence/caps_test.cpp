@@ -59,7 +59,7 @@ TEST_P(Caps, DoNotChangeResultsOfLateMoments) {
   run_under_caps(request(Updates::LateMoments), plain());
 }
 
-const Numerics kStochastic{DType::BF16, DType::BF16, DType::BF16, false, true};
+const Numerics kStochastic{DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true};
 
 // The head writes the embedding's gradient first.
 TEST(TiedEmbeddings, DoNotChangeResultsOfLateMoments) {

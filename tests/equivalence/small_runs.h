@@ -42,9 +42,10 @@ struct NamedNumerics {
 };
 inline const NamedNumerics kNumerics[] = {
     {"f32", {}},
-    {"bf16_master", {DType::BF16, DType::F32, DType::F32, true, false}},
-    {"bf16_compact", {DType::BF16, DType::BF16, DType::I8, false, true}},
-    {"bf16_stochastic", {DType::BF16, DType::BF16, DType::BF16, false, true}},
+    {"bf16_master", {DType::BF16, DType::F32, DType::F32, MasterWeights::F32, false}},
+    {"bf16_compact", {DType::BF16, DType::BF16, DType::I8, MasterWeights::Off, true}},
+    {"bf16_compact_master", {DType::BF16, DType::BF16, DType::I8, MasterWeights::I8, false}},
+    {"bf16_stochastic", {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true}},
 };
 
 // Those that the backend under test takes.

@@ -130,11 +130,13 @@ TEST(Recipes, ThatRunHaveTheirProgramsBytes) {
     const StaticBytes bytes = static_bytes(r, double(parts.all()), double(parts.attention + parts.ffn));
     EXPECT_EQ(double(counts.weight_bytes), bytes.weights) << r.name;
     EXPECT_EQ(double(counts.grad_bytes), bytes.grads) << r.name;
-    // Vectors keep their state in f32 where that of matrices is compact.
-    const double apart = r.numerics.state == DType::I8 ? (8 - r.state) * double(parts.norms) : 0;
+    // Vectors keep their state and masters in f32 where those of matrices are compact.
+    const double state = r.numerics.state == DType::I8 ? 8 - r.state : 0,
+                 master = r.numerics.master == MasterWeights::I8 ? 4 - r.masters : 0,
+                 apart = (state + master) * double(parts.norms);
     EXPECT_EQ(double(counts.state_bytes), bytes.state + bytes.masters + apart) << r.name;
   }
-  EXPECT_EQ(run, 10);
+  EXPECT_EQ(run, 11);
 }
 
 TEST(Recipes, MuonKeepsTwoMomentsOfWhatIsNoMatrixOfALayer) {

@@ -78,7 +78,7 @@ void add_run(int64_t device_gib, Fingerprints& out) {
   StageRequest r;
   r.threads = search_threads();
   r.model = *model_preset("8");
-  r.numerics = {DType::BF16, DType::BF16, DType::BF16, false, true};
+  r.numerics = {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true};
   r.optimizer.deferred = true;
   r.caps[kDevice] = device_gib == 0 ? kUnlimited : device_gib * kGiB;
   r.caps[kHost] = 110 * kGiB;

@@ -211,7 +211,7 @@ TEST(ModelPrograms, KeepTheRules) {
           model.tied_embeddings = tied;
           Numerics numerics;
           numerics.compute = bf16 ? DType::BF16 : DType::F32;
-          numerics.master = bf16;
+          numerics.master = bf16 ? MasterWeights::F32 : MasterWeights::Off;
           OptimizerConfig optimizer;
           optimizer.deferred = deferred;
           StepShape shape;

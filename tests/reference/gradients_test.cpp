@@ -156,7 +156,8 @@ TEST_P(Gradients, MatchPyTorchInF32) {
 TEST_P(Gradients, AreNearPyTorchInBf16) {
   const Case& c = GetParam();
   const Fixture fixture = fixture_of(c);
-  const auto run = open_fixture(fixture, c.shape, {DType::BF16, DType::F32, DType::F32, true, false});
+  const auto run =
+      open_fixture(fixture, c.shape, {DType::BF16, DType::F32, DType::F32, MasterWeights::F32, false});
   const rig::Losses got = run->measure(tokens_of(fixture, c));
   const double expected_loss = fixture.values<float>(loss_name(c))[0];
   EXPECT_NEAR(got.loss, expected_loss, 2e-3 * expected_loss);

@@ -6,12 +6,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "backend/testing/forwarding.h"
 #include "base/checksum.h"
 #include "config/files/load_config.h"
+#include "io/elements.h"
 #include "io/safetensors.h"
 #include "model/families/families.h"
 #include "run/forged_checkpoint.h"
@@ -55,22 +57,25 @@ TEST_P(Resume, ContinuesBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Formats, Resume,
-    testing::Values(Resumed{"f32", {"train.compute=f32"}},
-                    Resumed{"f32_deferred", {"train.compute=f32", "train.deferred_update=on"}},
-                    Resumed{"bf16_master", {"train.compute=bf16", "train.master=on"}},
-                    Resumed{"compact", {"train.compute=bf16", "train.state=i8", "train.deferred_update=on"}},
-                    Resumed{"compact_master", {"train.compute=bf16", "train.state=i8", "train.master=on"}},
-                    Resumed{"bf16_master_exported",
-                            {"train.compute=bf16", "train.master=on", "run.export_dtype=f32"}},
-                    Resumed{"frozen",
-                            {"train.compute=bf16", "train.master=on", "train.deferred_update=on",
-                             "train.freeze=[\"model.layers.0\", \"*.mlp\"]"}},
-                    Resumed{"bf16_exported",
-                            {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
-                             "train.stochastic=on", "run.export_dtype=f32"}},
-                    Resumed{"bf16_stochastic",
-                            {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
-                             "train.stochastic=on", "train.deferred_update=on"}}),
+    testing::Values(
+        Resumed{"f32", {"train.compute=f32"}},
+        Resumed{"f32_deferred", {"train.compute=f32", "train.deferred_update=on"}},
+        Resumed{"bf16_master", {"train.compute=bf16", "train.master=on"}},
+        Resumed{"compact", {"train.compute=bf16", "train.state=i8", "train.deferred_update=on"}},
+        Resumed{"compact_master", {"train.compute=bf16", "train.state=i8", "train.master=on"}},
+        Resumed{"masters_of_24_bits", {"train.compute=bf16", "train.master=i8", "train.deferred_update=on"}},
+        Resumed{"masters_of_24_bits_exported",
+                {"train.compute=bf16", "train.master=i8", "run.export_dtype=f32"}},
+        Resumed{"bf16_master_exported", {"train.compute=bf16", "train.master=on", "run.export_dtype=f32"}},
+        Resumed{"frozen",
+                {"train.compute=bf16", "train.master=on", "train.deferred_update=on",
+                 "train.freeze=[\"model.layers.0\", \"*.mlp\"]"}},
+        Resumed{"bf16_exported",
+                {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
+                 "train.stochastic=on", "run.export_dtype=f32"}},
+        Resumed{"bf16_stochastic",
+                {"train.compute=bf16", "train.state=bf16", "train.grad=bf16", "train.master=off",
+                 "train.stochastic=on", "train.deferred_update=on"}}),
     [](const auto& test) { return test.param.name; });
 
 // A checkpoint in the middle does not disturb the run, also when it forces a pending update.
@@ -230,6 +235,66 @@ TEST(Checkpoint, GoesOnWithOthersFrozenIfAllowed) {
     ASSERT_FALSE(session.ok());
     EXPECT_NE(session.message().find("train.freeze is [], it was [model.layers.1]"), std::string::npos);
   }
+}
+
+// A run that goes on in other formats and saves at once has the state that was saved, rounded; and going back
+// from fewer bits to more changes nothing.
+TEST(Checkpoint, IsConvertedToOtherFormatsIfAllowed) {
+  const std::vector<std::string> f32{"train.compute=bf16", "train.master=on", "train.state=f32"},
+      i8{"train.compute=bf16", "train.master=i8", "train.state=i8"},
+      bf16{"train.compute=bf16", "train.master=off", "train.state=bf16", "train.stochastic=off"};
+  const TempDir dir;
+  const std::string message = refusal(dir, f32, i8);
+  for (const char* part :
+       {"train.state is i8, it was f32 (--allow formats)", "train.master is i8, it was true"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  const auto convert = [&](const char* from, const char* to, std::vector<std::string> settings) {
+    settings.push_back("run.resume=" + (dir / from).string());
+    RunConfig config = must(load_config("", small_run(dir, settings)));
+    config.allow = {"formats"};
+    (void)run_session(must(prepare(config, "", false)), 1, dir / to);
+  };
+  convert("saved", "i8", i8), convert("i8", "again", i8), convert("i8", "wide", f32);
+  convert("wide", "i8_again", i8), convert("i8", "bf16", bf16), convert("bf16", "f32", f32);
+  const auto tensors = [&](const char* of, const char* file) {
+    return must(TensorFiles::open(dir / of / file));
+  };
+  const auto floats = [](const SafeTensor& tensor) {
+    std::vector<float> values;
+    read_elements(tensor.info.type, tensor.bytes, values);
+    return values;
+  };
+  const TensorFiles saved = tensors("saved", "optimizer.safetensors"),
+                    wide = tensors("wide", "optimizer.safetensors");
+  int moments = 0, squares = 0, masters = 0;
+  for (const std::string_view name : saved.names()) {
+    const std::vector<float> before = floats(*must(saved.get(name))), after = floats(*must(wide.get(name)));
+    ASSERT_EQ(before.size(), after.size()) << name;
+    const bool master = name.starts_with("master_"), square = name.starts_with("v_");
+    (master ? masters : square ? squares : moments) += 1;
+    for (size_t i = 0; i < before.size(); ++i) {
+      float largest = 0;  // of its group
+      for (size_t j = i / 32 * 32; j < std::min(i / 32 * 32 + 32, before.size()); ++j)
+        largest = std::max(largest, std::abs(before[j]));
+      // Half of the largest step between kept numbers: of the moments, of roots of squares, of 16 bits.
+      const float error = master   ? std::abs(before[i]) * 0x1p-16f
+                          : square ? 2 * std::sqrt(before[i] * largest) / 510 + largest / (510.0f * 510) +
+                                         largest / (255.0f * 255)
+                                   : largest / 127;
+      ASSERT_NEAR(before[i], after[i], error * 1.001f) << name << " " << i;
+    }
+  }
+  EXPECT_GT(moments, 5);
+  EXPECT_EQ(moments, squares);
+  EXPECT_EQ(moments, masters);
+  const auto same = [&](const char* a, const char* b) {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      EXPECT_TRUE(file_bytes(dir / a / file) == file_bytes(dir / b / file)) << a << " " << b << " " << file;
+  };
+  same("i8", "again");
+  same("i8", "i8_again");
+  EXPECT_TRUE(file_bytes(dir / "bf16/model.safetensors") == file_bytes(dir / "i8/model.safetensors"));
+  EXPECT_TRUE(file_bytes(dir / "f32/model.safetensors") == file_bytes(dir / "bf16/model.safetensors"));
 }
 
 TEST(Checkpoint, OfAnotherShapeIsRefused) {

@@ -146,9 +146,9 @@ TEST(Numerics, MasterWeightsBringTheirState) {
   const core::Numerics compact = must(resolve_numerics(config, card));
   EXPECT_EQ(compact.state, DType::BF16);
   EXPECT_TRUE(compact.stochastic);
-  config.train.master = true;
+  config.train.master = core::MasterWeights::F32;
   const core::Numerics masters = must(resolve_numerics(config, card));
-  EXPECT_TRUE(masters.master);
+  EXPECT_EQ(masters.master, core::MasterWeights::F32);
   EXPECT_EQ(masters.state, DType::F32);
   EXPECT_FALSE(masters.stochastic);
 }

@@ -249,16 +249,20 @@ TEST(Export, ThatIsStoppedLeavesNothing) {
   EXPECT_FALSE(fs::exists(dir / "out") || fs::exists(dir / "out.tmp"));
 }
 
-// A run of two steps in bf16 with f32 masters.
-std::vector<std::string> with_masters(const std::string& model) {
-  return {"model.config=" + model, "model.weights=" + model, "train.compute=bf16", "train.master=on"};
+// A run of two steps in bf16 with masters.
+std::vector<std::string> with_masters(const std::string& model, const std::string& type = "f32") {
+  return {"model.config=" + model, "model.weights=" + model, "train.compute=bf16", "train.master=" + type};
 }
 
 // A checkpoint in its own format and in f32, and what exports make of the first.
-TEST(Export, OfACheckpointTakesMasterWeights) {
+class ExportOfMasters : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Types, ExportOfMasters, testing::Values("f32", "i8"),
+                         [](const auto& type) { return std::string(type.param); });
+
+TEST_P(ExportOfMasters, TakesThemFromACheckpoint) {
   const TempDir dir;
   const std::string model = model_in(dir, "qwen3_tiny").string();
-  std::vector<std::string> settings = with_masters(model);
+  std::vector<std::string> settings = with_masters(model, GetParam());
   (void)run_session(must(prepare_small(dir, settings)), 2, dir / "own");
   settings.emplace_back("run.export_dtype=f32");
   (void)run_session(must(prepare_small(dir, settings)), 2, dir / "f32");

@@ -28,10 +28,10 @@ struct Formats {
 };
 const Formats kFormats[] = {
     {"f32", {}},
-    {"bf16", {DType::BF16, DType::BF16, DType::BF16, false, true}},
-    {"bf16_f32_gradients", {DType::BF16, DType::F32, DType::BF16, false, true}},
-    {"bf16_f32_state", {DType::BF16, DType::BF16, DType::F32, false, true}},
-    {"master", {DType::BF16, DType::F32, DType::F32, true, false}},
+    {"bf16", {DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true}},
+    {"bf16_f32_gradients", {DType::BF16, DType::F32, DType::BF16, MasterWeights::Off, true}},
+    {"bf16_f32_state", {DType::BF16, DType::BF16, DType::F32, MasterWeights::Off, true}},
+    {"master", {DType::BF16, DType::F32, DType::F32, MasterWeights::F32, false}},
 };
 
 struct Updates {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ops/compact_format.h"
 #include "ops/step_args.h"
 
 namespace sluice::core::oracle {
@@ -502,7 +503,8 @@ void Builder::add_optimizer_state() {
                           param.layer);
       };
       const ObjectId m = part("m", num_.state), v = part("v", num_.state);
-      if (num_.master) parts.master.push_back(part("master", DType::F32));
+      if (num_.master != MasterWeights::Off)
+        parts.master.push_back(part("master", format_of(num_.master).type));
       parts.m.push_back(m);
       parts.v.push_back(v);
       parts.first.push_back(first);
@@ -527,7 +529,7 @@ void Builder::update(const std::vector<ObjectId>& params, bool moments) {
       std::vector<ObjectId> uses{param, grad(param), parts.m[i], parts.v[i], model_.clip, model_.args};
       std::vector<int64_t> offsets{
           parts.first[i] * size_of(num_.compute), parts.first[i] * size_of(num_.grad), 0, 0, 0, 0};
-      if (num_.master) {
+      if (num_.master != MasterWeights::Off) {
         uses.push_back(parts.master[i]);
         offsets.push_back(0);
       }

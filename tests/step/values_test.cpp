@@ -38,8 +38,9 @@ TEST(UpdateValues, MakeTheOpsOfAProgramThatIsMadeWithThem) {
       for (const bool master : {false, true}) {
         SCOPED_TRACE(testing::Message()
                      << optimizer->name << (late ? " late" : "") << (master ? " master" : ""));
-        const Numerics numerics = master ? Numerics{DType::BF16, DType::F32, DType::F32, true, false}
-                                         : Numerics{DType::BF16, DType::BF16, DType::BF16, false, true};
+        const Numerics numerics =
+            master ? Numerics{DType::BF16, DType::F32, DType::F32, MasterWeights::F32, false}
+                   : Numerics{DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true};
         OptimizerConfig planned;
         planned.optimizer = optimizer;
         planned.values = OptimizerConfig::defaults_of(*optimizer);

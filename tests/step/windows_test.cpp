@@ -103,7 +103,7 @@ TEST(Windows, CountInModelFlops) {
 TEST(Unrotated, LayersHaveNoRotationAndGradientsOfTheirOwnType) {
   ModelSpec spec = model_with(0);
   spec.layers[1].attention.rotated = false;
-  const Numerics bf16{DType::BF16, DType::BF16, DType::BF16, false, true};
+  const Numerics bf16{DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true};
   const Program program = build_training(spec, {kLength, 16, 4, 1, 16}, bf16, {}).program;
   for (const Task& task : program.tasks()) {
     const auto* linear = std::get_if<Linear>(&*task.op);

@@ -320,7 +320,8 @@ TEST(Harness, CatchesRoundingToNearestForStochastic) {
     }
   } backend;
   Harness harness = harness_of(backend);
-  const AdamW op{77, 3, 11, 0.9f, 0.999f, 1e-8f, 0.1f, DType::BF16, DType::BF16, DType::BF16, false, true};
+  const AdamW op{
+      77, 3, 11, 0.9f, 0.999f, 1e-8f, 0.1f, DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true};
   EXPECT_EQ(harness.check({op, {}, ""}).findings.size(), 3u);  // p, m and v
 }
 

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "ops/adam_bias.h"
 #include "ops/compact.h"
+#include "ops/master.h"
 #include "ops/rounding.h"
 
 namespace sluice::core::cpu {
@@ -102,7 +103,8 @@ struct CompactState {
 template <class P>
 struct Weights {
   P* p;
-  float* master;  // null: w is p itself
+  float* master;      // null: none in f32
+  uint8_t* residual;  // null: none of 8 bits (ops/master.h). Without any w is p itself
 };
 
 }  // namespace
@@ -160,9 +162,11 @@ void update_weights(const auto& op, const Rule& rule, const Update& u, const Arg
                     const Machine& machine) {
   using AnyUpdate = std::remove_cvref_t<decltype(op)>;
   auto* p = args.out<P>(AnyUpdate::kP);
-  float* master = op.master ? args.out<float>(AnyUpdate::kMaster) : nullptr;
+  float* master = op.master == MasterWeights::F32 ? args.out<float>(AnyUpdate::kMaster) : nullptr;
+  uint8_t* residual = op.master == MasterWeights::I8 ? args.out<uint8_t>(AnyUpdate::kMaster) : nullptr;
   for_each_block_of<G, S, Rule>(op, args, machine, [&](int64_t first, const auto& state) {
-    const Weights<P> weights{p + first, master ? master + first : nullptr};
+    const Weights<P> weights{p + first, master ? master + first : nullptr,
+                             residual ? residual + first : nullptr};
     SLUICE_LOOP(machine.isa, update, rule, u, state, weights, op.moments);
   });
 }

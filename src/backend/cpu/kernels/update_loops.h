@@ -7,6 +7,14 @@ struct Draws {
 };
 
 using L8 = uint64_t __attribute__((vector_size(64)));
+using B16 = uint8_t __attribute__((vector_size(16)));
+using S16 = int8_t __attribute__((vector_size(16)));
+using B16Unaligned = uint8_t __attribute__((vector_size(16), aligned(1), may_alias));
+
+// Modulo 256.
+SLUICE_INLINE B16 to_bytes(I16 x) {
+  return __builtin_convertvector((U16)x & 0xffu, B16);
+}
 
 // Products of the lower halves.
 SLUICE_INLINE L8 multiply_low(L8 a, uint32_t b) {
@@ -140,6 +148,55 @@ SLUICE_INLINE Draws draws_of(const Update& u, int64_t index) {
   return u.stochastic ? draw(u.key, u.step, index) : Draws{};
 }
 
+// Sixteen masters of 24 bits (ops/master.h), and as many of what a vector has, zeros behind them.
+SLUICE_INLINE F16 join(H16 parameters, B16 residuals) {
+  const I16 signed_residuals = __builtin_convertvector((S16)residuals, I16);
+  return std::bit_cast<F16>((zero_extend(parameters) << 16) + ((U16)signed_residuals << 8));
+}
+SLUICE_INLINE F16 load_master(const Bf16* p, const uint8_t* residual, Whole) {
+  return join(*reinterpret_cast<const H16Unaligned*>(p), *reinterpret_cast<const B16Unaligned*>(residual));
+}
+SLUICE_INLINE F16 load_master(const Bf16* p, const uint8_t* residual, int64_t count) {
+  H16 parameters{};
+  B16 residuals{};
+  for (int64_t i = 0; i < count; ++i) parameters[i] = p[i].bits, residuals[i] = residual[i];
+  return join(parameters, residuals);
+}
+template <class Part>
+SLUICE_INLINE void put_master(Bf16* p, uint8_t* residual, F16 x, Part part) {
+  const U16 u = std::bit_cast<U16>(x), finite = (u + 0x7fu + ((u >> 8) & 1u)) >> 8;
+  // A NaN keeps its upper bits, of which one is set; nothing is beside what is not finite.
+  const U16 other = ((x == x ? u : u | 0x400000u) >> 16) << 8;
+  const U16 master = (u & 0x7f800000u) == 0x7f800000u ? other : finite;
+  const H16 parameters = truncate((master + 0x80u) >> 8);
+  const B16 residuals = to_bytes((I16)master);
+  if constexpr (std::is_same_v<Part, Whole>) {
+    *reinterpret_cast<H16Unaligned*>(p) = parameters;
+    *reinterpret_cast<B16Unaligned*>(residual) = residuals;
+  } else {
+    for (int64_t i = 0; i < part; ++i) p[i].bits = parameters[i], residual[i] = residuals[i];
+  }
+}
+
+// The weights that are updated: f32 masters, masters of 24 bits, or the parameters.
+template <class P, class Part>
+SLUICE_INLINE F16 load_weights(const Weights<P>& from, int64_t i, Part part) {
+  if (from.master) return load(from.master + i, part);
+  if constexpr (std::is_same_v<P, Bf16>) {
+    if (from.residual) return load_master(from.p + i, from.residual + i, part);
+  }
+  return load(from.p + i, part);
+}
+template <class P, class Part>
+SLUICE_INLINE void put_weights(const Weights<P>& to, int64_t i, F16 w, U16 draws, bool stochastic,
+                               Part part) {
+  if constexpr (std::is_same_v<P, Bf16>) {
+    if (to.residual) return put_master(to.p + i, to.residual + i, w, part);
+  }
+  if (to.master) store(to.master + i, w, part);
+  put(to.p + i, w, draws, stochastic && !to.master, part);
+}
+
 // What is written and how it is rounded is no template parameter: the same code makes the same weights, and
 // there is less of it.
 template <class Rule, class P, class G, class S>
@@ -150,13 +207,12 @@ void update(const Rule& rule, const Update& u, const State<G, S, Rule::kStates>&
     const F16 g = load(state.g + i, part) * u.clip;
     load_state(state, i, old, part);
     load_state(state, i, now, part);
-    const F16 before = to.master ? load(to.master + i, part) : load(to.p + i, part);
+    const F16 before = load_weights(to, i, part);
     advance(rule, before, g, now);
     const F16 w = weight(rule, before, g, old, now);
-    if (to.master) store(to.master + i, w, part);
     const Draws d = draws_of(u, state.index + i);
     if (write_state) put_state(state, i, now, d, u.stochastic, part);
-    put(to.p + i, w, d.p, u.stochastic && !to.master, part);
+    put_weights(to, i, w, d.p, u.stochastic, part);
   });
 }
 
@@ -172,9 +228,6 @@ void update_state(const Rule& rule, const Update& u, const State<G, S, Rule::kSt
 
 // --- compact state, a group at a time ---
 
-using B16 = uint8_t __attribute__((vector_size(16)));
-using S16 = int8_t __attribute__((vector_size(16)));
-using B16Unaligned = uint8_t __attribute__((vector_size(16), aligned(1), may_alias));
 constexpr int64_t kHalves = kCompactGroup / kVec;
 
 // Calls body(part) with how much of the vector lies below `left`; not at all if nothing does.
@@ -201,10 +254,7 @@ SLUICE_INLINE F16 expand(const CompactSlot& slot, int64_t i) {
   }
 }
 
-// Rounded to nearest; modulo 256.
-SLUICE_INLINE B16 to_bytes(I16 x) {
-  return __builtin_convertvector((U16)x & 0xffu, B16);
-}
+// Rounded to nearest.
 SLUICE_INLINE I16 nearest(F16 x) {
   return std::bit_cast<I16>(x + 12582912.0f) - 0x4b400000;  // 1.5 * 2^23: no place for a fraction is left
 }
@@ -269,11 +319,10 @@ void update(const Rule& rule, const Update& u, const CompactState<G, Rule::kStat
         const F16 g = load(state.g + i, part) * u.clip;
         load_slots<Rule>(state, i, old);
         load_slots<Rule>(state, i, now);
-        const F16 before = to.master ? load(to.master + i, part) : load(to.p + i, part);
+        const F16 before = load_weights(to, i, part);
         advance(rule, before, g, now);
         const F16 w = weight(rule, before, g, old, now);
-        if (to.master) store(to.master + i, w, part);
-        put(to.p + i, w, draws_of(u, state.index + i).p, u.stochastic && !to.master, part);
+        put_weights(to, i, w, draws_of(u, state.index + i).p, u.stochastic, part);
         for (size_t k = 0; k < Rule::kStates; ++k) group_state.of_slot[k][h] = now[k];
       });
     }

@@ -155,11 +155,16 @@ struct LionRule {
 struct Compact {
   uint8_t byte;
 };
-// `master` is null without a master copy; G and S are the types of gradient and state. The state is written
+// Master weights in f32 or of 8 bits (ops/master.h); both null: there are none.
+struct Masters {
+  float* f32;
+  uint8_t* residual;
+};
+// G and S are the types of gradient and state. The state is written
 // only with `moments`.
 template <class Rule, class G, class S>
 cudaError_t update_weights(const UpdateRange& range, const Rule& rule, bf16* p, const G* g,
-                           S* const (&state)[Rule::kStates], float* master, const float* clip,
+                           S* const (&state)[Rule::kStates], const Masters& masters, const float* clip,
                            const StepArgs* args, bool stochastic, bool moments, cudaStream_t stream);
 // The state alone; those of the rule's parameters that make weights do not matter.
 template <class Rule, class G, class S>

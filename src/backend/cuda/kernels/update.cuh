@@ -17,6 +17,7 @@
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 #include "ops/compact.h"
+#include "ops/master.h"
 #include "ops/rounding.h"
 
 namespace sluice::core::cuda {
@@ -225,18 +226,61 @@ __device__ int64_t first_element() {
   return (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVec;
 }
 
+// Which weights are updated: the parameters, f32 masters, or masters of 24 bits.
+enum class From { Parameters, F32, Joined };
+
+__device__ void load_joined(const bf16* p, const uint8_t* residual, float (&x)[kVec], int count) {
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    if (i < count) x[i] = __uint_as_float(join_master(reinterpret_cast<const uint16_t*>(p)[i], residual[i]));
+  }
+}
+__device__ void load_joined(const bf16* p, const uint8_t* residual, float (&x)[kVec], Whole) {
+  const uint4 parameters = *reinterpret_cast<const uint4*>(p);
+  const uint2 residuals = *reinterpret_cast<const uint2*>(residual);
+  const uint32_t pairs[] = {parameters.x, parameters.y, parameters.z, parameters.w};
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    const auto parameter = uint16_t(pairs[i / 2] >> (16 * (i % 2)));
+    const auto byte = uint8_t((i < 4 ? residuals.x : residuals.y) >> (8 * (i % 4)));
+    x[i] = __uint_as_float(join_master(parameter, byte));
+  }
+}
+__device__ void store_joined(bf16* p, uint8_t* residual, const float (&x)[kVec], int count) {
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    if (i >= count) continue;
+    const SplitMaster split = split_master(__float_as_uint(x[i]));
+    reinterpret_cast<uint16_t*>(p)[i] = split.parameter;
+    residual[i] = split.residual;
+  }
+}
+__device__ void store_joined(bf16* p, uint8_t* residual, const float (&x)[kVec], Whole) {
+  uint32_t pairs[kVec / 2] = {}, bytes[kVec / 4] = {};
+#pragma unroll
+  for (int i = 0; i < kVec; ++i) {
+    const SplitMaster split = split_master(__float_as_uint(x[i]));
+    pairs[i / 2] |= uint32_t{split.parameter} << (16 * (i % 2));
+    bytes[i / 4] |= uint32_t{split.residual} << (8 * (i % 4));
+  }
+  *reinterpret_cast<uint4*>(p) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+  *reinterpret_cast<uint2*>(residual) = {bytes[0], bytes[1]};
+}
+
 // kMoments: whether the state is written.
-template <bool kMaster, bool kStochastic, bool kMoments, class Rule, class G, class S>
+template <From kFrom, bool kStochastic, bool kMoments, class Rule, class G, class S>
 __global__ void __launch_bounds__(kThreads)
     weights_kernel(UpdateRange range, Rule rule, bf16* p, const G* gradient, State<S, Rule::kStates> state,
-                   float* master, const float* clip, const StepArgs* args) {
+                   Masters masters, const float* clip, const StepArgs* args) {
   if (args->update == 0 || clip[1] == 0.0f) return;
   const int64_t begin = first_element();  // those of the last block may have no elements
 
   Elements<Rule::kStates> e{};
   with_count(range, begin, [&](auto count) {
-    if constexpr (kMaster) {
-      load(master + begin, e.w, count);
+    if constexpr (kFrom == From::F32) {
+      load(masters.f32 + begin, e.w, count);
+    } else if constexpr (kFrom == From::Joined) {
+      load_joined(p + begin, masters.residual + begin, e.w, count);
     } else {
       load(p + begin, e.w, count);
     }
@@ -259,12 +303,17 @@ __global__ void __launch_bounds__(kThreads)
     e.w[i] = step.weight(e.w[i], e.g[i], Parts<Rule::kStates>(old, i).x, Parts<Rule::kStates>(e, i).x);
   }
   if constexpr (kStochastic) {
-    round_all<!kMaster, kMoments && sizeof(S) == sizeof(bf16)>(e, range, *args, range.first + begin);
+    round_all<kFrom == From::Parameters, kMoments && sizeof(S) == sizeof(bf16)>(e, range, *args,
+                                                                                range.first + begin);
   }
 
   with_count(range, begin, [&](auto count) {
-    if constexpr (kMaster) store(master + begin, e.w, count);
-    store(p + begin, e.w, count);
+    if constexpr (kFrom == From::Joined) {
+      store_joined(p + begin, masters.residual + begin, e.w, count);
+    } else {
+      if constexpr (kFrom == From::F32) store(masters.f32 + begin, e.w, count);
+      store(p + begin, e.w, count);
+    }
     if constexpr (kMoments && !kCompact<S>) store_state(state, begin, e, count);
   });
   if constexpr (kMoments && kCompact<S>) store_compact<Rule>(state, range.elements, begin, e);
@@ -296,13 +345,17 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <bool kMoments, class Rule, class G, class S>
-auto pick_kernel(bool master, bool stochastic) {
-  if (master) {
-    return stochastic ? weights_kernel<true, true, kMoments, Rule, G, S>
-                      : weights_kernel<true, false, kMoments, Rule, G, S>;
+auto pick_kernel(const Masters& masters, bool stochastic) {
+  if (masters.residual != nullptr) {
+    return stochastic ? weights_kernel<From::Joined, true, kMoments, Rule, G, S>
+                      : weights_kernel<From::Joined, false, kMoments, Rule, G, S>;
   }
-  return stochastic ? weights_kernel<false, true, kMoments, Rule, G, S>
-                    : weights_kernel<false, false, kMoments, Rule, G, S>;
+  if (masters.f32 != nullptr) {
+    return stochastic ? weights_kernel<From::F32, true, kMoments, Rule, G, S>
+                      : weights_kernel<From::F32, false, kMoments, Rule, G, S>;
+  }
+  return stochastic ? weights_kernel<From::Parameters, true, kMoments, Rule, G, S>
+                    : weights_kernel<From::Parameters, false, kMoments, Rule, G, S>;
 }
 
 template <class S, int kStates>
@@ -316,13 +369,12 @@ State<S, kStates> state_of(S* const (&parts)[kStates]) {
 
 template <class Rule, class G, class S>
 cudaError_t update_weights(const UpdateRange& range, const Rule& rule, bf16* p, const G* g,
-                           S* const (&state)[Rule::kStates], float* master, const float* clip,
+                           S* const (&state)[Rule::kStates], const Masters& masters, const float* clip,
                            const StepArgs* args, bool stochastic, bool moments, cudaStream_t stream) {
-  const bool has_master = master != nullptr;
-  const auto kernel = moments ? pick_kernel<true, Rule, G, S>(has_master, stochastic)
-                              : pick_kernel<false, Rule, G, S>(has_master, stochastic);
+  const auto kernel = moments ? pick_kernel<true, Rule, G, S>(masters, stochastic)
+                              : pick_kernel<false, Rule, G, S>(masters, stochastic);
   return launch(kernel, dim3(blocks_for(range.elements, kThreads * kVec)), kThreads, 0, stream, range, rule,
-                p, g, state_of(state), master, clip, args);
+                p, g, state_of(state), masters, clip, args);
 }
 
 template <class Rule, class G, class S>
@@ -337,8 +389,8 @@ cudaError_t update_state(const UpdateRange& range, const Rule& rule, const G* g,
 // Goes at the end of the file of a rule.
 #define SLUICE_INSTANTIATE_TYPES(Rule, G, S)                                                               \
   template cudaError_t update_weights(const UpdateRange&, const Rule&, bf16*, const G*,                    \
-                                      S* const(&)[Rule::kStates], float*, const float*, const StepArgs*,   \
-                                      bool, bool, cudaStream_t);                                           \
+                                      S* const(&)[Rule::kStates], const Masters&, const float*,            \
+                                      const StepArgs*, bool, bool, cudaStream_t);                          \
   template cudaError_t update_state(const UpdateRange&, const Rule&, const G*, S* const(&)[Rule::kStates], \
                                     const float*, const StepArgs*, bool, cudaStream_t)
 #define SLUICE_INSTANTIATE_UPDATE(Rule)           \
