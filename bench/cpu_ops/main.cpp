@@ -57,12 +57,15 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
           CachedAttention{1, 64, 1024, m.heads, m.kv_heads, m.head_dim, t},
           LastLogits{1, 1, m.dim, m.vocab, t},
           SumSq{m.dim * m.ffn, 0, 1, f32, true},
-          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, false, false},
-          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, t == DType::BF16, false},
-          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, t, t, false, t == DType::BF16},
+          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, MasterWeights::Off, false},
+          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32,
+                t == DType::BF16 ? MasterWeights::F32 : MasterWeights::Off, false},
+          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, t, t, MasterWeights::Off, t == DType::BF16},
           AdamWMoments{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, t, t, t == DType::BF16},
-          SgdMomentum{m.dim * m.ffn, 0, 1, 0.9f, 0.1f, false, t, t, t, false, t == DType::BF16},
-          Lion{m.dim * m.ffn, 0, 1, 0.9f, 0.99f, 0.1f, t, t, t, false, t == DType::BF16}};
+          AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, DType::I8,
+                t == DType::BF16 ? MasterWeights::I8 : MasterWeights::Off, false},
+          SgdMomentum{m.dim * m.ffn, 0, 1, 0.9f, 0.1f, false, t, t, t, MasterWeights::Off, t == DType::BF16},
+          Lion{m.dim * m.ffn, 0, 1, 0.9f, 0.99f, 0.1f, t, t, t, MasterWeights::Off, t == DType::BF16}};
 }
 
 // Contents that keep every kernel on its usual path: small values, valid ids, an update that is not skipped.
@@ -86,10 +89,10 @@ void fill(const Operand& operand, std::byte* data) {
   }
   for (int64_t i = 0; i < operand.elements; ++i) {
     const float x = operand.name == "v" ? 0.1f : operand.name == "lse" ? 5.0f : uniform(random);
-    if (operand.dtype == DType::F32) reinterpret_cast<float*>(data)[i] = x;
-    if (operand.dtype == DType::BF16) reinterpret_cast<Bf16*>(data)[i] = Bf16(x);
-    if (operand.dtype == DType::F64) reinterpret_cast<double*>(data)[i] = double{x};
-    if (operand.dtype == DType::I32) {
+    if (operand.format.type == DType::F32) reinterpret_cast<float*>(data)[i] = x;
+    if (operand.format.type == DType::BF16) reinterpret_cast<Bf16*>(data)[i] = Bf16(x);
+    if (operand.format.type == DType::F64) reinterpret_cast<double*>(data)[i] = double{x};
+    if (operand.format.type == DType::I32) {
       reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(operand.name == "pos" ? i % 4096 : i % 256);
     }
   }
@@ -117,7 +120,7 @@ Result<double> time_of(Backend& backend, std::byte* arena, int64_t arena_bytes, 
   while (total < kEnoughNs) {
     std::vector<Command> commands;
     for (uint32_t id = 0; id < runs.size(); ++id)
-      commands.push_back({id, backend.lanes().compute(), {}, Launch{&op, runs[id], workspace}, 0});
+      commands.push_back({id, backend.lanes().compute(), {}, Launch{&*op, runs[id], workspace}, 0});
     SLUICE_ASSIGN(const std::vector<Interval> timeline, run_commands(backend, commands));
     for (const Interval& i : timeline) times.push_back(i.end_ns - i.start_ns);
     total += timeline.back().end_ns;

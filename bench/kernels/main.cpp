@@ -72,16 +72,19 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"cast f32 to bf16", Cast{t * kDim, kF32, kBf16}},
       {"sum of squares, layer", SumSq{kLayerParams, 0, 64, kBf16, false}},
       {"adamw bf16 stochastic",
-       AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16, kBf16, kBf16, false, true}},
-      {"adamw bf16 stochastic, weights only",
-       AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16, kBf16, kBf16, false, true, false}},
+       AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16, kBf16, kBf16, MasterWeights::Off, true}},
+      {"adamw bf16 stochastic, weights only", AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16,
+                                                    kBf16, kBf16, MasterWeights::Off, true, false}},
       {"adamw bf16 stochastic, moments only",
        AdamWMoments{kLayerParams, 0, 1, 0.9f, 0.95f, kBf16, kBf16, true}},
       {"sgd with momentum bf16 stochastic",
-       SgdMomentum{kLayerParams, 0, 1, 0.9f, 0.1f, false, kBf16, kBf16, kBf16, false, true}},
-      {"lion bf16 stochastic", Lion{kLayerParams, 0, 1, 0.9f, 0.99f, 0.1f, kBf16, kBf16, kBf16, false, true}},
+       SgdMomentum{kLayerParams, 0, 1, 0.9f, 0.1f, false, kBf16, kBf16, kBf16, MasterWeights::Off, true}},
+      {"lion bf16 stochastic",
+       Lion{kLayerParams, 0, 1, 0.9f, 0.99f, 0.1f, kBf16, kBf16, kBf16, MasterWeights::Off, true}},
       {"adamw f32 state, master",
-       AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16, kF32, kF32, true, false}},
+       AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16, kF32, kF32, MasterWeights::F32, false}},
+      {"adamw i8 state, masters of 24 bits", AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16, kBf16,
+                                                   DType::I8, MasterWeights::I8, false}},
       {"q + rope", Linear{t, kDim, kDim, kBf16, false, kQHeads, kHeadDim}},
       {"kv + rope", Linear{t, kDim, 2 * kKvDim, kBf16, false, kKvHeads, kHeadDim}},
       {"o + residual", Linear{t, kDim, kDim, kBf16, true}},
@@ -234,7 +237,7 @@ class Bench {
     if (operand.name == "spans") {
       return upload(std::vector{int32_t(operand.limit), std::numeric_limits<int32_t>::max()});
     }
-    if (operand.dtype == DType::I32) {
+    if (operand.format.type == DType::I32) {
       std::vector<int32_t> values(size_t(operand.elements));
       std::minstd_rand random(2);
       for (size_t i = 0; i < values.size(); ++i) {
@@ -343,9 +346,9 @@ Status run(Settings settings) {
   Bench bench(*backend, arenas[kDevice], settings.arena_bytes);
   SLUICE_TRY(bench.upload_pattern(pattern));
   SLUICE_ASSIGN(const double copy_rate, bench.copy_rate());
-  fmt::print("\n{}, {}; {}; the device copies {:.0f} GB/s\n", devices[size_t(settings.options.device)].name,
-             cuda_versions(), settings.options.deterministic ? "deterministic" : "not deterministic",
-             copy_rate);
+  fmt::print("\n{}, {}; {}; the device copies {:.0f} GB/s\n",
+             devices[size_t(settings.options.devices.front())].name, cuda_versions(),
+             settings.options.deterministic ? "deterministic" : "not deterministic", copy_rate);
   for (size_t i = 0; i < all.size(); ++i) {
     fmt::print("\n{} tokens\n{:<36}{:>10}{:>10}{:>9}{:>8}{:>10}\n", settings.tokens[i], "op", "us", "TFLOP/s",
                "GB/s", "of copy", "of lib.");
@@ -366,7 +369,7 @@ int main(int argc, char** argv) {
   Settings settings;
   bool fast = false, untuned = false;
   CLI::App app{"Times the CUDA backend's ops at the shapes of Llama-3 8B."};
-  app.add_option("--device", settings.options.device, "GPU, counted from 0");
+  app.add_option("--device", settings.options.devices.front(), "GPU, counted from 0");
   app.add_option("--tokens", settings.tokens, "Chunk sizes to time")->delimiter(',');
   app.add_option("--sequence", settings.sequence, "Sequence length");
   app.add_option("--only", settings.only, "Only ops with this text in their name");
