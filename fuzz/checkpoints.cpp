@@ -5,7 +5,7 @@
 
 #include "base/checksum.h"
 #include "fuzz.h"
-#include "run/history.h"
+#include "run/directory/history.h"
 #include "state/checkpoint.h"
 
 namespace sluice::core::fuzz {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sluice/dataset.h"
 
-#include "run/data.h"
-#include "run/prepare.h"
+#include "run/data/data.h"
+#include "run/prepare/prepare.h"
 
 namespace sluice {
 

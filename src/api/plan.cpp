@@ -8,10 +8,10 @@
 #include "io/file.h"
 #include "model/families/families.h"
 #include "plans/speed.h"
-#include "run/prepare.h"
-#include "run/resolve.h"
-#include "run/run_directory.h"
-#include "run/save_plan.h"
+#include "run/directory/run_directory.h"
+#include "run/directory/save_plan.h"
+#include "run/inputs/resolve.h"
+#include "run/prepare/prepare.h"
 
 namespace sluice {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/session.h"
+#include "run/session/session.h"
 
 #include <fmt/ranges.h>
 
@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "io/directory.h"
-#include "run/manifest.h"
-#include "run/sampler.h"
-#include "run/training.h"
+#include "run/prepare/manifest.h"
+#include "run/session/sampler.h"
+#include "run/training/training.h"
 #include "sluice/session.h"
 
 namespace sluice {

@@ -10,8 +10,8 @@
 #include "host/host_memory.h"
 #include "planner/planner.h"
 #include "plans/speed.h"
-#include "run/resolve.h"
-#include "run/session.h"
+#include "run/inputs/resolve.h"
+#include "run/session/session.h"
 #include "trace/trace.h"
 
 namespace sluice::core {

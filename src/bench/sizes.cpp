@@ -5,7 +5,7 @@
 
 #include "host/host_memory.h"
 #include "measure/rehearsal.h"
-#include "run/resolve.h"
+#include "run/inputs/resolve.h"
 
 namespace sluice::core {
 namespace {

@@ -2,7 +2,7 @@
 #include "commands/chat_turns.h"
 
 #include "chat/learnt.h"
-#include "run/data.h"
+#include "run/data/data.h"
 
 namespace sluice::core {
 namespace {

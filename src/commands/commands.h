@@ -46,7 +46,8 @@ struct RunRequest {
   std::string machine;  // one to plan for instead of this one, by name or as a file; empty: this one
   // train only:
   bool anew = false;  // in the next free directory where run.dir holds something
-  std::string allow;  // what may differ from the run that goes on: run/manifest.h, with commas between
+  std::string
+      allow;  // what may differ from the run that goes on: run/prepare/manifest.h, with commas between
   // plan only:
   bool frontier = false;    // print the smallest caps and what they cost instead of one plan
   bool what_if = false;     // print what-ifs also for large programs

@@ -9,9 +9,9 @@
 #include "commands/terminal.h"
 #include "config/files/load_config.h"
 #include "io/file.h"
-#include "run/checks.h"
-#include "run/data_view.h"
-#include "run/resolve.h"
+#include "run/data/data_view.h"
+#include "run/inputs/paths.h"
+#include "run/inputs/resolve.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::core {

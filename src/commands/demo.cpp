@@ -16,10 +16,10 @@
 #include "io/file.h"
 #include "measure/calibrate.h"
 #include "plans/speed.h"
-#include "run/breakdown.h"
-#include "run/run_directory.h"
-#include "run/save_plan.h"
-#include "run/trial.h"
+#include "run/directory/run_directory.h"
+#include "run/directory/save_plan.h"
+#include "run/session/breakdown.h"
+#include "run/training/trial.h"
 #include "trace/trace.h"
 
 namespace sluice::core {

@@ -16,7 +16,7 @@
 #include "host/topology.h"
 #include "io/file.h"
 #include "measure/calibrate.h"
-#include "run/prepare.h"
+#include "run/prepare/prepare.h"
 
 namespace sluice::core {
 namespace {

@@ -15,8 +15,8 @@
 #include "config/files/load_config.h"
 #include "cost/card.h"
 #include "io/file.h"
-#include "run/checks.h"
-#include "run/trial.h"
+#include "run/prepare/checks.h"
+#include "run/training/trial.h"
 #include "study/grid.h"
 #include "study/planned.h"
 

@@ -14,11 +14,11 @@
 #include "draw/axis.h"
 #include "generate/defaults.h"
 #include "io/file.h"
-#include "run/checks.h"
-#include "run/data.h"
-#include "run/evaluator.h"
-#include "run/manifest.h"
-#include "run/resolve.h"
+#include "run/data/data.h"
+#include "run/inference/evaluator.h"
+#include "run/inputs/resolve.h"
+#include "run/prepare/checks.h"
+#include "run/prepare/manifest.h"
 #include "state/store.h"
 
 namespace sluice::core {

@@ -19,9 +19,9 @@
 #include "io/file.h"
 #include "io/model_folder.h"
 #include "model/families/families.h"
-#include "run/cached_model.h"
-#include "run/checks.h"
-#include "run/resolve.h"
+#include "run/inference/cached_model.h"
+#include "run/inputs/resolve.h"
+#include "run/prepare/checks.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
 

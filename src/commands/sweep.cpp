@@ -19,9 +19,9 @@
 #include "io/set_aside.h"
 #include "model/families/families.h"
 #include "plans/fields.h"
-#include "run/checks.h"
-#include "run/resolve.h"
-#include "run/trial.h"
+#include "run/inputs/resolve.h"
+#include "run/prepare/checks.h"
+#include "run/training/trial.h"
 #include "study/grid.h"
 #include "study/sweep_cells.h"
 

@@ -103,7 +103,7 @@ struct RunConfig {
   std::map<std::string, std::string, std::less<>> written_paths;
 
   // What a start says beside the keys, for this once. `latest` is the newest checkpoint of run.dir: the run
-  // there goes on, wherever it began. `allow` has words of run/manifest.h.
+  // there goes on, wherever it began. `allow` has words of run/prepare/manifest.h.
   std::string latest;
   std::vector<std::string> allow;
 

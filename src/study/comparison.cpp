@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "draw/axis.h"
-#include "run/checks.h"
+#include "run/prepare/checks.h"
 #include "study/sweep_table.h"
 
 namespace sluice::core {

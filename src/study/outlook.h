@@ -11,7 +11,7 @@
 
 #include "base/parallel.h"
 #include "plans/speed.h"
-#include "run/prepare.h"
+#include "run/prepare/prepare.h"
 
 namespace sluice::core {
 

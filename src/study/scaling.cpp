@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "plan/stalls.h"
-#include "run/checks.h"
+#include "run/prepare/checks.h"
 
 namespace sluice::core {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "report/report.h"
-#include "run/prepare.h"
+#include "run/prepare/prepare.h"
 
 namespace sluice::core {
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "commands/text_runs.h"
-#include "run/manifest.h"
+#include "run/prepare/manifest.h"
 
 namespace sluice::core {
 namespace {

@@ -14,7 +14,7 @@
 #include "config/aliases.h"
 #include "config/devices.h"
 #include "config/files/load_config.h"
-#include "run/resolve.h"
+#include "run/inputs/resolve.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {

@@ -12,7 +12,7 @@
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
 #include "model/families/families.h"
-#include "run/cached_model.h"
+#include "run/inference/cached_model.h"
 #include "state/weights.h"
 
 namespace sluice::core {

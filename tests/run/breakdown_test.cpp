@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stalls are charged to what compute waited for.
-#include "run/breakdown.h"
+#include "run/session/breakdown.h"
 
 #include <gtest/gtest.h>
 

@@ -17,7 +17,7 @@
 #include "io/safetensors.h"
 #include "model/families/families.h"
 #include "run/forged_checkpoint.h"
-#include "run/manifest.h"
+#include "run/prepare/manifest.h"
 #include "run/small_checkpoint.h"
 #include "run/small_session.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is refused before anything is measured, searched for or written.
-#include "run/checks.h"
+#include "run/prepare/checks.h"
+#include "run/inputs/paths.h"
 
 #include "host/host_memory.h"
-#include "run/resolve.h"
+#include "run/inputs/resolve.h"
 #include "run/small_session.h"
 
 namespace sluice::core {

@@ -11,7 +11,7 @@
 #include "commands/commands.h"
 #include "config/files/load_config.h"
 #include "io/safetensors.h"
-#include "run/data_view.h"
+#include "run/data/data_view.h"
 #include "run/small_session.h"
 
 namespace sluice::core {

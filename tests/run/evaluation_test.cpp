@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the held-out loss is, and what follows from it.
-#include "run/evaluation.h"
+#include "run/passes/evaluation.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "config/files/load_config.h"
 #include "run/small_session.h"
-#include "run/training.h"
+#include "run/training/training.h"
 
 namespace sluice::core {
 namespace {

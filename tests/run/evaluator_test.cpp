@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loss of a model's folder, compared with what transformers says of it.
-#include "run/evaluator.h"
+#include "run/inference/evaluator.h"
 
 #include <nlohmann/json.hpp>
 
 #include "config/files/load_config.h"
-#include "run/resolve.h"
+#include "run/inputs/resolve.h"
 #include "run/small_session.h"
 #include "tokenizer/tokenizer.h"
 

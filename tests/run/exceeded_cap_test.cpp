@@ -4,7 +4,7 @@
 
 #include "backend/testing/forwarding.h"
 #include "run/small_session.h"
-#include "run/training.h"
+#include "run/training/training.h"
 
 namespace sluice::core {
 namespace {

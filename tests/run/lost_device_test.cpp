@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "backend/testing/losing_backend.h"
-#include "run/caps.h"
+#include "run/passes/caps.h"
 #include "run/small_session.h"
-#include "run/training.h"
+#include "run/training/training.h"
 
 namespace sluice::core {
 namespace {

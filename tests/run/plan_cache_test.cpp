@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans that were kept are found for the same request and only for it, and only whole.
-#include "run/plan_cache.h"
+#include "run/prepare/plan_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run directory is one process's at a time, and nothing in it that is not its own is replaced.
-#include "run/run_directory.h"
+#include "run/directory/run_directory.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

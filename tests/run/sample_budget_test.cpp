@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many texts a run samples.
-#include "run/sample_budget.h"
+#include "run/training/sample_budget.h"
 
 #include <gtest/gtest.h>
 

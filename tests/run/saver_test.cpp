@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saving in a run: beside it or while it waits, when, and what happens when it fails.
-#include "run/saver.h"
+#include "run/training/saver.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "run/small_session.h"
-#include "run/training.h"
+#include "run/training/training.h"
 
 namespace sluice::core {
 namespace {

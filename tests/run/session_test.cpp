@@ -13,7 +13,8 @@
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
 #include "io/safetensors.h"
-#include "run/session.h"
+#include "run/inputs/resolve.h"
+#include "run/session/session.h"
 #include "run/small_session.h"
 #include "support/temp_dir.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "run/slow_links.h"
+#include "run/session/slow_links.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 
 #include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
-#include "run/session.h"
+#include "run/session/session.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {

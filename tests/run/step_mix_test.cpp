@@ -4,7 +4,7 @@
 
 #include "equivalence/small_runs.h"
 #include "plans/stages.h"
-#include "run/step_mix.h"
+#include "run/prepare/step_mix.h"
 
 namespace sluice::core {
 namespace {

@@ -11,7 +11,7 @@
 #include "config/files/load_config.h"
 #include "equivalence/rig/rig.h"
 #include "io/file.h"
-#include "run/plan_cache.h"
+#include "run/prepare/plan_cache.h"
 #include "study/comparison.h"
 #include "study/sweep_cells.h"
 #include "study/what_if.h"

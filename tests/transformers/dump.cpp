@@ -20,8 +20,8 @@
 #include "io/file.h"
 #include "io/safetensors.h"
 #include "model/families/families.h"
-#include "run/data.h"
-#include "run/session.h"
+#include "run/data/data.h"
+#include "run/session/session.h"
 #include "state/weights.h"
 
 namespace sluice::core {

@@ -15,7 +15,7 @@
 #include "exec/executor.h"
 #include "ops/step_args.h"
 #include "plans/stages.h"
-#include "run/rows.h"
+#include "run/passes/rows.h"
 #include "step/build.h"
 
 namespace sluice::core::rig {

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/data/data.h"
+#include "run/inputs/resolve.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+
+#include "base/parallel.h"
+#include "host/host_memory.h"
+#include "plans/prepared.h"
+#include "run/inputs/paths.h"
+#include "state/checkpoint.h"
+#include "tokenizer/tokenizer.h"
+#include "tokens/byte_tokenizer.h"
+#include "tokens/corpus.h"
+
+namespace sluice::core {
+namespace {
+
+BatchOptions batch_options(const RunConfig& c, int64_t vocab) {
+  BatchOptions options;
+  options.mode = batch_mode(c);
+  options.long_documents = c.data.long_documents == "cut"    ? LongDocuments::Cut
+                           : c.data.long_documents == "drop" ? LongDocuments::Drop
+                                                             : LongDocuments::Continue;
+  options.sequence = c.train.seq_len;
+  options.rows = c.train.tokens_per_step / c.train.seq_len;
+  options.seed = uint64_t(c.train.seed);
+  options.vocab = vocab;
+  options.respect_documents = c.data.respect_documents;
+  return options;
+}
+
+Error no_tokenizer(const RunConfig& c, int64_t vocab) {
+  std::string where;
+  for (const std::string& path : {c.model.weights, c.model.config}) {
+    if (path.empty()) continue;
+    where += fmt::format("{}{}", where.empty() ? "" : " and ", folder_of(path).string());
+  }
+  return error(
+      "data.paths: this model has a vocabulary of {} tokens, and its tokenizer, which makes them of text, is "
+      "not "
+      "there: {}. Put its tokenizer.json beside its config.json or weights; a model of bytes has a "
+      "vocabulary of {}",
+      vocab, where.empty() ? "a preset has none" : "no tokenizer.json is in " + where, ByteTokenizer::kVocab);
+}
+
+// A single file of text, which is one document.
+bool is_one_document(const std::vector<std::string>& paths) {
+  std::error_code ignored;
+  return paths.size() == 1 && std::filesystem::is_regular_file(paths.front(), ignored) &&
+         form_of(paths.front()) == SourceForm::Text;
+}
+
+SourceOptions sources_of(const RunConfig& c) {
+  return {.paths = c.data.paths, .include = c.data.include, .exclude = c.data.exclude};
+}
+
+// Whether there is anything but tokens.
+bool needs_tokenizer(const RunConfig& c) {
+  SourceOptions all = sources_of(c);
+  all.paths.insert(all.paths.end(), c.data.heldout_paths.begin(), c.data.heldout_paths.end());
+  const auto sources = find_sources(all);
+  return !sources.ok() || std::any_of(sources->begin(), sources->end(),
+                                      [](const Source& source) { return source.form != SourceForm::Tokens; });
+}
+
+Inventory inventory_of(const TokenSet& tokens) {
+  Inventory found{.documents = tokens.documents(), .tokens = tokens.tokens(), .learnt = tokens.learnt()};
+  for (int64_t t = 0; t < tokens.tokens();) {
+    const int64_t end = tokens.document_at(t).end;
+    found.longest = std::max(found.longest, end - t);
+    ++found.lengths[size_t(std::bit_width(uint64_t(end - t))) - 1];
+    t = end;
+  }
+  return found;
+}
+
+// A key with the first of its paths, as people wrote it.
+std::string name_of_paths(const RunConfig& c, std::string_view key, const std::vector<std::string>& paths) {
+  const auto written = c.written_paths.find(paths.front());
+  return fmt::format("{} = {}{}", key, written == c.written_paths.end() ? paths.front() : written->second,
+                     paths.size() > 1 ? fmt::format(" and {} more", paths.size() - 1) : "");
+}
+
+// What of a model's folder makes tokens of records.
+struct Folder {
+  std::optional<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  TokenMaking making;
+};
+
+// A folder without a template is one that conversations are refused for, once there are any.
+Result<std::unique_ptr<Folder>> open_folder(const RunConfig& c, const std::filesystem::path& tokenizer,
+                                            const TokenizerOptions& options) {
+  auto folder = std::make_unique<Folder>();
+  const std::filesystem::path path = tokenizer.parent_path();
+  SLUICE_ASSIGN(folder->tokenizer, Tokenizer::open(tokenizer, options));
+  folder->making.tokenizer = &*folder->tokenizer;
+  std::optional<ChatDate> date;
+  if (!c.data.date.empty()) {
+    auto parsed = ChatDate::parse(c.data.date);
+    if (!parsed.ok()) return error_at("data.date", parsed.error());
+    date = *parsed;
+  }
+  SLUICE_ASSIGN(const ChatSettings tokens, special_tokens_of(path));
+  if (tokens.eos) folder->making.end = folder->tokenizer->id(*tokens.eos);
+  auto opened = ChatTemplate::open(path, c.data.chat_template, date);
+  if (opened.ok()) {
+    folder->chat_template = std::move(*opened);
+    folder->making.chat_template = &*folder->chat_template;
+  } else {
+    folder->making.no_template = opened.message();
+    folder->making.without_template = !opened.error().detail("template").empty();
+  }
+  return folder;
+}
+
+// Paths as they are seen from here.
+std::vector<std::string> seen_from_here(const std::vector<std::string>& paths) {
+  std::vector<std::string> out;
+  for (const std::string& path : paths) {
+    const auto near =
+        std::filesystem::path(path).lexically_proximate(std::filesystem::current_path()).string();
+    out.push_back(near.starts_with("..") ? path : near);
+  }
+  return out;
+}
+
+// What comes before an answer, as text, and the special token that ends it; -1: none does.
+struct Answer {
+  std::string prompt;
+  int32_t end = -1;
+};
+
+// Of text; 0: of a special token.
+Result<int64_t> text_bytes_of(int32_t id, const Tokenizer& tokenizer) {
+  SLUICE_ASSIGN(const std::string text, tokenizer.decode(std::span(&id, 1), /*skip_special=*/true));
+  if (text.find("\uFFFD") == text.npos) return std::ssize(text);
+  // Part of a character: one of the tokens that name their bytes, by a letter each or by a number.
+  const std::string name = tokenizer.token(id).value_or("");
+  if (name.starts_with("<0x")) return 1;
+  return std::count_if(name.begin(), name.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+// Bytes of text that a learnt token stands for which another one comes before, in the mean: of the others
+// there is no loss. `bytes`: of all that are learnt; 0: unknown. Without a tokenizer a token is a byte.
+Result<double> bytes_per_target(const TokenSet& set, int64_t bytes, bool documents_apart,
+                                const Tokenizer* tokenizer) {
+  if (bytes == 0) return 0.0;
+  int64_t targets = set.learnt();
+  for (int64_t at = 0; at < set.tokens(); at = documents_apart ? set.document_at(at).end : set.tokens()) {
+    int32_t id = 0, target = 0;
+    set.read(at, std::span(&id, 1));
+    set.read_targets(at, std::span(&target, 1));
+    if (target < 0) continue;
+    SLUICE_ASSIGN(const int64_t first,
+                  tokenizer == nullptr ? Result<int64_t>(1) : text_bytes_of(id, *tokenizer));
+    bytes -= first;
+    --targets;
+  }
+  return targets > 0 ? double(bytes) / double(targets) : 0.0;
+}
+
+// The first one behind at most so many tokens which the tokenizer makes of their text again, of the documents
+// that come first. Nothing: no document begins with context.
+Result<std::optional<Answer>> first_answer(const TokenSet& set, int64_t most_tokens,
+                                           const Tokenizer& tokenizer) {
+  constexpr int64_t kDocuments = 1000;
+  std::vector<int32_t> ids, targets, again;
+  for (int64_t at = 0, seen = 0; at < set.tokens() && seen < kDocuments; ++seen) {
+    const TokenSet::Document document = set.document_at(at);
+    at = document.end;
+    ids.resize(size_t(std::min(document.end - document.begin, 16 * most_tokens)));
+    targets.resize(ids.size());
+    set.read(document.begin, ids);
+    set.read_targets(document.begin, targets);
+    const auto is_learnt = [](int32_t target) { return target >= 0; };
+    const auto begin = std::find_if(targets.begin(), targets.end(), is_learnt);
+    const auto length = begin - targets.begin();
+    if (begin == targets.end() || length == 0 || length > most_tokens) continue;
+    const int32_t last = ids[size_t(std::find_if_not(begin, targets.end(), is_learnt) - targets.begin()) - 1];
+    ids.resize(size_t(length));
+    SLUICE_ASSIGN(std::string prompt, tokenizer.decode(ids, /*skip_special=*/false));
+    again.clear();
+    SLUICE_TRY(tokenizer.encode(prompt, /*special=*/true, again));
+    if (again == ids) return std::optional(Answer{std::move(prompt), tokenizer.is_special(last) ? last : -1});
+  }
+  return std::optional<Answer>();
+}
+
+// What the host cap leaves to encoding.
+EncodingRoom room_of(const RunConfig& c, const std::optional<std::filesystem::path>& tokenizer, int threads) {
+  const int64_t cap = c.caps[kHost];
+  if (cap == kUnlimited) return {};
+  // What reading and writing take, and each thread of the tokenizer between texts.
+  constexpr int64_t kBeside = int64_t{16} << 20, kBesideThread = int64_t{8} << 20;
+  const int64_t held =
+      resident_bytes() + (tokenizer ? tokenizer_bytes(*tokenizer) : 0) + kBeside + threads * kBesideThread;
+  return EncodingRoom::of(
+      std::max<int64_t>(0, cap - held), threads,
+      fmt::format(", which is all that memory.host = {} leaves room for", format_bytes(cap)));
+}
+
+}  // namespace
+
+BatchMode batch_mode(const RunConfig& c) {
+  if (c.data.mode != "auto") return c.data.mode == "packed" ? BatchMode::Packed : BatchMode::Contiguous;
+  if (c.data.paths.empty()) return BatchMode::Contiguous;
+  const auto sources = find_sources(sources_of(c));
+  const bool records =
+      sources.ok() && std::any_of(sources->begin(), sources->end(),
+                                  [](const Source& source) { return source.form == SourceForm::Records; });
+  return records ? BatchMode::Packed : BatchMode::Contiguous;
+}
+
+bool packs_documents(const RunConfig& c) {
+  if (c.data.paths.empty()) return false;
+  return batch_mode(c) == BatchMode::Packed || (c.data.respect_documents && !is_one_document(c.data.paths));
+}
+
+bool holds_out(const RunConfig& c) {
+  return !c.data.paths.empty() && (c.data.heldout > 0 || !c.data.heldout_paths.empty());
+}
+
+Status keep_date(RunConfig& c) {
+  if (!c.data.date.empty()) return {};
+  if (!c.checkpoint().empty()) {
+    SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
+    c.data.date = value_of(info.manifest, "data.date");
+  }
+  if (!c.data.date.empty()) return {};
+  const std::time_t now = std::time(nullptr);
+  std::tm day{};
+  localtime_r(&now, &day);
+  c.data.date = fmt::format("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
+  return {};
+}
+
+Result<RunData> open_data(const RunConfig& c, int64_t vocab, Observer& observer, DataUse use) {
+  BatchOptions options = batch_options(c, vocab);
+  RunData data;
+  if (c.data.paths.empty()) {
+    data.train = make_random_batches(options);
+    data.content = "random tokens";
+    return data;
+  }
+  for (const auto* paths : {&c.data.paths, &c.data.heldout_paths}) {
+    for (const std::string& path : *paths) {
+      const bool pattern = path.find_first_of("*?[") != path.npos;
+      const char* key = paths == &c.data.paths ? "data.paths" : "data.heldout_paths";
+      if (!pattern) SLUICE_TRY(check_input(c, key, path));
+    }
+  }
+  const auto tokenizer_path = tokenizer_of(c);
+  if (!tokenizer_path && vocab != ByteTokenizer::kVocab && needs_tokenizer(c)) return no_tokenizer(c, vocab);
+  CorpusOptions corpus_options;
+  corpus_options.sources = sources_of(c);
+  corpus_options.weights = c.data.weights;
+  corpus_options.heldout_paths = c.data.heldout_paths;
+  corpus_options.heldout = c.data.heldout;
+  corpus_options.fields = {c.data.fields.text, c.data.fields.prompt, c.data.fields.completion,
+                           c.data.fields.messages};
+  corpus_options.ignore = c.data.ignore;
+  if (!c.checkpoint().empty()) {
+    SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
+    corpus_options.goes_on = value_of(info.manifest, "data.content");
+  }
+  corpus_options.skip_malformed = c.data.malformed == "skip";
+  corpus_options.threads = c.run.threads > 0 ? int(c.run.threads) : search_threads();
+  corpus_options.progress = [&](const char* what, int64_t done, int64_t all) {
+    observer.progress({.what = what, .done = done, .total = all, .unit = Progress::Unit::Bytes});
+  };
+  corpus_options.room = room_of(c, tokenizer_path, corpus_options.threads);
+  std::unique_ptr<Folder> folder;
+  if (tokenizer_path) {
+    SLUICE_ASSIGN(folder, open_folder(c, *tokenizer_path, corpus_options.room.tokenizer));
+    corpus_options.making = folder->making;
+  } else {
+    corpus_options.making.no_template = "a model of bytes has no chat template";
+    corpus_options.making.without_template = true;
+  }
+  SLUICE_ASSIGN(corpus_options.making.learn, parse_learn(c.data.learn));
+  SLUICE_ASSIGN(corpus_options.making.pairs, parse_pairs(c.data.pairs));
+  corpus_options.making.open_ends = c.data.open_ends;
+  SLUICE_ASSIGN(Corpus corpus, open_corpus(corpus_options, c.data.cache));
+  if (corpus.findings.rendered > 0 && folder != nullptr) {
+    data.chat_template = folder->chat_template->name();
+    if (folder->chat_template->asks_date()) data.date = c.data.date;
+  }
+  if (folder != nullptr) {
+    const TokenSet& unseen = corpus.heldout ? *corpus.heldout : corpus.train;
+    SLUICE_ASSIGN(auto answer, first_answer(unseen, sample_window_of(c) / 2, *folder->tokenizer));
+    if (answer) {
+      data.prompt = std::move(answer->prompt);
+      data.answer_end = answer->end;
+    }
+  }
+  const Tokenizer* const tokenizer = folder != nullptr ? &*folder->tokenizer : nullptr;
+  const bool apart = options.mode == BatchMode::Packed || options.respect_documents;
+  if (use == DataUse::Evaluate) {
+    SLUICE_ASSIGN(data.train_bytes_per_token,
+                  bytes_per_target(corpus.train, corpus.train_bytes, apart, tokenizer));
+  }
+  if (corpus.heldout) {
+    SLUICE_ASSIGN(data.heldout_bytes_per_token,
+                  bytes_per_target(*corpus.heldout, corpus.heldout_bytes, apart, tokenizer));
+  }
+  // Its memory is the run's.
+  folder.reset();
+  release_freed_memory();
+  data.content = corpus.content;
+  data.content_before = corpus.content_before;
+  data.names = seen_from_here(c.data.paths);
+  if (!corpus.notice.empty()) data.notices.push_back(corpus.notice);
+  data.heldout_notices = std::move(corpus.notices);
+  for (std::string& warning : corpus.findings.warnings())
+    data.notices.push_back("data.paths: " + std::move(warning));
+  data.findings = std::move(corpus.findings);
+  data.files = corpus.files;
+  data.train_documents = inventory_of(corpus.train);
+  if (corpus.heldout) data.heldout_documents = inventory_of(*corpus.heldout);
+  options.name = name_of_paths(c, "data.paths", c.data.paths);
+  options.tail = use == DataUse::Evaluate;
+  SLUICE_ASSIGN(data.train, make_batches(std::move(corpus.train), options));
+  if (!corpus.heldout) return data;
+  data.heldout_names = c.data.heldout_paths.empty() ? data.names : seen_from_here(c.data.heldout_paths);
+  options.rows = std::max<int64_t>(1, c.eval.rows);
+  options.name = c.data.heldout_paths.empty()
+                     ? fmt::format("data.heldout = {} of {}", c.data.heldout, options.name)
+                     : name_of_paths(c, "data.heldout_paths", c.data.heldout_paths);
+  options.tail = true;
+  SLUICE_ASSIGN(data.heldout, make_batches(std::move(*corpus.heldout), options));
+  return data;
+}
+
+RowSample sample_rows(const RunData& data) {
+  constexpr int64_t kTokens = int64_t{1} << 18;
+  const BatchSource& source = *data.train;
+  if (!source.packed()) return {};
+  RowSample sample{source.sequence(), {}};
+  const int64_t count = std::min(source.epoch_rows(), std::max<int64_t>(1, kTokens / sample.sequence));
+  Rows rows({BatchColumn::Positions}, count * sample.sequence);
+  fill_rows(source, 0, 0, rows.part(0, rows.tokens()));
+  const auto positions = rows.column(BatchColumn::Positions);
+  sample.positions.assign(positions.begin(), positions.end());
+  return sample;
+}
+
+Status count_steps(RunConfig& c, const RunData& data) {
+  if (c.train.epochs == 0) return {};
+  if (c.data.paths.empty())
+    return error("train.epochs = {}: random tokens (data.paths is empty) have no epochs; set train.steps",
+                 c.train.epochs);
+  const double rows = c.train.epochs * double(data.train->epoch_rows());
+  const auto steps = int64_t(std::ceil(rows * double(c.train.seq_len) / double(c.train.tokens_per_step)));
+  if (c.train.steps != steps && c.train.steps != RunConfig().train.steps) {
+    c.notices.push_back(fmt::format("train.epochs = {} makes {} steps; train.steps = {} does not count",
+                                    c.train.epochs, steps, c.train.steps));
+  }
+  c.train.steps = steps;
+  return {};
+}
+
+}  // namespace sluice::core

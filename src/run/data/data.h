@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run learns from. Plans ask only what the configuration says of it.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "measure/row_sample.h"
+#include "records/findings.h"
+#include "sluice/observer.h"
+#include "tokens/batches.h"
+
+namespace sluice::core {
+
+// How documents become rows: as data.mode says it, where "auto" goes by the names of the files.
+BatchMode batch_mode(const RunConfig& config);
+// Whether documents may begin inside a sequence, as far as the configuration tells: a single text file is one
+// document. Opens nothing.
+bool packs_documents(const RunConfig& config);
+// Whether a part of the data is held out.
+bool holds_out(const RunConfig& config);
+
+// Sets data.date, where it is left open: to that of the checkpoint that the run goes on from, or to today.
+Status keep_date(RunConfig& config);
+
+// Of the documents of training, or of those that are held out.
+struct Inventory {
+  int64_t documents = 0, tokens = 0, learnt = 0, longest = 0;
+  std::array<int64_t, 40> lengths{};  // documents with tokens from 2^i on, below 2^(i+1)
+};
+
+struct RunData {
+  std::unique_ptr<BatchSource> train, heldout;  // heldout may be null
+  std::string content;                          // equal for equal tokens
+  std::string content_before;                   // as Corpus has it
+  // data.date, where a chat template shows it: it is among what checkpoints say the run is.
+  std::string date;
+  // What people should know of how text became tokens, and of what is held out, a sentence each.
+  std::vector<std::string> notices, heldout_notices;
+  Findings findings;
+  int64_t files = 0;
+  Inventory train_documents, heldout_documents;
+  std::string chat_template;  // its name; empty: nothing is rendered
+  // Bytes of text that a token stands for whose loss counts, in the mean; 0: unknown. Of the rows of training
+  // only where they are evaluated.
+  double train_bytes_per_token = 0, heldout_bytes_per_token = 0;
+  // What people named that the held-out documents are of: each of data.paths or data.heldout_paths, as seen
+  // from here.
+  std::vector<std::string> names, heldout_names;
+  // What comes before the first held-out answer that leaves as much room in a sequence, with the template's
+  // special tokens as text, and the special token that ends the answer; without answers "// ", and -1.
+  std::string prompt = "// ";
+  int32_t answer_end = -1;
+};
+// What the rows of training are for.
+enum class DataUse : uint8_t {
+  Train,
+  Evaluate,  // every token is in one
+};
+// Reads, and if need be tokenizes, data.paths; random tokens when there are none. Text is never bytes for a
+// model whose vocabulary is not: without its tokenizer it is refused.
+Result<RunData> open_data(const RunConfig& config, int64_t vocab, Observer& observer = silent_observer(),
+                          DataUse use = DataUse::Train);
+
+// How documents lie in the rows of training; empty, where none begins inside one.
+RowSample sample_rows(const RunData& data);
+
+// Sets train.steps, where train.epochs says how many there are. Errors: random tokens have no epochs.
+Status count_steps(RunConfig& config, const RunData& data);
+
+}  // namespace sluice::core

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// A DataView as text and as a page.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
+
+#include "base/counts.h"
+#include "base/printable.h"
+#include "draw/axis.h"
+#include "draw/markup.h"
+#include "run/data/data_view.h"
+
+namespace sluice::core {
+namespace {
+
+double percent(int64_t part, int64_t whole) {
+  return whole > 0 ? 100 * double(part) / double(whole) : 0;
+}
+
+std::string of_documents(const Inventory& i) {
+  return fmt::format("{}, {}, of which {} are learnt ({:.1f} %)", counted(i.documents, "document"),
+                     counted(i.tokens, "token"), grouped(double(i.learnt), 0), percent(i.learnt, i.tokens));
+}
+
+// What is to be said, as names and values.
+std::vector<std::pair<std::string, std::string>> facts_of(const DataView& v) {
+  constexpr std::array<const char*, 2> kKinds[] = {{"of text", "of text"},
+                                                   {"prompt with its completion", "prompts with completions"},
+                                                   {"conversation", "conversations"},
+                                                   {"with marks of its own", "with marks of their own"}};
+  std::string kinds;
+  for (size_t kind = 0; kind < std::size(kKinds); ++kind) {
+    if (const int64_t n = v.findings.kinds[kind]; n > 0)
+      kinds += fmt::format("; {} {}", grouped(double(n), 0), kKinds[kind][n == 1 ? 0 : 1]);
+  }
+  std::vector<std::pair<std::string, std::string>> facts{
+      {"data", fmt::format("{}: {}{}", v.config, counted(v.files, "file"), kinds)},
+      {"tokens by", v.tokenizer + (v.chat_template.empty() ? "" : "; chat template " + v.chat_template)},
+      {"training", of_documents(v.train)}};
+  // After what there is, what it was taken as.
+  auto place = facts.begin() + 1;
+  for (const Findings::Taken& t : v.findings.taken) {
+    std::string files = t.first;
+    if (t.files > 1) files += fmt::format(" and {} more", t.files - 1);
+    const char* name = place == facts.begin() + 1 ? "read as" : "";
+    place = facts.emplace(place, name,
+                          fmt::format("{}: {}; {}", files, t.form, counted(t.documents, "document")));
+    ++place;
+  }
+  if (v.heldout.documents > 0) {
+    facts.emplace_back("held out", of_documents(v.heldout));
+    facts.emplace_back("evaluated",
+                       fmt::format("{} of {}, with {} that are learnt", grouped(double(v.evaluated.rows), 0),
+                                   counted(v.heldout_rows, "row"), counted(v.evaluated.targets, "token")));
+  }
+  const RowCounts& c = v.counts;
+  const bool packed = v.mode == BatchMode::Packed;
+  facts.emplace_back("rows", fmt::format("{} of {} tokens, {}; {:.1f} % padding", grouped(double(c.rows), 0),
+                                         grouped(double(v.sequence), 0), packed ? "packed" : "contiguous",
+                                         percent(c.padding, c.rows * v.sequence)));
+  std::string left_out = counted(c.left_out, "token");
+  if (packed && c.cut > 0)
+    left_out += fmt::format("; {} longer than a row and {}", counted(c.cut, "document", "is", "are"),
+                            v.long_documents == "cut" ? "cut off" : "continued in the next");
+  if (packed && c.dropped > 0)
+    left_out += fmt::format("; {} left out as a whole", counted(c.dropped, "document", "is", "are"));
+  facts.emplace_back("left out", left_out);
+  facts.emplace_back("an epoch", fmt::format("{} of {}", counted(v.steps_per_epoch, "step"),
+                                             counted(v.rows_per_step, "row")));
+  return facts;
+}
+
+// From the first length that there is to the last: a name, the documents, and their share of the most.
+void for_lengths(const Inventory& i, const std::function<void(const std::string&, int64_t, double)>& f) {
+  const auto is_there = [](int64_t n) { return n > 0; };
+  const auto first = std::find_if(i.lengths.begin(), i.lengths.end(), is_there);
+  const auto last = std::find_if(i.lengths.rbegin(), i.lengths.rend(), is_there).base();
+  const int64_t most = *std::max_element(i.lengths.begin(), i.lengths.end());
+  for (auto it = first; it < last; ++it) {
+    const int64_t low = int64_t{1} << (it - i.lengths.begin());
+    f(low == 1 ? "1" : fmt::format("{} to {}", grouped(double(low), 0), grouped(double(2 * low - 1), 0)), *it,
+      double(*it) / double(most));
+  }
+}
+
+struct Marks {
+  const char *learnt, *learnt_end, *special, *special_end;
+};
+constexpr Marks kPlain{"{+", "+}", "@", "@"};
+constexpr Marks kColours{"\x1b[32m", "\x1b[0m", "\x1b[1;35m", "\x1b[0m"};
+
+std::string text_of(const ShownDocument& document, const Marks& marks) {
+  std::string out;
+  bool learnt = false;
+  const auto turn = [&](bool now) {
+    if (now != learnt) out += now ? marks.learnt : marks.learnt_end;
+    learnt = now;
+  };
+  for (const ShownRun& run : document.runs) {
+    turn(run.part == Part::Learnt);
+    if (run.special) {
+      // Colours do not nest: what comes behind begins its own again.
+      out += fmt::format("{}{}{}", marks.special, printable(run.text), marks.special_end);
+      if (learnt && &marks == &kColours) out += marks.learnt;
+    } else {
+      out += printable(run.text);
+    }
+  }
+  turn(false);
+  return out;
+}
+
+constexpr std::string_view kHead = R"(<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>What is learnt</title>
+<style>
+:root { color-scheme: light dark; --learnt: #d8f0d8; --special: #a0288c; --line: #8884; }
+@media (prefers-color-scheme: dark) { :root { --learnt: #1e4620; --special: #f09be0; } }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em; }
+th { text-align: left; padding-right: 1em; font-weight: 600; vertical-align: top; }
+.bar { display: inline-block; height: .7em; background: var(--special); }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--line); padding: .7em; }
+.learnt { background: var(--learnt); } .special { color: var(--special); font-weight: 600; }
+.warning { border-left: 4px solid #d08000; padding-left: .7em; }
+</style></head><body>
+<h1>What is learnt</h1>
+)";
+
+}  // namespace
+
+std::string overview(const DataView& v) {
+  std::string out;
+  for (const auto& [name, value] : facts_of(v)) out += fmt::format("{:<10} {}\n", name, printable(value));
+  out += "\ndocuments by their tokens\n";
+  for_lengths(v.train, [&](const std::string& name, int64_t n, double share) {
+    const std::string bar(size_t(30 * share + 0.5), '#');
+    out += fmt::format("{:>18} {:>9}{}{}\n", name, grouped(double(n), 0), bar.empty() ? "" : " ", bar);
+  });
+  if (!v.warnings.empty()) out += "\n";
+  for (const std::string& warning : v.warnings) out += fmt::format("warning: {}\n", printable(warning));
+  return out;
+}
+
+std::string rows_as_text(const DataView& v, bool colours) {
+  std::string out;
+  const Marks& marks = colours ? kColours : kPlain;
+  if (!v.rows.empty())
+    out += fmt::format("\nfirst rows; {0}what is learnt{1} and {2}special tokens{3} are marked\n",
+                       marks.learnt, marks.learnt_end, marks.special, marks.special_end);
+  for (size_t i = 0; i < v.rows.size(); ++i) {
+    for (const ShownDocument& document : v.rows[i].documents) {
+      out += fmt::format("--- row {}: {}, {} learnt\n{}\n", i + 1, counted(document.tokens, "token"),
+                         document.learnt, text_of(document, marks));
+    }
+    if (v.rows[i].padding > 0)
+      out += fmt::format("--- row {}: {} of padding\n", i + 1, counted(v.rows[i].padding, "token"));
+  }
+  return out;
+}
+
+std::string to_html(const DataView& v) {
+  std::string out(kHead);
+  out += "<table>\n";
+  for (const auto& [name, value] : facts_of(v))
+    out += fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", name, escape_markup(value));
+  out += "</table>\n";
+  for (const std::string& warning : v.warnings)
+    out += fmt::format("<p class=\"warning\">{}</p>\n", escape_markup(printable(warning)));
+  out += "<h2>Documents by their tokens</h2>\n<table>\n";
+  for_lengths(v.train, [&](const std::string& name, int64_t n, double share) {
+    out += fmt::format(
+        "<tr><th>{}</th><td>{}</td><td><span class=\"bar\" style=\"width: {:.1f}em\"></span></td></tr>\n",
+        name, grouped(double(n), 0), 20 * share);
+  });
+  out +=
+      "</table>\n<h2>First rows</h2>\n<p><span class=\"learnt\">Learnt</span>, <span "
+      "class=\"special\">special "
+      "token</span>, context.</p>\n";
+  for (size_t i = 0; i < v.rows.size(); ++i) {
+    out += fmt::format("<h3>Row {}</h3>\n", i + 1);
+    for (const ShownDocument& document : v.rows[i].documents) {
+      out += fmt::format("<p>{}, {} learnt</p>\n<pre>", counted(document.tokens, "token"), document.learnt);
+      for (const ShownRun& run : document.runs)
+        out += fmt::format("<span class=\"{}{}\">{}</span>", run.part == Part::Learnt ? "learnt" : "context",
+                           run.special ? " special" : "", escape_markup(printable(run.text)));
+      out += "</pre>\n";
+    }
+    if (v.rows[i].padding > 0)
+      out += fmt::format("<p>{} of padding</p>\n", counted(v.rows[i].padding, "token"));
+  }
+  return out + "</body></html>\n";
+}
+
+}  // namespace sluice::core

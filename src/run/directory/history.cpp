@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/directory/history.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "io/file.h"
+
+namespace sluice::core {
+namespace {
+
+// Collects what is appended to a file under construction.
+class Lines {
+ public:
+  explicit Lines(AtomicFile& file) : file_(file) {}
+
+  Status add(const std::string& line) {
+    buffer_ += line + '\n';
+    return buffer_.size() < (1 << 16) ? Status() : flush();
+  }
+  Status flush() {
+    SLUICE_TRY(file_.write_at(written_, buffer_));
+    written_ += int64_t(buffer_.size());
+    buffer_.clear();
+    return {};
+  }
+
+ private:
+  AtomicFile& file_;
+  std::string buffer_;
+  int64_t written_ = 0;
+};
+
+}  // namespace
+
+std::optional<Point> lowest(const Series& heldout) {
+  const auto at = std::min_element(heldout.points.begin(), heldout.points.end(),
+                                   [](const Point& a, const Point& b) { return a.y < b.y; });
+  return at == heldout.points.end() ? std::nullopt : std::optional(*at);
+}
+
+Result<History> take_history(const std::filesystem::path& from, const std::filesystem::path& to,
+                             int64_t last_step) {
+  History history;
+  SLUICE_ASSIGN(AtomicFile file, AtomicFile::create(to));
+  Lines lines(file);
+  std::error_code unreadable;
+  const bool there = std::filesystem::exists(from, unreadable);
+  std::ifstream in(from, std::ios::binary);
+  if ((there || unreadable) && !in) return file_error("open", from);
+  int64_t step_before = -1;
+  for (std::string line; std::getline(in, line);) {
+    const auto object = nlohmann::json::parse(line, nullptr, false);
+    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) continue;
+    const auto step = object["step"].get<int64_t>();
+    if (step > last_step || step <= step_before) continue;
+    step_before = step;
+    SLUICE_TRY(lines.add(line));
+    history.last = line;
+    const auto add = [&](const char* key, Series& series) {
+      if (object.contains(key) && object[key].is_number()) {
+        series.points.push_back({double(step), object[key].get<double>()});
+      }
+    };
+    add("loss", history.training);
+    add("heldout_loss", history.heldout);
+  }
+  if (in.bad()) return file_error("read", from);
+  SLUICE_TRY(lines.flush());
+  SLUICE_TRY(file.commit());
+  return history;
+}
+
+}  // namespace sluice::core

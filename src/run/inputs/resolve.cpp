@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/inputs/resolve.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "io/file.h"
+#include "model/families/families.h"
+#include "run/inputs/paths.h"
+
+namespace sluice::core {
+
+Result<ModelSpec> resolve_model(const RunConfig& config) {
+  if (config.model.config.empty()) return model_preset(config.model.preset);
+  std::filesystem::path path = config.model.config;
+  SLUICE_TRY(check_input(config, key_of_part(config, config.model.config, "model.config"), path));
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    path /= "config.json";
+    if (!std::filesystem::exists(path, ignored)) {
+      return error(ErrorKind::NotFound, "{} = {}: there is no config.json in this folder",
+                   key_of_part(config, config.model.config, "model.config"), config.model.config);
+    }
+  }
+  SLUICE_ASSIGN(const std::string text, read_file(path, kMostConfigBytes));
+  auto parsed = parse_model_config(text);
+  if (!parsed.ok()) return error_at(path.string(), parsed.error());
+  return parsed;
+}
+
+Result<ModelSpec> resolve_trained_model(const RunConfig& config) {
+  SLUICE_ASSIGN(ModelSpec model, resolve_model(config));
+  SLUICE_TRY(freeze(model, config.train.freeze, "train.freeze"));
+  return model;
+}
+
+Result<ModelFiles> model_files_of(const RunConfig& config) {
+  std::vector<std::filesystem::path> folders;
+  if (const auto tokenizer = tokenizer_of(config)) folders.push_back(tokenizer->parent_path());
+  for (const std::string* path : {&config.model.weights, &config.model.config, &config.checkpoint()}) {
+    if (!path->empty()) folders.push_back(folder_of(*path));
+  }
+  return ModelFiles::open(folders);
+}
+
+sluice::Schedule schedule_of(const RunConfig& c) {
+  return {.steps = c.train.steps,
+          .learning_rate = c.train.learning_rate.value(),
+          .min_learning_rate = c.train.min_learning_rate,
+          .warmup_steps = c.train.warmup_steps,
+          .evaluate_every = c.eval.every.value_or(0),
+          .evaluate_rows = c.eval.rows,
+          .patience = c.eval.patience,
+          .checkpoint_every = c.run.checkpoint_every,
+          .max_skipped = c.train.max_skipped,
+          .decay = c.train.schedule == "linear"     ? sluice::Decay::Linear
+                   : c.train.schedule == "constant" ? sluice::Decay::Constant
+                   : c.train.schedule == "wsd"      ? sluice::Decay::Wsd
+                                                    : sluice::Decay::Cosine,
+          .decay_steps = c.train.decay_steps};
+}
+
+int64_t tokenizer_bytes(const std::filesystem::path& file) {
+  constexpr int64_t kBytesPerByte = 16;  // measured, and rounded up
+  std::error_code unknown;
+  const auto bytes = int64_t(std::filesystem::file_size(file, unknown));
+  return unknown ? 0 : bytes * kBytesPerByte;
+}
+
+std::filesystem::path folder_of(const std::string& path) {
+  std::error_code ignored;
+  if (path.empty() || std::filesystem::is_directory(path, ignored)) return path;
+  return std::filesystem::path(path).parent_path();
+}
+
+std::optional<std::filesystem::path> tokenizer_of(const RunConfig& c) {
+  for (const std::string& path : {c.model.weights, c.model.config, c.checkpoint()}) {
+    std::error_code ignored;
+    const std::filesystem::path file = folder_of(path) / "tokenizer.json";
+    if (!path.empty() && std::filesystem::exists(file, ignored)) return file;
+  }
+  return std::nullopt;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A RunConfig made concrete: the model and its files, and the schedule; number formats and the optimizer are
+// in plans/resolve.h.
+#pragma once
+
+#include "config/config.h"
+#include "plans/resolve.h"
+#include "sluice/schedule.h"
+#include "state/model_files.h"
+
+namespace sluice::core {
+
+// Reads model.config, a file or a directory with a config.json, or takes model.preset.
+Result<ModelSpec> resolve_model(const RunConfig& config);
+
+// The same with what train.freeze says of it; patterns that fit no tensor are refused.
+Result<ModelSpec> resolve_trained_model(const RunConfig& config);
+
+// What belongs to the model beside its config.json and weights: from the folder of its tokenizer, or else of
+// model.weights or model.config. Where none has anything any more, from the checkpoint that the run goes on
+// from.
+Result<ModelFiles> model_files_of(const RunConfig& config);
+
+// The folder that a key of the model names, or the one of the file that it names; empty: the key is not set.
+std::filesystem::path folder_of(const std::string& path);
+
+// The tokenizer.json of the folder that model.weights names, or else of that of model.config, or else of the
+// checkpoint that the run goes on from; nothing: text is bytes.
+std::optional<std::filesystem::path> tokenizer_of(const RunConfig& config);
+
+// What a tokenizer.json takes at most while it is read; 0: it cannot be.
+int64_t tokenizer_bytes(const std::filesystem::path& file);
+
+// REQUIRES: the learning rate is chosen.
+sluice::Schedule schedule_of(const RunConfig& config);
+
+}  // namespace sluice::core

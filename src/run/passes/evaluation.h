@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loss of a model on rows that it does not learn: what it is, how sure it is, and how often it is worth
+// asking.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "run/passes/rows.h"
+#include "state/heldout_record.h"
+#include "tokens/batches.h"
+
+namespace sluice::core {
+
+// Of every token of some rows, whether it counts or not.
+struct TokenLosses {
+  std::vector<double> loss, is_top;  // is_top: 1 where no token is likelier than the target, else 0
+};
+// What an evaluation program left, by chunk, to what it is of the rows that it was given.
+Status read_token_losses(const Model& model, const Executor& executor, TokenLosses& out);
+
+struct Evaluation {
+  std::vector<RowLoss> rows;
+  std::vector<RowLoss> paths;  // by entry of what people named; empty: there is but one
+
+  // Over all rows, in their order.
+  RowLoss total() const;
+  // Mean over the targets, nats; NaN without any.
+  double loss() const { return total().mean(); }
+  // Of the loss, if the rows are taken for a random choice. Nothing: there is but one.
+  std::optional<double> standard_error() const;
+};
+
+// Of the loss of `a` minus that of `b`, on the same rows: what rows have in common is not in it. Nothing:
+// there is but one, or they are not as many.
+std::optional<double> standard_error(std::span<const RowLoss> a, std::span<const RowLoss> b);
+
+using EvaluationPass = std::function<Result<const TokenLosses*>(const Rows&)>;
+
+// Rows [0, rows) of the source's step 0, each once, in passes of as many sequences as `sequences` says of the
+// rows that are left; what is left of the last pass counts nowhere. A row's loss is summed token by token and
+// the whole row by row, so that neither depends on how many are in a pass. `stop` is asked before each; then
+// the error is Cancelled. REQUIRES: rows <= source.epoch_rows().
+Result<Evaluation> evaluate_rows(const BatchSource& source, int64_t rows,
+                                 const std::function<int64_t(int64_t)>& sequences, const EvaluationPass& pass,
+                                 const std::function<bool()>& stop = {});
+
+// Takes an evaluation into the record.
+struct Judgement {
+  bool is_lowest = false;
+  double rise = 0;  // above the lowest
+  std::optional<double> rise_error;
+};
+Judgement judge(const Evaluation& evaluation, int64_t step, HeldoutRecord& record);
+
+// What of a source the first rows of step 0 hold.
+struct RowsCount {
+  int64_t rows = 0, targets = 0;
+};
+RowsCount count_rows(const BatchSource& source, int64_t rows);
+
+// How often a run of `steps` steps evaluates that leaves it to us: before the first step, after the last, and
+// between them as often as kEvaluationShare of its time allows, but at least kFewestEvaluations times or
+// after every step.
+constexpr double kEvaluationShare = 0.03;
+constexpr int64_t kFewestEvaluations = 10;
+struct EvaluationInterval {
+  int64_t every = 1;  // steps
+  int64_t count = 0;  // all of them
+  double share = 0;   // of the run's time that they take
+};
+EvaluationInterval choose_interval(int64_t steps, double step_s, double evaluation_s);
+
+}  // namespace sluice::core

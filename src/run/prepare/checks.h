@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can be known to fail before anything is measured, searched for or reserved.
+#pragma once
+
+#include "config/config.h"
+#include "machine/machine.h"
+
+namespace sluice::core {
+
+// The configuration against the machine and the files it names. Caps: none of more than the machine has; a
+// card that was named implies its memory, less what its driver keeps, where no cap is given, and a notice
+// says so. On a machine that will run the model also the weights' files and the cache, which measuring writes
+// to.
+Status check_early(RunConfig& config, const Machine& machine);
+
+}  // namespace sluice::core

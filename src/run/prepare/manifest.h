@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run is, as its checkpoints say it: everything that decides its results, and nothing else. Caps,
+// threads, plans and the placement of updates may change when a run goes on; docs/resume.md has a table of
+// every key.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "run/prepare/prepare.h"
+#include "sluice/schedule.h"
+#include "state/checkpoint.h"
+
+namespace sluice::core {
+
+// Names are those of configuration keys where there is one: "train.seed", "shape.rounds".
+// `content` is equal for equal documents.
+Manifest manifest_of(const Prepared& prepared, const std::string& content);
+// The same before there is a plan, of a run that goes on: its shape is the one that was saved, where the
+// configuration does not ask for another.
+Result<Manifest> manifest_before_plans(const RunConfig& config, const Machine& machine,
+                                       const ModelSpec& model, const std::string& content,
+                                       const Manifest& saved);
+// Adds the date that a chat template shows; nothing if it is empty: none does.
+void add_date(Manifest& manifest, const std::string& date);
+// Adds what decides the learning rate of every step.
+void add_schedule(Manifest& manifest, const sluice::Schedule& schedule);
+
+// What may differ when a run goes on, if somebody says so: a word, and the names it stands for.
+struct Allowance {
+  std::string_view word;
+  std::span<const std::string_view> names;
+};
+std::span<const Allowance> allowances();
+// Words with commas between. Errors name those that there are.
+Result<std::vector<std::string>> parse_allowances(std::string_view text);
+
+// An error that has every difference which the configuration does not allow, and the ways out.
+Status check_goes_on(const RunConfig& config, const Manifest& saved, const Manifest& now);
+// `now` with what is allowed as it was saved.
+Manifest tolerating(const Manifest& saved, const Manifest& now, std::span<const std::string> allow);
+
+// Gives the keys shape.* that are left open the values of the checkpoint that the run goes on from, if any:
+// whatever caps it goes on under, the run keeps its shape.
+Status keep_shape(RunConfig& config);
+// Gives train.learning_rate, where it is left open, the value of that checkpoint, and then
+// train.min_learning_rate, if the checkpoint had this train.learning_rate.
+Status keep_rate(RunConfig& config);
+
+}  // namespace sluice::core

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/prepare/prepare.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/parallel.h"
+#include "base/stopwatch.h"
+#include "host/host_memory.h"
+#include "measure/calibrate.h"
+#include "model/blocks.h"
+#include "model/weights.h"
+#include "planner/refusal.h"
+#include "planner/shape.h"
+#include "plans/decide.h"
+#include "run/data/data.h"
+#include "run/inputs/resolve.h"
+#include "run/prepare/checks.h"
+#include "run/prepare/manifest.h"
+#include "run/prepare/plan_cache.h"
+#include "run/prepare/step_mix.h"
+#include "tokens/byte_tokenizer.h"
+
+namespace sluice::core {
+namespace {
+
+static_assert(kByteVocab == ByteTokenizer::kVocab);
+
+// Measured costs win over estimates; measuring happens once per machine and kind of step.
+Status measure_costs(Prepared& p, const StageRequest& request, const RowSample& rows, Observer& observer) {
+  const Stopwatch watch;
+  const std::filesystem::path cache = cost_cache(p.config, p.machine);
+  CalibrateOptions options = calibration_of(p);
+  options.warn = [&](const std::string& what) { observer.warned(what); };
+  const Program program =
+      build_training(request.model, request.shape, request.numerics, request.optimizer, request.loss).program;
+  if (recall(counted_ops(program), cache, options, p.machine.profile)) return {};
+  StepMix step = estimate_mix(program, request, p.machine.profile);
+  step.rows = rows;
+  SLUICE_ASSIGN(const std::unique_ptr<Backend> backend, p.machine.make());
+  const auto progress = [&](int64_t done, int64_t total) {
+    observer.progress({"measuring op costs", done, total});
+  };
+  SLUICE_TRY(calibrate(*backend, step, cache, options, p.machine.profile, progress));
+  p.start_up.measure_s += watch.seconds();
+  return {};
+}
+
+// Steps whose ops run in about the same mix, so that what one of them taught holds for the others.
+std::string step_kind(const Prepared& p) {
+  const Numerics& n = p.numerics;
+  const std::string frozen =
+      p.model.freeze.empty() ? "" : fmt::format(", {} frozen", fmt::join(p.model.freeze, " "));
+  return fmt::format("{}{}, {} {} {}{}, sequences of {}{}", text(p.model), frozen, name_of(n.compute),
+                     name_of(n.grad), name_of(n.state),
+                     n.master == MasterWeights::Off   ? ""
+                     : n.master == MasterWeights::F32 ? " master"
+                                                      : " master i8",
+                     p.config.train.seq_len,
+                     p.document_tokens > 0 ? fmt::format(", documents of {}", p.document_tokens) : "");
+}
+
+// The search takes memory by the number of tasks, and by threads. Where the model runs, the host cap holds
+// then, too: with how many threads there is room for it. Chunks of `chunk_tokens` tokens say how many tasks
+// there are, about: of a layer 27 for each, and an attention forward and back for each earlier chunk of its
+// sequence.
+Result<int> threads_of_search(const Prepared& p, int64_t chunk_tokens) {
+  if (!p.machine.traits().runs_models || chunk_tokens <= 0) return search_threads();
+  constexpr double kBytesPerTask = 5 * 1024, kOfEachThread = 1536, kTasks = 27, kOtherTasks = 4;
+  const double chunks = double(p.config.train.tokens_per_step) / double(chunk_tokens),
+               before = earlier_blocks(p.model, p.config.train.seq_len, chunk_tokens);
+  const double tasks = chunks * (double(p.model.layers.size()) * (kTasks + 2 * before) + kOtherTasks);
+  const int64_t held = resident_bytes(), cap = p.config.caps[kHost];
+  if (cap < held) return 1;  // no plan fits, and the refusal that follows names the smallest cap that works
+  const int64_t room = std::min(cap - held, available_bytes());
+  const double wanted = tasks * (kBytesPerTask + kOfEachThread);
+  if (wanted <= double(room)) {
+    const double threads = (double(room) / tasks - kBytesPerTask) / kOfEachThread;
+    return int(std::clamp<double>(threads, 1, search_threads()));
+  }
+  constexpr double kMost = 1e18;
+  const auto need = int64_t(std::min(wanted, kMost));
+  return does_not_fit(
+      name_of(kHost), cap == kUnlimited ? held + room : cap, held + need,
+      fmt::format("memory.host = {}: the search for a plan of some {:.0f} tasks takes about {}, "
+                  "{} are left. Raise the host cap, use fewer tokens per step, or larger "
+                  "chunks (shape.chunk_tokens = {})",
+                  exact_bytes(cap), tasks, format_bytes(need), format_bytes(room), chunk_tokens));
+}
+
+// Plans of a run on this host: found again where they are kept, measured where the model runs, with as many
+// threads as there is memory for.
+class OnThisHost final : public Surroundings {
+ public:
+  OnThisHost(const PlanCache* cache, Observer& observer, const RowSample& rows)
+      : cache_(cache), observer_(observer), rows_(rows) {}
+
+  Result<int> threads(const Prepared& p, int64_t chunk_tokens) override {
+    return threads_of_search(p, chunk_tokens);
+  }
+  Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
+                            const BytesByTier& held_bytes) override {
+    const PlanCache* const cache = request.without.empty() ? cache_ : nullptr;
+    if (cache != nullptr) {
+      if (auto kept = cache->find(subject, request, profile, held_bytes, observer_)) return std::move(*kept);
+    }
+    SLUICE_ASSIGN(ShapeChoice choice, choose_shape(subject, request, profile));
+    release_freed_memory();
+    if (cache != nullptr) cache->keep(subject, request, profile, choice);
+    return choice;
+  }
+  Status measure(Prepared& p, const StageRequest& request) override {
+    return p.machine.traits().runs_models ? measure_costs(p, request, rows_, observer_) : Status();
+  }
+  Result<Stages> stages(const StageRequest& request, const Profile& profile) override {
+    return make_stages(request, profile, cache_, observer_);
+  }
+  void planning() override { observer_.progress({"planning"}); }
+
+ private:
+  const PlanCache* const cache_;
+  Observer& observer_;
+  const RowSample& rows_;
+};
+
+}  // namespace
+
+CalibrateOptions calibration_of(const Prepared& p) {
+  CalibrateOptions options;
+  options.shared_cores = p.machine.traits().shares_cores;
+  options.kind = step_kind(p);
+  options.most_bytes[kDevice] = std::min(p.config.caps[kDevice], p.machine.device_total_bytes) -
+                                p.machine.profile.overhead_bytes[kDevice];
+  // Beside timelines, library code and the like.
+  constexpr int64_t kWorkingBytes = 28 * kMiB;
+  options.most_bytes[kHost] = std::max<int64_t>(
+      0, std::min(p.config.caps[kHost], available_bytes()) - resident_bytes() - kWorkingBytes);
+  options.rehearsal = Rehearsal::Length::of(p.machine.traits().settle_ns);
+  return options;
+}
+
+PlanCache plan_cache_of(const RunConfig& config) {
+  return PlanCache(std::filesystem::path(config.data.cache) / "plans");
+}
+
+Result<RunNeeds> needs_of(const RunConfig& config, bool between_steps) {
+  RunNeeds needs;
+  SLUICE_ASSIGN(needs.model, resolve_model(config));
+  needs.packed = packs_documents(config);
+  if (between_steps) {
+    needs.evaluate = holds_out(config) && config.eval.rows > 0;
+    const bool has_words = needs.model.vocab == kByteVocab || tokenizer_of(config);
+    if (has_words && config.sample.tokens > 0) needs.sample_window = sample_window_of(config);
+  }
+  return needs;
+}
+
+Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps, PassRunner* passes,
+                         Observer& observer) {
+  SLUICE_ASSIGN(Machine machine, resolve_machine(config, preset));
+  const PlanCache cache = plan_cache_of(config);
+  // Who wants to see the passes, or leave some out, wants them to run.
+  return prepare_on(std::move(config), std::move(machine), between_steps,
+                    {passes, passes == nullptr ? &cache : nullptr, &observer});
+}
+
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
+                            const PrepareOptions& options) {
+  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, between_steps));
+  return prepare_on(std::move(config), std::move(machine), std::move(needs), options);
+}
+
+Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
+                            const PrepareOptions& options) {
+  Prepared p = undecided(std::move(config), std::move(machine), needs);
+  SLUICE_TRY(check_early(p.config, p.machine));
+  p.document_tokens = document_tokens(needs.rows);
+  options.observer->progress({"planning"});
+  SLUICE_TRY(keep_shape(p.config));
+  OnThisHost here(options.cache, *options.observer, needs.rows);
+  SLUICE_TRY(decide(p, needs, here, options.passes, options.stop));
+  release_freed_memory();  // of the search, which takes more than running the plan
+  return p;
+}
+
+Status check_fit(RunConfig config, Machine machine) {
+  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
+  return check_fit(std::move(config), std::move(machine), std::move(needs));
+}
+
+Status check_fit(RunConfig config, Machine machine, RunNeeds needs) {
+  SLUICE_TRY(keep_shape(config));
+  OnThisHost here(nullptr, silent_observer(), needs.rows);
+  return check_shape(undecided(std::move(config), std::move(machine), needs), needs, here);
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything decided before a run takes memory or opens its data: machine, shape and plans brought together.
+#pragma once
+
+#include <string>
+
+#include "config/config.h"
+#include "machine/machine.h"
+#include "measure/row_sample.h"
+#include "plans/decide.h"
+#include "run/prepare/plan_cache.h"
+#include "sluice/observer.h"
+
+namespace sluice::core {
+
+struct CalibrateOptions;
+
+// What a run asks of its programs, and how documents lie in its rows, where the data is open.
+struct RunNeeds : PlanNeeds {
+  RowSample rows;
+};
+// As the configuration says it. `between_steps`: with what it evaluates and samples.
+Result<RunNeeds> needs_of(const RunConfig& config, bool between_steps);
+
+struct PrepareOptions {
+  PassRunner* passes = nullptr;      // what runs the planner's passes for training; null: all run, unseen
+  const PlanCache* cache = nullptr;  // null: everything is searched for
+  Observer* observer = &silent_observer();
+  // Asked to stop, it ends when what is measured has been, or in the midst of a search: the error is
+  // Cancelled.
+  std::stop_token stop = {};
+};
+
+// `preset`: plan for that machine instead of this one. `between_steps`: also plan evaluation and sampling.
+Result<Prepared> prepare(RunConfig config, const std::string& preset, bool between_steps,
+                         PassRunner* passes = nullptr, Observer& observer = silent_observer());
+// Where the plans of a run are kept.
+PlanCache plan_cache_of(const RunConfig& config);
+// As prepare() on a machine that is resolved already. Several threads may prepare for one that is only
+// simulated.
+Result<Prepared> prepare_on(RunConfig config, Machine machine, bool between_steps,
+                            const PrepareOptions& options = {});
+// The same for needs that are given; what the configuration says of model and data does not matter.
+Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
+                            const PrepareOptions& options = {});
+// Whether prepare_on(config, machine, true) finds plans, without the search for the fastest. A refusal names
+// the tier and nothing else.
+Status check_fit(RunConfig config, Machine machine);
+// The same for needs that are given.
+Status check_fit(RunConfig config, Machine machine, RunNeeds needs);
+// How the costs of its steps are measured and learnt.
+CalibrateOptions calibration_of(const Prepared& p);
+
+}  // namespace sluice::core

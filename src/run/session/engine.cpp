@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/session/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "base/stopwatch.h"
+#include "exec/host_parts.h"
+#include "io/directory.h"
+#include "model/families/families.h"
+#include "run/inputs/resolve.h"
+#include "run/passes/caps.h"
+#include "run/session/slow_links.h"
+#include "state/weights.h"
+
+namespace sluice::core {
+namespace {
+
+double now_ns() {
+  using namespace std::chrono;
+  return double(duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count());
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+template <class T>
+Result<T> read_value(const Executor& executor, ObjectId id) {
+  T value;
+  SLUICE_TRY(executor.read(id, std::as_writable_bytes(std::span(&value, 1))));
+  return value;
+}
+
+// REQUIRES: clip.scale is 0.
+std::string why_skipped(const Model& model, double loss, const Clip& clip) {
+  if (!std::isfinite(loss)) return "the loss is not finite";
+  std::string tensors;
+  for (const WeightSource& s : model.weights[size_t(blamed_slot(clip))].sources)
+    tensors += (tensors.empty() ? "" : " and ") + s.tensor;
+  return fmt::format("the gradient of {} is not finite", tensors);
+}
+
+}  // namespace
+
+MemoryUse in_public(const MemoryReport& m) {
+  return {fullest_device(m.bytes), m.bytes[kHost], fullest_device(m.peak_bytes), m.peak_bytes[kHost]};
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const Prepared& prepared, Observer& observer) {
+  std::unique_ptr<Engine> engine(new Engine(prepared, observer));
+  SLUICE_TRY(engine->start());
+  return engine;
+}
+
+Status Engine::start() {
+  const Stages& s = p_.stages;
+  start_up_ = p_.start_up;
+  Stopwatch watch;
+  SLUICE_ASSIGN(ModelFiles files, model_files_of(p_.config));
+  files_ = std::make_shared<const ModelFiles>(std::move(files));
+  SLUICE_ASSIGN(backend_, p_.machine.make());
+  if (const std::string file = backend_->disbelief(); !file.empty()) observer_.warned(file);
+  const BytesByTier bytes = s.arena_bytes();
+  observer_.progress({"taking memory", 0, sum(bytes), sluice::Progress::Unit::Bytes});
+  backend_->set_host_parts(host_parts(s.main.plan));
+  SLUICE_ASSIGN(const Arenas arenas, backend_->reserve(bytes));
+  start_up_.reserve_s = watch.lap();
+  SLUICE_TRY(backend_->prepare(all_ops(s)));
+  start_up_.prepare_s = watch.lap();
+  const auto executor = [&](const Stage& stage) {
+    auto made = std::make_unique<Executor>(stage.model.program, stage.plan, *backend_, arenas);
+    made->annotate();
+    return made;
+  };
+  training_ = executor(s.main);
+  for (const Stage& stage : s.beside) beside_.push_back(executor(stage));
+  SLUICE_TRY(fill_state());
+  start_up_.initialize_s = watch.lap();
+  // An empty step waits for what reserve() left to do, and has its errors now rather than in the first step.
+  SLUICE_TRY(backend_->begin(0, false));
+  if (const auto fault = backend_->finish(nullptr)) return fault->error;
+  start_up_.pin_s = watch.lap();
+  return check_caps();
+}
+
+Status Engine::fill_state() {
+  const Model& model = p_.stages.main.model;
+  SLUICE_TRY(initialize(model, uint64_t(p_.config.train.seed), *training_, [&](int64_t done, int64_t total) {
+    observer_.progress({"making the state", done, total, sluice::Progress::Unit::Bytes});
+  }));
+  if (!p_.config.model.weights.empty() && p_.config.checkpoint().empty()) {
+    SLUICE_TRY(load_weights(model, p_.config.model.weights, *training_));
+  }
+  return {};
+}
+
+StepArgs Engine::args_for_update(int64_t step, int64_t updates, double learning_rate) const {
+  StepArgs args{};
+  args.step = step;
+  args.updates = updates;
+  args.seed = uint64_t(p_.config.train.seed);
+  args.learning_rate = float(learning_rate);
+  return args;
+}
+
+void Engine::set_values(Executor& executor, const Model& model, const UpdateValues& values,
+                        float clip_norm) const {
+  UpdateValues wanted{values.hyperparameters, clip_norm};
+  if (wanted == values_of(p_.optimizer)) return executor.set_ops({});
+  auto ops = ops_with_values(model.program, model.weights, with_values(p_.optimizer, wanted), p_.numerics);
+  SLUICE_CHECK(ops, "check_values() was not called");
+  executor.set_ops(std::move(*ops));
+}
+
+Status Engine::check_values(const UpdateValues& values) const {
+  const Model& model = p_.stages.main.model;
+  const auto possible = [&](const UpdateValues& v) {
+    return ops_with_values(model.program, model.weights, with_values(p_.optimizer, v), p_.numerics)
+        .has_value();
+  };
+  const UpdateValues planned = values_of(p_.optimizer);
+  if (values == planned || possible(values)) return {};
+  const auto& own = p_.optimizer.optimizer->hyperparameters;
+  for (size_t i = 0; i < own.size(); ++i) {
+    UpdateValues one = planned;
+    one.hyperparameters[i] = values.hyperparameters[i];
+    if (possible(one)) continue;
+    return error(
+        "hyperparameters[{}] = {}: planned with {}, for which the optimizer's state follows after the "
+        "weights, as it cannot with this value; plan with StepOptions::hyperparameters",
+        own[i].name, values.hyperparameters[i], planned.hyperparameters[i]);
+  }
+  return error("hyperparameters: the plan cannot have them; plan with StepOptions::hyperparameters");
+}
+
+Result<StepResult> Engine::step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline,
+                                const StepLoss& loss, const UpdateValues* values) {
+  const UpdateValues now = values != nullptr ? *values : values_of(p_.optimizer);
+  SLUICE_TRY(pass(rows, learning_rate, now, loss, timeline));
+  StepResult result = settle(learning_rate, now);
+  SLUICE_TRY(check_caps());  // of a step that was made
+  return result;
+}
+
+Status Engine::make_passes(const Rows& rows, const StepLoss& loss) {
+  SLUICE_CHECK(p_.optimizer.deferred, "the update is part of the passes");
+  SLUICE_TRY(pass(rows, 0, values_of(p_.optimizer), loss, nullptr));
+  return check_caps();
+}
+
+Result<StepResult> Engine::decide_update(double learning_rate, const UpdateValues& values) {
+  SLUICE_CHECK(passed_, "no passes were made");
+  if (passed_->changed || values.clip_norm != p_.optimizer.clip_norm)
+    SLUICE_TRY(clip_again(values.clip_norm));
+  return settle(learning_rate, values);
+}
+
+Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& values, const StepLoss& loss,
+                    std::vector<Interval>* timeline) {
+  passed_.reset();
+  const double begin_ns = now_ns();
+  const Model& model = p_.stages.main.model;
+  SLUICE_TRY(feed_rows(rows, model, *training_, staging_));
+  const int64_t targets =
+      std::ranges::count_if(rows.column(BatchColumn::Targets), [](int32_t t) { return t >= 0; });
+  // A deferred update belongs to the step before this one.
+  const bool deferred = p_.optimizer.deferred;
+  StepArgs args = deferred ? args_for_update(std::max<int64_t>(1, steps_done_),
+                                             std::max<int64_t>(1, updates_), learning_rate_)
+                           : args_for_update(steps_done_ + 1, updates_ + 1, learning_rate);
+  set_values(*training_, model, deferred ? values_ : values, values.clip_norm);
+  const bool learns = targets > 0;
+  args.update = (deferred ? pending_ : learns) ? 1 : 0;
+  args.loss_scale = !learns ? 0.0f : loss.scale == LossScale::One ? 1.0f : 1.0f / float(targets);
+  SLUICE_TRY(training_->write(model.args, bytes_of(args)));
+  Status refused;
+  SLUICE_TRY(training_->step(timeline, asking(loss.ask, refused)));
+  pending_ = false;
+  SLUICE_TRY(refused);
+  SLUICE_ASSIGN(const LossSums sums, read_value<LossSums>(*training_, model.loss));
+  SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
+  SLUICE_TRY(read_log_probs());
+  passed_ = Passed{.result = {.loss = learns ? sums.loss * double(args.loss_scale) : std::nan(""),
+                              .gradient_norm = clip.norm,
+                              .tokens = p_.shape.tokens(),
+                              .targets = targets,
+                              .hits = int64_t(sums.hits)},
+                   .clip = clip};
+  passed_->result.ns = now_ns() - begin_ns;
+  return {};
+}
+
+std::vector<Amendment> Engine::asking(const AskWeights& ask, Status& refused) const {
+  std::vector<Amendment> out;
+  if (!ask) return out;
+  const Model& model = p_.stages.main.model;
+  SLUICE_CHECK(!model.asked.empty(), "the plan asks nobody for weights");
+  int64_t first = 0;
+  for (const ObjectId all : model.asked) {
+    const int64_t tokens = model.program.object(all).elements() / 2;
+    out.push_back({all, [&ask, &refused, first, tokens](std::span<std::byte> bytes) {
+                     const std::span values(reinterpret_cast<float*>(bytes.data()), size_t(2 * tokens));
+                     const std::span<float> weights = values.first(size_t(tokens));
+                     if (refused.ok()) refused = ask(first, values.subspan(size_t(tokens)), weights);
+                     if (!refused.ok()) std::ranges::fill(weights, std::nanf(""));
+                     return Status();
+                   }});
+    first += tokens;
+  }
+  return out;
+}
+
+// As ClipScale, from sums of squares that the host made: the last bit may be another one.
+Status Engine::clip_again(float max_norm) {
+  const Model& model = p_.stages.main.model;
+  Clip& clip = passed_->clip;
+  if (passed_->changed) {
+    SLUICE_ASSIGN(const std::vector<double> sums, gradient_squares(model, *training_));
+    clip = {float(std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0))), 1};
+    if (!std::isfinite(clip.norm))
+      clip = {norm_that_blames(slot_to_blame(sums.data(), int64_t(sums.size()))), 0};
+    passed_->result.gradient_norm = clip.norm;
+  }
+  if (clip.scale != 0) {
+    clip.scale = max_norm > 0 ? float(std::min(1.0, double{max_norm} / (double{clip.norm} + 1e-6))) : 1.0f;
+  }
+  return training_->write(model.clip, bytes_of(clip));
+}
+
+StepResult Engine::settle(double learning_rate, const UpdateValues& values) {
+  auto [result, clip, changed] = *passed_;
+  passed_.reset();
+  const bool learns = result.targets > 0 || changed;
+  ++steps_done_;
+  pending_ = p_.optimizer.deferred && learns;
+  learning_rate_ = learning_rate;
+  values_ = values;
+  if (learns && clip.scale != 0) ++updates_;
+  result.learning_rate = learning_rate;
+  if (clip.scale == 0) result.skipped = why_skipped(p_.stages.main.model, result.loss, clip);
+  if (!learns) result.skipped = "none of its tokens is learnt";
+  return result;
+}
+
+Status Engine::read_log_probs() {
+  if (p_.stages.main.model.log_probs.empty()) return {};
+  log_probs_.resize(size_t(p_.shape.tokens()));
+  std::span<float> rest(log_probs_);
+  for (const auto& round : p_.stages.main.model.log_probs) {
+    for (const ObjectId chunk : round) {
+      const size_t count = size_t(training_->program().object(chunk).elements());
+      SLUICE_TRY(training_->read(chunk, std::as_writable_bytes(rest.first(count))));
+      rest = rest.subspan(count);
+    }
+  }
+  SLUICE_CHECK(rest.empty(), "{} tokens have no log-probabilities", rest.size());
+  return {};
+}
+
+void Engine::note_activities() {
+  if (!p_.config.run.trace_kernels) return;
+  if (const Status noted = backend_->note_activities(); !noted.ok()) {
+    observer_.warned(fmt::format("the trace will not name kernels: {}", noted.message()));
+  }
+}
+
+std::vector<DeviceActivity> Engine::activities() {
+  auto noted = backend_->activities();
+  if (noted.ok()) return std::move(*noted);
+  observer_.warned(fmt::format("the trace does not name kernels: {}", noted.message()));
+  return {};
+}
+
+std::string Engine::slow_links(std::span<const Interval> timeline) const {
+  if (p_.machine.traits().shares_cores) return {};
+  return sluice::core::slow_links(p_.stages.main.plan, timeline, p_.machine.profile.transfer_latency_ns,
+                                  *backend_);
+}
+
+Engine::Beside Engine::beside(std::string_view name) const {
+  const Stage& stage = p_.stages.at(name);
+  return {stage.model, *beside_[size_t(&stage - p_.stages.beside.data())]};
+}
+
+StepArgs Engine::args_for_pending() const {
+  StepArgs args = args_for_update(steps_done_, std::max<int64_t>(1, updates_), learning_rate_);
+  args.update = 1;
+  return args;
+}
+
+Status Engine::apply_pending() {
+  if (!pending_) return {};
+  const auto [model, executor] = beside(kFlush);
+  set_values(executor, model, values_, values_.clip_norm);
+  SLUICE_TRY(executor.write(model.args, bytes_of(args_for_pending())));
+  SLUICE_TRY(executor.step());
+  pending_ = false;
+  return {};
+}
+
+Result<const TokenLosses*> Engine::evaluate(const Rows& rows) {
+  const Stage* stage = &evaluation_of(p_.stages, rows.tokens() / p_.shape.seq_len);
+  const Stage* const updating = pending_ ? p_.stages.find(kUpdatingEvaluation) : nullptr;
+  StepArgs args{};
+  if (updating != nullptr && stage->name == kLongEvaluation) {
+    stage = updating;
+    args = args_for_pending();
+  } else {
+    SLUICE_TRY(apply_pending());
+  }
+  args.loss_scale = 1;
+  const auto [model, executor] = beside(stage->name);
+  if (stage == updating) set_values(executor, model, values_, values_.clip_norm);
+  SLUICE_TRY(feed_rows(rows, model, executor, staging_));
+  SLUICE_TRY(executor.write(model.args, bytes_of(args)));
+  SLUICE_TRY(executor.step());
+  pending_ = false;
+  SLUICE_TRY(read_token_losses(model, executor, token_losses_));
+  SLUICE_TRY(check_caps());
+  return &token_losses_;
+}
+
+Result<std::span<const float>> Engine::logits_after(std::span<const int32_t> tokens) {
+  SLUICE_TRY(apply_pending());
+  const auto [model, executor] = beside(kSampling);
+  // The last tokens that fit the window, then padding that no earlier token sees.
+  if (window_.tokens() == 0) window_ = Rows(model.layout, model.shape.tokens());
+  const size_t n = std::min(size_t(window_.tokens()), tokens.size());
+  window_.part(0, window_.tokens()).fill_padding();
+  std::copy(tokens.end() - long(n), tokens.end(), window_.column(BatchColumn::Tokens).begin());
+  StepArgs args{};
+  args.row = int32_t(n - 1);
+  SLUICE_TRY(feed_rows(window_, model, executor, staging_));
+  SLUICE_TRY(executor.write(model.args, bytes_of(args)));
+  SLUICE_TRY(executor.step());
+  logits_.resize(size_t(p_.model.vocab));
+  SLUICE_TRY(executor.read(model.logits, std::as_writable_bytes(std::span(logits_))));
+  return std::span<const float>(logits_);
+}
+
+Status Engine::save(const Manifest& manifest, const std::filesystem::path& dir) {
+  SLUICE_TRY(apply_pending());
+  const Stopwatch watch;
+  const CheckpointContent what = content(manifest);
+  SLUICE_ASSIGN(AtomicDirectory fresh, AtomicDirectory::create(dir));
+  SLUICE_TRY(write_checkpoint(what, fresh.temporary(), reader_of(*training_)));
+  SLUICE_TRY(fresh.commit());
+  const double seconds = watch.seconds();
+  observer_.saved({steps_done_, dir, seconds, what.layout.file_bytes, seconds});
+  return {};
+}
+
+Status Engine::save(const Manifest& manifest, CheckpointStore& store) {
+  SLUICE_TRY(apply_pending());
+  return store.save(steps_done_, [&](const std::filesystem::path& to) {
+    return write_checkpoint(content(manifest), to, reader_of(*training_));
+  });
+}
+
+Status Engine::save_weights(const Manifest& manifest, const std::filesystem::path& dir) {
+  SLUICE_TRY(apply_pending());
+  return write_checkpoint(weights_only(content(manifest)), dir, reader_of(*training_));
+}
+
+Result<std::optional<CheckpointCopy>> Engine::copy(const Manifest& manifest, int64_t room_bytes) {
+  return copy(content(manifest), room_bytes);
+}
+
+Result<std::optional<CheckpointCopy>> Engine::copy_weights(const Manifest& manifest, int64_t room_bytes) {
+  return copy(weights_only(content(manifest)), room_bytes);
+}
+
+Result<std::optional<CheckpointCopy>> Engine::copy(CheckpointContent what, int64_t room_bytes) {
+  if (what.layout.part_bytes > room_bytes) return std::optional<CheckpointCopy>();
+  SLUICE_TRY(apply_pending());
+  SLUICE_ASSIGN(StateCopy state, StateCopy::take(what.layout, *training_));
+  return std::optional<CheckpointCopy>({std::move(what), std::move(state)});
+}
+
+CheckpointContent Engine::content(const Manifest& manifest) const {
+  const bool f32 = p_.config.run.export_dtype == "f32";
+  CheckpointLayout layout = layout_of(p_.stages.main.model, f32);
+  const std::string_view type = type_in_config(layout.weights.front().info.type);
+  return {std::move(layout),
+          {steps_done_, updates_, manifest, f32, {}, heldout_},
+          config_beside_weights(p_.model, type, p_.shape.seq_len),
+          files_};
+}
+
+Status Engine::load(const Manifest& manifest, const std::filesystem::path& dir, const OtherState& other) {
+  SLUICE_ASSIGN(const CheckpointInfo info,
+                load_checkpoint(p_.stages.main.model, manifest, dir, *training_, other));
+  steps_done_ = info.step;
+  updates_ = info.updates;
+  heldout_ = info.heldout;
+  pending_ = false;
+  passed_.reset();
+  log_probs_.clear();
+  return {};
+}
+
+Result<std::vector<float>> Engine::tensor(TensorKind kind, std::string_view name) {
+  SLUICE_CHECK(kind.of != TensorKind::Gradient || passed_, "no passes were made");
+  SLUICE_TRY(apply_pending());
+  return read_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, *training_);
+}
+
+Status Engine::set_tensor(TensorKind kind, std::string_view name, std::span<const float> values) {
+  SLUICE_CHECK(kind.of != TensorKind::Gradient || passed_, "no passes were made");
+  SLUICE_TRY(apply_pending());
+  SLUICE_TRY(write_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, values, *training_));
+  if (kind.of == TensorKind::Gradient) passed_->changed = true;
+  return {};
+}
+
+Status Engine::check_tensor(TensorKind kind, std::string_view name) const {
+  return sluice::core::check_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name);
+}
+
+Status Engine::check_write(TensorKind kind, std::string_view name, std::span<const float> values) const {
+  return sluice::core::check_write(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, values);
+}
+
+MemoryReport Engine::memory() {
+  memory_.bytes = backend_->memory();
+  for (const Tier tier : kTiers)
+    memory_.peak_bytes[tier] = std::max(memory_.peak_bytes[tier], memory_.bytes[tier]);
+  return memory_;
+}
+
+Status Engine::check_caps() {
+  return sluice::core::check_caps(*backend_, memory().bytes, p_.config.caps);
+}
+
+}  // namespace sluice::core

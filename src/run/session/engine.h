@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model in memory under its plans: its state, and its steps on batches that the caller brings.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ops/clip_norm.h"
+#include "ops/step_args.h"
+#include "run/passes/evaluation.h"
+#include "run/prepare/prepare.h"
+#include "sluice/observer.h"
+#include "state/checkpoint.h"
+#include "state/store.h"
+#include "state/tensors.h"
+#include "update/values.h"
+
+namespace sluice::core {
+
+struct StepResult {
+  double loss = 0;  // of the whole step, with its weights and scale; NaN: there are no targets
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  double ns = 0;  // wall clock
+  int64_t tokens = 0;
+  int64_t targets = 0;  // tokens that are learnt
+  int64_t hits = 0;     // of them, those that no token was likelier than
+  // Why no update was made of the step, such as "the gradient of lm_head.weight is not finite"; empty: one
+  // was. Weights and state are then what they were before.
+  std::string skipped;
+};
+
+// What the sum of losses is taken times: weights that are seeds of a loss are scaled already.
+enum class LossScale : uint8_t { PerTarget, One };
+
+// Asked in the middle of each round of a step, on the thread that makes it, when the log-probabilities of the
+// round's targets are there: changes their weights, which are the rows' before. `first`: tokens of the step
+// before these.
+using AskWeights =
+    std::function<Status(int64_t first, std::span<const float> log_probs, std::span<float> weights)>;
+
+struct StepLoss {
+  LossScale scale = LossScale::PerTarget;
+  AskWeights ask = {};  // empty: nobody is asked. REQUIRES: LossForm::asked
+};
+
+struct MemoryReport {
+  BytesByTier bytes;       // in use, as driver and operating system say
+  BytesByTier peak_bytes;  // the most seen
+};
+MemoryUse in_public(const MemoryReport& memory);
+
+class Engine {
+ public:
+  // Takes the memory and makes the state; loads config.model.weights over it if there are any. Borrows
+  // `prepared` and `observer`.
+  static Result<std::unique_ptr<Engine>> open(const Prepared& prepared, Observer& observer);
+
+  // One optimizer step; with `timeline`, when every action ran. An error leaves the state undefined, but for
+  // one of whoever was asked for weights, who is not asked again: no step was made then, and the state is
+  // what it was. `values` are those of its update, whenever that runs; null: those that were planned.
+  // REQUIRES: shape.tokens() tokens; check_values(*values).
+  Result<StepResult> step(const Rows& rows, double learning_rate, std::vector<Interval>* timeline = nullptr,
+                          const StepLoss& loss = {}, const UpdateValues* values = nullptr);
+  // The same in two: the passes of these rows, after which their gradients are at home, and the update of
+  // what they left, which may be called off. Between the two nothing is loaded and no other step made; what
+  // runs between steps may. REQUIRES: updates are deferred; passes were made.
+  Status make_passes(const Rows& rows, const StepLoss& loss);
+  Result<StepResult> decide_update(double learning_rate, const UpdateValues& values);
+  void call_off_update() { passed_.reset(); }
+  bool has_passed() const { return passed_.has_value(); }  // passes whose update is not decided
+  // Whether the plans can make an update with these values: an error names the one that they cannot have.
+  Status check_values(const UpdateValues& values) const;
+  // log p of the targets of the last step that was made here, 0 where none counts. Empty: none was since the
+  // state was loaded, or LossForm::log_probs was not planned.
+  std::span<const float> log_probs() const { return log_probs_; }
+  // The losses without a step; they hold until the next call. REQUIRES: evaluation was planned; the rows are
+  // those of a pass of evaluation_of().
+  Result<const TokenLosses*> evaluate(const Rows& rows);
+  // The logits after the last of `tokens`, of which the window's last count; they hold until the next call.
+  // REQUIRES: sampling was planned, tokens is not empty.
+  Result<std::span<const float>> logits_after(std::span<const int32_t> tokens);
+
+  // Has the next step note what runs on the device, if run.trace_kernels says so; where that is not possible,
+  // a warning says why.
+  void note_activities();
+  // What it noted; nothing is there a second time.
+  std::vector<DeviceActivity> activities();
+
+  // The manifest says what the run is beside its plans; load() refuses a checkpoint with another one.
+  // save() makes the directory, which must not be there and of which the observer is told, or the step's
+  // checkpoint in the store.
+  Status save(const Manifest& manifest, const std::filesystem::path& dir);
+  Status save(const Manifest& manifest, CheckpointStore& store);
+  // `other` as load_checkpoint() takes it.
+  Status load(const Manifest& manifest, const std::filesystem::path& dir, const OtherState& other = {});
+  // A checkpoint of now that can be written while steps go on; nothing if it takes more than `room_bytes`.
+  Result<std::optional<CheckpointCopy>> copy(const Manifest& manifest, int64_t room_bytes);
+  // The same of the weights alone: save_weights() fills an empty directory.
+  Status save_weights(const Manifest& manifest, const std::filesystem::path& dir);
+  Result<std::optional<CheckpointCopy>> copy_weights(const Manifest& manifest, int64_t room_bytes);
+
+  // Tensors by the names that a folder has for them, as state/tensors.h says. What is checked needs no
+  // passes.
+  Status check_tensor(TensorKind kind, std::string_view name) const;
+  Status check_write(TensorKind kind, std::string_view name, std::span<const float> values) const;
+  // REQUIRES: for gradients, passes were made; set_tensor(): check_write() allows it.
+  Result<std::vector<float>> tensor(TensorKind kind, std::string_view name);
+  Status set_tensor(TensorKind kind, std::string_view name, std::span<const float> values);
+
+  // What evaluations found: checkpoints have it, and load() sets it. Nothing here reads it.
+  HeldoutRecord& heldout() { return heldout_; }
+
+  int64_t steps_done() const { return steps_done_; }
+  const StartUp& start_up() const { return start_up_; }
+  MemoryReport memory();
+  // An error when a cap is exceeded.
+  Status check_caps();
+  Executor& training() { return *training_; }
+  // Of a timed training step: what slow_links() says of it; nothing where links share cores with compute,
+  // which slows both.
+  std::string slow_links(std::span<const Interval> timeline) const;
+  const Prepared& prepared() const { return p_; }
+
+ private:
+  Engine(const Prepared& prepared, Observer& observer)
+      : p_(prepared), observer_(observer), values_(values_of(prepared.optimizer)) {}
+  Status start();
+  Status fill_state();
+  Status apply_pending();
+  // Runs the training program, with the pending update of the step before if there is one.
+  Status pass(const Rows& rows, double learning_rate, const UpdateValues& values, const StepLoss& loss,
+              std::vector<Interval>* timeline);
+  // Asks for the weights of every round. An error goes into `refused`, and makes the step's gradients no
+  // numbers, for which no update is made.
+  std::vector<Amendment> asking(const AskWeights& ask, Status& refused) const;
+  // Counts the step that passed, and notes what its update needs where that comes later.
+  StepResult settle(double learning_rate, const UpdateValues& values);
+  Status clip_again(float max_norm);
+  Status read_log_probs();
+  // A program beside training, with its executor. REQUIRES: it was planned.
+  struct Beside {
+    const Model& model;
+    Executor& executor;
+  };
+  Beside beside(std::string_view name) const;
+  // Has an executor update with these values, and clip the gradients with that norm.
+  void set_values(Executor& executor, const Model& model, const UpdateValues& values, float clip_norm) const;
+  StepArgs args_for_pending() const;
+  StepArgs args_for_update(int64_t step, int64_t updates, double learning_rate) const;
+  CheckpointContent content(const Manifest& manifest) const;
+  Result<std::optional<CheckpointCopy>> copy(CheckpointContent what, int64_t room_bytes);
+
+  const Prepared& p_;
+  Observer& observer_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Executor> training_;
+  std::vector<std::unique_ptr<Executor>> beside_;  // of Stages::beside, in its order
+  int64_t steps_done_ = 0;
+  int64_t updates_ = 0;       // of them, those that had one; that of the last step may be pending
+  bool pending_ = false;      // the last step's update has not been applied
+  double learning_rate_ = 0;  // of the last step
+  UpdateValues values_;       // of the last step
+  // A step whose rows ran, and that does not count yet.
+  struct Passed {
+    StepResult result;
+    Clip clip;
+    bool changed = false;  // its gradients, since
+  };
+  std::optional<Passed> passed_;
+  MemoryReport memory_;
+  StartUp start_up_;
+  std::shared_ptr<const ModelFiles> files_;  // for checkpoints
+  HeldoutRecord heldout_;
+  TokenLosses token_losses_;
+  Rows window_;  // of sampling
+  std::vector<std::byte> staging_;
+  std::vector<float> logits_, log_probs_;
+};
+
+}  // namespace sluice::core
