@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Writes OUT: the page of DIR with its style, its scripts and PROGRAM in it.
-set(scripts ask controls results tour start)
+set(scripts ask controls curve results tour start)
 file(READ ${DIR}/page.html html)
 file(READ ${DIR}/page.css css)
 set(js "")
@@ -13,6 +13,10 @@ file(READ ${PROGRAM} program)
 # Nothing in a script may end its element.
 string(REPLACE "</script" "<\\/script" program "${program}")
 string(REPLACE "{{page.css}}" "${css}" html "${html}")
+foreach(data frontiers errors)
+  file(READ ${DIR}/${data}.json content)
+  string(REPLACE "{{${data}.json}}" "${content}" html "${html}")
+endforeach()
 string(REPLACE "{{page.js}}" "${js}" html "${html}")
 string(REPLACE "{{worker.js}}" "self.fetch = undefined /* of the program, whose bytes are in it */\n${program}\n${worker}" html "${html}")
 file(WRITE ${OUT} "${html}")

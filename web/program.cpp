@@ -49,6 +49,17 @@ json answer(std::string_view question, std::string_view request) {
   if (question == "memory") return {{"bytes", int64_t(emscripten_get_heap_size())}};
   auto asked = parse_asked(request);
   if (!asked.ok()) return refusal(asked.error());
+  if (question == "formula") {
+    const auto counted = by_formula(*asked);
+    if (!counted.ok()) return refusal(counted.error());
+    return {{"formula",
+             {{"tokens", counted->tokens},
+              {"least_ns", counted->least_ns},
+              {"compute_ns", counted->compute_ns},
+              {"loading_ns", counted->loading_ns},
+              {"device_bytes", counted->device_bytes},
+              {"all_bytes", counted->all_bytes}}}};
+  }
   Told told;
   const auto planned = question == "first" ? first_plan(*asked) : plan_asked(*asked, told);
   if (!planned.ok()) return refusal(planned.error());
@@ -59,8 +70,8 @@ json answer(std::string_view question, std::string_view request) {
 }  // namespace
 
 // The answer to a question, as JSON that lives until the next one: "choices", what there is to choose from;
-// "first" and "plan", a plan by a rule and the one that the search finds for a request (planning/asked.h),
-// with its JSON, page and text; "memory", how much of it the program has taken.
+// "formula", what counting says; "first" and "plan", a plan by a rule and the one that the search finds for a
+// request (planning/asked.h), with its JSON, page and text; "memory", how much of it the program has taken.
 extern "C" EMSCRIPTEN_KEEPALIVE const char* sluice_ask(const char* question, const char* request) {
   static std::string said;
   said = answer(question, request).dump();

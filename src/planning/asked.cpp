@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "explain/describe.h"
 #include "model/families/families.h"
+#include "planner/builder.h"
 #include "plans/card_cap.h"
 #include "plans/decide.h"
 
@@ -49,11 +53,71 @@ class Asked final : public Surroundings {
 class Quick final : public Surroundings {
  public:
   using Surroundings::Surroundings;
+  // All of the shape is given, so that it is only asked whether the caps work.
+  Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
+                            const BytesByTier&) override {
+    ShapeRequest least = request;
+    least.least = true;
+    return choose_shape(subject, least, profile);
+  }
   Result<Stages> stages(const StageRequest& request, const Profile& profile) override {
     StageRequest quick = request;
     quick.quick = true;
     return make_stages(quick, profile);
   }
+};
+
+double ns_of(const Program& program, const Profile& profile) {
+  const std::vector<double> ns = cost_of(program, profile).ns;
+  return std::accumulate(ns.begin(), ns.end(), 0.0);
+}
+
+// Counts instead of choosing a shape, and ends there.
+class Counting final : public Surroundings {
+ public:
+  Counting() : Surroundings(1) {}
+  Result<ShapeChoice> shape(const ShapeSubject& subject, const ShapeRequest& request, const Profile& profile,
+                            const BytesByTier& /*held_bytes*/) override {
+    const auto cut = [&](int64_t chunk, int64_t rounds) {
+      const int64_t head = request.head_tokens > 0 ? std::min(chunk, request.head_tokens) : chunk;
+      StepShape s{request.seq_len, chunk, 1, rounds, head, request.packed};
+      s.chunks_per_round = s.chunks_per_sequence();
+      return s;
+    };
+    const int64_t given = request.chunk_tokens, chunk = given > 0 ? given : request.seq_len,
+                  units = request.tokens_per_step / std::max(chunk, request.seq_len);
+    SLUICE_TRY(validate(cut(chunk, 1)));
+    const StepShape two = cut(chunk, units > 1 ? 2 : 1);
+    const Program rounds = subject.program(two, false);
+
+    Formula out;
+    out.tokens = request.tokens_per_step;
+    const double devices = double(profile.devices());
+    if (given > 0 && units > 1) {
+      // Rounds are alike, but for what is made once.
+      const double once_ns = ns_of(subject.program(cut(chunk, 1), false), profile);
+      out.compute_ns = (once_ns + double(units - 1) * (ns_of(rounds, profile) - once_ns)) / devices;
+    } else {
+      // Larger chunks take less time for a token.
+      const Program whole = subject.program(cut(given > 0 ? given : request.tokens_per_step, 1), false);
+      out.compute_ns = ns_of(whole, profile) / devices;
+    }
+    const double beyond = double(persistent_bytes(rounds)) - devices * double(request.caps[kDevice]);
+    if (beyond > 0) out.loading_ns = profile.load_ns(int64_t(beyond / devices));
+    out.least_ns = std::max(out.compute_ns, out.loading_ns);
+    if (profile.devices() == 1) {
+      PlanRequest limits;
+      limits.caps = request.caps;
+      if (subject.room_between_steps) limits.boundary_bytes = subject.room_between_steps(two);
+      const PlanBuilder plans(rounds, profile, limits);
+      out.device_bytes = plans.cap_for(kDevice, plans.least_on_device());
+      const int64_t all = plans.least_in_all_tiers();
+      out.all_bytes = plans.cap_for(kHost, all) + plans.cap_for(kDevice, 0);
+    }
+    formula = out;
+    return error("nothing is planned");
+  }
+  std::optional<Formula> formula;
 };
 
 Status check_no_files(const RunConfig& c) {
@@ -81,7 +145,7 @@ Error no_such(std::string_view key, std::string_view wanted) {
   return error("{}: must be {}", key, wanted);
 }
 
-Result<Prepared> planned_by(const AskedPlan& asked, Surroundings&& here, const std::stop_token& stop = {}) {
+Result<Prepared> planned_by(const AskedPlan& asked, Surroundings& here, const std::stop_token& stop = {}) {
   SLUICE_ASSIGN(RunConfig config, typed_config(asked.settings));
   SLUICE_TRY(check_no_files(config));
   SLUICE_ASSIGN(Machine machine, machine_of(asked, config));
@@ -132,7 +196,8 @@ Result<AskedPlan> parse_asked(std::string_view text) {
 }
 
 Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer, const std::stop_token& stop) {
-  return planned_by(asked, Asked(asked.threads, observer), stop);
+  Asked here(asked.threads, observer);
+  return planned_by(asked, here, stop);
 }
 
 Result<Prepared> first_plan(const AskedPlan& asked) {
@@ -147,7 +212,15 @@ Result<Prepared> first_plan(const AskedPlan& asked) {
   // Before those that are given, which go before them.
   for (const auto& [key, value] : rule)
     ruled.settings.insert(ruled.settings.begin(), fmt::format("shape.{}={}", key, value));
-  return planned_by(ruled, Quick(asked.threads));
+  Quick here(asked.threads);
+  return planned_by(ruled, here);
+}
+
+Result<Formula> by_formula(const AskedPlan& asked) {
+  Counting counting;
+  const auto none = planned_by(asked, counting);
+  if (!counting.formula) return none.error();
+  return *counting.formula;
 }
 
 std::string text_of(const Prepared& p) {

@@ -34,8 +34,24 @@ Result<Prepared> plan_asked(const AskedPlan& asked, Observer& observer = silent_
                             const std::stop_token& stop = {});
 
 // A plan by a rule, without a search for the shape: a sequence for each chunk, four chunks a round, and the
-// first settings that have a plan. Keys of shape that are given stay. Errors as of plan_asked().
+// first settings that have a plan. Keys of shape that are given stay. Errors as of plan_asked(), but that a
+// refusal of kind DoesNotFit names no cap that works, which would take a search of its own.
 Result<Prepared> first_plan(const AskedPlan& asked);
+
+// What counting says of a request in a fraction of a second, whatever its caps: nothing is planned. Times are
+// for the whole step as one chunk, which takes the least of them, memories for chunks of a sequence each; or
+// both for the chunks that are given.
+struct Formula {
+  int64_t tokens = 0;     // of a step
+  double least_ns = 0;    // that a step takes: the longer of the two below
+  double compute_ns = 0;  // every task once, on all devices evenly
+  double loading_ns = 0;  // what outlives a step and is more than the devices' caps, once over their links
+  // The device cap that the largest task fits, and the least that the caps of all tiers must be together; 0
+  // on several devices, where it depends on the ring.
+  int64_t device_bytes = 0, all_bytes = 0;
+};
+// Errors as of plan_asked(), but none of kind DoesNotFit.
+Result<Formula> by_formula(const AskedPlan& asked);
 
 // What `sluice plan --json` writes of it.
 std::string json_of(const Prepared& prepared);

@@ -16,11 +16,14 @@ std::string choices_json() {
               {"models", model_presets()}};
   for (const Card& card : cards()) {
     if (!card.can_be_planned()) continue;
+    const ReachedRates& reached = card.bf16.known() ? card.bf16 : card.f32;
     out["machines"].push_back({{"key", card.key},
                                {"card", card.name},
                                {"memory_bytes", card.memory_bytes},
                                {"usable_bytes", card.usable_bytes()},
+                               {"products_rate", reached.products},
                                {"load_rate", card.load_rate},
+                               {"link", card.link_source},
                                {"reached", card.reached_source},
                                {"compared", card.compared}});
   }

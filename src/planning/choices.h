@@ -7,8 +7,9 @@
 namespace sluice::core {
 
 // A JSON object: "sluice" (version and commit), "models" (names of presets), "machines" (key, card,
-// memory_bytes, usable_bytes for a cap, load_rate, where the rates it reaches are from, and whether speeds
-// planned for it were compared with measured ones) and "keys" (name, value, meaning, allowed) of the
+// memory_bytes, usable_bytes for a cap, products_rate that steps reach in FLOPs per second and where that is
+// from, load_rate in bytes per second and where that is from, and whether speeds planned for it were compared
+// with measured ones) and "keys" (name, value, meaning, allowed) of the
 // configuration.
 std::string choices_json();
 

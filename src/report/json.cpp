@@ -8,6 +8,11 @@
 //   where, size
 //                                 (indices), and kind: on compute a phase (actions.phases), else an object
 //                                 kind
+//   .uses                         on compute: an index of actions.uses, of what the task uses, ";" between:
+//                                 "r 12 .%0.%1" reads what[12] where the task is, of whose ".L3.r0c1" %0 is
+//                                 L3; w writes, a adds to it
+//   .wait_count, wait_lane, wait_at  how many actions of other lanes each waits for; of each such wait the
+//                                 lane, and the place on it, as the difference to the wait before for it
 //   stalls                        on (a compute lane), at (index on it), lane and index of what it waited for
 //   last
 //   (-1: nothing),
@@ -17,6 +22,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
@@ -129,8 +135,8 @@ class Distinct {
 };
 
 struct Columns {
-  std::vector<int64_t> gap, ns, size;
-  std::vector<size_t> what, where, kind;
+  std::vector<int64_t> gap, ns, size, wait_at;
+  std::vector<size_t> what, where, kind, uses, wait_count, wait_lane;
   int64_t end_ns = 0;
 };
 
@@ -141,10 +147,43 @@ int64_t bytes_of(const Program& program, const Action& a) {
   return bytes;
 }
 
+std::vector<std::string_view> parts_of(std::string_view where) {
+  std::vector<std::string_view> out;
+  while (!where.empty()) {
+    const size_t end = std::min(where.find('.', 1), where.size());
+    out.push_back(where.substr(0, end));
+    where.remove_prefix(end);
+  }
+  return out;
+}
+
+// Where an object is, by where a task that uses it is: tasks of other layers and chunks use alike.
+std::string beside(std::string_view where, const std::vector<std::string_view>& task) {
+  constexpr size_t kMostParts = 10;
+  std::string out;
+  for (const std::string_view part : parts_of(where)) {
+    const auto same = std::find(task.begin(), task.end(), part);
+    const auto k = size_t(same - task.begin());
+    out += same == task.end() || k >= kMostParts ? std::string(part) : fmt::format(".%{}", k);
+  }
+  return out;
+}
+
+// Of the index of an action, its place on its lane.
+std::vector<int64_t> places_on_lanes(const Plan& plan) {
+  std::vector<int64_t> out(plan.actions.size());
+  ByLane<int64_t> count(plan.lanes);
+  for (size_t id = 0; id < plan.actions.size(); ++id) out[id] = count[plan.actions[id].lane]++;
+  return out;
+}
+
 Json actions_json(const Program& program, const Plan& plan, std::span<const Interval> timeline) {
-  Distinct<std::string> what, where;
+  Distinct<std::string> what, where, uses;
   Distinct<int64_t> sizes;
   ByLane<Columns> lanes(plan.lanes);
+  const std::vector<int64_t> places = places_on_lanes(plan);
+  ByLane<std::vector<int64_t>> waited(plan.lanes);
+  for (const Lane lane : plan.lanes) waited[lane].resize(plan.lanes.size());
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
     const bool run = a.kind == ActionKind::Run;
@@ -161,12 +200,29 @@ Json actions_json(const Program& program, const Plan& plan, std::span<const Inte
     c.kind.push_back(!run          ? static_cast<size_t>(program.object(a.object).kind)
                      : a.recompute ? 3
                                    : static_cast<size_t>(program.task(a.task).phase));
+    c.wait_count.push_back(a.wait_count);
+    for (const uint32_t wait : plan.waits_of(a)) {
+      const size_t other = plan.actions[wait].lane.index();
+      c.wait_lane.push_back(other);
+      c.wait_at.push_back(places[wait] - waited[a.lane][other]);
+      waited[a.lane][other] = places[wait];
+    }
+    if (!run) continue;
+    const std::vector<std::string_view> here = parts_of(std::string_view(name).substr(dot));
+    std::string used;
+    for (const Use& use : program.task(a.task).uses) {
+      const std::string& object = program.object(use.object).name;
+      const size_t end = std::min(object.find('.'), object.size());
+      fmt::format_to(std::back_inserter(used), "{}{} {} {}", used.empty() ? "" : ";",
+                     use.access == Access::Read    ? 'r'
+                     : use.access == Access::Write ? 'w'
+                                                   : 'a',
+                     what.index_of(object.substr(0, end)), beside(object.substr(end), here));
+    }
+    c.uses.push_back(uses.index_of(used));
   }
-  Json out = {{"phases", kPhases},
-              {"kinds", Json::array()},
-              {"what", what.values()},
-              {"where", where.values()},
-              {"sizes", sizes.values()}};
+  Json out = {{"phases", kPhases},       {"kinds", Json::array()}, {"what", what.values()},
+              {"where", where.values()}, {"uses", uses.values()},  {"sizes", sizes.values()}};
   for (size_t k = 0; k < kReportKinds; ++k) out["kinds"].push_back(std::string(report_kind(k)));
   for (const Lane lane : plan.lanes) {
     const Columns& c = lanes[lane];
@@ -176,15 +232,17 @@ Json actions_json(const Program& program, const Plan& plan, std::span<const Inte
                             {"what", c.what},
                             {"where", c.where},
                             {"kind", c.kind},
-                            {"size", c.size}});
+                            {"size", c.size},
+                            {"uses", c.uses},
+                            {"wait_count", c.wait_count},
+                            {"wait_lane", c.wait_lane},
+                            {"wait_at", c.wait_at}});
   }
   return out;
 }
 
 Json stalls_json(const Plan& plan, std::span<const Stall> stalls) {
-  std::vector<int64_t> on_lane(plan.actions.size());
-  ByLane<int64_t> count(plan.lanes);
-  for (size_t id = 0; id < plan.actions.size(); ++id) on_lane[id] = count[plan.actions[id].lane]++;
+  const std::vector<int64_t> on_lane = places_on_lanes(plan);
   std::vector<int64_t> on, at, lane, last;
   std::array<std::vector<int64_t>, kStallCauses> ns;
   for (const Stall& s : stalls) {

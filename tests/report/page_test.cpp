@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page, opened in a real browser: it draws, zooms, shows the numbers of the JSON, and asks no other
 // machine for anything.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -247,6 +249,34 @@ TEST_F(Page, FitsEveryScreen) {
       dir_.add("page.html", replaced(html_, "</body>", "<script>" + script + "</script></body>"));
   for (const int width : {360, 768, 1440}) {
     EXPECT_EQ(say_in_frame(*browser_, path.string(), width), std::to_string(width) + ": all fits");
+  }
+}
+
+TEST_F(Page, SaysWhatATaskReadsWritesAndWaitsFor) {
+  // The first run that waits for another lane.
+  const auto waiting = std::ranges::find_if(
+      plan_.plan.actions, [](const Action& a) { return a.kind == ActionKind::Run && a.wait_count > 0; });
+  ASSERT_NE(waiting, plan_.plan.actions.end());
+  const auto place = std::count_if(plan_.plan.actions.begin(), waiting,
+                                   [&](const Action& a) { return a.lane == waiting->lane; });
+  const std::string script = fmt::format(
+      R"(const l = {}, i = {}, box = $('timeline').getBoundingClientRect();
+         zoomTo(lanes[l].start[i] - lanes[l].columns.ns[i], lanes[l].end[i] + lanes[l].columns.ns[i]);
+         const at = {{clientX: box.left + xOf((lanes[l].start[i] + lanes[l].end[i]) / 2), clientY: box.top + laneTop(l) + 2, pointerId: 1}};
+         for (const name of ['pointerdown', 'pointerup']) $('timeline').dispatchEvent(new PointerEvent(name, at));)",
+      waiting->lane.index(), place);
+  const std::string dom = open(html_, script);
+  const size_t begin = dom.find("id=\"task\"");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string said = dom.substr(begin, dom.find("</dl>", begin) - begin);
+  const Task& task = plan_.program.task(waiting->task);
+  EXPECT_TRUE(has(said, task.name)) << said;
+  for (const Use& use : task.uses) EXPECT_TRUE(has(said, plan_.program.object(use.object).name)) << said;
+  for (const uint32_t other : plan_.plan.waits_of(*waiting)) {
+    const Action& a = plan_.plan.actions[other];
+    const std::string& name =
+        a.kind == ActionKind::Run ? plan_.program.task(a.task).name : plan_.program.object(a.object).name;
+    EXPECT_TRUE(has(said, ": " + name)) << said;
   }
 }
 

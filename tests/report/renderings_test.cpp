@@ -4,6 +4,9 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "report/small_plan.h"
 
@@ -51,6 +54,53 @@ TEST(MoreMemory, IsSaidInWordsAndNumbers) {
   EXPECT_TRUE(json::parse(p.json())["host"]["speedup_with_gib_more"].is_null());
 }
 
+// "r x.L3.r0c1" of what the JSON says that a run uses.
+std::vector<std::string> uses_of(const json& actions, const json& lane, size_t run) {
+  const auto where = actions["where"][lane["where"][run].get<size_t>()].get<std::string>();
+  std::vector<std::string> parts, out;
+  for (std::istringstream in(where); std::getline(in, parts.emplace_back(), '.');) {
+  }
+  std::istringstream in(actions["uses"][lane["uses"][run].get<size_t>()].get<std::string>());
+  for (std::string use; std::getline(in, use, ';');) {
+    std::istringstream words(use);
+    std::string access, what, at;
+    words >> access >> what >> at;
+    for (size_t k = at.find('%'); k != std::string::npos; k = at.find('%'))
+      at.replace(k, 2, parts.at(size_t(at[k + 1] - '0') + 1));
+    out.push_back(access + " " + actions["what"][std::stoul(what)].get<std::string>() + at);
+  }
+  return out;
+}
+
+void expect_uses_and_waits(const SmallPlan& p, const json& j) {
+  ByLane<std::vector<uint32_t>> on(p.plan.lanes);  // actions in the order of each lane
+  for (uint32_t id = 0; id < p.plan.actions.size(); ++id) on[p.plan.actions[id].lane].push_back(id);
+  for (const Lane l : p.plan.lanes) {
+    const json& lane = j["actions"]["lanes"][l.index()];
+    std::vector<int64_t> last(p.plan.lanes.size());
+    size_t wait = 0, run = 0;
+    for (size_t i = 0; i < on[l].size(); ++i) {
+      const Action& a = p.plan.actions[on[l][i]];
+      ASSERT_EQ(lane["wait_count"][i], a.wait_count);
+      for (const uint32_t other : p.plan.waits_of(a)) {
+        const auto k = lane["wait_lane"][wait].get<size_t>();
+        last[k] += lane["wait_at"][wait++].get<int64_t>();
+        EXPECT_EQ(k, p.plan.actions[other].lane.index());
+        EXPECT_EQ(on[p.plan.actions[other].lane].at(size_t(last[k])), other);
+      }
+      if (a.kind != ActionKind::Run) continue;
+      std::vector<std::string> wanted;
+      for (const Use& use : p.program.task(a.task).uses) {
+        const char access = use.access == Access::Read ? 'r' : use.access == Access::Write ? 'w' : 'a';
+        wanted.push_back(std::string(1, access) + " " + p.program.object(use.object).name);
+      }
+      EXPECT_EQ(uses_of(j["actions"], lane, run++), wanted);
+    }
+    EXPECT_EQ(lane["wait_at"].size(), wait);
+    EXPECT_EQ(lane["uses"].size(), run);
+  }
+}
+
 TEST(Json, HoldsEveryActionAndTheMemory) {
   const SmallPlan p = small_plan(0.05);
   const PlanReport r = p.report();
@@ -77,6 +127,7 @@ TEST(Json, HoldsEveryActionAndTheMemory) {
     EXPECT_EQ(lane["ns"].size(), i);
   }
   EXPECT_EQ(seen, p.plan.actions.size());
+  expect_uses_and_waits(p, j);
 
   int64_t peak = 0;
   std::map<std::string, int64_t> now;

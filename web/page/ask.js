@@ -35,9 +35,10 @@ class Planner {
       this.worker.postMessage({id, question, request});
     });
   }
+  end() { this.worker.terminate(); }
   // At once, whatever it does.
   stop() {
-    this.worker.terminate();
+    this.end();
     const waiting = [...this.waiting.values()];
     this.start();
     for (const one of waiting) one.resolve(null);

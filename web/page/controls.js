@@ -61,11 +61,13 @@ function keepInAddress() {
   const kept = new URLSearchParams();
   for (const id of fields) if ($(id).value) kept.set(id, $(id).value);
   for (const [name, text] of Object.entries(brought)) if (text) kept.set(`brought.${name}`, text);
+  for (const [key, price] of Object.entries(prices)) if (price !== kPrices[key]) kept.set(`price.${key}`, String(price));
   history.replaceState(null, '', '#' + kept);
 }
 function fillFromAddress() {
   const kept = new URLSearchParams(location.hash.slice(1));
   for (const name of Object.keys(brought)) brought[name] = kept.get(`brought.${name}`) ?? '';
+  for (const key of Object.keys(prices)) prices[key] = Number(kept.get(`price.${key}`) ?? kPrices[key]);
   $('device').max = '192';
   for (const id of fields) {
     $(id).value = kept.get(id) ?? kFirst[id];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers: the plan by a rule first, then what the search found; two of them beside each other.
+// Answers: what counting says and the plan by a rule first, then what the search found; two of them beside each other.
 
-let shown = null, beside = null;  // answers: {answer, first, asked}
+// Answers: {answer, kind, words, source}, where kind is "formula", "first" or "searched".
+let shown = null, beside = null;
 const gib = bytes => `${(bytes / kGiB).toFixed(1)} GiB`;
 
 function download(name, content, type) {
@@ -17,24 +18,57 @@ function tilesOf(plan) {
   for (const tier of ['device', 'host']) tiles.push(tile(`${tier} memory used`, gib(plan[tier].peak_bytes + plan[tier].overhead_bytes)));
   return el('div', {class: 'tiles'}, ...tiles);
 }
+// How far predictions for a machine were off.
+function errorWords(key) {
+  const known = errors[key];
+  if (!known) return 'no speed planned for it was compared with a measured one';
+  const percent = share => `${(100 * share).toFixed(1)} %`, which = known.of === 'measured' ? 'measured' : 'published';
+  return known.cells === 1 ? `the one prediction that has a ${which} speed beside it was ${percent(known.mean)} off` :
+    `predictions were ${percent(known.mean)} off in the mean and ${percent(known.worst)} at worst, over ${known.cells} ${which} speeds`;
+}
 // Where the speeds come from.
 function sourceWords() {
-  if (brought.machine) return `Rates are those of ${brought.machineName}.`;
+  if (brought.machine) return `Estimated by the rates of ${brought.machineName}.`;
   const machine = machineOf($('machine').value);
-  return `Rates of ${machine.card}: ${machine.reached}. ` + (machine.compared ? 'Speeds planned for it were compared with measured ones: docs/machines.md says how far off they were.' :
-    'No speed planned for it was compared with a measured one: the rates of its products are what the answer rests on most.');
+  return `Estimated, nothing here is timed. Rates of ${machine.card}: ${machine.reached}; ${errorWords(machine.key)}.`;
+}
+// What the answer rests on most, by what binds.
+function assumptionWords(binds) {
+  const of = brought.machine ? `as ${brought.machineName} has it` : null, machine = of ? null : machineOf($('machine').value);
+  if (/^compute|recomputation/.test(binds)) {
+    return 'The assumption that dominates: steps reach ' + (of ? `the rate of matrix products ${of}.` :
+      `${(machine.products_rate / 1e12).toFixed(0)} TFLOP/s in matrix products (${machine.reached}).`);
+  }
+  return 'The assumption that dominates: the link carries ' + (of ? `what it does ${of}.` :
+    `${(machine.load_rate / 1e9).toFixed(1)} GB/s from the host while it carries as much back (${machine.link}).`);
+}
+const kTitles = {formula: ['By formula', 'counted, nothing planned'], first: ['A first answer', 'by a rule, not searched'], searched: ['The plan', 'searched']};
+// What counting says of a step and of the least caps.
+function formulaNodes({least_ns, compute_ns, loading_ns, device_bytes, all_bytes, tokens}, caps) {
+  const tile = (name, words) => el('span', {}, name, el('b', {}, words)), tiles = el('div', {class: 'tiles'},
+    tile('tokens per second, at most', Math.round(tokens / least_ns * 1e9).toLocaleString('en-US')), tile('step, at least', `${(least_ns / 1e9).toFixed(3)} s`));
+  const words = [`${compute_ns >= loading_ns ? 'Every task once takes that long' : 'What does not fit the device takes that long to come over the link once'}, whatever the caps.`];
+  if (device_bytes > 0) {
+    tiles.append(tile('device memory, at least', gib(device_bytes)), tile('both memories together, at least', gib(all_bytes)));
+    words.push('The least memories are for chunks of one sequence; a plan takes a little more than that.');
+    if (caps.device < device_bytes || caps.device + caps.host < all_bytes) words.push('The caps are below what these chunks take: expect a refusal, or shorter chunks.');
+  }
+  return [tiles, el('p', {class: 'muted'}, words.join(' '))];
 }
 function answerNode(one) {
-  const {answer, first} = one, node = el('article', {class: 'card answer', 'data-first': String(first)});
-  const title = first ? ['A first answer', el('span', {class: 'mark'}, 'by a rule, not searched')] : ['The plan', el('span', {class: 'mark'}, 'searched')];
-  node.append(el('h2', {}, ...title), el('p', {class: 'muted'}, one.words));
+  const {answer, kind} = one, node = el('article', {class: 'card answer', 'data-kind': kind}), [title, mark] = kTitles[kind];
+  node.append(el('h2', {}, title, el('span', {class: 'mark'}, mark)), el('p', {class: 'muted'}, one.words));
+  if (answer.formula) {
+    node.append(...formulaNodes(answer.formula, one.caps), el('p', {class: 'muted'}, one.source));
+    return node;
+  }
   if (answer.error) {
     node.append(el('p', {class: 'error'}, answer.error));
     return node;
   }
   const plan = JSON.parse(answer.plan);
-  node.append(tilesOf(plan), el('p', {class: 'muted'}, one.source));
-  if (first) return node;
+  node.append(tilesOf(plan), el('p', {class: 'muted'}, `${one.assumptions(plan.binds)} ${one.source}`));
+  if (kind === 'first') return node;
   const frame = el('iframe', {title: 'The plan, explained', srcdoc: answer.page});
   frame.addEventListener('load', () => {
     const fit = () => { frame.style.height = `${frame.contentDocument.documentElement.scrollHeight + 4}px`; };
@@ -53,7 +87,7 @@ function answerNode(one) {
 function showAnswers() {
   $('answers').className = beside && shown ? 'two' : '';
   $('answers').replaceChildren(...[beside, shown].filter(Boolean).map(answerNode));
-  $('beside').hidden = !beside && !(shown && !shown.first && !shown.answer.error);
+  $('beside').hidden = !beside && !(shown && shown.kind === 'searched' && !shown.answer.error);
 }
 
 async function plan() {
@@ -64,7 +98,9 @@ async function plan() {
   const asked = request(), began = performance.now();
   const words = [brought.modelName || $('model').value, `${$('device').value} GiB of device memory`, `${$('host').value} GiB of host memory`,
                  `${Number($('step').value).toLocaleString('en-US')} tokens a step`].join(', ');
-  const told = (answer, first) => ({answer, first, words, source: sourceWords()});
+  const caps = {device: Number($('device').value) * kGiB, host: Number($('host').value) * kGiB}, of = curveKey();
+  const source = sourceWords(), assumptions = assumptionWords;
+  const told = (answer, kind) => ({answer, kind, words, source, caps, assumptions});
   keepInAddress();
   $('command').textContent = commandLine();
   $('same').hidden = false;
@@ -74,12 +110,15 @@ async function plan() {
   const seconds = () => ((performance.now() - began) / 1000).toFixed(0);
   let doing = 'searching';
   const clock = setInterval(() => { $('doing').textContent = `${doing}, ${seconds()} s`; }, 500);
-  quick.ask('first', asked).then(answer => {
-    if (run !== plan.run || !answer || answer.error || document.body.dataset.busy !== 'yes') return;
-    shown = told(answer, true);
-    document.body.dataset.firstMs = String(Math.round(performance.now() - began));
-    showAnswers();
-  });
+  // One after the other: counting takes a fraction of a second whatever is asked, the rule a few seconds at most settings.
+  for (const [question, kind] of [['formula', 'formula'], ['first', 'first']]) {
+    quick.ask(question, asked).then(answer => {
+      if (run !== plan.run || !answer || answer.error || document.body.dataset.busy !== 'yes') return;
+      shown = told(answer, kind);
+      document.body.dataset[kind + 'Ms'] = String(Math.round(performance.now() - began));
+      showAnswers();
+    });
+  }
   const answer = await planner.ask('plan', asked, (what, done) => { doing = done > 0 ? `${what}: ${done} looked at` : what; });
   clearInterval(clock);
   if (run !== plan.run) return;
@@ -88,6 +127,7 @@ async function plan() {
   if (!answer) { $('doing').textContent = `stopped after ${seconds()} s`; return; }
   $('doing').textContent = `${answer.error ? 'refused' : 'planned'} in ${((performance.now() - began) / 1000).toFixed(1)} s`;
   document.body.dataset.planMs = String(Math.round(performance.now() - began));
-  shown = told(answer, false);
+  shown = told(answer, 'searched');
   showAnswers();
+  keepPoint(of, caps.device / kGiB, answer);
 }

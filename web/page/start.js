@@ -14,13 +14,17 @@ async function start() {
   fillChoices();
   fillFromAddress();
   for (const id of ['machine', 'device', 'host']) $(id).addEventListener('input', showCaps);
-  listenToDrops('model', () => {});
-  listenToDrops('machine', showCaps);
+  for (const id of fields) $(id).addEventListener('input', showCurve);
+  window.addEventListener('resize', showCurve);
+  $('search-curve').addEventListener('click', searchCurve);
+  listenToDrops('model', showCurve);
+  listenToDrops('machine', () => { showCaps(); showCurve(); });
   $('controls').addEventListener('submit', e => { e.preventDefault(); plan(); });
   $('stop').addEventListener('click', () => planner.stop());
   $('beside').addEventListener('click', () => { beside = beside ? null : shown; $('beside').textContent = beside ? 'One alone' : 'Keep beside'; showAnswers(); });
   $('copy').addEventListener('click', () => navigator.clipboard.writeText($('command').textContent.replace(/ \\\n\s+/g, ' ')));
   $('start-tour').addEventListener('click', () => showTour(0));
+  showCurve();
   document.body.dataset.ready = 'yes';
   if (location.hash.length > 1) plan();
 }

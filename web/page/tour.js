@@ -35,5 +35,6 @@ function showTour(step) {
   const button = (words, to) => el('button', {type: 'button', onclick: () => showTour(to)}, words);
   $('tour').replaceChildren(el('h2', {}, `${step + 1} of ${tour.length}: ${title}`), el('p', {}, text),
     el('div', {class: 'buttons'}, ...(step > 0 ? [button('Back', step - 1)] : []), ...(step + 1 < tour.length ? [button('Next', step + 1)] : []), button('End', -1)));
+  showCurve();
   plan();
 }

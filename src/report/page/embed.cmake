@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Writes OUT, a C++ source that defines the parts of the page as strings: kHtml, kCss, and kJs of all scripts in order.
-set(scripts plan tables timeline export pointer map play start)
+set(scripts plan tables timeline export pointer task map play start)
 file(READ ${DIR}/page.html html)
 file(READ ${DIR}/page.css css)
 set(js "")

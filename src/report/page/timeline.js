@@ -228,6 +228,7 @@ function drawTimeline() {
     ctx.fillStyle = colour('--ink');
     ctx.fillRect(Math.round(crosshair), 0, 1, kTimelineHeight);
   }
+  paintChosen(ctx);
   placeNow();
 }
 function paintTimeline(ctx) {
@@ -335,7 +336,11 @@ function listen() {
     hover(e);
   });
   for (const end of ['pointerup', 'pointercancel']) {
-    canvas.addEventListener(end, () => { grip = null; canvas.classList.remove('dragging'); });
+    canvas.addEventListener(end, e => {
+      if (grip && end === 'pointerup' && Math.abs(e.clientX - grip.x) < 4) chooseAt(e);
+      grip = null;
+      canvas.classList.remove('dragging');
+    });
   }
   canvas.addEventListener('pointerleave', () => { crosshair = null; hideTip(); redraw(); });
   canvas.addEventListener('dblclick', () => zoomTo(0, stepNs));
@@ -346,7 +351,7 @@ function listen() {
     else if (e.key === '+' || e.key === '=') zoomBy(0.6);
     else if (e.key === '-') zoomBy(1 / 0.6);
     else if (e.key === '0') zoomTo(0, stepNs);
-    else return;
+    else if (e.ctrlKey || e.metaKey || e.altKey || !['Enter', 'n', 'p', 'l', 'Escape'].includes(e.key) || !chooseByKey(e.key)) return;
     e.preventDefault();
   });
   const shareAt = e => {

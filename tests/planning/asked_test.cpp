@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// First answers: what counting says, and plans by a rule.
+#include "planning/asked.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::core {
+namespace {
+
+AskedPlan asked(const std::string& device, const std::string& host, std::vector<std::string> more = {}) {
+  AskedPlan out;
+  out.machine = "laptop";
+  out.settings = {"model.preset=tiny", "train.seq_len=256", "train.tokens_per_step=2048",
+                  "memory.device=" + device, "memory.host=" + host};
+  out.settings.insert(out.settings.end(), more.begin(), more.end());
+  return out;
+}
+
+TEST(Formula, NoPlanIsFasterOrTakesLess) {
+  const std::vector<std::string> few = {"train.tokens_per_step=512"};
+  const auto formula = by_formula(asked("700MiB", "2GiB", few));
+  ASSERT_TRUE(formula.ok()) << formula.message();
+  EXPECT_EQ(formula->tokens, 512);
+  EXPECT_EQ(formula->least_ns, std::max(formula->compute_ns, formula->loading_ns));
+  EXPECT_GT(formula->compute_ns, 0);
+  const auto planned = plan_asked(asked("700MiB", "2GiB", few));
+  ASSERT_TRUE(planned.ok()) << planned.message();
+  EXPECT_GE(planned->stages.main.plan.makespan_ns, formula->least_ns);
+  EXPECT_LT(planned->stages.main.plan.lower_bound_ns, 3 * formula->least_ns);
+  // The same chunks, a little below what counting says that they take.
+  const auto below = asked(std::to_string(formula->device_bytes - 1'000'000) + "B", "2GiB",
+                           {"train.tokens_per_step=512", "shape.chunk_tokens=256", "shape.rounds=2",
+                            "shape.first_round_chunks=1"});
+  const auto refused = plan_asked(below);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit) << refused.message();
+}
+
+TEST(Formula, AnswersWhateverTheCaps) {
+  const auto wide = by_formula(asked("6GiB", "64GiB")), tight = by_formula(asked("1MiB", "1MiB"));
+  ASSERT_TRUE(wide.ok() && tight.ok()) << wide.message() << tight.message();
+  EXPECT_EQ(wide->compute_ns, tight->compute_ns);
+  EXPECT_EQ(wide->device_bytes, tight->device_bytes);
+  EXPECT_EQ(wide->all_bytes, tight->all_bytes);
+  EXPECT_EQ(wide->loading_ns, 0);
+  EXPECT_GT(tight->loading_ns, 0);
+}
+
+TEST(Formula, IsOfTheWholeStep) {
+  const auto eight = by_formula(asked("700MiB", "2GiB")),
+             sixteen = by_formula(asked("700MiB", "2GiB", {"train.tokens_per_step=4096"})),
+             cut = by_formula(asked("700MiB", "2GiB", {"shape.chunk_tokens=256"}));
+  ASSERT_TRUE(eight.ok() && sixteen.ok() && cut.ok()) << cut.message();
+  EXPECT_GT(cut->compute_ns, eight->compute_ns);
+  EXPECT_GT(sixteen->compute_ns, 1.5 * eight->compute_ns);
+  EXPECT_LT(sixteen->compute_ns, 2 * eight->compute_ns);  // the update is made once
+  const auto two = by_formula(asked("700MiB", "2GiB", {"run.devices=2"}));
+  ASSERT_TRUE(two.ok()) << two.message();
+  EXPECT_DOUBLE_EQ(two->compute_ns, eight->compute_ns / 2);
+  EXPECT_EQ(two->device_bytes, 0);
+}
+
+TEST(Formula, RefusesWhatCannotBeAsked) {
+  AskedPlan other = asked("1GiB", "1GiB");
+  other.machine = "abacus";
+  EXPECT_FALSE(by_formula(other).ok());
+  EXPECT_FALSE(by_formula(asked("1GiB", "1GiB", {"train.seq_len=100"})).ok());
+}
+
+TEST(FirstPlan, IsOfTheRulesShapeAndRefusesShortly) {
+  const auto first = first_plan(asked("700MiB", "2GiB"));
+  ASSERT_TRUE(first.ok()) << first.message();
+  EXPECT_EQ(first->shape.chunk_tokens, 256);
+  EXPECT_EQ(first->shape.rounds, 2);
+  EXPECT_EQ(first->shape.chunks(), 8);
+  const auto refused = first_plan(asked("1MiB", "2GiB"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit);
+  EXPECT_EQ(refused.error().detail("need"), "");
+}
+
+}  // namespace
+}  // namespace sluice::core

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speed over the device cap, at once from plans that were made before, and better as the search answers; cards by price and speed.
+
+const frontiers = JSON.parse($('frontiers').textContent), errors = JSON.parse($('errors').textContent);
+const curvePlanner = {planner: null};
+const searchedPoints = new Map();  // by what is asked, less the device cap: cap in GiB to a point
+// USD an hour of renting one card: round numbers of public lists in the middle of 2025, for the reader to change.
+const kPrices = {rtx3090: 0.2, rtx4090: 0.4, rtx5090: 0.7, a100: 1.3, h100: 2.5, h200: 3.2}, kPricesOf = 'mid-2025';
+const prices = {...kPrices};
+
+// All that the answer depends on but the device cap.
+const curveKey = () => JSON.stringify({...JSON.parse(request()), settings: settings().filter(s => !s.startsWith('memory.device='))});
+// Whether what was planned before is of what the form asks, machine and model aside.
+const isAsPlanned = () => !brought.model && !brought.machine && $('more').value.trim() === '' &&
+  Object.entries(frontiers.asked).every(([id, value]) => $(id).value === String(value));
+function plannedCurve(machine) {
+  return isAsPlanned() ? frontiers.curves.find(c => c.machine === machine && c.model === $('model').value) : undefined;
+}
+// Ascending caps; what this page searched takes the place of what was planned before.
+function pointsNow() {
+  const points = new Map((plannedCurve($('machine').value)?.points ?? []).map(p => [p.device, p]));
+  for (const [cap, p] of searchedPoints.get(curveKey()) ?? []) points.set(cap, p);
+  return [...points.values()].sort((a, b) => a.device - b.device);
+}
+function keepPoint(key, device, answer) {
+  if (!answer.error && !answer.plan) return;
+  if (!searchedPoints.has(key)) searchedPoints.set(key, new Map());
+  const plan = answer.error ? null : JSON.parse(answer.plan);
+  searchedPoints.get(key).set(device, plan ? {device, searched: true, tokens_per_s: plan.tokens_per_s, binds: plan.binds, mfu: plan.mfu,
+                                              bound_per_s: plan.tokens_per_s * plan.step_ns / plan.lower_bound_ns} :
+    {device, searched: true, refused: answer.error});
+  showCurve();
+}
+const perSecond = n => `${Math.round(n).toLocaleString('en-US')} tokens/s`;
+// At a cap: between two plans, what lies between their speeds.
+function readAt(points, cap) {
+  const works = points.filter(p => p.tokens_per_s), below = works.filter(p => p.device <= cap).pop(), above = works.find(p => p.device >= cap);
+  if (!below) return points.some(p => p.refused && p.device >= cap) || works.length === 0 ? 'refused' : 'less than any plan here';
+  if (!above || above.device === below.device) return `${perSecond(below.tokens_per_s)}; ${below.binds} binds`;
+  return `about ${perSecond(speedAt(points, cap))}, between the plans for ${below.device} and ${above.device} GiB; ${below.binds} binds`;
+}
+// A speed at a cap, as the line between the plans has it; 0: none.
+function speedAt(points, cap) {
+  const works = points.filter(p => p.tokens_per_s), below = works.filter(p => p.device <= cap).pop(), above = works.find(p => p.device >= cap);
+  if (!below || !above) return below?.tokens_per_s ?? 0;
+  return above.device === below.device ? below.tokens_per_s :
+    below.tokens_per_s + (cap - below.device) / (above.device - below.device) * (above.tokens_per_s - below.tokens_per_s);
+}
+function moreWords(points, cap) {
+  const kMore = 8, now = speedAt(points, cap), more = speedAt(points, cap + kMore), last = points[points.length - 1].device;
+  if (!now || cap >= last) return '';
+  const to = Math.min(cap + kMore, last);
+  return ` With ${to - cap} GiB more: about ${perSecond(more)}, ${(100 * (more / now - 1)).toFixed(1)} % faster.`;
+}
+function svg(tag, attributes, ...children) {
+  const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+}
+function curveOf(points, cap) {
+  const width = Math.max(300, $('curve').clientWidth), height = 190, left = 62, right = 14, top = 12, bottom = 34;
+  const works = points.filter(p => p.tokens_per_s), last = Math.max(cap, ...points.map(p => p.device));
+  const most = 1.08 * Math.max(...works.map(p => p.tokens_per_s), 1);
+  const x = gibs => left + (width - left - right) * Math.sqrt(gibs / last), y = speed => top + (height - top - bottom) * (1 - speed / most);
+  const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': 'Tokens per second over the device cap'});
+  for (const share of [0, 0.5, 1]) {
+    const speed = share * most / 1.08;
+    picture.append(svg('line', {x1: left, x2: width - right, y1: y(speed), y2: y(speed), class: 'grid'}),
+                   svg('text', {x: left - 6, y: y(speed) + 4, 'text-anchor': 'end'}, Math.round(speed).toLocaleString('en-US')));
+  }
+  let free = -1e9;
+  for (const p of points) {
+    if (x(p.device) - free < 34) continue;
+    free = x(p.device);
+    picture.append(svg('text', {x: x(p.device), y: height - 18, 'text-anchor': 'middle'}, String(p.device)));
+  }
+  picture.append(svg('text', {x: width - right, y: height - 3, 'text-anchor': 'end'}, 'GiB of device memory'),
+                 svg('polyline', {points: works.map(p => `${x(p.device)},${y(p.tokens_per_s)}`).join(' '), class: 'curve'}),
+                 svg('line', {x1: x(cap), x2: x(cap), y1: top, y2: height - bottom, class: 'here'}));
+  for (const p of points) {
+    const words = p.refused ?? `${p.device} GiB: ${perSecond(p.tokens_per_s)}, at most ${perSecond(p.bound_per_s)}; ${p.binds} binds; ${p.searched ? 'searched in this page' : 'planned before'}`;
+    picture.append(p.refused ? svg('text', {x: x(p.device), y: y(0) - 4, 'text-anchor': 'middle', class: 'no'}, '×', svg('title', {}, words)) :
+      svg('circle', {cx: x(p.device), cy: y(p.tokens_per_s), r: 5, class: p.searched ? 'searched' : 'before'}, svg('title', {}, words)));
+  }
+  return picture;
+}
+// The curve and what it says at the slider; shown within the frame that the slider moved in.
+function showCurve() {
+  const began = performance.now(), points = pointsNow(), cap = Number($('device').value);
+  $('curve-card').hidden = false;
+  $('curve').replaceChildren(...(points.length > 1 ? [curveOf(points, cap)] : []));
+  $('curve-here').textContent = points.length > 1 ? `${cap} GiB: ${readAt(points, cap)}.${moreWords(points, cap)}` : '';
+  const before = points.some(p => !p.searched);
+  $('curve-words').textContent = points.length > 1 ?
+    (before ? `Rings: planned before by ${frontiers.sluice}. ` : '') + 'Dots: searched in this page. Every speed is estimated.' :
+    `Plans made before are for ${frontiers.asked.host} GiB of host memory, ${frontiers.asked.step.toLocaleString('en-US')} tokens a step in sequences of ${
+      frontiers.asked.seq.toLocaleString('en-US')}, one card of ${new Set(frontiers.curves.map(c => c.machine)).size} and the models ${[...new Set(frontiers.curves.map(c => c.model))].join(', ')}. The curve of what is asked now can be searched.`;
+  showCards();
+  document.body.dataset.curveMs = (performance.now() - began).toFixed(1);
+}
+// Six caps from what is tight to all of the card, one after the other.
+async function searchCurve() {
+  if (curvePlanner.planner) { curvePlanner.planner.stop(); return; }
+  const key = curveKey(), asked = JSON.parse(key), most = Number($('device').max), here = plannedCurve($('machine').value);
+  const caps = here ? here.points.map(p => p.device) : [0.04, 0.08, 0.16, 0.32, 0.64, 1].map(s => Math.max(1, Math.round(2 * s * most) / 2));
+  curvePlanner.planner = new Planner();
+  $('search-curve').textContent = 'Stop';
+  for (const cap of new Set(caps)) {
+    $('curve-doing').textContent = `planning ${cap} GiB`;
+    const answer = await curvePlanner.planner.ask('plan', JSON.stringify({...asked, settings: [...asked.settings, `memory.device=${cap}GiB`]}));
+    if (!answer) break;
+    keepPoint(key, cap, answer);
+  }
+  curvePlanner.planner.end();
+  curvePlanner.planner = null;
+  $('curve-doing').textContent = '';
+  $('search-curve').textContent = 'Search this curve';
+}
+// Cards with all of their memory, the cheapest tokens first.
+function showCards() {
+  const rows = [...new Set(frontiers.curves.map(c => c.machine))].filter(key => plannedCurve(key)).map(key => {
+    const p = plannedCurve(key).points.filter(one => one.tokens_per_s).pop();
+    return {key, p, cost: p ? prices[key] / p.tokens_per_s / 3600 * 1e9 : Infinity};
+  }).sort((a, b) => a.cost - b.cost);
+  $('cards-card').hidden = !rows.some(row => row.p);
+  if ($('cards-card').hidden || $('cards').contains(document.activeElement) && document.activeElement.tagName === 'INPUT') return;
+  const price = key => el('input', {type: 'number', min: '0', step: '0.05', value: String(prices[key]), 'aria-label': `USD an hour of ${machineOf(key).card}`,
+    oninput: e => { prices[key] = Number(e.target.value) || 0; keepInAddress(); },
+    onchange: e => { e.target.blur(); showCards(); }});
+  const cell = (...words) => el('td', {}, ...words);
+  $('cards').replaceChildren(
+    el('tr', {}, ...['card', 'GiB', 'tokens/s', 'USD an hour', 'USD for 1 B tokens', 'what binds', 'how far off'].map(words => el('th', {scope: 'col'}, words))),
+    ...rows.map(({key, p, cost}) => el('tr', {}, el('th', {scope: 'row'}, machineOf(key).card), cell(p ? String(p.device) : ''),
+      cell(p ? Math.round(p.tokens_per_s).toLocaleString('en-US') : 'refused'), cell(price(key)), cell(p && prices[key] > 0 ? cost.toFixed(cost < 100 ? 1 : 0) : ''),
+      cell(p?.binds ?? ''), cell(`rates ${machineOf(key).reached}; ${errorWords(key)}`))));
+  $('cards-words').textContent = `Each card with all of its memory and ${frontiers.asked.host} GiB of the host's, by plans made before (${frontiers.sluice}). ` +
+    `Prices are round numbers of public lists, ${kPricesOf}: type your own.`;
+}
