@@ -17,9 +17,12 @@ struct FoundSettings {
 };
 
 struct KnownSettings {
-  uint64_t subject = 0;  // see PlanBuilder
+  uint64_t subject = 0;  // see PlanBuilder; of rings, see RingSearch
   bool brief = false;    // what others are varied from
   std::vector<FoundSettings> found;
+  // On several devices: those that are planned in full. They are not kept with a shape: a search finds the
+  // same ones again.
+  std::vector<Placement> rings = {};
 };
 
 // Tries settings at the whole device budget, one after the other, as many as the request wants: `quick`, a

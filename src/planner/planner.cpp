@@ -419,6 +419,7 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
   PlanRequest asked = request;
   asked.last_resort = &out.last_resort;
   const auto planned = [&]() -> Result<Plan> {
+    if (!request.placement && !one_device) return plan_ring(searched, profile, asked, &out.settings);
     if (!one_device) return make_plan(searched, profile, asked);
     Planner planner(searched, profile, asked, left_out);
     auto plan = planner.search();

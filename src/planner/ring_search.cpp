@@ -2,25 +2,36 @@
 #include "planner/ring_search.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/parallel.h"
+#include "planner/coarse_search.h"
 #include "planner/passes/passes.h"
 
 namespace sluice::core {
 namespace {
 
 // Of the rings that are planned quickly, those whose tasks do not come in the order of one device: as many as
-// make so many tasks in all; and how many are planned in full.
-constexpr size_t kTriedTasks = 200'000, kLeastTried = 3, kMostTried = 12, kInFull = 2;
+// make so many tasks in all.
+constexpr size_t kTriedTasks = 200'000, kLeastTried = 3, kMostTried = 12;
+// How many of these, the fastest, have their parts made even, which takes several plans each: as many as make
+// so many tasks; and how many of those are planned in full.
+constexpr size_t kEvenedTasks = 60'000, kLeastEvened = 3, kInFull = 2;
+// Who is this much behind in quick plans is not first in full.
+constexpr double kAlikeInFull = 1.01;
 // Of quick plans of 8B on two to eight H100 between 0.01 and 0.1 where what outlives the step has room, up to
 // 0.2 where it has none, as links have more to do then.
 constexpr double kShown = 0.05, kShownTight = 0.2;
+// Orders that begin this much behind the fastest did not get ahead.
+constexpr double kHopeful = 1.05;
 
 // The search over rings of devices.
 class RingSearch {
@@ -33,7 +44,9 @@ class RingSearch {
         pieces_(pieces_of(program)),
         devices_(profile.devices()) {}
 
-  Result<Plan> run() const;
+  // `found`: where to say which rings are planned in full, the most promising first, for PlanRequest::known;
+  // null: nobody asks.
+  Result<Plan> run(std::shared_ptr<const KnownSettings>* found) const;
   Status works() const {
     PlanRequest request = request_;
     request.placement = as_one(rings()).placement;
@@ -58,9 +71,22 @@ class RingSearch {
   static const Ring& as_one(const std::vector<Ring>& all) {
     return *std::ranges::find_if(all, [](const Ring& r) { return r.placement.rule == RingRule::AsOne; });
   }
-  PlanRequest request_for(const Ring& ring, bool quick) const;
-  // Planned quickly, with the parts of the devices made even.
-  Result<Plan> balance(Ring& ring) const;
+  // A ring with its quick plan.
+  struct Tried {
+    Ring ring;
+    Result<Plan> plan;
+    double ns() const { return plan.ok() ? plan->makespan_ns : std::numeric_limits<double>::infinity(); }
+  };
+  // The fastest first; the parts of the devices are even in those that may be planned in full.
+  std::vector<Tried> tried() const;
+  std::vector<Tried> planned_quickly(std::vector<Ring> rings) const;
+  PlanRequest request_for(const Placement& placement, bool quick) const;
+  // With the parts of the devices made even.
+  void balance(Tried& one) const;
+  // The fastest of plans in full.
+  Result<Plan> in_full(const std::vector<Placement>& rings) const;
+  // A hash of what rings are found for.
+  uint64_t subject() const;
 
   const Program& program_;
   const Profile& profile_;
@@ -80,14 +106,23 @@ std::vector<RingSearch::Ring> RingSearch::rings() const {
   const double shown = tight() ? kShownTight : kShown;
   const std::vector<RingLayout> layouts = ring_layouts(program_, pieces_, devices_);
   std::vector<std::vector<Ring>> of_layout(layouts.size());
-  for_each_parallel(int64_t(layouts.size()), request_.threads, [&](int64_t i) {
-    const Placement placement = ring(program_, pieces_, costs_, even, layouts[size_t(i)]);
-    for (const RingEstimate& e : estimate_ring(program_, placement, costs_, profile_)) {
+  const auto estimate = [&](size_t i, double hopeful_ns) {
+    const Placement placement = ring(program_, pieces_, costs_, even, layouts[i]);
+    of_layout[i].clear();
+    for (const RingEstimate& e : estimate_ring(program_, placement, costs_, profile_, hopeful_ns)) {
       const double moved_ns = std::max(0.0, double(e.bytes) - room) * there_and_back;
-      of_layout[size_t(i)].push_back({layouts[size_t(i)], placement, e.ns + shown * moved_ns});
-      Placement& made = of_layout[size_t(i)].back().placement;
+      of_layout[i].push_back({layouts[i], placement, e.ns + shown * moved_ns});
+      Placement& made = of_layout[i].back().placement;
       made.rule = e.rule, made.chunks_at_once = e.chunks_at_once;
     }
+    return std::ranges::min(of_layout[i], {}, &Ring::ns).ns;
+  };
+  std::vector<double> roughly(layouts.size());
+  for_each_parallel(int64_t(layouts.size()), request_.threads,
+                    [&](int64_t i) { roughly[size_t(i)] = estimate(size_t(i), 0); });
+  const double hopeful_ns = kHopeful * std::ranges::min(roughly);
+  for_each_parallel(int64_t(layouts.size()), request_.threads, [&](int64_t i) {
+    if (roughly[size_t(i)] <= hopeful_ns) estimate(size_t(i), hopeful_ns);
   });
   std::vector<Ring> out;
   for (auto& some : of_layout) std::ranges::move(some, std::back_inserter(out));
@@ -116,10 +151,11 @@ std::vector<RingSearch::Ring> RingSearch::promising(const std::vector<Ring>& all
   return out;
 }
 
-PlanRequest RingSearch::request_for(const Ring& ring, bool quick) const {
+PlanRequest RingSearch::request_for(const Placement& placement, bool quick) const {
   PlanRequest request = request_;
-  request.placement = ring.placement;
+  request.placement = placement;
   request.last_resort = nullptr;
+  request.known = nullptr;
   if (quick) {
     request.quick = true;
     request.explain = false;
@@ -128,70 +164,114 @@ PlanRequest RingSearch::request_for(const Ring& ring, bool quick) const {
   return request;
 }
 
-Result<Plan> RingSearch::run() const {
-  const std::vector<Ring> all = rings();
-  std::vector<Ring> tried = promising(all);
-  std::vector<std::optional<Result<Plan>>> plans(tried.size());
-  for_each_parallel(int64_t(tried.size()), request_.threads,
-                    [&](int64_t i) { plans[size_t(i)] = balance(tried[size_t(i)]); });
-  // It takes the least memory.
-  if (std::ranges::none_of(plans, [](const auto& plan) { return plan->ok(); }) &&
-      tried.back().placement.rule != RingRule::AsOne) {
-    tried.push_back(as_one(all));
-    plans.push_back(balance(tried.back()));
-  }
-  if (std::ranges::none_of(plans, [](const auto& plan) { return plan->ok(); })) {
-    if (request_.explain) SLUICE_TRY(caps_work(program_, profile_, request_for(as_one(all), false)));
-    return *std::move(plans.back());
-  }
-  std::vector<size_t> order(tried.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](size_t i) {
-    return plans[i]->ok() ? (*plans[i])->makespan_ns : std::numeric_limits<double>::infinity();
+std::vector<RingSearch::Tried> RingSearch::planned_quickly(std::vector<Ring> rings) const {
+  std::vector<Tried> out;
+  for (Ring& r : rings) out.push_back({std::move(r), error("not planned yet")});
+  for_each_parallel(int64_t(out.size()), request_.threads, [&](int64_t i) {
+    Tried& one = out[size_t(i)];
+    one.plan = make_plan(program_, profile_, request_for(one.ring.placement, true));
   });
-  if (request_.quick || request_.least) return *std::move(plans[order.front()]);
-  Result<Plan> best = make_plan(program_, profile_, request_for(tried[order.front()], false));
-  for (size_t i = 1; i < std::min(kInFull, order.size()); ++i) {
-    Result<Plan> other = make_plan(program_, profile_, request_for(tried[order[i]], false));
-    if (other.ok() && (!best.ok() || other->makespan_ns < best->makespan_ns)) best = std::move(other);
-  }
-  return best;
+  return out;
 }
 
-// What is computed again falls to those with less room than others: whoever is busy for longer gives up
-// layers, as long as that pays.
-Result<Plan> RingSearch::balance(Ring& r) const {
-  constexpr double kAlike = 0.015;
-  std::vector<double> shares(devices_, 1 / double(devices_));
-  std::optional<Plan> best;
-  Ring next = r;
-  for (;;) {
-    Result<Plan> found = make_plan(program_, profile_, request_for(next, true));
-    if (!found.ok() && !best) return found;
-    if (!found.ok() || (best && found->makespan_ns >= best->makespan_ns)) break;
-    best = std::move(*found);
-    r.placement = next.placement;
-    if (request_.least) break;
-    std::vector<double> busy_ns(devices_, 0);
-    for (const Action& a : best->actions) {
-      if (a.kind == ActionKind::Run) busy_ns[best->device_of(a).index()] += a.cost_ns;
-    }
-    const double mean_ns = std::accumulate(busy_ns.begin(), busy_ns.end(), 0.0) / double(devices_);
-    if (*std::ranges::max_element(busy_ns) < (1 + kAlike) * mean_ns) break;
-    double sum = 0;
-    for (size_t d = 0; d < devices_; ++d) sum += shares[d] *= mean_ns / std::max(busy_ns[d], 1e-3 * mean_ns);
-    for (double& share : shares) share /= sum;
-    next.placement = ring(program_, pieces_, costs_, shares, r.layout);
-    next.placement.rule = r.placement.rule, next.placement.chunks_at_once = r.placement.chunks_at_once;
-    if (next.placement.tasks == r.placement.tasks) break;
+std::vector<RingSearch::Tried> RingSearch::tried() const {
+  const std::vector<Ring> all = rings();
+  std::vector<Tried> out = planned_quickly(promising(all));
+  // It takes the least memory.
+  if (std::ranges::none_of(out, [](const Tried& one) { return one.plan.ok(); }) &&
+      out.back().ring.placement.rule != RingRule::AsOne)
+    out.push_back(std::move(planned_quickly({as_one(all)}).front()));
+  std::ranges::stable_sort(out, {}, &Tried::ns);
+  const size_t most =
+      request_.quick ? 1 : std::clamp(kEvenedTasks / program_.tasks().size(), kLeastEvened, kMostTried + 1);
+  for_each_parallel(int64_t(std::min(most, out.size())), request_.threads,
+                    [&](int64_t i) { balance(out[size_t(i)]); });
+  std::ranges::stable_sort(out, {}, &Tried::ns);
+  return out;
+}
+
+uint64_t RingSearch::subject() const {
+  Hash hash;
+  const auto add = [&](double value) { hash.add(std::bit_cast<uint64_t>(value)); };
+  hash.add(program_.hash()).add(profile_.alignment).add(devices_);
+  add(profile_.transfer_latency_ns), add(profile_.copy_slowdown);
+  for (const double ns : costs_.ns) add(ns);
+  for (const int64_t bytes : costs_.workspace_bytes) hash.add(bytes);
+  for (const Link& link : profile_.links) add(link.bytes_per_s);
+  for (const Tier tier : kTiers) {
+    hash.add(request_.caps[tier]).add(request_.boundary_bytes[tier]);
+    hash.add(profile_.overhead_bytes[tier]);
+  }
+  for (size_t p = 0; p < kPassCount; ++p)
+    hash.add(request_.passes != nullptr && request_.passes->record_of(Pass(p)).skipped);
+  return hash.value();
+}
+
+Result<Plan> RingSearch::in_full(const std::vector<Placement>& rings) const {
+  std::optional<Result<Plan>> best;
+  for (const Placement& placement : rings) {
+    Result<Plan> plan = make_plan(program_, profile_, request_for(placement, false));
+    if (!best || (plan.ok() && (!best->ok() || plan->makespan_ns < (*best)->makespan_ns)))
+      best = std::move(plan);
   }
   return *std::move(best);
 }
 
+Result<Plan> RingSearch::run(std::shared_ptr<const KnownSettings>* found) const {
+  const bool may_know = !request_.quick && !request_.least;
+  const uint64_t subject = may_know ? this->subject() : 0;
+  if (const KnownSettings* known = request_.known.get();
+      may_know && known != nullptr && known->subject == subject && !known->rings.empty())
+    return in_full(known->rings);
+  std::vector<Tried> tried = this->tried();
+  if (!tried.front().plan.ok()) {
+    const auto one =
+        std::ranges::find_if(tried, [](const Tried& t) { return t.ring.placement.rule == RingRule::AsOne; });
+    if (request_.explain) SLUICE_TRY(caps_work(program_, profile_, request_for(one->ring.placement, false)));
+    return std::move(one->plan);
+  }
+  if (!may_know) return std::move(tried.front().plan);
+  std::vector<Placement> rings;
+  for (Tried& t : tried) {
+    if (rings.size() < kInFull && t.ns() <= kAlikeInFull * tried.front().ns())
+      rings.push_back(std::move(t.ring.placement));
+  }
+  if (found != nullptr)
+    *found = std::make_shared<KnownSettings>(KnownSettings{subject, request_.brief, {}, rings});
+  return request_.brief ? std::move(tried.front().plan) : in_full(rings);
+}
+
+// What is computed again falls to those with less room than others: whoever is busy for longer gives up
+// layers, as long as that pays.
+void RingSearch::balance(Tried& one) const {
+  constexpr double kAlike = 0.015;
+  if (!one.plan.ok() || request_.least) return;
+  std::vector<double> shares(devices_, 1 / double(devices_));
+  Placement next = one.ring.placement;
+  for (;;) {
+    std::vector<double> busy_ns(devices_, 0);
+    for (const Action& a : one.plan->actions) {
+      if (a.kind == ActionKind::Run) busy_ns[one.plan->device_of(a).index()] += a.cost_ns;
+    }
+    const double mean_ns = std::accumulate(busy_ns.begin(), busy_ns.end(), 0.0) / double(devices_);
+    if (*std::ranges::max_element(busy_ns) < (1 + kAlike) * mean_ns) return;
+    double sum = 0;
+    for (size_t d = 0; d < devices_; ++d) sum += shares[d] *= mean_ns / std::max(busy_ns[d], 1e-3 * mean_ns);
+    for (double& share : shares) share /= sum;
+    const Placement before = std::exchange(next, ring(program_, pieces_, costs_, shares, one.ring.layout));
+    next.rule = before.rule, next.chunks_at_once = before.chunks_at_once;
+    if (next.tasks == before.tasks) return;
+    Result<Plan> plan = make_plan(program_, profile_, request_for(next, true));
+    if (!plan.ok() || plan->makespan_ns >= one.plan->makespan_ns) return;
+    one = {{one.ring.layout, next, one.ring.ns}, std::move(plan)};
+  }
+}
+
 }  // namespace
 
-Result<Plan> plan_ring(const Program& program, const Profile& profile, const PlanRequest& request) {
-  return RingSearch(program, profile, request).run();
+Result<Plan> plan_ring(const Program& program, const Profile& profile, const PlanRequest& request,
+                       std::shared_ptr<const KnownSettings>* found) {
+  return RingSearch(program, profile, request).run(found);
 }
 
 Status ring_works(const Program& program, const Profile& profile, const PlanRequest& request) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -12,13 +14,16 @@
 #include <tuple>
 
 #include "equivalence/small_runs.h"
+#include "planner/coarse_search.h"
 #include "planner/planner.h"
+#include "planner/ring_search.h"
 #include "planner/six_tasks.h"
 
 namespace sluice::core {
 namespace {
 
 const Tier kSecond = Tier::device(1);
+constexpr double kAnyTime = std::numeric_limits<double>::infinity();
 
 // Of layers that come in one piece.
 std::vector<size_t> dealt(const std::vector<double>& layer_ns, double beside_ns,
@@ -79,10 +84,18 @@ TEST(Rings, CutLayersWherePartsAreMoreEven) {
   }
 }
 
-Program eight_layers(StepShape shape, const OptimizerConfig& optimizer = {}) {
+Program of_layers(size_t layers, StepShape shape, const OptimizerConfig& optimizer = {}) {
   StageRequest request = small_request(shape, {});
-  request.model.layers.resize(8, request.model.layers.front());
+  request.model.layers.resize(layers, request.model.layers.front());
   return build_training(request.model, request.shape, request.numerics, optimizer).program;
+}
+
+Program eight_layers(StepShape shape, const OptimizerConfig& optimizer = {}) {
+  return of_layers(8, shape, optimizer);
+}
+
+Program two_layers(StepShape shape) {
+  return of_layers(2, shape);
 }
 
 Program four_chunks() {
@@ -226,7 +239,7 @@ TEST(Rings, AreJustified) {
   for (const double ns : costs.ns) all_ns += ns;
   const Placement placement = ring(program, pieces_of(program), costs, std::vector(4, 0.25), {.turns = 2});
   double least_ns = all_ns;
-  for (const RingEstimate& e : estimate_ring(program, placement, costs, profile)) {
+  for (const RingEstimate& e : estimate_ring(program, placement, costs, profile, kAnyTime)) {
     EXPECT_GE(e.ns, all_ns / 4) << "nothing takes less than its part";
     least_ns = std::min(least_ns, e.ns);
   }
@@ -247,13 +260,65 @@ TEST(Rings, TakeAsLongAsTheirOrder) {
   }
   const TaskCosts costs = cost_of(program, profile);
   Placement placement = ring(program, pieces_of(program), costs, std::vector(4, 0.25), {.turns = 2});
-  for (const RingEstimate& e : estimate_ring(program, placement, costs, profile)) {
+  for (const RingEstimate& e : estimate_ring(program, placement, costs, profile, kAnyTime)) {
     placement.rule = e.rule, placement.chunks_at_once = e.chunks_at_once;
     request.placement = placement;
     const auto plan = make_plan(program, profile, request);
     ASSERT_TRUE(plan.ok()) << plan.message();
     EXPECT_LT(plan->makespan_ns, 1.01 * e.ns) << int(e.rule) << " " << e.chunks_at_once;
   }
+}
+
+TEST(Rings, AreLeftAsTheyAreWhereOthersAreFaster) {
+  const Program program = eight_layers({16, 16, 2, 6, 16});
+  Profile profile;
+  profile.set_lanes(LaneTable::of_devices(4, true), 1e12);
+  const TaskCosts costs = cost_of(program, profile);
+  const Placement placement = ring(program, pieces_of(program), costs, std::vector(4, 0.25), {.turns = 2});
+  const auto rough = estimate_ring(program, placement, costs, profile, 0);
+  const auto all = estimate_ring(program, placement, costs, profile, kAnyTime);
+  double fastest_ns = kAnyTime;
+  for (const RingEstimate& e : rough) fastest_ns = std::min(fastest_ns, e.ns);
+  const auto some = estimate_ring(program, placement, costs, profile, fastest_ns);
+  ASSERT_EQ(rough.size(), all.size());
+  ASSERT_EQ(rough.size(), some.size());
+  bool earlier = false;
+  for (size_t i = 0; i < all.size(); ++i) {
+    earlier = earlier || all[i].ns < rough[i].ns;
+    EXPECT_LE(all[i].ns, rough[i].ns);
+    EXPECT_EQ(some[i].ns, rough[i].ns <= fastest_ns ? all[i].ns : rough[i].ns);
+  }
+  EXPECT_TRUE(earlier);
+}
+
+// What a comparison of shapes found is not searched again, and what comes of it is the same plan.
+TEST(Rings, ArePlannedInFullOnceTheyAreKnown) {
+  const Program program = two_layers({16, 16, 2, 2, 16});
+  Profile profile;
+  profile.set_lanes(LaneTable::of_devices(2, true), 1e12);
+  PlanRequest request;
+  request.caps[kDevice] = request.caps[Tier::device(1)] = persistent_bytes(program);
+  PlanRequest brief = request;
+  brief.brief = true;
+  std::shared_ptr<const KnownSettings> known;
+  const auto compared = plan_ring(program, profile, brief, &known);
+  ASSERT_TRUE(compared.ok()) << compared.message();
+  ASSERT_TRUE(known);
+  ASSERT_FALSE(known->rings.empty());
+  const auto searched = make_plan(program, profile, request);
+  request.known = known;
+  const auto again = make_plan(program, profile, request);
+  ASSERT_TRUE(searched.ok() && again.ok()) << again.message();
+  EXPECT_EQ(to_text(program, *again), to_text(program, *searched));
+  EXPECT_LE(again->makespan_ns, compared->makespan_ns);
+  // Of another program nothing is known.
+  const Program other = two_layers({16, 16, 4, 1, 16});
+  request.brief = true;
+  const auto fresh = make_plan(other, profile, request);
+  request.known = nullptr;
+  const auto plain = make_plan(other, profile, request);
+  ASSERT_TRUE(fresh.ok() && plain.ok()) << fresh.message();
+  EXPECT_EQ(to_text(other, *fresh), to_text(other, *plain));
 }
 
 TEST(Rings, SayWhichLayersAreWhose) {

@@ -91,9 +91,11 @@ struct RingEstimate {
   double ns;      // from the begin of the first task to the end of the last one
   int64_t bytes;  // in use at the fullest moment of the fullest device
 };
-// Of that order under each rule, rounds overlapping, with nothing computed again and no wait for memory.
+// Of that order under each rule, rounds overlapping, with nothing computed again and no wait for memory. An
+// order that ends past `hopeful_ns` after a few attempts to end earlier is left as it is then; infinity: all
+// attempts are made.
 std::vector<RingEstimate> estimate_ring(const Program& program, const Placement& placement,
-                                        const TaskCosts& costs, const Profile& profile);
+                                        const TaskCosts& costs, const Profile& profile, double hopeful_ns);
 
 // Unrolls the program in the order given: what is saved by computing it again has its tasks run a second
 // time, and what one device made and another uses is handed over. REQUIRES: data flows in that order as in

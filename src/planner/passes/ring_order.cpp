@@ -12,6 +12,10 @@
 #include <limits>
 #include <map>
 #include <queue>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "planner/passes/passes.h"
 
@@ -25,9 +29,36 @@ struct Group {
   int32_t round, chunk;
   uint32_t stage = 0;  // groups of a pass that follow one another on one device, counted per round and phase
   double ns = 0;
-  // Groups that cannot begin before it has ended, and how much later; 0 on the same device.
-  std::vector<std::pair<uint32_t, double>> next;
-  std::vector<std::pair<uint32_t, double>> before;  // the same, those that it follows
+};
+
+// By group those that cannot begin before it has ended, and how much later; 0 on the same device. Or those
+// that it follows.
+class Edges {
+ public:
+  struct Edge {
+    uint32_t to;
+    double later_ns;
+  };
+  struct Ends {
+    uint32_t from, to;
+    double later_ns;
+  };
+  Edges() = default;
+  // REQUIRES: `ends` are sorted by `from`.
+  Edges(size_t groups, std::span<const Ends> ends) : begin_(groups + 1, 0) {
+    for (const Ends& e : ends) {
+      ++begin_[e.from + 1];
+      edges_.push_back({e.to, e.later_ns});
+    }
+    for (size_t g = 0; g < groups; ++g) begin_[g + 1] += begin_[g];
+  }
+  std::span<const Edge> of(uint32_t group) const {
+    return {edges_.data() + begin_[group], edges_.data() + begin_[group + 1]};
+  }
+
+ private:
+  std::vector<uint32_t> begin_;  // by group, of its edges
+  std::vector<Edge> edges_;
 };
 
 class Ring {
@@ -36,18 +67,22 @@ class Ring {
       : program_(program), placement_(placement), costs_(costs), profile_(profile) {
     find_groups();
     find_edges();
+    find_objects();
   }
 
+  static constexpr double kAny = std::numeric_limits<double>::infinity();
   // The groups in the order in which they begin under a rule, and when the last one ends.
   struct Order {
     std::vector<uint32_t> groups;
     std::vector<double> begin_ns;  // by group
     double end_ns = 0;
   };
-  Order order(RingRule rule, int chunks_at_once) {
-    if (rule != RingRule::AsOne) return justified(list(keys(rule), chunks_at_once), chunks_at_once);
+  // Who is past `hopeful_ns` after a few attempts to end earlier makes no more.
+  Order order(RingRule rule, int chunks_at_once, double hopeful_ns = kAny) {
+    if (rule != RingRule::AsOne)
+      return justified(list(ranks_by(rule), chunks_at_once), chunks_at_once, hopeful_ns);
     find_turns(chunks_at_once > chunks_of_round_);
-    return list(keys(rule), chunks_at_once, patience_ns());
+    return list(ranks_by(rule), chunks_at_once, patience_ns());
   }
   // Of the longest round, and of all.
   int32_t chunks_of_round() const { return chunks_of_round_; }
@@ -67,16 +102,25 @@ class Ring {
  private:
   void find_groups();
   void find_edges();
+  void find_objects();
   void find_turns(bool overlap_rounds);
   // How long a device waits for what comes first under a rule before it begins something else.
   double patience_ns() const;
   // What comes first is smaller.
   using Key = std::array<double, 4>;
-  using Keys = std::vector<Key>;  // by group
-  Keys keys(RingRule rule) const {
-    Keys out;
-    for (uint32_t g = 0; g < groups_.size(); ++g) out.push_back(key(rule, g));
+  using Ranks = std::vector<uint32_t>;  // by group: how many come first
+  // Of those alike the one that the program has first comes first.
+  template <typename KeyOf>
+  Ranks ranks(KeyOf&& key_of) const {
+    std::vector<std::pair<decltype(key_of(0u)), uint32_t>> sorted(groups_.size());
+    for (uint32_t g = 0; g < groups_.size(); ++g) sorted[g] = {key_of(g), g};
+    std::ranges::sort(sorted);
+    Ranks out(groups_.size());
+    for (uint32_t rank = 0; rank < sorted.size(); ++rank) out[sorted[rank].second] = rank;
     return out;
+  }
+  Ranks ranks_by(RingRule rule) const {
+    return ranks([&](uint32_t g) { return key(rule, g); });
   }
   Key key(RingRule rule, uint32_t g) const {
     const Group& group = groups_[g];
@@ -95,14 +139,18 @@ class Ring {
   }
   static constexpr int32_t kAllChunks = std::numeric_limits<int32_t>::max() / 2;
   // `backwards`: time runs from the end of the step to its begin.
-  Order list(const Keys& keys, int32_t chunks_at_once, double patience_ns = 0, bool backwards = false) const;
-  Order justified(Order order, int32_t chunks_at_once) const;
+  Order list(const Ranks& ranks, int32_t chunks_at_once, double patience_ns = 0,
+             bool backwards = false) const;
+  Order justified(Order order, int32_t chunks_at_once, double hopeful_ns) const;
 
   const Program& program_;
   const Placement& placement_;
   const TaskCosts& costs_;
   const Profile& profile_;
   std::vector<Group> groups_;
+  Edges next_, before_;
+  // What the groups of each use, once each: by group where its part begins.
+  std::vector<uint32_t> objects_begin_, objects_;
   std::vector<double> chunk_turn_;         // by group: which chunk of its pass it is, in the program's order
   std::vector<int32_t> layers_;            // by group
   std::vector<double> turn_as_one_;        // by group: its place in the order of one device
@@ -170,11 +218,9 @@ void Ring::find_edges() {
     std::vector<uint32_t> readers;  // since
   };
   std::vector<Last> last(program_.objects().size());
-  std::map<std::pair<uint32_t, uint32_t>, double> edges;
+  std::vector<Edges::Ends> edges;
   const auto after = [&](uint32_t from, uint32_t to, double later) {
-    if (from == to || from == UINT32_MAX) return;
-    double& edge = edges.try_emplace({from, to}, 0).first->second;
-    edge = std::max(edge, later);
+    if (from != to) edges.push_back({from, to, later});
   };
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     for (uint32_t t = groups_[g].begin; t < groups_[g].end; ++t) {
@@ -196,10 +242,30 @@ void Ring::find_edges() {
       }
     }
   }
-  for (const auto& [ends, later] : edges) {
-    groups_[ends.first].next.emplace_back(ends.second, later);
-    groups_[ends.second].before.emplace_back(ends.first, later);
+  // Of those between the same two the one that takes longest.
+  std::ranges::sort(edges, {}, [](const Edges::Ends& e) { return std::tuple(e.from, e.to, -e.later_ns); });
+  const auto same = [](const Edges::Ends& a, const Edges::Ends& b) {
+    return a.from == b.from && a.to == b.to;
+  };
+  edges.erase(std::unique(edges.begin(), edges.end(), same), edges.end());
+  next_ = Edges(groups_.size(), edges);
+  for (Edges::Ends& e : edges) std::swap(e.from, e.to);
+  std::ranges::sort(edges, {}, [](const Edges::Ends& e) { return std::pair(e.from, e.to); });
+  before_ = Edges(groups_.size(), edges);
+}
+
+void Ring::find_objects() {
+  constexpr uint32_t kNone = UINT32_MAX;
+  std::vector<uint32_t> last(program_.objects().size(), kNone);  // by object: the group that has it last
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    objects_begin_.push_back(uint32_t(objects_.size()));
+    for (uint32_t t = groups_[g].begin; t < groups_[g].end; ++t) {
+      for (const Use& u : program_.tasks()[t].uses) {
+        if (std::exchange(last[u.object.value], g) != g) objects_.push_back(u.object.value);
+      }
+    }
   }
+  objects_begin_.push_back(uint32_t(objects_.size()));
 }
 
 // As in the order of one device (order.cpp), but each device by itself: it has done the same part of its time
@@ -246,17 +312,17 @@ double Ring::patience_ns() const {
   return sum / std::max(1.0, groups);
 }
 
-Ring::Order Ring::list(const Keys& keys, int32_t chunks_at_once, double patience_ns, bool backwards) const {
+Ring::Order Ring::list(const Ranks& ranks, int32_t chunks_at_once, double patience_ns, bool backwards) const {
   Order out;
   out.begin_ns.resize(groups_.size());
   std::vector<size_t> before;
   std::vector<double> ready_ns(groups_.size(), 0);
-  for (const Group& g : groups_) before.push_back((backwards ? g.next : g.before).size());
+  const Edges &to = backwards ? before_ : next_, &from = backwards ? next_ : before_;
+  for (uint32_t g = 0; g < groups_.size(); ++g) before.push_back(from.of(g).size());
   // Of each device what can begin now, and what can begin later, by time.
-  std::array<
-      std::priority_queue<std::pair<Key, uint32_t>, std::vector<std::pair<Key, uint32_t>>, std::greater<>>,
-      Tier::kMostDevices>
-      open;
+  std::array<std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>, Tier::kMostDevices> open;
+  std::vector<uint32_t> of_rank(groups_.size());
+  for (uint32_t g = 0; g < groups_.size(); ++g) of_rank[ranks[g]] = g;
   using Event = std::pair<double, uint32_t>;
   std::array<std::priority_queue<Event, std::vector<Event>, std::greater<>>, Tier::kMostDevices> later;
   std::array<double, Tier::kMostDevices> free_ns{};
@@ -290,9 +356,9 @@ Ring::Order Ring::list(const Keys& keys, int32_t chunks_at_once, double patience
     while (!later[device].empty() && later[device].top().first <= now + patience_ns) {
       const uint32_t g = later[device].top().second;
       later[device].pop();
-      open[device].emplace(keys[g], g);
+      open[device].push(ranks[g]);
     }
-    const uint32_t g = open[device].top().second;
+    const uint32_t g = of_rank[open[device].top()];
     open[device].pop();
     const Group& group = groups_[g];
     out.begin_ns[g] = std::max(now, ready_ns[g]);
@@ -300,7 +366,7 @@ Ring::Order Ring::list(const Keys& keys, int32_t chunks_at_once, double patience
     free_ns[device] = end_ns;
     out.groups.push_back(g);
     out.end_ns = std::max(out.end_ns, end_ns);
-    for (const auto& [next, later_ns] : backwards ? group.before : group.next) {
+    for (const auto& [next, later_ns] : to.of(g)) {
       ready_ns[next] = std::max(ready_ns[next], end_ns + later_ns);
       if (--before[next] == 0) reached(next);
     }
@@ -319,15 +385,16 @@ Ring::Order Ring::list(const Keys& keys, int32_t chunks_at_once, double patience
   return out;
 }
 
-Ring::Order Ring::justified(Order order, int32_t chunks_at_once) const {
-  constexpr int kMost = 12, kMostInVain = 4;
+Ring::Order Ring::justified(Order order, int32_t chunks_at_once, double hopeful_ns) const {
+  constexpr int kMost = 12, kMostInVain = 4, kFew = 2;
   Order last = order;
   for (int i = 0, in_vain = 0; i < kMost && in_vain < kMostInVain; ++i, ++in_vain) {
-    Keys keys(groups_.size());
-    for (size_t g = 0; g < groups_.size(); ++g) keys[g] = {-(last.begin_ns[g] + groups_[g].ns)};
-    const Order back = list(keys, kAllChunks, 0, true);
-    for (size_t g = 0; g < groups_.size(); ++g) keys[g] = {-(back.begin_ns[g] + groups_[g].ns)};
-    last = list(keys, chunks_at_once);
+    if (i >= kFew && order.end_ns > hopeful_ns) break;
+    const auto by_end = [&](const Order& of) {
+      return ranks([&](uint32_t g) { return -(of.begin_ns[g] + groups_[g].ns); });
+    };
+    const Order back = list(by_end(last), kAllChunks, 0, true);
+    last = list(by_end(back), chunks_at_once);
     if (last.end_ns < order.end_ns) order = last, in_vain = -1;
   }
   return order;
@@ -335,24 +402,29 @@ Ring::Order Ring::justified(Order order, int32_t chunks_at_once) const {
 
 int64_t Ring::most_bytes(const Order& order) const {
   const auto end = uint32_t(order.groups.size());
+  std::vector<std::vector<uint32_t>> groups_of(placement_.devices);  // in that order
+  std::vector<uint32_t> place(end);                                  // by group, in that order
+  for (uint32_t i = 0; i < end; ++i) {
+    place[order.groups[i]] = i;
+    groups_of[groups_[order.groups[i]].device].push_back(order.groups[i]);
+  }
+  std::vector<std::pair<uint32_t, uint32_t>> lives(program_.objects().size(), {end, 0});
+  std::vector<uint32_t> used;
+  std::vector<int64_t> change;
   int64_t most = 0;
-  for (size_t d = 0; d < placement_.devices; ++d) {
-    std::vector<std::pair<uint32_t, uint32_t>> lives(program_.objects().size(), {end, 0});
-    for (uint32_t i = 0; i < end; ++i) {
-      const Group& g = groups_[order.groups[i]];
-      for (uint32_t t = g.begin; g.device == d && t < g.end; ++t) {
-        for (const Use& u : program_.tasks()[t].uses) {
-          auto& [first, last] = lives[u.object.value];
-          first = std::min(first, i);
-          last = i;
-        }
+  for (const std::vector<uint32_t>& groups : groups_of) {
+    used.clear();
+    for (const uint32_t g : groups) {
+      for (uint32_t k = objects_begin_[g]; k < objects_begin_[g + 1]; ++k) {
+        auto& [first, last] = lives[objects_[k]];
+        if (first == end) first = place[g], used.push_back(objects_[k]);
+        last = place[g];
       }
     }
-    std::vector<int64_t> change(end + 1, 0);
-    for (size_t o = 0; o < lives.size(); ++o) {
+    change.assign(end + 1, 0);
+    for (const uint32_t o : used) {
       const Object& object = program_.objects()[o];
-      const auto [first, last] = lives[o];
-      if (first == end) continue;
+      const auto [first, last] = std::exchange(lives[o], {end, 0});
       change[object.persistent ? 0 : first] += object.bytes;
       change[object.persistent ? end : last + 1] -= object.bytes;
     }
@@ -373,7 +445,7 @@ std::vector<TaskId> ring_order(const Program& program, const Placement& placemen
 }
 
 std::vector<RingEstimate> estimate_ring(const Program& program, const Placement& placement,
-                                        const TaskCosts& costs, const Profile& profile) {
+                                        const TaskCosts& costs, const Profile& profile, double hopeful_ns) {
   Ring ring(program, placement, costs, profile);
   std::vector<RingEstimate> out;
   for (const RingRule rule : kRingRules) {
@@ -384,7 +456,7 @@ std::vector<RingEstimate> estimate_ring(const Program& program, const Placement&
       // idle.
       if (rule == RingRule::AsOne ? half_rounds != 6 : half_rounds > 4 && chunks - round >= ring.chunks())
         continue;
-      const auto order = ring.order(rule, chunks);
+      const auto order = ring.order(rule, chunks, hopeful_ns);
       out.push_back({rule, chunks, order.end_ns, ring.most_bytes(order)});
     }
   }
