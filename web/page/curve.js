@@ -50,7 +50,8 @@ function moreWords(points, cap) {
   const kMore = 8, now = speedAt(points, cap), more = speedAt(points, cap + kMore), last = points[points.length - 1].device;
   if (!now || cap >= last) return '';
   const to = Math.min(cap + kMore, last);
-  return ` With ${to - cap} GiB more: about ${perSecond(more)}, ${(100 * (more / now - 1)).toFixed(1)} % faster.`;
+  const gain = (100 * (more / now - 1)).toFixed(1);
+  return ` With ${to - cap} GiB more: about ${perSecond(more)}, ${gain > 0 ? `${gain} %` : 'no'} faster.`;
 }
 function svg(tag, attributes, ...children) {
   const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
@@ -102,8 +103,8 @@ function showCurve() {
 // Six caps from what is tight to all of the card, one after the other.
 async function searchCurve() {
   if (curvePlanner.planner) { curvePlanner.planner.stop(); return; }
-  const key = curveKey(), asked = JSON.parse(key), most = Number($('device').max), here = plannedCurve($('machine').value);
-  const caps = here ? here.points.map(p => p.device) : [0.04, 0.08, 0.16, 0.32, 0.64, 1].map(s => Math.max(1, Math.round(2 * s * most) / 2));
+  const key = curveKey(), asked = JSON.parse(key), most = Number($('device').max), least = Math.max(1, 0.04 * most), here = plannedCurve($('machine').value);
+  const caps = here ? here.points.map(p => p.device) : [0, 0.2, 0.4, 0.6, 0.8, 1].map(s => Math.round(2 * least * (most / least) ** s) / 2);
   curvePlanner.planner = new Planner();
   $('search-curve').textContent = 'Stop';
   for (const cap of new Set(caps)) {

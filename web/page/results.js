@@ -71,10 +71,12 @@ function answerNode(one) {
   if (kind === 'first') return node;
   const frame = el('iframe', {title: 'The plan, explained', srcdoc: answer.page});
   frame.addEventListener('load', () => {
-    const fit = () => { frame.style.height = `${frame.contentDocument.documentElement.scrollHeight + 4}px`; };
+    // It may be gone when a later answer has taken its place.
+    const fit = () => { if (frame.contentDocument) frame.style.height = `${frame.contentDocument.body.offsetHeight + 4}px`; };
     frame.contentWindow.setTheme(document.documentElement.dataset.theme);
     fit();
-    setTimeout(fit, 300);
+    // What unfolds in it, such as a task that was chosen, and its width change how high it is.
+    new frame.contentWindow.ResizeObserver(fit).observe(frame.contentDocument.body);
   });
   const save = (words, act) => el('button', {type: 'button', onclick: act}, words);
   node.append(el('div', {class: 'buttons'},
