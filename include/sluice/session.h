@@ -147,9 +147,9 @@ class Session {
   // StepOptions::deferred_updates = true, as an update within the step leaves none.
   Result<std::vector<float>> gradient(std::string_view name);
   Status set_gradient(std::string_view name, std::span<const float> values);
-  // What the optimizer keeps of each trained weight: "m" and "v" of adamw, and "master", where there are f32
-  // master weights, which set_weight() sets. Errors: as those of weights, another slot, a weight that is not
-  // trained.
+  // What the optimizer keeps of each trained weight: "m" and "v" of adamw, and "master", where there are
+  // master weights, in f32 or of 24 bits, which set_weight() sets. Errors: as those of weights, another slot,
+  // a weight that is not trained.
   std::vector<std::string> state_slots() const;
   Result<std::vector<float>> state(std::string_view slot, std::string_view name);
   Status set_state(std::string_view slot, std::string_view name, std::span<const float> values);

@@ -58,7 +58,7 @@ def plan(model: Model | str, machine: Machine | str | None = None, *, device: in
         machine = Machine.preset(machine)
     caps = [parse_bytes(cap) if isinstance(cap, str) else cap for cap in (device, host)]
     return _sluice.plan(model, machine, *caps, seq_len=seq_len, tokens_per_step=tokens_per_step, compute=compute, gradients=gradients,
-                        state=state, master_weights=master_weights or "auto", stochastic=stochastic, deferred_updates=deferred_updates,
+                        state=state, master_weights="auto" if master_weights is None else master_weights, stochastic=stochastic, deferred_updates=deferred_updates,
                         freeze=list(freeze), optimizer=optimizer, hyperparameters=dict(hyperparameters or {}), clip_norm=clip_norm,
                         seed=seed, packed=packed, weighted=weighted, log_probabilities=log_probabilities, round_losses=round_losses,
                         evaluate=evaluate, sample_window=sample_window, progress=progress)

@@ -169,7 +169,7 @@ class Session:
         self._of.set_gradient(name, _as(values, np.float32))
 
     def state(self, name: str) -> dict[str, npt.NDArray[np.float32]]:
-        """Copies of what the optimizer keeps of a tensor: "m" and "v" of adamw; "master" where there are f32 master weights."""
+        """Copies of what the optimizer keeps of a tensor: "m" and "v" of adamw; "master" where there are master weights, also those of 24 bits."""
         return {slot: self._of.state(slot, name) for slot in self._of.state_slots}
 
     def set_state(self, name: str, slot: str, values: Array) -> None:

@@ -29,6 +29,8 @@ Status validate(const Numerics& n) {
   }
   if (n.master != MasterWeights::Off && n.state == DType::BF16)
     return error("numerics: master weights need state f32 or i8");
+  if (n.master == MasterWeights::I8 && n.stochastic)
+    return error("numerics: with master weights of 24 bits nothing is rounded by random numbers");
   return {};
 }
 

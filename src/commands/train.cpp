@@ -460,17 +460,22 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   return interrupted ? Ending::Interrupted : Ending::Done;
 }
 
-// Whether the run goes on as the one that was saved, and how far that is; 0: it begins.
-Result<int64_t> check_checkpoint(const RunConfig& c, const Machine& machine, const ModelSpec& model,
+struct GoingOn {
+  int64_t steps = 0;                 // made; 0: the run begins
+  std::vector<std::string> changed;  // what is otherwise than it was, and allowed to be
+};
+
+// Whether the run goes on as the one that was saved.
+Result<GoingOn> check_checkpoint(const RunConfig& c, const Machine& machine, const ModelSpec& model,
                                  const RunData& data) {
-  if (c.checkpoint().empty()) return 0;
+  if (c.checkpoint().empty()) return GoingOn();
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
   SLUICE_TRY(check_has_state(info, c.checkpoint()));
   SLUICE_ASSIGN(Manifest now, manifest_before_plans(c, machine, model, data.content, info.manifest));
   add_date(now, data.date);
   add_schedule(now, schedule_of(c));
   const Status goes_on = check_goes_on(c, info.manifest, now);
-  if (goes_on.ok()) return info.step;
+  if (goes_on.ok()) return GoingOn{info.step, differences(info.manifest, now)};
   Error why = goes_on.error();
   if (data.content != data.content_before && value_of(info.manifest, "data.content") == data.content_before)
     why.message += fmt::format(
@@ -494,6 +499,7 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   SLUICE_TRY(check_early(config, machine));
   SLUICE_ASSIGN(const ModelSpec model, resolve_trained_model(config));
   SLUICE_TRY(keep_date(config));
+  SLUICE_TRY(keep_formats(config));
   SLUICE_TRY(keep_rate(config));
   SLUICE_ASSIGN(RunData data, open_data(config, model.vocab, console));
   console.stop();
@@ -501,7 +507,8 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   SLUICE_ASSIGN(std::string why_rate, choose_rate(config, model));
   if (!why_rate.empty()) config.notices.push_back(std::move(why_rate));
   if (config.sample.prompt == kOpenPrompt) config.sample.prompt = data.prompt;
-  SLUICE_ASSIGN(const int64_t steps_done, check_checkpoint(config, machine, model, data));
+  SLUICE_ASSIGN(const GoingOn going_on, check_checkpoint(config, machine, model, data));
+  const int64_t steps_done = going_on.steps;
   if (steps_done > 0 && steps_done >= config.train.steps) {
     SLUICE_ASSIGN(CheckpointStore store, CheckpointStore::open(checkpoints_in(config.run.dir)));
     SLUICE_TRY(keep_best_of_newest(store, save_schedule_of(config).best));
@@ -511,6 +518,7 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
     return Ending::NothingLeft;
   }
   if (steps_done > 0) say("going on from {}\n", config.checkpoint());
+  for (const std::string& change : going_on.changed) say("allowed: {}\n", change);
   const PlanCache cache = plan_cache_of(config);
   SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
   needs.rows = sample_rows(data);

@@ -34,7 +34,7 @@ std::string trained_in_words(const ModelSpec& model) {
 
 // Why these number formats, where people used to others would ask.
 std::string why_numbers(const Numerics& n) {
-  if (!n.stochastic) return {};
+  if (!n.stochastic || n.master != MasterWeights::Off) return {};
   return "half as many bytes to keep and move as f32. Stochastic rounding keeps small updates that rounding "
          "to "
          "nearest would lose. For f32 master weights: --set train.master=on";
@@ -59,12 +59,14 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
       {"model", fmt::format("{}, {} parameters: layers x width {}{}", m.family, count(double(m.params())),
                             text(m), m.tied_embeddings ? ", tied" : "")},
       {"trained", trained_in_words(m)},
-      {"numbers", fmt::format("{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute),
-                              name_of(p.numerics.grad), name_of(p.numerics.state),
-                              p.numerics.master == MasterWeights::Off   ? ""
-                              : p.numerics.master == MasterWeights::F32 ? ", f32 master weights"
-                                                                        : ", master weights of 24 bits",
-                              p.numerics.stochastic ? ", stochastic rounding" : "")},
+      {"numbers",
+       fmt::format(
+           "{} compute, {} gradients, {} state{}{}", name_of(p.numerics.compute), name_of(p.numerics.grad),
+           name_of(p.numerics.state),
+           p.numerics.master == MasterWeights::Off   ? ""
+           : p.numerics.master == MasterWeights::F32 ? ", f32 master weights"
+                                                     : ", master weights of 24 bits",
+           p.numerics.stochastic && p.numerics.master == MasterWeights::Off ? ", stochastic rounding" : "")},
       {"why bf16", why_numbers(p.numerics)},
       {"shape",
        fmt::format("tokens of a chunk x chunks {}: {} = {} per step; sequences of {}; logits of {} at once",

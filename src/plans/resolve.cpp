@@ -25,6 +25,14 @@ Result<Numerics> resolve_numerics(const RunConfig& config, const Machine& machin
   n.master =
       config.train.master.value_or(bf16 && n.state == DType::F32 ? MasterWeights::F32 : MasterWeights::Off);
   n.stochastic = config.train.stochastic.value_or(bf16 && n.master == MasterWeights::Off);
+  if (n.master != MasterWeights::Off && !bf16)
+    return error("train.master = {}: it stands beside bf16 weights, and train.compute is f32{}",
+                 name_of(n.master),
+                 config.train.compute ? "" : ", which is fast here; set train.compute = bf16");
+  if (n.master != MasterWeights::Off && n.state == DType::BF16)
+    return error("train.master = {}: it goes with train.state = f32 or i8, not bf16", name_of(n.master));
+  if (n.master == MasterWeights::I8 && n.stochastic)
+    return error("train.stochastic = on: with train.master = i8 nothing is rounded by random numbers");
   SLUICE_TRY(validate(n));
   return n;
 }

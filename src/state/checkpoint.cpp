@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/pieces.h"
 #include "io/shards.h"
+#include "state/compact.h"
 #include "state/convert.h"
 #include "state/weights.h"
 
@@ -212,12 +213,42 @@ Status begin_state(const Model& model, const std::set<std::string_view>& names, 
   return {};
 }
 
+// The parameter that masters of 8 bits are beside, from an element on.
+struct Beside {
+  ObjectId parameter;
+  int64_t first;
+};
+// By the masters' object.
+std::map<uint32_t, Beside> parameters_of_masters(const Model& model) {
+  std::map<uint32_t, Beside> out;
+  for (const ParamObjects& objects : model.params) {
+    for (const ParamObjects::Part& part : objects.parts) {
+      if (part.master.valid() && model.program.object(part.master).format == DType::I8)
+        out[part.master.value] = {objects.param, part.first};
+    }
+  }
+  return out;
+}
+
+// What a zero or a large weight becomes with a byte beside it may be no finite number.
+Status check_masters(const Beside& beside, const TensorInfo& masters, int64_t first,
+                     std::span<const std::byte> bytes, const Executor& executor) {
+  constexpr int64_t kSize = size_of(DType::BF16);
+  std::vector<std::byte> parameters(bytes.size() * kSize);
+  SLUICE_TRY(executor.read(beside.parameter, parameters, kSize * (beside.first + first)));
+  std::vector<float> values;
+  join_masters(parameters, bytes, values);
+  const TensorInfo joined{masters.name, TensorType::F32, masters.shape};
+  return check_values(joined, false, first, std::as_bytes(std::span(values)));
+}
+
 Status load_state_file(const CheckpointInfo& info, const Model& model, const CheckpointLayout& layout,
                        const fs::path& path, Executor& executor, const OtherState& other) {
   if (other.formats) {
     SLUICE_TRY(check_file(info, path));
     return load_state_in_other_formats(model, path, executor, other.trained);
   }
+  const std::map<uint32_t, Beside> beside = parameters_of_masters(model);
   std::map<std::string_view, const StoredTensor*> stored;
   std::set<std::string_view> needed;
   for (const StoredTensor& tensor : layout.state) {
@@ -235,6 +266,8 @@ Status load_state_file(const CheckpointInfo& info, const Model& model, const Che
     SLUICE_TRY(
         check_values(tensor, stored[tensor.name]->never_negative, offset / size_of(tensor.type), bytes));
     const StoredPart& part = stored[tensor.name]->parts[0];
+    if (const auto it = beside.find(part.object.value); it != beside.end())
+      SLUICE_TRY(check_masters(it->second, tensor, offset, bytes, executor));
     return executor.write(part.object, bytes, part.offset + offset);
   };
   SLUICE_TRY(load_file(info, path, needed, other.trained, check, write));

@@ -31,7 +31,13 @@ class Source {
     const auto it = by_name_.find(name);
     return it == by_name_.end() ? nullptr : &file_.tensors()[it->second];
   }
-  void release() const { file_.release(); }
+  // Pages of the file that were read are given back before they are many: a host cap counts them.
+  void was_read(int64_t bytes) {
+    constexpr int64_t kMostResidentBytes = 8 << 20;
+    if ((resident_ += bytes) < kMostResidentBytes) return;
+    resident_ = 0;
+    file_.release();
+  }
   std::string path() const { return file_.path().string(); }
 
  private:
@@ -40,6 +46,7 @@ class Source {
   }
 
   SafeTensorsFile file_;
+  int64_t resident_ = 0;
   std::map<std::string, size_t, std::less<>> by_name_;
 };
 
@@ -95,7 +102,8 @@ Status write(Executor& executor, ObjectId id, int64_t first, std::span<const flo
   std::vector<std::byte> bytes;
   if (format.block == 0) {
     const int64_t bad = round_elements(tensor_type(format.type), values, bytes);
-    if (bad >= 0) return error("{}: element {} is too large for {}", object.name, first + bad, to_text(format));
+    if (bad >= 0)
+      return error("{}: element {} is too large for {}", object.name, first + bad, to_text(format));
     return executor.write(id, bytes, format.bytes(first));
   }
   const int64_t padded = format.padded(int64_t(values.size()));
@@ -109,7 +117,7 @@ Status write(Executor& executor, ObjectId id, int64_t first, std::span<const flo
 
 class Conversion {
  public:
-  Conversion(const Model& model, const Source& source, Executor& executor, bool others_trained)
+  Conversion(const Model& model, Source& source, Executor& executor, bool others_trained)
       : model_(model), source_(source), executor_(executor), others_trained_(others_trained) {}
 
   Status run() {
@@ -119,7 +127,6 @@ class Conversion {
         for (const ObjectId id : objects.parts[p].state)
           SLUICE_TRY(state(id, objects.parts[p].elements, id == objects.parts[p].squares));
         if (objects.parts[p].master.valid()) SLUICE_TRY(master(w, p));
-        source_.release();
       }
     }
     return {};
@@ -134,6 +141,7 @@ class Conversion {
     for (int64_t first = 0; first < elements; first += kPieceElements) {
       SLUICE_TRY(read(*saved, first, std::min(kPieceElements, elements - first), values));
       SLUICE_TRY(write(executor_, id, first, values));
+      source_.was_read(int64_t(values.size()) * 4);
     }
     return {};
   }
@@ -158,7 +166,10 @@ class Conversion {
         parameters.resize(size_t(kSize * count));
         SLUICE_TRY(executor_.read(model_.params[weight].param, parameters, kSize * (part.first + first)));
         join_masters(parameters, tensor->bytes.subspan(size_t(first), size_t(count)), values);
+        const TensorInfo joined{name, TensorType::F32, tensor->info.shape};
+        SLUICE_TRY(check_values(joined, false, first, std::as_bytes(std::span(values))));
       }
+      source_.was_read(count * size_of(type));
       SLUICE_TRY(write_values(model_.params[weight], part.first + first, values, executor_));
     }
     return {};
@@ -169,7 +180,7 @@ class Conversion {
   }
 
   const Model& model_;
-  const Source& source_;
+  Source& source_;
   Executor& executor_;
   bool others_trained_;
 };
@@ -178,7 +189,7 @@ class Conversion {
 
 Status load_state_in_other_formats(const Model& model, const std::filesystem::path& file, Executor& executor,
                                    bool others_trained) {
-  SLUICE_ASSIGN(const Source source, Source::open(file));
+  SLUICE_ASSIGN(Source source, Source::open(file));
   return Conversion(model, source, executor, others_trained).run();
 }
 

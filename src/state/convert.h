@@ -9,10 +9,10 @@
 
 namespace sluice::core {
 
-// Reads the state of a checkpoint, whose weights were loaded, into that of the model, rounded to nearest in its
-// own formats. Master weights are those of the file where there are any, in either type, and the weights where
-// there are none. `file` passed check_file(). With `others_trained` state that is not there is zero; else an
-// error names it. Memory of a few MiB.
+// Reads the state of a checkpoint, whose weights were loaded, into that of the model, rounded to nearest in
+// its own formats. Master weights are those of the file where there are any, in either type, and the weights
+// where there are none. `file` passed check_file(). With `others_trained` state that is not there is zero;
+// else an error names it. Memory of some MiB.
 Status load_state_in_other_formats(const Model& model, const std::filesystem::path& file, Executor& executor,
                                    bool others_trained);
 

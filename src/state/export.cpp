@@ -75,19 +75,25 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
     const auto at = std::find_if(all.begin(), all.end(), [&](const auto& t) { return t.info.name == name; });
     return at == all.end() ? nullptr : &*at;
   };
+  const auto not_as_many = [&] {
+    return error("{}: the master weights of {} are not as many as its elements, or of several types",
+                 (source.dir / kStateName).string(), weight.sources.front().tensor);
+  };
   size_t tensor = 0;
-  int64_t left = 0;     // of that tensor, in elements
-  ObjectId parameters;  // where its own elements are
+  int64_t left = 0;                // of that tensor, in elements
+  std::optional<TensorType> type;  // of all parts
+  ObjectId parameters;             // where its own elements are
   for (size_t p = 0; const SafeTensor* part = find(p); ++p) {
     const ObjectId id(uint32_t(source.parts.size()));
     source.parts.push_back(part);
-    const TensorType type = part->info.type;
+    if (part->info.type != type.value_or(part->info.type)) return not_as_many();
+    type = part->info.type;
     const int64_t elements = part->info.elements();
     for (int64_t at = 0; at < elements;) {
       if (left == 0) {
         const bool beside =
-            type == TensorType::I8 && tensor < tensors.size() && tensors[tensor].from == TensorType::BF16;
-        if (tensor == tensors.size() || (type != TensorType::F32 && !beside)) break;
+            *type == TensorType::I8 && tensor < tensors.size() && tensors[tensor].from == TensorType::BF16;
+        if (tensor == tensors.size() || (*type != TensorType::F32 && !beside)) return not_as_many();
         parameters = tensors[tensor].parts.front().object;
         if (!beside) tensors[tensor].from = TensorType::F32;
         tensors[tensor].parts.clear();
@@ -96,7 +102,7 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
       }
       StoredTensor& to = tensors[tensor - 1];
       const int64_t count = std::min(left, elements - at);
-      if (type == TensorType::I8) {
+      if (*type == TensorType::I8) {
         add_joined(parameters, to.info.elements() - left, id, at, count, to);
       } else {
         to.parts.push_back({id, 4 * at, 4 * count, 0});
@@ -106,8 +112,7 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
   }
   source.from_masters = source.from_masters || tensor > 0;
   if (left == 0 && (tensor == 0 || tensor == tensors.size())) return {};
-  return error("{}: the master weights of {} are not as many as its elements",
-               (source.dir / kStateName).string(), weight.sources.front().tensor);
+  return not_as_many();
 }
 
 Result<std::vector<StoredTensor>> tensors_of(Source& source, const std::optional<TensorType>& type) {

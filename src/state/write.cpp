@@ -40,10 +40,10 @@ class Converter {
   void take_parameters(std::span<const std::byte> piece) { parameters_.assign(piece.begin(), piece.end()); }
   Result<std::span<const std::byte>> join(const StoredTensor& tensor, int64_t first,
                                           std::span<const std::byte> residuals) {
-    TensorInfo source = tensor.info;
-    source.type = tensor.from;
-    SLUICE_TRY(check_values(source, tensor.never_negative, first, parameters_));
     join_masters(parameters_, residuals, values_);
+    TensorInfo joined = tensor.info;
+    joined.type = TensorType::F32;
+    SLUICE_TRY(check_values(joined, tensor.never_negative, first, std::as_bytes(std::span(values_))));
     return round(tensor.info, first);
   }
 
@@ -92,6 +92,9 @@ Result<FileSum> write_tensors(std::span<const StoredTensor> tensors, const fs::p
   SLUICE_ASSIGN(SafeTensorsWriter writer, SafeTensorsWriter::create(path, infos, metadata));
   Converter converter;
   for (const StoredTensor& tensor : tensors) {
+    SLUICE_CHECK(tensor.residuals.empty() || tensor.residuals.size() == tensor.parts.size(),
+                 "{}: {} parts, {} residuals", tensor.info.name, tensor.parts.size(),
+                 tensor.residuals.size());
     int64_t written = 0;
     const auto write = [&](std::span<const std::byte> piece, int64_t read) -> Status {
       SLUICE_TRY(writer.write(tensor.info.name, written, piece));

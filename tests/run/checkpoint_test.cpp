@@ -237,6 +237,22 @@ TEST(Checkpoint, GoesOnWithOthersFrozenIfAllowed) {
   }
 }
 
+// What a configuration leaves open is as the checkpoint has it.
+TEST(Checkpoint, KeepsItsFormats) {
+  const std::vector<std::string> formats{"train.compute=bf16", "train.master=i8"};
+  const TempDir dir;
+  (void)run_session(must(prepare_small(dir, formats)), 1, dir / "saved");
+  const std::string resume = "run.resume=" + (dir / "saved").string();
+  const Prepared open = must(prepare_small(dir, {resume}));
+  EXPECT_EQ(open.numerics.compute, DType::BF16);
+  EXPECT_EQ(open.numerics.state, DType::I8);
+  EXPECT_EQ(open.numerics.master, MasterWeights::I8);
+  EXPECT_EQ(run_session(open, 2, dir / "more").size(), 1u);
+  const Prepared given = must(prepare_small(dir, {resume, "train.master=off", "train.state=f32"}));
+  EXPECT_EQ(given.numerics.master, MasterWeights::Off);
+  EXPECT_EQ(given.numerics.state, DType::F32);
+}
+
 // A run that goes on in other formats and saves at once has the state that was saved, rounded; and going back
 // from fewer bits to more changes nothing.
 TEST(Checkpoint, IsConvertedToOtherFormatsIfAllowed) {

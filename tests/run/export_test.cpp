@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/half.h"
+#include "config/files/load_config.h"
 #include "io/elements.h"
+#include "run/forged_checkpoint.h"
 #include "run/small_session.h"
 
 namespace sluice::core {
@@ -280,6 +282,55 @@ TEST_P(ExportOfMasters, TakesThemFromACheckpoint) {
   const std::vector<float> masters = values_of(dir / "f32", name), half = values_of(dir / "f16", name);
   for (size_t i = 0; i < masters.size(); ++i) EXPECT_EQ(half[i], float(F16(masters[i])));
   expect_same_files(dir / "f16", model);
+}
+
+// Parts of masters are all of one type; and what bytes make of weights is finite.
+TEST(Export, OfForgedMastersIsRefused) {
+  const TempDir dir;
+  const std::string model = model_in(dir, "qwen3_tiny").string();
+  const auto part = [](int index, TensorType type) {
+    constexpr int64_t kElements = 576;  // half of the weight's
+    return ForgedTensor{{fmt::format("master_wgu.L0.p{}", index), type, {kElements}},
+                        std::vector<std::byte>(size_t(kElements * size_of(type)))};
+  };
+  using enum TensorType;
+  for (const auto& [first, second] : {std::pair{I8, F32}, {I8, U8}, {F32, I8}, {F32, U8}}) {
+    std::filesystem::remove_all(dir / "saved");
+    (void)run_session(must(prepare_small(dir, with_masters(model, "i8"))), 1, dir / "saved");
+    forge(dir / "saved", "optimizer.safetensors", "master_wgu.L0.p0", {part(0, first), part(1, second)});
+    const std::string said = refusal(dir / "saved", dir / "out", {F32, kShardBytes});
+    EXPECT_NE(said.find("or of several types"), std::string::npos) << said;
+  }
+}
+
+TEST(Export, OfMastersThatAreNotFiniteIsRefused) {
+  const TempDir dir;
+  const std::string model = model_in(dir, "qwen3_tiny").string(),
+                    name = "model.layers.0.mlp.gate_proj.weight";
+  (void)run_session(must(prepare_small(dir, with_masters(model, "i8"))), 1, dir / "saved");
+  const auto tensor = [&](const char* file, const std::string& of) {
+    const auto from = must(SafeTensorsFile::open(dir / "saved" / file));
+    for (const SafeTensor& t : from.tensors())
+      if (t.info.name == of) return ForgedTensor{t.info, {t.bytes.begin(), t.bytes.end()}};
+    return ForgedTensor{};
+  };
+  ForgedTensor weights = tensor("model.safetensors", name),
+               bytes = tensor("optimizer.safetensors", "master_wgu.L0.p0");
+  weights.bytes[0] = weights.bytes[1] = std::byte{0};
+  bytes.bytes[0] = std::byte{0x80};  // zero less something is the largest number with its sign, which is none
+  forge(dir / "saved", "model.safetensors", name, {weights});
+  forge(dir / "saved", "optimizer.safetensors", "master_wgu.L0.p0", {bytes});
+  const std::string said = refusal(dir / "saved", dir / "out", {TensorType::F32, kShardBytes});
+  EXPECT_NE(said.find("element 0 is -nan; only finite values can be trained on"), std::string::npos) << said;
+  for (const char* master : {"train.master=i8", "train.master=f32"}) {
+    RunConfig config = must(load_config(
+        "", small_run(dir, {"model.config=" + model, "model.weights=" + model, "train.compute=bf16",
+                            "train.state=i8", master, "run.resume=" + (dir / "saved").string()})));
+    config.allow = {"formats"};
+    const auto session = Session::open(must(prepare(config, "", false)));
+    ASSERT_FALSE(session.ok()) << master;
+    EXPECT_NE(session.message().find("element 0 is -nan"), std::string::npos) << session.message();
+  }
 }
 
 TEST(Export, OfARunIsItsNewestCheckpoint) {

@@ -19,12 +19,41 @@ namespace sluice::core {
 inline void seal_again(const std::filesystem::path& dir) {
   nlohmann::ordered_json root = nlohmann::ordered_json::parse(file_bytes(dir / "checkpoint.json"));
   root.erase("checksum");
-  for (auto& [name, sum] : root["files"].items()) sum["xxh128"] = must(checksum_of_file(dir / name)).text();
+  for (auto& [name, sum] : root["files"].items()) {
+    sum["bytes"] = std::filesystem::file_size(dir / name);
+    sum["xxh128"] = must(checksum_of_file(dir / name)).text();
+  }
   std::string text = root.dump(2);
   text.resize(text.size() - 2);
   text += ",\n";
   std::ofstream(dir / "checkpoint.json")
       << text << "  \"checksum\": \"" << checksum_of(text).text() << "\"\n}\n";
+}
+
+struct ForgedTensor {
+  TensorInfo info;
+  std::vector<std::byte> bytes;
+};
+// A tensor of one of its files becomes others.
+inline void forge(const std::filesystem::path& dir, const char* file, const std::string& name,
+                  const std::vector<ForgedTensor>& others) {
+  std::vector<ForgedTensor> all;
+  std::map<std::string, std::string> metadata;
+  {
+    const auto from = must(SafeTensorsFile::open(dir / file));
+    metadata = from.metadata();
+    for (const SafeTensor& t : from.tensors()) {
+      if (t.info.name != name) all.push_back({t.info, {t.bytes.begin(), t.bytes.end()}});
+    }
+    ASSERT_LT(all.size(), from.tensors().size()) << "no tensor " << name;
+  }
+  all.insert(all.end(), others.begin(), others.end());
+  std::vector<TensorInfo> infos;
+  for (const ForgedTensor& t : all) infos.push_back(t.info);
+  auto writer = must(SafeTensorsWriter::create(dir / file, infos, metadata));
+  for (const ForgedTensor& t : all) ASSERT_TRUE(writer.write(t.info.name, 0, t.bytes).ok());
+  ASSERT_TRUE(writer.commit().ok());
+  seal_again(dir);
 }
 
 // An element of a tensor of the optimizer's state, in f32, becomes another number.

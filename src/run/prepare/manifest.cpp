@@ -232,6 +232,28 @@ Status keep_shape(RunConfig& c) {
   return {};
 }
 
+Status keep_formats(RunConfig& c) {
+  if (c.checkpoint().empty()) return {};
+  SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));
+  const auto type = [&](std::string_view name, std::optional<DType> key) {
+    const auto saved = parse_dtype(value_of(info.manifest, name));
+    return key || !saved.ok() ? key : std::optional(*saved);
+  };
+  auto& train = c.train;
+  const std::optional<DType> compute = type("train.compute", {});
+  if (!compute || train.compute.value_or(*compute) != *compute) return {};
+  train.compute = compute;
+  train.grad = type("train.grad", train.grad);
+  train.state = type("train.state", train.state);
+  const std::string master = value_of(info.manifest, "train.master");
+  for (const MasterWeights kept : {MasterWeights::Off, MasterWeights::F32, MasterWeights::I8})
+    if (!train.master && master == print(kept)) train.master = kept;
+  bool stochastic = false;
+  if (!train.stochastic && read(value_of(info.manifest, "train.stochastic"), stochastic))
+    train.stochastic = stochastic;
+  return {};
+}
+
 Status keep_rate(RunConfig& c) {
   if (c.checkpoint().empty() || (c.train.learning_rate && c.train.min_learning_rate)) return {};
   SLUICE_ASSIGN(const CheckpointInfo info, read_checkpoint_info(c.checkpoint()));

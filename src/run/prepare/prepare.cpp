@@ -178,6 +178,7 @@ Result<Prepared> prepare_on(RunConfig config, Machine machine, RunNeeds needs,
   p.document_tokens = document_tokens(needs.rows);
   options.observer->progress({"planning"});
   SLUICE_TRY(keep_shape(p.config));
+  SLUICE_TRY(keep_formats(p.config));
   OnThisHost here(options.cache, *options.observer, needs.rows);
   SLUICE_TRY(decide(p, needs, here, options.passes, options.stop));
   release_freed_memory();  // of the search, which takes more than running the plan
@@ -191,6 +192,7 @@ Status check_fit(RunConfig config, Machine machine) {
 
 Status check_fit(RunConfig config, Machine machine, RunNeeds needs) {
   SLUICE_TRY(keep_shape(config));
+  SLUICE_TRY(keep_formats(config));
   OnThisHost here(nullptr, silent_observer(), needs.rows);
   return check_shape(undecided(std::move(config), std::move(machine), needs), needs, here);
 }
