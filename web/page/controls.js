@@ -70,7 +70,8 @@ function fillFromAddress() {
   for (const key of Object.keys(prices)) prices[key] = Number(kept.get(`price.${key}`) ?? kPrices[key]);
   $('device').max = '192';
   for (const id of fields) {
-    $(id).value = kept.get(id) ?? kFirst[id];
+    const word = kept.get(id) ?? kFirst[id];
+    $(id).value = id === 'master' && word === 'on' ? 'f32' : word;  // what it was called before
     if ($(id).value === '' && kFirst[id]) $(id).value = kFirst[id];  // a word that is no choice here
   }
   nameBrought();
