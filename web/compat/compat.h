@@ -94,6 +94,10 @@ constexpr auto min_element(Range&& range, Before before = {}, Projection project
     return bool(invoke(before, invoke(projection, x), invoke(projection, y)));
   });
 }
+template <class Range, class Before = std::less<>, class Projection = std::identity>
+constexpr auto min(Range&& range, Before before = {}, Projection projection = {}) {
+  return *ranges::min_element(range, before, projection);
+}
 template <class Range, class Value, class Before = std::less<>, class Projection = identity>
 constexpr auto upper_bound(Range&& range, const Value& value, Before before = {},
                            Projection projection = {}) {
