@@ -50,7 +50,7 @@ struct Formula {
   // on several devices, where it depends on the ring.
   int64_t device_bytes = 0, all_bytes = 0;
 };
-// Errors as of plan_asked(), but none of kind DoesNotFit.
+// Errors as of plan_asked(); of caps only one that is above the card's own memory is refused.
 Result<Formula> by_formula(const AskedPlan& asked);
 
 // What `sluice plan --json` writes of it.
