@@ -91,14 +91,19 @@ Status plan_beside(Stages& stages, const BytesByTier& room, const Profile& profi
     const Program& program = stage.model.program;
     PlanRequest request = places_beside(program, stages.main);
     request.stop = stop;
+    // More than it needs lets loads run ahead. Of several devices all have as much.
+    BytesByTier bytes;
+    int64_t on_device = kUnlimited;
     for (const Tier tier : stages.main.plan.lanes.tiers()) {
-      int64_t end = request.base[tier] + room[tier];
       if (room[tier] > 0) {
-        // More than it needs lets loads run ahead.
         const Stretch free = free_around(stages.main, tier, room[tier], profile.alignment);
         request.base[tier] = free.begin;
-        end = free.end;
+        bytes[tier] = free.end - free.begin;
       }
+      if (tier.is_device()) on_device = std::min(on_device, bytes[tier]);
+    }
+    for (const Tier tier : stages.main.plan.lanes.tiers()) {
+      const int64_t end = request.base[tier] + (tier.is_device() ? on_device : bytes[tier]);
       request.caps[tier] = end + profile.held_beside(tier, end, /*actions=*/0);
     }
     auto plan = make_plan(program, profile, request);
