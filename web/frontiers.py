@@ -3,7 +3,7 @@
 """Plans by the command line what the page shows before anything is searched: speed over the device cap, of a few models and cards.
 
 frontiers.py [--program FILE] [--fresh]: see scripts/web. Writes web/page/frontiers.json, and goes on where it was stopped: cells that
-this commit's program has planned stay. One thread for each plan.
+this commit's program has planned stay. What is not whole yet is in build/. One thread for each plan.
 """
 
 import argparse
@@ -15,7 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "web/page/frontiers.json"
-MODELS = ["llama3-8b", "llama3-1b", "llama3-15b"]
+PART = ROOT / "build/web-frontiers.json"  # what is not whole yet
+MODELS = ["llama3-8b", "llama3-1b"]
 # GiB of the device: from what is tight to all that plans may have of a card.
 CAPS = {"h200": [6, 9, 16, 24, 60, 139], "rtx4090": [4, 6, 9, 12, 16, 22.5], "rtx3090": [4, 6, 9, 12, 16, 22.5],
         "rtx5090": [4, 6, 9, 16, 22, 30.5], "h100": [6, 9, 16, 24, 48, 78.5], "a100": [6, 9, 16, 24, 48, 79]}
@@ -37,8 +38,7 @@ def point(program, model, machine, cap):
                 sys.exit(f"{model} {machine} {cap} GiB: status {done.returncode}: {done.stderr}")
             return {"refused": words.removeprefix("sluice: ").removeprefix("error: ").split(" The tightest moment")[0]}
         plan = json.loads(Path(f"{work}/plan.json").read_text())
-    return {"tokens_per_s": round(plan["tokens_per_s"], 1), "bound_per_s": round(plan["tokens_per_s"] * plan["step_ns"] / plan["lower_bound_ns"], 1),
-            "mfu": round(plan["mfu"], 4), "binds": plan["binds"]}
+    return {"tokens_per_s": round(plan["tokens_per_s"], 1), "mfu": round(plan["mfu"], 4), "binds": plan["binds"]}
 
 
 def main():
@@ -48,9 +48,12 @@ def main():
     arguments = parser.parse_args()
     version = subprocess.run([arguments.program, "--version"], capture_output=True, text=True, check=True).stdout
     version = ", ".join(version.split("\n")[:2])
-    kept = json.loads(OUT.read_text()) if OUT.exists() and not arguments.fresh else {}
-    old = kept.get("curves", []) if kept.get("sluice") == version and kept.get("asked") == ASKED else []
-    known = {(c["model"], c["machine"], p["device"]): p for c in old for p in c["points"]}
+    known = {}
+    for file in (OUT, PART):
+        kept = json.loads(file.read_text()) if file.exists() and not arguments.fresh else {}
+        old = kept.get("curves", []) if kept.get("sluice") == version and kept.get("asked") == ASKED else []
+        known |= {(c["model"], c["machine"], p["device"]): p for c in old for p in c["points"]}
+    PART.parent.mkdir(exist_ok=True)
     curves = []
     for model in MODELS:
         for machine, caps in CAPS.items():
@@ -60,7 +63,8 @@ def main():
                 curves[-1]["points"].append(found)
                 print(model, machine, found, flush=True)
             lines = ",\n".join(json.dumps(c) for c in curves)
-            OUT.write_text(f'{{"sluice": {json.dumps(version)}, "asked": {json.dumps(ASKED)}, "curves": [\n{lines}\n]}}\n')
+            PART.write_text(f'{{"sluice": {json.dumps(version)}, "asked": {json.dumps(ASKED)}, "curves": [\n{lines}\n]}}\n')
+    PART.replace(OUT)
 
 
 main()

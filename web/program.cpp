@@ -39,7 +39,7 @@ class Told final : public sluice::Observer {
 };
 
 json refusal(const sluice::Error& why) {
-  json out = {{"error", why.message}};
+  json out = {{"error", why.message}, {"does_not_fit", why.kind == sluice::ErrorKind::DoesNotFit}};
   for (const auto& [name, value] : why.details) out["details"][name] = value;
   return out;
 }

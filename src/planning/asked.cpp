@@ -86,6 +86,8 @@ class Counting final : public Surroundings {
     };
     const int64_t given = request.chunk_tokens, chunk = given > 0 ? given : request.seq_len,
                   units = request.tokens_per_step / std::max(chunk, request.seq_len);
+    if (units == 0)
+      return error("shape.chunk_tokens = {}: a step has {} tokens", given, request.tokens_per_step);
     SLUICE_TRY(validate(cut(chunk, 1)));
     const StepShape two = cut(chunk, units > 1 ? 2 : 1);
     const Program rounds = subject.program(two, false);

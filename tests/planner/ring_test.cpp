@@ -311,7 +311,17 @@ TEST(Rings, ArePlannedInFullOnceTheyAreKnown) {
   ASSERT_TRUE(searched.ok() && again.ok()) << again.message();
   EXPECT_EQ(to_text(program, *again), to_text(program, *searched));
   EXPECT_LE(again->makespan_ns, compared->makespan_ns);
-  // Of another program nothing is known.
+  // Nothing is known of other caps, nor of another program.
+  const auto with = [&](const std::shared_ptr<const KnownSettings>& given) {
+    PlanRequest roomy = request;
+    roomy.known = given;
+    roomy.brief = true;
+    for (Tier device : {kDevice, Tier::device(1)}) roomy.caps[device] *= 2;
+    return make_plan(program, profile, roomy);
+  };
+  const auto roomy = with(known), unknown = with(nullptr);
+  ASSERT_TRUE(roomy.ok() && unknown.ok()) << roomy.message();
+  EXPECT_EQ(to_text(program, *roomy), to_text(program, *unknown));
   const Program other = two_layers({16, 16, 4, 1, 16});
   request.brief = true;
   const auto fresh = make_plan(other, profile, request);

@@ -67,7 +67,7 @@ function keepInAddress() {
 function fillFromAddress() {
   const kept = new URLSearchParams(location.hash.slice(1));
   for (const name of Object.keys(brought)) brought[name] = kept.get(`brought.${name}`) ?? '';
-  for (const key of Object.keys(prices)) prices[key] = Number(kept.get(`price.${key}`) ?? kPrices[key]);
+  for (const key of Object.keys(prices)) prices[key] = priceOf(kept.get(`price.${key}`), key);
   $('device').max = '192';
   for (const id of fields) {
     const word = kept.get(id) ?? kFirst[id];

@@ -7,9 +7,13 @@ const searchedPoints = new Map();  // by what is asked, less the device cap: cap
 // USD an hour of renting one card: round numbers of public lists in the middle of 2025, for the reader to change.
 const kPrices = {rtx3090: 0.2, rtx4090: 0.4, rtx5090: 0.7, a100: 1.3, h100: 2.5, h200: 3.2}, kPricesOf = 'mid-2025';
 const prices = {...kPrices};
+const priceOf = (text, key) => Number(text) > 0 && Number.isFinite(Number(text)) ? Number(text) : kPrices[key];
 
-// All that the answer depends on but the device cap.
-const curveKey = () => JSON.stringify({...JSON.parse(request()), settings: settings().filter(s => !s.startsWith('memory.device='))});
+// All that the answer depends on but the device cap at the slider, which is the first one set.
+const curveKey = () => {
+  const asked = settings(), slider = asked.findIndex(s => s.startsWith('memory.device='));
+  return JSON.stringify({...JSON.parse(request()), settings: asked.filter((_, i) => i !== slider)});
+};
 // Whether what was planned before is of what the form asks, machine and model aside.
 const isAsPlanned = () => !brought.model && !brought.machine && $('more').value.trim() === '' &&
   Object.entries(frontiers.asked).every(([id, value]) => $(id).value === String(value));
@@ -23,11 +27,10 @@ function pointsNow() {
   return [...points.values()].sort((a, b) => a.device - b.device);
 }
 function keepPoint(key, device, answer) {
-  if (!answer.error && !answer.plan) return;
+  if (!answer.plan && !answer.does_not_fit) return;  // another error says nothing of the cap
   if (!searchedPoints.has(key)) searchedPoints.set(key, new Map());
-  const plan = answer.error ? null : JSON.parse(answer.plan);
-  searchedPoints.get(key).set(device, plan ? {device, searched: true, tokens_per_s: plan.tokens_per_s, binds: plan.binds, mfu: plan.mfu,
-                                              bound_per_s: plan.tokens_per_s * plan.step_ns / plan.lower_bound_ns} :
+  const plan = answer.plan ? JSON.parse(answer.plan) : null;
+  searchedPoints.get(key).set(device, plan ? {device, searched: true, tokens_per_s: plan.tokens_per_s, binds: plan.binds, mfu: plan.mfu} :
     {device, searched: true, refused: answer.error});
   showCurve();
 }
@@ -80,7 +83,7 @@ function curveOf(points, cap) {
                  svg('polyline', {points: works.map(p => `${x(p.device)},${y(p.tokens_per_s)}`).join(' '), class: 'curve'}),
                  svg('line', {x1: x(cap), x2: x(cap), y1: top, y2: height - bottom, class: 'here'}));
   for (const p of points) {
-    const words = p.refused ?? `${p.device} GiB: ${perSecond(p.tokens_per_s)}, at most ${perSecond(p.bound_per_s)}; ${p.binds} binds; ${p.searched ? 'searched in this page' : 'planned before'}`;
+    const words = p.refused ?? `${p.device} GiB: ${perSecond(p.tokens_per_s)}; ${p.binds} binds; ${p.searched ? 'searched in this page' : 'planned before'}`;
     picture.append(p.refused ? svg('text', {x: x(p.device), y: y(0) - 4, 'text-anchor': 'middle', class: 'no'}, '×', svg('title', {}, words)) :
       svg('circle', {cx: x(p.device), cy: y(p.tokens_per_s), r: 5, class: p.searched ? 'searched' : 'before'}, svg('title', {}, words)));
   }
@@ -103,6 +106,10 @@ function showCurve() {
 // Six caps from what is tight to all of the card, one after the other.
 async function searchCurve() {
   if (curvePlanner.planner) { curvePlanner.planner.stop(); return; }
+  if (settings().filter(s => s.startsWith('memory.device=')).length > 1) {
+    $('curve-doing').textContent = 'memory.device under "more settings" says the cap: take it out to search over caps';
+    return;
+  }
   const key = curveKey(), asked = JSON.parse(key), most = Number($('device').max), least = Math.max(1, 0.04 * most), here = plannedCurve($('machine').value);
   const caps = here ? here.points.map(p => p.device) : [0, 0.2, 0.4, 0.6, 0.8, 1].map(s => Math.round(2 * least * (most / least) ** s) / 2);
   curvePlanner.planner = new Planner();
@@ -127,7 +134,7 @@ function showCards() {
   $('cards-card').hidden = !rows.some(row => row.p);
   if ($('cards-card').hidden || $('cards').contains(document.activeElement) && document.activeElement.tagName === 'INPUT') return;
   const price = key => el('input', {type: 'number', min: '0', step: '0.05', value: String(prices[key]), 'aria-label': `USD an hour of ${machineOf(key).card}`,
-    oninput: e => { prices[key] = Number(e.target.value) || 0; keepInAddress(); },
+    oninput: e => { prices[key] = priceOf(e.target.value, key); keepInAddress(); },
     onchange: e => { e.target.blur(); showCards(); }});
   const cell = (...words) => el('td', {}, ...words);
   $('cards').replaceChildren(

@@ -32,9 +32,12 @@ function sourceWords() {
   const machine = machineOf($('machine').value);
   return `Estimated, nothing here is timed. Rates of ${machine.card}: ${machine.reached}; ${errorWords(machine.key)}.`;
 }
-// What the answer rests on most, by what binds.
-function assumptionWords(binds) {
+// What an answer for the machine that is chosen now rests on most, by what binds.
+function assumptionWords() {
   const of = brought.machine ? `as ${brought.machineName} has it` : null, machine = of ? null : machineOf($('machine').value);
+  return binds => assumptionOf(binds, of, machine);
+}
+function assumptionOf(binds, of, machine) {
   if (/^compute|recomputation/.test(binds)) {
     return 'The assumption that dominates: steps reach ' + (of ? `the rate of matrix products ${of}.` :
       `${(machine.products_rate / 1e12).toFixed(0)} TFLOP/s in matrix products (${machine.reached}).`);
@@ -47,7 +50,7 @@ const kTitles = {formula: ['By formula', 'counted, nothing planned'], first: ['A
 function formulaNodes({least_ns, compute_ns, loading_ns, device_bytes, all_bytes, tokens}, caps) {
   const tile = (name, words) => el('span', {}, name, el('b', {}, words)), tiles = el('div', {class: 'tiles'},
     tile('tokens per second, at most', Math.round(tokens / least_ns * 1e9).toLocaleString('en-US')), tile('step, at least', `${(least_ns / 1e9).toFixed(3)} s`));
-  const words = [`${compute_ns >= loading_ns ? 'Every task once takes that long' : 'What does not fit the device takes that long to come over the link once'}, whatever the caps.`];
+  const words = [compute_ns >= loading_ns ? 'Every task once takes that long, whatever the caps.' : 'What does not fit the device at this cap takes that long to come over the link once.'];
   if (device_bytes > 0) {
     tiles.append(tile('device memory, at least', gib(device_bytes)), tile('both memories together, at least', gib(all_bytes)));
     words.push('The least memories are for chunks of one sequence; a plan takes a little more than that.');
@@ -98,10 +101,15 @@ async function plan() {
   quick.stop();
   const run = plan.run = (plan.run ?? 0) + 1;
   const asked = request(), began = performance.now();
-  const words = [brought.modelName || $('model').value, `${$('device').value} GiB of device memory`, `${$('host').value} GiB of host memory`,
+  // What stands last is meant: a line under "more settings" may set a cap, too.
+  const setTo = tier => settings().filter(s => s.startsWith(`memory.${tier}=`)).map(s => s.split('=')[1]);
+  const words = [brought.modelName || $('model').value, `${setTo('device').pop().replace(/GiB$/, ' GiB')} of device memory`,
+                 `${setTo('host').pop().replace(/GiB$/, ' GiB')} of host memory`,
                  `${Number($('step').value).toLocaleString('en-US')} tokens a step`].join(', ');
-  const caps = {device: Number($('device').value) * kGiB, host: Number($('host').value) * kGiB}, of = curveKey();
-  const source = sourceWords(), assumptions = assumptionWords;
+  const bytes = words => Number((/^([\d.]+) *GiB$/.exec(words) ?? [])[1]) * kGiB;  // NaN: in other words
+  const caps = {device: bytes(setTo('device').pop()), host: bytes(setTo('host').pop())}, of = curveKey();
+  const atSlider = setTo('device').length === 1 ? Number($('device').value) : null;
+  const source = sourceWords(), assumptions = assumptionWords();
   const told = (answer, kind) => ({answer, kind, words, source, caps, assumptions});
   keepInAddress();
   $('command').textContent = commandLine();
@@ -131,5 +139,5 @@ async function plan() {
   document.body.dataset.planMs = String(Math.round(performance.now() - began));
   shown = told(answer, 'searched');
   showAnswers();
-  keepPoint(of, caps.device / kGiB, answer);
+  if (atSlider !== null) keepPoint(of, atSlider, answer);
 }

@@ -66,8 +66,9 @@ function chooseByKey(key) {
   else if (chosen === null) chooseTask(0, key === 'Enter' ? Math.min(above(lanes[0].end, (view.from + view.to) / 2), lanes[0].n - 1) : -1);
   else if (key === 'n' || key === 'p') goTo(chosen.l, Math.min(Math.max(0, chosen.i + (key === 'n' ? 1 : -1)), lanes[chosen.l].n - 1));
   else if (key === 'l') {
-    const l = (chosen.l + 1) % lanes.length;
-    if (lanes[l].n > 0) goTo(l, Math.min(above(lanes[l].end, lanes[chosen.l].start[chosen.i]), lanes[l].n - 1));
+    let l = (chosen.l + 1) % lanes.length;
+    while (lanes[l].n === 0) l = (l + 1) % lanes.length;  // the one that was chosen has some
+    goTo(l, Math.min(above(lanes[l].end, lanes[chosen.l].start[chosen.i]), lanes[l].n - 1));
   } else return false;
   return true;
 }
