@@ -16,14 +16,14 @@ namespace sluice::core {
 namespace {
 
 // Elements at a time: whole groups.
-constexpr int64_t kPieceElements = 1 << 18;
-static_assert(kPieceElements % kCompactGroup == 0);
+constexpr int64_t kConvertedElements = 1 << 18;
+static_assert(kConvertedElements % kCompactGroup == 0);
 
-class Source {
+class SavedState {
  public:
-  static Result<Source> open(const std::filesystem::path& path) {
+  static Result<SavedState> open(const std::filesystem::path& path) {
     SLUICE_ASSIGN(SafeTensorsFile file, SafeTensorsFile::open(path));
-    return Source(std::move(file));
+    return SavedState(std::move(file));
   }
 
   // Null: there is none.
@@ -41,7 +41,7 @@ class Source {
   std::string path() const { return file_.path().string(); }
 
  private:
-  explicit Source(SafeTensorsFile file) : file_(std::move(file)) {
+  explicit SavedState(SafeTensorsFile file) : file_(std::move(file)) {
     for (size_t i = 0; i < file_.tensors().size(); ++i) by_name_[file_.tensors()[i].info.name] = i;
   }
 
@@ -58,7 +58,7 @@ struct Saved {
 };
 
 // The one of an object that has `elements`. Nothing: there is none of that name.
-Result<std::optional<Saved>> saved_as(const Source& source, const std::string& name, int64_t elements,
+Result<std::optional<Saved>> saved_as(const SavedState& source, const std::string& name, int64_t elements,
                                       bool squares) {
   const SafeTensor* tensor = source.find(name);
   if (tensor == nullptr) return std::optional<Saved>();
@@ -117,7 +117,7 @@ Status write(Executor& executor, ObjectId id, int64_t first, std::span<const flo
 
 class Conversion {
  public:
-  Conversion(const Model& model, Source& source, Executor& executor, bool others_trained)
+  Conversion(const Model& model, SavedState& source, Executor& executor, bool others_trained)
       : model_(model), source_(source), executor_(executor), others_trained_(others_trained) {}
 
   Status run() {
@@ -138,8 +138,8 @@ class Conversion {
     SLUICE_ASSIGN(const std::optional<Saved> saved, saved_as(source_, name, elements, squares));
     if (!saved) return others_trained_ ? executor_.clear(id) : missing(name);
     std::vector<float> values;
-    for (int64_t first = 0; first < elements; first += kPieceElements) {
-      SLUICE_TRY(read(*saved, first, std::min(kPieceElements, elements - first), values));
+    for (int64_t first = 0; first < elements; first += kConvertedElements) {
+      SLUICE_TRY(read(*saved, first, std::min(kConvertedElements, elements - first), values));
       SLUICE_TRY(write(executor_, id, first, values));
       source_.was_read(int64_t(values.size()) * 4);
     }
@@ -157,8 +157,8 @@ class Conversion {
                    name, tensor->info.elements(), name_of(type), part.elements);
     std::vector<float> values;
     std::vector<std::byte> parameters;
-    for (int64_t first = 0; first < part.elements; first += kPieceElements) {
-      const int64_t count = std::min(kPieceElements, part.elements - first);
+    for (int64_t first = 0; first < part.elements; first += kConvertedElements) {
+      const int64_t count = std::min(kConvertedElements, part.elements - first);
       if (type == TensorType::F32) {
         SLUICE_TRY(read({tensor, nullptr, false}, first, count, values));
       } else {
@@ -180,7 +180,7 @@ class Conversion {
   }
 
   const Model& model_;
-  Source& source_;
+  SavedState& source_;
   Executor& executor_;
   bool others_trained_;
 };
@@ -189,7 +189,7 @@ class Conversion {
 
 Status load_state_in_other_formats(const Model& model, const std::filesystem::path& file, Executor& executor,
                                    bool others_trained) {
-  SLUICE_ASSIGN(Source source, Source::open(file));
+  SLUICE_ASSIGN(SavedState source, SavedState::open(file));
   return Conversion(model, source, executor, others_trained).run();
 }
 
