@@ -92,12 +92,12 @@ void fill(const Operand& operand, std::byte* data) {
     reinterpret_cast<float*>(data + operand.elements)[group] = 0.1f;  // scales
   for (int64_t i = 0; i < operand.elements; ++i) {
     const float x = operand.name == "v" ? 0.1f : operand.name == "lse" ? 5.0f : uniform(random);
-    if (operand.format.type == DType::F32) reinterpret_cast<float*>(data)[i] = x;
-    if (operand.format.type == DType::BF16) reinterpret_cast<Bf16*>(data)[i] = Bf16(x);
-    if (operand.format.type == DType::F64) reinterpret_cast<double*>(data)[i] = double{x};
-    if (operand.format.type == DType::U8 || operand.format.type == DType::I8)
+    if (format.type == DType::F32) reinterpret_cast<float*>(data)[i] = x;
+    if (format.type == DType::BF16) reinterpret_cast<Bf16*>(data)[i] = Bf16(x);
+    if (format.type == DType::F64) reinterpret_cast<double*>(data)[i] = double{x};
+    if (format.type == DType::U8 || format.type == DType::I8)
       reinterpret_cast<uint8_t*>(data)[i] = uint8_t(random());
-    if (operand.format.type == DType::I32) {
+    if (format.type == DType::I32) {
       reinterpret_cast<int32_t*>(data)[i] = static_cast<int32_t>(operand.name == "pos" ? i % 4096 : i % 256);
     }
   }

@@ -10,7 +10,6 @@
 #include "io/file.h"
 #include "io/pieces.h"
 #include "io/shards.h"
-#include "state/compact.h"
 #include "state/convert.h"
 #include "state/weights.h"
 
@@ -223,8 +222,7 @@ std::map<uint32_t, Beside> parameters_of_masters(const Model& model) {
   std::map<uint32_t, Beside> out;
   for (const ParamObjects& objects : model.params) {
     for (const ParamObjects::Part& part : objects.parts) {
-      if (part.master.valid() && model.program.object(part.master).format == DType::I8)
-        out[part.master.value] = {objects.param, part.first};
+      if (has_residuals(model.program, part)) out[part.master.value] = {objects.param, part.first};
     }
   }
   return out;
@@ -233,11 +231,8 @@ std::map<uint32_t, Beside> parameters_of_masters(const Model& model) {
 // What a zero or a large weight becomes with a byte beside it may be no finite number.
 Status check_masters(const Beside& beside, const TensorInfo& masters, int64_t first,
                      std::span<const std::byte> bytes, const Executor& executor) {
-  constexpr int64_t kSize = size_of(DType::BF16);
-  std::vector<std::byte> parameters(bytes.size() * kSize);
-  SLUICE_TRY(executor.read(beside.parameter, parameters, kSize * (beside.first + first)));
   std::vector<float> values;
-  join_masters(parameters, bytes, values);
+  SLUICE_TRY(read_joined(executor, beside.parameter, beside.first + first, bytes, values));
   const TensorInfo joined{masters.name, TensorType::F32, masters.shape};
   return check_values(joined, false, first, std::as_bytes(std::span(values)));
 }

@@ -156,16 +156,14 @@ class Conversion {
       return error("{}: {} has {} elements of {}, which are no master weights of {} elements", source_.path(),
                    name, tensor->info.elements(), name_of(type), part.elements);
     std::vector<float> values;
-    std::vector<std::byte> parameters;
     for (int64_t first = 0; first < part.elements; first += kConvertedElements) {
       const int64_t count = std::min(kConvertedElements, part.elements - first);
       if (type == TensorType::F32) {
         SLUICE_TRY(read({tensor, nullptr, false}, first, count, values));
       } else {
-        constexpr int64_t kSize = size_of(DType::BF16);
-        parameters.resize(size_t(kSize * count));
-        SLUICE_TRY(executor_.read(model_.params[weight].param, parameters, kSize * (part.first + first)));
-        join_masters(parameters, tensor->bytes.subspan(size_t(first), size_t(count)), values);
+        const auto residuals = tensor->bytes.subspan(size_t(first), size_t(count));
+        SLUICE_TRY(
+            read_joined(executor_, model_.params[weight].param, part.first + first, residuals, values));
         const TensorInfo joined{name, TensorType::F32, tensor->info.shape};
         SLUICE_TRY(check_values(joined, false, first, std::as_bytes(std::span(values))));
       }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "state/weights.h"
+
 namespace sluice::core {
 namespace {
 
@@ -13,7 +15,7 @@ void add_master(const Program& program, const ParamObjects& objects, int64_t fir
     const int64_t begin = std::max(first, part.first);
     const int64_t end = std::min(first + count, part.first + part.elements);
     if (begin >= end) continue;
-    if (program.object(part.master).format == DType::I8) {
+    if (has_residuals(program, part)) {
       add_joined(objects.param, begin, part.master, begin - part.first, end - begin, to);
     } else {
       to.parts.push_back({part.master, 4 * (begin - part.first), 4 * (end - begin), 0});

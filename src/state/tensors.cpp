@@ -59,7 +59,7 @@ Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimi
     if (!object.valid())
       return error("state {}: allowed are {}", kind.slot, fmt::join(state_slots(model, optimizer), ", "));
     out.push_back({object, from - part.first, to - from});
-    if (kind.slot == kMasterRole && model.program.object(object).format == DType::I8)
+    if (kind.slot == kMasterRole && has_residuals(model.program, part))
       out.back().parameters = objects.param, out.back().first_parameter = from;
   }
   return out;
@@ -77,7 +77,7 @@ template <class F>
 Status for_each_piece(const Range& range, const Executor& executor, F&& f) {
   const Object& object = executor.program().object(range.object);
   const Format& format = object.format;
-  std::vector<std::byte> bytes, parameters;
+  std::vector<std::byte> bytes;
   std::vector<float> values;
   if (format.block > 0) {
     SLUICE_ASSIGN(const std::vector<std::byte> whole, read_whole(object, range.object, executor));
@@ -90,10 +90,7 @@ Status for_each_piece(const Range& range, const Executor& executor, F&& f) {
     bytes.resize(size_t(format.bytes(here)));
     SLUICE_TRY(executor.read(range.object, bytes, format.bytes(range.first + done)));
     if (range.parameters.valid()) {
-      constexpr int64_t kSize = size_of(DType::BF16);
-      parameters.resize(size_t(kSize * here));
-      SLUICE_TRY(executor.read(range.parameters, parameters, kSize * (range.first_parameter + done)));
-      join_masters(parameters, bytes, values);
+      SLUICE_TRY(read_joined(executor, range.parameters, range.first_parameter + done, bytes, values));
     } else {
       read_elements(tensor_type(format.type), bytes, values);
     }

@@ -91,8 +91,7 @@ Status write_floats(Executor& executor, ObjectId id, int64_t first, std::span<co
 // Writes elements [first, first + tile.values.size()) of a parameter and of its master weights.
 Status write_param(Executor& executor, const ParamObjects& objects, int64_t first, Tile& tile) {
   const std::span<const float> values(tile.values);
-  const bool joined = !objects.parts.empty() && objects.parts.front().master.valid() &&
-                      executor.program().object(objects.parts.front().master).format == DType::I8;
+  const bool joined = !objects.parts.empty() && has_residuals(executor.program(), objects.parts.front());
   if (joined) {
     split_masters(values, tile.rounded, tile.residuals);
     SLUICE_TRY(executor.write(objects.param, std::as_bytes(std::span(tile.rounded)), 2 * first));
@@ -231,6 +230,19 @@ Status write_weight(const Model& model, const WeightPlace& place, const TensorIn
     return write_param(executor, model.params[place.weight], place.first + first + from, tile);
   };
   return for_each_job((elements + kTileElements - 1) / kTileElements, elements * 4, run, [] {});
+}
+
+bool has_residuals(const Program& program, const ParamObjects::Part& part) {
+  return part.master.valid() && program.object(part.master).format == DType::I8;
+}
+
+Status read_joined(const Executor& executor, ObjectId parameter, int64_t first,
+                   std::span<const std::byte> residuals, std::vector<float>& values) {
+  constexpr int64_t kSize = size_of(DType::BF16);
+  std::vector<std::byte> parameters(residuals.size() * kSize);
+  SLUICE_TRY(executor.read(parameter, parameters, kSize * first));
+  join_masters(parameters, residuals, values);
+  return {};
 }
 
 Status write_values(const ParamObjects& objects, int64_t first, std::span<const float> values,

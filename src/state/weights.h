@@ -53,6 +53,11 @@ Status check_weight(const Model& model, const WeightPlace& place, const TensorIn
 Status write_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t offset,
                     std::span<const std::byte> bytes, Executor& executor);
 
+// Whether a part has masters of 24 bits (ops/master.h): its master's object is what the parameter lacks.
+bool has_residuals(const Program& program, const ParamObjects::Part& part);
+// Masters of 24 bits: elements of a bf16 parameter from `first` on, and the residuals beside them.
+Status read_joined(const Executor& executor, ObjectId parameter, int64_t first,
+                   std::span<const std::byte> residuals, std::vector<float>& values);
 // Replaces elements of a weight from `first` on, and of its master, by values that are finite.
 Status write_values(const ParamObjects& objects, int64_t first, std::span<const float> values,
                     Executor& executor);

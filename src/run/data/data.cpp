@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/data/data.h"
-#include "run/inputs/resolve.h"
 
 #include <algorithm>
 #include <bit>
@@ -12,6 +11,7 @@
 #include "host/host_memory.h"
 #include "plans/prepared.h"
 #include "run/inputs/paths.h"
+#include "run/inputs/resolve.h"
 #include "state/checkpoint.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/data/data_view.h"
-#include "run/inputs/resolve.h"
 
 #include <algorithm>
 
 #include "base/counts.h"
+#include "run/inputs/resolve.h"
 #include "tokenizer/tokenizer.h"
 #include "tokens/byte_tokenizer.h"
 
