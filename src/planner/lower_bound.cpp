@@ -319,4 +319,8 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
   return most;
 }
 
+double ring_bound_ns(const TaskCosts& costs, size_t devices) {
+  return std::accumulate(costs.ns.begin(), costs.ns.end(), 0.0) / double(devices);
+}
+
 }  // namespace sluice::core

@@ -26,5 +26,7 @@ namespace sluice::core {
 // order of transfers, when links are free, and which results several recomputations share.
 double lower_bound_ns(const Program& program, const Schedule& plain, const TaskCosts& costs,
                       const Profile& profile, const Limits& limits, const LeftOut& left_out = {});
+// The same of several devices, where a step takes each one's part of its tasks.
+double ring_bound_ns(const TaskCosts& costs, size_t devices);
 
 }  // namespace sluice::core

@@ -15,6 +15,7 @@
 #include "planner/builder.h"
 #include "planner/coarse_search.h"
 #include "planner/floor.h"
+#include "planner/lower_bound.h"
 #include "planner/more_memory.h"
 #include "planner/refusal.h"
 #include "planner/ring_search.h"
@@ -418,16 +419,26 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
   StepEstimate out;
   PlanRequest asked = request;
   asked.last_resort = &out.last_resort;
+  RingsFound rings;
   const auto planned = [&]() -> Result<Plan> {
-    if (!request.placement && !one_device) return plan_ring(searched, profile, asked, &out.settings);
+    if (!request.placement && !one_device) return plan_ring(searched, profile, asked, &rings);
     if (!one_device) return make_plan(searched, profile, asked);
     Planner planner(searched, profile, asked, left_out);
     auto plan = planner.search();
     out.settings = planner.settings();
     return plan;
   };
-  SLUICE_ASSIGN(const Plan plan, planned());
+  const Result<Plan> made = planned();
   if (request.stop.stop_requested()) return stopped_planning();
+  if (rings.hopeless_ns > 0) {
+    out.ns = rings.hopeless_ns, out.hopeless = true;
+    out.runs = double(program.tasks().size()) / double(profile.devices());
+    out.bound_ns = ring_bound_ns(cost_of(program, profile), profile.devices());
+    return out;
+  }
+  if (!made.ok()) return made.error();
+  const Plan& plan = *made;
+  if (!one_device && !request.placement) out.settings = rings.settings;
   out.ns = whole_step_ns(searched, plan, left_out);
   out.bound_ns = plan.lower_bound_ns;
   out.runs = double(runs_in_whole_step(searched, plan, left_out)) / double(plan.devices());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <stop_token>
 
@@ -35,6 +36,9 @@ struct PlanRequest {
   bool quick = false;  // a few candidates only: to compare shapes, not to run
   bool brief = false;  // the settings alone that others are varied from
   bool resort = true;  // where no settings make a plan, to that of the last resort
+  // On several devices: who takes longer by the order of its tasks alone is of no interest, and is not
+  // planned.
+  double hopeful_ns = std::numeric_limits<double>::infinity();
   Ways ways = Ways::Both;
   std::shared_ptr<const KnownSettings> known;  // null: none
   bool least = false;                          // the plan that takes the least device memory, however slow
@@ -71,6 +75,7 @@ struct StepEstimate {
   double runs = 0;             // of tasks, on a device
   bool loads_moments = false;  // some state of the optimizer comes from the host
   bool last_resort = false;    // see PlanRequest
+  bool hopeless = false;       // it takes `ns` or more, which is past PlanRequest::hopeful_ns
   std::shared_ptr<const KnownSettings>
       settings;  // of a search that was not quick; null: it had no need of them
 };

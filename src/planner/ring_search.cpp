@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -44,9 +43,7 @@ class RingSearch {
         pieces_(pieces_of(program)),
         devices_(profile.devices()) {}
 
-  // `found`: where to say which rings are planned in full, the most promising first, for PlanRequest::known;
-  // null: nobody asks.
-  Result<Plan> run(std::shared_ptr<const KnownSettings>* found) const;
+  Result<Plan> run(RingsFound* found) const;
   Status works() const {
     PlanRequest request = request_;
     request.placement = as_one(rings()).placement;
@@ -57,7 +54,8 @@ class RingSearch {
   struct Ring {
     RingLayout layout;
     Placement placement;
-    double ns = 0;  // estimated
+    double ns = 0;        // estimated
+    double order_ns = 0;  // of its order alone
   };
   // Not even what outlives the step has room.
   bool tight() const {
@@ -78,11 +76,11 @@ class RingSearch {
     double ns() const { return plan.ok() ? plan->makespan_ns : std::numeric_limits<double>::infinity(); }
   };
   // The fastest first; the parts of the devices are even in those that may be planned in full.
-  std::vector<Tried> tried() const;
+  std::vector<Tried> tried(const std::vector<Ring>& all) const;
   std::vector<Tried> planned_quickly(std::vector<Ring> rings) const;
   PlanRequest request_for(const Placement& placement, bool quick) const;
-  // With the parts of the devices made even.
-  void balance(Tried& one) const;
+  // With the parts of the devices made even, if that can end by `hopeful_ns`.
+  void balance(Tried& one, double hopeful_ns) const;
   // The fastest of plans in full.
   Result<Plan> in_full(const std::vector<Placement>& rings) const;
   // A hash of what rings are found for.
@@ -105,27 +103,33 @@ std::vector<RingSearch::Ring> RingSearch::rings() const {
       1e9 / profile_.bytes_per_s(kDevice, kHost) + 1e9 / profile_.bytes_per_s(kHost, kDevice);
   const double shown = tight() ? kShownTight : kShown;
   const std::vector<RingLayout> layouts = ring_layouts(program_, pieces_, devices_);
-  std::vector<std::vector<Ring>> of_layout(layouts.size());
-  const auto estimate = [&](size_t i, double hopeful_ns) {
-    const Placement placement = ring(program_, pieces_, costs_, even, layouts[i]);
-    of_layout[i].clear();
-    for (const RingEstimate& e : estimate_ring(program_, placement, costs_, profile_, hopeful_ns)) {
-      const double moved_ns = std::max(0.0, double(e.bytes) - room) * there_and_back;
-      of_layout[i].push_back({layouts[i], placement, e.ns + shown * moved_ns});
-      Placement& made = of_layout[i].back().placement;
-      made.rule = e.rule, made.chunks_at_once = e.chunks_at_once;
-    }
-    return std::ranges::min(of_layout[i], {}, &Ring::ns).ns;
+  struct OfLayout {
+    Placement placement;
+    std::optional<RingEstimates> estimates;
   };
-  std::vector<double> roughly(layouts.size());
-  for_each_parallel(int64_t(layouts.size()), request_.threads,
-                    [&](int64_t i) { roughly[size_t(i)] = estimate(size_t(i), 0); });
+  std::vector<OfLayout> of_layout(layouts.size());
+  const auto estimated_ns = [&](const RingEstimate& e) {
+    return e.ns + shown * std::max(0.0, double(e.bytes) - room) * there_and_back;
+  };
+  for_each_parallel(int64_t(layouts.size()), request_.threads, [&](int64_t i) {
+    OfLayout& of = of_layout[size_t(i)];
+    of.placement = ring(program_, pieces_, costs_, even, layouts[size_t(i)]);
+    of.estimates.emplace(program_, of.placement, costs_, profile_);
+  });
+  std::vector<double> roughly;
+  for (const OfLayout& of : of_layout)
+    roughly.push_back(estimated_ns(std::ranges::min(of.estimates->get(), {}, estimated_ns)));
   const double hopeful_ns = kHopeful * std::ranges::min(roughly);
   for_each_parallel(int64_t(layouts.size()), request_.threads, [&](int64_t i) {
-    if (roughly[size_t(i)] <= hopeful_ns) estimate(size_t(i), hopeful_ns);
+    if (roughly[size_t(i)] <= hopeful_ns) of_layout[size_t(i)].estimates->go_on(hopeful_ns);
   });
   std::vector<Ring> out;
-  for (auto& some : of_layout) std::ranges::move(some, std::back_inserter(out));
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    for (const RingEstimate& e : of_layout[i].estimates->get()) {
+      out.push_back({layouts[i], of_layout[i].placement, estimated_ns(e), e.ns});
+      out.back().placement.rule = e.rule, out.back().placement.chunks_at_once = e.chunks_at_once;
+    }
+  }
   std::ranges::stable_sort(out, {}, &Ring::ns);
   return out;
 }
@@ -166,16 +170,21 @@ PlanRequest RingSearch::request_for(const Placement& placement, bool quick) cons
 
 std::vector<RingSearch::Tried> RingSearch::planned_quickly(std::vector<Ring> rings) const {
   std::vector<Tried> out;
-  for (Ring& r : rings) out.push_back({std::move(r), error("not planned yet")});
-  for_each_parallel(int64_t(out.size()), request_.threads, [&](int64_t i) {
-    Tried& one = out[size_t(i)];
+  for (Ring& r : rings) out.push_back({std::move(r), error("its order takes too long")});
+  const auto plan = [&](Tried& one) {
     one.plan = make_plan(program_, profile_, request_for(one.ring.placement, true));
+  };
+  plan(out.front());
+  // What those before it do better whatever it has of memory and links.
+  const double hopeful_ns = (request_.quick ? 1 : kAlikeInFull) * out.front().ns();
+  for_each_parallel(int64_t(out.size()) - 1, request_.threads, [&](int64_t i) {
+    Tried& one = out[size_t(i) + 1];
+    if (one.ring.order_ns < hopeful_ns) plan(one);
   });
   return out;
 }
 
-std::vector<RingSearch::Tried> RingSearch::tried() const {
-  const std::vector<Ring> all = rings();
+std::vector<RingSearch::Tried> RingSearch::tried(const std::vector<Ring>& all) const {
   std::vector<Tried> out = planned_quickly(promising(all));
   // It takes the least memory.
   if (std::ranges::none_of(out, [](const Tried& one) { return one.plan.ok(); }) &&
@@ -184,8 +193,9 @@ std::vector<RingSearch::Tried> RingSearch::tried() const {
   std::ranges::stable_sort(out, {}, &Tried::ns);
   const size_t most =
       request_.quick ? 1 : std::clamp(kEvenedTasks / program_.tasks().size(), kLeastEvened, kMostTried + 1);
+  const double hopeful_ns = std::min(request_.hopeful_ns, kAlikeInFull * out.front().ns());
   for_each_parallel(int64_t(std::min(most, out.size())), request_.threads,
-                    [&](int64_t i) { balance(out[size_t(i)]); });
+                    [&](int64_t i) { balance(out[size_t(i)], hopeful_ns); });
   std::ranges::stable_sort(out, {}, &Tried::ns);
   return out;
 }
@@ -217,13 +227,18 @@ Result<Plan> RingSearch::in_full(const std::vector<Placement>& rings) const {
   return *std::move(best);
 }
 
-Result<Plan> RingSearch::run(std::shared_ptr<const KnownSettings>* found) const {
+Result<Plan> RingSearch::run(RingsFound* found) const {
   const bool may_know = !request_.quick && !request_.least;
   const uint64_t subject = may_know ? this->subject() : 0;
   if (const KnownSettings* known = request_.known.get();
       may_know && known != nullptr && known->subject == subject && !known->rings.empty())
     return in_full(known->rings);
-  std::vector<Tried> tried = this->tried();
+  const std::vector<Ring> all = rings();
+  if (const double ns = std::ranges::min(all, {}, &Ring::order_ns).order_ns; ns > request_.hopeful_ns) {
+    if (found != nullptr) found->hopeless_ns = ns;
+    return error("its orders take too long");
+  }
+  std::vector<Tried> tried = this->tried(all);
   if (!tried.front().plan.ok()) {
     const auto one =
         std::ranges::find_if(tried, [](const Tried& t) { return t.ring.placement.rule == RingRule::AsOne; });
@@ -237,13 +252,13 @@ Result<Plan> RingSearch::run(std::shared_ptr<const KnownSettings>* found) const 
       rings.push_back(std::move(t.ring.placement));
   }
   if (found != nullptr)
-    *found = std::make_shared<KnownSettings>(KnownSettings{subject, request_.brief, {}, rings});
+    found->settings = std::make_shared<KnownSettings>(KnownSettings{subject, request_.brief, {}, rings});
   return request_.brief ? std::move(tried.front().plan) : in_full(rings);
 }
 
 // What is computed again falls to those with less room than others: whoever is busy for longer gives up
 // layers, as long as that pays.
-void RingSearch::balance(Tried& one) const {
+void RingSearch::balance(Tried& one, double hopeful_ns) const {
   constexpr double kAlike = 0.015;
   if (!one.plan.ok() || request_.least) return;
   std::vector<double> shares(devices_, 1 / double(devices_));
@@ -261,16 +276,18 @@ void RingSearch::balance(Tried& one) const {
     const Placement before = std::exchange(next, ring(program_, pieces_, costs_, shares, one.ring.layout));
     next.rule = before.rule, next.chunks_at_once = before.chunks_at_once;
     if (next.tasks == before.tasks) return;
+    if (ring_order_ns(program_, next, costs_, profile_) >= std::min(hopeful_ns, one.plan->makespan_ns))
+      return;
     Result<Plan> plan = make_plan(program_, profile_, request_for(next, true));
     if (!plan.ok() || plan->makespan_ns >= one.plan->makespan_ns) return;
-    one = {{one.ring.layout, next, one.ring.ns}, std::move(plan)};
+    one = {{one.ring.layout, next, one.ring.ns, one.ring.order_ns}, std::move(plan)};
   }
 }
 
 }  // namespace
 
 Result<Plan> plan_ring(const Program& program, const Profile& profile, const PlanRequest& request,
-                       std::shared_ptr<const KnownSettings>* found) {
+                       RingsFound* found) {
   return RingSearch(program, profile, request).run(found);
 }
 

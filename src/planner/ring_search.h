@@ -8,12 +8,19 @@
 
 namespace sluice::core {
 
-// The fastest plan found on all devices of the profile; of a `brief` request the fastest quick one. Where it
-// was not quick, `found` says which rings are planned in full, for PlanRequest::known; null: nobody asks.
-// Errors are those of the ring in the order of one device, which takes the least memory.
+struct RingsFound {
+  // Which rings are planned in full, the most promising first, for PlanRequest::known. Null: the request was
+  // quick.
+  std::shared_ptr<const KnownSettings> settings;
+  // When the order of the first one ends, if that is past PlanRequest::hopeful_ns, and there is no plan for
+  // that.
+  double hopeless_ns = 0;
+};
+// The fastest plan found on all devices of the profile; of a `brief` request the fastest quick one. `found`
+// may be null. Errors are those of the ring in the order of one device, which takes the least memory.
 // REQUIRES: the profile has several devices, and the request no placement.
 Result<Plan> plan_ring(const Program& program, const Profile& profile, const PlanRequest& request,
-                       std::shared_ptr<const KnownSettings>* found = nullptr);
+                       RingsFound* found = nullptr);
 
 // As caps_work(), of the ring in the order of one device.
 Status ring_works(const Program& program, const Profile& profile, const PlanRequest& request);

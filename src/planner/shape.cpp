@@ -96,6 +96,9 @@ double estimated_ns(const StepEstimate& step) {
 
 constexpr std::string_view kOnly = "the only shape that fits what was given";
 
+// Estimates are off by about this much, where the host is short and those of the last resort by more.
+constexpr double kAlikeWithin = 1.01, kAlikeWhereShort = 1.025, kAlikeByResort = 1.05;
+
 constexpr int kFirstSizes = 2;  // of chunks that are planned before any is ruled out
 
 // How a step is cut, in sequences (or chunks, where those hold several): what the search moves through.
@@ -121,6 +124,7 @@ class ShapeSearch {
     bool last_resort = false;  // of everything else nothing fits: planned in full it may be faster
     size_t tasks = 0;
     bool both_moments = false;  // it is the faster of both ways to update them
+    bool hopeless = false;      // it takes at least so long, and was not planned
   };
 
   int64_t units(int64_t chunk) const { return ceil_div(r_.tokens_per_step, std::max(chunk, r_.seq_len)); }
@@ -135,6 +139,8 @@ class ShapeSearch {
   // Of the shapes that the estimates hardly tell apart, the one with the fastest plan becomes best_.
   void settle();
   Found plan(const Point& p, Ways ways, bool late_moments, bool resort = true) const;
+  // Who takes longer than this is not chosen whatever its plan, and not followed up.
+  double hopeful_ns(size_t tasks) const;
   // The faster of both ways to update moments; what was `found` is one of them.
   Found other_moments(const Point& p, const Found& found, bool resort = true) const;
   // The first that the caps work for; otherwise the refusal that names the least.
@@ -224,11 +230,25 @@ ShapeSearch::Found ShapeSearch::plan(const Point& p, Ways ways, bool late_moment
   quick.resort = resort;
   quick.ways = ways;
   const Program program = this->program(p, late_moments);
-  const auto step = estimate_step(program, profile_, quick);
   const size_t tasks = program.tasks().size();
+  quick.hopeful_ns = hopeful_ns(tasks);
+  const auto step = estimate_step(program, profile_, quick);
   if (!step.ok()) return {0, 0, ways, late_moments, true, false, tasks};
-  return {estimated_ns(*step), step->bound_ns,    ways, late_moments,
-          step->loads_moments, step->last_resort, tasks};
+  return {.ns = estimated_ns(*step),
+          .bound_ns = step->bound_ns,
+          .ways = ways,
+          .late_moments = late_moments,
+          .loads_moments = step->loads_moments || step->hopeless,
+          .last_resort = step->last_resort,
+          .tasks = tasks,
+          .hopeless = step->hopeless};
+}
+
+double ShapeSearch::hopeful_ns(size_t tasks) const {
+  constexpr double kAny = std::numeric_limits<double>::infinity();
+  if (!best_ || known_.at(*best_).last_resort) return kAny;
+  const double most = int64_t(tasks) < kFewTasks ? kBehind : host_is_short_ ? kAlikeByResort : kAlikeWithin;
+  return most * known_.at(*best_).ns - kRunNs * double(tasks) / double(profile_.devices());
 }
 
 ShapeSearch::Found ShapeSearch::other_moments(const Point& p, const Found& found, bool resort) const {
@@ -310,7 +330,7 @@ std::vector<std::optional<Point>> ShapeSearch::neighbours(const Point& of) const
 std::optional<Point> ShapeSearch::best_with(int64_t chunk) const {
   std::optional<Point> best;
   for (const auto& [p, found] : known_) {
-    if (p.chunk != chunk || found.ns == 0) continue;
+    if (p.chunk != chunk || found.ns == 0 || found.hopeless) continue;
     if (!best || found.ns < known_.at(*best).ns * 0.999) best = p;
   }
   return best;
@@ -336,15 +356,14 @@ std::pair<double, std::shared_ptr<const KnownSettings>> ShapeSearch::planned_in_
 }
 
 void ShapeSearch::settle() {
-  // Estimates are off by about this much, those of the last resort by more, and planning more shapes in full
-  // takes longer than the rest.
-  const double alike_within = host_is_short_ ? 1.025 : 1.01;
-  constexpr double kAlikeByResort = 1.05;
+  // Planning more shapes in full takes longer than the rest.
+  const double alike_within = host_is_short_ ? kAlikeWhereShort : kAlikeWithin;
   const size_t most_in_full = host_is_short_ ? 5 : 3;
   std::vector<std::pair<double, Point>> alike;
   for (const auto& [p, found] : known_) {
     const double most = found.last_resort ? kAlikeByResort : alike_within;
-    if (found.ns > 0 && found.ns < most * known_[*best_].ns) alike.emplace_back(found.ns, p);
+    if (found.ns > 0 && !found.hopeless && found.ns < most * known_[*best_].ns)
+      alike.emplace_back(found.ns, p);
   }
   std::sort(alike.begin(), alike.end());
   if (alike.size() > most_in_full) alike.resize(most_in_full);
@@ -354,9 +373,9 @@ void ShapeSearch::settle() {
                                  [&](const auto& one) { return known_[one.second].tasks <= kLargeProgram; });
   if (alike.size() < 2 || small) return;
   settled_ = true;
-  // One plan has work for this many threads.
-  constexpr int kWidth = 5;
-  const int beside = std::clamp(r_.threads / kWidth, 1, int(alike.size()));
+  // One plan has work for this many threads; a ring's is mostly made by one.
+  const int width = profile_.devices() > 1 ? 1 : 5;
+  const int beside = std::clamp(r_.threads / width, 1, int(alike.size()));
   std::vector<std::pair<double, std::shared_ptr<const KnownSettings>>> planned(alike.size());
   for_each_parallel(int64_t(alike.size()), beside, [&](int64_t i) {
     planned[size_t(i)] = planned_in_full(alike[size_t(i)].second, r_.threads / beside);
@@ -452,7 +471,7 @@ Result<ShapeChoice> ShapeSearch::run() {
   }
   std::vector<std::pair<double, Point>> order;
   for (const auto& [p, f] : known_) {
-    if (f.ns > 0) order.emplace_back(f.ns, p);
+    if (f.ns > 0 && !f.hopeless) order.emplace_back(f.ns, p);
   }
   std::sort(order.begin(), order.end());
   std::string others;

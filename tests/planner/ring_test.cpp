@@ -25,6 +25,15 @@ namespace {
 const Tier kSecond = Tier::device(1);
 constexpr double kAnyTime = std::numeric_limits<double>::infinity();
 
+// Of all attempts that are made for orders that end by then.
+std::vector<RingEstimate> estimated(const Program& program, const Placement& placement,
+                                    const TaskCosts& costs, const Profile& profile,
+                                    double hopeful_ns = kAnyTime) {
+  RingEstimates estimates(program, placement, costs, profile);
+  estimates.go_on(hopeful_ns);
+  return estimates.get();
+}
+
 // Of layers that come in one piece.
 std::vector<size_t> dealt(const std::vector<double>& layer_ns, double beside_ns,
                           const std::vector<double>& shares, const RingLayout& layout) {
@@ -239,7 +248,7 @@ TEST(Rings, AreJustified) {
   for (const double ns : costs.ns) all_ns += ns;
   const Placement placement = ring(program, pieces_of(program), costs, std::vector(4, 0.25), {.turns = 2});
   double least_ns = all_ns;
-  for (const RingEstimate& e : estimate_ring(program, placement, costs, profile, kAnyTime)) {
+  for (const RingEstimate& e : estimated(program, placement, costs, profile)) {
     EXPECT_GE(e.ns, all_ns / 4) << "nothing takes less than its part";
     least_ns = std::min(least_ns, e.ns);
   }
@@ -260,13 +269,39 @@ TEST(Rings, TakeAsLongAsTheirOrder) {
   }
   const TaskCosts costs = cost_of(program, profile);
   Placement placement = ring(program, pieces_of(program), costs, std::vector(4, 0.25), {.turns = 2});
-  for (const RingEstimate& e : estimate_ring(program, placement, costs, profile, kAnyTime)) {
+  for (const RingEstimate& e : estimated(program, placement, costs, profile)) {
     placement.rule = e.rule, placement.chunks_at_once = e.chunks_at_once;
     request.placement = placement;
     const auto plan = make_plan(program, profile, request);
     ASSERT_TRUE(plan.ok()) << plan.message();
     EXPECT_LT(plan->makespan_ns, 1.01 * e.ns) << int(e.rule) << " " << e.chunks_at_once;
+    EXPECT_GT(plan->makespan_ns, 0.99 * e.ns) << int(e.rule) << " " << e.chunks_at_once;
+    EXPECT_LE(ring_order_ns(program, placement, costs, profile), e.ns);
   }
+}
+
+// What takes too long by its order alone is not planned, whatever room it has.
+TEST(Rings, AreNotPlannedWithoutHope) {
+  const Program program = eight_layers({16, 16, 2, 6, 16});
+  Profile profile;
+  profile.set_lanes(LaneTable::of_devices(4, true), 1e12);
+  PlanRequest request;
+  request.quick = true;
+  const auto fastest = estimate_step(program, profile, request);
+  ASSERT_TRUE(fastest.ok()) << fastest.message();
+  EXPECT_FALSE(fastest->hopeless);
+  request.hopeful_ns = 1.02 * fastest->ns;
+  const auto with_hope = estimate_step(program, profile, request);
+  ASSERT_TRUE(with_hope.ok()) << with_hope.message();
+  EXPECT_FALSE(with_hope->hopeless);
+  EXPECT_EQ(with_hope->ns, fastest->ns);
+  request.hopeful_ns = 0.9 * fastest->ns;
+  const auto without = estimate_step(program, profile, request);
+  ASSERT_TRUE(without.ok()) << without.message();
+  EXPECT_TRUE(without->hopeless);
+  EXPECT_GT(without->ns, request.hopeful_ns);
+  EXPECT_LT(without->ns, 1.01 * fastest->ns) << "it says when the order ends";
+  EXPECT_EQ(without->bound_ns, fastest->bound_ns);
 }
 
 TEST(Rings, AreLeftAsTheyAreWhereOthersAreFaster) {
@@ -275,11 +310,11 @@ TEST(Rings, AreLeftAsTheyAreWhereOthersAreFaster) {
   profile.set_lanes(LaneTable::of_devices(4, true), 1e12);
   const TaskCosts costs = cost_of(program, profile);
   const Placement placement = ring(program, pieces_of(program), costs, std::vector(4, 0.25), {.turns = 2});
-  const auto rough = estimate_ring(program, placement, costs, profile, 0);
-  const auto all = estimate_ring(program, placement, costs, profile, kAnyTime);
+  const auto rough = estimated(program, placement, costs, profile, 0);
+  const auto all = estimated(program, placement, costs, profile);
   double fastest_ns = kAnyTime;
   for (const RingEstimate& e : rough) fastest_ns = std::min(fastest_ns, e.ns);
-  const auto some = estimate_ring(program, placement, costs, profile, fastest_ns);
+  const auto some = estimated(program, placement, costs, profile, fastest_ns);
   ASSERT_EQ(rough.size(), all.size());
   ASSERT_EQ(rough.size(), some.size());
   bool earlier = false;
@@ -300,8 +335,9 @@ TEST(Rings, ArePlannedInFullOnceTheyAreKnown) {
   request.caps[kDevice] = request.caps[Tier::device(1)] = persistent_bytes(program);
   PlanRequest brief = request;
   brief.brief = true;
-  std::shared_ptr<const KnownSettings> known;
-  const auto compared = plan_ring(program, profile, brief, &known);
+  RingsFound found;
+  const auto compared = plan_ring(program, profile, brief, &found);
+  const std::shared_ptr<const KnownSettings> known = found.settings;
   ASSERT_TRUE(compared.ok()) << compared.message();
   ASSERT_TRUE(known);
   ASSERT_FALSE(known->rings.empty());

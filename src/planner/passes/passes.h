@@ -91,11 +91,28 @@ struct RingEstimate {
   double ns;      // from the begin of the first task to the end of the last one
   int64_t bytes;  // in use at the fullest moment of the fullest device
 };
-// Of that order under each rule, rounds overlapping, with nothing computed again and no wait for memory. An
-// order that ends past `hopeful_ns` after a few attempts to end earlier is left as it is then; infinity: all
-// attempts are made.
-std::vector<RingEstimate> estimate_ring(const Program& program, const Placement& placement,
-                                        const TaskCosts& costs, const Profile& profile, double hopeful_ns);
+// When the last task ends in that order of the placement's own rule, rounds overlapping, with nothing
+// computed again and no wait for memory: a plan in that order hardly ends earlier.
+double ring_order_ns(const Program& program, const Placement& placement, const TaskCosts& costs,
+                     const Profile& profile);
+// The same under each rule. Refers to what it is made of.
+class RingEstimates {
+ public:
+  // Of orders after a few attempts to end earlier.
+  RingEstimates(const Program& program, const Placement& placement, const TaskCosts& costs,
+                const Profile& profile);
+  ~RingEstimates();
+  RingEstimates(RingEstimates&&) noexcept;
+  RingEstimates& operator=(RingEstimates&&) noexcept;
+
+  // Makes all attempts for those that end by `hopeful_ns` so far.
+  void go_on(double hopeful_ns);
+  const std::vector<RingEstimate>& get() const;
+
+ private:
+  class Orders;
+  std::unique_ptr<Orders> orders_;
+};
 
 // Unrolls the program in the order given: what is saved by computing it again has its tasks run a second
 // time, and what one device made and another uses is handed over. REQUIRES: data flows in that order as in

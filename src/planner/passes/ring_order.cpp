@@ -11,6 +11,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <memory>
 #include <queue>
 #include <span>
 #include <tuple>
@@ -44,13 +45,11 @@ class Edges {
     double later_ns;
   };
   Edges() = default;
-  // REQUIRES: `ends` are sorted by `from`.
-  Edges(size_t groups, std::span<const Ends> ends) : begin_(groups + 1, 0) {
-    for (const Ends& e : ends) {
-      ++begin_[e.from + 1];
-      edges_.push_back({e.to, e.later_ns});
-    }
+  Edges(size_t groups, std::span<const Ends> ends) : begin_(groups + 1, 0), edges_(ends.size()) {
+    for (const Ends& e : ends) ++begin_[e.from + 1];
     for (size_t g = 0; g < groups; ++g) begin_[g + 1] += begin_[g];
+    std::vector<uint32_t> next(begin_.begin(), begin_.end() - 1);
+    for (const Ends& e : ends) edges_[next[e.from]++] = {e.to, e.later_ns};
   }
   std::span<const Edge> of(uint32_t group) const {
     return {edges_.data() + begin_[group], edges_.data() + begin_[group + 1]};
@@ -70,20 +69,28 @@ class Ring {
     find_objects();
   }
 
-  static constexpr double kAny = std::numeric_limits<double>::infinity();
   // The groups in the order in which they begin under a rule, and when the last one ends.
   struct Order {
     std::vector<uint32_t> groups;
     std::vector<double> begin_ns;  // by group
     double end_ns = 0;
   };
-  // Who is past `hopeful_ns` after a few attempts to end earlier makes no more.
-  Order order(RingRule rule, int chunks_at_once, double hopeful_ns = kAny) {
-    if (rule != RingRule::AsOne)
-      return justified(list(ranks_by(rule), chunks_at_once), chunks_at_once, hopeful_ns);
+  // The one that ends first so far, while attempts to end earlier are made.
+  struct Attempts {
+    int32_t chunks_at_once;
+    Order best, last;
+    int made = 0, in_vain = 0;
+  };
+  Attempts begun(RingRule rule, int32_t chunks_at_once) {
+    if (rule != RingRule::AsOne) {
+      Order first = list(ranks_by(rule), chunks_at_once);
+      return {chunks_at_once, first, first};
+    }
     find_turns(chunks_at_once > chunks_of_round_);
-    return list(ranks_by(rule), chunks_at_once, patience_ns());
+    return {chunks_at_once, list(ranks_by(rule), chunks_at_once, patience_ns()), {}, kMostAttempts};
   }
+  // Goes on; who is past `hopeful_ns` after a few attempts makes no more.
+  void justify(Attempts& of, double hopeful_ns) const;
   // Of the longest round, and of all.
   int32_t chunks_of_round() const { return chunks_of_round_; }
   int32_t chunks() const { return int32_t(backward_groups_.size()); }
@@ -141,7 +148,7 @@ class Ring {
   // `backwards`: time runs from the end of the step to its begin.
   Order list(const Ranks& ranks, int32_t chunks_at_once, double patience_ns = 0,
              bool backwards = false) const;
-  Order justified(Order order, int32_t chunks_at_once, double hopeful_ns) const;
+  static constexpr int kMostAttempts = 12, kMostInVain = 4, kFewAttempts = 2;
 
   const Program& program_;
   const Placement& placement_;
@@ -219,10 +226,22 @@ void Ring::find_edges() {
   };
   std::vector<Last> last(program_.objects().size());
   std::vector<Edges::Ends> edges;
+  // Of those between the same two the one that takes longest: by group, where its edge to the group at hand
+  // is.
+  std::vector<size_t> edge_from(groups_.size(), 0);
+  size_t first = 0;
   const auto after = [&](uint32_t from, uint32_t to, double later) {
-    if (from != to) edges.push_back({from, to, later});
+    if (from == to) return;
+    size_t& at = edge_from[from];
+    if (at >= first && at < edges.size() && edges[at].from == from) {
+      edges[at].later_ns = std::max(edges[at].later_ns, later);
+    } else {
+      at = edges.size();
+      edges.push_back({from, to, later});
+    }
   };
   for (uint32_t g = 0; g < groups_.size(); ++g) {
+    first = edges.size();
     for (uint32_t t = groups_[g].begin; t < groups_[g].end; ++t) {
       for (const Use& u : program_.tasks()[t].uses) {
         Last& l = last[u.object.value];
@@ -235,22 +254,16 @@ void Ring::find_edges() {
         }
         if (u.access != Access::Read) {
           for (const uint32_t reader : l.readers) after(reader, g, 0);
-          l = {g, {}};
+          l.writer = g;
+          l.readers.clear();
         } else if (l.readers.empty() || l.readers.back() != g) {
           l.readers.push_back(g);
         }
       }
     }
   }
-  // Of those between the same two the one that takes longest.
-  std::ranges::sort(edges, {}, [](const Edges::Ends& e) { return std::tuple(e.from, e.to, -e.later_ns); });
-  const auto same = [](const Edges::Ends& a, const Edges::Ends& b) {
-    return a.from == b.from && a.to == b.to;
-  };
-  edges.erase(std::unique(edges.begin(), edges.end(), same), edges.end());
   next_ = Edges(groups_.size(), edges);
   for (Edges::Ends& e : edges) std::swap(e.from, e.to);
-  std::ranges::sort(edges, {}, [](const Edges::Ends& e) { return std::pair(e.from, e.to); });
   before_ = Edges(groups_.size(), edges);
 }
 
@@ -385,19 +398,16 @@ Ring::Order Ring::list(const Ranks& ranks, int32_t chunks_at_once, double patien
   return out;
 }
 
-Ring::Order Ring::justified(Order order, int32_t chunks_at_once, double hopeful_ns) const {
-  constexpr int kMost = 12, kMostInVain = 4, kFew = 2;
-  Order last = order;
-  for (int i = 0, in_vain = 0; i < kMost && in_vain < kMostInVain; ++i, ++in_vain) {
-    if (i >= kFew && order.end_ns > hopeful_ns) break;
-    const auto by_end = [&](const Order& of) {
-      return ranks([&](uint32_t g) { return -(of.begin_ns[g] + groups_[g].ns); });
+void Ring::justify(Attempts& of, double hopeful_ns) const {
+  for (; of.made < kMostAttempts && of.in_vain < kMostInVain; ++of.made, ++of.in_vain) {
+    if (of.made >= kFewAttempts && of.best.end_ns > hopeful_ns) return;
+    const auto by_end = [&](const Order& order) {
+      return ranks([&](uint32_t g) { return -(order.begin_ns[g] + groups_[g].ns); });
     };
-    const Order back = list(by_end(last), kAllChunks, 0, true);
-    last = list(by_end(back), chunks_at_once);
-    if (last.end_ns < order.end_ns) order = last, in_vain = -1;
+    const Order back = list(by_end(of.last), kAllChunks, 0, true);
+    of.last = list(by_end(back), of.chunks_at_once);
+    if (of.last.end_ns < of.best.end_ns) of.best = of.last, of.in_vain = -1;
   }
-  return order;
 }
 
 int64_t Ring::most_bytes(const Order& order) const {
@@ -434,33 +444,77 @@ int64_t Ring::most_bytes(const Order& order) const {
   return most;
 }
 
+// Of the placement's own rule.
+Ring::Order order_of(Ring& ring, const Placement& placement, bool overlap_rounds) {
+  const int32_t one = ring.chunks_of_round();
+  const int32_t two = placement.chunks_at_once > 0 ? placement.chunks_at_once : 2 * one;
+  Ring::Attempts attempts = ring.begun(placement.rule, overlap_rounds ? two : one);
+  ring.justify(attempts, std::numeric_limits<double>::infinity());
+  return std::move(attempts.best);
+}
+
 }  // namespace
 
 std::vector<TaskId> ring_order(const Program& program, const Placement& placement, const TaskCosts& costs,
                                const Profile& profile, bool overlap_rounds) {
   Ring ring(program, placement, costs, profile);
-  const int32_t one = ring.chunks_of_round();
-  const int32_t two = placement.chunks_at_once > 0 ? placement.chunks_at_once : 2 * one;
-  return ring.tasks(ring.order(placement.rule, overlap_rounds ? two : one));
+  return ring.tasks(order_of(ring, placement, overlap_rounds));
 }
 
-std::vector<RingEstimate> estimate_ring(const Program& program, const Placement& placement,
-                                        const TaskCosts& costs, const Profile& profile, double hopeful_ns) {
+double ring_order_ns(const Program& program, const Placement& placement, const TaskCosts& costs,
+                     const Profile& profile) {
   Ring ring(program, placement, costs, profile);
-  std::vector<RingEstimate> out;
-  for (const RingRule rule : kRingRules) {
-    // The more are under way, the less a device waits, and the more it has in memory.
-    for (const int32_t half_rounds : {3, 4, 6, 8}) {
-      const int32_t round = ring.chunks_of_round(), chunks = (half_rounds * round + 1) / 2;
-      // The order of one device keeps rounds apart; a third one fills what the end of the first would leave
-      // idle.
-      if (rule == RingRule::AsOne ? half_rounds != 6 : half_rounds > 4 && chunks - round >= ring.chunks())
-        continue;
-      const auto order = ring.order(rule, chunks, hopeful_ns);
-      out.push_back({rule, chunks, order.end_ns, ring.most_bytes(order)});
+  return order_of(ring, placement, true).end_ns;
+}
+
+class RingEstimates::Orders {
+ public:
+  Orders(const Program& program, const Placement& placement, const TaskCosts& costs, const Profile& profile)
+      : ring_(program, placement, costs, profile) {
+    for (const RingRule rule : kRingRules) {
+      // The more are under way, the less a device waits, and the more it has in memory.
+      for (const int32_t half_rounds : {3, 4, 6, 8}) {
+        const int32_t round = ring_.chunks_of_round(), chunks = (half_rounds * round + 1) / 2;
+        // The order of one device keeps rounds apart; a third one fills what the end of the first would leave
+        // idle.
+        if (rule == RingRule::AsOne ? half_rounds != 6 : half_rounds > 4 && chunks - round >= ring_.chunks())
+          continue;
+        attempts_.push_back(ring_.begun(rule, chunks));
+        estimates_.push_back({rule, chunks, 0, 0});
+      }
+    }
+    go_on(0);
+  }
+  void go_on(double hopeful_ns) {
+    for (size_t i = 0; i < attempts_.size(); ++i) {
+      const int made = attempts_[i].made;
+      ring_.justify(attempts_[i], hopeful_ns);
+      if (estimates_[i].ns > 0 && attempts_[i].made == made) continue;
+      estimates_[i].ns = attempts_[i].best.end_ns;
+      estimates_[i].bytes = ring_.most_bytes(attempts_[i].best);
     }
   }
-  return out;
+  const std::vector<RingEstimate>& estimates() const { return estimates_; }
+
+ private:
+  Ring ring_;
+  std::vector<Ring::Attempts> attempts_;
+  std::vector<RingEstimate> estimates_;
+};
+
+RingEstimates::RingEstimates(const Program& program, const Placement& placement, const TaskCosts& costs,
+                             const Profile& profile)
+    : orders_(std::make_unique<Orders>(program, placement, costs, profile)) {}
+RingEstimates::~RingEstimates() = default;
+RingEstimates::RingEstimates(RingEstimates&&) noexcept = default;
+RingEstimates& RingEstimates::operator=(RingEstimates&&) noexcept = default;
+
+void RingEstimates::go_on(double hopeful_ns) {
+  orders_->go_on(hopeful_ns);
+}
+
+const std::vector<RingEstimate>& RingEstimates::get() const {
+  return orders_->estimates();
 }
 
 }  // namespace sluice::core

@@ -162,14 +162,18 @@ class Unroller {
     current_.assign(placement_.devices, std::vector<uint32_t>(n, kNotThere));
     last_forward_.resize(placement_.devices);
     left_ = lives_.forward_uses;
+    std::vector<Run> runs(runs_.size());
+    std::vector<double> start_ns(runs_.size());
+    std::ranges::transform(runs_, runs.begin(), &Timed::run);
+    std::ranges::transform(runs_, start_ns.begin(), &Timed::start_ns);
+    for (Schedule& s : out_.devices) {
+      s.runs = runs;
+      s.start_ns = start_ns;
+      s.workspace_bytes.assign(runs.size(), 0);
+    }
     double end_ns = 0;
-    for (const Timed& timed : runs_) {
-      for (size_t d = 0; d < out_.devices.size(); ++d) {
-        Schedule& s = out_.devices[d];
-        s.runs.push_back(timed.run);
-        s.start_ns.push_back(timed.start_ns);
-        s.workspace_bytes.push_back(0);
-      }
+    for (position_ = 0; position_ < runs_.size(); ++position_) {
+      const Timed& timed = runs_[position_];
       if (timed.run.kind == RunKind::HandOver) {
         hand_over(timed.run);
       } else {
@@ -191,8 +195,8 @@ class Unroller {
     const size_t device = run.device.index();
     const Task& task = program_.task(run.task);
     Schedule& s = out_.devices[device];
-    s.runs.back().first_value = uint32_t(s.use_values.size());
-    s.workspace_bytes.back() = costs_.workspace_bytes[run.task.value];
+    s.runs[position_].first_value = uint32_t(s.use_values.size());
+    s.workspace_bytes[position_] = costs_.workspace_bytes[run.task.value];
     for (const Use& u : task.uses) {
       const uint32_t o = u.object.value;
       const bool whole = u.offset == 0 && u.bytes == program_.object(u.object).bytes;
@@ -216,27 +220,26 @@ class Unroller {
     const bool forward = program_.object(run.object).kind == ObjectKind::Activation && left_[o] > 0;
     for (const Tier tier : {run.device, run.to}) {
       Schedule& s = out_.devices[tier.index()];
-      s.runs.back().first_value = uint32_t(s.use_values.size());
+      s.runs[position_].first_value = uint32_t(s.use_values.size());
       if (tier == run.to) current_[tier.index()][o] = new_value(tier.index(), o, false);
       use(tier.index(), o, tier == run.to, tier == run.to, forward);
     }
   }
 
-  // The run at the last position uses the value of an object on a device.
+  // The run at the position uses the value of an object on a device.
   void use(size_t device, uint32_t o, bool writes, bool overwrites, bool forward) {
     Schedule& s = out_.devices[device];
-    const uint32_t position = s.size() - 1;
     const uint32_t value = current_[device][o];
     s.use_values.push_back(value);
     if (forward && program_.objects()[o].kind == ObjectKind::Activation)
-      last_forward_[device][value] = position;
+      last_forward_[device][value] = position_;
     std::vector<ValueUse>& uses = s.values[value].uses;
-    if (!uses.empty() && uses.back().position == position) {
+    if (!uses.empty() && uses.back().position == position_) {
       uses.back().writes = uses.back().writes || writes;
       uses.back().overwrites = false;
     } else {
       if (uses.empty()) uses.reserve(kFewUses);
-      uses.push_back({position, writes, overwrites});
+      uses.push_back({position_, writes, overwrites});
     }
   }
 
@@ -306,6 +309,7 @@ class Unroller {
   std::array<double, Tier::kMostDevices> now_ns_{};  // when a device has done what it has to do so far
   std::array<std::array<double, Tier::kMostDevices>, Tier::kMostDevices> link_ns_{};  // the same of links
 
+  uint32_t position_ = 0;                            // of the run whose values are made
   std::vector<std::vector<uint32_t>> current_;       // by device and object: its value now
   std::vector<std::vector<uint32_t>> last_forward_;  // by device and value: position of its last forward use
   StepSchedule out_;
