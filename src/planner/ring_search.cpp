@@ -242,8 +242,9 @@ Result<Plan> RingSearch::run(RingsFound* found) const {
   if (!tried.front().plan.ok()) {
     const auto one =
         std::ranges::find_if(tried, [](const Tried& t) { return t.ring.placement.rule == RingRule::AsOne; });
-    if (request_.explain) SLUICE_TRY(caps_work(program_, profile_, request_for(one->ring.placement, false)));
-    return std::move(one->plan);
+    if (request_.quick) return std::move(one->plan);
+    // Of the floor's plans a quick search asks for one; whether caps work, all of them say.
+    return make_plan(program_, profile_, request_for(one->ring.placement, false));
   }
   if (!may_know) return std::move(tried.front().plan);
   std::vector<Placement> rings;

@@ -326,6 +326,25 @@ TEST(Rings, AreLeftAsTheyAreWhereOthersAreFaster) {
   EXPECT_TRUE(earlier);
 }
 
+// Quick plans of rings may all fail where a plan in full does not: caps work from the one that a refusal
+// names.
+TEST(Rings, WorkFromTheCapThatARefusalNames) {
+  const Program program = of_layers(7, {16, 16, 1, 32, 16});
+  Profile profile;
+  profile.set_lanes(LaneTable::of_devices(2, true), 1e12);
+  PlanRequest request;
+  request.caps[kDevice] = request.caps[kSecond] = 4096;
+  const Status works = ring_works(program, profile, request);
+  ASSERT_FALSE(works.ok());
+  request.caps[kDevice] = request.caps[kSecond] = std::stoll(std::string(works.error().detail("need")));
+  PlanRequest quick = request;
+  quick.quick = true, quick.explain = false;
+  EXPECT_FALSE(make_plan(program, profile, quick).ok()) << "another program would try this";
+  const auto plan = make_plan(program, profile, request);
+  ASSERT_TRUE(plan.ok()) << plan.message();
+  EXPECT_LE(plan->arenas[kDevice].bytes, request.caps[kDevice]);
+}
+
 // What a comparison of shapes found is not searched again, and what comes of it is the same plan.
 TEST(Rings, ArePlannedInFullOnceTheyAreKnown) {
   const Program program = two_layers({16, 16, 2, 2, 16});
