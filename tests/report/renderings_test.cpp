@@ -50,7 +50,7 @@ TEST(MoreMemory, IsSaidInWordsAndNumbers) {
   EXPECT_EQ(read->more_memory, s.more_memory);
   EXPECT_EQ(read->tiers[kHost].speedup_with_more, 1.031);
   p.plan.speedup_with_more = ByTier<double>({{kDevice, 1.0}});
-  EXPECT_EQ(p.report().summary.more_memory, "with a GiB more of device memory no faster");
+  EXPECT_EQ(p.report().summary.more_memory, "with a GiB more of device memory less than 1 % faster");
   EXPECT_TRUE(json::parse(p.json())["host"]["speedup_with_gib_more"].is_null());
 }
 
