@@ -49,6 +49,10 @@ json answer(std::string_view question, std::string_view request) {
   if (question == "memory") return {{"bytes", int64_t(emscripten_get_heap_size())}};
   auto asked = parse_asked(request);
   if (!asked.ok()) return refusal(asked.error());
+  if (question == "machine") {
+    const auto machine = machine_json(asked->machine_file, asked->machine_file_name);
+    return machine.ok() ? json::parse(*machine) : refusal(machine.error());
+  }
   if (question == "formula") {
     const auto counted = by_formula(*asked);
     if (!counted.ok()) return refusal(counted.error());
@@ -70,8 +74,9 @@ json answer(std::string_view question, std::string_view request) {
 }  // namespace
 
 // The answer to a question, as JSON that lives until the next one: "choices", what there is to choose from;
-// "formula", what counting says; "first" and "plan", a plan by a rule and the one that the search finds for a
-// request (planning/asked.h), with its JSON, page and text; "memory", how much of it the program has taken.
+// "machine", what a machine file says; "formula", what counting says; "first" and "plan", a plan by a rule
+// and the one that the search finds for a request (planning/asked.h), with its JSON, page and text; "memory",
+// how much of it the program has taken.
 extern "C" EMSCRIPTEN_KEEPALIVE const char* sluice_ask(const char* question, const char* request) {
   static std::string said;
   said = answer(question, request).dump();

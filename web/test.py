@@ -8,6 +8,7 @@ test.py [--record MACHINE] [--program FILE] [--quick]: see scripts/web. --quick:
 import argparse
 import json
 import random
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -238,7 +239,7 @@ def in_the_browser(checks, shots):
             page.plan()
             error = page.driver.execute_script("return [...document.querySelectorAll('.answer .error')].map(e => e.textContent).join()")
             checks.check(f"{name} is {'planned for' if name == 'config.json' else 'refused'}", bool(error) == (name == "broken.json"), error[:120])
-            page.driver.execute_script("document.getElementById('drop-model').click()")
+            page.set(model="tiny")
         card = Path(work) / "card.toml"
         card.write_text(subprocess.run([PROGRAM, "machines", "rtx4090"], capture_output=True, text=True).stdout)
         page.find("machine-file").send_keys(str(card))
@@ -246,6 +247,32 @@ def in_the_browser(checks, shots):
         page.plan()
         checks.check("a machine file is planned for", len(page.value()) == 2, str(page.value()))
     page.driver.execute_script("document.getElementById('beside').click()")
+    page.set(**SMALL)
+    page.driver.execute_script("document.querySelector('#rates summary').click()")
+    page.find("link-slider").send_keys("\ue012" * 3)
+    page.find("flops").send_keys("12.5")
+    page.set(model="family:qwen3", device=6, host=64, seq=128, step=256)
+    page.set(config=page.find("config").get_attribute("value").replace('"num_hidden_layers": 32', '"num_hidden_layers": 3'))
+    page.plan()
+    command, address = page.find("command").text, page.driver.execute_script("return location.hash")
+    checks.check("what the sliders set stands in the command line and in the address", "products=12.5e12" in command and
+                 command.count("links.") == 2 and "flops=12.5" in address and "link=" in address, command.replace("\n", ""))
+    with tempfile.TemporaryDirectory() as work:
+        (Path(work) / "qwen3.json").write_text(page.find("config").get_attribute("value"))
+        typed = [PROGRAM, *shlex.split(command.replace("\\\n", ""))[1:]]
+        subprocess.run([*typed, "--json", "plan.json", "--run-dir", "run", "--set", "data.cache=cache"], cwd=work, check=True,
+                       capture_output=True)
+        wanted = json.loads((Path(work) / "plan.json").read_text())["tokens_per_s"]
+    checks.check("a family's config.json that was edited, at rates that were set, is what that command line plans",
+                 page.value() == [wanted], f"{page.value()} beside {wanted}")
+    page.set(**SMALL, devices=2)
+    page.driver.execute_script("document.getElementById('own-rates').click(); document.getElementById('plan').click()")
+    said, end = "", time.monotonic() + 20
+    while not said and time.monotonic() < end:
+        said = page.driver.execute_script("return document.querySelector('.answer[data-kind=formula]')?.textContent ?? ''")
+    checks.check("counting names the memories of several cards", "device memory of each, at least" in said, repr(said))
+    page.until("busy", "no", 120)
+    page.set(devices=1)
     checks.check("no error on the console", not (errors := page.errors()), str(errors))
     asked = page.driver.execute_script("return performance.getEntriesByType('resource').map(e => e.name).filter(n => !/^(blob|data):/.test(n))")
     checks.check("nobody is asked for anything", not asked, str(asked))
@@ -279,12 +306,12 @@ def in_the_browser(checks, shots):
     checks.check("what the search found takes its place in the curve", page.driver.execute_script(
         "return document.querySelectorAll('#curve circle.searched').length") == 1)
     slowest = 0
-    for model in ("llama3-8b", "llama3-1b"):
+    for model, host in (("llama3-32b", 256), ("llama3-15b", 110), ("llama3-1b", 110), ("llama3-8b", 110)):
         for machine in ("h200", "rtx4090"):
-            page.set(model=model, machine=machine, device=12)
+            page.set(model=model, machine=machine, device=12, host=host)
             slowest = max(slowest, float(page.said("curveMs")))
             here, drawn = page.find("curve-here").text, page.driver.execute_script("return document.querySelectorAll('#curve circle, #curve .no').length")
-            checks.check(f"the curve of {model} on {machine} is there at once", drawn >= 6 and "tokens/s" in here, here)
+            checks.check(f"the curve of {model} on {machine} is there at once", drawn >= 3 and "tokens/s" in here, here)
     checks.check("curves answer within 100 ms", slowest < 100, f"{slowest} ms")
     found["curve_ms"] = slowest
     rows = page.driver.execute_script("return [...document.querySelectorAll('#cards tr')].map(r => r.textContent)")

@@ -67,6 +67,20 @@ class Quick final : public Surroundings {
   }
 };
 
+// One device, or the rings of several that take the least.
+std::vector<std::optional<Placement>> placements(const Program& program, const Profile& profile) {
+  if (profile.devices() == 1) return {std::nullopt};
+  const Pieces pieces = pieces_of(program);
+  const TaskCosts costs = cost_of(program, profile);
+  const std::vector<double> even(profile.devices(), 1 / double(profile.devices()));
+  std::vector<std::optional<Placement>> out;
+  for (const RingLayout& layout : ring_layouts(program, pieces, profile.devices())) {
+    if (layout.by_rounds) continue;
+    out.emplace_back(ring(program, pieces, costs, even, layout))->rule = RingRule::AsOne;
+  }
+  return out;
+}
+
 double ns_of(const Program& program, const Profile& profile) {
   const std::vector<double> ns = cost_of(program, profile).ns;
   return std::accumulate(ns.begin(), ns.end(), 0.0);
@@ -107,14 +121,16 @@ class Counting final : public Surroundings {
     const double beyond = double(persistent_bytes(rounds)) - devices * double(request.caps[kDevice]);
     if (beyond > 0) out.loading_ns = profile.load_ns(int64_t(beyond / devices));
     out.least_ns = std::max(out.compute_ns, out.loading_ns);
-    if (profile.devices() == 1) {
-      PlanRequest limits;
-      limits.caps = request.caps;
-      if (subject.room_between_steps) limits.boundary_bytes = subject.room_between_steps(two);
+    PlanRequest limits;
+    limits.caps = request.caps;
+    if (subject.room_between_steps) limits.boundary_bytes = subject.room_between_steps(two);
+    out.device_bytes = out.all_bytes = kUnlimited;
+    for (std::optional<Placement>& placement : placements(rounds, profile)) {
+      limits.placement = std::move(placement);
       const PlanBuilder plans(rounds, profile, limits);
-      out.device_bytes = plans.cap_for(kDevice, plans.least_on_device());
-      const int64_t all = plans.least_in_all_tiers();
-      out.all_bytes = plans.cap_for(kHost, all) + plans.cap_for(kDevice, 0);
+      out.device_bytes = std::min(out.device_bytes, plans.cap_for(kDevice, plans.least_on_device()));
+      out.all_bytes = std::min(out.all_bytes, plans.cap_for(kHost, plans.least_in_all_tiers()) +
+                                                  int64_t(devices) * plans.cap_for(kDevice, 0));
     }
     formula = out;
     return error("nothing is planned");

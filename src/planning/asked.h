@@ -46,8 +46,9 @@ struct Formula {
   double least_ns = 0;    // that a step takes: the longer of the two below
   double compute_ns = 0;  // every task once, on all devices evenly
   double loading_ns = 0;  // what outlives a step and is more than the devices' caps, once over their links
-  // The device cap that the largest task fits, and the least that the caps of all tiers must be together; 0
-  // on several devices, where it depends on the ring.
+  // The cap of each device that the largest task fits, and the least that the caps of all devices and the
+  // host must be together. On several devices those of the ring in the order of one device, which takes the
+  // least.
   int64_t device_bytes = 0, all_bytes = 0;
 };
 // Errors as of plan_asked(); of caps only one that is above the card's own memory is refused.

@@ -9,23 +9,63 @@
 #include "version/version.h"
 
 namespace sluice::core {
+namespace {
+
+using nlohmann::json;
+
+json json_of(const Card& card) {
+  const bool bf16 = card.bf16.known();
+  const ReachedRates& reached = bf16 ? card.bf16 : card.f32;
+  const std::string format = bf16 ? "bf16" : "f32", of_steps = "reached_flops." + format;
+  json rates = {{of_steps + ".products", reached.products},
+                {of_steps + ".attention_forward", reached.attention_forward},
+                {of_steps + ".attention_backward", reached.attention_backward},
+                {"links.load_bytes_per_s", card.load_rate},
+                {"links.store_bytes_per_s", card.store_rate}};
+  if (const double peak = bf16 ? card.peak.bf16 : card.peak.f32; peak > 0)
+    rates["peak_flops." + format] = peak;
+  if (card.peer_rate > 0) rates["links.peer_bytes_per_s"] = card.peer_rate;
+  return {{"key", card.key},
+          {"card", card.name},
+          {"memory_bytes", card.memory_bytes},
+          {"usable_bytes", card.usable_bytes()},
+          {"compared", card.compared},
+          {"reached", card.reached_source},
+          {"link", card.link_source},
+          {"rates", std::move(rates)}};
+}
+
+// A config.json of sizes alone, which are not made of each other; the rest is the family's.
+std::string sizes_of(const ModelSpec& spec) {
+  const LayerSpec& layer = spec.layers.front();
+  const nlohmann::ordered_json config = {{"model_type", spec.family},
+                                         {"hidden_size", spec.dim},
+                                         {"num_hidden_layers", spec.layers.size()},
+                                         {"num_attention_heads", layer.attention.heads},
+                                         {"num_key_value_heads", layer.attention.kv_heads},
+                                         {"head_dim", layer.attention.head_dim},
+                                         {"intermediate_size", layer.mlp.ffn},
+                                         {"vocab_size", spec.vocab},
+                                         {"tie_word_embeddings", spec.tied_embeddings}};
+  return config.dump(2);
+}
+
+}  // namespace
+
+Result<std::string> machine_json(std::string_view text, const std::string& name) {
+  SLUICE_ASSIGN(const Card card, parse_card(text, name));
+  return json_of(card).dump();
+}
 
 std::string choices_json() {
-  using nlohmann::json;
   json out = {{"sluice", std::string(version()) + ", commit " + std::string(commit())},
               {"models", model_presets()}};
   for (const Card& card : cards()) {
-    if (!card.can_be_planned()) continue;
-    const ReachedRates& reached = card.bf16.known() ? card.bf16 : card.f32;
-    out["machines"].push_back({{"key", card.key},
-                               {"card", card.name},
-                               {"memory_bytes", card.memory_bytes},
-                               {"usable_bytes", card.usable_bytes()},
-                               {"products_rate", reached.products},
-                               {"load_rate", card.load_rate},
-                               {"link", card.link_source},
-                               {"reached", card.reached_source},
-                               {"compared", card.compared}});
+    if (card.can_be_planned()) out["machines"].push_back(json_of(card));
+  }
+  for (const std::string& family : model_families()) {
+    if (const auto model = parse_model_config(json{{"model_type", family}}.dump()); model.ok())
+      out["families"][family] = sizes_of(*model);
   }
   for (const KeyHelp& key : config_keys())
     out["keys"].push_back(

@@ -3,14 +3,21 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+
+#include "base/status.h"
 
 namespace sluice::core {
 
-// A JSON object: "sluice" (version and commit), "models" (names of presets), "machines" (key, card,
-// memory_bytes, usable_bytes for a cap, products_rate that steps reach in FLOPs per second and where that is
-// from, load_rate in bytes per second and where that is from, and whether speeds planned for it were compared
-// with measured ones) and "keys" (name, value, meaning, allowed) of the
-// configuration.
+// A JSON object: "sluice" (version and commit), "models" (names of presets), "families" (by model_type the
+// text of a config.json of its default sizes), "machines" (those that plans can be made for, each as
+// machine_json() has it) and "keys" (name, value, meaning, allowed) of the configuration.
 std::string choices_json();
+
+// A machine file as a JSON object: "key", "card", "memory_bytes", "usable_bytes" for a cap, "compared"
+// (speeds planned for it were compared with measured ones), "reached" and "link" (where rates are from) and
+// "rates", by the keys of a machine file: what steps are planned by, of the number format that they compute
+// in, and the peak of that format where it is known. `name` stands for the file in errors.
+Result<std::string> machine_json(std::string_view text, const std::string& name);
 
 }  // namespace sluice::core

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// First answers: what counting says, and plans by a rule.
+// First answers: what counting says, and plans by a rule; and what there is to choose from.
 #include "planning/asked.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cost/card.h"
+#include "model/families/families.h"
+#include "planning/choices.h"
+
 namespace sluice::core {
 namespace {
+
+using nlohmann::json;
 
 AskedPlan asked(const std::string& device, const std::string& host, std::vector<std::string> more = {}) {
   AskedPlan out;
@@ -57,7 +66,29 @@ TEST(Formula, IsOfTheWholeStep) {
   const auto two = by_formula(asked("700MiB", "2GiB", {"run.devices=2"}));
   ASSERT_TRUE(two.ok()) << two.message();
   EXPECT_DOUBLE_EQ(two->compute_ns, eight->compute_ns / 2);
-  EXPECT_EQ(two->device_bytes, 0);
+}
+
+TEST(Formula, NamesTheMemoriesOfSeveralDevices) {
+  const std::vector<std::string> step = {"run.devices=2", "train.tokens_per_step=512",
+                                         "shape.chunk_tokens=256", "shape.rounds=2",
+                                         "shape.first_round_chunks=1"};
+  const auto formula = by_formula(asked("700MiB", "2GiB", step));
+  ASSERT_TRUE(formula.ok()) << formula.message();
+  constexpr int64_t kMb = 1'000'000, kEnough = 4'000 * kMb;
+  const auto planned = [&](int64_t device, int64_t host) {
+    return plan_asked(asked(std::to_string(device) + "B", std::to_string(host) + "B", step));
+  };
+  // A little below what counting says that a device must have, or all together, there is no plan.
+  const auto small_device = planned(formula->device_bytes - kMb, kEnough);
+  ASSERT_FALSE(small_device.ok());
+  EXPECT_EQ(small_device.error().kind, ErrorKind::DoesNotFit) << small_device.message();
+  const int64_t device = formula->device_bytes * 5 / 4, host = formula->all_bytes - 2 * device;
+  const auto small_host = planned(device, host - kMb);
+  ASSERT_FALSE(small_host.ok());
+  EXPECT_EQ(small_host.error().kind, ErrorKind::DoesNotFit) << small_host.message();
+  // With a little more there is one.
+  const auto enough = first_plan(asked(std::to_string(formula->device_bytes * 21 / 20) + "B", "4GiB", step));
+  EXPECT_TRUE(enough.ok()) << enough.message();
 }
 
 TEST(Formula, RefusesWhatCannotBeAsked) {
@@ -77,6 +108,32 @@ TEST(FirstPlan, IsOfTheRulesShapeAndRefusesShortly) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit);
   EXPECT_EQ(refused.error().detail("need"), "");
+}
+
+TEST(Choices, AFileIsReadAsAMachineOfTheList) {
+  const json choices = json::parse(choices_json());
+  const json& machines = choices.at("machines");
+  const auto listed = std::ranges::find_if(machines, [](const json& m) { return m.at("key") == "h200"; });
+  ASSERT_NE(listed, machines.end());
+  const auto read = machine_json(to_toml(*find_card("h200")), "h200.toml");
+  ASSERT_TRUE(read.ok()) << read.message();
+  json file = json::parse(*read);
+  file["compared"] = true;  // who was compared is no matter of a file
+  EXPECT_EQ(file, *listed);
+  EXPECT_EQ(machine_json("memory.size = 1", "mine.toml").message().substr(0, 9), "mine.toml");
+}
+
+TEST(Choices, EveryFamilyHasAModelThatCanBeAskedFor) {
+  const json choices = json::parse(choices_json());
+  EXPECT_EQ(choices.at("families").size(), model_families().size());
+  for (const auto& [family, config] : choices.at("families").items()) {
+    AskedPlan one = asked("6GiB", "512GiB", {"train.tokens_per_step=512"});
+    std::erase(one.settings, "model.preset=tiny");
+    one.model_config = config.get<std::string>();
+    const auto formula = by_formula(one);
+    ASSERT_TRUE(formula.ok()) << family << ": " << formula.message();
+    EXPECT_GT(formula->all_bytes, kGiB);
+  }
 }
 
 }  // namespace

@@ -14,12 +14,15 @@ const curveKey = () => {
   const asked = settings(), slider = asked.findIndex(s => s.startsWith('memory.device='));
   return JSON.stringify({...JSON.parse(request()), settings: asked.filter((_, i) => i !== slider)});
 };
-// Whether what was planned before is of what the form asks, machine and model aside.
-const isAsPlanned = () => !brought.model && !brought.machine && $('more').value.trim() === '' &&
+// Whether what was planned before is of what the form asks, machine, model and host memory aside.
+const isAsPlanned = () => !brought.model && !brought.machine && $('more').value.trim() === '' && setRates().length === 0 &&
   Object.entries(frontiers.asked).every(([id, value]) => $(id).value === String(value));
 function plannedCurve(machine) {
-  return isAsPlanned() ? frontiers.curves.find(c => c.machine === machine && c.model === $('model').value) : undefined;
+  const is = c => c.machine === machine && c.model === $('model').value && String(c.host) === $('host').value;
+  return isAsPlanned() ? frontiers.curves.find(is) : undefined;
 }
+// The commits that planned curves.
+const stamps = curves => [...new Set(curves.map(c => c.sluice))].join(' and ');
 // Ascending caps; what this page searched takes the place of what was planned before.
 function pointsNow() {
   const points = new Map((plannedCurve($('machine').value)?.points ?? []).map(p => [p.device, p]));
@@ -39,8 +42,8 @@ const perSecond = n => `${Math.round(n).toLocaleString('en-US')} tokens/s`;
 function readAt(points, cap) {
   const works = points.filter(p => p.tokens_per_s), below = works.filter(p => p.device <= cap).pop(), above = works.find(p => p.device >= cap);
   if (!below) return points.some(p => p.refused && p.device >= cap) || works.length === 0 ? 'refused' : 'less than any plan here';
-  if (!above || above.device === below.device) return `${perSecond(below.tokens_per_s)}; ${below.binds} binds`;
-  return `about ${perSecond(speedAt(points, cap))}, between the plans for ${below.device} and ${above.device} GiB; ${below.binds} binds`;
+  if (!above || above.device === below.device) return `${perSecond(below.tokens_per_s)}; what binds: ${below.binds}`;
+  return `about ${perSecond(speedAt(points, cap))}, between the plans for ${below.device} and ${above.device} GiB; what binds: ${below.binds}`;
 }
 // A speed at a cap, as the line between the plans has it; 0: none.
 function speedAt(points, cap) {
@@ -54,7 +57,7 @@ function moreWords(points, cap) {
   if (!now || cap >= last) return '';
   const to = Math.min(cap + kMore, last);
   const gain = (100 * (more / now - 1)).toFixed(1);
-  return ` With ${to - cap} GiB more: about ${perSecond(more)}, ${gain > 0 ? `${gain} %` : 'no'} faster.`;
+  return ` With ${to - cap} GiB more: about ${perSecond(more)}, ${gain > 0 ? `${gain}\u00a0%` : 'no'} faster.`;
 }
 function svg(tag, attributes, ...children) {
   const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
@@ -83,7 +86,7 @@ function curveOf(points, cap) {
                  svg('polyline', {points: works.map(p => `${x(p.device)},${y(p.tokens_per_s)}`).join(' '), class: 'curve'}),
                  svg('line', {x1: x(cap), x2: x(cap), y1: top, y2: height - bottom, class: 'here'}));
   for (const p of points) {
-    const words = p.refused ?? `${p.device} GiB: ${perSecond(p.tokens_per_s)}; ${p.binds} binds; ${p.searched ? 'searched in this page' : 'planned before'}`;
+    const words = p.refused ?? `${p.device} GiB: ${perSecond(p.tokens_per_s)}; what binds: ${p.binds}; ${p.searched ? 'searched in this page' : 'planned before'}`;
     picture.append(p.refused ? svg('text', {x: x(p.device), y: y(0) - 4, 'text-anchor': 'middle', class: 'no'}, '×', svg('title', {}, words)) :
       svg('circle', {cx: x(p.device), cy: y(p.tokens_per_s), r: 5, class: p.searched ? 'searched' : 'before'}, svg('title', {}, words)));
   }
@@ -95,11 +98,12 @@ function showCurve() {
   $('curve-card').hidden = false;
   $('curve').replaceChildren(...(points.length > 1 ? [curveOf(points, cap)] : []));
   $('curve-here').textContent = points.length > 1 ? `${cap} GiB: ${readAt(points, cap)}.${moreWords(points, cap)}` : '';
-  const before = points.some(p => !p.searched);
+  const before = points.some(p => !p.searched), {asked, curves} = frontiers, list = words => [...new Set(words)].join(', ');
+  const hosts = [...new Set(curves.map(c => c.host))].map(host => `${list(curves.filter(c => c.host === host).map(c => c.model))} with ${host} GiB of the host`);
   $('curve-words').textContent = points.length > 1 ?
-    (before ? `Rings: planned before by ${frontiers.sluice}. ` : '') + 'Dots: searched in this page. Every speed is estimated.' :
-    `Plans made before are for ${frontiers.asked.host} GiB of host memory, ${frontiers.asked.step.toLocaleString('en-US')} tokens a step in sequences of ${
-      frontiers.asked.seq.toLocaleString('en-US')}, one card of ${new Set(frontiers.curves.map(c => c.machine)).size} and the models ${[...new Set(frontiers.curves.map(c => c.model))].join(', ')}. The curve of what is asked now can be searched.`;
+    (before ? `Rings: planned before by ${stamps([plannedCurve($('machine').value)])}. ` : '') + 'Dots: searched in this page. Every speed is estimated.' :
+    `Plans made before are for ${asked.step.toLocaleString('en-US')} tokens a step in sequences of ${asked.seq.toLocaleString('en-US')}, one card (${
+      list(curves.map(c => c.machine))}): ${hosts.join('; ')}. The curve of what is asked now can be searched.`;
   showCards();
   document.body.dataset.curveMs = (performance.now() - began).toFixed(1);
 }
@@ -142,6 +146,7 @@ function showCards() {
     ...rows.map(({key, p, cost}) => el('tr', {}, el('th', {scope: 'row'}, machineOf(key).card), cell(p ? String(p.device) : ''),
       cell(p ? Math.round(p.tokens_per_s).toLocaleString('en-US') : 'refused'), cell(price(key)), cell(p && prices[key] > 0 ? cost.toFixed(cost < 100 ? 1 : 0) : ''),
       cell(p?.binds ?? ''), cell(`rates ${machineOf(key).reached}; ${errorWords(key)}`))));
-  $('cards-words').textContent = `Each card with all of its memory and ${frontiers.asked.host} GiB of the host's, by plans made before (${frontiers.sluice}). ` +
+  $('cards-words').textContent = `Each card with all of its memory and ${$('host').value} GiB of the host's, by plans made before (${
+    stamps(rows.map(row => plannedCurve(row.key)))}). ` +
     `Prices are round numbers of public lists, ${kPricesOf}: type your own.`;
 }

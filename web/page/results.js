@@ -28,34 +28,33 @@ function errorWords(key) {
 }
 // Where the speeds come from.
 function sourceWords() {
-  if (brought.machine) return `Estimated by the rates of ${brought.machineName}.`;
-  const machine = machineOf($('machine').value);
-  return `Estimated, nothing here is timed. Rates of ${machine.card}: ${machine.reached}; ${errorWords(machine.key)}.`;
+  const machine = machineNow();
+  if (!machine) return '';  // a file that cannot be read, of which there is no plan
+  const errors = setRates().length ? 'some are set here, and no speed planned for those was compared with a measured one' :
+    errorWords(brought.machine ? '' : machine.key);
+  return `Estimated, nothing here is timed. Rates of ${brought.machineName || machine.card}: ${machine.reached || 'of no said source'}; ${errors}.`;
 }
 // What an answer for the machine that is chosen now rests on most, by what binds.
 function assumptionWords() {
-  const of = brought.machine ? `as ${brought.machineName} has it` : null, machine = of ? null : machineOf($('machine').value);
-  return binds => assumptionOf(binds, of, machine);
-}
-function assumptionOf(binds, of, machine) {
-  if (/^compute|recomputation/.test(binds)) {
-    return 'The assumption that dominates: steps reach ' + (of ? `the rate of matrix products ${of}.` :
-      `${(machine.products_rate / 1e12).toFixed(0)} TFLOP/s in matrix products (${machine.reached}).`);
-  }
-  return 'The assumption that dominates: the link carries ' + (of ? `what it does ${of}.` :
-    `${(machine.load_rate / 1e9).toFixed(1)} GB/s from the host while it carries as much back (${machine.link}).`);
+  const machine = machineNow();
+  if (!machine) return () => '';
+  const rate = id => `${rateNow(id)} ${kRates[id].words}`, from = (id, source) => $(id).value !== '' ? 'set here' : source || 'of no said source';
+  const products = `steps reach ${rate('flops')} in matrix products (${from('flops', machine.reached)})`,
+        link = `the link carries ${rate('link')} from the host while it carries as much back (${from('link', machine.link)})`;
+  return binds => `The assumption that dominates: ${/^compute|recomputation|ring/.test(binds) ? products : link}.`;
 }
 const kTitles = {formula: ['By formula', 'counted, nothing planned'], first: ['A first answer', 'by a rule, not searched'], searched: ['The plan', 'searched']};
 // What counting says of a step and of the least caps.
 function formulaNodes({least_ns, compute_ns, loading_ns, device_bytes, all_bytes, tokens}, caps) {
+  const many = caps.devices > 1;
   const tile = (name, words) => el('span', {}, name, el('b', {}, words)), tiles = el('div', {class: 'tiles'},
     tile('tokens per second, at most', Math.round(tokens / least_ns * 1e9).toLocaleString('en-US')), tile('step, at least', `${(least_ns / 1e9).toFixed(3)} s`));
   const words = [compute_ns >= loading_ns ? 'Every task once takes that long, whatever the caps.' : 'What does not fit the device at this cap takes that long to come over the link once.'];
-  if (device_bytes > 0) {
-    tiles.append(tile('device memory, at least', gib(device_bytes)), tile('both memories together, at least', gib(all_bytes)));
-    words.push('The least memories are for chunks of one sequence; a plan takes a little more than that.');
-    if (caps.device < device_bytes || caps.device + caps.host < all_bytes) words.push('The caps are below what these chunks take: expect a refusal, or shorter chunks.');
-  }
+  tiles.append(tile(`device memory${many ? ' of each' : ''}, at least`, gib(device_bytes)),
+               tile(`${many ? 'all' : 'both'} memories together, at least`, gib(all_bytes)));
+  words.push('The least memories are for chunks of one sequence; a plan takes a little more than that.');
+  if (caps.device < device_bytes || caps.devices * caps.device + caps.host < all_bytes)
+    words.push('The caps are below what these chunks take: expect a refusal, or shorter chunks.');
   return [tiles, el('p', {class: 'muted'}, words.join(' '))];
 }
 function answerNode(one) {
@@ -97,17 +96,18 @@ function showAnswers() {
 
 async function plan() {
   if (!$('controls').reportValidity()) return;
+  await reading;
   planner.stop();
   quick.stop();
   const run = plan.run = (plan.run ?? 0) + 1;
   const asked = request(), began = performance.now();
   // What stands last is meant: a line under "more settings" may set a cap, too.
   const setTo = tier => settings().filter(s => s.startsWith(`memory.${tier}=`)).map(s => s.split('=')[1]);
-  const words = [brought.modelName || $('model').value, `${setTo('device').pop().replace(/GiB$/, ' GiB')} of device memory`,
+  const words = [brought.modelName || $('model').value, ...($('devices').value > 1 ? [`${$('devices').value} cards`] : []), `${setTo('device').pop().replace(/GiB$/, ' GiB')} of device memory`,
                  `${setTo('host').pop().replace(/GiB$/, ' GiB')} of host memory`,
                  `${Number($('step').value).toLocaleString('en-US')} tokens a step`].join(', ');
   const bytes = words => Number((/^([\d.]+) *GiB$/.exec(words) ?? [])[1]) * kGiB;  // NaN: in other words
-  const caps = {device: bytes(setTo('device').pop()), host: bytes(setTo('host').pop())}, of = curveKey();
+  const caps = {device: bytes(setTo('device').pop()), host: bytes(setTo('host').pop()), devices: Number($('devices').value) || 1}, of = curveKey();
   const atSlider = setTo('device').length === 1 ? Number($('device').value) : null;
   const source = sourceWords(), assumptions = assumptionWords();
   const told = (answer, kind) => ({answer, kind, words, source, caps, assumptions});

@@ -12,13 +12,14 @@ async function start() {
   $('theme').addEventListener('click', () => setTheme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'));
   choices = await quick.ask('choices');
   fillChoices();
-  fillFromAddress();
-  for (const id of ['machine', 'device', 'host']) $(id).addEventListener('input', showCaps);
-  for (const id of fields) $(id).addEventListener('input', showCurve);
+  await fillFromAddress();
+  listenToChoices(showCurve);
+  listenToRates();
+  for (const id of fields) $(id).addEventListener('input', () => { showMachine(); showCurve(); });
   window.addEventListener('resize', showCurve);
   $('search-curve').addEventListener('click', searchCurve);
   listenToDrops('model', showCurve);
-  listenToDrops('machine', () => { showCaps(); showCurve(); });
+  listenToDrops('machine', showCurve);
   $('controls').addEventListener('submit', e => { e.preventDefault(); plan(); });
   $('stop').addEventListener('click', () => planner.stop());
   $('beside').addEventListener('click', () => { beside = beside ? null : shown; $('beside').textContent = beside ? 'One alone' : 'Keep beside'; showAnswers(); });

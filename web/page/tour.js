@@ -19,7 +19,7 @@ const tour = [
    text: 'Two cards share a step: layers are dealt out, and chunks go from card to card. With the colours “by chunk” one sees a chunk arrive on the second card.'},
 ];
 let at = -1;
-function showTour(step) {
+async function showTour(step) {
   at = step;
   $('tour').hidden = step < 0 || step >= tour.length;
   if ($('tour').hidden) return;
@@ -27,11 +27,7 @@ function showTour(step) {
   // Each step changes what the ones before it left.
   const set = Object.assign({}, kFirst, ...tour.slice(0, step + 1).map(one => one.set));
   for (const name of Object.keys(brought)) brought[name] = '';
-  nameBrought();
-  for (const again of [1, 2]) {  // a cap may be more than the last card had
-    for (const [id, value] of Object.entries(set)) $(id).value = value;
-    showCaps();
-  }
+  await fill(id => set[id]);
   const button = (words, to) => el('button', {type: 'button', onclick: () => showTour(to)}, words);
   $('tour').replaceChildren(el('h2', {}, `${step + 1} of ${tour.length}: ${title}`), el('p', {}, text),
     el('div', {class: 'buttons'}, ...(step > 0 ? [button('Back', step - 1)] : []), ...(step + 1 < tour.length ? [button('Next', step + 1)] : []), button('End', -1)));

@@ -384,10 +384,14 @@ const Family* find_family(std::string_view model_type) {
   return it == std::end(kFamilies) ? nullptr : it;
 }
 
-std::string family_names() {
-  std::string out;
-  for (const Family& f : kFamilies) out += fmt::format("{}{}", out.empty() ? "" : ", ", f.model_type);
+std::vector<std::string> model_families() {
+  std::vector<std::string> out;
+  for (const Family& f : kFamilies) out.emplace_back(f.model_type);
   return out;
+}
+
+std::string family_names() {
+  return fmt::format("{}", fmt::join(model_families(), ", "));
 }
 
 Result<ModelSpec> parse_model_config(std::string_view text) {

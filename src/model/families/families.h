@@ -29,6 +29,9 @@ std::string to_json(const ModelSpec& spec);
 // their family: `context` is the longest sequence, and no token is special.
 std::string config_beside_weights(const ModelSpec& spec, std::string_view type, int64_t context);
 
+// The model_type of each family.
+std::vector<std::string> model_families();
+
 // Shapes by name: "tiny" (10 M parameters, byte vocabulary) and Llama-3's, "llama3-1b", "llama3-8b",
 // "llama3-15b", "llama3-32b". Case, spaces and hyphens do not matter, and "8" or "8B" will do.
 Result<ModelSpec> model_preset(std::string_view name);
