@@ -129,6 +129,10 @@ constexpr auto copy(Range&& range, Out out) {
   return in_out_result<decltype(std::end(range)), Out>{std::end(range),
                                                        std::copy(std::begin(range), std::end(range), out)};
 }
+template <class Range, class Out, class Change>
+constexpr void transform(Range&& range, Out out, Change change) {
+  std::transform(std::begin(range), std::end(range), out, [&](auto&& x) { return invoke(change, x); });
+}
 template <class A, class B, class Out>
 constexpr void merge(A&& a, B&& b, Out out) {
   std::merge(std::begin(a), std::end(a), std::begin(b), std::end(b), out);
