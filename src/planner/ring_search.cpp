@@ -243,7 +243,7 @@ Result<Plan> RingSearch::run(RingsFound* found) const {
     const auto one =
         std::ranges::find_if(tried, [](const Tried& t) { return t.ring.placement.rule == RingRule::AsOne; });
     if (request_.quick) return std::move(one->plan);
-    // Of the floor's plans a quick search asks for one; whether caps work, all of them say.
+    // A quick search tries one of the floor's plans; a full one tries all, and may work where that fails.
     return make_plan(program_, profile_, request_for(one->ring.placement, false));
   }
   if (!may_know) return std::move(tried.front().plan);

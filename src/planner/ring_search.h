@@ -9,10 +9,10 @@
 namespace sluice::core {
 
 struct RingsFound {
-  // Which rings are planned in full, the most promising first, for PlanRequest::known. Null: the request was
-  // quick.
+  // Which rings are planned in full, the most promising first, for PlanRequest::known. Null where none was
+  // searched, or no quick plan was found.
   std::shared_ptr<const KnownSettings> settings;
-  // When the order of the first one ends, if that is past PlanRequest::hopeful_ns, and there is no plan for
+  // When the earliest of their orders ends, if that is past PlanRequest::hopeful_ns, and there is no plan for
   // that.
   double hopeless_ns = 0;
 };

@@ -35,11 +35,11 @@ function showMachine() {
   const machine = machineNow(), most = machine ? Math.floor(2 * machine.usable_bytes / kGiB) / 2 : 192;
   $('device').max = String(most);
   if (Number($('device').value) > most) $('device').value = String(most);
-  for (const id of ['device', 'host']) $(id + '-shown').textContent = $(id).value;
+  for (const id of ['devices', 'device', 'host']) $(id + '-shown').textContent = $(id).value;
   for (const [id, {least, most, words, none}] of Object.entries(kRates)) {
     const own = ownRate(id), rate = rateNow(id), slider = $(id + '-slider');
     $(id).placeholder = own > 0 ? String(own) : '0';
-    slider.value = String(rate > 0 ? Math.round(100 * Math.log(rate / least) / Math.log(most / least)) : slider.min);
+    slider.value = String(rate > 0 ? Math.max(0, Math.round(100 * Math.log(rate / least) / Math.log(most / least))) : slider.min);
     slider.setAttribute('aria-valuetext', (rate > 0 ? `${rate} ${words}` : none ?? '') + ($(id).value === '' ? ', as the card has it' : ''));
   }
 }
@@ -53,7 +53,7 @@ function rateSettings() {
   for (const id of setRates()) {
     const {unit, key, keys} = kRates[id], rate = Number($(id).value), own = ratesOf(key)[0]?.[1];
     if (id === 'peer') list.push(rate === 0 ? 'run.peer=off' : `machine.links.peer_bytes_per_s=${rate}e${unit}`);
-    else for (const [name, value] of ratesOf(keys)) list.push(`machine.${name}=${Number((rate * value / own).toPrecision(6))}e${unit}`);
+    else if (own > 0) for (const [name, value] of ratesOf(keys)) list.push(`machine.${name}=${Number((rate * value / own).toPrecision(6))}e${unit}`);
   }
   return list;
 }
@@ -61,7 +61,7 @@ function listenToRates() {
   for (const [id, {least, most, none}] of Object.entries(kRates)) {
     $(id + '-slider').addEventListener('input', e => {
       const place = Number(e.target.value);
-      $(id).value = none && place < 0 ? '0' : String(Number((least * (most / least) ** (Math.max(place, 0) / 100)).toPrecision(2)));
+      $(id).value = none && place < 0 ? '0' : String(Number((least * (most / least) ** (Math.max(place, 0) / 100)).toPrecision(3)));
       $(id).dispatchEvent(new Event('input'));
     });
   }

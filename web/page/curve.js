@@ -114,6 +114,7 @@ async function searchCurve() {
     $('curve-doing').textContent = 'memory.device under "more settings" says the cap: take it out to search over caps';
     return;
   }
+  await reading;
   const key = curveKey(), asked = JSON.parse(key), most = Number($('device').max), least = Math.max(1, 0.04 * most), here = plannedCurve($('machine').value);
   const caps = here ? here.points.map(p => p.device) : [0, 0.2, 0.4, 0.6, 0.8, 1].map(s => Math.round(2 * least * (most / least) ** s) / 2);
   curvePlanner.planner = new Planner();

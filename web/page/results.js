@@ -103,11 +103,12 @@ async function plan() {
   const asked = request(), began = performance.now();
   // What stands last is meant: a line under "more settings" may set a cap, too.
   const setTo = tier => settings().filter(s => s.startsWith(`memory.${tier}=`)).map(s => s.split('=')[1]);
-  const words = [brought.modelName || $('model').value, ...($('devices').value > 1 ? [`${$('devices').value} cards`] : []), `${setTo('device').pop().replace(/GiB$/, ' GiB')} of device memory`,
+  const cards = Number(settings().filter(s => s.startsWith('run.devices=')).pop()?.split('=')[1] ?? 1) || 1;
+  const words = [brought.modelName || $('model').value, ...(cards > 1 ? [`${cards} cards`] : []), `${setTo('device').pop().replace(/GiB$/, ' GiB')} of device memory`,
                  `${setTo('host').pop().replace(/GiB$/, ' GiB')} of host memory`,
                  `${Number($('step').value).toLocaleString('en-US')} tokens a step`].join(', ');
   const bytes = words => Number((/^([\d.]+) *GiB$/.exec(words) ?? [])[1]) * kGiB;  // NaN: in other words
-  const caps = {device: bytes(setTo('device').pop()), host: bytes(setTo('host').pop()), devices: Number($('devices').value) || 1}, of = curveKey();
+  const caps = {device: bytes(setTo('device').pop()), host: bytes(setTo('host').pop()), devices: cards}, of = curveKey();
   const atSlider = setTo('device').length === 1 ? Number($('device').value) : null;
   const source = sourceWords(), assumptions = assumptionWords();
   const told = (answer, kind) => ({answer, kind, words, source, caps, assumptions});
