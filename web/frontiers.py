@@ -49,21 +49,19 @@ def main():
     version = subprocess.run([arguments.program, "--version"], capture_output=True, text=True, check=True).stdout
     version = ", ".join(version.split("\n")[:2])
     kept = json.loads(OUT.read_text()) if OUT.exists() else {}
-    known = {(c["model"], c["machine"], c["host"], tuple(p["device"] for p in c["points"])): c for c in kept.get("curves", [])
-             if kept["asked"] == ASKED and (c["sluice"] == version or not arguments.fresh)}
-    curves = []
-    for model, host in MODELS.items():
-        for machine, caps in CAPS.items():
-            caps = caps[1::2] if model in EVERY_SECOND_CAP else caps
-            curve = known.get((model, machine, host, tuple(caps)))
-            if curve is None:
-                points = [{"device": cap, **point(arguments.program, model, machine, host, cap)} for cap in caps]
-                curve = {"model": model, "machine": machine, "host": host, "sluice": version, "points": points}
-                print(json.dumps(curve), flush=True)
-            curves.append(curve)
-            rest = [c for c in known.values() if c not in curves]
-            lines = ",\n".join(json.dumps(c) for c in curves + rest)
-            OUT.write_text(f'{{"asked": {json.dumps(ASKED)}, "curves": [\n{lines}\n]}}\n')
+    there = kept["curves"] if kept.get("asked") == ASKED else []
+    cells = {(model, machine): (host, caps[1::2] if model in EVERY_SECOND_CAP else caps)
+             for model, host in MODELS.items() for machine, caps in CAPS.items()}
+    curves = {(c["model"], c["machine"]): c for c in there
+              if cells.get((c["model"], c["machine"])) == (c["host"], [p["device"] for p in c["points"]])}
+    for (model, machine), (host, caps) in cells.items():
+        curve = curves.get((model, machine))
+        if curve is None or arguments.fresh and curve["sluice"] != version:
+            points = [{"device": cap, **point(arguments.program, model, machine, host, cap)} for cap in caps]
+            curves[model, machine] = curve = {"model": model, "machine": machine, "host": host, "sluice": version, "points": points}
+            print(json.dumps(curve), flush=True)
+        lines = ",\n".join(json.dumps(curves[cell]) for cell in cells if cell in curves)
+        OUT.write_text(f'{{"asked": {json.dumps(ASKED)}, "curves": [\n{lines}\n]}}\n')
 
 
 main()

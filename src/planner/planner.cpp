@@ -421,7 +421,11 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
   asked.last_resort = &out.last_resort;
   RingsFound rings;
   const auto planned = [&]() -> Result<Plan> {
-    if (!request.placement && !one_device) return plan_ring(searched, profile, asked, &rings);
+    if (!request.placement && !one_device) {
+      auto plan = plan_ring(searched, profile, asked, &rings);
+      out.settings = rings.settings;
+      return plan;
+    }
     if (!one_device) return make_plan(searched, profile, asked);
     Planner planner(searched, profile, asked, left_out);
     auto plan = planner.search();
@@ -438,7 +442,6 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
   }
   if (!made.ok()) return made.error();
   const Plan& plan = *made;
-  if (!one_device && !request.placement) out.settings = rings.settings;
   out.ns = whole_step_ns(searched, plan, left_out);
   out.bound_ns = plan.lower_bound_ns;
   out.runs = double(runs_in_whole_step(searched, plan, left_out)) / double(plan.devices());

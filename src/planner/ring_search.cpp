@@ -175,7 +175,7 @@ std::vector<RingSearch::Tried> RingSearch::planned_quickly(std::vector<Ring> rin
     one.plan = make_plan(program_, profile_, request_for(one.ring.placement, true));
   };
   plan(out.front());
-  // What those before it do better whatever it has of memory and links.
+  // A ring is hardly planned to end earlier than its order alone does.
   const double hopeful_ns = (request_.quick ? 1 : kAlikeInFull) * out.front().ns();
   for_each_parallel(int64_t(out.size()) - 1, request_.threads, [&](int64_t i) {
     Tried& one = out[size_t(i) + 1];
@@ -239,22 +239,23 @@ Result<Plan> RingSearch::run(RingsFound* found) const {
     return error("its orders take too long");
   }
   std::vector<Tried> tried = this->tried(all);
+  std::vector<Placement> rings;
   if (!tried.front().plan.ok()) {
     const auto one =
         std::ranges::find_if(tried, [](const Tried& t) { return t.ring.placement.rule == RingRule::AsOne; });
     if (request_.quick) return std::move(one->plan);
     // A quick search tries one of the floor's plans; a full one tries all, and may work where that fails.
-    return make_plan(program_, profile_, request_for(one->ring.placement, false));
+    rings.push_back(std::move(one->ring.placement));
+  } else if (!may_know) {
+    return std::move(tried.front().plan);
   }
-  if (!may_know) return std::move(tried.front().plan);
-  std::vector<Placement> rings;
   for (Tried& t : tried) {
-    if (rings.size() < kInFull && t.ns() <= kAlikeInFull * tried.front().ns())
+    if (t.plan.ok() && rings.size() < kInFull && t.ns() <= kAlikeInFull * tried.front().ns())
       rings.push_back(std::move(t.ring.placement));
   }
-  if (found != nullptr)
+  if (found != nullptr && may_know)
     found->settings = std::make_shared<KnownSettings>(KnownSettings{subject, request_.brief, {}, rings});
-  return request_.brief ? std::move(tried.front().plan) : in_full(rings);
+  return request_.brief && tried.front().plan.ok() ? std::move(tried.front().plan) : in_full(rings);
 }
 
 // What is computed again falls to those with less room than others: whoever is busy for longer gives up

@@ -10,15 +10,15 @@ namespace sluice::core {
 
 struct RingsFound {
   // Which rings are planned in full, the most promising first, for PlanRequest::known. Null where none was
-  // searched, or no quick plan was found.
+  // searched, and of a quick request.
   std::shared_ptr<const KnownSettings> settings;
   // When the earliest of their orders ends, if that is past PlanRequest::hopeful_ns, and there is no plan for
   // that.
   double hopeless_ns = 0;
 };
-// The fastest plan found on all devices of the profile; of a `brief` request the fastest quick one. `found`
-// may be null. Errors are those of the ring in the order of one device, which takes the least memory.
-// REQUIRES: the profile has several devices, and the request no placement.
+// The fastest plan found on all devices of the profile; of a `brief` request the fastest quick one, if there
+// is one. `found` may be null. Errors are those of the ring in the order of one device, which takes the least
+// memory. REQUIRES: the profile has several devices, and the request no placement.
 Result<Plan> plan_ring(const Program& program, const Profile& profile, const PlanRequest& request,
                        RingsFound* found = nullptr);
 

@@ -152,7 +152,8 @@ void fill_stalls(PlanSummary& s, const Program& program, const Plan& plan, std::
   }
 }
 
-// The memory that helps most comes first. Under a per cent, what packing does by chance is as large as what a GiB is worth.
+// The memory that helps most comes first. Under a per cent, what packing does by chance is as large as what a
+// GiB is worth.
 std::string more_memory_in_words(const PlanSummary& s) {
   std::vector<Tier> tiers;
   for (const Tier tier : s.table.tiers()) {
@@ -162,7 +163,8 @@ std::string more_memory_in_words(const PlanSummary& s) {
   std::string out;
   for (const Tier tier : tiers) {
     const double percent = 100 * (s.tiers[tier].speedup_with_more - 1);
-    const std::string faster = percent < 1 ? "less than 1 % faster" : fmt::format("about {:.1f} % faster", percent);
+    const std::string faster =
+        percent < 1 ? "less than 1 % faster" : fmt::format("about {:.1f} % faster", percent);
     out += fmt::format("{} of {} memory {}", out.empty() ? "with a GiB more" : ", or", name_of(tier), faster);
   }
   return out;

@@ -25,6 +25,13 @@ namespace {
 const Tier kSecond = Tier::device(1);
 constexpr double kAnyTime = std::numeric_limits<double>::infinity();
 
+// Of devices whose links are no matter.
+Profile joined(size_t devices) {
+  Profile profile;
+  profile.set_lanes(LaneTable::of_devices(devices, true), 1e12);
+  return profile;
+}
+
 // Of all attempts that are made for orders that end by then.
 std::vector<RingEstimate> estimated(const Program& program, const Placement& placement,
                                     const TaskCosts& costs, const Profile& profile,
@@ -218,8 +225,7 @@ size_t changes(const Program& program, const Placement& placement, const std::ve
 
 TEST(Rings, RunALayerForAllChunksInTheOrderOfOneDevice) {
   const Program program = four_chunks();
-  Profile profile;
-  profile.set_lanes(LaneTable::of_devices(2, true), 1e12);
+  const Profile profile = joined(2);
   const TaskCosts costs = cost_of(program, profile);
   Placement placement = ring(program, pieces_of(program), costs, std::vector{0.5, 0.5}, {.stage_layers = 1});
   const auto changes_under = [&](RingRule rule) {
@@ -234,8 +240,7 @@ TEST(Rings, RunALayerForAllChunksInTheOrderOfOneDevice) {
 // A list alone takes 1.46 of the devices' parts.
 TEST(Rings, AreJustified) {
   const Program program = four_chunks();
-  Profile profile;
-  profile.set_lanes(LaneTable::of_devices(4, true), 1e12);
+  const Profile profile = joined(4);
   TaskCosts costs = cost_of(program, profile);
   double layers_ns = 0, heads = 0;
   for (size_t t = 0; t < costs.ns.size(); ++t) {
@@ -258,8 +263,7 @@ TEST(Rings, AreJustified) {
 // What arrives while a long head is at work on the device does not wait for memory that the head gives back.
 TEST(Rings, TakeAsLongAsTheirOrder) {
   const Program program = eight_layers({16, 16, 2, 6, 16});
-  Profile profile;
-  profile.set_lanes(LaneTable::of_devices(4, true), 1e12);
+  Profile profile = joined(4);
   PlanRequest request;
   request.quick = true;
   double layers_ns = 0;
@@ -283,8 +287,7 @@ TEST(Rings, TakeAsLongAsTheirOrder) {
 // What takes too long by its order alone is not planned, whatever room it has.
 TEST(Rings, AreNotPlannedWithoutHope) {
   const Program program = eight_layers({16, 16, 2, 6, 16});
-  Profile profile;
-  profile.set_lanes(LaneTable::of_devices(4, true), 1e12);
+  const Profile profile = joined(4);
   PlanRequest request;
   request.quick = true;
   const auto fastest = estimate_step(program, profile, request);
@@ -306,8 +309,7 @@ TEST(Rings, AreNotPlannedWithoutHope) {
 
 TEST(Rings, AreLeftAsTheyAreWhereOthersAreFaster) {
   const Program program = eight_layers({16, 16, 2, 6, 16});
-  Profile profile;
-  profile.set_lanes(LaneTable::of_devices(4, true), 1e12);
+  const Profile profile = joined(4);
   const TaskCosts costs = cost_of(program, profile);
   const Placement placement = ring(program, pieces_of(program), costs, std::vector(4, 0.25), {.turns = 2});
   const auto rough = estimated(program, placement, costs, profile, 0);
@@ -330,8 +332,7 @@ TEST(Rings, AreLeftAsTheyAreWhereOthersAreFaster) {
 // names.
 TEST(Rings, WorkFromTheCapThatARefusalNames) {
   const Program program = of_layers(7, {16, 16, 1, 32, 16});
-  Profile profile;
-  profile.set_lanes(LaneTable::of_devices(2, true), 1e12);
+  const Profile profile = joined(2);
   PlanRequest request;
   request.caps[kDevice] = request.caps[kSecond] = 4096;
   const Status works = ring_works(program, profile, request);
@@ -348,8 +349,7 @@ TEST(Rings, WorkFromTheCapThatARefusalNames) {
 // What a comparison of shapes found is not searched again, and what comes of it is the same plan.
 TEST(Rings, ArePlannedInFullOnceTheyAreKnown) {
   const Program program = two_layers({16, 16, 2, 2, 16});
-  Profile profile;
-  profile.set_lanes(LaneTable::of_devices(2, true), 1e12);
+  const Profile profile = joined(2);
   PlanRequest request;
   request.caps[kDevice] = request.caps[Tier::device(1)] = persistent_bytes(program);
   PlanRequest brief = request;
@@ -388,8 +388,7 @@ TEST(Rings, ArePlannedInFullOnceTheyAreKnown) {
 
 TEST(Rings, SayWhichLayersAreWhose) {
   const Program program = four_chunks();
-  Profile profile;
-  profile.set_lanes(LaneTable::of_devices(2, true), 1e12);
+  Profile profile = joined(2);
   PlanRequest request;
   request.quick = true;
   Placement placement{{}, 2, ""};

@@ -58,6 +58,7 @@ function rateSettings() {
   return list;
 }
 function listenToRates() {
+  $('rates').addEventListener('invalid', () => { $('rates').open = true; }, true);  // what is hidden cannot be pointed at
   for (const [id, {least, most, none}] of Object.entries(kRates)) {
     $(id + '-slider').addEventListener('input', e => {
       const place = Number(e.target.value);
