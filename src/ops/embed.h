@@ -11,12 +11,13 @@
 
 namespace sluice::core {
 
-// y[t, :] = table[ids[t], :]
+// y[t, :] = table[ids[t], :] * scale
 struct Embed {
   static constexpr std::string_view kName = "embed";
   enum { kIds, kTable, kY };
   int64_t tokens, vocab, dim;
   DType dtype;
+  float scale = 1;
 
   Operands operands() const;
   Work work() const { return {}; }
@@ -24,16 +25,18 @@ struct Embed {
   double traffic() const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype);
+    if (scale != 1) f("scale", scale, kNoCost);
   }
 };
 
-// dtable[v, :] (+)= sum over t with ids[t] == v of dy[t, :], in token order, summed in fp32.
+// dtable[v, :] (+)= sum over t with ids[t] == v of dy[t, :] * scale, in token order, summed in fp32.
 struct EmbedBwd {
   static constexpr std::string_view kName = "embed_bwd";
   enum { kIds, kDy, kDTable };
   int64_t tokens, vocab, dim;
   DType dtype, grad_dtype;
   bool accumulate;
+  float scale = 1;
 
   Operands operands() const;
   Work work() const { return {}; }
@@ -41,6 +44,7 @@ struct EmbedBwd {
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate);
+    if (scale != 1) f("scale", scale, kNoCost);
   }
 };
 

@@ -25,9 +25,11 @@ int64_t Linear::workspace_bytes(const GpuLibraries&) const {
 }
 
 Operands LinearDgrad::operands() const {
-  return {{"dy", Read, dtype, tokens * out, Activations},
-          {"w", Read, weight_format.value_or(dtype), out * in, Weights},
-          {"dx", write_or(accumulate), dtype, tokens * in, Activations}};
+  Operands o{{"dy", Read, dtype, tokens * out, Activations},
+             {"w", Read, weight_format.value_or(dtype), out * in, Weights},
+             {"dx", write_or(accumulate), dtype, tokens * in, Activations}};
+  if (has_residual) o.push_back({"dres", Read, dtype, tokens * in, Activations});
+  return o;
 }
 int64_t LinearDgrad::workspace_bytes(const GpuLibraries&) const {
   return kProductWorkspaceBytes;

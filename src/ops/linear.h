@@ -46,15 +46,17 @@ struct Linear {
   }
 };
 
-// dx (+)= dy w. Accumulating, a backend may round the product to dx's type before it is added: libraries do
-// so in some of their kernels. The sum itself is fp32 either way, rounded once more as it is stored.
+// dx (+)= dy w (+ dres). Accumulating, a backend may round the product to dx's type before it is added:
+// libraries do so in some of their kernels. The sum itself is fp32 either way, rounded once more as it is
+// stored.
 struct LinearDgrad {
   static constexpr std::string_view kName = "linear_dgrad";
-  enum { kDy, kW, kDx };
+  enum { kDy, kW, kDx, kDres };
   int64_t tokens, in, out;
   DType dtype;
   bool accumulate;
   std::optional<Format> weight_format = {};  // as Linear's
+  bool has_residual = false;                 // kDres is there; never with `accumulate`
 
   Operands operands() const;
   Work work() const { return Work::product(2.0 * double(tokens) * double(in) * double(out)); }
@@ -62,6 +64,7 @@ struct LinearDgrad {
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("in", in), f("out", out), f("dtype", dtype), f("acc", accumulate);
     if (weight_format) f("w", *weight_format);
+    if (has_residual) f("res", has_residual);
   }
 };
 

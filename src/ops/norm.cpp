@@ -9,9 +9,11 @@ using enum DType;
 using enum Values;
 
 Operands RmsNorm::operands() const {
-  return {{"x", Read, dtype, tokens * dim, Activations},
-          {"w", Read, dtype, dim, Weights},
-          {"y", Write, dtype, tokens * dim, Activations}};
+  Operands o{{"x", Read, dtype, tokens * dim, Activations},
+             {"w", Read, dtype, dim, Weights},
+             {"y", Write, dtype, tokens * dim, Activations}};
+  if (has_residual) o.push_back({"residual", Read, dtype, tokens * dim, Activations});
+  return o;
 }
 
 Operands RmsNormBwd::operands() const {
@@ -29,7 +31,7 @@ int64_t RmsNormBwd::workspace_bytes(const GpuLibraries&) const {
 
 Operands HeadNormRope::operands() const {
   return {{"x", Read, dtype, tokens * columns(), Activations},
-          {"w", Read, dtype, head_dim, Weights},
+          {"w", Read, dtype, weights(), Weights},
           {"pos", Read, I32, tokens, Positions},
           {"inv_freq", Read, F32, head_dim / 2, Frequencies},
           {"y", Write, dtype, tokens * columns(), Activations}};
@@ -38,14 +40,14 @@ Operands HeadNormRope::operands() const {
 Operands HeadNormRopeBwd::operands() const {
   return {{"dy", Read, in_dtype, tokens * columns(), Activations},
           {"x", Read, dtype, tokens * columns(), Activations},
-          {"w", Read, dtype, head_dim, Weights},
+          {"w", Read, dtype, weights(), Weights},
           {"pos", Read, I32, tokens, Positions},
           {"inv_freq", Read, F32, head_dim / 2, Frequencies},
           {"dx", Write, dtype, tokens * columns(), Activations},
-          {"dw", write_or(accumulate), grad_dtype, head_dim, Activations}};
+          {"dw", write_or(accumulate), grad_dtype, weights(), Activations}};
 }
 int64_t HeadNormRopeBwd::workspace_bytes(const GpuLibraries&) const {
-  return head_norm_partials(tokens) * head_dim * size_of(DType::F32);
+  return head_norm_partials(tokens) * weights() * size_of(DType::F32);
 }
 
 }  // namespace sluice::core

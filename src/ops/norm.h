@@ -11,19 +11,24 @@
 
 namespace sluice::core {
 
-// y = x / sqrt(mean(x^2) + eps) * w, row by row, computed in fp32.
+// y = x / sqrt(mean(x^2) + eps) * (offset + w) * scale (+ residual), row by row, computed in fp32.
 struct RmsNorm {
   static constexpr std::string_view kName = "rms_norm";
-  enum { kX, kW, kY };
+  enum { kX, kW, kY, kResidual };
   int64_t tokens, dim;
   float eps;
   DType dtype;
+  float offset = 0, scale = 1;
+  bool has_residual = false;  // kResidual is there
 
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype);
+    if (offset != 0) f("offset", offset, kNoCost);
+    if (scale != 1) f("scale", scale, kNoCost);
+    if (has_residual) f("res", has_residual);
   }
 };
 
@@ -35,8 +40,9 @@ struct RmsNormBwd {
   int64_t tokens, dim;
   float eps;
   DType dtype, grad_dtype;
-  bool accumulate;    // dw
-  bool has_residual;  // kDres is there
+  bool accumulate;              // dw
+  bool has_residual;            // kDres is there
+  float offset = 0, scale = 1;  // as RmsNorm's
 
   Operands operands() const;
   Work work() const { return {}; }
@@ -44,11 +50,14 @@ struct RmsNormBwd {
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("eps", eps), f("dtype", dtype), f("grad", grad_dtype),
         f("acc", accumulate), f("res", has_residual);
+    if (offset != 0) f("offset", offset, kNoCost);
+    if (scale != 1) f("scale", scale, kNoCost);
   }
 };
 
 // Rows of x and y are heads * head_dim + rest columns. Each of the heads is normalised as a row of RmsNorm
-// is, with the weight w[head_dim] that all share, and then rotated as Linear rotates; the rest is copied.
+// is, with the weight w[head_dim] that all share, and then rotated as Linear rotates; the rest is copied. If
+// `whole`, all of them together are one row of RmsNorm's, with a weight of their own for every element.
 struct HeadNormRope {
   static constexpr std::string_view kName = "head_norm_rope";
   enum { kX, kW, kPos, kInvFreq, kY };
@@ -56,8 +65,11 @@ struct HeadNormRope {
   float eps;
   DType dtype;
   float rope_scale = 1;  // as Linear's
+  float offset = 0;      // as RmsNorm's
+  bool whole = false;
 
   int64_t columns() const { return heads * head_dim + rest; }
+  int64_t weights() const { return whole ? heads * head_dim : head_dim; }
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
@@ -65,6 +77,8 @@ struct HeadNormRope {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
         f("dtype", dtype);
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
+    if (offset != 0) f("offset", offset, kNoCost);
+    if (whole) f("whole", whole);
   }
 };
 
@@ -78,8 +92,11 @@ struct HeadNormRopeBwd {
   DType in_dtype, dtype, grad_dtype;  // of dy, of x and dx, of dw
   bool accumulate;                    // dw
   float rope_scale = 1;               // as Linear's
+  float offset = 0;                   // as RmsNorm's
+  bool whole = false;                 // as HeadNormRope's
 
   int64_t columns() const { return heads * head_dim + rest; }
+  int64_t weights() const { return whole ? heads * head_dim : head_dim; }
   Operands operands() const;
   Work work() const { return {}; }
   int64_t workspace_bytes(const GpuLibraries& libraries) const;
@@ -87,6 +104,8 @@ struct HeadNormRopeBwd {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("eps", eps),
         f("in", in_dtype), f("dtype", dtype), f("grad", grad_dtype), f("acc", accumulate);
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
+    if (offset != 0) f("offset", offset, kNoCost);
+    if (whole) f("whole", whole);
   }
 };
 

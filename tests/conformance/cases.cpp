@@ -235,6 +235,52 @@ void add_attention(List& list) {
   }
 }
 
+// What families other than Llama's ask of norms, embeddings and products; apart, so that the other cases keep
+// their numbers.
+void add_families(List& list) {
+  for (const DType dtype : kDTypes) {
+    list.add(Embed{129, 50, 72, dtype, 8.5f});
+    for (const int64_t dim : {8, 200}) {
+      list.add(RmsNorm{33, dim, kEps, dtype, 1});
+      list.add(RmsNorm{33, dim, kEps, dtype, 0, 0.125f, true});
+      list.add(RmsNorm{33, dim, kEps, dtype, 1, 3, true});
+    }
+    list.add(RmsNorm{129, 4104, kEps, dtype, 1, 1, true});
+    list.add(LinearDgrad{33, 80, 96, dtype, false, {}, true});
+    list.add(LinearDgrad{7, 24, 40, dtype, false, {}, true});
+  }
+  for (const auto [dtype, grad] : kGradDTypes) {
+    list.add(EmbedBwd{129, 50, 72, dtype, grad, true, 8.5f});
+    list.add(EmbedBwd{33, 3, 8, dtype, grad, false, 0.25f}, "all_tokens_alike");
+    list.add(RmsNormBwd{33, 200, kEps, dtype, grad, true, true, 1, 0.125f});
+    list.add(RmsNormBwd{7, 24, kEps, dtype, grad, false, false, 1, 3});
+    list.add(RmsNormBwd{5, 4104, kEps, dtype, grad, false, true, 1});
+  }
+  struct Heads {
+    int64_t tokens, heads, head_dim, rest;
+  };
+  for (const Heads& h : {Heads{1, 1, 8, 0},
+                         {7, 2, 16, 32},
+                         {33, 3, 24, 8},
+                         {9, 40, 128, 0},
+                         {33, 2, 128, 256},
+                         {7, 5, 80, 8}}) {
+    for (const bool whole : {false, true}) {
+      for (const DType dtype : kDTypes)
+        list.add(HeadNormRope{h.tokens, h.heads, h.head_dim, h.rest, kEps, dtype, 1.5f, 1, whole});
+      for (const auto [dtype, grad] : kGradDTypes) {
+        list.add(HeadNormRopeBwd{h.tokens, h.heads, h.head_dim, h.rest, kEps, kF32, dtype, grad, true, 1.5f,
+                                 1, whole});
+        if (whole)
+          list.add(HeadNormRopeBwd{h.tokens, h.heads, h.head_dim, h.rest, kEps, dtype, dtype, grad, false, 1,
+                                   0, whole});
+      }
+    }
+  }
+  // More rows than are summed up at once.
+  list.add(HeadNormRopeBwd{1100, 2, 8, 8, kEps, kBf16, kBf16, kF32, false, 1, 0, true});
+}
+
 // What AttnShape::window adds; apart, so that the other cases keep their numbers.
 void add_windows(List& list) {
   const Attention shapes[] = {
@@ -482,6 +528,7 @@ std::vector<Case> all_cases() {
   add_update(list);
   add_windows(list);
   add_scaled_rotations(list);
+  add_families(list);
   return std::move(list.cases);
 }
 

@@ -20,6 +20,16 @@ Approx inverse_rms(std::span<const double> x, float eps) {
   return Approx(1) / sqrt(squares.total() / Approx(double(x.size())) + Approx(double{eps}));
 }
 
+// What a norm multiplies with.
+Approx weight(double w, float offset) {
+  return offset == 0 ? Approx(w) : Approx(double{offset}) + Approx(w);
+}
+
+// Times a factor that is 1 where an op has none.
+Approx scaled(const Approx& x, float scale) {
+  return scale == 1 ? x : x * Approx(double{scale});
+}
+
 std::span<const double> row(const std::vector<double>& matrix, int64_t t, int64_t columns) {
   return std::span(matrix).subspan(index(t * columns), index(columns));
 }
@@ -54,8 +64,7 @@ Outputs expect(const Embed& op, Inputs in) {
   const auto table = in[Embed::kTable].values();
   Expected y{Embed::kY};
   for (int64_t t = 0; t < op.tokens; ++t) {
-    const auto source = row(table, ids[index(t)], op.dim);
-    y.values.insert(y.values.end(), source.begin(), source.end());
+    for (const double v : row(table, ids[index(t)], op.dim)) y.values.push_back(scaled(Approx(v), op.scale));
   }
   return {y};
 }
@@ -70,7 +79,8 @@ Outputs expect(const EmbedBwd& op, Inputs in) {
   for (int64_t t = 0; t < op.tokens; ++t) {
     const int64_t v = ids[index(t)];
     seen[index(v)] = true;
-    for (int64_t d = 0; d < op.dim; ++d) sums[index(v * op.dim + d)].add(dy[index(t * op.dim + d)]);
+    for (int64_t d = 0; d < op.dim; ++d)
+      sums[index(v * op.dim + d)].add(scaled(Approx(dy[index(t * op.dim + d)]), op.scale));
   }
   Expected dtable{EmbedBwd::kDTable};
   for (size_t i = 0; i < sums.size(); ++i) {
@@ -82,16 +92,21 @@ Outputs expect(const EmbedBwd& op, Inputs in) {
 
 Outputs expect(const RmsNorm& op, Inputs in) {
   const auto x = in[RmsNorm::kX].values(), w = in[RmsNorm::kW].values();
+  const auto residual = op.has_residual ? in[RmsNorm::kResidual].values() : std::vector<double>();
   Expected y{RmsNorm::kY};
   for (int64_t t = 0; t < op.tokens; ++t) {
     const auto xt = row(x, t, op.dim);
     const Approx r = inverse_rms(xt, op.eps);
-    for (size_t d = 0; d < xt.size(); ++d) y.values.push_back(Approx(xt[d]) * r * Approx(w[d]));
+    for (size_t d = 0; d < xt.size(); ++d) {
+      const Approx v = scaled(Approx(xt[d]) * r * weight(w[d], op.offset), op.scale);
+      y.values.push_back(op.has_residual ? v + Approx(residual[index(t * op.dim) + d]) : v);
+    }
   }
   return {y};
 }
 
-// With r = 1 / rms(x) and g = dy * w:  dx = r g - x r^3 (g . x) / dim,  dw = sum over rows of dy x r.
+// With r = 1 / rms(x) and g = dy * scale * (offset + w):  dx = r g - x r^3 (g . x) / dim,  dw = sum over rows
+// of dy scale x r.
 Outputs expect(const RmsNormBwd& op, Inputs in) {
   const auto x = in[RmsNormBwd::kX].values(), w = in[RmsNormBwd::kW].values();
   const auto dy = in[RmsNormBwd::kDy].values();
@@ -103,14 +118,15 @@ Outputs expect(const RmsNormBwd& op, Inputs in) {
   for (int64_t t = 0; t < op.tokens; ++t) {
     const auto xt = row(x, t, op.dim), dyt = row(dy, t, op.dim);
     const Approx r = inverse_rms(xt, op.eps);
+    const auto g_of = [&](size_t d) { return scaled(Approx(dyt[d]), op.scale); };
     Sum dot;
-    for (size_t d = 0; d < xt.size(); ++d) dot.add(Approx(dyt[d]) * Approx(w[d]), xt[d]);
+    for (size_t d = 0; d < xt.size(); ++d) dot.add(g_of(d) * weight(w[d], op.offset), xt[d]);
     const Approx pull = r * r * r * dot.total() / Approx(double(op.dim));
     for (size_t d = 0; d < xt.size(); ++d) {
-      Approx g = r * (Approx(dyt[d]) * Approx(w[d])) - Approx(xt[d]) * pull;
+      Approx g = r * (g_of(d) * weight(w[d], op.offset)) - Approx(xt[d]) * pull;
       if (op.has_residual) g = g + Approx(dres[index(t * op.dim) + d]);
       dx.values.push_back(g);
-      dw[d].add(r * Approx(xt[d]), dyt[d]);
+      dw[d].add(scaled(r * Approx(xt[d]), op.scale), dyt[d]);
     }
   }
   Expected dw_out{RmsNormBwd::kDw};
@@ -121,12 +137,14 @@ Outputs expect(const RmsNormBwd& op, Inputs in) {
 Outputs expect(const HeadNormRope& op, Inputs in) {
   const auto x = in[HeadNormRope::kX].values(), w = in[HeadNormRope::kW].values();
   Expected y{HeadNormRope::kY, {x.begin(), x.end()}};
+  const int64_t length = op.weights();  // of what is normalised together
   for (int64_t t = 0; t < op.tokens; ++t) {
-    for (int64_t h = 0; h < op.heads; ++h) {
-      const int64_t at = t * op.columns() + h * op.head_dim;
-      const auto head = std::span(x).subspan(index(at), index(op.head_dim));
-      const Approx r = inverse_rms(head, op.eps);
-      for (size_t d = 0; d < head.size(); ++d) y.values[index(at) + d] = Approx(head[d]) * r * Approx(w[d]);
+    for (int64_t first = 0; first < op.heads * op.head_dim; first += length) {
+      const int64_t at = t * op.columns() + first;
+      const auto part = std::span(x).subspan(index(at), index(length));
+      const Approx r = inverse_rms(part, op.eps);
+      for (size_t d = 0; d < part.size(); ++d)
+        y.values[index(at) + d] = Approx(part[d]) * r * weight(w[d], op.offset);
     }
   }
   rotate(y.values, op.tokens, op.columns(), op.heads, op.head_dim, in[HeadNormRope::kPos].as<int32_t>(),
@@ -134,7 +152,7 @@ Outputs expect(const HeadNormRope& op, Inputs in) {
   return {y};
 }
 
-// As RmsNormBwd, of every head, with dy rotated back.
+// As RmsNormBwd, of every head or of all as one row, with dy rotated back.
 Outputs expect(const HeadNormRopeBwd& op, Inputs in) {
   const auto x = in[HeadNormRopeBwd::kX].values(), w = in[HeadNormRopeBwd::kW].values(),
              dy = in[HeadNormRopeBwd::kDy].values();
@@ -142,20 +160,21 @@ Outputs expect(const HeadNormRopeBwd& op, Inputs in) {
   Expected dx{HeadNormRopeBwd::kDx, {dy.begin(), dy.end()}}, dw{HeadNormRopeBwd::kDw};
   rotate(dx.values, op.tokens, op.columns(), op.heads, op.head_dim, in[HeadNormRopeBwd::kPos].as<int32_t>(),
          in[HeadNormRopeBwd::kInvFreq].as<float>(), op.rope_scale, true);
-  std::vector<Sum> sums(index(op.head_dim));
+  const int64_t length = op.weights();
+  std::vector<Sum> sums(index(length));
   for (size_t d = 0; d < sums.size(); ++d) sums[d].add(old_dw[d]);
   for (int64_t t = 0; t < op.tokens; ++t) {
-    for (int64_t h = 0; h < op.heads; ++h) {
-      const int64_t at = t * op.columns() + h * op.head_dim;
-      const auto head = std::span(x).subspan(index(at), index(op.head_dim));
-      const auto g = std::span(dx.values).subspan(index(at), index(op.head_dim));
-      const Approx r = inverse_rms(head, op.eps);
+    for (int64_t first = 0; first < op.heads * op.head_dim; first += length) {
+      const int64_t at = t * op.columns() + first;
+      const auto part = std::span(x).subspan(index(at), index(length));
+      const auto g = std::span(dx.values).subspan(index(at), index(length));
+      const Approx r = inverse_rms(part, op.eps);
       Sum dot;
-      for (size_t d = 0; d < head.size(); ++d) dot.add(g[d] * Approx(w[d]), head[d]);
-      const Approx pull = r * r * r * dot.total() / Approx(double(op.head_dim));
-      for (size_t d = 0; d < head.size(); ++d) {
-        sums[d].add(r * Approx(head[d]) * g[d]);
-        g[d] = r * (g[d] * Approx(w[d])) - Approx(head[d]) * pull;
+      for (size_t d = 0; d < part.size(); ++d) dot.add(g[d] * weight(w[d], op.offset), part[d]);
+      const Approx pull = r * r * r * dot.total() / Approx(double(length));
+      for (size_t d = 0; d < part.size(); ++d) {
+        sums[d].add(r * Approx(part[d]) * g[d]);
+        g[d] = r * (g[d] * weight(w[d], op.offset)) - Approx(part[d]) * pull;
       }
     }
   }

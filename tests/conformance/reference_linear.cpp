@@ -144,7 +144,8 @@ Outputs expect(const Linear& op, Inputs in) {
 
 Outputs expect(const LinearDgrad& op, Inputs in) {
   const Matrix dy = matrix(in[LinearDgrad::kDy], op.out), w = matrix(in[LinearDgrad::kW], op.in);
-  const Old old(op.accumulate, in[LinearDgrad::kDx]);
+  const Old old(op.accumulate || op.has_residual,
+                in[op.has_residual ? LinearDgrad::kDres : LinearDgrad::kDx]);
   return {{LinearDgrad::kDx, product(
                                  op.tokens, op.in, op.out, old,
                                  [&](int64_t t, int64_t i, int64_t k) {

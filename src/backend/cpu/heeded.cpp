@@ -7,14 +7,14 @@ namespace sluice::core {
 namespace {
 
 constexpr Heeded kHeeded[] = {
-    {"embed", "tokens vocab dim dtype"},
-    {"embed_bwd", "tokens vocab dim dtype grad acc"},
-    {"rms_norm", "tokens dim eps dtype"},
-    {"rms_norm_bwd", "tokens dim eps dtype grad acc res"},
-    {"head_norm_rope", "tokens heads hd rest eps dtype rope_scale"},
-    {"head_norm_rope_bwd", "tokens heads hd rest eps in dtype grad acc rope_scale"},
+    {"embed", "tokens vocab dim dtype scale"},
+    {"embed_bwd", "tokens vocab dim dtype grad acc scale"},
+    {"rms_norm", "tokens dim eps dtype offset scale res"},
+    {"rms_norm_bwd", "tokens dim eps dtype grad acc res offset scale"},
+    {"head_norm_rope", "tokens heads hd rest eps dtype rope_scale offset whole"},
+    {"head_norm_rope_bwd", "tokens heads hd rest eps in dtype grad acc rope_scale offset whole"},
     {"linear", "tokens in out dtype res rope hd bias rope_scale"},
-    {"linear_dgrad", "tokens in out dtype acc"},
+    {"linear_dgrad", "tokens in out dtype acc res"},
     {"linear_wgrad", "tokens in out dtype grad acc"},
     {"bias_grad", "tokens out dtype grad acc"},
     {"attn_fwd", "rows q kv hq hkv hd dist packed dtype window out merge"},

@@ -98,7 +98,8 @@ Product product_of(const Linear& op) {
   return {op.tokens, op.out, op.in, op.in, op.in, op.out, false, true, false, op.has_residual, op.has_bias};
 }
 Product product_of(const LinearDgrad& op) {
-  return {op.tokens, op.in, op.out, op.out, op.in, op.in, false, false, false, op.accumulate};
+  return {op.tokens, op.in, op.out, op.out, op.in,
+          op.in,     false, false,  false,  op.accumulate || op.has_residual};
 }
 Product product_of(const LinearWgrad& op) {
   return {op.out, op.in, op.tokens, op.out, op.in, op.in, true, false, is_f32(op.grad_dtype), op.accumulate};

@@ -91,7 +91,7 @@ Status Runner::run(const Launch& launch, cudaStream_t stream) {
 
 Status Runner::run(const Embed& op, const Call& call) {
   SLUICE_CUDA_TRY(embed(call.as<int32_t>(Embed::kIds), call.as<bf16>(Embed::kTable), call.as<bf16>(Embed::kY),
-                        op.tokens, op.dim, call.stream));
+                        op.tokens, op.dim, op.scale, call.stream));
   return {};
 }
 
@@ -99,23 +99,25 @@ Status Runner::run(const EmbedBwd& op, const Call& call) {
   return with_float(op.grad_dtype, [&](auto grad) {
     return embed_bwd(call.as<int32_t>(EmbedBwd::kIds), call.as<bf16>(EmbedBwd::kDy),
                      call.as<decltype(grad)>(EmbedBwd::kDTable), call.workspace.data, op.tokens, op.vocab,
-                     op.dim, op.accumulate, call.stream);
+                     op.dim, op.scale, op.accumulate, call.stream);
   });
 }
 
 Status Runner::run(const RmsNorm& op, const Call& call) {
-  SLUICE_CUDA_TRY(rms_norm(call.as<bf16>(RmsNorm::kX), call.as<bf16>(RmsNorm::kW), call.as<bf16>(RmsNorm::kY),
-                           op.tokens, op.dim, op.eps, call.queue()));
+  SLUICE_CUDA_TRY(rms_norm(call.as<bf16>(RmsNorm::kX), call.as<bf16>(RmsNorm::kW),
+                           op.has_residual ? call.as<bf16>(RmsNorm::kResidual) : nullptr,
+                           call.as<bf16>(RmsNorm::kY), op.tokens, op.dim,
+                           NormForm{op.eps, op.offset, op.scale}, call.queue()));
   return {};
 }
 
 Status Runner::run(const RmsNormBwd& op, const Call& call) {
   return with_float(op.grad_dtype, [&](auto grad) {
-    return rms_norm_bwd(call.as<bf16>(RmsNormBwd::kX), call.as<bf16>(RmsNormBwd::kW),
-                        call.as<bf16>(RmsNormBwd::kDy),
-                        op.has_residual ? call.as<bf16>(RmsNormBwd::kDres) : nullptr,
-                        call.as<bf16>(RmsNormBwd::kDx), call.as<decltype(grad)>(RmsNormBwd::kDw),
-                        call.workspace.data, op.tokens, op.dim, op.eps, op.accumulate, call.stream);
+    return rms_norm_bwd(
+        call.as<bf16>(RmsNormBwd::kX), call.as<bf16>(RmsNormBwd::kW), call.as<bf16>(RmsNormBwd::kDy),
+        op.has_residual ? call.as<bf16>(RmsNormBwd::kDres) : nullptr, call.as<bf16>(RmsNormBwd::kDx),
+        call.as<decltype(grad)>(RmsNormBwd::kDw), call.workspace.data, op.tokens, op.dim,
+        NormForm{op.eps, op.offset, op.scale}, op.accumulate, call.stream);
   });
 }
 
@@ -164,7 +166,7 @@ Status Runner::run(const HeadNormRope& op, const Call& call) {
                       op.rope_scale};
   SLUICE_CUDA_TRY(head_norm_rope(call.as<bf16>(HeadNormRope::kX), call.as<bf16>(HeadNormRope::kW), rotary,
                                  call.as<bf16>(HeadNormRope::kY), op.tokens, op.heads, op.head_dim, op.rest,
-                                 op.eps, call.queue()));
+                                 NormForm{op.eps, op.offset, 1}, op.whole, call.queue()));
   return {};
 }
 
@@ -174,8 +176,8 @@ Status Runner::run(const HeadNormRopeBwd& op, const Call& call) {
   const auto run_typed = [&](auto in, auto grad) {
     return head_norm_rope_bwd(call.as<decltype(in)>(H::kDy), call.as<bf16>(H::kX), call.as<bf16>(H::kW),
                               rotary, call.as<bf16>(H::kDx), call.as<decltype(grad)>(H::kDw),
-                              call.workspace.data, op.tokens, op.heads, op.head_dim, op.rest, op.eps,
-                              op.accumulate, call.stream);
+                              call.workspace.data, op.tokens, op.heads, op.head_dim, op.rest,
+                              NormForm{op.eps, op.offset, 1}, op.whole, op.accumulate, call.stream);
   };
   return with_float(op.in_dtype, [&](auto in) {
     return with_device_type(op.grad_dtype, [&](auto grad) { return run_typed(in, grad); });
@@ -184,7 +186,8 @@ Status Runner::run(const HeadNormRopeBwd& op, const Call& call) {
 
 Status Runner::run(const LinearDgrad& op, const Call& call) {
   void* dx = call[LinearDgrad::kDx].data;
-  return products_.run(product_of(op), call[LinearDgrad::kDy].data, call[LinearDgrad::kW].data, dx, dx,
+  const void* before = op.has_residual ? call[LinearDgrad::kDres].data : dx;
+  return products_.run(product_of(op), call[LinearDgrad::kDy].data, call[LinearDgrad::kW].data, before, dx,
                        call.scratch(), call.stream);
 }
 

@@ -149,6 +149,10 @@ Gradients::IntoSum Gradients::into_sum(ObjectId x) {
   return {object, addend.valid() ? std::optional(addend) : std::nullopt};
 }
 
+bool Gradients::has_addend(ObjectId x) const {
+  return x.value < states_.size() && states_[x.value].addend.valid();
+}
+
 void Gradients::add(ObjectId x, ObjectId dy) {
   State& s = state(x);
   SLUICE_CHECK(!s.written && !s.addend.valid(), "a second gradient to add to that of {}",

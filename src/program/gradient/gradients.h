@@ -65,6 +65,8 @@ class Gradients {
     std::optional<ObjectId> addend;
   };
   IntoSum into_sum(ObjectId x);
+  // Whether something came to x by add() that nobody has added yet.
+  bool has_addend(ObjectId x) const;
   // Adds the gradient `dy` of another object to that of x, as it is.
   void add(ObjectId x, ObjectId dy);
   // An object like x for something else of its backward pass.

@@ -35,7 +35,7 @@ void backward(const Embed& op, Node node, Gradients& g) {
   const ObjectId table = task.uses[Embed::kTable].object;
   const auto into = g.into(table);
   g.task(task, named(task, "_bwd"),
-         EmbedBwd{op.tokens, op.vocab, op.dim, op.dtype, g.param_dtype(), into.accumulate},
+         EmbedBwd{op.tokens, op.vocab, op.dim, op.dtype, g.param_dtype(), into.accumulate, op.scale},
          {task.uses[Embed::kIds], g.of(task.uses[Embed::kY].object), into.object});
 }
 
@@ -47,10 +47,13 @@ void backward(const RmsNorm& op, Node node, Gradients& g) {
   const auto dw = g.into(w);
   std::vector<Bound> uses{x, w, dy, dx.object, dw.object};
   if (dx.addend) uses.emplace_back(*dx.addend);
-  g.task(
-      task, named(task, "_bwd"),
-      RmsNormBwd{op.tokens, op.dim, op.eps, op.dtype, g.param_dtype(), dw.accumulate, dx.addend.has_value()},
-      uses);
+  g.task(task, named(task, "_bwd"),
+         RmsNormBwd{op.tokens, op.dim, op.eps, op.dtype, g.param_dtype(), dw.accumulate,
+                    dx.addend.has_value(), op.offset, op.scale},
+         uses);
+  if (!op.has_residual) return;
+  const ObjectId residual = task.uses[RmsNorm::kResidual].object;
+  if (g.wanted(residual)) g.add(residual, dy);
 }
 
 void backward(const HeadNormRope& op, Node node, Gradients& g) {
@@ -70,7 +73,9 @@ void backward(const HeadNormRope& op, Node node, Gradients& g) {
                          .dtype = op.dtype,
                          .grad_dtype = g.param_dtype(),
                          .accumulate = dw.accumulate,
-                         .rope_scale = op.rope_scale},
+                         .rope_scale = op.rope_scale,
+                         .offset = op.offset,
+                         .whole = op.whole},
          {dy, x, w, task.uses[HeadNormRope::kPos], task.uses[HeadNormRope::kInvFreq], dx.object, dw.object});
 }
 
@@ -110,10 +115,18 @@ void backward(const Linear&, Node node, Gradients& g) {
   if (g.wanted(x)) {
     for (size_t i = 0; i < node.size(); ++i) {
       const Linear& op = op_of<Linear>(node[i]);
-      const auto dx = g.into(x);
-      g.task(node[i], named(node[i], "_dgrad"),
-             LinearDgrad{op.tokens, op.in, op.out, op.dtype, dx.accumulate, op.weight_format},
-             {dys[i], node[i].uses[Linear::kW].object, dx.object});
+      const ObjectId w = node[i].uses[Linear::kW].object;
+      LinearDgrad dgrad{op.tokens, op.in, op.out, op.dtype, false, op.weight_format};
+      // What came along a residual is added by the first.
+      if (g.has_addend(x)) {
+        const auto dx = g.into_sum(x);
+        dgrad.has_residual = true;
+        g.task(node[i], named(node[i], "_dgrad"), dgrad, {dys[i], w, dx.object, *dx.addend});
+      } else {
+        const auto dx = g.into(x);
+        dgrad.accumulate = dx.accumulate;
+        g.task(node[i], named(node[i], "_dgrad"), dgrad, {dys[i], w, dx.object});
+      }
     }
   }
   for (size_t i = 0; i < node.size(); ++i) {

@@ -56,6 +56,25 @@ TEST(Gradients, Embed) {
                   {in[EmbedBwd::kIds], table, y}, Embed::kTable, Embed::kY, in[EmbedBwd::kDy].values());
 }
 
+TEST(Gradients, ScaledEmbed) {
+  const EmbedBwd backward{9, 7, 4, kF32, kF32, false, 2.5f};
+  const auto in = make_operands(backward, {});
+  const Tensor table = make_tensor(kF32, 7 * 4), y = make_tensor(kF32, 9 * 4);
+  expect_gradient(values_of(reference(backward, in), EmbedBwd::kDTable), Embed{9, 7, 4, kF32, 2.5f},
+                  {in[EmbedBwd::kIds], table, y}, Embed::kTable, Embed::kY, in[EmbedBwd::kDy].values());
+}
+
+TEST(Gradients, ShiftedAndScaledRmsNorm) {
+  const RmsNormBwd backward{3, 6, 1e-3f, kF32, kF32, false, false, 1, 2.5f};
+  const auto in = make_operands(backward, {});
+  const auto out = reference(backward, in);
+  const RmsNorm forward{3, 6, 1e-3f, kF32, 1, 2.5f};
+  const std::vector<Tensor> forward_in{in[RmsNormBwd::kX], in[RmsNormBwd::kW], make_tensor(kF32, 18)};
+  const auto dy = in[RmsNormBwd::kDy].values();
+  expect_gradient(values_of(out, RmsNormBwd::kDx), forward, forward_in, RmsNorm::kX, RmsNorm::kY, dy);
+  expect_gradient(values_of(out, RmsNormBwd::kDw), forward, forward_in, RmsNorm::kW, RmsNorm::kY, dy);
+}
+
 TEST(Gradients, RmsNorm) {
   const RmsNormBwd backward{3, 6, 1e-3f, kF32, kF32, false, false};
   const auto in = make_operands(backward, {});
@@ -104,9 +123,9 @@ TEST(Gradients, Bias) {
                   int(forward.bias_operand()), Linear::kY, for_dbias[BiasGrad::kDy].values());
 }
 
-TEST(Gradients, HeadNormRope) {
-  const HeadNormRopeBwd backward{3, 2, 6, 3, 1e-3f, kF32, kF32, kF32, false};
-  const HeadNormRope forward{3, 2, 6, 3, 1e-3f, kF32};
+void expect_head_norm_gradients(float offset, bool whole) {
+  const HeadNormRopeBwd backward{3, 2, 6, 3, 1e-3f, kF32, kF32, kF32, false, 1, offset, whole};
+  const HeadNormRope forward{3, 2, 6, 3, 1e-3f, kF32, 1, offset, whole};
   const auto in = make_operands(backward, {});
   const auto out = reference(backward, in);
   const std::vector<Tensor> forward_in{in[HeadNormRopeBwd::kX], in[HeadNormRopeBwd::kW],
@@ -117,6 +136,16 @@ TEST(Gradients, HeadNormRope) {
                   HeadNormRope::kY, dy);
   expect_gradient(values_of(out, HeadNormRopeBwd::kDw), forward, forward_in, HeadNormRope::kW,
                   HeadNormRope::kY, dy);
+}
+
+TEST(Gradients, HeadNormRope) {
+  expect_head_norm_gradients(0, false);
+}
+TEST(Gradients, ShiftedHeadNormRope) {
+  expect_head_norm_gradients(1, false);
+}
+TEST(Gradients, WholeNormRope) {
+  expect_head_norm_gradients(0, true);
 }
 
 TEST(Gradients, Swiglu) {

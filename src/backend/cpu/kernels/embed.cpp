@@ -41,6 +41,19 @@ struct Buckets {
 Status launch(const Embed& op, const Args& args, const Machine& machine) {
   const auto* ids = args.in<int32_t>(Embed::kIds);
   SLUICE_TRY(check_ids(ids, op.tokens, op.vocab));
+  if (op.scale != 1) {
+    with_type(op.dtype, [&](auto type) {
+      using T = decltype(type);
+      const T* table = args.in<T>(Embed::kTable);
+      T* y = args.out<T>(Embed::kY);
+      machine.pool.parallel_for(ceil_div(op.tokens, kTokensPerTask), [&](int64_t task, int) {
+        const int64_t end = std::min(op.tokens, (task + 1) * kTokensPerTask);
+        for (int64_t t = task * kTokensPerTask; t < end; ++t)
+          SLUICE_LOOP(machine.isa, scale_row, table + ids[t] * op.dim, op.scale, op.dim, y + t * op.dim);
+      });
+    });
+    return {};
+  }
   const auto* table = args.in<std::byte>(Embed::kTable);
   auto* y = args.out<std::byte>(Embed::kY);
   const int64_t row = op.dim * size_of(op.dtype);
@@ -80,7 +93,7 @@ Status launch(const EmbedBwd& op, const Args& args, const Machine& machine) {
           const int64_t count = buckets.start[v + 1] - buckets.start[v];
           if (count == 0 && op.accumulate) continue;
           SLUICE_LOOP(machine.isa, sum_rows, dy, buckets.order + buckets.start[v], count, op.dim, sum);
-          SLUICE_LOOP(machine.isa, put_row, sum, op.accumulate, op.dim, grad + v * op.dim);
+          SLUICE_LOOP(machine.isa, put_row, sum, op.scale, op.accumulate, op.dim, grad + v * op.dim);
         }
       });
     });

@@ -11,11 +11,17 @@ void sum_rows(const T* dy, const int32_t* tokens, int64_t count, int64_t dim, fl
   });
 }
 
-// grad (+)= sum
+template <class T>
+void scale_row(const T* row, float scale, int64_t dim, T* y) {
+  for_each_vector(
+      dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(y + i, load(row + i, part) * scale, part); });
+}
+
+// grad (+)= sum * scale
 template <class G>
-void put_row(const float* sum, bool accumulate, int64_t dim, G* grad) {
+void put_row(const float* sum, float scale, bool accumulate, int64_t dim, G* grad) {
   for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-    const F16 x = load(sum + i, part);
+    const F16 x = load(sum + i, part) * scale;
     store(grad + i, accumulate ? load(grad + i, part) + x : x, part);
   });
 }

@@ -16,7 +16,12 @@ struct HeadRows {
   const int32_t* pos;
   const float* inv_freq;
   int64_t rows, heads, head_dim, rest;
-  float eps, scale;
+  float eps, scale, offset;
+  bool whole;
+
+  // How many elements are normalised together, and how far the weights of a head are from those of the last.
+  int64_t normalised() const { return whole ? heads * head_dim : head_dim; }
+  int64_t weight_step() const { return whole ? head_dim : 0; }
 };
 
 template <class T>
@@ -31,7 +36,9 @@ HeadRows<T> rows_of(const auto& op, const Args& args, int64_t first, int64_t row
           .head_dim = op.head_dim,
           .rest = op.rest,
           .eps = op.eps,
-          .scale = op.rope_scale};
+          .scale = op.rope_scale,
+          .offset = op.offset,
+          .whole = op.whole};
 }
 
 Status check(const auto& op) {
@@ -62,14 +69,14 @@ Status launch(const HeadNormRope& op, const Args& args, const Machine& machine) 
 
 int64_t workspace_of(const HeadNormRopeBwd& op) {
   Carver size(nullptr);
-  size.take<float>(ceil_div(op.tokens, summed_rows(op.tokens)) * op.head_dim);
+  size.take<float>(ceil_div(op.tokens, summed_rows(op.tokens)) * op.weights());
   return size.used();
 }
 
 Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machine) {
   SLUICE_TRY(check(op));
   const int64_t rows = summed_rows(op.tokens), blocks = ceil_div(op.tokens, rows);
-  auto* partials = Carver(args.workspace).take<float>(blocks * op.head_dim);
+  auto* partials = Carver(args.workspace).take<float>(blocks * op.weights());
   with_type(op.in_dtype, [&](auto in_type) {
     using D = decltype(in_type);
     with_type(op.dtype, [&](auto type) {
@@ -78,12 +85,12 @@ Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machin
         const int64_t offset = b * rows * op.columns();
         SLUICE_LOOP(machine.isa, backward, rows_of<T>(op, args, b * rows, rows),
                     args.in<D>(HeadNormRopeBwd::kDy) + offset, args.out<T>(HeadNormRopeBwd::kDx) + offset,
-                    partials + b * op.head_dim);
+                    partials + b * op.weights());
       });
     });
   });
   with_type(op.grad_dtype, [&](auto type) {
-    SLUICE_LOOP(machine.isa, add_partials, partials, blocks, op.head_dim, op.head_dim, op.accumulate,
+    SLUICE_LOOP(machine.isa, add_partials, partials, blocks, op.weights(), op.weights(), op.accumulate,
                 args.out<decltype(type)>(HeadNormRopeBwd::kDw));
   });
   return {};

@@ -29,6 +29,13 @@ SLUICE_INLINE Pair rotated(const Rotation& r, int64_t i, const Pair& x) {
   return {x.low * c - x.high * s, x.high * c + x.low * s};
 }
 
+// Weights of a head, as they are multiplied with.
+template <class T, class Part>
+SLUICE_INLINE Pair load_weights(const HeadRows<T>& b, int64_t head, int64_t half, int64_t i, Part part) {
+  const Pair w = load_pair(b.w + head * b.weight_step(), half, i, part);
+  return {w.low + b.offset, w.high + b.offset};
+}
+
 template <class T>
 void forward(const HeadRows<T>& b, T* y) {
   const int64_t half = b.head_dim / 2;
@@ -36,10 +43,11 @@ void forward(const HeadRows<T>& b, T* y) {
   Rotation rotation;
   for (int64_t r = 0; r < b.rows; ++r, x += b.rest, y += b.rest) {
     rotation.set(b.pos[r], b.inv_freq, half, b.scale, 1.0f);
+    float s = 0;
     for (int64_t h = 0; h < b.heads; ++h, x += b.head_dim, y += b.head_dim) {
-      const float s = inverse_rms(x, b.head_dim, b.eps);
+      if (h == 0 || !b.whole) s = inverse_rms(x, b.normalised(), b.eps);
       for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-        const Pair in = load_pair(x, half, i, part), w = load_pair(b.w, half, i, part);
+        const Pair in = load_pair(x, half, i, part), w = load_weights(b, h, half, i, part);
         store_pair(y, half, i, rotated(rotation, i, {in.low * s * w.low, in.high * s * w.high}), part);
       });
     }
@@ -48,32 +56,40 @@ void forward(const HeadRows<T>& b, T* y) {
 }
 
 // With g the gradient of the normalised head, rotated back, and the rest as for a row of RmsNorm: s = 1/rms,
-// xh = x s, dx = s (w g - xh mean(w g xh)), dw = sum g xh.
+// xh = x s, v = offset + w, dx = s (v g - xh mean(v g xh)), dw = sum g xh.
 template <class D, class T>
 void backward(const HeadRows<T>& b, const D* dy, T* dx, float* dw) {
-  const int64_t half = b.head_dim / 2;
+  const int64_t half = b.head_dim / 2, weights = b.whole ? b.heads * b.head_dim : b.head_dim;
+  const int64_t together = b.whole ? b.heads : 1;
   const T* x = b.x;
-  for_each_vector(b.head_dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(dw + i, F16{}, part); });
+  for_each_vector(weights, [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(dw + i, F16{}, part); });
   Rotation rotation;
   for (int64_t r = 0; r < b.rows; ++r, x += b.rest, dy += b.rest, dx += b.rest) {
     rotation.set(b.pos[r], b.inv_freq, half, b.scale, -1.0f);
-    for (int64_t h = 0; h < b.heads; ++h, x += b.head_dim, dy += b.head_dim, dx += b.head_dim) {
-      const float s = inverse_rms(x, b.head_dim, b.eps);
+    for (int64_t first = 0; first < b.heads; first += together) {
+      const float s = inverse_rms(x, b.normalised(), b.eps);
       F16 dots{};
-      for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-        const Pair in = load_pair(x, half, i, part), w = load_pair(b.w, half, i, part);
-        const Pair g = rotated(rotation, i, load_pair(dy, half, i, part)), sum = load_pair(dw, half, i, part);
-        const Pair product{in.low * s * g.low, in.high * s * g.high};
-        dots += product.low * w.low + product.high * w.high;
-        store_pair(dw, half, i, {sum.low + product.low, sum.high + product.high}, part);
-      });
-      const float mean = sum(dots) / static_cast<float>(b.head_dim);
-      for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-        const Pair in = load_pair(x, half, i, part), w = load_pair(b.w, half, i, part);
-        const Pair g = rotated(rotation, i, load_pair(dy, half, i, part));
-        const Pair out{(g.low * w.low - in.low * s * mean) * s, (g.high * w.high - in.high * s * mean) * s};
-        store_pair(dx, half, i, out, part);
-      });
+      for (int64_t h = 0; h < together; ++h) {
+        const int64_t at = h * b.head_dim;
+        float* sums = dw + (first + h) * b.weight_step();
+        for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+          const Pair in = load_pair(x + at, half, i, part), w = load_weights(b, first + h, half, i, part);
+          const Pair g = rotated(rotation, i, load_pair(dy + at, half, i, part));
+          const Pair sum = load_pair(sums, half, i, part);
+          const Pair product{in.low * s * g.low, in.high * s * g.high};
+          dots += product.low * w.low + product.high * w.high;
+          store_pair(sums, half, i, {sum.low + product.low, sum.high + product.high}, part);
+        });
+      }
+      const float mean = sum(dots) / static_cast<float>(b.normalised());
+      for (int64_t h = 0; h < together; ++h, x += b.head_dim, dy += b.head_dim, dx += b.head_dim) {
+        for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+          const Pair in = load_pair(x, half, i, part), w = load_weights(b, first + h, half, i, part);
+          const Pair g = rotated(rotation, i, load_pair(dy, half, i, part));
+          const Pair out{(g.low * w.low - in.low * s * mean) * s, (g.high * w.high - in.high * s * mean) * s};
+          store_pair(dx, half, i, out, part);
+        });
+      }
     }
     copy_rest(dy, dx, b.rest);
   }

@@ -14,7 +14,7 @@ GemmShape forward_product(const Linear& op) {
   return {Layout::NT, op.tokens, op.out, op.in, op.dtype, op.dtype, op.has_residual || op.has_bias};
 }
 GemmShape dgrad_product(const LinearDgrad& op) {
-  return {Layout::NN, op.tokens, op.in, op.out, op.dtype, op.dtype, op.accumulate};
+  return {Layout::NN, op.tokens, op.in, op.out, op.dtype, op.dtype, op.accumulate || op.has_residual};
 }
 GemmShape wgrad_product(const LinearWgrad& op) {
   return {Layout::TN, op.out, op.in, op.tokens, op.dtype, op.grad_dtype, op.accumulate};
@@ -29,14 +29,12 @@ GemmShape wgrad_product(const LinearWgrad& op) {
 namespace sluice::core::cpu {
 namespace {
 
-void copy_residual(const Linear& op, const Args& args, ThreadPool& pool) {
-  const int64_t row = op.out * size_of(op.dtype);
-  const auto* from = args.in<std::byte>(op.residual_operand());
-  auto* to = args.out<std::byte>(Linear::kY);
-  pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+// Rows of `row` bytes.
+void copy_rows(const std::byte* from, std::byte* to, int64_t rows, int64_t row, ThreadPool& pool) {
+  pool.parallel_for(ceil_div(rows, kRowsPerTask), [&](int64_t task, int) {
     const int64_t first = task * kRowsPerTask;
     std::memcpy(to + first * row, from + first * row,
-                static_cast<size_t>(std::min(kRowsPerTask, op.tokens - first) * row));
+                static_cast<size_t>(std::min(kRowsPerTask, rows - first) * row));
   });
 }
 
@@ -73,7 +71,8 @@ Status launch(const Linear& op, const Args& args, const Machine& machine) {
   if (op.has_bias) {
     begin_with_bias(op, args, machine);
   } else if (op.has_residual) {
-    copy_residual(op, args, machine.pool);
+    copy_rows(args.in<std::byte>(int(op.residual_operand())), args.out<std::byte>(Linear::kY), op.tokens,
+              op.out * size_of(op.dtype), machine.pool);
   }
   SLUICE_TRY(machine.multiply(forward_product(op), args.in<void>(Linear::kX), args.in<void>(Linear::kW),
                               args.out<void>(Linear::kY), args.workspace));
@@ -82,6 +81,10 @@ Status launch(const Linear& op, const Args& args, const Machine& machine) {
 }
 
 Status launch(const LinearDgrad& op, const Args& args, const Machine& machine) {
+  if (op.has_residual) {
+    copy_rows(args.in<std::byte>(LinearDgrad::kDres), args.out<std::byte>(LinearDgrad::kDx), op.tokens,
+              op.in * size_of(op.dtype), machine.pool);
+  }
   return machine.multiply(dgrad_product(op), args.in<void>(LinearDgrad::kDy), args.in<void>(LinearDgrad::kW),
                           args.out<void>(LinearDgrad::kDx), args.workspace);
 }

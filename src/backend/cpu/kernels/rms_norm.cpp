@@ -9,12 +9,20 @@ namespace {
 constexpr int64_t kRowsPerTask = 16;
 
 template <class T>
+struct ForwardRows {
+  const T *x, *w, *residual;  // residual may be null
+  T* y;
+  int64_t rows, dim;
+  float eps, offset, scale;
+};
+
+template <class T>
 struct BackwardRows {
   const T *x, *w, *dy, *dres;  // dres may be null
   T* dx;
   float* dw;  // sum over these rows
   int64_t rows, dim;
-  float eps;
+  float eps, offset, scale;
 };
 
 }  // namespace
@@ -28,12 +36,19 @@ namespace sluice::core::cpu {
 Status launch(const RmsNorm& op, const Args& args, const Machine& machine) {
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
-    const T *x = args.in<T>(RmsNorm::kX), *w = args.in<T>(RmsNorm::kW);
-    T* y = args.out<T>(RmsNorm::kY);
+    const T* residual = op.has_residual ? args.in<T>(RmsNorm::kResidual) : nullptr;
     machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
-      const int64_t first = task * kRowsPerTask;
-      SLUICE_LOOP(machine.isa, forward, x + first * op.dim, w, y + first * op.dim,
-                  std::min(kRowsPerTask, op.tokens - first), op.dim, op.eps);
+      const int64_t first = task * kRowsPerTask, offset = first * op.dim;
+      const ForwardRows<T> rows{.x = args.in<T>(RmsNorm::kX) + offset,
+                                .w = args.in<T>(RmsNorm::kW),
+                                .residual = residual ? residual + offset : nullptr,
+                                .y = args.out<T>(RmsNorm::kY) + offset,
+                                .rows = std::min(kRowsPerTask, op.tokens - first),
+                                .dim = op.dim,
+                                .eps = op.eps,
+                                .offset = op.offset,
+                                .scale = op.scale};
+      SLUICE_LOOP(machine.isa, forward, rows);
     });
   });
   return {};
@@ -60,7 +75,9 @@ Status launch(const RmsNormBwd& op, const Args& args, const Machine& machine) {
                                  .dw = partials + b * op.dim,
                                  .rows = std::min(block, op.tokens - first),
                                  .dim = op.dim,
-                                 .eps = op.eps};
+                                 .eps = op.eps,
+                                 .offset = op.offset,
+                                 .scale = op.scale};
       SLUICE_LOOP(machine.isa, backward, rows);
     });
   });

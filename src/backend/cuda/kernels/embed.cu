@@ -16,12 +16,15 @@ constexpr int kRankTile = 1024;
 constexpr int32_t kNone = INT32_MAX;  // larger than any id
 constexpr int kBatch = 8;             // rows in flight per thread
 
-__global__ void embed_kernel(const int32_t* ids, const bf16* table, bf16* y, int64_t dim) {
+__global__ void embed_kernel(const int32_t* ids, const bf16* table, bf16* y, int64_t dim, float scale) {
   const int64_t token = blockIdx.x;
   const bf16* from = table + int64_t{ids[token]} * dim;
   bf16* to = y + token * dim;
   for (int64_t i = threadIdx.x * kVec; i < dim; i += int64_t{blockDim.x} * kVec) {
-    *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(from + i);
+    float x[kVec];
+    load8(from + i, x);
+    for (int j = 0; j < kVec; ++j) x[j] *= scale;
+    store8(to + i, x);
   }
 }
 
@@ -76,7 +79,7 @@ __device__ int64_t run_end(const int32_t* sorted_ids, int64_t begin, int64_t tok
 // One block per sorted place; the first place of each id does the work.
 template <class G>
 __global__ void embed_bwd_kernel(const int32_t* sorted_ids, const int32_t* order, const bf16* dy, G* dtable,
-                                 int64_t tokens, int64_t dim, bool accumulate) {
+                                 int64_t tokens, int64_t dim, float scale, bool accumulate) {
   const int64_t begin = blockIdx.x;
   const int32_t id = sorted_ids[begin];
   if (begin > 0 && sorted_ids[begin - 1] == id) return;
@@ -99,6 +102,7 @@ __global__ void embed_bwd_kernel(const int32_t* sorted_ids, const int32_t* order
         for (int j = 0; j < kVec; ++j) sum[j] += x[j];
       }
     }
+    for (int j = 0; j < kVec; ++j) sum[j] *= scale;
     if (accumulate) {
       float old[kVec];
       load8(row + column, old);
@@ -110,15 +114,15 @@ __global__ void embed_bwd_kernel(const int32_t* sorted_ids, const int32_t* order
 
 }  // namespace
 
-cudaError_t embed(const int32_t* ids, const bf16* table, bf16* y, int64_t tokens, int64_t dim,
+cudaError_t embed(const int32_t* ids, const bf16* table, bf16* y, int64_t tokens, int64_t dim, float scale,
                   cudaStream_t stream) {
   return launch(embed_kernel, dim3(unsigned(tokens)), threads_for(dim / kVec, 256), 0, stream, ids, table, y,
-                dim);
+                dim, scale);
 }
 
 template <class G>
 cudaError_t embed_bwd(const int32_t* ids, const bf16* dy, G* dtable, void* workspace, int64_t tokens,
-                      int64_t vocab, int64_t dim, bool accumulate, cudaStream_t stream) {
+                      int64_t vocab, int64_t dim, float scale, bool accumulate, cudaStream_t stream) {
   auto* sorted_ids = static_cast<int32_t*>(workspace);
   int32_t* order = sorted_ids + tokens;
   if (!accumulate) {
@@ -129,12 +133,12 @@ cudaError_t embed_bwd(const int32_t* ids, const bf16* dy, G* dtable, void* works
                              ids, sorted_ids, order, tokens);
   if (status != cudaSuccess) return status;
   return launch(embed_bwd_kernel<G>, dim3(unsigned(tokens)), threads_for(dim / kVec, 512), 0, stream,
-                sorted_ids, order, dy, dtable, tokens, dim, accumulate);
+                sorted_ids, order, dy, dtable, tokens, dim, scale, accumulate);
 }
 
-template cudaError_t embed_bwd(const int32_t*, const bf16*, float*, void*, int64_t, int64_t, int64_t, bool,
-                               cudaStream_t);
-template cudaError_t embed_bwd(const int32_t*, const bf16*, bf16*, void*, int64_t, int64_t, int64_t, bool,
-                               cudaStream_t);
+template cudaError_t embed_bwd(const int32_t*, const bf16*, float*, void*, int64_t, int64_t, int64_t, float,
+                               bool, cudaStream_t);
+template cudaError_t embed_bwd(const int32_t*, const bf16*, bf16*, void*, int64_t, int64_t, int64_t, float,
+                               bool, cudaStream_t);
 
 }  // namespace sluice::core::cuda

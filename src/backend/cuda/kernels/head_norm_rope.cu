@@ -3,10 +3,13 @@
 //
 // A group of lanes of one warp takes a head; a lane holds W pairs of elements that are rotated together.
 // Backward, with g the gradient rotated back and r = 1/sqrt(mean(x^2) + eps):
-//   dx = r * (w * g) - x * r^3 / head_dim * sum(w * g * x)
+//   dx = r * (v * g) - x * r^3 / head_dim * sum(v * g * x), with v = offset + w
 //   dw = sum over rows and heads of g * x * r
 // Each of a fixed number of blocks sums dw over its rows, a second kernel adds the blocks in order; the
 // number is the same on every GPU so that the bits are too.
+//
+// Where all heads are one row, a block goes over them twice: for the sums, and with them. Each thread meets
+// the same heads in every row, so that it sums their dw in the block's memory by itself.
 #include <type_traits>
 
 #include "backend/cuda/kernels/kernels.h"
@@ -105,7 +108,7 @@ struct Heads {
 
 template <int W, int kLanes>
 __global__ void __launch_bounds__(kThreads)
-    head_norm_rope_kernel(const bf16* x, const bf16* w, Rotary rotary, bf16* y, Heads shape, float eps) {
+    head_norm_rope_kernel(const bf16* x, const bf16* w, Rotary rotary, bf16* y, Heads shape, NormForm form) {
   __shared__ Rotation rotation;
   const int64_t token = blockIdx.x;
   let_next_begin();
@@ -124,12 +127,12 @@ __global__ void __launch_bounds__(kThreads)
     float squares = 0;
 #pragma unroll
     for (int j = 0; j < W; ++j) squares += v.low[j] * v.low[j] + v.high[j] * v.high[j];
-    const float r = rsqrtf(group_sum<kLanes>(squares) * inv_dim + eps);
+    const float r = rsqrtf(group_sum<kLanes>(squares) * inv_dim + form.eps);
     if (!inside || !exists) return;
 #pragma unroll
     for (int j = 0; j < W; ++j) {
-      v.low[j] *= r * weight.low[j];
-      v.high[j] *= r * weight.high[j];
+      v.low[j] *= r * (form.offset + weight.low[j]);
+      v.high[j] *= r * (form.offset + weight.high[j]);
     }
     v.rotate(rotation, i);
     v.store(y + int64_t{head} * 2 * half, i, half);
@@ -137,10 +140,49 @@ __global__ void __launch_bounds__(kThreads)
   copy_rest(x + shape.head_columns(), y + shape.head_columns(), shape.rest);
 }
 
+template <int W, int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    whole_norm_rope_kernel(const bf16* x, const bf16* w, Rotary rotary, bf16* y, Heads shape, NormForm form) {
+  __shared__ Rotation rotation;
+  __shared__ float scratch[kMaxWarps];
+  const int64_t token = blockIdx.x;
+  let_next_begin();
+  await_previous();
+  fill_rotation(rotation, rotary, token, shape.half, 1.0f);
+  x += token * shape.columns();
+  y += token * shape.columns();
+  const int i = int(threadIdx.x) % kLanes * W, half = shape.half;
+  const bool inside = i < half;
+  float squares = 0;
+  for_each_head<kLanes>(shape.heads, [&](int head, bool exists) {
+    if (!inside || !exists) return;
+    Pairs<W> v;
+    v.load(x + int64_t{head} * 2 * half, i, half);
+#pragma unroll
+    for (int j = 0; j < W; ++j) squares += v.low[j] * v.low[j] + v.high[j] * v.high[j];
+  });
+  const float r = rsqrtf(block_sum(squares, scratch) / float(shape.head_columns()) + form.eps);
+  for_each_head<kLanes>(shape.heads, [&](int head, bool exists) {
+    if (!inside || !exists) return;
+    const int64_t at = int64_t{head} * 2 * half;
+    Pairs<W> v, weight;
+    v.load(x + at, i, half);
+    weight.load(w + at, i, half);
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      v.low[j] *= r * (form.offset + weight.low[j]);
+      v.high[j] *= r * (form.offset + weight.high[j]);
+    }
+    v.rotate(rotation, i);
+    v.store(y + at, i, half);
+  });
+  copy_rest(x + shape.head_columns(), y + shape.head_columns(), shape.rest);
+}
+
 template <int W, int kLanes, class D>
 __global__ void __launch_bounds__(kThreads)
     head_norm_rope_bwd_kernel(const D* dy, const bf16* x, const bf16* w, Rotary rotary, bf16* dx,
-                              float* dw_blocks, int64_t tokens, Heads shape, float eps) {
+                              float* dw_blocks, int64_t tokens, Heads shape, NormForm form) {
   __shared__ Rotation rotation;
   __shared__ float dw_warps[kThreads / kWarp][2 * kMaxPairs];
   const int i = int(threadIdx.x) % kLanes * W, half = shape.half;
@@ -164,16 +206,17 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < W; ++j) {
         squares += v.low[j] * v.low[j] + v.high[j] * v.high[j];
-        dot += v.low[j] * g.low[j] * weight.low[j] + v.high[j] * g.high[j] * weight.high[j];
+        dot += v.low[j] * g.low[j] * (form.offset + weight.low[j]) +
+               v.high[j] * g.high[j] * (form.offset + weight.high[j]);
       }
-      const float r = rsqrtf(group_sum<kLanes>(squares) * inv_dim + eps);
+      const float r = rsqrtf(group_sum<kLanes>(squares) * inv_dim + form.eps);
       const float pull = r * r * r * inv_dim * group_sum<kLanes>(dot);
       if (!inside || !exists) return;
       Pairs<W> out;
 #pragma unroll
       for (int j = 0; j < W; ++j) {
-        out.low[j] = r * weight.low[j] * g.low[j] - v.low[j] * pull;
-        out.high[j] = r * weight.high[j] * g.high[j] - v.high[j] * pull;
+        out.low[j] = r * (form.offset + weight.low[j]) * g.low[j] - v.low[j] * pull;
+        out.high[j] = r * (form.offset + weight.high[j]) * g.high[j] - v.high[j] * pull;
         dw.low[j] += g.low[j] * v.low[j] * r;
         dw.high[j] += g.high[j] * v.high[j] * r;
       }
@@ -207,6 +250,61 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <int W, int kLanes, class D>
+__global__ void __launch_bounds__(kThreads)
+    whole_norm_rope_bwd_kernel(const D* dy, const bf16* x, const bf16* w, Rotary rotary, bf16* dx,
+                               float* dw_blocks, int64_t tokens, Heads shape, NormForm form) {
+  __shared__ Rotation rotation;
+  __shared__ float scratch[2][kMaxWarps];
+  const int i = int(threadIdx.x) % kLanes * W, half = shape.half;
+  const bool inside = i < half;
+  const float inv_dim = 1.0f / float(shape.head_columns());
+  float* dw = dw_blocks + int64_t{blockIdx.x} * shape.head_columns();
+  for (int64_t token = blockIdx.x; token < tokens; token += gridDim.x) {
+    __syncthreads();  // all have used the last token's rotation
+    fill_rotation(rotation, rotary, token, half, -1.0f);
+    const int64_t row = token * shape.columns();
+    const auto load = [&](int head, Pairs<W>& v, Pairs<W>& g, Pairs<W>& weight) {
+      const int64_t at = int64_t{head} * 2 * half;
+      v.load(x + row + at, i, half);
+      g.load(dy + row + at, i, half);
+      weight.load(w + at, i, half);
+      g.rotate(rotation, i);
+    };
+    float squares = 0, dot = 0;
+    for_each_head<kLanes>(shape.heads, [&](int head, bool exists) {
+      if (!inside || !exists) return;
+      Pairs<W> v, g, weight;
+      load(head, v, g, weight);
+#pragma unroll
+      for (int j = 0; j < W; ++j) {
+        squares += v.low[j] * v.low[j] + v.high[j] * v.high[j];
+        dot += v.low[j] * g.low[j] * (form.offset + weight.low[j]) +
+               v.high[j] * g.high[j] * (form.offset + weight.high[j]);
+      }
+    });
+    const float r = rsqrtf(block_sum(squares, scratch[0]) * inv_dim + form.eps);
+    const float pull = r * r * r * inv_dim * block_sum(dot, scratch[1]);
+    for_each_head<kLanes>(shape.heads, [&](int head, bool exists) {
+      if (!inside || !exists) return;
+      Pairs<W> v, g, weight, out;
+      load(head, v, g, weight);
+      float* sums = dw + int64_t{head} * 2 * half + i;
+      const bool first = token == blockIdx.x;
+#pragma unroll
+      for (int j = 0; j < W; ++j) {
+        out.low[j] = r * (form.offset + weight.low[j]) * g.low[j] - v.low[j] * pull;
+        out.high[j] = r * (form.offset + weight.high[j]) * g.high[j] - v.high[j] * pull;
+        sums[j] = (first ? 0.0f : sums[j]) + g.low[j] * v.low[j] * r;
+        sums[j + half] = (first ? 0.0f : sums[j + half]) + g.high[j] * v.high[j] * r;
+      }
+      out.store(dx + row + int64_t{head} * 2 * half, i, half);
+    });
+    const int64_t rest = row + shape.head_columns();
+    copy_rest(dy + rest, dx + rest, shape.rest);
+  }
+}
+
 // Calls f with W, the lanes of a group and the threads of a block: a head in as few lanes as there are
 // vectors in half of it, rounded up to a power of two.
 template <class F>
@@ -231,34 +329,38 @@ static_assert(kMaxHeadDim / 2 <= 16 * 4 && kMaxHeadDim / 2 <= kMaxPairs, "a head
 }  // namespace
 
 cudaError_t head_norm_rope(const bf16* x, const bf16* w, const Rotary& rotary, bf16* y, int64_t tokens,
-                           int64_t heads, int64_t head_dim, int64_t rest, float eps, Queue queue) {
+                           int64_t heads, int64_t head_dim, int64_t rest, const NormForm& form, bool whole,
+                           Queue queue) {
   const Heads shape{int(heads), int(head_dim / 2), rest};
   return with_head_shape(shape, [&](auto width, auto lanes, unsigned threads) {
-    return launch(head_norm_rope_kernel<decltype(width)::value, decltype(lanes)::value>,
-                  dim3(unsigned(tokens)), threads, 0, queue, x, w, rotary, y, shape, eps);
+    const auto kernel = whole ? whole_norm_rope_kernel<decltype(width)::value, decltype(lanes)::value>
+                              : head_norm_rope_kernel<decltype(width)::value, decltype(lanes)::value>;
+    return launch(kernel, dim3(unsigned(tokens)), threads, 0, queue, x, w, rotary, y, shape, form);
   });
 }
 
 template <class D, class G>
 cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const Rotary& rotary, bf16* dx,
                                G* dw, void* workspace, int64_t tokens, int64_t heads, int64_t head_dim,
-                               int64_t rest, float eps, bool accumulate, cudaStream_t stream) {
+                               int64_t rest, const NormForm& form, bool whole, bool accumulate,
+                               cudaStream_t stream) {
   auto* dw_blocks = static_cast<float*>(workspace);
   const int64_t blocks = head_norm_partials(tokens);
   const Heads shape{int(heads), int(head_dim / 2), rest};
   const auto status = with_head_shape(shape, [&](auto width, auto lanes, unsigned threads) {
-    return launch(head_norm_rope_bwd_kernel<decltype(width)::value, decltype(lanes)::value, D>,
-                  dim3(unsigned(blocks)), threads, 0, stream, dy, x, w, rotary, dx, dw_blocks, tokens, shape,
-                  eps);
+    const auto kernel = whole ? whole_norm_rope_bwd_kernel<decltype(width)::value, decltype(lanes)::value, D>
+                              : head_norm_rope_bwd_kernel<decltype(width)::value, decltype(lanes)::value, D>;
+    return launch(kernel, dim3(unsigned(blocks)), threads, 0, stream, dy, x, w, rotary, dx, dw_blocks, tokens,
+                  shape, form);
   });
   if (status != cudaSuccess) return status;
-  return sum_partials(dw_blocks, dw, blocks, head_dim, accumulate, stream);
+  return sum_partials(dw_blocks, dw, blocks, whole ? heads * head_dim : head_dim, accumulate, stream);
 }
 
-#define SLUICE_INSTANTIATE(D, G)                                                                        \
-  template cudaError_t head_norm_rope_bwd(const D*, const bf16*, const bf16*, const Rotary&, bf16*, G*, \
-                                          void*, int64_t, int64_t, int64_t, int64_t, float, bool,       \
-                                          cudaStream_t)
+#define SLUICE_INSTANTIATE(D, G)                                                                            \
+  template cudaError_t head_norm_rope_bwd(const D*, const bf16*, const bf16*, const Rotary&, bf16*, G*,     \
+                                          void*, int64_t, int64_t, int64_t, int64_t, const NormForm&, bool, \
+                                          bool, cudaStream_t)
 SLUICE_INSTANTIATE(float, float);
 SLUICE_INSTANTIATE(float, bf16);
 SLUICE_INSTANTIATE(bf16, float);

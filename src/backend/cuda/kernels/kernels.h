@@ -30,25 +30,31 @@ struct Queue {
 bool kernels_begin_early();
 
 // --- embed.cu ---
-cudaError_t embed(const int32_t* ids, const bf16* table, bf16* y, int64_t tokens, int64_t dim,
+cudaError_t embed(const int32_t* ids, const bf16* table, bf16* y, int64_t tokens, int64_t dim, float scale,
                   cudaStream_t stream);
 
 // G is float or bf16, here and below.
 template <class G>
 cudaError_t embed_bwd(const int32_t* ids, const bf16* dy, G* dtable, void* workspace, int64_t tokens,
-                      int64_t vocab, int64_t dim, bool accumulate, cudaStream_t stream);
+                      int64_t vocab, int64_t dim, float scale, bool accumulate, cudaStream_t stream);
 
 // --- rms_norm.cu ---
+// What is added before and multiplied: x / sqrt(mean(x^2) + eps) * (offset + w) * scale.
+struct NormForm {
+  float eps, offset, scale;
+};
+
 // The longest row the norm kernels take.
 constexpr int64_t kMaxNormDim = 16384;
 
-cudaError_t rms_norm(const bf16* x, const bf16* w, bf16* y, int64_t tokens, int64_t dim, float eps,
-                     Queue queue);
+// `residual` is null when none is added.
+cudaError_t rms_norm(const bf16* x, const bf16* w, const bf16* residual, bf16* y, int64_t tokens, int64_t dim,
+                     const NormForm& form, Queue queue);
 
 // `dres` is null when no residual gradient is added.
 template <class G>
 cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx, G* dw,
-                         void* workspace, int64_t tokens, int64_t dim, float eps, bool accumulate,
+                         void* workspace, int64_t tokens, int64_t dim, const NormForm& form, bool accumulate,
                          cudaStream_t stream);
 
 // --- rope.cu ---
@@ -73,14 +79,17 @@ cudaError_t rope_bwd(const T* dq_rotated, const T* dkv_rotated, const Rotary& ro
                      cudaStream_t stream);
 
 // --- head_norm_rope.cu ---
+// `whole`: all heads are one row, and w has an element for each of its.
 cudaError_t head_norm_rope(const bf16* x, const bf16* w, const Rotary& rotary, bf16* y, int64_t tokens,
-                           int64_t heads, int64_t head_dim, int64_t rest, float eps, Queue queue);
+                           int64_t heads, int64_t head_dim, int64_t rest, const NormForm& form, bool whole,
+                           Queue queue);
 
 // D is float or bf16.
 template <class D, class G>
 cudaError_t head_norm_rope_bwd(const D* dy, const bf16* x, const bf16* w, const Rotary& rotary, bf16* dx,
                                G* dw, void* workspace, int64_t tokens, int64_t heads, int64_t head_dim,
-                               int64_t rest, float eps, bool accumulate, cudaStream_t stream);
+                               int64_t rest, const NormForm& form, bool whole, bool accumulate,
+                               cudaStream_t stream);
 
 // --- bias.cu ---
 // dbias (+)= the sum of the rows of dy

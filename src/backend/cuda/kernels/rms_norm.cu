@@ -2,8 +2,8 @@
 // RMSNorm, forward and backward: one pass over memory each, rows held in registers.
 //
 // Backward, with r = 1/sqrt(mean(x^2) + eps):
-//   dx = r * (w * dy) - x * r^3 / dim * sum(w * dy * x) (+ dres)
-//   dw = sum over rows of dy * x * r
+//   dx = r * (v * g) - x * r^3 / dim * sum(v * g * x) (+ dres), with v = offset + w, g = dy * scale
+//   dw = sum over rows of g * x * r
 // Each of a fixed number of blocks sums dw over its rows, a second kernel adds the blocks in order; the
 // number is the same on every GPU so that the bits are too.
 #include <type_traits>
@@ -22,7 +22,8 @@ constexpr int kMaxThreads = 512;
 // V: vectors of 8 per thread.
 template <int V>
 __global__ void __launch_bounds__(kMaxThreads)
-    rms_norm_kernel(const bf16* x, const bf16* w, bf16* y, int64_t dim, float inv_dim, float eps) {
+    rms_norm_kernel(const bf16* x, const bf16* w, const bf16* residual, bf16* y, int64_t dim, float inv_dim,
+                    NormForm form) {
   __shared__ float scratch[kMaxWarps];
   const bf16* from = x + blockIdx.x * dim;
   bf16* to = y + blockIdx.x * dim;
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     row[i].unpack(v);
     for (int j = 0; j < kVec; ++j) squares += v[j] * v[j];
   }
-  const float r = rsqrtf(block_sum(squares, scratch) * inv_dim + eps);
+  const float r = rsqrtf(block_sum(squares, scratch) * inv_dim + form.eps) * form.scale;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
     const int64_t column = (threadIdx.x + int64_t{i} * blockDim.x) * kVec;
@@ -56,7 +57,12 @@ __global__ void __launch_bounds__(kMaxThreads)
     float v[kVec], weight[kVec];
     row[i].unpack(v);
     weights[i].unpack(weight);
-    for (int j = 0; j < kVec; ++j) v[j] *= r * weight[j];
+    for (int j = 0; j < kVec; ++j) v[j] *= r * (form.offset + weight[j]);
+    if (residual != nullptr) {
+      float extra[kVec];
+      load8(residual + blockIdx.x * dim + column, extra);
+      for (int j = 0; j < kVec; ++j) v[j] += extra[j];
+    }
     store8(to + column, v);
   }
 }
@@ -64,7 +70,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 template <int V>
 __global__ void __launch_bounds__(V <= 2 ? 256 : kMaxThreads, V <= 2 ? 3 : 1)
     rms_norm_bwd_kernel(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx,
-                        float* dw_blocks, int64_t tokens, int64_t dim, float inv_dim, float eps) {
+                        float* dw_blocks, int64_t tokens, int64_t dim, float inv_dim, NormForm form) {
   __shared__ float scratch[2][2][kMaxWarps];
   const auto column_of = [&](int i) { return (threadIdx.x + int64_t{i} * blockDim.x) * kVec; };
   float dw[V][kVec] = {};
@@ -90,7 +96,7 @@ __global__ void __launch_bounds__(V <= 2 ? 256 : kMaxThreads, V <= 2 ? 3 : 1)
       load8(w + column_of(i), b);
       for (int j = 0; j < kVec; ++j) {
         squares += a[j] * a[j];
-        dot += a[j] * g[j] * b[j];
+        dot += a[j] * (g[j] * form.scale) * (form.offset + b[j]);
       }
     }
     // Both sums behind one barrier.
@@ -105,7 +111,7 @@ __global__ void __launch_bounds__(V <= 2 ? 256 : kMaxThreads, V <= 2 ? 3 : 1)
     squares = warp_sum(lane < warps ? scratch[turn][0][lane] : 0.0f);
     dot = warp_sum(lane < warps ? scratch[turn][1][lane] : 0.0f);
 
-    const float r = rsqrtf(squares * inv_dim + eps);
+    const float r = rsqrtf(squares * inv_dim + form.eps);
     const float pull = r * r * r * inv_dim * dot;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
@@ -116,8 +122,9 @@ __global__ void __launch_bounds__(V <= 2 ? 256 : kMaxThreads, V <= 2 ? 3 : 1)
       grad[i].unpack(g);
       load8(w + column, b);
       for (int j = 0; j < kVec; ++j) {
-        out[j] = r * b[j] * g[j] - a[j] * pull;
-        dw[i][j] += g[j] * a[j] * r;
+        const float scaled = g[j] * form.scale;
+        out[j] = r * (form.offset + b[j]) * scaled - a[j] * pull;
+        dw[i][j] += scaled * a[j] * r;
       }
       if (dres) {
         float extra[kVec];
@@ -144,31 +151,31 @@ cudaError_t with_row_shape(int64_t dim, F f) {
 
 }  // namespace
 
-cudaError_t rms_norm(const bf16* x, const bf16* w, bf16* y, int64_t tokens, int64_t dim, float eps,
-                     Queue queue) {
+cudaError_t rms_norm(const bf16* x, const bf16* w, const bf16* residual, bf16* y, int64_t tokens, int64_t dim,
+                     const NormForm& form, Queue queue) {
   return with_row_shape(dim, [&](auto v, unsigned threads) {
-    return launch(rms_norm_kernel<decltype(v)::value>, dim3(unsigned(tokens)), threads, 0, queue, x, w, y,
-                  dim, 1.0f / float(dim), eps);
+    return launch(rms_norm_kernel<decltype(v)::value>, dim3(unsigned(tokens)), threads, 0, queue, x, w,
+                  residual, y, dim, 1.0f / float(dim), form);
   });
 }
 
 template <class G>
 cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx, G* dw,
-                         void* workspace, int64_t tokens, int64_t dim, float eps, bool accumulate,
+                         void* workspace, int64_t tokens, int64_t dim, const NormForm& form, bool accumulate,
                          cudaStream_t stream) {
   auto* dw_blocks = static_cast<float*>(workspace);
   const int64_t blocks = norm_partials(tokens);
   const auto status = with_row_shape(dim, [&](auto v, unsigned threads) {
     return launch(rms_norm_bwd_kernel<decltype(v)::value>, dim3(unsigned(blocks)), threads, 0, stream, x, w,
-                  dy, dres, dx, dw_blocks, tokens, dim, 1.0f / float(dim), eps);
+                  dy, dres, dx, dw_blocks, tokens, dim, 1.0f / float(dim), form);
   });
   if (status != cudaSuccess) return status;
   return sum_partials(dw_blocks, dw, blocks, dim, accumulate, stream);
 }
 
 template cudaError_t rms_norm_bwd(const bf16*, const bf16*, const bf16*, const bf16*, bf16*, float*, void*,
-                                  int64_t, int64_t, float, bool, cudaStream_t);
+                                  int64_t, int64_t, const NormForm&, bool, cudaStream_t);
 template cudaError_t rms_norm_bwd(const bf16*, const bf16*, const bf16*, const bf16*, bf16*, bf16*, void*,
-                                  int64_t, int64_t, float, bool, cudaStream_t);
+                                  int64_t, int64_t, const NormForm&, bool, cudaStream_t);
 
 }  // namespace sluice::core::cuda
