@@ -58,10 +58,32 @@ Task Forward::made(std::string_view what, SharedOp op, std::span<const Bound> us
 
 ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, const Place& at) {
   const ObjectId out = activation(y, spec_.dim, at);
-  task(what, RmsNorm{tokens(at), spec_.dim, float(spec_.norm_eps), compute_},
-       {x, weight(what, at.layer), out}, at);
+  RmsNorm op{tokens(at), spec_.dim, float(spec_.stream_norm_eps()), compute_, float(spec_.norm_offset)};
+  if (at.layer < 0) op.scale = float(spec_.logit_scale);
+  task(what, op, {x, weight(what, at.layer), out}, at);
   record();
   return out;
+}
+
+void Forward::norm_after(std::string_view what, ObjectId half, ObjectId stream, ObjectId sum,
+                         const Place& at) {
+  RmsNorm op{tokens(at), spec_.dim, float(spec_.norm_eps), compute_, float(spec_.norm_offset)};
+  op.has_residual = true;
+  task(what, op, {half, weight(what, at.layer), sum, stream}, at);
+  record();
+}
+
+void Forward::add_half(const Projection& p, std::string_view half, std::string_view norm, ObjectId x,
+                       ObjectId stream, ObjectId sum, const Place& at) {
+  if (spec_.layers[size_t(at.layer)].norms == Norms::Before) {
+    project(p, x, sum, stream, at);
+    record();
+    return;
+  }
+  const ObjectId y = activation(half, p.out, at);
+  project(p, x, y, {}, at);
+  record();
+  norm_after(norm, y, stream, sum, at);
 }
 
 void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
@@ -71,7 +93,7 @@ void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional
   op.has_residual = residual.has_value();
   op.rope_heads = p.rope_heads;
   op.head_dim = rotated ? spec_.head_dim() : 0;
-  op.rope_scale = rotated ? float(spec_.rope.attention_factor) : 1;
+  op.rope_scale = rotated ? rope_scale(at) : 1;
   op.has_bias = !p.bias.empty();
   if (const auto& format = spec_.layers[size_t(at.layer)].matrices; format != compute_)
     op.weight_format = format;
@@ -79,7 +101,7 @@ void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional
   if (residual) uses.emplace_back(*residual);
   if (rotated) {
     uses.push_back(batch(at, BatchColumn::Positions));
-    uses.emplace_back(inputs_.inv_freq);
+    uses.emplace_back(inv_freq(at));
   }
   if (op.has_bias) uses.emplace_back(weight(p.bias, at.layer));
   program_.add(made(p.task, op, uses, at));
@@ -88,23 +110,25 @@ void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional
 ObjectId Forward::embed(int round, int chunk) {
   const Place at{-1, round, chunk};
   const ObjectId x = activation("x", spec_.dim, {0, round, chunk});
-  task("embed", Embed{tokens(at), spec_.vocab, spec_.dim, compute_},
+  task("embed", Embed{tokens(at), spec_.vocab, spec_.dim, compute_, float(spec_.stream_embedding_scale())},
        {batch(at, BatchColumn::Tokens), weight("embedding", -1), x}, at);
   record();
   return x;
 }
 
-// One block of the paper: x_mid = x + attention(norm1(x)); x_out = x_mid + ffn(norm2(x_mid)).
+// One block of the paper: x_mid = x + attention(norm1(x)); x_out = x_mid + ffn(norm2(x_mid)). Norms may stand
+// behind the halves instead, or too.
 ObjectId Forward::layer(ObjectId x, const Place& at) {
   const LayerSpec& spec = spec_.layers[size_t(at.layer)];
   const int64_t dim = spec_.dim, q_dim = spec.attention.q_dim(), ffn = spec.mlp.ffn;
-  const ObjectId h1 = norm("norm1", x, "h1", at);
+  const bool before = spec.norms != Norms::After;
+  const ObjectId h1 = before ? norm("norm1", x, "h1", at) : x;
   const ObjectId o = attend(project_rotated(h1, at), at);
   const ObjectId x_mid = activation("x_mid", dim, at);
-  project({"o_proj", "wo", spec.attention.o_bias ? "bo" : "", q_dim, dim}, o, x_mid, x, at);
-  record();
+  add_half({"o_proj", "wo", spec.attention.o_bias ? "bo" : "", q_dim, dim}, "attn_out", "norm1_after", o, x,
+           x_mid, at);
 
-  const ObjectId h2 = norm("norm2", x_mid, "h2", at);
+  const ObjectId h2 = before ? norm("norm2", x_mid, "h2", at) : x_mid;
   const ObjectId gu = activation("gu", 2 * ffn, at);
   project({"gate_up", "wgu", spec.mlp.bias ? "bgu" : "", dim, 2 * ffn}, h2, gu, {}, at);
   record();
@@ -112,8 +136,8 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
   task("swiglu", Swiglu{tokens(at), ffn, compute_, spec.mlp.activation}, {gu, act}, at);
   record();
   const ObjectId x_out = activation("x", dim, {at.layer + 1, at.round, at.chunk});
-  project({"down", "wd", spec.mlp.bias ? "bd" : "", ffn, dim}, act, x_out, x_mid, at);
-  record();
+  add_half({"down", "wd", spec.mlp.bias ? "bd" : "", ffn, dim}, "mlp_out", "norm2_after", act, x_mid, x_out,
+           at);
   if (gradients_ != nullptr) gradients_->record_input(x);
   return x_out;
 }
@@ -122,7 +146,7 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
 Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
   // Heads that are normalised are rotated after that.
-  const bool finished = !a.head_norm, rotated = finished && a.rotated;
+  const bool finished = a.qk_norm == QkNorm::None, rotated = finished && a.rotated;
   const ObjectId q = activation(finished ? "q" : "q_raw", a.q_dim(), at);
   project({"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(), rotated ? a.heads : 0}, x, q, {},
           at);
@@ -147,8 +171,10 @@ ObjectId Forward::norm_heads(std::string_view what, ObjectId x, std::string_view
                     .rest = rest,
                     .eps = float(spec_.norm_eps),
                     .dtype = compute_,
-                    .rope_scale = float(spec_.rope.attention_factor)},
-       {x, weight(what, at.layer), batch(at, BatchColumn::Positions), inputs_.inv_freq, out}, at);
+                    .rope_scale = rope_scale(at),
+                    .offset = float(spec_.norm_offset),
+                    .whole = spec_.layers[size_t(at.layer)].attention.qk_norm == QkNorm::Whole},
+       {x, weight(what, at.layer), batch(at, BatchColumn::Positions), inv_freq(at), out}, at);
   record();
   return out;
 }

@@ -29,6 +29,7 @@ struct Chunking {
 struct ModelInputs {
   ObjectId args;                             // StepArgs
   ObjectId inv_freq;                         // f32[head_dim / 2]; none where no layer is rotated
+  ObjectId window_inv_freq;                  // the same of layers with a window, where they have their own
   std::vector<std::vector<ObjectId>> batch;  // [round][chunk]
   BatchLayout layout;                        // of each
   // Of passes that generate text: keys and values so far, by layer, for so many tokens of each row; spans
@@ -87,6 +88,15 @@ class Forward {
     ObjectId q, kv;
   };
   Projected project_rotated(ObjectId x, const Place& at);
+  // Of rotated queries and keys, each: the embedding's, and what makes up for attention's own scale.
+  float rope_scale(const Place& at) const {
+    const Attention& a = spec_.layers[size_t(at.layer)].attention;
+    return float(spec_.rope_of(a).attention_factor * a.rotation_scale());
+  }
+  ObjectId inv_freq(const Place& at) const {
+    const bool own = spec_.window_rope && spec_.layers[size_t(at.layer)].attention.window > 0;
+    return own ? inputs_.window_inv_freq : inputs_.inv_freq;
+  }
   ObjectId norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads, int64_t rest,
                       const Place& at);
   ObjectId attend(const Projected& p, const Place& at);
@@ -99,7 +109,14 @@ class Forward {
   // y = x w^T (+ bias) (+ residual, or rotated). Not recorded.
   void project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
                const Place& at);
+  // Of the stream.
   ObjectId norm(std::string_view what, ObjectId x, std::string_view y, const Place& at);
+  // Of what a half of a layer gives, as it is added to the stream.
+  void norm_after(std::string_view what, ObjectId half, ObjectId stream, ObjectId sum, const Place& at);
+  // What a half of a layer adds to the stream: a product whose sum with it is `sum`, normalised before if the
+  // layer has norms after its halves, and then `half` names it meanwhile.
+  void add_half(const Projection& p, std::string_view half, std::string_view norm, ObjectId x,
+                ObjectId stream, ObjectId sum, const Place& at);
 
   AttnShape attention_shape(const Place& at, int block) const;
   ObjectId weight(std::string_view role, int layer) const;

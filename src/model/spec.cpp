@@ -31,7 +31,12 @@ Status validate_layer(const LayerSpec& layer) {
   if (a.head_dim % 2 != 0) {
     return error("model: head_dim is {}; rotary embedding needs an even number", a.head_dim);
   }
-  if (a.head_norm && !a.rotated) return error("model: heads that are normalised must be rotated, too");
+  if (a.qk_norm != QkNorm::None && !a.rotated)
+    return error("model: heads that are normalised must be rotated, too");
+  if (a.scale != 0 && !a.rotated)
+    return error(
+        "model: the scale of attention's scores is {}; layers that are not rotated have none of their own",
+        a.scale);
   if (a.window < 0) return error("model: sliding_window is {}; it must be positive", a.window);
   return {};
 }
@@ -53,13 +58,15 @@ std::string text(const LayerSpec& layer) {
   const Attention& a = layer.attention;
   std::string out = fmt::format("{} query and {} key-value heads of {}, ffn {}", a.heads, a.kv_heads,
                                 a.head_dim, layer.mlp.ffn);
-  if (a.head_norm) out += ", head norms";
+  if (a.qk_norm != QkNorm::None) out += a.qk_norm == QkNorm::Heads ? ", head norms" : ", norms of q and k";
   if (a.qkv_bias) out += a.o_bias ? ", attention biases" : ", q, k and v biases";
   if (!a.qkv_bias && a.o_bias) out += ", o bias";
   if (layer.mlp.bias) out += ", ffn biases";
   if (layer.mlp.activation == GateActivation::GeluTanh) out += ", GELU gates";
   if (!a.rotated) out += ", not rotated";
   if (a.window > 0) out += fmt::format(", window {}", a.window);
+  if (a.scale != 0) out += fmt::format(", scores times {}", a.scale);
+  if (layer.norms != Norms::Before) out += layer.norms == Norms::After ? ", norms after" : ", norms around";
   if (layer.matrices) out += ", matrices in " + to_text(*layer.matrices);
   return out;
 }
@@ -102,13 +109,23 @@ Status validate(const ModelSpec& spec) {
     if (weight.format && weight.trainable)
       return error("model: matrices in {} are not trained", to_text(*weight.format));
   }
-  if (spec.rope.kind == Rope::Dynamic && spec.head_dim() < 4) {
+  const bool dynamic =
+      spec.rope.kind == Rope::Dynamic || (spec.window_rope && spec.window_rope->kind == Rope::Dynamic);
+  if (dynamic && spec.head_dim() < 4) {
     return error("model: head_dim is {}; rotary embedding of type dynamic needs at least 4", spec.head_dim());
   }
   // In f32 less is nothing; more drowns what is normalised.
   constexpr double kLeastEps = 1e-20, kMostEps = 1;
   if (!(spec.norm_eps >= kLeastEps && spec.norm_eps <= kMostEps))
     return error("model: rms_norm_eps is {}; allowed are {} to {}", spec.norm_eps, kLeastEps, kMostEps);
+  const std::pair<const char*, double> scales[] = {
+      {"embeddings", spec.embedding_scale}, {"residuals", spec.residual_scale}, {"logits", spec.logit_scale}};
+  constexpr double kLeastScale = 1e-6, kMostScale = 1e6;
+  for (const auto& [what, scale] : scales) {
+    if (!(scale >= kLeastScale && scale <= kMostScale))
+      return error("model: {} are multiplied by {}; allowed are {} to {}", what, scale, kLeastScale,
+                   kMostScale);
+  }
   return {};
 }
 
@@ -119,6 +136,13 @@ std::string text(const ModelSpec& spec) {
     for (end = begin + 1; end < spec.layers.size() && text(spec.layers[end]) == layer;) ++end;
     const bool all = end - begin == spec.layers.size();
     out += all ? ", " + layer : fmt::format(", layers {} to {}: {}", begin, end - 1, layer);
+  }
+  if (spec.norm_offset != 0) out += fmt::format(", norms with {} + w", spec.norm_offset);
+  if (spec.window_rope) out += ", windows rotated by themselves";
+  const std::pair<const char*, double> scales[] = {
+      {"embedding", spec.embedding_scale}, {"residuals", spec.residual_scale}, {"logits", spec.logit_scale}};
+  for (const auto& [what, scale] : scales) {
+    if (scale != 1) out += fmt::format(", {} times {}", what, scale);
   }
   return out + fmt::format(", vocabulary {}", spec.vocab);
 }

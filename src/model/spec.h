@@ -3,6 +3,7 @@
 // the table of weights (model/weights.h) and through the forward code (model/layers.h).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,15 +41,21 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
+// How q and k are normalised before the rotation: not at all, every head, or all heads of a token as one row.
+enum class QkNorm : uint8_t { None, Heads, Whole };
+
 struct Attention {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  bool head_norm = false;  // every head of q and k is normalised before the rotation
+  QkNorm qk_norm = QkNorm::None;
   bool qkv_bias = false, o_bias = false;
   bool rotated = true;  // by their positions
   int64_t window = 0;   // the newest tokens, its own among them, that one attends to; 0: all
+  double scale = 0;     // of the scores; 0: 1 / sqrt(head_dim)
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
+  // What rotated q and k are multiplied by, each, so that scores over sqrt(head_dim) are of the scale.
+  double rotation_scale() const { return scale == 0 ? 1 : std::sqrt(scale * std::sqrt(double(head_dim))); }
   bool operator==(const Attention&) const = default;
 };
 
@@ -60,9 +67,13 @@ struct Mlp {
   bool operator==(const Mlp&) const = default;
 };
 
+// Where the norms of a layer's halves stand: x + half(norm(x)), x + norm(half(x)), or both.
+enum class Norms : uint8_t { Before, After, Around };
+
 struct LayerSpec {
   Attention attention;
   Mlp mlp;
+  Norms norms = Norms::Before;
   // How its matrices are stored; nothing: in the type that is computed in. What is trained is stored so.
   std::optional<Format> matrices = {};
   bool operator==(const LayerSpec&) const = default;
@@ -72,8 +83,12 @@ struct ModelSpec {
   std::string family = "llama";  // model_type of a Hugging Face config.json
   int64_t dim = 0, vocab = 0;
   double norm_eps = 1e-5;
+  double norm_offset = 0;        // norms multiply with this plus their weight
   bool tied_embeddings = false;  // the head is the embedding
+  // What is multiplied: the embedding, what each half of a layer adds to the stream, and the logits.
+  double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
   Rope rope;
+  std::optional<Rope> window_rope = {};  // of layers with a window; nothing: as of the others
   std::vector<LayerSpec> layers;
   // What is not trained: patterns over the names of tensors, see frozen() in model/weights.h.
   std::vector<std::string> freeze;
@@ -85,6 +100,13 @@ struct ModelSpec {
   int64_t params() const;
   // Frequencies, and so the objects that hold them, are one for all layers. REQUIRES: validated.
   int64_t head_dim() const { return layers.front().attention.head_dim; }
+  const Rope& rope_of(const Attention& attention) const {
+    return window_rope && attention.window > 0 ? *window_rope : rope;
+  }
+  // The stream is kept divided by residual_scale, so that what is added to it need not be multiplied: the
+  // embedding begins it so, and norms of it have an epsilon that is as much smaller as its squares are.
+  double stream_embedding_scale() const { return embedding_scale / residual_scale; }
+  double stream_norm_eps() const { return norm_eps / (residual_scale * residual_scale); }
 };
 
 // Layers that are all alike, as most families have them.

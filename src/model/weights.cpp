@@ -41,22 +41,28 @@ class Table {
     const std::string base = fmt::format("model.layers.{}.", index);
     const auto at = [&](const char* name) { return base + name; };
     layer_ = index;
-    norm("norm1", at("input_layernorm.weight"), d);
+    // Norms are named by their order: where halves have them behind, the second is attention's.
+    const bool before = layer.norms != Norms::After, after = layer.norms != Norms::Before;
+    if (before) norm("norm1", at("input_layernorm.weight"), d);
     matrix("wq", {{at("self_attn.q_proj.weight"), q, d}});
     if (a.qkv_bias) bias("bq", {{at("self_attn.q_proj.bias"), q, 1}});
     matrix("wkv", {{at("self_attn.k_proj.weight"), kv, d}, {at("self_attn.v_proj.weight"), kv, d}});
     if (a.qkv_bias) bias("bkv", {{at("self_attn.k_proj.bias"), kv, 1}, {at("self_attn.v_proj.bias"), kv, 1}});
-    if (a.head_norm) {
-      norm("q_norm", at("self_attn.q_norm.weight"), a.head_dim);
-      norm("k_norm", at("self_attn.k_norm.weight"), a.head_dim);
+    if (a.qk_norm != QkNorm::None) {
+      const bool whole = a.qk_norm == QkNorm::Whole;
+      norm("q_norm", at("self_attn.q_norm.weight"), whole ? q : a.head_dim);
+      norm("k_norm", at("self_attn.k_norm.weight"), whole ? kv : a.head_dim);
     }
     matrix("wo", {{at("self_attn.o_proj.weight"), d, q}}, into_residual_);
     if (a.o_bias) bias("bo", {{at("self_attn.o_proj.bias"), d, 1}});
-    norm("norm2", at("post_attention_layernorm.weight"), d);
+    if (after) norm("norm1_after", at("post_attention_layernorm.weight"), d);
+    if (before)
+      norm("norm2", at(after ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight"), d);
     matrix("wgu", {{at("mlp.gate_proj.weight"), f, d}, {at("mlp.up_proj.weight"), f, d}});
     if (layer.mlp.bias) bias("bgu", {{at("mlp.gate_proj.bias"), f, 1}, {at("mlp.up_proj.bias"), f, 1}});
     matrix("wd", {{at("mlp.down_proj.weight"), d, f}}, into_residual_);
     if (layer.mlp.bias) bias("bd", {{at("mlp.down_proj.bias"), d, 1}});
+    if (after) norm("norm2_after", at("post_feedforward_layernorm.weight"), d);
   }
 
   void put(const char* role, std::vector<WeightSource> sources, bool matrix, Init init, bool decay) {
@@ -69,7 +75,8 @@ class Table {
     put(role, std::move(sources), true, {Init::Normal, deviation}, true);
   }
   void norm(const char* role, std::string tensor, int64_t rows) {
-    put(role, {{std::move(tensor), rows, 1}}, false, {Init::Ones}, false);
+    put(role, {{std::move(tensor), rows, 1}}, false, {spec_.norm_offset == 0 ? Init::Ones : Init::Zeros},
+        false);
   }
   void bias(const char* role, std::vector<WeightSource> sources) {
     put(role, std::move(sources), false, {Init::Zeros}, false);

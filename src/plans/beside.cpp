@@ -146,14 +146,27 @@ BytesByTier Stages::process_bytes(const Profile& profile) const {
   return bytes;
 }
 
+namespace {
+
+void add_ops(const Program& program, std::unordered_set<std::string>& seen, std::vector<SharedOp>& out) {
+  for (const Task& task : program.tasks()) {
+    if (seen.insert(text(task.op)).second) out.push_back(task.op);
+  }
+}
+
+}  // namespace
+
 std::vector<SharedOp> all_ops(const Stages& stages) {
   std::vector<SharedOp> out;
   std::unordered_set<std::string> seen;
-  for_each_stage(stages, [&](const Stage& s) {
-    for (const Task& task : s.model.program.tasks()) {
-      if (seen.insert(text(task.op)).second) out.push_back(task.op);
-    }
-  });
+  for_each_stage(stages, [&](const Stage& s) { add_ops(s.model.program, seen, out); });
+  return out;
+}
+
+std::vector<SharedOp> all_ops(const Program& program) {
+  std::vector<SharedOp> out;
+  std::unordered_set<std::string> seen;
+  add_ops(program, seen, out);
   return out;
 }
 

@@ -41,8 +41,9 @@ void for_each_stage(AnyStages& stages, F&& f) {
   f(stages.main);
   for (auto& stage : stages.beside) f(stage);
 }
-// Every op of every stage, once per distinct attributes.
+// Every op of every stage, or of a program, once per distinct attributes.
 std::vector<SharedOp> all_ops(const Stages& stages);
+std::vector<SharedOp> all_ops(const Program& program);
 
 // Bytes that a program needs in each tier when everything that outlives it lies elsewhere: a little more than
 // the least, so that other residents than assumed still leave a place for everything.

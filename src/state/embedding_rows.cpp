@@ -21,6 +21,7 @@ Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype,
   EmbeddingRows rows;
   rows.dtype_ = dtype;
   rows.dim_ = spec.dim;
+  rows.scale_ = float(spec.stream_embedding_scale());
   rows.seed_ = seed;
   Model model;  // of this weight alone
   for (Weight& weight : weights_of(spec)) {
@@ -61,7 +62,8 @@ Status EmbeddingRows::read(std::span<const int32_t> tokens, std::vector<std::byt
     std::byte* const to = rows.data() + int64_t(t) * row_bytes;
     with_type(dtype_, [&]<class T>(T) {
       for (int64_t i = 0; i < dim_; ++i) {
-        const T value(row_[size_t(i)]);
+        // As the program would: of the weight in its type.
+        const T weight(row_[size_t(i)]), value(float(weight) * scale_);
         std::memcpy(to + i * int64_t{sizeof(T)}, &value, sizeof value);
       }
     });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the embedding, read from the checkpoint when a token asks for one: a pass that generates text needs few
-// of them, and a table of a large vocabulary is a gigabyte.
+// Rows of the embedding, read from the checkpoint when a token asks for one: a pass that generates text needs
+// few of them, and a table of a large vocabulary is a gigabyte.
 #pragma once
 
 #include <filesystem>
@@ -16,13 +16,13 @@ namespace sluice::core {
 
 class EmbeddingRows {
  public:
-  // In `dtype`, F32 or BF16. Without a checkpoint they are random, by the seed, as initialize() makes them. Errors
-  // as load_weights() has them.
-  static Result<EmbeddingRows> open(const ModelSpec& spec, DType dtype, const std::filesystem::path& checkpoint,
-                                    uint64_t seed);
+  // In `dtype`, F32 or BF16. Without a checkpoint they are random, by the seed, as initialize() makes them.
+  // Errors as load_weights() has them.
+  static Result<EmbeddingRows> open(const ModelSpec& spec, DType dtype,
+                                    const std::filesystem::path& checkpoint, uint64_t seed);
 
-  // The rows of these tokens, one after another. An error names one with a value that is not finite. REQUIRES:
-  // tokens below the vocabulary's size.
+  // The rows of these tokens, one after another, as a pass begins with them: times the model's scale. An
+  // error names one with a value that is not finite. REQUIRES: tokens below the vocabulary's size.
   Status read(std::span<const int32_t> tokens, std::vector<std::byte>& rows);
 
  private:
@@ -31,6 +31,7 @@ class EmbeddingRows {
 
   DType dtype_ = DType::F32;
   int64_t dim_ = 0;
+  float scale_ = 1;
   Weight weight_;
   uint64_t seed_ = 0;
   std::optional<TensorFiles> files_;

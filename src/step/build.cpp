@@ -52,11 +52,7 @@ class Builder {
   void add_loss() { model_.loss = metric("loss", DType::F64, 2); }
 
   ModelInputs inputs() const {
-    return {model_.args,
-            model_.constants.empty() ? ObjectId{} : model_.constants.front().object,
-            model_.batch,
-            model_.layout,
-            {}};
+    return {model_.args, inv_freq_, window_inv_freq_, model_.batch, model_.layout, {}};
   }
   std::vector<ObjectId> params() const {
     std::vector<ObjectId> out;
@@ -77,6 +73,7 @@ class Builder {
   const StepShape shape_;
   const Numerics num_;
   Model model_;
+  ObjectId inv_freq_, window_inv_freq_;
 };
 
 void Builder::add_weights(GradientLife gradients) {
@@ -103,13 +100,19 @@ void Builder::add_optimizer(const OptimizerConfig& optimizer) {
 
 void Builder::add_batch() {
   // What nothing reads has no place in a step.
-  const bool rotates = std::any_of(spec_.layers.begin(), spec_.layers.end(),
-                                   [](const LayerSpec& layer) { return layer.attention.rotated; });
-  if (rotates) {
-    model_.constants.push_back({{}, rope_inv_freq(spec_.rope, spec_.head_dim(), shape_.seq_len)});
-    model_.constants.back().object =
-        program().add(Object{"inv_freq", "inv_freq", ObjectKind::Constant, DType::F32,
+  for (const bool of_windows : {false, true}) {
+    const bool rotates = std::any_of(spec_.layers.begin(), spec_.layers.end(), [&](const LayerSpec& layer) {
+      const bool own = spec_.window_rope && layer.attention.window > 0;
+      return layer.attention.rotated && own == of_windows;
+    });
+    if (!rotates) continue;
+    const char* name = of_windows ? "window_inv_freq" : "inv_freq";
+    const Rope& rope = of_windows ? *spec_.window_rope : spec_.rope;
+    const ObjectId object =
+        program().add(Object{name, name, ObjectKind::Constant, DType::F32,
                              spec_.head_dim() / 2 * size_of(DType::F32), -1, -1, -1, true});
+    (of_windows ? window_inv_freq_ : inv_freq_) = object;
+    model_.constants.push_back({object, rope_inv_freq(rope, spec_.head_dim(), shape_.seq_len)});
   }
   for (int r = 0; r < shape_.rounds; ++r) {
     std::vector<ObjectId>& row = model_.batch.emplace_back();

@@ -71,7 +71,7 @@ TEST(Counts, AreBytesOfTheProgramsObjects) {
     EXPECT_EQ(counts.blocks.bytes, (layers + 1) * spec.dim * 2 * shape.tokens());
     EXPECT_EQ(counts.sublayers.bytes, (2 * layers + 1) * spec.dim * 2 * shape.tokens());
     // Norms of heads keep what they read beside what they write: q, and keys and values.
-    const int64_t raw = a.head_norm ? a.q_dim() + 2 * a.kv_dim() : 0;
+    const int64_t raw = a.qk_norm != QkNorm::None ? a.q_dim() + 2 * a.kv_dim() : 0;
     const int64_t layer_numbers =
         4 * spec.dim + 2 * a.q_dim() + 2 * a.kv_dim() + 2 * layer.mlp.ffn + 2 * a.heads + raw;
     EXPECT_EQ(counts.everything.bytes, (layers * layer_numbers + spec.dim) * 2 * shape.tokens())

@@ -22,10 +22,11 @@ using nlohmann::json;
 using rig::must;
 using Texts = std::map<size_t, std::vector<int32_t>>;
 
-const char* const kModels[] = {"llama_tiny",        "llama_tiny_tied",   "llama_tiny_biases",
-                               "qwen2_tiny",        "qwen2_tiny_window", "qwen3_tiny",
-                               "qwen3_tiny_tied",   "qwen3_tiny_window", "mistral_tiny",
-                               "mistral_tiny_yarn", "smollm3_tiny"};
+const char* const kModels[] = {
+    "llama_tiny",        "llama_tiny_tied",   "llama_tiny_biases", "qwen2_tiny",
+    "qwen2_tiny_window", "qwen3_tiny",        "qwen3_tiny_tied",   "qwen3_tiny_window",
+    "mistral_tiny",      "mistral_tiny_yarn", "smollm3_tiny",      "olmo2_tiny",
+    "olmo3_tiny",        "granite_tiny",      "gemma_tiny",        "gemma3_tiny"};
 
 std::filesystem::path folder_of(const std::string& name) {
   return std::filesystem::path(SLUICE_FIXTURES) / name;
@@ -208,7 +209,7 @@ TEST(CachedModel, LogitsAreThoseWithoutACache) {
     whole.plan = must(make_plan(whole.model.program, machine.profile, {}));
     const auto backend = must(machine.make());
     const Arenas arenas = must(backend->reserve(whole.plan.arena_bytes()));
-    must(backend->prepare(distinct_ops(whole.model.program)));
+    must(backend->prepare(all_ops(whole.model.program)));
     Executor executor(whole.model.program, whole.plan, *backend, arenas);
     must(write_constants(whole.model, executor));
     must(load_weights(whole.model, folder_of(name), executor));

@@ -5,12 +5,14 @@ leave of random logits.
 
 Needs torch and transformers; runs on a CPU and reads nothing from the network.
 
-    python make_fixtures.py      # greedy.json of the tiny models in ../fixtures, and sampling.json, here
+    python make_fixtures.py             # greedy.json of the tiny models in ../fixtures, and sampling.json, here
+    python make_fixtures.py NAME ...    # these models' part of greedy.json alone
 """
 
 import json
 import math
 import random
+import sys
 from pathlib import Path
 
 import torch
@@ -120,15 +122,18 @@ def sampling():
 
 def main():
     torch.set_num_threads(1)  # of models this small
-    lines = ",\n".join(json.dumps(case) for case in sampling())
-    (HERE / "sampling.json").write_text(f"[\n{lines}\n]\n")
-    models = {}
+    names = sys.argv[1:]
+    models = json.loads((HERE / "greedy.json").read_text()) if names else {}
+    if not names:
+        lines = ",\n".join(json.dumps(case) for case in sampling())
+        (HERE / "sampling.json").write_text(f"[\n{lines}\n]\n")
     for folder in sorted((HERE.parent / "fixtures").iterdir()):
         # Frequencies that change as a text grows are refused beyond the context that they began with.
-        if (folder / "model.safetensors").exists() and folder.name != "llama_tiny_dynamic":
+        here = not names or folder.name in names
+        if here and (folder / "model.safetensors").exists() and folder.name != "llama_tiny_dynamic":
             models[folder.name] = greedy(folder)
     lines = ",\n".join(
-        f'"{name}": [\n' + ",\n".join(json.dumps(text) for text in texts) + "\n]" for name, texts in models.items()
+        f'"{name}": [\n' + ",\n".join(json.dumps(text) for text in texts) + "\n]" for name, texts in sorted(models.items())
     )
     (HERE / "greedy.json").write_text("{\n" + lines + "\n}\n")
 

@@ -5,8 +5,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "model/families/known.h"
 
 namespace sluice::core {
 namespace {
@@ -125,7 +128,7 @@ TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
   // Of those that people will try it says what is missing.
   expect_model_error(R"({"model_type": "gpt2"})", {"gpt2", "learnt positions", "llama"});
   expect_model_error(R"({"model_type": "mixtral"})", {"mixtral", "experts"});
-  expect_model_error(R"({"model_type": "gemma2", "attn_logit_softcapping": 50})", {"gemma2", "GELU"});
+  expect_model_error(R"({"model_type": "gemma2", "attn_logit_softcapping": 50})", {"gemma2", "soft caps"});
   expect_model_error(R"({"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}})",
                      {"modeling_own.Own", "own code"});
   expect_model_error(R"({"model_type": "qwen2", "mlp_bias": true})", {"mlp_bias", "qwen2"});
@@ -165,6 +168,29 @@ TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
   refused(R"("rope_scaling": {"factor": 2})", {"rope_scaling.factor is 2 without a rope_type"});
   refused(R"("rope_scaling": {"rope_type": "llama3"})", {"rope_scaling.factor is missing"});
 }
+// By the tables of each family: a known key with a value that is not done is refused by its name, and one
+// that nobody knows is named once.
+TEST_F(ModelConfig, EveryFamilyRefusesByNameAndNamesWhatNobodyKnows) {
+  for (const std::string& type : model_families()) {
+    const Family& family = *find_family(type);
+    const auto with_key = [&](std::string_view key, double value) {
+      return nlohmann::json{{"model_type", type}, {std::string(key), value}}.dump();
+    };
+    for (const Neutral& key : neutral_keys(family)) {
+      expect_model_error(with_key(key.key, key.value + 3),
+                         {fmt::format("{} is {:.1f}", key.key, key.value + 3)});
+      EXPECT_TRUE(parse_model_config(with_key(key.key, key.value)).ok()) << type << " " << key.key;
+    }
+    for (const std::string_view key : absent_keys(family))
+      expect_model_error(with_key(key, 3), {fmt::format("{} is 3.0", key), "without it only"});
+    const auto model = parse_model_config(with_key("a_key_of_tomorrow", 1));
+    ASSERT_TRUE(model.ok()) << model.message();
+    EXPECT_EQ(std::count_if(model->notices.begin(), model->notices.end(),
+                            [](const std::string& n) { return n.find("a_key_of_tomorrow") != n.npos; }),
+              1)
+        << type;
+  }
+}
 TEST_F(ModelConfig, NumbersThatMakeNoSense) {
   const auto refused = [&](const std::string& more, std::vector<std::string> says) {
     std::string config = with("4", "2", "8");
@@ -201,12 +227,18 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
     int64_t dim, layers, heads, kv_heads, head_dim, ffn, vocab;
     double theta;
     bool tied;
+    double norm_eps = 1e-6;
   };
   for (const Expected& e : {Expected{"llama", 4096, 32, 32, 32, 128, 11008, 32000, 1e4, false},
                             {"mistral", 4096, 32, 32, 8, 128, 14336, 32000, 1e4, false},
                             {"qwen2", 4096, 32, 32, 32, 128, 22016, 151936, 1e4, false},
                             {"qwen3", 4096, 32, 32, 32, 128, 22016, 151936, 1e4, false},
-                            {"smollm3", 2048, 36, 16, 4, 128, 11008, 128256, 2e6, true}}) {
+                            {"smollm3", 2048, 36, 16, 4, 128, 11008, 128256, 2e6, true},
+                            {"olmo2", 4096, 32, 32, 32, 128, 11008, 50304, 1e4, false, 1e-5},
+                            {"olmo3", 4096, 32, 32, 32, 128, 11008, 50304, 5e5, false, 1e-5},
+                            {"granite", 4096, 32, 32, 32, 128, 11008, 32000, 1e4, false},
+                            {"gemma", 3072, 28, 16, 16, 256, 24576, 256000, 1e4, true},
+                            {"gemma3_text", 2304, 26, 8, 4, 256, 9216, 262208, 1e6, true}}) {
     const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", e.type));
     ASSERT_TRUE(model.ok()) << model.message();
     const LayerSpec& layer = model->layers.front();
@@ -217,7 +249,7 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
     EXPECT_EQ(layer.attention.head_dim, e.head_dim) << e.type;
     EXPECT_EQ(layer.mlp.ffn, e.ffn) << e.type;
     EXPECT_EQ(model->vocab, e.vocab) << e.type;
-    EXPECT_EQ(model->norm_eps, 1e-6) << e.type;
+    EXPECT_EQ(model->norm_eps, e.norm_eps) << e.type;
     EXPECT_EQ(model->rope.theta, e.theta) << e.type;
     EXPECT_EQ(model->tied_embeddings, e.tied) << e.type;
   }
@@ -376,6 +408,50 @@ TEST_F(ModelConfig, RotaryEmbeddings) {
       {"rope_parameters.factor is missing", "write \"factor\": 1.5"});
   const Rope said = rope_of(R"("rope_scaling": {"type": "yarn", "factor": 4, "attention_factor": 0.9})");
   EXPECT_EQ(said.attention_factor, 0.9);
+}
+// As transformers 4 and 5 write it, of layers with a window and of others.
+TEST_F(ModelConfig, RotaryEmbeddingsByLayers) {
+  const auto model_of = [](const char* type, const std::string& more) {
+    const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}", "num_hidden_layers": 6{}{}}})",
+                                                      type, more.empty() ? "" : ", ", more));
+    EXPECT_TRUE(model.ok()) << model.message();
+    const auto again = parse_model_config(to_json(*model));
+    EXPECT_TRUE(again.ok() && again->rope == model->rope && again->window_rope == model->window_rope &&
+                again->layers == model->layers)
+        << to_json(*model);
+    return *model;
+  };
+  const ModelSpec old = model_of("gemma3_text", R"("rope_theta": 2e6, "rope_local_base_freq": 5000,
+      "rope_scaling": {"rope_type": "linear", "factor": 8}, "sliding_window_pattern": 3)");
+  EXPECT_EQ(old.rope, (Rope{.kind = Rope::Linear, .theta = 2e6, .factor = 8}));
+  EXPECT_EQ(*old.window_rope, (Rope{.theta = 5000}));
+  EXPECT_EQ(old.layers[2].attention.window, 0);
+  EXPECT_EQ(old.layers[3].attention.window, 4096);
+  const ModelSpec fresh = model_of("gemma3_text", R"("rope_parameters": {
+      "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 3e6}, "sliding_attention": null})");
+  EXPECT_EQ(fresh.rope, (Rope{.kind = Rope::Linear, .theta = 3e6, .factor = 8}));
+  EXPECT_EQ(*fresh.window_rope, (Rope{.theta = 10000}));
+  const ModelSpec olmo3 = model_of("olmo3", "");
+  EXPECT_EQ(*olmo3.window_rope, (Rope{.theta = 500000}));
+  EXPECT_EQ(olmo3.layers[3].attention.window, 0);
+  expect_model_error(R"({"model_type": "olmo3", "rope_parameters": {"full_attention": {}, "chunked": {}}})",
+                     {"rope_parameters.chunked", "full_attention and sliding_attention"});
+  expect_model_error(R"({"model_type": "olmo3", "rope_parameters": {"full_attention":
+      {"rope_type": "default", "partial_rotary_factor": 0.5}}})",
+                     {"partial_rotary_factor is 0.5"});
+}
+TEST_F(ModelConfig, MultipliersComeBackFromJson) {
+  const auto model = parse_model_config(R"({"model_type": "granite", "embedding_multiplier": 12,
+      "residual_multiplier": 0.22, "attention_multiplier": 0.015625, "logits_scaling": 8})");
+  ASSERT_TRUE(model.ok()) << model.message();
+  EXPECT_EQ(model->logit_scale, 0.125);
+  for (const char* part : {"scores times 0.015625", "embedding times 12", "residuals times 0.22"})
+    EXPECT_NE(text(*model).find(part), std::string::npos) << text(*model) << ": kept plans go by it";
+  EXPECT_EQ(text(*parse_model_config(to_json(*model))), text(*model));
+  expect_model_error(R"({"model_type": "granite", "residual_multiplier": 0})", {"residual_multiplier is 0"});
+  expect_model_error(R"({"model_type": "gemma", "hidden_activation": "silu"})",
+                     {"hidden_activation is 'silu'"});
+  EXPECT_TRUE(parse_model_config(R"({"model_type": "gemma", "hidden_act": "gelu"})").ok());
 }
 TEST_F(ModelConfig, PresetsAreValidAndComeBackFromJson) {
   for (const std::string& name : model_presets()) {

@@ -25,7 +25,8 @@ ModelSpec model_of(const Case& c) {
   ModelSpec spec = model_of(EqualLayers{16, 2, 2, 1, 8, 24, 17});
   for (LayerSpec& layer : spec.layers) {
     Attention& a = layer.attention;
-    a.qkv_bias = a.o_bias = a.head_norm = layer.mlp.bias = c.every_part;
+    a.qkv_bias = a.o_bias = layer.mlp.bias = c.every_part;
+    a.qk_norm = c.every_part ? QkNorm::Heads : QkNorm::None;
   }
   if (c.windows) {
     spec.layers[0].attention.window = 10;

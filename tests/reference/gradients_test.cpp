@@ -84,6 +84,21 @@ const Case kCases[] = {
     {"smollm3", "smollm3_tiny", "", {64, 128, 1, 1, 128}},
     {"smollm3_four_chunks_two_rounds", "smollm3_tiny", "", {64, 16, 4, 2, 16}},
     {"packed_smollm3_four_chunks", "smollm3_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"olmo2", "olmo2_tiny", "", {64, 128, 1, 1, 128}},
+    {"olmo2_four_chunks_two_rounds", "olmo2_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_olmo2_four_chunks", "olmo2_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"olmo3", "olmo3_tiny", "", {64, 128, 1, 1, 128}},
+    {"olmo3_four_chunks_two_rounds", "olmo3_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_olmo3_four_chunks", "olmo3_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"granite", "granite_tiny", "", {64, 128, 1, 1, 128}},
+    {"granite_four_chunks_two_rounds", "granite_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_granite_four_chunks", "granite_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"gemma", "gemma_tiny", "", {64, 128, 1, 1, 128}},
+    {"gemma_four_chunks_two_rounds", "gemma_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_gemma_four_chunks", "gemma_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"gemma3", "gemma3_tiny", "", {64, 128, 1, 1, 128}},
+    {"gemma3_four_chunks_two_rounds", "gemma3_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_gemma3_four_chunks", "gemma3_tiny", "packed_", {128, 32, 4, 1, 32, true}},
 };
 
 class Gradients : public testing::TestWithParam<Case> {};

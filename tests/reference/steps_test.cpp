@@ -17,7 +17,7 @@ TEST_P(LogitsOf, MatchPyTorch) {
   auto backend = rig::small_backend();
   const Plan plan = rig::must(make_plan(model.program, rig::profile_of(*backend), {}));
   const Arenas arenas = rig::must(backend->reserve(plan.arena_bytes()));
-  rig::must(backend->prepare(distinct_ops(model.program)));
+  rig::must(backend->prepare(all_ops(model.program)));
   Executor executor(model.program, plan, *backend, arenas);
   rig::must(initialize(model, 1, executor, [](int64_t, int64_t) {}));
   rig::must(load_weights(model, fixture.dir, executor));
@@ -45,7 +45,9 @@ TEST_P(LogitsOf, MatchPyTorch) {
 INSTANTIATE_TEST_SUITE_P(Models, LogitsOf,
                          testing::Values("llama_tiny", "llama_tiny_biases", "qwen3_tiny",
                                          "llama_tiny_dynamic", "llama_tiny_gelu", "mistral_tiny",
-                                         "mistral_tiny_yarn", "qwen2_tiny_window", "smollm3_tiny"),
+                                         "mistral_tiny_yarn", "qwen2_tiny_window", "smollm3_tiny",
+                                         "olmo2_tiny", "olmo3_tiny", "granite_tiny", "gemma_tiny",
+                                         "gemma3_tiny"),
                          [](const auto& test) { return std::string(test.param); });
 
 constexpr float kLearningRate = 1e-2f;  // of the fixtures and of rig::args_for
@@ -106,6 +108,11 @@ const Steps kSteps[] = {
     {"qwen3_window", "qwen3_tiny_window", kExpected, "adamw", "final.", Updates::Late},
     {"smollm3", "smollm3_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},
     {"smollm3_late", "smollm3_tiny", kExpected, "adamw", "final.", Updates::Late},
+    {"olmo2", "olmo2_tiny", kExpected, "adamw", "final.", Updates::Deferred},
+    {"olmo3", "olmo3_tiny", kExpected, "adamw", "final.", Updates::Late},
+    {"granite", "granite_tiny", kExpected, "adamw", "final.", Updates::Late},
+    {"gemma", "gemma_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},
+    {"gemma3", "gemma3_tiny", kExpected, "adamw", "final.", Updates::Late},
     sgd("sgd", Updates::AtTheEnd, false),
     sgd("sgd_deferred", Updates::Deferred, false),
     sgd("sgd_late", Updates::Late, false),

@@ -12,7 +12,8 @@ Program everything(bool head_norm) {
   ModelSpec model = model_of({32, 2, 4, 2, 8, 48, 61});
   for (LayerSpec& layer : model.layers) {
     layer.attention.qkv_bias = layer.attention.o_bias = layer.mlp.bias = !head_norm;
-    layer.attention.head_norm = head_norm;
+    layer.attention.qk_norm = head_norm ? QkNorm::Heads : QkNorm::None;
+    if (head_norm) layer.norms = Norms::Around;
   }
   // Chunks of half a sequence, so that attention sums over blocks.
   return build_training(model, {16, 8, 2, 1, 8}, {}, {}).program;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -20,9 +21,35 @@ struct OptionalPart {
 // Which layers have a window, of `sliding_window` tokens.
 enum class Windows : uint8_t {
   None,
-  All,       // every layer, unless sliding_window is null
-  Upper,     // with use_sliding_window those from max_window_layers on
-  Unrotated  // with use_sliding_window those that are not rotated
+  All,        // every layer, unless sliding_window is null
+  Upper,      // with use_sliding_window those from max_window_layers on
+  Unrotated,  // with use_sliding_window those that are not rotated
+  Pattern,    // all but every so manieth, unless layer_types says which
+};
+
+// A key of config.json with which the arithmetic would be another, and the value with which it is not; null
+// is as good.
+struct Neutral {
+  const char* key;
+  double value;
+};
+
+// What a family has that others have not: keys that it reads, those that it must have with one value, and
+// what reads and writes them. Its models' layers are there, alike.
+struct OwnKeys {
+  std::span<const char* const> reads;
+  std::span<const Neutral> neutral;
+  // Null: there is nothing to read, or to write.
+  Status (*read)(const nlohmann::json& root, ModelSpec& spec);
+  void (*write)(const ModelSpec& spec, nlohmann::json& root);
+};
+
+// Whether layers with a window are rotated in a way of their own, and how where the file is of transformers
+// 4: by `key` where there is one, else by `theta`, or as the others if that is 0.
+struct WindowRope {
+  bool has = false;
+  const char* key = nullptr;
+  double theta = 0;
 };
 
 // Sizes and other values that config.json need not say. 0: it has to, or as beside.
@@ -33,15 +60,23 @@ struct FamilyDefaults {
   int64_t vocab, context, window;
   bool tied;
   double norm_eps, theta;
-  int64_t pad_token = -1;  // -1: none
+  int64_t pad_token = -1;      // -1: none
+  int64_t window_pattern = 0;  // of Windows::Pattern: each so manieth layer has none
+  GateActivation activation = GateActivation::Silu;
 };
 
 struct Family {
   std::string_view model_type, architecture;
   OptionalPart qkv_bias, o_bias, mlp_bias;
-  bool head_norm;
-  Windows windows;
-  bool unrotated_layers;  // some are not rotated: no_rope_layers, no_rope_layer_interval
+  QkNorm qk_norm = QkNorm::None;
+  Windows windows = Windows::None;
+  bool unrotated_layers = false;  // some are not rotated: no_rope_layers, no_rope_layer_interval
+  Norms norms = Norms::Before;
+  double norm_offset = 0;
+  WindowRope window_rope = {};
+  const char* activation_key = "hidden_act";
+  bool gelu_is_tanh = false;  // what is called gelu is its approximation
+  const OwnKeys* own = nullptr;
   FamilyDefaults defaults;
 };
 
@@ -51,8 +86,8 @@ const Family* find_family(std::string_view model_type);
 std::string family_names();
 
 // `context` is max_position_embeddings.
-Status read_rope(const nlohmann::json& root, int64_t context, Rope& rope);
-void write_rope(const Rope& rope, nlohmann::json& root);
+Status read_rope(const nlohmann::json& root, const Family& family, int64_t context, ModelSpec& spec);
+void write_rope(const ModelSpec& spec, nlohmann::json& root);
 
 // What layers differ in: windows and rotation. `spec` has its layers.
 Status read_layers(const nlohmann::json& root, const Family& family, ModelSpec& spec);

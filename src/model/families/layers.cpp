@@ -45,7 +45,7 @@ Status read_rotated(const json& root, ModelSpec& spec) {
 
 // The width of windows, 0 when there are none: of families whose windows are turned on, only then.
 Result<int64_t> read_window(const json& root, const Family& family) {
-  bool on = family.windows == Windows::All;
+  bool on = family.windows == Windows::All || family.windows == Windows::Pattern;
   if (!on) SLUICE_TRY(read(root, "use_sliding_window", on));
   const bool none =
       root.contains("sliding_window") ? root["sliding_window"].is_null() : family.defaults.window == 0;
@@ -72,8 +72,9 @@ Status read_layer_types(const json& types, int64_t window, const Family& family,
       return error("model config: layer_types has {}, but {}", kSliding,
                    family.windows == Windows::None
                        ? fmt::format("{} models have no window", family.model_type)
-                   : family.windows == Windows::All ? "sliding_window is null"
-                                                    : "use_sliding_window is false or sliding_window null");
+                   : family.windows == Windows::All || family.windows == Windows::Pattern
+                       ? "sliding_window is null"
+                       : "use_sliding_window is false or sliding_window null");
     }
     if (!slides && window > 0 && family.windows == Windows::All) {
       return error(
@@ -104,6 +105,9 @@ Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
   if (family.windows != Windows::None) {
     SLUICE_ASSIGN(window, read_window(root, family));
   }
+  int64_t pattern = family.defaults.window_pattern;
+  if (family.windows == Windows::Pattern)
+    SLUICE_TRY(read(root, "sliding_window_pattern", pattern, int64_t{1}, kMostWindow));
   if (family.windows == Windows::All && window > 0)
     SLUICE_TRY(refuse_foreign(root, family, "use_sliding_window", true));
   if (says(root, "layer_types")) return read_layer_types(root["layer_types"], window, family, spec);
@@ -112,7 +116,8 @@ Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
     Attention& a = spec.layers[l].attention;
     const bool slides = family.windows == Windows::All ||
                         (family.windows == Windows::Upper && int64_t(l) >= first) ||
-                        (family.windows == Windows::Unrotated && !a.rotated);
+                        (family.windows == Windows::Unrotated && !a.rotated) ||
+                        (family.windows == Windows::Pattern && int64_t(l + 1) % pattern != 0);
     a.window = slides ? window : 0;
   }
   return {};
@@ -128,6 +133,10 @@ void write_layers(const ModelSpec& spec, const Family& family, json& root) {
   const int64_t window = windowed == spec.layers.end() ? 0 : windowed->attention.window;
   if (family.windows == Windows::All) {
     root["sliding_window"] = window > 0 ? json(window) : json(nullptr);
+  } else if (family.windows == Windows::Pattern) {
+    root["sliding_window"] = window > 0 ? window : family.defaults.window;
+    for (const LayerSpec& layer : spec.layers)
+      root["layer_types"].push_back(layer.attention.window > 0 ? kSliding : kFull);
   } else if (window > 0) {
     root["use_sliding_window"] = true;
     root["sliding_window"] = window;

@@ -16,6 +16,7 @@ using nlohmann::json;
 
 constexpr double kMostTheta = 1e12, kMostFactor = 1e6, kMostWeight = 1e3;
 constexpr int64_t kMostContext = int64_t{1} << 31;
+constexpr const char *kFullAttention = "full_attention", *kSlidingAttention = "sliding_attention";
 
 struct Kind {
   std::string_view name;
@@ -149,13 +150,8 @@ Status read_object(const json& root, const json& object, const char* name, int64
   return {};
 }
 
-}  // namespace
-
-Status read_rope(const json& root, int64_t context, Rope& rope) {
-  SLUICE_TRY(read(root, "rope_theta", rope.theta, 1.0, kMostTheta));
-  if (context < 1 || context > kMostContext) {
-    return error("model config: max_position_embeddings is {}; allowed are 1 to {}", context, kMostContext);
-  }
+// The rotation that an object of config.json says, or two of them that agree.
+Status read_one(const json& root, int64_t context, Rope& rope) {
   const json* chosen = nullptr;
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     if (!says(root, name)) continue;
@@ -177,10 +173,45 @@ Status read_rope(const json& root, int64_t context, Rope& rope) {
   return {};
 }
 
-void write_rope(const Rope& rope, json& root) {
-  root["rope_theta"] = rope.theta;
-  if (rope.kind == Rope::Default) return;
-  json& out = root["rope_scaling"];
+// Of layers with a window beside the others: transformers 5 has an object for each in rope_parameters, by the
+// names that layer_types has; before, what the root said was of the others.
+Status read_by_layers(const json& root, const WindowRope& family, int64_t context, ModelSpec& spec) {
+  Rope& window = spec.window_rope.emplace(Rope{.theta = family.theta == 0 ? spec.rope.theta : family.theta});
+  const auto nested = root.find("rope_parameters");
+  const bool by_layers = nested != root.end() && nested->is_object() &&
+                         (nested->contains(kFullAttention) || nested->contains(kSlidingAttention));
+  if (!by_layers) {
+    SLUICE_TRY(read_one(root, context, spec.rope));
+    if (family.theta == 0) window.theta = spec.rope.theta;
+    return family.key == nullptr ? Status() : read(root, family.key, window.theta, 1.0, kMostTheta);
+  }
+  for (const auto& [key, object] : nested->items()) {
+    const bool full = key == kFullAttention;
+    if (!full && key != kSlidingAttention)
+      return error("model config: rope_parameters.{} is {}; allowed are {} and {}", key, in_words(object),
+                   kFullAttention, kSlidingAttention);
+    if (object.is_null()) continue;
+    if (!object.is_object())
+      return error("model config: rope_parameters.{} is {}; an object is needed", key, in_words(object));
+    SLUICE_TRY(read_object(root, object, "rope_parameters", context, full ? spec.rope : window));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status read_rope(const json& root, const Family& family, int64_t context, ModelSpec& spec) {
+  SLUICE_TRY(read(root, "rope_theta", spec.rope.theta, 1.0, kMostTheta));
+  if (context < 1 || context > kMostContext) {
+    return error("model config: max_position_embeddings is {}; allowed are 1 to {}", context, kMostContext);
+  }
+  if (family.window_rope.has) return read_by_layers(root, family.window_rope, context, spec);
+  return read_one(root, context, spec.rope);
+}
+
+namespace {
+
+void write_scaling(const Rope& rope, json& root, json& out) {
   for (const Kind& kind : kinds()) {
     if (kind.kind == rope.kind) out["rope_type"] = kind.name;
   }
@@ -197,6 +228,23 @@ void write_rope(const Rope& rope, json& root) {
     out["beta_fast"] = rope.beta_fast;
     out["beta_slow"] = rope.beta_slow;
     out["truncate"] = rope.truncate;
+  }
+}
+
+}  // namespace
+
+void write_rope(const ModelSpec& spec, json& root) {
+  if (!spec.window_rope) {
+    root["rope_theta"] = spec.rope.theta;
+    if (spec.rope.kind != Rope::Default) write_scaling(spec.rope, root, root["rope_scaling"]);
+    return;
+  }
+  for (const auto& [key, rope] :
+       {std::pair{kFullAttention, &spec.rope}, {kSlidingAttention, &*spec.window_rope}}) {
+    json& out = root["rope_parameters"][key];
+    out["rope_type"] = "default";
+    if (rope->kind != Rope::Default) write_scaling(*rope, root, out);
+    out["rope_theta"] = rope->theta;
   }
 }
 

@@ -93,7 +93,7 @@ Status Evaluator::start(const Machine& machine, const std::filesystem::path& wei
   const Plan& plan = plan_.pass.plan;
   SLUICE_ASSIGN(const Arenas arenas, take_memory(*backend_, plan, plan.arena_bytes(), observer));
   const Model& model = plan_.pass.model;
-  SLUICE_TRY(backend_->prepare(distinct_ops(model.program)));
+  SLUICE_TRY(backend_->prepare(all_ops(model.program)));
   executor_ = std::make_unique<Executor>(model.program, plan, *backend_, arenas);
   SLUICE_TRY(make_ready(*backend_, model, *executor_, weights, seed, observer));
   return check();

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which keys of a config.json are known: those that are read, those that must say what holds anyway, and
+// those that say nothing of the arithmetic. The table of a family is what is here with its own keys
+// (OwnKeys).
+#include "model/families/known.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/nearest.h"
+#include "model/families/families.h"
+#include "model/families/keys.h"
+
+namespace sluice::core {
+namespace {
+
+using nlohmann::json;
+
+// Keys with which the arithmetic would be another; with this value, or null, it is not.
+constexpr Neutral kNeutral[] = {
+    {"partial_rotary_factor", 1},
+    {"rotary_pct", 1},
+    {"attention_dropout", 0},
+    {"hidden_dropout", 0},
+    {"embedding_multiplier", 1},
+    {"residual_multiplier", 1},
+    {"logits_scaling", 1},
+    {"logit_scale", 1},
+    {"num_experts", 0},
+    {"num_local_experts", 0},
+    {"num_nextn_predict_layers", 0},
+    {"num_kv_shared_layers", 0},
+    {"use_qk_norm", 0},
+    {"qk_layernorm", 0},
+    {"rope_interleaved", 0},
+    {"attn_output_gate", 0},
+};
+// And keys of which only null does not change it.
+constexpr const char* kAbsent[] = {"quantization_config",     "compression_config",
+                                   "attention_multiplier",    "attn_logit_softcapping",
+                                   "final_logit_softcapping", "attention_chunk_size"};
+
+// Keys of the root that are read of every family, sizes and those above apart.
+constexpr const char* kOthers[] = {"model_type",
+                                   "head_dim",
+                                   "rms_norm_eps",
+                                   "tie_word_embeddings",
+                                   "max_position_embeddings",
+                                   "original_max_position_embeddings",
+                                   "rope_theta",
+                                   "rope_scaling",
+                                   "rope_parameters",
+                                   "attention_bias",
+                                   "mlp_bias",
+                                   "hidden_act",
+                                   "sliding_window",
+                                   "use_sliding_window",
+                                   "max_window_layers",
+                                   "layer_types",
+                                   "no_rope_layers",
+                                   "no_rope_layer_interval"};
+// And keys that say nothing of the arithmetic here: what others do with the model, and what is said once
+// more.
+constexpr const char* kPassed[] = {"_name_or_path",
+                                   "_sliding_window_pattern",
+                                   "architectures",
+                                   "auto_map",
+                                   "bos_token_id",
+                                   "cache_implementation",
+                                   "chunk_size_feed_forward",
+                                   "decoder_start_token_id",
+                                   "dtype",
+                                   "eos_token_id",
+                                   "finetuning_task",
+                                   "forced_bos_token_id",
+                                   "forced_eos_token_id",
+                                   "id2label",
+                                   "initializer_range",
+                                   "is_decoder",
+                                   "is_encoder_decoder",
+                                   "is_llama_config",
+                                   "keys_to_ignore_at_inference",
+                                   "label2id",
+                                   "max_length",
+                                   "mlp_dropout",
+                                   "output_attentions",
+                                   "output_hidden_states",
+                                   "pad_token_id",
+                                   "prefix",
+                                   "pretraining_tp",
+                                   "problem_type",
+                                   "return_dict",
+                                   "sep_token_id",
+                                   "task_specific_params",
+                                   "tokenizer_class",
+                                   "torch_dtype",
+                                   "transformers.js_config",
+                                   "transformers_version",
+                                   "unsloth_fixed",
+                                   "unsloth_version",
+                                   "use_cache",
+                                   "use_reentrant"};
+
+bool is_in(const auto& names, std::string_view key) {
+  return std::find(std::begin(names), std::end(names), key) != std::end(names);
+}
+
+bool reads(const Family& family, std::string_view key) {
+  return family.own != nullptr && is_in(family.own->reads, key);
+}
+
+// The root, and what it and its parts say of rotary embedding.
+std::vector<const json*> objects_of(const json& root) {
+  std::vector<const json*> out{&root};
+  for (const char* name : {"rope_parameters", "rope_scaling"}) {
+    if (!root.contains(name) || !root[name].is_object()) continue;
+    out.push_back(&root[name]);
+    for (const auto& [key, value] : root[name].items()) {
+      if (value.is_object()) out.push_back(&value);
+    }
+  }
+  return out;
+}
+
+// Families that people will try, and what of them is not there.
+struct Relative {
+  std::string_view model_type, lacks;
+};
+constexpr Relative kRelatives[] = {
+    {"gemma2", "soft caps"},
+    {"gemma3", "images; its text part is of type gemma3_text"},
+    {"phi", "attention beside the MLP, LayerNorm, GELU and partial rotation"},
+    {"phi3", "joint tensors of q, k and v and of gate and up, and rotation longrope"},
+    {"mixtral", "experts"},
+    {"qwen2_moe", "experts"},
+    {"qwen3_moe", "experts"},
+    {"qwen3_next", "experts and linear attention"},
+    {"olmoe", "experts"},
+    {"gpt_oss", "experts and attention sinks"},
+    {"deepseek_v2", "experts and latent attention"},
+    {"deepseek_v3", "experts and latent attention"},
+    {"llama4", "experts, chunked attention and images"},
+    {"llama4_text", "experts and chunked attention"},
+    {"mllama", "images"},
+    {"mistral3", "images"},
+    {"ministral", "windows that alternate with whole attention"},
+    {"olmo", "LayerNorm without weights"},
+    {"cohere", "attention beside the MLP, LayerNorm and a scale of logits"},
+    {"stablelm", "LayerNorm and partial rotation"},
+    {"starcoder2", "LayerNorm and an MLP without gate"},
+    {"gpt2", "LayerNorm, GELU and learnt positions"},
+    {"gpt_neox", "attention beside the MLP, LayerNorm, GELU and partial rotation"},
+};
+
+}  // namespace
+
+std::vector<Neutral> neutral_keys(const Family& family) {
+  std::vector<Neutral> out;
+  for (const Neutral& neutral : kNeutral) {
+    if (!reads(family, neutral.key)) out.push_back(neutral);
+  }
+  if (family.own != nullptr) out.insert(out.end(), family.own->neutral.begin(), family.own->neutral.end());
+  return out;
+}
+
+std::vector<std::string_view> absent_keys(const Family& family) {
+  std::vector<std::string_view> out;
+  for (const char* key : kAbsent) {
+    if (!reads(family, key)) out.emplace_back(key);
+  }
+  return out;
+}
+
+Status refuse_other_arithmetic(const json& root, const Family& family) {
+  for (const auto& [key, neutral] : neutral_keys(family)) {
+    for (const json* object : objects_of(root)) {
+      if (!says(*object, key)) continue;
+      const json& value = (*object)[key];
+      const bool same = value.is_boolean() ? value.get<bool>() == (neutral != 0)
+                                           : value.is_number() && value.get<double>() == neutral;
+      if (!same)
+        return error("model config: {} is {}; Sluice supports {} only", key, in_words(value), neutral);
+    }
+  }
+  for (const std::string_view key : absent_keys(family)) {
+    if (says(root, key.data()))
+      return error("model config: {} is {}; Sluice supports models without it only", key,
+                   in_words(root[key]));
+  }
+  // Arithmetic that comes as Python beside the weights.
+  if (says(root, "auto_map") && root["auto_map"].is_object() &&
+      says(root["auto_map"], "AutoModelForCausalLM")) {
+    return error("model config: auto_map.AutoModelForCausalLM is {}; Sluice does not run a model's own code",
+                 in_words(root["auto_map"]["AutoModelForCausalLM"]));
+  }
+  return {};
+}
+
+Status check_unknown(const json& root, const Family& family, std::vector<std::string>& notices) {
+  std::vector<std::string_view> known(std::begin(kSizes), std::end(kSizes));
+  known.insert(known.end(), std::begin(kOthers), std::end(kOthers));
+  for (const Neutral& neutral : kNeutral) known.emplace_back(neutral.key);
+  known.insert(known.end(), std::begin(kAbsent), std::end(kAbsent));
+  if (family.own != nullptr) {
+    known.insert(known.end(), family.own->reads.begin(), family.own->reads.end());
+    for (const Neutral& neutral : family.own->neutral) known.emplace_back(neutral.key);
+  }
+  if (family.window_rope.key != nullptr) known.emplace_back(family.window_rope.key);
+  if (family.windows == Windows::Pattern) known.emplace_back("sliding_window_pattern");
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : root.items()) {
+    if (is_in(known, key) || is_in(kPassed, key)) continue;
+    for (const std::string_view meant : known) {
+      if (root.contains(meant) || edit_distance(key, meant) != 1) continue;
+      return error("model config: {} is {}; there is no such key. Did you mean {}?", key, in_words(value),
+                   meant);
+    }
+    unknown.push_back(key);
+  }
+  if (!unknown.empty())
+    notices.push_back(fmt::format("config.json has keys that Sluice does not know, and passes over: {}",
+                                  fmt::join(unknown, ", ")));
+  return {};
+}
+
+Error unknown_family(std::string_view type) {
+  for (const Relative& relative : kRelatives) {
+    if (relative.model_type != type) continue;
+    return error("model config: model_type is '{}', and Sluice lacks its {}; allowed are {}", type,
+                 relative.lacks, family_names());
+  }
+  return error("model config: model_type is '{}'; allowed are {}", type, family_names());
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of families.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/families/families.h"
+#include "model/families/family.h"
+#include "model/families/keys.h"
+
+namespace sluice::core {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMostScale = 1e6;
+
+// Of Llama's class alone: others carry the key, too, and nothing reads it.
+constexpr Neutral kLlamaNeutral[] = {{"pretraining_tp", 1}};
+constexpr OwnKeys kLlama{{}, kLlamaNeutral, nullptr, nullptr};
+
+Status read_granite(const json& root, ModelSpec& spec) {
+  double scores = 1, divisor = 1;
+  const std::pair<const char*, double*> keys[] = {{"embedding_multiplier", &spec.embedding_scale},
+                                                  {"residual_multiplier", &spec.residual_scale},
+                                                  {"attention_multiplier", &scores},
+                                                  {"logits_scaling", &divisor}};
+  for (const auto& [key, value] : keys) SLUICE_TRY(read(root, key, *value, 1 / kMostScale, kMostScale));
+  spec.logit_scale = 1 / divisor;
+  for (LayerSpec& layer : spec.layers) layer.attention.scale = scores;
+  return {};
+}
+void write_granite(const ModelSpec& spec, json& root) {
+  root["embedding_multiplier"] = spec.embedding_scale;
+  root["residual_multiplier"] = spec.residual_scale;
+  root["attention_multiplier"] = spec.layers.front().attention.scale;
+  root["logits_scaling"] = 1 / spec.logit_scale;
+}
+constexpr const char* kGraniteReads[] = {"embedding_multiplier", "residual_multiplier",
+                                         "attention_multiplier", "logits_scaling"};
+constexpr OwnKeys kGranite{kGraniteReads, {}, read_granite, write_granite};
+
+constexpr Neutral kGemmaNeutral[] = {{"use_bidirectional_attention", 0}};
+
+Status read_gemma(const json& root, ModelSpec& spec) {
+  spec.embedding_scale = std::sqrt(double(spec.dim));
+  // Early files say "gelu" and mean its approximation, as transformers has it; what they say beside must
+  // agree.
+  std::string activation = "gelu_pytorch_tanh";
+  SLUICE_TRY(read(root, "hidden_activation", activation));
+  if (activation == "gelu_pytorch_tanh") return {};
+  return error("model config: hidden_activation is '{}'; gemma models have gelu_pytorch_tanh only",
+               activation);
+}
+constexpr const char* kGemmaReads[] = {"hidden_activation"};
+constexpr OwnKeys kGemma{kGemmaReads, kGemmaNeutral, read_gemma, nullptr};
+
+Status read_gemma3(const json& root, ModelSpec& spec) {
+  spec.embedding_scale = std::sqrt(double(spec.dim));
+  double scalar = 256;
+  SLUICE_TRY(read(root, "query_pre_attn_scalar", scalar, 1 / kMostScale, kMostScale));
+  for (LayerSpec& layer : spec.layers) layer.attention.scale = 1 / std::sqrt(scalar);
+  return {};
+}
+void write_gemma3(const ModelSpec& spec, json& root) {
+  const double scale = spec.layers.front().attention.scale;
+  root["query_pre_attn_scalar"] = std::round(1 / (scale * scale));
+}
+constexpr const char* kGemma3Reads[] = {"query_pre_attn_scalar", "hidden_activation"};
+constexpr OwnKeys kGemma3{kGemma3Reads, kGemmaNeutral, read_gemma3, write_gemma3};
+
+// Defaults are those of transformers' configuration classes.
+constexpr Family kFamilies[] = {
+    {.model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {"mlp_bias"},
+     .qk_norm = QkNorm::None,
+     .windows = Windows::None,
+     .unrotated_layers = false,
+     .own = &kLlama,
+     .defaults = {.dim = 4096,
+                  .ffn = 11008,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 0,
+                  .head_dim = 0,
+                  .vocab = 32000,
+                  .context = 2048,
+                  .window = 0,
+                  .tied = false,
+                  .norm_eps = 1e-6,
+                  .theta = 10000}},
+    {.model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .qkv_bias = {},
+     .o_bias = {},
+     .mlp_bias = {},
+     .qk_norm = QkNorm::None,
+     .windows = Windows::All,
+     .unrotated_layers = false,
+     .defaults = {.dim = 4096,
+                  .ffn = 14336,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 8,
+                  .head_dim = 0,
+                  .vocab = 32000,
+                  .context = 131072,
+                  .window = 4096,
+                  .tied = false,
+                  .norm_eps = 1e-6,
+                  .theta = 10000}},
+    {.model_type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .qkv_bias = {nullptr, true},
+     .o_bias = {},
+     .mlp_bias = {},
+     .qk_norm = QkNorm::None,
+     .windows = Windows::Upper,
+     .unrotated_layers = false,
+     .defaults = {.dim = 4096,
+                  .ffn = 22016,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 32,
+                  .head_dim = 0,
+                  .vocab = 151936,
+                  .context = 32768,
+                  .window = 4096,
+                  .tied = false,
+                  .norm_eps = 1e-6,
+                  .theta = 10000}},
+    {.model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {},
+     .qk_norm = QkNorm::Heads,
+     .windows = Windows::Upper,
+     .unrotated_layers = false,
+     .defaults = {.dim = 4096,
+                  .ffn = 22016,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 32,
+                  .head_dim = 128,
+                  .vocab = 151936,
+                  .context = 32768,
+                  .window = 4096,
+                  .tied = false,
+                  .norm_eps = 1e-6,
+                  .theta = 10000}},
+    {.model_type = "smollm3",
+     .architecture = "SmolLM3ForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {"mlp_bias"},
+     .qk_norm = QkNorm::None,
+     .windows = Windows::Unrotated,
+     .unrotated_layers = true,
+     .defaults = {.dim = 2048,
+                  .ffn = 11008,
+                  .layers = 36,
+                  .heads = 16,
+                  .kv_heads = 4,
+                  .head_dim = 0,
+                  .vocab = 128256,
+                  .context = 32768,
+                  .window = 0,
+                  .tied = true,
+                  .norm_eps = 1e-6,
+                  .theta = 2000000,
+                  .pad_token = 128004}},
+    {.model_type = "olmo2",
+     .architecture = "Olmo2ForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {},
+     .qk_norm = QkNorm::Whole,
+     .norms = Norms::After,
+     .defaults = {.dim = 4096,
+                  .ffn = 11008,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 0,
+                  .head_dim = 0,
+                  .vocab = 50304,
+                  .context = 2048,
+                  .window = 0,
+                  .tied = false,
+                  .norm_eps = 1e-5,
+                  .theta = 10000,
+                  .pad_token = 1}},
+    {.model_type = "olmo3",
+     .architecture = "Olmo3ForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {},
+     .qk_norm = QkNorm::Whole,
+     .windows = Windows::Pattern,
+     .norms = Norms::After,
+     .window_rope = {.has = true},
+     .defaults = {.dim = 4096,
+                  .ffn = 11008,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 0,
+                  .head_dim = 0,
+                  .vocab = 50304,
+                  .context = 2048,
+                  .window = 4096,
+                  .tied = false,
+                  .norm_eps = 1e-5,
+                  .theta = 500000,
+                  .pad_token = 1,
+                  .window_pattern = 4}},
+    {.model_type = "granite",
+     .architecture = "GraniteForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {"mlp_bias"},
+     .own = &kGranite,
+     .defaults = {.dim = 4096,
+                  .ffn = 11008,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 0,
+                  .head_dim = 0,
+                  .vocab = 32000,
+                  .context = 2048,
+                  .window = 0,
+                  .tied = false,
+                  .norm_eps = 1e-6,
+                  .theta = 10000}},
+    {.model_type = "gemma",
+     .architecture = "GemmaForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {},
+     .norm_offset = 1,
+     .gelu_is_tanh = true,
+     .own = &kGemma,
+     .defaults = {.dim = 3072,
+                  .ffn = 24576,
+                  .layers = 28,
+                  .heads = 16,
+                  .kv_heads = 16,
+                  .head_dim = 256,
+                  .vocab = 256000,
+                  .context = 8192,
+                  .window = 0,
+                  .tied = true,
+                  .norm_eps = 1e-6,
+                  .theta = 10000,
+                  .activation = GateActivation::GeluTanh}},
+    {.model_type = "gemma3_text",
+     .architecture = "Gemma3ForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {},
+     .qk_norm = QkNorm::Heads,
+     .windows = Windows::Pattern,
+     .norms = Norms::Around,
+     .norm_offset = 1,
+     .window_rope = {.has = true, .key = "rope_local_base_freq", .theta = 10000},
+     .activation_key = "hidden_activation",
+     .own = &kGemma3,
+     .defaults = {.dim = 2304,
+                  .ffn = 9216,
+                  .layers = 26,
+                  .heads = 8,
+                  .kv_heads = 4,
+                  .head_dim = 256,
+                  .vocab = 262208,
+                  .context = 131072,
+                  .window = 4096,
+                  .tied = true,
+                  .norm_eps = 1e-6,
+                  .theta = 1000000,
+                  .window_pattern = 6,
+                  .activation = GateActivation::GeluTanh}},
+};
+
+}  // namespace
+
+const Family* find_family(std::string_view model_type) {
+  const auto* it = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                [&](const Family& f) { return f.model_type == model_type; });
+  return it == std::end(kFamilies) ? nullptr : it;
+}
+
+std::vector<std::string> model_families() {
+  std::vector<std::string> out;
+  for (const Family& f : kFamilies) out.emplace_back(f.model_type);
+  return out;
+}
+
+std::string family_names() {
+  return fmt::format("{}", fmt::join(model_families(), ", "));
+}
+
+}  // namespace sluice::core

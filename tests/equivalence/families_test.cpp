@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every family computes the same on two devices, in little memory, and beside weights that are frozen.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "equivalence/small_runs.h"
+#include "model/families/families.h"
+
+namespace sluice::core {
+namespace {
+
+constexpr StepShape kFamilyShape{16, 8, 2, 2, 8, true};
+
+// A tiny model of a family, in which layers that have windows have short ones.
+ModelSpec tiny(const std::string& type) {
+  const nlohmann::json config = {
+      {"model_type", type},       {"hidden_size", 32}, {"num_hidden_layers", 2},  {"num_attention_heads", 4},
+      {"num_key_value_heads", 2}, {"head_dim", 8},     {"intermediate_size", 24}, {"vocab_size", 37}};
+  ModelSpec spec = rig::must(parse_model_config(config.dump()));
+  for (LayerSpec& layer : spec.layers) layer.attention.window = std::min<int64_t>(layer.attention.window, 6);
+  return spec;
+}
+
+StageRequest request_of(const ModelSpec& spec) {
+  StageRequest request = small_request(kFamilyShape, {}, Updates::Deferred);
+  request.model = spec;
+  request.quick = true;
+  return request;
+}
+
+class EveryFamily : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryFamily, ComputesTheSameOnTwoDevicesAndInLittleMemory) {
+  const StageRequest request = request_of(tiny(GetParam()));
+  rig::Rig roomy(request), two(request, rig::small_devices(2, true));
+  const rig::History expected = rig::run_steps(roomy, 2);
+  expect_same(rig::run_steps(two, 2), expected);
+  rig::Rig tight(tightest(request, roomy.backend()));
+  ASSERT_LT(tight.plan().arenas[kDevice].bytes, roomy.plan().arenas[kDevice].bytes);
+  expect_same(rig::run_steps(tight, 2), expected);
+}
+
+TEST_P(EveryFamily, GivesOthersTheSameGradientsWhereAPartIsFrozen) {
+  ModelSpec spec = tiny(GetParam());
+  rig::Rig all(request_of(spec));
+  rig::must(freeze(spec, {"model.layers.0", "*.mlp"}, "train.freeze"));
+  rig::Rig some(request_of(spec));
+  const rig::Tokens tokens = rig::random_tokens(kFamilyShape, spec.vocab, 3);
+  for (rig::Rig* run : {&all, &some}) {
+    run->initialize();
+    (void)run->measure(tokens);
+  }
+  int compared = 0;
+  for (const Weight& weight : weights_of(spec)) {
+    if (!weight.trainable) continue;
+    const std::string gradient = "d_" + weight.object;
+    EXPECT_EQ(rig::read_bytes(some.training(), rig::find(some.model().program, gradient)),
+              rig::read_bytes(all.training(), rig::find(all.model().program, gradient)))
+        << gradient;
+    ++compared;
+  }
+  EXPECT_GE(compared, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, EveryFamily, testing::ValuesIn(model_families()),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace sluice::core
