@@ -289,13 +289,10 @@ std::optional<Fault> CudaBackend::finish(std::vector<Interval>* timeline) {
   // What was queued before a fault may still use buffers: wait for it in any case.
   note_failure(lanes_.drain());
   ranges_.end_step();
-  Status timed;
-  if (timeline != nullptr && !fault_) timed = lanes_.intervals(*timeline);
+  if (timeline != nullptr && !fault_) *timeline = lanes_.intervals();
   if (noting_)
     end_noting(timeline != nullptr ? std::span<const Interval>(*timeline) : std::span<const Interval>());
-  if (fault_) return fault_;
-  if (!timed.ok()) return Fault{std::nullopt, timed.error()};
-  return std::nullopt;
+  return fault_;
 }
 
 Status CudaBackend::note_activities() {

@@ -43,9 +43,9 @@ Result<Lanes> Lanes::create(const LaneTable& table, std::span<const int> devices
 }
 
 // The host thread sleeps while it waits, instead of spinning, unless steps are brief.
-Status Lanes::create_events(uint32_t commands) {
+Status Lanes::create_events(size_t count) {
   const auto grow = [&](std::vector<Event>& events, unsigned flags) -> Status {
-    while (events.size() < commands) {
+    while (events.size() < count) {
       Event event;
       SLUICE_CUDA_TRY(cudaEventCreateWithFlags(event.receive(), cudaEventBlockingSync | flags));
       events.push_back(std::move(event));
@@ -67,11 +67,12 @@ Status Lanes::create_events(uint32_t commands) {
 Status Lanes::begin(uint32_t commands, bool timed) {
   timed_ = timed;
   since_begin_.lap();
-  SLUICE_TRY(create_events(commands));
+  SLUICE_TRY(create_events(std::min(commands, run_ahead_)));
   commands_ = commands;
   lane_of_.clear();
   lane_of_.reserve(commands);
   finished_ = 0;
+  intervals_.clear();
   for (Progress& p : progress_) {
     p.recorded.clear();
     p.queued = p.settled = -1;
@@ -79,6 +80,7 @@ Status Lanes::begin(uint32_t commands, bool timed) {
   }
   for (auto& row : waited_) row = ByLane<int64_t>(table_);
   if (!timed_) return {};
+  intervals_.reserve(commands);
   // Times of several GPUs are told apart by their origins, which follow the first one's within microseconds.
   for (size_t d = 0; d < events_.size(); ++d) {
     cudaStream_t compute = stream(table_.compute(Tier::device(d)));
@@ -97,20 +99,19 @@ Result<bool> Lanes::open(const Command& command) {
   SLUICE_CHECK(command.id == lane_of_.size() && command.id < commands_,
                "command {} submitted as number {} of {}", command.id, lane_of_.size(), commands_);
   // Commands up to an old one may still be under way on other lanes, but no more than run_ahead in all.
-  for (; command.id - finished_ >= run_ahead_; ++finished_) SLUICE_TRY(settle(finished_));
+  while (command.id - finished_ >= run_ahead_) SLUICE_TRY(finish_one());
   for (const uint32_t id : command.waits) {
     SLUICE_CHECK(id < command.id, "command {} waits for command {}", command.id, id);
     const Lane other = lane_of_[id];
     int64_t& known = waited_[command.lane][other];
-    if (other == command.lane || id < known) continue;
+    if (other == command.lane || id < known || id < finished_) continue;
     SLUICE_CUDA_TRY(cudaStreamWaitEvent(stream(command.lane), done(id), 0));
     known = int64_t{id} + 1;
     waits = true;
   }
   // From here on a part of it may be under way.
   lane_of_.push_back(command.lane);
-  if (timed_)
-    SLUICE_CUDA_TRY(cudaEventRecord(events_of(command.id).before[command.id].get(), stream(command.lane)));
+  if (timed_) SLUICE_CUDA_TRY(cudaEventRecord(before(command.id), stream(command.lane)));
   progress_[command.lane].queued = command.id;
   return waits;
 }
@@ -142,6 +143,21 @@ Status Lanes::settle(uint32_t id) {
   return {};
 }
 
+Status Lanes::finish_one() {
+  const uint32_t id = finished_;
+  SLUICE_TRY(settle(id));
+  if (timed_) {
+    constexpr double kNsPerMs = 1e6;
+    float start = 0, end = 0;
+    cudaEvent_t origin = events_of(id).origin.get();
+    SLUICE_CUDA_TRY(cudaEventElapsedTime(&start, origin, before(id)));
+    SLUICE_CUDA_TRY(cudaEventElapsedTime(&end, origin, done(id)));
+    intervals_.push_back({double(start) * kNsPerMs, double(end) * kNsPerMs});
+  }
+  ++finished_;
+  return {};
+}
+
 // A stream that waits for one of a GPU that is lost may wait for ever.
 Status Lanes::wait_for(cudaEvent_t event) const {
   if (events_.size() > 1) {
@@ -169,8 +185,8 @@ std::optional<size_t> Lanes::failed_device() const {
 }
 
 std::optional<Lanes::Failure> Lanes::drain() {
-  for (; finished_ < lane_of_.size(); ++finished_) {
-    if (const Status status = settle(finished_); !status.ok()) return failure(status.error());
+  while (finished_ < lane_of_.size()) {
+    if (const Status status = finish_one(); !status.ok()) return failure(status.error());
   }
   brief_ = since_begin_.seconds() < kBriefStepS;
   return std::nullopt;
@@ -204,18 +220,9 @@ Lanes::Failure Lanes::failure(Error error) const {
   return *std::move(found);
 }
 
-Status Lanes::intervals(std::vector<Interval>& out) const {
+const std::vector<Interval>& Lanes::intervals() const {
   SLUICE_CHECK(timed_, "intervals of a step that was not timed");
-  constexpr double kNsPerMs = 1e6;
-  out.resize(lane_of_.size());
-  for (size_t i = 0; i < out.size(); ++i) {
-    float start = 0, end = 0;
-    const Events& events = events_of(uint32_t(i));
-    SLUICE_CUDA_TRY(cudaEventElapsedTime(&start, events.origin.get(), events.before[i].get()));
-    SLUICE_CUDA_TRY(cudaEventElapsedTime(&end, events.origin.get(), events.after[i].get()));
-    out[i] = {double(start) * kNsPerMs, double(end) * kNsPerMs};
-  }
-  return {};
+  return intervals_;
 }
 
 }  // namespace sluice::core::cuda

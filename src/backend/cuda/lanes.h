@@ -16,8 +16,9 @@ namespace sluice::core::cuda {
 
 // A command that another lane waits for records an event after itself, and so does now and then another: an
 // event holds the next kernel of its stream up for as long as it takes to tell the host, 8 us on an H200
-// whose links are busy. In a timed step every command records one before and one after itself. Events are
-// created when a step is longer than all before it, never within one.
+// whose links are busy. In a timed step every command records one before and one after itself. Commands take
+// events in turn, as many as may be under way: the driver keeps more than a KiB on the host for each, and a
+// step has a hundred thousand commands. Events are created before a step, never within one.
 class Lanes {
  public:
   // `devices`: the GPU of each device of the table, as the driver counts. A lane's stream belongs to the
@@ -47,14 +48,15 @@ class Lanes {
   std::optional<Failure> drain();
 
   // When the commands ran, after drain(). REQUIRES: the step was timed.
-  Status intervals(std::vector<Interval>& out) const;
+  const std::vector<Interval>& intervals() const;
 
  private:
   // What belongs to the streams of one GPU: an event is recorded where it was made.
   struct Events {
     int gpu = 0;
-    Event origin;                             // of the times of a timed step
-    std::vector<Event> plain, before, after;  // by command: without times, and for timed steps
+    Event origin;  // of the times of a timed step
+    std::vector<Event> plain, before,
+        after;  // by command modulo run_ahead_: without times, and for timed steps
   };
 
   Lanes(const LaneTable& table, size_t devices)
@@ -63,15 +65,19 @@ class Lanes {
         events_(devices),
         progress_(table),
         waited_(table, ByLane<int64_t>(table)) {}
-  Status create_events(uint32_t commands);
+  Status create_events(size_t count);
   size_t device_of(Lane lane) const {
     const LaneEnds& ends = table_[lane];
     return (ends.from == kHost ? ends.to : ends.from).index();
   }
   const Events& events_of(uint32_t id) const { return events_[device_of(lane_of_[id])]; }
+  // Those of a command that is not known to have finished; afterwards a later command has them.
+  cudaEvent_t before(uint32_t id) const { return events_of(id).before[id % run_ahead_].get(); }
   cudaEvent_t done(uint32_t id) const {
-    return (timed_ ? events_of(id).after : events_of(id).plain)[id].get();
+    return (timed_ ? events_of(id).after : events_of(id).plain)[id % run_ahead_].get();
   }
+  // Waits for the first command that is not known to have finished, and in a timed step takes its times.
+  Status finish_one();
   Status record(uint32_t id);
   // Waits until the command has finished, and with it what came before it on its lane.
   Status settle(uint32_t id);
@@ -94,6 +100,7 @@ class Lanes {
   uint32_t commands_ = 0;  // announced
   std::vector<Lane> lane_of_;
   uint32_t finished_ = 0;
+  std::vector<Interval> intervals_;  // of a timed step: of those that have finished
   struct Progress {
     std::vector<uint32_t> recorded;  // commands with events, ascending
     int64_t queued = -1;             // the last command

@@ -10,6 +10,7 @@
 
 #include "base/stopwatch.h"
 #include "exec/host_parts.h"
+#include "host/host_memory.h"
 #include "io/directory.h"
 #include "model/families/families.h"
 #include "run/inputs/resolve.h"
@@ -97,6 +98,7 @@ Status Engine::fill_state() {
   if (!p_.config.model.weights.empty() && p_.config.checkpoint().empty()) {
     SLUICE_TRY(load_weights(model, p_.config.model.weights, *training_));
   }
+  release_freed_memory();  // of the threads that made or read the values
   return {};
 }
 
