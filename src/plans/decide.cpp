@@ -82,33 +82,25 @@ bool drop_rounding(Prepared& p, const Error& refusal) {
   return true;
 }
 
-}  // namespace
-
-int64_t sample_window_of(const RunConfig& c) {
-  constexpr int64_t kMost = 256;
-  return std::min(c.train.seq_len, kMost);
+// Masters of 24 bits with state of 8 take 5.25 bytes a parameter where bf16 state takes 6, and train as well
+// as f32 masters (docs/compact-state.md): where nothing was said of either, a cap that is too small for bf16
+// state is planned for with them. False: they were taken already, or something else was asked for.
+bool take_compact_state(Prepared& p, const Status& refusal) {
+  auto& train = p.config.train;
+  if (refusal.ok() || refusal.error().kind != ErrorKind::DoesNotFit) return false;
+  if (train.state || train.master || train.stochastic || p.numerics.state != DType::BF16) return false;
+  train.master = MasterWeights::I8;
+  return true;
 }
 
-PlanNeeds needs_without_data(const RunConfig& config, ModelSpec model) {
-  PlanNeeds needs{.model = std::move(model)};
-  if (needs.model.vocab == kByteVocab && config.sample.tokens > 0)
-    needs.sample_window = sample_window_of(config);
-  return needs;
+// What is refused with them would be refused with bf16 state.
+Status refused_compact(Error refusal) {
+  refusal.message += " That is with train.master = i8, which auto takes where bf16 state does not fit.";
+  return refusal;
 }
 
-Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs) {
-  Prepared p;
-  p.config = std::move(config);
-  const std::vector<std::string>& of_model = needs.model.notices;
-  p.config.notices.insert(p.config.notices.end(), of_model.begin(), of_model.end());
-  p.resolved = machine;
-  p.machine = std::move(machine);
-  return p;
-}
-
-Status decide(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunner* passes,
+Status search(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunner* passes,
               const std::stop_token& stop) {
-  share_caps(p);
   Stopwatch watch;
   constexpr size_t kMostFailed = 4;
   std::vector<StepShape> failed;
@@ -139,14 +131,57 @@ Status decide(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunne
   }
 }
 
-Status check_shape(Prepared p, const PlanNeeds& needs, Surroundings& here) {
-  share_caps(p);
-  // To choose the shape that takes least is to find out whether one works.
+// Whether a shape works: that is to choose the one that takes least.
+Status search_least(Prepared& p, const PlanNeeds& needs, Surroundings& here) {
   for (;;) {
     const auto request = decide_shape(p, needs, true, {}, here);
     if (request.ok()) return {};
     if (!drop_rounding(p, request.error())) return request.error();
   }
+}
+
+}  // namespace
+
+int64_t sample_window_of(const RunConfig& c) {
+  constexpr int64_t kMost = 256;
+  return std::min(c.train.seq_len, kMost);
+}
+
+PlanNeeds needs_without_data(const RunConfig& config, ModelSpec model) {
+  PlanNeeds needs{.model = std::move(model)};
+  if (needs.model.vocab == kByteVocab && config.sample.tokens > 0)
+    needs.sample_window = sample_window_of(config);
+  return needs;
+}
+
+Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs) {
+  Prepared p;
+  p.config = std::move(config);
+  const std::vector<std::string>& of_model = needs.model.notices;
+  p.config.notices.insert(p.config.notices.end(), of_model.begin(), of_model.end());
+  p.resolved = machine;
+  p.machine = std::move(machine);
+  return p;
+}
+
+Status decide(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunner* passes,
+              const std::stop_token& stop) {
+  share_caps(p);
+  const Status found = search(p, needs, here, passes, stop);
+  if (!take_compact_state(p, found)) return found;
+  const Status compact = search(p, needs, here, passes, stop);
+  if (!compact.ok()) return refused_compact(compact.error());
+  p.config.notices.push_back(
+      "train.master = auto: i8, masters of 24 bits and state of 8, as bf16 state does not fit these caps");
+  return {};
+}
+
+Status check_shape(Prepared p, const PlanNeeds& needs, Surroundings& here) {
+  share_caps(p);
+  const Status found = search_least(p, needs, here);
+  if (!take_compact_state(p, found)) return found;
+  const Status compact = search_least(p, needs, here);
+  return compact.ok() ? compact : refused_compact(compact.error());
 }
 
 }  // namespace sluice::core

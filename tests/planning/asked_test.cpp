@@ -110,6 +110,43 @@ TEST(FirstPlan, IsOfTheRulesShapeAndRefusesShortly) {
   EXPECT_EQ(refused.error().detail("need"), "");
 }
 
+// Of 11 million parameters, on a device that is too small for them.
+AskedPlan asked_of_small(int64_t host_bytes, const std::string& master) {
+  AskedPlan out = asked(std::to_string(kHeldByDevice + 48 * kMiB) + "B", std::to_string(host_bytes) + "B",
+                        {"train.seq_len=64", "train.tokens_per_step=64", "train.master=" + master});
+  out.model_config = R"({"model_type": "llama", "hidden_size": 512, "intermediate_size": 1536,
+      "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 1024,
+      "rms_norm_eps": 1e-5, "tie_word_embeddings": true})";
+  return out;
+}
+
+// The least host cap that works, by the refusal of a small one.
+int64_t least_host(const std::string& master) {
+  const auto refused = plan_asked(asked_of_small(kMiB, master));
+  if (refused.ok() || refused.error().detail("tier") != "host") {
+    ADD_FAILURE() << "no refusal of the host cap: " << refused.message();
+    return 0;
+  }
+  return std::stoll(std::string(refused.error().detail("need")));
+}
+
+TEST(AutoState, IsCompactOnlyWhereBf16DoesNotFit) {
+  const int64_t bf16 = least_host("off"), compact = least_host("i8");
+  ASSERT_LT(compact, bf16);
+  EXPECT_EQ(least_host("auto"), compact);
+  const auto roomy = plan_asked(asked_of_small(bf16, "auto")),
+             tight = plan_asked(asked_of_small(compact, "auto"));
+  ASSERT_TRUE(roomy.ok() && tight.ok()) << roomy.message() << tight.message();
+  EXPECT_EQ(roomy->numerics.state, DType::BF16);
+  EXPECT_EQ(roomy->numerics.master, MasterWeights::Off);
+  EXPECT_EQ(tight->numerics.state, DType::I8);
+  EXPECT_EQ(tight->numerics.master, MasterWeights::I8);
+  EXPECT_FALSE(tight->numerics.stochastic);
+  const auto refused = plan_asked(asked_of_small(compact, "off"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit) << refused.message();
+}
+
 TEST(Choices, AFileIsReadAsAMachineOfTheList) {
   const json choices = json::parse(choices_json());
   const json& machines = choices.at("machines");
