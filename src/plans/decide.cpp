@@ -18,14 +18,22 @@ void share_caps(Prepared& p) {
   for (size_t d = 1; d < p.machine.devices(); ++d) p.config.caps[Tier::device(d)] = p.config.caps[kDevice];
 }
 
+// The number formats, where `compact` with masters of 24 bits, whatever the configuration leaves open.
+Result<Numerics> formats_of(const Prepared& p, bool compact) {
+  if (!compact) return resolve_numerics(p.config, p.machine);
+  RunConfig config = p.config;
+  config.train.master = MasterWeights::I8;
+  return resolve_numerics(config, p.machine);
+}
+
 // Everything up to the shape of the step, which is none of `without`; the rest is the search for plans.
-Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs, bool least_shape,
+Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs, bool compact, bool least_shape,
                                   std::vector<StepShape> without, Surroundings& here,
                                   const std::stop_token& stop = {}) {
   p.model = needs.model;
   SLUICE_TRY(freeze(p.model, p.config.train.freeze, "train.freeze"));
   SLUICE_TRY(choose_rate(p.config, p.model));
-  SLUICE_ASSIGN(p.numerics, resolve_numerics(p.config, p.machine));
+  SLUICE_ASSIGN(p.numerics, formats_of(p, compact));
   p.optimizer = resolve_optimizer(p.config, p.machine);
 
   StageRequest request;
@@ -84,29 +92,31 @@ bool drop_rounding(Prepared& p, const Error& refusal) {
 
 // Masters of 24 bits with state of 8 take 5.25 bytes a parameter where bf16 state takes 6, and train as well
 // as f32 masters (docs/compact-state.md): where nothing was said of either, a cap that is too small for bf16
-// state is planned for with them. False: they were taken already, or something else was asked for.
-bool take_compact_state(Prepared& p, const Status& refusal) {
-  auto& train = p.config.train;
-  if (refusal.ok() || refusal.error().kind != ErrorKind::DoesNotFit) return false;
-  if (train.state || train.master || train.stochastic || p.numerics.state != DType::BF16) return false;
-  train.master = MasterWeights::I8;
-  return true;
+// state is planned for with them.
+bool compact_may_fit(const Prepared& p, const Status& refusal) {
+  const auto& train = p.config.train;
+  return !refusal.ok() && refusal.error().kind == ErrorKind::DoesNotFit && !train.state && !train.master &&
+         !train.stochastic && p.numerics.state == DType::BF16;
 }
 
-// What is refused with them would be refused with bf16 state.
-Status refused_compact(Error refusal) {
-  refusal.message += " That is with train.master = i8, which auto takes where bf16 state does not fit.";
-  return refusal;
+// What is refused with them would be refused with bf16 state. Where they change nothing of what is missing,
+// there is nothing to say of them.
+Error refused(const Error& bf16, Error compact) {
+  if (compact.kind != ErrorKind::DoesNotFit) return compact;
+  if (compact.detail("tier") == bf16.detail("tier") && compact.detail("need") == bf16.detail("need"))
+    return bf16;
+  compact.message += " That is with train.master = i8, which auto takes where bf16 state does not fit.";
+  return compact;
 }
 
-Status search(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunner* passes,
+Status search(Prepared& p, const PlanNeeds& needs, bool compact, Surroundings& here, PassRunner* passes,
               const std::stop_token& stop) {
   Stopwatch watch;
   constexpr size_t kMostFailed = 4;
   std::vector<StepShape> failed;
   Status failure;
   for (;;) {
-    auto request = decide_shape(p, needs, false, failed, here, stop);
+    auto request = decide_shape(p, needs, compact, false, failed, here, stop);
     if (stop.stop_requested()) return stopped_planning();
     if (!request.ok()) {
       if (failed.empty() && drop_rounding(p, request.error())) continue;
@@ -132,9 +142,9 @@ Status search(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunne
 }
 
 // Whether a shape works: that is to choose the one that takes least.
-Status search_least(Prepared& p, const PlanNeeds& needs, Surroundings& here) {
+Status search_least(Prepared& p, const PlanNeeds& needs, bool compact, Surroundings& here) {
   for (;;) {
-    const auto request = decide_shape(p, needs, true, {}, here);
+    const auto request = decide_shape(p, needs, compact, true, {}, here);
     if (request.ok()) return {};
     if (!drop_rounding(p, request.error())) return request.error();
   }
@@ -167,10 +177,10 @@ Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs) {
 Status decide(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunner* passes,
               const std::stop_token& stop) {
   share_caps(p);
-  const Status found = search(p, needs, here, passes, stop);
-  if (!take_compact_state(p, found)) return found;
-  const Status compact = search(p, needs, here, passes, stop);
-  if (!compact.ok()) return refused_compact(compact.error());
+  const Status found = search(p, needs, false, here, passes, stop);
+  if (!compact_may_fit(p, found)) return found;
+  const Status compact = search(p, needs, true, here, passes, stop);
+  if (!compact.ok()) return refused(found.error(), compact.error());
   p.config.notices.push_back(
       "train.master = auto: i8, masters of 24 bits and state of 8, as bf16 state does not fit these caps");
   return {};
@@ -178,10 +188,10 @@ Status decide(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunne
 
 Status check_shape(Prepared p, const PlanNeeds& needs, Surroundings& here) {
   share_caps(p);
-  const Status found = search_least(p, needs, here);
-  if (!take_compact_state(p, found)) return found;
-  const Status compact = search_least(p, needs, here);
-  return compact.ok() ? compact : refused_compact(compact.error());
+  const Status found = search_least(p, needs, false, here);
+  if (!compact_may_fit(p, found)) return found;
+  const Status compact = search_least(p, needs, true, here);
+  return compact.ok() ? compact : refused(found.error(), compact.error());
 }
 
 }  // namespace sluice::core
