@@ -163,9 +163,10 @@ std::string more_memory_in_words(const PlanSummary& s) {
   std::string out;
   for (const Tier tier : tiers) {
     const double percent = 100 * (s.tiers[tier].speedup_with_more - 1);
-    const std::string faster =
-        percent < 1 ? "less than 1 % faster" : fmt::format("about {:.1f} % faster", percent);
-    out += fmt::format("{} of {} memory {}", out.empty() ? "with a GiB more" : ", or", name_of(tier), faster);
+    const std::string much = percent < 1 ? "less than 1 %" : fmt::format("about {:.1f} %", percent);
+    out += out.empty()
+               ? fmt::format("a GiB more of {} memory would make the step {} faster", name_of(tier), much)
+               : fmt::format(", of {} memory {}", name_of(tier), much);
   }
   return out;
 }

@@ -88,7 +88,7 @@ TEST_F(Page, ShowsTheNumbersOfTheJson) {
   EXPECT_TRUE(has(shown, j["binds"].get<std::string>()));
   EXPECT_TRUE(has(shown, "tiny &lt;script&gt;")) << "words of a plan are words on the page";
   EXPECT_TRUE(has(shown, "+1 KiB device"));
-  EXPECT_TRUE(has(shown, "The step would be with a GiB more of device memory about 25.0 % faster."));
+  EXPECT_TRUE(has(shown, "A GiB more of device memory would make the step about 25.0 % faster."));
   const std::string cap = format_bytes(plan_.context.caps[kDevice]);
   EXPECT_TRUE(has(shown, "<h1 id=\"title\">tiny, 1 K parameters within " + cap + " of device memory</h1>"))
       << cap;

@@ -39,9 +39,10 @@ TEST(MoreMemory, IsSaidInWordsAndNumbers) {
   p.plan.speedup_with_more[kDevice] = 1.0124;
   p.plan.speedup_with_more[kHost] = 1.031;
   const PlanSummary s = p.report().summary;
-  EXPECT_TRUE(has(to_page_of_text(s),
-                  "\nmore     with a GiB more of host memory about 3.1 % faster, or of device memory about "
-                  "1.2 % faster\n"))
+  EXPECT_TRUE(
+      has(to_page_of_text(s),
+          "\nmore     a GiB more of host memory would make the step about 3.1 % faster, of device memory "
+          "about 1.2 %\n"))
       << to_page_of_text(s);
   const json j = json::parse(p.json());
   EXPECT_EQ(j["device"]["speedup_with_gib_more"], 1.0124);
@@ -50,7 +51,8 @@ TEST(MoreMemory, IsSaidInWordsAndNumbers) {
   EXPECT_EQ(read->more_memory, s.more_memory);
   EXPECT_EQ(read->tiers[kHost].speedup_with_more, 1.031);
   p.plan.speedup_with_more = ByTier<double>({{kDevice, 1.0}});
-  EXPECT_EQ(p.report().summary.more_memory, "with a GiB more of device memory less than 1 % faster");
+  EXPECT_EQ(p.report().summary.more_memory,
+            "a GiB more of device memory would make the step less than 1 % faster");
   EXPECT_TRUE(json::parse(p.json())["host"]["speedup_with_gib_more"].is_null());
 }
 

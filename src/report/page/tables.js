@@ -50,7 +50,7 @@ function fillTime() {
     $('time-legend').append(el('span', {}, swatch(colourName), name + ' ', el('b', {}, percent(ns / stepNs)), ' ' + timeText(ns)));
   }
   $('bound').textContent = `No plan of this program on this machine is faster than ${timeText(plan.lower_bound_ns)}.` +
-    (plan.more_memory ? ` The step would be ${plan.more_memory}.` : '');
+    (plan.more_memory ? ` ${plan.more_memory[0].toUpperCase()}${plan.more_memory.slice(1)}.` : '');
 }
 
 function kindBar(byKind) {
