@@ -6,13 +6,14 @@ using enum Access;
 using enum Values;
 
 Operands Swiglu::operands() const {
-  return {{"gu", Read, dtype, tokens * 2 * dim, Activations}, {"y", Write, dtype, tokens * dim, Activations}};
+  return {{"gu", Read, dtype, tokens * columns(), Activations},
+          {"y", Write, dtype, tokens * dim, Activations}};
 }
 
 Operands SwigluBwd::operands() const {
-  return {{"gu", Read, dtype, tokens * 2 * dim, Activations},
+  return {{"gu", Read, dtype, tokens * columns(), Activations},
           {"dy", Read, dtype, tokens * dim, Activations},
-          {"dgu", Write, dtype, tokens * 2 * dim, Activations},
+          {"dgu", Write, dtype, tokens * columns(), Activations},
           {"y", Write, dtype, tokens * dim, Activations}};
 }
 

@@ -12,19 +12,24 @@
 namespace sluice::core {
 
 // What a gate becomes: x sigmoid(h(x)). Silu: h(x) = x. GeluTanh: h(x) = 2 sqrt(2/pi) (x + 0.044715 x^3),
-// which is x (1 + tanh(h(x) / 2)) / 2, the approximation of GELU of Hendrycks and Gimpel.
-enum class GateActivation : uint8_t { Silu, GeluTanh };
+// which is x (1 + tanh(h(x) / 2)) / 2, the approximation of GELU of Hendrycks and Gimpel. Gelu: x Phi(x)
+// itself, with the standard normal distribution.
+enum class GateActivation : uint8_t { Silu, GeluTanh, Gelu };
 constexpr std::string_view name_of(GateActivation a) {
-  return a == GateActivation::Silu ? "silu" : "gelu_tanh";
+  return a == GateActivation::Silu ? "silu" : a == GateActivation::Gelu ? "gelu" : "gelu_tanh";
 }
 
-// y = activation(gate) * up, with gate = gu[:, :dim] and up = gu[:, dim:]: SwiGLU, or GeGLU.
+// y = activation(gate) * up, with gate = gu[:, :dim] and up = gu[:, dim:]: SwiGLU, or GeGLU. If `plain`, gu
+// is [tokens, dim] and all gate: y = activation(gu).
 struct Swiglu {
   static constexpr std::string_view kName = "swiglu";
   enum { kGu, kY };
   int64_t tokens, dim;
   DType dtype;
   GateActivation activation = GateActivation::Silu;
+  bool plain = false;
+
+  int64_t columns() const { return plain ? dim : 2 * dim; }  // of gu
 
   Operands operands() const;
   Work work() const { return {}; }
@@ -32,6 +37,7 @@ struct Swiglu {
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("dtype", dtype);
     if (activation != GateActivation::Silu) f("activation", activation);
+    if (plain) f("plain", plain);
   }
 };
 
@@ -43,6 +49,9 @@ struct SwigluBwd {
   int64_t tokens, dim;
   DType dtype;
   GateActivation activation = GateActivation::Silu;
+  bool plain = false;
+
+  int64_t columns() const { return plain ? dim : 2 * dim; }  // of gu
 
   Operands operands() const;
   Work work() const { return {}; }
@@ -50,6 +59,7 @@ struct SwigluBwd {
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("dtype", dtype);
     if (activation != GateActivation::Silu) f("activation", activation);
+    if (plain) f("plain", plain);
   }
 };
 

@@ -21,6 +21,7 @@
 #include "ops/embed.h"
 #include "ops/generation.h"
 #include "ops/gpu_workspace.h"
+#include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/loss.h"
 #include "ops/mlp.h"
@@ -33,10 +34,11 @@
 
 namespace sluice::core {
 
-using AnyOp = std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd,
-                           AttnBwd, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale,
-                           AdamW, AdamWMoments, SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad,
-                           HeadNormRope, HeadNormRopeBwd, CachedAttention, LastLogits, GatherWeights>;
+using AnyOp =
+    std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
+                 RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale, AdamW, AdamWMoments,
+                 SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd,
+                 CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

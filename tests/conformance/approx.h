@@ -28,6 +28,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 
 #include "base/dtype.h"
 
@@ -112,6 +113,20 @@ inline Approx exp(const Approx& a) {
   const Approx x = disturbed(a, kUnit * std::abs(a.value));
   const double y = std::exp(x.value);
   return rounded({y, y * std::expm1(x.bound), square(y) * x.variance}, kElementaryUnit);
+}
+// The standard normal distribution: its integral, to a relative error, and its density.
+inline Approx normal_integral(const Approx& a) {
+  // The error function's argument is a's product with a constant, which is rounded, too.
+  const Approx x = disturbed(a, 2 * kUnit * std::abs(a.value));
+  const double y = std::erfc(-x.value / std::sqrt(2.0)) / 2;
+  // Twice the slope at the nearest end of the interval: the integral is convex or concave on either side of
+  // 0.
+  const double end = std::max(std::abs(x.value) - x.bound, 0.0);
+  const double slope = std::exp(-square(end) / 2) / std::sqrt(2 * std::numbers::pi);
+  return rounded({y, slope * x.bound, square(slope) * x.variance}, kElementaryUnit);
+}
+inline Approx normal_density(const Approx& a) {
+  return Approx(1 / std::sqrt(2 * std::numbers::pi)) * exp(Approx(-0.5) * a * a);
 }
 // For arguments well away from zero. Fast logarithms have an absolute error near one.
 inline Approx log(const Approx& a) {

@@ -277,6 +277,34 @@ void add_families(List& list) {
       }
     }
   }
+  struct Parts {
+    bool weight, bias;
+  };
+  for (const auto [weight, bias] : {Parts{false, false}, {true, false}, {true, true}}) {
+    for (const int64_t dim : {8, 200, 4104}) {
+      for (const DType dtype : kDTypes) list.add(LayerNorm{9, dim, kEps, dtype, weight, bias, 0.5f});
+      for (const auto [dtype, grad] : kGradDTypes) {
+        list.add(LayerNormBwd{9, dim, kEps, dtype, grad, weight, bias, true, false, true, 0.5f});
+        list.add(LayerNormBwd{9, dim, kEps, dtype, grad, weight, bias, false, true, false});
+      }
+    }
+    for (const DType dtype : kDTypes) {
+      list.add(LayerNorm{7, 66, kEps, dtype, weight, bias});
+      list.add(LayerNorm{7, 24, kEps, dtype, weight, bias}, "large", {.spread = 100});
+      list.add(LayerNormBwd{1100, 24, kEps, dtype, dtype, weight, bias, false, false, true});
+      list.add(LayerNormBwd{7, 66, kEps, dtype, dtype, weight, bias, false, false, true});
+    }
+  }
+  for (const DType dtype : kDTypes) {
+    for (const auto activation : {GateActivation::Silu, GateActivation::GeluTanh, GateActivation::Gelu}) {
+      list.add(Swiglu{33, 200, dtype, activation, true});
+      list.add(SwigluBwd{33, 200, dtype, activation, true});
+    }
+    list.add(Swiglu{33, 200, dtype, GateActivation::Gelu});
+    list.add(SwigluBwd{33, 200, dtype, GateActivation::Gelu});
+    list.add(Swiglu{33, 24, dtype, GateActivation::Gelu}, "saturated", {.spread = 40});
+    list.add(SwigluBwd{33, 24, dtype, GateActivation::Gelu}, "saturated", {.spread = 40});
+  }
   // More rows than are summed up at once.
   list.add(HeadNormRopeBwd{1100, 2, 8, 8, kEps, kBf16, kBf16, kF32, false, 1, 0, true});
 }

@@ -47,9 +47,18 @@ Approx slope(GateActivation activation, double gate) {
   return Approx(kTwice) * (Approx(1) + Approx(3 * kCubic) * x * x);
 }
 Approx share(GateActivation activation, double gate) {
+  if (activation == GateActivation::Gelu) return normal_integral(Approx(gate));
   const Approx h = argument(activation, gate);
   const Approx e = exp(h.value < 0 ? h : Approx(0) - h);  // at most 1
   return (h.value < 0 ? e : Approx(1)) / (Approx(1) + e);
+}
+
+// Of the share, times the gate.
+Approx growth(GateActivation activation, double gate) {
+  const Approx x(gate);
+  if (activation == GateActivation::Gelu) return x * normal_density(x);
+  const Approx s = share(activation, gate);
+  return s * (x * (Approx(1) - s) * slope(activation, gate));
 }
 
 // activation(gate) * up.
@@ -134,6 +143,86 @@ Outputs expect(const RmsNormBwd& op, Inputs in) {
   return {dx, dw_out};
 }
 
+namespace {
+
+// A row around its mean, over its deviation; the deviation's inverse comes last.
+std::vector<Approx> around_mean(std::span<const double> x, float eps) {
+  Sum sum, squares;
+  for (const double v : x) sum.add(Approx(v));
+  const Approx mean = sum.total() / Approx(double(x.size()));
+  std::vector<Approx> out;
+  for (const double v : x) out.push_back(Approx(v) - mean);
+  for (const Approx& v : out) squares.add(v * v);
+  const Approx r = Approx(1) / sqrt(squares.total() / Approx(double(x.size())) + Approx(double{eps}));
+  for (Approx& v : out) v = v * r;
+  out.push_back(r);
+  return out;
+}
+
+}  // namespace
+
+Outputs expect(const LayerNorm& op, Inputs in) {
+  const auto x = in[LayerNorm::kX].values();
+  const auto w = op.has_weight ? in[LayerNorm::kW].values() : std::vector<double>();
+  const auto bias = op.has_bias ? in[LayerNorm::kBias].values() : std::vector<double>();
+  Expected y{LayerNorm::kY};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    const auto xh = around_mean(row(x, t, op.dim), op.eps);
+    for (size_t d = 0; d < index(op.dim); ++d) {
+      Approx v = op.has_weight ? xh[d] * Approx(w[d]) : xh[d];
+      if (op.has_bias) v = v + Approx(bias[d]);
+      y.values.push_back(scaled(v, op.scale));
+    }
+  }
+  return {y};
+}
+
+// With xh the row around its mean, r the inverse of its deviation and v = w dy scale:
+//   dx = r (v - mean(v) - xh mean(v xh)),  dw = sum over rows of dy scale xh,  dbias = sum of dy scale.
+Outputs expect(const LayerNormBwd& op, Inputs in) {
+  const auto x = in[LayerNormBwd::kX].values(), dy = in[LayerNormBwd::kDy].values();
+  const auto w = op.has_weight ? in[size_t(op.w_operand())].values() : std::vector<double>();
+  const auto dres = op.has_residual ? in[size_t(op.dres_operand())].values() : std::vector<double>();
+  std::vector<Sum> dw(index(op.dim)), dbias(index(op.dim));
+  const auto begin = [&](std::vector<Sum>& sums, bool has, bool accumulate, int operand) {
+    if (!has) return;
+    const Old old(accumulate, in[size_t(operand)]);
+    for (size_t d = 0; d < sums.size(); ++d) sums[d].add(old[d]);
+  };
+  begin(dw, op.has_weight, op.accumulate_dw, op.dw_operand());
+  begin(dbias, op.has_bias, op.accumulate_dbias, op.dbias_operand());
+  Expected dx{LayerNormBwd::kDx};
+  for (int64_t t = 0; t < op.tokens; ++t) {
+    const auto xh = around_mean(row(x, t, op.dim), op.eps);
+    const auto dyt = row(dy, t, op.dim);
+    std::vector<Approx> v;
+    Sum sum, dot;
+    for (size_t d = 0; d < index(op.dim); ++d) {
+      const Approx g = scaled(Approx(dyt[d]), op.scale);
+      dw[d].add(g * xh[d]);
+      dbias[d].add(g);
+      v.push_back(op.has_weight ? g * Approx(w[d]) : g);
+      sum.add(v.back());
+      dot.add(v.back() * xh[d]);
+    }
+    const Approx n(double(op.dim)), mean = sum.total() / n, pull = dot.total() / n;
+    for (size_t d = 0; d < index(op.dim); ++d) {
+      Approx out = xh.back() * (v[d] - mean - xh[d] * pull);
+      if (op.has_residual) out = out + Approx(dres[index(t * op.dim) + d]);
+      dx.values.push_back(out);
+    }
+  }
+  Outputs out{dx};
+  const auto put = [&](const std::vector<Sum>& sums, bool has, int operand) {
+    if (!has) return;
+    Expected& e = out.emplace_back(Expected{operand});
+    for (const Sum& s : sums) e.values.push_back(s.total());
+  };
+  put(dw, op.has_weight, op.dw_operand());
+  put(dbias, op.has_bias, op.dbias_operand());
+  return out;
+}
+
 Outputs expect(const HeadNormRope& op, Inputs in) {
   const auto x = in[HeadNormRope::kX].values(), w = in[HeadNormRope::kW].values();
   Expected y{HeadNormRope::kY, {x.begin(), x.end()}};
@@ -192,25 +281,26 @@ Outputs expect(const Swiglu& op, Inputs in) {
   const auto gu = in[Swiglu::kGu].values();
   Expected y{Swiglu::kY};
   for (int64_t t = 0; t < op.tokens; ++t) {
-    const auto gut = row(gu, t, 2 * op.dim);
+    const auto gut = row(gu, t, op.columns());
     for (int64_t d = 0; d < op.dim; ++d)
-      y.values.push_back(gated(op.activation, gut[index(d)], gut[index(op.dim + d)]));
+      y.values.push_back(gated(op.activation, gut[index(d)], op.plain ? 1 : gut[index(op.dim + d)]));
   }
   return {y};
 }
 
-// With s = sigmoid(h(gate)):  dgate = dy up s (1 + gate (1 - s) h'(gate)),  dup = dy gate s.
+// With s the gate's share:  dgate = dy up (s + gate s'(gate)),  dup = dy gate s; s' = s (1 - s) h' for
+// sigmoids of h.
 Outputs expect(const SwigluBwd& op, Inputs in) {
   const auto gu = in[SwigluBwd::kGu].values(), dy = in[SwigluBwd::kDy].values();
   Expected dgu{SwigluBwd::kDgu, std::vector<Approx>(gu.size())};
   Expected y{SwigluBwd::kY};
   for (int64_t t = 0; t < op.tokens; ++t) {
     for (int64_t d = 0; d < op.dim; ++d) {
-      const size_t gate_at = index(t * 2 * op.dim + d), up_at = gate_at + index(op.dim);
-      const Approx gate(gu[gate_at]), up(gu[up_at]), g(dy[index(t * op.dim + d)]);
-      const Approx s = share(op.activation, gate.value), h = slope(op.activation, gate.value);
-      dgu.values[gate_at] = g * up * s * (Approx(1) + gate * (Approx(1) - s) * h);
-      dgu.values[up_at] = g * (gate * s);
+      const size_t gate_at = index(t * op.columns() + d), up_at = gate_at + index(op.dim);
+      const Approx gate(gu[gate_at]), up(op.plain ? 1 : gu[up_at]), g(dy[index(t * op.dim + d)]);
+      const Approx s = share(op.activation, gate.value);
+      dgu.values[gate_at] = g * up * (s + growth(op.activation, gate.value));
+      if (!op.plain) dgu.values[up_at] = g * (gate * s);
       y.values.push_back(gated(op.activation, gate.value, up.value));
     }
   }

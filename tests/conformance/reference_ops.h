@@ -11,6 +11,8 @@ Outputs expect(const Embed& op, Inputs in);
 Outputs expect(const EmbedBwd& op, Inputs in);
 Outputs expect(const RmsNorm& op, Inputs in);
 Outputs expect(const RmsNormBwd& op, Inputs in);
+Outputs expect(const LayerNorm& op, Inputs in);
+Outputs expect(const LayerNormBwd& op, Inputs in);
 Outputs expect(const HeadNormRope& op, Inputs in);
 Outputs expect(const HeadNormRopeBwd& op, Inputs in);
 Outputs expect(const Cast& op, Inputs in);

@@ -26,6 +26,9 @@ bool overlaps_others(const Linear& op) {
 bool overlaps_others(const RmsNorm& op) {
   return op.tokens <= kFewRows;
 }
+bool overlaps_others(const LayerNorm& op) {
+  return op.tokens <= kFewRows;
+}
 bool overlaps_others(const HeadNormRope& op) {
   return op.tokens <= kFewRows;
 }
@@ -40,6 +43,18 @@ bool overlaps_others(const LastLogits& op) {
 }
 bool overlaps_others(const auto&) {
   return false;
+}
+
+Activation activation_of(GateActivation activation) {
+  switch (activation) {
+    case GateActivation::Silu:
+      return Activation::Silu;
+    case GateActivation::Gelu:
+      return Activation::Gelu;
+    case GateActivation::GeluTanh:
+      break;
+  }
+  return Activation::GeluTanh;
 }
 
 }  // namespace
@@ -118,6 +133,31 @@ Status Runner::run(const RmsNormBwd& op, const Call& call) {
         op.has_residual ? call.as<bf16>(RmsNormBwd::kDres) : nullptr, call.as<bf16>(RmsNormBwd::kDx),
         call.as<decltype(grad)>(RmsNormBwd::kDw), call.workspace.data, op.tokens, op.dim,
         NormForm{op.eps, op.offset, op.scale}, op.accumulate, call.stream);
+  });
+}
+
+Status Runner::run(const LayerNorm& op, const Call& call) {
+  SLUICE_CUDA_TRY(
+      layer_norm(call.as<bf16>(LayerNorm::kX), op.has_weight ? call.as<bf16>(LayerNorm::kW) : nullptr,
+                 op.has_bias ? call.as<bf16>(LayerNorm::kBias) : nullptr, call.as<bf16>(LayerNorm::kY),
+                 op.tokens, op.dim, op.eps, op.scale, call.queue()));
+  return {};
+}
+
+Status Runner::run(const LayerNormBwd& op, const Call& call) {
+  return with_float(op.grad_dtype, [&]<class G>(G) {
+    const LayerNormGradient<G> gradient{
+        .x = call.as<bf16>(LayerNormBwd::kX),
+        .w = op.has_weight ? call.as<bf16>(op.w_operand()) : nullptr,
+        .dy = call.as<bf16>(LayerNormBwd::kDy),
+        .dres = op.has_residual ? call.as<bf16>(op.dres_operand()) : nullptr,
+        .dx = call.as<bf16>(LayerNormBwd::kDx),
+        .dw = op.has_weight ? call.as<G>(op.dw_operand()) : nullptr,
+        .dbias = op.has_bias ? call.as<G>(op.dbias_operand()) : nullptr,
+        .accumulate_dw = op.accumulate_dw,
+        .accumulate_dbias = op.accumulate_dbias,
+    };
+    return layer_norm_bwd(gradient, call.workspace.data, op.tokens, op.dim, op.eps, op.scale, call.stream);
   });
 }
 
@@ -231,14 +271,14 @@ Status Runner::run(const Cast& op, const Call& call) {
 
 Status Runner::run(const Swiglu& op, const Call& call) {
   SLUICE_CUDA_TRY(swiglu(call.as<bf16>(Swiglu::kGu), call.as<bf16>(Swiglu::kY), op.tokens, op.dim,
-                         op.activation == GateActivation::GeluTanh, call.queue()));
+                         activation_of(op.activation), op.plain, call.queue()));
   return {};
 }
 
 Status Runner::run(const SwigluBwd& op, const Call& call) {
   SLUICE_CUDA_TRY(swiglu_bwd(call.as<bf16>(SwigluBwd::kGu), call.as<bf16>(SwigluBwd::kDy),
                              call.as<bf16>(SwigluBwd::kDgu), call.as<bf16>(SwigluBwd::kY), op.tokens, op.dim,
-                             op.activation == GateActivation::GeluTanh, call.stream));
+                             activation_of(op.activation), op.plain, call.stream));
   return {};
 }
 

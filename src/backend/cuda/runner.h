@@ -37,6 +37,8 @@ class Runner {
   Status run(const EmbedBwd& op, const Call& call);
   Status run(const RmsNorm& op, const Call& call);
   Status run(const RmsNormBwd& op, const Call& call);
+  Status run(const LayerNorm& op, const Call& call);
+  Status run(const LayerNormBwd& op, const Call& call);
   Status run(const Linear& op, const Call& call);
   Status run(const LinearDgrad& op, const Call& call);
   Status run(const LinearWgrad& op, const Call& call);

@@ -61,6 +61,13 @@ void examine(const RmsNormBwd& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.grad_dtype);
   o.rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
 }
+void examine(const LayerNorm& op, Objection& o) {
+  o.activations(op.dtype).rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
+}
+void examine(const LayerNormBwd& op, Objection& o) {
+  o.activations(op.dtype).floating("gradients", op.grad_dtype);
+  o.rows({{"dim", op.dim}}).most("dim", op.dim, cuda::kMaxNormDim);
+}
 void examine(const Linear& op, Objection& o) {
   o.activations(op.dtype).rows({{"in", op.in}, {"out", op.out}, {"head_dim", op.head_dim}});
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);

@@ -56,6 +56,29 @@ void backward(const RmsNorm& op, Node node, Gradients& g) {
   if (g.wanted(residual)) g.add(residual, dy);
 }
 
+void backward(const LayerNorm& op, Node node, Gradients& g) {
+  const Task& task = node.front();
+  const ObjectId x = task.uses[LayerNorm::kX].object, dy = g.of(task.uses[LayerNorm::kY].object);
+  const auto dx = g.into_sum(x);
+  LayerNormBwd bwd{op.tokens, op.dim, op.eps, op.dtype, g.param_dtype(), op.has_weight, op.has_bias};
+  bwd.scale = op.scale;
+  std::vector<Bound> uses{x, dy, dx.object};
+  if (op.has_weight) {
+    const ObjectId w = task.uses[LayerNorm::kW].object;
+    const auto dw = g.into(w);
+    bwd.accumulate_dw = dw.accumulate;
+    uses.insert(uses.end(), {w, dw.object});
+  }
+  if (op.has_bias) {
+    const auto dbias = g.into(task.uses[LayerNorm::kBias].object);
+    bwd.accumulate_dbias = dbias.accumulate;
+    uses.emplace_back(dbias.object);
+  }
+  bwd.has_residual = dx.addend.has_value();
+  if (dx.addend) uses.emplace_back(*dx.addend);
+  g.task(task, named(task, "_bwd"), bwd, uses);
+}
+
 void backward(const HeadNormRope& op, Node node, Gradients& g) {
   const Task& task = node.front();
   const ObjectId x = task.uses[HeadNormRope::kX].object, w = task.uses[HeadNormRope::kW].object;
@@ -191,7 +214,7 @@ void backward(const Swiglu& op, Node node, Gradients& g) {
   const auto dgu = g.into(gu);
   SLUICE_CHECK(!dgu.accumulate, "{}: its input is used elsewhere, too", task.name);
   const ObjectId again = g.like(y, g.program().object(y).role + "2", ObjectKind::ActGrad, op.dtype);
-  g.task(task, named(task, "_bwd"), SwigluBwd{op.tokens, op.dim, op.dtype, op.activation},
+  g.task(task, named(task, "_bwd"), SwigluBwd{op.tokens, op.dim, op.dtype, op.activation, op.plain},
          {gu, dy, dgu.object, again});
   g.remade(y, again);
 }

@@ -86,6 +86,29 @@ TEST(Gradients, RmsNorm) {
   expect_gradient(values_of(out, RmsNormBwd::kDw), forward, forward_in, RmsNorm::kW, RmsNorm::kY, dy);
 }
 
+TEST(Gradients, LayerNorm) {
+  struct Parts {
+    bool weight, bias;
+  };
+  for (const auto [weight, bias] : {Parts{false, false}, {true, false}, {true, true}}) {
+    const LayerNormBwd backward{3, 6, 1e-3f, kF32, kF32, weight, bias, false, false, false, 2.5f};
+    const LayerNorm forward{3, 6, 1e-3f, kF32, weight, bias, 2.5f};
+    const auto in = make_operands(backward, {});
+    const auto out = reference(backward, in);
+    std::vector<Tensor> forward_in{in[LayerNormBwd::kX], make_tensor(kF32, 18)};
+    if (weight) forward_in.push_back(in[size_t(backward.w_operand())]);
+    if (bias) forward_in.push_back(make_tensor(kF32, 6));
+    const auto dy = in[LayerNormBwd::kDy].values();
+    expect_gradient(values_of(out, LayerNormBwd::kDx), forward, forward_in, LayerNorm::kX, LayerNorm::kY, dy);
+    if (weight)
+      expect_gradient(values_of(out, backward.dw_operand()), forward, forward_in, LayerNorm::kW,
+                      LayerNorm::kY, dy);
+    if (bias)
+      expect_gradient(values_of(out, backward.dbias_operand()), forward, forward_in, LayerNorm::kBias,
+                      LayerNorm::kY, dy);
+  }
+}
+
 TEST(Gradients, Linear) {
   const Linear forward{3, 4, 5, kF32};
   const auto in = make_operands(forward, {});
@@ -149,12 +172,14 @@ TEST(Gradients, WholeNormRope) {
 }
 
 TEST(Gradients, Swiglu) {
-  for (const auto activation : {GateActivation::Silu, GateActivation::GeluTanh}) {
-    const SwigluBwd backward{3, 5, kF32, activation};
-    const auto in = make_operands(backward, {});
-    expect_gradient(values_of(reference(backward, in), SwigluBwd::kDgu), Swiglu{3, 5, kF32, activation},
-                    {in[SwigluBwd::kGu], make_tensor(kF32, 15)}, Swiglu::kGu, Swiglu::kY,
-                    in[SwigluBwd::kDy].values());
+  for (const auto activation : {GateActivation::Silu, GateActivation::GeluTanh, GateActivation::Gelu}) {
+    for (const bool plain : {false, true}) {
+      const SwigluBwd backward{3, 5, kF32, activation, plain};
+      const auto in = make_operands(backward, {});
+      expect_gradient(values_of(reference(backward, in), SwigluBwd::kDgu),
+                      Swiglu{3, 5, kF32, activation, plain}, {in[SwigluBwd::kGu], make_tensor(kF32, 15)},
+                      Swiglu::kGu, Swiglu::kY, in[SwigluBwd::kDy].values());
+    }
   }
 }
 

@@ -18,9 +18,9 @@ Status launch(const Swiglu& op, const Args& args, const Machine& machine) {
     using T = decltype(type);
     machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
-      SLUICE_LOOP(machine.isa, forward, args.in<T>(Swiglu::kGu) + first * 2 * op.dim,
+      SLUICE_LOOP(machine.isa, forward, args.in<T>(Swiglu::kGu) + first * op.columns(),
                   args.out<T>(Swiglu::kY) + first * op.dim, std::min(kRowsPerTask, op.tokens - first), op.dim,
-                  op.activation);
+                  op.activation, op.plain);
     });
   });
   return {};
@@ -30,11 +30,11 @@ Status launch(const SwigluBwd& op, const Args& args, const Machine& machine) {
   with_type(op.dtype, [&](auto type) {
     using T = decltype(type);
     machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
-      const int64_t first = task * kRowsPerTask, offset = first * op.dim;
-      SLUICE_LOOP(machine.isa, backward, args.in<T>(SwigluBwd::kGu) + 2 * offset,
-                  args.in<T>(SwigluBwd::kDy) + offset, args.out<T>(SwigluBwd::kDgu) + 2 * offset,
+      const int64_t first = task * kRowsPerTask, offset = first * op.dim, wide = first * op.columns();
+      SLUICE_LOOP(machine.isa, backward, args.in<T>(SwigluBwd::kGu) + wide,
+                  args.in<T>(SwigluBwd::kDy) + offset, args.out<T>(SwigluBwd::kDgu) + wide,
                   args.out<T>(SwigluBwd::kY) + offset, std::min(kRowsPerTask, op.tokens - first), op.dim,
-                  op.activation);
+                  op.activation, op.plain);
     });
   });
   return {};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Included by each_isa.h.
 
-// The sigmoid that a gate is multiplied by, and how fast its argument grows with the gate.
+// The share of a gate that is left of it, and what its derivative is times the gate, given that share and
+// their product.
 struct Silu {
   SLUICE_INLINE static F16 share(F16 gate) { return sigmoid(gate); }
-  SLUICE_INLINE static F16 slope(F16) { return F16{} + 1.0f; }
+  SLUICE_INLINE static F16 growth(F16, F16 share, F16 act) { return act * (1.0f - share) * (F16{} + 1.0f); }
 };
 struct GeluTanh {
   static constexpr float kTwice = 1.5957691216057308f, kCubic = 0.044715f;  // 2 sqrt(2/pi)
@@ -15,48 +16,75 @@ struct GeluTanh {
     const F16 x = bounded(gate);
     return sigmoid(kTwice * (x + kCubic * (x * x * x)));
   }
-  SLUICE_INLINE static F16 slope(F16 gate) {
+  SLUICE_INLINE static F16 growth(F16 gate, F16 share, F16 act) {
     const F16 x = bounded(gate);
-    return kTwice * (1.0f + 3 * kCubic * (x * x));
+    return act * (1.0f - share) * (kTwice * (1.0f + 3 * kCubic * (x * x)));
+  }
+};
+struct Gelu {
+  // By the library's complement of the error function, which keeps its precision where little is left.
+  SLUICE_INLINE static F16 share(F16 gate) {
+    float x[kVec];
+    store(x, gate);
+    for (float& v : x) v = 0.5f * std::erfc(v * -0.7071067811865476f);
+    return load(x);
+  }
+  SLUICE_INLINE static F16 growth(F16 gate, F16, F16) {
+    return gate * (0.3989422804014327f * exp(gate * gate * -0.5f));  // 1 / sqrt(2 pi)
   }
 };
 
 // The one place where the activation is computed, so that forward and backward give the same bits.
-SLUICE_INLINE F16 activate(F16 gate, F16 sig, F16 up) {
-  return gate * sig * up;
+SLUICE_INLINE F16 activate(F16 gate, F16 share, F16 up) {
+  return gate * share * up;
 }
 
 template <class Gate, class T>
-void forward_of(const T* gu, T* y, int64_t rows, int64_t dim) {
-  for (int64_t r = 0; r < rows; ++r, gu += 2 * dim, y += dim) {
+void forward_of(const T* gu, T* y, int64_t rows, int64_t dim, bool plain) {
+  for (int64_t r = 0; r < rows; ++r, gu += plain ? dim : 2 * dim, y += dim) {
     for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-      const F16 gate = load(gu + i, part), up = load(gu + dim + i, part);
+      const F16 gate = load(gu + i, part), up = plain ? F16{} + 1.0f : load(gu + dim + i, part);
       store(y + i, activate(gate, Gate::share(gate), up), part);
     });
   }
 }
 
 template <class T>
-void forward(const T* gu, T* y, int64_t rows, int64_t dim, GateActivation activation) {
-  const bool silu = activation == GateActivation::Silu;
-  silu ? forward_of<Silu>(gu, y, rows, dim) : forward_of<GeluTanh>(gu, y, rows, dim);
+void forward(const T* gu, T* y, int64_t rows, int64_t dim, GateActivation activation, bool plain) {
+  switch (activation) {
+    case GateActivation::Silu:
+      return forward_of<Silu>(gu, y, rows, dim, plain);
+    case GateActivation::GeluTanh:
+      return forward_of<GeluTanh>(gu, y, rows, dim, plain);
+    case GateActivation::Gelu:
+      return forward_of<Gelu>(gu, y, rows, dim, plain);
+  }
 }
 
 template <class Gate, class T>
-void backward_of(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim) {
-  for (int64_t r = 0; r < rows; ++r, gu += 2 * dim, dgu += 2 * dim, dy += dim, y += dim) {
+void backward_of(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim, bool plain) {
+  const int64_t step = plain ? dim : 2 * dim;
+  for (int64_t r = 0; r < rows; ++r, gu += step, dgu += step, dy += dim, y += dim) {
     for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-      const F16 gate = load(gu + i, part), up = load(gu + dim + i, part), g = load(dy + i, part);
-      const F16 sig = Gate::share(gate), act = gate * sig;
-      store(y + i, activate(gate, sig, up), part);
-      store(dgu + i, g * up * (sig + act * (1.0f - sig) * Gate::slope(gate)), part);
-      store(dgu + dim + i, g * act, part);
+      const F16 gate = load(gu + i, part), g = load(dy + i, part);
+      const F16 up = plain ? F16{} + 1.0f : load(gu + dim + i, part);
+      const F16 share = Gate::share(gate), act = gate * share;
+      store(y + i, activate(gate, share, up), part);
+      store(dgu + i, g * up * (share + Gate::growth(gate, share, act)), part);
+      if (!plain) store(dgu + dim + i, g * act, part);
     });
   }
 }
 
 template <class T>
-void backward(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim, GateActivation activation) {
-  const bool silu = activation == GateActivation::Silu;
-  silu ? backward_of<Silu>(gu, dy, dgu, y, rows, dim) : backward_of<GeluTanh>(gu, dy, dgu, y, rows, dim);
+void backward(const T* gu, const T* dy, T* dgu, T* y, int64_t rows, int64_t dim, GateActivation activation,
+              bool plain) {
+  switch (activation) {
+    case GateActivation::Silu:
+      return backward_of<Silu>(gu, dy, dgu, y, rows, dim, plain);
+    case GateActivation::GeluTanh:
+      return backward_of<GeluTanh>(gu, dy, dgu, y, rows, dim, plain);
+    case GateActivation::Gelu:
+      return backward_of<Gelu>(gu, dy, dgu, y, rows, dim, plain);
+  }
 }

@@ -57,6 +57,23 @@ cudaError_t rms_norm_bwd(const bf16* x, const bf16* w, const bf16* dy, const bf1
                          void* workspace, int64_t tokens, int64_t dim, const NormForm& form, bool accumulate,
                          cudaStream_t stream);
 
+// --- layer_norm.cu ---
+// w and bias are null where there are none.
+cudaError_t layer_norm(const bf16* x, const bf16* w, const bf16* bias, bf16* y, int64_t tokens, int64_t dim,
+                       float eps, float scale, Queue queue);
+
+// w, dw, dbias and dres are null where there are none; w and dw go together.
+template <class G>
+struct LayerNormGradient {
+  const bf16 *x, *w, *dy, *dres;
+  bf16* dx;
+  G *dw, *dbias;
+  bool accumulate_dw, accumulate_dbias;
+};
+template <class G>
+cudaError_t layer_norm_bwd(const LayerNormGradient<G>& g, void* workspace, int64_t tokens, int64_t dim,
+                           float eps, float scale, cudaStream_t stream);
+
 // --- rope.cu ---
 // The longest head that the own kernels of rotation and attention take.
 constexpr int64_t kMaxHeadDim = 128;
@@ -98,9 +115,12 @@ cudaError_t bias_grad(const bf16* dy, G* dbias, void* workspace, int64_t tokens,
                       cudaStream_t stream);
 
 // --- swiglu.cu ---
-cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, bool gelu, Queue queue);
+enum class Activation : uint8_t { Silu, GeluTanh, Gelu };
+// `plain`: gu is all gate.
+cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, Activation activation, bool plain,
+                   Queue queue);
 cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t tokens, int64_t dim,
-                       bool gelu, cudaStream_t stream);
+                       Activation activation, bool plain, cudaStream_t stream);
 
 // --- cast.cu ---
 template <class In, class Out>

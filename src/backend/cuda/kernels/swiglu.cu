@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SwiGLU and GeGLU: y = activation(gate) * up, see ops/mlp.h. Backward also writes y again, because reading
 // gate and up once serves both.
+#include <type_traits>
+
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
@@ -16,10 +18,10 @@ __device__ float sigmoid(float x) {
   return x >= 0 ? upper : e * upper;
 }
 
-// The sigmoid that a gate is multiplied by, and how fast its argument grows with the gate.
+// The share of a gate that is left of it, and what its derivative is times the gate, given that share.
 struct Silu {
   static __device__ float share(float gate) { return sigmoid(gate); }
-  static __device__ float slope(float) { return 1.0f; }
+  static __device__ float growth(float gate, float share) { return share * (gate * (1.0f - share)); }
 };
 struct GeluTanh {
   static constexpr float kTwice = 1.5957691216057308f, kCubic = 0.044715f;  // 2 sqrt(2/pi)
@@ -29,9 +31,15 @@ struct GeluTanh {
     const float x = bounded(gate);
     return sigmoid(kTwice * (x + kCubic * (x * x * x)));
   }
-  static __device__ float slope(float gate) {
+  static __device__ float growth(float gate, float share) {
     const float x = bounded(gate);
-    return kTwice * (1.0f + 3 * kCubic * (x * x));
+    return share * (gate * (1.0f - share) * (kTwice * (1.0f + 3 * kCubic * (x * x))));
+  }
+};
+struct Gelu {
+  static __device__ float share(float gate) { return normcdff(gate); }
+  static __device__ float growth(float gate, float) {
+    return gate * (0.3989422804014327f * __expf(-0.5f * gate * gate));  // 1 / sqrt(2 pi)
   }
 };
 
@@ -41,60 +49,73 @@ __device__ float gated(float gate, float up) {
   return gate * Gate::share(gate) * up;
 }
 
-template <class Gate>
+template <class Gate, bool kPlain>
 __global__ void swiglu_kernel(const bf16* gu, bf16* y, int64_t dim) {
   let_next_begin();
   await_previous();
   const int64_t token = blockIdx.x;
   const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVec;
   if (column >= dim) return;
-  const bf16* row = gu + token * 2 * dim + column;
-  const auto gates = Vec8<bf16>::load(row), ups = Vec8<bf16>::load(row + dim);
+  const bf16* row = gu + token * (kPlain ? dim : 2 * dim) + column;
+  const auto gates = Vec8<bf16>::load(row), ups = Vec8<bf16>::load(kPlain ? row : row + dim);
   float gate[kVec], up[kVec], out[kVec];
   gates.unpack(gate);
   ups.unpack(up);
-  for (int j = 0; j < kVec; ++j) out[j] = gated<Gate>(gate[j], up[j]);
+  for (int j = 0; j < kVec; ++j) out[j] = gated<Gate>(gate[j], kPlain ? 1.0f : up[j]);
   store8(y + token * dim + column, out);
 }
 
-template <class Gate>
+template <class Gate, bool kPlain>
 __global__ void swiglu_bwd_kernel(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t dim) {
   const int64_t token = blockIdx.x;
   const int64_t column = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kVec;
   if (column >= dim) return;
-  const bf16* row = gu + token * 2 * dim + column;
-  const auto gates = Vec8<bf16>::load(row), ups = Vec8<bf16>::load(row + dim);
+  const int64_t at = token * (kPlain ? dim : 2 * dim) + column;
+  const auto gates = Vec8<bf16>::load(gu + at), ups = Vec8<bf16>::load(gu + (kPlain ? at : at + dim));
   const auto grads = Vec8<bf16>::load(dy + token * dim + column);
   float gate[kVec], up[kVec], grad[kVec], out[kVec], d_gate[kVec], d_up[kVec];
   gates.unpack(gate);
   ups.unpack(up);
   grads.unpack(grad);
   for (int j = 0; j < kVec; ++j) {
-    const float s = Gate::share(gate[j]);
-    out[j] = gated<Gate>(gate[j], up[j]);
+    const float s = Gate::share(gate[j]), u = kPlain ? 1.0f : up[j];
+    out[j] = gated<Gate>(gate[j], u);
     d_up[j] = grad[j] * gate[j] * s;
-    d_gate[j] = grad[j] * up[j] * s * (1.0f + gate[j] * (1.0f - s) * Gate::slope(gate[j]));
+    d_gate[j] = grad[j] * u * (s + Gate::growth(gate[j], s));
   }
   store8(y + token * dim + column, out);
-  store8(dgu + token * 2 * dim + column, d_gate);
-  store8(dgu + token * 2 * dim + dim + column, d_up);
+  store8(dgu + at, d_gate);
+  if (!kPlain) store8(dgu + at + dim, d_up);
 }
 
 dim3 grid_for(int64_t tokens, int64_t dim) {
   return dim3(unsigned(tokens), blocks_for(dim, kThreads * kVec));
 }
 
+// Calls f with the activation as a type, and whether all is gate as a constant.
+template <class F>
+cudaError_t with_gate(Activation activation, bool plain, F f) {
+  const auto with = [&](auto gate) { return plain ? f(gate, std::true_type{}) : f(gate, std::false_type{}); };
+  if (activation == Activation::Silu) return with(Silu{});
+  return activation == Activation::Gelu ? with(Gelu{}) : with(GeluTanh{});
+}
+
 }  // namespace
 
-cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, bool gelu, Queue queue) {
-  const auto kernel = gelu ? swiglu_kernel<GeluTanh> : swiglu_kernel<Silu>;
-  return launch(kernel, grid_for(tokens, dim), kThreads, 0, queue, gu, y, dim);
+cudaError_t swiglu(const bf16* gu, bf16* y, int64_t tokens, int64_t dim, Activation activation, bool plain,
+                   Queue queue) {
+  return with_gate(activation, plain, [&](auto gate, auto is_plain) {
+    return launch(swiglu_kernel<decltype(gate), decltype(is_plain)::value>, grid_for(tokens, dim), kThreads,
+                  0, queue, gu, y, dim);
+  });
 }
 
 cudaError_t swiglu_bwd(const bf16* gu, const bf16* dy, bf16* dgu, bf16* y, int64_t tokens, int64_t dim,
-                       bool gelu, cudaStream_t stream) {
-  const auto kernel = gelu ? swiglu_bwd_kernel<GeluTanh> : swiglu_bwd_kernel<Silu>;
-  return launch(kernel, grid_for(tokens, dim), kThreads, 0, stream, gu, dy, dgu, y, dim);
+                       Activation activation, bool plain, cudaStream_t stream) {
+  return with_gate(activation, plain, [&](auto gate, auto is_plain) {
+    return launch(swiglu_bwd_kernel<decltype(gate), decltype(is_plain)::value>, grid_for(tokens, dim),
+                  kThreads, 0, stream, gu, dy, dgu, y, dim);
+  });
 }
 
 }  // namespace sluice::core::cuda
