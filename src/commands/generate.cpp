@@ -197,7 +197,7 @@ Result<GenerationTask> task_of(const GenerateRequest& request, const Source& sou
 // Tokens that a text may have; 0: any number. Frequencies that change as a text grows are those of a text
 // that fits the context that they were trained for.
 int64_t context_of(const ModelSpec& model, int64_t context) {
-  if (model.rope.kind != Rope::Dynamic) return context;
+  if (!model.rope.follows_length()) return context;
   return context == 0 ? model.rope.original_context : std::min(context, model.rope.original_context);
 }
 

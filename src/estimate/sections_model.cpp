@@ -49,7 +49,9 @@ Table longest_contexts(const Basis& b, double kv_bytes) {
               {{"tokens", "tokens", Form::Count},
                {"rule_tokens", "by N", Form::Count},
                {"weights", "weights", Form::Bytes}}};
-  const auto tokens = [&](double weights) { return std::max(0.0, std::floor((d.memory_bytes - weights) / kv_bytes)); };
+  const auto tokens = [&](double weights) {
+    return std::max(0.0, std::floor((d.memory_bytes - weights) / kv_bytes));
+  };
   for (const auto& [name, size] : {std::pair{"f32", 4.0}, {"bf16", 2.0}, {"8 bits", 1.0}, {"4 bits", 0.5}}) {
     const bool fits = size * b.params < d.memory_bytes;
     table.rows.push_back({name,
@@ -121,8 +123,10 @@ std::optional<Section> flops_section(const Basis& b) {
   add("training", "training", training, "sum over the tasks of a step / T", 6 * n, "6 N");
   add("training_recomputed", "training, layers recomputed", training + b.again_flops(),
       "the same + tasks to run again where only each layer's input is kept", 8 * n, "8 N");
-  s.facts.push_back({"model", "training, as MFU counts", model_flops_per_token(*b.spec, b.in.batch.seq_len),
-                     Form::Flops, "sum over layers of 6 D (2 Q + 2 K + 3 F) + 6 S Q, + 6 D V"});
+  s.facts.push_back(
+      {"model", "training, as MFU counts", model_flops_per_token(*b.spec, b.in.batch.seq_len), Form::Flops,
+       b.spec->layers.front().mlp.gated ? "sum over layers of 6 D (2 Q + 2 K + 3 F) + 6 S Q, + 6 D V"
+                                        : "sum over layers of 6 D (2 Q + 2 K + 2 F) + 6 S Q, + 6 D V"});
   s.facts.push_back({"attention", "of inference, scores and values", b.forward.attention_flops / b.tokens(),
                      Form::Flops, "sum over attention tasks / T: causal, 2 (S + 1) Q per layer"});
   const double rows = double(b.in.batch.rows), length = double(b.in.batch.seq_len), h = double(b.spec->dim);

@@ -166,7 +166,7 @@ std::string explain_speed() {
          "attention counted\n"
          "               half; L layers, D model dim, Q = heads x head dim, K = kv heads x head dim, F ffn "
          "dim, S sequence\n"
-         "               length, V vocabulary\n"
+         "               length, V vocabulary; 2 F where an MLP has no gates\n"
          "model TFLOP/s  model FLOPs per token x tokens/s / 1e12\n"
          "MFU            model FLOP/s / peak\n"
          "HFU            (FLOPs of every product and attention block that ran, recomputation included, plus "

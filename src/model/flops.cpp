@@ -43,7 +43,8 @@ double model_flops_per_token(const ModelSpec& spec, int64_t seq_len) {
   double flops = 6 * d * double(spec.vocab);
   for (const LayerSpec& layer : spec.layers) {
     const double q = double(layer.attention.q_dim()), k = double(layer.attention.kv_dim());
-    flops += 6 * d * (2 * q + 2 * k + 3 * double(layer.mlp.ffn)) + 6 * seen_twice(layer, seq_len) * q;
+    flops += 6 * d * (2 * q + 2 * k + double(layer.mlp.up_dim() + layer.mlp.ffn)) +
+             6 * seen_twice(layer, seq_len) * q;
   }
   return spec.freeze.empty() ? flops : flops - left_out(spec, seq_len);
 }

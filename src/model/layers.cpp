@@ -58,8 +58,20 @@ Task Forward::made(std::string_view what, SharedOp op, std::span<const Bound> us
 
 ObjectId Forward::norm(std::string_view what, ObjectId x, std::string_view y, const Place& at) {
   const ObjectId out = activation(y, spec_.dim, at);
+  const float scale = at.layer < 0 ? float(spec_.logit_scale) : 1;
+  if (spec_.norm.centred) {
+    const LayerNorm op{tokens(at), spec_.dim,         float(spec_.stream_norm_eps()),
+                       compute_,   spec_.norm.weight, spec_.norm.bias,
+                       scale};
+    std::vector<Bound> uses{x, out};
+    if (op.has_weight) uses.emplace_back(weight(what, at.layer));
+    if (op.has_bias) uses.emplace_back(weight(std::string(what) + "_bias", at.layer));
+    program_.add(made(what, op, uses, at));
+    record();
+    return out;
+  }
   RmsNorm op{tokens(at), spec_.dim, float(spec_.stream_norm_eps()), compute_, float(spec_.norm_offset)};
-  if (at.layer < 0) op.scale = float(spec_.logit_scale);
+  op.scale = scale;
   task(what, op, {x, weight(what, at.layer), out}, at);
   record();
   return out;
@@ -129,11 +141,11 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
            x_mid, at);
 
   const ObjectId h2 = before ? norm("norm2", x_mid, "h2", at) : x_mid;
-  const ObjectId gu = activation("gu", 2 * ffn, at);
-  project({"gate_up", "wgu", spec.mlp.bias ? "bgu" : "", dim, 2 * ffn}, h2, gu, {}, at);
+  const ObjectId gu = activation("gu", spec.mlp.up_dim(), at);
+  project({"gate_up", "wgu", spec.mlp.bias ? "bgu" : "", dim, spec.mlp.up_dim()}, h2, gu, {}, at);
   record();
   const ObjectId act = activation("act", ffn, at);
-  task("swiglu", Swiglu{tokens(at), ffn, compute_, spec.mlp.activation}, {gu, act}, at);
+  task("swiglu", Swiglu{tokens(at), ffn, compute_, spec.mlp.activation, !spec.mlp.gated}, {gu, act}, at);
   record();
   const ObjectId x_out = activation("x", dim, {at.layer + 1, at.round, at.chunk});
   add_half({"down", "wd", spec.mlp.bias ? "bd" : "", ffn, dim}, "mlp_out", "norm2_after", act, x_mid, x_out,

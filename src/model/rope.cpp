@@ -51,6 +51,8 @@ std::vector<float> rope_inv_freq(const Rope& rope, int64_t head_dim, int64_t seq
     if (rope.kind == Rope::Linear) f /= rope.factor;
     if (rope.kind == Rope::Llama3) f = llama3(rope, f);
     if (rope.kind == Rope::Yarn) f = yarn(rope, f, double(i), dim);
+    if (rope.kind == Rope::Long)
+      f /= (seq_len > rope.original_context ? rope.long_factors : rope.short_factors)[i];
     out[i] = static_cast<float>(f);
   }
   return out;

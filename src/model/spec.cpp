@@ -62,7 +62,11 @@ std::string text(const LayerSpec& layer) {
   if (a.qkv_bias) out += a.o_bias ? ", attention biases" : ", q, k and v biases";
   if (!a.qkv_bias && a.o_bias) out += ", o bias";
   if (layer.mlp.bias) out += ", ffn biases";
-  if (layer.mlp.activation == GateActivation::GeluTanh) out += ", GELU gates";
+  if (layer.mlp.activation != GateActivation::Silu) {
+    out += layer.mlp.activation == GateActivation::Gelu ? ", exact GELU" : ", GELU";
+    if (layer.mlp.gated) out += " gates";
+  }
+  if (!layer.mlp.gated) out += ", no gates";
   if (!a.rotated) out += ", not rotated";
   if (a.window > 0) out += fmt::format(", window {}", a.window);
   if (a.scale != 0) out += fmt::format(", scores times {}", a.scale);
@@ -109,6 +113,15 @@ Status validate(const ModelSpec& spec) {
     if (weight.format && weight.trainable)
       return error("model: matrices in {} are not trained", to_text(*weight.format));
   }
+  for (const Rope* rope : {&spec.rope, spec.window_rope ? &*spec.window_rope : &spec.rope}) {
+    if (rope->kind != Rope::Long) continue;
+    for (const auto& [key, factors] :
+         {std::pair{"short_factor", &rope->short_factors}, {"long_factor", &rope->long_factors}}) {
+      if (int64_t(factors->size()) != spec.head_dim() / 2)
+        return error("model: {} has {} numbers; half of head_dim, {}, are needed", key, factors->size(),
+                     spec.head_dim() / 2);
+    }
+  }
   const bool dynamic =
       spec.rope.kind == Rope::Dynamic || (spec.window_rope && spec.window_rope->kind == Rope::Dynamic);
   if (dynamic && spec.head_dim() < 4) {
@@ -137,6 +150,10 @@ std::string text(const ModelSpec& spec) {
     const bool all = end - begin == spec.layers.size();
     out += all ? ", " + layer : fmt::format(", layers {} to {}: {}", begin, end - 1, layer);
   }
+  if (spec.norm.centred)
+    out += spec.norm.bias     ? ", LayerNorm"
+           : spec.norm.weight ? ", LayerNorm without biases"
+                              : ", LayerNorm without weights";
   if (spec.norm_offset != 0) out += fmt::format(", norms with {} + w", spec.norm_offset);
   if (spec.window_rope) out += ", windows rotated by themselves";
   const std::pair<const char*, double> scales[] = {

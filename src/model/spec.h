@@ -29,6 +29,7 @@ struct Rope {
     Dynamic,  // theta grows with a sequence that is longer than original_context
     Llama3,   // those slower than original_context are divided by `factor`
     Yarn,     // likewise, between beta_slow and beta_fast turns in original_context
+    Long,  // each by a number of its own, which is another where sequences are longer than original_context
   } kind = Default;
   double theta = 10000;
   double factor = 1;
@@ -37,7 +38,11 @@ struct Rope {
   double beta_fast = 32, beta_slow = 1;              // Yarn
   bool truncate = true;                              // Yarn: to whole frequencies
   double attention_factor = 1;                       // of the cosines and sines
+  std::vector<double> short_factors,
+      long_factors;  // Long: of sequences up to original_context, and of others
 
+  // Whether frequencies depend on how long a sequence is.
+  bool follows_length() const { return kind == Dynamic || kind == Long; }
   bool operator==(const Rope&) const = default;
 };
 
@@ -59,16 +64,33 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
-// down(activation(gate(x)) * up(x))
+// down(activation(gate(x)) * up(x)), or without a gate down(activation(up(x)))
 struct Mlp {
   int64_t ffn = 0;
   GateActivation activation = GateActivation::Silu;
   bool bias = false;
+  bool gated = true;
+
+  int64_t up_dim() const { return gated ? 2 * ffn : ffn; }  // of all that reads x
   bool operator==(const Mlp&) const = default;
 };
 
 // Where the norms of a layer's halves stand: x + half(norm(x)), x + norm(half(x)), or both.
 enum class Norms : uint8_t { Before, After, Around };
+
+// What norms of the stream do: divide by the root of the mean square (RMSNorm), or take the mean off before
+// (LayerNorm); and whether they have weights, and biases.
+struct NormKind {
+  bool centred = false, weight = true, bias = false;
+  bool operator==(const NormKind&) const = default;
+};
+
+// What checkpoints call the matrices of a layer, and whether several are one tensor there, stacked by rows.
+struct TensorNames {
+  const char *gate = "mlp.gate_proj", *up = "mlp.up_proj", *down = "mlp.down_proj";
+  const char *qkv = nullptr, *gate_up = nullptr;  // null: they are apart
+  bool operator==(const TensorNames&) const = default;
+};
 
 struct LayerSpec {
   Attention attention;
@@ -83,7 +105,9 @@ struct ModelSpec {
   std::string family = "llama";  // model_type of a Hugging Face config.json
   int64_t dim = 0, vocab = 0;
   double norm_eps = 1e-5;
-  double norm_offset = 0;        // norms multiply with this plus their weight
+  double norm_offset = 0;  // norms multiply with this plus their weight
+  NormKind norm;
+  TensorNames names;
   bool tied_embeddings = false;  // the head is the embedding
   // What is multiplied: the embedding, what each half of a layer adds to the stream, and the logits.
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;

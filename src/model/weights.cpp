@@ -28,7 +28,7 @@ class Table {
     matrix("embedding", {{"model.embed_tokens.weight", v, d}});
     for (size_t l = 0; l < spec_.layers.size(); ++l) layer(int(l));
     layer_ = -1;
-    norm("norm", "model.norm.weight", d);
+    norm("norm", "model.norm", d);
     if (!spec_.tied_embeddings) matrix("head", {{"lm_head.weight", v, d}});
     return std::move(out_);
   }
@@ -43,26 +43,44 @@ class Table {
     layer_ = index;
     // Norms are named by their order: where halves have them behind, the second is attention's.
     const bool before = layer.norms != Norms::After, after = layer.norms != Norms::Before;
-    if (before) norm("norm1", at("input_layernorm.weight"), d);
-    matrix("wq", {{at("self_attn.q_proj.weight"), q, d}});
-    if (a.qkv_bias) bias("bq", {{at("self_attn.q_proj.bias"), q, 1}});
-    matrix("wkv", {{at("self_attn.k_proj.weight"), kv, d}, {at("self_attn.v_proj.weight"), kv, d}});
-    if (a.qkv_bias) bias("bkv", {{at("self_attn.k_proj.bias"), kv, 1}, {at("self_attn.v_proj.bias"), kv, 1}});
+    if (before) norm("norm1", at("input_layernorm"), d);
+    // Where q, k and v are one tensor, their rows stand in it in this order.
+    const bool together = spec_.names.qkv != nullptr;
+    const std::string qkv = together ? at(spec_.names.qkv) : std::string();
+    const auto part = [&](const char* name, const char* kind, int64_t first, int64_t rows, int64_t cols) {
+      return together ? WeightSource{qkv + kind, rows, cols, first, q + 2 * kv}
+                      : WeightSource{at(name) + kind, rows, cols};
+    };
+    matrix("wq", {part("self_attn.q_proj", ".weight", 0, q, d)});
+    if (a.qkv_bias) bias("bq", {part("self_attn.q_proj", ".bias", 0, q, 1)});
+    const auto keys_and_values = [&](const char* kind, int64_t cols) {
+      if (together) return std::vector<WeightSource>{part("", kind, q, 2 * kv, cols)};
+      return std::vector<WeightSource>{part("self_attn.k_proj", kind, 0, kv, cols),
+                                       part("self_attn.v_proj", kind, 0, kv, cols)};
+    };
+    matrix("wkv", keys_and_values(".weight", d));
+    if (a.qkv_bias) bias("bkv", keys_and_values(".bias", 1));
     if (a.qk_norm != QkNorm::None) {
       const bool whole = a.qk_norm == QkNorm::Whole;
-      norm("q_norm", at("self_attn.q_norm.weight"), whole ? q : a.head_dim);
-      norm("k_norm", at("self_attn.k_norm.weight"), whole ? kv : a.head_dim);
+      plain_norm("q_norm", at("self_attn.q_norm.weight"), whole ? q : a.head_dim);
+      plain_norm("k_norm", at("self_attn.k_norm.weight"), whole ? kv : a.head_dim);
     }
     matrix("wo", {{at("self_attn.o_proj.weight"), d, q}}, into_residual_);
     if (a.o_bias) bias("bo", {{at("self_attn.o_proj.bias"), d, 1}});
-    if (after) norm("norm1_after", at("post_attention_layernorm.weight"), d);
-    if (before)
-      norm("norm2", at(after ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight"), d);
-    matrix("wgu", {{at("mlp.gate_proj.weight"), f, d}, {at("mlp.up_proj.weight"), f, d}});
-    if (layer.mlp.bias) bias("bgu", {{at("mlp.gate_proj.bias"), f, 1}, {at("mlp.up_proj.bias"), f, 1}});
-    matrix("wd", {{at("mlp.down_proj.weight"), d, f}}, into_residual_);
-    if (layer.mlp.bias) bias("bd", {{at("mlp.down_proj.bias"), d, 1}});
-    if (after) norm("norm2_after", at("post_feedforward_layernorm.weight"), d);
+    if (after) norm("norm1_after", at("post_attention_layernorm"), d);
+    if (before) norm("norm2", at(after ? "pre_feedforward_layernorm" : "post_attention_layernorm"), d);
+    const TensorNames& names = spec_.names;
+    const auto gate_and_up = [&](const char* kind, int64_t cols) {
+      using Sources = std::vector<WeightSource>;
+      if (names.gate_up != nullptr) return Sources{{at(names.gate_up) + kind, 2 * f, cols}};
+      if (!layer.mlp.gated) return Sources{{at(names.up) + kind, f, cols}};
+      return Sources{{at(names.gate) + kind, f, cols}, {at(names.up) + kind, f, cols}};
+    };
+    matrix("wgu", gate_and_up(".weight", d));
+    if (layer.mlp.bias) bias("bgu", gate_and_up(".bias", 1));
+    matrix("wd", {{at(names.down) + ".weight", d, f}}, into_residual_);
+    if (layer.mlp.bias) bias("bd", {{at(names.down) + ".bias", d, 1}});
+    if (after) norm("norm2_after", at("post_feedforward_layernorm"), d);
   }
 
   void put(const char* role, std::vector<WeightSource> sources, bool matrix, Init init, bool decay) {
@@ -74,9 +92,14 @@ class Table {
   void matrix(const char* role, std::vector<WeightSource> sources, float deviation = kDeviation) {
     put(role, std::move(sources), true, {Init::Normal, deviation}, true);
   }
-  void norm(const char* role, std::string tensor, int64_t rows) {
+  void plain_norm(const char* role, std::string tensor, int64_t rows) {
     put(role, {{std::move(tensor), rows, 1}}, false, {spec_.norm_offset == 0 ? Init::Ones : Init::Zeros},
         false);
+  }
+  // Of the stream, with what its norms have.
+  void norm(const std::string& role, const std::string& tensor, int64_t rows) {
+    if (spec_.norm.weight) plain_norm(role.c_str(), tensor + ".weight", rows);
+    if (spec_.norm.bias) bias((role + "_bias").c_str(), {{tensor + ".bias", rows, 1}});
   }
   void bias(const char* role, std::vector<WeightSource> sources) {
     put(role, std::move(sources), false, {Init::Zeros}, false);
@@ -173,7 +196,7 @@ Status freeze(ModelSpec& spec, std::vector<std::string> patterns, std::string_vi
 
 int64_t Weight::elements() const {
   int64_t elements = 0;
-  for (const WeightSource& s : sources) elements += s.rows * s.cols;
+  for (const WeightSource& s : sources) elements += s.elements();
   return elements;
 }
 

@@ -17,6 +17,13 @@ namespace sluice::core {
 struct WeightSource {
   std::string tensor;  // "model.layers.3.self_attn.k_proj.weight"
   int64_t rows, cols;
+  // Of a tensor that several weights share, by rows, in their order: where these rows begin, and how many it
+  // has.
+  int64_t first_row = 0, tensor_rows = 0;  // 0 rows: these alone
+
+  int64_t first() const { return first_row * cols; }  // element of the tensor
+  int64_t elements() const { return rows * cols; }
+  int64_t all_rows() const { return tensor_rows == 0 ? rows : tensor_rows; }
 };
 
 // How a weight begins where it is not loaded.

@@ -24,7 +24,7 @@ constexpr Role kRoles[] = {
     {"x_mid", "x plus the output of attention: input of the layer's second half"},
     {"attn_out", "what attention gives, before it is normalised and added to x"},
     {"h2", "x_mid after the second norm: what the MLP reads"},
-    {"gu", "gate and up projections of the MLP, side by side"},
+    {"gu", "gate and up projections of the MLP, side by side, or the up projection alone"},
     {"act", "the gate, activated, times up: what the down projection reads"},
     {"mlp_out", "what the MLP gives, before it is normalised and added to x_mid"},
     {"h", "output of the last layer after its norm: what the head reads"},
@@ -48,6 +48,9 @@ constexpr Role kRoles[] = {
     {"bgu", "bias of the gate and up projections"},
     {"bd", "bias of the down projection"},
     {"norm", "weights of the last norm"},
+    {"norm1_bias", "bias of the norm before attention"},
+    {"norm2_bias", "bias of the norm before the MLP"},
+    {"norm_bias", "bias of the last norm"},
     {"head", "weights of the head, which gives the logits"},
     // The rest.
     {"batch", "tokens, targets and positions of a chunk"},

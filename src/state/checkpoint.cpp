@@ -184,14 +184,14 @@ Status load_weights_files(const CheckpointInfo& info, const Model& model, const 
                           Executor& executor) {
   const auto places = weight_places(model);
   std::set<std::string_view> needed;
-  for (const auto& [name, place] : places) needed.insert(name);
+  for (const auto& [name, of_tensor] : places) needed.insert(name);
   for (const auto& [name, sum] : info.files) {
     if (!is_weights_file(name)) continue;
     const fs::path path = dir / name;
     SLUICE_TRY(load_file(
         info, path, needed, false,
         [&](const TensorInfo& tensor) {
-          return check_weight(model, places.find(tensor.name)->second, tensor, path);
+          return check_weight(model, places.find(tensor.name)->second.front(), tensor, path);
         },
         [&](const TensorInfo& tensor, int64_t offset, std::span<const std::byte> bytes) {
           return write_weight(model, places.find(tensor.name)->second, tensor, offset, bytes, executor);

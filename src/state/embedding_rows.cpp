@@ -32,7 +32,7 @@ Result<EmbeddingRows> EmbeddingRows::open(const ModelSpec& spec, DType dtype,
   SLUICE_ASSIGN(rows.files_, TensorFiles::open(checkpoint));
   const std::string& name = rows.weight_.sources.front().tensor;
   SLUICE_ASSIGN(rows.tensor_, rows.files_->get(name));
-  SLUICE_TRY(check_weight(model, weight_places(model).at(name), rows.tensor_->info, checkpoint));
+  SLUICE_TRY(check_weight(model, weight_places(model).at(name).front(), rows.tensor_->info, checkpoint));
   return rows;
 }
 

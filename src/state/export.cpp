@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/bytes.h"
@@ -47,11 +48,11 @@ Result<Source> open_source(const fs::path& dir) {
   return Source{dir, std::move(*spec), std::move(checkpoint), std::move(files), {}, false, {}};
 }
 
-// A tensor as the model has it, from the one of that name in the source.
+// The rows of a tensor that a weight has, from the one of that name in the source.
 Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const WeightSource& part,
                                 const std::optional<TensorType>& type) {
   SLUICE_ASSIGN(const SafeTensor* tensor, source.files.get(part.tensor));
-  std::vector<int64_t> expected{part.rows};
+  std::vector<int64_t> expected{part.all_rows()};
   if (weight.matrix) expected.push_back(part.cols);
   if (tensor->info.shape != expected) {
     return error("{}: tensor {} has shape [{}], config.json says [{}]", source.dir.string(), part.tensor,
@@ -64,7 +65,11 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
   }
   const ObjectId id(uint32_t(source.parts.size()));
   source.parts.push_back(tensor);
-  return StoredTensor{{part.tensor, type.value_or(own), expected}, {{id, 0, tensor->info.bytes(), 0}}, own};
+  const int64_t size = size_of(own);
+  expected.front() = part.rows;
+  return StoredTensor{{part.tensor, type.value_or(own), expected},
+                      {{id, part.first() * size, part.elements() * size, 0}},
+                      own};
 }
 
 // Has the tensors of a weight read from its master, if there is one. `tensors` are those of the weight.
@@ -82,7 +87,8 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
   size_t tensor = 0;
   int64_t left = 0;                // of that tensor, in elements
   std::optional<TensorType> type;  // of all parts
-  ObjectId parameters;             // where its own elements are
+  ObjectId parameters;             // where its own elements are,
+  int64_t first_parameter = 0;     // from this one on
   for (size_t p = 0; const SafeTensor* part = find(p); ++p) {
     const ObjectId id(uint32_t(source.parts.size()));
     source.parts.push_back(part);
@@ -95,6 +101,7 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
             *type == TensorType::I8 && tensor < tensors.size() && tensors[tensor].from == TensorType::BF16;
         if (tensor == tensors.size() || (*type != TensorType::F32 && !beside)) return not_as_many();
         parameters = tensors[tensor].parts.front().object;
+        first_parameter = tensors[tensor].parts.front().offset / size_of(tensors[tensor].from);
         if (!beside) tensors[tensor].from = TensorType::F32;
         tensors[tensor].parts.clear();
         left = tensors[tensor].info.elements();
@@ -103,7 +110,7 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
       StoredTensor& to = tensors[tensor - 1];
       const int64_t count = std::min(left, elements - at);
       if (*type == TensorType::I8) {
-        add_joined(parameters, to.info.elements() - left, id, at, count, to);
+        add_joined(parameters, first_parameter + to.info.elements() - left, id, at, count, to);
       } else {
         to.parts.push_back({id, 4 * at, 4 * count, 0});
       }
@@ -113,6 +120,25 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
   source.from_masters = source.from_masters || tensor > 0;
   if (left == 0 && (tensor == 0 || tensor == tensors.size())) return {};
   return not_as_many();
+}
+
+// Rows of one tensor that several weights have, in their order, become that tensor.
+std::vector<StoredTensor> joined(std::vector<StoredTensor> rows) {
+  std::vector<StoredTensor> out;
+  std::map<std::string, size_t, std::less<>> known;
+  for (StoredTensor& part : rows) {
+    const auto [it, fresh] = known.try_emplace(part.info.name, out.size());
+    if (fresh) {
+      out.push_back(std::move(part));
+      continue;
+    }
+    StoredTensor& whole = out[it->second];
+    SLUICE_CHECK(whole.from == part.from, "{}: its rows are of several types", whole.info.name);
+    whole.info.shape.front() += part.info.shape.front();
+    whole.parts.insert(whole.parts.end(), part.parts.begin(), part.parts.end());
+    whole.residuals.insert(whole.residuals.end(), part.residuals.begin(), part.residuals.end());
+  }
+  return out;
 }
 
 Result<std::vector<StoredTensor>> tensors_of(Source& source, const std::optional<TensorType>& type) {
@@ -131,7 +157,7 @@ Result<std::vector<StoredTensor>> tensors_of(Source& source, const std::optional
     }
     SLUICE_TRY(read_from_masters(source, weight, std::span(out).subspan(first)));
   }
-  return out;
+  return joined(std::move(out));
 }
 
 // Whether the files of a checkpoint that are read are those that were saved.
@@ -203,7 +229,14 @@ Exported summary_of(const Source& source, std::span<const StoredTensor> tensors)
 std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::string> files) {
   std::vector<std::string> out = spec.notices;
   const auto any = [&](auto&& is) { return std::any_of(spec.layers.begin(), spec.layers.end(), is); };
-  if (any([](const LayerSpec& layer) { return layer.attention.window > 0; }))
+  // What all models of a family have its reader there knows.
+  const auto usual = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", spec.family));
+  SLUICE_CHECK(usual.ok(), "{}", usual.message());
+  const LayerSpec& first = usual->layers.front();
+  const bool windows_by_pattern = std::any_of(
+      usual->layers.begin(), usual->layers.end(),
+      [&](const LayerSpec& l) { return (l.attention.window > 0) != (first.attention.window > 0); });
+  if (!windows_by_pattern && any([](const LayerSpec& layer) { return layer.attention.window > 0; }))
     out.emplace_back(
         "llama.cpp passes the window over (sliding_window): longer texts get other logits there");
   constexpr size_t kUnrotatedInLlamaCpp = 4;  // of SmolLM3, each such layer
@@ -220,8 +253,10 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
         "llama.cpp passes rope_type dynamic over: texts of more than {} tokens get other logits there",
         spec.rope.original_context));
   }
-  if (any([](const LayerSpec& layer) { return layer.mlp.activation != GateActivation::Silu; }))
-    out.emplace_back("llama.cpp takes the gates of this family to be SiLU (hidden_act): other logits");
+  if (any([&](const LayerSpec& layer) { return layer.mlp.activation != first.mlp.activation; }))
+    out.push_back(
+        fmt::format("llama.cpp takes the activations of this family to be {} (hidden_act): other logits",
+                    first.mlp.activation == GateActivation::Silu ? "SiLU" : "GELU by tanh"));
   const auto has = [&](std::string_view name) {
     return std::find(files.begin(), files.end(), name) != files.end();
   };

@@ -2,6 +2,7 @@
 #include "state/layout.h"
 
 #include <algorithm>
+#include <map>
 
 #include "state/weights.h"
 
@@ -73,6 +74,7 @@ void add_joined(ObjectId parameter, int64_t first, ObjectId residual, int64_t re
 
 CheckpointLayout layout_of(const Model& model, bool f32_weights) {
   CheckpointLayout out;
+  std::map<std::string, size_t, std::less<>> tensors;
   for (size_t w = 0; w < model.weights.size(); ++w) {
     const ParamObjects& objects = model.params[w];
     const Format& format = model.program.object(objects.param).format;
@@ -82,17 +84,21 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
     const bool from_master = f32_weights && has_master(objects);
     int64_t first = 0;
     for (const WeightSource& source : model.weights[w].sources) {
-      const int64_t elements = source.rows * source.cols;
-      StoredTensor tensor;
-      tensor.info = {source.tensor, f32_weights ? TensorType::F32 : tensor_type(own), {source.rows}};
-      if (model.weights[w].matrix) tensor.info.shape.push_back(source.cols);
-      tensor.from = tensor_type(own);
+      const int64_t elements = source.elements();
+      // Rows of a tensor that other weights have rows of, too, follow theirs.
+      const auto [it, fresh] = tensors.try_emplace(source.tensor, out.weights.size());
+      if (fresh) {
+        StoredTensor& tensor = out.weights.emplace_back();
+        tensor.info = {source.tensor, f32_weights ? TensorType::F32 : tensor_type(own), {source.all_rows()}};
+        if (model.weights[w].matrix) tensor.info.shape.push_back(source.cols);
+        tensor.from = tensor_type(own);
+      }
+      StoredTensor& tensor = out.weights[it->second];
       if (from_master) {
         add_master(model.program, objects, first, elements, tensor);
       } else {
-        tensor.parts = {{objects.param, format.bytes(first), format.bytes(elements), 0}};
+        tensor.parts.push_back({objects.param, format.bytes(first), format.bytes(elements), 0});
       }
-      out.weights.push_back(std::move(tensor));
       first += elements;
     }
     for (const ParamObjects::Part& part : objects.parts) {

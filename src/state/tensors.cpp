@@ -24,15 +24,17 @@ struct Range {
   int64_t first_parameter = 0;
 };
 
-Result<WeightPlace> find(const Model& model, std::string_view name) {
+Result<std::vector<WeightPlace>> find(const Model& model, std::string_view name) {
   const auto places = weight_places(model);
   const auto it = places.find(name);
   if (it != places.end()) return it->second;
   return error(ErrorKind::NotFound, "weight {}: the model has no tensor of that name", name);
 }
 
-int64_t elements_of(const WeightPlace& place) {
-  return place.source->rows * place.source->cols;
+int64_t elements_of(std::span<const WeightPlace> places) {
+  int64_t elements = 0;
+  for (const WeightPlace& place : places) elements += place.source->elements();
+  return elements;
 }
 
 // The object of a part of the state in a slot; invalid: it has none.
@@ -42,11 +44,11 @@ ObjectId object_in(const ParamObjects::Part& part, const Optimizer& optimizer, s
   return it == optimizer.state.end() ? ObjectId{} : part.state[size_t(it - optimizer.state.begin())];
 }
 
-// Where a tensor's numbers lie, in their order.
+// Where a tensor's numbers lie that a place has, in their order.
 Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimizer, TensorKind kind,
                                      std::string_view name, const WeightPlace& place) {
   const ParamObjects& objects = model.params[place.weight];
-  const int64_t count = elements_of(place), end = place.first + count;
+  const int64_t count = place.source->elements(), end = place.first + count;
   if (kind.of == TensorKind::Weight) return std::vector<Range>{{objects.param, place.first, count}};
   if (!objects.grad.valid())
     return error("{}: it is not trained, and has neither gradient nor optimizer state", name);
@@ -61,6 +63,17 @@ Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimi
     out.push_back({object, from - part.first, to - from});
     if (kind.slot == kMasterRole && has_residuals(model.program, part))
       out.back().parameters = objects.param, out.back().first_parameter = from;
+  }
+  return out;
+}
+
+// And where all of them do.
+Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimizer, TensorKind kind,
+                                     std::string_view name, std::span<const WeightPlace> places) {
+  std::vector<Range> out;
+  for (const WeightPlace& place : places) {
+    SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, place));
+    out.insert(out.end(), ranges.begin(), ranges.end());
   }
   return out;
 }
@@ -113,10 +126,10 @@ std::vector<std::string_view> state_slots(const Model& model, const Optimizer& o
 
 Result<std::vector<float>> read_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind,
                                        std::string_view name, const Executor& executor) {
-  SLUICE_ASSIGN(const WeightPlace place, find(model, name));
-  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, place));
+  SLUICE_ASSIGN(const std::vector<WeightPlace> places, find(model, name));
+  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, places));
   std::vector<float> out;
-  out.reserve(size_t(elements_of(place)));
+  out.reserve(size_t(elements_of(places)));
   for (const Range& range : ranges) {
     SLUICE_TRY(for_each_piece(range, executor, [&](const std::vector<float>& values) {
       out.insert(out.end(), values.begin(), values.end());
@@ -126,19 +139,19 @@ Result<std::vector<float>> read_tensor(const Model& model, const Optimizer& opti
 }
 
 Status check_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name) {
-  SLUICE_ASSIGN(const WeightPlace place, find(model, name));
-  SLUICE_TRY(ranges_of(model, optimizer, kind, name, place));
+  SLUICE_ASSIGN(const std::vector<WeightPlace> places, find(model, name));
+  SLUICE_TRY(ranges_of(model, optimizer, kind, name, places));
   return {};
 }
 
 Status check_write(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
                    std::span<const float> values) {
-  SLUICE_ASSIGN(const WeightPlace place, find(model, name));
-  if (int64_t(values.size()) != elements_of(place))
-    return error("weight {}: {} values; it has {}", name, values.size(), elements_of(place));
+  SLUICE_ASSIGN(const std::vector<WeightPlace> places, find(model, name));
+  if (int64_t(values.size()) != elements_of(places))
+    return error("weight {}: {} values; it has {}", name, values.size(), elements_of(places));
   if (kind.of == TensorKind::State && kind.slot == kMasterRole)
     return error("state {}: it is set with the weight, not alone", kMasterRole);
-  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, place));
+  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, places));
   const TensorInfo tensor{std::string(name), TensorType::F32, {int64_t(values.size())}};
   const auto squares = std::ranges::find(optimizer.state, true, &StateSlot::squares);
   const bool never_negative =
@@ -164,12 +177,12 @@ Status check_write(const Model& model, const Optimizer& optimizer, TensorKind ki
 
 Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name,
                     std::span<const float> values, Executor& executor) {
-  SLUICE_ASSIGN(const WeightPlace place, find(model, name));
+  SLUICE_ASSIGN(const std::vector<WeightPlace> places, find(model, name));
   if (kind.of == TensorKind::Weight) {
     const TensorInfo tensor{std::string(name), TensorType::F32, {int64_t(values.size())}};
-    return write_weight(model, place, tensor, 0, std::as_bytes(values), executor);
+    return write_weight(model, places, tensor, 0, std::as_bytes(values), executor);
   }
-  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, place));
+  SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, places));
   std::vector<std::byte> bytes;
   for (const Range& range : ranges) {
     const Object& object = executor.program().object(range.object);

@@ -191,13 +191,13 @@ Status initialize(const Model& model, uint64_t seed, Executor& executor, const B
   return for_each_job(int64_t(jobs.size()), total, run, [&] { progress(done, total); });
 }
 
-std::map<std::string, WeightPlace, std::less<>> weight_places(const Model& model) {
-  std::map<std::string, WeightPlace, std::less<>> out;
+std::map<std::string, std::vector<WeightPlace>, std::less<>> weight_places(const Model& model) {
+  std::map<std::string, std::vector<WeightPlace>, std::less<>> out;
   for (size_t w = 0; w < model.weights.size(); ++w) {
     int64_t first = 0;
     for (const WeightSource& source : model.weights[w].sources) {
-      out[source.tensor] = {w, &source, first};
-      first += source.rows * source.cols;
+      out[source.tensor].push_back({w, &source, first});
+      first += source.elements();
     }
   }
   return out;
@@ -205,7 +205,7 @@ std::map<std::string, WeightPlace, std::less<>> weight_places(const Model& model
 
 Status check_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor,
                     const std::filesystem::path& path) {
-  std::vector<int64_t> expected{place.source->rows};
+  std::vector<int64_t> expected{place.source->all_rows()};
   if (model.weights[place.weight].matrix) expected.push_back(place.source->cols);
   if (tensor.shape != expected) {
     return error("{}: tensor {} has shape [{}], the model needs [{}]", path.string(), tensor.name,
@@ -218,18 +218,38 @@ Status check_weight(const Model& model, const WeightPlace& place, const TensorIn
   return {};
 }
 
-Status write_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t offset,
-                    std::span<const std::byte> bytes, Executor& executor) {
-  const int64_t size = size_of(tensor.type), first = offset / size;
-  const int64_t elements = int64_t(bytes.size()) / size;
+namespace {
+
+// Elements of a tensor from `first` on, which are a place's.
+Status write_part(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t first,
+                  std::span<const std::byte> bytes, Executor& executor) {
+  const int64_t size = size_of(tensor.type), elements = int64_t(bytes.size()) / size;
   const auto run = [&](int64_t index, Tile& tile) -> Status {
     const int64_t from = index * kTileElements, count = std::min(kTileElements, elements - from);
     const auto part = bytes.subspan(size_t(from * size), size_t(count * size));
     SLUICE_TRY(check_values(tensor, false, first + from, part));
     read_elements(tensor.type, part, tile.values);
-    return write_param(executor, model.params[place.weight], place.first + first + from, tile);
+    return write_param(executor, model.params[place.weight],
+                       place.first + first - place.source->first() + from, tile);
   };
   return for_each_job((elements + kTileElements - 1) / kTileElements, elements * 4, run, [] {});
+}
+
+}  // namespace
+
+Status write_weight(const Model& model, std::span<const WeightPlace> places, const TensorInfo& tensor,
+                    int64_t offset, std::span<const std::byte> bytes, Executor& executor) {
+  const int64_t size = size_of(tensor.type), begin = offset / size;
+  const int64_t end = begin + int64_t(bytes.size()) / size;
+  for (const WeightPlace& place : places) {
+    const int64_t from = std::max(begin, place.source->first());
+    const int64_t to = std::min(end, place.source->first() + place.source->elements());
+    if (from >= to) continue;
+    SLUICE_TRY(write_part(model, place, tensor, from,
+                          bytes.subspan(size_t((from - begin) * size), size_t((to - from) * size)),
+                          executor));
+  }
+  return {};
 }
 
 bool has_residuals(const Program& program, const ParamObjects::Part& part) {
@@ -263,13 +283,16 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
   const auto places = weight_places(model);
   std::vector<Part> parts;
   int64_t total = 0;
-  for (const auto& [name, place] : places) {
+  for (const auto& [name, of_tensor] : places) {
     SLUICE_ASSIGN(const SafeTensor* tensor, files.get(name));
-    SLUICE_TRY(check_weight(model, place, tensor->info, checkpoint));
-    const int64_t elements = tensor->info.elements();
-    for (int64_t done = 0; done < elements; done += kTileElements)
-      parts.push_back({tensor, &place, done, std::min(kTileElements, elements - done)});
-    total += elements * 4;
+    SLUICE_TRY(check_weight(model, of_tensor.front(), tensor->info, checkpoint));
+    for (const WeightPlace& place : of_tensor) {
+      const int64_t elements = place.source->elements();
+      for (int64_t done = 0; done < elements; done += kTileElements)
+        parts.push_back(
+            {tensor, &place, place.source->first() + done, std::min(kTileElements, elements - done)});
+      total += elements * 4;
+    }
   }
   // Pages of the files that were read are given back before they are many: a host cap counts them.
   constexpr int64_t kMostResidentBytes = 8 << 20;
@@ -283,7 +306,8 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
     read_elements(tensor->info.type, bytes, tile.values);
     const int64_t before = read_bytes.fetch_add(int64_t(bytes.size()));
     if ((before + int64_t(bytes.size())) / kMostResidentBytes > before / kMostResidentBytes) files.release();
-    return write_param(executor, model.params[place->weight], place->first + first, tile);
+    return write_param(executor, model.params[place->weight], place->first + first - place->source->first(),
+                       tile);
   };
   return for_each_job(int64_t(parts.size()), total, run, [] {});
 }

@@ -41,17 +41,17 @@ struct WeightPlace {
   const WeightSource* source;
   int64_t first;  // of the weight's elements
 };
-// By the names of tensors. Borrows the model.
-std::map<std::string, WeightPlace, std::less<>> weight_places(const Model& model);
+// By the names of tensors, in the order of their rows. Borrows the model.
+std::map<std::string, std::vector<WeightPlace>, std::less<>> weight_places(const Model& model);
 
 // Errors name a tensor of another shape or type than load_weights() takes; `path` says where it is.
 Status check_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor,
                     const std::filesystem::path& path);
 
-// Replaces elements of a weight, and of its master: those of a tensor from byte `offset` on, whole ones. The
-// tensor passed check_weight(). An error if one is not finite.
-Status write_weight(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t offset,
-                    std::span<const std::byte> bytes, Executor& executor);
+// Replaces elements of weights, and of their masters: those of a tensor from byte `offset` on, whole ones.
+// The tensor passed check_weight(). An error if one is not finite.
+Status write_weight(const Model& model, std::span<const WeightPlace> places, const TensorInfo& tensor,
+                    int64_t offset, std::span<const std::byte> bytes, Executor& executor);
 
 // Whether a part has masters of 24 bits (ops/master.h): its master's object is what the parameter lacks.
 bool has_residuals(const Program& program, const ParamObjects::Part& part);

@@ -132,9 +132,9 @@ TEST_F(ModelConfig, ArchitecturesThatAreNotLlama) {
   expect_model_error(R"({"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}})",
                      {"modeling_own.Own", "own code"});
   expect_model_error(R"({"model_type": "qwen2", "mlp_bias": true})", {"mlp_bias", "qwen2"});
-  expect_model_error(R"({"hidden_act": "gelu"})", {"gelu", "silu, swish, gelu_pytorch_tanh, gelu_new"});
-  expect_model_error(R"({"rope_scaling": {"rope_type": "longrope"}})",
-                     {"'longrope'", "default, linear, dynamic, llama3, yarn"});
+  expect_model_error(R"({"hidden_act": "relu"})", {"relu", "silu, swish, gelu_pytorch_tanh, gelu_new, gelu"});
+  expect_model_error(R"({"rope_scaling": {"rope_type": "longer"}})",
+                     {"'longer'", "default, linear, dynamic, llama3, yarn, su, longrope"});
 }
 // Each of these keys would have transformers compute something else.
 TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
@@ -156,7 +156,7 @@ TEST_F(ModelConfig, ArithmeticThatIsNotDone) {
   refused(R"("quantization_config": {"bits": 4})", {"quantization_config is an object", "without it only"});
   refused(R"("pretraining_tp": 2)", {"pretraining_tp is 2", "1 only"});
   refused(R"("attention_dropout": 0.1)", {"attention_dropout is 0.1", "0 only"});
-  refused(R"("hidden_act": "gelu")", {"hidden_act", "silu"});
+  refused(R"("hidden_act": "relu")", {"hidden_act", "silu"});
   refused(R"("rope_scaling": "linear")", {"rope_scaling is \"linear\"", "null and an object"});
   refused(R"("rope_scaling": {"type": "linear"})", {"rope_scaling.factor is missing"});
   refused(R"("rope_scaling": {"type": "linear", "factor": 2, "mrope_section": [16, 24]})",
@@ -236,6 +236,9 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
                             {"smollm3", 2048, 36, 16, 4, 128, 11008, 128256, 2e6, true},
                             {"olmo2", 4096, 32, 32, 32, 128, 11008, 50304, 1e4, false, 1e-5},
                             {"olmo3", 4096, 32, 32, 32, 128, 11008, 50304, 5e5, false, 1e-5},
+                            {"olmo", 4096, 32, 32, 32, 128, 11008, 50304, 1e4, false, 1e-5},
+                            {"starcoder2", 3072, 30, 24, 2, 128, 12288, 49152, 1e4, true, 1e-5},
+                            {"phi3", 3072, 32, 32, 32, 96, 8192, 32064, 1e4, false, 1e-5},
                             {"granite", 4096, 32, 32, 32, 128, 11008, 32000, 1e4, false},
                             {"gemma", 3072, 28, 16, 16, 256, 24576, 256000, 1e4, true},
                             {"gemma3_text", 2304, 26, 8, 4, 256, 9216, 262208, 1e6, true}}) {
@@ -452,6 +455,30 @@ TEST_F(ModelConfig, MultipliersComeBackFromJson) {
   expect_model_error(R"({"model_type": "gemma", "hidden_activation": "silu"})",
                      {"hidden_activation is 'silu'"});
   EXPECT_TRUE(parse_model_config(R"({"model_type": "gemma", "hidden_act": "gelu"})").ok());
+}
+TEST_F(ModelConfig, LongRotationsHaveTwoListsOfFactors) {
+  const auto phi = [](const char* more) {
+    return parse_model_config(
+        fmt::format(R"({{"model_type": "phi3", "num_attention_heads": 768, "num_key_value_heads": 4,
+        "max_position_embeddings": 4096, "original_max_position_embeddings": 1024, "rope_scaling": {{{}}}}})",
+                    more));
+  };
+  const auto model = phi(R"("type": "longrope", "short_factor": [1, 2], "long_factor": [4, 8])");
+  ASSERT_TRUE(model.ok()) << model.message();
+  EXPECT_EQ(model->rope.factor, 4);
+  EXPECT_DOUBLE_EQ(model->rope.attention_factor, std::sqrt(1.2));
+  EXPECT_EQ(rope_inv_freq(model->rope, 4, 1024), (std::vector<float>{1, 0.005f}));
+  EXPECT_EQ(rope_inv_freq(model->rope, 4, 1025), (std::vector<float>{0.25f, 0.00125f}));
+  const auto again = parse_model_config(to_json(*model));
+  EXPECT_TRUE(again.ok() && again->rope == model->rope) << to_json(*model);
+  EXPECT_NE(phi(R"("type": "longrope", "short_factor": [1, 2], "long_factor": [4])")
+                .message()
+                .find("long_factor has 1"),
+            std::string::npos);
+  EXPECT_NE(phi(R"("type": "su", "short_factor": [1, 0], "long_factor": [4, 8])")
+                .message()
+                .find("short_factor has 0"),
+            std::string::npos);
 }
 TEST_F(ModelConfig, PresetsAreValidAndComeBackFromJson) {
   for (const std::string& name : model_presets()) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -96,15 +97,18 @@ inline Distance distance(const std::vector<float>& a, const std::vector<float>& 
 // Calls f(tensor name, values) for every checkpoint tensor, with its part of object `prefix` + weight.
 template <class F>
 void for_each_tensor(const ModelSpec& config, const Executor& executor, const std::string& prefix, F&& f) {
+  std::map<std::string, std::vector<float>> tensors;  // of several weights, some
   for (const Weight& weight : weights_of(config)) {
     const auto all = rig::read_floats(executor, rig::find(executor.program(), prefix + weight.object));
     auto at = all.begin();
     for (const WeightSource& s : weight.sources) {
-      const auto end = at + s.rows * s.cols;
-      f(s.tensor, std::vector<float>(at, end));
+      const auto end = at + s.elements();
+      std::vector<float>& tensor = tensors[s.tensor];
+      tensor.insert(tensor.end(), at, end);
       at = end;
     }
   }
+  for (const auto& [name, values] : tensors) f(name, values);
 }
 
 }  // namespace sluice::core

@@ -36,7 +36,8 @@ TEST_P(RoundTrip, SavedAndExportedTensorsAreThoseOfTheFolder) {
 
 INSTANTIATE_TEST_SUITE_P(Models, RoundTrip,
                          testing::Values("llama_tiny_biases", "olmo2_tiny", "olmo3_tiny", "granite_tiny",
-                                         "gemma_tiny", "gemma3_tiny"),
+                                         "gemma_tiny", "gemma3_tiny", "olmo_tiny", "starcoder2_tiny",
+                                         "phi3_tiny", "phi3_tiny_long"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

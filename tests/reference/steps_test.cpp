@@ -47,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(Models, LogitsOf,
                                          "llama_tiny_dynamic", "llama_tiny_gelu", "mistral_tiny",
                                          "mistral_tiny_yarn", "qwen2_tiny_window", "smollm3_tiny",
                                          "olmo2_tiny", "olmo3_tiny", "granite_tiny", "gemma_tiny",
-                                         "gemma3_tiny"),
+                                         "gemma3_tiny", "olmo_tiny", "starcoder2_tiny", "phi3_tiny",
+                                         "phi3_tiny_long"),
                          [](const auto& test) { return std::string(test.param); });
 
 constexpr float kLearningRate = 1e-2f;  // of the fixtures and of rig::args_for
@@ -110,6 +111,9 @@ const Steps kSteps[] = {
     {"smollm3_late", "smollm3_tiny", kExpected, "adamw", "final.", Updates::Late},
     {"olmo2", "olmo2_tiny", kExpected, "adamw", "final.", Updates::Deferred},
     {"olmo3", "olmo3_tiny", kExpected, "adamw", "final.", Updates::Late},
+    {"olmo", "olmo_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},
+    {"starcoder2", "starcoder2_tiny", kExpected, "adamw", "final.", Updates::Late},
+    {"phi3", "phi3_tiny", kExpected, "adamw", "final.", Updates::Deferred},
     {"granite", "granite_tiny", kExpected, "adamw", "final.", Updates::Late},
     {"gemma", "gemma_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},
     {"gemma3", "gemma3_tiny", kExpected, "adamw", "final.", Updates::Late},

@@ -15,6 +15,7 @@ Program everything(bool head_norm) {
     layer.attention.qk_norm = head_norm ? QkNorm::Heads : QkNorm::None;
     if (head_norm) layer.norms = Norms::Around;
   }
+  if (!head_norm) model.norm = {.centred = true, .bias = true};
   // Chunks of half a sequence, so that attention sums over blocks.
   return build_training(model, {16, 8, 2, 1, 8}, {}, {}).program;
 }

@@ -20,10 +20,11 @@ using nlohmann::json;
 
 // By their names in config.json; to_json() writes the first name of each.
 using NamedActivation = std::pair<std::string_view, GateActivation>;
-constexpr std::array<NamedActivation, 4> kActivations{{{"silu", GateActivation::Silu},
+constexpr std::array<NamedActivation, 5> kActivations{{{"silu", GateActivation::Silu},
                                                        {"swish", GateActivation::Silu},
                                                        {"gelu_pytorch_tanh", GateActivation::GeluTanh},
-                                                       {"gelu_new", GateActivation::GeluTanh}}};
+                                                       {"gelu_new", GateActivation::GeluTanh},
+                                                       {"gelu", GateActivation::Gelu}}};
 
 std::string_view name_in_config(GateActivation activation) {
   return std::ranges::find(kActivations, activation, &NamedActivation::second)->first;
@@ -115,6 +116,7 @@ Status read_layer(const json& root, const Family& family, const FamilyDefaults& 
   SLUICE_ASSIGN(layer.mlp.bias, read_part(root, family.mlp_bias));
   a.qk_norm = family.qk_norm;
   layer.norms = family.norms;
+  layer.mlp.gated = family.gated;
   layer.mlp.ffn = defaults.ffn;
   SLUICE_TRY(read(root, "intermediate_size", layer.mlp.ffn));
   std::string act(name_in_config(defaults.activation));
@@ -154,12 +156,14 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   spec.tied_embeddings = defaults.tied;
   spec.norm_eps = defaults.norm_eps;
   spec.norm_offset = family->norm_offset;
+  spec.norm = family->norm;
+  spec.names = family->names;
   spec.rope.theta = defaults.theta;
   int64_t layers = defaults.layers, context = defaults.context;
   SLUICE_TRY(read(root, "hidden_size", spec.dim));
   SLUICE_TRY(read(root, "num_hidden_layers", layers));
   SLUICE_TRY(read(root, "vocab_size", spec.vocab));
-  SLUICE_TRY(read(root, "rms_norm_eps", spec.norm_eps));
+  if (family->norm_eps_key != nullptr) SLUICE_TRY(read(root, family->norm_eps_key, spec.norm_eps));
   SLUICE_TRY(read(root, "tie_word_embeddings", spec.tied_embeddings));
   SLUICE_TRY(read(root, "max_position_embeddings", context));
   SLUICE_TRY(read_rope(root, *family, context, spec));
@@ -198,8 +202,8 @@ std::string to_json(const ModelSpec& spec) {
                {"head_dim", a.head_dim},
                {"intermediate_size", layer.mlp.ffn},
                {"vocab_size", spec.vocab},
-               {"rms_norm_eps", spec.norm_eps},
                {"tie_word_embeddings", spec.tied_embeddings}};
+  if (family->norm_eps_key != nullptr) root[family->norm_eps_key] = spec.norm_eps;
   // Keys that only say what the family is anyway are left out.
   const std::pair<const OptionalPart*, bool> parts[] = {
       {&family->qkv_bias, a.qkv_bias}, {&family->o_bias, a.o_bias}, {&family->mlp_bias, layer.mlp.bias}};

@@ -75,6 +75,11 @@ struct Family {
   double norm_offset = 0;
   WindowRope window_rope = {};
   const char* activation_key = "hidden_act";
+  const char* norm_eps_key = "rms_norm_eps";  // null: it is always the default
+  NormKind norm = {};
+  TensorNames names = {};
+  bool gated = true;
+  bool own_code_too = false;  // its files carry code of their own, beside transformers' class of the family
   bool gelu_is_tanh = false;  // what is called gelu is its approximation
   const OwnKeys* own = nullptr;
   FamilyDefaults defaults;

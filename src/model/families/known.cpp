@@ -38,9 +38,9 @@ constexpr Neutral kNeutral[] = {
     {"attn_output_gate", 0},
 };
 // And keys of which only null does not change it.
-constexpr const char* kAbsent[] = {"quantization_config",     "compression_config",
-                                   "attention_multiplier",    "attn_logit_softcapping",
-                                   "final_logit_softcapping", "attention_chunk_size"};
+constexpr const char* kAbsent[] = {
+    "quantization_config",     "compression_config", "attention_multiplier", "attn_logit_softcapping",
+    "final_logit_softcapping", "clip_qkv",           "attention_chunk_size"};
 
 // Keys of the root that are read of every family, sizes and those above apart.
 constexpr const char* kOthers[] = {"model_type",
@@ -132,7 +132,6 @@ constexpr Relative kRelatives[] = {
     {"gemma2", "soft caps"},
     {"gemma3", "images; its text part is of type gemma3_text"},
     {"phi", "attention beside the MLP, LayerNorm, GELU and partial rotation"},
-    {"phi3", "joint tensors of q, k and v and of gate and up, and rotation longrope"},
     {"mixtral", "experts"},
     {"qwen2_moe", "experts"},
     {"qwen3_moe", "experts"},
@@ -146,10 +145,8 @@ constexpr Relative kRelatives[] = {
     {"mllama", "images"},
     {"mistral3", "images"},
     {"ministral", "windows that alternate with whole attention"},
-    {"olmo", "LayerNorm without weights"},
     {"cohere", "attention beside the MLP, LayerNorm and a scale of logits"},
     {"stablelm", "LayerNorm and partial rotation"},
-    {"starcoder2", "LayerNorm and an MLP without gate"},
     {"gpt2", "LayerNorm, GELU and learnt positions"},
     {"gpt_neox", "attention beside the MLP, LayerNorm, GELU and partial rotation"},
 };
@@ -190,7 +187,7 @@ Status refuse_other_arithmetic(const json& root, const Family& family) {
                    in_words(root[key]));
   }
   // Arithmetic that comes as Python beside the weights.
-  if (says(root, "auto_map") && root["auto_map"].is_object() &&
+  if (!family.own_code_too && says(root, "auto_map") && root["auto_map"].is_object() &&
       says(root["auto_map"], "AutoModelForCausalLM")) {
     return error("model config: auto_map.AutoModelForCausalLM is {}; Sluice does not run a model's own code",
                  in_words(root["auto_map"]["AutoModelForCausalLM"]));

@@ -38,6 +38,15 @@ const std::vector<Kind>& kinds() {
        {},
        {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
         "mscale_all_dim", "truncate"}},
+      // The name that the first files had.
+      {"su",
+       Rope::Long,
+       {"short_factor", "long_factor"},
+       {"factor", "original_max_position_embeddings", "attention_factor"}},
+      {"longrope",
+       Rope::Long,
+       {"short_factor", "long_factor"},
+       {"factor", "original_max_position_embeddings", "attention_factor"}},
   };
   return kKinds;
 }
@@ -124,6 +133,29 @@ Status read_yarn(const json& object, const char* name, int64_t context, Rope& ro
   return error("model config: rope_theta is {}; rope_type yarn needs more than 1", rope.theta);
 }
 
+Status read_factors(const json& object, const char* name, const char* key, std::vector<double>& out) {
+  const json& list = object[key];
+  if (!list.is_array())
+    return error("model config: {}.{} is {}; a list is needed", name, key, in_words(list));
+  for (const json& entry : list) {
+    if (!entry.is_number() || !(entry.get<double>() > 0 && entry.get<double>() <= kMostFactor))
+      return error("model config: {}.{} has {}; allowed are numbers above 0", name, key, in_words(entry));
+    out.push_back(entry.get<double>());
+  }
+  return {};
+}
+
+// By the paper, where attention_factor does not say it: sqrt(1 + ln(factor) / ln(original context)).
+Status read_long(const json& object, const char* name, int64_t context, Rope& rope) {
+  SLUICE_TRY(read_factors(object, name, "short_factor", rope.short_factors));
+  SLUICE_TRY(read_factors(object, name, "long_factor", rope.long_factors));
+  const double original = double(rope.original_context);
+  if (!says(object, "factor")) rope.factor = double(context) / original;
+  if (rope.factor > 1 && original > 1)
+    rope.attention_factor = std::sqrt(1 + std::log(rope.factor) / std::log(original));
+  return read(object, "attention_factor", rope.attention_factor, 1e-6, kMostFactor);
+}
+
 Status read_object(const json& root, const json& object, const char* name, int64_t context, Rope& rope) {
   std::string type = "default";
   SLUICE_TRY(read(object, "type", type));
@@ -138,7 +170,7 @@ Status read_object(const json& root, const json& object, const char* name, int64
   SLUICE_TRY(read(object, "factor", rope.factor, 1.0, kMostFactor));
   if (rope.kind == Rope::Linear) return {};
   rope.original_context = context;
-  if (rope.kind == Rope::Llama3 || rope.kind == Rope::Yarn) {
+  if (rope.kind != Rope::Dynamic) {
     // At the root it holds for either object.
     for (const json* at : {&object, &root}) {
       SLUICE_TRY(
@@ -147,6 +179,7 @@ Status read_object(const json& root, const json& object, const char* name, int64
   }
   if (rope.kind == Rope::Llama3) return read_llama3(object, name, rope);
   if (rope.kind == Rope::Yarn) return read_yarn(object, name, context, rope);
+  if (rope.kind == Rope::Long) return read_long(object, name, context, rope);
   return {};
 }
 
@@ -221,6 +254,12 @@ void write_scaling(const Rope& rope, json& root, json& out) {
     out["low_freq_factor"] = rope.low_freq_factor;
     out["high_freq_factor"] = rope.high_freq_factor;
     out["original_max_position_embeddings"] = rope.original_context;
+  }
+  if (rope.kind == Rope::Long) {
+    out["short_factor"] = rope.short_factors;
+    out["long_factor"] = rope.long_factors;
+    out["original_max_position_embeddings"] = rope.original_context;
+    out["attention_factor"] = rope.attention_factor;
   }
   if (rope.kind == Rope::Yarn) {
     out["original_max_position_embeddings"] = rope.original_context;

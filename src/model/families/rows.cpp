@@ -20,6 +20,13 @@ constexpr double kMostScale = 1e6;
 constexpr Neutral kLlamaNeutral[] = {{"pretraining_tp", 1}};
 constexpr OwnKeys kLlama{{}, kLlamaNeutral, nullptr, nullptr};
 
+constexpr const char* kStarcoder2Reads[] = {"use_bias", "norm_epsilon", "mlp_type", "norm_type"};
+constexpr Neutral kStarcoder2Neutral[] = {{"residual_dropout", 0}, {"embedding_dropout", 0}};
+constexpr OwnKeys kStarcoder2{kStarcoder2Reads, kStarcoder2Neutral, nullptr, nullptr};
+
+constexpr Neutral kPhi3Neutral[] = {{"resid_pdrop", 0}, {"embd_pdrop", 0}};
+constexpr OwnKeys kPhi3{{}, kPhi3Neutral, nullptr, nullptr};
+
 Status read_granite(const json& root, ModelSpec& spec) {
   double scores = 1, divisor = 1;
   const std::pair<const char*, double*> keys[] = {{"embedding_multiplier", &spec.embedding_scale},
@@ -282,6 +289,72 @@ constexpr Family kFamilies[] = {
                   .theta = 1000000,
                   .window_pattern = 6,
                   .activation = GateActivation::GeluTanh}},
+    {.model_type = "olmo",
+     .architecture = "OlmoForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .mlp_bias = {},
+     .norm_eps_key = nullptr,
+     .norm = {.centred = true, .weight = false},
+     .defaults = {.dim = 4096,
+                  .ffn = 11008,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 0,
+                  .head_dim = 0,
+                  .vocab = 50304,
+                  .context = 2048,
+                  .window = 0,
+                  .tied = false,
+                  .norm_eps = 1e-5,
+                  .theta = 10000,
+                  .pad_token = 1}},
+    {.model_type = "starcoder2",
+     .architecture = "Starcoder2ForCausalLM",
+     .qkv_bias = {"use_bias", true},
+     .o_bias = {"use_bias", true},
+     .mlp_bias = {"use_bias", true},
+     .windows = Windows::All,
+     .norm_eps_key = "norm_epsilon",
+     .norm = {.centred = true, .bias = true},
+     .names = {.up = "mlp.c_fc", .down = "mlp.c_proj"},
+     .gated = false,
+     .own = &kStarcoder2,
+     .defaults = {.dim = 3072,
+                  .ffn = 12288,
+                  .layers = 30,
+                  .heads = 24,
+                  .kv_heads = 2,
+                  .head_dim = 0,
+                  .vocab = 49152,
+                  .context = 4096,
+                  .window = 0,
+                  .tied = true,
+                  .norm_eps = 1e-5,
+                  .theta = 10000,
+                  .activation = GateActivation::GeluTanh}},
+    {.model_type = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .qkv_bias = {},
+     .o_bias = {},
+     .mlp_bias = {},
+     .windows = Windows::All,
+     .names = {.qkv = "self_attn.qkv_proj", .gate_up = "mlp.gate_up_proj"},
+     .own_code_too = true,
+     .own = &kPhi3,
+     .defaults = {.dim = 3072,
+                  .ffn = 8192,
+                  .layers = 32,
+                  .heads = 32,
+                  .kv_heads = 0,
+                  .head_dim = 0,
+                  .vocab = 32064,
+                  .context = 4096,
+                  .window = 0,
+                  .tied = false,
+                  .norm_eps = 1e-5,
+                  .theta = 10000,
+                  .pad_token = 32000}},
 };
 
 }  // namespace
