@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Families, RoundTrip,
                          testing::Values("llama_tiny", "llama_tiny_tied", "llama_tiny_biases",
                                          "llama_tiny_dynamic", "llama_tiny_gelu", "mistral_tiny",
                                          "mistral_tiny_yarn", "qwen2_tiny", "qwen2_tiny_window", "qwen3_tiny",
-                                         "qwen3_tiny_tied", "smollm3_tiny"),
+                                         "qwen3_tiny_tied", "smollm3_tiny", "phi3_tiny"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Export, RoundsToNearestTiesToEven) {
@@ -257,14 +257,25 @@ std::vector<std::string> with_masters(const std::string& model, const std::strin
 }
 
 // A checkpoint in its own format and in f32, and what exports make of the first.
-class ExportOfMasters : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Types, ExportOfMasters, testing::Values("f32", "i8"),
-                         [](const auto& type) { return std::string(type.param); });
+struct Masters {
+  const char *type, *model, *tensor;
+};
+void PrintTo(const Masters& m, std::ostream* out) {
+  *out << m.model << "_" << m.type;
+}
+class ExportOfMasters : public testing::TestWithParam<Masters> {};
+// The last one is of two weights' rows.
+INSTANTIATE_TEST_SUITE_P(Types, ExportOfMasters,
+                         testing::Values(Masters{"f32", "qwen3_tiny", "self_attn.k_proj"},
+                                         Masters{"i8", "qwen3_tiny", "self_attn.k_proj"},
+                                         Masters{"f32", "phi3_tiny", "self_attn.qkv_proj"},
+                                         Masters{"i8", "phi3_tiny", "self_attn.qkv_proj"}),
+                         testing::PrintToStringParamName());
 
 TEST_P(ExportOfMasters, TakesThemFromACheckpoint) {
   const TempDir dir;
-  const std::string model = model_in(dir, "qwen3_tiny").string();
-  std::vector<std::string> settings = with_masters(model, GetParam());
+  const std::string model = model_in(dir, GetParam().model).string();
+  std::vector<std::string> settings = with_masters(model, GetParam().type);
   (void)run_session(must(prepare_small(dir, settings)), 2, dir / "own");
   settings.emplace_back("run.export_dtype=f32");
   (void)run_session(must(prepare_small(dir, settings)), 2, dir / "f32");
@@ -278,7 +289,7 @@ TEST_P(ExportOfMasters, TakesThemFromACheckpoint) {
   EXPECT_TRUE(tensors_in(dir / "same") == tensors_in(dir / "own"));
   // f16 is finer than bf16: what is rounded are the masters.
   exported(dir / "own", dir / "f16", {TensorType::F16, kShardBytes});
-  const char* const name = "model.layers.0.self_attn.k_proj.weight";
+  const std::string name = fmt::format("model.layers.0.{}.weight", GetParam().tensor);
   const std::vector<float> masters = values_of(dir / "f32", name), half = values_of(dir / "f16", name);
   for (size_t i = 0; i < masters.size(); ++i) EXPECT_EQ(half[i], float(F16(masters[i])));
   expect_same_files(dir / "f16", model);
@@ -378,7 +389,10 @@ TEST(Export, SaysWhatOthersWouldDoOtherwise) {
     for (const std::string& notice : exported(model, dir / "out").notices) all += notice + "\n";
     return all;
   };
-  EXPECT_EQ(notices("llama_tiny", nullptr, {}), "");
+  // model_in() puts a key into it.
+  EXPECT_EQ(notices("llama_tiny", nullptr, {}),
+            "config.json has keys that Sluice does not know, and passes over: of_somebody_else\n");
+  EXPECT_EQ(notices("gemma3_tiny", nullptr, {}).find("llama.cpp"), std::string::npos);
   EXPECT_NE(notices("qwen2_tiny_window", nullptr, {}).find("llama.cpp passes the window over"),
             std::string::npos);
   EXPECT_NE(notices("llama_tiny_gelu", nullptr, {}).find("to be SiLU (hidden_act)"), std::string::npos);
@@ -392,8 +406,8 @@ TEST(Export, SaysWhatOthersWouldDoOtherwise) {
   const fs::path model = model_in(dir, "llama_tiny");
   fs::remove(model / "tokenizer_config.json");
   const auto without = exported(model, dir / "out").notices;
-  ASSERT_EQ(without.size(), 1u);
-  EXPECT_NE(without[0].find("PreTrainedTokenizerFast"), std::string::npos) << without[0];
+  ASSERT_EQ(without.size(), 2u);
+  EXPECT_NE(without[1].find("PreTrainedTokenizerFast"), std::string::npos) << without[1];
 }
 
 }  // namespace
