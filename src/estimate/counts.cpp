@@ -149,7 +149,9 @@ Parts parts_of(const ModelSpec& spec) {
   Parts parts;
   for (const Weight& w : weights_of(spec)) {
     const bool attention = w.role == "wq" || w.role == "wkv" || w.role == "wo";
-    int64_t& part = !w.matrix               ? (w.init.kind == Init::Ones ? parts.norms : parts.biases)
+    // By its name: norms with 1 + w begin with zeros, as biases do.
+    const bool norm = w.role.find("norm") != w.role.npos && !w.role.ends_with("_bias");
+    int64_t& part = !w.matrix               ? (norm ? parts.norms : parts.biases)
                     : w.role == "embedding" ? parts.embedding
                     : w.role == "head"      ? parts.head
                     : attention             ? parts.attention

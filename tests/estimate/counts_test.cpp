@@ -35,7 +35,7 @@ std::vector<Counted> models() {
 
 TEST(Counts, ParametersAreThoseOfTransformers) {
   const auto all = models();
-  EXPECT_EQ(all.size(), 16u);
+  EXPECT_EQ(all.size(), 24u);
   for (const auto& [params, spec] : all) {
     EXPECT_EQ(parts_of(spec).all(), params) << text(spec);
     EXPECT_EQ(spec.params(), params) << text(spec);
@@ -51,7 +51,7 @@ TEST(Counts, PartsFollowTheirFormulas) {
     EXPECT_EQ(p.embedding, spec.vocab * spec.dim);
     EXPECT_EQ(p.head, spec.tied_embeddings ? 0 : spec.vocab * spec.dim);
     EXPECT_EQ(p.attention, layers * 2 * spec.dim * (layer.attention.q_dim() + layer.attention.kv_dim()));
-    EXPECT_EQ(p.ffn, 3 * layers * spec.dim * layer.mlp.ffn);
+    EXPECT_EQ(p.ffn, layers * spec.dim * (layer.mlp.up_dim() + layer.mlp.ffn));
   }
 }
 
@@ -72,8 +72,10 @@ TEST(Counts, AreBytesOfTheProgramsObjects) {
     EXPECT_EQ(counts.sublayers.bytes, (2 * layers + 1) * spec.dim * 2 * shape.tokens());
     // Norms of heads keep what they read beside what they write: q, and keys and values.
     const int64_t raw = a.qk_norm != QkNorm::None ? a.q_dim() + 2 * a.kv_dim() : 0;
+    // The stream twice, and what each norm of it reads or writes beside.
+    const int64_t wide = layer.norms == Norms::Around ? 6 : 4;
     const int64_t layer_numbers =
-        4 * spec.dim + 2 * a.q_dim() + 2 * a.kv_dim() + 2 * layer.mlp.ffn + 2 * a.heads + raw;
+        wide * spec.dim + 2 * a.q_dim() + 2 * a.kv_dim() + layer.mlp.up_dim() + 2 * a.heads + raw;
     EXPECT_EQ(counts.everything.bytes, (layers * layer_numbers + spec.dim) * 2 * shape.tokens())
         << text(spec);
     EXPECT_EQ(counts.everything.again_flops, 0);
@@ -109,8 +111,10 @@ TEST(Counts, ComputedAgainIsTheForwardPassOfTheLayers) {
     const ForwardCounts forward = count_forward(spec, shape, DType::BF16);
     const LayerSpec& layer = spec.layers.front();
     const auto layers = double(spec.layers.size()), tokens = double(shape.tokens());
-    const double down = 2 * tokens * double(spec.dim * layer.mlp.ffn);
-    const double o = 2 * tokens * double(spec.dim * layer.attention.q_dim());
+    // A norm behind a half reads what its last product makes.
+    const double last = layer.norms == Norms::Before ? 1 : 0;
+    const double down = last * 2 * tokens * double(spec.dim * layer.mlp.ffn);
+    const double o = last * 2 * tokens * double(spec.dim * layer.attention.q_dim());
     EXPECT_NEAR(counts.blocks.again_flops, layers * (forward.layer_flops - down), 1e-9 * counts.flops);
     EXPECT_NEAR(counts.sublayers.again_flops, layers * (forward.layer_flops - down - o), 1e-9 * counts.flops);
   }

@@ -5,7 +5,7 @@
     python tests/estimate/make_parameter_counts.py
 
 Needs torch and transformers; nothing is read from the network. A line is the count, a tab, and the model's config.json. Those that
-are committed were written with torch 2.15.0 and transformers 5.23.0.
+are committed were written with torch 2.15.0 and transformers 5.24.0.
 """
 import json
 import pathlib
@@ -41,17 +41,27 @@ MODELS = [
     other("SmolLM3", 2048, 36, 16, 4, 11008, 128256),  # SmolLM3 3B
     other("Mistral", 4096, 32, 32, 8, 14336, 32000),  # Mistral 7B
     other("Mistral", 5120, 40, 32, 8, 14336, 131072, head_dim=128, sliding_window=None),  # Mistral Nemo
+    other("Olmo", 4096, 32, 32, 32, 11008, 50304),  # OLMo 7B
+    other("Olmo2", 4096, 32, 32, 32, 11008, 100352),  # OLMo 2 7B
+    other("Olmo3", 4096, 32, 32, 32, 11008, 100278),  # Olmo 3 7B
+    other("Granite", 4096, 40, 32, 8, 12800, 49155, tie_word_embeddings=True),  # Granite 3 8B
+    other("Gemma", 2048, 18, 8, 1, 16384, 256000, head_dim=256),  # Gemma 2B
+    other("Gemma3", 1152, 26, 4, 1, 6912, 262144, head_dim=256),  # Gemma 3 1B
+    other("Starcoder2", 3072, 30, 24, 2, 12288, 49152),  # StarCoder2 3B
+    other("Phi3", 3072, 32, 32, 32, 8192, 32064),  # Phi-3 mini
 ]
+# Where configuration and model_type are not named after the class.
+CONFIGS, TYPES = {"Gemma3": "Gemma3TextConfig"}, {"Gemma3": "gemma3_text"}
 
 
 def main():
     lines = []
     for family, config in MODELS:
         with torch.device("meta"):
-            model = getattr(transformers, family + "ForCausalLM")(getattr(transformers, family + "Config")(**config))
+            model = getattr(transformers, family + "ForCausalLM")(getattr(transformers, CONFIGS.get(family, family + "Config"))(**config))
         model.tie_weights()
         count = sum(p.numel() for p in model.parameters())
-        lines.append(f"{count}\t{json.dumps({'model_type': family.lower(), **config})}\n")
+        lines.append(f"{count}\t{json.dumps({'model_type': TYPES.get(family, family.lower()), **config})}\n")
     (pathlib.Path(__file__).parent / "parameter_counts.txt").write_text("".join(lines))
 
 

@@ -68,11 +68,12 @@ Status write_args(Executor& executor, const Model& model, float loss_scale, int3
   return executor.write(model.args, std::as_bytes(std::span(&args, 1)));
 }
 
-// Gradients under the names of a checkpoint, with the shapes of its tensors.
+// Gradients under the names of a checkpoint, with the shapes of its tensors: of the rows that a weight has.
 struct Gradient {
   TensorInfo info;
   ObjectId object;
-  int64_t offset_bytes;
+  int64_t offset_bytes, bytes;  // in the object
+  int64_t at_bytes;             // in the tensor
 };
 
 std::vector<Gradient> gradients_of(const Prepared& p) {
@@ -85,10 +86,11 @@ std::vector<Gradient> gradients_of(const Prepared& p) {
     });
     int64_t offset = 0;
     for (const WeightSource& s : weight.sources) {
-      TensorInfo info{"grad." + s.tensor, tensor_type(found->format.type), {s.rows}};
+      TensorInfo info{"grad." + s.tensor, tensor_type(found->format.type), {s.all_rows()}};
       if (weight.matrix) info.shape.push_back(s.cols);
-      out.push_back({info, ObjectId(uint32_t(found - objects.begin())), offset});
-      offset += info.bytes();
+      const int64_t size = size_of(info.type), bytes = s.elements() * size;
+      out.push_back({info, ObjectId(uint32_t(found - objects.begin())), offset, bytes, s.first() * size});
+      offset += bytes;
     }
   }
   return out;
@@ -119,15 +121,17 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
   std::vector<TensorInfo> infos{{"loss", TensorType::F64, {1}},
                                 {"logit_rows", TensorType::I32, {logit_rows}},
                                 {"logits", TensorType::F32, {logit_rows, p.model.vocab}}};
-  for (const Gradient& g : gradients) infos.push_back(g.info);
+  for (const Gradient& g : gradients) {
+    if (g.at_bytes == 0) infos.push_back(g.info);
+  }
   SLUICE_ASSIGN(auto writer, SafeTensorsWriter::create(path, infos));
   SLUICE_TRY(writer.write("loss", 0, std::as_bytes(std::span(&loss, 1))));
   SLUICE_TRY(writer.write("logit_rows", 0, bytes_of(at_rows)));
   std::vector<std::byte> piece;
   for (const Gradient& g : gradients) {
-    piece.resize(size_t(g.info.bytes()));
+    piece.resize(size_t(g.bytes));
     SLUICE_TRY(training.read(g.object, piece, g.offset_bytes));
-    SLUICE_TRY(writer.write(g.info.name, 0, piece));
+    SLUICE_TRY(writer.write(g.info.name, g.at_bytes, piece));
   }
   std::vector<float> logits(size_t(p.model.vocab));
   for (int64_t i = 0; i < logit_rows; ++i) {

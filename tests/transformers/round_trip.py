@@ -45,7 +45,18 @@ MODELS = {
     "qwen2_f16": ("Qwen2", {"tie_word_embeddings": True}, torch.float16),
     "qwen3": ("Qwen3", {"tie_word_embeddings": False, "head_dim": 32}, torch.float32),
     "smollm3": ("SmolLM3", {"tie_word_embeddings": True, "no_rope_layers": [1, 0], "pad_token_id": 0}, torch.float32),
+    "olmo": ("Olmo", {"pad_token_id": 0}, torch.float32),
+    "olmo2_bf16": ("Olmo2", {"pad_token_id": 0}, torch.bfloat16),
+    "olmo3": ("Olmo3", {"pad_token_id": 0, "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}, torch.float32),
+    "granite": ("Granite", {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.1, "logits_scaling": 8.0},
+                torch.float32),
+    "gemma": ("Gemma", {"head_dim": 32}, torch.float32),
+    "gemma3_bf16": ("Gemma3", {"head_dim": 32, "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]},
+                    torch.bfloat16),
+    "starcoder2": ("Starcoder2", {"sliding_window": 16}, torch.float32),
+    "phi3": ("Phi3", {"pad_token_id": 0}, torch.float32),
 }
+CONFIGS = {"Gemma3": "Gemma3TextConfig"}  # where it is not named after the class
 
 
 def run(*command):
@@ -63,7 +74,7 @@ def make_model(name, out):
     family, more, dtype = MODELS[name]
     words = transformers.PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER), eos_token="<|endoftext|>")
     words.chat_template = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
-    config = getattr(transformers, f"{family}Config")(**SIZES, **more, vocab_size=len(words), eos_token_id=words.eos_token_id)
+    config = getattr(transformers, CONFIGS.get(family, f"{family}Config"))(**SIZES, **more, vocab_size=len(words), eos_token_id=words.eos_token_id)
     torch.manual_seed(1)
     model = getattr(transformers, f"{family}ForCausalLM")(config)
     with torch.no_grad():  # norms of one and biases of zero would hide mistakes
