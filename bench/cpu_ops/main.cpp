@@ -46,6 +46,8 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
           RopeBwd{n, m.heads, m.kv_heads, m.head_dim, t, t},
           HeadNormRope{n, m.heads, m.head_dim, 0, 1e-6f, t},
           HeadNormRopeBwd{n, m.heads, m.head_dim, 0, 1e-6f, t, t, f32, true},
+          LayerNorm{n, m.dim, 1e-5f, t, true, true},
+          LayerNormBwd{n, m.dim, 1e-5f, t, f32, true, true, true, true, true},
           BiasGrad{n, m.dim, t, f32, true},
           Cast{n * m.dim, t, t == f32 ? DType::BF16 : f32},
           Swiglu{n, m.ffn, t},

@@ -16,6 +16,9 @@ struct Case {
   StepShape shape;
   bool windows = false;  // in one layer, the other is not rotated; rotations scale
   bool weighted = false;
+  // Norms with 1 + w around both halves, of q and k as a whole, and every multiplier; or LayerNorms and no
+  // gates.
+  enum { Llama, Around, Centred } parts = Llama;
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -27,6 +30,22 @@ ModelSpec model_of(const Case& c) {
     Attention& a = layer.attention;
     a.qkv_bias = a.o_bias = layer.mlp.bias = c.every_part;
     a.qk_norm = c.every_part ? QkNorm::Heads : QkNorm::None;
+  }
+  if (c.parts == Case::Around) {
+    for (LayerSpec& layer : spec.layers) {
+      layer.norms = Norms::Around;
+      layer.attention.qk_norm = QkNorm::Whole;
+      layer.attention.scale = 0.5;
+    }
+    spec.norm_offset = 1;
+    spec.embedding_scale = 2, spec.residual_scale = 0.7, spec.logit_scale = 1.5;
+  }
+  if (c.parts == Case::Centred) {
+    for (LayerSpec& layer : spec.layers) {
+      layer.mlp.gated = false;
+      layer.mlp.activation = GateActivation::Gelu;
+    }
+    spec.norm = {.centred = true, .bias = true};
   }
   if (c.windows) {
     spec.layers[0].attention.window = 10;
@@ -89,6 +108,8 @@ const Case kCases[] = {
     {"every_part_packed", true, {16, 8, 4, 1, 8, true}},
     {"windows_one_chunk", false, {32, 32, 1, 1, 32}, true},
     {"windows_four_chunks", false, {32, 8, 4, 1, 8}, true},
+    {"around_four_chunks", false, {32, 8, 4, 1, 8}, false, false, Case::Around},
+    {"centred_four_chunks", true, {32, 8, 4, 1, 8}, false, false, Case::Centred},
     {"weighted_four_chunks", false, {32, 8, 4, 1, 8}, false, true},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, FiniteDifference, testing::ValuesIn(kCases),

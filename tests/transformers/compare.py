@@ -61,6 +61,7 @@ WINDOW = {"gradients": 700, "curve": 100, "generation": 100}  # ends inside a ch
 # Without head_dim, which follows from the heads here.
 HEADS = {"num_attention_heads": {"gradients": 8, "curve": 5, "generation": 8}, "head_dim": LEFT_OUT}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
+NO_TOKENS = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
 FAMILIES = {
     "llama": ("Llama", {}),
     "llama_biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
@@ -75,7 +76,17 @@ FAMILIES = {
     "qwen3_yarn": ("Qwen3", {"rope_parameters": {"gradients": YARN | {"original_max_position_embeddings": 512},
                                                  "curve": YARN | {"original_max_position_embeddings": 64},
                                                  "generation": YARN | {"original_max_position_embeddings": 64}}}),
-    "smollm3": ("SmolLM3", HEADS | {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}),
+    "smollm3": ("SmolLM3", HEADS | NO_TOKENS),
+    "olmo": ("Olmo", HEADS | NO_TOKENS),
+    "olmo2": ("Olmo2", HEADS | NO_TOKENS),
+    "olmo3": ("Olmo3", HEADS | NO_TOKENS | {"sliding_window": WINDOW}),
+    "granite": ("Granite", HEADS | NO_TOKENS | {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0625,
+                                                "logits_scaling": 8.0}),
+    # Heads of 256 run on no GPU.
+    "gemma": ("Gemma", NO_TOKENS),
+    "gemma3": ("Gemma3Text", NO_TOKENS | {"sliding_window": WINDOW, "query_pre_attn_scalar": 128}),
+    "starcoder2": ("Starcoder2", HEADS | NO_TOKENS | {"sliding_window": WINDOW}),
+    "phi3": ("Phi3", HEADS | NO_TOKENS),
 }
 SIZES = {
     "gradients": {"hidden_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
