@@ -434,7 +434,9 @@ TEST_F(ModelConfig, RotaryEmbeddingsByLayers) {
       "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 3e6}, "sliding_attention": null})");
   EXPECT_EQ(fresh.rope, (Rope{.kind = Rope::Linear, .theta = 3e6, .factor = 8}));
   EXPECT_EQ(*fresh.window_rope, (Rope{.theta = 10000}));
-  const ModelSpec olmo3 = model_of("olmo3", "");
+  expect_model_error(R"({"model_type": "olmo3", "rope_theta": 10000})",
+                     {"rope_theta is 10000 without rope_parameters", "sliding_attention"});
+  const ModelSpec olmo3 = model_of("olmo3", R"("rope_theta": 500000)");
   EXPECT_EQ(*olmo3.window_rope, (Rope{.theta = 500000}));
   EXPECT_EQ(olmo3.layers[3].attention.window, 0);
   expect_model_error(R"({"model_type": "olmo3", "rope_parameters": {"full_attention": {}, "chunked": {}}})",

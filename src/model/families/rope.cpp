@@ -238,7 +238,16 @@ Status read_rope(const json& root, const Family& family, int64_t context, ModelS
   if (context < 1 || context > kMostContext) {
     return error("model config: max_position_embeddings is {}; allowed are 1 to {}", context, kMostContext);
   }
-  if (family.window_rope.has) return read_by_layers(root, family.window_rope, context, spec);
+  // Transformers 4 took it for all layers where windows have no key of their own; 5 gives those the default.
+  const WindowRope& windows = family.window_rope;
+  if (windows.has && windows.key == nullptr && !says(root, "rope_parameters") &&
+      spec.rope.theta != family.defaults.theta)
+    return error(
+        "model config: rope_theta is {} without rope_parameters, which versions of transformers read "
+        "differently; "
+        "write rope_parameters with {} and {}",
+        spec.rope.theta, kFullAttention, kSlidingAttention);
+  if (windows.has) return read_by_layers(root, windows, context, spec);
   return read_one(root, context, spec.rope);
 }
 
