@@ -146,7 +146,9 @@ TEST(Calibrate, StaysWithinWhatThereIs) {
       EXPECT_LE(backend.reserved[kHost], host) << host << " " << device;
       EXPECT_LE(backend.reserved[kDevice], device) << host << " " << device;
       // The copies that tell the links' rates would take 128 MiB.
-      if (host == kUnlimited && device == kUnlimited) EXPECT_GT(backend.reserved[kHost], 100 * kMiB);
+      if (host == kUnlimited && device == kUnlimited) {
+        EXPECT_GT(backend.reserved[kHost], 100 * kMiB);
+      }
     }
   }
 }
