@@ -16,8 +16,8 @@ struct HostGrowth {
 // On a CPU 3.2 KiB were seen for each of up to 28,000 actions.
 constexpr HostGrowth kHostGrowthOnCpu{.per_action = 3380};
 
-// With a GPU, and what comes on top of what the process holds before it begins. In runs on H100s with arenas of
-// 12 to 110 GiB (bench/gpu/host_memory) that was 205 to 460 MiB: how much of the search's memory stays in
+// With a GPU, and what comes on top of what the process holds before it begins. In runs on H100s with arenas
+// of 48 to 110 GiB (bench/gpu/host_memory) that was 205 to 460 MiB: how much of the search's memory stays in
 // fragments is chance.
 constexpr int64_t kHostMarginOnGpu = 500 * kMiB;
 constexpr HostGrowth kHostGrowthOnGpu{.per_arena_gib = 1434 * kKiB, .per_action = 3380};

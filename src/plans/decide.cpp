@@ -102,7 +102,8 @@ bool compact_may_fit(const Prepared& p, const Status& refusal) {
 // What is refused with them would be refused with bf16 state. Where they change nothing of what is missing,
 // there is nothing to say of them.
 Error refused(const Error& bf16, Error compact) {
-  if (compact.kind != ErrorKind::DoesNotFit) return compact;
+  if (compact.kind == ErrorKind::Cancelled) return compact;
+  if (compact.kind != ErrorKind::DoesNotFit) return bf16;
   if (compact.detail("tier") == bf16.detail("tier") && compact.detail("need") == bf16.detail("need"))
     return bf16;
   compact.message += " That is with train.master = i8, which auto takes where bf16 state does not fit.";
@@ -177,8 +178,10 @@ Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs) {
 Status decide(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunner* passes,
               const std::stop_token& stop) {
   share_caps(p);
+  const BytesByTier overhead = p.machine.profile.overhead_bytes;
   const Status found = search(p, needs, false, here, passes, stop);
   if (!compact_may_fit(p, found)) return found;
+  p.machine.profile.overhead_bytes = overhead;  // of which a refusal may have taken the rounding
   const Status compact = search(p, needs, true, here, passes, stop);
   if (!compact.ok()) return refused(found.error(), compact.error());
   p.config.notices.push_back(
@@ -188,8 +191,10 @@ Status decide(Prepared& p, const PlanNeeds& needs, Surroundings& here, PassRunne
 
 Status check_shape(Prepared p, const PlanNeeds& needs, Surroundings& here) {
   share_caps(p);
+  const BytesByTier overhead = p.machine.profile.overhead_bytes;
   const Status found = search_least(p, needs, false, here);
   if (!compact_may_fit(p, found)) return found;
+  p.machine.profile.overhead_bytes = overhead;
   const Status compact = search_least(p, needs, true, here);
   return compact.ok() ? compact : refused(found.error(), compact.error());
 }

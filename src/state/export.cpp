@@ -123,7 +123,7 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
 }
 
 // Rows of one tensor that several weights have, in their order, become that tensor.
-std::vector<StoredTensor> joined(std::vector<StoredTensor> rows) {
+Result<std::vector<StoredTensor>> joined(std::vector<StoredTensor> rows) {
   std::vector<StoredTensor> out;
   std::map<std::string, size_t, std::less<>> known;
   for (StoredTensor& part : rows) {
@@ -133,7 +133,9 @@ std::vector<StoredTensor> joined(std::vector<StoredTensor> rows) {
       continue;
     }
     StoredTensor& whole = out[it->second];
-    SLUICE_CHECK(whole.from == part.from, "{}: its rows are of several types", whole.info.name);
+    if (whole.from != part.from) {
+      return error("{}: masters of its rows are of several types, or of some of them alone", whole.info.name);
+    }
     whole.info.shape.front() += part.info.shape.front();
     whole.parts.insert(whole.parts.end(), part.parts.begin(), part.parts.end());
     whole.residuals.insert(whole.residuals.end(), part.residuals.begin(), part.residuals.end());

@@ -53,6 +53,8 @@ void place(CheckpointLayout& layout) {
         part.position = layout.part_bytes;
         layout.part_bytes += part.bytes;
       };
+      SLUICE_CHECK(tensor.residuals.empty() || tensor.residuals.size() == tensor.parts.size(),
+                   "{}: its rows are of several types", tensor.info.name);
       for (size_t i = 0; i < tensor.parts.size(); ++i) {
         put(tensor.parts[i]);
         if (!tensor.residuals.empty()) put(tensor.residuals[i]);

@@ -20,8 +20,11 @@ const Optimizer* find_optimizer(std::string_view name) {
 }
 
 Numerics numerics_of(const Weight& weight, Numerics numerics) {
-  const bool compact = weight.matrix && weight.elements() >= kLeastCompact;
-  if (compact) return numerics;
+  // Weights that have rows of one tensor have one format.
+  int64_t elements = weight.elements();
+  for (const WeightSource& source : weight.sources)
+    elements = std::max(elements, source.all_rows() * source.cols);
+  if (weight.matrix && elements >= kLeastCompact) return numerics;
   if (numerics.state == DType::I8) numerics.state = DType::F32;
   if (numerics.master == MasterWeights::I8) numerics.master = MasterWeights::F32;
   return numerics;

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
         Resumed{"bf16_master_exported", {"train.compute=bf16", "train.master=on", "run.export_dtype=f32"}},
         // Tensors that several weights share.
         Resumed{"phi3",
-                {"model.config=" SLUICE_FIXTURES "/phi3_tiny", "train.compute=bf16", "train.master=i8",
+                {"model.config=" SLUICE_FIXTURES "/phi3_tiny", "train.compute=bf16", "train.master=on",
                  "train.deferred_update=on"}},
         Resumed{"frozen",
                 {"train.compute=bf16", "train.master=on", "train.deferred_update=on",

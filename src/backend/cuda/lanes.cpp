@@ -111,8 +111,8 @@ Result<bool> Lanes::open(const Command& command) {
   }
   // From here on a part of it may be under way.
   lane_of_.push_back(command.lane);
-  if (timed_) SLUICE_CUDA_TRY(cudaEventRecord(before(command.id), stream(command.lane)));
   progress_[command.lane].queued = command.id;
+  if (timed_) SLUICE_CUDA_TRY(cudaEventRecord(before(command.id), stream(command.lane)));
   return waits;
 }
 
