@@ -19,7 +19,7 @@ std::optional<Section> parameters_section(const Basis& b) {
     add("embedding", "embedding", double(p.embedding), "V D");
     add("head", "head", double(p.head), b.spec->tied_embeddings ? "the embedding, tied" : "V D");
     add("attention", "attention", double(p.attention), "L (2 D Q + 2 D K)");
-    add("ffn", "FFN", double(p.ffn), "3 L D F");
+    add("ffn", "FFN", double(p.ffn), b.spec->layers.front().mlp.gated ? "3 L D F" : "2 L D F");
     add("norms", "norms", double(p.norms), "their weights");
     if (alike) add("biases", "biases", double(p.biases), "their weights");
     add("matrices", "all without norms, N", b.matrices, "what rules of thumb count");

@@ -149,15 +149,18 @@ std::optional<Section> activations_section(const Basis& b) {
   s.facts.push_back(
       {"everything", "nothing recomputed", of_token(t.everything), Form::Bytes,
        "objects that the backward pass reads, below; logits only in pieces",
-       Rule{layers * size * (4 * d + 2 * q + 2 * k + 2 * f), "L (4 D + 2 Q + 2 K + 2 F) x bytes"}});
+       Rule{layers * size * (4 * d + 2 * q + 2 * k + double(layer.mlp.up_dim())),
+            layer.mlp.gated ? "L (4 D + 2 Q + 2 K + 2 F) x bytes" : "L (4 D + 2 Q + 2 K + F) x bytes"}});
   s.facts.push_back({"sublayers", "input of each attention and FFN kept", of_token(t.sublayers), Form::Bytes,
                      "objects x and x_mid; x of the head, too",
                      Rule{2 * layers * d * size, "2 L D x bytes"}});
   s.facts.push_back({"blocks", "input of each layer kept", of_token(t.blocks), Form::Bytes,
                      "objects x; that of the head, too", Rule{layers * d * size, "L D x bytes"}});
-  const double naive = 3 * d + 2 * q + 2 * k + 3 * f + 2 * heads * length;
-  s.facts.push_back({"naive", "scores materialised, by other programs", layers * naive * size, Form::Bytes,
-                     "L (3 D + 2 Q + 2 K + 3 F + 2 H S) x bytes: two score tensors, nothing in pieces"});
+  const double naive = 3 * d + 2 * q + 2 * k + double(layer.mlp.up_dim()) + f + 2 * heads * length;
+  s.facts.push_back(
+      {"naive", "scores materialised, by other programs", layers * naive * size, Form::Bytes,
+       layer.mlp.gated ? "L (3 D + 2 Q + 2 K + 3 F + 2 H S) x bytes: two score tensors, nothing in pieces"
+                       : "L (3 D + 2 Q + 2 K + 2 F + 2 H S) x bytes: two score tensors, nothing in pieces"});
   s.facts.push_back(
       {"naive_batch", "the same of the whole batch", layers * naive * size * b.tokens(), Form::Bytes, "x T"});
   s.facts.push_back(

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/counts.h"
 #include "plans/speed.h"
@@ -22,14 +23,19 @@ std::string count(double n) {
 
 // What is trained of a model of which something is frozen.
 std::string trained_in_words(const ModelSpec& model) {
-  int64_t trained = 0, tensors = 0, frozen = 0;
+  int64_t trained = 0;
+  // By name: several weights may be rows of one tensor.
+  std::set<std::string> tensors, frozen;
   for (const Weight& w : weights_of(model)) {
-    tensors += int64_t(w.sources.size());
-    (w.trainable ? trained : frozen) += w.trainable ? w.elements() : int64_t(w.sources.size());
+    if (w.trainable) trained += w.elements();
+    for (const WeightSource& part : w.sources) {
+      tensors.insert(part.tensor);
+      if (!w.trainable) frozen.insert(part.tensor);
+    }
   }
-  if (frozen == 0) return {};
+  if (frozen.empty()) return {};
   return fmt::format("{} of {} parameters; {} of {} tensors are frozen (train.freeze)",
-                     count(double(trained)), count(double(model.params())), frozen, tensors);
+                     count(double(trained)), count(double(model.params())), frozen.size(), tensors.size());
 }
 
 // Why these number formats, where people used to others would ask.

@@ -130,7 +130,9 @@ Status validate(const ModelSpec& spec) {
   // In f32 less is nothing; more drowns what is normalised.
   constexpr double kLeastEps = 1e-20, kMostEps = 1;
   if (!(spec.norm_eps >= kLeastEps && spec.norm_eps <= kMostEps))
-    return error("model: rms_norm_eps is {}; allowed are {} to {}", spec.norm_eps, kLeastEps, kMostEps);
+    return error("model: {} is {}; allowed are {} to {}",
+                 spec.norm.centred ? "the norm's epsilon" : "rms_norm_eps", spec.norm_eps, kLeastEps,
+                 kMostEps);
   const std::pair<const char*, double> scales[] = {
       {"embeddings", spec.embedding_scale}, {"residuals", spec.residual_scale}, {"logits", spec.logit_scale}};
   constexpr double kLeastScale = 1e-6, kMostScale = 1e6;

@@ -439,6 +439,46 @@ TEST_F(ModelConfig, RotaryEmbeddingsByLayers) {
   const ModelSpec olmo3 = model_of("olmo3", R"("rope_theta": 500000)");
   EXPECT_EQ(*olmo3.window_rope, (Rope{.theta = 500000}));
   EXPECT_EQ(olmo3.layers[3].attention.window, 0);
+  // What transformers 5 merges into the objects, or passes over: only as the objects say it themselves.
+  const char* objects = R"("rope_parameters": {
+      "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 3e6},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 5000}})";
+  const auto beside = [&](const char* type, const std::string& more) {
+    return fmt::format(R"({{"model_type": "{}", "num_hidden_layers": 6, {}, {}}})", type, more, objects);
+  };
+  for (const char* same : {R"("rope_theta": 3000000)", R"("rope_local_base_freq": 5000.0)",
+                           R"("rope_scaling": {"type": "linear", "factor": 8.0})",
+                           R"("rope_scaling": {"rope_theta": 3e6})", R"("rope_scaling": null)"}) {
+    const auto model = parse_model_config(beside("gemma3_text", same));
+    ASSERT_TRUE(model.ok()) << model.message();
+    EXPECT_EQ(model->rope, fresh.rope) << same;
+    EXPECT_EQ(*model->window_rope, (Rope{.theta = 5000})) << same;
+  }
+  const std::string not_same = ", which does not say the same";
+  expect_model_error(beside("gemma3_text", R"("rope_theta": 1e6)"),
+                     {"rope_theta is 1000000.0 beside rope_parameters.full_attention" + not_same});
+  expect_model_error(beside("gemma3_text", R"("rope_local_base_freq": 10000)"),
+                     {"rope_local_base_freq is 10000 beside rope_parameters.sliding_attention" + not_same});
+  expect_model_error(beside("gemma3_text", R"("rope_scaling": {"rope_type": "linear", "factor": 4})"),
+                     {"rope_scaling is an object beside rope_parameters.full_attention" + not_same});
+  expect_model_error(beside("olmo3", R"("rope_scaling": {"rope_type": "dynamic"})"),
+                     {"rope_scaling is an object beside rope_parameters.full_attention" + not_same});
+  expect_model_error(beside("olmo3", R"("rope_theta": 3e6)"),
+                     {"rope_theta is 3000000.0 beside rope_parameters.sliding_attention" + not_same});
+  expect_model_error(R"({"model_type": "gemma3_text", "rope_local_base_freq": 5000, "rope_parameters":
+      {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {}}})",
+                     {"rope_local_base_freq is 5000 beside rope_parameters.sliding_attention" + not_same});
+  for (const char* type : {"gemma3_text", "olmo3"}) {
+    const auto flat = [&](const char* object) {
+      return fmt::format(R"({{"model_type": "{}", "rope_parameters": {}}})", type, object);
+    };
+    expect_model_error(flat(R"({"rope_type": "default", "rope_theta": 5e5})"),
+                       {"rope_parameters is an object without full_attention and sliding_attention", type});
+    EXPECT_TRUE(parse_model_config(flat("null")).ok());
+    EXPECT_TRUE(parse_model_config(flat("{}")).ok());
+  }
+  expect_model_error(R"({"model_type": "olmo3", "rope_theta": 10000, "rope_parameters": {}})",
+                     {"rope_theta is 10000 without rope_parameters"});
   expect_model_error(R"({"model_type": "olmo3", "rope_parameters": {"full_attention": {}, "chunked": {}}})",
                      {"rope_parameters.chunked", "full_attention and sliding_attention"});
   expect_model_error(R"({"model_type": "olmo3", "rope_parameters": {"full_attention":
@@ -457,6 +497,23 @@ TEST_F(ModelConfig, MultipliersComeBackFromJson) {
   expect_model_error(R"({"model_type": "gemma", "hidden_activation": "silu"})",
                      {"hidden_activation is 'silu'"});
   EXPECT_TRUE(parse_model_config(R"({"model_type": "gemma", "hidden_act": "gelu"})").ok());
+  const auto gemma3 = parse_model_config(R"({"model_type": "gemma3_text", "query_pre_attn_scalar": 168})");
+  ASSERT_TRUE(gemma3.ok()) << gemma3.message();
+  EXPECT_EQ(nlohmann::json::parse(to_json(*gemma3))["query_pre_attn_scalar"].dump(), "168");
+  expect_model_error(R"({"model_type": "gemma3_text", "query_pre_attn_scalar": 168.5})",
+                     {"query_pre_attn_scalar is 168.5", "whole numbers"});
+  expect_model_error(R"({"model_type": "gemma3_text", "query_pre_attn_scalar": 0.5})",
+                     {"query_pre_attn_scalar is 0.5"});
+}
+TEST_F(ModelConfig, WhatStarcoder2CanSayOfItsPartsIsWhatTheyAre) {
+  EXPECT_TRUE(parse_model_config(R"({"model_type": "starcoder2", "mlp_type": "default",
+      "norm_type": "layer_norm"})")
+                  .ok());
+  expect_model_error(R"({"model_type": "starcoder2", "mlp_type": "gated"})",
+                     {"mlp_type is 'gated'", "default only"});
+  expect_model_error(R"({"model_type": "starcoder2", "norm_type": "rms_norm"})",
+                     {"norm_type is 'rms_norm'", "layer_norm only"});
+  expect_model_error(R"({"model_type": "starcoder2", "norm_epsilon": 0})", {"the norm's epsilon is 0"});
 }
 TEST_F(ModelConfig, LongRotationsHaveTwoListsOfFactors) {
   const auto phi = [](const char* more) {
@@ -473,6 +530,24 @@ TEST_F(ModelConfig, LongRotationsHaveTwoListsOfFactors) {
   EXPECT_EQ(rope_inv_freq(model->rope, 4, 1025), (std::vector<float>{0.25f, 0.00125f}));
   const auto again = parse_model_config(to_json(*model));
   EXPECT_TRUE(again.ok() && again->rope == model->rope) << to_json(*model);
+  // Both objects, as some files have them.
+  const auto both = phi(R"("type": "longrope", "short_factor": [1, 2], "long_factor": [4, 8]},
+      "rope_parameters": {"rope_type": "longrope", "rope_theta": 10000, "short_factor": [1, 2],
+      "long_factor": [4, 8])");
+  ASSERT_TRUE(both.ok()) << both.message();
+  EXPECT_EQ(both->rope, model->rope);
+  expect_model_error(R"({"model_type": "phi3", "num_attention_heads": 768,
+      "rope_scaling": {"type": "longrope", "short_factor": [1, 2], "long_factor": [4, 8]},
+      "rope_parameters": {"type": "longrope", "short_factor": [1, 2], "long_factor": [4, 9]}})",
+                     {"rope_parameters and rope_scaling say different things"});
+  // Where the root does not say it, transformers has its class's, whatever the object says.
+  const auto silent = parse_model_config(R"({"model_type": "phi3", "num_attention_heads": 768,
+      "max_position_embeddings": 131072, "rope_scaling": {"type": "longrope", "short_factor": [1, 2],
+      "long_factor": [4, 8], "original_max_position_embeddings": 1024}})");
+  ASSERT_TRUE(silent.ok()) << silent.message();
+  EXPECT_EQ(silent->rope.original_context, 4096);
+  EXPECT_EQ(silent->rope.factor, 32);
+  EXPECT_EQ(nlohmann::json::parse(to_json(*model))["original_max_position_embeddings"], 1024);
   EXPECT_NE(phi(R"("type": "longrope", "short_factor": [1, 2], "long_factor": [4])")
                 .message()
                 .find("long_factor has 1"),

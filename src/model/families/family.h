@@ -62,6 +62,9 @@ struct FamilyDefaults {
   double norm_eps, theta;
   int64_t pad_token = -1;      // -1: none
   int64_t window_pattern = 0;  // of Windows::Pattern: each so manieth layer has none
+  // original_max_position_embeddings of the root, which wins over what the object of the rotation says; 0:
+  // there is none.
+  int64_t original_context = 0;
   GateActivation activation = GateActivation::Silu;
 };
 

@@ -131,7 +131,7 @@ struct Relative {
 constexpr Relative kRelatives[] = {
     {"gemma2", "soft caps"},
     {"gemma3", "images; its text part is of type gemma3_text"},
-    {"phi", "attention beside the MLP, LayerNorm, GELU and partial rotation"},
+    {"phi", "attention beside the MLP and partial rotation"},
     {"mixtral", "experts"},
     {"qwen2_moe", "experts"},
     {"qwen3_moe", "experts"},
@@ -144,11 +144,10 @@ constexpr Relative kRelatives[] = {
     {"llama4_text", "experts and chunked attention"},
     {"mllama", "images"},
     {"mistral3", "images"},
-    {"ministral", "windows that alternate with whole attention"},
-    {"cohere", "attention beside the MLP, LayerNorm and a scale of logits"},
-    {"stablelm", "LayerNorm and partial rotation"},
-    {"gpt2", "LayerNorm, GELU and learnt positions"},
-    {"gpt_neox", "attention beside the MLP, LayerNorm, GELU and partial rotation"},
+    {"cohere", "attention beside the MLP"},
+    {"stablelm", "partial rotation"},
+    {"gpt2", "learnt positions"},
+    {"gpt_neox", "attention beside the MLP and partial rotation"},
 };
 
 }  // namespace

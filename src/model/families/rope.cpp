@@ -17,6 +17,7 @@ using nlohmann::json;
 constexpr double kMostTheta = 1e12, kMostFactor = 1e6, kMostWeight = 1e3;
 constexpr int64_t kMostContext = int64_t{1} << 31;
 constexpr const char *kFullAttention = "full_attention", *kSlidingAttention = "sliding_attention";
+constexpr const char* kOriginalContext = "original_max_position_embeddings";
 
 struct Kind {
   std::string_view name;
@@ -137,6 +138,7 @@ Status read_factors(const json& object, const char* name, const char* key, std::
   const json& list = object[key];
   if (!list.is_array())
     return error("model config: {}.{} is {}; a list is needed", name, key, in_words(list));
+  out.clear();  // another object may have filled it
   for (const json& entry : list) {
     if (!entry.is_number() || !(entry.get<double>() > 0 && entry.get<double>() <= kMostFactor))
       return error("model config: {}.{} has {}; allowed are numbers above 0", name, key, in_words(entry));
@@ -206,19 +208,56 @@ Status read_one(const json& root, int64_t context, Rope& rope) {
   return {};
 }
 
+bool has_ropes_by_layers(const json& root) {
+  const auto nested = root.find("rope_parameters");
+  return nested != root.end() && nested->is_object() &&
+         (nested->contains(kFullAttention) || nested->contains(kSlidingAttention));
+}
+
+// What the root says beside objects by layers: transformers 5 merges some of it into them, transformers 4
+// goes by it alone.
+Status check_beside_layers(const json& root, const WindowRope& family, int64_t context,
+                           const ModelSpec& spec) {
+  const json& nested = root["rope_parameters"];
+  const auto refuse = [&](const char* key, const char* layers) {
+    return error(
+        "model config: {} is {} beside rope_parameters.{}, which does not say the same; leave it out", key,
+        in_words(root[key]), layers);
+  };
+  const auto check_theta = [&](const char* key, const char* layers) -> Status {
+    if (!says(root, key)) return {};
+    const auto object = nested.find(layers);
+    const bool same =
+        object != nested.end() && says(*object, "rope_theta") && (*object)["rope_theta"] == root[key];
+    return same ? Status() : refuse(key, layers);
+  };
+  SLUICE_TRY(check_theta("rope_theta", kFullAttention));
+  SLUICE_TRY(check_theta(family.key == nullptr ? "rope_theta" : family.key, kSlidingAttention));
+  if (!says(root, "rope_scaling")) return {};
+  json merged = nested.contains(kFullAttention) ? nested[kFullAttention] : json::object();
+  if (merged.is_null()) merged = json::object();
+  if (!root["rope_scaling"].is_object()) return refuse("rope_scaling", kFullAttention);
+  merged.update(root["rope_scaling"]);
+  Rope rope{.theta = spec.rope.theta};
+  SLUICE_TRY(read_object(root, merged, "rope_scaling", context, rope));
+  return rope == spec.rope ? Status() : refuse("rope_scaling", kFullAttention);
+}
+
 // Of layers with a window beside the others: transformers 5 has an object for each in rope_parameters, by the
 // names that layer_types has; before, what the root said was of the others.
-Status read_by_layers(const json& root, const WindowRope& family, int64_t context, ModelSpec& spec) {
+Status read_by_layers(const json& root, const Family& of, int64_t context, ModelSpec& spec) {
+  const WindowRope& family = of.window_rope;
   Rope& window = spec.window_rope.emplace(Rope{.theta = family.theta == 0 ? spec.rope.theta : family.theta});
-  const auto nested = root.find("rope_parameters");
-  const bool by_layers = nested != root.end() && nested->is_object() &&
-                         (nested->contains(kFullAttention) || nested->contains(kSlidingAttention));
-  if (!by_layers) {
+  if (!has_ropes_by_layers(root)) {
+    // Transformers would read nothing of it.
+    if (says(root, "rope_parameters") && !root["rope_parameters"].empty())
+      return error("model config: rope_parameters is {} without {} and {}, which {} models need in it",
+                   in_words(root["rope_parameters"]), kFullAttention, kSlidingAttention, of.model_type);
     SLUICE_TRY(read_one(root, context, spec.rope));
-    if (family.theta == 0) window.theta = spec.rope.theta;
     return family.key == nullptr ? Status() : read(root, family.key, window.theta, 1.0, kMostTheta);
   }
-  for (const auto& [key, object] : nested->items()) {
+  const json& nested = root["rope_parameters"];
+  for (const auto& [key, object] : nested.items()) {
     const bool full = key == kFullAttention;
     if (!full && key != kSlidingAttention)
       return error("model config: rope_parameters.{} is {}; allowed are {} and {}", key, in_words(object),
@@ -228,7 +267,7 @@ Status read_by_layers(const json& root, const WindowRope& family, int64_t contex
       return error("model config: rope_parameters.{} is {}; an object is needed", key, in_words(object));
     SLUICE_TRY(read_object(root, object, "rope_parameters", context, full ? spec.rope : window));
   }
-  return {};
+  return check_beside_layers(root, family, context, spec);
 }
 
 }  // namespace
@@ -240,15 +279,18 @@ Status read_rope(const json& root, const Family& family, int64_t context, ModelS
   }
   // Transformers 4 took it for all layers where windows have no key of their own; 5 gives those the default.
   const WindowRope& windows = family.window_rope;
-  if (windows.has && windows.key == nullptr && !says(root, "rope_parameters") &&
+  if (windows.has && windows.key == nullptr && !has_ropes_by_layers(root) &&
       spec.rope.theta != family.defaults.theta)
     return error(
-        "model config: rope_theta is {} without rope_parameters, which versions of transformers read "
-        "differently; "
-        "write rope_parameters with {} and {}",
+        "model config: rope_theta is {} without rope_parameters by layers, which versions of transformers "
+        "read differently; write rope_parameters with {} and {}",
         spec.rope.theta, kFullAttention, kSlidingAttention);
-  if (windows.has) return read_by_layers(root, windows, context, spec);
-  return read_one(root, context, spec.rope);
+  if (windows.has) return read_by_layers(root, family, context, spec);
+  if (family.defaults.original_context == 0 || says(root, kOriginalContext))
+    return read_one(root, context, spec.rope);
+  json whole = root;
+  whole[kOriginalContext] = family.defaults.original_context;
+  return read_one(whole, context, spec.rope);
 }
 
 namespace {
@@ -284,7 +326,12 @@ void write_scaling(const Rope& rope, json& root, json& out) {
 void write_rope(const ModelSpec& spec, json& root) {
   if (!spec.window_rope) {
     root["rope_theta"] = spec.rope.theta;
-    if (spec.rope.kind != Rope::Default) write_scaling(spec.rope, root, root["rope_scaling"]);
+    if (spec.rope.kind == Rope::Default) return;
+    write_scaling(spec.rope, root, root["rope_scaling"]);
+    // Where readers take the family's unless the root says it.
+    if (find_family(spec.family)->defaults.original_context > 0 &&
+        root["rope_scaling"].contains(kOriginalContext))
+      root[kOriginalContext] = spec.rope.original_context;
     return;
   }
   for (const auto& [key, rope] :

@@ -22,7 +22,17 @@ constexpr OwnKeys kLlama{{}, kLlamaNeutral, nullptr, nullptr};
 
 constexpr const char* kStarcoder2Reads[] = {"use_bias", "norm_epsilon", "mlp_type", "norm_type"};
 constexpr Neutral kStarcoder2Neutral[] = {{"residual_dropout", 0}, {"embedding_dropout", 0}};
-constexpr OwnKeys kStarcoder2{kStarcoder2Reads, kStarcoder2Neutral, nullptr, nullptr};
+// What transformers' class is whatever they say.
+Status read_starcoder2(const json& root, ModelSpec& /*spec*/) {
+  for (const auto& [key, only] : {std::pair{"mlp_type", "default"}, {"norm_type", "layer_norm"}}) {
+    std::string value = only;
+    SLUICE_TRY(read(root, key, value));
+    if (value != only)
+      return error("model config: {} is '{}'; starcoder2 models have {} only", key, value, only);
+  }
+  return {};
+}
+constexpr OwnKeys kStarcoder2{kStarcoder2Reads, kStarcoder2Neutral, read_starcoder2, nullptr};
 
 constexpr Neutral kPhi3Neutral[] = {{"resid_pdrop", 0}, {"embd_pdrop", 0}};
 constexpr OwnKeys kPhi3{{}, kPhi3Neutral, nullptr, nullptr};
@@ -66,13 +76,15 @@ constexpr OwnKeys kGemma{kGemmaReads, kGemmaNeutral, read_gemma, nullptr};
 Status read_gemma3(const json& root, ModelSpec& spec) {
   spec.embedding_scale = std::sqrt(double(spec.dim));
   double scalar = 256;
-  SLUICE_TRY(read(root, "query_pre_attn_scalar", scalar, 1 / kMostScale, kMostScale));
+  SLUICE_TRY(read(root, "query_pre_attn_scalar", scalar, 1.0, kMostScale));
+  if (scalar != std::round(scalar))
+    return error("model config: query_pre_attn_scalar is {}; transformers takes whole numbers only", scalar);
   for (LayerSpec& layer : spec.layers) layer.attention.scale = 1 / std::sqrt(scalar);
   return {};
 }
 void write_gemma3(const ModelSpec& spec, json& root) {
   const double scale = spec.layers.front().attention.scale;
-  root["query_pre_attn_scalar"] = std::round(1 / (scale * scale));
+  root["query_pre_attn_scalar"] = std::llround(1 / (scale * scale));
 }
 constexpr const char* kGemma3Reads[] = {"query_pre_attn_scalar", "hidden_activation"};
 constexpr OwnKeys kGemma3{kGemma3Reads, kGemmaNeutral, read_gemma3, write_gemma3};
@@ -354,7 +366,8 @@ constexpr Family kFamilies[] = {
                   .tied = false,
                   .norm_eps = 1e-5,
                   .theta = 10000,
-                  .pad_token = 32000}},
+                  .pad_token = 32000,
+                  .original_context = 4096}},
 };
 
 }  // namespace
