@@ -94,8 +94,8 @@ class Forward {
     return float(spec_.rope_of(a).attention_factor * a.rotation_scale());
   }
   ObjectId inv_freq(const Place& at) const {
-    const bool own = spec_.window_rope && spec_.layers[size_t(at.layer)].attention.window > 0;
-    return own ? inputs_.window_inv_freq : inputs_.inv_freq;
+    const Attention& a = spec_.layers[size_t(at.layer)].attention;
+    return spec_.rotates_as_window(a) ? inputs_.window_inv_freq : inputs_.inv_freq;
   }
   ObjectId norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads, int64_t rest,
                       const Place& at);

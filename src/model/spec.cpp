@@ -113,7 +113,12 @@ Status validate(const ModelSpec& spec) {
     if (weight.format && weight.trainable)
       return error("model: matrices in {} are not trained", to_text(*weight.format));
   }
-  for (const Rope* rope : {&spec.rope, spec.window_rope ? &*spec.window_rope : &spec.rope}) {
+  std::vector<const Rope*> ropes{&spec.rope};
+  if (spec.window_rope) ropes.push_back(&*spec.window_rope);
+  for (const Rope* rope : ropes) {
+    if (rope->kind == Rope::Dynamic && spec.head_dim() < 4)
+      return error("model: head_dim is {}; rotary embedding of type dynamic needs at least 4",
+                   spec.head_dim());
     if (rope->kind != Rope::Long) continue;
     for (const auto& [key, factors] :
          {std::pair{"short_factor", &rope->short_factors}, {"long_factor", &rope->long_factors}}) {
@@ -121,11 +126,6 @@ Status validate(const ModelSpec& spec) {
         return error("model: {} has {} numbers; half of head_dim, {}, are needed", key, factors->size(),
                      spec.head_dim() / 2);
     }
-  }
-  const bool dynamic =
-      spec.rope.kind == Rope::Dynamic || (spec.window_rope && spec.window_rope->kind == Rope::Dynamic);
-  if (dynamic && spec.head_dim() < 4) {
-    return error("model: head_dim is {}; rotary embedding of type dynamic needs at least 4", spec.head_dim());
   }
   // In f32 less is nothing; more drowns what is normalised.
   constexpr double kLeastEps = 1e-20, kMostEps = 1;

@@ -38,8 +38,8 @@ struct Rope {
   double beta_fast = 32, beta_slow = 1;              // Yarn
   bool truncate = true;                              // Yarn: to whole frequencies
   double attention_factor = 1;                       // of the cosines and sines
-  std::vector<double> short_factors,
-      long_factors;  // Long: of sequences up to original_context, and of others
+  // Long: of sequences up to original_context, and of others.
+  std::vector<double> short_factors, long_factors;
 
   // Whether frequencies depend on how long a sequence is.
   bool follows_length() const { return kind == Dynamic || kind == Long; }
@@ -124,8 +124,10 @@ struct ModelSpec {
   int64_t params() const;
   // Frequencies, and so the objects that hold them, are one for all layers. REQUIRES: validated.
   int64_t head_dim() const { return layers.front().attention.head_dim; }
+  // Whether window_rope rotates a layer.
+  bool rotates_as_window(const Attention& attention) const { return window_rope && attention.window > 0; }
   const Rope& rope_of(const Attention& attention) const {
-    return window_rope && attention.window > 0 ? *window_rope : rope;
+    return rotates_as_window(attention) ? *window_rope : rope;
   }
   // The stream is kept divided by residual_scale, so that what is added to it need not be multiplied: the
   // embedding begins it so, and norms of it have an epsilon that is as much smaller as its squares are.

@@ -37,8 +37,7 @@ struct Tile {
 // rest.
 template <class F, class Report>
 Status for_each_job(int64_t count, int64_t bytes, F&& f, Report&& report) {
-  const int64_t cores = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, 16);
-  const int64_t threads = std::clamp<int64_t>(bytes >> 18, 1, cores);
+  const int64_t threads = std::clamp<int64_t>(bytes >> 18, 1, search_threads());
   std::atomic<int64_t> next = 0;
   std::mutex mutex;
   Status first_error;

@@ -102,8 +102,7 @@ void Builder::add_batch() {
   // What nothing reads has no place in a step.
   for (const bool of_windows : {false, true}) {
     const bool rotates = std::any_of(spec_.layers.begin(), spec_.layers.end(), [&](const LayerSpec& layer) {
-      const bool own = spec_.window_rope && layer.attention.window > 0;
-      return layer.attention.rotated && own == of_windows;
+      return layer.attention.rotated && spec_.rotates_as_window(layer.attention) == of_windows;
     });
     if (!rotates) continue;
     const char* name = of_windows ? "window_inv_freq" : "inv_freq";

@@ -142,9 +142,6 @@ TEST(AutoState, IsCompactOnlyWhereBf16DoesNotFit) {
   EXPECT_EQ(tight->numerics.state, DType::I8);
   EXPECT_EQ(tight->numerics.master, MasterWeights::I8);
   EXPECT_FALSE(tight->numerics.stochastic);
-  const auto refused = plan_asked(asked_of_small(compact, "off"));
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().kind, ErrorKind::DoesNotFit) << refused.message();
 }
 
 TEST(Choices, AFileIsReadAsAMachineOfTheList) {

@@ -55,8 +55,8 @@ class Lanes {
   struct Events {
     int gpu = 0;
     Event origin;  // of the times of a timed step
-    std::vector<Event> plain, before,
-        after;  // by command modulo run_ahead_: without times, and for timed steps
+    // By command modulo run_ahead_: without times, and for timed steps.
+    std::vector<Event> plain, before, after;
   };
 
   Lanes(const LaneTable& table, size_t devices)

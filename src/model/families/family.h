@@ -55,10 +55,11 @@ struct WindowRope {
 // Sizes and other values that config.json need not say. 0: it has to, or as beside.
 struct FamilyDefaults {
   int64_t dim, ffn, layers, heads;
-  int64_t kv_heads;  // 0: as many as heads
-  int64_t head_dim;  // 0: dim / heads
-  int64_t vocab, context, window;
-  bool tied;
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;  // 0: dim / heads
+  int64_t vocab, context;
+  int64_t window = 0;
+  bool tied = false;
   double norm_eps, theta;
   int64_t pad_token = -1;      // -1: none
   int64_t window_pattern = 0;  // of Windows::Pattern: each so manieth layer has none

@@ -203,7 +203,10 @@ Status check_unknown(const json& root, const Family& family, std::vector<std::st
     known.insert(known.end(), family.own->reads.begin(), family.own->reads.end());
     for (const Neutral& neutral : family.own->neutral) known.emplace_back(neutral.key);
   }
-  if (family.window_rope.key != nullptr) known.emplace_back(family.window_rope.key);
+  for (const char* key : {family.qkv_bias.key, family.o_bias.key, family.mlp_bias.key, family.activation_key,
+                          family.norm_eps_key, family.window_rope.key}) {
+    if (key != nullptr) known.emplace_back(key);
+  }
   if (family.windows == Windows::Pattern) known.emplace_back("sliding_window_pattern");
   std::vector<std::string> unknown;
   for (const auto& [key, value] : root.items()) {

@@ -6,18 +6,15 @@
 //   dw = sum over rows of g xh, dbias = sum over rows of g
 // Each of a fixed number of blocks sums dw and dbias over its rows, a second kernel adds the blocks in order;
 // the number is the same on every GPU so that the bits are too.
-#include <type_traits>
-
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/partial_sums.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/row_shape.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace sluice::core::cuda {
 namespace {
-
-constexpr int kMaxThreads = 512;
 
 // A row, as a block's threads hold it: V vectors of 8 each.
 template <int V>
@@ -64,7 +61,7 @@ __device__ float normalise(Row<V>& row, int64_t dim, float inv_dim, float eps, f
 }
 
 template <int V>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxRowThreads)
     layer_norm_kernel(const bf16* x, const bf16* w, const bf16* bias, bf16* y, int64_t dim, float inv_dim,
                       float eps, float scale) {
   __shared__ float scratch[2][kMaxWarps];
@@ -89,7 +86,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 
 // dw_blocks and dbias_blocks may be null.
 template <int V>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxRowThreads)
     layer_norm_bwd_kernel(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx,
                           float* dw_blocks, float* dbias_blocks, int64_t tokens, int64_t dim, float inv_dim,
                           float eps, float scale) {
@@ -130,15 +127,6 @@ __global__ void __launch_bounds__(kMaxThreads)
     if (dw_blocks != nullptr) store8(dw_blocks + blockIdx.x * dim + column, dw[i]);
     if (dbias_blocks != nullptr) store8(dbias_blocks + blockIdx.x * dim + column, dbias[i]);
   });
-}
-
-// Calls f with the number of vectors per thread as a constant, and the threads of a block.
-template <class F>
-cudaError_t with_row_shape(int64_t dim, F f) {
-  const int64_t vectors = dim / kVec;
-  if (vectors <= 256) return f(std::integral_constant<int, 1>{}, threads_for(vectors, 256));
-  if (vectors <= 512) return f(std::integral_constant<int, 2>{}, threads_for((vectors + 1) / 2, 256));
-  return f(std::integral_constant<int, 4>{}, threads_for((vectors + 3) / 4, kMaxThreads));
 }
 
 }  // namespace

@@ -6,22 +6,19 @@
 //   dw = sum over rows of g * x * r
 // Each of a fixed number of blocks sums dw over its rows, a second kernel adds the blocks in order; the
 // number is the same on every GPU so that the bits are too.
-#include <type_traits>
-
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/partial_sums.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/row_shape.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace sluice::core::cuda {
 namespace {
 
-constexpr int kMaxThreads = 512;
-
 // V: vectors of 8 per thread.
 template <int V>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxRowThreads)
     rms_norm_kernel(const bf16* x, const bf16* w, const bf16* residual, bf16* y, int64_t dim, float inv_dim,
                     NormForm form) {
   __shared__ float scratch[kMaxWarps];
@@ -68,7 +65,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 }
 
 template <int V>
-__global__ void __launch_bounds__(V <= 2 ? 256 : kMaxThreads, V <= 2 ? 3 : 1)
+__global__ void __launch_bounds__(V <= 2 ? 256 : kMaxRowThreads, V <= 2 ? 3 : 1)
     rms_norm_bwd_kernel(const bf16* x, const bf16* w, const bf16* dy, const bf16* dres, bf16* dx,
                         float* dw_blocks, int64_t tokens, int64_t dim, float inv_dim, NormForm form) {
   __shared__ float scratch[2][2][kMaxWarps];
@@ -138,15 +135,6 @@ __global__ void __launch_bounds__(V <= 2 ? 256 : kMaxThreads, V <= 2 ? 3 : 1)
   for (int i = 0; i < V; ++i) {
     if (column_of(i) < dim) store8(dw_blocks + blockIdx.x * dim + column_of(i), dw[i]);
   }
-}
-
-// Calls f with the number of vectors per thread as a constant, and the threads of a block.
-template <class F>
-cudaError_t with_row_shape(int64_t dim, F f) {
-  const int64_t vectors = dim / kVec;
-  if (vectors <= 256) return f(std::integral_constant<int, 1>{}, threads_for(vectors, 256));
-  if (vectors <= 512) return f(std::integral_constant<int, 2>{}, threads_for((vectors + 1) / 2, 256));
-  return f(std::integral_constant<int, 4>{}, threads_for((vectors + 3) / 4, kMaxThreads));
 }
 
 }  // namespace
