@@ -17,9 +17,9 @@ TEST_P(RandomPlans, AreValidAndComputeTheSame) {
     ManyPlans early(std::get<0>(GetParam()).numerics, Updates::Deferred);
     expect_same(early.run(rig::must(make_plan(early.program(), early.profile(), {}))), expected);
   }
-  constexpr uint64_t kSeeds = 100 / kOneIn;  // in each of nine variants
+  const uint64_t seeds = random_cases(100);  // in each of the variants
   int tried = 0, streaming = 0, recomputing = 0;
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (uint64_t seed = 0; seed < seeds; ++seed) {
     const std::optional<Plan> plan = random_plan(runs.program(), runs.profile(), {}, seed);
     if (!plan || !runs.fits(*plan)) continue;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -30,7 +30,7 @@ TEST_P(RandomPlans, AreValidAndComputeTheSame) {
     ++tried, streaming += sums.stores.actions > 1 ? 1 : 0, recomputing += sums.recompute_ns > 0 ? 1 : 0;
     if (HasFailure()) return;
   }
-  EXPECT_GT(tried, kSeeds / 2);
+  EXPECT_GT(tried, seeds / 2);
   EXPECT_GT(streaming, tried / 4);
   EXPECT_GT(recomputing, tried / 4);
 }

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,11 @@ inline constexpr int64_t kOneIn = 10;
 #else
 inline constexpr int64_t kOneIn = 1;
 #endif
+
+// Of that many random cases, those to try: all where SLUICE_SWEEP is set, a quarter by default.
+inline uint64_t random_cases(int64_t all) {
+  return uint64_t(all / std::max<int64_t>(kOneIn, std::getenv("SLUICE_SWEEP") != nullptr ? 1 : 4));
+}
 
 struct NamedDevices {
   const char* name;
