@@ -55,21 +55,23 @@ void add_machines(CLI::App& app, int& status) {
 
 void add_bench(CLI::App& app, int& status) {
   const auto request = std::make_shared<sluice::core::BenchRequest>();
-  CLI::App& bench =
-      add_command(app, "bench", "measure the parts of a step, and what number formats do",
-                  "sluice bench model small medium --seq-len 128,512 --compute f32,bf16\n"
-                  "    forward, backward, optimizer and whole step; the same command goes on where it "
-                  "was stopped\n"
-                  "sluice bench kernels small --seq-len 128,512\n"
-                  "    the same steps by op\n"
-                  "sluice bench attention --seq-len 256,1k,4k --head-dim 16,64\n"
-                  "    against an attention that keeps its scores\n"
-                  "sluice bench links --devices all\n"
-                  "    between the host and each GPU and between neighbours, alone and all at once\n"
-                  "sluice bench sizes small\n"
-                  "    products of a step at their sizes, and at those that estimate advises\n"
-                  "sluice bench precision\n"
-                  "    what f16 and bf16 do to long sums, and which format every tensor has");
+  CLI::App& bench = add_command(
+      app, "bench", "measure the parts of a step, and what number formats do",
+      "sluice bench model small medium --seq-len 128,512 --compute f32,bf16\n"
+      "    forward, backward, optimizer and whole step; the same command goes on where it "
+      "was stopped\n"
+      "sluice bench kernels small --seq-len 128,512\n"
+      "    the same steps by op\n"
+      "sluice bench attention --seq-len 256,1k,4k --head-dim 16,64\n"
+      "    against an attention that keeps its scores\n"
+      "sluice bench links --devices all\n"
+      "    between the host and each GPU and between neighbours, alone and all at once\n"
+      "sluice bench sizes small\n"
+      "    products of a step at their sizes, and at those that estimate advises\n"
+      "mpirun -np 2 sluice bench allreduce --bytes 1MiB,64MiB --compute f32,bf16\n"
+      "    sums over processes in a fixed order, beside the library's own; sendrecv: what links carry\n"
+      "sluice bench precision\n"
+      "    what f16 and bf16 do to long sums, and which format every tensor has");
   const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
                           const char* group) {
     return bench.add_option(name, value, meaning)->type_name(type)->group(group);
@@ -85,8 +87,13 @@ void add_bench(CLI::App& app, int& status) {
       ->check(whole);
   option("--head-dim", request->head_dim, "of attention: columns of its head: 16,32,64,128; 64 unless given",
          "LIST", "Steps");
-  option("--compute", request->compute,
-         "f32, bf16 or both; auto: bf16 where it is fast, of attention on a GPU", "FORMAT[,FORMAT]", "Steps");
+  option(
+      "--compute", request->compute,
+      "f32, bf16 or both; auto: bf16 where it is fast, of attention on a GPU; of allreduce and sendrecv f32",
+      "FORMAT[,FORMAT]", "Steps");
+  option("--bytes", request->bytes,
+         "of allreduce and sendrecv: what each process has; 1MiB,4MiB,16MiB,64MiB unless given", "LIST",
+         "Steps");
   option("--steps", request->steps, "steps to time; 5 unless given", "N", "Steps")->check(whole);
   option("--warm-up", request->warm_up, "steps before those; 1 unless given", "N", "Steps")->check(whole);
   option("--devices", request->devices,

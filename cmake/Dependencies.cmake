@@ -44,6 +44,24 @@ if(SLUICE_TESTS)
   sluice_require(GTest libgtest-dev)
 endif()
 
+# Processes of one job; without it, starting several together is refused with what to install.
+set(SLUICE_MPI "auto" CACHE STRING "processes of one job by MPI: auto (where it is installed), on or off")
+set_property(CACHE SLUICE_MPI PROPERTY STRINGS auto on off)
+set(SLUICE_MPI_USED OFF)
+if(NOT SLUICE_MPI STREQUAL "off")
+  set(MPI_CXX_SKIP_MPICXX ON)  # its functions of C
+  find_package(MPI QUIET COMPONENTS CXX)
+  set(SLUICE_MPI_USED ${MPI_CXX_FOUND})
+  if(SLUICE_MPI STREQUAL "on" AND NOT MPI_CXX_FOUND)
+    message(FATAL_ERROR "SLUICE_MPI=on needs MPI. Install it with: apt-get install libopenmpi-dev openmpi-bin")
+  endif()
+endif()
+if(SLUICE_MPI_USED)
+  message(STATUS "MPI: yes")
+else()
+  message(STATUS "MPI: no (processes of one job need: apt-get install libopenmpi-dev openmpi-bin)")
+endif()
+
 # Matrix products on the CPU: oneDNN where the machine has it, OpenBLAS otherwise, or a plain loop on a
 # machine whose work is done by a GPU and that ships neither. Both are looked for by header and library: oneDNN's own
 # CMake package on Debian insists on OpenCL's headers, which the CPU engine does not use.

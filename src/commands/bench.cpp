@@ -12,12 +12,15 @@
 #include <optional>
 #include <span>
 
+#include "base/bytes.h"
 #include "bench/attention.h"
 #include "bench/cell_pages.h"
+#include "bench/collectives.h"
 #include "bench/links.h"
 #include "bench/precision.h"
 #include "bench/results.h"
 #include "bench/sizes.h"
+#include "comm/launch.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/terminal.h"
@@ -140,6 +143,52 @@ Result<Ending> links(const BenchRequest& r, Requests& asked) {
   return publish(found, links_page, machine, r);
 }
 
+Result<CollectiveOptions> collective_options_of(const BenchRequest& r) {
+  if (!r.models.empty()) return error("bench {}: takes no model, got {}", r.what, r.models.front());
+  CollectiveOptions out{.sums = r.what == "allreduce"};
+  SLUICE_ASSIGN(const std::vector<std::string> sizes, parse_words("--bytes", r.bytes));
+  for (const std::string& size : sizes) {
+    const Result<int64_t> bytes = parse_bytes(size);
+    if (!bytes.ok()) return error("--bytes {}", bytes.message());
+    if (*bytes % 4 != 0 || *bytes > 64 * kGiB)
+      return error("--bytes {}: allowed are multiples of 4 bytes up to 64GiB", size);
+    out.bytes.push_back(*bytes);
+  }
+  SLUICE_ASSIGN(const std::vector<std::string> formats, formats_of(r, "f32"));
+  for (const std::string& format : formats) {
+    if (format != "f32" && format != "bf16")
+      return error("--compute {}: allowed are auto, f32, bf16", format);
+    out.dtypes.push_back(format == "f32" ? DType::F32 : DType::BF16);
+  }
+  return out;
+}
+
+// Among processes that were started together. Rank 0 speaks for all, and has the error of options that all
+// share.
+Result<Ending> collectives(const BenchRequest& r, Requests& asked) {
+  const auto options = collective_options_of(r);
+  SLUICE_ASSIGN(const std::optional<ProcessLaunch> launch, launch_of_this_process());
+  if (!options.ok()) return launch && launch->rank > 0 ? Result<Ending>(Ending::Failed) : options.error();
+  if (!launch || launch->size < 2)
+    return error("bench {}: measures processes that are started together; type: mpirun -np 2 sluice bench {}",
+                 r.what, r.what);
+  SLUICE_ASSIGN(const std::unique_ptr<Group> group, join_by_mpi(*launch));
+  const bool speaks = group->rank() == 0;
+  std::optional<Working> working;
+  if (speaks) working.emplace("measuring");
+  asked.heeded = true;
+  const auto found = run_collectives(*group, *options, asked.stop, [&](const std::string& what) {
+    if (working) working->say("measuring", 0, 0, what);
+  });
+  working.reset();
+  if (!found.ok()) return found.error();
+  if (speaks) {
+    const std::string machine = fmt::format("{} processes, {} cores", found->processes, found->cores);
+    SLUICE_TRY(publish(collectives_page(*found), stamp_on(machine), r));
+  }
+  return asked.stop ? Ending::Stopped : Ending::Done;
+}
+
 Result<Ending> sizes(const BenchRequest& r, Requests& asked) {
   SLUICE_ASSIGN(const Machine machine, machine_of(r));
   SLUICE_ASSIGN(const std::vector<BenchCell> cells, cells_of(r, machine));
@@ -226,13 +275,10 @@ struct Bench {
   std::string_view name;
   Result<Ending> (*run)(const BenchRequest& request, Requests& asked);
 };
-constexpr Bench kBenches[] = {{"model", steps<model_page>},
-                              {"attention", attention},
-                              {"kernels", steps<kernels_page>},
-                              {"links", links},
-                              {"memory", steps<memory_page>},
-                              {"precision", precision},
-                              {"sizes", sizes}};
+constexpr Bench kBenches[] = {
+    {"model", steps<model_page>},     {"allreduce", collectives}, {"attention", attention},
+    {"kernels", steps<kernels_page>}, {"links", links},           {"memory", steps<memory_page>},
+    {"precision", precision},         {"sendrecv", collectives},  {"sizes", sizes}};
 
 }  // namespace
 

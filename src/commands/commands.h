@@ -165,6 +165,7 @@ struct BenchRequest {
   std::string seq_len = "128", compute = "auto";  // with commas between
   int64_t batch = 0;                              // sequences at once; 0: 4, of attention 8
   std::string head_dim = "64";                    // of attention: columns, with commas between
+  std::string bytes = "1MiB,4MiB,16MiB,64MiB";    // of allreduce and sendrecv, of each rank: with commas between
   int64_t steps = 5, warm_up = 1;                 // timed, and before those
   bool fresh = false;                             // measure again what out_dir has
   std::vector<std::string> settings;              // more key=value

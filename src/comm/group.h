@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that work on one job, and what they send one another.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/launch.h"
+
+namespace sluice::core {
+
+// The processes of a job, numbered from 0. Every rank makes the same calls in the same order, from one thread
+// at a time; a call returns when this rank's part of it is done. An error (ErrorKind::Device) leaves the
+// group useless: the process should end, upon which the launcher ends the others.
+class Group {
+ public:
+  virtual ~Group() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;  // ranks, at least 1
+
+  // Sends `out` to rank `to` and fills `in` from rank `from`, both at once. Either may be empty, and is then
+  // not sent or not awaited. Lengths match on both sides.
+  virtual Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) = 0;
+  virtual Status barrier() = 0;
+  // Gives every rank what rank `root` has in `bytes`.
+  virtual Status broadcast(std::span<std::byte> bytes, int root) = 0;
+  // Fills `all` with every rank's `own`, in the order of ranks. REQUIRES: all.size() == size() * own.size(),
+  // and equal sizes on all ranks.
+  virtual Status all_gather(std::span<const std::byte> own, std::span<std::byte> all) = 0;
+  // Makes `values` their sums over all ranks, in an order that the library chooses: to compare with, as its
+  // bits differ with the number of bytes and ranks. sum_in_order() is what training may use.
+  virtual Status sum_in_any_order(std::span<float> values) = 0;
+
+  // The first `ranks` of these as a group of their own; null on the others. Every rank has to call it.
+  // REQUIRES: 1 <= ranks <= size().
+  virtual Result<std::unique_ptr<Group>> first(int ranks) = 0;
+};
+
+// Threads of this process as the ranks of a job: rank i is the group at i, to be used by a thread of its own.
+std::vector<std::unique_ptr<Group>> groups_of_threads(int ranks);
+
+// Joins the job that this process was launched in by MPI; at most once in a process. What the group's
+// destructor ends cannot be begun again. The error names what to install where this build has no MPI.
+Result<std::unique_ptr<Group>> join_by_mpi(const ProcessLaunch& launch);
+
+}  // namespace sluice::core

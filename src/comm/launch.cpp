@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/launch.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+namespace sluice::core {
+namespace {
+
+struct Source {
+  const char* by;
+  const char* rank;
+  const char* size;
+};
+constexpr Source kSources[] = {{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                               {"mpirun", "PMI_RANK", "PMI_SIZE"},
+                               {"srun", "SLURM_PROCID", "SLURM_NTASKS"}};
+constexpr Source kTorch{"torchrun", "RANK", "WORLD_SIZE"};
+
+Result<int> number_of(const char* name, const char* value) {
+  int out = 0;
+  const std::string_view text = value;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (failed != std::errc() || end != text.data() + text.size() || out < 0)
+    return error("{} = {}: allowed are whole numbers from 0", name, text);
+  return out;
+}
+
+Result<std::optional<ProcessLaunch>> launch_by(const Source& source, const Variables& variables) {
+  const char *const rank = variables(source.rank), *const size = variables(source.size);
+  if (rank == nullptr && size == nullptr) return std::optional<ProcessLaunch>();
+  if (rank == nullptr || size == nullptr)
+    return error("{} is set and {} is not: a launcher sets both", rank != nullptr ? source.rank : source.size,
+                 rank != nullptr ? source.size : source.rank);
+  SLUICE_ASSIGN(const int r, number_of(source.rank, rank));
+  SLUICE_ASSIGN(const int n, number_of(source.size, size));
+  if (r >= n) return error("{} = {}: allowed are numbers below {} = {}", source.rank, r, source.size, n);
+  return std::optional(ProcessLaunch{r, n, source.by});
+}
+
+}  // namespace
+
+Result<std::optional<ProcessLaunch>> launch_of(const Variables& variables) {
+  std::optional<ProcessLaunch> found;
+  const Source* by = nullptr;
+  for (const Source& source : kSources) {
+    const bool slurm = std::string_view(source.by) == "srun";
+    if (slurm && (by != nullptr || variables("SLURM_STEP_ID") == nullptr)) continue;
+    SLUICE_ASSIGN(const auto launch, launch_by(source, variables));
+    if (!launch) continue;
+    if (found && (found->rank != launch->rank || found->size != launch->size))
+      return error("{} = {} of {} = {}, {} = {} of {} = {}: launchers disagree; unset one of them", by->rank,
+                   found->rank, by->size, found->size, source.rank, launch->rank, source.size, launch->size);
+    found = launch, by = &source;
+  }
+  SLUICE_ASSIGN(const auto torch, launch_by(kTorch, variables));
+  if (!torch) return found;
+  if (!found)
+    return error(
+        "RANK = {} of WORLD_SIZE = {}: torchrun's way of launching is not for CPUs; type: mpirun -np {} "
+        "sluice ...",
+        torch->rank, torch->size, torch->size);
+  if (found->rank != torch->rank || found->size != torch->size)
+    return error(
+        "RANK = {} of WORLD_SIZE = {}, {} = {} of {} = {}: launchers disagree; unset RANK and WORLD_SIZE",
+        torch->rank, torch->size, by->rank, found->rank, by->size, found->size);
+  return found;
+}
+
+Result<std::optional<ProcessLaunch>> launch_of_this_process() {
+  return launch_of([](const char* name) { return std::getenv(name); });
+}
+
+}  // namespace sluice::core
