@@ -99,8 +99,14 @@ void add_rotary(List& list) {
   struct Heads {
     int64_t tokens, heads, head_dim;
   };
-  for (const auto [tokens, heads, head_dim] :
-       {Heads{1, 1, 8}, {7, 2, 16}, {33, 4, 32}, {129, 2, 64}, {7, 3, 80}, {33, 2, 128}}) {
+  for (const auto [tokens, heads, head_dim] : {Heads{1, 1, 8},
+                                               {7, 2, 16},
+                                               {33, 4, 32},
+                                               {129, 2, 64},
+                                               {7, 3, 80},
+                                               {33, 2, 128},
+                                               {5, 1, 200},
+                                               {9, 2, 256}}) {
     for (const DType dtype : kDTypes) {
       // All columns, and the first half only, as in a joint product for K and V.
       list.add(Linear{tokens, 40, heads * head_dim, dtype, false, heads, head_dim});
@@ -133,7 +139,9 @@ void add_head_norms(List& list) {
                          {129, 2, 64, 0},
                          {7, 3, 80, 240},
                          {19, 1, 96, 8},
-                         {33, 20, 128, 256}}) {
+                         {33, 20, 128, 256},
+                         {7, 1, 200, 8},
+                         {9, 3, 256, 8}}) {
     for (const DType dtype : kDTypes) {
       list.add(HeadNormRope{h.tokens, h.heads, h.head_dim, h.rest, kEps, dtype});
     }
@@ -193,6 +201,9 @@ std::vector<Attention> attention_shapes() {
       {{1, 129, 129, 4, 1, 64, 0, false}, {}, ""},
       {{2, 40, 40, 4, 4, 80, 0, false}, {}, ""},
       {{1, 65, 65, 8, 2, 128, 0, false}, {}, ""},
+      {{1, 70, 70, 4, 2, 256, 0, false}, {}, ""},
+      {{1, 128, 128, 2, 1, 256, 0, false}, {}, ""},
+      {{1, 40, 40, 2, 1, 200, 0, true}, {0, 7, 33}, "documents"},
       {{1, 16, 16, 2, 1, 16, 0, false}, {-9}, "document_began_before"},
       {{1, 33, 33, 2, 1, 16, 0, true}, {0, 5, 20, 21}, "documents"},
       {{2, 48, 48, 4, 2, 64, 0, true}, {0, 17, 31}, "documents"},
@@ -264,7 +275,9 @@ void add_families(List& list) {
                          {33, 3, 24, 8},
                          {9, 40, 128, 0},
                          {33, 2, 128, 256},
-                         {7, 5, 80, 8}}) {
+                         {7, 5, 80, 8},
+                         {5, 2, 200, 8},
+                         {9, 3, 256, 0}}) {
     for (const bool whole : {false, true}) {
       for (const DType dtype : kDTypes)
         list.add(HeadNormRope{h.tokens, h.heads, h.head_dim, h.rest, kEps, dtype, 1.5f, 1, whole});
@@ -362,7 +375,10 @@ void add_generation(List& list) {
         {4, 1, 700, 2, 1, 32, 200},
         {2, 5, 400, 4, 2, 16, 1},
         {3, 70, 300, 2, 1, 64, 40},
-        {1, 9, 90, 2, 2, 128, 64}}) {
+        {1, 9, 90, 2, 2, 128, 64},
+        {2, 9, 90, 2, 1, 256},
+        {1, 1, 700, 2, 1, 256},
+        {3, 5, 70, 2, 2, 200, 20}}) {
     for (const DType dtype : kDTypes) {
       list.add(CachedAttention{rows, q_len, capacity, q_heads, kv_heads, head_dim, dtype, window});
     }

@@ -92,7 +92,7 @@ cudaError_t run(const AttentionBlock& block, bf16* o, float* lse, cudaStream_t s
 }  // namespace
 
 cudaError_t attention_fwd(const AttentionBlock& block, bf16* o, float* lse, cudaStream_t stream) {
-  return block.head_dim <= 64 ? run<64>(block, o, lse, stream) : run<128>(block, o, lse, stream);
+  return with_head_columns(block.head_dim, [&](auto columns) { return run<columns>(block, o, lse, stream); });
 }
 
 }  // namespace sluice::core::cuda

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <climits>
+#include <type_traits>
 
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/ptx.cuh"
@@ -18,6 +19,14 @@ constexpr int kAttentionThreads = 128;
 constexpr int kWarpRows = 16;
 constexpr int kOwnRows = 64;  // rows of the tile that the block's warps share out
 constexpr float kLog2E = 1.4426950408889634f;
+
+// Calls f with the columns that tiles of such a head have, as a type's constant.
+template <class F>
+cudaError_t with_head_columns(int64_t head_dim, F f) {
+  if (head_dim <= 64) return f(std::integral_constant<int, 64>{});
+  if (head_dim <= 128) return f(std::integral_constant<int, 128>{});
+  return f(std::integral_constant<int, 256>{});
+}
 
 // Rows are padded by 16 bytes, so that the eight rows of a matrix lie in different banks.
 template <int D>
@@ -68,9 +77,10 @@ __device__ inline void multiply_rows(float (&c)[N / 8][4], const bf16* a, const 
   }
 }
 
-// c (16 x D) += p (16 x N) b, with p in the registers of an accumulator and b (N x D) in shared memory.
-template <int D, int N>
-__device__ inline void multiply_columns(float (&c)[D / 8][4], const float (&p)[N / 8][4], const bf16* b) {
+// c (16 x C) += p (16 x N) b, with p in the registers of an accumulator and b (N rows of a tile of D columns,
+// C of them from b on) in shared memory.
+template <int D, int N, int C = D>
+__device__ inline void multiply_columns(float (&c)[C / 8][4], const float (&p)[N / 8][4], const bf16* b) {
   const int lane = threadIdx.x % kWarp;
   const bf16* b_row = b + (lane & 15) * kTileStride<D> + (lane >> 4) * 8;
 #pragma unroll
@@ -80,7 +90,7 @@ __device__ inline void multiply_columns(float (&c)[D / 8][4], const float (&p)[N
     const uint32_t fragment[4] = {pack_bf16(low[0], low[1]), pack_bf16(low[2], low[3]),
                                   pack_bf16(high[0], high[1]), pack_bf16(high[2], high[3])};
 #pragma unroll
-    for (int n = 0; n < D; n += 16) {
+    for (int n = 0; n < C; n += 16) {
       uint32_t columns[4];
       load_matrices_transposed(columns, b_row + k * kTileStride<D> + n);
       multiply_add(c[n / 8], fragment, columns[0], columns[1]);

@@ -14,7 +14,6 @@ namespace {
 constexpr int kKeys = 64;  // per tile
 static_assert(kCacheSplit % kKeys == 0);
 constexpr int kMergeThreads = 128, kMergeWarps = kMergeThreads / kWarp;
-static_assert(kMergeThreads >= kMaxHeadDim);
 
 struct Span {
   int64_t held, count;
@@ -249,14 +248,14 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(CachedBlock b) {
     *reinterpret_cast<float2*>(&values[warp][(n * kWarp + lane) * 2]) = value[n];
   if (lane == 0) sums[warp] = sum;
   __syncthreads();
-  const int d = threadIdx.x;
-  if (d >= head_dim) return;
-  float all = 0, whole = 0;
-  for (int w = 0; w < kMergeWarps; ++w) {
-    all += values[w][d];
-    whole += sums[w];
+  for (int d = threadIdx.x; d < head_dim; d += kMergeThreads) {
+    float all = 0, whole = 0;
+    for (int w = 0; w < kMergeWarps; ++w) {
+      all += values[w][d];
+      whole += sums[w];
+    }
+    store_float(b.o + (token * b.q_heads + head) * head_dim + d, splits > 0 ? all / whole : 0.0f);
   }
-  store_float(b.o + (token * b.q_heads + head) * head_dim + d, splits > 0 ? all / whole : 0.0f);
 }
 
 template <int D>
@@ -274,7 +273,7 @@ cudaError_t run(const CachedBlock& b, Queue queue) {
 }  // namespace
 
 cudaError_t cached_attention(const CachedBlock& block, Queue queue) {
-  return block.head_dim <= 64 ? run<64>(block, queue) : run<128>(block, queue);
+  return with_head_columns(block.head_dim, [&](auto columns) { return run<columns>(block, queue); });
 }
 
 }  // namespace sluice::core::cuda

@@ -319,12 +319,13 @@ cudaError_t with_head_shape(const Heads& shape, F f) {
     if (vectors <= 2) return run(w, std::integral_constant<int, 2>{});
     if (vectors <= 4) return run(w, std::integral_constant<int, 4>{});
     if (vectors <= 8) return run(w, std::integral_constant<int, 8>{});
-    return run(w, std::integral_constant<int, 16>{});
+    if (vectors <= 16) return run(w, std::integral_constant<int, 16>{});
+    return run(w, std::integral_constant<int, 32>{});
   };
   if (shape.half % kVec == 0) return with_lanes(std::integral_constant<int, kVec>{});
   return with_lanes(std::integral_constant<int, 4>{});
 }
-static_assert(kMaxHeadDim / 2 <= 16 * 4 && kMaxHeadDim / 2 <= kMaxPairs, "a head fits a group of lanes");
+static_assert(kMaxHeadDim / 2 <= 32 * 4 && kMaxHeadDim / 2 <= kMaxPairs, "a head fits a group of lanes");
 
 }  // namespace
 

@@ -76,7 +76,7 @@ cudaError_t layer_norm_bwd(const LayerNormGradient<G>& g, void* workspace, int64
 
 // --- rope.cu ---
 // The longest head that the own kernels of rotation and attention take.
-constexpr int64_t kMaxHeadDim = 128;
+constexpr int64_t kMaxHeadDim = 256;
 
 // What rotates rows: their positions, and the frequencies and the scale of all (Linear in ops/linear.h).
 struct Rotary {
