@@ -57,7 +57,7 @@ int64_t wrong_sums(std::span<const std::byte> values, DType dtype, int ranks) {
 // The ranks of one measurement, and what they agree on.
 class Timing {
  public:
-  Timing(Group& group, double seconds, const std::atomic<bool>& interrupted)
+  Timing(ProcessGroup& group, double seconds, const std::atomic<bool>& interrupted)
       : group_(group), seconds_(seconds), interrupted_(interrupted) {}
 
   // After one call that warms up and one that says how long they take. The error of an interruption of any
@@ -96,12 +96,12 @@ class Timing {
     return all;
   }
 
-  Group& group_;
+  ProcessGroup& group_;
   double seconds_;
   const std::atomic<bool>& interrupted_;
 };
 
-Result<CollectiveResult> measured_sum(Group& group, int64_t bytes, DType dtype, Timing timing) {
+Result<CollectiveResult> measured_sum(ProcessGroup& group, int64_t bytes, DType dtype, Timing timing) {
   CollectiveResult out{.ranks = group.size(), .bytes = bytes, .dtype = dtype};
   std::vector<std::byte> values(static_cast<size_t>(bytes));
   OrderedSum sum(group);
@@ -118,7 +118,7 @@ Result<CollectiveResult> measured_sum(Group& group, int64_t bytes, DType dtype, 
   return out;
 }
 
-Result<CollectiveResult> measured_send(Group& group, int64_t bytes, DType dtype, Timing timing) {
+Result<CollectiveResult> measured_send(ProcessGroup& group, int64_t bytes, DType dtype, Timing timing) {
   CollectiveResult out{.ranks = group.size(), .bytes = bytes, .dtype = dtype};
   const int next = (group.rank() + 1) % group.size(), last = (group.rank() - 1 + group.size()) % group.size();
   std::vector<std::byte> own(static_cast<size_t>(bytes)), received(own.size()), expected(own.size());
@@ -131,7 +131,7 @@ Result<CollectiveResult> measured_send(Group& group, int64_t bytes, DType dtype,
 
 }  // namespace
 
-Result<CollectiveBench> run_collectives(Group& group, const CollectiveOptions& options,
+Result<CollectiveBench> run_collectives(ProcessGroup& group, const CollectiveOptions& options,
                                         const std::atomic<bool>& interrupted,
                                         const std::function<void(const std::string&)>& doing) {
   CollectiveBench out{
@@ -140,7 +140,7 @@ Result<CollectiveBench> run_collectives(Group& group, const CollectiveOptions& o
   for (int ranks = 2; ranks < group.size(); ranks *= 2) counts.push_back(ranks);
   counts.push_back(group.size());
   for (const int ranks : counts) {
-    SLUICE_ASSIGN(const std::unique_ptr<Group> some, group.first(ranks));
+    SLUICE_ASSIGN(const std::unique_ptr<ProcessGroup> some, group.first(ranks));
     for (const DType dtype : options.dtypes) {
       for (const int64_t bytes : options.bytes) {
         doing(fmt::format("{} ranks, {}, {}", ranks, text(double(bytes), Form::Memory), name_of(dtype)));

@@ -15,9 +15,9 @@ namespace sluice::core {
 // The processes of a job, numbered from 0. Every rank makes the same calls in the same order, from one thread
 // at a time; a call returns when this rank's part of it is done. An error (ErrorKind::Device) leaves the
 // group useless: the process should end, upon which the launcher ends the others.
-class Group {
+class ProcessGroup {
  public:
-  virtual ~Group() = default;
+  virtual ~ProcessGroup() = default;
 
   virtual int rank() const = 0;
   virtual int size() const = 0;  // ranks, at least 1
@@ -37,14 +37,14 @@ class Group {
 
   // The first `ranks` of these as a group of their own; null on the others. Every rank has to call it.
   // REQUIRES: 1 <= ranks <= size().
-  virtual Result<std::unique_ptr<Group>> first(int ranks) = 0;
+  virtual Result<std::unique_ptr<ProcessGroup>> first(int ranks) = 0;
 };
 
 // Threads of this process as the ranks of a job: rank i is the group at i, to be used by a thread of its own.
-std::vector<std::unique_ptr<Group>> groups_of_threads(int ranks);
+std::vector<std::unique_ptr<ProcessGroup>> groups_of_threads(int ranks);
 
 // Joins the job that this process was launched in by MPI; at most once in a process. What the group's
 // destructor ends cannot be begun again. The error names what to install where this build has no MPI.
-Result<std::unique_ptr<Group>> join_by_mpi(const ProcessLaunch& launch);
+Result<std::unique_ptr<ProcessGroup>> join_by_mpi(const ProcessLaunch& launch);
 
 }  // namespace sluice::core

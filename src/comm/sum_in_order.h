@@ -24,13 +24,13 @@ void add_by_tree(std::span<const std::span<float>> parts, std::span<float> sum);
 // all-gather. Keeps its buffers from call to call; one call at a time.
 class OrderedSum {
  public:
-  explicit OrderedSum(Group& group) : group_(group) {}
+  explicit OrderedSum(ProcessGroup& group) : group_(group) {}
 
   // REQUIRES: dtype is F32 or BF16; values.size() a multiple of its bytes, and equal on all ranks.
   Status operator()(std::span<std::byte> values, DType dtype);
 
  private:
-  Group& group_;
+  ProcessGroup& group_;
   std::vector<std::byte> received_;            // a slice of every rank's
   std::vector<std::vector<float>> as_floats_;  // the same, where values are bf16
 };

@@ -172,7 +172,7 @@ Result<Ending> collectives(const BenchRequest& r, Requests& asked) {
   if (!launch || launch->size < 2)
     return error("bench {}: measures processes that are started together; type: mpirun -np 2 sluice bench {}",
                  r.what, r.what);
-  SLUICE_ASSIGN(const std::unique_ptr<Group> group, join_by_mpi(*launch));
+  SLUICE_ASSIGN(const std::unique_ptr<ProcessGroup> group, join_by_mpi(*launch));
   const bool speaks = group->rank() == 0;
   std::optional<Working> working;
   if (speaks) working.emplace("measuring");

@@ -47,7 +47,7 @@ TEST_P(OrderedSums, AreThoseOfOneProcessOnEveryRank) {
     }
     std::vector<float> expected(elements);
     add_by_tree(parts, expected);
-    on_ranks(ranks, [&](Group& group) {
+    on_ranks(ranks, [&](ProcessGroup& group) {
       OrderedSum sum(group);
       std::vector<float> values(elements);
       for (size_t i = 0; i < elements; ++i) values[i] = value_of(group.rank(), i);
@@ -63,7 +63,7 @@ TEST_P(OrderedSums, OfBf16RoundOnce) {
   const int ranks = GetParam();
   float exact = 0;
   for (int r = 0; r < ranks; ++r) exact += float(Bf16(1.0f + float(r) / 128));
-  on_ranks(ranks, [&](Group& group) {
+  on_ranks(ranks, [&](ProcessGroup& group) {
     OrderedSum sum(group);
     std::vector<Bf16> values(5, Bf16(1.0f + float(group.rank()) / 128));
     EXPECT_TRUE(sum(std::as_writable_bytes(std::span(values)), DType::BF16).ok());
@@ -92,9 +92,9 @@ TEST(OrderedSums, InAnotherOrderAreNoticed) {
 }
 
 // A group in which something arrives wrong.
-class Muddled final : public Group {
+class Muddled final : public ProcessGroup {
  public:
-  explicit Muddled(Group& group) : group_(group) {}
+  explicit Muddled(ProcessGroup& group) : group_(group) {}
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
   Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
@@ -108,20 +108,20 @@ class Muddled final : public Group {
     return group_.all_gather(own, all);
   }
   Status sum_in_any_order(std::span<float> values) override { return group_.sum_in_any_order(values); }
-  Result<std::unique_ptr<Group>> first(int ranks) override {
+  Result<std::unique_ptr<ProcessGroup>> first(int ranks) override {
     SLUICE_ASSIGN(owned_, group_.first(ranks));
-    return std::unique_ptr<Group>(owned_ == nullptr ? nullptr : new Muddled(*owned_));
+    return std::unique_ptr<ProcessGroup>(owned_ == nullptr ? nullptr : new Muddled(*owned_));
   }
 
  private:
-  Group& group_;
-  std::unique_ptr<Group> owned_;
+  ProcessGroup& group_;
+  std::unique_ptr<ProcessGroup> owned_;
 };
 
 TEST(Collectives, CountWhatIsWrong) {
   const CollectiveOptions options{.bytes = {4096}, .dtypes = {DType::F32, DType::BF16}, .seconds = 0};
   for (const bool muddled : {false, true}) {
-    on_ranks(3, [&](Group& group) {
+    on_ranks(3, [&](ProcessGroup& group) {
       Muddled other(group);
       const std::atomic<bool> never = false;
       const auto found = run_collectives(muddled && group.rank() == 1 ? other : group, options, never,
@@ -139,7 +139,7 @@ TEST(Collectives, CountWhatIsWrong) {
 
 TEST(Collectives, StopOnAllRanks) {
   const std::atomic<bool> never = false, asked = true;
-  on_ranks(2, [&](Group& group) {
+  on_ranks(2, [&](ProcessGroup& group) {
     const auto found = run_collectives(group, {.bytes = {4096}, .dtypes = {DType::F32}, .seconds = 0},
                                        group.rank() == 1 ? asked : never, [](const std::string&) {});
     ASSERT_TRUE(found.ok()) << found.message();

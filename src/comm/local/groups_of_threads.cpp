@@ -36,7 +36,7 @@ class Post {
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> boxes_;  // from, to
 };
 
-class ThreadGroup final : public Group {
+class ThreadGroup final : public ProcessGroup {
  public:
   ThreadGroup(int rank, int size, std::shared_ptr<Post> post)
       : rank_(rank), size_(size), post_(std::move(post)) {}
@@ -84,8 +84,8 @@ class ThreadGroup final : public Group {
     for (size_t i = 0; i < all.size(); ++i) values[i % values.size()] += all[i];
     return {};
   }
-  Result<std::unique_ptr<Group>> first(int ranks) override {
-    std::unique_ptr<Group> out;
+  Result<std::unique_ptr<ProcessGroup>> first(int ranks) override {
+    std::unique_ptr<ProcessGroup> out;
     if (rank_ < ranks) out = std::make_unique<ThreadGroup>(rank_, ranks, post_);
     return out;
   }
@@ -97,9 +97,9 @@ class ThreadGroup final : public Group {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Group>> groups_of_threads(int ranks) {
+std::vector<std::unique_ptr<ProcessGroup>> groups_of_threads(int ranks) {
   const auto post = std::make_shared<Post>();
-  std::vector<std::unique_ptr<Group>> out;
+  std::vector<std::unique_ptr<ProcessGroup>> out;
   for (int r = 0; r < ranks; ++r) out.push_back(std::make_unique<ThreadGroup>(r, ranks, post));
   return out;
 }

@@ -21,7 +21,7 @@ Status checked(int code, std::string_view call) {
 // Counts of MPI are int: longer messages go in pieces of this many bytes.
 constexpr size_t kPiece = size_t{1} << 30;
 
-class MpiGroup final : public Group {
+class MpiGroup final : public ProcessGroup {
  public:
   // Ends MPI where it is that of all processes.
   MpiGroup(MPI_Comm comm, bool of_all) : comm_(comm), of_all_(of_all) {
@@ -85,11 +85,11 @@ class MpiGroup final : public Group {
     }
     return {};
   }
-  Result<std::unique_ptr<Group>> first(int ranks) override {
+  Result<std::unique_ptr<ProcessGroup>> first(int ranks) override {
     MPI_Comm part = MPI_COMM_NULL;
     SLUICE_TRY(note(
         checked(MPI_Comm_split(comm_, rank_ < ranks ? 0 : MPI_UNDEFINED, rank_, &part), "MPI_Comm_split")));
-    std::unique_ptr<Group> out;
+    std::unique_ptr<ProcessGroup> out;
     if (part != MPI_COMM_NULL) out = std::make_unique<MpiGroup>(part, false);
     return out;
   }
@@ -107,7 +107,7 @@ class MpiGroup final : public Group {
 
 }  // namespace
 
-Result<std::unique_ptr<Group>> join_by_mpi(const ProcessLaunch& launch) {
+Result<std::unique_ptr<ProcessGroup>> join_by_mpi(const ProcessLaunch& launch) {
   int given = MPI_THREAD_SINGLE;
   SLUICE_TRY(checked(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &given), "MPI_Init_thread"));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -120,7 +120,7 @@ Result<std::unique_ptr<Group>> join_by_mpi(const ProcessLaunch& launch) {
         "{} launched rank {} of {}, MPI is rank {} of {}: this sluice was built with another MPI than that "
         "of the launcher",
         launch.by, launch.rank, launch.size, group->rank(), group->size());
-  return std::unique_ptr<Group>(std::move(group));
+  return std::unique_ptr<ProcessGroup>(std::move(group));
 }
 
 }  // namespace sluice::core

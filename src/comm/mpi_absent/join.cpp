@@ -3,7 +3,7 @@
 
 namespace sluice::core {
 
-Result<std::unique_ptr<Group>> join_by_mpi(const ProcessLaunch& launch) {
+Result<std::unique_ptr<ProcessGroup>> join_by_mpi(const ProcessLaunch& launch) {
   return error(
       "{} launched {} processes, and this sluice was built without MPI: apt-get install libopenmpi-dev "
       "openmpi-bin, then configure (cmake --preset cpu) and build again",
