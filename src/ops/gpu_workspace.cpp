@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kAlignment = 256;
 // cuDNN's tiles; other lengths take slower or less tested paths there.
 constexpr int64_t kCudnnLength = 128;
-constexpr int64_t kLeastCudnnHeadDim = 32, kMostCudnnHeadDim = 128;
+constexpr int64_t kLeastCudnnHeadDim = 32, kMostCudnnHeadDim = 256;
 // Bookkeeping of a graph beside what the formulas count.
 constexpr int64_t kGraphSlack = 64 * kKiB;
 
