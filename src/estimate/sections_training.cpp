@@ -110,6 +110,36 @@ Table lengths(const Basis& b) {
   return table;
 }
 
+// Of other programs, which have all scores and logits in memory, by batch and length around those that were
+// asked for. `naive`: numbers of a token and layer at length 0; a score tensor has `heads` more for each
+// token of the length.
+Table naive_steps(const Basis& b, double naive, double heads, double size) {
+  Table table{"naive_steps",
+              fmt::format("A whole step with {} where scores and logits are materialised", b.in.recipe->name),
+              "B",
+              {}};
+  const auto layers = double(b.spec->layers.size());
+  std::vector<int64_t> lengths;
+  for (const int64_t quarters : {1, 2, 4, 8, 16}) {
+    const int64_t length = std::max<int64_t>(1, b.in.batch.seq_len * quarters / 4);
+    if (!lengths.empty() && length == lengths.back()) continue;
+    lengths.push_back(length);
+    table.columns.push_back({fmt::format("s_{}", length), fmt::format("S = {}", length), Form::Bytes});
+  }
+  for (const int64_t times : {1, 2, 4, 8}) {
+    const int64_t batch = b.in.batch.rows * times;
+    Row row{.name = fmt::format("{}", batch)};
+    for (const int64_t length : lengths) {
+      const double of_token =
+          layers * (naive + 2 * heads * double(length)) * size + 4 * double(b.spec->vocab);
+      row.values.emplace_back(b.statics.all() + of_token * double(batch * length));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  table.formulas = {"s P + B S (activations of a token at S, as above, + 4 V of logits)."};
+  return table;
+}
+
 }  // namespace
 
 std::optional<Section> memory_section(const Basis& b) {
@@ -156,7 +186,8 @@ std::optional<Section> activations_section(const Basis& b) {
                      Rule{2 * layers * d * size, "2 L D x bytes"}});
   s.facts.push_back({"blocks", "input of each layer kept", of_token(t.blocks), Form::Bytes,
                      "objects x; that of the head, too", Rule{layers * d * size, "L D x bytes"}});
-  const double naive = 3 * d + 2 * q + 2 * k + double(layer.mlp.up_dim()) + f + 2 * heads * length;
+  const double naive_0 = 3 * d + 2 * q + 2 * k + double(layer.mlp.up_dim()) + f;
+  const double naive = naive_0 + 2 * heads * length;
   s.facts.push_back(
       {"naive", "scores materialised, by other programs", layers * naive * size, Form::Bytes,
        layer.mlp.gated ? "L (3 D + 2 Q + 2 K + 3 F + 2 H S) x bytes: two score tensors, nothing in pieces"
@@ -185,6 +216,7 @@ std::optional<Section> activations_section(const Basis& b) {
       "again "
       "is the planner's to decide, object by object: `sluice plan`."};
   s.tables.push_back(std::move(roles));
+  s.tables.push_back(naive_steps(b, naive_0, heads, size));
   if (b.in.device) s.tables.push_back(lengths(b));
   return s;
 }

@@ -357,6 +357,13 @@ TEST(Questions, ActivationsWithScores) {
   in.recipe = find_recipe("adamw-f32");
   const Answers a(in);
   EXPECT_EQ(a.value("activations", "naive_f32_batch"), 20'352.0 * 1024 * 1024);
+  // The same, 16 bytes of each parameter and the logits are a step; of twice the length scores take four
+  // times as much.
+  const double weights = 16 * 3'406'809'600.0, logits = 4 * 512 * 10'000 * 4.0;
+  EXPECT_EQ(a.cell("activations", "naive_steps", "4", "s_512"), weights + 20'352.0 * 1024 * 1024 + logits);
+  const double scores = 32 * 4.0 * (2 * 32 * 512.0) * (4 * 512);
+  EXPECT_EQ(a.cell("activations", "naive_steps", "4", "s_1024"),
+            weights + 2 * (20'352.0 * 1024 * 1024 - scores) + 4 * scores + 2 * logits);
   EXPECT_EQ(a.value("memory", "per_parameter"), 16);
 }
 
