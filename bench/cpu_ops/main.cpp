@@ -43,6 +43,7 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
           LinearWgrad{n, m.ffn, m.dim, t, t, true},
           AttnFwd{shape, t, false},
           AttnBwd{shape, t, false, false},
+          Rope{n, m.heads, m.head_dim, 0, t},
           RopeBwd{n, m.heads, m.kv_heads, m.head_dim, t, t},
           HeadNormRope{n, m.heads, m.head_dim, 0, 1e-6f, t},
           HeadNormRopeBwd{n, m.heads, m.head_dim, 0, 1e-6f, t, t, f32, true},

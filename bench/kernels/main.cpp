@@ -64,6 +64,8 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"norm of q + rope", HeadNormRope{t, kQHeads, kHeadDim, 0, 1e-6f, kBf16, 1, 0, true}},
       {"norm of q + rope bwd",
        HeadNormRopeBwd{t, kQHeads, kHeadDim, 0, 1e-6f, kBf16, kBf16, kBf16, true, 1, 0, true}},
+      {"rope, q", Rope{t, kQHeads, kHeadDim, 0, kBf16}},
+      {"rope, kv", Rope{t, kKvHeads, kHeadDim, kKvHeads * kHeadDim, kBf16}},
       {"rope bwd bf16", RopeBwd{t, kQHeads, kKvHeads, kHeadDim, kBf16, kBf16}},
       {"rope bwd f32", RopeBwd{t, kQHeads, kKvHeads, kHeadDim, kF32, kBf16}},
       {"head norm + rope, q", HeadNormRope{t, kQHeads, kHeadDim, 0, 1e-6f, kBf16}},

@@ -98,8 +98,8 @@ void Forward::add_half(const Projection& p, std::string_view half, std::string_v
   norm_after(norm, y, stream, sum, at);
 }
 
-void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
-                      const Place& at) {
+TaskId Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
+                        const Place& at) {
   const bool rotated = p.rope_heads > 0;
   Linear op{.tokens = tokens(at), .in = p.in, .out = p.out, .dtype = compute_};
   op.has_residual = residual.has_value();
@@ -116,7 +116,7 @@ void Forward::project(const Projection& p, ObjectId x, ObjectId y, std::optional
     uses.emplace_back(inv_freq(at));
   }
   if (op.has_bias) uses.emplace_back(weight(p.bias, at.layer));
-  program_.add(made(p.task, op, uses, at));
+  return program_.add(made(p.task, op, uses, at));
 }
 
 ObjectId Forward::embed(int round, int chunk) {
@@ -157,18 +157,36 @@ ObjectId Forward::layer(ObjectId x, const Place& at) {
 // Queries, and keys beside values, as attention reads them.
 Forward::Projected Forward::project_rotated(ObjectId x, const Place& at) {
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
-  // Heads that are normalised are rotated after that.
-  const bool finished = a.qk_norm == QkNorm::None, rotated = finished && a.rotated;
+  // Heads that are normalised are rotated after that. A product of a few rows rotates by itself.
+  const bool finished = a.qk_norm == QkNorm::None, rotated = finished && a.rotated,
+             at_once = rotated && decodes();
+  std::vector<TaskId> products, rotations;
   const ObjectId q = activation(finished ? "q" : "q_raw", a.q_dim(), at);
-  project({"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(), rotated ? a.heads : 0}, x, q, {},
-          at);
+  products.push_back(project(
+      {"q_proj", "wq", a.qkv_bias ? "bq" : "", spec_.dim, a.q_dim(), at_once ? a.heads : 0}, x, q, {}, at));
+  // Right behind the product: nothing else needs room between the two.
+  if (rotated && !at_once) rotations.push_back(rotate("q_rope", q, a.heads, 0, at));
   const ObjectId kv = activation(finished ? "kv" : "kv_raw", 2 * a.kv_dim(), at);
-  project({"kv_proj", "wkv", a.qkv_bias ? "bkv" : "", spec_.dim, 2 * a.kv_dim(), rotated ? a.kv_heads : 0}, x,
-          kv, {}, at);
-  record(2);
+  products.push_back(project(
+      {"kv_proj", "wkv", a.qkv_bias ? "bkv" : "", spec_.dim, 2 * a.kv_dim(), at_once ? a.kv_heads : 0}, x, kv,
+      {}, at));
+  if (rotated && !at_once) rotations.push_back(rotate("k_rope", kv, a.kv_heads, a.kv_dim(), at));
+  if (gradients_ != nullptr) gradients_->record(products);
+  if (gradients_ != nullptr && !rotations.empty()) gradients_->record(rotations);
   if (finished) return {q, kv};
   return {norm_heads("q_norm", q, "q", a.heads, 0, at),
           norm_heads("k_norm", kv, "kv", a.kv_heads, a.kv_dim(), at)};
+}
+
+TaskId Forward::rotate(std::string_view what, ObjectId x, int64_t heads, int64_t rest, const Place& at) {
+  return task(what,
+              Rope{.tokens = tokens(at),
+                   .heads = heads,
+                   .head_dim = spec_.head_dim(),
+                   .rest = rest,
+                   .dtype = compute_,
+                   .rope_scale = rope_scale(at)},
+              {x, batch(at, BatchColumn::Positions), inv_freq(at)}, at);
 }
 
 // Norms and rotates the first heads of every row; the `rest` columns behind them stay.
@@ -211,7 +229,7 @@ AttnShape Forward::attention_shape(const Place& at, int block) const {
 // Attention of a chunk over every block of its sequence so far that its window, if there is one, reaches. A
 // single block needs no merging; several are merged in fp32 by log-sum-exp, the diagonal one first.
 ObjectId Forward::attend(const Projected& p, const Place& at) {
-  if (!inputs_.cache.layers.empty()) return attend_to_cache(p, at);
+  if (decodes()) return attend_to_cache(p, at);
   const Attention& a = spec_.layers[size_t(at.layer)].attention;
   const ObjectId o = activation("o", a.q_dim(), at);
   const ObjectId lse = object("lse", DType::F32, a.heads, at);
@@ -259,7 +277,7 @@ std::vector<ObjectId> Forward::layers(int round) {
   const size_t chunks = inputs_.batch[size_t(round)].size(), layers = spec_.layers.size();
   kv_.assign(layers, std::vector<ObjectId>(chunks));
   std::vector<ObjectId> x;
-  const bool embedded = !inputs_.cache.layers.empty();
+  const bool embedded = decodes();
   for (size_t c = 0; c < chunks; ++c) x.push_back(embedded ? inputs_.cache.embedded : embed(round, int(c)));
   for (size_t l = 0; l < layers; ++l) {
     for (size_t c = 0; c < chunks; ++c) x[c] = layer(x[c], {int(l), round, int(c)});

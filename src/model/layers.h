@@ -82,6 +82,7 @@ class Forward {
   int64_t tokens_before(const Place& at) const;
   int64_t rows(const Place& at) const { return tokens(at) / chunking_.row_tokens; }
 
+  bool decodes() const { return !inputs_.cache.layers.empty(); }
   ObjectId embed(int round, int chunk);
   ObjectId layer(ObjectId x, const Place& at);
   struct Projected {
@@ -97,6 +98,8 @@ class Forward {
     const Attention& a = spec_.layers[size_t(at.layer)].attention;
     return spec_.rotates_as_window(a) ? inputs_.window_inv_freq : inputs_.inv_freq;
   }
+  // Rotates the first heads of every row of x, [tokens, heads * head_dim + rest]. Not recorded.
+  TaskId rotate(std::string_view what, ObjectId x, int64_t heads, int64_t rest, const Place& at);
   ObjectId norm_heads(std::string_view what, ObjectId x, std::string_view y, int64_t heads, int64_t rest,
                       const Place& at);
   ObjectId attend(const Projected& p, const Place& at);
@@ -104,11 +107,11 @@ class Forward {
   struct Projection {
     std::string_view task, weight, bias;  // names; no bias: empty
     int64_t in, out;
-    int64_t rope_heads = 0;
+    int64_t rope_heads = 0;  // that it rotates itself, in programs that decode
   };
   // y = x w^T (+ bias) (+ residual, or rotated). Not recorded.
-  void project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
-               const Place& at);
+  TaskId project(const Projection& p, ObjectId x, ObjectId y, std::optional<ObjectId> residual,
+                 const Place& at);
   // Of the stream.
   ObjectId norm(std::string_view what, ObjectId x, std::string_view y, const Place& at);
   // Of what a half of a layer gives, as it is added to the stream.
@@ -132,8 +135,8 @@ class Forward {
     std::vector<Bound> uses;
   };
   Head head(ObjectId h, ObjectId out, int64_t sub_tokens, DType grad, const Place& at) const;
-  void task(std::string_view what, SharedOp op, std::initializer_list<Bound> uses, const Place& at) {
-    program_.add(made(what, std::move(op), std::span(uses.begin(), uses.size()), at));
+  TaskId task(std::string_view what, SharedOp op, std::initializer_list<Bound> uses, const Place& at) {
+    return program_.add(made(what, std::move(op), std::span(uses.begin(), uses.size()), at));
   }
   void record(uint32_t count = 1) {
     if (gradients_ != nullptr) gradients_->record(count);

@@ -12,7 +12,7 @@ namespace {
 
 // Wavelengths beyond the original context are stretched by `factor`, short ones are left, and those between
 // are blended.
-double llama3(const Rope& rope, double f) {
+double llama3(const RopeScaling& rope, double f) {
   const double wavelength = 2 * std::numbers::pi / f;
   const double ratio = double(rope.original_context) / wavelength;
   const double blend = (ratio - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
@@ -22,7 +22,7 @@ double llama3(const Rope& rope, double f) {
 
 // Frequency i of a head: those that turn more than beta_fast times within the original context are left,
 // those that turn less than beta_slow times are divided by `factor`; between them both are blended along i.
-double yarn(const Rope& rope, double f, double i, double head_dim) {
+double yarn(const RopeScaling& rope, double f, double i, double head_dim) {
   // The frequency, counted along a head, that turns so often.
   const auto place = [&](double turns) {
     return head_dim * std::log(double(rope.original_context) / (turns * 2 * std::numbers::pi)) /
@@ -38,20 +38,20 @@ double yarn(const Rope& rope, double f, double i, double head_dim) {
 
 }  // namespace
 
-std::vector<float> rope_inv_freq(const Rope& rope, int64_t head_dim, int64_t seq_len) {
+std::vector<float> rope_inv_freq(const RopeScaling& rope, int64_t head_dim, int64_t seq_len) {
   const auto dim = double(head_dim);
   double theta = rope.theta;
-  if (rope.kind == Rope::Dynamic && seq_len > rope.original_context) {
+  if (rope.kind == RopeScaling::Dynamic && seq_len > rope.original_context) {
     const double longer = double(seq_len) / double(rope.original_context);
     theta *= std::pow(rope.factor * longer - (rope.factor - 1), dim / (dim - 2));
   }
   std::vector<float> out(static_cast<size_t>(head_dim / 2));
   for (size_t i = 0; i < out.size(); ++i) {
     double f = std::pow(theta, -2.0 * double(i) / dim);
-    if (rope.kind == Rope::Linear) f /= rope.factor;
-    if (rope.kind == Rope::Llama3) f = llama3(rope, f);
-    if (rope.kind == Rope::Yarn) f = yarn(rope, f, double(i), dim);
-    if (rope.kind == Rope::Long)
+    if (rope.kind == RopeScaling::Linear) f /= rope.factor;
+    if (rope.kind == RopeScaling::Llama3) f = llama3(rope, f);
+    if (rope.kind == RopeScaling::Yarn) f = yarn(rope, f, double(i), dim);
+    if (rope.kind == RopeScaling::Long)
       f /= (seq_len > rope.original_context ? rope.long_factors : rope.short_factors)[i];
     out[i] = static_cast<float>(f);
   }

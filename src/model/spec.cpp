@@ -113,13 +113,13 @@ Status validate(const ModelSpec& spec) {
     if (weight.format && weight.trainable)
       return error("model: matrices in {} are not trained", to_text(*weight.format));
   }
-  std::vector<const Rope*> ropes{&spec.rope};
+  std::vector<const RopeScaling*> ropes{&spec.rope};
   if (spec.window_rope) ropes.push_back(&*spec.window_rope);
-  for (const Rope* rope : ropes) {
-    if (rope->kind == Rope::Dynamic && spec.head_dim() < 4)
+  for (const RopeScaling* rope : ropes) {
+    if (rope->kind == RopeScaling::Dynamic && spec.head_dim() < 4)
       return error("model: head_dim is {}; rotary embedding of type dynamic needs at least 4",
                    spec.head_dim());
-    if (rope->kind != Rope::Long) continue;
+    if (rope->kind != RopeScaling::Long) continue;
     for (const auto& [key, factors] :
          {std::pair{"short_factor", &rope->short_factors}, {"long_factor", &rope->long_factors}}) {
       if (int64_t(factors->size()) != spec.head_dim() / 2)

@@ -22,7 +22,7 @@ constexpr int64_t kMostLayers = 4096, kMostWidth = int64_t{1} << 24, kMostVocab 
 
 // Rotary embedding frequencies: theta^(-2 i / head_dim), or by one of the ways of making them reach further,
 // as Hugging Face transformers names and computes them.
-struct Rope {
+struct RopeScaling {
   enum Kind : uint8_t {
     Default,
     Linear,   // all are divided by `factor`
@@ -43,7 +43,7 @@ struct Rope {
 
   // Whether frequencies depend on how long a sequence is.
   bool follows_length() const { return kind == Dynamic || kind == Long; }
-  bool operator==(const Rope&) const = default;
+  bool operator==(const RopeScaling&) const = default;
 };
 
 // How q and k are normalised before the rotation: not at all, every head, or all heads of a token as one row.
@@ -111,8 +111,8 @@ struct ModelSpec {
   bool tied_embeddings = false;  // the head is the embedding
   // What is multiplied: the embedding, what each half of a layer adds to the stream, and the logits.
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
-  Rope rope;
-  std::optional<Rope> window_rope = {};  // of layers with a window; nothing: as of the others
+  RopeScaling rope;
+  std::optional<RopeScaling> window_rope = {};  // of layers with a window; nothing: as of the others
   std::vector<LayerSpec> layers;
   // What is not trained: patterns over the names of tensors, see frozen() in model/weights.h.
   std::vector<std::string> freeze;
@@ -126,7 +126,7 @@ struct ModelSpec {
   int64_t head_dim() const { return layers.front().attention.head_dim; }
   // Whether window_rope rotates a layer.
   bool rotates_as_window(const Attention& attention) const { return window_rope && attention.window > 0; }
-  const Rope& rope_of(const Attention& attention) const {
+  const RopeScaling& rope_of(const Attention& attention) const {
     return rotates_as_window(attention) ? *window_rope : rope;
   }
   // The stream is kept divided by residual_scale, so that what is added to it need not be multiplied: the
@@ -150,6 +150,6 @@ Status validate(const ModelSpec& spec);
 std::string text(const ModelSpec& spec);
 
 // inv_freq[i] for i < head_dim / 2, for sequences of seq_len tokens.
-std::vector<float> rope_inv_freq(const Rope& rope, int64_t head_dim, int64_t seq_len);
+std::vector<float> rope_inv_freq(const RopeScaling& rope, int64_t head_dim, int64_t seq_len);
 
 }  // namespace sluice::core

@@ -54,6 +54,15 @@ int64_t AttnBwd::workspace_bytes(const GpuLibraries& libraries) const {
   return parts_of(*this, libraries).bytes;
 }
 
+Operands Rope::operands() const {
+  return {{"x", Accumulate, dtype, tokens * columns(), Activations},
+          {"pos", Read, I32, tokens, Positions},
+          {"inv_freq", Read, F32, head_dim / 2, Frequencies}};
+}
+double Rope::traffic() const {
+  return double(2 * tokens * heads * head_dim * size_of(dtype) + tokens * size_of(I32));
+}
+
 Operands RopeBwd::operands() const {
   const int64_t q = tokens * q_heads * head_dim, kv = tokens * 2 * kv_heads * head_dim;
   return {{"dq_rotated", Read, in_dtype, q, Activations}, {"dkv_rotated", Read, in_dtype, kv, Activations},

@@ -88,13 +88,35 @@ struct AttnBwd {
   }
 };
 
-// Takes the gradients of q and of the K half of kv back through the rotation and casts them to dtype.
+// Rotary position embedding, in place: in each row of x the first heads * head_dim elements are rotated
+// (halves paired: i with i + head_dim/2) by the angles pos[t] * inv_freq[i], and multiplied by rope_scale;
+// the `rest` behind them stays.
+struct Rope {
+  static constexpr std::string_view kName = "rope";
+  enum { kX, kPos, kInvFreq };
+  int64_t tokens, heads, head_dim, rest;
+  DType dtype;
+  float rope_scale = 1;  // of the cosines and sines
+
+  int64_t columns() const { return heads * head_dim + rest; }
+  Operands operands() const;
+  Work work() const { return {}; }
+  int64_t workspace_bytes(const GpuLibraries&) const { return 0; }
+  // What stays is not moved.
+  double traffic() const;
+  constexpr void fields(auto&& f) const {
+    f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("dtype", dtype);
+    if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
+  }
+};
+
+// Takes the gradients of q and of the K half of kv back through Rope and casts them to dtype.
 struct RopeBwd {
   static constexpr std::string_view kName = "rope_bwd";
   enum { kDqRotated, kDkvRotated, kPos, kInvFreq, kDq, kDkv };
   int64_t tokens, q_heads, kv_heads, head_dim;
   DType in_dtype, dtype;
-  float rope_scale = 1;  // as Linear's
+  float rope_scale = 1;  // as Rope's
 
   Operands operands() const;
   Work work() const { return {}; }

@@ -13,10 +13,10 @@
 
 namespace sluice::core {
 
-// y = x w^T (+ bias) (+ residual). With rope_heads > 0 the first rope_heads * head_dim columns of y are
-// rotated by rotary position embedding (halves paired: i with i + head_dim/2) with angle pos[t] *
-// inv_freq[i], and multiplied by rope_scale; a residual and a rotation never come together. A bias and a
-// residual may be added to each other and rounded to dtype before the product is.
+// y = x w^T (+ bias) (+ residual). A bias and a residual may be added to each other and rounded to dtype
+// before the product is. With rope_heads > 0 the first rope_heads * head_dim columns of y are rotated as Rope
+// (ops/attention.h) does it: for programs that decode, where a kernel for a few rows does both at once. It
+// has no gradient, and never comes with a residual.
 struct Linear {
   static constexpr std::string_view kName = "linear";
   enum { kX, kW, kY };
@@ -25,7 +25,7 @@ struct Linear {
   bool has_residual = false;
   int64_t rope_heads = 0, head_dim = 0;
   bool has_bias = false;
-  float rope_scale = 1;                      // of the cosines and sines
+  float rope_scale = 1;                      // as Rope's
   std::optional<Format> weight_format = {};  // of w; nothing: dtype
 
   // Operands that not every Linear has come after the others, in this order. One that is absent takes no

@@ -64,7 +64,7 @@ struct HeadNormRope {
   int64_t tokens, heads, head_dim, rest;
   float eps;
   DType dtype;
-  float rope_scale = 1;  // as Linear's
+  float rope_scale = 1;  // as Rope's
   float offset = 0;      // as RmsNorm's
   bool whole = false;
 
@@ -91,7 +91,7 @@ struct HeadNormRopeBwd {
   float eps;
   DType in_dtype, dtype, grad_dtype;  // of dy, of x and dx, of dw
   bool accumulate;                    // dw
-  float rope_scale = 1;               // as Linear's
+  float rope_scale = 1;               // as Rope's
   float offset = 0;                   // as RmsNorm's
   bool whole = false;                 // as HeadNormRope's
 

@@ -36,9 +36,9 @@ namespace sluice::core {
 
 using AnyOp =
     std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
-                 RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale, AdamW, AdamWMoments,
-                 SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope, HeadNormRopeBwd,
-                 CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd>;
+                 Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale, AdamW,
+                 AdamWMoments, SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope,
+                 HeadNormRopeBwd, CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {

@@ -459,6 +459,7 @@ std::optional<Candidate> PlanBuilder::build(const Policy& policy, int64_t device
     saving.lag_ns = 1e9 * (policy.market ? policy.lag : reserve) * open /
                     std::max(profile_.bytes_per_s(kHost, kDevice), profile_.bytes_per_s(kDevice, kHost));
     saving.most_under_way = static_cast<int64_t>(policy.under_way * open * (1 - reserve));
+    if (policy.steady) within.early_bytes = saving.most_under_way;
     saving.again_weight = policy.again_weight;
     saving.away_weight = policy.overlap ? 1 : 0;
     saving.priced = policy.priced;

@@ -27,6 +27,8 @@ struct Policy {
   bool market = false;      // saves by prices: see choose_saves()
   double lag = 1;           // with it: the part of the device budget that a transfer may wait for
   double under_way = 0.25;  // and what the prices' estimate of what is under way can hold back of it
+  // Loads begin early only as far as `under_way` has room for them: see Limits::early_bytes.
+  bool steady = false;
   // Of what outlives the step, what stays on each device all step long and has no place on the host: the
   // dearest to move, up to so many bytes.
   int64_t pinned_bytes = 0;

@@ -245,7 +245,7 @@ std::vector<std::string> notices_of(const ModelSpec& spec, std::span<const std::
         "llama.cpp takes each 4th layer to be the one that is not rotated, which is not so in this model: "
         "other "
         "logits");
-  if (tried && spec.rope.kind == Rope::Dynamic) {
+  if (tried && spec.rope.kind == RopeScaling::Dynamic) {
     out.push_back(fmt::format(
         "llama.cpp passes rope_type dynamic over: texts of more than {} tokens get other logits there",
         spec.rope.original_context));

@@ -106,7 +106,7 @@ void Builder::add_batch() {
     });
     if (!rotates) continue;
     const char* name = of_windows ? "window_inv_freq" : "inv_freq";
-    const Rope& rope = of_windows ? *spec_.window_rope : spec_.rope;
+    const RopeScaling& rope = of_windows ? *spec_.window_rope : spec_.rope;
     const ObjectId object =
         program().add(Object{name, name, ObjectKind::Constant, DType::F32,
                              spec_.head_dim() / 2 * size_of(DType::F32), -1, -1, -1, true});

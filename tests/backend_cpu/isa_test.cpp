@@ -34,6 +34,7 @@ std::vector<SharedOp> ops_of(DType t) {
           AttnFwd{whole, f32, false},
           AttnBwd{shape, f32, false, false},
           AttnBwd{whole, t, true, true},
+          Rope{9, 2, 20, 21, t},
           RopeBwd{9, 2, 1, 20, t, f32},
           Cast{1001, t, t == f32 ? DType::BF16 : f32},
           Swiglu{9, 37, t},

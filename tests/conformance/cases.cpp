@@ -112,6 +112,8 @@ void add_rotary(List& list) {
       list.add(Linear{tokens, 40, heads * head_dim, dtype, false, heads, head_dim});
       list.add(Linear{tokens, 24, 2 * heads * head_dim, dtype, false, heads, head_dim});
       list.add(Linear{tokens, 24, 2 * heads * head_dim, dtype, false, heads, head_dim, true});
+      list.add(Rope{tokens, heads, head_dim, 0, dtype});
+      list.add(Rope{tokens, heads, head_dim, heads * head_dim, dtype});
     }
     for (const auto [dtype, in] : kGradDTypes) {
       for (const int64_t ratio : {1, 2, 4}) {
@@ -354,6 +356,7 @@ void add_scaled_rotations(List& list) {
   constexpr float kScale = 1.1386294f;  // YaRN's for a context four times as long
   for (const DType dtype : kDTypes) {
     list.add(Linear{7, 24, 2 * 2 * 16, dtype, false, 2, 16, true, kScale}, "scaled");
+    list.add(Rope{7, 2, 16, 32, dtype, kScale}, "scaled");
     list.add(RopeBwd{7, 4, 2, 16, kF32, dtype, kScale}, "scaled");
     list.add(HeadNormRope{7, 2, 16, 32, kEps, dtype, kScale}, "scaled");
     list.add(HeadNormRopeBwd{7, 2, 16, 32, kEps, kF32, dtype, dtype, false, kScale}, "scaled");

@@ -178,6 +178,14 @@ Outputs expect(const BiasGrad& op, Inputs in) {
   return {dbias};
 }
 
+Outputs expect(const Rope& op, Inputs in) {
+  const auto x = in[Rope::kX].values();
+  Expected out{Rope::kX, {x.begin(), x.end()}};
+  rotate(out.values, op.tokens, op.columns(), op.heads, op.head_dim, in[Rope::kPos].as<int32_t>(),
+         in[Rope::kInvFreq].as<float>(), op.rope_scale, false);
+  return {out};
+}
+
 Outputs expect(const RopeBwd& op, Inputs in) {
   const auto pos = in[RopeBwd::kPos].as<int32_t>();
   const auto inv_freq = in[RopeBwd::kInvFreq].as<float>();

@@ -24,6 +24,7 @@ Outputs expect(const Linear& op, Inputs in);
 Outputs expect(const LinearDgrad& op, Inputs in);
 Outputs expect(const LinearWgrad& op, Inputs in);
 Outputs expect(const BiasGrad& op, Inputs in);
+Outputs expect(const Rope& op, Inputs in);
 Outputs expect(const RopeBwd& op, Inputs in);
 Outputs expect(const HeadLoss& op, Inputs in);
 Outputs expect(const GatherWeights& op, Inputs in);

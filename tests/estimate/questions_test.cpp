@@ -185,11 +185,13 @@ TEST(Questions, TimeOfABatch) {
     EXPECT_NEAR(a.cell("roofline", "batches", row, "rule_compute_s"), 2 * n * double(tokens) / 312e12, 1e-9);
     EXPECT_NEAR(a.cell("roofline", "batches", row, "rule_memory_s"),
                 (n + 2 * kept * double(tokens)) * 2 / 2.039e12, 1e-9);
-    // The tasks' own times are near: traffic of a token is a third more than what it leaves behind, twice.
+    // The tasks' own times are near: traffic of a token is a third more than what it leaves behind, twice;
+    // and the rotation reads and writes q and k of 32 layers once more.
     const double exact = a.cell("roofline", "batches", row, "compute_s");
     EXPECT_NEAR(exact, 2 * n * double(tokens) / 312e12, 0.021 * exact);
     const double memory = a.cell("roofline", "batches", row, "memory_s");
-    EXPECT_NEAR(memory, a.cell("roofline", "batches", row, "rule_memory_s"), 0.33 * memory);
+    const double rotation = 32 * 2 * (4096 + 4096) * 2 * double(tokens) / 2.039e12;
+    EXPECT_NEAR(memory - rotation, a.cell("roofline", "batches", row, "rule_memory_s"), 0.25 * memory);
   }
   // Where it turns: bound by memory before, by compute after.
   const double turn = a.value("roofline", "smallest_evaluation_batch");

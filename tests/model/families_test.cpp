@@ -350,7 +350,7 @@ TEST_F(ModelConfig, OfRealModels) {
       "use_cache": true, "use_sliding_window": false, "vocab_size": 152064,
       "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"}})");
   ASSERT_TRUE(qwen.ok()) << qwen.message();
-  EXPECT_EQ(qwen->rope.kind, Rope::Yarn);
+  EXPECT_EQ(qwen->rope.kind, RopeScaling::Yarn);
   EXPECT_EQ(qwen->rope.factor, 4);
 }
 TEST_F(ModelConfig, LayersWithoutRotation) {
@@ -378,26 +378,26 @@ TEST_F(ModelConfig, RotaryEmbeddings) {
     const auto model = parse_model_config(fmt::format(R"({{"model_type": "llama", {}}})", more));
     if (!model.ok()) {
       ADD_FAILURE() << model.message();
-      return Rope{};
+      return RopeScaling{};
     }
     const auto again = parse_model_config(to_json(*model));
     EXPECT_TRUE(again.ok() && again->rope == model->rope) << to_json(*model);
     return model->rope;
   };
-  EXPECT_EQ(rope_of(R"("rope_theta": 5e5, "rope_scaling": null)"), (Rope{.theta = 5e5}));
+  EXPECT_EQ(rope_of(R"("rope_theta": 5e5, "rope_scaling": null)"), (RopeScaling{.theta = 5e5}));
   EXPECT_EQ(rope_of(R"("rope_parameters": {"rope_type": "default", "rope_theta": 5e5})"),
-            (Rope{.theta = 5e5}));
+            (RopeScaling{.theta = 5e5}));
   EXPECT_EQ(rope_of(R"("rope_scaling": {"type": "linear", "factor": 4})"),
-            (Rope{.kind = Rope::Linear, .factor = 4}));
+            (RopeScaling{.kind = RopeScaling::Linear, .factor = 4}));
   EXPECT_EQ(rope_of(R"("rope_scaling": {"type": "dynamic", "factor": 4}, "max_position_embeddings": 512)"),
-            (Rope{.kind = Rope::Dynamic, .factor = 4, .original_context = 512}));
-  const Rope yarn = rope_of(R"("rope_scaling": {"type": "yarn", "factor": 4, "finetuned": true})");
+            (RopeScaling{.kind = RopeScaling::Dynamic, .factor = 4, .original_context = 512}));
+  const RopeScaling yarn = rope_of(R"("rope_scaling": {"type": "yarn", "factor": 4, "finetuned": true})");
   EXPECT_EQ(yarn.original_context, 2048);
   EXPECT_DOUBLE_EQ(yarn.attention_factor, 0.1 * std::log(4.0) + 1);
   const char* longer =
       R"("max_position_embeddings": 4096, "rope_parameters": {"rope_type": "yarn", "factor": 4,
       "original_max_position_embeddings": 1024, "mscale": 0.5, "mscale_all_dim": 0.25, "beta_fast": 16})";
-  const Rope weighed = rope_of(longer);
+  const RopeScaling weighed = rope_of(longer);
   EXPECT_EQ(weighed.factor, 4);
   EXPECT_EQ(weighed.beta_fast, 16);
   EXPECT_EQ(weighed.beta_slow, 1);
@@ -409,7 +409,8 @@ TEST_F(ModelConfig, RotaryEmbeddings) {
       R"({"model_type": "llama", "max_position_embeddings": 3072, "rope_parameters": {"rope_type": "yarn",
       "original_max_position_embeddings": 2048}})",
       {"rope_parameters.factor is missing", "write \"factor\": 1.5"});
-  const Rope said = rope_of(R"("rope_scaling": {"type": "yarn", "factor": 4, "attention_factor": 0.9})");
+  const RopeScaling said =
+      rope_of(R"("rope_scaling": {"type": "yarn", "factor": 4, "attention_factor": 0.9})");
   EXPECT_EQ(said.attention_factor, 0.9);
 }
 // As transformers 4 and 5 write it, of layers with a window and of others.
@@ -426,18 +427,18 @@ TEST_F(ModelConfig, RotaryEmbeddingsByLayers) {
   };
   const ModelSpec old = model_of("gemma3_text", R"("rope_theta": 2e6, "rope_local_base_freq": 5000,
       "rope_scaling": {"rope_type": "linear", "factor": 8}, "sliding_window_pattern": 3)");
-  EXPECT_EQ(old.rope, (Rope{.kind = Rope::Linear, .theta = 2e6, .factor = 8}));
-  EXPECT_EQ(*old.window_rope, (Rope{.theta = 5000}));
+  EXPECT_EQ(old.rope, (RopeScaling{.kind = RopeScaling::Linear, .theta = 2e6, .factor = 8}));
+  EXPECT_EQ(*old.window_rope, (RopeScaling{.theta = 5000}));
   EXPECT_EQ(old.layers[2].attention.window, 0);
   EXPECT_EQ(old.layers[3].attention.window, 4096);
   const ModelSpec fresh = model_of("gemma3_text", R"("rope_parameters": {
       "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 3e6}, "sliding_attention": null})");
-  EXPECT_EQ(fresh.rope, (Rope{.kind = Rope::Linear, .theta = 3e6, .factor = 8}));
-  EXPECT_EQ(*fresh.window_rope, (Rope{.theta = 10000}));
+  EXPECT_EQ(fresh.rope, (RopeScaling{.kind = RopeScaling::Linear, .theta = 3e6, .factor = 8}));
+  EXPECT_EQ(*fresh.window_rope, (RopeScaling{.theta = 10000}));
   expect_model_error(R"({"model_type": "olmo3", "rope_theta": 10000})",
                      {"rope_theta is 10000 without rope_parameters", "sliding_attention"});
   const ModelSpec olmo3 = model_of("olmo3", R"("rope_theta": 500000)");
-  EXPECT_EQ(*olmo3.window_rope, (Rope{.theta = 500000}));
+  EXPECT_EQ(*olmo3.window_rope, (RopeScaling{.theta = 500000}));
   EXPECT_EQ(olmo3.layers[3].attention.window, 0);
   // What transformers 5 merges into the objects, or passes over: only as the objects say it themselves.
   const char* objects = R"("rope_parameters": {
@@ -452,7 +453,7 @@ TEST_F(ModelConfig, RotaryEmbeddingsByLayers) {
     const auto model = parse_model_config(beside("gemma3_text", same));
     ASSERT_TRUE(model.ok()) << model.message();
     EXPECT_EQ(model->rope, fresh.rope) << same;
-    EXPECT_EQ(*model->window_rope, (Rope{.theta = 5000})) << same;
+    EXPECT_EQ(*model->window_rope, (RopeScaling{.theta = 5000})) << same;
   }
   const std::string not_same = ", which does not say the same";
   expect_model_error(beside("gemma3_text", R"("rope_theta": 1e6)"),

@@ -28,16 +28,24 @@ TEST(BesideARing, PlansKeepToEachDevicesRoom) {
   ASSERT_EQ(stages.beside.size(), 1u);
   const BytesByTier room = must(room_beside(stages.beside.front().model.program, profile));
   Plan& main = stages.main.plan;
-  const Tier device = Tier::device(1);
-  const int64_t end = main.arenas[device].boundary_offset + room[device];
-  Home* next = nullptr;  // behind the room
-  for (Home& home : main.homes) {
-    const int64_t at = home.offset[device];
-    if (home.on(device) && at >= end && (next == nullptr || at < next->offset[device])) next = &home;
+  // Wherever the plan has them: homes one behind the other, then the room, on the second device between the
+  // last two of them.
+  for (const Tier device : {Tier::device(0), Tier::device(1)}) {
+    const bool second = device == Tier::device(1);
+    int64_t end = 0;
+    Home* last = nullptr;
+    for (size_t o = 0; o < main.homes.size(); ++o) {
+      Home& home = main.homes[o];
+      if (!home.on(device)) continue;
+      last = &home;
+      home.offset[device] = end;
+      end += align_up(stages.main.model.program.objects()[o].bytes, profile.alignment);
+    }
+    ASSERT_NE(last, nullptr);
+    ASSERT_GT(main.arenas[device].bytes, end + room[device] + 16 * kMiB);
+    main.arenas[device].boundary_offset = second ? last->offset[device] : end;
+    if (second) last->offset[device] = align_up(last->offset[device] + room[device], profile.alignment);
   }
-  ASSERT_NE(next, nullptr);
-  ASSERT_GT(next->offset[device], end + (16 << 20));
-  next->offset[device] = align_up(end, profile.alignment);
   const Status planned = plan_beside(stages, room, profile);
   EXPECT_TRUE(planned.ok()) << planned.message();
 }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "planner/six_tasks.h"
+#include "planner/test_machine.h"
+#include "step/build.h"
 
 namespace sluice::core {
 namespace {
@@ -47,6 +49,27 @@ TEST(Order, KeepsBothPassesAtTheSamePartOfTheirTime) {
 
 TEST(Order, StaysWhereDataFlowsFromOneToTheOther) {
   EXPECT_EQ(TwoRounds(true).order(true), "fa b1 b0 fb fc bc");
+}
+
+// A rotation goes on with what its product wrote; no other task of a step does.
+TEST(Turns, AreNotTakenByWhatGoesOnInPlace) {
+  const ModelSpec model = model_of({32, 2, 4, 2, 8, 48, 61});
+  const Program program = build_training(model, {32, 16, 2, 2, 16}, Numerics{}, {.deferred = true}).program;
+  const Profile profile = test_machine(1e9);
+  const TaskCosts costs = cost_of(program, profile);
+  const StepSchedule step = unroll(program, {}, task_order(program, costs, false), costs, profile,
+                                   Saves(program.objects().size(), Save::Again), {});
+  const Schedule& s = step.devices.front();
+  ASSERT_EQ(s.turns.size(), s.size() + 1u);
+  int rotations = 0, again = 0;
+  for (uint32_t p = 1; p <= s.size(); ++p) {
+    const bool rotates = p < s.size() && std::holds_alternative<Rope>(*program.task(s.runs[p].task).op);
+    rotations += rotates;
+    again += rotates && s.runs[p].recompute;
+    EXPECT_EQ(s.turns[p], s.turns[p - 1] + !rotates) << p;
+  }
+  EXPECT_GT(rotations, again);
+  EXPECT_GT(again, 0);
 }
 
 }  // namespace

@@ -307,25 +307,30 @@ TEST(Rings, AreNotPlannedWithoutHope) {
   EXPECT_EQ(without->bound_ns, fastest->bound_ns);
 }
 
+// The first few attempts find most orders at their best; these rings have some that are not.
 TEST(Rings, AreLeftAsTheyAreWhereOthersAreFaster) {
-  const Program program = eight_layers({16, 16, 2, 6, 16});
-  const Profile profile = joined(4);
-  const TaskCosts costs = cost_of(program, profile);
-  const Placement placement = ring(program, pieces_of(program), costs, std::vector(4, 0.25), {.turns = 2});
-  const auto rough = estimated(program, placement, costs, profile, 0);
-  const auto all = estimated(program, placement, costs, profile);
-  double fastest_ns = kAnyTime;
-  for (const RingEstimate& e : rough) fastest_ns = std::min(fastest_ns, e.ns);
-  const auto some = estimated(program, placement, costs, profile, fastest_ns);
-  ASSERT_EQ(rough.size(), all.size());
-  ASSERT_EQ(rough.size(), some.size());
-  bool earlier = false;
-  for (size_t i = 0; i < all.size(); ++i) {
-    earlier = earlier || all[i].ns < rough[i].ns;
-    EXPECT_LE(all[i].ns, rough[i].ns);
-    EXPECT_EQ(some[i].ns, rough[i].ns <= fastest_ns ? all[i].ns : rough[i].ns);
+  int left = 0;
+  for (const auto& [shape, devices] : {std::pair(StepShape{16, 16, 2, 6, 16}, 3), {{16, 16, 4, 3, 16}, 4}}) {
+    const Program program = eight_layers(shape);
+    const Profile profile = joined(size_t(devices));
+    const TaskCosts costs = cost_of(program, profile);
+    const std::vector<double> shares(size_t(devices), 1.0 / devices);
+    const Placement placement = ring(program, pieces_of(program), costs, shares, {.turns = 2});
+    const auto rough = estimated(program, placement, costs, profile, 0);
+    const auto all = estimated(program, placement, costs, profile);
+    double fastest_ns = kAnyTime;
+    for (const RingEstimate& e : rough) fastest_ns = std::min(fastest_ns, e.ns);
+    const auto some = estimated(program, placement, costs, profile, fastest_ns);
+    ASSERT_EQ(rough.size(), all.size());
+    ASSERT_EQ(rough.size(), some.size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      const bool goes_on = rough[i].ns <= fastest_ns;
+      left += !goes_on && all[i].ns < rough[i].ns;
+      EXPECT_LE(all[i].ns, rough[i].ns);
+      EXPECT_EQ(some[i].ns, goes_on ? all[i].ns : rough[i].ns);
+    }
   }
-  EXPECT_TRUE(earlier);
+  EXPECT_GT(left, 0) << "all attempts of what is left would be in vain";
 }
 
 // Quick plans of rings may all fail where a plan in full does not: caps work from the one that a refusal

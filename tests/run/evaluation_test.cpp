@@ -118,7 +118,7 @@ TEST_F(HeldOut, IsTheSameInLongPasses) {
 // evaluation nor in the steps behind it.
 TEST_F(HeldOut, IsTheSameWhereTheUpdateIsMadeOnItsWay) {
   Prepared prepared =
-      prepare({"shape.chunk_tokens=32", "eval.rows=8", "memory.device=190KiB", "train.deferred_update=on"});
+      prepare({"shape.chunk_tokens=32", "eval.rows=8", "memory.device=185KiB", "train.deferred_update=on"});
   const auto run = [&] {
     const auto session = must(Session::open(prepared));
     std::vector<double> losses;

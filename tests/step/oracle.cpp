@@ -261,13 +261,13 @@ Saved Builder::layer_forward(ObjectId x, const Place& at) {
   s.h1 = activation("h1", c_.dim, at);
   task("norm1", RmsNorm{t, c_.dim, eps, dt}, {s.x, p.norm1, s.h1}, at);
   s.q = activation("q", c_.q_dim(), at);
-  const Linear q_proj{t, c_.dim, c_.q_dim(), dt, false, c_.heads, c_.head_dim};
-  batch_task("q_proj", q_proj, {s.h1, p.wq, s.q, batch(at), model_.inv_freq}, kPositions,
-             q_proj.pos_operand(), at);
+  task("q_proj", Linear{t, c_.dim, c_.q_dim(), dt}, {s.h1, p.wq, s.q}, at);
+  batch_task("q_rope", Rope{t, c_.heads, c_.head_dim, 0, dt}, {s.q, batch(at), model_.inv_freq}, kPositions,
+             Rope::kPos, at);
   s.kv = activation("kv", 2 * c_.kv_dim(), at);
-  const Linear kv_proj{t, c_.dim, 2 * c_.kv_dim(), dt, false, c_.kv_heads, c_.head_dim};
-  batch_task("kv_proj", kv_proj, {s.h1, p.wkv, s.kv, batch(at), model_.inv_freq}, kPositions,
-             kv_proj.pos_operand(), at);
+  task("kv_proj", Linear{t, c_.dim, 2 * c_.kv_dim(), dt}, {s.h1, p.wkv, s.kv}, at);
+  batch_task("k_rope", Rope{t, c_.kv_heads, c_.head_dim, c_.kv_dim(), dt}, {s.kv, batch(at), model_.inv_freq},
+             kPositions, Rope::kPos, at);
   attention_forward(s, at);
   s.x_mid = activation("x_mid", c_.dim, at);
   task("o_proj", Linear{t, c_.q_dim(), c_.dim, dt, true}, {s.o, p.wo, s.x_mid, s.x}, at);

@@ -106,9 +106,7 @@ TEST(Unrotated, LayersHaveNoRotationAndGradientsOfTheirOwnType) {
   const Numerics bf16{DType::BF16, DType::BF16, DType::BF16, MasterWeights::Off, true};
   const Program program = build_training(spec, {kLength, 16, 4, 1, 16}, bf16, {}).program;
   for (const Task& task : program.tasks()) {
-    const auto* linear = std::get_if<Linear>(&*task.op);
-    const bool rotates =
-        std::holds_alternative<RopeBwd>(*task.op) || (linear != nullptr && linear->rope_heads > 0);
+    const bool rotates = std::holds_alternative<RopeBwd>(*task.op) || std::holds_alternative<Rope>(*task.op);
     EXPECT_TRUE(!rotates || task.layer == 0) << task.name;
   }
   EXPECT_TRUE(verify(program).ok()) << verify(program).message();

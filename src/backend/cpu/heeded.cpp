@@ -21,6 +21,7 @@ constexpr Heeded kHeeded[] = {
     {"bias_grad", "tokens out dtype grad acc"},
     {"attn_fwd", "rows q kv hq hkv hd dist packed dtype window out merge"},
     {"attn_bwd", "rows q kv hq hkv hd dist packed dtype window grad acc_dq acc_dkv"},
+    {"rope", "tokens heads hd rest dtype rope_scale"},
     {"rope_bwd", "tokens hq hkv hd in dtype rope_scale"},
     {"cast", "n in dtype"},
     {"swiglu", "tokens dim dtype activation plain"},

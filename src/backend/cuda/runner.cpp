@@ -245,6 +245,13 @@ Status Runner::run(const AttnBwd& op, const Call& call) {
   return attention_.run(op, call.operands, call.workspace, call.stream);
 }
 
+Status Runner::run(const Rope& op, const Call& call) {
+  const Rotary rotary{call.as<int32_t>(Rope::kPos), call.as<float>(Rope::kInvFreq), op.rope_scale};
+  SLUICE_CUDA_TRY(
+      rope(call.as<bf16>(Rope::kX), rotary, op.tokens, op.columns(), op.heads, op.head_dim, call.stream));
+  return {};
+}
+
 Status Runner::run(const RopeBwd& op, const Call& call) {
   const Rotary rotary{call.as<int32_t>(RopeBwd::kPos), call.as<float>(RopeBwd::kInvFreq), op.rope_scale};
   return with_float(op.in_dtype, [&](auto in) {

@@ -44,6 +44,7 @@ class Runner {
   Status run(const LinearWgrad& op, const Call& call);
   Status run(const AttnFwd& op, const Call& call);
   Status run(const AttnBwd& op, const Call& call);
+  Status run(const Rope& op, const Call& call);
   Status run(const RopeBwd& op, const Call& call);
   Status run(const Cast& op, const Call& call);
   Status run(const Swiglu& op, const Call& call);

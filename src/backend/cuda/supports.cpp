@@ -103,6 +103,10 @@ void examine(const AttnBwd& op, Objection& o) {
   examine(op.shape, o);
   o.floating("gradients", op.grad_dtype);
 }
+void examine(const Rope& op, Objection& o) {
+  o.activations(op.dtype).rows({{"head_dim", op.head_dim}, {"rest", op.rest}});
+  o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);
+}
 void examine(const RopeBwd& op, Objection& o) {
   o.activations(op.dtype).floating("gradients", op.in_dtype).rows({{"head_dim", op.head_dim}});
   o.most("head_dim", op.head_dim, cuda::kMaxHeadDim);

@@ -21,31 +21,31 @@ constexpr const char* kOriginalContext = "original_max_position_embeddings";
 
 struct Kind {
   std::string_view name;
-  Rope::Kind kind;
+  RopeScaling::Kind kind;
   std::vector<std::string_view> needs, takes;
 };
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> kKinds = {
-      {"default", Rope::Default, {}, {}},
-      {"linear", Rope::Linear, {"factor"}, {}},
-      {"dynamic", Rope::Dynamic, {"factor"}, {}},
+      {"default", RopeScaling::Default, {}, {}},
+      {"linear", RopeScaling::Linear, {"factor"}, {}},
+      {"dynamic", RopeScaling::Dynamic, {"factor"}, {}},
       {"llama3",
-       Rope::Llama3,
+       RopeScaling::Llama3,
        {"factor", "low_freq_factor", "high_freq_factor"},
        {"original_max_position_embeddings"}},
       {"yarn",
-       Rope::Yarn,
+       RopeScaling::Yarn,
        {},
        {"factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale",
         "mscale_all_dim", "truncate"}},
       // The name that the first files had.
       {"su",
-       Rope::Long,
+       RopeScaling::Long,
        {"short_factor", "long_factor"},
        {"factor", "original_max_position_embeddings", "attention_factor"}},
       {"longrope",
-       Rope::Long,
+       RopeScaling::Long,
        {"short_factor", "long_factor"},
        {"factor", "original_max_position_embeddings", "attention_factor"}},
   };
@@ -80,7 +80,7 @@ Status check_keys(const json& object, const char* name, const Kind& kind) {
   }
   for (const auto& [key, value] : object.items()) {
     if (is_in(kCommon, key) || is_in(kind.needs, key) || is_in(kind.takes, key) || value.is_null()) continue;
-    if (kind.kind == Rope::Default && key == "factor") {
+    if (kind.kind == RopeScaling::Default && key == "factor") {
       return error("model config: {}.factor is {} without a rope_type that says how; allowed are {}", name,
                    in_words(value), kind_names());
     }
@@ -90,7 +90,7 @@ Status check_keys(const json& object, const char* name, const Kind& kind) {
   return {};
 }
 
-Status read_llama3(const json& object, const char* name, Rope& rope) {
+Status read_llama3(const json& object, const char* name, RopeScaling& rope) {
   SLUICE_TRY(read(object, "low_freq_factor", rope.low_freq_factor, 1e-6, kMostFactor));
   SLUICE_TRY(read(object, "high_freq_factor", rope.high_freq_factor, 1e-6, kMostFactor));
   if (rope.low_freq_factor < rope.high_freq_factor) return {};
@@ -106,7 +106,7 @@ double yarn_attention_factor(double factor, double weight, double weight_all) {
 
 // Transformers 4 made one up where there is none; 5 does not, so that what is trained here would not load
 // there.
-Status check_yarn_factor(const json& object, const char* name, int64_t context, const Rope& rope) {
+Status check_yarn_factor(const json& object, const char* name, int64_t context, const RopeScaling& rope) {
   if (says(object, "factor")) return {};
   const std::string number =
       fmt::format("{:.12g}", std::max(1.0, double(context) / double(rope.original_context)));
@@ -116,7 +116,7 @@ Status check_yarn_factor(const json& object, const char* name, int64_t context, 
       name, context, rope.original_context, number, number.find('.') == number.npos ? ".0" : "");
 }
 
-Status read_yarn(const json& object, const char* name, int64_t context, Rope& rope) {
+Status read_yarn(const json& object, const char* name, int64_t context, RopeScaling& rope) {
   SLUICE_TRY(check_yarn_factor(object, name, context, rope));
   double weight = 0, weight_all = 0;
   SLUICE_TRY(read(object, "mscale", weight, 0.0, kMostWeight));
@@ -148,7 +148,7 @@ Status read_factors(const json& object, const char* name, const char* key, std::
 }
 
 // By the paper, where attention_factor does not say it: sqrt(1 + ln(factor) / ln(original context)).
-Status read_long(const json& object, const char* name, int64_t context, Rope& rope) {
+Status read_long(const json& object, const char* name, int64_t context, RopeScaling& rope) {
   SLUICE_TRY(read_factors(object, name, "short_factor", rope.short_factors));
   SLUICE_TRY(read_factors(object, name, "long_factor", rope.long_factors));
   const double original = double(rope.original_context);
@@ -158,7 +158,8 @@ Status read_long(const json& object, const char* name, int64_t context, Rope& ro
   return read(object, "attention_factor", rope.attention_factor, 1e-6, kMostFactor);
 }
 
-Status read_object(const json& root, const json& object, const char* name, int64_t context, Rope& rope) {
+Status read_object(const json& root, const json& object, const char* name, int64_t context,
+                   RopeScaling& rope) {
   std::string type = "default";
   SLUICE_TRY(read(object, "type", type));
   SLUICE_TRY(read(object, "rope_type", type));
@@ -168,25 +169,25 @@ Status read_object(const json& root, const json& object, const char* name, int64
   SLUICE_TRY(check_keys(object, name, *kind));
   SLUICE_TRY(read(object, "rope_theta", rope.theta, 1.0, kMostTheta));
   rope.kind = kind->kind;
-  if (rope.kind == Rope::Default) return {};
+  if (rope.kind == RopeScaling::Default) return {};
   SLUICE_TRY(read(object, "factor", rope.factor, 1.0, kMostFactor));
-  if (rope.kind == Rope::Linear) return {};
+  if (rope.kind == RopeScaling::Linear) return {};
   rope.original_context = context;
-  if (rope.kind != Rope::Dynamic) {
+  if (rope.kind != RopeScaling::Dynamic) {
     // At the root it holds for either object.
     for (const json* at : {&object, &root}) {
       SLUICE_TRY(
           read(*at, "original_max_position_embeddings", rope.original_context, int64_t{1}, kMostContext));
     }
   }
-  if (rope.kind == Rope::Llama3) return read_llama3(object, name, rope);
-  if (rope.kind == Rope::Yarn) return read_yarn(object, name, context, rope);
-  if (rope.kind == Rope::Long) return read_long(object, name, context, rope);
+  if (rope.kind == RopeScaling::Llama3) return read_llama3(object, name, rope);
+  if (rope.kind == RopeScaling::Yarn) return read_yarn(object, name, context, rope);
+  if (rope.kind == RopeScaling::Long) return read_long(object, name, context, rope);
   return {};
 }
 
 // The rotation that an object of config.json says, or two of them that agree.
-Status read_one(const json& root, int64_t context, Rope& rope) {
+Status read_one(const json& root, int64_t context, RopeScaling& rope) {
   const json* chosen = nullptr;
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     if (!says(root, name)) continue;
@@ -199,7 +200,7 @@ Status read_one(const json& root, int64_t context, Rope& rope) {
       SLUICE_TRY(read_object(root, object, name, context, rope));
       continue;
     }
-    Rope other = rope;
+    RopeScaling other = rope;
     SLUICE_TRY(read_object(root, object, name, context, other));
     if (other == rope) continue;
     return error(
@@ -238,7 +239,7 @@ Status check_beside_layers(const json& root, const WindowRope& family, int64_t c
   if (merged.is_null()) merged = json::object();
   if (!root["rope_scaling"].is_object()) return refuse("rope_scaling", kFullAttention);
   merged.update(root["rope_scaling"]);
-  Rope rope{.theta = spec.rope.theta};
+  RopeScaling rope{.theta = spec.rope.theta};
   SLUICE_TRY(read_object(root, merged, "rope_scaling", context, rope));
   return rope == spec.rope ? Status() : refuse("rope_scaling", kFullAttention);
 }
@@ -247,7 +248,8 @@ Status check_beside_layers(const json& root, const WindowRope& family, int64_t c
 // names that layer_types has; before, what the root said was of the others.
 Status read_by_layers(const json& root, const Family& of, int64_t context, ModelSpec& spec) {
   const WindowRope& family = of.window_rope;
-  Rope& window = spec.window_rope.emplace(Rope{.theta = family.theta == 0 ? spec.rope.theta : family.theta});
+  RopeScaling& window =
+      spec.window_rope.emplace(RopeScaling{.theta = family.theta == 0 ? spec.rope.theta : family.theta});
   if (!has_ropes_by_layers(root)) {
     // Transformers would read nothing of it.
     if (says(root, "rope_parameters") && !root["rope_parameters"].empty())
@@ -295,24 +297,24 @@ Status read_rope(const json& root, const Family& family, int64_t context, ModelS
 
 namespace {
 
-void write_scaling(const Rope& rope, json& root, json& out) {
+void write_scaling(const RopeScaling& rope, json& root, json& out) {
   for (const Kind& kind : kinds()) {
     if (kind.kind == rope.kind) out["rope_type"] = kind.name;
   }
   out["factor"] = rope.factor;
-  if (rope.kind == Rope::Dynamic) root["max_position_embeddings"] = rope.original_context;
-  if (rope.kind == Rope::Llama3) {
+  if (rope.kind == RopeScaling::Dynamic) root["max_position_embeddings"] = rope.original_context;
+  if (rope.kind == RopeScaling::Llama3) {
     out["low_freq_factor"] = rope.low_freq_factor;
     out["high_freq_factor"] = rope.high_freq_factor;
     out["original_max_position_embeddings"] = rope.original_context;
   }
-  if (rope.kind == Rope::Long) {
+  if (rope.kind == RopeScaling::Long) {
     out["short_factor"] = rope.short_factors;
     out["long_factor"] = rope.long_factors;
     out["original_max_position_embeddings"] = rope.original_context;
     out["attention_factor"] = rope.attention_factor;
   }
-  if (rope.kind == Rope::Yarn) {
+  if (rope.kind == RopeScaling::Yarn) {
     out["original_max_position_embeddings"] = rope.original_context;
     out["attention_factor"] = rope.attention_factor;
     out["beta_fast"] = rope.beta_fast;
@@ -326,7 +328,7 @@ void write_scaling(const Rope& rope, json& root, json& out) {
 void write_rope(const ModelSpec& spec, json& root) {
   if (!spec.window_rope) {
     root["rope_theta"] = spec.rope.theta;
-    if (spec.rope.kind == Rope::Default) return;
+    if (spec.rope.kind == RopeScaling::Default) return;
     write_scaling(spec.rope, root, root["rope_scaling"]);
     // Where readers take the family's unless the root says it.
     if (find_family(spec.family)->defaults.original_context > 0 &&
@@ -338,7 +340,7 @@ void write_rope(const ModelSpec& spec, json& root) {
        {std::pair{kFullAttention, &spec.rope}, {kSlidingAttention, &*spec.window_rope}}) {
     json& out = root["rope_parameters"][key];
     out["rope_type"] = "default";
-    if (rope->kind != Rope::Default) write_scaling(*rope, root, out);
+    if (rope->kind != RopeScaling::Default) write_scaling(*rope, root, out);
     out["rope_theta"] = rope->theta;
   }
 }

@@ -153,6 +153,7 @@ class Emitter {
   void transfer(Side& side, uint32_t span, bool load);
   // An object from a place to another.
   void copy(ObjectId object, Location from, Location to);
+  PackTime time() const { return PackTime(s_.devices.front().turns); }
   // A few rounds are packed in the way of the whole.
   size_t many_on_device() const { return s_.devices.front().left_out_ns > 0 ? 0 : kManyItems; }
   size_t many_on_host() const { return s_.devices.front().left_out_ns > 0 ? 0 : kManyOnHost; }
@@ -220,8 +221,8 @@ bool Emitter::pack_device(Side& side) {
   }
   const int64_t space = align_down(limits_.bytes[side.tier], limits_.alignment);
   const auto packs = [&](std::vector<PackItem>& some) {
-    return (limits_.search_places ? pack_few(some, n_, space)
-                                  : pack_closely(some, n_, space, many_on_device())) != kNowhere;
+    return (limits_.search_places ? pack_few(some, time(), space)
+                                  : pack_closely(some, time(), space, many_on_device())) != kNowhere;
   };
   // Where there is room, nothing gets the memory of a run that is still at work: what arrives from another
   // device would wait for its end, and whoever sent it soon, too.
@@ -314,10 +315,10 @@ bool Emitter::pack_host(int64_t& missing_bytes) {
   int64_t beside = 0;
   for (const PackItem& item : items) beside += item.bytes;
   if (limits_.host_closely) {
-    if (const int64_t used = pack_least(items, n_); used == kNowhere || used > space) return false;
-  } else if (pack(items, n_, space, beside > space ? many_on_host() : many_on_device()) == kNowhere &&
-             pack_few(items = asked, n_, space) == kNowhere) {
-    missing_bytes = bytes_wanted(asked, n_) - space;
+    if (const int64_t used = pack_least(items, time()); used == kNowhere || used > space) return false;
+  } else if (pack(items, time(), space, beside > space ? many_on_host() : many_on_device()) == kNowhere &&
+             pack_few(items = asked, time(), space) == kNowhere) {
+    missing_bytes = bytes_wanted(asked, time()) - space;
     return false;
   }
   PlannedArena& arena = plan_.arenas[kHost];

@@ -55,12 +55,13 @@ class PlacesInTime {
 // Places items in order of birth.
 class Sweep {
  public:
-  // Items that live longer than `long_lived` positions are placed first, and those of `large` bytes; of the
+  // Items that live longer than `long_lived` turns are placed first, and those of `large` bytes; of the
   // others, those that live shorter than `short_lived` take the top of the room they find.
-  Sweep(std::vector<PackItem>& items, uint32_t last, int64_t capacity, uint32_t long_lived,
+  Sweep(std::vector<PackItem>& items, const PackTime& time, int64_t capacity, uint32_t long_lived,
         uint32_t short_lived, int64_t large)
       : items_(items),
-        last_(last),
+        time_(time),
+        last_(time.last),
         capacity_(capacity),
         long_lived_(long_lived),
         short_lived_(short_lived),
@@ -96,6 +97,7 @@ class Sweep {
   }
 
   std::vector<PackItem>& items_;
+  const PackTime time_;
   const uint32_t last_;
   const int64_t capacity_;
   const uint32_t long_lived_, short_lived_;
@@ -117,10 +119,7 @@ class Sweep {
 
 bool Sweep::place_long_lived() {
   std::vector<uint32_t> order;
-  const auto length = [&](uint32_t i) {
-    const PackItem& item = items_[i];
-    return around(item) ? last_ + 1 + item.end - item.begin : item.end - item.begin;
-  };
+  const auto length = [&](uint32_t i) { return time_.length(items_[i]); };
   for (uint32_t i = 0; i < items_.size(); ++i) {
     if (around(items_[i]) || length(i) >= long_lived_ || items_[i].bytes >= large_) order.push_back(i);
   }
@@ -199,7 +198,7 @@ void Sweep::take(int64_t offset, int64_t end) {
 
 bool Sweep::place(uint32_t index) {
   PackItem& item = items_[index];
-  const bool high = item.end - item.begin < short_lived_;
+  const bool high = time_.length(item) < short_lived_;
   for (auto it = std::lower_bound(by_size_.begin(), by_size_.end(), Run{item.bytes, -1});
        it != by_size_.end(); ++it) {
     const auto [size, begin] = *it;
@@ -313,7 +312,7 @@ bool Sweep::run() {
   return true;
 }
 
-// In task runs: one layer of one chunk has about two dozen.
+// In turns: one layer of one chunk has about two dozen.
 struct Variant {
   uint32_t long_lived, short_lived;
   int64_t large = 0;  // what takes at least one in so many bytes of the capacity is placed first; 0: nothing
@@ -340,7 +339,7 @@ std::span<const Variant> variants_for(std::span<const PackItem> items, size_t ma
 
 // As pack(), of which all `capacity` is there to take. `in_time`: nothing may come later or end earlier than
 // it asks for.
-int64_t pack_within(std::vector<PackItem>& items, uint32_t last, int64_t capacity,
+int64_t pack_within(std::vector<PackItem>& items, const PackTime& time, int64_t capacity,
                     std::span<const Variant> variants, bool in_time) {
   const std::vector<PackItem> asked = items;
   int64_t largest = 0;
@@ -352,7 +351,7 @@ int64_t pack_within(std::vector<PackItem>& items, uint32_t last, int64_t capacit
     const int64_t large = v.large > 0 ? capacity / v.large : kUnlimited;
     if (v.large > 0 && largest < large) continue;  // as the others
     items = asked;
-    if (!Sweep(items, last, capacity, v.long_lived, v.short_lived, large).run()) continue;
+    if (!Sweep(items, time, capacity, v.long_lived, v.short_lived, large).run()) continue;
     if (in_time && !std::ranges::equal(items, asked, as_asked)) continue;
     return bytes_used(items);
   }
@@ -380,49 +379,49 @@ int64_t most_at_once(const std::vector<PackItem>& items, uint32_t last) {
 
 }  // namespace
 
-int64_t bytes_wanted(std::vector<PackItem> items, uint32_t last) {
+int64_t bytes_wanted(std::vector<PackItem> items, const PackTime& time) {
   const int64_t all = total_bytes(items);
-  return Sweep(items, last, all, UINT32_MAX, 0, kUnlimited).run() ? bytes_used(items) : all;
+  return Sweep(items, time, all, UINT32_MAX, 0, kUnlimited).run() ? bytes_used(items) : all;
 }
 
-int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many) {
+int64_t pack(std::vector<PackItem>& items, const PackTime& time, int64_t capacity, size_t many) {
   const int64_t space = std::min(capacity, total_bytes(items));
-  return pack_within(items, last, space, variants_for(items, many), false);
+  return pack_within(items, time, space, variants_for(items, many), false);
 }
 
-int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many) {
+int64_t pack_closely(std::vector<PackItem>& items, const PackTime& time, int64_t capacity, size_t many) {
   const int64_t total = total_bytes(items);
-  if (total > capacity) return pack(items, last, capacity, many);
+  if (total > capacity) return pack(items, time, capacity, many);
   // What comes to lie at the top of the room is aligned as its size is.
   int64_t unit = 0;
   for (const PackItem& item : items) unit = std::gcd(unit, item.bytes);
   if (unit == 0) return 0;
   const std::vector<PackItem> asked = items;
-  const int64_t most = most_at_once(items, last);
+  const int64_t most = most_at_once(items, time.last);
   for (const int64_t room : {most, most + most / 32, most + most / 8, most + most / 2}) {
     const int64_t space = align_down(room, unit);
     if (space >= total) break;
-    const int64_t used = pack_within(items, last, space, variants_for(items, many), true);
+    const int64_t used = pack_within(items, time, space, variants_for(items, many), true);
     if (used != kNowhere) return used;
     items = asked;
   }
-  return pack(items, last, capacity, many);
+  return pack(items, time, capacity, many);
 }
 
-int64_t pack_least(std::vector<PackItem>& items, uint32_t last) {
-  const int64_t total = total_bytes(items), most = most_at_once(items, last);
+int64_t pack_least(std::vector<PackItem>& items, const PackTime& time) {
+  const int64_t total = total_bytes(items), most = most_at_once(items, time.last);
   int64_t unit = 0;
   for (const PackItem& item : items) unit = std::gcd(unit, item.bytes);
   if (unit == 0) return 0;
   const std::vector<PackItem> asked = items;
   for (int64_t more = 0; most + more < total; more = std::max(2 * more, align_up(most / 512, unit))) {
-    const int64_t used = pack_within(items, last, most + more, variants_for(items, kManyOnHost), false);
+    const int64_t used = pack_within(items, time, most + more, variants_for(items, kManyOnHost), false);
     if (used != kNowhere) return used;
     items = asked;
-    if (const int64_t few = pack_few(items, last, most + more); few != kNowhere) return few;
+    if (const int64_t few = pack_few(items, time, most + more); few != kNowhere) return few;
     items = asked;
   }
-  return pack_within(items, last, total, variants_for(items, kManyOnHost), false);
+  return pack_within(items, time, total, variants_for(items, kManyOnHost), false);
 }
 
 }  // namespace sluice::core

@@ -54,15 +54,11 @@ bool stack(std::vector<PackItem>& items, int64_t capacity) {
 }
 
 // Places everything for the times it asks for. False when no packing was found.
-bool search(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
+bool search(std::vector<PackItem>& items, const PackTime& time, int64_t capacity) {
   std::vector<uint32_t> order(items.size());
   std::vector<Place> placed;
   std::iota(order.begin(), order.end(), 0u);
-  const auto area = [&](uint32_t i) {
-    const PackItem& item = items[i];
-    const uint32_t positions = around(item) ? last + 2 + item.end - item.begin : 1 + item.end - item.begin;
-    return double(item.bytes) * double(positions);
-  };
+  const auto area = [&](uint32_t i) { return double(items[i].bytes) * double(1 + time.length(items[i])); };
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return area(a) > area(b); });
   for (size_t round = 0; round < rounds_for(items.size()); ++round) {
     placed.clear();
@@ -105,16 +101,16 @@ void extend(std::vector<PackItem>& items, const std::vector<PackItem>& asked) {
 
 }  // namespace
 
-int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity) {
+int64_t pack_few(std::vector<PackItem>& items, const PackTime& time, int64_t capacity) {
   if (items.size() > kFewItems) return kNowhere;
   const std::vector<PackItem> asked = items;
-  if (!search(items, last, capacity)) {
+  if (!search(items, time, capacity)) {
     items = asked;
     for (PackItem& item : items) {
       item.begin = item.latest_begin;
       item.end = item.earliest_end;
     }
-    if (!search(items, last, capacity)) return kNowhere;
+    if (!search(items, time, capacity)) return kNowhere;
     extend(items, asked);
   }
   return bytes_used(items);

@@ -29,6 +29,9 @@ struct Limits {
   // What stays on the device around the boundary is stored before it, where that link is free, or keeps its
   // bytes until its store has ended.
   bool store_around = false;
+  // What loads that begin early are meant to fill at most. A link that has a little more to do than time for
+  // it would otherwise begin earlier with every round before the last, until nothing else has room.
+  int64_t early_bytes = kUnlimited;
   // Places on the host are taken only while their content is of use, which fragments it: what is short there
   // is saved, and where there is room, less of it packs.
   bool host_is_short = false;
@@ -238,23 +241,42 @@ struct PackItem {
   PackItem(int64_t size, uint32_t first, uint32_t last)
       : bytes(size), begin(first), end(last), latest_begin(first), earliest_end(last) {}
 };
-// Assigns offsets so that no two items overlap in both time (positions 0 .. last) and space. Returns the
+// The positions that are packed, 0 .. last, and how long they are.
+struct PackTime {
+  uint32_t last;
+  std::span<const uint32_t> turns = {};  // Schedule::turns; empty: every position is a turn
+
+  PackTime(uint32_t last_position) : last(last_position) {}  // NOLINT(google-explicit-constructor)
+  explicit PackTime(std::span<const uint32_t> of) : last(uint32_t(of.size()) - 1), turns(of) {}
+
+  // From an item's begin to its end.
+  uint32_t length(const PackItem& item) const {
+    const uint32_t from = turn(item.begin), to = turn(item.end);
+    return item.begin > item.end ? turn(last) + 1 + to - from : to - from;
+  }
+
+ private:
+  uint32_t turn(uint32_t position) const { return turns.empty() ? position : turns[position]; }
+};
+
+// Assigns offsets so that no two items overlap in both time and space. Returns the
 // bytes used, or kNowhere when no packing within `capacity` was found. Of more than `many` items, what packs
 // them fast is tried before what packs them well.
 constexpr size_t kManyItems = 8000, kManyOnHost = 1500;
-int64_t pack(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many = kManyItems);
+int64_t pack(std::vector<PackItem>& items, const PackTime& time, int64_t capacity, size_t many = kManyItems);
 // The same, where there is room for everything in a place of its own, in about as little as is there at once,
 // as long as nothing has to come later or end earlier for it.
-int64_t pack_closely(std::vector<PackItem>& items, uint32_t last, int64_t capacity, size_t many = kManyItems);
+int64_t pack_closely(std::vector<PackItem>& items, const PackTime& time, int64_t capacity,
+                     size_t many = kManyItems);
 // The same in as little room as is found, whatever there is.
-int64_t pack_least(std::vector<PackItem>& items, uint32_t last);
+int64_t pack_least(std::vector<PackItem>& items, const PackTime& time);
 // As pack() by search, which finds packings where pack() finds none, but rather lets early loads and
 // lingering stores give way. It is for few items, as its cost grows with their square; of more it finds none.
 constexpr size_t kFewItems = 400;
-int64_t pack_few(std::vector<PackItem>& items, uint32_t last, int64_t capacity);
+int64_t pack_few(std::vector<PackItem>& items, const PackTime& time, int64_t capacity);
 
 // About how many bytes pack() would use if it could have any number, placing fast.
-int64_t bytes_wanted(std::vector<PackItem> items, uint32_t last);
+int64_t bytes_wanted(std::vector<PackItem> items, const PackTime& time);
 
 // The tier that has no room for a plan, and about how many bytes are missing; 0: unknown.
 struct Misfit {

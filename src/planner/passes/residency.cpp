@@ -260,9 +260,10 @@ uint32_t Resident::next_begin(uint32_t i) const {
   return out_.spans[first].begin;
 }
 
-// Loads in the order of their deadlines from the last to the first, each as late as the link allows and as
-// early as the memory allows. What comes from the host for its first use of the step can come before the step
-// begins: its deadline is in the next step, and its load in this one.
+// Loads in the order of their deadlines from the last to the first, each as late as the link allows, but for
+// what may fill the device early, and as early as the memory allows. What comes from the host for its first
+// use of the step can come before the step begins: its deadline is in the next step, and its load in this
+// one.
 void Resident::start_loads_early() {
   struct Early {
     uint32_t span;
@@ -291,9 +292,11 @@ void Resident::start_loads_early() {
   };
   std::stable_sort(loads.begin(), loads.end(),
                    [&](const Early& a, const Early& b) { return deadline_ns(a) > deadline_ns(b); });
+  const double most_ns = 1e9 * double(limits_.early_bytes) / profile_.bytes_per_s(kHost, s_.device);
   double lane_ns = 2 * step_ns();
   for (const Early& e : loads) {
-    lane_ns = std::min(lane_ns, deadline_ns(e)) - profile_.load_ns(s_.values[out_.spans[e.span].value].bytes);
+    lane_ns = std::max(std::min(lane_ns, deadline_ns(e)), deadline_ns(e) - most_ns) -
+              profile_.load_ns(s_.values[out_.spans[e.span].value].bytes);
     if (e.next_step) {
       start_before_the_step(out_.spans[e.span], lane_ns, e.earliest);
     } else {

@@ -171,6 +171,7 @@ class Unroller {
       s.start_ns = start_ns;
       s.workspace_bytes.assign(runs.size(), 0);
     }
+    const std::vector<uint32_t> turns = turns_of(runs);
     double end_ns = 0;
     for (position_ = 0; position_ < runs_.size(); ++position_) {
       const Timed& timed = runs_[position_];
@@ -184,11 +185,32 @@ class Unroller {
     for (size_t d = 0; d < out_.devices.size(); ++d) {
       Schedule& s = out_.devices[d];
       s.device = Tier::device(d);
+      s.turns = turns;
       s.start_ns.push_back(end_ns);
       s.workspace_bytes.push_back(limits_.boundary_bytes[s.device]);
       mark_crossings(s, last_forward_[d]);
     }
     give_back();
+  }
+
+  std::vector<uint32_t> turns_of(const std::vector<Run>& runs) const {
+    std::vector<uint32_t> out{0};
+    for (size_t p = 1; p <= runs.size(); ++p)
+      out.push_back(out.back() + (p == runs.size() || !goes_on(runs[p - 1], runs[p])));
+    return out;
+  }
+  // Whether a run only changes in place what the one before it wrote: it reads nothing else that tasks write.
+  bool goes_on(const Run& before, const Run& run) const {
+    if (before.kind != RunKind::Task || run.kind != RunKind::Task || before.device != run.device)
+      return false;
+    const auto wrote = [&](ObjectId o) {
+      return std::ranges::any_of(program_.task(before.task).uses,
+                                 [&](const Use& u) { return u.object == o && u.access != Access::Read; });
+    };
+    return std::ranges::all_of(program_.task(run.task).uses, [&](const Use& u) {
+      return u.access == Access::Read ? !written_[u.object.value]
+                                      : u.access == Access::Accumulate && wrote(u.object);
+    });
   }
 
   void launch(const Run& run) {

@@ -51,9 +51,14 @@ void Gradients::note(const Task& task) {
 }
 
 void Gradients::record(uint32_t count) {
-  const std::vector<Task>& tasks = program_.tasks();
+  std::vector<TaskId> tasks;
+  for (uint32_t left = count; left > 0; --left) tasks.emplace_back(uint32_t(program_.tasks().size()) - left);
+  record(tasks);
+}
+
+void Gradients::record(std::span<const TaskId> tasks) {
   Node node;
-  node.tasks.assign(tasks.end() - count, tasks.end());
+  for (const TaskId id : tasks) node.tasks.push_back(program_.task(id));
   for (const Task& task : node.tasks) note(task);
   nodes_.push_back(std::move(node));
 }
@@ -151,6 +156,13 @@ Gradients::IntoSum Gradients::into_sum(ObjectId x) {
 
 bool Gradients::has_addend(ObjectId x) const {
   return x.value < states_.size() && states_[x.value].addend.valid();
+}
+
+void Gradients::replace(ObjectId x, ObjectId dx) {
+  State& s = state(x);
+  SLUICE_CHECK(s.written && !s.addend.valid(), "the gradient of {} is not whole yet",
+               program_.object(x).name);
+  s.gradient = dx;
 }
 
 void Gradients::add(ObjectId x, ObjectId dy) {

@@ -30,6 +30,8 @@ class Gradients {
   // The newest `count` tasks of the program, which are differentiated together: blocks of attention that make
   // one result, projections of one input.
   void record(uint32_t count = 1);
+  // The same of tasks that others stand between.
+  void record(std::span<const TaskId> tasks);
   // A task that computes its result and its gradients at once, given as it is without them: its rule appends
   // it in the backward pass.
   void record_fused(Task task);
@@ -67,6 +69,9 @@ class Gradients {
   IntoSum into_sum(ObjectId x);
   // Whether something came to x by add() that nobody has added yet.
   bool has_addend(ObjectId x) const;
+  // For an op that changes x in place: what was the gradient of its result becomes `dx`, that of what it
+  // read.
+  void replace(ObjectId x, ObjectId dx);
   // Adds the gradient `dy` of another object to that of x, as it is.
   void add(ObjectId x, ObjectId dy);
   // An object like x for something else of its backward pass.

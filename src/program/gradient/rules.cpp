@@ -102,32 +102,41 @@ void backward(const HeadNormRope& op, Node node, Gradients& g) {
          {dy, x, w, task.uses[HeadNormRope::kPos], task.uses[HeadNormRope::kInvFreq], dx.object, dw.object});
 }
 
-// The gradients of what Linears of one input wrote, without their rotations, in their own type: attention
-// over blocks sums in another. Those of q and of the K half of K|V are undone together.
-std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
-  std::vector<ObjectId> dys;
-  for (const Task& task : node) dys.push_back(g.of(task.uses[Linear::kY].object));
-  const Linear& q = op_of<Linear>(node.front());
-  const DType given = g.program().object(dys.front()).format.type;
-  if (q.rope_heads == 0 && given == q.dtype) return dys;
-  std::vector<ObjectId> out;
-  for (const Task& task : node) {
-    const ObjectId y = task.uses[Linear::kY].object;
-    out.push_back(g.like(y, gradient_role(g.program().object(y).role), ObjectKind::ActGrad, q.dtype));
-  }
-  if (q.rope_heads == 0) {
-    for (size_t i = 0; i < node.size(); ++i) {
-      const int64_t elements = g.program().object(out[i]).elements();
-      g.task(node[i], named(node[i], "_dcast"), Cast{elements, given, q.dtype}, {dys[i], out[i]});
-    }
-    return out;
-  }
+// Of q and K|V, which are rotated together, and back in one task. Attention over blocks sums in another type
+// than they have.
+void backward(const Rope& q, Node node, Gradients& g) {
   SLUICE_CHECK(node.size() == 2, "{}: q and K|V are rotated together", node.front().name);
-  const Linear& kv = op_of<Linear>(node[1]);
+  std::vector<ObjectId> given, out;
+  for (const Task& task : node) {
+    const ObjectId x = task.uses[Rope::kX].object;
+    given.push_back(g.of(x));
+    out.push_back(g.like(x, gradient_role(g.program().object(x).role), ObjectKind::ActGrad, q.dtype));
+  }
   const std::vector<Use>& uses = node[0].uses;
   g.task(node[0], "rope_bwd",
-         RopeBwd{q.tokens, q.rope_heads, kv.rope_heads, q.head_dim, given, q.dtype, q.rope_scale},
-         {dys[0], dys[1], uses[q.pos_operand()], uses[q.inv_freq_operand()], out[0], out[1]});
+         RopeBwd{q.tokens, q.heads, op_of<Rope>(node[1]).heads, q.head_dim,
+                 g.program().object(given[0]).format.type, q.dtype, q.rope_scale},
+         {given[0], given[1], uses[Rope::kPos], uses[Rope::kInvFreq], out[0], out[1]});
+  for (size_t i = 0; i < node.size(); ++i) g.replace(node[i].uses[Rope::kX].object, out[i]);
+}
+
+// The gradients of what Linears of one input wrote, in their own type: attention over blocks sums in another.
+std::vector<ObjectId> output_gradients(Node node, Gradients& g) {
+  std::vector<ObjectId> out;
+  for (const Task& task : node) {
+    const Linear& op = op_of<Linear>(task);
+    SLUICE_CHECK(op.rope_heads == 0, "{}: a product that rotates has no gradient", task.name);
+    const ObjectId y = task.uses[Linear::kY].object, dy = g.of(y);
+    const Object& object = g.program().object(dy);
+    if (object.format.type == op.dtype) {
+      out.push_back(dy);
+      continue;
+    }
+    const int64_t elements = object.elements();
+    const DType from = object.format.type;
+    out.push_back(g.like(y, gradient_role(g.program().object(y).role), ObjectKind::ActGrad, op.dtype));
+    g.task(task, named(task, "_dcast"), Cast{elements, from, op.dtype}, {dy, out.back()});
+  }
   return out;
 }
 

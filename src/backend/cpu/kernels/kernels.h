@@ -67,6 +67,7 @@ Status launch(const LinearDgrad& op, const Args& args, const Machine& machine);
 Status launch(const LinearWgrad& op, const Args& args, const Machine& machine);
 Status launch(const AttnFwd& op, const Args& args, const Machine& machine);
 Status launch(const AttnBwd& op, const Args& args, const Machine& machine);
+Status launch(const Rope& op, const Args& args, const Machine& machine);
 Status launch(const RopeBwd& op, const Args& args, const Machine& machine);
 Status launch(const Cast& op, const Args& args, const Machine& machine);
 Status launch(const Swiglu& op, const Args& args, const Machine& machine);

@@ -65,9 +65,6 @@ std::vector<GemmShape> products_of(const LinearWgrad& op) {
 }
 
 Status launch(const Linear& op, const Args& args, const Machine& machine) {
-  if (op.rope_heads > 0 && op.head_dim > kMaxHeadDim) {
-    return error("head_dim {} is above the limit of {}", op.head_dim, kMaxHeadDim);
-  }
   if (op.has_bias) {
     begin_with_bias(op, args, machine);
   } else if (op.has_residual) {
@@ -76,8 +73,17 @@ Status launch(const Linear& op, const Args& args, const Machine& machine) {
   }
   SLUICE_TRY(machine.multiply(forward_product(op), args.in<void>(Linear::kX), args.in<void>(Linear::kW),
                               args.out<void>(Linear::kY), args.workspace));
-  if (op.rope_heads > 0) apply_rope(op, args, machine);
-  return {};
+  if (op.rope_heads == 0) return {};
+  return rotate({.y = args.out<void>(Linear::kY),
+                 .dtype = op.dtype,
+                 .rows = op.tokens,
+                 .columns = op.out,
+                 .heads = op.rope_heads,
+                 .head_dim = op.head_dim,
+                 .pos = args.in<int32_t>(op.pos_operand()),
+                 .inv_freq = args.in<float>(op.inv_freq_operand()),
+                 .scale = op.rope_scale},
+                machine);
 }
 
 Status launch(const LinearDgrad& op, const Args& args, const Machine& machine) {

@@ -36,22 +36,38 @@ struct UnrotateRows {
 
 namespace sluice::core::cpu {
 
-void apply_rope(const Linear& op, const Args& args, const Machine& machine) {
-  with_type(op.dtype, [&](auto type) {
+Status rotate(const Rotated& what, const Machine& machine) {
+  if (what.head_dim > kMaxHeadDim)
+    return error("head_dim {} is above the limit of {}", what.head_dim, kMaxHeadDim);
+  with_type(what.dtype, [&](auto type) {
     using T = decltype(type);
-    machine.pool.parallel_for(ceil_div(op.tokens, kRowsPerTask), [&](int64_t task, int) {
+    machine.pool.parallel_for(ceil_div(what.rows, kRowsPerTask), [&](int64_t task, int) {
       const int64_t first = task * kRowsPerTask;
-      const RotateRows<T> rows{.y = args.out<T>(Linear::kY) + first * op.out,
-                               .pos = args.in<int32_t>(op.pos_operand()) + first,
-                               .inv_freq = args.in<float>(op.inv_freq_operand()),
-                               .scale = op.rope_scale,
-                               .rows = std::min(kRowsPerTask, op.tokens - first),
-                               .cols = op.out,
-                               .heads = op.rope_heads,
-                               .head_dim = op.head_dim};
+      const RotateRows<T> rows{.y = static_cast<T*>(what.y) + first * what.columns,
+                               .pos = what.pos + first,
+                               .inv_freq = what.inv_freq,
+                               .scale = what.scale,
+                               .rows = std::min(kRowsPerTask, what.rows - first),
+                               .cols = what.columns,
+                               .heads = what.heads,
+                               .head_dim = what.head_dim};
       SLUICE_LOOP(machine.isa, rotate_rows, rows);
     });
   });
+  return {};
+}
+
+Status launch(const Rope& op, const Args& args, const Machine& machine) {
+  return rotate({.y = args.out<void>(Rope::kX),
+                 .dtype = op.dtype,
+                 .rows = op.tokens,
+                 .columns = op.columns(),
+                 .heads = op.heads,
+                 .head_dim = op.head_dim,
+                 .pos = args.in<int32_t>(Rope::kPos),
+                 .inv_freq = args.in<float>(Rope::kInvFreq),
+                 .scale = op.rope_scale},
+                machine);
 }
 
 Status launch(const RopeBwd& op, const Args& args, const Machine& machine) {

@@ -9,7 +9,16 @@ namespace sluice::core::cpu {
 // Angles of one token are kept on the stack.
 constexpr int64_t kMaxHeadDim = 1024;
 
-// Rotates as the Linear op asks for. REQUIRES: op.head_dim <= kMaxHeadDim
-void apply_rope(const Linear& op, const Args& args, const Machine& machine);
+// What is rotated: the first heads of every row of y, [rows, columns].
+struct Rotated {
+  void* y;
+  DType dtype;
+  int64_t rows, columns, heads, head_dim;
+  const int32_t* pos;
+  const float* inv_freq;
+  float scale;
+};
+// An error says that heads are larger than kMaxHeadDim.
+Status rotate(const Rotated& what, const Machine& machine);
 
 }  // namespace sluice::core::cpu
