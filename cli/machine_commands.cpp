@@ -55,6 +55,7 @@ void add_machines(CLI::App& app, int& status) {
 
 void add_bench(CLI::App& app, int& status) {
   const auto request = std::make_shared<sluice::core::BenchRequest>();
+  const auto only_of = std::make_shared<std::vector<std::pair<CLI::Option*, std::string>>>();
   CLI::App& bench = add_command(
       app, "bench", "measure the parts of a step, and what number formats do",
       "sluice bench model small medium --seq-len 128,512 --compute f32,bf16\n"
@@ -70,11 +71,16 @@ void add_bench(CLI::App& app, int& status) {
       "    products of a step at their sizes, and at those that estimate advises\n"
       "mpirun -np 2 sluice bench allreduce --bytes 1MiB,64MiB --compute f32,bf16\n"
       "    sums over processes in a fixed order, beside the library's own; sendrecv: what links carry\n"
+      "mpirun -np 2 sluice bench ddp small --seq-len 128\n"
+      "    a step whose gradients are summed over processes, by tensor and all at once\n"
       "sluice bench precision\n"
       "    what f16 and bf16 do to long sums, and which format every tensor has");
+  // `benches`: those that an option is of, between spaces; none: of all.
   const auto option = [&](const char* name, auto& value, const std::string& meaning, const char* type,
-                          const char* group) {
-    return bench.add_option(name, value, meaning)->type_name(type)->group(group);
+                          const char* group, const std::string& benches = "") {
+    CLI::Option* const added = bench.add_option(name, value, meaning)->type_name(type)->group(group);
+    if (!benches.empty()) only_of->emplace_back(added, " " + benches + " ");
+    return added;
   };
   const CLI::Validator whole = number<int64_t>(kWhole);
   option("WHAT", request->what, joined(sluice::core::names().benches), "BENCH", "Arguments")->required();
@@ -82,28 +88,43 @@ void add_bench(CLI::App& app, int& status) {
          "small, medium, large, xl, 2.7B (of a vocabulary of 10,000), " + model_help() +
              ", or dimensions (layers=12,dim=768,ffn=3072,heads=12,vocab=10000)",
          "MODEL", "Arguments");
-  option("--seq-len", request->seq_len, "tokens per sequence: 128,512,1k; 128 unless given", "LIST", "Steps");
-  option("--batch", request->batch, "sequences at once; 4 unless given, of attention 8", "N", "Steps")
+  const std::string of_steps = "model ddp kernels memory", of_cells = of_steps + " attention";
+  option("--seq-len", request->seq_len, "tokens per sequence: 128,512,1k; 128 unless given", "LIST", "Steps",
+         of_cells + " sizes");
+  option("--batch", request->batch, "sequences at once; 4 unless given, of attention 8", "N", "Steps",
+         of_cells + " sizes")
       ->check(whole);
-  option("--head-dim", request->head_dim, "of attention: columns of its head: 16,32,64,128; 64 unless given",
-         "LIST", "Steps");
+  option("--head-dim", request->head_dim,
+         "of attention: columns of its head: 16,32,64,128,256; 64 unless given", "LIST", "Steps",
+         "attention");
   option(
       "--compute", request->compute,
       "f32, bf16 or both; auto: bf16 where it is fast, of attention on a GPU; of allreduce and sendrecv f32",
-      "FORMAT[,FORMAT]", "Steps");
+      "FORMAT[,FORMAT]", "Steps", of_cells + " sizes allreduce sendrecv");
   option("--bytes", request->bytes,
          "of allreduce and sendrecv: what each process has; 1MiB,4MiB,16MiB,64MiB unless given", "LIST",
-         "Steps");
-  option("--steps", request->steps, "steps to time; 5 unless given", "N", "Steps")->check(whole);
-  option("--warm-up", request->warm_up, "steps before those; 1 unless given", "N", "Steps")->check(whole);
+         "Steps", "allreduce sendrecv");
+  option("--steps", request->steps, "steps to time; 5 unless given", "N", "Steps", of_cells)->check(whole);
+  option("--warm-up", request->warm_up, "steps before those; 1 unless given", "N", "Steps", of_cells)
+      ->check(whole);
   option("--devices", request->devices,
          "of links: devices that share a step: all, how many, or indices: 0,2 (run.devices)", "LIST",
-         "Configuration");
+         "Configuration", "links");
   option("--out", request->out_dir, "where tables, pictures and pages go; runs/bench unless given", "DIR",
          "Output");
-  bench.add_flag("--fresh", request->fresh, "measure again what is there")->group("Output");
+  only_of->emplace_back(
+      bench.add_flag("--fresh", request->fresh, "measure again what is there")->group("Output"),
+      " model attention kernels memory ");
   add_set(bench, request->settings);
-  bench.callback([=, &status] { status = report(sluice::core::bench(*request, watch_signals())); });
+  bench.callback([=, &status] {
+    for (const auto& [given, benches] : *only_of) {
+      if (given->count() == 0 || benches.find(" " + request->what + " ") != std::string::npos) continue;
+      throw CLI::ValidationError(
+          given->get_name(),
+          "bench " + request->what + " has no such option; it is of" + benches.substr(0, benches.size() - 1));
+    }
+    status = report(sluice::core::bench(*request, watch_signals()));
+  });
 }
 
 void add_keys(CLI::App& app, int& status) {

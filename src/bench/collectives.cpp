@@ -17,7 +17,9 @@ namespace {
 // Of an element on a rank: exact in bf16, of sizes so far apart that sums over ranks round, and in another
 // order otherwise.
 float value_of(int rank, size_t element) {
-  const uint32_t mixed = uint32_t(element) * 2654435761u + uint32_t(rank) * 40503u;
+  uint32_t mixed = uint32_t(element) * 2654435761u + uint32_t(rank + 1) * 0x9e3779b9u;
+  mixed = (mixed ^ mixed >> 16) * 0x85ebca6bu;  // neighbours in either become unlike
+  mixed ^= mixed >> 13;
   const auto mantissa = float(128 + (mixed >> 24) % 128);  // of bf16's eight bits
   return std::ldexp((mixed & 1) != 0 ? mantissa : -mantissa, int(mixed >> 8) % 40 - 20);
 }
@@ -54,6 +56,17 @@ int64_t wrong_sums(std::span<const std::byte> values, DType dtype, int ranks) {
   });
 }
 
+template <class T>
+Result<std::vector<T>> gathered(ProcessGroup& group, T own) {
+  std::vector<T> all(size_t(group.size()));
+  SLUICE_TRY(group.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
+  return all;
+}
+Result<char> most(ProcessGroup& group, bool own) {
+  SLUICE_ASSIGN(const auto all, gathered(group, char(own)));
+  return std::ranges::max(all);
+}
+
 // The ranks of one measurement, and what they agree on.
 class Timing {
  public:
@@ -73,7 +86,7 @@ class Timing {
 
   // The sum over ranks.
   Result<int64_t> total(int64_t own) {
-    SLUICE_ASSIGN(const auto all, gathered(own));
+    SLUICE_ASSIGN(const auto all, gathered(group_, own));
     int64_t out = 0;
     for (const int64_t one : all) out += one;
     return out;
@@ -85,17 +98,10 @@ class Timing {
     SLUICE_TRY(group_.barrier());
     const Stopwatch watch;
     for (int64_t i = 0; i < calls; ++i) SLUICE_TRY(call());
-    SLUICE_ASSIGN(const auto all, gathered(interrupted_ ? -1.0 : watch.seconds()));
+    SLUICE_ASSIGN(const auto all, gathered(group_, interrupted_ ? -1.0 : watch.seconds()));
     if (std::ranges::min(all) < 0) return error(ErrorKind::Cancelled, "interrupted");
     return std::ranges::max(all);
   }
-  template <class T>
-  Result<std::vector<T>> gathered(T own) {
-    std::vector<T> all(size_t(group_.size()));
-    SLUICE_TRY(group_.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
-    return all;
-  }
-
   ProcessGroup& group_;
   double seconds_;
   const std::atomic<bool>& interrupted_;
@@ -145,6 +151,8 @@ Result<CollectiveBench> run_collectives(ProcessGroup& group, const CollectiveOpt
       for (const int64_t bytes : options.bytes) {
         doing(fmt::format("{} ranks, {}, {}", ranks, text(double(bytes), Form::Memory), name_of(dtype)));
         const auto measure = options.sums ? measured_sum : measured_send;
+        SLUICE_ASSIGN(const char stop, most(group, interrupted));
+        if (stop != 0) return out;
         // Rank 0 is of every group, and tells the others.
         CollectiveResult found;
         char stopped = 0;
@@ -161,6 +169,7 @@ Result<CollectiveBench> run_collectives(ProcessGroup& group, const CollectiveOpt
       }
     }
   }
+  out.whole = true;
   return out;
 }
 
@@ -172,11 +181,11 @@ Page collectives_page(const CollectiveBench& bench) {
                    "whatever the type; the library's order is its own, and bits may differ from run to run."
                  : "Each rank sends to the next while it receives from the one before.");
   page.legend.push_back(
-      "Times are means of calls, by the slowest rank. algbw = bytes / time; busbw = algbw x " +
+      "Times are means of calls, by the slowest rank, of zeros. algbw = bytes / time; busbw = algbw x " +
       std::string(bench.sums ? "2 (n - 1) / n for n ranks." : "1."));
-  if (bench.processes > bench.cores)
+  if (bench.here > bench.cores)
     page.legend.push_back(fmt::format("{} processes share {} cores: times are not those of as many cores.",
-                                      bench.processes, bench.cores));
+                                      bench.here, bench.cores));
   Section section{.key = bench.sums ? "allreduce" : "sendrecv", .title = page.title};
   Table table{.key = "calls", .title = "Time of a call and what it moves", .row_title = "ranks, type, bytes"};
   table.columns = {{"ranks", "ranks", Form::Count},

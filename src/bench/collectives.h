@@ -31,7 +31,8 @@ struct CollectiveResult {
 
 struct CollectiveBench {
   bool sums = true;  // all-reduce; false: each rank sends to the next while it receives from the one before
-  int processes = 0, cores = 0;  // of this host; more processes than cores share them
+  int processes = 0, here = 0, cores = 0;  // all, and those on rank 0's host, which has so many cores
+  bool whole = false;                      // nothing was interrupted
   std::vector<CollectiveResult> results;
 };
 

@@ -21,6 +21,7 @@ class ProcessGroup {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;  // ranks, at least 1
+  virtual int here() const = 0;  // those on this host
 
   // Sends `out` to rank `to` and fills `in` from rank `from`, both at once. Either may be empty, and is then
   // not sent or not awaited. Lengths match on both sides.
@@ -34,6 +35,9 @@ class ProcessGroup {
   // Makes `values` their sums over all ranks, in an order that the library chooses: to compare with, as its
   // bits differ with the number of bytes and ranks. sum_in_order() is what training may use.
   virtual Status sum_in_any_order(std::span<float> values) = 0;
+
+  // Ends the processes of all ranks, this one too.
+  [[noreturn]] virtual void abandon() = 0;
 
   // The first `ranks` of these as a group of their own; null on the others. Every rank has to call it.
   // REQUIRES: 1 <= ranks <= size().

@@ -15,7 +15,7 @@ struct Source {
 };
 constexpr Source kSources[] = {{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                {"mpirun", "PMI_RANK", "PMI_SIZE"},
-                               {"srun", "SLURM_PROCID", "SLURM_NTASKS"}};
+                               {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
 constexpr Source kTorch{"torchrun", "RANK", "WORLD_SIZE"};
 
 Result<int> number_of(const char* name, const char* value) {
@@ -46,7 +46,7 @@ Result<std::optional<ProcessLaunch>> launch_of(const Variables& variables) {
   const Source* by = nullptr;
   for (const Source& source : kSources) {
     const bool slurm = std::string_view(source.by) == "srun";
-    if (slurm && (by != nullptr || variables("SLURM_STEP_ID") == nullptr)) continue;
+    if (slurm && (by != nullptr || variables("SLURM_STEP_NUM_TASKS") == nullptr)) continue;
     SLUICE_ASSIGN(const auto launch, launch_by(source, variables));
     if (!launch) continue;
     if (found && (found->rank != launch->rank || found->size != launch->size))

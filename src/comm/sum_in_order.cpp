@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/sum_in_order.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "base/check.h"
 
@@ -28,7 +28,7 @@ void add_by_tree(std::span<const std::span<float>> parts, std::span<float> sum) 
       for (size_t k = 0; k < parts[i].size(); ++k) to[k] += from[k];
     }
   }
-  if (sum.data() != parts[0].data()) std::memcpy(sum.data(), parts[0].data(), sum.size_bytes());
+  if (sum.data() != parts[0].data()) std::ranges::copy(parts[0], sum.begin());
 }
 
 Status OrderedSum::operator()(std::span<std::byte> values, DType dtype) {
@@ -45,7 +45,7 @@ Status OrderedSum::operator()(std::span<std::byte> values, DType dtype) {
   const auto part = [&](int r) {
     return std::span(received_).subspan(own.count * width * size_t(r), own.count * width);
   };
-  std::memcpy(part(rank).data(), bytes_of(rank).data(), own.count * width);
+  std::ranges::copy(bytes_of(rank), part(rank).begin());
   // In each round everybody sends to one rank and receives from another, so that no rank is waited for by
   // all.
   for (int away = 1; away < ranks; ++away) {

@@ -16,6 +16,7 @@
 #include "bench/attention.h"
 #include "bench/cell_pages.h"
 #include "bench/collectives.h"
+#include "bench/data_parallel.h"
 #include "bench/links.h"
 #include "bench/precision.h"
 #include "bench/results.h"
@@ -163,30 +164,81 @@ Result<CollectiveOptions> collective_options_of(const BenchRequest& r) {
   return out;
 }
 
-// Among processes that were started together. Rank 0 speaks for all, and has the error of options that all
-// share.
-Result<Ending> collectives(const BenchRequest& r, Requests& asked) {
-  const auto options = collective_options_of(r);
+// The processes that were started together with this one. What is wrong with the request, process 0 says for
+// all.
+Result<std::unique_ptr<ProcessGroup>> processes_of(const BenchRequest& r) {
   SLUICE_ASSIGN(const std::optional<ProcessLaunch> launch, launch_of_this_process());
-  if (!options.ok()) return launch && launch->rank > 0 ? Result<Ending>(Ending::Failed) : options.error();
   if (!launch || launch->size < 2)
     return error("bench {}: measures processes that are started together; type: mpirun -np 2 sluice bench {}",
                  r.what, r.what);
-  SLUICE_ASSIGN(const std::unique_ptr<ProcessGroup> group, join_by_mpi(*launch));
+  return join_by_mpi(*launch);
+}
+
+// What is wrong with a request that all processes have: process 0 says it.
+Result<Ending> said_once(const Error& wrong) {
+  const auto launch = launch_of_this_process();
+  // Launchers end everybody at the first that fails, which here is the one that speaks.
+  if (launch.ok() && *launch && (*launch)->rank > 0) return Ending::Done;
+  return wrong;
+}
+
+// Measures something among processes; process 0 shows it.
+template <class Found>
+Result<Ending> among_processes(
+    const BenchRequest& r, Requests& asked, Page (*page)(const Found&),
+    const std::function<Result<Found>(ProcessGroup&, const std::function<void(const std::string&)>& doing)>&
+        run) {
+  SLUICE_ASSIGN(const std::unique_ptr<ProcessGroup> group, processes_of(r));
   const bool speaks = group->rank() == 0;
   std::optional<Working> working;
   if (speaks) working.emplace("measuring");
   asked.heeded = true;
-  const auto found = run_collectives(*group, *options, asked.stop, [&](const std::string& what) {
+  const Result<Found> found = run(*group, [&](const std::string& what) {
     if (working) working->say("measuring", 0, 0, what);
   });
   working.reset();
-  if (!found.ok()) return found.error();
-  if (speaks) {
-    const std::string machine = fmt::format("{} processes, {} cores", found->processes, found->cores);
-    SLUICE_TRY(publish(collectives_page(*found), stamp_on(machine), r));
+  if (!found.ok()) {
+    say(stderr, "sluice: process {} of {}: {}\n", group->rank(), group->size(), found.message());
+    group->abandon();
   }
-  return asked.stop ? Ending::Stopped : Ending::Done;
+  if (!found->whole) return Ending::Stopped;
+  if (speaks) {
+    const std::string machine = fmt::format("{} processes, {} of them on a host of {} cores",
+                                            found->processes, found->here, found->cores);
+    SLUICE_TRY(publish(page(*found), stamp_on(machine), r));
+  }
+  return Ending::Done;
+}
+
+Result<Ending> collectives(const BenchRequest& r, Requests& asked) {
+  const Result<CollectiveOptions> options = collective_options_of(r);
+  if (!options.ok()) return said_once(options.error());
+  return among_processes<CollectiveBench>(r, asked, collectives_page,
+                                          [&](ProcessGroup& group, const auto& doing) {
+                                            return run_collectives(group, *options, asked.stop, doing);
+                                          });
+}
+
+struct DataParallelRequest {
+  Machine machine;
+  BenchCell cell;
+};
+Result<DataParallelRequest> data_parallel_request_of(const BenchRequest& r) {
+  SLUICE_ASSIGN(Machine machine, machine_of(r));
+  if (!machine.traits().shares_cores)
+    return error("bench ddp measures processes on CPUs; add --set run.backend=cpu");
+  SLUICE_ASSIGN(const std::vector<BenchCell> cells, cells_of(r, machine));
+  if (cells.size() > 1) return error("bench ddp: takes one model, length and format, got {}", cells.size());
+  return DataParallelRequest{std::move(machine), cells.front()};
+}
+
+Result<Ending> data_parallel(const BenchRequest& r, Requests& asked) {
+  const Result<DataParallelRequest> request = data_parallel_request_of(r);
+  if (!request.ok()) return said_once(request.error());
+  return among_processes<
+      DataParallelBench>(r, asked, data_parallel_page, [&](ProcessGroup& group, const auto& doing) {
+    return run_data_parallel(group, request->cell, request->machine, {r.steps, r.warm_up}, asked.stop, doing);
+  });
 }
 
 Result<Ending> sizes(const BenchRequest& r, Requests& asked) {
@@ -275,10 +327,11 @@ struct Bench {
   std::string_view name;
   Result<Ending> (*run)(const BenchRequest& request, Requests& asked);
 };
-constexpr Bench kBenches[] = {
-    {"model", steps<model_page>},     {"allreduce", collectives}, {"attention", attention},
-    {"kernels", steps<kernels_page>}, {"links", links},           {"memory", steps<memory_page>},
-    {"precision", precision},         {"sendrecv", collectives},  {"sizes", sizes}};
+constexpr Bench kBenches[] = {{"model", steps<model_page>},     {"allreduce", collectives},
+                              {"attention", attention},         {"ddp", data_parallel},
+                              {"kernels", steps<kernels_page>}, {"links", links},
+                              {"memory", steps<memory_page>},   {"precision", precision},
+                              {"sendrecv", collectives},        {"sizes", sizes}};
 
 }  // namespace
 

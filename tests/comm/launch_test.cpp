@@ -24,7 +24,7 @@ std::string refusal(const Set& set) {
 TEST(ProcessLaunch, IsWhatLaunchersSay) {
   for (const Set& set : {Set{{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}},
                          Set{{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}},
-                         Set{{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_ID", "0"}}}) {
+                         Set{{"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "4"}}}) {
     const auto launch = launched(set);
     ASSERT_TRUE(launch.ok()) << launch.message();
     ASSERT_TRUE(launch->has_value());
@@ -36,7 +36,7 @@ TEST(ProcessLaunch, IsWhatLaunchersSay) {
 TEST(ProcessLaunch, IsNoneWhereNobodyLaunched) {
   EXPECT_FALSE(launched({})->has_value());
   // A shell that Slurm gave: tasks are counted, and none was started.
-  EXPECT_FALSE(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})->has_value());
+  EXPECT_FALSE(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_ID", "0"}})->has_value());
 }
 
 // mpirun inside an allocation: Slurm's numbers are of the shell around it.
@@ -44,8 +44,7 @@ TEST(ProcessLaunch, IsThatOfMpiInsideAnAllocation) {
   const auto launch = launched({{"OMPI_COMM_WORLD_RANK", "3"},
                                 {"OMPI_COMM_WORLD_SIZE", "4"},
                                 {"SLURM_PROCID", "0"},
-                                {"SLURM_NTASKS", "1"},
-                                {"SLURM_STEP_ID", "0"}});
+                                {"SLURM_STEP_NUM_TASKS", "1"}});
   ASSERT_TRUE(launch.ok()) << launch.message();
   EXPECT_EQ((*launch)->rank, 3);
 }

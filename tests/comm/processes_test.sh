@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# processes_test.sh PROGRAM: two processes of MPI sum and send, and end together when one of them has an error.
+# processes_test.sh PROGRAM: two processes of MPI sum, send and train, and say once what is wrong with a request.
 set -uo pipefail
 program=$1
 command -v mpirun >/dev/null || { echo "SKIPPED: no mpirun; apt-get install libopenmpi-dev openmpi-bin"; exit 77; }
@@ -29,6 +29,16 @@ PY
 said=$(start -np 3 "$program" bench sendrecv --bytes 64KiB --out "$out")
 expect "three processes" "^  3, f32, 64.0 KiB" "$said"
 expect "two of three" "^  2, f32, 64.0 KiB" "$said"
+# Training by data: weights stay equal whoever sums, and nothing is summed where nobody trains together.
+said=$(start -np 2 "$program" bench ddp layers=2,dim=32,ffn=64,heads=2,vocab=64 --seq-len 16 --batch 2 --steps 2 --compute f32 --out "$out")
+python3 - "$out/ddp.jsonl" <<'PY' || { failed=1; echo "$said"; }
+import json, sys
+rows = {row["name"]: row for row in map(json.loads, open(sys.argv[1])) if row.get("table") == "steps"}
+assert list(rows) == ["per tensor", "flat", "flat, library's", "none"], list(rows)
+summed = [row for name, row in rows.items() if name != "none"]
+assert all(row["unequal"] == 0 and row["bytes"] > 0 and row["summing_s"] > 0 for row in summed), rows
+assert rows["per tensor"]["calls"] > 1 and rows["flat"]["calls"] == 1, rows
+PY
 # An error of all is said once, and nobody waits for anybody.
 said=$(start -np 2 "$program" bench allreduce --bytes 6B --out "$out")
 [ "$(grep -c 'multiples of 4 bytes' <<<"$said")" = 1 ] || { printf 'FAILED: said once:\n%s\n' "$said"; failed=1; }

@@ -25,6 +25,8 @@ std::vector<AttnShape> shapes() {
       {1, 128, 256, 8, 4, 64, 256, false, kDtype},  // an earlier block
       {1, 256, 128, 4, 2, 128, 128, false, kDtype}, {1, 128, 128, 2, 1, 32, 0, false, kDtype},
       {1, 128, 128, 2, 1, 80, 0, false, kDtype},    {1, 128, 128, 2, 1, 96, 0, false, kDtype},
+      {1, 128, 128, 4, 2, 256, 0, false, kDtype},   {1, 128, 128, 2, 1, 200, 0, false, kDtype},
+      {1, 128, 256, 2, 1, 256, 256, false, kDtype},
   };
 }
 

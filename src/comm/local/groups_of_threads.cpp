@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -43,6 +44,8 @@ class ThreadGroup final : public ProcessGroup {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  int here() const override { return size_; }
+  void abandon() override { std::abort(); }
   Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
     if (!out.empty()) post_->put(rank_, to, out);
     if (!in.empty()) post_->take(from, rank_, in);

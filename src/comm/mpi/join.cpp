@@ -2,6 +2,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <string>
 
@@ -27,10 +28,13 @@ class MpiGroup final : public ProcessGroup {
   MpiGroup(MPI_Comm comm, bool of_all) : comm_(comm), of_all_(of_all) {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
+    MPI_Comm here = MPI_COMM_NULL;
+    if (MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &here) == MPI_SUCCESS) {
+      MPI_Comm_size(here, &here_);
+      MPI_Comm_free(&here);
+    }
   }
-  // After an error others may wait for this rank for ever: the launcher ends them, as MPI was not ended here.
   ~MpiGroup() override {
-    if (failed_) return;
     if (of_all_) {
       MPI_Finalize();
     } else {
@@ -42,6 +46,11 @@ class MpiGroup final : public ProcessGroup {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  int here() const override { return here_; }
+  void abandon() override {
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    std::abort();
+  }
 
   Status exchange(std::span<const std::byte> out, int to, std::span<std::byte> in, int from) override {
     for (size_t at = 0; at < std::max(out.size(), in.size()); at += kPiece) {
@@ -51,58 +60,52 @@ class MpiGroup final : public ProcessGroup {
       };
       const auto sent = piece(out);
       const auto received = piece(in);
-      SLUICE_TRY(note(
-          checked(MPI_Sendrecv(sent.data(), int(sent.size()), MPI_BYTE, sent.empty() ? MPI_PROC_NULL : to, 0,
-                               received.data(), int(received.size()), MPI_BYTE,
-                               received.empty() ? MPI_PROC_NULL : from, 0, comm_, MPI_STATUS_IGNORE),
-                  "MPI_Sendrecv")));
+      const int code =
+          MPI_Sendrecv(sent.data(), int(sent.size()), MPI_BYTE, sent.empty() ? MPI_PROC_NULL : to, 0,
+                       received.data(), int(received.size()), MPI_BYTE,
+                       received.empty() ? MPI_PROC_NULL : from, 0, comm_, MPI_STATUS_IGNORE);
+      SLUICE_TRY(checked(code, "MPI_Sendrecv"));
     }
     return {};
   }
-  Status barrier() override { return note(checked(MPI_Barrier(comm_), "MPI_Barrier")); }
+  Status barrier() override { return checked(MPI_Barrier(comm_), "MPI_Barrier"); }
   Status broadcast(std::span<std::byte> bytes, int root) override {
     for (size_t at = 0; at < bytes.size(); at += kPiece) {
       const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
-      SLUICE_TRY(
-          note(checked(MPI_Bcast(piece.data(), int(piece.size()), MPI_BYTE, root, comm_), "MPI_Bcast")));
+      SLUICE_TRY(checked(MPI_Bcast(piece.data(), int(piece.size()), MPI_BYTE, root, comm_), "MPI_Bcast"));
     }
     return {};
   }
   Status all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
     if (own.size() > kPiece)
       return error("all_gather of {} bytes a rank: at most {} are allowed", own.size(), kPiece);
-    return note(checked(
-        MPI_Allgather(own.data(), int(own.size()), MPI_BYTE, all.data(), int(own.size()), MPI_BYTE, comm_),
-        "MPI_Allgather"));
+    const int count = int(own.size());
+    return checked(MPI_Allgather(own.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_),
+                   "MPI_Allgather");
   }
   Status sum_in_any_order(std::span<float> values) override {
     constexpr size_t kMost = kPiece / sizeof(float);
     for (size_t at = 0; at < values.size(); at += kMost) {
       const auto piece = values.subspan(at, std::min(kMost, values.size() - at));
-      SLUICE_TRY(note(
-          checked(MPI_Allreduce(MPI_IN_PLACE, piece.data(), int(piece.size()), MPI_FLOAT, MPI_SUM, comm_),
-                  "MPI_Allreduce")));
+      const int code =
+          MPI_Allreduce(MPI_IN_PLACE, piece.data(), int(piece.size()), MPI_FLOAT, MPI_SUM, comm_);
+      SLUICE_TRY(checked(code, "MPI_Allreduce"));
     }
     return {};
   }
   Result<std::unique_ptr<ProcessGroup>> first(int ranks) override {
     MPI_Comm part = MPI_COMM_NULL;
-    SLUICE_TRY(note(
-        checked(MPI_Comm_split(comm_, rank_ < ranks ? 0 : MPI_UNDEFINED, rank_, &part), "MPI_Comm_split")));
+    const int code = MPI_Comm_split(comm_, rank_ < ranks ? 0 : MPI_UNDEFINED, rank_, &part);
+    SLUICE_TRY(checked(code, "MPI_Comm_split"));
     std::unique_ptr<ProcessGroup> out;
     if (part != MPI_COMM_NULL) out = std::make_unique<MpiGroup>(part, false);
     return out;
   }
 
  private:
-  Status note(Status status) {
-    failed_ = failed_ || !status.ok();
-    return status;
-  }
-
   MPI_Comm comm_;
-  bool of_all_, failed_ = false;
-  int rank_ = 0, size_ = 1;
+  bool of_all_;
+  int rank_ = 0, size_ = 1, here_ = 1;
 };
 
 }  // namespace

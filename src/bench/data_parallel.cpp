@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/data_parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/checksum.h"
+#include "base/stopwatch.h"
+#include "comm/sum_in_order.h"
+#include "run/session/session.h"
+#include "state/layout.h"
+#include "tokens/batches.h"
+#include "update/values.h"
+
+namespace sluice::core {
+namespace {
+
+constexpr std::string_view kNames[] = {"none", "per tensor", "flat", "flat, library's"};
+
+class DataParallel {
+ public:
+  DataParallel(ProcessGroup& group, Session& session, const std::atomic<bool>& interrupted)
+      : group_(group), session_(session), interrupted_(interrupted), sum_(group) {
+    const Model& model = session.engine().prepared().stages.main.model;
+    rows_ = Rows(model.layout, model.shape.tokens());
+    for (const StoredTensor& t : layout_of(model, false).weights) {
+      weights_.push_back(t.info.name);
+      if (session.engine().check_tensor({TensorKind::Gradient}, t.info.name).ok())
+        trained_.push_back(t.info.name);
+    }
+  }
+
+  // After the steps that warm up. The error of an interruption on any rank is Cancelled.
+  Result<DataParallelResult> of(GradientExchange exchange, const BenchOptions& options) {
+    DataParallelResult out{.exchange = exchange};
+    double step_s = 0, passes_s = 0, sum_s = 0;
+    for (int64_t i = 0; i < options.warm_up + options.steps; ++i) {
+      if (i == options.warm_up) step_s = passes_s = sum_s = 0;
+      SLUICE_TRY(stop_together());
+      Stopwatch watch;
+      // Rows that no other rank has in any step.
+      fill_rows(*session_.data().train, next_row_step_ * group_.size() + group_.rank(), 0,
+                rows_.part(0, rows_.tokens()));
+      ++next_row_step_;
+      SLUICE_TRY(session_.engine().make_passes(rows_, {}));
+      const double passed = watch.lap();
+      SLUICE_TRY(add_gradients(exchange, out));
+      const double summed = watch.lap();
+      const Prepared& p = session_.engine().prepared();
+      SLUICE_TRY(session_.engine().decide_update(1e-4, values_of(p.optimizer)));
+      passes_s += passed, sum_s += summed, step_s += passed + summed + watch.seconds();
+    }
+    const auto steps = double(options.steps);
+    SLUICE_ASSIGN(out.step, over_ranks(step_s / steps));
+    SLUICE_ASSIGN(out.passes, over_ranks(passes_s / steps));
+    SLUICE_ASSIGN(out.summing, over_ranks(sum_s / steps));
+    SLUICE_ASSIGN(const auto peaks, gathered(double(session_.engine().memory().peak_bytes[kHost])));
+    out.peak_bytes = std::ranges::max(peaks);
+    SLUICE_ASSIGN(out.unequal, unequal_weights());
+    return out;
+  }
+
+ private:
+  template <class T>
+  Result<std::vector<T>> gathered(T own) {
+    std::vector<T> all(size_t(group_.size()));
+    SLUICE_TRY(group_.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
+    return all;
+  }
+  Result<Measured> over_ranks(double own) {
+    SLUICE_ASSIGN(const auto all, gathered(own));
+    return measured_of(all);
+  }
+  Status stop_together() {
+    SLUICE_ASSIGN(const auto stops, gathered(char(interrupted_ ? 1 : 0)));
+    if (std::ranges::max(stops) != 0) return error(ErrorKind::Cancelled, "interrupted");
+    return {};
+  }
+
+  Status add_gradients(GradientExchange exchange, DataParallelResult& out) {
+    if (exchange == GradientExchange::None) return {};
+    Engine& engine = session_.engine();
+    const float share = 1.0f / float(group_.size());
+    out.calls = exchange == GradientExchange::PerTensor ? int64_t(trained_.size()) : 1;
+    out.bytes = 0;
+    flat_.clear();
+    std::vector<size_t> begins;
+    for (const std::string& name : trained_) {
+      SLUICE_ASSIGN(std::vector<float> gradient, engine.tensor({TensorKind::Gradient}, name));
+      out.bytes += int64_t(gradient.size() * sizeof(float));
+      if (exchange != GradientExchange::PerTensor) {
+        begins.push_back(flat_.size());
+        flat_.insert(flat_.end(), gradient.begin(), gradient.end());
+        continue;
+      }
+      SLUICE_TRY(sum_(std::as_writable_bytes(std::span(gradient)), DType::F32));
+      for (float& g : gradient) g *= share;
+      SLUICE_TRY(engine.set_tensor({TensorKind::Gradient}, name, gradient));
+    }
+    if (exchange == GradientExchange::PerTensor) return {};
+    if (exchange == GradientExchange::Flat) {
+      SLUICE_TRY(sum_(std::as_writable_bytes(std::span(flat_)), DType::F32));
+    } else {
+      SLUICE_TRY(group_.sum_in_any_order(flat_));
+    }
+    for (float& g : flat_) g *= share;
+    begins.push_back(flat_.size());
+    for (size_t i = 0; i < trained_.size(); ++i) {
+      SLUICE_TRY(engine.set_tensor({TensorKind::Gradient}, trained_[i],
+                                   std::span(flat_).subspan(begins[i], begins[i + 1] - begins[i])));
+    }
+    return {};
+  }
+
+  Result<int64_t> unequal_weights() {
+    int64_t unequal = 0;
+    for (const std::string& name : weights_) {
+      SLUICE_ASSIGN(const std::vector<float> weight, session_.engine().tensor({}, name));
+      SLUICE_ASSIGN(const auto sums, gathered(checksum_of(std::as_bytes(std::span(weight)))));
+      unequal += std::ranges::any_of(sums, [&](const Checksum& c) { return c != sums.front(); }) ? 1 : 0;
+    }
+    return unequal;
+  }
+
+  ProcessGroup& group_;
+  Session& session_;
+  const std::atomic<bool>& interrupted_;
+  OrderedSum sum_;
+  Rows rows_;
+  int64_t next_row_step_ = 0;
+  std::vector<std::string> weights_, trained_;
+  std::vector<float> flat_;
+};
+
+}  // namespace
+
+std::string_view name_of(GradientExchange exchange) {
+  return kNames[size_t(exchange)];
+}
+
+Result<DataParallelBench> run_data_parallel(ProcessGroup& group, const BenchCell& cell,
+                                            const Machine& machine, const BenchOptions& options,
+                                            const std::atomic<bool>& interrupted,
+                                            const std::function<void(const std::string&)>& doing) {
+  DataParallelBench out{.model = cell.model,
+                        .compute = cell.compute,
+                        .seq_len = cell.seq_len,
+                        .batch = cell.batch,
+                        .steps = options.steps,
+                        .processes = group.size(),
+                        .here = group.here(),
+                        .cores = int(std::thread::hardware_concurrency())};
+  RunConfig config = cell.config;
+  config.train.deferred_update = true;  // between passes and update gradients are at home
+  if (config.run.threads == 0) config.run.threads = std::max(1, out.cores / group.here());
+  out.threads = int(config.run.threads);
+  RunNeeds needs;
+  needs.model = cell.spec;
+  doing("planning");
+  SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(config), machine, std::move(needs), {}));
+  SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(prepared));
+  DataParallel processes(group, *session, interrupted);
+  // Last the one after which weights are those of no other: here all begin alike.
+  for (const GradientExchange exchange : {GradientExchange::PerTensor, GradientExchange::Flat,
+                                          GradientExchange::FlatLibrary, GradientExchange::None}) {
+    doing(std::string(name_of(exchange)));
+    auto result = processes.of(exchange, options);
+    if (!result.ok() && result.error().kind == ErrorKind::Cancelled) return out;
+    if (!result.ok()) return result.error();
+    out.results.push_back(*result);
+  }
+  out.whole = true;
+  return out;
+}
+
+Page data_parallel_page(const DataParallelBench& bench) {
+  Page page{.title = "Data parallel", .legend = {}};
+  page.legend.push_back(
+      fmt::format("{} processes of {} threads, each with {} and {} x {} tokens of its own, {}.",
+                  bench.processes, bench.threads, bench.model, bench.batch, bench.seq_len, bench.compute));
+  page.legend.push_back(
+      "Gradients are summed once the backward pass is done, in f32, so that all of summing is exposed; it "
+      "has what copying "
+      "gradients out and in takes. The passes have the update of the step before; what is left of a step is "
+      "the norm of the sums. ± is over processes.");
+  if (bench.here * bench.threads > bench.cores)
+    page.legend.push_back(
+        fmt::format("They share {} cores: times are not those of as many cores.", bench.cores));
+  Section section{.key = "data_parallel", .title = page.title};
+  Table table{.key = "steps", .title = "A step", .row_title = "gradients summed"};
+  table.columns = {{"step_s", "step", Form::Seconds},
+                   {"step_deviation_s", "±", Form::Seconds},
+                   {"passes_s", "passes and update", Form::Seconds},
+                   {"passes_deviation_s", "±", Form::Seconds},
+                   {"summing_s", "summing", Form::Seconds},
+                   {"summing_deviation_s", "±", Form::Seconds},
+                   {"exposed", "of the step", Form::Share},
+                   {"calls", "calls", Form::Count},
+                   {"bytes", "gradients", Form::Memory},
+                   {"unequal", "weights unequal", Form::Count},
+                   {"peak_bytes", "peak", Form::Memory}};
+  Bars bars{.title = "A step of data parallel processes", .subtitle = "seconds", .bars = {}};
+  for (const DataParallelResult& r : bench.results) {
+    Row row{.name = std::string(name_of(r.exchange))};
+    row.values = {r.step.mean,
+                  r.step.deviation,
+                  r.passes.mean,
+                  r.passes.deviation,
+                  r.summing.mean,
+                  r.summing.deviation,
+                  r.summing.mean / r.step.mean,
+                  double(r.calls),
+                  double(r.bytes)};
+    // Processes that never summed have weights of their own.
+    row.values.push_back(r.exchange == GradientExchange::None ? std::nullopt
+                                                              : std::optional<double>(double(r.unequal)));
+    row.values.push_back(r.peak_bytes);
+    table.rows.push_back(std::move(row));
+    bars.bars.push_back({std::string(name_of(r.exchange)), r.step.mean, text(r.step.mean, Form::Seconds)});
+  }
+  section.tables.push_back(std::move(table));
+  section.bars.push_back(std::move(bars));
+  page.sections.push_back(std::move(section));
+  return page;
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step takes that several processes share by data: each has the whole model and rows of its own, and
+// gradients are summed over all before the update.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/cell.h"
+#include "comm/group.h"
+#include "pages/page.h"
+
+namespace sluice::core {
+
+// When gradients are exchanged, and by whom.
+enum class GradientExchange : uint8_t {
+  None,         // each process trains by itself: what the others stand beside
+  PerTensor,    // one call for each tensor, once the backward pass is done
+  Flat,         // one call for all, the same
+  FlatLibrary,  // the same by the library's own sum, whose bits are not those of one process
+};
+std::string_view name_of(GradientExchange exchange);
+
+struct DataParallelResult {
+  GradientExchange exchange = GradientExchange::None;
+  // Seconds over ranks, of each rank's mean over its steps. The passes have the update of the step before.
+  Measured step, passes, summing;
+  int64_t calls = 0;      // of a step
+  int64_t bytes = 0;      // of gradients, in f32
+  int64_t unequal = 0;    // tensors whose weights are not those of rank 0, to the bit, on some rank
+  double peak_bytes = 0;  // of the fullest rank
+};
+
+struct DataParallelBench {
+  std::string model, compute;
+  int64_t seq_len = 0, batch = 0, steps = 0;
+  int processes = 0, here = 0, cores = 0;  // all, and those on rank 0's host, which has so many cores
+  int threads = 0;                         // of each process
+  bool whole = false;                      // nothing was interrupted
+  std::vector<DataParallelResult> results;
+};
+
+// Every rank has to call it with the same cell, on a machine of the CPU. Ends early, with what there is, on
+// all ranks once `interrupted` is true on one. REQUIRES: group.size() >= 2.
+Result<DataParallelBench> run_data_parallel(ProcessGroup& group, const BenchCell& cell,
+                                            const Machine& machine, const BenchOptions& options,
+                                            const std::atomic<bool>& interrupted,
+                                            const std::function<void(const std::string&)>& doing);
+
+Page data_parallel_page(const DataParallelBench& bench);
+
+}  // namespace sluice::core
