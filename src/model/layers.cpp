@@ -129,18 +129,23 @@ ObjectId Forward::embed(int round, int chunk) {
 }
 
 // One block of the paper: x_mid = x + attention(norm1(x)); x_out = x_mid + ffn(norm2(x_mid)). Norms may stand
-// behind the halves instead, or too.
+// behind the halves instead, or too; and both halves may read x.
 ObjectId Forward::layer(ObjectId x, const Place& at) {
   const LayerSpec& spec = spec_.layers[size_t(at.layer)];
   const int64_t dim = spec_.dim, q_dim = spec.attention.q_dim(), ffn = spec.mlp.ffn;
   const bool before = spec.norms != Norms::After;
   const ObjectId h1 = before ? norm("norm1", x, "h1", at) : x;
+  // Before attention, so that in the backward pass what comes to x along the residual comes first.
+  const auto second_norm = [&](ObjectId read) {
+    return !before ? read : spec.norm2 ? norm("norm2", read, "h2", at) : h1;
+  };
+  const ObjectId beside = spec.parallel ? second_norm(x) : ObjectId();
   const ObjectId o = attend(project_rotated(h1, at), at);
   const ObjectId x_mid = activation("x_mid", dim, at);
   add_half({"o_proj", "wo", spec.attention.o_bias ? "bo" : "", q_dim, dim}, "attn_out", "norm1_after", o, x,
            x_mid, at);
 
-  const ObjectId h2 = before ? norm("norm2", x_mid, "h2", at) : x_mid;
+  const ObjectId h2 = spec.parallel ? beside : second_norm(x_mid);
   const ObjectId gu = activation("gu", spec.mlp.up_dim(), at);
   project({"gate_up", "wgu", spec.mlp.bias ? "bgu" : "", dim, spec.mlp.up_dim()}, h2, gu, {}, at);
   record();

@@ -38,15 +38,17 @@ double yarn(const RopeScaling& rope, double f, double i, double head_dim) {
 
 }  // namespace
 
-std::vector<float> rope_inv_freq(const RopeScaling& rope, int64_t head_dim, int64_t seq_len) {
-  const auto dim = double(head_dim);
+std::vector<float> rope_inv_freq(const RopeScaling& rope, int64_t head_dim, int64_t seq_len,
+                                 int64_t rotated) {
+  if (rotated == 0) rotated = head_dim;
+  const auto dim = double(rotated);
   double theta = rope.theta;
   if (rope.kind == RopeScaling::Dynamic && seq_len > rope.original_context) {
     const double longer = double(seq_len) / double(rope.original_context);
     theta *= std::pow(rope.factor * longer - (rope.factor - 1), dim / (dim - 2));
   }
   std::vector<float> out(static_cast<size_t>(head_dim / 2));
-  for (size_t i = 0; i < out.size(); ++i) {
+  for (size_t i = 0; i < size_t(rotated / 2); ++i) {
     double f = std::pow(theta, -2.0 * double(i) / dim);
     if (rope.kind == RopeScaling::Linear) f /= rope.factor;
     if (rope.kind == RopeScaling::Llama3) f = llama3(rope, f);

@@ -37,6 +37,8 @@ Status validate_layer(const LayerSpec& layer) {
     return error(
         "model: the scale of attention's scores is {}; layers that are not rotated have none of their own",
         a.scale);
+  if (!layer.norm2 && (!layer.parallel || layer.norms != Norms::Before))
+    return error("model: a layer with one norm has it before both of its halves");
   if (a.window < 0) return error("model: sliding_window is {}; it must be positive", a.window);
   return {};
 }
@@ -71,6 +73,8 @@ std::string text(const LayerSpec& layer) {
   if (a.window > 0) out += fmt::format(", window {}", a.window);
   if (a.scale != 0) out += fmt::format(", scores times {}", a.scale);
   if (layer.norms != Norms::Before) out += layer.norms == Norms::After ? ", norms after" : ", norms around";
+  if (layer.parallel)
+    out += layer.norm2 ? ", halves beside each other" : ", halves beside each other with one norm";
   if (layer.matrices) out += ", matrices in " + to_text(*layer.matrices);
   return out;
 }
@@ -113,18 +117,27 @@ Status validate(const ModelSpec& spec) {
     if (weight.format && weight.trainable)
       return error("model: matrices in {} are not trained", to_text(*weight.format));
   }
+  if (spec.rotated_rows() % 2 != 0 || spec.rotated_rows() < 2 || spec.rotated_rows() > spec.head_dim())
+    return error("model: {} rows of a head of {} are rotated; an even number is needed, up to all",
+                 spec.rotated.rows, spec.head_dim());
   std::vector<const RopeScaling*> ropes{&spec.rope};
   if (spec.window_rope) ropes.push_back(&*spec.window_rope);
   for (const RopeScaling* rope : ropes) {
-    if (rope->kind == RopeScaling::Dynamic && spec.head_dim() < 4)
-      return error("model: head_dim is {}; rotary embedding of type dynamic needs at least 4",
-                   spec.head_dim());
+    if (rope->kind == RopeScaling::Dynamic && spec.rotated_rows() < 4)
+      return error("model: {} rows of a head are rotated; rotary embedding of type dynamic needs at least 4",
+                   spec.rotated_rows());
+    if (rope->attention_factor != 1 && spec.rotated_rows() < spec.head_dim())
+      return error(
+          "model: rotary embedding multiplies by {} and partial_rotary_factor leaves rows of a head out; "
+          "they "
+          "cannot be both",
+          rope->attention_factor);
     if (rope->kind != RopeScaling::Long) continue;
     for (const auto& [key, factors] :
          {std::pair{"short_factor", &rope->short_factors}, {"long_factor", &rope->long_factors}}) {
-      if (int64_t(factors->size()) != spec.head_dim() / 2)
-        return error("model: {} has {} numbers; half of head_dim, {}, are needed", key, factors->size(),
-                     spec.head_dim() / 2);
+      if (int64_t(factors->size()) != spec.rotated_rows() / 2)
+        return error("model: {} has {} numbers; half of what is rotated of head_dim, {}, are needed", key,
+                     factors->size(), spec.rotated_rows() / 2);
     }
   }
   // In f32 less is nothing; more drowns what is normalised.
@@ -158,6 +171,8 @@ std::string text(const ModelSpec& spec) {
                               : ", LayerNorm without weights";
   if (spec.norm_offset != 0) out += fmt::format(", norms with {} + w", spec.norm_offset);
   if (spec.window_rope) out += ", windows rotated by themselves";
+  if (spec.rotated.rows > 0) out += fmt::format(", {} rows of a head rotated", spec.rotated.rows);
+  if (spec.rotated.neighbours) out += ", neighbours rotated";
   const std::pair<const char*, double> scales[] = {
       {"embedding", spec.embedding_scale}, {"residuals", spec.residual_scale}, {"logits", spec.logit_scale}};
   for (const auto& [what, scale] : scales) {

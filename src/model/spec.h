@@ -85,17 +85,35 @@ struct NormKind {
   bool operator==(const NormKind&) const = default;
 };
 
-// What checkpoints call the matrices of a layer, and whether several are one tensor there, stacked by rows.
+// What checkpoints call the tensors of a model and, behind `layers` and a number, those of a layer, and
+// whether several are one tensor there, stacked by rows.
 struct TensorNames {
+  const char *embedding = "model.embed_tokens", *layers = "model.layers", *norm = "model.norm",
+             *head = "lm_head";
+  const char* o = "self_attn.o_proj";
   const char *gate = "mlp.gate_proj", *up = "mlp.up_proj", *down = "mlp.down_proj";
   const char *qkv = nullptr, *gate_up = nullptr;  // null: they are apart
+  bool qkv_by_heads = false;  // q, k and v of a head follow each other, before those of the next
+  // Of the norms before and behind attention, and of those of the MLP; null: by their order, as most have it.
+  const char *norm1 = "input_layernorm", *norm1_after = "post_attention_layernorm", *norm2 = nullptr,
+             *norm2_after = "post_feedforward_layernorm";
   bool operator==(const TensorNames&) const = default;
+};
+
+// Which rows of a head are rotated, as checkpoints have them: the first `rows`, or all if that is 0, of which
+// neighbours are pairs, or else each of the first half with its like of the second.
+struct RotatedRows {
+  int64_t rows = 0;
+  bool neighbours = false;
+  bool operator==(const RotatedRows&) const = default;
 };
 
 struct LayerSpec {
   Attention attention;
   Mlp mlp;
   Norms norms = Norms::Before;
+  // Both halves read the layer's input, and are added to it; and without norm2 its first norm's result.
+  bool parallel = false, norm2 = true;
   // How its matrices are stored; nothing: in the type that is computed in. What is trained is stored so.
   std::optional<Format> matrices = {};
   bool operator==(const LayerSpec&) const = default;
@@ -113,6 +131,7 @@ struct ModelSpec {
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
   RopeScaling rope;
   std::optional<RopeScaling> window_rope = {};  // of layers with a window; nothing: as of the others
+  RotatedRows rotated = {};
   std::vector<LayerSpec> layers;
   // What is not trained: patterns over the names of tensors, see frozen() in model/weights.h.
   std::vector<std::string> freeze;
@@ -124,6 +143,7 @@ struct ModelSpec {
   int64_t params() const;
   // Frequencies, and so the objects that hold them, are one for all layers. REQUIRES: validated.
   int64_t head_dim() const { return layers.front().attention.head_dim; }
+  int64_t rotated_rows() const { return rotated.rows == 0 ? head_dim() : rotated.rows; }
   // Whether window_rope rotates a layer.
   bool rotates_as_window(const Attention& attention) const { return window_rope && attention.window > 0; }
   const RopeScaling& rope_of(const Attention& attention) const {
@@ -149,7 +169,9 @@ Status validate(const ModelSpec& spec);
 // that decide what a step costs. Layers that differ are listed.
 std::string text(const ModelSpec& spec);
 
-// inv_freq[i] for i < head_dim / 2, for sequences of seq_len tokens.
-std::vector<float> rope_inv_freq(const RopeScaling& rope, int64_t head_dim, int64_t seq_len);
+// inv_freq[i] for i < head_dim / 2, for sequences of seq_len tokens: of the rows of a head that are rotated,
+// 0 for all, and 0 for the others, which no angle turns.
+std::vector<float> rope_inv_freq(const RopeScaling& rope, int64_t head_dim, int64_t seq_len,
+                                 int64_t rotated = 0);
 
 }  // namespace sluice::core

@@ -25,11 +25,12 @@ class Table {
   std::vector<Weight> weights() {
     const int64_t d = spec_.dim, v = spec_.vocab;
     layer_ = -1;
-    matrix("embedding", {{"model.embed_tokens.weight", v, d}});
+    const TensorNames& names = spec_.names;
+    matrix("embedding", {{std::string(names.embedding) + ".weight", v, d}});
     for (size_t l = 0; l < spec_.layers.size(); ++l) layer(int(l));
     layer_ = -1;
-    norm("norm", "model.norm", d);
-    if (!spec_.tied_embeddings) matrix("head", {{"lm_head.weight", v, d}});
+    norm("norm", names.norm, d);
+    if (!spec_.tied_embeddings) matrix("head", {{std::string(names.head) + ".weight", v, d}});
     return std::move(out_);
   }
 
@@ -38,25 +39,18 @@ class Table {
     const LayerSpec& layer = spec_.layers[size_t(index)];
     const Attention& a = layer.attention;
     const int64_t d = spec_.dim, q = a.q_dim(), kv = a.kv_dim(), f = layer.mlp.ffn;
-    const std::string base = fmt::format("model.layers.{}.", index);
+    const TensorNames& names = spec_.names;
+    const std::string base = fmt::format("{}.{}.", names.layers, index);
     const auto at = [&](const char* name) { return base + name; };
     layer_ = index;
     // Norms are named by their order: where halves have them behind, the second is attention's.
     const bool before = layer.norms != Norms::After, after = layer.norms != Norms::Before;
-    if (before) norm("norm1", at("input_layernorm"), d);
-    // Where q, k and v are one tensor, their rows stand in it in this order.
-    const bool together = spec_.names.qkv != nullptr;
-    const std::string qkv = together ? at(spec_.names.qkv) : std::string();
-    const auto part = [&](const char* name, const char* kind, int64_t first, int64_t rows, int64_t cols) {
-      return together ? WeightSource{qkv + kind, rows, cols, first, q + 2 * kv}
-                      : WeightSource{at(name) + kind, rows, cols};
-    };
-    matrix("wq", {part("self_attn.q_proj", ".weight", 0, q, d)});
-    if (a.qkv_bias) bias("bq", {part("self_attn.q_proj", ".bias", 0, q, 1)});
+    if (before) norm("norm1", at(names.norm1), d);
+    matrix("wq", {projection(a, at("self_attn.q_proj"), Qkv::Q, ".weight", d)});
+    if (a.qkv_bias) bias("bq", {projection(a, at("self_attn.q_proj"), Qkv::Q, ".bias", 1)});
     const auto keys_and_values = [&](const char* kind, int64_t cols) {
-      if (together) return std::vector<WeightSource>{part("", kind, q, 2 * kv, cols)};
-      return std::vector<WeightSource>{part("self_attn.k_proj", kind, 0, kv, cols),
-                                       part("self_attn.v_proj", kind, 0, kv, cols)};
+      return std::vector<WeightSource>{projection(a, at("self_attn.k_proj"), Qkv::K, kind, cols),
+                                       projection(a, at("self_attn.v_proj"), Qkv::V, kind, cols)};
     };
     matrix("wkv", keys_and_values(".weight", d));
     if (a.qkv_bias) bias("bkv", keys_and_values(".bias", 1));
@@ -65,11 +59,10 @@ class Table {
       plain_norm("q_norm", at("self_attn.q_norm.weight"), whole ? q : a.head_dim);
       plain_norm("k_norm", at("self_attn.k_norm.weight"), whole ? kv : a.head_dim);
     }
-    matrix("wo", {{at("self_attn.o_proj.weight"), d, q}}, into_residual_);
-    if (a.o_bias) bias("bo", {{at("self_attn.o_proj.bias"), d, 1}});
-    if (after) norm("norm1_after", at("post_attention_layernorm"), d);
-    if (before) norm("norm2", at(after ? "pre_feedforward_layernorm" : "post_attention_layernorm"), d);
-    const TensorNames& names = spec_.names;
+    matrix("wo", {{at(names.o) + ".weight", d, q}}, into_residual_);
+    if (a.o_bias) bias("bo", {{at(names.o) + ".bias", d, 1}});
+    if (after) norm("norm1_after", at(names.norm1_after), d);
+    if (before && layer.norm2) norm("norm2", at(norm2_of(names, after)), d);
     const auto gate_and_up = [&](const char* kind, int64_t cols) {
       using Sources = std::vector<WeightSource>;
       if (names.gate_up != nullptr) return Sources{{at(names.gate_up) + kind, 2 * f, cols}};
@@ -80,7 +73,34 @@ class Table {
     if (layer.mlp.bias) bias("bgu", gate_and_up(".bias", 1));
     matrix("wd", {{at(names.down) + ".weight", d, f}}, into_residual_);
     if (layer.mlp.bias) bias("bd", {{at(names.down) + ".bias", d, 1}});
-    if (after) norm("norm2_after", at("post_feedforward_layernorm"), d);
+    if (after) norm("norm2_after", at(names.norm2_after), d);
+  }
+
+  static const char* norm2_of(const TensorNames& names, bool after) {
+    if (names.norm2 != nullptr) return names.norm2;
+    return after ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+  }
+
+  // The rows of q, k or v, in a tensor of their own, which is called `own`, or in that of all three: one
+  // after the other, or so by heads.
+  enum class Qkv : uint8_t { Q, K, V };
+  WeightSource projection(const Attention& a, const std::string& own, Qkv which, const char* kind,
+                          int64_t cols) const {
+    const TensorNames& names = spec_.names;
+    const int64_t rows = which == Qkv::Q ? a.q_dim() : a.kv_dim();
+    WeightSource out{own + kind, rows, cols};
+    if (names.qkv != nullptr) {
+      out.tensor = fmt::format("{}.{}.{}{}", names.layers, layer_, names.qkv, kind);
+      out.tensor_rows = a.q_dim() + 2 * a.kv_dim();
+      const int64_t q = names.qkv_by_heads ? a.head_dim : a.q_dim();
+      const int64_t kv = names.qkv_by_heads ? a.head_dim : a.kv_dim();
+      out.first_row = which == Qkv::Q ? 0 : which == Qkv::K ? q : q + kv;
+    }
+    const bool turned = a.rotated && which != Qkv::V && spec_.rotated != RotatedRows{};
+    if (!turned && !names.qkv_by_heads) return out;
+    out.heads = {a.head_dim, names.qkv_by_heads ? 3 * a.head_dim : a.head_dim};
+    if (turned) out.heads.rotated = {spec_.rotated_rows(), spec_.rotated.neighbours};
+    return out;
   }
 
   void put(const char* role, std::vector<WeightSource> sources, bool matrix, Init init, bool decay) {
@@ -192,6 +212,24 @@ Status freeze(ModelSpec& spec, std::vector<std::string> patterns, std::string_vi
   for (const Weight& weight : weights) SLUICE_TRY(check_together(spec, weight, key));
   if (any([&](const WeightSource& s) { return !frozen(spec.freeze, s.tensor); })) return {};
   return error("{} = [{}]: nothing is left to train", key, fmt::join(spec.freeze, ", "));
+}
+
+int64_t HeadRows::in_tensor(int64_t i) const {
+  if (rotated.rows == 0) return i;
+  const int64_t half = rows / 2, pairs = rotated.rows / 2, second = i / half, pair = i % half;
+  if (pair >= pairs) return rotated.rows + second * (half - pairs) + pair - pairs;
+  return rotated.neighbours ? 2 * pair + second : second * pairs + pair;
+}
+
+WeightSource::Stretch WeightSource::stretch(int64_t element, int64_t end) const {
+  if (heads.rows == 0) return {first_row * cols + element, end - element};
+  const auto row_of = [&](int64_t row) {
+    return first_row + row / heads.rows * heads.step + heads.in_tensor(row % heads.rows);
+  };
+  const int64_t first = element / cols, last = (end - 1) / cols;
+  int64_t row = first;
+  while (row < last && row_of(row + 1) == row_of(row) + 1) ++row;
+  return {row_of(first) * cols + element % cols, std::min(end, (row + 1) * cols) - element};
 }
 
 int64_t Weight::elements() const {

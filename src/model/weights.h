@@ -13,17 +13,36 @@
 
 namespace sluice::core {
 
-// A tensor of a Hugging Face checkpoint.
+// Where rows of heads stand in a tensor, and in which order. A Program rotates row i of a head with i + rows
+// / 2; what checkpoints have otherwise is read so, and written back. Scores do not change with it, as q and k
+// are read alike.
+struct HeadRows {
+  int64_t rows = 0;          // of a head; 0: there are no heads, and rows follow each other
+  int64_t step = 0;          // in the tensor, from a head to the next
+  RotatedRows rotated = {};  // whose `rows` are not 0; those of a head that is not rotated are in its order
+
+  // The row of the tensor's head that is row `i` here.
+  int64_t in_tensor(int64_t i) const;
+  bool operator==(const HeadRows&) const = default;
+};
+
+// Rows of a tensor of a Hugging Face checkpoint.
 struct WeightSource {
   std::string tensor;  // "model.layers.3.self_attn.k_proj.weight"
   int64_t rows, cols;
-  // Of a tensor that several weights share, by rows, in their order: where these rows begin, and how many it
-  // has.
+  // Of a tensor that several weights share, by rows: where these rows begin, and how many it has.
   int64_t first_row = 0, tensor_rows = 0;  // 0 rows: these alone
+  HeadRows heads = {};
 
-  int64_t first() const { return first_row * cols; }  // element of the tensor
   int64_t elements() const { return rows * cols; }
   int64_t all_rows() const { return tensor_rows == 0 ? rows : tensor_rows; }
+  // Elements that follow each other here and in the tensor.
+  struct Stretch {
+    int64_t at;  // in the tensor
+    int64_t count;
+  };
+  // From element `element` of these on, up to `end` at most.
+  Stretch stretch(int64_t element, int64_t end) const;
 };
 
 // How a weight begins where it is not loaded.

@@ -65,11 +65,15 @@ Result<StoredTensor> own_tensor(Source& source, const Weight& weight, const Weig
   }
   const ObjectId id(uint32_t(source.parts.size()));
   source.parts.push_back(tensor);
-  const int64_t size = size_of(own);
+  const int64_t size = size_of(own), elements = part.elements();
   expected.front() = part.rows;
-  return StoredTensor{{part.tensor, type.value_or(own), expected},
-                      {{id, part.first() * size, part.elements() * size, 0}},
-                      own};
+  StoredTensor out{{part.tensor, type.value_or(own), expected}, {}, own};
+  for (int64_t done = 0; done < elements;) {
+    const auto [at, count] = part.stretch(done, elements);
+    out.parts.push_back({id, at * size, count * size, 0, at});
+    done += count;
+  }
+  return out;
 }
 
 // Has the tensors of a weight read from its master, if there is one. `tensors` are those of the weight.
@@ -85,10 +89,9 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
                  (source.dir / kStateName).string(), weight.sources.front().tensor);
   };
   size_t tensor = 0;
-  int64_t left = 0;                // of that tensor, in elements
+  int64_t left = 0;                // of its rows that are this weight's, in elements
   std::optional<TensorType> type;  // of all parts
-  ObjectId parameters;             // where its own elements are,
-  int64_t first_parameter = 0;     // from this one on
+  ObjectId parameters;             // where its own elements are
   for (size_t p = 0; const SafeTensor* part = find(p); ++p) {
     const ObjectId id(uint32_t(source.parts.size()));
     source.parts.push_back(part);
@@ -101,18 +104,19 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
             *type == TensorType::I8 && tensor < tensors.size() && tensors[tensor].from == TensorType::BF16;
         if (tensor == tensors.size() || (*type != TensorType::F32 && !beside)) return not_as_many();
         parameters = tensors[tensor].parts.front().object;
-        first_parameter = tensors[tensor].parts.front().offset / size_of(tensors[tensor].from);
         if (!beside) tensors[tensor].from = TensorType::F32;
         tensors[tensor].parts.clear();
         left = tensors[tensor].info.elements();
         ++tensor;
       }
       StoredTensor& to = tensors[tensor - 1];
-      const int64_t count = std::min(left, elements - at);
+      const int64_t rows = to.info.elements();
+      const auto [place, follow] = weight.sources[tensor - 1].stretch(rows - left, rows);
+      const int64_t count = std::min(follow, elements - at);
       if (*type == TensorType::I8) {
-        add_joined(parameters, first_parameter + to.info.elements() - left, id, at, count, to);
+        add_joined(parameters, place, id, at, count, place, to);
       } else {
-        to.parts.push_back({id, 4 * at, 4 * count, 0});
+        to.parts.push_back({id, 4 * at, 4 * count, 0, place});
       }
       at += count, left -= count;
     }
@@ -122,7 +126,7 @@ Status read_from_masters(Source& source, const Weight& weight, std::span<StoredT
   return not_as_many();
 }
 
-// Rows of one tensor that several weights have, in their order, become that tensor.
+// Rows of one tensor that several weights have become that tensor.
 Result<std::vector<StoredTensor>> joined(std::vector<StoredTensor> rows) {
   std::vector<StoredTensor> out;
   std::map<std::string, size_t, std::less<>> known;
@@ -140,6 +144,7 @@ Result<std::vector<StoredTensor>> joined(std::vector<StoredTensor> rows) {
     whole.parts.insert(whole.parts.end(), part.parts.begin(), part.parts.end());
     whole.residuals.insert(whole.residuals.end(), part.residuals.begin(), part.residuals.end());
   }
+  std::ranges::for_each(out, put_in_order);
   return out;
 }
 

@@ -9,17 +9,19 @@
 namespace sluice::core {
 namespace {
 
-// Elements [first, first + count) of a weight's master.
+// Elements [first, first + count) of a weight's master, which are the tensor's from `element` on.
 void add_master(const Program& program, const ParamObjects& objects, int64_t first, int64_t count,
-                StoredTensor& to) {
+                int64_t element, StoredTensor& to) {
   for (const ParamObjects::Part& part : objects.parts) {
     const int64_t begin = std::max(first, part.first);
     const int64_t end = std::min(first + count, part.first + part.elements);
     if (begin >= end) continue;
     if (has_residuals(program, part)) {
-      add_joined(objects.param, begin, part.master, begin - part.first, end - begin, to);
+      add_joined(objects.param, begin, part.master, begin - part.first, end - begin, element + begin - first,
+                 to);
     } else {
-      to.parts.push_back({part.master, 4 * (begin - part.first), 4 * (end - begin), 0});
+      to.parts.push_back(
+          {part.master, 4 * (begin - part.first), 4 * (end - begin), 0, element + begin - first});
       to.from = TensorType::F32;
     }
   }
@@ -66,12 +68,17 @@ void place(CheckpointLayout& layout) {
 }  // namespace
 
 void add_joined(ObjectId parameter, int64_t first, ObjectId residual, int64_t residual_first, int64_t count,
-                StoredTensor& to) {
+                int64_t element, StoredTensor& to) {
   for (int64_t done = 0; done < count; done += kMostJoined) {
     const int64_t here = std::min(kMostJoined, count - done);
-    to.parts.push_back({parameter, 2 * (first + done), 2 * here, 0});
-    to.residuals.push_back({residual, residual_first + done, here, 0});
+    to.parts.push_back({parameter, 2 * (first + done), 2 * here, 0, element + done});
+    to.residuals.push_back({residual, residual_first + done, here, 0, element + done});
   }
+}
+
+void put_in_order(StoredTensor& tensor) {
+  std::ranges::sort(tensor.parts, {}, &StoredPart::element);
+  std::ranges::sort(tensor.residuals, {}, &StoredPart::element);
 }
 
 CheckpointLayout layout_of(const Model& model, bool f32_weights) {
@@ -87,7 +94,6 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
     int64_t first = 0;
     for (const WeightSource& source : model.weights[w].sources) {
       const int64_t elements = source.elements();
-      // Rows of a tensor that other weights have rows of, too, follow theirs.
       const auto [it, fresh] = tensors.try_emplace(source.tensor, out.weights.size());
       if (fresh) {
         StoredTensor& tensor = out.weights.emplace_back();
@@ -96,10 +102,14 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
         tensor.from = tensor_type(own);
       }
       StoredTensor& tensor = out.weights[it->second];
-      if (from_master) {
-        add_master(model.program, objects, first, elements, tensor);
-      } else {
-        tensor.parts.push_back({objects.param, format.bytes(first), format.bytes(elements), 0});
+      for (int64_t done = 0; done < elements;) {
+        const auto [at, count] = source.stretch(done, elements);
+        if (from_master) {
+          add_master(model.program, objects, first + done, count, at, tensor);
+        } else {
+          tensor.parts.push_back({objects.param, format.bytes(first + done), format.bytes(count), 0, at});
+        }
+        done += count;
       }
       first += elements;
     }
@@ -108,6 +118,7 @@ CheckpointLayout layout_of(const Model& model, bool f32_weights) {
       if (part.master.valid() && !from_master) add_whole(model.program, part.master, false, out.state);
     }
   }
+  std::ranges::for_each(out.weights, put_in_order);
   place(out);
   return out;
 }

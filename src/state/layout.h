@@ -17,7 +17,8 @@ namespace sluice::core {
 struct StoredPart {
   ObjectId object;
   int64_t offset, bytes;
-  int64_t position;  // the bytes of all parts before it in the layout
+  int64_t position;     // the bytes of all parts before it in the layout
+  int64_t element = 0;  // of the tensor, where it begins
 };
 
 struct StoredTensor {
@@ -33,9 +34,11 @@ struct StoredTensor {
 constexpr int64_t kMostJoined = 2 << 20;
 
 // Adds elements [first, first + count) of a bf16 object and of one of residuals, where they begin at element
-// `residual_first`.
+// `residual_first`: the tensor's from `element` on.
 void add_joined(ObjectId parameter, int64_t first, ObjectId residual, int64_t residual_first, int64_t count,
-                StoredTensor& to);
+                int64_t element, StoredTensor& to);
+// Puts the parts of a tensor, which weights have in other orders, into its own.
+void put_in_order(StoredTensor& tensor);
 
 // What follows the name of an object in that of its scales' tensor.
 constexpr std::string_view kScaleSuffix = ".scale";

@@ -67,7 +67,7 @@ Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimi
   return out;
 }
 
-// And where all of them do.
+// And where all of them do, place by place.
 Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimizer, TensorKind kind,
                                      std::string_view name, std::span<const WeightPlace> places) {
   std::vector<Range> out;
@@ -75,6 +75,47 @@ Result<std::vector<Range>> ranges_of(const Model& model, const Optimizer& optimi
     SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, place));
     out.insert(out.end(), ranges.begin(), ranges.end());
   }
+  return out;
+}
+
+// Calls f(first, at, count) for elements that follow each other from `first` on in the order of the places,
+// and from `at` on in the tensor.
+template <class F>
+void for_each_stretch(std::span<const WeightPlace> places, F&& f) {
+  int64_t before = 0;
+  for (const WeightPlace& place : places) {
+    const int64_t elements = place.source->elements();
+    for (int64_t done = 0; done < elements;) {
+      const auto [at, count] = place.source->stretch(done, elements);
+      f(before + done, at, count);
+      done += count;
+    }
+    before += elements;
+  }
+}
+
+// A tensor's values in the order of the places.
+std::vector<float> gathered(std::span<const WeightPlace> places, std::span<const float> values) {
+  std::vector<float> out(values.size());
+  for_each_stretch(places, [&](int64_t first, int64_t at, int64_t count) {
+    std::copy_n(values.begin() + at, count, out.begin() + first);
+  });
+  return out;
+}
+// And back.
+std::vector<float> scattered(std::span<const WeightPlace> places, std::span<const float> values) {
+  std::vector<float> out(values.size());
+  for_each_stretch(places, [&](int64_t first, int64_t at, int64_t count) {
+    std::copy_n(values.begin() + first, count, out.begin() + at);
+  });
+  return out;
+}
+// Where an element in the order of the places is in the tensor.
+int64_t in_tensor(std::span<const WeightPlace> places, int64_t element) {
+  int64_t out = element;
+  for_each_stretch(places, [&](int64_t first, int64_t at, int64_t count) {
+    if (element >= first && element < first + count) out = at + element - first;
+  });
   return out;
 }
 
@@ -135,7 +176,7 @@ Result<std::vector<float>> read_tensor(const Model& model, const Optimizer& opti
       out.insert(out.end(), values.begin(), values.end());
     }));
   }
-  return out;
+  return scattered(places, out);
 }
 
 Status check_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name) {
@@ -158,17 +199,18 @@ Status check_write(const Model& model, const Optimizer& optimizer, TensorKind ki
       kind.of == TensorKind::State && squares != optimizer.state.end() && squares->role == kind.slot;
   SLUICE_TRY(check_values(tensor, never_negative, 0, std::as_bytes(values)));
   std::vector<std::byte> bytes;
-  int64_t first = 0;  // of the range, in the tensor
+  const std::vector<float> own_order = gathered(places, values);
+  int64_t first = 0;  // of the range, in the order of the places
   for (const Range& range : ranges) {
     const Format& format = model.program.object(range.object).format;
     for (int64_t done = 0; done < range.count; done += kPieceElements) {
-      const auto own =
-          values.subspan(size_t(first + done), size_t(std::min(kPieceElements, range.count - done)));
+      const auto own = std::span(own_order).subspan(size_t(first + done),
+                                                    size_t(std::min(kPieceElements, range.count - done)));
       // A scale is as large as the largest number of its group.
       const TensorType type = tensor_type(format.block > 0 ? format.scale : format.type);
       if (const int64_t bad = round_elements(type, own, bytes); bad >= 0)
-        return error("{}: element {} is {}, which {} has no finite number for", name, first + done + bad,
-                     own[size_t(bad)], to_text(format));
+        return error("{}: element {} is {}, which {} has no finite number for", name,
+                     in_tensor(places, first + done + bad), own[size_t(bad)], to_text(format));
     }
     first += range.count;
   }
@@ -184,6 +226,8 @@ Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind k
   }
   SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, places));
   std::vector<std::byte> bytes;
+  const std::vector<float> own_order = gathered(places, values);
+  values = own_order;
   for (const Range& range : ranges) {
     const Object& object = executor.program().object(range.object);
     const Format& format = object.format;

@@ -219,8 +219,8 @@ Status check_weight(const Model& model, const WeightPlace& place, const TensorIn
 
 namespace {
 
-// Elements of a tensor from `first` on, which are a place's.
-Status write_part(const Model& model, const WeightPlace& place, const TensorInfo& tensor, int64_t first,
+// Elements of a tensor from `first` on, which are a weight's from `to` on.
+Status write_part(const Model& model, size_t weight, int64_t to, const TensorInfo& tensor, int64_t first,
                   std::span<const std::byte> bytes, Executor& executor) {
   const int64_t size = size_of(tensor.type), elements = int64_t(bytes.size()) / size;
   const auto run = [&](int64_t index, Tile& tile) -> Status {
@@ -228,8 +228,7 @@ Status write_part(const Model& model, const WeightPlace& place, const TensorInfo
     const auto part = bytes.subspan(size_t(from * size), size_t(count * size));
     SLUICE_TRY(check_values(tensor, false, first + from, part));
     read_elements(tensor.type, part, tile.values);
-    return write_param(executor, model.params[place.weight],
-                       place.first + first - place.source->first() + from, tile);
+    return write_param(executor, model.params[weight], to + from, tile);
   };
   return for_each_job((elements + kTileElements - 1) / kTileElements, elements * 4, run, [] {});
 }
@@ -241,12 +240,16 @@ Status write_weight(const Model& model, std::span<const WeightPlace> places, con
   const int64_t size = size_of(tensor.type), begin = offset / size;
   const int64_t end = begin + int64_t(bytes.size()) / size;
   for (const WeightPlace& place : places) {
-    const int64_t from = std::max(begin, place.source->first());
-    const int64_t to = std::min(end, place.source->first() + place.source->elements());
-    if (from >= to) continue;
-    SLUICE_TRY(write_part(model, place, tensor, from,
-                          bytes.subspan(size_t((from - begin) * size), size_t((to - from) * size)),
-                          executor));
+    const int64_t elements = place.source->elements();
+    for (int64_t done = 0; done < elements;) {
+      const auto [at, count] = place.source->stretch(done, elements);
+      const int64_t from = std::max(begin, at), to = std::min(end, at + count);
+      if (from < to)
+        SLUICE_TRY(write_part(model, place.weight, place.first + done + from - at, tensor, from,
+                              bytes.subspan(size_t((from - begin) * size), size_t((to - from) * size)),
+                              executor));
+      done += count;
+    }
   }
   return {};
 }
@@ -273,7 +276,7 @@ Status write_values(const ParamObjects& objects, int64_t first, std::span<const 
 
 Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor) {
   SLUICE_ASSIGN(const TensorFiles files, TensorFiles::open(checkpoint));
-  // A tile of a tensor.
+  // A tile of a tensor's rows, in the order of the weight.
   struct Part {
     const SafeTensor* tensor;
     const WeightPlace* place;
@@ -288,8 +291,7 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
     for (const WeightPlace& place : of_tensor) {
       const int64_t elements = place.source->elements();
       for (int64_t done = 0; done < elements; done += kTileElements)
-        parts.push_back(
-            {tensor, &place, place.source->first() + done, std::min(kTileElements, elements - done)});
+        parts.push_back({tensor, &place, done, std::min(kTileElements, elements - done)});
       total += elements * 4;
     }
   }
@@ -299,14 +301,21 @@ Status load_weights(const Model& model, const std::filesystem::path& checkpoint,
   const auto run = [&](int64_t index, Tile& tile) -> Status {
     const auto& [tensor, place, first, count] = parts[size_t(index)];
     const int64_t size = size_of(tensor->info.type);
-    const auto bytes = tensor->bytes.subspan(size_t(first * size), size_t(count * size));
-    if (const Status finite = check_values(tensor->info, false, first, bytes); !finite.ok())
-      return error_at(checkpoint.string(), finite.error());
+    std::vector<std::byte> gathered;
+    std::span<const std::byte> bytes;
+    for (int64_t done = first; done < first + count;) {
+      const auto [at, follow] = place->source->stretch(done, first + count);
+      bytes = tensor->bytes.subspan(size_t(at * size), size_t(follow * size));
+      if (const Status finite = check_values(tensor->info, false, at, bytes); !finite.ok())
+        return error_at(checkpoint.string(), finite.error());
+      if (follow < count) gathered.insert(gathered.end(), bytes.begin(), bytes.end());
+      done += follow;
+    }
+    if (!gathered.empty()) bytes = gathered;
     read_elements(tensor->info.type, bytes, tile.values);
     const int64_t before = read_bytes.fetch_add(int64_t(bytes.size()));
     if ((before + int64_t(bytes.size())) / kMostResidentBytes > before / kMostResidentBytes) files.release();
-    return write_param(executor, model.params[place->weight], place->first + first - place->source->first(),
-                       tile);
+    return write_param(executor, model.params[place->weight], place->first + first, tile);
   };
   return for_each_job(int64_t(parts.size()), total, run, [] {});
 }

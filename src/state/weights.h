@@ -35,13 +35,13 @@ Status write_constants(const Model& model, Executor& executor);
 // finite.
 Status load_weights(const Model& model, const std::filesystem::path& checkpoint, Executor& executor);
 
-// Where the elements of a tensor with a Hugging Face name lie.
+// Where the elements of a tensor with a Hugging Face name lie, as source->stretch() orders them.
 struct WeightPlace {
   size_t weight;  // in the model's table
   const WeightSource* source;
   int64_t first;  // of the weight's elements
 };
-// By the names of tensors, in the order of their rows. Borrows the model.
+// By the names of tensors. Borrows the model.
 std::map<std::string, std::vector<WeightPlace>, std::less<>> weight_places(const Model& model);
 
 // Errors name a tensor of another shape or type than load_weights() takes; `path` says where it is.

@@ -111,7 +111,8 @@ void Builder::add_batch() {
         program().add(Object{name, name, ObjectKind::Constant, DType::F32,
                              spec_.head_dim() / 2 * size_of(DType::F32), -1, -1, -1, true});
     (of_windows ? window_inv_freq_ : inv_freq_) = object;
-    model_.constants.push_back({object, rope_inv_freq(rope, spec_.head_dim(), shape_.seq_len)});
+    model_.constants.push_back(
+        {object, rope_inv_freq(rope, spec_.head_dim(), shape_.seq_len, spec_.rotated.rows)});
   }
   for (int r = 0; r < shape_.rounds; ++r) {
     std::vector<ObjectId>& row = model_.batch.emplace_back();

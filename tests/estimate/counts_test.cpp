@@ -35,7 +35,7 @@ std::vector<Counted> models() {
 
 TEST(Counts, ParametersAreThoseOfTransformers) {
   const auto all = models();
-  EXPECT_EQ(all.size(), 24u);
+  EXPECT_EQ(all.size(), 27u);
   for (const auto& [params, spec] : all) {
     EXPECT_EQ(parts_of(spec).all(), params) << text(spec);
     EXPECT_EQ(spec.params(), params) << text(spec);
@@ -69,11 +69,13 @@ TEST(Counts, AreBytesOfTheProgramsObjects) {
     const auto layers = int64_t(spec.layers.size());
     EXPECT_EQ(forward.kv_bytes, 2 * layers * a.kv_dim() * 2 * shape.tokens());
     EXPECT_EQ(counts.blocks.bytes, (layers + 1) * spec.dim * 2 * shape.tokens());
-    EXPECT_EQ(counts.sublayers.bytes, (2 * layers + 1) * spec.dim * 2 * shape.tokens());
+    // The stream between halves beside each other is read by nothing in the backward pass.
+    const int64_t inputs = layer.parallel ? 1 : 2;
+    EXPECT_EQ(counts.sublayers.bytes, (inputs * layers + 1) * spec.dim * 2 * shape.tokens());
     // Norms of heads keep what they read beside what they write: q, and keys and values.
     const int64_t raw = a.qk_norm != QkNorm::None ? a.q_dim() + 2 * a.kv_dim() : 0;
-    // The stream twice, and what each norm of it reads or writes beside.
-    const int64_t wide = layer.norms == Norms::Around ? 6 : 4;
+    // The stream at the halves' inputs, and what each norm of it reads or writes beside.
+    const int64_t wide = inputs + (layer.norms == Norms::Around ? 4 : layer.norm2 ? 2 : 1);
     const int64_t layer_numbers =
         wide * spec.dim + 2 * a.q_dim() + 2 * a.kv_dim() + layer.mlp.up_dim() + 2 * a.heads + raw;
     EXPECT_EQ(counts.everything.bytes, (layers * layer_numbers + spec.dim) * 2 * shape.tokens())
@@ -102,7 +104,8 @@ TEST(Counts, ArithmeticIsTheSumOverTasks) {
 }
 
 // What is computed again is what the forward pass of the layers computes, less the last product of what is
-// kept: all but the down projection with each layer's input, and but the output projection with each half's.
+// kept: all but the down projection with each layer's input, and but the output projection with each half's,
+// which halves beside each other have in common.
 TEST(Counts, ComputedAgainIsTheForwardPassOfTheLayers) {
   const BatchShape shape{64, 1};
   for (const auto& [params, spec] : models()) {
@@ -115,7 +118,8 @@ TEST(Counts, ComputedAgainIsTheForwardPassOfTheLayers) {
     const double last = layer.norms == Norms::Before ? 1 : 0;
     const double down = last * 2 * tokens * double(spec.dim * layer.mlp.ffn);
     const double o = last * 2 * tokens * double(spec.dim * layer.attention.q_dim());
-    EXPECT_NEAR(counts.blocks.again_flops, layers * (forward.layer_flops - down), 1e-9 * counts.flops);
+    EXPECT_NEAR(counts.blocks.again_flops, layers * (forward.layer_flops - down - (layer.parallel ? o : 0)),
+                1e-9 * counts.flops);
     EXPECT_NEAR(counts.sublayers.again_flops, layers * (forward.layer_flops - down - o), 1e-9 * counts.flops);
   }
 }

@@ -49,9 +49,12 @@ MODELS = [
     other("Gemma3", 1152, 26, 4, 1, 6912, 262144, head_dim=256),  # Gemma 3 1B
     other("Starcoder2", 3072, 30, 24, 2, 12288, 49152),  # StarCoder2 3B
     other("Phi3", 3072, 32, 32, 32, 8192, 32064),  # Phi-3 mini
+    other("Glm4", 4096, 40, 32, 2, 13696, 151552, head_dim=128),  # GLM-4 9B 0414
+    other("Cohere2", 4096, 32, 32, 8, 14336, 256000),  # Command R7B
+    other("GPTNeoX", 2048, 16, 8, 8, 8192, 50304),  # Pythia 1B
 ]
 # Where configuration and model_type are not named after the class.
-CONFIGS, TYPES = {"Gemma3": "Gemma3TextConfig"}, {"Gemma3": "gemma3_text"}
+CONFIGS, TYPES = {"Gemma3": "Gemma3TextConfig"}, {"Gemma3": "gemma3_text", "GPTNeoX": "gpt_neox"}
 
 
 def main():

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/families/known.h"
+#include "model/weights.h"
 
 namespace sluice::core {
 namespace {
@@ -241,7 +242,10 @@ TEST_F(ModelConfig, DefaultsAreThoseOfTransformers) {
                             {"phi3", 3072, 32, 32, 32, 96, 8192, 32064, 1e4, false, 1e-5},
                             {"granite", 4096, 32, 32, 32, 128, 11008, 32000, 1e4, false},
                             {"gemma", 3072, 28, 16, 16, 256, 24576, 256000, 1e4, true},
-                            {"gemma3_text", 2304, 26, 8, 4, 256, 9216, 262208, 1e6, true}}) {
+                            {"gemma3_text", 2304, 26, 8, 4, 256, 9216, 262208, 1e6, true},
+                            {"glm4", 4096, 40, 32, 2, 128, 13696, 151552, 1e4, false, 1.5625e-7},
+                            {"cohere2", 8192, 40, 64, 64, 128, 22528, 256000, 1e4, true, 1e-5},
+                            {"gpt_neox", 6144, 44, 64, 64, 96, 24576, 50432, 1e4, false, 1e-5}}) {
     const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"}})", e.type));
     ASSERT_TRUE(model.ok()) << model.message();
     const LayerSpec& layer = model->layers.front();
@@ -557,6 +561,58 @@ TEST_F(ModelConfig, LongRotationsHaveTwoListsOfFactors) {
                 .message()
                 .find("short_factor has 0"),
             std::string::npos);
+}
+TEST_F(ModelConfig, PartsOfHeadsThatAreRotated) {
+  const auto rows = [](const std::string& type, const std::string& more) {
+    const auto model = parse_model_config(fmt::format(R"({{"model_type": "{}"{}}})", type, more));
+    if (!model.ok()) return model.message();
+    const auto again = parse_model_config(to_json(*model));
+    EXPECT_TRUE(again.ok() && again->rotated == model->rotated) << to_json(*model);
+    EXPECT_EQ(model->rotated.neighbours, type == "glm4");
+    return std::to_string(model->rotated_rows());
+  };
+  EXPECT_EQ(rows("glm4", ""), "64");
+  EXPECT_EQ(rows("glm4", R"(, "partial_rotary_factor": 1)"), "128");
+  // The object's holds, as in transformers; of both objects the older.
+  EXPECT_EQ(
+      rows("glm4", R"(, "partial_rotary_factor": 1, "rope_parameters": {"partial_rotary_factor": 0.25})"),
+      "32");
+  EXPECT_EQ(rows("gpt_neox", ""), "24");
+  EXPECT_EQ(rows("gpt_neox", R"(, "rotary_pct": 0.4, "hidden_size": 640)"), "4");
+  EXPECT_EQ(rows("phi3", R"(, "partial_rotary_factor": 0.75)"), "72");
+  expect_model_error(R"({"model_type": "gpt_neox", "partial_rotary_factor": 0.5})",
+                     {"partial_rotary_factor is 0.5", "have rotary_pct for it"});
+  expect_model_error(R"({"model_type": "gpt_neox", "rope_theta": 500})",
+                     {"rope_theta is 500", "have rotary_emb_base for it"});
+  expect_model_error(R"({"model_type": "gpt_neox", "num_key_value_heads": 8})", {"num_key_value_heads is 8"});
+  expect_model_error(R"({"model_type": "cohere2", "head_dim": 64})", {"head_dim is 64", "8192 and 64"});
+  expect_model_error(R"({"model_type": "glm4", "partial_rotary_factor": 0.2})",
+                     {"partial_rotary_factor is 0.2", "25 of the 128", "even"});
+  // What is not rotated would be multiplied, too.
+  expect_model_error(R"({"model_type": "glm4", "rope_scaling": {"rope_type": "yarn", "factor": 4}})",
+                     {"multiplies by 1.138", "partial_rotary_factor"});
+}
+// The pairs that are rotated, i and i + 4 here, are those of the tensor, and all rows are there once.
+TEST_F(ModelConfig, RowsOfHeadsFindTheirPlaces) {
+  const auto order = [](const HeadRows& heads) {
+    std::vector<int64_t> out;
+    for (int64_t i = 0; i < heads.rows; ++i) out.push_back(heads.in_tensor(i));
+    return out;
+  };
+  using Rows = std::vector<int64_t>;
+  EXPECT_EQ(order({8, 8, {8, false}}), (Rows{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(order({8, 8, {8, true}}), (Rows{0, 2, 4, 6, 1, 3, 5, 7}));
+  EXPECT_EQ(order({8, 8, {4, false}}), (Rows{0, 1, 4, 5, 2, 3, 6, 7}));
+  EXPECT_EQ(order({8, 8, {4, true}}), (Rows{0, 2, 4, 5, 1, 3, 6, 7}));
+  EXPECT_EQ(rope_inv_freq({.theta = 100}, 8, 64, 4), (std::vector<float>{1, 0.1f, 0, 0}));
+  // Two heads of q, k and v each, of which the keys' rows begin at 8; each of the second head's four
+  // stretches.
+  const WeightSource keys{"t", 16, 3, 8, 48, {8, 24, {4, false}}};
+  const auto [at, count] = keys.stretch(8 * 3 + 1, keys.elements());
+  EXPECT_EQ(at, (8 + 24) * 3 + 1);
+  EXPECT_EQ(count, 2 * 3 - 1);
+  EXPECT_EQ(keys.stretch(10 * 3, keys.elements()).at, (8 + 24 + 4) * 3);
+  EXPECT_EQ(keys.stretch(10 * 3, 11 * 3).count, 3);
 }
 TEST_F(ModelConfig, PresetsAreValidAndComeBackFromJson) {
   for (const std::string& name : model_presets()) {

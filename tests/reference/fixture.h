@@ -100,12 +100,16 @@ void for_each_tensor(const ModelSpec& config, const Executor& executor, const st
   std::map<std::string, std::vector<float>> tensors;  // of several weights, some
   for (const Weight& weight : weights_of(config)) {
     const auto all = rig::read_floats(executor, rig::find(executor.program(), prefix + weight.object));
-    auto at = all.begin();
+    int64_t first = 0;
     for (const WeightSource& s : weight.sources) {
-      const auto end = at + s.elements();
       std::vector<float>& tensor = tensors[s.tensor];
-      tensor.insert(tensor.end(), at, end);
-      at = end;
+      tensor.resize(size_t(s.all_rows() * s.cols), NAN);
+      for (int64_t done = 0; done < s.elements();) {
+        const auto [at, count] = s.stretch(done, s.elements());
+        std::copy_n(all.begin() + first + done, count, tensor.begin() + at);
+        done += count;
+      }
+      first += s.elements();
     }
   }
   for (const auto& [name, values] : tensors) f(name, values);

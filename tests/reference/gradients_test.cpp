@@ -109,6 +109,17 @@ const Case kCases[] = {
     {"gemma3", "gemma3_tiny", "", {64, 128, 1, 1, 128}},
     {"gemma3_four_chunks_two_rounds", "gemma3_tiny", "", {64, 16, 4, 2, 16}},
     {"packed_gemma3_four_chunks", "gemma3_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"phi3_partial_four_chunks_two_rounds", "phi3_tiny_partial", "", {64, 16, 4, 2, 16}},
+    {"glm4", "glm4_tiny", "", {64, 128, 1, 1, 128}},
+    {"glm4_four_chunks_two_rounds", "glm4_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_glm4_four_chunks", "glm4_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"cohere2", "cohere2_tiny", "", {64, 128, 1, 1, 128}},
+    {"cohere2_four_chunks_two_rounds", "cohere2_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_cohere2_four_chunks", "cohere2_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"gpt_neox", "gpt_neox_tiny", "", {64, 128, 1, 1, 128}},
+    {"gpt_neox_four_chunks_two_rounds", "gpt_neox_tiny", "", {64, 16, 4, 2, 16}},
+    {"packed_gpt_neox_four_chunks", "gpt_neox_tiny", "packed_", {128, 32, 4, 1, 32, true}},
+    {"gpt_neox_serial_four_chunks_two_rounds", "gpt_neox_tiny_serial", "", {64, 16, 4, 2, 16}},
 };
 
 class Gradients : public testing::TestWithParam<Case> {};

@@ -2,8 +2,12 @@
 // Tensors of a folder come out as they went in: saved by a run, and exported.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "reference/fixture.h"
 #include "state/export.h"
+#include "state/tensors.h"
+#include "update/modules.h"
 #include "support/temp_dir.h"
 
 namespace sluice::core {
@@ -34,10 +38,32 @@ TEST_P(RoundTrip, SavedAndExportedTensorsAreThoseOfTheFolder) {
             rig::must(read_file(fixture.dir / "config.json")));
 }
 
+// By their names weights and optimizer state are read and written in the order of the folder's tensors.
+TEST_P(RoundTrip, TensorsByNameAreThoseOfTheFolder) {
+  const Fixture fixture(GetParam());
+  const auto run = open_fixture(fixture, {64, 64, 1, 1, 64}, {});
+  const TensorFiles original = rig::must(TensorFiles::open(fixture.dir));
+  const TensorKind state{TensorKind::State, state_slots(run->model(), adamw()).front()};
+  for (const std::string_view name : original.names()) {
+    const SafeTensor* tensor = rig::must(original.get(name));
+    std::vector<float> expected(size_t(tensor->info.elements())), counted(expected.size());
+    std::memcpy(expected.data(), tensor->bytes.data(), tensor->bytes.size());
+    std::iota(counted.begin(), counted.end(), 1.0f);
+    Executor& executor = run->training();
+    EXPECT_EQ(rig::must(read_tensor(run->model(), adamw(), {}, name, executor)), expected) << name;
+    for (const TensorKind& kind : {TensorKind{}, state}) {
+      rig::must(check_write(run->model(), adamw(), kind, name, counted));
+      rig::must(write_tensor(run->model(), adamw(), kind, name, counted, executor));
+      EXPECT_EQ(rig::must(read_tensor(run->model(), adamw(), kind, name, executor)), counted) << name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, RoundTrip,
                          testing::Values("llama_tiny_biases", "olmo2_tiny", "olmo3_tiny", "granite_tiny",
                                          "gemma_tiny", "gemma3_tiny", "olmo_tiny", "starcoder2_tiny",
-                                         "phi3_tiny", "phi3_tiny_long"),
+                                         "phi3_tiny", "phi3_tiny_long", "phi3_tiny_partial", "glm4_tiny",
+                                         "cohere2_tiny", "gpt_neox_tiny", "gpt_neox_tiny_serial"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -48,7 +48,8 @@ INSTANTIATE_TEST_SUITE_P(Models, LogitsOf,
                                          "mistral_tiny_yarn", "qwen2_tiny_window", "smollm3_tiny",
                                          "olmo2_tiny", "olmo3_tiny", "granite_tiny", "gemma_tiny",
                                          "gemma3_tiny", "olmo_tiny", "starcoder2_tiny", "phi3_tiny",
-                                         "phi3_tiny_long"),
+                                         "phi3_tiny_long", "phi3_tiny_partial", "glm4_tiny", "cohere2_tiny",
+                                         "gpt_neox_tiny", "gpt_neox_tiny_serial"),
                          [](const auto& test) { return std::string(test.param); });
 
 constexpr float kLearningRate = 1e-2f;  // of the fixtures and of rig::args_for
@@ -114,6 +115,9 @@ const Steps kSteps[] = {
     {"olmo", "olmo_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},
     {"starcoder2", "starcoder2_tiny", kExpected, "adamw", "final.", Updates::Late},
     {"phi3", "phi3_tiny", kExpected, "adamw", "final.", Updates::Deferred},
+    {"glm4", "glm4_tiny_plain", kExpected, "adamw", "final.", Updates::Deferred},
+    {"cohere2", "cohere2_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},
+    {"gpt_neox", "gpt_neox_tiny_serial", kExpected, "adamw", "final.", Updates::Late},
     {"granite", "granite_tiny", kExpected, "adamw", "final.", Updates::Late},
     {"gemma", "gemma_tiny", kExpected, "adamw", "final.", Updates::AtTheEnd},
     {"gemma3", "gemma3_tiny", kExpected, "adamw", "final.", Updates::Late},

@@ -68,8 +68,8 @@ INSTANTIATE_TEST_SUITE_P(
                 {"train.compute=bf16", "train.master=i8", "run.export_dtype=f32"}},
         Resumed{"bf16_master_exported", {"train.compute=bf16", "train.master=on", "run.export_dtype=f32"}},
         // Tensors that several weights share.
-        Resumed{"phi3",
-                {"model.config=" SLUICE_FIXTURES "/phi3_tiny", "train.compute=bf16", "train.master=on",
+        Resumed{"gpt_neox",
+                {"model.config=" SLUICE_FIXTURES "/gpt_neox_tiny", "train.compute=bf16", "train.master=on",
                  "train.deferred_update=on"}},
         Resumed{"frozen",
                 {"train.compute=bf16", "train.master=on", "train.deferred_update=on",

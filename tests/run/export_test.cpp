@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Families, RoundTrip,
                          testing::Values("llama_tiny", "llama_tiny_tied", "llama_tiny_biases",
                                          "llama_tiny_dynamic", "llama_tiny_gelu", "mistral_tiny",
                                          "mistral_tiny_yarn", "qwen2_tiny", "qwen2_tiny_window", "qwen3_tiny",
-                                         "qwen3_tiny_tied", "smollm3_tiny", "phi3_tiny"),
+                                         "qwen3_tiny_tied", "smollm3_tiny", "phi3_tiny", "gpt_neox_tiny"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Export, RoundsToNearestTiesToEven) {
@@ -264,11 +264,12 @@ void PrintTo(const Masters& m, std::ostream* out) {
   *out << m.model << "_" << m.type;
 }
 class ExportOfMasters : public testing::TestWithParam<Masters> {};
-// The last one is of two weights' rows.
+// One is of two weights' rows, and one has its rows in another order.
 INSTANTIATE_TEST_SUITE_P(Types, ExportOfMasters,
                          testing::Values(Masters{"f32", "qwen3_tiny", "self_attn.k_proj"},
                                          Masters{"i8", "qwen3_tiny", "self_attn.k_proj"},
-                                         Masters{"f32", "phi3_tiny", "self_attn.qkv_proj"}),
+                                         Masters{"f32", "phi3_tiny", "self_attn.qkv_proj"},
+                                         Masters{"f32", "glm4_tiny", "self_attn.k_proj"}),
                          testing::PrintToStringParamName());
 
 TEST_P(ExportOfMasters, TakesThemFromACheckpoint) {
@@ -295,12 +296,12 @@ TEST_P(ExportOfMasters, TakesThemFromACheckpoint) {
 }
 
 // Rows of a tensor that two weights have get one format, though those of keys and values alone are few enough
-// for f32.
+// for f32; also where their order is another.
 TEST(Export, OfRowsOfOneTensorTakesMastersOfOneType) {
   const TempDir dir;
   Json config = Json::parse(file_bytes(fs::path(SLUICE_FIXTURES) / "phi3_tiny/config.json"));
   config.update({{"hidden_size", 32}, {"num_attention_heads", 4}, {"num_key_value_heads", 1}});
-  config.update({{"intermediate_size", 64}, {"vocab_size", 64}});
+  config.update({{"intermediate_size", 64}, {"vocab_size", 64}, {"partial_rotary_factor", 0.5}});
   dir.add("model/config.json", config.dump());
   std::vector<std::string> settings = {"model.config=" + (dir / "model").string(), "train.compute=bf16",
                                        "train.master=i8"};

@@ -88,9 +88,14 @@ std::vector<Gradient> gradients_of(const Prepared& p) {
     for (const WeightSource& s : weight.sources) {
       TensorInfo info{"grad." + s.tensor, tensor_type(found->format.type), {s.all_rows()}};
       if (weight.matrix) info.shape.push_back(s.cols);
-      const int64_t size = size_of(info.type), bytes = s.elements() * size;
-      out.push_back({info, ObjectId(uint32_t(found - objects.begin())), offset, bytes, s.first() * size});
-      offset += bytes;
+      const int64_t size = size_of(info.type), elements = s.elements();
+      for (int64_t done = 0; done < elements;) {
+        const auto [at, count] = s.stretch(done, elements);
+        out.push_back({info, ObjectId(uint32_t(found - objects.begin())), offset + done * size, count * size,
+                       at * size});
+        done += count;
+      }
+      offset += elements * size;
     }
   }
   return out;
@@ -117,13 +122,19 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
   seen.copy(rows, 0, window);
   const std::vector<int32_t> at_rows{0, 1, int32_t(window / 2), int32_t(window - 1)};
   const int64_t logit_rows = int64_t(at_rows.size());
-  const std::vector<Gradient> gradients = gradients_of(p);
+  std::vector<Gradient> gradients = gradients_of(p);
   std::vector<TensorInfo> infos{{"loss", TensorType::F64, {1}},
                                 {"logit_rows", TensorType::I32, {logit_rows}},
                                 {"logits", TensorType::F32, {logit_rows, p.model.vocab}}};
   for (const Gradient& g : gradients) {
     if (g.at_bytes == 0) infos.push_back(g.info);
   }
+  // Rows of a tensor are written in its order.
+  std::stable_sort(gradients.begin(), gradients.end(), [&](const Gradient& a, const Gradient& b) {
+    return a.info.name == b.info.name ? a.at_bytes < b.at_bytes : a.info.name < b.info.name;
+  });
+  std::stable_sort(infos.begin() + 3, infos.end(),
+                   [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
   SLUICE_ASSIGN(auto writer, SafeTensorsWriter::create(path, infos));
   SLUICE_TRY(writer.write("loss", 0, std::as_bytes(std::span(&loss, 1))));
   SLUICE_TRY(writer.write("logit_rows", 0, bytes_of(at_rows)));

@@ -110,6 +110,10 @@ Status read_layer(const json& root, const Family& family, const FamilyDefaults& 
     }
     a.head_dim = dim / a.heads;
   }
+  if (family.head_dim_follows && a.head_dim * a.heads != dim)
+    return error(
+        "model config: head_dim is {}; {} models have hidden_size / num_attention_heads, which are {} and {}",
+        a.head_dim, family.model_type, dim, a.heads);
   for (const char* key : {"attention_bias", "mlp_bias"}) SLUICE_TRY(refuse_bias(root, family, key));
   SLUICE_ASSIGN(a.qkv_bias, read_part(root, family.qkv_bias));
   SLUICE_ASSIGN(a.o_bias, read_part(root, family.o_bias));
@@ -175,6 +179,7 @@ Result<ModelSpec> parse_model_config(std::string_view text) {
   }
   spec.layers.assign(size_t(std::max<int64_t>(layers, 0)), layer);
   if (family->own != nullptr && family->own->read != nullptr) SLUICE_TRY(family->own->read(root, spec));
+  if (!spec.layers.empty()) SLUICE_TRY(read_rotated_rows(root, *family, spec));
   spec.config = text;
   if (!spec.layers.empty()) note_sizes_left_out(root, spec, spec.notices);
   if (const Status valid = validate(spec); !valid.ok()) {

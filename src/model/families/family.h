@@ -52,6 +52,13 @@ struct WindowRope {
   double theta = 0;
 };
 
+// Which part of a head is rotated: a number of config.json, in the object of the rotation called
+// partial_rotary_factor and at the root by `key`, or else `factor`.
+struct PartialRotation {
+  const char* key = nullptr;  // null: all of it
+  double factor = 1;
+};
+
 // Sizes and other values that config.json need not say. 0: it has to, or as beside.
 struct FamilyDefaults {
   int64_t dim, ffn, layers, heads;
@@ -75,14 +82,19 @@ struct Family {
   QkNorm qk_norm = QkNorm::None;
   Windows windows = Windows::None;
   bool unrotated_layers = false;  // some are not rotated: no_rope_layers, no_rope_layer_interval
+  bool windows_alone_rotate = false;
   Norms norms = Norms::Before;
   double norm_offset = 0;
   WindowRope window_rope = {};
+  PartialRotation partial = {};
+  bool rotates_neighbours = false;  // else halves of a head
+  const char* theta_key = "rope_theta";
   const char* activation_key = "hidden_act";
   const char* norm_eps_key = "rms_norm_eps";  // null: it is always the default
   NormKind norm = {};
   TensorNames names = {};
   bool gated = true;
+  bool head_dim_follows = false;  // it is hidden_size / num_attention_heads, whatever a key says
   bool own_code_too = false;  // its files carry code of their own, beside transformers' class of the family
   bool gelu_is_tanh = false;  // what is called gelu is its approximation
   const OwnKeys* own = nullptr;
@@ -97,6 +109,8 @@ std::string family_names();
 // `context` is max_position_embeddings.
 Status read_rope(const nlohmann::json& root, const Family& family, int64_t context, ModelSpec& spec);
 void write_rope(const ModelSpec& spec, nlohmann::json& root);
+// Which rows of a head are rotated. `spec` has its layers.
+Status read_rotated_rows(const nlohmann::json& root, const Family& family, ModelSpec& spec);
 
 // What layers differ in: windows and rotation. `spec` has its layers.
 Status read_layers(const nlohmann::json& root, const Family& family, ModelSpec& spec);

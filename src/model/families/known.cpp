@@ -70,6 +70,7 @@ constexpr const char* kPassed[] = {"_name_or_path",
                                    "bos_token_id",
                                    "cache_implementation",
                                    "chunk_size_feed_forward",
+                                   "classifier_dropout",
                                    "decoder_start_token_id",
                                    "dtype",
                                    "eos_token_id",
@@ -108,6 +109,9 @@ bool is_in(const auto& names, std::string_view key) {
 }
 
 bool reads(const Family& family, std::string_view key) {
+  // By its name in the object of the rotation, too.
+  if (family.partial.key != nullptr && (key == family.partial.key || key == "partial_rotary_factor"))
+    return true;
   return family.own != nullptr && is_in(family.own->reads, key);
 }
 
@@ -131,7 +135,7 @@ struct Relative {
 constexpr Relative kRelatives[] = {
     {"gemma2", "soft caps"},
     {"gemma3", "images; its text part is of type gemma3_text"},
-    {"phi", "attention beside the MLP and partial rotation"},
+    {"phi", "bias of the head"},
     {"mixtral", "experts"},
     {"qwen2_moe", "experts"},
     {"qwen3_moe", "experts"},
@@ -144,10 +148,9 @@ constexpr Relative kRelatives[] = {
     {"llama4_text", "experts and chunked attention"},
     {"mllama", "images"},
     {"mistral3", "images"},
-    {"cohere", "attention beside the MLP"},
-    {"stablelm", "partial rotation"},
+    {"cohere", "norms with weights of every head"},
+    {"stablelm", "LayerNorm of heads"},
     {"gpt2", "learnt positions"},
-    {"gpt_neox", "attention beside the MLP and partial rotation"},
 };
 
 }  // namespace
@@ -203,8 +206,9 @@ Status check_unknown(const json& root, const Family& family, std::vector<std::st
     known.insert(known.end(), family.own->reads.begin(), family.own->reads.end());
     for (const Neutral& neutral : family.own->neutral) known.emplace_back(neutral.key);
   }
-  for (const char* key : {family.qkv_bias.key, family.o_bias.key, family.mlp_bias.key, family.activation_key,
-                          family.norm_eps_key, family.window_rope.key}) {
+  for (const char* key :
+       {family.qkv_bias.key, family.o_bias.key, family.mlp_bias.key, family.activation_key,
+        family.norm_eps_key, family.window_rope.key, family.theta_key, family.partial.key}) {
     if (key != nullptr) known.emplace_back(key);
   }
   if (family.windows == Windows::Pattern) known.emplace_back("sliding_window_pattern");

@@ -86,9 +86,7 @@ Status read_layer_types(const json& types, int64_t window, const Family& family,
   return {};
 }
 
-}  // namespace
-
-Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
+Status read_windows(const json& root, const Family& family, ModelSpec& spec) {
   if (family.unrotated_layers) {
     SLUICE_TRY(read_rotated(root, spec));
   } else {
@@ -120,6 +118,15 @@ Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
                         (family.windows == Windows::Pattern && int64_t(l + 1) % pattern != 0);
     a.window = slides ? window : 0;
   }
+  return {};
+}
+
+}  // namespace
+
+Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
+  SLUICE_TRY(read_windows(root, family, spec));
+  if (!family.windows_alone_rotate) return {};
+  for (LayerSpec& layer : spec.layers) layer.attention.rotated = layer.attention.window > 0;
   return {};
 }
 

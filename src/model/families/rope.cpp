@@ -17,6 +17,7 @@ using nlohmann::json;
 constexpr double kMostTheta = 1e12, kMostFactor = 1e6, kMostWeight = 1e3;
 constexpr int64_t kMostContext = int64_t{1} << 31;
 constexpr const char *kFullAttention = "full_attention", *kSlidingAttention = "sliding_attention";
+constexpr const char* kPartial = "partial_rotary_factor";
 constexpr const char* kOriginalContext = "original_max_position_embeddings";
 
 struct Kind {
@@ -67,7 +68,7 @@ std::string kind_names() {
 
 // Nothing is passed over: a key that is not known here may be what makes the embedding another one.
 Status check_keys(const json& object, const char* name, const Kind& kind) {
-  // Of every kind. partial_rotary_factor is known to be 1; `finetuned` is what early YaRN models say of
+  // Of every kind. partial_rotary_factor is read elsewhere; `finetuned` is what early YaRN models say of
   // themselves.
   constexpr std::string_view kCommon[] = {"type", "rope_type", "rope_theta", "partial_rotary_factor",
                                           "finetuned"};
@@ -275,7 +276,10 @@ Status read_by_layers(const json& root, const Family& of, int64_t context, Model
 }  // namespace
 
 Status read_rope(const json& root, const Family& family, int64_t context, ModelSpec& spec) {
-  SLUICE_TRY(read(root, "rope_theta", spec.rope.theta, 1.0, kMostTheta));
+  SLUICE_TRY(read(root, family.theta_key, spec.rope.theta, 1.0, kMostTheta));
+  if (says(root, "rope_theta") && root["rope_theta"] != spec.rope.theta)
+    return error("model config: rope_theta is {}; {} models have {} for it", in_words(root["rope_theta"]),
+                 family.model_type, family.theta_key);
   if (context < 1 || context > kMostContext) {
     return error("model config: max_position_embeddings is {}; allowed are 1 to {}", context, kMostContext);
   }
@@ -295,7 +299,44 @@ Status read_rope(const json& root, const Family& family, int64_t context, ModelS
   return read_one(whole, context, spec.rope);
 }
 
+Status read_rotated_rows(const json& root, const Family& family, ModelSpec& spec) {
+  spec.rotated.neighbours = family.rotates_neighbours;
+  if (family.partial.key == nullptr) return {};
+  const auto read_factor = [](const json& object, const char* key, double& factor) {
+    return read(object, key, factor, 1e-6, 1.0);
+  };
+  double factor = family.partial.factor;
+  SLUICE_TRY(read_factor(root, family.partial.key, factor));
+  const double at_root = factor;
+  // The one that read_one() goes by comes first.
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    if (!says(root, name) || root[name].empty()) continue;
+    double own = at_root;
+    SLUICE_TRY(read_factor(root[name], kPartial, own));
+    if (own != factor && factor != at_root)
+      return error("model config: rope_parameters and rope_scaling say different things of {}", kPartial);
+    factor = own;
+  }
+  if (family.partial.key != std::string_view(kPartial) && says(root, kPartial) && root[kPartial] != factor)
+    return error("model config: {} is {}; {} models have {} for it", kPartial, in_words(root[kPartial]),
+                 family.model_type, family.partial.key);
+  const int64_t head_dim = spec.head_dim(), rows = int64_t(double(head_dim) * factor);
+  if (rows < 2 || rows % 2 != 0)
+    return error("model config: {} is {}, which is {} of the {} rows of a head; an even number is needed",
+                 family.partial.key, factor, rows, head_dim);
+  spec.rotated.rows = rows == head_dim ? 0 : rows;
+  return {};
+}
+
 namespace {
+
+// Such that as many rows are read of it.
+void write_rotated_rows(const ModelSpec& spec, const Family& family, json& root) {
+  if (family.partial.key == nullptr) return;
+  const auto rows = double(spec.rotated_rows()), head_dim = double(spec.head_dim());
+  const double factor = rows / head_dim;
+  root[family.partial.key] = std::floor(head_dim * factor) == rows ? factor : std::nextafter(factor, 1.0);
+}
 
 void write_scaling(const RopeScaling& rope, json& root, json& out) {
   for (const Kind& kind : kinds()) {
@@ -326,13 +367,14 @@ void write_scaling(const RopeScaling& rope, json& root, json& out) {
 }  // namespace
 
 void write_rope(const ModelSpec& spec, json& root) {
+  const Family& family = *find_family(spec.family);
+  write_rotated_rows(spec, family, root);
   if (!spec.window_rope) {
-    root["rope_theta"] = spec.rope.theta;
+    root[family.theta_key] = spec.rope.theta;
     if (spec.rope.kind == RopeScaling::Default) return;
     write_scaling(spec.rope, root, root["rope_scaling"]);
     // Where readers take the family's unless the root says it.
-    if (find_family(spec.family)->defaults.original_context > 0 &&
-        root["rope_scaling"].contains(kOriginalContext))
+    if (family.defaults.original_context > 0 && root["rope_scaling"].contains(kOriginalContext))
       root[kOriginalContext] = spec.rope.original_context;
     return;
   }

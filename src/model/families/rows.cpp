@@ -89,6 +89,36 @@ void write_gemma3(const ModelSpec& spec, json& root) {
 constexpr const char* kGemma3Reads[] = {"query_pre_attn_scalar"};
 constexpr OwnKeys kGemma3{kGemma3Reads, kGemmaNeutral, read_gemma3, write_gemma3};
 
+constexpr const char* kCohere2Reads[] = {"logit_scale"};
+Status read_cohere2(const json& root, ModelSpec& spec) {
+  spec.logit_scale = 0.0625;
+  for (LayerSpec& layer : spec.layers) layer.parallel = true, layer.norm2 = false;
+  return read(root, "logit_scale", spec.logit_scale, 1 / kMostScale, kMostScale);
+}
+void write_cohere2(const ModelSpec& spec, json& root) {
+  root["logit_scale"] = spec.logit_scale;
+}
+constexpr OwnKeys kCohere2{kCohere2Reads, {}, read_cohere2, write_cohere2};
+
+constexpr const char* kGptNeoxReads[] = {"use_parallel_residual"};
+Status read_gpt_neox(const json& root, ModelSpec& spec) {
+  bool parallel = true;
+  SLUICE_TRY(read(root, "use_parallel_residual", parallel));
+  for (LayerSpec& layer : spec.layers) {
+    layer.parallel = parallel;
+    const Attention& a = layer.attention;
+    if (a.kv_heads == a.heads) continue;
+    return error(
+        "model config: num_key_value_heads is {}; gpt_neox models have as many as num_attention_heads, {}",
+        a.kv_heads, a.heads);
+  }
+  return {};
+}
+void write_gpt_neox(const ModelSpec& spec, json& root) {
+  root["use_parallel_residual"] = spec.layers.front().parallel;
+}
+constexpr OwnKeys kGptNeox{kGptNeoxReads, {}, read_gpt_neox, write_gpt_neox};
+
 // Defaults are those of transformers' configuration classes.
 constexpr Family kFamilies[] = {
     {.model_type = "llama",
@@ -299,6 +329,7 @@ constexpr Family kFamilies[] = {
     {.model_type = "phi3",
      .architecture = "Phi3ForCausalLM",
      .windows = Windows::All,
+     .partial = {"partial_rotary_factor"},
      .names = {.qkv = "self_attn.qkv_proj", .gate_up = "mlp.gate_up_proj"},
      .own_code_too = true,
      .own = &kPhi3,
@@ -312,6 +343,80 @@ constexpr Family kFamilies[] = {
                   .theta = 10000,
                   .pad_token = 32000,
                   .original_context = 4096}},
+    {.model_type = "glm4",
+     .architecture = "Glm4ForCausalLM",
+     .qkv_bias = {"attention_bias", true},
+     .norms = Norms::Around,
+     .partial = {"partial_rotary_factor", 0.5},
+     .rotates_neighbours = true,
+     .names = {.gate_up = "mlp.gate_up_proj",
+               .norm1_after = "post_self_attn_layernorm",
+               .norm2 = "post_attention_layernorm",
+               .norm2_after = "post_mlp_layernorm"},
+     .defaults = {.dim = 4096,
+                  .ffn = 13696,
+                  .layers = 40,
+                  .heads = 32,
+                  .kv_heads = 2,
+                  .head_dim = 128,
+                  .vocab = 151552,
+                  .context = 131072,
+                  .norm_eps = 1.5625e-7,
+                  .theta = 10000,
+                  .pad_token = 151329}},
+    {.model_type = "cohere2",
+     .architecture = "Cohere2ForCausalLM",
+     .qkv_bias = {"attention_bias"},
+     .o_bias = {"attention_bias"},
+     .windows = Windows::Pattern,
+     .windows_alone_rotate = true,
+     .rotates_neighbours = true,
+     .norm_eps_key = "layer_norm_eps",
+     .norm = {.centred = true},
+     .head_dim_follows = true,
+     .own = &kCohere2,
+     .defaults = {.dim = 8192,
+                  .ffn = 22528,
+                  .layers = 40,
+                  .heads = 64,
+                  .vocab = 256000,
+                  .context = 8192,
+                  .window = 4096,
+                  .tied = true,
+                  .norm_eps = 1e-5,
+                  .theta = 10000,
+                  .pad_token = 0,
+                  .window_pattern = 4}},
+    {.model_type = "gpt_neox",
+     .architecture = "GPTNeoXForCausalLM",
+     .qkv_bias = {"attention_bias", true},
+     .o_bias = {"attention_bias", true},
+     .mlp_bias = {nullptr, true},
+     .partial = {"rotary_pct", 0.25},
+     .theta_key = "rotary_emb_base",
+     .norm_eps_key = "layer_norm_eps",
+     .norm = {.centred = true, .bias = true},
+     .names = {.embedding = "gpt_neox.embed_in",
+               .layers = "gpt_neox.layers",
+               .norm = "gpt_neox.final_layer_norm",
+               .head = "embed_out",
+               .o = "attention.dense",
+               .up = "mlp.dense_h_to_4h",
+               .down = "mlp.dense_4h_to_h",
+               .qkv = "attention.query_key_value",
+               .qkv_by_heads = true},
+     .gated = false,
+     .head_dim_follows = true,
+     .own = &kGptNeox,
+     .defaults = {.dim = 6144,
+                  .ffn = 24576,
+                  .layers = 44,
+                  .heads = 64,
+                  .vocab = 50432,
+                  .context = 2048,
+                  .norm_eps = 1e-5,
+                  .theta = 10000,
+                  .activation = GateActivation::Gelu}},
 };
 
 }  // namespace
