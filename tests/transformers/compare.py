@@ -82,11 +82,13 @@ FAMILIES = {
     "olmo3": ("Olmo3", HEADS | NO_TOKENS | {"sliding_window": WINDOW}),
     "granite": ("Granite", HEADS | NO_TOKENS | {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0625,
                                                 "logits_scaling": 8.0}),
-    # Heads of 256 run on no GPU.
-    "gemma": ("Gemma", NO_TOKENS),
+    "gemma": ("Gemma", NO_TOKENS | {"head_dim": {"gradients": 256, "curve": 64, "generation": 256}}),
     "gemma3": ("Gemma3Text", NO_TOKENS | {"sliding_window": WINDOW, "query_pre_attn_scalar": 128}),
     "starcoder2": ("Starcoder2", HEADS | NO_TOKENS | {"sliding_window": WINDOW}),
     "phi3": ("Phi3", HEADS | NO_TOKENS),
+    "glm4": ("Glm4", HEADS | NO_TOKENS),
+    "cohere2": ("Cohere2", HEADS | NO_TOKENS | {"sliding_window": WINDOW}),
+    "gpt_neox": ("GPTNeoX", HEADS | NO_TOKENS | {"num_key_value_heads": LEFT_OUT}),
 }
 SIZES = {
     "gradients": {"hidden_size": 1024, "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
