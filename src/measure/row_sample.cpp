@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "ops/attention.h"
+
 namespace sluice::core {
 namespace {
 

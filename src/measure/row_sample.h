@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/attention.h"
-
 namespace sluice::core {
+
+struct AttnShape;
 
 // Some rows of a run's data. Empty: unknown, and every row is taken for one document.
 struct RowSample {

@@ -12,7 +12,7 @@
 
 #include "base/format.h"
 #include "base/status.h"
-#include "ops/mlp.h"
+#include "ops/gate_activation.h"
 
 namespace sluice::core {
 

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "ops/attention.h"
+#include "ops/loss.h"
+
 namespace sluice::core {
 namespace {
 

@@ -6,11 +6,14 @@
 #include <cstdint>
 
 #include "base/bytes.h"
-#include "ops/attention.h"
 #include "ops/gpu_partials.h"
-#include "ops/loss.h"
 
 namespace sluice::core {
+
+struct AttnShape;
+struct AttnFwd;
+struct AttnBwd;
+struct HeadLoss;
 
 // Workspace of every product; cuBLASLt's own advice for Hopper.
 constexpr int64_t kProductWorkspaceBytes = 32 * kMiB;

@@ -6,18 +6,11 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "ops/gate_activation.h"
 #include "ops/operand.h"
 #include "ops/work.h"
 
 namespace sluice::core {
-
-// What a gate becomes: x sigmoid(h(x)). Silu: h(x) = x. GeluTanh: h(x) = 2 sqrt(2/pi) (x + 0.044715 x^3),
-// which is x (1 + tanh(h(x) / 2)) / 2, the approximation of GELU of Hendrycks and Gimpel. Gelu: x Phi(x)
-// itself, with the standard normal distribution.
-enum class GateActivation : uint8_t { Silu, GeluTanh, Gelu };
-constexpr std::string_view name_of(GateActivation a) {
-  return a == GateActivation::Silu ? "silu" : a == GateActivation::Gelu ? "gelu" : "gelu_tanh";
-}
 
 // y = activation(gate) * up, with gate = gu[:, :dim] and up = gu[:, dim:]: SwiGLU, or GeGLU. If `plain`, gu
 // is [tokens, dim] and all gate: y = activation(gu).

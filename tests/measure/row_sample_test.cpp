@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/dtype.h"
+#include "ops/attention.h"
 
 namespace sluice::core {
 namespace {
