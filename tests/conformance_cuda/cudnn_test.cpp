@@ -26,7 +26,7 @@ std::vector<AttnShape> shapes() {
       {1, 256, 128, 4, 2, 128, 128, false, kDtype}, {1, 128, 128, 2, 1, 32, 0, false, kDtype},
       {1, 128, 128, 2, 1, 80, 0, false, kDtype},    {1, 128, 128, 2, 1, 96, 0, false, kDtype},
       {1, 128, 128, 4, 2, 256, 0, false, kDtype},   {1, 128, 128, 2, 1, 200, 0, false, kDtype},
-      {1, 128, 256, 2, 1, 256, 256, false, kDtype},
+      {1, 128, 128, 2, 1, 256, 128, false, kDtype},
   };
 }
 
