@@ -15,7 +15,7 @@ void model_config(Bytes input) {
   if (!spec.ok()) return;
   require(spec->params() > 0, "a model without parameters");
   constexpr int64_t kLongSequence = 1 << 20;
-  for (const float f : rope_inv_freq(spec->rope, spec->head_dim(), kLongSequence))
+  for (const float f : rope_inv_freq(spec->rope, spec->head_dim(), kLongSequence, spec->rotated.rows))
     require(std::isfinite(f), "a frequency is none");
   const auto again = parse_model_config(to_json(*spec));
   require(again.ok() && text(*again) == text(*spec) && again->rope == spec->rope,

@@ -43,7 +43,6 @@ class Table {
     const std::string base = fmt::format("{}.{}.", names.layers, index);
     const auto at = [&](const char* name) { return base + name; };
     layer_ = index;
-    // Norms are named by their order: where halves have them behind, the second is attention's.
     const bool before = layer.norms != Norms::After, after = layer.norms != Norms::Before;
     if (before) norm("norm1", at(names.norm1), d);
     matrix("wq", {projection(a, at("self_attn.q_proj"), Qkv::Q, ".weight", d)});

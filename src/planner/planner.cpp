@@ -187,7 +187,7 @@ void Planner::search_settings(std::optional<Candidate>& best) {
   build_settings(plans_, settings, request_.threads, &best);
   // What a link is behind in a few rounds may add up over all of them.
   constexpr double kAlike = 1.02;
-  if (best && best->step_ns > kAlike * found.front().step_ns) {
+  if (best && !found.empty() && best->step_ns > kAlike * found.front().step_ns) {
     for (Policy& p : settings) p.steady = true;
     build_settings(plans_, settings, request_.threads, &best);
   }

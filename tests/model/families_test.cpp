@@ -573,10 +573,20 @@ TEST_F(ModelConfig, PartsOfHeadsThatAreRotated) {
   };
   EXPECT_EQ(rows("glm4", ""), "64");
   EXPECT_EQ(rows("glm4", R"(, "partial_rotary_factor": 1)"), "128");
-  // The object's holds, as in transformers; of both objects the older.
+  // The object's holds, as in transformers; two objects have to say the same.
   EXPECT_EQ(
       rows("glm4", R"(, "partial_rotary_factor": 1, "rope_parameters": {"partial_rotary_factor": 0.25})"),
       "32");
+  expect_model_error(
+      R"({"model_type": "glm4", "rope_scaling": {"rope_type": "default"},
+          "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}})",
+      {"different things of partial_rotary_factor"});
+  expect_model_error(
+      R"({"model_type": "cohere2", "head_dim": 4611686018427387904, "num_attention_heads": 4})",
+      {"head_dim is 4611686018427387904"});
+  expect_model_error(R"({"model_type": "cohere2", "sliding_window": null})", {"sliding_window is null"});
+  expect_model_error(R"({"model_type": "gpt_neox", "mlp_bias": false})", {"mlp_bias is false", "true only"});
+  EXPECT_EQ(rows("gpt_neox", R"(, "hidden_act": "gelu_fast")"), "24");
   EXPECT_EQ(rows("gpt_neox", ""), "24");
   EXPECT_EQ(rows("gpt_neox", R"(, "rotary_pct": 0.4, "hidden_size": 640)"), "4");
   EXPECT_EQ(rows("phi3", R"(, "partial_rotary_factor": 0.75)"), "72");

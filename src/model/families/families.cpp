@@ -20,10 +20,11 @@ using nlohmann::json;
 
 // By their names in config.json; to_json() writes the first name of each.
 using NamedActivation = std::pair<std::string_view, GateActivation>;
-constexpr std::array<NamedActivation, 5> kActivations{{{"silu", GateActivation::Silu},
+constexpr std::array<NamedActivation, 6> kActivations{{{"silu", GateActivation::Silu},
                                                        {"swish", GateActivation::Silu},
                                                        {"gelu_pytorch_tanh", GateActivation::GeluTanh},
                                                        {"gelu_new", GateActivation::GeluTanh},
+                                                       {"gelu_fast", GateActivation::GeluTanh},
                                                        {"gelu", GateActivation::Gelu}}};
 
 std::string_view name_in_config(GateActivation activation) {
@@ -85,9 +86,11 @@ Status refuse_bias(const json& root, const Family& family, const char* key) {
   for (const OptionalPart* part : {&family.qkv_bias, &family.o_bias, &family.mlp_bias}) {
     if (part->key != nullptr && std::string_view(part->key) == key) return {};
   }
-  bool set = false;
+  const bool holds = key == "mlp_bias" ? family.mlp_bias.fixed : family.qkv_bias.fixed;
+  bool set = holds;
   SLUICE_TRY(read(root, key, set));
-  if (set) return error("model config: {} is true; {} models have false only", key, family.model_type);
+  if (set != holds)
+    return error("model config: {} is {}; {} models have {} only", key, set, family.model_type, holds);
   return {};
 }
 
@@ -110,7 +113,7 @@ Status read_layer(const json& root, const Family& family, const FamilyDefaults& 
     }
     a.head_dim = dim / a.heads;
   }
-  if (family.head_dim_follows && a.head_dim * a.heads != dim)
+  if (family.head_dim_follows && a.heads > 0 && (dim % a.heads != 0 || a.head_dim != dim / a.heads))
     return error(
         "model config: head_dim is {}; {} models have hidden_size / num_attention_heads, which are {} and {}",
         a.head_dim, family.model_type, dim, a.heads);

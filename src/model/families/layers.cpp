@@ -126,6 +126,8 @@ Status read_windows(const json& root, const Family& family, ModelSpec& spec) {
 Status read_layers(const json& root, const Family& family, ModelSpec& spec) {
   SLUICE_TRY(read_windows(root, family, spec));
   if (!family.windows_alone_rotate) return {};
+  if (root.contains("sliding_window") && root["sliding_window"].is_null())
+    return error("model config: sliding_window is null; {} models need one", family.model_type);
   for (LayerSpec& layer : spec.layers) layer.attention.rotated = layer.attention.window > 0;
   return {};
 }

@@ -308,19 +308,21 @@ Status read_rotated_rows(const json& root, const Family& family, ModelSpec& spec
   double factor = family.partial.factor;
   SLUICE_TRY(read_factor(root, family.partial.key, factor));
   const double at_root = factor;
-  // The one that read_one() goes by comes first.
+  bool taken = false;
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     if (!says(root, name) || root[name].empty()) continue;
     double own = at_root;
     SLUICE_TRY(read_factor(root[name], kPartial, own));
-    if (own != factor && factor != at_root)
+    if (taken && own != factor)
       return error("model config: rope_parameters and rope_scaling say different things of {}", kPartial);
-    factor = own;
+    factor = own, taken = true;
   }
   if (family.partial.key != std::string_view(kPartial) && says(root, kPartial) && root[kPartial] != factor)
     return error("model config: {} is {}; {} models have {} for it", kPartial, in_words(root[kPartial]),
                  family.model_type, family.partial.key);
-  const int64_t head_dim = spec.head_dim(), rows = int64_t(double(head_dim) * factor);
+  const int64_t head_dim = spec.head_dim();
+  if (head_dim < 1 || head_dim > kMostWidth) return {};  // validate() says so
+  const auto rows = int64_t(double(head_dim) * factor);
   if (rows < 2 || rows % 2 != 0)
     return error("model config: {} is {}, which is {} of the {} rows of a head; an even number is needed",
                  family.partial.key, factor, rows, head_dim);
