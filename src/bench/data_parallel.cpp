@@ -57,7 +57,9 @@ class DataParallel {
     SLUICE_ASSIGN(out.step, over_ranks(step_s / steps));
     SLUICE_ASSIGN(out.passes, over_ranks(passes_s / steps));
     SLUICE_ASSIGN(out.summing, over_ranks(sum_s / steps));
-    SLUICE_ASSIGN(const auto peaks, gathered(double(session_.engine().memory().peak_bytes[kHost])));
+    // Both memories of a step lie in the host's here.
+    const BytesByTier peak = session_.engine().memory().peak_bytes;
+    SLUICE_ASSIGN(const auto peaks, gathered(double(peak[kDevice] + peak[kHost])));
     out.peak_bytes = std::ranges::max(peaks);
     SLUICE_ASSIGN(out.unequal, unequal_weights());
     return out;
