@@ -41,7 +41,8 @@ const perSecond = n => `${Math.round(n).toLocaleString('en-US')} tokens/s`;
 // At a cap: between two plans, what lies between their speeds.
 function readAt(points, cap) {
   const works = points.filter(p => p.tokens_per_s), below = works.filter(p => p.device <= cap).pop(), above = works.find(p => p.device >= cap);
-  if (!below) return points.some(p => p.refused && p.device >= cap) || works.length === 0 ? 'refused' : 'less than any plan here';
+  if (!below && points.some(p => p.refused && p.device >= cap)) return 'refused';
+  if (!below) return works.length === 0 ? 'not planned yet' : 'less than any plan here';
   if (!above || above.device === below.device) return `${perSecond(below.tokens_per_s)}; what binds: ${below.binds}`;
   return `about ${perSecond(speedAt(points, cap))}, between the plans for ${below.device} and ${above.device} GiB; what binds: ${below.binds}`;
 }
@@ -107,7 +108,8 @@ function showCurve() {
   showCards();
   document.body.dataset.curveMs = (performance.now() - began).toFixed(1);
 }
-// Six caps from what is tight to all of the card, one after the other.
+// The cap that was chosen, 8 GiB more, and then six from all of the card to what is tight, one after the other: less than what was
+// refused is refused.
 async function searchCurve() {
   if (curvePlanner.planner) { curvePlanner.planner.stop(); return; }
   if (settings().filter(s => s.startsWith('memory.device=')).length > 1) {
@@ -119,10 +121,15 @@ async function searchCurve() {
   const caps = here ? here.points.map(p => p.device) : [0, 0.2, 0.4, 0.6, 0.8, 1].map(s => Math.round(2 * least * (most / least) ** s) / 2);
   curvePlanner.planner = new Planner();
   $('search-curve').textContent = 'Stop';
-  for (const cap of new Set(caps)) {
-    $('curve-doing').textContent = `planning ${cap} GiB`;
+  const chosen = Number($('device').value), wanted = [...new Set([chosen, Math.min(chosen + 8, most), ...caps.toReversed()])];
+  let refused = 0, done = 0;
+  for (const cap of wanted) {
+    ++done;
+    if (cap <= refused) continue;
+    $('curve-doing').textContent = `planning ${cap} GiB, ${done} of ${wanted.length}`;
     const answer = await curvePlanner.planner.ask('plan', JSON.stringify({...asked, settings: [...asked.settings, `memory.device=${cap}GiB`]}));
     if (!answer) break;
+    if (answer.does_not_fit) refused = Math.max(refused, cap);
     keepPoint(key, cap, answer);
   }
   curvePlanner.planner.end();
