@@ -56,17 +56,6 @@ int64_t wrong_sums(std::span<const std::byte> values, DType dtype, int ranks) {
   });
 }
 
-template <class T>
-Result<std::vector<T>> gathered(ProcessGroup& group, T own) {
-  std::vector<T> all(size_t(group.size()));
-  SLUICE_TRY(group.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
-  return all;
-}
-Result<char> most(ProcessGroup& group, bool own) {
-  SLUICE_ASSIGN(const auto all, gathered(group, char(own)));
-  return std::ranges::max(all);
-}
-
 // The ranks of one measurement, and what they agree on.
 class Timing {
  public:
@@ -102,6 +91,7 @@ class Timing {
     if (std::ranges::min(all) < 0) return error(ErrorKind::Cancelled, "interrupted");
     return std::ranges::max(all);
   }
+
   ProcessGroup& group_;
   double seconds_;
   const std::atomic<bool>& interrupted_;
@@ -140,8 +130,10 @@ Result<CollectiveResult> measured_send(ProcessGroup& group, int64_t bytes, DType
 Result<CollectiveBench> run_collectives(ProcessGroup& group, const CollectiveOptions& options,
                                         const std::atomic<bool>& interrupted,
                                         const std::function<void(const std::string&)>& doing) {
-  CollectiveBench out{
-      .sums = options.sums, .processes = group.size(), .cores = int(std::thread::hardware_concurrency())};
+  CollectiveBench out{.sums = options.sums,
+                      .processes = group.size(),
+                      .here = group.here(),
+                      .cores = int(std::thread::hardware_concurrency())};
   std::vector<int> counts;
   for (int ranks = 2; ranks < group.size(); ranks *= 2) counts.push_back(ranks);
   counts.push_back(group.size());
@@ -151,20 +143,17 @@ Result<CollectiveBench> run_collectives(ProcessGroup& group, const CollectiveOpt
       for (const int64_t bytes : options.bytes) {
         doing(fmt::format("{} ranks, {}, {}", ranks, text(double(bytes), Form::Memory), name_of(dtype)));
         const auto measure = options.sums ? measured_sum : measured_send;
-        SLUICE_ASSIGN(const char stop, most(group, interrupted));
-        if (stop != 0) return out;
-        // Rank 0 is of every group, and tells the others.
+        SLUICE_ASSIGN(const bool stop, any(group, interrupted));
+        if (stop) return out;
+        // Rank 0 is of every group, and tells the others; of what was interrupted no ranks.
         CollectiveResult found;
-        char stopped = 0;
         if (some != nullptr) {
-          auto result = measure(*some, bytes, dtype, Timing(*some, options.seconds, interrupted));
+          const auto result = measure(*some, bytes, dtype, Timing(*some, options.seconds, interrupted));
           if (!result.ok() && result.error().kind != ErrorKind::Cancelled) return result.error();
-          stopped = result.ok() ? 0 : 1;
           if (result.ok()) found = *result;
         }
-        SLUICE_TRY(group.broadcast(std::as_writable_bytes(std::span(&stopped, 1)), 0));
-        if (stopped != 0) return out;
         SLUICE_TRY(group.broadcast(std::as_writable_bytes(std::span(&found, 1)), 0));
+        if (found.ranks == 0) return out;
         out.results.push_back(found);
       }
     }

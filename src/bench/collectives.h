@@ -45,7 +45,8 @@ struct CollectiveOptions {
 
 // Times all sizes, types, and numbers of ranks: 2, 4, 8, ... and all of the group's. Every rank has to call
 // it with the same options and gets the same results; `doing` is told what comes next. Ends early, with what
-// there is, on all ranks once `interrupted` is true on one. REQUIRES: group.size() >= 2.
+// there is, on all ranks when `interrupted` is true on one: before the next cell at the latest. REQUIRES:
+// group.size() >= 2.
 Result<CollectiveBench> run_collectives(ProcessGroup& group, const CollectiveOptions& options,
                                         const std::atomic<bool>& interrupted,
                                         const std::function<void(const std::string&)>& doing);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 #include "base/checksum.h"
@@ -39,7 +38,8 @@ class DataParallel {
     double step_s = 0, passes_s = 0, sum_s = 0;
     for (int64_t i = 0; i < options.warm_up + options.steps; ++i) {
       if (i == options.warm_up) step_s = passes_s = sum_s = 0;
-      SLUICE_TRY(stop_together());
+      SLUICE_ASSIGN(const bool stop, any(group_, interrupted_));
+      if (stop) return error(ErrorKind::Cancelled, "interrupted");
       Stopwatch watch;
       // Rows that no other rank has in any step.
       fill_rows(*session_.data().train, next_row_step_ * group_.size() + group_.rank(), 0,
@@ -59,29 +59,18 @@ class DataParallel {
     SLUICE_ASSIGN(out.summing, over_ranks(sum_s / steps));
     // Both memories of a step lie in the host's here.
     const BytesByTier peak = session_.engine().memory().peak_bytes;
-    SLUICE_ASSIGN(const auto peaks, gathered(double(peak[kDevice] + peak[kHost])));
+    SLUICE_ASSIGN(const auto peaks, gathered(group_, double(peak[kDevice] + peak[kHost])));
     out.peak_bytes = std::ranges::max(peaks);
+    if (exchange == GradientExchange::None) return out;  // each has weights of its own
     SLUICE_ASSIGN(out.unequal, unequal_weights());
     return out;
   }
 
  private:
-  template <class T>
-  Result<std::vector<T>> gathered(T own) {
-    std::vector<T> all(size_t(group_.size()));
-    SLUICE_TRY(group_.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
-    return all;
-  }
   Result<Measured> over_ranks(double own) {
-    SLUICE_ASSIGN(const auto all, gathered(own));
+    SLUICE_ASSIGN(const auto all, gathered(group_, own));
     return measured_of(all);
   }
-  Status stop_together() {
-    SLUICE_ASSIGN(const auto stops, gathered(char(interrupted_ ? 1 : 0)));
-    if (std::ranges::max(stops) != 0) return error(ErrorKind::Cancelled, "interrupted");
-    return {};
-  }
-
   Status add_gradients(GradientExchange exchange, DataParallelResult& out) {
     if (exchange == GradientExchange::None) return {};
     Engine& engine = session_.engine();
@@ -117,11 +106,11 @@ class DataParallel {
     return {};
   }
 
-  Result<int64_t> unequal_weights() {
-    int64_t unequal = 0;
+  Result<double> unequal_weights() {
+    double unequal = 0;
     for (const std::string& name : weights_) {
       SLUICE_ASSIGN(const std::vector<float> weight, session_.engine().tensor({}, name));
-      SLUICE_ASSIGN(const auto sums, gathered(checksum_of(std::as_bytes(std::span(weight)))));
+      SLUICE_ASSIGN(const auto sums, gathered(group_, checksum_of(std::as_bytes(std::span(weight)))));
       unequal += std::ranges::any_of(sums, [&](const Checksum& c) { return c != sums.front(); }) ? 1 : 0;
     }
     return unequal;
@@ -215,11 +204,9 @@ Page data_parallel_page(const DataParallelBench& bench) {
                   r.summing.deviation,
                   r.summing.mean / r.step.mean,
                   double(r.calls),
-                  double(r.bytes)};
-    // Processes that never summed have weights of their own.
-    row.values.push_back(r.exchange == GradientExchange::None ? std::nullopt
-                                                              : std::optional<double>(double(r.unequal)));
-    row.values.push_back(r.peak_bytes);
+                  double(r.bytes),
+                  r.unequal,
+                  r.peak_bytes};
     table.rows.push_back(std::move(row));
     bars.bars.push_back({std::string(name_of(r.exchange)), r.step.mean, text(r.step.mean, Form::Seconds)});
   }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,10 @@ struct DataParallelResult {
   GradientExchange exchange = GradientExchange::None;
   // Seconds over ranks, of each rank's mean over its steps. The passes have the update of the step before.
   Measured step, passes, summing;
-  int64_t calls = 0;      // of a step
-  int64_t bytes = 0;      // of gradients, in f32
-  int64_t unequal = 0;    // tensors whose weights are not those of rank 0, to the bit, on some rank
+  int64_t calls = 0;  // of a step
+  int64_t bytes = 0;  // of gradients, in f32
+  // Tensors whose weights are not those of rank 0, to the bit, on some rank; nothing: they need not be.
+  std::optional<double> unequal;
   double peak_bytes = 0;  // of the fullest rank
 };
 

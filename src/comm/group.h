@@ -13,8 +13,9 @@
 namespace sluice::core {
 
 // The processes of a job, numbered from 0. Every rank makes the same calls in the same order, from one thread
-// at a time; a call returns when this rank's part of it is done. An error (ErrorKind::Device) leaves the
-// group useless: the process should end, upon which the launcher ends the others.
+// at a time; a call returns when this rank's part of it is done. After an error, of a call
+// (ErrorKind::Device) or of what a rank does between calls, the others may wait for it for ever: it says what
+// is wrong and calls abandon().
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -33,7 +34,8 @@ class ProcessGroup {
   // and equal sizes on all ranks.
   virtual Status all_gather(std::span<const std::byte> own, std::span<std::byte> all) = 0;
   // Makes `values` their sums over all ranks, in an order that the library chooses: to compare with, as its
-  // bits differ with the number of bytes and ranks. sum_in_order() is what training may use.
+  // bits differ with the number of bytes and ranks. OrderedSum (comm/sum_in_order.h) is what training may
+  // use.
   virtual Status sum_in_any_order(std::span<float> values) = 0;
 
   // Ends the processes of all ranks, this one too.
@@ -43,6 +45,16 @@ class ProcessGroup {
   // REQUIRES: 1 <= ranks <= size().
   virtual Result<std::unique_ptr<ProcessGroup>> first(int ranks) = 0;
 };
+
+// Every rank's `own`, in the order of ranks; T is plain data.
+template <class T>
+Result<std::vector<T>> gathered(ProcessGroup& group, T own) {
+  std::vector<T> all(size_t(group.size()));
+  SLUICE_TRY(group.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
+  return all;
+}
+// Whether `own` holds on any rank; the same on all.
+Result<bool> any(ProcessGroup& group, bool own);
 
 // Threads of this process as the ranks of a job: rank i is the group at i, to be used by a thread of its own.
 std::vector<std::unique_ptr<ProcessGroup>> groups_of_threads(int ranks);

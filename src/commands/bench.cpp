@@ -164,8 +164,7 @@ Result<CollectiveOptions> collective_options_of(const BenchRequest& r) {
   return out;
 }
 
-// The processes that were started together with this one. What is wrong with the request, process 0 says for
-// all.
+// The processes that were started together with this one.
 Result<std::unique_ptr<ProcessGroup>> processes_of(const BenchRequest& r) {
   SLUICE_ASSIGN(const std::optional<ProcessLaunch> launch, launch_of_this_process());
   if (!launch || launch->size < 2)
@@ -344,9 +343,6 @@ std::vector<std::string> bench_names() {
 Outcome bench(const BenchRequest& request, Requests& asked) {
   for (const Bench& b : kBenches) {
     if (b.name != request.what) continue;
-    if (!request.devices.empty() && b.run != links)
-      return {Ending::Failed, fmt::format("bench {} --devices {}: only links are measured of several devices",
-                                          request.what, request.devices)};
     return outcome(b.run(request, asked));
   }
   return {Ending::Failed,

@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kAlignment = 256;
 // cuDNN's tiles; other lengths take slower or less tested paths there.
 constexpr int64_t kCudnnLength = 128;
-constexpr int64_t kLeastCudnnHeadDim = 32, kMostCudnnHeadDim = 256;
+// Backward passes of heads above kMostCudnnHeadDimBack it has on Hopper alone.
+constexpr int64_t kLeastCudnnHeadDim = 32, kMostCudnnHeadDim = 256, kMostCudnnHeadDimBack = 128;
 // Bookkeeping of a graph beside what the formulas count.
 constexpr int64_t kGraphSlack = 64 * kKiB;
 
@@ -93,8 +94,7 @@ AttnBwdParts parts_of(const AttnBwd& op, const GpuLibraries& libraries) {
 bool suits_cudnn(const AttnShape& s, bool backward, const GpuLibraries& libraries) {
   if (s.packed || s.window > 0 || s.q_len % kCudnnLength != 0 || s.kv_len % kCudnnLength != 0) return false;
   if (s.head_dim % 8 != 0 || s.head_dim > kMostCudnnHeadDim || s.head_dim < kLeastCudnnHeadDim) return false;
-  // cuDNN goes back through longer heads on Hopper alone.
-  if (backward && s.head_dim > 128 && libraries.cc_major != 9) return false;
+  if (backward && s.head_dim > kMostCudnnHeadDimBack && libraries.cc_major != 9) return false;
   if (!backward || !libraries.deterministic) return true;
   return all_graph_bytes(s, true, libraries) <= libraries.attention_cap_bytes;
 }

@@ -48,14 +48,11 @@ class Climb {
   }
 
   void change_gaps() {
-    // What is overwritten next is away for nothing, and what is used again in the same turn or the next one
-    // makes room for hardly any time.
+    // What is overwritten next is away for nothing.
     std::vector<Which> open;
     for (size_t d = 0; d < c_.gaps.size(); ++d) {
-      const std::vector<uint32_t>& turns = schedule_.devices[d].turns;
       for (size_t g = 0; g < c_.gaps[d].size(); ++g) {
-        const Gap& gap = c_.gaps[d][g];
-        if (!gap.dead && (gap.around || turns[gap.last] > turns[gap.first - 1])) open.emplace_back(d, g);
+        if (!c_.gaps[d][g].dead) open.emplace_back(d, g);
       }
     }
     for (size_t i = 0; i < open.size() && left_ > 0; ++i) flip({open[i]});

@@ -65,10 +65,7 @@ struct Schedule {
   std::vector<Value> values;
   std::vector<double> start_ns;          // by position, as if nothing ever stalled; [N] is the end
   std::vector<int64_t> workspace_bytes;  // by position; [N] is what must be free at the boundary
-  // By position, its turn, which lengths of lives are counted in: a run that only changes in place what the
-  // run before it wrote has no turn of its own, so that it makes nothing longer.
-  std::vector<uint32_t> turns;
-  double left_out_ns = 0;  // that the step would last longer: see LeftOut
+  double left_out_ns = 0;                // that the step would last longer: see LeftOut
 
   uint32_t size() const { return static_cast<uint32_t>(runs.size()); }
   double whole_ns() const { return start_ns.back() + left_out_ns; }
@@ -79,6 +76,9 @@ struct Schedule {
 // The same of every device.
 struct StepSchedule {
   std::vector<Schedule> devices;  // by number
+  // By position, its turn, which lengths of lives are counted in: a run that only changes in place what the
+  // run before it wrote has no turn of its own, so that it makes nothing longer.
+  std::vector<uint32_t> turns;
 
   uint32_t size() const { return devices.front().size(); }
   double end_ns() const { return devices.front().start_ns.back(); }

@@ -94,16 +94,25 @@ void for_each_stretch(std::span<const WeightPlace> places, F&& f) {
   }
 }
 
-// A tensor's values in the order of the places.
-std::vector<float> gathered(std::span<const WeightPlace> places, std::span<const float> values) {
-  std::vector<float> out(values.size());
-  for_each_stretch(places, [&](int64_t first, int64_t at, int64_t count) {
-    std::copy_n(values.begin() + at, count, out.begin() + first);
-  });
+// Whether that is one order, as of most tensors.
+bool in_order(std::span<const WeightPlace> places) {
+  bool out = true;
+  for_each_stretch(places, [&](int64_t first, int64_t at, int64_t) { out = out && first == at; });
   return out;
 }
+// A tensor's values in the order of the places: themselves, or in `storage`.
+std::span<const float> gathered(std::span<const WeightPlace> places, std::span<const float> values,
+                                std::vector<float>& storage) {
+  if (in_order(places)) return values;
+  storage.resize(values.size());
+  for_each_stretch(places, [&](int64_t first, int64_t at, int64_t count) {
+    std::copy_n(values.begin() + at, count, storage.begin() + first);
+  });
+  return storage;
+}
 // And back.
-std::vector<float> scattered(std::span<const WeightPlace> places, std::span<const float> values) {
+std::vector<float> scattered(std::span<const WeightPlace> places, std::vector<float> values) {
+  if (in_order(places)) return values;
   std::vector<float> out(values.size());
   for_each_stretch(places, [&](int64_t first, int64_t at, int64_t count) {
     std::copy_n(values.begin() + first, count, out.begin() + at);
@@ -176,7 +185,7 @@ Result<std::vector<float>> read_tensor(const Model& model, const Optimizer& opti
       out.insert(out.end(), values.begin(), values.end());
     }));
   }
-  return scattered(places, out);
+  return scattered(places, std::move(out));
 }
 
 Status check_tensor(const Model& model, const Optimizer& optimizer, TensorKind kind, std::string_view name) {
@@ -199,13 +208,14 @@ Status check_write(const Model& model, const Optimizer& optimizer, TensorKind ki
       kind.of == TensorKind::State && squares != optimizer.state.end() && squares->role == kind.slot;
   SLUICE_TRY(check_values(tensor, never_negative, 0, std::as_bytes(values)));
   std::vector<std::byte> bytes;
-  const std::vector<float> own_order = gathered(places, values);
+  std::vector<float> storage;
+  const std::span<const float> own_order = gathered(places, values, storage);
   int64_t first = 0;  // of the range, in the order of the places
   for (const Range& range : ranges) {
     const Format& format = model.program.object(range.object).format;
     for (int64_t done = 0; done < range.count; done += kPieceElements) {
-      const auto own = std::span(own_order).subspan(size_t(first + done),
-                                                    size_t(std::min(kPieceElements, range.count - done)));
+      const auto own =
+          own_order.subspan(size_t(first + done), size_t(std::min(kPieceElements, range.count - done)));
       // A scale is as large as the largest number of its group.
       const TensorType type = tensor_type(format.block > 0 ? format.scale : format.type);
       if (const int64_t bad = round_elements(type, own, bytes); bad >= 0)
@@ -226,8 +236,8 @@ Status write_tensor(const Model& model, const Optimizer& optimizer, TensorKind k
   }
   SLUICE_ASSIGN(const std::vector<Range> ranges, ranges_of(model, optimizer, kind, name, places));
   std::vector<std::byte> bytes;
-  const std::vector<float> own_order = gathered(places, values);
-  values = own_order;
+  std::vector<float> storage;
+  values = gathered(places, values, storage);
   for (const Range& range : ranges) {
     const Object& object = executor.program().object(range.object);
     const Format& format = object.format;

@@ -124,6 +124,8 @@ TEST(Collectives, CountWhatIsWrong) {
                                          [](const std::string&) {});
       ASSERT_TRUE(found.ok()) << found.message();
       ASSERT_EQ(found->results.size(), 4u) << "two and three ranks, two types";
+      EXPECT_TRUE(found->whole);
+      EXPECT_EQ(found->here, 3);
       for (const CollectiveResult& r : found->results) {
         EXPECT_EQ(r.wrong > 0, muddled) << r.ranks << " ranks, " << name_of(r.dtype);
         EXPECT_GT(r.ours.seconds, 0);

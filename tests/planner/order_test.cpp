@@ -60,13 +60,13 @@ TEST(Turns, AreNotTakenByWhatGoesOnInPlace) {
   const StepSchedule step = unroll(program, {}, task_order(program, costs, false), costs, profile,
                                    Saves(program.objects().size(), Save::Again), {});
   const Schedule& s = step.devices.front();
-  ASSERT_EQ(s.turns.size(), s.size() + 1u);
+  ASSERT_EQ(step.turns.size(), s.size() + 1u);
   int rotations = 0, again = 0;
   for (uint32_t p = 1; p <= s.size(); ++p) {
     const bool rotates = p < s.size() && std::holds_alternative<Rope>(*program.task(s.runs[p].task).op);
     rotations += rotates;
     again += rotates && s.runs[p].recompute;
-    EXPECT_EQ(s.turns[p], s.turns[p - 1] + !rotates) << p;
+    EXPECT_EQ(step.turns[p], step.turns[p - 1] + !rotates) << p;
   }
   EXPECT_GT(rotations, again);
   EXPECT_GT(again, 0);

@@ -86,7 +86,7 @@ Status refuse_bias(const json& root, const Family& family, const char* key) {
   for (const OptionalPart* part : {&family.qkv_bias, &family.o_bias, &family.mlp_bias}) {
     if (part->key != nullptr && std::string_view(part->key) == key) return {};
   }
-  const bool holds = key == "mlp_bias" ? family.mlp_bias.fixed : family.qkv_bias.fixed;
+  const bool holds = std::string_view(key) == "mlp_bias" ? family.mlp_bias.fixed : family.qkv_bias.fixed;
   bool set = holds;
   SLUICE_TRY(read(root, key, set));
   if (set != holds)

@@ -153,7 +153,7 @@ class Emitter {
   void transfer(Side& side, uint32_t span, bool load);
   // An object from a place to another.
   void copy(ObjectId object, Location from, Location to);
-  PackTime time() const { return PackTime(s_.devices.front().turns); }
+  PackTime time() const { return PackTime(s_.turns); }
   // A few rounds are packed in the way of the whole.
   size_t many_on_device() const { return s_.devices.front().left_out_ns > 0 ? 0 : kManyItems; }
   size_t many_on_host() const { return s_.devices.front().left_out_ns > 0 ? 0 : kManyOnHost; }

@@ -244,7 +244,7 @@ struct PackItem {
 // The positions that are packed, 0 .. last, and how long they are.
 struct PackTime {
   uint32_t last;
-  std::span<const uint32_t> turns = {};  // Schedule::turns; empty: every position is a turn
+  std::span<const uint32_t> turns = {};  // StepSchedule::turns; empty: every position is a turn
 
   PackTime(uint32_t last_position) : last(last_position) {}  // NOLINT(google-explicit-constructor)
   explicit PackTime(std::span<const uint32_t> of) : last(uint32_t(of.size()) - 1), turns(of) {}

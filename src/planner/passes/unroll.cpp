@@ -171,7 +171,7 @@ class Unroller {
       s.start_ns = start_ns;
       s.workspace_bytes.assign(runs.size(), 0);
     }
-    const std::vector<uint32_t> turns = turns_of(runs);
+    out_.turns = turns_of(runs);
     double end_ns = 0;
     for (position_ = 0; position_ < runs_.size(); ++position_) {
       const Timed& timed = runs_[position_];
@@ -185,7 +185,6 @@ class Unroller {
     for (size_t d = 0; d < out_.devices.size(); ++d) {
       Schedule& s = out_.devices[d];
       s.device = Tier::device(d);
-      s.turns = turns;
       s.start_ns.push_back(end_ns);
       s.workspace_bytes.push_back(limits_.boundary_bytes[s.device]);
       mark_crossings(s, last_forward_[d]);

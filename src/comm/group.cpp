@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/group.h"
+
+#include <algorithm>
+
+namespace sluice::core {
+
+Result<bool> any(ProcessGroup& group, bool own) {
+  SLUICE_ASSIGN(const std::vector<char> all, gathered(group, char(own ? 1 : 0)));
+  return std::ranges::max(all) != 0;
+}
+
+}  // namespace sluice::core
