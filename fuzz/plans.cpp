@@ -186,7 +186,7 @@ void damage(Plan& p, Choices& c) {
       p.waits[c.below(p.waits.size())] = uint32_t(c.number());
       break;
     case 18:
-      p.homes[c.below(p.homes.size())].offset[Tier::of_index(c.below(4))] = c.number();
+      p.homes[c.below(p.homes.size())].set(Tier::of_index(c.below(4)), c.number());
       break;
     case 19:
       p.arenas[Tier::of_index(c.below(4))].bytes = c.number();

@@ -2,13 +2,17 @@
 // Tiers: the memories that bytes lie in. Near ones come before far ones.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
+#include <ranges>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace sluice::core {
 
@@ -50,44 +54,81 @@ constexpr std::array<Tier, Tier::kCount> kTiers = [] {
   return all;
 }();
 
-// A value for every tier.
+// The first `devices` devices, and the host. REQUIRES: devices <= Tier::kMostDevices.
+inline auto tiers_of(size_t devices) {
+  const auto of = [devices](size_t i) { return i < devices ? Tier::device(i) : kHost; };
+  return std::views::iota(size_t{0}, devices + 1) | std::views::transform(of);
+}
+
+// A value for every tier. Devices behind the last that was given one share one more: a table is as long as
+// the machine has devices.
 template <class T>
 class ByTier {
  public:
-  constexpr ByTier() : values_{} {}
-  constexpr explicit ByTier(const T& all) { values_.fill(all); }
+  ByTier() = default;
+  explicit ByTier(const T& all) : host_(all), rest_(all) {}
   // The values of some tiers; the others are T().
-  constexpr ByTier(std::initializer_list<std::pair<Tier, T>> some) : values_{} {
+  ByTier(std::initializer_list<std::pair<Tier, T>> some) {
     for (const auto& [tier, value] : some) (*this)[tier] = value;
   }
 
-  constexpr T& operator[](Tier tier) { return values_[tier.index()]; }
-  constexpr const T& operator[](Tier tier) const { return values_[tier.index()]; }
-  bool operator==(const ByTier&) const = default;
+  // Makes the table longer where it ends before `tier`: what was had of other devices is then no reference
+  // any more, and nobody may read beside it.
+  T& operator[](Tier tier) {
+    if (!tier.is_device()) return host_;
+    if (tier.index() >= devices_.size()) devices_.resize(tier.index() + 1, rest_);
+    return devices_[tier.index()];
+  }
+  const T& operator[](Tier tier) const {
+    if (!tier.is_device()) return host_;
+    return tier.index() < devices_.size() ? devices_[tier.index()] : rest_;
+  }
+  // For all devices, those behind the table, too.
+  void set_devices(const T& value) {
+    devices_.clear();
+    rest_ = value;
+  }
+
+  // Those with a value of their own, near ones first.
+  auto tiers() const { return tiers_of(devices_.size()); }
+  // Whether it holds of every tier's value and that of the other table.
+  template <class U, class Relation>
+  bool all(const ByTier<U>& other, Relation&& holds) const {
+    const auto both = tiers_of(std::max(devices_.size(), other.devices_.size()));
+    return holds(rest_, other.rest_) &&
+           std::ranges::all_of(both, [&](Tier tier) { return holds((*this)[tier], other[tier]); });
+  }
+  bool operator==(const ByTier& other) const { return all(other, std::equal_to<>()); }
 
  private:
-  std::array<T, Tier::kCount> values_;
+  template <class U>
+  friend class ByTier;
+
+  std::vector<T> devices_;
+  T host_{}, rest_{};
 };
 
 using BytesByTier = ByTier<int64_t>;
 
 // Whether it is no more in any tier.
-constexpr bool within(const BytesByTier& bytes, const BytesByTier& caps) {
-  for (const Tier tier : kTiers) {
-    if (bytes[tier] > caps[tier]) return false;
-  }
-  return true;
+inline bool within(const BytesByTier& bytes, const BytesByTier& caps) {
+  return bytes.all(caps, std::less_equal<>());
 }
 
-constexpr int64_t sum(const BytesByTier& bytes) {
+// REQUIRES: as do the next two, that devices behind the table have nothing.
+inline int64_t sum(const BytesByTier& bytes) {
   int64_t all = 0;
-  for (const Tier tier : kTiers) all += bytes[tier];
+  for (const Tier tier : bytes.tiers()) all += bytes[tier];
   return all;
 }
-constexpr int64_t fullest_device(const BytesByTier& bytes) {
+inline int64_t fullest_device(const BytesByTier& bytes) {
   int64_t most = 0;
-  for (const Tier tier : kTiers) most = tier.is_device() && bytes[tier] > most ? bytes[tier] : most;
+  for (const Tier tier : bytes.tiers()) most = tier.is_device() && bytes[tier] > most ? bytes[tier] : most;
   return most;
+}
+// Makes every value at least that of `bytes`.
+inline void raise_to(const BytesByTier& bytes, BytesByTier& values) {
+  for (const Tier tier : bytes.tiers()) values[tier] = std::max(values[tier], bytes[tier]);
 }
 
 constexpr int64_t kNowhere = -1;

@@ -33,7 +33,7 @@ class LinkArenas {
   Status reserve(Backend& backend) const {
     backend.set_host_parts(parts_);
     SLUICE_TRY(backend.reserve(arenas_));
-    for (const Tier tier : kTiers) {
+    for (const Tier tier : arenas_.tiers()) {
       if (arenas_[tier] > 0) SLUICE_TRY(backend.clear({tier, 0}, arenas_[tier]));
     }
     return {};

@@ -60,7 +60,7 @@ int64_t Profile::arena_within(Tier tier, int64_t cap_bytes, int64_t actions) con
 
 LaneTable Profile::lanes() const {
   std::vector<LaneEnds> ends;
-  for (const Tier tier : kTiers) {
+  for (const Tier tier : tiers_of(devices())) {
     const auto reaches = [&](const Link& link) { return link.from == tier || link.to == tier; };
     if (tier.is_device() && std::any_of(links.begin(), links.end(), reaches)) ends.push_back({tier, tier});
   }

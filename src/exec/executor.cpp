@@ -30,10 +30,7 @@ void Executor::resolve() {
     ledger_[place.tier] = std::max(ledger_[place.tier], place.offset + bytes);
   };
   for (size_t o = 0; o < plan_.homes.size(); ++o) {
-    for (const Tier tier : kTiers) {
-      const Home& home = plan_.homes[o];
-      if (home.on(tier)) hand_out({tier, home.offset[tier]}, program_.objects()[o].bytes);
-    }
+    for (const Location& place : plan_.homes[o].places()) hand_out(place, program_.objects()[o].bytes);
   }
   for (uint32_t id = 0; id < plan_.actions.size(); ++id) {
     const Action& a = plan_.actions[id];
@@ -159,28 +156,23 @@ const Home& Executor::home_of(ObjectId object, int64_t offset, size_t bytes) con
 
 Status Executor::write(ObjectId object, std::span<const std::byte> data, int64_t offset) {
   const Home& home = home_of(object, offset, data.size());
-  for (const Tier tier : kTiers) {
-    if (!home.on(tier)) continue;
-    SLUICE_TRY(backend_.upload({tier, home.offset[tier] + offset}, data.data(), int64_t(data.size())));
-  }
+  for (const auto& [tier, begin] : home.places())
+    SLUICE_TRY(backend_.upload({tier, begin + offset}, data.data(), int64_t(data.size())));
   return {};
 }
 
 Status Executor::clear(ObjectId object) {
   const Home& home = home_of(object, 0, 0);
-  for (const Tier tier : kTiers) {
-    if (!home.on(tier)) continue;
-    SLUICE_TRY(backend_.clear({tier, home.offset[tier]}, program_.object(object).bytes));
-  }
+  for (const Location& place : home.places())
+    SLUICE_TRY(backend_.clear(place, program_.object(object).bytes));
   return {};
 }
 
 Status Executor::read(ObjectId object, std::span<std::byte> data, int64_t offset) const {
   const Home& home = home_of(object, offset, data.size());
   // From the host where it can be, which is the least work.
-  const auto first = std::find_if(kTiers.begin(), kTiers.end(), [&](Tier tier) { return home.on(tier); });
-  const Tier tier = home.on(kHost) ? kHost : *first;
-  return backend_.download(data.data(), {tier, home.offset[tier] + offset}, int64_t(data.size()));
+  const Tier tier = home.on(kHost) ? kHost : home.places().front().tier;
+  return backend_.download(data.data(), {tier, home.offset(tier) + offset}, int64_t(data.size()));
 }
 
 void predict(const Program& program, Plan& plan, const SimOptions& options) {

@@ -111,7 +111,7 @@ PlanReport report_of(const Prepared& p, std::vector<WhatIf> what_ifs) {
   // Shapes are chosen before costs are measured, and a part of one bound is none of another.
   if (!p.machine.traits().runs_models) c.least_bound = p.least_bound;
   const BytesByTier arenas = p.stages.arena_bytes(), held = p.stages.process_bytes(p.machine.profile);
-  for (const Tier tier : kTiers) c.overhead_bytes[tier] = held[tier] - arenas[tier];
+  for (const Tier tier : held.tiers()) c.overhead_bytes[tier] = held[tier] - arenas[tier];
   const Speed speed = speed_of(program, plan, plan.makespan_ns, peak_flops(p));
   c.tokens_per_s = speed.tokens_per_s;
   c.model_tflops = speed.model_tflops;

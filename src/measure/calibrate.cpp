@@ -277,7 +277,7 @@ Status calibrate(Backend& backend, const StepMix& step, const std::filesystem::p
       std::max(kLeastLinkBytes, std::min(test.bytes, (options.most_bytes[kDevice] - bytes[kDevice]) / 2) /
                                     kLeastLinkBytes * kLeastLinkBytes);
   const BytesByTier links = test.arenas(devices);
-  for (const Tier tier : kTiers) bytes[tier] += links[tier];
+  for (const Tier tier : links.tiers()) bytes[tier] += links[tier];
   std::vector<SharedOp> ops;
   for (const CountedOp& counted : step.ops) ops.push_back(counted.op);
   backend.set_host_parts(test.host_parts(devices));

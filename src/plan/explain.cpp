@@ -71,7 +71,7 @@ std::string between_devices(const Plan& plan, const PlanTotals& t) {
                         ? std::string("between  by way of the host")
                         : fmt::format("between  {} copies of {} from device to device", t.hand_overs.actions,
                                       format_bytes(t.hand_overs.bytes));
-  for (const Tier tier : kTiers) {
+  for (const Tier tier : devices.tiers()) {
     const Device& d = devices[tier];
     if (!d.any) continue;
     out += fmt::format("; {} {:.1f} % at work, begins after {:.1f} %, ends {:.1f} % early", name_of(tier),
@@ -117,9 +117,8 @@ std::string explain(const Program& program, const Plan& plan) {
   ByKind resident{}, loaded{}, stored{};
   for (size_t o = 0; o < plan.homes.size(); ++o) {
     const Object& object = program.objects()[o];
-    for (const Tier tier : kTiers) {
-      if (tier.is_device() && plan.homes[o].on(tier))
-        resident[static_cast<size_t>(object.kind)] += object.bytes;
+    for (const Location& place : plan.homes[o].places()) {
+      if (place.tier.is_device()) resident[static_cast<size_t>(object.kind)] += object.bytes;
     }
   }
   std::map<std::string, double> recomputed;

@@ -4,7 +4,6 @@
 // by the planner, proved by verify(), run by exec, shown by explain().
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -45,14 +44,19 @@ struct Action {
 
 // Where an object is between steps. Persistent objects have at least one place; inputs and metrics have
 // a host place.
-struct Home {
-  BytesByTier offset = BytesByTier(kNowhere);
-
-  bool on(Tier tier) const { return offset[tier] != kNowhere; }
-  bool anywhere() const {
-    return std::any_of(kTiers.begin(), kTiers.end(), [&](Tier tier) { return on(tier); });
-  }
+class Home {
+ public:
+  // kNowhere where it is not on that tier.
+  int64_t offset(Tier tier) const;
+  bool on(Tier tier) const { return offset(tier) != kNowhere; }
+  bool anywhere() const { return !places_.empty(); }
+  // Near ones first, one of a tier.
+  const std::vector<Location>& places() const { return places_; }
+  void set(Tier tier, int64_t offset);
   bool operator==(const Home&) const = default;
+
+ private:
+  std::vector<Location> places_;  // most objects have none or one
 };
 
 // A plan's arena in one tier.

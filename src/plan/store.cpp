@@ -6,7 +6,7 @@
 namespace sluice::core {
 namespace {
 
-constexpr std::string_view kFormat = "sluice plan 4";
+constexpr std::string_view kFormat = "sluice plan 5";
 
 // A plan's fields, in one order for both directions.
 template <class Archive, class AnyLocation>
@@ -26,13 +26,11 @@ void action_fields(Archive& a, AnyAction& x) {
 template <class Archive, class AnyPlan>
 void fields(Archive& a, AnyPlan& p) {
   a(p.program_hash), a(p.machine), a(p.lanes), a(p.alignment);
-  for (const Tier tier : kTiers) a(p.arenas[tier].bytes), a(p.arenas[tier].boundary_offset);
+  a(p.arenas, [&](auto& arena) { a(arena.bytes), a(arena.boundary_offset); });
   a.sequence(p.actions, [&](auto& action) { action_fields(a, action); });
   a.sequence(p.addresses, a), a.sequence(p.waits, a);
-  a.sequence(p.homes, [&](auto& home) {
-    for (const Tier tier : kTiers) a(home.offset[tier]);
-  });
-  for (const Tier tier : kTiers) a(p.speedup_with_more[tier]);
+  a.sequence(p.homes, [&](auto& home) { a(home); });
+  a(p.speedup_with_more, a);
   a(p.makespan_ns), a(p.lower_bound_ns), a(p.policy);
 }
 
@@ -53,6 +51,14 @@ class Writer {
   void operator()(Lane lane) { (*this)(lane.index()); }
   void operator()(const LaneTable& lanes) {
     sequence(lanes.ends(), [&](const LaneEnds& ends) { (*this)(ends.from), (*this)(ends.to); });
+  }
+  void operator()(const Home& home) {
+    sequence(home.places(), [&](const Location& place) { location_fields(*this, place); });
+  }
+  template <class T, class F>
+  void operator()(const ByTier<T>& values, F&& each) {
+    (*this)(values.tiers().size());
+    for (const Tier tier : values.tiers()) each(values[tier]);
   }
   template <class T, class F>
   void sequence(const std::vector<T>& values, F&& each) {
@@ -92,6 +98,20 @@ class Reader {
     auto table = LaneTable::of(std::move(ends));
     if (!table.ok()) return fail();
     lanes = std::move(*table);
+  }
+  void operator()(Home& home) {
+    std::vector<Location> places;
+    sequence(places, [&](Location& place) { location_fields(*this, place); });
+    for (const Location& place : places) home.set(place.tier, place.offset);
+    // As it is written: every tier once, near ones first, and each somewhere.
+    if (home.places() != places) fail();
+  }
+  template <class T, class F>
+  void operator()(ByTier<T>& values, F&& each) {
+    size_t n = 0;
+    (*this)(n);
+    if (n == 0 || n > Tier::kCount) return fail();
+    for (const Tier tier : tiers_of(n - 1)) each(values[tier]);
   }
   template <class T, class F>
   void sequence(std::vector<T>& values, F&& each) {

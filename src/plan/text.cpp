@@ -28,8 +28,25 @@ size_t Plan::devices() const {
 
 BytesByTier Plan::arena_bytes() const {
   BytesByTier bytes;
-  for (const Tier tier : kTiers) bytes[tier] = arenas[tier].bytes;
+  for (const Tier tier : arenas.tiers()) bytes[tier] = arenas[tier].bytes;
   return bytes;
+}
+
+int64_t Home::offset(Tier tier) const {
+  const auto it = std::ranges::find(places_, tier, &Location::tier);
+  return it == places_.end() ? kNowhere : it->offset;
+}
+
+void Home::set(Tier tier, int64_t offset) {
+  const auto it = std::ranges::lower_bound(places_, tier, {}, &Location::tier);
+  const bool there = it != places_.end() && it->tier == tier;
+  if (offset == kNowhere) {
+    if (there) places_.erase(it);
+  } else if (there) {
+    it->offset = offset;
+  } else {
+    places_.insert(it, {tier, offset});
+  }
 }
 
 std::string to_text(const Program& program, const Plan& plan) {
@@ -44,7 +61,7 @@ std::string to_text(const Program& program, const Plan& plan) {
     const Home& home = plan.homes[i];
     if (!home.anywhere()) continue;
     fmt::format_to(put, "home {}", program.objects()[i].name);
-    for (const Tier tier : tiers) fmt::format_to(put, " {} {}", name_of(tier), home.offset[tier]);
+    for (const Tier tier : tiers) fmt::format_to(put, " {} {}", name_of(tier), home.offset(tier));
     fmt::format_to(put, "\n");
   }
   for (size_t id = 0; id < plan.actions.size(); ++id) {

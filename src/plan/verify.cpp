@@ -91,7 +91,7 @@ class Verifier {
         workspace_(workspace_bytes),
         versions_(versions_of(program)),
         lane_last_(plan.lanes, kNone) {
-    for (const Tier tier : kTiers) arenas_[tier] = ArenaMap(tier, plan.arenas[tier].bytes);
+    for (const Tier tier : plan.lanes.tiers()) arenas_[tier] = ArenaMap(tier, plan.arenas[tier].bytes);
   }
 
   Status run();
@@ -207,7 +207,7 @@ Status Verifier::well_formed() const {
   for (const double ns : {plan_.makespan_ns, plan_.lower_bound_ns}) {
     if (!(ns >= 0) || !(ns <= kMostNs)) return error("the plan or its lower bound takes {} ns", ns);
   }
-  for (const Tier tier : kTiers) {
+  for (const Tier tier : plan_.speedup_with_more.tiers()) {
     const double times = plan_.speedup_with_more[tier];
     if (!(times >= 0) || !(times <= kMostNs))
       return error("with more {} memory {} times as fast", name_of(tier), times);
@@ -219,7 +219,7 @@ Status Verifier::well_formed() const {
                  std::max(plan_.machine.size(), plan_.policy.size()));
   }
   const std::vector<Tier> joined = plan_.lanes.tiers();
-  for (const Tier tier : kTiers) {
+  for (const Tier tier : plan_.arenas.tiers()) {
     const auto& [bytes, boundary] = plan_.arenas[tier];
     const bool used = std::find(joined.begin(), joined.end(), tier) != joined.end();
     if (bytes < 0 || (bytes > 0 && !used) || boundary < kNowhere || boundary - plan_.alignment > bytes) {
@@ -229,6 +229,12 @@ Status Verifier::well_formed() const {
   }
   if (plan_.homes.size() != program_.objects().size()) {
     return error("the plan has {} homes for {} objects", plan_.homes.size(), program_.objects().size());
+  }
+  for (size_t o = 0; o < plan_.homes.size(); ++o) {
+    for (const auto& [tier, offset] : plan_.homes[o].places()) {
+      if (std::find(joined.begin(), joined.end(), tier) == joined.end())
+        return error("the {} home of {} is on no lane", name_of(tier), program_.objects()[o].name);
+    }
   }
   if (plan_.actions.size() >= std::numeric_limits<uint32_t>::max()) {
     return error("the plan has {} actions", plan_.actions.size());
@@ -255,10 +261,9 @@ Status Verifier::place_homes() {
     const bool given = o.persistent || o.kind == ObjectKind::Input || o.kind == ObjectKind::Constant;
     if (!given && !fixed && home.anywhere())
       return error("{} has a home and does not outlive the step", o.name);
-    for (const Tier tier : kTiers) {
-      if (!given || !home.on(tier)) continue;
+    if (!given) continue;
+    for (const auto& [tier, offset] : home.places()) {
       ArenaMap& arena = arenas_[tier];
-      const int64_t offset = home.offset[tier];
       SLUICE_TRY(arena.in_bounds(offset, o.bytes, plan_.alignment, "home of " + o.name));
       const int64_t end = offset + o.bytes;
       SLUICE_TRY(arena.clear(offset, end, [&](const Block& block) -> Status {
@@ -365,11 +370,9 @@ Status Verifier::check_end() {
   }
   for (size_t i = 0; i < plan_.homes.size(); ++i) {
     const Object& o = program_.objects()[i];
-    const Home& home = plan_.homes[i];
     if (!o.persistent && o.kind != ObjectKind::Metric) continue;
-    for (const Tier tier : kTiers) {
-      if (!home.on(tier)) continue;
-      const Block* block = arenas_[tier].at(home.offset[tier]);
+    for (const auto& [tier, offset] : plan_.homes[i].places()) {
+      const Block* block = arenas_[tier].at(offset);
       if (block == nullptr || block->object != ObjectId(i) || block->version != versions_.last[i]) {
         return error("after the step {} is not at its {} home in its last version: a write-back is lost",
                      o.name, name_of(tier));

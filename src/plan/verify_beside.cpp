@@ -21,10 +21,7 @@ class Residents {
       const Object& object = program.objects()[o];
       if (!object.persistent) continue;
       by_name_.emplace(object.name, o);
-      for (const Tier tier : kTiers) {
-        const int64_t begin = plan.homes[o].offset[tier];
-        if (begin != kNowhere) lie_[tier][begin] = {begin + object.bytes, o};
-      }
+      for (const auto& [tier, begin] : plan.homes[o].places()) lie_[tier][begin] = {begin + object.bytes, o};
     }
   }
 
@@ -71,11 +68,10 @@ Status verify_beside(const Program& program, const Plan& plan, const Program& st
         (plan.homes[o] != residents.home(resident) || object.bytes != residents.object(resident).bytes)) {
       return error("{} is not where a step leaves it", object.name);
     }
-    for (const Tier tier : kTiers) {
-      if (!plan.homes[o].on(tier)) continue;
-      const size_t under = residents.under({tier, plan.homes[o].offset[tier]}, object.bytes, resident);
+    for (const Location& place : plan.homes[o].places()) {
+      const size_t under = residents.under(place, object.bytes, resident);
       if (under != kNobody) {
-        return error("the {} homes of {} and {} overlap", name_of(tier), object.name,
+        return error("the {} homes of {} and {} overlap", name_of(place.tier), object.name,
                      residents.object(under).name);
       }
     }

@@ -78,7 +78,7 @@ PlanBuilder::PlanBuilder(const Program& program, const Profile& profile, const P
     limits.host_bytes_per_action =
         double(profile.host_growth.per_action) * double(least_actions_) / double(std::max<int64_t>(1, tasks));
   }
-  for (const Tier tier : kTiers) {
+  for (const Tier tier : tiers_of(placement_.devices)) {
     limits.bytes[tier] = budget(profile, tier, request.caps[tier], least_actions_, request.base[tier]);
     limits.boundary_bytes[tier] = align_up(request.boundary_bytes[tier], profile.alignment);
   }
@@ -394,7 +394,8 @@ uint64_t PlanBuilder::subject() const {
   for (const double ns : costs_.ns) add(ns);
   for (const int64_t bytes : costs_.workspace_bytes) hash.add(bytes);
   for (const Link& link : profile_.links) add(link.bytes_per_s);
-  for (const Tier tier : kTiers) hash.add(limits.bytes[tier]).add(limits.boundary_bytes[tier]);
+  for (const Tier tier : tiers_of(placement_.devices))
+    hash.add(limits.bytes[tier]).add(limits.boundary_bytes[tier]);
   for (const Pass pass : {Pass::Prices, Pass::Relief, Pass::Drain, Pass::Early, Pass::Order, Pass::Saves})
     hash.add(passes_.record_of(pass).skipped);
   return hash.value();

@@ -208,7 +208,7 @@ uint64_t RingSearch::subject() const {
   for (const double ns : costs_.ns) add(ns);
   for (const int64_t bytes : costs_.workspace_bytes) hash.add(bytes);
   for (const Link& link : profile_.links) add(link.bytes_per_s);
-  for (const Tier tier : kTiers) {
+  for (const Tier tier : tiers_of(devices_)) {
     hash.add(request_.caps[tier]).add(request_.boundary_bytes[tier]);
     hash.add(profile_.overhead_bytes[tier]);
   }

@@ -209,9 +209,7 @@ Result<Point> ShapeSearch::first_that_works(const std::vector<Point>& points) co
   for (const Point& p : points) {
     PlanRequest explained = request(p);
     // Larger chunks help only where evaluation takes less with them.
-    const auto as_much = [&](const BytesByTier& room) {
-      return std::ranges::all_of(kTiers, [&](Tier t) { return room[t] <= explained.boundary_bytes[t]; });
-    };
+    const auto as_much = [&](const BytesByTier& room) { return within(room, explained.boundary_bytes); };
     if (std::ranges::any_of(refused, as_much)) continue;
     refused.push_back(explained.boundary_bytes);
     explained.explain = !r_.least;

@@ -55,7 +55,7 @@ Stretch free_around(const Stage& stepping, Tier tier, int64_t room, int64_t alig
   for (size_t o = 0; o < stepping.plan.homes.size(); ++o) {
     const Home& home = stepping.plan.homes[o];
     if (!home.on(tier)) continue;
-    const int64_t first = home.offset[tier], last = first + stepping.model.program.objects()[o].bytes;
+    const int64_t first = home.offset(tier), last = first + stepping.model.program.objects()[o].bytes;
     if (last <= begin) out.begin = std::max(out.begin, align_up(last, alignment));
     if (first >= end) out.end = std::min(out.end, first);
   }
@@ -69,7 +69,7 @@ Result<BytesByTier> room_beside(const Program& program, const Profile& profile) 
   for (const Object& o : program.objects()) {
     Home home;
     if (o.persistent) {
-      home.offset[kHost] = request.base[kHost];
+      home.set(kHost, request.base[kHost]);
       request.base[kHost] += align_up(o.bytes, profile.alignment);
     }
     request.fixed_homes.push_back(home);
@@ -133,15 +133,13 @@ const Stage& Stages::at(std::string_view name) const {
 
 BytesByTier Stages::arena_bytes() const {
   BytesByTier bytes;
-  for_each_stage(*this, [&](const Stage& s) {
-    for (const Tier tier : kTiers) bytes[tier] = std::max(bytes[tier], s.plan.arenas[tier].bytes);
-  });
+  for_each_stage(*this, [&](const Stage& s) { raise_to(s.plan.arena_bytes(), bytes); });
   return bytes;
 }
 
 BytesByTier Stages::process_bytes(const Profile& profile) const {
   BytesByTier bytes = arena_bytes();
-  for (const Tier tier : kTiers)
+  for (const Tier tier : bytes.tiers())
     bytes[tier] += profile.held_beside(tier, bytes[tier], int64_t(main.plan.actions.size()));
   return bytes;
 }

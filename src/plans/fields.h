@@ -63,7 +63,7 @@ void visit_fields(const Profile& profile, F&& field) {
   field("copy_slowdown", copy_slowdown);
   field("peak_flops", peak_flops);
   field("alignment", alignment);
-  for (const Tier tier : kTiers) field("overhead_bytes", overhead_bytes[tier]);
+  for (const Tier tier : tiers_of(profile.devices())) field("overhead_bytes", overhead_bytes[tier]);
   const auto& [per_arena_gib, per_action] = host_growth;
   field("host_growth.per_arena_gib", per_arena_gib);
   field("host_growth.per_action", per_action);

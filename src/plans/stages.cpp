@@ -75,10 +75,6 @@ void leave_out_what_saves_nothing(Stages& stages) {
     leave_out(kUpdatingEvaluation);
 }
 
-void make_room(const BytesByTier& room, BytesByTier& bytes) {
-  for (const Tier tier : kTiers) bytes[tier] = std::max(bytes[tier], room[tier]);
-}
-
 // The caps, and room at the boundary for the largest of the programs between steps.
 Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& stages,
                                          const Profile& profile) {
@@ -93,7 +89,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
   for (const Stage& stage : stages.beside) {
     if (stage.optional) continue;
     SLUICE_ASSIGN(const BytesByTier room, room_beside(stage.model.program, profile));
-    make_room(room, request.boundary_bytes);
+    raise_to(room, request.boundary_bytes);
   }
   return request;
 }
@@ -103,7 +99,7 @@ Result<PlanRequest> request_for_training(const StageRequest& r, const Stages& st
 std::function<BytesByTier(const StepShape&)> room_between_steps(const StageRequest& r,
                                                                 const Profile& profile) {
   const auto add_room = [&profile](const Model& model, BytesByTier& bytes) {
-    if (const auto room = room_beside(model.program, profile); room.ok()) make_room(*room, bytes);
+    if (const auto room = room_beside(model.program, profile); room.ok()) raise_to(*room, bytes);
   };
   BytesByTier always;
   std::vector<BesideSteps> by_shape;

@@ -115,7 +115,7 @@ class Diff {
   }
 
   void memory() {
-    for (const Tier tier : kTiers) {
+    for (const Tier tier : tiers_of(std::max(a_.table.devices(), b_.table.devices()))) {
       const std::string_view name = name_of(tier);
       const TierReport *before = &a_.tiers[tier], *after = &b_.tiers[tier];
       if (before->cap_bytes != after->cap_bytes) {

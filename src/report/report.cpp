@@ -215,8 +215,9 @@ SaveMap make_map(const Program& program, const Plan& plan, const Fates& fates,
     SaveMap::Weights& row = map.weights[static_cast<size_t>(row_of(object, head))];
     const auto k = static_cast<size_t>(kind - kWeightKinds.begin());
     row.bytes[k] += object.bytes;
-    const auto stays = [&](Tier tier) { return tier.is_device() && plan.homes[o].on(tier); };
-    if (o < plan.homes.size() && std::ranges::any_of(kTiers, stays)) row.device_bytes[k] += object.bytes;
+    const auto stays = [](const Location& place) { return place.tier.is_device(); };
+    if (o < plan.homes.size() && std::ranges::any_of(plan.homes[o].places(), stays))
+      row.device_bytes[k] += object.bytes;
   }
   return map;
 }

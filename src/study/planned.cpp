@@ -66,7 +66,7 @@ void count_activations(const Prepared& p, PlannedCase& c) {
   const Kept everything = count_training(p.model, sequence, p.numerics, *p.optimizer.optimizer).everything;
   c.everything_bytes = everything.bytes / sequence.tokens() * c.round_tokens;
   const MemoryHistory history = memory_history(s.model.program, s.plan, predicted_timeline(s.plan));
-  for (const Tier tier : kTiers) {
+  for (const Tier tier : history.tiers()) {
     int64_t most = 0;
     for (const MemoryPoint& point : history[tier]) {
       most = std::max(most, point.bytes[size_t(ObjectKind::Activation)]);

@@ -26,9 +26,8 @@ int64_t some_more(int64_t cap_bytes) {
 
 std::vector<Change> changes_of(const Prepared& p) {
   std::vector<Change> out;
-  for (const Tier tier : kTiers) {
-    // The first device's cap is that of all.
-    if (p.config.caps[tier] == kUnlimited || (tier.is_device() && tier != kDevice)) continue;
+  for (const Tier tier : {kDevice, kHost}) {  // the first device's cap is that of all
+    if (p.config.caps[tier] == kUnlimited) continue;
     const int64_t more = some_more(p.config.caps[tier]);
     RunConfig c = p.config;
     c.caps[tier] += more;

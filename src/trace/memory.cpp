@@ -87,11 +87,8 @@ MemoryHistory memory_history(const Program& program, const Plan& plan, std::span
   for (const Interval& t : timeline) end_ns = std::max(end_ns, t.end_ns);
   const auto kind_of = [&](ObjectId id) { return static_cast<size_t>(program.object(id).kind); };
   for (uint32_t o = 0; o < plan.homes.size(); ++o) {
-    for (const Tier tier : kTiers) {
-      const Home& home = plan.homes[o];
-      if (!home.on(tier)) continue;
-      arenas[tier].resident(home.offset[tier], program.objects()[o].bytes, kind_of(ObjectId(o)), end_ns);
-    }
+    for (const auto& [tier, offset] : plan.homes[o].places())
+      arenas[tier].resident(offset, program.objects()[o].bytes, kind_of(ObjectId(o)), end_ns);
   }
   for (size_t id = 0; id < plan.actions.size(); ++id) {
     const Action& a = plan.actions[id];
@@ -111,10 +108,8 @@ MemoryHistory memory_history(const Program& program, const Plan& plan, std::span
     if (a.bytes > 0) device.touch(a.workspace_offset, a.bytes, kObjectKinds, true, when);
   }
   for (uint32_t o = 0; o < plan.homes.size(); ++o) {
-    const Home& home = plan.homes[o];
-    for (const Tier tier : kTiers) {
-      if (home.on(tier)) arenas[tier].stays(home.offset[tier], program.objects()[o].bytes, end_ns);
-    }
+    for (const auto& [tier, offset] : plan.homes[o].places())
+      arenas[tier].stays(offset, program.objects()[o].bytes, end_ns);
   }
   MemoryHistory out;
   for (const Tier tier : plan.lanes.tiers()) out[tier] = arenas[tier].history();

@@ -28,6 +28,43 @@ TEST(ByTier, HoldsWhatIsGivenAndNothingElse) {
   }
 }
 
+TEST(ByTier, IsAsLongAsItHasToBe) {
+  BytesByTier bytes(7);
+  EXPECT_EQ(bytes.tiers().size(), 1u) << "the host";
+  bytes[kHost] = 1;
+  bytes[Tier::device(2)] = 3;
+  std::vector<Tier> tiers;
+  for (const Tier tier : bytes.tiers()) tiers.push_back(tier);
+  EXPECT_EQ(tiers, (std::vector<Tier>{kDevice, Tier::device(1), Tier::device(2), kHost}));
+  for (const Tier tier : kTiers) EXPECT_EQ(bytes[tier], tier == kHost ? 1 : tier == Tier::device(2) ? 3 : 7);
+  bytes.set_devices(9);
+  EXPECT_EQ(bytes.tiers().size(), 1u);
+  for (const Tier tier : kTiers) EXPECT_EQ(bytes[tier], tier == kHost ? 1 : 9);
+}
+
+TEST(ByTier, AreComparedTierByTierHoweverLongTheyAre) {
+  BytesByTier some(7), longer(7);
+  longer[Tier::device(3)] = 7;
+  EXPECT_EQ(some, longer);
+  EXPECT_EQ(longer, some);
+  longer[Tier::device(1)] = 6;
+  EXPECT_NE(some, longer);
+  EXPECT_TRUE(within(longer, some));
+  EXPECT_FALSE(within(some, longer));
+  EXPECT_FALSE(within(BytesByTier(7), BytesByTier({{kHost, 9}, {kDevice, 9}})))
+      << "other devices have 7 and 0";
+  some.set_devices(8);
+  EXPECT_FALSE(within(some, BytesByTier(7)));
+}
+
+TEST(ByTier, IsRaisedToAnother) {
+  BytesByTier values{{kHost, 5}, {kDevice, 2}};
+  raise_to({{kHost, 4}, {kDevice, 3}, {Tier::device(1), 1}}, values);
+  EXPECT_EQ(values, (BytesByTier{{kHost, 5}, {kDevice, 3}, {Tier::device(1), 1}}));
+  EXPECT_EQ(sum(values), 9);
+  EXPECT_EQ(fullest_device(values), 3);
+}
+
 TEST(LaneTable, StartsWithThoseOfOneDevice) {
   const LaneTable lanes;
   std::vector<std::string> names;

@@ -44,7 +44,8 @@ class ManyPlans {
   // What the arenas hold.
   BytesByTier room() const { return BytesByTier(device_bytes_); }
   bool fits(const Plan& plan) const {
-    return std::ranges::all_of(kTiers, [&](Tier tier) { return plan.arenas[tier].bytes <= device_bytes_; });
+    return std::ranges::all_of(plan.arenas.tiers(),
+                               [&](Tier tier) { return plan.arenas[tier].bytes <= device_bytes_; });
   }
 
   // Two steps from a fresh state, the arenas full of NaNs before.

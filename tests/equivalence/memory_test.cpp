@@ -62,8 +62,8 @@ TEST_P(Memory, HomesInBothTiersAgree) {
   for (size_t o = 0; o < objects.size(); ++o) {
     const Home& home = run.plan().homes[o];
     if (!objects[o].persistent || !home.on(kDevice) || !home.on(kHost)) continue;
-    EXPECT_EQ(std::memcmp(run.arenas()[kDevice] + home.offset[kDevice],
-                          run.arenas()[kHost] + home.offset[kHost], size_t(objects[o].bytes)),
+    EXPECT_EQ(std::memcmp(run.arenas()[kDevice] + home.offset(kDevice),
+                          run.arenas()[kHost] + home.offset(kHost), size_t(objects[o].bytes)),
               0)
         << objects[o].name;
   }

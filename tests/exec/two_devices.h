@@ -46,7 +46,7 @@ class RandomPlan {
     make_program();
     plan.program_hash = program.hash();
     plan.homes.resize(program.objects().size());
-    plan.homes[0].offset[kHost] = 0;
+    plan.homes[0].set(kHost, 0);
     cells_[{kHost, 0}].object = 0;
     for (uint32_t task = 0; task < kTasks; ++task) run(task);
   }

@@ -83,8 +83,8 @@ enum StepIndex : uint32_t { kLoadG, kUpdate, kLoadX, kFirst, kStoreA, kSecond, k
 
 Draft valid() {
   Draft d;
-  d.w.offset[kDevice] = kDeviceW;
-  d.g.offset[kHost] = kShared;
+  d.w.set(kDevice, kDeviceW);
+  d.g.set(kHost, kShared);
   d.steps = {move(kLoad, kG, kOne, kShared, {}),
              run(0, {kOne, kOne, kDeviceW}, {kLoadG}),
              move(kLoad, kX, kTwo, kHostX, {}),
@@ -107,7 +107,7 @@ Status check(const Draft& d) {
   plan.homes.resize(program.objects().size());
   plan.homes[kW] = d.w;
   plan.homes[kG] = d.g;
-  plan.homes[kX].offset[kHost] = kHostX;
+  plan.homes[kX].set(kHost, kHostX);
   for (const Step& s : d.steps) {
     Action a = s.action;
     a.first_address = uint32_t(plan.addresses.size());
@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Broken{"overlaps_another_place_across_the_boundary",
                            [](Draft& d) {
                              d.w = {};
-                             d.w.offset[kHost] = kShared + 128;
+                             d.w.set(kHost, kShared + 128);
                              d.host_bytes = 768;
                            },
                            {"host homes of", "overlap"}},
@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
                            {"load g", "uses g", "nothing lies"}},
                     Broken{"the_start_expects_it_on_the_device",
                            [](Draft& d) {
-                             d.g.offset[kDevice] = kOne;
+                             d.g.set(kDevice, kOne);
                              d.steps.erase(d.steps.begin());
                              for (Step& s : d.steps) {
                                std::erase(s.waits, 0u);

@@ -85,7 +85,7 @@ enum StepIndex : size_t { kLoadX, kLoadW, kCopy, kChange, kShow, kStoreW, kStore
 
 Home on_host(int64_t offset) {
   Home home;
-  home.offset[kHost] = offset;
+  home.set(kHost, offset);
   return home;
 }
 
@@ -108,7 +108,7 @@ Status check(const Draft& d) {
   const Program program = example();
   Plan plan;
   plan.program_hash = program.hash() + d.hash_change;
-  for (const Tier tier : kTiers) plan.arenas[tier].bytes = d.bytes[tier];
+  for (const Tier tier : d.bytes.tiers()) plan.arenas[tier].bytes = d.bytes[tier];
   plan.alignment = 64;
   plan.homes = d.homes;
   for (const Step& s : d.steps) {
@@ -222,7 +222,7 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"workspace_and_operand",
                [](Draft& d) { d.steps[kChange].action.workspace_offset = 512; },
                {"change", "overlaps"}},
-        Broken{"homes", [](Draft& d) { d.homes[kW].offset[kHost] = 128; }, {"homes of", "overlap"}},
+        Broken{"homes", [](Draft& d) { d.homes[kW].set(kHost, 128); }, {"homes of", "overlap"}},
         Broken{"load_over_what_is_read",
                [](Draft& d) {
                  // x leaves for w before `change` has read it.
@@ -324,7 +324,7 @@ INSTANTIATE_TEST_SUITE_P(
                {"w", "write-back is lost"}},
         Broken{"second_home_is_stale",
                [](Draft& d) {
-                 d.homes[kW].offset[kDevice] = 1024;
+                 d.homes[kW].set(kDevice, 1024);
                  d.bytes[kDevice] = 1536;
                  d.steps[kShow].addresses[1] = d.steps[kStoreM].action.from.offset = 1280;
                },
@@ -366,7 +366,7 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"input_without_host_home",
                [](Draft& d) {
                  d.homes[kX] = {};
-                 d.homes[kX].offset[kDevice] = 0;
+                 d.homes[kX].set(kDevice, 0);
                },
                {"x", "no host home"}},
         Broken{"homes_missing", [](Draft& d) { d.homes.pop_back(); }, {"3 homes for 4 objects"}}),
@@ -393,9 +393,9 @@ INSTANTIATE_TEST_SUITE_P(
                  for (int64_t& address : p.addresses) address = address == 0 ? kHuge - 63 : address;
                },
                {"load x", "outside the device arena"}),
-        spoilt("home_that_wraps", [](Plan& p) { p.homes[kW].offset[kHost] = kHuge - 63; },
+        spoilt("home_that_wraps", [](Plan& p) { p.homes[kW].set(kHost, kHuge - 63); },
                {"home of w", "outside the host arena"}),
-        spoilt("home_far_below", [](Plan& p) { p.homes[kW].offset[kHost] = -kHuge - 1; },
+        spoilt("home_far_below", [](Plan& p) { p.homes[kW].set(kHost, -kHuge - 1); },
                {"home of w", "outside the host arena"}),
         spoilt("workspace_that_wraps", [](Plan& p) { p.actions[kChange].workspace_offset = kHuge - 63; },
                {"change", "outside the device arena"}),
@@ -416,7 +416,7 @@ INSTANTIATE_TEST_SUITE_P(
         spoilt("arena_that_no_lane_joins", [](Plan& p) { p.arenas[Tier::device(3)].bytes = 64; },
                {"device3 arena of 64"}),
         spoilt("room_far_beyond", [](Plan& p) { p.arenas[kHost].boundary_offset = kHuge; }, {"room from"}),
-        spoilt("home_of_what_does_not_last", [](Plan& p) { p.homes[kY].offset[kDevice] = kHuge; },
+        spoilt("home_of_what_does_not_last", [](Plan& p) { p.homes[kY].set(kDevice, kHuge); },
                {"y has a home"}),
         spoilt("time_that_never_ends",
                [](Plan& p) { p.actions[kShow].cost_ns = std::numeric_limits<double>::infinity(); },
@@ -471,8 +471,8 @@ TEST(Verify, KeepsOffWhatLiesThereBetweenSteps) {
   EXPECT_EQ(says(valid()), "") << "it may write its own objects";
   Draft elsewhere = valid();
   elsewhere.bytes[kHost] = 1024;
-  elsewhere.homes[kW].offset[kHost] = elsewhere.steps[kLoadW].action.from.offset =
-      elsewhere.steps[kStoreW].action.to.offset = 768;
+  elsewhere.homes[kW].set(kHost, 768);
+  elsewhere.steps[kLoadW].action.from.offset = elsewhere.steps[kStoreW].action.to.offset = 768;
   EXPECT_EQ(says(elsewhere), "w is not where a step leaves it");
 
   // Another program, whose only object that lasts has another name: what it has on the host must lie
@@ -486,13 +486,13 @@ TEST(Verify, KeepsOffWhatLiesThereBetweenSteps) {
   Plan plan = steps;
   plan.program_hash = other.hash();
   EXPECT_EQ(verify_beside(other, plan, program, steps).message(), "the host homes of w' and w overlap");
-  plan.homes[kW].offset[kHost] = 768;
+  plan.homes[kW].set(kHost, 768);
   EXPECT_EQ(verify_beside(other, plan, program, steps).message(),
             "action 5 (store w') overwrites w in the host arena, which the next step needs");
   plan.actions[kStoreW].to.offset = 768;
   EXPECT_TRUE(verify_beside(other, plan, program, steps).ok());
   Plan resident = steps;
-  resident.homes[kW].offset[kDevice] = 1024;
+  resident.homes[kW].set(kDevice, 1024);
   EXPECT_EQ(verify_beside(other, plan, program, resident).message(),
             "action 4 (show) overwrites w in the device arena, which the next step needs");
 }

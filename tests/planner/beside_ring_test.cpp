@@ -38,13 +38,13 @@ TEST(BesideARing, PlansKeepToEachDevicesRoom) {
       Home& home = main.homes[o];
       if (!home.on(device)) continue;
       last = &home;
-      home.offset[device] = end;
+      home.set(device, end);
       end += align_up(stages.main.model.program.objects()[o].bytes, profile.alignment);
     }
     ASSERT_NE(last, nullptr);
     ASSERT_GT(main.arenas[device].bytes, end + room[device] + 16 * kMiB);
-    main.arenas[device].boundary_offset = second ? last->offset[device] : end;
-    if (second) last->offset[device] = align_up(last->offset[device] + room[device], profile.alignment);
+    main.arenas[device].boundary_offset = second ? last->offset(device) : end;
+    if (second) last->set(device, align_up(last->offset(device) + room[device], profile.alignment));
   }
   const Status planned = plan_beside(stages, room, profile);
   EXPECT_TRUE(planned.ok()) << planned.message();

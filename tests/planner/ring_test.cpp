@@ -519,7 +519,7 @@ TEST_P(BrokenHandOvers, OthersAreFoundByTheirWords) {
       "over what the other device still needs",
       [](Plan& p, Action& a) {
         for (const Home& home : p.homes) {
-          if (home.on(a.to.tier)) a.to.offset = home.offset[a.to.tier];
+          if (home.on(a.to.tier)) a.to.offset = home.offset(a.to.tier);
         }
       },
       "");

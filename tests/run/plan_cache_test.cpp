@@ -134,7 +134,9 @@ TEST_F(PlanCacheTest, ProvesWhatItFinds) {
     Plan& plan = s.find(kFlush)->plan;
     const int64_t further = plan.alignment;
     plan.arenas[kHost].bytes += further;
-    for (Home& home : plan.homes) home.offset[kHost] += home.on(kHost) ? further : 0;
+    for (Home& home : plan.homes) {
+      if (home.on(kHost)) home.set(kHost, home.offset(kHost) + further);
+    }
     for (Action& a : plan.actions) {
       for (Location* place : {&a.from, &a.to}) {
         if (a.kind == ActionKind::Copy && place->tier == kHost) place->offset += further;

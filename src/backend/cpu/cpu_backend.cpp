@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "backend/cpu/arena.h"
@@ -93,7 +94,7 @@ class CpuBackend final : public Backend {
                    format_bytes(bytes[kHost]), format_bytes(available));
     }
     for (const Tier tier : lanes().tiers()) {
-      SLUICE_CHECK(arenas_[tier].data() == nullptr, "arenas are reserved once");
+      SLUICE_CHECK(!arenas_.contains(tier), "arenas are reserved once");
       SLUICE_ASSIGN(arenas_[tier], Arena::create(name_of(tier), bytes[tier], workers_.front()->pool));
       bases_[tier] = arenas_[tier].data();
     }
@@ -139,10 +140,10 @@ class CpuBackend final : public Backend {
   BytesByTier memory() const override {
     BytesByTier used;
     used[kHost] = resident_bytes();
-    for (const Tier tier : lanes().tiers()) {
+    for (const auto& [tier, arena] : arenas_) {
       if (!tier.is_device()) continue;
-      used[tier] = arenas_[tier].bytes();
-      used[kHost] -= arenas_[tier].bytes();
+      used[tier] = arena.bytes();
+      used[kHost] -= arena.bytes();
     }
     used[kHost] = std::max<int64_t>(0, used[kHost]);
     return used;
@@ -159,7 +160,7 @@ class CpuBackend final : public Backend {
   CpuIsa isa_;
   std::vector<std::unique_ptr<Worker>> workers_;  // by device
   cpu::OpTable table_;
-  ByTier<Arena> arenas_;
+  std::map<Tier, Arena> arenas_;
   Arenas bases_;
   cpu::Lanes lanes_;  // last, so that its threads end before what they use
 };

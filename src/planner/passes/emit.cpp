@@ -283,7 +283,7 @@ bool Emitter::pack_host(int64_t& missing_bytes) {
       const Owner owner{d, slot.value, v.object};
       const bool given = !limits_.fixed_homes.empty() && limits_.fixed_homes[v.object.value].on(kHost);
       if (given) {
-        side.host_address[slot.value] = limits_.fixed_homes[v.object.value].offset[kHost];
+        side.host_address[slot.value] = limits_.fixed_homes[v.object.value].offset(kHost);
         continue;
       }
       size_t& home = home_of[v.object.value];
@@ -348,21 +348,20 @@ void Emitter::set_homes() {
       if (side.current[span.value] == UINT32_MAX && !span.load) side.current[span.value] = i;
       if (!span.always && !span.wraps()) continue;
       side.current[span.value] = i;
-      plan_.homes[side.value_of(span).object.value].offset[side.tier] = span.address;
+      plan_.homes[side.value_of(span).object.value].set(side.tier, span.address);
     }
     for (const HostSlot& slot : side.r.slots) {
       const Value& v = side.s.values[slot.value];
-      if (slot.home) plan_.homes[v.object.value].offset[kHost] = side.host_address[slot.value];
+      if (slot.home) plan_.homes[v.object.value].set(kHost, side.host_address[slot.value]);
     }
   }
   for (size_t o = 0; o < limits_.fixed_homes.size(); ++o) {
     const Home& fixed = limits_.fixed_homes[o];
     if (!fixed.anywhere()) continue;
     plan_.homes[o] = fixed;
-    for (const Tier tier : kTiers) {
-      if (!fixed.on(tier)) continue;
+    for (const auto& [tier, offset] : fixed.places()) {
       int64_t& bytes = plan_.arenas[tier].bytes;
-      bytes = std::max(bytes, fixed.offset[tier] + program_.objects()[o].bytes);
+      bytes = std::max(bytes, offset + program_.objects()[o].bytes);
     }
   }
 }
@@ -410,7 +409,7 @@ void Emitter::append(Action action, const Clock& after) {
 
 int64_t Emitter::address_of(Side& side, uint32_t value, uint32_t p) {
   const Value& v = side.s.values[value];
-  if (v.fixed) return limits_.fixed_homes[v.object.value].offset[side.tier];
+  if (v.fixed) return limits_.fixed_homes[v.object.value].offset(side.tier);
   // What is overwritten after a time away comes back without a load.
   uint32_t& current = side.current[value];
   while (!side.r.spans[current].covers(p)) current = side.next_span(current);

@@ -49,11 +49,7 @@ struct Limits {
   int64_t host_bytes_of(int64_t actions) const {
     return int64_t(host_bytes_per_action * double(std::max<int64_t>(0, actions - actions_counted)));
   }
-  void set_device_bytes(int64_t budget) {
-    for (const Tier tier : kTiers) {
-      if (tier.is_device()) bytes[tier] = budget;
-    }
-  }
+  void set_device_bytes(int64_t budget) { bytes.set_devices(budget); }
 };
 
 // Activations that can be dropped after the forward pass and computed again, all of them together.

@@ -93,7 +93,7 @@ void Resident::keep_copies_equal(uint32_t index) {
   if (!home.on(kHost) || !written) return;
   const uint32_t first = v.uses.front().position, last = v.uses.back().position;
   Span span{index, first, last, first, last, false, true};
-  span.address = home.offset[s_.device];
+  span.address = home.offset(s_.device);
   span.store_at = last;
   out_.spans.push_back(span);
   out_.slots.push_back({index, 0, n_, true, true});

@@ -333,12 +333,13 @@ Ring::Order Ring::list(const Ranks& ranks, int32_t chunks_at_once, double patien
   const Edges &to = backwards ? before_ : next_, &from = backwards ? next_ : before_;
   for (uint32_t g = 0; g < groups_.size(); ++g) before.push_back(from.of(g).size());
   // Of each device what can begin now, and what can begin later, by time.
-  std::array<std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>, Tier::kMostDevices> open;
+  using Open = std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>>;
+  std::vector<Open> open(placement_.devices);
   std::vector<uint32_t> of_rank(groups_.size());
   for (uint32_t g = 0; g < groups_.size(); ++g) of_rank[ranks[g]] = g;
   using Event = std::pair<double, uint32_t>;
-  std::array<std::priority_queue<Event, std::vector<Event>, std::greater<>>, Tier::kMostDevices> later;
-  std::array<double, Tier::kMostDevices> free_ns{};
+  std::vector<std::priority_queue<Event, std::vector<Event>, std::greater<>>> later(placement_.devices);
+  std::vector<double> free_ns(placement_.devices, 0);
   std::vector<uint32_t> backward_left = backward_groups_;
   std::map<int32_t, std::vector<uint32_t>> held;  // by chunk: forward groups that may not begin yet
   // One without a backward pass holds nothing up.

@@ -7,7 +7,6 @@
 // flows, so that by time there is one content of an object at a time. The second walk takes the runs by their
 // times and says which values they use.
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "planner/passes/activation_lives.h"
@@ -67,7 +66,9 @@ class Unroller {
     owner_.assign(objects, kDevice);
     made_.assign(objects, false);
     used_ns_.assign(objects, 0);
-    arrived_ns_.assign(placement_.devices > 1 ? objects : 0, {});
+    arrived_ns_.assign(placement_.devices, std::vector<double>(placement_.devices > 1 ? objects : 0, 0));
+    now_ns_.assign(placement_.devices, 0);
+    link_ns_.assign(placement_.devices, std::vector<double>(placement_.devices, 0));
     for (const TaskId task : order) {
       provide(task);
       append(task, false);
@@ -104,8 +105,8 @@ class Unroller {
     const double ns = profile_.hand_over_ns(program_.objects()[o].bytes, from, to);
     double& link_ns = link_ns_[from.index()][device];
     Timed timed{{TaskId(), false, kNoUse, RunKind::HandOver, from, to, ObjectId(o), ns}};
-    timed.start_ns = std::max(link_ns, arrived_ns_[o][from.index()]);
-    timed.end_ns = link_ns = arrived_ns_[o][device] = timed.start_ns + ns;
+    timed.start_ns = std::max(link_ns, arrived_ns_[from.index()][o]);
+    timed.end_ns = link_ns = arrived_ns_[device][o] = timed.start_ns + ns;
     used_ns_[o] = std::max(used_ns_[o], timed.end_ns);
     runs_.push_back(timed);
   }
@@ -119,7 +120,7 @@ class Unroller {
       const uint32_t o = u.object.value;
       if (!shared_[o]) continue;
       timed.start_ns =
-          std::max(timed.start_ns, u.access == Access::Read ? arrived_ns_[o][device] : used_ns_[o]);
+          std::max(timed.start_ns, u.access == Access::Read ? arrived_ns_[device][o] : used_ns_[o]);
     }
     timed.end_ns = now_ns_[device] = timed.start_ns + costs_.ns[id.value];
     timed.run.ns = timed.end_ns - timed.start_ns;
@@ -133,7 +134,7 @@ class Unroller {
       there_[device][o] = true;
       if (!shared_[o]) continue;
       used_ns_[o] = std::max(used_ns_[o], timed.end_ns);
-      if (u.access != Access::Read) arrived_ns_[o][device] = timed.end_ns;
+      if (u.access != Access::Read) arrived_ns_[device][o] = timed.end_ns;
     }
     runs_.push_back(timed);
   }
@@ -324,11 +325,12 @@ class Unroller {
   std::vector<uint32_t> left_;            // by object: forward tasks that will still use it
   std::vector<Tier> owner_;               // by object: who wrote it last
   std::vector<bool> made_;                // by object: written in this step
-  // Of shared objects: when the last use so far ends, and by device when the content came or was made there.
+  // Of shared objects: when the last use so far ends, and by device and object when the content came or was
+  // made there.
   std::vector<double> used_ns_;
-  std::vector<std::array<double, Tier::kMostDevices>> arrived_ns_;
-  std::array<double, Tier::kMostDevices> now_ns_{};  // when a device has done what it has to do so far
-  std::array<std::array<double, Tier::kMostDevices>, Tier::kMostDevices> link_ns_{};  // the same of links
+  std::vector<std::vector<double>> arrived_ns_;
+  std::vector<double> now_ns_;                // when a device has done what it has to do so far
+  std::vector<std::vector<double>> link_ns_;  // the same of links
 
   uint32_t position_ = 0;                            // of the run whose values are made
   std::vector<std::vector<uint32_t>> current_;       // by device and object: its value now

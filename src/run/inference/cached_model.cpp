@@ -135,7 +135,7 @@ Result<std::span<const float>> CachedModel::pass(bool prompts, std::span<const R
 
 BytesByTier CachedModel::memory() {
   const BytesByTier bytes = backend_->memory();
-  for (const Tier tier : kTiers) peak_[tier] = std::max(peak_[tier], bytes[tier]);
+  raise_to(bytes, peak_);
   return bytes;
 }
 

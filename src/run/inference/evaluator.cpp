@@ -101,7 +101,7 @@ Status Evaluator::start(const Machine& machine, const std::filesystem::path& wei
 
 Status Evaluator::check() {
   const BytesByTier bytes = backend_->memory();
-  for (const Tier tier : kTiers) peak_[tier] = std::max(peak_[tier], bytes[tier]);
+  raise_to(bytes, peak_);
   return check_caps(*backend_, bytes, plan_.setup.caps);
 }
 

@@ -8,7 +8,7 @@ namespace sluice::core {
 
 Status check_caps(const Backend& backend, const BytesByTier& use, const BytesByTier& caps) {
   const bool several = backend.lanes().devices() > 1;
-  for (const Tier tier : kTiers) {
+  for (const Tier tier : use.tiers()) {
     if (use[tier] <= caps[tier]) continue;
     const std::string held = format_bytes(use[tier]);
     const std::string what = !tier.is_device() ? fmt::format("{} of the process are resident", held)

@@ -36,14 +36,15 @@ void add_profile(SealedRequest& request, const Profile& profile) {
     if (name != "overhead_bytes") request.add(name, value);
   });
   // Not of the host, where what was made for a little more is good, too (see good_for()).
-  for (const Tier tier : kTiers) {
+  for (const Tier tier : tiers_of(profile.devices())) {
     if (tier != kHost)
       request.add(fmt::format("overhead of {}", name_of(tier)), profile.overhead_bytes[tier]);
   }
 }
 
-void add_caps(SealedRequest& request, const BytesByTier& caps) {
-  for (const Tier tier : kTiers) request.add(fmt::format("cap of {}", name_of(tier)), caps[tier]);
+void add_caps(SealedRequest& request, const BytesByTier& caps, const Profile& profile) {
+  for (const Tier tier : tiers_of(profile.devices()))
+    request.add(fmt::format("cap of {}", name_of(tier)), caps[tier]);
 }
 
 void add_model(SealedRequest& request, const ModelSpec& model, const Numerics& numerics,
@@ -55,11 +56,11 @@ void add_model(SealedRequest& request, const ModelSpec& model, const Numerics& n
 }
 
 SealedRequest in_full(const StageRequest& r, const Profile& profile, const Stages& stages) {
-  SealedRequest request("plans 2");
+  SealedRequest request("plans 3");
   request.add("made by", this_program());
   add_model(request, r.model, r.numerics, r.optimizer);
   visit_fields(r.shape, [&](std::string_view name, const auto& value) { request.add(name, value); });
-  add_caps(request, r.caps);
+  add_caps(request, r.caps, profile);
   request.add("quick", r.quick);
   add_profile(request, profile);
   for_each_stage(stages, [&](const Stage& s) {
@@ -73,17 +74,18 @@ SealedRequest in_full(const StageRequest& r, const Profile& profile, const Stage
 }
 
 SealedRequest in_full(const ShapeSubject& subject, const ShapeRequest& r, const Profile& profile) {
-  SealedRequest request("shape 2");
+  SealedRequest request("shape 3");
   request.add("made by", this_program());
   request.add("seq_len", r.seq_len).add("tokens_per_step", r.tokens_per_step).add("packed", r.packed);
   request.add("chunk_tokens", r.chunk_tokens).add("rounds", r.rounds);
   request.add("first_round_chunks", r.first_round_chunks).add("head_tokens", r.head_tokens);
   request.add("least", r.least).add("may be late", subject.may_be_late);
-  add_caps(request, r.caps);
+  add_caps(request, r.caps, profile);
   if (subject.room_between_steps) {
     const StepShape one{r.seq_len, r.seq_len, 1, 1, r.seq_len, r.packed};
     const BytesByTier room = subject.room_between_steps(one);
-    for (const Tier tier : kTiers) request.add(fmt::format("room of {}", name_of(tier)), room[tier]);
+    for (const Tier tier : tiers_of(profile.devices()))
+      request.add(fmt::format("room of {}", name_of(tier)), room[tier]);
   }
   add_profile(request, profile);
   for (const auto& [op, ns] : std::map(profile.measured_ns.begin(), profile.measured_ns.end()))

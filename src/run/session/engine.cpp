@@ -431,8 +431,7 @@ Status Engine::check_write(TensorKind kind, std::string_view name, std::span<con
 
 MemoryReport Engine::memory() {
   memory_.bytes = backend_->memory();
-  for (const Tier tier : kTiers)
-    memory_.peak_bytes[tier] = std::max(memory_.peak_bytes[tier], memory_.bytes[tier]);
+  raise_to(memory_.bytes, memory_.peak_bytes);
   return memory_;
 }
 

@@ -18,7 +18,7 @@ class ReferenceBackend : public Backend {
   int64_t workspace_bytes(const Op&) const override { return 100; }
 
   Result<Arenas> reserve(const BytesByTier& bytes) override {
-    for (const Tier tier : kTiers) {
+    for (const Tier tier : lanes().tiers()) {
       // Vectors of doubles, for their alignment.
       arenas_[tier].resize(static_cast<size_t>(bytes[tier]) / sizeof(double) + 1);
       bases_[tier] = reinterpret_cast<std::byte*>(arenas_[tier].data());

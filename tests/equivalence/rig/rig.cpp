@@ -45,7 +45,7 @@ Profile profile_of(const Backend& backend) {
 }
 
 void poison(Backend& backend, const BytesByTier& bytes) {
-  for (const Tier tier : kTiers) {
+  for (const Tier tier : bytes.tiers()) {
     const std::vector<std::byte> nans(size_t(bytes[tier]), std::byte{0xff});
     if (bytes[tier] > 0) must(backend.upload({tier, 0}, nans.data(), bytes[tier]));
   }
