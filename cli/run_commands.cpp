@@ -147,11 +147,25 @@ void add_simulate(CLI::App& app, int& status) {
       add_command(app, "simulate", "run the plan on the virtual clock, also of a machine that is not here",
                   "sluice simulate configs/quickstart.toml --machine rtx4090\n"
                   "sluice simulate configs/quickstart.toml --machine h100 --devices 1..8\n"
-                  "    on 1, 2, 4 and 8 devices: speed-up, and where their time goes");
+                  "    on 1, 2, 4 and 8 devices: speed-up, and where their time goes\n"
+                  "sluice simulate configs/quickstart.toml --machine rtx4090 --hosts 2 --network 10Gb/s");
   options->add_to(simulate, false);
   simulate.get_option("--devices")
       ->description("as for plan; or a range, 1..64: a table over 1, 2, 4, ... 64 devices (run.devices)");
   options->add_machine(simulate);
+  CLI::Option* hosts = simulate
+                           .add_option("--hosts", options->request.hosts,
+                                       "hosts like it that train together, each with rows of its own "
+                                       "(docs/hosts.md)")
+                           ->type_name("N")
+                           ->check(number<int64_t>(kWhole))
+                           ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+                           ->group("Hosts");
+  simulate.add_option("--network", options->request.network, "the rate between them, such as 2.5Gb/s")
+      ->type_name("RATE")
+      ->capture_default_str()
+      ->needs(hosts)
+      ->group("Hosts");
   simulate.callback([=, &status] { status = report(sluice::core::simulate(options->finish())); });
 }
 

@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "base/bytes.h"
 #include "base/host_growth.h"
+#include "base/network.h"
 
 namespace sluice::core {
 
@@ -34,6 +35,7 @@ struct BackendOptions {
   int threads = 0;             // that compute; 0: all cores
   bool deterministic = false;  // equal bits in every run
   std::string cache;           // a folder that is kept from one start to the next; empty: none
+  Network* network = nullptr;  // the processes that share a step; borrowed. Null: this one alone
 };
 
 // What a backend finds on this machine.

@@ -84,6 +84,24 @@ std::string format(int64_t bytes, bool up) {
 
 }  // namespace
 
+Result<double> parse_rate(std::string_view text) {
+  constexpr const char* kAllowed = "a positive rate such as 10Gb/s, 2.5Gb/s or 1.2GB/s";
+  double number = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (ec != std::errc() || !(number > 0) || !std::isfinite(number))
+    return error("{}: expected {}", text, kAllowed);
+  std::string_view unit(end, size_t(text.data() + text.size() - end));
+  while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
+  constexpr std::array<std::pair<char, double>, 4> kScales{{{'k', 1e3}, {'M', 1e6}, {'G', 1e9}, {'T', 1e12}}};
+  for (const auto& [letter, scale] : kScales) {
+    if (unit.empty() || unit.front() != letter) continue;
+    const std::string_view what = unit.substr(1);
+    if (what == "B/s") return number * scale;
+    if (what == "b/s" || what == "bit/s" || what == "bps") return number * scale / 8;
+  }
+  return error("{}: unknown unit '{}'; expected {}", text, unit, kAllowed);
+}
+
 std::string exact_bytes(int64_t bytes) {
   if (bytes == kUnlimited) return "none";
   constexpr std::array<const char*, 5> kNames{"B", "KiB", "MiB", "GiB", "TiB"};

@@ -22,6 +22,10 @@ constexpr int64_t kUnlimited = INT64_MAX;
 // without a unit is refused with the size that was probably meant. Errors begin with the text.
 Result<int64_t> parse_bytes(std::string_view text);
 
+// Bytes per second of "10Gb/s", "2.5 Gbit/s", "800Mb/s", "1.2GB/s": a small b is a bit, as networks are sold.
+// Errors begin with the text.
+Result<double> parse_rate(std::string_view text);
+
 // Three significant digits in the largest binary unit that keeps the number at or above one: "47.2 MiB".
 std::string format_bytes(int64_t bytes);
 // The same, rounded up: read back, it is never less than `bytes`. For limits that a user is told to keep.

@@ -13,6 +13,7 @@ std::string name_of(const LaneEnds& ends) {
     return fmt::format("{}{}", name, name_of(device).substr(name_of(kDevice).size()));
   };
   if (ends.computes() && ends.to.is_device()) return numbered("compute", ends.to);
+  if (ends.network && ends.from == ends.to && ends.to.is_device()) return numbered("network", ends.to);
   if (ends.from == kHost && ends.to.is_device()) return numbered("load", ends.to);
   if (ends.from.is_device() && ends.to == kHost) return numbered("store", ends.from);
   return fmt::format("{}>{}", name_of(ends.from), name_of(ends.to));
@@ -20,6 +21,7 @@ std::string name_of(const LaneEnds& ends) {
 
 std::optional<LaneEnds> find_lane_ends(std::string_view name) {
   std::optional<Tier> from, to;
+  bool network = false;
   if (const size_t arrow = name.find('>'); arrow != name.npos) {
     from = find_tier(name.substr(0, arrow));
     to = find_tier(name.substr(arrow + 1));
@@ -27,13 +29,15 @@ std::optional<LaneEnds> find_lane_ends(std::string_view name) {
     const size_t number = std::min(name.find_first_of("0123456789"), name.size());
     const auto device = find_tier(fmt::format("{}{}", name_of(kDevice), name.substr(number)));
     const std::string_view what = name.substr(0, number);
-    if (what == "compute" || what == "store") from = device;
-    if (what == "compute" || what == "load") to = device;
+    network = what == "network";
+    if (what == "compute" || what == "store" || network) from = device;
+    if (what == "compute" || what == "load" || network) to = device;
     if (what == "load") from = kHost;
     if (what == "store") to = kHost;
   }
-  if (!from || !to || name_of(LaneEnds{*from, *to}) != name) return std::nullopt;
-  return LaneEnds{*from, *to};
+  if (!from || !to) return std::nullopt;
+  const LaneEnds ends{*from, *to, network};
+  return name_of(ends) == name ? std::optional(ends) : std::nullopt;
 }
 
 LaneTable LaneTable::of_devices(size_t devices, bool joined) {
@@ -76,8 +80,24 @@ Lane LaneTable::add(Tier from, Tier to) {
   return Lane(size() - 1);
 }
 
-std::optional<Lane> LaneTable::find(Tier from, Tier to) const {
-  const auto it = std::find(ends_.begin(), ends_.end(), LaneEnds{from, to});
+void LaneTable::add_networks() {
+  for (size_t d = 0, n = devices(); d < n; ++d) {
+    const LaneEnds ends{Tier::device(d), Tier::device(d), true};
+    SLUICE_CHECK(!find(ends) && size() < kMost, "lane {} is number {}, or there already", name_of(ends),
+                 size() + 1);
+    ends_.push_back(ends);
+  }
+}
+
+Lane LaneTable::running(LaneKind kind, Tier device) const {
+  const LaneEnds ends{device, device, kind == LaneKind::Network};
+  const auto lane = find(ends);
+  SLUICE_CHECK(lane.has_value() && kind != LaneKind::Copy, "no lane is {}", name_of(ends));
+  return *lane;
+}
+
+std::optional<Lane> LaneTable::find(const LaneEnds& wanted) const {
+  const auto it = std::find(ends_.begin(), ends_.end(), wanted);
   if (it == ends_.end()) return std::nullopt;
   return Lane(static_cast<size_t>(it - ends_.begin()));
 }

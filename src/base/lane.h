@@ -2,7 +2,8 @@
 // Lanes: in-order queues of a backend. Work on different lanes overlaps unless one waits for the other.
 //
 // Which lanes there are is data: a LaneTable says what each joins, and lanes are found by that. A lane from a
-// tier to itself computes there; every other lane copies.
+// tier to itself computes there, or runs what its device exchanges with other processes; every other lane
+// copies.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/lane_kind.h"
 #include "base/status.h"
 #include "base/tier.h"
 
@@ -33,16 +35,21 @@ class Lane {
 // What a lane joins.
 struct LaneEnds {
   Tier from, to;
+  bool network = false;  // from a device to itself, by way of other processes
 
-  constexpr bool computes() const { return from == to; }
+  constexpr LaneKind kind() const {
+    return from != to ? LaneKind::Copy : network ? LaneKind::Network : LaneKind::Compute;
+  }
+  constexpr bool computes() const { return kind() == LaneKind::Compute; }
+  constexpr bool copies() const { return kind() == LaneKind::Copy; }
   // As a device sees it: a copy brings bytes to one, or takes them away from the devices.
-  constexpr bool loads() const { return !computes() && to.is_device(); }
-  constexpr bool stores() const { return !computes() && !to.is_device(); }
+  constexpr bool loads() const { return copies() && to.is_device(); }
+  constexpr bool stores() const { return copies() && !to.is_device(); }
   bool operator==(const LaneEnds&) const = default;
 };
 
-// "compute", "load" and "store" for the first device and the host, "compute1" and so on for others,
-// "device>device1" between two devices.
+// "compute", "network", "load" and "store" for the first device and the host, "compute1" and so on for
+// others, "device>device1" between two devices.
 std::string name_of(const LaneEnds& ends);
 std::optional<LaneEnds> find_lane_ends(std::string_view name);
 
@@ -62,11 +69,16 @@ class LaneTable {
   // REQUIRES: no lane joins them yet.
   Lane add(Tier from, Tier to);
   Lane add_compute(Tier device) { return add(device, device); }
+  // For every device that computes. REQUIRES: there is none yet.
+  void add_networks();
 
-  std::optional<Lane> find(Tier from, Tier to) const;
+  std::optional<Lane> find(Tier from, Tier to) const { return find(LaneEnds{from, to}); }
+  std::optional<Lane> find(const LaneEnds& ends) const;
   // REQUIRES: there is one.
   Lane copy(Tier from, Tier to) const;
   Lane compute(Tier device = kDevice) const { return copy(device, device); }
+  // That runs a device's tasks of a kind. REQUIRES: there is one.
+  Lane running(LaneKind kind, Tier device) const;
 
   const LaneEnds& operator[](Lane lane) const { return ends_[lane.index()]; }
   size_t size() const { return ends_.size(); }

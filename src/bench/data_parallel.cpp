@@ -9,6 +9,8 @@
 #include "base/checksum.h"
 #include "base/stopwatch.h"
 #include "comm/sum_in_order.h"
+#include "run/prepare/processes.h"
+#include "run/session/breakdown.h"
 #include "run/session/session.h"
 #include "state/layout.h"
 #include "tokens/batches.h"
@@ -17,7 +19,7 @@
 namespace sluice::core {
 namespace {
 
-constexpr std::string_view kNames[] = {"none", "per tensor", "flat", "flat, library's"};
+constexpr std::string_view kNames[] = {"none", "per tensor", "flat", "flat, library's", "planned"};
 
 class DataParallel {
  public:
@@ -30,6 +32,34 @@ class DataParallel {
       if (session.engine().check_tensor({TensorKind::Gradient}, t.info.name).ok())
         trained_.push_back(t.info.name);
     }
+  }
+
+  // The same of a session whose plan exchanges.
+  Result<DataParallelResult> planned(const BenchOptions& options) {
+    Engine& engine = session_.engine();
+    const Plan& plan = engine.prepared().stages.main.plan;
+    const Program& program = engine.prepared().stages.main.model.program;
+    DataParallelResult out{.exchange = GradientExchange::Planned};
+    for (const ParamObjects& p : engine.prepared().stages.main.model.params) {
+      if (p.grad.valid()) out.bytes += program.object(p.grad).elements() * int64_t{sizeof(float)};
+    }
+    out.calls = int64_t(exchanges(plan).size());
+    double step_s = 0, waited_s = 0;
+    for (int64_t i = 0; i < options.warm_up + options.steps; ++i) {
+      if (i == options.warm_up) step_s = waited_s = 0;
+      SLUICE_ASSIGN(const bool stop, any(group_, interrupted_));
+      if (stop) return error(ErrorKind::Cancelled, "interrupted");
+      std::vector<Interval> timeline;
+      const Stopwatch watch;
+      SLUICE_TRY(session_.step(&timeline));
+      step_s += watch.seconds();
+      waited_s += breakdown_of(plan, timeline).stall_devices_ns / 1e9;
+    }
+    const auto steps = double(options.steps);
+    SLUICE_ASSIGN(out.step, over_ranks(step_s / steps));
+    SLUICE_ASSIGN(out.passes, over_ranks((step_s - waited_s) / steps));
+    SLUICE_ASSIGN(out.summing, over_ranks(waited_s / steps));
+    return peak_and_weights(std::move(out));
   }
 
   // After the steps that warm up. The error of an interruption on any rank is Cancelled.
@@ -57,16 +87,19 @@ class DataParallel {
     SLUICE_ASSIGN(out.step, over_ranks(step_s / steps));
     SLUICE_ASSIGN(out.passes, over_ranks(passes_s / steps));
     SLUICE_ASSIGN(out.summing, over_ranks(sum_s / steps));
+    return peak_and_weights(std::move(out));
+  }
+
+ private:
+  Result<DataParallelResult> peak_and_weights(DataParallelResult out) {
     // Both memories of a step lie in the host's here.
     const BytesByTier peak = session_.engine().memory().peak_bytes;
     SLUICE_ASSIGN(const auto peaks, gathered(group_, double(peak[kDevice] + peak[kHost])));
     out.peak_bytes = std::ranges::max(peaks);
-    if (exchange == GradientExchange::None) return out;  // each has weights of its own
+    if (out.exchange == GradientExchange::None) return out;  // each has weights of its own
     SLUICE_ASSIGN(out.unequal, unequal_weights());
     return out;
   }
-
- private:
   Result<Measured> over_ranks(double own) {
     SLUICE_ASSIGN(const auto all, gathered(group_, own));
     return measured_of(all);
@@ -151,19 +184,37 @@ Result<DataParallelBench> run_data_parallel(ProcessGroup& group, const BenchCell
   RunNeeds needs;
   needs.model = cell.spec;
   doing("planning");
-  SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(config), machine, std::move(needs), {}));
-  SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(prepared));
-  DataParallel processes(group, *session, interrupted);
-  // Last the one after which weights are those of no other: here all begin alike.
-  for (const GradientExchange exchange : {GradientExchange::PerTensor, GradientExchange::Flat,
-                                          GradientExchange::FlatLibrary, GradientExchange::None}) {
-    doing(std::string(name_of(exchange)));
-    auto result = processes.of(exchange, options);
-    if (!result.ok() && result.error().kind == ErrorKind::Cancelled) return out;
+  // Steps whose sums are planned have rows of all processes.
+  Machine shared = machine;
+  ProcessNetwork network(group);
+  SLUICE_TRY(share_steps(shared, group, network));
+  RunConfig of_all = config;
+  of_all.train.tokens_per_step *= group.size();
+  const auto keep = [&](Result<DataParallelResult> result) -> Status {
     if (!result.ok()) return result.error();
     out.results.push_back(*result);
-  }
-  out.whole = true;
+    return {};
+  };
+  const auto measure = [&](const Machine& on, RunConfig with,
+                           std::initializer_list<GradientExchange> ways) -> Status {
+    SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(with), on, needs, {}));
+    SLUICE_ASSIGN(const std::unique_ptr<Session> session, Session::open(prepared));
+    DataParallel processes(group, *session, interrupted);
+    for (const GradientExchange way : ways) {
+      doing(std::string(name_of(way)));
+      SLUICE_TRY(
+          keep(way == GradientExchange::Planned ? processes.planned(options) : processes.of(way, options)));
+    }
+    return {};
+  };
+  Status measured = measure(shared, std::move(of_all), {GradientExchange::Planned});
+  // Last the one after which weights are those of no other: here all begin alike.
+  if (measured.ok())
+    measured = measure(machine, std::move(config),
+                       {GradientExchange::PerTensor, GradientExchange::Flat, GradientExchange::FlatLibrary,
+                        GradientExchange::None});
+  if (!measured.ok() && measured.error().kind != ErrorKind::Cancelled) return measured.error();
+  out.whole = measured.ok();
   return out;
 }
 
@@ -173,10 +224,13 @@ Page data_parallel_page(const DataParallelBench& bench) {
       fmt::format("{} processes of {} threads, each with {} and {} x {} tokens of its own, {}.",
                   bench.processes, bench.threads, bench.model, bench.batch, bench.seq_len, bench.compute));
   page.legend.push_back(
-      "Gradients are summed once the backward pass is done, in f32, so that all of summing is exposed; it "
-      "has what copying "
-      "gradients out and in takes. The passes have the update of the step before; what is left of a step is "
-      "the norm of the sums. ± is over processes.");
+      "Planned: gradients are summed on a lane of the plan, beside the backward pass; summing is what the "
+      "passes "
+      "wait for it. Otherwise they are summed once the backward pass is done, in f32, so that all of summing "
+      "is "
+      "exposed; it has what copying gradients out and in takes. The passes have the update of the step "
+      "before; "
+      "what is left of a step is the norm of the sums. ± is over processes.");
   if (bench.here * bench.threads > bench.cores)
     page.legend.push_back(
         fmt::format("They share {} cores: times are not those of as many cores.", bench.cores));

@@ -22,12 +22,14 @@ enum class GradientExchange : uint8_t {
   PerTensor,    // one call for each tensor, once the backward pass is done
   Flat,         // one call for all, the same
   FlatLibrary,  // the same by the library's own sum, whose bits are not those of one process
+  Planned,      // on a network lane of the plan, beside the backward pass, as `sluice train` does
 };
 std::string_view name_of(GradientExchange exchange);
 
 struct DataParallelResult {
   GradientExchange exchange = GradientExchange::None;
   // Seconds over ranks, of each rank's mean over its steps. The passes have the update of the step before.
+  // Of sums that are planned, `summing` is what the passes wait for them.
   Measured step, passes, summing;
   int64_t calls = 0;  // of a step
   int64_t bytes = 0;  // of gradients, in f32

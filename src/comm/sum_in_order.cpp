@@ -33,9 +33,15 @@ void add_by_tree(std::span<const std::span<float>> parts, std::span<float> sum) 
 
 Status OrderedSum::operator()(std::span<std::byte> values, DType dtype) {
   SLUICE_CHECK(dtype == DType::F32 || dtype == DType::BF16, "sums of {}", name_of(dtype));
+  if (group_.size() == 1) return {};
+  for (size_t at = 0; at < values.size(); at += kPieceBytes)
+    SLUICE_TRY(sum_piece(values.subspan(at, std::min(kPieceBytes, values.size() - at)), dtype));
+  return {};
+}
+
+Status OrderedSum::sum_piece(std::span<std::byte> values, DType dtype) {
   const int ranks = group_.size(), rank = group_.rank();
   const size_t width = dtype == DType::F32 ? 4 : 2, elements = values.size() / width;
-  if (ranks == 1) return {};
   const auto bytes_of = [&](int r) {
     const Slice s = slice_of(elements, r, ranks);
     return values.subspan(s.begin * width, s.count * width);

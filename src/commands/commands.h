@@ -44,6 +44,9 @@ struct RunRequest {
   std::string config_path;            // empty: defaults
   std::vector<std::string> settings;  // "key=value", applied in order after the file
   std::string machine;  // one to plan for instead of this one, by name or as a file; empty: this one
+  // simulate only: machines that share a step, one process each, and the rate of the network between them.
+  int64_t hosts = 1;
+  std::string network = "10Gb/s";
   // train only:
   bool anew = false;  // in the next free directory where run.dir holds something
   std::string
@@ -165,10 +168,11 @@ struct BenchRequest {
   std::string seq_len = "128", compute = "auto";  // with commas between
   int64_t batch = 0;                              // sequences at once; 0: 4, of attention 8
   std::string head_dim = "64";                    // of attention: columns, with commas between
-  std::string bytes = "1MiB,4MiB,16MiB,64MiB";    // of allreduce and sendrecv, of each rank: with commas between
-  int64_t steps = 5, warm_up = 1;                 // timed, and before those
-  bool fresh = false;                             // measure again what out_dir has
-  std::vector<std::string> settings;              // more key=value
+  std::string bytes =
+      "1MiB,4MiB,16MiB,64MiB";        // of allreduce and sendrecv, of each rank: with commas between
+  int64_t steps = 5, warm_up = 1;     // timed, and before those
+  bool fresh = false;                 // measure again what out_dir has
+  std::vector<std::string> settings;  // more key=value
 };
 
 // Measures, prints a page of numbers and writes them into out_dir: WHAT.jsonl, .md, .html and .svg. Steps and

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "base/bytes.h"
 #include "base/parallel.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
@@ -147,6 +148,19 @@ Status simulate_scaling(const RunConfig& config, std::span<const int> counts, co
   return {};
 }
 
+// As many of a machine as share the step.
+Result<Machine> machine_of_hosts(const RunConfig& config, const RunRequest& request) {
+  SLUICE_ASSIGN(Machine machine, resolve_machine(config, request.machine));
+  if (request.hosts == 1) return machine;
+  const auto rate = parse_rate(request.network);
+  if (!rate.ok()) return error_at("--network", rate.error());
+  machine.profile.network.bytes_per_s = *rate;
+  machine.processes = int(request.hosts);
+  machine.description =
+      fmt::format("{} x {}, {} between them", request.hosts, machine.description, request.network);
+  return machine;
+}
+
 }  // namespace
 
 Outcome simulate(const RunRequest& request) {
@@ -154,17 +168,24 @@ Outcome simulate(const RunRequest& request) {
   if (!config.ok()) return {Ending::Failed, config.message()};
   if (const Status status = check_outputs(*config, {}); !status.ok())
     return {Ending::Failed, status.message()};
+  if (const auto& counts = config->run.devices.counts; !counts.empty() && request.hosts > 1)
+    return {Ending::Failed, "--hosts: a range of devices is of one host"};
   if (const auto& counts = config->run.devices.counts; !counts.empty())
     return outcome(simulate_scaling(*config, counts, request.machine));
   Console console;
-  auto prepared = prepare(std::move(*config), request.machine, true, nullptr, console);
+  auto machine = machine_of_hosts(*config, request);
+  if (!machine.ok()) return {Ending::Failed, machine.message()};
+  const PlanCache cache = plan_cache_of(*config);
+  auto prepared = prepare_on(std::move(*config), std::move(*machine), true, {nullptr, &cache, &console});
   console.stop();
   if (!prepared.ok()) return {Ending::Failed, prepared.message()};
   const Stage& s = prepared->stages.main;
   const Speed v = speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared));
   show_text(describe(*prepared));
   say("simulated step {:.3f} ms: {:.0f} tok/s, {:.2f} model TFLOP/s, MFU {:.1f} %, HFU {:.1f} %\n",
-      s.plan.makespan_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
+      s.plan.makespan_ns / 1e6, double(prepared->shape.processes) * v.tokens_per_s, v.model_tflops,
+      100 * v.mfu, 100 * v.hfu);
+  if (prepared->shape.processes > 1) say("TFLOP/s and MFU are of each host; tok/s of all\n");
   const Status saved = save_beside_runs(*prepared, {});
   const std::filesystem::path dir = prepared->config.run.dir;
   if (saved.ok())

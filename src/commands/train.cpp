@@ -14,6 +14,7 @@
 #include "base/stopwatch.h"
 #include "commands/commands.h"
 #include "commands/console.h"
+#include "commands/job.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
 #include "commands/terminal.h"
@@ -359,7 +360,7 @@ void TrainingObserver::summarize(const Prepared& p, const MemoryReport& memory) 
     std::sort(s.begin(), s.end());
     const double median = s[s.size() / 2], predicted = p.stages.main.plan.makespan_ns / 1e9;
     say("step time: median {:.1f} ms, predicted {:.1f} ms ({:+.1f} %); {:.0f} tok/s\n", median * 1e3,
-        predicted * 1e3, 100 * (predicted / median - 1), double(p.shape.tokens()) / median);
+        predicted * 1e3, 100 * (predicted / median - 1), double(p.shape.tokens_of_all()) / median);
   }
   say("run directory: {}\n", dir_.string());
 }
@@ -388,8 +389,51 @@ std::string describe_heldout(const Session& session) {
   return out;
 }
 
+// An error where processes would not train one model on one step: their configurations, programs and weights
+// are compared. Caps and plans may differ.
+Status check_alike(Job& job, Session& session) {
+  if (job.alone()) return {};
+  std::string text;
+  for (const auto& [name, value] : session.manifest()) text += fmt::format("{} = {}\n", name, value);
+  SLUICE_TRY(job.expect_same(text, [](const std::string& first, const std::string& own) {
+    const auto [at, here] = std::ranges::mismatch(first, own);
+    const auto line_at = [](const std::string& of, size_t place) {
+      const size_t begin = of.rfind('\n', place == 0 ? 0 : place - 1) + 1;
+      return of.substr(begin, of.find('\n', place) - begin);
+    };
+    return fmt::format("{}; process 0 has {}", line_at(own, size_t(here - own.begin())),
+                       line_at(first, size_t(at - first.begin())));
+  }));
+  const Stage& s = session.engine().prepared().stages.main;
+  std::string order;
+  for (const TaskId task : exchanges(s.plan)) order += s.model.program.task(task).name + " ";
+  SLUICE_TRY(job.expect_same(order, [](const auto&, const auto&) {
+    return "its plan exchanges gradients in another order than that of process 0";
+  }));
+  auto sum = session.engine().checksum_of_weights();
+  SLUICE_TRY(job.agree(sum.ok() ? Status() : Status(sum.error())));
+  return job.expect_same(sum->text(), [](const std::string& first, const std::string& own) {
+    return fmt::format("its weights have the checksum {}, those of process 0 {}", own, first);
+  });
+}
+
+// A process that does not speak: it makes the steps that process 0 makes.
+Result<Ending> follow(const Prepared& p, RunData data, Job& job, Requests& asked) {
+  auto opened = Session::open(p, std::move(data));
+  SLUICE_TRY(job.agree(opened.ok() ? Status() : Status(opened.error())));
+  Session& session = **opened;
+  SLUICE_TRY(check_alike(job, session));
+  TrainingOptions options;
+  options.stop = [&] { return job.any(asked.stop); };
+  options.interrupt = [] { return false; };
+  asked.heeded = true;
+  const auto end = train(session, silent_observer(), options);
+  if (!end.ok()) job.abandon(end.error());
+  return *end == TrainingEnd::Asked ? Ending::Interrupted : Ending::Done;
+}
+
 Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData data, TrainingObserver& observer,
-                   Requests& asked) {
+                   Job& job, Requests& asked) {
   const std::filesystem::path dir = p.config.run.dir;
   show_text(describe(p));
   for (const auto* notices : {&data.notices, &data.heldout_notices}) {
@@ -404,8 +448,9 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   show_text(describe(saver.forecast()));
   std::fflush(stdout);
   auto opened = Session::open(p, std::move(data), observer);
-  if (!opened.ok()) return naming_older_one(p.config, opened.error());
+  SLUICE_TRY(job.agree(opened.ok() ? Status() : Status(naming_older_one(p.config, opened.error()))));
   const std::unique_ptr<Session> session = std::move(*opened);
+  SLUICE_TRY(check_alike(job, *session));
   observer.stop();
   show_text(describe(session->engine().start_up()));
   if (session->evaluates()) show_text(describe_heldout(*session));
@@ -420,7 +465,9 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   options.log = [&](const StepEvent& e, const EvaluationEvent* heldout) { return observer.add(e, heldout); };
   options.log_first = [&](const EvaluationEvent& heldout) { return observer.add_first(heldout); };
   options.save = [&] { return asked.save.exchange(false); };
-  options.stop = [&] { return asked.stop.load(); };
+  options.stop = [&] { return job.any(asked.stop); };
+  // What others evaluate, too, goes on to its end.
+  options.interrupt = [&] { return job.alone() && asked.stop; };
   if (p.stages.find(kSampling))
     options.sample = [&](int64_t) { return observer.sample(*session, asked.stop, /*at_end=*/false); };
   options.sample_every = p.config.sample.every;
@@ -432,8 +479,10 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   }
   const int64_t steps_before = session->steps_done();
   asked.heeded = true;
-  SLUICE_ASSIGN(const TrainingEnd end, train(*session, observer, options));
+  const auto ended = train(*session, observer, options);
   observer.end_line();
+  if (!ended.ok() && !job.alone()) job.abandon(ended.error());
+  SLUICE_ASSIGN(const TrainingEnd end, ended);
   const bool interrupted = end == TrainingEnd::Asked;
   if (interrupted && session->steps_done() == steps_before)
     return steps_before > 0 ? Ending::Interrupted : Ending::Stopped;
@@ -485,54 +534,113 @@ Result<GoingOn> check_checkpoint(const RunConfig& c, const Machine& machine, con
   return why;
 }
 
-// What cannot be is refused before the search for a plan, which may take minutes.
-Result<Ending> run_training(const RunRequest& request, Requests& asked) {
-  SLUICE_ASSIGN(RunConfig config, load_config(request.config_path, request.settings));
-  SLUICE_ASSIGN(config.allow, parse_allowances(request.allow));
-  SLUICE_ASSIGN(Machine machine, resolve_machine(config, request.machine));
-  if (!machine.traits().runs_models) {
+// What a run is, as far as that is known before the search for a plan, which may take minutes: what cannot be
+// is refused before.
+struct Beginning {
+  RunConfig config;
+  Machine machine;
+  std::optional<RunDirectory> directory;  // of the process that writes to it
+  std::optional<RunData> data;
+  GoingOn going_on;
+};
+
+Status read_request(const RunRequest& request, const Job& job, Beginning& b) {
+  SLUICE_ASSIGN(b.config, load_config(request.config_path, request.settings));
+  SLUICE_ASSIGN(b.config.allow, parse_allowances(request.allow));
+  job.share_cores(b.config);
+  SLUICE_ASSIGN(b.machine, resolve_machine(b.config, request.machine));
+  if (!b.machine.traits().runs_models) {
     return error("run.backend = {}: a simulated machine cannot train; use sluice simulate",
-                 machine.backend->name);
+                 b.machine.backend->name);
   }
-  Console console;
-  SLUICE_ASSIGN(const RunDirectory directory, take_run_directory(config, request.anew, console));
-  SLUICE_TRY(check_early(config, machine));
+  return job.check(b.machine);
+}
+
+// One process takes the directory, and all go on with the run that is there.
+Status take_directory(const RunRequest& request, Job& job, Observer& observer, Beginning& b) {
+  Status taken;
+  if (job.speaks()) {
+    auto directory = take_run_directory(b.config, request.anew, observer);
+    if (directory.ok()) {
+      b.directory.emplace(std::move(*directory));
+    } else {
+      taken = directory.error();
+    }
+  }
+  SLUICE_TRY(job.agree(taken));
+  for (std::string* text : {&b.config.run.dir, &b.config.latest, &b.config.run.resume})
+    SLUICE_TRY(job.share(*text));
+  std::error_code ignored;
+  const bool found = b.config.latest.empty() || std::filesystem::exists(b.config.latest, ignored);
+  return job.agree(
+      found ? Status()
+            : Status(error("run.dir = {}: {} is not there; hosts that train together have to share "
+                           "the run's directory",
+                           b.config.run.dir, b.config.latest)));
+}
+
+Status open_run_data(Observer& observer, Beginning& b) {
+  RunConfig& config = b.config;
+  SLUICE_TRY(check_early(config, b.machine));
   SLUICE_ASSIGN(const ModelSpec model, resolve_trained_model(config));
   SLUICE_TRY(keep_date(config));
   SLUICE_TRY(keep_formats(config));
   SLUICE_TRY(keep_rate(config));
-  SLUICE_ASSIGN(RunData data, open_data(config, model.vocab, console));
-  console.stop();
-  SLUICE_TRY(count_steps(config, data));
+  SLUICE_ASSIGN(b.data, open_data(config, model.vocab, observer));
+  SLUICE_TRY(count_steps(config, *b.data));
   SLUICE_ASSIGN(std::string why_rate, choose_rate(config, model));
   if (!why_rate.empty()) config.notices.push_back(std::move(why_rate));
-  if (config.sample.prompt == kOpenPrompt) config.sample.prompt = data.prompt;
-  SLUICE_ASSIGN(const GoingOn going_on, check_checkpoint(config, machine, model, data));
-  const int64_t steps_done = going_on.steps;
-  if (steps_done > 0 && steps_done >= config.train.steps) {
-    SLUICE_ASSIGN(CheckpointStore store, CheckpointStore::open(checkpoints_in(config.run.dir)));
-    SLUICE_TRY(keep_best_of_newest(store, save_schedule_of(config).best));
+  if (config.sample.prompt == kOpenPrompt) config.sample.prompt = b.data->prompt;
+  SLUICE_ASSIGN(b.going_on, check_checkpoint(config, b.machine, model, *b.data));
+  return {};
+}
+
+Result<Ending> run_training(const RunRequest& request, Requests& asked) {
+  SLUICE_ASSIGN(Job job, Job::join("train"));
+  Console console;
+  Observer& observer = job.speaks() ? console : silent_observer();
+  Beginning b;
+  SLUICE_TRY(job.agree(read_request(request, job, b)));
+  SLUICE_TRY(job.put_on(b.machine));
+  SLUICE_TRY(take_directory(request, job, observer, b));
+  // What one process measures and keeps, the others of its host find.
+  SLUICE_TRY(job.first_here([&] { return open_run_data(observer, b); }));
+  console.stop();
+  const int64_t steps_done = b.going_on.steps;
+  if (steps_done > 0 && steps_done >= b.config.train.steps) {
+    if (!job.speaks()) return Ending::NothingLeft;
+    SLUICE_ASSIGN(CheckpointStore store, CheckpointStore::open(checkpoints_in(b.config.run.dir)));
+    SLUICE_TRY(keep_best_of_newest(store, save_schedule_of(b.config).best));
     say("nothing left to do: {} has made {} of {} steps; for more of them --set train.steps=N --allow steps, "
         "for another run --new\n",
-        config.checkpoint(), steps_done, config.train.steps);
+        b.config.checkpoint(), steps_done, b.config.train.steps);
     return Ending::NothingLeft;
   }
-  if (steps_done > 0) say("going on from {}\n", config.checkpoint());
-  for (const std::string& change : going_on.changed) say("allowed: {}\n", change);
-  const PlanCache cache = plan_cache_of(config);
-  SLUICE_ASSIGN(RunNeeds needs, needs_of(config, true));
-  needs.rows = sample_rows(data);
-  SLUICE_ASSIGN(const Prepared prepared, prepare_on(std::move(config), std::move(machine), std::move(needs),
-                                                    {nullptr, &cache, &console}));
+  if (job.speaks()) {
+    if (steps_done > 0) say("going on from {}\n", b.config.checkpoint());
+    for (const std::string& change : b.going_on.changed) say("allowed: {}\n", change);
+  }
+  std::optional<Prepared> prepared;
+  SLUICE_TRY(job.first_here([&]() -> Status {
+    const PlanCache cache = plan_cache_of(b.config);
+    SLUICE_ASSIGN(RunNeeds needs, needs_of(b.config, true));
+    needs.rows = sample_rows(*b.data);
+    SLUICE_ASSIGN(prepared, prepare_on(std::move(b.config), std::move(b.machine), std::move(needs),
+                                       {nullptr, &cache, &observer}));
+    return {};
+  }));
   console.stop();
-  TrainingObserver observer(prepared, directory, data.heldout_bytes_per_token);
-  return run(prepared, directory, std::move(data), observer, asked);
+  if (!job.speaks()) return follow(*prepared, std::move(*b.data), job, asked);
+  TrainingObserver training(*prepared, *b.directory, b.data->heldout_bytes_per_token);
+  return run(*prepared, *b.directory, std::move(*b.data), training, job, asked);
 }
 
 }  // namespace
 
 Outcome train(const RunRequest& request, Requests& asked) {
-  return outcome(run_training(request, asked));
+  const Result<Ending> ending = run_training(request, asked);
+  if (!ending.ok() && !ending.error().detail(Job::kSaid).empty()) return {};
+  return outcome(ending);
 }
 
 }  // namespace sluice::core

@@ -17,6 +17,7 @@ namespace {
 
 // Of a step, and of steps: their product is far from where whole numbers end.
 constexpr double kMostTokens = 1 << 30, kMostSteps = 1e9;
+constexpr double kMostReplicas = 4096;
 constexpr Range kNotNegative{0, kMost};
 constexpr Range kSteps{0, kMostSteps};
 constexpr Tokens kTokensOrChosen{{0, kMostTokens}};
@@ -133,6 +134,10 @@ void visit_keys(Config& c, F&& key) {
   key("run.peer", c.run.peer, Choices{"auto", "off"},
       "whether devices copy to each other where they can; off: by way of the host");
   key("run.threads", c.run.threads, Range{0, 4096}, "threads that compute on the CPU; 0: all cores");
+  key("run.replicas", c.run.replicas, Range{0, kMostReplicas},
+      "copies of the model that each learn a part of a step's rows; sums of their gradients follow a tree, "
+      "so "
+      "that results do not depend on how many processes share them; 0: one a process");
   key("run.dir", c.run.dir, OutputPath(), "run directory");
   key("run.checkpoint_every", c.run.checkpoint_every, kSteps,
       "steps between checkpoints; 0: none for this reason");

@@ -36,6 +36,9 @@ double estimate_ns(const Op& op, const Rates& rates) {
 }  // namespace
 
 OpCost Profile::cost(const Op& op) const {
+  if (lane_of(op) == LaneKind::Network)
+    return {network.latency_ns + 1e9 * network_bytes(op) / network.bytes_per_s,
+            workspace_bytes ? align_up(workspace_bytes(op), alignment) : 0};
   const auto it = measured_ns.find(cost_key(op));
   const double ns = it != measured_ns.end() ? it->second : estimate_ns(op, rates);
   return {ns, workspace_bytes ? align_up(workspace_bytes(op), alignment) : 0};
@@ -67,6 +70,7 @@ LaneTable Profile::lanes() const {
   for (const Link& link : links) ends.push_back({link.from, link.to});
   auto table = LaneTable::of(std::move(ends));
   SLUICE_CHECK(table.ok(), "{}", table.message());
+  if (network.bytes_per_s > 0) table->add_networks();
   return std::move(*table);
 }
 
@@ -84,7 +88,7 @@ void Profile::set_lanes(const LaneTable& lanes, double peer_bytes_per_s) {
   const double load = bytes_per_s(kHost, kDevice), store = bytes_per_s(kDevice, kHost);
   links.clear();
   for (const LaneEnds& ends : lanes.ends()) {
-    if (ends.computes()) continue;
+    if (!ends.copies()) continue;
     links.push_back({ends.from, ends.to,
                      ends.from == kHost ? load
                      : ends.to == kHost ? store
@@ -186,6 +190,7 @@ std::vector<CountedOp> counted_ops(const Program& program) {
   std::vector<CountedOp> out;
   std::unordered_map<std::string, size_t> known;
   for (const Task& task : program.tasks()) {
+    if (lane_of(task.op) != LaneKind::Compute) continue;
     const auto [it, fresh] = known.try_emplace(cost_key(task.op), out.size());
     if (fresh) out.push_back({task.op, 0});
     ++out[it->second].count;

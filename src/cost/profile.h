@@ -38,10 +38,20 @@ struct Link {
   double bytes_per_s = 1e10;
 };
 
+// What processes exchange over.
+struct NetworkCost {
+  // What a process sends, as it receives as much, together with adding; 0: there are no other processes.
+  double bytes_per_s = 0;
+  double latency_ns = 1e5;  // of a sum over all of them
+
+  bool operator==(const NetworkCost&) const = default;
+};
+
 struct Profile {
   std::string name;
   Rates rates;
   std::vector<Link> links{{kHost, kDevice}, {kDevice, kHost}};
+  NetworkCost network;
   double transfer_latency_ns = 1000;
   // Part of its speed that compute loses to each copy lane at work: about nothing on a GPU, much on a CPU,
   // where copies take cores and memory bandwidth.
@@ -62,7 +72,8 @@ struct Profile {
   // The largest arena that a cap has room for beside that; below 0 where it has not even room for the
   // process. REQUIRES: the cap is not kUnlimited.
   int64_t arena_within(Tier tier, int64_t cap_bytes, int64_t actions) const;
-  // Lanes for its links, and one that computes on each device that they reach.
+  // Lanes for its links, and one that computes on each device that they reach; where there are other
+  // processes, one to the network for each, too.
   LaneTable lanes() const;
   // That its links reach; they are the first ones.
   size_t devices() const;
@@ -117,7 +128,7 @@ struct CountedOp {
 // them. 0 where no op of a kind was measured.
 Rates reached_rates(const Program& program, const Profile& profile);
 
-// The ops of a program with different cost_key.
+// The ops of a program's computing lanes with different cost_key.
 std::vector<CountedOp> counted_ops(const Program& program);
 // The same without their counts.
 std::vector<SharedOp> distinct_ops(const Program& program);

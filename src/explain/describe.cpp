@@ -77,7 +77,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Prepared& p) {
       {"shape",
        fmt::format("tokens of a chunk x chunks {}: {} = {} per step; sequences of {}; logits of {} at once",
                    s.first_chunks == 0 && s.short_rounds == 0 ? "x rounds" : "of each round", text(s),
-                   counted(s.tokens(), "token"), fmt::group_digits(s.seq_len),
+                   counted(s.tokens_of_all(), "token"), fmt::group_digits(s.seq_len),
                    counted(s.head_tokens, "row"))},
       {"", p.why_shape},
       {"caps", fmt::format("device {}, host {}", format_bytes(p.config.caps[kDevice]),

@@ -320,7 +320,7 @@ void Forward::head_loss(ObjectId h, ObjectId loss, ObjectId log_probs, ObjectId 
   SLUICE_CHECK(gradients_ != nullptr, "round {}, chunk {}: no gradients", round, chunk);
   const Place at{-1, round, chunk};
   auto [op, uses] = head(h, loss, sub_tokens, grad, at);
-  op.accumulate_loss = std::exchange(loss_written_, true);
+  op.accumulate_loss = std::exchange(loss_written_, loss) == loss;
   if (all.valid()) uses.back() = {all, tokens_before(at) * size_of(DType::F32)};
   op.log_probs = log_probs.valid();
   if (op.log_probs) uses.emplace_back(log_probs);

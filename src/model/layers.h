@@ -150,7 +150,7 @@ class Forward {
   Gradients* const gradients_;
   std::vector<std::unordered_map<std::string_view, ObjectId>> weights_;  // by layer + 1, by role
   std::vector<std::vector<ObjectId>> kv_;                                // [layer][chunk] of the round
-  bool loss_written_ = false;
+  ObjectId loss_written_;                                                // the newest
 };
 
 }  // namespace sluice::core

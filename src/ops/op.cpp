@@ -71,6 +71,24 @@ Status has_kernels(const Op& op) {
   return {};
 }
 
+LaneKind lane_of(const Op& op) {
+  return std::visit(
+      [](const auto& o) {
+        if constexpr (requires { o.kLane; }) return o.kLane;
+        return LaneKind::Compute;
+      },
+      op);
+}
+
+double network_bytes(const Op& op) {
+  return std::visit(
+      [](const auto& o) -> double {
+        if constexpr (requires { o.network_bytes(); }) return o.network_bytes();
+        return 0;
+      },
+      op);
+}
+
 std::string_view name_of(const Op& op) {
   return std::visit([](const auto& o) { return o.kName; }, op);
 }

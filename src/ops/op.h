@@ -19,6 +19,7 @@
 #include "ops/attention.h"
 #include "ops/cast.h"
 #include "ops/embed.h"
+#include "ops/exchange.h"
 #include "ops/generation.h"
 #include "ops/gpu_workspace.h"
 #include "ops/layer_norm.h"
@@ -34,11 +35,11 @@
 
 namespace sluice::core {
 
-using AnyOp =
-    std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd, AttnBwd,
-                 Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq, ClipScale, AdamW,
-                 AdamWMoments, SgdMomentum, SgdMomentumState, Lion, LionState, BiasGrad, HeadNormRope,
-                 HeadNormRopeBwd, CachedAttention, LastLogits, GatherWeights, LayerNorm, LayerNormBwd>;
+using AnyOp = std::variant<Embed, EmbedBwd, RmsNorm, RmsNormBwd, Linear, LinearDgrad, LinearWgrad, AttnFwd,
+                           AttnBwd, Rope, RopeBwd, Cast, Swiglu, SwigluBwd, HeadLoss, Logits, SumSq,
+                           ClipScale, AdamW, AdamWMoments, SgdMomentum, SgdMomentumState, Lion, LionState,
+                           BiasGrad, HeadNormRope, HeadNormRopeBwd, CachedAttention, LastLogits,
+                           GatherWeights, LayerNorm, LayerNormBwd, AddGradients, SumOverProcesses>;
 
 // A struct, so that it can be declared without its attributes (ops/ops.h).
 struct Op : AnyOp {
@@ -51,7 +52,8 @@ requires requires {
 }
 SharedOp::SharedOp(T op) : SharedOp(Op(std::move(op))) {}
 
-// What every op says of itself. It may also say traffic(), where it does not move every operand once.
+// What every op says of itself. It may also say traffic(), where it does not move every operand once, and
+// kLane, where it does not compute.
 template <class T>
 concept OpSchema = requires(const T& op, const GpuLibraries& libraries) {
   { T::kName } -> std::convertible_to<std::string_view>;

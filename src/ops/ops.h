@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/lane_kind.h"
 #include "base/status.h"
 #include "ops/operand.h"
 #include "ops/work.h"
@@ -22,6 +23,10 @@ Operands operands(const Op& op);
 Work work(const Op& op);
 // Of products: multiply-adds count two; elementwise work counts nothing.
 double flops(const Op& op);
+// Of the lane that it runs on.
+LaneKind lane_of(const Op& op);
+// Bytes that a process sends to others for the op, as it receives as many.
+double network_bytes(const Op& op);
 // What the op needs on a GPU beside its operands (ops/gpu_workspace.h).
 int64_t workspace_bytes(const Op& op, const GpuLibraries& libraries);
 // Bytes the op must move through memory at least: every operand once, accumulated ones twice.

@@ -59,7 +59,7 @@ std::string between_devices(const Plan& plan, const PlanTotals& t) {
   };
   ByTier<Device> devices;
   for (const Action& a : plan.actions) {
-    if (a.kind != ActionKind::Run) continue;
+    if (!plan.computes(a)) continue;
     Device& d = devices[plan.device_of(a)];
     if (!d.any) d.first_ns = a.start_ns;
     d.any = true;
@@ -161,11 +161,18 @@ std::string explain(const Program& program, const Plan& plan) {
       "stalls   {:.1f} % of the step waits for copies to the device, {:.1f} % for copies to the host{}\n",
       100 * stalls[size_t(StallCause::Load)] / (step * devices),
       100 * stalls[size_t(StallCause::Store)] / (step * devices),
-      devices == 1 ? ""
-                   : fmt::format(", {:.1f} % for another device",
-                                 100 * stalls[size_t(StallCause::Device)] / (step * devices)));
+      devices == 1 && t.exchanges.actions == 0
+          ? ""
+          : fmt::format(", {:.1f} % for {}", 100 * stalls[size_t(StallCause::Device)] / (step * devices),
+                        devices == 1               ? "other processes"
+                        : t.exchanges.actions == 0 ? "another device"
+                                                   : "another device or other processes"));
   fmt::format_to(put, "links    to the device {:.0f} % busy, to the host {:.0f} %\n",
                  100 * t.loads.ns / (step * devices), 100 * t.stores.ns / (step * devices));
+  if (t.exchanges.actions > 0) {
+    fmt::format_to(put, "network  {} sent and received for {} sums of gradients; {:.0f} % busy\n",
+                   format_bytes(t.exchanges.bytes), t.exchanges.actions, 100 * t.exchanges.ns / step);
+  }
   fmt::format_to(put, "binds    {}\n", what_binds(plan, t, stalls));
   return out;
 }

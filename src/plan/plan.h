@@ -16,7 +16,7 @@
 namespace sluice::core {
 
 enum class ActionKind : uint8_t {
-  Run,   // a task, on a compute lane, with everything in the arena of that lane's device
+  Run,   // a task, on a compute or network lane, with everything in the arena of that lane's device
   Copy,  // a whole object, from one tier's arena to another's, on the lane that joins them
 };
 
@@ -89,6 +89,8 @@ struct Plan {
   size_t devices() const;
   // The device of a Run.
   Tier device_of(const Action& a) const { return lanes[a.lane].to; }
+  // Whether it is a Run on a compute lane.
+  bool computes(const Action& a) const { return lanes[a.lane].computes(); }
   BytesByTier arena_bytes() const;
   std::span<const int64_t> addresses_of(const Action& a) const {
     return {addresses.data() + a.first_address, a.address_count};
@@ -101,15 +103,19 @@ struct Plan {
 // Proves that running `plan` computes what `program` says, whatever the timing: every use finds the right
 // version of its object at its address, arrived before it starts (by the order of lanes and waits, not by
 // predicted time); no two actions touch the same bytes unordered when one of them writes; nothing lies
-// outside the arenas; what must survive the step is at its home with its last version. `workspace_bytes[t]`
-// is what task t needs. An error names the action and the object. Safe on a plan with any content at all,
-// such as one that was read from a file; everything else that takes a plan takes one that was proved.
+// outside the arenas; what must survive the step is at its home with its last version; what processes
+// exchange is in one order, that of exchanges(). `workspace_bytes[t]` is what task t needs. An error names
+// the action and the object. Safe on a plan with any content at all, such as one that was read from a file;
+// everything else that takes a plan takes one that was proved.
 Status verify(const Program& program, const Plan& plan, std::span<const int64_t> workspace_bytes);
 
 // Proves that `plan`, which runs between two steps in the same arenas, finds what outlives them where the
 // plan `steps` of the program `stepping` leaves it, and writes over none of that but the objects it has of
 // the same name. REQUIRES: both are proved.
 Status verify_beside(const Program& program, const Plan& plan, const Program& stepping, const Plan& steps);
+
+// The tasks that exchange with other processes, in the order of the plan, which is that of every one of them.
+std::vector<TaskId> exchanges(const Plan& plan);
 
 // What a plan moves and repeats, summed.
 struct ActionSum {
@@ -119,6 +125,7 @@ struct ActionSum {
 };
 struct PlanTotals {
   ActionSum runs, loads, stores, hand_overs;
+  ActionSum exchanges;      // with other processes; bytes that are sent
   double recompute_ns = 0;  // of the runs
   double flops = 0, recompute_flops = 0;
   double stall_ns = 0;  // simulated time during which compute lanes waited before a run

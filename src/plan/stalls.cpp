@@ -98,7 +98,7 @@ std::vector<Stall> stalls_of(const Plan& plan, std::span<const Interval> timelin
   std::vector<Stall> out;
   ByTier<double> ended_ns;  // by device, what ran there so far
   for (uint32_t id = 0; id < plan.actions.size(); ++id) {
-    if (plan.actions[id].kind != ActionKind::Run) continue;
+    if (!plan.computes(plan.actions[id])) continue;
     double& end_ns = ended_ns[plan.device_of(plan.actions[id])];
     if (timeline[id].start_ns > end_ns) out.push_back(walk.explain(id, end_ns, timeline[id].start_ns));
     end_ns = std::max(end_ns, timeline[id].end_ns);
@@ -122,7 +122,10 @@ std::string_view what_binds(const Plan& plan, const PlanTotals& t,
   if (t.runs.ns - t.recompute_ns > 0.98 * step) return "compute";
   if (t.loads.ns > 0.95 * step) return "the host-to-device link";
   if (t.stores.ns > 0.95 * step) return "the device-to-host link";
+  if (t.exchanges.ns > 0.95 * step) return "the network between processes";
   const double idle = step - t.runs.ns;
+  if (plan.devices() == 1 && stalls[size_t(StallCause::Device)] > t.recompute_ns + load + store)
+    return "the network between processes, which ends after the last gradient";
   if (plan.devices() > 1 && idle - load - store > t.recompute_ns + load + store)
     return "the ring of devices, where one waits for another";
   if (t.recompute_ns > load + store) return "device memory, through recomputation";

@@ -16,7 +16,7 @@ namespace sluice::core {
 enum class StallCause : uint8_t {
   Load,     // a load was under way that compute needed
   Store,    // a store was under way that had to free room first
-  Device,   // another device was at work on what compute needed, or handed it over
+  Device,   // another device was at work on what compute needed, or handed it over; or other processes were
   Nothing,  // nothing was under way that compute waited for: launches, or a backend that was late
 };
 constexpr size_t kStallCauses = 4;

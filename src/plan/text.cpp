@@ -85,18 +85,27 @@ uint64_t hash_of(const Program& program, const Plan& plan) {
   return Hash().add(to_text(program, plan)).value();
 }
 
+std::vector<TaskId> exchanges(const Plan& plan) {
+  std::vector<TaskId> out;
+  for (const Action& a : plan.actions) {
+    if (a.kind == ActionKind::Run && plan.lanes[a.lane].kind() == LaneKind::Network) out.push_back(a.task);
+  }
+  return out;
+}
+
 PlanTotals totals(const Program& program, const Plan& plan) {
   PlanTotals t;
   ByTier<double> end_ns;  // of what ran last on each device
   for (const Action& a : plan.actions) {
-    ActionSum& sum = a.kind == ActionKind::Run ? t.runs
-                     : a.hands_over()          ? t.hand_overs
-                     : a.loads()               ? t.loads
-                                               : t.stores;
+    const bool runs = a.kind == ActionKind::Run;
+    ActionSum& sum = runs             ? plan.computes(a) ? t.runs : t.exchanges
+                     : a.hands_over() ? t.hand_overs
+                     : a.loads()      ? t.loads
+                                      : t.stores;
     ++sum.actions;
     sum.ns += a.cost_ns;
-    if (a.kind == ActionKind::Copy) {
-      sum.bytes += a.bytes;
+    if (!runs || !plan.computes(a)) {
+      sum.bytes += runs ? int64_t(network_bytes(program.task(a.task).op)) : a.bytes;
       continue;
     }
     const double f = flops(program.task(a.task).op);

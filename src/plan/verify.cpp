@@ -124,6 +124,7 @@ class Verifier {
   std::vector<Clock> clocks_;  // what has happened before an action
   std::vector<bool> ran_;
   ByLane<int64_t> lane_last_;
+  int64_t last_exchange_ = kNone;  // the newest action of a network lane
 };
 
 Status Verifier::after(int64_t earlier, uint32_t id, std::string_view why, ObjectId object) const {
@@ -295,7 +296,7 @@ Status Verifier::order(uint32_t id) {
 
 Status Verifier::copy(uint32_t id) {
   const Action& a = plan_.actions[id];
-  if (const LaneEnds joins{a.from.tier, a.to.tier}; joins.computes() || plan_.lanes[a.lane] != joins) {
+  if (const LaneEnds joins{a.from.tier, a.to.tier}; !joins.copies() || plan_.lanes[a.lane] != joins) {
     return error("{} goes from {} to {} on lane {}", who(id), name_of(a.from.tier), name_of(a.to.tier),
                  name_of(plan_.lanes[a.lane]));
   }
@@ -317,9 +318,16 @@ Status Verifier::launch(uint32_t id) {
   const Action& a = plan_.actions[id];
   const Task& task = program_.task(a.task);
   const auto addresses = plan_.addresses_of(a);
-  if (!plan_.lanes[a.lane].computes())
+  if (plan_.lanes[a.lane].kind() != lane_of(task.op))
     return error("{} is on lane {}", who(id), name_of(plan_.lanes[a.lane]));
   const Tier device = plan_.device_of(a);
+  if (plan_.lanes[a.lane].kind() == LaneKind::Network) {
+    if (last_exchange_ != kNone && plan_.actions[size_t(last_exchange_)].lane != a.lane &&
+        !clocks_[id].has(plan_.actions[size_t(last_exchange_)].lane, uint32_t(last_exchange_)))
+      return error("{} does not wait for {}: processes exchange in one order", who(id),
+                   who(uint32_t(last_exchange_)));
+    last_exchange_ = id;
+  }
   ArenaMap& arena = arenas_[device];
   if (addresses.size() != task.uses.size()) {
     return error("{} has {} addresses for {} uses", who(id), addresses.size(), task.uses.size());

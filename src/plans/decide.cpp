@@ -2,6 +2,7 @@
 #include "plans/decide.h"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 #include <utility>
 
@@ -47,9 +48,10 @@ Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs, bool comp
   request.sample_window = needs.sample_window;
   request.stop = stop;
 
+  SLUICE_ASSIGN(const Replicas replicas, replicas_of(p.config, p.machine.processes));
   ShapeRequest shape_request;
   shape_request.seq_len = p.config.train.seq_len;
-  shape_request.tokens_per_step = p.config.train.tokens_per_step;
+  shape_request.tokens_per_step = p.config.train.tokens_per_step / replicas.all();
   shape_request.packed = needs.packed;
   shape_request.chunk_tokens = p.config.shape.chunk_tokens;
   shape_request.rounds = p.config.shape.rounds;
@@ -64,7 +66,10 @@ Result<StageRequest> decide_shape(Prepared& p, const PlanNeeds& needs, bool comp
   ShapeSubject subject = subject_of(p.model, p.numerics, p.optimizer, needs.loss);
   subject.room_between_steps = room_between_steps(request, profile);
   SLUICE_ASSIGN(const ShapeChoice choice, here.shape(subject, shape_request, profile, request.held_bytes));
-  p.shape = request.shape = choice.shape;
+  p.shape = choice.shape;
+  p.shape.replicas = replicas.here;
+  p.shape.processes = replicas.processes;
+  request.shape = p.shape;
   p.optimizer.late_moments = request.optimizer.late_moments = choice.late_moments;
   request.settings = choice.settings;
   p.why_shape = choice.why;
@@ -152,6 +157,25 @@ Status search_least(Prepared& p, const PlanNeeds& needs, bool compact, Surroundi
 }
 
 }  // namespace
+
+Result<Replicas> replicas_of(const RunConfig& config, int processes) {
+  const int64_t all = config.run.replicas == 0 ? processes : config.run.replicas;
+  if (all % processes != 0)
+    return error("run.replicas = {}: {} processes share them, which have to divide them", all, processes);
+  const Replicas out{all / processes, processes};
+  // A process's replicas are a node of the tree over all.
+  if (processes > 1 && !std::has_single_bit(uint64_t(out.here)))
+    return error(
+        "run.replicas = {}: {} processes have {} of them each; each may have 1, 2, 4, 8 and so on, or one "
+        "process all",
+        all, processes, out.here);
+  const int64_t tokens = config.train.tokens_per_step, seq_len = config.train.seq_len;
+  if (tokens % (all * seq_len) != 0)
+    return error(
+        "run.replicas = {}: train.tokens_per_step = {} is no multiple of a sequence of {} for each of them",
+        all, tokens, seq_len);
+  return out;
+}
 
 int64_t sample_window_of(const RunConfig& c) {
   constexpr int64_t kMost = 256;

@@ -39,6 +39,16 @@ class Surroundings {
   int threads_;
 };
 
+// Copies of the model that share the rows of a step.
+struct Replicas {
+  int64_t here = 1;  // of each process
+  int64_t processes = 1;
+
+  int64_t all() const { return here * processes; }
+};
+// As run.replicas says. Errors name it, and what would divide.
+Result<Replicas> replicas_of(const RunConfig& config, int processes);
+
 // What decide() begins with: the configuration, with what people should know of the model, and the machine.
 Prepared undecided(RunConfig config, Machine machine, const PlanNeeds& needs);
 // Fills in the rest: the shape that the caps leave to choose, and plans. Estimates chose the shape, on a

@@ -18,7 +18,7 @@ concept MaybeConst = std::same_as<std::remove_const_t<T>, Plain>;
 template <MaybeConst<StepShape> Shape, class F>
 void visit_fields(Shape& shape, F&& field) {
   auto& [seq_len, chunk_tokens, chunks_per_round, rounds, head_tokens, packed, first_chunks, short_rounds,
-         last_tokens] = shape;
+         last_tokens, replicas, processes] = shape;
   field("seq_len", seq_len);
   field("chunk_tokens", chunk_tokens);
   field("chunks_per_round", chunks_per_round);
@@ -28,6 +28,8 @@ void visit_fields(Shape& shape, F&& field) {
   field("first_chunks", first_chunks);
   field("short_rounds", short_rounds);
   field("last_tokens", last_tokens);
+  field("replicas", replicas);
+  field("processes", processes);
 }
 
 template <MaybeConst<Numerics> AnyNumerics, class F>
@@ -43,8 +45,8 @@ void visit_fields(AnyNumerics& numerics, F&& field) {
 // Of what is measured of ops, and of workspaces, callers see to what concerns them.
 template <class F>
 void visit_fields(const Profile& profile, F&& field) {
-  const auto& [name, rates, links, transfer_latency_ns, copy_slowdown, peak_flops, alignment, overhead_bytes,
-               host_growth, measured_ns, workspace_bytes] = profile;
+  const auto& [name, rates, links, network, transfer_latency_ns, copy_slowdown, peak_flops, alignment,
+               overhead_bytes, host_growth, measured_ns, workspace_bytes] = profile;
   const auto& [product_flops, attention_forward_flops, attention_backward_flops, memory_bytes, launch_ns] =
       rates;
   field("name", name);
@@ -59,6 +61,8 @@ void visit_fields(const Profile& profile, F&& field) {
     field("link.to", to.index());
     field("link.bytes_per_s", bytes_per_s);
   }
+  field("network.bytes_per_s", network.bytes_per_s);
+  field("network.latency_ns", network.latency_ns);
   field("transfer_latency_ns", transfer_latency_ns);
   field("copy_slowdown", copy_slowdown);
   field("peak_flops", peak_flops);

@@ -29,11 +29,13 @@ struct Machine {
   Profile profile;
   BytesByTier held_bytes;    // beside its arenas, as found; profile.overhead_bytes is at least that
   std::optional<Card> card;  // that was named to plan for
+  // Of its kind that share a step, over profile.network: in runs, the processes of options.network.
+  int processes = 1;
 
   const BackendTraits& traits() const { return backend->traits; }
   // Caps as given, on this machine: the device's is that of each device, and no more than it has.
   BytesByTier caps_here(BytesByTier given) const;
-  // That share a step.
+  // That share this process's part of it.
   size_t devices() const { return options.devices.empty() ? 1 : options.devices.size(); }
   // A fresh backend. REQUIRES: traits().runs_models.
   Result<std::unique_ptr<Backend>> make() const { return backend->make(options); }

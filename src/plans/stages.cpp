@@ -145,6 +145,7 @@ ShapeSubject subject_of(const ModelSpec& model, const Numerics& numerics, const 
 
 StepShape evaluation_shape(const StepShape& training) {
   StepShape shape = training;
+  shape.replicas = shape.processes = 1;
   spread(shape, std::max<int64_t>(training.chunk_tokens / training.seq_len, 1), 1);
   return shape;
 }

@@ -6,11 +6,10 @@
 namespace sluice::core {
 
 Status validate(const StepShape& s) {
-  const std::pair<const char*, int64_t> positive[] = {{"seq_len", s.seq_len},
-                                                      {"chunk_tokens", s.chunk_tokens},
-                                                      {"chunks_per_round", s.chunks_per_round},
-                                                      {"rounds", s.rounds},
-                                                      {"head_tokens", s.head_tokens}};
+  const std::pair<const char*, int64_t> positive[] = {
+      {"seq_len", s.seq_len},    {"chunk_tokens", s.chunk_tokens}, {"chunks_per_round", s.chunks_per_round},
+      {"rounds", s.rounds},      {"head_tokens", s.head_tokens},   {"replicas", s.replicas},
+      {"processes", s.processes}};
   for (const auto& [key, value] : positive) {
     if (value <= 0) return error("shape: {} is {}; it must be positive", key, value);
   }
@@ -18,7 +17,7 @@ Status validate(const StepShape& s) {
   constexpr double kMostTokens = 1e15;
   const double chunks = double(s.first_chunks) + double(s.chunks_per_round) * double(s.rounds);
   if (double(s.seq_len) > kMostTokens || double(s.head_tokens) > kMostTokens ||
-      double(s.chunk_tokens) * chunks > kMostTokens) {
+      double(s.chunk_tokens) * chunks * double(s.replicas) > kMostTokens) {
     return error("shape: {} tokens x {:g} chunks are more than can be", s.chunk_tokens, chunks);
   }
   if (s.chunk_tokens % s.seq_len != 0 && s.seq_len % s.chunk_tokens != 0) {
@@ -60,6 +59,12 @@ void spread(StepShape& s, int64_t sequences, int64_t rounds, int64_t first_chunk
 }
 
 std::string text(const StepShape& s) {
+  if (s.processes > 1 || s.replicas > 1) {
+    StepShape one = s;
+    (s.processes > 1 ? one.processes : one.replicas) = 1;
+    return s.processes > 1 ? fmt::format("{} processes of {}", s.processes, text(one))
+                           : fmt::format("{} replicas of {}", s.replicas, text(one));
+  }
   const std::string lacking = s.lacking() > 0 ? fmt::format(" - {}", s.lacking()) : "";
   if (s.first_chunks == 0 && s.short_rounds == 0) {
     return fmt::format("{} x {} x {}{}", s.chunk_tokens, s.chunks_per_round, s.rounds, lacking);

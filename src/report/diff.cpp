@@ -171,7 +171,7 @@ class Diff {
   void moved() {
     std::vector<LaneEnds> all = a_.table.ends();
     for (const LaneEnds& ends : b_.table.ends()) {
-      if (!a_.table.find(ends.from, ends.to)) all.push_back(ends);
+      if (!a_.table.find(ends)) all.push_back(ends);
     }
     for (const LaneEnds& ends : all) {
       if (ends.computes()) continue;

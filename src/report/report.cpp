@@ -67,7 +67,7 @@ void fill_time(PlanSummary& s, const Plan& plan, const PlanTotals& totals, std::
   ByTier<double> last_ns;  // by device
   double busy_ns = 0;
   for (size_t id = 0; id < plan.actions.size(); ++id) {
-    if (plan.actions[id].kind != ActionKind::Run) continue;
+    if (!plan.computes(plan.actions[id])) continue;
     double& last = last_ns[plan.device_of(plan.actions[id])];
     last = std::max(last, timeline[id].end_ns);
   }

@@ -18,8 +18,10 @@ const std::string* find(const Manifest& manifest, std::string_view name) {
 }
 
 // What a manifest leaves out because it always was so.
-constexpr std::pair<std::string_view, std::string_view> kLeftOut[] = {
-    {"train.schedule", "cosine"}, {"data.long_documents", "continue"}, {kFreezeName, "[]"}};
+constexpr std::pair<std::string_view, std::string_view> kLeftOut[] = {{"train.schedule", "cosine"},
+                                                                      {"data.long_documents", "continue"},
+                                                                      {kFreezeName, "[]"},
+                                                                      {"run.replicas", "1"}};
 
 std::string value_or_default(const Manifest& manifest, std::string_view name) {
   if (const std::string* value = find(manifest, name)) return *value;

@@ -49,7 +49,10 @@ class Builder {
   }
   void add_log_probs();
   void add_asked();
-  void add_loss() { model_.loss = metric("loss", DType::F64, 2); }
+  void add_loss() {
+    for (int64_t i = 0; i < shape_.replicas; ++i)
+      model_.loss.push_back(metric(i == 0 ? "loss" : fmt::format("loss.{}", i), DType::F64, 2));
+  }
 
   ModelInputs inputs() const {
     return {model_.args, inv_freq_, window_inv_freq_, model_.batch, model_.layout, {}};
@@ -62,7 +65,7 @@ class Builder {
   Chunking chunking() const {
     Chunking out{
         {}, std::min(shape_.seq_len, shape_.chunk_tokens), shape_.chunks_per_sequence(), shape_.packed};
-    for (int64_t r = 0; r < shape_.rounds; ++r) {
+    for (int64_t r = 0; r < shape_.all_rounds(); ++r) {
       std::vector<int64_t>& round = out.tokens.emplace_back();
       for (int64_t c = 0; c < shape_.chunks_in(r); ++c) round.push_back(shape_.tokens_in(r, c));
     }
@@ -87,6 +90,13 @@ void Builder::add_weights(GradientLife gradients) {
     objects.grad = program().add(Object{"d_" + w.object, "d_" + w.role, ObjectKind::Grad, num_.grad,
                                         Format(num_.grad).bytes(elements), w.layer, -1, -1,
                                         gradients == GradientLife::Persistent});
+    // Of several replicas each has gradients of its own.
+    for (int64_t i = 0; shape_.replicas > 1 && i < shape_.replicas; ++i) {
+      Object of = program().object(objects.grad);
+      of.name += fmt::format(".{}", i);
+      of.persistent = false;
+      objects.replicas.push_back(program().add(std::move(of)));
+    }
   }
 }
 
@@ -114,7 +124,7 @@ void Builder::add_batch() {
     model_.constants.push_back(
         {object, rope_inv_freq(rope, spec_.head_dim(), shape_.seq_len, spec_.rotated.rows)});
   }
-  for (int r = 0; r < shape_.rounds; ++r) {
+  for (int r = 0; r < shape_.all_rounds(); ++r) {
     std::vector<ObjectId>& row = model_.batch.emplace_back();
     for (int c = 0; c < shape_.chunks_in(r); ++c) {
       row.push_back(program().add(Object{fmt::format("batch.r{}c{}", r, c), "batch", ObjectKind::Input,
@@ -125,7 +135,7 @@ void Builder::add_batch() {
 }
 
 void Builder::add_log_probs() {
-  for (int r = 0; r < shape_.rounds; ++r) {
+  for (int r = 0; r < shape_.all_rounds(); ++r) {
     std::vector<ObjectId>& row = model_.log_probs.emplace_back();
     for (int c = 0; c < shape_.chunks_in(r); ++c) {
       row.push_back(
@@ -136,7 +146,7 @@ void Builder::add_log_probs() {
 }
 
 void Builder::add_asked() {
-  for (int r = 0; r < shape_.rounds; ++r) {
+  for (int r = 0; r < shape_.all_rounds(); ++r) {
     int64_t tokens = 0;
     for (int c = 0; c < shape_.chunks_in(r); ++c) tokens += shape_.tokens_in(r, c);
     model_.asked.push_back(program().add(Object{fmt::format("asked.r{}", r), "asked", ObjectKind::ActGrad,
@@ -159,12 +169,16 @@ Model Builder::training(const OptimizerConfig& optimizer, const LossForm& loss) 
   const ObjectId sums = program().add(
       Object{"grad_sums", "grad_sums", ObjectKind::ActGrad, DType::F64, slots * size_of(DType::F64)});
   Gradients gradients(program(), num_.grad);
-  for (const ParamObjects& p : model_.params) {
-    if (p.grad.valid()) gradients.want(p.param, p.grad);
-  }
   const ModelInputs in = inputs();
   Forward forward(spec_, model_.weights, params(), chunking(), num_.compute, in, program(), &gradients);
-  for (int r = 0; r < shape_.rounds; ++r) {
+  for (int r = 0; r < shape_.all_rounds(); ++r) {
+    const int64_t replica = r / shape_.rounds;
+    if (r % shape_.rounds == 0) {
+      for (const ParamObjects& p : model_.params) {
+        if (p.grad.valid()) gradients.want(p.param, p.of_replica(size_t(replica)));
+      }
+    }
+    const ObjectId sum = model_.loss[size_t(replica)];
     const std::vector<ObjectId> x = forward.layers(r);
     for (int c = 0; c < int(x.size()); ++c) {
       const ObjectId log_probs =
@@ -172,22 +186,22 @@ Model Builder::training(const OptimizerConfig& optimizer, const LossForm& loss) 
       if (loss.asked) {
         const ObjectId all = model_.asked[size_t(r)], h = forward.last_norm(x[size_t(c)], r, c);
         forward.gather_weights(h, log_probs, all, shape_.head_tokens, num_.grad, r, c);
-        gradients.record_later([&, r, c, h, all] {
-          forward.head_loss(h, model_.loss, {}, all, shape_.head_tokens, num_.grad, r, c);
+        gradients.record_later([&, r, c, h, all, sum] {
+          forward.head_loss(h, sum, {}, all, shape_.head_tokens, num_.grad, r, c);
         });
         continue;
       }
-      gradients.record_later([&, r, c, log_probs] {
+      gradients.record_later([&, r, c, log_probs, sum] {
         const ObjectId h = forward.last_norm(x[size_t(c)], r, c);
-        forward.head_loss(h, model_.loss, log_probs, {}, shape_.head_tokens, num_.grad, r, c);
+        forward.head_loss(h, sum, log_probs, {}, shape_.head_tokens, num_.grad, r, c);
       });
     }
     gradients.backward();
   }
   program().facts.tokens = shape_.tokens();
   program().facts.model_flops = double(shape_.tokens()) * model_flops_per_token(spec_, shape_.seq_len);
-  model_.program = place_updates(program(), model_.weights, model_.params, {model_.args, model_.clip, sums},
-                                 optimizer, num_);
+  model_.program = place_updates(program(), model_.weights, model_.params,
+                                 {model_.args, model_.clip, sums, shape_.processes}, optimizer, num_);
   return std::move(model_);
 }
 

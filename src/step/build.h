@@ -46,7 +46,7 @@ struct Model {
   ObjectId args;                             // StepArgs
   std::vector<std::vector<ObjectId>> batch;  // [round][chunk]
   BatchLayout layout = kPlainBatch;          // of each
-  ObjectId loss;                             // metric, LossSums: over the counted targets (training)
+  std::vector<ObjectId> loss;  // by replica: metric, LossSums: over the counted targets (training)
   // metrics, f64[2][tokens] by chunk: of each token alone, see HeadLoss (evaluation)
   std::vector<ObjectId> losses;
   // metrics, [round][chunk], f32[tokens]: see HeadLoss (training, where LossForm asks for them)

@@ -50,7 +50,7 @@ DeviceTime device_time(const Program& program, const Plan& plan) {
   ByTier<double> busy_ns, end_ns;
   double end_of_compute_ns = 0;
   for (const Action& a : plan.actions) {
-    if (a.kind != ActionKind::Run) continue;
+    if (!plan.computes(a)) continue;
     const Tier device = plan.device_of(a);
     (a.recompute ? out.again : out.work) += a.end_ns - a.start_ns;
     busy_ns[device] += a.end_ns - a.start_ns;

@@ -177,10 +177,10 @@ class Picture {
     svg_.text({kLeft, 45}, subtitle, {.size = 11, .fill = ink("muted")});
     passes();
     for (const Lane lane : plan_.lanes) {
-      if (plan_.lanes[lane].computes()) {
-        compute(lane);
-      } else {
+      if (plan_.lanes[lane].copies()) {
         copies(lane);
+      } else {
+        compute(lane);
       }
     }
     legend();

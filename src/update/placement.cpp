@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "ops/compact_format.h"
+#include "ops/exchange.h"
 #include "ops/op.h"
 
 namespace sluice::core {
@@ -15,7 +16,8 @@ namespace {
 // Trained weights next to each other in the table, of one layer or of none.
 struct Group {
   std::vector<size_t> weights;
-  uint32_t first_use = UINT32_MAX, first_write = UINT32_MAX, last_write = 0;  // parts of the step
+  uint32_t first_use = UINT32_MAX, first_write = UINT32_MAX;  // parts of the step
+  std::vector<uint32_t> last_write;                           // by replica; none: nothing writes it
 };
 
 class Placement {
@@ -37,7 +39,12 @@ class Placement {
   void find_groups();
   void before(uint32_t part);
   void after(uint32_t part);
-  void sum_squares(const Group& group);
+  // The gradients of a replica of these weights are there, if they are trained.
+  void complete(const Group& group, size_t replica);
+  // Adds the gradients of the newest two nodes of the tree.
+  void add_up(size_t weight, bool root);
+  void sum_squares(size_t weight);
+  void sum_over_processes(size_t weight);
   // Whether the state of a weight can follow its update.
   bool late(const Group& group, size_t weight) const;
   void update(const Group& group, bool may_be_late);
@@ -55,6 +62,12 @@ class Placement {
   const Numerics& numerics_;
   std::vector<uint32_t> part_;  // by task
   std::vector<Group> groups_;
+  // By weight, sums of replicas that wait for their neighbours, with how many replicas each has.
+  struct Node {
+    ObjectId object;
+    size_t first, replicas;
+  };
+  std::vector<std::vector<Node>> nodes_;
   bool sums_written_ = false;
   Program out_;
 };
@@ -70,6 +83,7 @@ void Placement::find_parts() {
 
 void Placement::find_groups() {
   std::vector<uint32_t> group_of(passes_.objects().size(), UINT32_MAX);
+  std::vector<size_t> replica_of(passes_.objects().size(), 0);
   int layer = 0;
   for (size_t w = 0; w < weights_.size(); ++w) {
     if (w == 0 || weights_[w].layer != layer) groups_.emplace_back();
@@ -77,6 +91,11 @@ void Placement::find_groups() {
     if (!objects_[w].grad.valid()) continue;
     groups_.back().weights.push_back(w);
     group_of[objects_[w].param.value] = group_of[objects_[w].grad.value] = uint32_t(groups_.size() - 1);
+    for (size_t i = 0; i < objects_[w].replicas.size(); ++i) {
+      const uint32_t leaf = objects_[w].replicas[i].value;
+      group_of[leaf] = uint32_t(groups_.size() - 1);
+      replica_of[leaf] = i;
+    }
   }
   for (size_t t = 0; t < passes_.tasks().size(); ++t) {
     for (const Use& use : passes_.tasks()[t].uses) {
@@ -86,24 +105,80 @@ void Placement::find_groups() {
         group.first_use = std::min(group.first_use, part_[t]);
       } else if (use.access != Access::Read) {
         group.first_write = std::min(group.first_write, part_[t]);
-        group.last_write = part_[t];
+        const size_t replica = replica_of[use.object.value];
+        group.last_write.resize(std::max(group.last_write.size(), replica + 1));
+        group.last_write[replica] = part_[t];
       }
     }
   }
 }
 
-void Placement::sum_squares(const Group& group) {
+void Placement::complete(const Group& group, size_t replica) {
   for (const size_t w : group.weights) {
-    const ObjectId grad = objects_[w].grad;
-    const int64_t n = passes_.object(grad).elements();
-    const Bound uses[] = {grad, shared_.sums};
-    add(SumSq{.elements = n,
-              .slot = int64_t(w),
-              .slots = int64_t(weights_.size()),
-              .dtype = numerics_.grad,
-              .first = !std::exchange(sums_written_, true)},
-        "norm_of." + weights_[w].object, uses, weights_[w].layer);
+    const std::vector<ObjectId>& leaves = objects_[w].replicas;
+    std::vector<Node>& nodes = nodes_[w];
+    nodes.push_back({objects_[w].of_replica(replica), replica, 1});
+    const bool last = replica + 1 >= leaves.size();
+    // Neighbours of one size; behind the last replica, what is left over.
+    while (nodes.size() > 1 && (last || nodes[nodes.size() - 2].replicas == nodes.back().replicas))
+      add_up(w, last && nodes.size() == 2);
+    if (!last) continue;
+    if (shared_.processes > 1) {
+      sum_over_processes(w);
+    } else {
+      sum_squares(w);
+    }
   }
+}
+
+void Placement::add_up(size_t weight, bool root) {
+  std::vector<Node>& nodes = nodes_[weight];
+  const Node right = nodes.back();
+  nodes.pop_back();
+  Node& left = nodes.back();
+  const ObjectId grad = objects_[weight].grad;
+  const auto type = [&](const Node& node) { return out_.object(node.object).format.type; };
+  ObjectId sum = grad;
+  const bool rounds = root && shared_.processes == 1;
+  if (!rounds) {
+    Object inner = out_.object(grad);
+    inner.name += fmt::format(".{}+{}", left.first, left.replicas + right.replicas);
+    inner.format = DType::F32;
+    inner.bytes = inner.format.bytes(weights_[weight].elements());
+    inner.persistent = false;
+    sum = out_.add(std::move(inner));
+  }
+  const Bound uses[] = {left.object, right.object, sum};
+  add(AddGradients{weights_[weight].elements(), type(left), type(right),
+                   rounds ? numerics_.grad : DType::F32},
+      fmt::format("add.{}.{}+{}", weights_[weight].object, left.first, left.replicas + right.replicas), uses,
+      weights_[weight].layer);
+  left = {sum, left.first, left.replicas + right.replicas};
+}
+
+void Placement::sum_squares(size_t w) {
+  const ObjectId grad = objects_[w].grad;
+  const Bound uses[] = {grad, shared_.sums};
+  add(SumSq{.elements = passes_.object(grad).elements(),
+            .slot = int64_t(w),
+            .slots = int64_t(weights_.size()),
+            .dtype = numerics_.grad,
+            .first = !std::exchange(sums_written_, true)},
+      "norm_of." + weights_[w].object, uses, weights_[w].layer);
+}
+
+void Placement::sum_over_processes(size_t w) {
+  const ObjectId grad = objects_[w].grad, own = nodes_[w].back().object;
+  std::vector<Bound> uses{grad, shared_.sums};
+  if (own != grad) uses.emplace_back(own);
+  add(SumOverProcesses{.elements = weights_[w].elements(),
+                       .processes = shared_.processes,
+                       .slot = int64_t(w),
+                       .slots = int64_t(weights_.size()),
+                       .dtype = numerics_.grad,
+                       .first = !std::exchange(sums_written_, true),
+                       .apart = own != grad},
+      "sum." + weights_[w].object, uses, weights_[w].layer);
 }
 
 UpdatePart Placement::part_of(size_t weight, const ParamObjects::Part& part) const {
@@ -160,7 +235,9 @@ void Placement::before(uint32_t part) {
 
 void Placement::after(uint32_t part) {
   for (const Group& group : groups_) {
-    if (group.first_write != UINT32_MAX && group.last_write == part) sum_squares(group);
+    for (size_t i = 0; i < group.last_write.size(); ++i) {
+      if (group.last_write[i] == part) complete(group, i);
+    }
   }
 }
 
@@ -168,6 +245,7 @@ Program Placement::run() {
   find_parts();
   find_groups();
   out_.facts = passes_.facts;
+  nodes_.resize(weights_.size());
   for (const Object& object : passes_.objects()) out_.add(object);
   const std::vector<Task>& tasks = passes_.tasks();
   for (size_t t = 0; t < tasks.size(); ++t) {

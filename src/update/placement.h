@@ -17,6 +17,10 @@ namespace sluice::core {
 struct ParamObjects {
   ObjectId param;
   ObjectId grad;  // invalid: it is not trained, and has no parts
+  std::vector<ObjectId>
+      replicas;  // the gradients of each, where there are several, of which `grad` is the sum
+
+  ObjectId of_replica(size_t i) const { return replicas.empty() ? grad : replicas[i]; }
 
   // The state of consecutive elements.
   struct Part {
@@ -32,6 +36,7 @@ struct ParamObjects {
 struct UpdateObjects {
   ObjectId args, clip;
   ObjectId sums;  // f64, one slot per weight: the squares of its gradient, summed; invalid: no norm is taken
+  int64_t processes = 1;  // that sum their gradients
 };
 
 // What the object is called that holds a part, counted from 0, of a weight's state: roles are those of
@@ -46,8 +51,9 @@ void add_state(const Weight& weight, const OptimizerConfig& config, const Numeri
 // `passes`, the forward and backward tasks of a step (or none, for a pending update alone), with the
 // optimizer's tasks among them. Weights of one layer next to each other in the table are updated together:
 //
-// - the norm of a gradient is taken where the part of the step ends in which it is complete, while it is at
-//   hand; a part is all that follows one another of one layer and round;
+// - the gradients of replicas, and of processes, are summed where the part of the step ends in which they are
+//   complete, and the norm of a gradient is taken then, while it is at hand; a part is all that follows one
+//   another of one layer and round;
 // - then come clipping and, unless they are deferred, all updates;
 // - a deferred update comes before the part with the first use of its weight. Its state may come late: before
 //   the part in which the gradient is written again, unless that is the same.

@@ -45,6 +45,17 @@ TEST(Bytes, RefusesWhatIsNoSize) {
   }
 }
 
+TEST(Bytes, RatesOfNetworksAreInBits) {
+  EXPECT_EQ(*parse_rate("10Gb/s"), 1.25e9);
+  EXPECT_EQ(*parse_rate("2.5 Gbit/s"), 3.125e8);
+  EXPECT_EQ(*parse_rate("1.2GB/s"), 1.2e9);
+  for (const char* wrong : {"", "10", "10G", "10gb/s", "-1Gb/s", "0Gb/s", "10XB/s"}) {
+    const auto rate = parse_rate(wrong);
+    ASSERT_FALSE(rate.ok()) << wrong;
+    EXPECT_NE(rate.message().find("10Gb/s"), std::string::npos) << rate.message();
+  }
+}
+
 TEST(Bytes, FormatsThreeDigits) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");

@@ -89,6 +89,20 @@ TEST(LaneTable, FindsLanesByWhatTheyJoin) {
   EXPECT_EQ(lanes.tiers(), (std::vector<Tier>{kDevice, second, kHost}));
 }
 
+TEST(LaneTable, HasANetworkForEveryDeviceWhereThereAreOtherProcesses) {
+  LaneTable lanes = LaneTable::of_devices(2, false);
+  EXPECT_EQ(lanes.find({kDevice, kDevice, true}), std::nullopt);
+  lanes.add_networks();
+  const Lane second = lanes.running(LaneKind::Network, Tier::device(1));
+  EXPECT_NE(second, lanes.compute(Tier::device(1)));
+  EXPECT_EQ(lanes[second].kind(), LaneKind::Network);
+  EXPECT_FALSE(lanes[second].computes() || lanes[second].copies() || lanes[second].loads());
+  EXPECT_EQ(lanes.devices(), 2u);
+  for (const Lane lane : lanes) EXPECT_EQ(find_lane_ends(name_of(lanes[lane])), lanes[lane]);
+  EXPECT_EQ(name_of(lanes[second]), "network1");
+  EXPECT_EQ(find_lane_ends("network0"), std::nullopt);
+}
+
 TEST(LaneTable, JoinsEachDeviceToItsNeighboursInTheRing) {
   EXPECT_EQ(LaneTable::of_devices(1, true), LaneTable());
   const auto names = [](size_t devices, bool joined) {

@@ -71,6 +71,26 @@ TEST_P(OrderedSums, OfBf16RoundOnce) {
   });
 }
 
+// Values are taken piece by piece; what lies around the end of one is summed like the rest.
+TEST(OrderedSum, OfMoreThanAPieceIsThatOfItsPieces) {
+  constexpr size_t kPiece = OrderedSum::kPieceBytes / sizeof(float), kElements = kPiece + 1001;
+  on_ranks(3, [&](ProcessGroup& group) {
+    OrderedSum sum(group);
+    std::vector<float> values(kElements);
+    for (size_t i = 0; i < kElements; ++i) values[i] = value_of(group.rank(), i);
+    EXPECT_TRUE(sum(std::as_writable_bytes(std::span(values)), DType::F32).ok());
+    for (size_t i = kPiece - 1000; i < kElements; ++i) {
+      std::vector<std::vector<float>> of_rank;
+      std::vector<std::span<float>> parts;
+      for (int r = 0; r < 3; ++r) of_rank.push_back({value_of(r, i)});
+      for (std::vector<float>& of : of_rank) parts.emplace_back(of);
+      float expected = 0;
+      add_by_tree(parts, {&expected, 1});
+      ASSERT_EQ(values[i], expected) << i;
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, OrderedSums, testing::Values(1, 2, 3, 4, 5, 8));
 
 // A group in which something arrives wrong: the sign of one value, or the parts of ranks 0 and 2 instead of

@@ -439,6 +439,25 @@ void add_loss(List& list) {
   list.add(GatherWeights{31, 100, 131});
 }
 
+void add_exchange(List& list) {
+  for (const DType left : kDTypes) {
+    for (const DType right : kDTypes) {
+      for (const DType sum : kDTypes) {
+        for (const int64_t n : {1, 77}) list.add(AddGradients{n, left, right, sum});
+      }
+    }
+  }
+  list.add(AddGradients{33003, kBf16, kF32, kBf16});  // of more than one block
+  for (const DType dtype : kDTypes) {
+    for (const bool apart : {false, true}) {
+      for (const bool first : {false, true}) {
+        list.add(SumOverProcesses{1, 1, 0, 1, dtype, first, apart});
+        list.add(SumOverProcesses{1003, 1, 2, 5, dtype, first, apart});
+      }
+    }
+  }
+}
+
 void add_norm_clipping(List& list) {
   for (const DType dtype : kDTypes) {
     for (const bool first : {false, true}) {
@@ -571,6 +590,7 @@ std::vector<Case> all_cases() {
   add_attention(list);
   add_generation(list);
   add_loss(list);
+  add_exchange(list);
   add_norm_clipping(list);
   add_update(list);
   add_windows(list);

@@ -41,6 +41,8 @@ Outputs expect(const LastLogits& op, Inputs in);
 // reference_update.cpp
 Outputs expect(const SumSq& op, Inputs in);
 Outputs expect(const ClipScale& op, Inputs in);
+Outputs expect(const AddGradients& op, Inputs in);
+Outputs expect(const SumOverProcesses& op, Inputs in);
 Outputs expect(const AdamW& op, Inputs in);
 Outputs expect(const AdamWMoments& op, Inputs in);
 Outputs expect(const SgdMomentum& op, Inputs in);

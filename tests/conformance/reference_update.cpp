@@ -19,6 +19,37 @@ Outputs expect(const SumSq& op, Inputs in) {
   return {sums};
 }
 
+Outputs expect(const AddGradients&, Inputs in) {
+  Expected sum{AddGradients::kSum};
+  for (size_t i = 0; i < in[AddGradients::kLeft].values().size(); ++i)
+    sum.values.push_back(Approx(in[AddGradients::kLeft].values()[i]) +
+                         Approx(in[AddGradients::kRight].values()[i]));
+  return {sum};
+}
+
+// Of one process: what it has.
+Outputs expect(const SumOverProcesses& op, Inputs in) {
+  const Tensor& own = in[op.apart ? SumOverProcesses::kOwn : SumOverProcesses::kG];
+  Expected g{SumOverProcesses::kG}, sums{SumOverProcesses::kSums};
+  Sum sum;
+  for (const double value : own.values()) {
+    const Approx rounded =
+        op.apart && op.dtype == DType::BF16 ? Approx(double(float(Bf16(float(value))))) : Approx(value);
+    g.values.push_back(rounded);
+    sum.add(Approx(rounded.value), rounded.value);
+  }
+  const Old old(!op.first, in[SumOverProcesses::kSums]);
+  for (int64_t i = 0; i < op.slots; ++i)
+    sums.values.push_back(i == op.slot ? sum.total() : Approx(old[static_cast<size_t>(i)]));
+  Outputs out{g, sums};
+  if (op.apart) {
+    Expected same{SumOverProcesses::kOwn};
+    for (const double value : own.values()) same.values.emplace_back(value);
+    out.push_back(same);
+  }
+  return out;
+}
+
 Outputs expect(const ClipScale& op, Inputs in) {
   Sum sum;
   for (const double s : in[ClipScale::kSums].values()) sum.add(s);

@@ -119,6 +119,9 @@ section simulate
 say simulate small.toml --machine rtx4090
 say simulate small.toml --machine h100 --devices 2 --set shape.chunk_tokens=1024
 say simulate small.toml --machine h100 --devices 65
+say simulate small.toml --machine h100 --set shape.chunk_tokens=1024 --hosts 2 --network 10Gb/s
+say simulate small.toml --machine h100 --hosts 3 --network 10Gb/s
+say simulate small.toml --machine h100 --hosts 2 --network 10
 say demo 8 4 256 tiny --simulate --machine a100
 
 section machines

@@ -114,7 +114,7 @@ Status write_step(const Prepared& p, const RunData& data, Executor& training, Ex
   SLUICE_TRY(write_args(training, model, loss_scale, 0));
   SLUICE_TRY(training.step());
   LossSums sums{};
-  SLUICE_TRY(training.read(model.loss, std::as_writable_bytes(std::span(&sums, 1))));
+  SLUICE_TRY(training.read(model.loss.front(), std::as_writable_bytes(std::span(&sums, 1))));
   const double loss = sums.loss * double{loss_scale};
 
   const int64_t window = sampler.shape.tokens();

@@ -59,15 +59,23 @@ std::vector<std::unique_ptr<Worker>> workers_of(const CpuOptions& options) {
   return out;
 }
 
+LaneTable lanes_of(const CpuOptions& options) {
+  LaneTable table =
+      options.devices == 1 ? LaneTable() : LaneTable::of_devices(size_t(options.devices), options.joined);
+  if (options.network != nullptr) table.add_networks();
+  return table;
+}
+
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuOptions& options)
       : isa_(options.isa),
         workers_(workers_of(options)),
+        network_(options.network),
+        exchanger_(1, options.isa),
         lanes_(
-            options.devices == 1 ? LaneTable()
-                                 : LaneTable::of_devices(size_t(options.devices), options.joined),
-            [this](Tier device, const Launch& launch) { return run(*workers_[device.index()], launch); },
+            lanes_of(options),
+            [this](const LaneEnds& lane, const Launch& launch) { return run(lane, launch); },
             Gemm::thread_start) {}
 
   std::string_view name() const override { return "cpu"; }
@@ -150,15 +158,18 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  // On the thread of the device's compute lane.
-  Status run(Worker& worker, const Launch& launch) {
+  // On the lane's thread. What a network lane does beside exchanging is done on that thread.
+  Status run(const LaneEnds& lane, const Launch& launch) {
     SLUICE_TRY(table_.check(launch));
+    Worker& worker = lane.computes() ? *workers_[lane.to.index()] : exchanger_;
     return cpu::launch(*launch.op, {launch.operands, launch.workspace.data},
-                       {worker.pool, worker.gemm, worker.scratch_data, isa_});
+                       {worker.pool, worker.gemm, worker.scratch_data, isa_, network_});
   }
 
   CpuIsa isa_;
   std::vector<std::unique_ptr<Worker>> workers_;  // by device
+  Network* const network_;
+  Worker exchanger_;  // of the network lanes, which take turns
   cpu::OpTable table_;
   std::map<Tier, Arena> arenas_;
   Arenas bases_;

@@ -10,14 +10,16 @@
 #include "backend/cpu/isa.h"
 #include "backend/heeded.h"
 #include "backend/kind.h"
+#include "base/network.h"
 
 namespace sluice::core {
 
 struct CpuOptions {
   int threads =
       0;  // that compute; 0: one per core this process may use. Copies have one more thread per direction.
-  int devices = 1;     // each computes with an equal part of the threads, at least one
-  bool joined = true;  // copies go from device to device; otherwise by way of the host
+  int devices = 1;             // each computes with an equal part of the threads, at least one
+  bool joined = true;          // copies go from device to device; otherwise by way of the host
+  Network* network = nullptr;  // every device has a lane to it; null: there is none
   CpuIsa isa =
       best_cpu_isa();  // of the kernels; products go by what their provider finds. Up to best_cpu_isa().
 };

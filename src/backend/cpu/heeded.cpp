@@ -39,6 +39,8 @@ constexpr Heeded kHeeded[] = {
     {"lion_state", "n first object b2 grad state sr"},
     {"cached_attn", "rows q capacity hq hkv hd dtype window"},
     {"last_logits", "rows q dim vocab dtype"},
+    {"add_gradients", "n left right dtype"},
+    {"sum_over_processes", "n processes slot slots dtype first apart"},
 };
 
 }  // namespace

@@ -33,6 +33,7 @@ Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
   cpu.threads = options.threads;
   cpu.devices = std::max(1, int(options.devices.size()));
   cpu.joined = options.joined;
+  cpu.network = options.network;
   return make_cpu_backend(cpu);
 }
 

@@ -59,7 +59,7 @@ Status Lanes::submit(const Command& command, const Arenas& arenas) {
     after(command.id, lane_of_[w]) = std::max(after(command.id, lane_of_[w]), w + 1);
   }
   const bool is_launch = std::holds_alternative<Launch>(command.work);
-  SLUICE_CHECK(is_launch == table_[command.lane].computes(), "command {}: a {} on lane {}", command.id,
+  SLUICE_CHECK(is_launch != table_[command.lane].copies(), "command {}: a {} on lane {}", command.id,
                is_launch ? "launch" : "copy", name_of(table_[command.lane]));
   if (is_launch) {
     const auto& launch = std::get<Launch>(command.work);
@@ -141,7 +141,7 @@ void Lanes::run_command(Lane lane, uint32_t id) {
 
 Status Lanes::run_work(Lane lane, const Slot& slot) {
   if (slot.op)
-    return launch_(table_[lane].to, {slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace});
+    return launch_(table_[lane], {slot.op, {slot.operands.data(), slot.operand_count}, slot.workspace});
   std::memcpy(slot.to, slot.from, static_cast<size_t>(slot.bytes));
   return {};
 }

@@ -21,8 +21,8 @@ namespace sluice::core::cpu {
 
 class Lanes {
  public:
-  // Runs the commands of the compute lane of a device; called on its thread.
-  using LaunchFn = std::function<Status(Tier device, const Launch&)>;
+  // Runs the launches of a lane; called on its thread.
+  using LaunchFn = std::function<Status(const LaneEnds& lane, const Launch&)>;
 
   // Every lane thread calls thread_start() first.
   Lanes(LaneTable table, LaunchFn launch, void (*thread_start)());

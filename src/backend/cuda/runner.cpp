@@ -389,6 +389,21 @@ Status Runner::run(const SumSq& op, const Call& call) {
   });
 }
 
+Status Runner::run(const AddGradients& op, const Call& call) {
+  return with_float(op.left, [&]<class Left>(Left) {
+    return with_device_type(op.right, [&]<class Right>(Right) {
+      return with_device_type(op.dtype, [&]<class Sum>(Sum) {
+        return add_gradients(call.as<Left>(AddGradients::kLeft), call.as<Right>(AddGradients::kRight),
+                             call.as<Sum>(AddGradients::kSum), op.elements, call.stream);
+      });
+    });
+  });
+}
+
+Status Runner::run(const SumOverProcesses& op, const Call&) {
+  return error(ErrorKind::Internal, "{}: cuda_supports() was not asked", text(op));
+}
+
 Status Runner::run(const ClipScale& op, const Call& call) {
   SLUICE_CUDA_TRY(clip_scale(call.as<double>(ClipScale::kSums), call.as<float>(ClipScale::kClip), op.slots,
                              op.max_norm, call.stream));

@@ -65,6 +65,8 @@ class Runner {
   Status run(const HeadNormRopeBwd& op, const Call& call);
   Status run(const CachedAttention& op, const Call& call);
   Status run(const LastLogits& op, const Call& call);
+  Status run(const AddGradients& op, const Call& call);
+  Status run(const SumOverProcesses& op, const Call& call);
   static Status run_update(const auto& op, const Call& call);
 
   Products products_;

@@ -61,7 +61,7 @@ std::optional<Fault> SimBackend::finish(std::vector<Interval>* timeline) {
         }
       }
       const LaneEnds& ends = lanes_[l];
-      if (ends.computes() || lane.end_ns == kNever) continue;
+      if (!ends.copies() || lane.end_ns == kNever) continue;
       ++copies[ends.from];
       ++copies[ends.to];
     }

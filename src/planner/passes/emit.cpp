@@ -61,18 +61,11 @@ class Tracker {
 // One device while its part of the plan is made.
 struct Side {
   Side(const Schedule& schedule, Residency residency, const LaneTable& lanes)
-      : s(schedule),
-        r(std::move(residency)),
-        tier(schedule.device),
-        compute(lanes.compute(tier)),
-        load(lanes.copy(kHost, tier)),
-        store(lanes.copy(tier, kHost)),
-        memory(lanes) {}
+      : s(schedule), r(std::move(residency)), tier(schedule.device), memory(lanes) {}
 
   const Schedule& s;
   Residency r;
   const Tier tier;
-  const Lane compute, load, store;
   Tracker memory;
   std::vector<int64_t> workspace_address;
   std::vector<std::vector<uint32_t>> loads, stores;  // spans by position
@@ -176,7 +169,8 @@ class Emitter {
   Tracker host_;
   std::vector<Clock> clocks_;  // what has happened before an action
   ByLane<int64_t> lane_last_;
-  std::vector<Lane> by_age_;  // see append()
+  int64_t last_exchange_ = kNone;  // the newest action of a network lane
+  std::vector<Lane> by_age_;       // see append()
 };
 
 // By position, the last one that begins while the device is still at its run: what other devices do meanwhile
@@ -422,7 +416,8 @@ void Emitter::launch(uint32_t p) {
   const uint32_t first_value = side.s.runs[p].first_value;
   const Task& task = program_.task(run.task);
   const auto id = static_cast<uint32_t>(plan_.actions.size());
-  Action action{ActionKind::Run, side.compute};
+  const Lane lane = lanes_.running(lane_of(task.op), side.tier);
+  Action action{ActionKind::Run, lane};
   action.task = run.task;
   action.recompute = run.recompute;
   action.first_address = static_cast<uint32_t>(plan_.addresses.size());
@@ -439,18 +434,22 @@ void Emitter::launch(uint32_t p) {
       const int64_t address = plan_.addresses[action.first_address + i];
       const int64_t end = address + program_.object(use.object).bytes;
       if (writes) {
-        side.memory.write(address, end, id, side.compute, after);
+        side.memory.write(address, end, id, lane, after);
       } else {
-        side.memory.use(address, end, id, side.compute, use.access == Access::Accumulate, after,
-                        plan_.actions);
+        side.memory.use(address, end, id, lane, use.access == Access::Accumulate, after, plan_.actions);
       }
     }
+  }
+  // Other processes exchange in this order, too, whichever devices do.
+  if (lanes_[lane].kind() == LaneKind::Network) {
+    if (last_exchange_ != kNone)
+      after.add(plan_.actions[size_t(last_exchange_)].lane, uint32_t(last_exchange_));
+    last_exchange_ = id;
   }
   if (side.s.workspace_bytes[p] > 0) {
     action.workspace_offset = side.workspace_address[p];
     action.bytes = side.s.workspace_bytes[p];
-    side.memory.write(action.workspace_offset, action.workspace_offset + action.bytes, id, side.compute,
-                      after);
+    side.memory.write(action.workspace_offset, action.workspace_offset + action.bytes, id, lane, after);
   }
   append(action, after);
 }

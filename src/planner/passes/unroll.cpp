@@ -122,8 +122,10 @@ class Unroller {
       timed.start_ns =
           std::max(timed.start_ns, u.access == Access::Read ? arrived_ns_[device][o] : used_ns_[o]);
     }
-    timed.end_ns = now_ns_[device] = timed.start_ns + costs_.ns[id.value];
-    timed.run.ns = timed.end_ns - timed.start_ns;
+    // A network is at work beside the device: the simulator says who waits for it.
+    const bool computes = lane_of(task.op) == LaneKind::Compute;
+    timed.end_ns = now_ns_[device] = timed.start_ns + (computes ? costs_.ns[id.value] : 0);
+    timed.run.ns = computes ? timed.end_ns - timed.start_ns : costs_.ns[id.value];
     for (const Use& u : task.uses) {
       const uint32_t o = u.object.value;
       if (u.access != Access::Read) {

@@ -21,6 +21,7 @@ void Gradients::want(ObjectId param, ObjectId grad) {
   State& s = state(param);
   s.gradient = grad;
   s.wanted = true;
+  s.written = false;
 }
 
 bool Gradients::wanted(ObjectId x) const {

@@ -22,7 +22,7 @@ class Gradients {
   // Appends to `program`, which it borrows. Gradients of parameters are of `param_dtype`.
   Gradients(Program& program, DType param_dtype) : program_(program), param_dtype_(param_dtype) {}
 
-  // The gradient of a parameter is wanted, and collected in `grad`.
+  // The gradient of a parameter is wanted, and collected in `grad` from here on.
   void want(ObjectId param, ObjectId grad);
 
   // Recording, in the order of the forward pass.

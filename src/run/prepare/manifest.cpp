@@ -44,7 +44,13 @@ bool read(const std::string& text, T& value) {
   return ec == std::errc() && end == text.data() + text.size();
 }
 
-constexpr std::string_view kLastTokens = "last_tokens";
+constexpr std::string_view kLastTokens = "last_tokens", kReplicas = "replicas", kProcesses = "processes",
+                           kReplicasName = "run.replicas";
+
+// The replicas of a step, by however many processes they are shared.
+int64_t all_replicas(const StepShape& shape) {
+  return shape.replicas * shape.processes;
+}
 
 // What a manifest is made of.
 struct Parts {
@@ -69,8 +75,10 @@ Manifest manifest_of(const Parts& p) {
   out.emplace_back("model.weights", p.config.model.weights.empty() ? "none" : p.config.model.weights);
   visit_fields(p.shape, [&](std::string_view name, const auto& value) {
     // Checkpoints have always been of steps whose last chunk is like the others where they say nothing.
+    if (name == kReplicas || name == kProcesses) return;
     if (name != kLastTokens || p.shape.last_tokens > 0) add("shape")(name, value);
   });
+  if (all_replicas(p.shape) > 1) out.emplace_back(kReplicasName, print(all_replicas(p.shape)));
   visit_fields(p.numerics, add("train"));
   const auto train = add("train");
   train("tokens_per_step", p.config.train.tokens_per_step);
@@ -99,8 +107,11 @@ std::optional<StepShape> shape_in(const Manifest& manifest) {
   StepShape shape;
   bool whole = true;
   visit_fields(shape, [&](const char* name, auto& value) {
-    const std::string text = value_of(manifest, fmt::format("shape.{}", name));
-    whole = (read(text, value) || (text.empty() && name == kLastTokens)) && whole;
+    if (name == kProcesses) return;
+    const bool may_be_missing = name == kLastTokens || name == kReplicas;
+    const std::string text =
+        value_of(manifest, name == kReplicas ? std::string(kReplicasName) : fmt::format("shape.{}", name));
+    whole = (read(text, value) || (text.empty() && may_be_missing)) && whole;
   });
   return whole && validate(shape).ok() ? std::optional(shape) : std::nullopt;
 }
@@ -146,6 +157,7 @@ Result<Manifest> manifest_before_plans(const RunConfig& c, const Machine& machin
   ask(shape.chunk_tokens, c.shape.chunk_tokens);
   ask(shape.rounds, c.shape.rounds);
   ask(shape.head_tokens, c.shape.head_tokens);
+  ask(shape.replicas, c.run.replicas);
   if (c.shape.first_round_chunks != shape.chunks_in(0)) ask(shape.first_chunks, c.shape.first_round_chunks);
   shape.packed = packs_documents(c);
   return manifest_of({c, machine, model, numerics, resolve_optimizer(c, machine), shape, content});
@@ -229,6 +241,7 @@ Status keep_shape(RunConfig& c) {
   keep(c.shape.rounds, shape->rounds);
   keep(c.shape.first_round_chunks, shape->chunks_in(0));
   keep(c.shape.head_tokens, shape->head_tokens);
+  keep(c.run.replicas, shape->replicas);
   return {};
 }
 

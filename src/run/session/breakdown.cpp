@@ -15,6 +15,7 @@ Breakdown breakdown_of(const Plan& plan, std::span<const Interval> timeline) {
     const Action& a = plan.actions[id];
     const Interval& t = timeline[id];
     end = std::max(end, t.end_ns);
+    if (a.kind == ActionKind::Run && !plan.computes(a)) continue;
     if (a.kind != ActionKind::Run) {
       (a.stores() ? out.storing_ns : out.loading_ns) += t.end_ns - t.start_ns;
       continue;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/bytes.h"
 #include "base/stopwatch.h"
 #include "exec/host_parts.h"
 #include "host/host_memory.h"
@@ -169,8 +170,10 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
   const double begin_ns = now_ns();
   const Model& model = p_.stages.main.model;
   SLUICE_TRY(feed_rows(rows, model, *training_, staging_));
-  const int64_t targets =
+  const int64_t own =
       std::ranges::count_if(rows.column(BatchColumn::Targets), [](int32_t t) { return t >= 0; });
+  SLUICE_ASSIGN(const auto counts, of_all(std::span(&own, 1)));
+  const int64_t targets = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   // A deferred update belongs to the step before this one.
   const bool deferred = p_.optimizer.deferred;
   StepArgs args = deferred ? args_for_update(std::max<int64_t>(1, steps_done_),
@@ -185,17 +188,32 @@ Status Engine::pass(const Rows& rows, double learning_rate, const UpdateValues& 
   SLUICE_TRY(training_->step(timeline, asking(loss.ask, refused)));
   pending_ = false;
   SLUICE_TRY(refused);
-  SLUICE_ASSIGN(const LossSums sums, read_value<LossSums>(*training_, model.loss));
+  std::vector<LossSums> parts;
+  for (const ObjectId loss : model.loss) {
+    SLUICE_ASSIGN(parts.emplace_back(), read_value<LossSums>(*training_, loss));
+  }
+  SLUICE_ASSIGN(parts, of_all(std::span<const LossSums>(parts)));
+  LossSums sums = parts.front();
+  for (const LossSums& part : std::span(parts).subspan(1)) sums.loss += part.loss, sums.hits += part.hits;
   SLUICE_ASSIGN(const Clip clip, read_value<Clip>(*training_, model.clip));
   SLUICE_TRY(read_log_probs());
   passed_ = Passed{.result = {.loss = learns ? sums.loss * double(args.loss_scale) : std::nan(""),
                               .gradient_norm = clip.norm,
-                              .tokens = p_.shape.tokens(),
+                              .tokens = p_.shape.tokens_of_all(),
                               .targets = targets,
                               .hits = int64_t(sums.hits)},
                    .clip = clip};
   passed_->result.ns = now_ns() - begin_ns;
   return {};
+}
+
+template <class T>
+Result<std::vector<T>> Engine::of_all(std::span<const T> own) const {
+  Network* const network = p_.machine.options.network;
+  if (network == nullptr) return std::vector<T>(own.begin(), own.end());
+  std::vector<T> all(own.size() * size_t(network->processes()));
+  SLUICE_TRY(network->gather(std::as_bytes(own), std::as_writable_bytes(std::span(all))));
+  return all;
 }
 
 std::vector<Amendment> Engine::asking(const AskWeights& ask, Status& refused) const {
@@ -419,6 +437,21 @@ Status Engine::set_tensor(TensorKind kind, std::string_view name, std::span<cons
   SLUICE_TRY(write_tensor(p_.stages.main.model, *p_.optimizer.optimizer, kind, name, values, *training_));
   if (kind.of == TensorKind::Gradient) passed_->changed = true;
   return {};
+}
+
+Result<Checksum> Engine::checksum_of_weights() const {
+  constexpr int64_t kPiece = 16 * kMiB;
+  std::vector<std::byte> piece;
+  Checksummer sum;
+  for (const ParamObjects& p : p_.stages.main.model.params) {
+    const int64_t bytes = training_->program().object(p.param).bytes;
+    for (int64_t at = 0; at < bytes; at += kPiece) {
+      piece.resize(size_t(std::min(kPiece, bytes - at)));
+      SLUICE_TRY(training_->read(p.param, piece, at));
+      sum.add(piece);
+    }
+  }
+  return sum.value();
 }
 
 Status Engine::check_tensor(TensorKind kind, std::string_view name) const {

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/checksum.h"
 #include "ops/clip_norm.h"
 #include "ops/step_args.h"
 #include "run/passes/evaluation.h"
@@ -111,6 +112,9 @@ class Engine {
   Result<std::vector<float>> tensor(TensorKind kind, std::string_view name);
   Status set_tensor(TensorKind kind, std::string_view name, std::span<const float> values);
 
+  // Of all weights, as they lie in memory.
+  Result<Checksum> checksum_of_weights() const;
+
   // What evaluations found: checkpoints have it, and load() sets it. Nothing here reads it.
   HeldoutRecord& heldout() { return heldout_; }
 
@@ -131,6 +135,9 @@ class Engine {
   Status start();
   Status fill_state();
   Status apply_pending();
+  // What every process has of plain values, in the order of ranks.
+  template <class T>
+  Result<std::vector<T>> of_all(std::span<const T> own) const;
   // Runs the training program, with the pending update of the step before if there is one.
   Status pass(const Rows& rows, double learning_rate, const UpdateValues& values, const StepLoss& loss,
               std::vector<Interval>* timeline);

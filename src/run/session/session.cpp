@@ -135,7 +135,10 @@ bool Session::evaluates() const {
 const Rows& Session::read_step() {
   const Model& model = engine_->prepared().stages.main.model;
   if (rows_.tokens() == 0) rows_ = Rows(model.layout, model.shape.tokens());
-  fill_rows(*data_->train, steps_done(), 0, rows_.part(0, rows_.tokens()));
+  // Each process has rows of its own: as many as the shape says, in the order of ranks.
+  const Network* const network = engine_->prepared().machine.options.network;
+  const int64_t first = network == nullptr ? 0 : network->rank() * model.shape.sequences();
+  fill_rows(*data_->train, steps_done(), first, rows_.part(0, rows_.tokens()));
   return rows_;
 }
 
@@ -145,7 +148,8 @@ Result<StepResult> Session::step(std::vector<Interval>* timeline) {
 
 double Session::epochs_done() const {
   if (data_->train->epoch_rows() == std::numeric_limits<int64_t>::max()) return 0;
-  const double rows = double(steps_done()) * double(engine_->prepared().shape.sequences());
+  const StepShape& shape = engine_->prepared().shape;
+  const double rows = double(steps_done()) * double(shape.tokens_of_all() / shape.seq_len);
   return rows / double(data_->train->epoch_rows());
 }
 

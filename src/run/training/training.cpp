@@ -36,7 +36,7 @@ EvaluationEvent event_of(const Session& session, const Evaluation& e, const Judg
 Result<std::optional<EvaluationEvent>> evaluate(Session& session, Observer& observer,
                                                 const TrainingOptions& options) {
   const Stopwatch watch;
-  const auto found = session.evaluate(options.stop);
+  const auto found = session.evaluate(options.interrupt ? options.interrupt : options.stop);
   if (!found.ok() && found.error().kind == ErrorKind::Cancelled) return std::optional<EvaluationEvent>();
   if (!found.ok()) return found.error();
   HeldoutRecord& record = session.engine().heldout();
@@ -120,7 +120,8 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
       SLUICE_ASSIGN(heldout, evaluate(session, observer, options));
     }
     if (options.log) SLUICE_TRY(options.log(event, heldout ? &*heldout : nullptr));
-    if (options.sample && is_due(step, options.sample_every) && step < schedule.steps && !options.stop())
+    if (options.sample && is_due(step, options.sample_every) && step < schedule.steps &&
+        !(options.interrupt ? options.interrupt : options.stop)())
       SLUICE_TRY(options.sample(step));
     skipped = r.skipped.empty() ? 0 : skipped + 1;
     if (skipped >= schedule.max_skipped) return no_update(step, skipped, r.skipped, options).error();

@@ -11,8 +11,11 @@
 namespace sluice::core {
 
 struct TrainingOptions {
-  Saver* saver = nullptr;      // null: nothing is saved
-  std::function<bool()> stop;  // asked before every step
+  Saver* saver = nullptr;  // null: nothing is saved
+  // Asked before every step; where there are several processes, all answer alike.
+  std::function<bool()> stop;
+  // Asked meanwhile, in evaluations and before samples, of this process alone; empty: as `stop`.
+  std::function<bool()> interrupt;
   std::function<bool()> save;  // asked after every step, whether to save and go on; empty: no
   // Gets every step when it is done with, and what an evaluation after it found, else null; before any
   // checkpoint that has it. May be empty.

@@ -38,6 +38,8 @@ Profile profile_of(const Backend& backend) {
   profile.name = "test";
   profile.set_bytes_per_s(1e11);
   profile.set_lanes(backend.lanes(), 1e11);
+  if (backend.lanes().find({kDevice, kDevice, true}))
+    profile.network = {.bytes_per_s = 1e9, .latency_ns = 1000};
   profile.transfer_latency_ns = 200;
   profile.alignment = backend.alignment();
   profile.workspace_bytes = [&backend](const Op& op) { return backend.workspace_bytes(op); };
@@ -105,11 +107,15 @@ StepArgs args_for(int64_t step, int64_t counted) {
 }
 
 Losses read_losses(const Executor& executor, const Model& model, const Tokens& tokens) {
-  LossSums sums{};
   float clip[2];
-  must(executor.read(model.loss, std::as_writable_bytes(std::span(&sums, 1))));
+  double loss = 0;
+  for (const ObjectId of_replica : model.loss) {
+    LossSums sums{};
+    must(executor.read(of_replica, std::as_writable_bytes(std::span(&sums, 1))));
+    loss += sums.loss;
+  }
   must(executor.read(model.clip, std::as_writable_bytes(std::span(clip))));
-  return {sums.loss / double(tokens.counted()), clip[0], clip[1]};
+  return {loss / double(tokens.counted()), clip[0], clip[1]};
 }
 
 State read_state(const Executor& executor, std::initializer_list<ObjectKind> kinds) {
@@ -142,10 +148,10 @@ void Rig::initialize(uint64_t seed) {
   must(sluice::core::initialize(model(), seed, *training_, [](int64_t, int64_t) {}));
 }
 
-Losses Rig::step(int64_t step, const Tokens& tokens) {
+Losses Rig::step(int64_t step, const Tokens& tokens, int64_t counted) {
   const bool deferred = request_.optimizer.deferred;
   const int64_t updated = deferred ? std::max<int64_t>(1, step - 1) : step;
-  StepArgs args = args_for(updated, tokens.counted());
+  StepArgs args = args_for(updated, counted > 0 ? counted : tokens.counted());
   args.update = deferred && !pending_ ? 0 : 1;
   write_tokens(*training_, model(), tokens);
   write_args(*training_, model(), args);

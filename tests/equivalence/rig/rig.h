@@ -65,7 +65,7 @@ void write_args(Executor& executor, const Model& model, const StepArgs& args);
 StepArgs args_for(int64_t step, int64_t counted);
 
 struct Losses {
-  double loss;  // mean over counted targets
+  double loss;  // of this process, divided by its counted targets
   float norm, scale;
 };
 Losses read_losses(const Executor& executor, const Model& model, const Tokens& tokens);
@@ -93,8 +93,8 @@ class Rig {
   // Random weights of the seed, zero state.
   void initialize(uint64_t seed = 1);
   // Optimizer step number `step`, from 1. A deferred update of the step before is applied inside, if still
-  // pending.
-  Losses step(int64_t step, const Tokens& tokens);
+  // pending. `counted`: targets of all processes; 0: this one's.
+  Losses step(int64_t step, const Tokens& tokens, int64_t counted = 0);
   // Applies the deferred update of step `step`, the last one; nothing when none is pending.
   void flush(int64_t step);
   // Loss and norm without an update.

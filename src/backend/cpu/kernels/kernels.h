@@ -16,6 +16,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/thread_pool.h"
 #include "base/bytes.h"
+#include "base/network.h"
 #include "ops/op.h"
 
 namespace sluice::core::cpu {
@@ -26,6 +27,7 @@ struct Machine {
   Gemm& gemm;
   std::span<std::byte* const> scratch;  // one block per thread of the pool
   CpuIsa isa;
+  Network* network = nullptr;  // null: there are no other processes
 
   Status multiply(const GemmShape& shape, const void* a, const void* b, void* c, std::byte* workspace) const {
     return gemm.run(shape, pool, scratch, a, b, c, workspace);
@@ -88,6 +90,8 @@ Status launch(const HeadNormRope& op, const Args& args, const Machine& machine);
 Status launch(const HeadNormRopeBwd& op, const Args& args, const Machine& machine);
 Status launch(const CachedAttention& op, const Args& args, const Machine& machine);
 Status launch(const LastLogits& op, const Args& args, const Machine& machine);
+Status launch(const AddGradients& op, const Args& args, const Machine& machine);
+Status launch(const SumOverProcesses& op, const Args& args, const Machine& machine);
 
 // Of the ops that have some; the others need none.
 std::vector<GemmShape> products_of(const Linear& op);
@@ -102,6 +106,7 @@ int64_t workspace_of(const HeadNormRopeBwd& op);
 int64_t workspace_of(const AttnBwd& op);
 int64_t workspace_of(const HeadLoss& op);
 int64_t workspace_of(const SumSq& op);
+int64_t workspace_of(const SumOverProcesses& op);
 int64_t scratch_of(const EmbedBwd& op);
 int64_t scratch_of(const AttnFwd& op);
 int64_t scratch_of(const AttnBwd& op);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between element types, and adding a bf16 gradient to one in f32 or bf16.
+// Conversions between element types, and adding gradients.
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/vec.cuh"
@@ -28,6 +28,20 @@ __global__ void cast_kernel(const In* x, Out* y, int64_t elements, bool accumula
   }
 }
 
+template <class X, class Y, class Z>
+__global__ void add_kernel(const X* x, const Y* y, Z* z, int64_t elements) {
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVec;
+  if (i + kVec <= elements) {
+    float v[kVec], w[kVec];
+    load8(x + i, v);
+    load8(y + i, w);
+    for (int j = 0; j < kVec; ++j) v[j] += w[j];
+    store8(z + i, v);
+    return;
+  }
+  for (int64_t k = i; k < elements; ++k) store_float(z + k, to_float(x[k]) + to_float(y[k]));
+}
+
 template <class In, class Out>
 cudaError_t run(const In* x, Out* y, int64_t elements, bool accumulate, cudaStream_t stream) {
   return launch(cast_kernel<In, Out>, dim3(blocks_for(elements, kThreads * kVec)), kThreads, 0, stream, x, y,
@@ -49,5 +63,19 @@ cudaError_t add_gradient(const bf16* x, G* y, int64_t elements, bool accumulate,
 }
 template cudaError_t add_gradient(const bf16*, float*, int64_t, bool, cudaStream_t);
 template cudaError_t add_gradient(const bf16*, bf16*, int64_t, bool, cudaStream_t);
+
+template <class X, class Y, class Z>
+cudaError_t add_gradients(const X* x, const Y* y, Z* z, int64_t elements, cudaStream_t stream) {
+  return launch(add_kernel<X, Y, Z>, dim3(blocks_for(elements, kThreads * kVec)), kThreads, 0, stream, x, y,
+                z, elements);
+}
+template cudaError_t add_gradients(const float*, const float*, float*, int64_t, cudaStream_t);
+template cudaError_t add_gradients(const float*, const float*, bf16*, int64_t, cudaStream_t);
+template cudaError_t add_gradients(const float*, const bf16*, float*, int64_t, cudaStream_t);
+template cudaError_t add_gradients(const float*, const bf16*, bf16*, int64_t, cudaStream_t);
+template cudaError_t add_gradients(const bf16*, const float*, float*, int64_t, cudaStream_t);
+template cudaError_t add_gradients(const bf16*, const float*, bf16*, int64_t, cudaStream_t);
+template cudaError_t add_gradients(const bf16*, const bf16*, float*, int64_t, cudaStream_t);
+template cudaError_t add_gradients(const bf16*, const bf16*, bf16*, int64_t, cudaStream_t);
 
 }  // namespace sluice::core::cuda

@@ -128,6 +128,9 @@ cudaError_t cast(const In* x, Out* y, int64_t elements, cudaStream_t stream);
 // y = x, or y += x
 template <class G>
 cudaError_t add_gradient(const bf16* x, G* y, int64_t elements, bool accumulate, cudaStream_t stream);
+// z = x + y, in f32
+template <class X, class Y, class Z>
+cudaError_t add_gradients(const X* x, const Y* y, Z* z, int64_t elements, cudaStream_t stream);
 
 // --- loss.cu ---
 // Per row of logits: row_loss = -log p(target), 0 where target < 0, with a minus where no logit is larger

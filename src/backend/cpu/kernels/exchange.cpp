@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums of gradients over replicas: those of this process, and those of all.
+#include <algorithm>
+#include <array>
+
+#include "backend/cpu/kernels/kernels.h"
+
+#define SLUICE_LOOPS "backend/cpu/kernels/exchange_loops.h"
+#include "backend/cpu/each_isa.h"
+
+namespace sluice::core::cpu {
+namespace {
+
+constexpr int64_t kSumBlock = 32 * kKiB;  // elements per task
+
+SumSq squares_of(const SumOverProcesses& op) {
+  return {.elements = op.elements, .slot = op.slot, .slots = op.slots, .dtype = op.dtype, .first = op.first};
+}
+
+}  // namespace
+
+Status launch(const AddGradients& op, const Args& args, const Machine& machine) {
+  with_type(op.left, [&](auto left) {
+    with_type(op.right, [&](auto right) {
+      with_type(op.dtype, [&](auto type) {
+        const auto* x = args.in<decltype(left)>(AddGradients::kLeft);
+        const auto* y = args.in<decltype(right)>(AddGradients::kRight);
+        auto* z = args.out<decltype(type)>(AddGradients::kSum);
+        machine.pool.parallel_for(ceil_div(op.elements, kSumBlock), [&](int64_t task, int) {
+          const int64_t begin = task * kSumBlock;
+          SLUICE_LOOP(machine.isa, add_up, x + begin, y + begin, z + begin,
+                      std::min(kSumBlock, op.elements - begin));
+        });
+      });
+    });
+  });
+  return {};
+}
+
+int64_t workspace_of(const SumOverProcesses& op) {
+  return workspace_of(squares_of(op));
+}
+
+Status launch(const SumOverProcesses& op, const Args& args, const Machine& machine) {
+  const Buffer& g = args.operands[SumOverProcesses::kG];
+  const Buffer& own = op.apart ? args.operands[SumOverProcesses::kOwn] : g;
+  const int processes = machine.network == nullptr ? 1 : machine.network->processes();
+  if (processes != op.processes)
+    return error(ErrorKind::Internal, "a sum over {} processes in a job of {}", op.processes, processes);
+  if (processes > 1) {
+    const DType dtype = op.apart ? DType::F32 : op.dtype;
+    SLUICE_TRY(machine.network->sum({own.data, size_t(own.bytes)}, dtype));
+  }
+  if (op.apart) {
+    const std::array<Buffer, 2> operands{own, g};
+    SLUICE_TRY(launch(Cast{op.elements, DType::F32, op.dtype}, {operands, nullptr}, machine));
+  }
+  const std::array<Buffer, 2> operands{g, args.operands[SumOverProcesses::kSums]};
+  return launch(squares_of(op), {operands, args.workspace}, machine);
+}
+
+}  // namespace sluice::core::cpu

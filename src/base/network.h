@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a network lane runs on: the other processes of a job.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+namespace sluice::core {
+
+class Network {
+ public:
+  virtual ~Network() = default;
+
+  virtual int processes() const = 0;
+  virtual int rank() const = 0;  // of this process, from 0
+  // Makes `values`, f32 or bf16 by `dtype`, their sums over all processes, in an order that the number of
+  // processes alone gives, with equal bits on all: as SumOverProcesses says. Every process makes the same
+  // calls in the same order; one at a time, on any thread. Errors are of kind Device.
+  virtual Status sum(std::span<std::byte> values, DType dtype) = 0;
+  // Fills `all` with every process's `own`, in the order of ranks. REQUIRES: equal sizes on all.
+  virtual Status gather(std::span<const std::byte> own, std::span<std::byte> all) = 0;
+};
+
+}  // namespace sluice::core

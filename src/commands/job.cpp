@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/job.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "commands/say.h"
+#include "run/prepare/processes.h"
+
+namespace sluice::core {
+namespace {
+
+std::span<std::byte> bytes_of(auto& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
+}  // namespace
+
+Result<Job> Job::join(std::string_view command) {
+  Job job;
+  SLUICE_ASSIGN(const std::optional<ProcessLaunch> launch, launch_of_this_process());
+  if (!launch || launch->size < 2) return job;
+  auto group = join_by_mpi(*launch);
+  if (!group.ok())
+    return error_at(fmt::format("{} {} of {} processes", launch->by, command, launch->size), group.error());
+  job.group_ = std::move(*group);
+  job.network_ = std::make_unique<ProcessNetwork>(*job.group_);
+  return job;
+}
+
+Status Job::agree(const Status& own) {
+  if (alone()) return own;
+  SLUICE_ASSIGN(const auto failed, gathered(*group_, uint8_t(own.ok() ? 0 : 1)));
+  const auto first = std::ranges::find(failed, uint8_t{1});
+  if (first == failed.end()) return {};
+  const int rank = int(first - failed.begin());
+  std::string text = own.ok() || rank != this->rank() ? "" : own.message();
+  uint64_t length = text.size();
+  SLUICE_TRY(group_->broadcast(bytes_of(length), rank));
+  text.resize(length);
+  SLUICE_TRY(group_->broadcast(std::as_writable_bytes(std::span(text)), rank));
+  if (!speaks()) return Error{"", ErrorKind::Invalid, {{std::string(kSaid), "process 0"}}};
+  // What all of them find wrong is no one's.
+  const bool all = std::ranges::all_of(failed, [](uint8_t f) { return f == 1; });
+  return error("{}{}", all ? "" : fmt::format("process {} of {}: ", rank, size()), text);
+}
+
+Status Job::share(std::string& text) {
+  if (alone()) return {};
+  uint64_t length = text.size();
+  SLUICE_TRY(group_->broadcast(bytes_of(length), 0));
+  text.resize(length);
+  return group_->broadcast(std::as_writable_bytes(std::span(text)), 0);
+}
+
+Status Job::expect_same(
+    const std::string& own,
+    const std::function<std::string(const std::string& first, const std::string& own)>& difference) {
+  std::string first = own;
+  SLUICE_TRY(share(first));
+  return agree(first == own ? Status() : Status(error("{}", difference(first, own))));
+}
+
+bool Job::any(bool own) {
+  if (alone()) return own;
+  const auto found = core::any(*group_, own);
+  if (!found.ok()) abandon(found.error());
+  return *found;
+}
+
+Status Job::first_here(const std::function<Status()>& run) {
+  const Status here = speaks() ? run() : Status();
+  SLUICE_TRY(agree(here));
+  return agree(speaks() ? Status() : run());
+}
+
+Status Job::check(const Machine& machine) const {
+  if (!alone() && !machine.traits().shares_cores)
+    return error("run.backend = {}: several processes train on CPUs only; add --set run.backend=cpu",
+                 machine.backend->name);
+  return {};
+}
+
+Status Job::put_on(Machine& machine) {
+  return alone() ? Status() : share_steps(machine, *group_, *network_);
+}
+
+void Job::share_cores(RunConfig& config) const {
+  if (!alone() && config.run.threads == 0)
+    config.run.threads = std::max(1, int(std::thread::hardware_concurrency()) / group_->here());
+}
+
+void Job::abandon(const Error& why) {
+  say(stderr, "sluice: process {} of {}: {}\n", rank(), size(), why.message);
+  std::fflush(stderr);
+  if (group_ != nullptr) group_->abandon();
+  std::abort();
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes that a launcher started with one command, as that command sees them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "comm/process_network.h"
+#include "machine/machine.h"
+
+namespace sluice::core {
+
+class Job {
+ public:
+  // Joins the processes that were started together with this one; without a launcher, or where it started one
+  // alone, that is a job of one. `command` is named in errors: "train".
+  static Result<Job> join(std::string_view command);
+
+  int size() const { return group_ == nullptr ? 1 : group_->size(); }
+  int rank() const { return group_ == nullptr ? 0 : group_->rank(); }
+  // The process that talks to people and writes files.
+  bool speaks() const { return rank() == 0; }
+  bool alone() const { return size() == 1; }
+
+  // Every process has to make the calls below, in the same order; in a job of one they do nothing.
+  //
+  // An error where any process has one: that of the lowest rank, which is named. Process 0 says it, and
+  // launchers end everybody at the first that fails: those of the others have the detail kSaid.
+  static constexpr std::string_view kSaid = "said by";
+  Status agree(const Status& own);
+  // Gives everybody what process 0 has.
+  Status share(std::string& text);
+  // An error where `own` differs from what process 0 has; `difference` says how, of process 0's and this
+  // one's.
+  Status expect_same(
+      const std::string& own,
+      const std::function<std::string(const std::string& first, const std::string& own)>& difference);
+  // Whether `own` holds on any. A process that cannot learn that ends the job.
+  bool any(bool own);
+  // Runs it here first, then on the others, which may find what it left on a disk that they share.
+  Status first_here(const std::function<Status()>& run);
+
+  // Whether a machine can be put on the job.
+  Status check(const Machine& machine) const;
+  // Has a machine share steps with the others (run/prepare/processes.h). REQUIRES: check(machine).
+  Status put_on(Machine& machine);
+  // Of threads that compute here: those that the processes of this host have each, if that is left open.
+  void share_cores(RunConfig& config) const;
+
+  // After an error that the others may not have: says it and ends all processes.
+  [[noreturn]] void abandon(const Error& why);
+
+ private:
+  std::unique_ptr<ProcessGroup> group_;  // null: alone
+  std::unique_ptr<ProcessNetwork> network_;
+};
+
+}  // namespace sluice::core

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// A machine as one of several processes that share a step.
+#pragma once
+
+#include "comm/process_network.h"
+#include "plans/machine.h"
+
+namespace sluice::core {
+
+// Has the machine exchange over `network`, which is the group's and outlives it, at the rate that a few sums
+// are found to take, rounded; what sums take of the host's memory is set aside. Every process has to call it.
+// REQUIRES: the backend takes a network, as that of CPUs.
+Status share_steps(Machine& machine, ProcessGroup& group, ProcessNetwork& network);
+
+}  // namespace sluice::core

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# train_test.sh PROGRAM: processes of MPI train as one process with their replicas does, to the last bit; go on from one
+# another's checkpoints; and are refused where they differ.
+set -uo pipefail
+program=$1
+command -v mpirun >/dev/null || { echo "SKIPPED: no mpirun; apt-get install libopenmpi-dev openmpi-bin"; exit 77; }
+# Open MPI's own refusals, of root and of more processes than cores, are not what is tested.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+cd "$out" || exit 1
+failed=0
+fail() { printf 'FAILED: %s\n' "$*"; failed=1; }
+expect() { # WHAT PATTERN TEXT
+  grep -Eq -- "$2" <<<"$3" || fail "$1: no \"$2\" in:"$'\n'"$3"
+}
+for i in $(seq 400); do echo "A line of text, number $i, to learn from."; done > text.txt
+cat > config.json <<'JSON'
+{"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+ "num_key_value_heads": 1, "vocab_size": 256, "rms_norm_eps": 1e-5, "max_position_embeddings": 64}
+JSON
+cat > run.toml <<'TOML'
+[model]
+config = "config.json"
+[data]
+paths = ["text.txt"]
+cache = "cache"
+[train]
+steps = 4
+seq_len = 16
+tokens_per_step = 256
+compute = "f32"
+[sample]
+tokens = 8
+[run]
+backend = "cpu"
+threads = 1
+TOML
+start() { timeout 100 mpirun --oversubscribe "$@" 2>&1; }
+# Weights, state and every step's loss and norm.
+bits_of() {
+  sha256sum < "$1/checkpoints/step-4/model.safetensors"
+  sha256sum < "$1/checkpoints/step-4/optimizer.safetensors"
+  python3 - "$1/metrics.jsonl" <<'PY'
+import json, sys
+for row in map(json.loads, open(sys.argv[1])):
+    print([row.get(k) for k in ("step", "loss", "gradient_norm", "tokens", "learnt_tokens", "accuracy", "epoch", "heldout_loss")])
+PY
+}
+
+said=$(start -np 2 "$program" train run.toml --set run.dir=two)
+if grep -q "built without MPI" <<<"$said"; then echo "SKIPPED: this build has no MPI"; exit 77; fi
+expect "two processes" "shape .*2 processes of .* = 256 tokens per step" "$said"
+expect "two processes" "^network  .* sent and received" "$said"
+[ "$(grep -c '^run directory: two' <<<"$said")" = 1 ] || fail "said once:"$'\n'"$said"
+alone=$("$program" train run.toml --set run.dir=one --set run.replicas=2 2>&1) || fail "alone: $alone"
+[ "$(bits_of two)" = "$(bits_of one)" ] || fail "two processes differ from one with two replicas:"$'\n'"$(diff <(bits_of two) <(bits_of one))"
+# Another order of sums is noticed.
+"$program" train run.toml --set run.dir=plain > /dev/null 2>&1 || fail "one replica"
+! cmp -s plain/checkpoints/step-4/model.safetensors one/checkpoints/step-4/model.safetensors || fail "one replica has the bits of two: the comparison shows nothing"
+
+# A run goes on with any number of processes: two steps by two, two by one.
+start -np 2 "$program" train run.toml --set run.dir=turns --set train.steps=2 > /dev/null || fail "the first two steps"
+said=$("$program" train run.toml --set run.dir=turns --allow steps 2>&1) || fail "one goes on with two's: $said"
+"$program" train run.toml --set run.dir=turns1 --set train.steps=2 --set run.replicas=2 > /dev/null 2>&1 || fail "the first two steps by one"
+said=$(start -np 2 "$program" train run.toml --set run.dir=turns1 --allow steps) || fail "two go on with one's: $said"
+for run in turns turns1; do
+  [ "$(sha256sum < $run/checkpoints/step-4/optimizer.safetensors)" = "$(sha256sum < turns1/checkpoints/step-4/optimizer.safetensors)" ] || fail "$run ends elsewhere"
+done
+said=$("$program" train run.toml --set run.dir=turns --set run.replicas=4 --set train.steps=5 --allow steps 2>&1)
+expect "other replicas" "run.replicas is 4, it was 2" "$said"
+
+# What cannot be is refused, once.
+said=$(start -np 2 "$program" train run.toml --set run.dir=odd --set run.replicas=3)
+expect "replicas that do not divide" "run.replicas = 3: 2 processes share them" "$said"
+[ "$(grep -c 'run.replicas = 3' <<<"$said")" = 1 ] || fail "said once:"$'\n'"$said"
+said=$(start -np 1 "$program" train run.toml --set run.dir=seeds : -np 1 "$program" train run.toml --set run.dir=seeds --set train.seed=5)
+expect "another seed" "process 1 of 2: train.seed = 5; process 0 has train.seed = " "$said"
+# A process that dies ends the others, and what was saved is whole.
+start -np 2 "$program" train run.toml --set run.dir=killed --set train.steps=100000 --set run.checkpoint_every=5 --set sample.tokens=0 > killed.txt &
+job=$!
+for i in $(seq 200); do [ -e killed/checkpoints/step-5 ] && break; sleep 0.1; done
+pkill -KILL -f "train run.toml --set run.dir=killed" -n
+wait $job && fail "a process was killed, and the others went on"
+said=$(start -np 2 "$program" train run.toml --set run.dir=killed --set train.steps=12 --set run.checkpoint_every=5 --set sample.tokens=0 --allow steps)
+expect "after a kill" "going on from killed/checkpoints/step-|nothing left to do" "$said"
+exit $failed

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step of several replicas has the same bits by however many processes they are shared, and under every
+// plan.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+
+#include "backend/cpu/cpu_backend.h"
+#include "comm/process_network.h"
+#include "equivalence/small_runs.h"
+
+namespace sluice::core {
+namespace {
+
+using rig::must;
+
+constexpr int64_t kSteps = 3;
+
+struct Job {
+  Numerics numerics;
+  Updates updates = Updates::AtTheEnd;
+  StepShape shape = kShapes[1].shape;
+  int64_t replicas = 4;
+  int devices = 1;     // of each process
+  bool tight = false;  // a device cap at which most has to stream
+};
+
+// The rows of all replicas in one step.
+rig::Tokens tokens_of_all(const Job& job, int64_t step) {
+  StepShape all = job.shape;
+  all.replicas = job.replicas;
+  return rig::random_tokens(all, small_request(all, job.numerics).model.vocab, uint64_t(step));
+}
+rig::Tokens part_of(const rig::Tokens& all, int64_t part, int64_t parts) {
+  const auto cut = [&](const std::vector<int32_t>& from) {
+    const auto size = int64_t(from.size()) / parts;
+    return std::vector<int32_t>(from.begin() + part * size, from.begin() + (part + 1) * size);
+  };
+  return {cut(all.tokens), cut(all.targets), cut(all.positions)};
+}
+
+rig::History run_process(const Job& job, Network* network) {
+  const int64_t processes = network == nullptr ? 1 : network->processes();
+  const int64_t rank = network == nullptr ? 0 : network->rank();
+  StageRequest request = small_request(job.shape, job.numerics, job.updates);
+  request.threads = 1;
+  request.quick = true;
+  request.shape.replicas = job.replicas / processes;
+  request.shape.processes = processes;
+  auto backend = make_cpu_backend({.threads = 2, .devices = job.devices, .network = network});
+  if (job.tight) {
+    const Model model = build_training(request.model, request.shape, request.numerics, request.optimizer);
+    request.caps[kDevice] = 3 * must(minimal_device_bytes(model.program, rig::profile_of(*backend), {})) / 2;
+  }
+  rig::Rig rig(request, std::move(backend));
+  rig.initialize();
+  rig::History out;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    const rig::Tokens all = tokens_of_all(job, step);
+    out.norms.push_back(rig.step(step, part_of(all, rank, processes), all.counted()).norm);
+  }
+  rig.flush(kSteps);
+  out.state = rig::read_state(rig.training(), {ObjectKind::Param, ObjectKind::OptState});
+  return out;
+}
+
+// By process.
+std::vector<rig::History> run_job(const Job& job, int processes,
+                                  const std::function<std::unique_ptr<Network>(ProcessGroup&)>& network_of) {
+  const auto groups = groups_of_threads(processes);
+  std::vector<rig::History> out(groups.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const auto network = network_of(*groups[i]);
+      out[i] = run_process(job, network.get());
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return out;
+}
+std::vector<rig::History> run_job(const Job& job, int processes) {
+  return run_job(job, processes, [](ProcessGroup& group) { return std::make_unique<ProcessNetwork>(group); });
+}
+
+void expect_shared_alike(const Job& job, std::initializer_list<int> processes) {
+  const rig::History alone = run_process(job, nullptr);
+  for (const int n : processes) {
+    SCOPED_TRACE(n);
+    for (const rig::History& of : run_job(job, n)) expect_same(of, alone);
+  }
+}
+
+TEST(Replicas, HaveTheBitsOfOneProcessInEveryFormat) {
+  for (const NamedNumerics& n : numerics_under_test()) {
+    SCOPED_TRACE(n.name);
+    expect_shared_alike({.numerics = n.numerics}, {2, 4});
+  }
+}
+
+TEST(Replicas, HaveTheBitsOfOneProcessHoweverTheyAreUpdated) {
+  for (const Updates updates : {Updates::Deferred, Updates::LateMoments}) {
+    SCOPED_TRACE(name_of(updates));
+    expect_shared_alike({.updates = updates}, {2, 4});
+  }
+}
+
+TEST(Replicas, HaveTheBitsOfOneProcessInEveryShape) {
+  for (const NamedShape& s : kShapes) {
+    SCOPED_TRACE(s.name);
+    expect_shared_alike({.shape = s.shape, .replicas = 2}, {2});
+  }
+}
+
+TEST(Replicas, NeedNotBeAPowerOfTwo) {
+  expect_shared_alike({.replicas = 3}, {3});
+  expect_shared_alike({.replicas = 6}, {3});
+}
+
+TEST(Replicas, HaveTheBitsOfOneProcessUnderSmallCapsAndOnSeveralDevices) {
+  const rig::History alone = run_process({.replicas = 2}, nullptr);
+  for (const Job& job : {Job{.replicas = 2, .tight = true}, Job{.replicas = 2, .devices = 2}}) {
+    expect_same(run_process(job, nullptr), alone);
+    for (const rig::History& of : run_job(job, 2)) expect_same(of, alone);
+  }
+}
+
+TEST(Replicas, DifferFromOneInTheOrderOfSumsAlone) {
+  const Job job{.shape = kShapes[1].shape, .replicas = 2};
+  Job whole = job;
+  whole.shape.rounds *= 2;
+  whole.replicas = 1;
+  const rig::History two = run_process(job, nullptr), one = run_process(whole, nullptr);
+  for (size_t i = 0; i < two.norms.size(); ++i) EXPECT_NEAR(two.norms[i], one.norms[i], 1e-4 * one.norms[i]);
+}
+
+// Adds as the library likes.
+class AnyOrder final : public Network {
+ public:
+  explicit AnyOrder(ProcessGroup& group) : network_(group) {}
+  int processes() const override { return network_.processes(); }
+  int rank() const override { return network_.rank(); }
+  Status gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    return network_.gather(own, all);
+  }
+  // One after the other, the last rank first.
+  Status sum(std::span<std::byte> values, DType) override {
+    std::vector<std::byte> all(values.size() * size_t(processes()));
+    SLUICE_TRY(gather(values, all));
+    const size_t n = values.size() / sizeof(float);
+    const auto* const from = reinterpret_cast<const float*>(all.data());
+    auto* const to = reinterpret_cast<float*>(values.data());
+    for (size_t i = 0; i < n; ++i) {
+      to[i] = 0;
+      for (int r = processes(); r-- > 0;) to[i] += from[size_t(r) * n + i];
+    }
+    return {};
+  }
+
+ private:
+  ProcessNetwork network_;
+};
+
+TEST(Replicas, OfAnotherOrderOfSumsAreNoticed) {
+  const Job job;
+  const auto other = run_job(job, 4, [](ProcessGroup& group) { return std::make_unique<AnyOrder>(group); });
+  EXPECT_FALSE(other.front().state == run_process(job, nullptr).state);
+}
+
+}  // namespace
+}  // namespace sluice::core
