@@ -59,6 +59,7 @@ std::vector<SharedOp> ops_of(const Model& m, DType t) {
           CachedAttention{1, 1, 1024, m.heads, m.kv_heads, m.head_dim, t},
           CachedAttention{1, 64, 1024, m.heads, m.kv_heads, m.head_dim, t},
           LastLogits{1, 1, m.dim, m.vocab, t},
+          AddGradients{m.dim * m.ffn, f32, f32, f32},
           SumSq{m.dim * m.ffn, 0, 1, f32, true},
           AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32, MasterWeights::Off, false},
           AdamW{m.dim * m.ffn, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, t, f32, f32,

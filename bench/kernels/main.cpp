@@ -78,6 +78,8 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"swiglu", Swiglu{t, kFfn, kBf16}},
       {"swiglu bwd", SwigluBwd{t, kFfn, kBf16}},
       {"cast f32 to bf16", Cast{t * kDim, kF32, kBf16}},
+      {"add gradients, layer", AddGradients{kLayerParams, kBf16, kBf16, kF32}},
+      {"add gradients to a sum, layer", AddGradients{kLayerParams, kF32, kF32, kBf16}},
       {"sum of squares, layer", SumSq{kLayerParams, 0, 64, kBf16, false}},
       {"adamw bf16 stochastic",
        AdamW{kLayerParams, 0, 1, 0.9f, 0.95f, 1e-8f, 0.1f, kBf16, kBf16, kBf16, MasterWeights::Off, true}},
