@@ -2,9 +2,9 @@
 #include "commands/job.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "commands/say.h"
+#include "host/cores.h"
 #include "run/prepare/processes.h"
 
 namespace sluice::core {
@@ -39,10 +39,13 @@ Status Job::agree(const Status& own) {
   SLUICE_TRY(group_->broadcast(bytes_of(length), rank));
   text.resize(length);
   SLUICE_TRY(group_->broadcast(std::as_writable_bytes(std::span(text)), rank));
-  if (!speaks()) return Error{"", ErrorKind::Invalid, {{std::string(kSaid), "process 0"}}};
+  if (!speaks()) return Error{"", ErrorKind::Invalid, {{std::string(kSaid), std::string(kElsewhere)}}};
   // What all of them find wrong is no one's.
   const bool all = std::ranges::all_of(failed, [](uint8_t f) { return f == 1; });
-  return error("{}{}", all ? "" : fmt::format("process {} of {}: ", rank, size()), text);
+  Error out = rank == 0 ? own.error() : error("{}", text);
+  if (!all) out.message = fmt::format("process {} of {}: {}", rank, size(), text);
+  out.details.emplace_back(kSaid, "here");
+  return out;
 }
 
 Status Job::share(std::string& text) {
@@ -87,7 +90,7 @@ Status Job::put_on(Machine& machine) {
 
 void Job::share_cores(RunConfig& config) const {
   if (!alone() && config.run.threads == 0)
-    config.run.threads = std::max(1, int(std::thread::hardware_concurrency()) / group_->here());
+    config.run.threads = cores_of_each(allowed_cores(), all_cores(), group_->here());
 }
 
 void Job::abandon(const Error& why) {

@@ -26,9 +26,10 @@ class Job {
 
   // Every process has to make the calls below, in the same order; in a job of one they do nothing.
   //
-  // An error where any process has one: that of the lowest rank, which is named. Process 0 says it, and
-  // launchers end everybody at the first that fails: those of the others have the detail kSaid.
-  static constexpr std::string_view kSaid = "said by";
+  // An error where any process has one, on all: that of the lowest rank, which is named. It has the detail
+  // kSaid; as process 0 says it, and launchers end everybody at the first that fails, that of the others is
+  // kElsewhere.
+  static constexpr std::string_view kSaid = "said", kElsewhere = "elsewhere";
   Status agree(const Status& own);
   // Gives everybody what process 0 has.
   Status share(std::string& text);

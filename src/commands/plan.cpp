@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/parallel.h"
+#include "comm/sum_in_order.h"
 #include "commands/console.h"
 #include "commands/outcome.h"
 #include "commands/say.h"
@@ -155,6 +156,7 @@ Result<Machine> machine_of_hosts(const RunConfig& config, const RunRequest& requ
   const auto rate = parse_rate(request.network);
   if (!rate.ok()) return error_at("--network", rate.error());
   machine.profile.network.bytes_per_s = *rate;
+  machine.profile.overhead_bytes[kHost] += OrderedSum::kBufferBytes;
   machine.processes = int(request.hosts);
   machine.description =
       fmt::format("{} x {}, {} between them", request.hosts, machine.description, request.network);
@@ -183,8 +185,7 @@ Outcome simulate(const RunRequest& request) {
   const Speed v = speed_of(s.model.program, s.plan, s.plan.makespan_ns, peak_flops(*prepared));
   show_text(describe(*prepared));
   say("simulated step {:.3f} ms: {:.0f} tok/s, {:.2f} model TFLOP/s, MFU {:.1f} %, HFU {:.1f} %\n",
-      s.plan.makespan_ns / 1e6, double(prepared->shape.processes) * v.tokens_per_s, v.model_tflops,
-      100 * v.mfu, 100 * v.hfu);
+      s.plan.makespan_ns / 1e6, v.tokens_per_s, v.model_tflops, 100 * v.mfu, 100 * v.hfu);
   if (prepared->shape.processes > 1) say("TFLOP/s and MFU are of each host; tok/s of all\n");
   const Status saved = save_beside_runs(*prepared, {});
   const std::filesystem::path dir = prepared->config.run.dir;

@@ -394,15 +394,18 @@ std::string describe_heldout(const Session& session) {
 Status check_alike(Job& job, Session& session) {
   if (job.alone()) return {};
   std::string text;
-  for (const auto& [name, value] : session.manifest()) text += fmt::format("{} = {}\n", name, value);
+  for (const auto& [name, value] : session.manifest()) text += fmt::format("{}\t{}\n", name, value);
   SLUICE_TRY(job.expect_same(text, [](const std::string& first, const std::string& own) {
-    const auto [at, here] = std::ranges::mismatch(first, own);
-    const auto line_at = [](const std::string& of, size_t place) {
-      const size_t begin = of.rfind('\n', place == 0 ? 0 : place - 1) + 1;
-      return of.substr(begin, of.find('\n', place) - begin);
+    const auto manifest = [](std::string_view lines) {
+      Manifest out;
+      for (size_t tab, end; (tab = lines.find('\t')) != lines.npos; lines.remove_prefix(end + 1)) {
+        end = lines.find('\n', tab);
+        out.emplace_back(lines.substr(0, tab), lines.substr(tab + 1, end - tab - 1));
+      }
+      return out;
     };
-    return fmt::format("{}; process 0 has {}", line_at(own, size_t(here - own.begin())),
-                       line_at(first, size_t(at - first.begin())));
+    const std::vector<std::string> all = differences(manifest(first), manifest(own));
+    return fmt::format("{} in process 0", all.empty() ? "settings are left out that there are" : all.front());
   }));
   const Stage& s = session.engine().prepared().stages.main;
   std::string order;
@@ -417,19 +420,32 @@ Status check_alike(Job& job, Session& session) {
   });
 }
 
-// A process that does not speak: it makes the steps that process 0 makes.
+// Who has to stop stops all; whether the loss gets no better is for process 0 to say, whose evaluations
+// count.
+std::optional<TrainingEnd> end_of_all(Job& job, std::optional<TrainingEnd> own) {
+  const bool over = job.any(job.speaks() && own == TrainingEnd::NoBetter);
+  const bool asked = job.any(own == TrainingEnd::Asked);
+  if (over) return TrainingEnd::NoBetter;
+  return asked ? std::optional(TrainingEnd::Asked) : std::nullopt;
+}
+
+// A process that does not speak: it makes the steps that process 0 makes, and evaluates nothing.
 Result<Ending> follow(const Prepared& p, RunData data, Job& job, Requests& asked) {
+  data.heldout.reset();
   auto opened = Session::open(p, std::move(data));
   SLUICE_TRY(job.agree(opened.ok() ? Status() : Status(opened.error())));
   Session& session = **opened;
   SLUICE_TRY(check_alike(job, session));
+  SLUICE_TRY(job.agree({}));  // process 0 has opened its files
   TrainingOptions options;
-  options.stop = [&] { return job.any(asked.stop); };
-  options.interrupt = [] { return false; };
+  options.stop = [&] { return asked.stop.load(); };
+  options.agree = [&](std::optional<TrainingEnd> own) { return end_of_all(job, own); };
   asked.heeded = true;
   const auto end = train(session, silent_observer(), options);
-  if (!end.ok()) job.abandon(end.error());
-  return *end == TrainingEnd::Asked ? Ending::Interrupted : Ending::Done;
+  if (!end.ok() && end.error().detail("of all").empty()) job.abandon(end.error());
+  // Launchers end everybody at the first that goes with a status: process 0 does, once it is done.
+  SLUICE_TRY(job.agree({}));
+  return Ending::Done;
 }
 
 Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData data, TrainingObserver& observer,
@@ -455,7 +471,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   show_text(describe(session->engine().start_up()));
   if (session->evaluates()) show_text(describe_heldout(*session));
   std::fflush(stdout);
-  SLUICE_TRY(observer.open_metrics(session->steps_done()));
+  SLUICE_TRY(job.agree(observer.open_metrics(session->steps_done())));
   TrainingOptions options;
   options.saver = &saver;
   saver.before_each([&]() -> Status {
@@ -465,9 +481,8 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   options.log = [&](const StepEvent& e, const EvaluationEvent* heldout) { return observer.add(e, heldout); };
   options.log_first = [&](const EvaluationEvent& heldout) { return observer.add_first(heldout); };
   options.save = [&] { return asked.save.exchange(false); };
-  options.stop = [&] { return job.any(asked.stop); };
-  // What others evaluate, too, goes on to its end.
-  options.interrupt = [&] { return job.alone() && asked.stop; };
+  options.stop = [&] { return asked.stop.load(); };
+  if (!job.alone()) options.agree = [&](std::optional<TrainingEnd> own) { return end_of_all(job, own); };
   if (p.stages.find(kSampling))
     options.sample = [&](int64_t) { return observer.sample(*session, asked.stop, /*at_end=*/false); };
   options.sample_every = p.config.sample.every;
@@ -481,7 +496,7 @@ Result<Ending> run(const Prepared& p, const RunDirectory& directory, RunData dat
   asked.heeded = true;
   const auto ended = train(*session, observer, options);
   observer.end_line();
-  if (!ended.ok() && !job.alone()) job.abandon(ended.error());
+  if (!ended.ok()) (void)saver.wait();  // what goes on beside is kept
   SLUICE_ASSIGN(const TrainingEnd end, ended);
   const bool interrupted = end == TrainingEnd::Asked;
   if (interrupted && session->steps_done() == steps_before)
@@ -632,14 +647,20 @@ Result<Ending> run_training(const RunRequest& request, Requests& asked) {
   console.stop();
   if (!job.speaks()) return follow(*prepared, std::move(*b.data), job, asked);
   TrainingObserver training(*prepared, *b.directory, b.data->heldout_bytes_per_token);
-  return run(*prepared, *b.directory, std::move(*b.data), training, job, asked);
+  auto ending = run(*prepared, *b.directory, std::move(*b.data), training, job, asked);
+  if (ending.ok() || !ending.error().detail("of all").empty()) {
+    SLUICE_TRY(job.agree({}));  // the others wait for this
+  } else if (!job.alone() && ending.error().detail(Job::kSaid).empty()) {
+    job.abandon(ending.error());  // the others know nothing of it
+  }
+  return ending;
 }
 
 }  // namespace
 
 Outcome train(const RunRequest& request, Requests& asked) {
   const Result<Ending> ending = run_training(request, asked);
-  if (!ending.ok() && !ending.error().detail(Job::kSaid).empty()) return {};
+  if (!ending.ok() && ending.error().detail(Job::kSaid) == Job::kElsewhere) return {};
   return outcome(ending);
 }
 

@@ -125,7 +125,7 @@ std::string_view what_binds(const Plan& plan, const PlanTotals& t,
   if (t.exchanges.ns > 0.95 * step) return "the network between processes";
   const double idle = step - t.runs.ns;
   if (plan.devices() == 1 && stalls[size_t(StallCause::Device)] > t.recompute_ns + load + store)
-    return "the network between processes, which ends after the last gradient";
+    return "the network between processes, which is waited for";
   if (plan.devices() > 1 && idle - load - store > t.recompute_ns + load + store)
     return "the ring of devices, where one waits for another";
   if (t.recompute_ns > load + store) return "device memory, through recomputation";

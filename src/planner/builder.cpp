@@ -307,7 +307,7 @@ void PlanBuilder::submit(Plan& plan) const {
 }
 
 double PlanBuilder::lower_bound_ns() const {
-  if (placement_.devices > 1) return ring_bound_ns(costs_, placement_.devices);
+  if (placement_.devices > 1) return ring_bound_ns(program_, costs_, placement_.devices);
   // Rounds that overlap hold no less at any round's turn, but another order of updates may.
   const auto of = [&](bool overlap) {
     return sluice::core::lower_bound_ns(program_, plain_[overlap].devices.front(), costs_, profile_, limits,

@@ -325,8 +325,11 @@ double lower_bound_ns(const Program& program, const Schedule& plain, const TaskC
   return most;
 }
 
-double ring_bound_ns(const TaskCosts& costs, size_t devices) {
-  return std::accumulate(costs.ns.begin(), costs.ns.end(), 0.0) / double(devices);
+double ring_bound_ns(const Program& program, const TaskCosts& costs, size_t devices) {
+  double compute_ns = 0, network_ns = 0;
+  for (uint32_t t = 0; t < program.tasks().size(); ++t)
+    (lane_of(program.tasks()[t].op) == LaneKind::Network ? network_ns : compute_ns) += costs.ns[t];
+  return std::max(compute_ns / double(devices), network_ns);
 }
 
 }  // namespace sluice::core

@@ -27,6 +27,6 @@ namespace sluice::core {
 double lower_bound_ns(const Program& program, const Schedule& plain, const TaskCosts& costs,
                       const Profile& profile, const Limits& limits, const LeftOut& left_out = {});
 // The same of several devices, where a step takes each one's part of its tasks.
-double ring_bound_ns(const TaskCosts& costs, size_t devices);
+double ring_bound_ns(const Program& program, const TaskCosts& costs, size_t devices);
 
 }  // namespace sluice::core

@@ -443,7 +443,7 @@ Result<StepEstimate> estimate_step(const Program& program, const Profile& profil
   if (rings.hopeless_ns > 0) {
     out.ns = rings.hopeless_ns, out.hopeless = true;
     out.runs = double(program.tasks().size()) / double(profile.devices());
-    out.bound_ns = ring_bound_ns(cost_of(program, profile), profile.devices());
+    out.bound_ns = ring_bound_ns(program, cost_of(program, profile), profile.devices());
     return out;
   }
   if (!made.ok()) return made.error();

@@ -143,7 +143,9 @@ Status search(Prepared& p, const PlanNeeds& needs, bool compact, Surroundings& h
     failure = stages.error();
     if (drop_rounding(p, failure.error())) continue;
     if (stages.error().kind != ErrorKind::DoesNotFit || failed.size() == kMostFailed) return stages.error();
+    // What is chosen is the shape of one replica.
     failed.push_back(request->shape);
+    failed.back().replicas = failed.back().processes = 1;
   }
 }
 
@@ -160,8 +162,15 @@ Status search_least(Prepared& p, const PlanNeeds& needs, bool compact, Surroundi
 
 Result<Replicas> replicas_of(const RunConfig& config, int processes) {
   const int64_t all = config.run.replicas == 0 ? processes : config.run.replicas;
+  const std::string kept =
+      config.checkpoint().empty()
+          ? ""
+          : fmt::format(
+                "; {} was made with them: it goes on with a number of processes that divides them, or a run "
+                "begins anew with --new",
+                config.checkpoint());
   if (all % processes != 0)
-    return error("run.replicas = {}: {} processes share them, which have to divide them", all, processes);
+    return error("run.replicas = {}: {} processes cannot share them evenly{}", all, processes, kept);
   const Replicas out{all / processes, processes};
   // A process's replicas are a node of the tree over all.
   if (processes > 1 && !std::has_single_bit(uint64_t(out.here)))
@@ -171,9 +180,8 @@ Result<Replicas> replicas_of(const RunConfig& config, int processes) {
         all, processes, out.here);
   const int64_t tokens = config.train.tokens_per_step, seq_len = config.train.seq_len;
   if (tokens % (all * seq_len) != 0)
-    return error(
-        "run.replicas = {}: train.tokens_per_step = {} is no multiple of a sequence of {} for each of them",
-        all, tokens, seq_len);
+    return error("train.tokens_per_step = {}: it is no multiple of a sequence of {} for each of {} {}",
+                 tokens, seq_len, all, config.run.replicas == 0 ? "processes" : "replicas (run.replicas)");
   return out;
 }
 

@@ -70,8 +70,8 @@ struct Task {
 
 // What one step does, for reports.
 struct StepFacts {
-  int64_t tokens = 0;      // trained tokens per step
-  double model_flops = 0;  // per step, by the formula of model/flops.h
+  int64_t tokens = 0;      // trained tokens per step, of all processes that share it
+  double model_flops = 0;  // per step of this process, by the formula of model/flops.h
 };
 
 // A task whose operands are bound in order. Sizes and access follow from the op's schema.

@@ -198,7 +198,7 @@ Model Builder::training(const OptimizerConfig& optimizer, const LossForm& loss) 
     }
     gradients.backward();
   }
-  program().facts.tokens = shape_.tokens();
+  program().facts.tokens = shape_.tokens_of_all();
   program().facts.model_flops = double(shape_.tokens()) * model_flops_per_token(spec_, shape_.seq_len);
   model_.program = place_updates(program(), model_.weights, model_.params,
                                  {model_.args, model_.clip, sums, shape_.processes}, optimizer, num_);

@@ -73,16 +73,32 @@ expect "other replicas" "run.replicas is 4, it was 2" "$said"
 
 # What cannot be is refused, once.
 said=$(start -np 2 "$program" train run.toml --set run.dir=odd --set run.replicas=3)
-expect "replicas that do not divide" "run.replicas = 3: 2 processes share them" "$said"
+expect "replicas that do not divide" "run.replicas = 3: 2 processes cannot share them evenly" "$said"
 [ "$(grep -c 'run.replicas = 3' <<<"$said")" = 1 ] || fail "said once:"$'\n'"$said"
 said=$(start -np 1 "$program" train run.toml --set run.dir=seeds : -np 1 "$program" train run.toml --set run.dir=seeds --set train.seed=5)
-expect "another seed" "process 1 of 2: train.seed = 5; process 0 has train.seed = " "$said"
+expect "another seed" "process 1 of 2: train.seed is 5, it was 1 in process 0" "$said"
 # A process that dies ends the others, and what was saved is whole.
 start -np 2 "$program" train run.toml --set run.dir=killed --set train.steps=100000 --set run.checkpoint_every=5 --set sample.tokens=0 > killed.txt &
 job=$!
 for i in $(seq 200); do [ -e killed/checkpoints/step-5 ] && break; sleep 0.1; done
-pkill -KILL -f "train run.toml --set run.dir=killed" -n
+kill -KILL "$(pgrep -f "^$program train run.toml --set run.dir=killed" | head -1)"
 wait $job && fail "a process was killed, and the others went on"
 said=$(start -np 2 "$program" train run.toml --set run.dir=killed --set train.steps=12 --set run.checkpoint_every=5 --set sample.tokens=0 --allow steps)
 expect "after a kill" "going on from killed/checkpoints/step-|nothing left to do" "$said"
+# Who is asked to stop stops after the step, with a checkpoint, and the others with it.
+timeout 100 mpirun --oversubscribe -np 2 "$program" train run.toml --set run.dir=stopped \
+  --set train.steps=100000 --set sample.tokens=0 > stopped.txt 2>&1 &
+job=$!
+for i in $(seq 200); do [ "$(wc -l 2> /dev/null < stopped/metrics.jsonl || echo 0)" -gt 3 ] && break; sleep 0.1; done
+kill -INT "$(pgrep -f "^$program train run.toml --set run.dir=stopped" | tail -1)"
+wait $job
+expect "after a stop" "interrupted after step [0-9]+; the same command goes on" "$(cat stopped.txt)"
+[ "$(grep -c interrupted stopped.txt)" = 1 ] || fail "said once:"$'\n'"$(cat stopped.txt)"
+# Process 0 fails alone, before the first step: nobody waits for it.
+mkdir -p broken/metrics.jsonl
+said=$(start -np 2 "$program" train run.toml --set run.dir=broken) && fail "metrics.jsonl is a directory, and the run went well"
+expect "an error of one" "metrics.jsonl" "$said"
+# A checkpoint of one replica is no run of two processes.
+said=$(start -np 2 "$program" train run.toml --set run.dir=plain --set train.steps=6 --allow steps)
+expect "a run of one" "run.replicas = 1: 2 processes cannot share them evenly; plain/checkpoints/step-4 was made with them" "$said"
 exit $failed

@@ -13,6 +13,7 @@
 #include "backend/cpu/lanes.h"
 #include "backend/cpu/op_table.h"
 #include "backend/cpu/thread_pool.h"
+#include "host/cores.h"
 #include "host/host_memory.h"
 
 namespace sluice::core {
@@ -24,7 +25,7 @@ using cpu::Gemm;
 constexpr int64_t kAlignment = 64;  // a cache line, and the widest vector
 
 int core_count() {
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return allowed_cores();
 }
 
 // What one device computes with.

@@ -36,7 +36,7 @@ EvaluationEvent event_of(const Session& session, const Evaluation& e, const Judg
 Result<std::optional<EvaluationEvent>> evaluate(Session& session, Observer& observer,
                                                 const TrainingOptions& options) {
   const Stopwatch watch;
-  const auto found = session.evaluate(options.interrupt ? options.interrupt : options.stop);
+  const auto found = session.evaluate(options.stop);
   if (!found.ok() && found.error().kind == ErrorKind::Cancelled) return std::optional<EvaluationEvent>();
   if (!found.ok()) return found.error();
   HeldoutRecord& record = session.engine().heldout();
@@ -75,11 +75,13 @@ Status no_update(int64_t step, int64_t skipped, const std::string& why, const Tr
     SLUICE_TRY(options.saver->wait());
     good = options.saver->last_good();
   }
-  return error(
+  Error out = error(
       "step {}: {}; that is the last of {} steps in a row without an update (train.max_skipped). {}. Lower "
       "train.learning_rate, raise train.warmup_steps or set train.clip_norm",
       step, why, skipped,
       good ? fmt::format("The last checkpoint is {}", good->string()) : "There is no checkpoint");
+  out.details.emplace_back("of all", "yes");
+  return out;
 }
 
 }  // namespace
@@ -91,8 +93,14 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
   int64_t skipped = 0;
   SLUICE_TRY(evaluate_first(session, observer, options));
   for (int64_t taken = 0; session.steps_done() < schedule.steps; ++taken) {
-    if (patience_is_over(session)) return TrainingEnd::NoBetter;
-    if (options.stop()) return TrainingEnd::Asked;
+    std::optional<TrainingEnd> end;
+    if (patience_is_over(session)) {
+      end = TrainingEnd::NoBetter;
+    } else if (options.stop()) {
+      end = TrainingEnd::Asked;
+    }
+    if (options.agree) end = options.agree(end);
+    if (end) return *end;
     const bool traced = options.trace && taken == 1;
     std::vector<Interval> timeline;
     if (traced) engine.note_activities();
@@ -120,8 +128,7 @@ Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOp
       SLUICE_ASSIGN(heldout, evaluate(session, observer, options));
     }
     if (options.log) SLUICE_TRY(options.log(event, heldout ? &*heldout : nullptr));
-    if (options.sample && is_due(step, options.sample_every) && step < schedule.steps &&
-        !(options.interrupt ? options.interrupt : options.stop)())
+    if (options.sample && is_due(step, options.sample_every) && step < schedule.steps && !options.stop())
       SLUICE_TRY(options.sample(step));
     skipped = r.skipped.empty() ? 0 : skipped + 1;
     if (skipped >= schedule.max_skipped) return no_update(step, skipped, r.skipped, options).error();

@@ -10,12 +10,18 @@
 
 namespace sluice::core {
 
+enum class TrainingEnd : uint8_t {
+  Done,
+  Asked,     // to stop
+  NoBetter,  // the schedule's patience is over
+};
+
 struct TrainingOptions {
-  Saver* saver = nullptr;  // null: nothing is saved
-  // Asked before every step; where there are several processes, all answer alike.
-  std::function<bool()> stop;
-  // Asked meanwhile, in evaluations and before samples, of this process alone; empty: as `stop`.
-  std::function<bool()> interrupt;
+  Saver* saver = nullptr;      // null: nothing is saved
+  std::function<bool()> stop;  // asked before every step, and in evaluations
+  // Of several processes: what all of them do of what this one would, before every step; nothing: the step.
+  // May be empty.
+  std::function<std::optional<TrainingEnd>(std::optional<TrainingEnd>)> agree;
   std::function<bool()> save;  // asked after every step, whether to save and go on; empty: no
   // Gets every step when it is done with, and what an evaluation after it found, else null; before any
   // checkpoint that has it. May be empty.
@@ -30,16 +36,10 @@ struct TrainingOptions {
   std::function<Status(std::span<const Interval>, std::vector<DeviceActivity>)> trace;
 };
 
-enum class TrainingEnd : uint8_t {
-  Done,
-  Asked,     // to stop
-  NoBetter,  // the schedule's patience is over
-};
-
 // Steps until the schedule's last one, until it is asked to stop or until its patience is over. Evaluates
 // when the schedule says so and after the last step; whoever asks to stop does not wait for that: what was
-// left out is made up for by the run that goes on. The observer is told of each. A save may still be going on
-// beside when it returns.
+// left out is made up for by the run that goes on. An error that every process of a job has has the detail
+// "of all". The observer is told of each. A save may still be going on beside when it returns.
 Result<TrainingEnd> train(Session& session, Observer& observer, const TrainingOptions& options);
 
 }  // namespace sluice::core

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cores of this host, and those that this process may use.
+#pragma once
+
+namespace sluice::core {
+
+int all_cores();
+// Launchers bind processes to some; at least 1.
+int allowed_cores();
+
+// Of each of `processes` of a host with `all` cores: what they may use divided among them, or what a launcher
+// has bound each of them to, whole.
+constexpr int cores_of_each(int allowed, int all, int processes) {
+  const int cores = allowed < all ? allowed : all / processes;
+  return cores < 1 ? 1 : cores;
+}
+
+}  // namespace sluice::core
