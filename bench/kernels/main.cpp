@@ -52,6 +52,9 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
   window.window = sequence / 8, cut.window = sequence / 2;
   const AttnShape full = attention(rows, sequence), brief = attention(tokens / brief_length, brief_length),
                   earlier = attention(1, sequence, sequence), packed = attention(rows, sequence, 0, true);
+  AttnShape capped = full, wide = full;
+  capped.softcap = wide.softcap = 50;
+  wide.q_heads /= 2, wide.kv_heads /= 2, wide.head_dim *= 2;
   return {
       {"cast bf16 to bf16", Cast{t * kDim * 4, kBf16, kBf16}},
       {"embed", Embed{t, kVocab, kDim, kBf16}},
@@ -110,6 +113,10 @@ std::vector<Entry> entries(int64_t tokens, int64_t sequence) {
       {"wgrad gate, up f32", LinearWgrad{t, kDim, 2 * kFfn, kBf16, kF32, true}},
       {"wgrad down", LinearWgrad{t, kFfn, kDim, kBf16, kBf16, true}},
       {"attention", AttnFwd{full, kBf16, false}},
+      {"attention, capped", AttnFwd{capped, kBf16, false}},
+      {"attention bwd, capped", AttnBwd{capped, kBf16, false, false}},
+      {"attention of heads of 256, capped", AttnFwd{wide, kBf16, false}},
+      {"attention bwd of heads of 256, capped", AttnBwd{wide, kBf16, false, false}},
       {"attention bwd", AttnBwd{full, kBf16, false, false}},
       {"attention 1k rows", AttnFwd{brief, kBf16, false}},
       {"attention bwd 1k rows", AttnBwd{brief, kBf16, false, false}},

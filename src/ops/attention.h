@@ -2,6 +2,7 @@
 // Attention over one block of keys and values, its gradient, and the rotation of gradients.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string_view>
 
@@ -24,6 +25,7 @@ struct AttnShape {
   bool packed;
   DType dtype;
   int64_t window = 0;  // the newest keys, its own among them, that a query may look at; 0: all
+  float softcap = 0;   // scores become softcap tanh(score / softcap); 0: they stay
 
   int64_t tokens() const { return rows * q_len; }
   // Elements of q and o, of kv, and of lse.
@@ -38,6 +40,7 @@ struct AttnShape {
     f("rows", rows), f("q", q_len), f("kv", kv_len), f("hq", q_heads), f("hkv", kv_heads), f("hd", head_dim),
         f("dist", distance), f("packed", packed), f("dtype", dtype);
     if (window > 0) f("window", window);
+    if (softcap > 0) f("softcap", softcap);
   }
 };
 
@@ -88,15 +91,31 @@ struct AttnBwd {
   }
 };
 
+// A factor that grows with a token's position: 1 + beta ln(1 + floor(pos / context)).
+struct Temperature {
+  float beta = 0;  // 0: none
+  int64_t context = 1;
+
+  double at(int64_t pos) const {
+    return beta == 0 ? 1 : 1 + double(beta) * std::log1p(double(pos / context));
+  }
+  constexpr void fields(auto&& f) const {
+    if (beta != 0) f("beta", beta, kNoCost), f("context", context, kNoCost);
+  }
+};
+
 // Rotary position embedding, in place: in each row of x the first heads * head_dim elements are rotated
-// (halves paired: i with i + head_dim/2) by the angles pos[t] * inv_freq[i], and multiplied by rope_scale;
-// the `rest` behind them stays.
+// (halves paired: i with i + head_dim/2) by the angles pos[t] * inv_freq[i], and multiplied by rope_scale, or
+// where inv_freq[i] is 0 and still_scale is not, by that; and by the token's temperature. The `rest` behind
+// them stays.
 struct Rope {
   static constexpr std::string_view kName = "rope";
   enum { kX, kPos, kInvFreq };
   int64_t tokens, heads, head_dim, rest;
   DType dtype;
-  float rope_scale = 1;  // of the cosines and sines
+  float rope_scale = 1;   // of the cosines and sines
+  float still_scale = 0;  // of what no angle turns; 0: the same
+  Temperature temperature = {};
 
   int64_t columns() const { return heads * head_dim + rest; }
   Operands operands() const;
@@ -107,16 +126,20 @@ struct Rope {
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("heads", heads), f("hd", head_dim), f("rest", rest), f("dtype", dtype);
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
+    if (still_scale != 0) f("still_scale", still_scale, kNoCost);
+    temperature.fields(f);
   }
 };
 
-// Takes the gradients of q and of the K half of kv back through Rope and casts them to dtype.
+// Takes the gradients of q and of the K half of kv back through Rope, of which q alone had the temperature,
+// and casts them to dtype.
 struct RopeBwd {
   static constexpr std::string_view kName = "rope_bwd";
   enum { kDqRotated, kDkvRotated, kPos, kInvFreq, kDq, kDkv };
   int64_t tokens, q_heads, kv_heads, head_dim;
   DType in_dtype, dtype;
-  float rope_scale = 1;  // as Rope's
+  float rope_scale = 1, still_scale = 0;  // as Rope's
+  Temperature temperature = {};
 
   Operands operands() const;
   Work work() const { return {}; }
@@ -125,6 +148,8 @@ struct RopeBwd {
     f("tokens", tokens), f("hq", q_heads), f("hkv", kv_heads), f("hd", head_dim), f("in", in_dtype),
         f("dtype", dtype);
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
+    if (still_scale != 0) f("still_scale", still_scale, kNoCost);
+    temperature.fields(f);
   }
 };
 

@@ -9,12 +9,15 @@ using enum DType;
 using enum Values;
 
 Operands Embed::operands() const {
-  return {{"ids", Read, I32, tokens, Ids, vocab},
-          {"table", Read, dtype, vocab * dim, Weights},
-          {"y", Write, dtype, tokens * dim, Activations}};
+  Operands out{{"ids", Read, I32, tokens, Ids, vocab},
+               {"table", Read, dtype, vocab * dim, Weights},
+               {"y", Write, dtype, tokens * dim, Activations}};
+  if (has_residual) out.push_back({"residual", Read, dtype, tokens * dim, Activations});
+  return out;
 }
 double Embed::traffic() const {
-  return double(tokens) * (4.0 + 2.0 * double(dim) * double(size_of(dtype)));
+  const double rows = has_residual ? 3 : 2;
+  return double(tokens) * (4.0 + rows * double(dim) * double(size_of(dtype)));
 }
 
 Operands EmbedBwd::operands() const {

@@ -11,13 +11,14 @@
 
 namespace sluice::core {
 
-// y[t, :] = table[ids[t], :] * scale
+// y[t, :] = table[ids[t], :] * scale (+ residual[t, :])
 struct Embed {
   static constexpr std::string_view kName = "embed";
-  enum { kIds, kTable, kY };
+  enum { kIds, kTable, kY, kResidual };  // the last if has_residual
   int64_t tokens, vocab, dim;
   DType dtype;
   float scale = 1;
+  bool has_residual = false;
 
   Operands operands() const;
   Work work() const { return {}; }
@@ -26,6 +27,7 @@ struct Embed {
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("vocab", vocab), f("dim", dim), f("dtype", dtype);
     if (scale != 1) f("scale", scale, kNoCost);
+    if (has_residual) f("res", has_residual);
   }
 };
 

@@ -92,7 +92,9 @@ AttnBwdParts parts_of(const AttnBwd& op, const GpuLibraries& libraries) {
 }
 
 bool suits_cudnn(const AttnShape& s, bool backward, const GpuLibraries& libraries) {
-  if (s.packed || s.window > 0 || s.q_len % kCudnnLength != 0 || s.kv_len % kCudnnLength != 0) return false;
+  if (s.packed || s.window > 0 || s.softcap > 0 || s.q_len % kCudnnLength != 0 ||
+      s.kv_len % kCudnnLength != 0)
+    return false;
   if (s.head_dim % 8 != 0 || s.head_dim > kMostCudnnHeadDim || s.head_dim < kLeastCudnnHeadDim) return false;
   if (backward && s.head_dim > kMostCudnnHeadDimBack && libraries.cc_major != 9) return false;
   if (!backward || !libraries.deterministic) return true;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "ops/attention.h"
 #include "ops/operand.h"
 #include "ops/work.h"
 
@@ -27,6 +28,8 @@ struct Linear {
   bool has_bias = false;
   float rope_scale = 1;                      // as Rope's
   std::optional<Format> weight_format = {};  // of w; nothing: dtype
+  float still_scale = 0;                     // as Rope's, and what follows
+  Temperature temperature = {};
 
   // Operands that not every Linear has come after the others, in this order. One that is absent takes no
   // position, and its position must not be used.
@@ -43,6 +46,8 @@ struct Linear {
         f("rope", rope_heads), f("hd", head_dim), f("bias", has_bias);
     if (rope_scale != 1) f("rope_scale", rope_scale, kNoCost);
     if (weight_format) f("w", *weight_format);
+    if (still_scale != 0) f("still_scale", still_scale, kNoCost);
+    temperature.fields(f);
   }
 };
 

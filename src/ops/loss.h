@@ -16,6 +16,8 @@ namespace sluice::core {
 // with gradients of args.loss_scale * loss[0]: dx and, unless frozen, dw (over the sub-chunks in grad_dtype,
 // as in LinearDgrad). forward_only: both of each row, without gradients: loss[t] and loss[tokens + t].
 //
+// softcap: logits are softcap tanh(x w^T / softcap), if it is not 0.
+//
 // weighted: every -log p(target) is taken times the row's weight, an f32 of any sign; what is counted is as
 // ever. log_probs: log p(target) of each row, f32, too; 0 where none counts.
 //
@@ -29,6 +31,7 @@ struct HeadLoss {
   bool accumulate_loss, accumulate_dw, forward_only;
   bool frozen = false;  // no gradient of w: kDw is absent
   bool weighted = false, log_probs = false;
+  float softcap = 0;
 
   Operands operands() const;
   // Where the operands are that not every form has.
@@ -50,6 +53,7 @@ struct HeadLoss {
         f("grad", grad_dtype), f("acc_loss", accumulate_loss), f("acc_dw", accumulate_dw),
         f("fwd", forward_only), f("frozen", frozen);
     if (weighted || log_probs) f("weighted", weighted), f("log_probs", log_probs);
+    if (softcap > 0) f("softcap", softcap, kNoCost);
   }
 };
 
@@ -69,12 +73,13 @@ struct GatherWeights {
   constexpr void fields(auto&& f) const { f("tokens", tokens), f("first", first), f("round", round); }
 };
 
-// logits[v] = x[args.row, :] . w[v, :], f32. For sampling.
+// logits[v] = x[args.row, :] . w[v, :], f32, capped as in HeadLoss. For sampling.
 struct Logits {
   static constexpr std::string_view kName = "logits";
   enum { kX, kW, kArgs, kLogits };
   int64_t tokens, dim, vocab;
   DType dtype;
+  float softcap = 0;
 
   Operands operands() const;
   Work work() const { return {.unit = Unit::Memory, .flops = 2.0 * double(dim) * double(vocab)}; }
@@ -82,6 +87,7 @@ struct Logits {
   double traffic() const;
   constexpr void fields(auto&& f) const {
     f("tokens", tokens), f("dim", dim), f("vocab", vocab), f("dtype", dtype);
+    if (softcap > 0) f("softcap", softcap, kNoCost);
   }
 };
 

@@ -128,6 +128,22 @@ inline Approx normal_integral(const Approx& a) {
 inline Approx normal_density(const Approx& a) {
   return Approx(1 / std::sqrt(2 * std::numbers::pi)) * exp(Approx(-0.5) * a * a);
 }
+// By an exponential, so that its error is absolute.
+inline Approx tanh(const Approx& a) {
+  const double y = std::tanh(a.value),
+               slope = 1 - square(std::tanh(std::max(std::abs(a.value) - a.bound, 0.0)));
+  return disturbed({y, slope * a.bound, square(slope) * a.variance}, kElementaryUnit);
+}
+// x after a soft cap, and the slope of that there; a cap of 0 is none.
+inline Approx softcapped(const Approx& x, double cap) {
+  return cap == 0 ? x : tanh(x / Approx(cap)) * Approx(cap);
+}
+inline Approx softcap_slope(const Approx& x, double cap) {
+  if (cap == 0) return {1};
+  const Approx t = tanh(x / Approx(cap));
+  // What was capped, over the cap once more.
+  return Approx(1) - rounded(t, kElementaryUnit) * rounded(t, kElementaryUnit);
+}
 // For arguments well away from zero. Fast logarithms have an absolute error near one.
 inline Approx log(const Approx& a) {
   const double y = std::log(a.value);

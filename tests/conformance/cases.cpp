@@ -351,6 +351,61 @@ void add_windows(List& list) {
   }
 }
 
+// Frequencies of 0, queries that grow with their position, and a table that is added.
+void add_later_parts(List& list) {
+  const Temperature warm{0.3f, 3};
+  for (const DType dtype : kDTypes) {
+    list.add(Linear{7, 24, 2 * 2 * 16, dtype, false, 2, 16, true, 1.25f, {}, 0.5f, warm}, "tempered");
+    list.add(Rope{7, 2, 16, 32, dtype, 1.25f, 0.5f, warm}, "tempered");
+    list.add(Rope{7, 2, 24, 0, dtype, 1, 2}, "still");
+    list.add(RopeBwd{7, 4, 2, 16, kF32, dtype, 1.25f, 0.5f, warm}, "tempered");
+    list.add(RopeBwd{7, 4, 2, 24, dtype, dtype, 1, 2}, "still");
+    list.add(Embed{129, 50, 72, dtype, 0.5f, true});
+    list.add(Embed{7, 50, 66, dtype, 1, true});
+  }
+}
+
+// Caps of scores and of logits, small ones that bend all they cap, and large ones that bend nothing.
+void add_softcaps(List& list) {
+  const Attention shapes[] = {
+      {{2, 33, 33, 4, 2, 32, 0, false, kF32}, {}, "capped"},
+      {{1, 129, 129, 4, 1, 64, 0, false, kF32, 40}, {}, "capped_window"},
+      {{1, 97, 97, 2, 1, 16, 0, true, kF32}, {0, 5, 30, 41}, "capped_documents"},
+      {{1, 150, 150, 2, 1, 16, 150, false, kF32}, {}, "capped_block_before"},
+      {{1, 70, 70, 2, 1, 256, 0, false, kF32}, {}, "capped_heads_of_256"},
+      {{1, 300, 300, 1, 1, 80, 0, false, kF32}, {}, "capped_heads_of_80"},
+      {{1, 128, 128, 2, 1, 128, 0, false, kF32}, {}, "capped_whole_tiles"},
+  };
+  for (Attention attention : shapes) {
+    for (const DType dtype : kDTypes) {
+      for (const float cap : {0.5f, 50.0f}) {
+        attention.shape.dtype = dtype;
+        attention.shape.softcap = cap;
+        const auto add = [&](Op op) {
+          list.add(std::move(op), attention.note, {.documents = attention.documents});
+        };
+        add(AttnFwd{attention.shape, dtype, false});
+        add(AttnFwd{attention.shape, kF32, true});
+        add(AttnBwd{attention.shape, dtype, false, false});
+        add(AttnBwd{attention.shape, kF32, true, true});
+      }
+    }
+  }
+  for (const DType dtype : kDTypes) {
+    list.add(CachedAttention{1, 1, 700, 4, 1, 64, dtype, 0, 0.5f}, "capped");
+    list.add(CachedAttention{3, 33, 300, 3, 1, 80, dtype, 20, 0.5f}, "capped");
+    list.add(CachedAttention{2, 9, 90, 2, 1, 256, dtype, 0, 50}, "capped");
+    list.add(LastLogits{5, 7, 72, 48, dtype, 1.5f}, "capped");
+    list.add(Logits{7, 64, 56, dtype, 1.5f}, "capped");
+    for (const float cap : {1.5f, 30.0f}) {
+      list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, false, false, false, false, false, cap}, "capped",
+               {.spread = 4, .ignored = 0.3});
+      list.add(HeadLoss{9, 24, 1000, 4, dtype, kF32, true, true, false, false, false, false, cap}, "capped");
+      list.add(HeadLoss{9, 24, 40, 4, dtype, dtype, false, false, true, false, false, false, cap}, "capped");
+    }
+  }
+}
+
 // What rope_scale adds to the ops that rotate; apart like the windows.
 void add_scaled_rotations(List& list) {
   constexpr float kScale = 1.1386294f;  // YaRN's for a context four times as long
@@ -596,6 +651,8 @@ std::vector<Case> all_cases() {
   add_windows(list);
   add_scaled_rotations(list);
   add_families(list);
+  add_later_parts(list);
+  add_softcaps(list);
   return std::move(list.cases);
 }
 

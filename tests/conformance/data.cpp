@@ -97,6 +97,21 @@ void adapt(const EmbedBwd& op, const Data&, Random& random, Tensors& t) {
   fill_integers(t[EmbedBwd::kIds], random, std::max<int64_t>(op.vocab / 3, 1));
 }
 
+// Frequencies that turn nothing, in the second half, where that matters.
+void keep_still(const auto& op, Tensor& inv_freq) {
+  if (op.still_scale == 0) return;
+  for (int64_t i = op.head_dim / 4; i < op.head_dim / 2; ++i) inv_freq.set(i, 0);
+}
+void adapt(const Rope& op, const Data&, Random&, Tensors& t) {
+  keep_still(op, t[Rope::kInvFreq]);
+}
+void adapt(const RopeBwd& op, const Data&, Random&, Tensors& t) {
+  keep_still(op, t[RopeBwd::kInvFreq]);
+}
+void adapt(const Linear& op, const Data&, Random&, Tensors& t) {
+  if (op.rope_heads > 0) keep_still(op, t[op.inv_freq_operand()]);
+}
+
 // The result over other blocks: a log-sum-exp near this block's, and nothing at all for every fifth query.
 void adapt(const AttnFwd& op, const Data& data, Random& random, Tensors& t) {
   const AttnShape& s = op.shape;

@@ -6,6 +6,7 @@
 //   D = do . o                     ds_j = p_j (do . v_j - D)
 //   dq = scale sum_j ds_j k_j      dk_j = scale sum_i ds_j q_i   dv_j = sum_i p_j do_i
 //
+// With a soft cap z_j = cap tanh(scale (q_i . k_j) / cap), and ds_j is taken times that one's slope,
 // over the visible keys j, the last two also over the query heads that share a key head. P and dS enter a
 // product, so they may be rounded to the block's dtype, and so may the result of one head over one block
 // before it is summed over heads, merged, accumulated or converted: attention libraries emit it so.
@@ -72,8 +73,11 @@ struct Block {
     for (size_t d = 0; d < index(s.head_dim); ++d) sum.add(Approx(a[a_at + d]), b[b_at + d]);
     return sum.total();
   }
-  Approx score(int64_t row, int64_t i, int64_t j, int64_t h) const {
+  Approx uncapped(int64_t row, int64_t i, int64_t j, int64_t h) const {
     return dot(q, q_at(row, i, h), kv, k_at(row, j, h)) * scale();
+  }
+  Approx score(int64_t row, int64_t i, int64_t j, int64_t h) const {
+    return softcapped(uncapped(row, i, j, h), double{s.softcap});
   }
   // Of the visible keys, in order.
   std::vector<Approx> scores(int64_t row, int64_t i, int64_t h) const {
@@ -161,7 +165,9 @@ void add_query(const Block& b, const Given& given, int64_t row, int64_t i, int64
   for (int64_t j = keys.first; j < keys.end; ++j) {
     const size_t k_at = b.k_at(row, j, h), v_at = b.v_at(row, j, h);
     const Approx p = stored(probability(b.score(row, i, j, h), lse), b.s.dtype);
-    const Approx ds = stored(p * (b.dot(given.dout, q_at, b.kv, v_at) - delta) * b.scale(), b.s.dtype);
+    Approx ds = p * (b.dot(given.dout, q_at, b.kv, v_at) - delta) * b.scale();
+    if (b.s.softcap > 0) ds = ds * softcap_slope(b.uncapped(row, i, j, h), double{b.s.softcap});
+    ds = stored(ds, b.s.dtype);
     for (size_t d = 0; d < dim; ++d) {
       sums[d].add(ds, b.kv[k_at + d]);
       dkv[k_at + d].add(ds, b.q[q_at + d]);

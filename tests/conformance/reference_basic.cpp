@@ -71,9 +71,13 @@ Approx gated(GateActivation activation, double gate, double up) {
 Outputs expect(const Embed& op, Inputs in) {
   const auto ids = in[Embed::kIds].as<int32_t>();
   const auto table = in[Embed::kTable].values();
+  const auto residual = op.has_residual ? in[Embed::kResidual].values() : std::vector<double>();
   Expected y{Embed::kY};
   for (int64_t t = 0; t < op.tokens; ++t) {
-    for (const double v : row(table, ids[index(t)], op.dim)) y.values.push_back(scaled(Approx(v), op.scale));
+    for (const double v : row(table, ids[index(t)], op.dim)) {
+      const Approx x = scaled(Approx(v), op.scale);
+      y.values.push_back(op.has_residual ? x + Approx(residual[y.values.size()]) : x);
+    }
   }
   return {y};
 }

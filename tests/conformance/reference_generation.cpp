@@ -36,7 +36,7 @@ void attend(const CachedAttention& op, const double* q, const double* k, const d
   for (int64_t j = 0; j < keys; ++j) {
     Sum score;
     for (int64_t d = 0; d < op.head_dim; ++d) score.add(Approx(q[d]), k[j * op.head_dim + d]);
-    p.push_back(score.total() * scale);
+    p.push_back(softcapped(score.total() * scale, double{op.softcap}));
     top = std::max(top, p.back().value);
   }
   Sum total;
@@ -61,14 +61,16 @@ Outputs expect(const CachedAttention& op, Inputs in) {
     for (int64_t i = 0; i < at.count; ++i) {
       for (int64_t head = 0; head < 2 * op.kv_heads; ++head) {
         const auto from = kv.begin() + ((row * op.q_len + i) * 2 * op.kv_heads + head) * op.head_dim;
-        std::copy_n(from, op.head_dim, cache.begin() + op.cache_at(row, 0, head) + (at.held + i) * op.head_dim);
+        std::copy_n(from, op.head_dim,
+                    cache.begin() + op.cache_at(row, 0, head) + (at.held + i) * op.head_dim);
       }
     }
     for (int64_t i = 0; i < at.count; ++i) {
       for (int64_t head = 0; head < op.q_heads; ++head) {
         const int64_t q_at = ((row * op.q_len + i) * op.q_heads + head) * op.head_dim;
         const int64_t kv_head = head / (op.q_heads / op.kv_heads);
-        const int64_t end = at.held + i + 1, first = op.window > 0 ? std::max<int64_t>(end - op.window, 0) : 0;
+        const int64_t end = at.held + i + 1,
+                      first = op.window > 0 ? std::max<int64_t>(end - op.window, 0) : 0;
         attend(op, &q[index(q_at)], &cache[index(op.cache_at(row, 0, kv_head) + first * op.head_dim)],
                &cache[index(op.cache_at(row, 1, kv_head) + first * op.head_dim)], end - first,
                &o.values[index(q_at)]);
@@ -89,7 +91,7 @@ Outputs expect(const LastLogits& op, Inputs in) {
     for (int64_t v = 0; v < op.vocab; ++v) {
       Sum sum;
       for (int64_t d = 0; d < op.dim; ++d) sum.add(Approx(from[d]), w[index(v * op.dim + d)]);
-      logits.values.push_back(sum.total());
+      logits.values.push_back(softcapped(sum.total(), double{op.softcap}));
     }
   }
   return {logits};

@@ -71,16 +71,21 @@ Turn turn(int32_t pos, float inv_freq) {
 
 // One row of logits: their log-sum-exp beside them.
 struct LogitRow {
-  std::vector<Approx> logits;
+  std::vector<Approx> logits, slopes;  // where they are capped
   Approx lse;
 };
 
-LogitRow logit_row(const Matrix& x, const Matrix& w, int64_t t, int64_t vocab) {
+LogitRow logit_row(const Matrix& x, const Matrix& w, int64_t t, int64_t vocab, double softcap) {
   LogitRow row{product(1, vocab, x.columns, Old(false, {}),
                        [&](int64_t, int64_t v, int64_t k) {
                          return Factors{x(t, k), w(v, k)};
                        }),
+               {},
                {}};
+  for (Approx& z : row.logits) {
+    row.slopes.push_back(softcap_slope(z, softcap));
+    z = softcapped(z, softcap);
+  }
   double top = -INFINITY;
   for (const Approx& z : row.logits) top = std::max(top, z.value);
   Sum sum;
@@ -92,11 +97,17 @@ LogitRow logit_row(const Matrix& x, const Matrix& w, int64_t t, int64_t vocab) {
 }  // namespace
 
 void rotate(std::vector<Approx>& x, int64_t tokens, int64_t columns, int64_t heads, int64_t head_dim,
-            std::span<const int32_t> pos, std::span<const float> inv_freq, float scale, bool back) {
+            std::span<const int32_t> pos, std::span<const float> inv_freq, float scale, bool back,
+            float still_scale, const Temperature& temperature) {
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t i = 0; i < head_dim / 2; ++i) {
       Turn by = turn(pos[index(t)], inv_freq[index(i)]);
-      if (scale != 1) by = {by.cos * Approx(double{scale}), by.sin * Approx(double{scale})};
+      const bool still = still_scale != 0 && inv_freq[index(i)] == 0;
+      const double factor = still ? double{still_scale} : double{scale};
+      if (factor != 1) by = {by.cos * Approx(factor), by.sin * Approx(factor)};
+      // The factor may be rounded before it is multiplied by the other.
+      const Approx warmth = rounded(Approx(temperature.at(pos[index(t)])), kUnit);
+      if (temperature.beta != 0) by = {by.cos * warmth, by.sin * warmth};
       if (back) by.sin = -by.sin;
       for (int64_t h = 0; h < heads; ++h) {
         Approx& first = x[index(t * columns + h * head_dim + i)];
@@ -137,7 +148,7 @@ Outputs expect(const Linear& op, Inputs in) {
       }
     }
     rotate(y.values, op.tokens, op.out, op.rope_heads, op.head_dim, in[op.pos_operand()].as<int32_t>(),
-           in[op.inv_freq_operand()].as<float>(), op.rope_scale, false);
+           in[op.inv_freq_operand()].as<float>(), op.rope_scale, false, op.still_scale, op.temperature);
   }
   return {y};
 }
@@ -182,7 +193,7 @@ Outputs expect(const Rope& op, Inputs in) {
   const auto x = in[Rope::kX].values();
   Expected out{Rope::kX, {x.begin(), x.end()}};
   rotate(out.values, op.tokens, op.columns(), op.heads, op.head_dim, in[Rope::kPos].as<int32_t>(),
-         in[Rope::kInvFreq].as<float>(), op.rope_scale, false);
+         in[Rope::kInvFreq].as<float>(), op.rope_scale, false, op.still_scale, op.temperature);
   return {out};
 }
 
@@ -193,9 +204,9 @@ Outputs expect(const RopeBwd& op, Inputs in) {
   Expected dq{RopeBwd::kDq, {dq_rotated.begin(), dq_rotated.end()}};
   Expected dkv{RopeBwd::kDkv, {dkv_rotated.begin(), dkv_rotated.end()}};
   rotate(dq.values, op.tokens, op.q_heads * op.head_dim, op.q_heads, op.head_dim, pos, inv_freq,
-         op.rope_scale, true);
+         op.rope_scale, true, op.still_scale, op.temperature);
   rotate(dkv.values, op.tokens, 2 * op.kv_heads * op.head_dim, op.kv_heads, op.head_dim, pos, inv_freq,
-         op.rope_scale, true);
+         op.rope_scale, true, op.still_scale);
   return {dq, dkv};
 }
 
@@ -226,7 +237,7 @@ Outputs token_losses(const HeadLoss& op, Inputs in) {
   for (int64_t t = 0; t < op.tokens; ++t) {
     if (targets[index(t)] < 0) continue;
     const auto target = index(targets[index(t)]);
-    const LogitRow row = logit_row(x, w, t, op.vocab);
+    const LogitRow row = logit_row(x, w, t, op.vocab, double{op.softcap});
     const Approx loss = row.lse - row.logits[target];
     log_probs.values[index(t)] = -loss;
     losses.values[index(t)] = op.weighted ? loss * weight_of(op, in, t) : loss;
@@ -266,7 +277,7 @@ Outputs expect(const HeadLoss& op, Inputs in) {
   for (int64_t t = 0; t < op.tokens; ++t) {
     const int32_t target = targets[index(t)];
     if (target < 0) continue;
-    const LogitRow row = logit_row(x, w, t, op.vocab);
+    const LogitRow row = logit_row(x, w, t, op.vocab, double{op.softcap});
     const Approx own = row.lse - row.logits[index(target)];
     log_probs.values[index(t)] = -own;
     loss.add(op.weighted ? own * weight_of(op, in, t) : own);
@@ -274,7 +285,8 @@ Outputs expect(const HeadLoss& op, Inputs in) {
     hits.add(is_top(row.logits, index(target)));
     for (int64_t v = 0; v < op.vocab; ++v) {
       const Approx p = exp(row.logits[index(v)] - row.lse);
-      const Approx d = (v == target ? p - Approx(1) : p) * scale;
+      Approx d = (v == target ? p - Approx(1) : p) * scale;
+      if (op.softcap > 0) d = d * row.slopes[index(v)];
       dlogits[index(t * op.vocab + v)] = stored(d, op.dtype);
     }
   }
@@ -322,9 +334,12 @@ Outputs expect(const HeadLoss& op, Inputs in) {
 Outputs expect(const Logits& op, Inputs in) {
   const Matrix x = matrix(in[Logits::kX], op.dim), w = matrix(in[Logits::kW], op.dim);
   const int64_t row = step_args(in[Logits::kArgs]).row;
-  return {{Logits::kLogits, product(1, op.vocab, op.dim, Old(false, {}), [&](int64_t, int64_t v, int64_t k) {
-             return Factors{x(row, k), w(v, k)};
-           })}};
+  Expected logits{Logits::kLogits,
+                  product(1, op.vocab, op.dim, Old(false, {}), [&](int64_t, int64_t v, int64_t k) {
+                    return Factors{x(row, k), w(v, k)};
+                  })};
+  for (Approx& z : logits.values) z = softcapped(z, double{op.softcap});
+  return {logits};
 }
 
 }  // namespace sluice::core::conformance

@@ -52,7 +52,8 @@ Outputs expect(const LionState& op, Inputs in);
 
 // Rotates `heads` heads at the start of each row of x ([tokens, columns]) forwards, or back again.
 void rotate(std::vector<Approx>& x, int64_t tokens, int64_t columns, int64_t heads, int64_t head_dim,
-            std::span<const int32_t> pos, std::span<const float> inv_freq, float scale, bool back);
+            std::span<const int32_t> pos, std::span<const float> inv_freq, float scale, bool back,
+            float still_scale = 0, const Temperature& temperature = {});
 
 // The old content of an operand that may be accumulated into: a term of every sum, zero when it is
 // overwritten.

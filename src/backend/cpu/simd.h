@@ -189,7 +189,16 @@ SLUICE_INLINE F16 sigmoid(F16 x) {
   return x < 0.0f ? e * r : r;
 }
 
+// By the exponential: off by a few units of the last place of 1, for small x, too.
+SLUICE_INLINE F16 tanh(F16 x) {
+  constexpr float kMost = 16;                      // where it is 1
+  const F16 size = min(splat(kMost), max(x, -x));  // a NaN stays one
+  const F16 t = 1.0f - 2.0f * sigmoid(-2.0f * size);
+  return x < 0.0f ? -t : t;
+}
+
 // Compilers turn the loop into one instruction.
+
 SLUICE_INLINE F16 square_root(F16 x) {
   F16 r;
   for (int64_t i = 0; i < kVec; ++i) r[i] = __builtin_sqrtf(x[i]);

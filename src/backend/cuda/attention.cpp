@@ -25,7 +25,8 @@ AttentionBlock block_of(const AttnShape& s, const Buffer& q, const Buffer& kv, c
           s.distance,
           float(1 / std::sqrt(double(s.head_dim))),
           s.packed,
-          s.window};
+          s.window,
+          s.softcap};
 }
 
 // Adds bf16 `from` to a gradient operand, or converts it.

@@ -105,7 +105,8 @@ Status Runner::run(const Launch& launch, cudaStream_t stream) {
 }
 
 Status Runner::run(const Embed& op, const Call& call) {
-  SLUICE_CUDA_TRY(embed(call.as<int32_t>(Embed::kIds), call.as<bf16>(Embed::kTable), call.as<bf16>(Embed::kY),
+  SLUICE_CUDA_TRY(embed(call.as<int32_t>(Embed::kIds), call.as<bf16>(Embed::kTable),
+                        op.has_residual ? call.as<bf16>(Embed::kResidual) : nullptr, call.as<bf16>(Embed::kY),
                         op.tokens, op.dim, op.scale, call.stream));
   return {};
 }
@@ -174,12 +175,14 @@ Status Runner::run(const Linear& op, const Call& call) {
         .bias = op.has_bias ? call.as<bf16>(int(op.bias_operand())) : nullptr,
         .residual = op.has_residual ? call.as<bf16>(int(op.residual_operand())) : nullptr,
         .rotary = rotated ? Rotary{call.as<int32_t>(int(op.pos_operand())),
-                                   call.as<float>(int(op.inv_freq_operand())), op.rope_scale}
+                                   call.as<float>(int(op.inv_freq_operand())), op.rope_scale, op.still_scale,
+                                   op.temperature.beta, op.temperature.context}
                           : Rotary{},
         .rope_heads = op.rope_heads,
         .head_dim = op.head_dim,
         .spans = nullptr,
         .q_len = 0,
+        .softcap = 0,
     };
     SLUICE_CUDA_TRY(few_rows(product, y, call.queue()));
     return {};
@@ -188,8 +191,12 @@ Status Runner::run(const Linear& op, const Call& call) {
                            op.has_residual ? call[op.residual_operand()].data : nullptr, y, call.scratch(),
                            call.stream, op.has_bias ? call[int(op.bias_operand())].data : nullptr));
   if (op.rope_heads == 0) return {};
-  const Rotary rotary{call.as<int32_t>(op.pos_operand()), call.as<float>(op.inv_freq_operand()),
-                      op.rope_scale};
+  const Rotary rotary{call.as<int32_t>(op.pos_operand()),
+                      call.as<float>(op.inv_freq_operand()),
+                      op.rope_scale,
+                      op.still_scale,
+                      op.temperature.beta,
+                      op.temperature.context};
   SLUICE_CUDA_TRY(rope(y, rotary, op.tokens, op.out, op.rope_heads, op.head_dim, call.stream));
   return {};
 }
@@ -246,14 +253,21 @@ Status Runner::run(const AttnBwd& op, const Call& call) {
 }
 
 Status Runner::run(const Rope& op, const Call& call) {
-  const Rotary rotary{call.as<int32_t>(Rope::kPos), call.as<float>(Rope::kInvFreq), op.rope_scale};
+  const Rotary rotary{
+      call.as<int32_t>(Rope::kPos), call.as<float>(Rope::kInvFreq), op.rope_scale, op.still_scale,
+      op.temperature.beta,          op.temperature.context};
   SLUICE_CUDA_TRY(
       rope(call.as<bf16>(Rope::kX), rotary, op.tokens, op.columns(), op.heads, op.head_dim, call.stream));
   return {};
 }
 
 Status Runner::run(const RopeBwd& op, const Call& call) {
-  const Rotary rotary{call.as<int32_t>(RopeBwd::kPos), call.as<float>(RopeBwd::kInvFreq), op.rope_scale};
+  const Rotary rotary{call.as<int32_t>(RopeBwd::kPos),
+                      call.as<float>(RopeBwd::kInvFreq),
+                      op.rope_scale,
+                      op.still_scale,
+                      op.temperature.beta,
+                      op.temperature.context};
   return with_float(op.in_dtype, [&](auto in) {
     using In = decltype(in);
     return rope_bwd(call.as<In>(RopeBwd::kDqRotated), call.as<In>(RopeBwd::kDkvRotated), rotary,
@@ -304,7 +318,7 @@ Status Runner::run(const HeadLoss& op, const Call& call) {
     SLUICE_CUDA_TRY(softmax_loss(logits, call.as<int32_t>(HeadLoss::kTargets) + begin,
                                  weights != nullptr ? weights + begin : nullptr,
                                  call.as<StepArgs>(HeadLoss::kArgs), row_loss + begin, rows, op.vocab,
-                                 logits_stride(op.vocab), !op.forward_only, call.stream));
+                                 logits_stride(op.vocab), op.softcap, !op.forward_only, call.stream));
     if (op.forward_only) continue;
     // The logits' memory now holds their gradients.
     bf16* dx = call.as<bf16>(HeadLoss::kDx) + begin * op.dim;
@@ -339,7 +353,7 @@ Status Runner::run(const GatherWeights& op, const Call& call) {
 Status Runner::run(const Logits& op, const Call& call) {
   SLUICE_CUDA_TRY(row_logits(call.as<bf16>(Logits::kX), call.as<bf16>(Logits::kW),
                              call.as<StepArgs>(Logits::kArgs), call.as<float>(Logits::kLogits), op.dim,
-                             op.vocab, call.stream));
+                             op.vocab, op.softcap, call.stream));
   return {};
 }
 
@@ -355,7 +369,8 @@ Status Runner::run(const LastLogits& op, const Call& call) {
                         .rope_heads = 0,
                         .head_dim = 0,
                         .spans = call.as<int32_t>(LastLogits::kSpans),
-                        .q_len = op.q_len};
+                        .q_len = op.q_len,
+                        .softcap = op.softcap};
   SLUICE_CUDA_TRY(last_logits(product, call.as<float>(LastLogits::kLogits), call.queue()));
   return {};
 }
@@ -377,6 +392,7 @@ Status Runner::run(const CachedAttention& op, const Call& call) {
       .head_dim = op.head_dim,
       .window = op.window,
       .scale = 1.0f / std::sqrt(float(op.head_dim)),
+      .softcap = op.softcap,
   };
   SLUICE_CUDA_TRY(cached_attention(block, call.queue()));
   return {};

@@ -32,11 +32,17 @@ using Node = std::span<const Task>;
 
 void backward(const Embed& op, Node node, Gradients& g) {
   const Task& task = node.front();
-  const ObjectId table = task.uses[Embed::kTable].object;
-  const auto into = g.into(table);
-  g.task(task, named(task, "_bwd"),
-         EmbedBwd{op.tokens, op.vocab, op.dim, op.dtype, g.param_dtype(), into.accumulate, op.scale},
-         {task.uses[Embed::kIds], g.of(task.uses[Embed::kY].object), into.object});
+  const ObjectId table = task.uses[Embed::kTable].object, dy = g.of(task.uses[Embed::kY].object);
+  // Of two tables that are summed one may be frozen.
+  if (g.wanted(table)) {
+    const auto into = g.into(table);
+    g.task(task, named(task, "_bwd"),
+           EmbedBwd{op.tokens, op.vocab, op.dim, op.dtype, g.param_dtype(), into.accumulate, op.scale},
+           {task.uses[Embed::kIds], dy, into.object});
+  }
+  if (!op.has_residual) return;
+  const ObjectId residual = task.uses[Embed::kResidual].object;
+  if (g.wanted(residual)) g.add(residual, dy);
 }
 
 void backward(const RmsNorm& op, Node node, Gradients& g) {
@@ -113,10 +119,11 @@ void backward(const Rope& q, Node node, Gradients& g) {
     out.push_back(g.like(x, gradient_role(g.program().object(x).role), ObjectKind::ActGrad, q.dtype));
   }
   const std::vector<Use>& uses = node[0].uses;
-  g.task(node[0], "rope_bwd",
-         RopeBwd{q.tokens, q.heads, op_of<Rope>(node[1]).heads, q.head_dim,
-                 g.program().object(given[0]).format.type, q.dtype, q.rope_scale},
-         {given[0], given[1], uses[Rope::kPos], uses[Rope::kInvFreq], out[0], out[1]});
+  g.task(
+      node[0], "rope_bwd",
+      RopeBwd{q.tokens, q.heads, op_of<Rope>(node[1]).heads, q.head_dim,
+              g.program().object(given[0]).format.type, q.dtype, q.rope_scale, q.still_scale, q.temperature},
+      {given[0], given[1], uses[Rope::kPos], uses[Rope::kInvFreq], out[0], out[1]});
   for (size_t i = 0; i < node.size(); ++i) g.replace(node[i].uses[Rope::kX].object, out[i]);
 }
 

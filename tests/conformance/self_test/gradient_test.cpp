@@ -64,6 +64,15 @@ TEST(Gradients, ScaledEmbed) {
                   {in[EmbedBwd::kIds], table, y}, Embed::kTable, Embed::kY, in[EmbedBwd::kDy].values());
 }
 
+TEST(Gradients, EmbedAddedToAnother) {
+  const EmbedBwd backward{9, 7, 4, kF32, kF32, false};
+  const auto in = make_operands(backward, {});
+  const Tensor table = make_tensor(kF32, 7 * 4), y = make_tensor(kF32, 9 * 4);
+  expect_gradient(values_of(reference(backward, in), EmbedBwd::kDTable), Embed{9, 7, 4, kF32, 1, true},
+                  {in[EmbedBwd::kIds], table, y, make_tensor(kF32, 9 * 4)}, Embed::kTable, Embed::kY,
+                  in[EmbedBwd::kDy].values());
+}
+
 TEST(Gradients, ShiftedAndScaledRmsNorm) {
   const RmsNormBwd backward{3, 6, 1e-3f, kF32, kF32, false, false, 1, 2.5f};
   const auto in = make_operands(backward, {});

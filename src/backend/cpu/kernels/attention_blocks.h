@@ -30,6 +30,19 @@ SLUICE_INLINE void transpose_block(const float* from, int64_t rows, int64_t cols
   }
 }
 
+// score = cap * tanh(score / cap) for `count` vectors' worth of scores; a cap of 0 leaves them.
+SLUICE_INLINE void cap_scores(float cap, int64_t count, float* scores) {
+  if (cap == 0) return;
+  const float inverse = 1.0f / cap;
+  for (int64_t i = 0; i < count; i += kVec) store(scores + i, tanh(load(scores + i) * inverse) * cap);
+}
+
+// The slope of that where it gave `capped`, with `inverse` = 1 / cap. Of masked scores any finite number.
+SLUICE_INLINE F16 cap_slope(F16 capped, float inverse) {
+  const F16 t = max(capped * inverse, splat(-1.0f));
+  return 1.0f - t * t;
+}
+
 // Hides what the queries may not see of keys [first, first + count).
 SLUICE_INLINE void mask_scores(const Visible& visible, int64_t first, int64_t count, float* scores) {
   for (int64_t j = 0; j < count; ++j) {

@@ -17,9 +17,10 @@ SLUICE_INLINE void load_queries(const Task<Bf16, G>& t, int64_t first, int64_t c
   load_statistics(t, first, count, x.lse, x.delta);
 }
 
-// From the scores and dp = v do^T: p = exp(score - lse) and ds = p (dp - delta), in the layouts their
-// products want.
-SLUICE_INLINE void softmax_gradient(float scale, AmxScratch& x) {
+// From the scores and dp = v do^T: p = exp(score - lse) and ds = p (dp - delta), times the slope of what
+// capped the scores at `cap`, in the layouts their products want.
+SLUICE_INLINE void softmax_gradient(float scale, float cap, AmxScratch& x) {
+  const float inverse = cap == 0 ? 0.0f : 1.0f / cap;
   for (int64_t i = 0; i < kQueryBlock; i += 2 * kVec) {
     const F16 lse[2] = {load(x.lse + i), load(x.lse + i + kVec)};
     const F16 delta[2] = {load(x.delta + i), load(x.delta + i + kVec)};
@@ -32,8 +33,10 @@ SLUICE_INLINE void softmax_gradient(float scale, AmxScratch& x) {
 #pragma GCC unroll 2
         for (int64_t h = 0; h < 2; ++h) {
           const int64_t at = (j + r) * kQueryBlock + i + h * kVec;
-          p[h] = exp2(load(x.scores + at) * scale - lse[h]);
+          const F16 score = load(x.scores + at);
+          p[h] = exp2(score * scale - lse[h]);
           ds[h] = p[h] * (load(x.dp + at) - delta[h]);
+          if (cap != 0) ds[h] *= cap_slope(score, inverse);
         }
         ds_rows[r] = round_both(ds[0], ds[1]);
         store_bf16(x.p + (j + r) * kQueryBlock + i, round_both(p[0], p[1]), 32);
@@ -54,6 +57,8 @@ SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t 
     return Left{from, from + kTile * s.head_dim, s.head_dim * 2, 64};
   };
   multiply_64(tiles, rows(key.k), x.q, x.scores);
+  const float cap = s.softcap / score_scale(s);
+  cap_scores(cap, kKeyBlock * kQueryBlock, x.scores);
   if (keys < kKeyBlock || !x.visible->all(first_key, keys)) {
     mask_scores(*x.visible, first_key, keys, x.scores);
   }
@@ -61,7 +66,7 @@ SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t 
     store(x.scores + j, splat(kMasked));
   }
   multiply_64(tiles, rows(key.v), x.d_o, x.dp);
-  softmax_gradient(score_scale(s) * kLog2E, x);
+  softmax_gradient(score_scale(s) * kLog2E, cap, x);
   multiply_heads(tiles, x.p, x.do_heads, key.dv);
   multiply_heads(tiles, x.ds, x.q_heads, key.dk);
   multiply_transposed(tiles, key.k_transposed, x.ds_pairs, x.dq);

@@ -33,15 +33,18 @@ SLUICE_INLINE void load_queries(const Task<T, G>& t, int64_t first, int64_t coun
   load_statistics(t, first, count, x.lse, x.delta);
 }
 
-// p = exp(score - lse), ds = p (dp - delta); p holds the scores, ds holds dp = v do^T.
-SLUICE_INLINE void softmax_gradient(int64_t keys, Scratch& x) {
+// p = exp(score - lse), ds = p (dp - delta), times the slope of what capped the scores at `cap`; p holds the
+// scores, ds holds dp = v do^T.
+SLUICE_INLINE void softmax_gradient(int64_t keys, float cap, Scratch& x) {
+  const float inverse = cap == 0 ? 0.0f : 1.0f / cap;
   for (int64_t i = 0; i < kQueryBlock; i += kVec) {
     const F16 lse = load(x.lse + i), delta = load(x.delta + i);
     for (int64_t j = 0; j < keys; ++j) {
       float *p = x.p + j * kQueryBlock + i, *ds = x.ds + j * kQueryBlock + i;
-      const F16 probability = exp2(load(p) - lse);
+      const F16 score = load(p), probability = exp2(score - lse);
       store(p, probability);
-      store(ds, probability * (load(ds) - delta));
+      const F16 d_score = probability * (load(ds) - delta);
+      store(ds, cap == 0 ? d_score : d_score * cap_slope(score, inverse));
     }
   }
 }
@@ -50,9 +53,11 @@ SLUICE_INLINE void add_gradients(const AttnShape& s, int64_t first_key, int64_t 
                                  Scratch& x) {
   const int64_t dim = padded_head_dim(s);
   multiply(keys, kQueryBlock, s.head_dim, {key.k, dim, 1}, x.q_t, kQueryBlock, x.p, kQueryBlock, false);
+  const float cap = s.softcap * kLog2E;
+  cap_scores(cap, keys * kQueryBlock, x.p);
   if (!x.visible->all(first_key, keys)) mask_scores(*x.visible, first_key, keys, x.p);
   multiply(keys, kQueryBlock, s.head_dim, {key.v, dim, 1}, x.do_t, kQueryBlock, x.ds, kQueryBlock, false);
-  softmax_gradient(keys, x);
+  softmax_gradient(keys, cap, x);
   multiply(keys, dim, kQueryBlock, {x.p, kQueryBlock, 1}, x.d_o, dim, key.dv, dim, true);
   multiply(keys, dim, kQueryBlock, {x.ds, kQueryBlock, 1}, x.q, dim, key.dk, dim, true);
   multiply(kQueryBlock, dim, keys, {x.ds, 1, kQueryBlock}, key.k, dim, x.dq, dim, true);

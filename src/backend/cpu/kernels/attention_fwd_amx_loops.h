@@ -56,6 +56,7 @@ SLUICE_INLINE void attend(const AttnShape& s, int64_t first_key, int64_t keys, c
                           const AmxScratch& x) {
   const int64_t tiles = s.head_dim / kTileDepth;
   multiply_64(tiles, k, q.q, x.scores);
+  cap_scores(s.softcap / score_scale(s), kKeyBlock * kQueryBlock, x.scores);
   if (keys < kKeyBlock || !q.visible->all(first_key, keys)) {
     mask_scores(*q.visible, first_key, keys, x.scores);
   }

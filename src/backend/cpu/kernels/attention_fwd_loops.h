@@ -47,6 +47,7 @@ SLUICE_INLINE void attend(const AttnShape& s, int64_t first_key, int64_t keys, Q
   const int64_t dim = padded_head_dim(s);
   multiply(keys, kQueryBlock, s.head_dim, {scratch.k, dim, 1}, q.transposed, kQueryBlock, scratch.scores,
            kQueryBlock, false);
+  cap_scores(s.softcap * kLog2E, keys * kQueryBlock, scratch.scores);
   if (!q.visible->all(first_key, keys)) mask_scores(*q.visible, first_key, keys, scratch.scores);
   softmax_block(keys, q, scratch.scores, scratch.rescale);
   for (int64_t i = 0; i < kQueryBlock; ++i) {

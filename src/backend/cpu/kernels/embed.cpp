@@ -41,15 +41,17 @@ struct Buckets {
 Status launch(const Embed& op, const Args& args, const Machine& machine) {
   const auto* ids = args.in<int32_t>(Embed::kIds);
   SLUICE_TRY(check_ids(ids, op.tokens, op.vocab));
-  if (op.scale != 1) {
+  if (op.scale != 1 || op.has_residual) {
     with_type(op.dtype, [&](auto type) {
       using T = decltype(type);
       const T* table = args.in<T>(Embed::kTable);
+      const T* residual = op.has_residual ? args.in<T>(Embed::kResidual) : nullptr;
       T* y = args.out<T>(Embed::kY);
       machine.pool.parallel_for(ceil_div(op.tokens, kTokensPerTask), [&](int64_t task, int) {
         const int64_t end = std::min(op.tokens, (task + 1) * kTokensPerTask);
         for (int64_t t = task * kTokensPerTask; t < end; ++t)
-          SLUICE_LOOP(machine.isa, scale_row, table + ids[t] * op.dim, op.scale, op.dim, y + t * op.dim);
+          SLUICE_LOOP(machine.isa, scale_row, table + ids[t] * op.dim, op.scale,
+                      residual == nullptr ? nullptr : residual + t * op.dim, op.dim, y + t * op.dim);
       });
     });
     return {};

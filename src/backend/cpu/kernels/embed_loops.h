@@ -11,10 +11,14 @@ void sum_rows(const T* dy, const int32_t* tokens, int64_t count, int64_t dim, fl
   });
 }
 
+// y = row * scale (+ residual, where it is not null)
 template <class T>
-void scale_row(const T* row, float scale, int64_t dim, T* y) {
-  for_each_vector(
-      dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(y + i, load(row + i, part) * scale, part); });
+void scale_row(const T* row, float scale, const T* residual, int64_t dim, T* y) {
+  for_each_vector(dim, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
+    F16 x = load(row + i, part) * scale;
+    if (residual != nullptr) x += load(residual + i, part);
+    store(y + i, x, part);
+  });
 }
 
 // grad (+)= sum * scale

@@ -21,14 +21,14 @@ struct CachedQueries {
   int64_t head_dim, padded, width;  // padded: of scratch rows; width: of rows of q and o
   int64_t position, count;          // of the first token, and tokens
   int64_t window;                   // 0: none
-  float scale;                      // of scores
+  float scale, softcap;             // of scores
 };
 
 // Of up to kTokensPerTask tokens.
 struct CachedScratch {
-  float *q, *o;             // [tokens, padded]
-  float *maximum, *total;   // [tokens]
-  float* scores;            // [kKeyBlock]
+  float *q, *o;            // [tokens, padded]
+  float *maximum, *total;  // [tokens]
+  float* scores;           // [kKeyBlock]
 
   CachedScratch(int64_t padded, Carver& carver)
       : q(carver.take<float>(kTokensPerTask * padded)),
@@ -100,7 +100,8 @@ void attend(const CachedAttention& op, const Args& args, const Machine& machine)
                              .position = span.held + first,
                              .count = std::clamp<int64_t>(span.count - first, 0, there),
                              .window = op.window,
-                             .scale = 1.0f / std::sqrt(static_cast<float>(op.head_dim))};
+                             .scale = 1.0f / std::sqrt(static_cast<float>(op.head_dim)),
+                             .softcap = op.softcap};
     for (int64_t i = queries.count; i < there; ++i) std::fill_n(queries.o + i * width, op.head_dim, T(0.0f));
     if (queries.count == 0) return;
     Carver carver(machine.scratch[static_cast<size_t>(worker)]);
@@ -121,7 +122,8 @@ Status launch(const CachedAttention& op, const Args& args, const Machine& machin
   for (int64_t row = 0; row < op.rows; ++row) {
     const Span span = span_of(spans, row, op.q_len);
     if (span.held < 0 || span.held + span.count > op.capacity) {
-      return error("row {} would have {} tokens; its cache holds {}", row, span.held + span.count, op.capacity);
+      return error("row {} would have {} tokens; its cache holds {}", row, span.held + span.count,
+                   op.capacity);
     }
   }
   with_type(op.dtype, [&]<class T>(T) {
@@ -145,6 +147,7 @@ Status launch(const LastLogits& op, const Args& args, const Machine& machine) {
                  machine.pool, args.in<void>(LastLogits::kW),
                  args.out<float>(LastLogits::kLogits) + first * op.vocab);
   }
+  cap_logits(args.out<float>(LastLogits::kLogits), op.rows * op.vocab, op.softcap, machine);
   return {};
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Included by each_isa.h.
 
-// Scores of one token with up to kKeyBlock keys; those before `hidden`, and those that are not there, are masked.
+// Scores of one token with up to kKeyBlock keys, capped unless `cap` is 0; those before `hidden`, and those
+// that are not there, are masked.
 template <class T>
 SLUICE_INLINE void cached_scores(const float* q, const T* k, int64_t head_dim, int64_t hidden, int64_t keys,
-                                 float* scores) {
+                                 float cap, float* scores) {
   for (int64_t first = 0; first < keys; first += kVec) {
     F16 x[kVec];
     const int64_t count = std::min(kVec, keys - first);
@@ -12,13 +13,13 @@ SLUICE_INLINE void cached_scores(const float* q, const T* k, int64_t head_dim, i
       x[j] = F16{};
       if (j >= count) continue;
       const T* key = k + (first + j) * head_dim;
-      for_each_vector(head_dim, [&](int64_t d, auto part) SLUICE_INLINE_BODY {
-        x[j] += load(q + d, part) * load(key + d, part);
-      });
+      for_each_vector(head_dim, [&](int64_t d, auto part)
+                                    SLUICE_INLINE_BODY { x[j] += load(q + d, part) * load(key + d, part); });
     }
     transpose_16(x);
     F16 s = x[0];
     for (int64_t j = 1; j < kVec; ++j) s += x[j];
+    if (cap != 0) s = tanh(s * (1.0f / cap)) * cap;
     for (int64_t j = count; j < kVec; ++j) s[j] = kMasked;
     for (int64_t j = 0; j < std::min(hidden - first, kVec); ++j) s[j] = kMasked;
     store(scores + first, s);
@@ -71,7 +72,7 @@ void attend_cached(const CachedQueries<T>& t, const CachedScratch& s) {
       const int64_t keys = std::min(kKeyBlock, t.position + i + 1 - first), hidden = oldest(i) - first;
       if (keys <= 0 || hidden >= keys) continue;
       const int64_t at = first * t.head_dim;
-      cached_scores(s.q + i * t.padded, t.k + at, t.head_dim, hidden, keys, s.scores);
+      cached_scores(s.q + i * t.padded, t.k + at, t.head_dim, hidden, keys, t.softcap * kLog2E, s.scores);
       cached_block(t.v + at, t.head_dim, keys, s.scores, s.maximum[i], s.total[i], s.o + i * t.padded);
     }
   }

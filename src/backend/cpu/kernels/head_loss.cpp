@@ -79,8 +79,10 @@ int64_t rows_loss(const HeadLoss& op, const Args& args, const Machine& machine, 
         TokenLoss loss{};
         const float weight = weights != nullptr ? weights[r] : 1.0f;
         if (targets[r] >= 0) {
+          if (op.softcap > 0)
+            SLUICE_LOOP(machine.isa, cap_row, ws.logits + r * op.vocab, op.vocab, op.softcap);
           loss = SLUICE_LOOP(machine.isa, cross_entropy, ws.logits + r * op.vocab, op.vocab, targets[r],
-                             scale * weight, dlogits);
+                             scale * weight, op.softcap, dlogits);
         } else if (dlogits) {
           std::fill_n(dlogits, op.vocab, T(0.0f));
         }
@@ -171,7 +173,17 @@ Status launch(const Logits& op, const Args& args, const Machine& machine) {
       }
     });
   });
+  cap_logits(logits, op.vocab, op.softcap, machine);
   return {};
+}
+
+void cap_logits(float* logits, int64_t count, float cap, const Machine& machine) {
+  if (cap == 0) return;
+  constexpr int64_t kPerTask = 4096;
+  machine.pool.parallel_for(ceil_div(count, kPerTask), [&](int64_t task, int) {
+    const int64_t first = task * kPerTask;
+    SLUICE_LOOP(machine.isa, cap_row, logits + first, std::min(kPerTask, count - first), cap);
+  });
 }
 
 }  // namespace sluice::core::cpu

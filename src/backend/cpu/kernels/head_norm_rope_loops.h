@@ -42,7 +42,7 @@ void forward(const HeadRows<T>& b, T* y) {
   const T* x = b.x;
   Rotation rotation;
   for (int64_t r = 0; r < b.rows; ++r, x += b.rest, y += b.rest) {
-    rotation.set(b.pos[r], b.inv_freq, half, b.scale, 1.0f);
+    rotation.set(b.pos[r], b.inv_freq, half, b.scale, b.scale, 1.0f);
     float s = 0;
     for (int64_t h = 0; h < b.heads; ++h, x += b.head_dim, y += b.head_dim) {
       if (h == 0 || !b.whole) s = inverse_rms(x, b.normalised(), b.eps);
@@ -65,7 +65,7 @@ void backward(const HeadRows<T>& b, const D* dy, T* dx, float* dw) {
   for_each_vector(weights, [&](int64_t i, auto part) SLUICE_INLINE_BODY { store(dw + i, F16{}, part); });
   Rotation rotation;
   for (int64_t r = 0; r < b.rows; ++r, x += b.rest, dy += b.rest, dx += b.rest) {
-    rotation.set(b.pos[r], b.inv_freq, half, b.scale, -1.0f);
+    rotation.set(b.pos[r], b.inv_freq, half, b.scale, b.scale, -1.0f);
     for (int64_t first = 0; first < b.heads; first += together) {
       const float s = inverse_rms(x, b.normalised(), b.eps);
       F16 dots{};

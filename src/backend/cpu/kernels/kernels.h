@@ -58,6 +58,8 @@ int64_t scratch_bytes(const Op& op);
 // REQUIRES: products(op) are prepared; operands and workspace have the sizes the op asks for.
 Status launch(const Op& op, const Args& args, const Machine& machine);
 
+// logit = cap * tanh(logit / cap), of `count`; a cap of 0 leaves them.
+void cap_logits(float* logits, int64_t count, float cap, const Machine& machine);
 Status launch(const Embed& op, const Args& args, const Machine& machine);
 Status launch(const EmbedBwd& op, const Args& args, const Machine& machine);
 Status launch(const RmsNorm& op, const Args& args, const Machine& machine);

@@ -82,7 +82,9 @@ Status launch(const Linear& op, const Args& args, const Machine& machine) {
                  .head_dim = op.head_dim,
                  .pos = args.in<int32_t>(op.pos_operand()),
                  .inv_freq = args.in<float>(op.inv_freq_operand()),
-                 .scale = op.rope_scale},
+                 .scale = op.rope_scale,
+                 .still_scale = op.still_scale,
+                 .temperature = op.temperature},
                 machine);
 }
 

@@ -13,7 +13,8 @@ struct RotateRows {
   T* y;
   const int32_t* pos;
   const float* inv_freq;
-  float scale;
+  float scale, still;
+  Temperature temperature;
   int64_t rows, cols, heads, head_dim;
 };
 
@@ -23,7 +24,8 @@ struct UnrotateRows {
   const X *dq_in, *dkv_in;
   const int32_t* pos;
   const float* inv_freq;
-  float scale;
+  float scale, still;
+  Temperature temperature;
   Y *dq, *dkv;
   int64_t rows, q_heads, kv_heads, head_dim;
 };
@@ -47,6 +49,8 @@ Status rotate(const Rotated& what, const Machine& machine) {
                                .pos = what.pos + first,
                                .inv_freq = what.inv_freq,
                                .scale = what.scale,
+                               .still = what.still_scale == 0 ? what.scale : what.still_scale,
+                               .temperature = what.temperature,
                                .rows = std::min(kRowsPerTask, what.rows - first),
                                .cols = what.columns,
                                .heads = what.heads,
@@ -66,7 +70,9 @@ Status launch(const Rope& op, const Args& args, const Machine& machine) {
                  .head_dim = op.head_dim,
                  .pos = args.in<int32_t>(Rope::kPos),
                  .inv_freq = args.in<float>(Rope::kInvFreq),
-                 .scale = op.rope_scale},
+                 .scale = op.rope_scale,
+                 .still_scale = op.still_scale,
+                 .temperature = op.temperature},
                 machine);
 }
 
@@ -86,6 +92,8 @@ Status launch(const RopeBwd& op, const Args& args, const Machine& machine) {
                                       .pos = args.in<int32_t>(RopeBwd::kPos) + first,
                                       .inv_freq = args.in<float>(RopeBwd::kInvFreq),
                                       .scale = op.rope_scale,
+                                      .still = op.still_scale == 0 ? op.rope_scale : op.still_scale,
+                                      .temperature = op.temperature,
                                       .dq = args.out<Y>(RopeBwd::kDq) + first * q_cols,
                                       .dkv = args.out<Y>(RopeBwd::kDkv) + first * kv_cols,
                                       .rows = std::min(kRowsPerTask, op.tokens - first),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/kernels.h"
+#include "ops/attention.h"
 
 namespace sluice::core::cpu {
 
@@ -16,7 +17,8 @@ struct Rotated {
   int64_t rows, columns, heads, head_dim;
   const int32_t* pos;
   const float* inv_freq;
-  float scale;
+  float scale, still_scale;  // still_scale 0: `scale`
+  Temperature temperature;
 };
 // An error says that heads are larger than kMaxHeadDim.
 Status rotate(const Rotated& what, const Machine& machine);

@@ -28,14 +28,17 @@ SLUICE_INLINE SinCos sin_cos(F16 angle) {
   return {(quadrant & 2) != 0 ? -sine : sine, ((quadrant + 1) & 2) != 0 ? -cosine : cosine};
 }
 
-// Cosines and sines of one token's angles, times `scale`; the angle's sign is `sign`.
+// Cosines and sines of one token's angles, times `scale`, or `still` where no angle turns; the angle's sign
+// is `sign`.
 struct Rotation {
   float cos[kMaxHeadDim / 2], sin[kMaxHeadDim / 2];
 
-  SLUICE_INLINE void set(int32_t pos, const float* inv_freq, int64_t half, float scale, float sign) {
+  SLUICE_INLINE void set(int32_t pos, const float* inv_freq, int64_t half, float scale, float still,
+                         float sign) {
     for_each_vector(half, [&](int64_t i, auto part) SLUICE_INLINE_BODY {
-      const SinCos sc = sin_cos(load(inv_freq + i, part) * static_cast<float>(pos));
-      store(cos + i, sc.cos * scale);
+      const F16 frequency = load(inv_freq + i, part);
+      const SinCos sc = sin_cos(frequency * static_cast<float>(pos));
+      store(cos + i, sc.cos * (frequency == F16{} ? splat(still) : splat(scale)));
       store(sin + i, sc.sin * (scale * sign));
     });
   }

@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
     float s[kKeys / 8][4] = {};
     multiply_rows<D, kKeys>(s, tiles.q + warp * kWarpRows * kTileStride<D>, tiles.k);
+    if (block.softcap > 0) cap_scores<kKeys>(s, block.scale, block.softcap);
     const bool masked = !range.covers(key, kKeys);
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {

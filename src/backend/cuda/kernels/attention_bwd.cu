@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
     __syncthreads();
     float s[kKeys / 8][4] = {}, dp[kKeys / 8][4] = {};
     multiply_rows<D, kKeys>(s, q_tile, tiles.past(stage, 0));
+    if (block.softcap > 0) cap_scores<kKeys>(s, scale, block.softcap);
     multiply_rows<D, kKeys>(dp, d_o_tile, tiles.past(stage, 1));
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
@@ -84,7 +85,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
         const int r = i / 2;
         const bool visible = seen[r].has(key + n * 8 + lane % 4 * 2 + i % 2);
         const float p = visible ? exp2f(s[n][i] * (scale * kLog2E) - row_lse[r]) : 0.0f;
-        s[n][i] = p * (dp[n][i] - row_delta[r]);
+        const float slope = block.softcap > 0 ? cap_slope(s[n][i], scale, block.softcap) : 1.0f;
+        s[n][i] = p * (dp[n][i] - row_delta[r]) * slope;
       }
     }
     multiply_columns<D, kKeys>(acc, s, tiles.past(stage, 0));
@@ -192,6 +194,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
     // Transposed: rows are keys, columns queries.
     float p[kQueries / 8][4] = {}, ds[kQueries / 8][4] = {};
     multiply_rows<D, kQueries>(p, k_tile, tiles.past(stage, 0));
+    if (block.softcap > 0) cap_scores<kQueries>(p, scale, block.softcap);
     multiply_rows<D, kQueries>(ds, v_tile, tiles.past(stage, 1));
 #pragma unroll
     for (int n = 0; n < kQueries / 8; ++n) {
@@ -199,8 +202,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
       for (int i = 0; i < 4; ++i) {
         const StepQuery query = step_query(stage, n * 8 + lane % 4 * 2 + i % 2);
         const bool visible = query.seen.has(keys[i / 2]);
+        const float slope = block.softcap > 0 ? cap_slope(p[n][i], scale, block.softcap) : 1.0f;
         p[n][i] = visible ? exp2f(p[n][i] * (scale * kLog2E) - query.lse) : 0.0f;
-        ds[n][i] = p[n][i] * (ds[n][i] - query.delta);
+        ds[n][i] = p[n][i] * (ds[n][i] - query.delta) * slope;
       }
     }
     multiply_columns<D, kQueries, kColumns>(dv, p, tiles.past(stage, 1) + column);

@@ -99,6 +99,23 @@ __device__ inline void multiply_columns(float (&c)[C / 8][4], const float (&p)[N
   }
 }
 
+// Caps a warp's scores of N keys (AttnShape::softcap), which are stored over `scale`.
+template <int N>
+__device__ inline void cap_scores(float (&s)[N / 8][4], float scale, float softcap) {
+  const float in = scale / softcap, out = softcap / scale;
+#pragma unroll
+  for (int n = 0; n < N / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[n][i] = out * tanh_of(s[n][i] * in);
+  }
+}
+
+// The slope of that where it gave `capped`.
+__device__ inline float cap_slope(float capped, float scale, float softcap) {
+  const float t = capped * (scale / softcap);
+  return 1.0f - t * t;
+}
+
 // Turns a warp's scores of N keys into weights 2^(scale (score - max)) and folds them into the running row
 // maxima and sums; `o` is rescaled to the new maxima. Index r is the row: g or g + 8.
 template <int D, int N>

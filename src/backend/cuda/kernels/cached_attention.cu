@@ -159,6 +159,7 @@ __global__ void __launch_bounds__(kAttentionThreads) cached_attention_kernel(Cac
     close_copies();
     float s[kKeys / 8][4] = {};
     multiply_rows<D, kKeys>(s, q_tile + warp * kWarpRows * kTileStride<D>, k_tile);
+    if (b.softcap > 0) cap_scores<kKeys>(s, b.scale, b.softcap);
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll

@@ -16,7 +16,9 @@ constexpr int kRankTile = 1024;
 constexpr int32_t kNone = INT32_MAX;  // larger than any id
 constexpr int kBatch = 8;             // rows in flight per thread
 
-__global__ void embed_kernel(const int32_t* ids, const bf16* table, bf16* y, int64_t dim, float scale) {
+// `residual` may be null.
+__global__ void embed_kernel(const int32_t* ids, const bf16* table, const bf16* residual, bf16* y,
+                             int64_t dim, float scale) {
   const int64_t token = blockIdx.x;
   const bf16* from = table + int64_t{ids[token]} * dim;
   bf16* to = y + token * dim;
@@ -24,6 +26,11 @@ __global__ void embed_kernel(const int32_t* ids, const bf16* table, bf16* y, int
     float x[kVec];
     load8(from + i, x);
     for (int j = 0; j < kVec; ++j) x[j] *= scale;
+    if (residual != nullptr) {
+      float r[kVec];
+      load8(residual + token * dim + i, r);
+      for (int j = 0; j < kVec; ++j) x[j] += r[j];
+    }
     store8(to + i, x);
   }
 }
@@ -114,10 +121,10 @@ __global__ void embed_bwd_kernel(const int32_t* sorted_ids, const int32_t* order
 
 }  // namespace
 
-cudaError_t embed(const int32_t* ids, const bf16* table, bf16* y, int64_t tokens, int64_t dim, float scale,
-                  cudaStream_t stream) {
-  return launch(embed_kernel, dim3(unsigned(tokens)), threads_for(dim / kVec, 256), 0, stream, ids, table, y,
-                dim, scale);
+cudaError_t embed(const int32_t* ids, const bf16* table, const bf16* residual, bf16* y, int64_t tokens,
+                  int64_t dim, float scale, cudaStream_t stream) {
+  return launch(embed_kernel, dim3(unsigned(tokens)), threads_for(dim / kVec, 256), 0, stream, ids, table,
+                residual, y, dim, scale);
 }
 
 template <class G>

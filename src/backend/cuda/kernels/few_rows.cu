@@ -8,6 +8,7 @@
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/ptx.cuh"
 #include "backend/cuda/kernels/reduce.cuh"
+#include "backend/cuda/kernels/rotation.cuh"
 #include "backend/cuda/kernels/vec.cuh"
 
 namespace sluice::core::cuda {
@@ -63,8 +64,9 @@ __device__ void rotation(const FewRows& p, int row, int pair, float& cos, float&
   constexpr double kInverseTurn = 0.15915494309189535;  // 1 / (2 pi)
   const double turns = double(p.rotary.pos[row]) * double(p.rotary.inv_freq[pair]) * kInverseTurn;
   sincospif(float(2.0 * (turns - rint(turns))), &sin, &cos);
-  cos *= p.rotary.scale;
-  sin *= p.rotary.scale;
+  const RotationScales scales = rotation_scales(p.rotary, row);
+  cos *= p.rotary.inv_freq[pair] == 0 ? scales.still : scales.turned;
+  sin *= scales.turned;
 }
 
 // Eight elements of x, or zeros.
@@ -154,6 +156,7 @@ __global__ void __launch_bounds__(kThreads) few_rows_kernel(FewRows p, T* y) {
   __syncthreads();
   if (!makes) return;
   float value = total[result];
+  if (p.softcap > 0) value = p.softcap * tanh_of(value / p.softcap);
   if (tile.pair >= 0) {
     constexpr int kHalf = kTileColumns / 2, kOther = kHalf * int(kFewRows);
     float cos, sin;

@@ -30,8 +30,9 @@ struct Queue {
 bool kernels_begin_early();
 
 // --- embed.cu ---
-cudaError_t embed(const int32_t* ids, const bf16* table, bf16* y, int64_t tokens, int64_t dim, float scale,
-                  cudaStream_t stream);
+// `residual` may be null.
+cudaError_t embed(const int32_t* ids, const bf16* table, const bf16* residual, bf16* y, int64_t tokens,
+                  int64_t dim, float scale, cudaStream_t stream);
 
 // G is float or bf16, here and below.
 template <class G>
@@ -83,6 +84,10 @@ struct Rotary {
   const int32_t* pos;
   const float* inv_freq;
   float scale;
+  float still_scale = 0;  // 0: scale
+  // Of a token's temperature, as in ops/attention.h.
+  float beta = 0;
+  int64_t context = 1;
 };
 
 // Rotates the first `heads` heads of every row in place; rows are `stride` apart.
@@ -136,10 +141,10 @@ cudaError_t add_gradients(const X* x, const Y* y, Z* z, int64_t elements, cudaSt
 // Per row of logits: row_loss = -log p(target), 0 where target < 0, with a minus where no logit is larger
 // than the target's. With `gradients`, the first half of each row's memory becomes loss_scale * weight *
 // d(-log p(target))/d(logits) in bf16. Rows are `stride` floats apart, a multiple of 8. Weights are by row,
-// here and below; null: all are 1.
+// here and below; null: all are 1. Logits are capped unless `softcap` is 0.
 cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
-                         float* row_loss, int64_t rows, int64_t vocab, int64_t stride, bool gradients,
-                         cudaStream_t stream);
+                         float* row_loss, int64_t rows, int64_t vocab, int64_t stride, float softcap,
+                         bool gradients, cudaStream_t stream);
 // loss[0] = or += sum of weight * |row_loss|, loss[1] = or += how many have a minus
 cudaError_t sum_loss(const float* row_loss, const float* weights, double* loss, int64_t rows, bool accumulate,
                      cudaStream_t stream);
@@ -148,9 +153,9 @@ cudaError_t token_losses(const float* row_loss, const float* weights, double* lo
                          cudaStream_t stream);
 // out[row] = -|row_loss[row]|
 cudaError_t log_probs(const float* row_loss, float* out, int64_t rows, cudaStream_t stream);
-// logits[v] = x[args.row, :] . w[v, :]
+// logits[v] = x[args.row, :] . w[v, :], capped unless `softcap` is 0
 cudaError_t row_logits(const bf16* x, const bf16* w, const StepArgs* args, float* logits, int64_t dim,
-                       int64_t vocab, cudaStream_t stream);
+                       int64_t vocab, float softcap, cudaStream_t stream);
 
 // --- norm.cu ---
 template <class G>
@@ -221,6 +226,7 @@ struct FewRows {
   // With spans, row r of x is the last that counts of q_len rows (ops/generation.h).
   const int32_t* spans;
   int64_t q_len;
+  float softcap;  // of y; 0: none
 };
 // REQUIRES: rows <= kFewRows
 cudaError_t few_rows(const FewRows& product, bf16* y, Queue queue);
@@ -238,7 +244,8 @@ struct CachedBlock {
   bf16* o;
   float* partial;
   int64_t splits, rows, q_len, capacity, q_heads, kv_heads, head_dim, window;
-  float scale;  // of the scores: 1 / sqrt(head_dim)
+  float scale;    // of the scores: 1 / sqrt(head_dim)
+  float softcap;  // of the scores; 0: none
 };
 // Most query heads that may share a key head.
 constexpr int64_t kMostSharing = 64;
@@ -254,6 +261,7 @@ struct AttentionBlock {
   float scale;  // of the scores: 1 / sqrt(head_dim)
   bool packed;
   int64_t window;
+  float softcap;  // of the scores; 0: none
 };
 cudaError_t attention_fwd(const AttentionBlock& block, bf16* o, float* lse, cudaStream_t stream);
 

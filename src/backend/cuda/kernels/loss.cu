@@ -31,13 +31,20 @@ struct Softmax {
   }
 };
 
-// Columns past `vocab` read as -inf.
-__device__ void load_logits(const float* row, int64_t column, int64_t vocab, float (&x)[kVec]) {
+__device__ float capped(float x, float cap) {
+  return cap > 0 ? cap * tanh_of(x / cap) : x;
+}
+
+// Capped, unless `cap` is 0. Columns past `vocab` read as -inf.
+__device__ void load_logits(const float* row, int64_t column, int64_t vocab, float cap, float (&x)[kVec]) {
   if (column + kVec <= vocab) {
     load8(row + column, x);
+    if (cap > 0) {
+      for (int j = 0; j < kVec; ++j) x[j] = capped(x[j], cap);
+    }
     return;
   }
-  for (int j = 0; j < kVec; ++j) x[j] = column + j < vocab ? row[column + j] : kMinusInfinity;
+  for (int j = 0; j < kVec; ++j) x[j] = column + j < vocab ? capped(row[column + j], cap) : kMinusInfinity;
 }
 
 struct RowSum {
@@ -45,12 +52,13 @@ struct RowSum {
 };
 
 // Of the row; every thread receives it.
-__device__ RowSum sum_up(const float* row, int64_t vocab, Softmax* scratch) {
+__device__ RowSum sum_up(const float* row, int64_t vocab, float cap, Softmax* scratch) {
   Softmax mine;
   for (int64_t trip = 0; trip < vocab; trip += kBatch * kTrip) {
     float x[kBatch][kVec];
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) load_logits(row, trip + b * kTrip + threadIdx.x * kVec, vocab, x[b]);
+    for (int b = 0; b < kBatch; ++b)
+      load_logits(row, trip + b * kTrip + threadIdx.x * kVec, vocab, cap, x[b]);
     float top = mine.max;
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
@@ -78,22 +86,23 @@ __device__ RowSum sum_up(const float* row, int64_t vocab, Softmax* scratch) {
 
 __global__ void __launch_bounds__(kLossThreads)
     softmax_loss_kernel(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
-                        float* row_loss, int64_t vocab, int64_t stride, bool gradients) {
+                        float* row_loss, int64_t vocab, int64_t stride, float cap, bool gradients) {
   __shared__ __align__(16) unsigned char scratch[kLossThreads / kWarp * sizeof(Softmax)];
   const float* row = logits + blockIdx.x * stride;
   const int64_t target = targets[blockIdx.x];
   const bool counts = target >= 0;
-  float lse = 0, scale = 0;
+  float lse = 0, scale = 0, chosen = 0;
   bool is_top = false;  // no logit is larger than the target's
   if (counts) {
-    const RowSum sum = sum_up(row, vocab, reinterpret_cast<Softmax*>(scratch));
+    const RowSum sum = sum_up(row, vocab, cap, reinterpret_cast<Softmax*>(scratch));
     lse = sum.log_sum_exp;
-    is_top = row[target] >= sum.max;
+    chosen = capped(row[target], cap);
+    is_top = chosen >= sum.max;
     scale = weights != nullptr ? args->loss_scale * weights[blockIdx.x] : args->loss_scale;
   }
   if (threadIdx.x == 0) {
     // A loss is never below 0, as the largest term of the sum is exactly 1: its sign is free to say `is_top`.
-    const float loss = counts ? lse - row[target] : 0.0f;
+    const float loss = counts ? lse - chosen : 0.0f;
     row_loss[blockIdx.x] = is_top ? copysignf(loss, -1.0f) : loss;
   }
   if (!gradients) return;
@@ -107,9 +116,10 @@ __global__ void __launch_bounds__(kLossThreads)
     const int64_t column = trip * kTrip + threadIdx.x * kVec;
     float x[kVec] = {};
     if (counts && column < vocab) {
-      load_logits(row, column, vocab, x);
+      load_logits(row, column, vocab, cap, x);
       for (int j = 0; j < kVec; ++j) {
-        x[j] = (__expf(x[j] - lse) - (column + j == target ? 1.0f : 0.0f)) * scale;
+        const float t = cap > 0 && column + j < vocab ? x[j] / cap : 0.0f;
+        x[j] = (__expf(x[j] - lse) - (column + j == target ? 1.0f : 0.0f)) * scale * (1.0f - t * t);
       }
     }
     if (((trip + 1) & (trip + 2)) == 0) __syncthreads();
@@ -154,7 +164,7 @@ __global__ void log_probs_kernel(const float* row_loss, float* log_probs, int64_
 
 // One warp per vocabulary entry.
 __global__ void row_logits_kernel(const bf16* x, const bf16* w, const StepArgs* args, float* logits,
-                                  int64_t dim, int64_t vocab) {
+                                  int64_t dim, int64_t vocab, float cap) {
   const int64_t v = int64_t{blockIdx.x} * kDotWarps + threadIdx.x / kWarp;
   if (v >= vocab) return;
   const int lane = threadIdx.x % kWarp;
@@ -169,16 +179,16 @@ __global__ void row_logits_kernel(const bf16* x, const bf16* w, const StepArgs* 
     for (int j = 0; j < kVec; ++j) sum += p[j] * q[j];
   }
   sum = warp_sum(sum);
-  if (lane == 0) logits[v] = sum;
+  if (lane == 0) logits[v] = capped(sum, cap);
 }
 
 }  // namespace
 
 cudaError_t softmax_loss(float* logits, const int32_t* targets, const float* weights, const StepArgs* args,
-                         float* row_loss, int64_t rows, int64_t vocab, int64_t stride, bool gradients,
-                         cudaStream_t stream) {
+                         float* row_loss, int64_t rows, int64_t vocab, int64_t stride, float softcap,
+                         bool gradients, cudaStream_t stream) {
   return launch(softmax_loss_kernel, dim3(unsigned(rows)), kLossThreads, 0, stream, logits, targets, weights,
-                args, row_loss, vocab, stride, gradients);
+                args, row_loss, vocab, stride, softcap, gradients);
 }
 
 cudaError_t sum_loss(const float* row_loss, const float* weights, double* loss, int64_t rows, bool accumulate,
@@ -198,9 +208,9 @@ cudaError_t log_probs(const float* row_loss, float* out, int64_t rows, cudaStrea
 }
 
 cudaError_t row_logits(const bf16* x, const bf16* w, const StepArgs* args, float* logits, int64_t dim,
-                       int64_t vocab, cudaStream_t stream) {
+                       int64_t vocab, float softcap, cudaStream_t stream) {
   return launch(row_logits_kernel, dim3(blocks_for(vocab, kDotWarps)), kDotWarps * kWarp, 0, stream, x, w,
-                args, logits, dim, vocab);
+                args, logits, dim, vocab, softcap);
 }
 
 }  // namespace sluice::core::cuda

@@ -61,6 +61,11 @@ __global__ void rope_bwd_kernel(const T* dq_rotated, const T* dkv_rotated, Rotar
   fill_rotation(rotation, rotary, token, pairs, -1.0f);
   const int64_t q_row = token * q_heads * 2 * pairs, kv_row = token * 2 * kv_heads * 2 * pairs;
   rotate_heads<W>(rotation, dq_rotated + q_row, dq + q_row, q_heads, pairs);
+  if (rotary.beta != 0) {  // which K has not
+    __syncthreads();
+    rotary.beta = 0;
+    fill_rotation(rotation, rotary, token, pairs, -1.0f);
+  }
   rotate_heads<W>(rotation, dkv_rotated + kv_row, dkv + kv_row, kv_heads, pairs);
   const int v_elements = kv_heads * 2 * pairs;
   const T* v_in = dkv_rotated + kv_row + v_elements;
